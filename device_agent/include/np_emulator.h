@@ -1,0 +1,42 @@
+/* What our emulator's libneuralnetworks.so exports beyond NNAPI.
+ *
+ * A real phone's library has none of these: the agent looks each up by dlsym and goes without.
+ * With a simulated phone (environment variable NNAPI_EMULATOR_PHONE names its JSON file) results
+ * are computed for real, but time is the phone's: every execution and compilation, and every call
+ * of np_emulator_cpu_run, advances one simulated clock per process by what the description says.
+ * The agent times with that clock, so simulated latencies come home through the same code as
+ * measured ones, and each result line says "clock":"simulated". */
+#ifndef NP_EMULATOR_H
+#define NP_EMULATOR_H
+
+#include <stdint.h>
+
+#include "np_executor.h"
+
+/* Name of the simulated phone, or NULL where the emulator runs in real time. The first call of any
+ * function reads the description; a bad one is reported by np_emulator_error. */
+typedef const char *np_emulator_phone_fn(void);
+
+/* The sentence that says why NNAPI_EMULATOR_PHONE could not be read, or NULL. With an error the
+ * library offers no device, and every compilation fails. */
+typedef const char *np_emulator_error_fn(void);
+
+/* Android system property of the simulated phone ("ro.product.model"), or NULL. */
+typedef const char *np_emulator_property_fn(const char *name);
+
+/* The simulated clock in ns; it stands still between calls. CLOCK_MONOTONIC in real time. */
+typedef uint64_t np_emulator_now_fn(void);
+
+/* Advances the simulated clock by what the simulated phone's CPU takes for these operations with
+ * `threads` threads (noise included). Does nothing in real time. */
+typedef void np_emulator_cpu_run_fn(const int32_t *codes, const struct np_work *works, uint32_t n,
+                                    uint32_t threads);
+
+/* Identifies description and emulator: hex of a hash over the description's bytes, "" in real
+ * time. Part of the device fingerprint. */
+typedef const char *np_emulator_identity_fn(void);
+
+/* The library exports them under these names: np_emulator_phone, np_emulator_error,
+ * np_emulator_property, np_emulator_now, np_emulator_cpu_run, np_emulator_identity. */
+
+#endif

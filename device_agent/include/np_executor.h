@@ -1,0 +1,73 @@
+/* Portable kernels with NNAPI's semantics behind one executor: the emulator and the agent's CPU
+ * engine run models through it.
+ *
+ * model (np_graph) -> checked -> shapes inferred -> operations sorted -> memory planned -> run
+ */
+#ifndef NP_EXECUTOR_H
+#define NP_EXECUTOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "np_graph.h"
+#include "np_status.h"
+
+struct np_executor;
+
+/* Checks a whole graph as NNAPI's validation does: operand types and counts of every operation,
+ * constness, ranks, that every operand is written once and before it is read (after sorting), that
+ * there is no cycle, and that the operation exists at `feature_level` (27, 28, ..., as a device
+ * reports it).
+ *
+ * Sorts graph->operations in place into an order of execution, stable with respect to the given
+ * one. Returns NP_OK; NP_BAD_MODEL with the rule that was broken in *why (operation index and
+ * name, operand index, found, wanted); NP_UNSUPPORTED where the model is valid NNAPI but this
+ * library has no kernel for an operation or type yet. */
+enum np_status np_graph_check(struct np_graph *graph, int32_t feature_level,
+                              struct np_message *why);
+
+/* The same for one operation alone, as far as it can be judged without its neighbours: used by
+ * ANeuralNetworksModel_addOperation and getSupportedOperationsForDevices. */
+enum np_status np_operation_check(const struct np_graph *graph, uint32_t operation,
+                                  int32_t feature_level, struct np_message *why);
+
+/* Makes an executor of a graph that np_graph_check accepted. The graph's arrays and constants must
+ * outlive it and are not written. Weights are packed here, once. Where input dimensions are
+ * unknown, shapes are inferred at each run. NP_NO_MEMORY, NP_BAD_MODEL or NP_UNSUPPORTED
+ * otherwise. */
+enum np_status np_executor_create(const struct np_graph *graph, struct np_executor **executor,
+                                  struct np_message *why);
+
+void np_executor_free(struct np_executor *executor);
+
+/* One buffer of an execution. rank and dims are the caller's for an input whose model dimensions
+ * are unknown (rank 0: take the model's); for an output they are set by the run. */
+struct np_buffer {
+  void *data;
+  size_t length; /* bytes at data */
+  uint32_t rank;
+  uint32_t dims[NP_MAX_RANK];
+  int omitted; /* an optional input left out for this execution */
+};
+
+/* Runs once. inputs is [n_inputs], outputs [n_outputs], in the order of the graph's. Inputs are
+ * not written. Returns NP_BAD_ARGUMENT where a length does not fit, NP_RUN_FAILED where an
+ * operation failed on its values; the outputs' rank and dims are set as soon as they are known,
+ * also when an output's buffer is too small: that is NP_BAD_ARGUMENT with *output_too_small set to
+ * the output's index (it is UINT32_MAX after every other run). */
+enum np_status np_executor_run(struct np_executor *executor, const struct np_buffer *inputs,
+                               struct np_buffer *outputs, uint32_t *output_too_small,
+                               struct np_message *why);
+
+/* What one operation does, for cost models: the simulated phones and nothing else use it. */
+struct np_work {
+  uint64_t macs;           /* multiply-accumulates; for others one per output element */
+  uint64_t input_bytes;    /* of activations read */
+  uint64_t output_bytes;   /* of activations written */
+  uint64_t constant_bytes; /* of weights read */
+};
+
+/* Work of operation `operation` of a checked graph; zeros where shapes are unknown. */
+struct np_work np_operation_work(const struct np_graph *graph, uint32_t operation);
+
+#endif

@@ -1,0 +1,30 @@
+/* One status enum for the agent, the kernels and the emulator. */
+#ifndef NP_STATUS_H
+#define NP_STATUS_H
+
+enum np_status {
+  NP_OK = 0,
+  NP_BAD_ARGUMENT, /* the caller broke the contract of a function */
+  NP_BAD_REQUEST,  /* bytes that are no request, model or description of ours */
+  NP_BAD_MODEL,    /* an NNAPI model that breaks a rule of NNAPI */
+  NP_UNSUPPORTED,  /* a valid model that this engine cannot run */
+  NP_NO_MEMORY,
+  NP_IO,          /* a file or pipe failed; errno says why */
+  NP_MISSING,     /* a blob, library or function is not there */
+  NP_RUN_FAILED,  /* an engine's run failed */
+  NP_DEADLINE,    /* the time budget ran out */
+};
+
+/* The status as an English phrase, never NULL. */
+const char *np_status_text(enum np_status status);
+
+/* Room for one sentence about a failure. Writers truncate, and always terminate it. */
+struct np_message {
+  char text[256];
+};
+
+/* Formats into message->text; message may be NULL. */
+void np_message_set(struct np_message *message, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,109 @@
+"""Every error of nnapi-prof, one tree.
+
+    NnapiProfError                 base: one line for the user, exit code 1
+    +-- UsageError                 the command line or an option is wrong, exit code 2
+    |   +-- ModelFileError         the model file is missing or of a kind we do not read
+    |   +-- InputSpecError         the stated inputs do not fit the model
+    +-- FrontendError              the model was read but cannot become a graph
+    +-- UnsupportedOp              a lowering refuses a node; carries the reason as a sentence
+    +-- SerializationError         bytes that are no model, request or bundle of ours
+    +-- CostError                  a cost table cannot be opened or lacks what is asked
+    +-- PartitionError             no plan exists for the given costs
+    +-- DeviceError                something about the device or the way to it
+    |   +-- DeviceNotFound         no such device
+    |   +-- DeviceUnauthorized     the phone waits for the user's consent
+    |   +-- DeviceOffline          the device is known but does not answer
+    |   +-- DeviceStorageError     /data/local/tmp is full or read-only
+    |   +-- AgentError             the agent on the device failed, died or speaks another protocol
+    +-- BuildError                 the agent or the emulator could not be built
+    +-- MismatchError              outputs differ from eager PyTorch by more than the tolerance
+
+A message says what failed, on which thing, what was found and what to do.
+"""
+
+from __future__ import annotations
+
+
+class NnapiProfError(Exception):
+    """Base of all errors that a user may see; ``exit_code`` is what the command line returns."""
+
+    exit_code = 1
+
+
+class UsageError(NnapiProfError):
+    """The command line or an option is wrong."""
+
+    exit_code = 2
+
+
+class ModelFileError(UsageError):
+    """The model file is missing or of a kind that is not read."""
+
+
+class InputSpecError(UsageError):
+    """The stated inputs do not fit the model."""
+
+
+class FrontendError(NnapiProfError):
+    """The model was read but cannot become a graph."""
+
+
+class UnsupportedOp(NnapiProfError):
+    """A lowering refuses a node.
+
+    ``node`` and ``op`` name the node and its ATen operator, ``reason`` is the sentence's predicate.
+    """
+
+    def __init__(self, node: str, op: str, reason: str) -> None:
+        super().__init__(f"{node}: {op} cannot run on NNAPI: {reason}")
+        self.node = node
+        self.op = op
+        self.reason = reason
+
+
+class SerializationError(NnapiProfError):
+    """Bytes that are no model, request or bundle of ours."""
+
+
+class CostError(NnapiProfError):
+    """A cost table cannot be opened or lacks what is asked."""
+
+
+class PartitionError(NnapiProfError):
+    """No plan exists for the given costs."""
+
+
+class DeviceError(NnapiProfError):
+    """Something about the device or the way to it; ``serial`` names the device where known."""
+
+    def __init__(self, message: str, serial: str | None = None) -> None:
+        super().__init__(message)
+        self.serial = serial
+
+
+class DeviceNotFound(DeviceError):
+    """No such device."""
+
+
+class DeviceUnauthorized(DeviceError):
+    """The phone waits for the user's consent to this host's key."""
+
+
+class DeviceOffline(DeviceError):
+    """The device is known but does not answer."""
+
+
+class DeviceStorageError(DeviceError):
+    """The device's ``/data/local/tmp`` is full or read-only."""
+
+
+class AgentError(DeviceError):
+    """The agent on the device failed, died or speaks another protocol."""
+
+
+class BuildError(NnapiProfError):
+    """The agent or the emulator could not be built; the message ends with the compiler's words."""
+
+
+class MismatchError(NnapiProfError):
+    """Outputs differ from eager PyTorch by more than the tolerance."""

@@ -1,0 +1,149 @@
+"""The partitioner's answer as data: targets, segments, plans.
+
+Nothing here knows how a plan is found, so everybody may read one without importing the partitioner.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from nnapi_prof.errors import SerializationError
+
+AUTO = "auto"
+"""The accelerator name that leaves the choice to NNAPI's own runtime (Compilation_create)."""
+
+
+class Preference(enum.Enum):
+    """NNAPI's PreferenceCode."""
+
+    LOW_POWER = 0
+    FAST_SINGLE_ANSWER = 1
+    SUSTAINED_SPEED = 2
+
+    @property
+    def short(self) -> str:
+        """The word used in keys and tables."""
+        return {0: "low_power", 1: "fast", 2: "sustained"}[self.value]
+
+
+class Engine(enum.Enum):
+    """Who executes a segment."""
+
+    CPU = "cpu"
+    """The agent's CPU engine on the device."""
+    NNAPI = "nnapi"
+    HOST = "host"
+    """Eager PyTorch on the host: only for what neither engine of the agent can run."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Target:
+    """Where a segment may run: ``cpu``, ``host`` or ``nnapi:ACCELERATOR/PREFERENCE``."""
+
+    key: str
+
+    @classmethod
+    def nnapi(cls, accelerator: str, preference: Preference) -> Target:
+        return cls(f"nnapi:{accelerator}/{preference.short}")
+
+    @property
+    def engine(self) -> Engine:
+        return Engine(self.key.partition(":")[0])
+
+    @property
+    def accelerator(self) -> str | None:
+        """Name of the NNAPI device, ``auto``, or None off NNAPI."""
+        if self.engine is not Engine.NNAPI:
+            return None
+        return self.key.partition(":")[2].rpartition("/")[0]
+
+    @property
+    def preference(self) -> Preference | None:
+        if self.engine is not Engine.NNAPI:
+            return None
+        word = self.key.rpartition("/")[2]
+        return next(p for p in Preference if p.short == word)
+
+    def __str__(self) -> str:
+        return self.key
+
+
+CPU = Target("cpu")
+HOST = Target("host")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Units that run as one on one target: one NNAPI model, or one CPU stretch.
+
+    ``cause`` says in a sentence why the segment stands where it does. ``measured`` is true when
+    ``predicted_ns`` is the latency of this very region, measured whole; ``estimated`` when it
+    rests on the static model.
+    """
+
+    units: tuple[int, ...]
+    target: Target
+    predicted_ns: float
+    cause: str
+    measured: bool = False
+    estimated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Ordered segments that together run every unit once, with the sum of their predictions."""
+
+    name: str
+    """``dp`` or the name of a baseline."""
+    segments: tuple[Segment, ...]
+    simulated: bool
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def predicted_ns(self) -> float:
+        return sum(segment.predicted_ns for segment in self.segments)
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "name": self.name,
+                "simulated": self.simulated,
+                "predicted_ns": self.predicted_ns,
+                "notes": list(self.notes),
+                "segments": [
+                    {
+                        "units": list(s.units),
+                        "target": s.target.key,
+                        "predicted_ns": s.predicted_ns,
+                        "cause": s.cause,
+                        "measured": s.measured,
+                        "estimated": s.estimated,
+                    }
+                    for s in self.segments
+                ],
+            },
+            indent=1,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Raises SerializationError where ``text`` is no plan."""
+        try:
+            data: dict[str, Any] = json.loads(text)
+            segments = tuple(
+                Segment(
+                    tuple(s["units"]),
+                    Target(s["target"]),
+                    s["predicted_ns"],
+                    s["cause"],
+                    s["measured"],
+                    s["estimated"],
+                )
+                for s in data["segments"]
+            )
+            return cls(data["name"], segments, data["simulated"], tuple(data["notes"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise SerializationError(f"this is no plan: {error!r}") from error

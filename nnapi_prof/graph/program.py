@@ -1,0 +1,29 @@
+"""A model on its way through the pipeline: the fx graph and the units cut from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, fx
+
+from nnapi_prof.graph.unit import UnitGraph
+
+
+@dataclass(frozen=True)
+class Program:
+    """The normalised model.
+
+    ``module`` is an fx.GraphModule over ATen overloads whose placeholders are the model's inputs
+    and whose constants are ``get_attr`` nodes. Every node that makes a tensor carries
+    ``node.meta["tensor"]``, its :class:`~nnapi_prof.graph.types.TensorType`. Calling ``module``
+    with tensors of the logical shapes gives the model's outputs, flattened to a tuple: dim orders
+    change how values lie in memory, never what they are.
+    """
+
+    module: fx.GraphModule
+    units: UnitGraph
+    name: str
+    example_inputs: tuple[Tensor, ...]
+    """What the model was traced with: shapes are the stated ones, values arbitrary."""
+    notes: tuple[str, ...] = ()
+    """What the user should know: guessed input shapes, dropped nodes."""

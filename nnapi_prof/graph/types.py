@@ -1,0 +1,50 @@
+"""What a tensor of the graph is: shape, element type and order of dimensions in memory.
+
+Plain data: no torch here, so that costs, partition and reports can read a graph.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+DTYPE_BYTES = {"float32": 4, "float16": 2, "int64": 8, "int32": 4, "uint8": 1, "int8": 1, "bool": 1}
+
+
+class DimOrder(enum.Enum):
+    """How the dimensions of a tensor lie in memory, outermost first."""
+
+    CONTIGUOUS = "contiguous"
+    """As the shape reads; for an image [N, C, H, W]."""
+    CHANNELS_LAST = "channels_last"
+    """Rank 4 only: shape [N, C, H, W] lies in memory as [N, H, W, C], NNAPI's own order."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Logical shape (PyTorch's), element type and dim order of one value of the graph."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    dim_order: DimOrder = DimOrder.CONTIGUOUS
+
+    @property
+    def memory_shape(self) -> tuple[int, ...]:
+        """The shape as it lies in memory, which is the shape of the NNAPI operand."""
+        if self.dim_order is DimOrder.CHANNELS_LAST:
+            n, c, h, w = self.shape
+            return (n, h, w, c)
+        return self.shape
+
+    @property
+    def n_elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def n_bytes(self) -> int:
+        return self.n_elements * DTYPE_BYTES[self.dtype]
+
+    def __str__(self) -> str:
+        order = "" if self.dim_order is DimOrder.CONTIGUOUS else f", {self.dim_order.value}"
+        return f"{self.dtype}[{'x'.join(map(str, self.shape))}{order}]"
