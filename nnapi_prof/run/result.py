@@ -1,0 +1,101 @@
+"""What a run on a device gave: timings of the plan and of its baselines, and the comparison of outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+from nnapi_prof.errors import SerializationError
+from nnapi_prof.graph.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTiming:
+    """One segment of a plan as it ran; ``samples_ns`` is empty for a segment run on the host."""
+
+    segment: int
+    target: str
+    label: str
+    predicted_ns: float
+    samples_ns: tuple[int, ...]
+    compile_ns: int | None
+
+    @property
+    def median_ns(self) -> float | None:
+        return statistics.median(self.samples_ns) if self.samples_ns else None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRun:
+    """A plan's end-to-end samples. ``error`` is set where the plan did not run to its end."""
+
+    plan: Plan
+    total_ns: tuple[int, ...]
+    segments: tuple[SegmentTiming, ...]
+    error: str | None = None
+
+    @property
+    def median_ns(self) -> float | None:
+        return statistics.median(self.total_ns) if self.total_ns else None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCheck:
+    """One output against eager PyTorch. ``relative`` is max |a - b| / max |b|."""
+
+    name: str
+    shape: tuple[int, ...]
+    max_abs: float
+    relative: float
+    tolerance: float
+
+    @property
+    def ok(self) -> bool:
+        return self.relative <= self.tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """All of one ``nnapi-prof run``: the plan first, then its baselines."""
+
+    model: str
+    device: str
+    """For people: ``simulated npu-phone`` or ``Pixel 6 (serial)``."""
+    fingerprint: str
+    simulated: bool
+    created_at: str
+    runs: tuple[PlanRun, ...]
+    checks: tuple[OutputCheck, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        data = dataclasses.asdict(self)
+        for row, run in zip(data["runs"], self.runs, strict=True):
+            row["plan"] = json.loads(run.plan.to_json())
+        return json.dumps(data, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> RunReport:
+        """Raises SerializationError where ``text`` is no run report."""
+        try:
+            data: dict[str, Any] = json.loads(text)
+            runs = tuple(
+                PlanRun(
+                    Plan.from_json(json.dumps(r["plan"])),
+                    tuple(r["total_ns"]),
+                    tuple(
+                        SegmentTiming(**{**s, "samples_ns": tuple(s["samples_ns"])})
+                        for s in r["segments"]
+                    ),
+                    r["error"],
+                )
+                for r in data["runs"]
+            )
+            checks = tuple(OutputCheck(**{**c, "shape": tuple(c["shape"])}) for c in data["checks"])
+            rest = {k: v for k, v in data.items() if k not in ("runs", "checks", "notes")}
+            return cls(**rest, runs=runs, checks=checks, notes=tuple(data["notes"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise SerializationError(f"this is no run report: {error!r}") from error
