@@ -1,0 +1,139 @@
+"""The container of requests, models and bundles: PROTOCOL.md, section 2, byte for byte.
+
+    offset size
+    0      4    magic "NNPF"
+    4      2    container version, u16 = 1
+    6      2    kind, u16
+    8      4    n, number of sections, u32
+    12     4    CRC-32 of bytes 0..11 followed by the section table
+    16     24n  entries: tag (4 ASCII bytes), CRC-32 u32, offset u64, length u64
+
+All little-endian. Sections stand in table order, each at the next multiple of 8; gaps are zero.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import zlib
+from collections.abc import Mapping
+
+from nnapi_prof.errors import SerializationError
+
+MAGIC = b"NNPF"
+VERSION = 1
+MAX_SECTIONS = 64
+ALIGNMENT = 8
+
+_HEADER = struct.Struct("<4sHHI")
+_CRC = struct.Struct("<I")
+_ENTRY = struct.Struct("<4sIQQ")
+_TABLE_AT = _HEADER.size + _CRC.size
+
+
+class ContainerKind(enum.IntEnum):
+    """What a container holds."""
+
+    REQUEST = 1
+    MODEL = 2
+
+
+def write_container(kind: int, sections: Mapping[str, bytes]) -> bytes:
+    """The container of ``kind`` with ``sections``, tag -> bytes, in the mapping's order.
+
+    The same arguments give the same bytes. Raises SerializationError where a tag is not four
+    ASCII characters, there are more than 64 sections, or ``kind`` does not fit 16 bits.
+    """
+    if not 0 <= kind <= 0xFFFF:
+        raise SerializationError(f"container kind {kind} does not fit 16 bits")
+    if len(sections) > MAX_SECTIONS:
+        raise SerializationError(
+            f"{len(sections)} sections in a container, at most {MAX_SECTIONS} are allowed"
+        )
+    table = bytearray()
+    body = bytearray()
+    body_at = _TABLE_AT + len(sections) * _ENTRY.size
+    for tag, data in sections.items():
+        if len(tag) != 4 or not tag.isascii():
+            raise SerializationError(f"section tag {tag!r} is not four ASCII characters")
+        body += bytes(-(body_at + len(body)) % ALIGNMENT)
+        table += _ENTRY.pack(tag.encode(), zlib.crc32(data), body_at + len(body), len(data))
+        body += data
+    header = _HEADER.pack(MAGIC, VERSION, kind, len(sections))
+    return header + _CRC.pack(zlib.crc32(table, zlib.crc32(header))) + bytes(table) + bytes(body)
+
+
+def read_container(data: bytes, kind: int) -> dict[str, bytes]:
+    """The sections of a container, tag -> bytes, in table order.
+
+    Raises SerializationError where ``data`` is no intact container of ``kind``: wrong magic,
+    version or kind, a checksum that does not fit, sections that are misaligned, overlap or reach
+    beyond the end, a repeated tag, gaps or trailing bytes that are not zero.
+    """
+    if len(data) < _TABLE_AT:
+        raise SerializationError(
+            f"a container has at least {_TABLE_AT} bytes, {len(data)} found: is it cut off?"
+        )
+    magic, version, found_kind, n = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise SerializationError(f"a container begins with {MAGIC!r}, found {magic!r}")
+    if version != VERSION:
+        raise SerializationError(f"container version {version} found, only {VERSION} is read")
+    if n > MAX_SECTIONS:
+        raise SerializationError(f"{n} sections in a container, at most {MAX_SECTIONS} are allowed")
+    table_end = _TABLE_AT + n * _ENTRY.size
+    if table_end > len(data):
+        raise SerializationError(
+            f"the table of {n} sections ends at byte {table_end}, the data at {len(data)}"
+        )
+    (stated,) = _CRC.unpack_from(data, _HEADER.size)
+    found = zlib.crc32(data[_TABLE_AT:table_end], zlib.crc32(data[: _HEADER.size]))
+    if stated != found:
+        raise SerializationError(
+            f"header and section table have CRC-32 {found:08x}, {stated:08x} is stated"
+        )
+    if found_kind != kind:
+        raise SerializationError(f"a container of kind {found_kind} found, kind {kind} wanted")
+    return _read_sections(data, n, table_end)
+
+
+def _read_sections(data: bytes, n: int, table_end: int) -> dict[str, bytes]:
+    sections: dict[str, bytes] = {}
+    spans: list[tuple[int, int]] = []
+    for index in range(n):
+        raw_tag, stated, offset, length = _ENTRY.unpack_from(data, _TABLE_AT + index * _ENTRY.size)
+        if not raw_tag.isascii():
+            raise SerializationError(f"section {index} has the tag {raw_tag!r}, which is not ASCII")
+        tag = raw_tag.decode("ascii")
+        if tag in sections:
+            raise SerializationError(f"section {tag!r} occurs twice")
+        if offset % ALIGNMENT:
+            raise SerializationError(
+                f"section {tag!r} begins at byte {offset}, not a multiple of {ALIGNMENT}"
+            )
+        if offset < table_end or offset + length > len(data):
+            raise SerializationError(
+                f"section {tag!r} spans bytes {offset} to {offset + length}, "
+                f"{table_end} to {len(data)} are allowed"
+            )
+        section = data[offset : offset + length]
+        if zlib.crc32(section) != stated:
+            raise SerializationError(
+                f"section {tag!r} has CRC-32 {zlib.crc32(section):08x}, {stated:08x} is stated"
+            )
+        sections[tag] = section
+        spans.append((offset, offset + length))
+
+    end = table_end
+    for offset, stop in sorted(spans):
+        if offset < end:
+            raise SerializationError(f"sections overlap at byte {offset}")
+        _require_zero(data, end, offset)
+        end = stop
+    _require_zero(data, end, len(data))
+    return sections
+
+
+def _require_zero(data: bytes, start: int, stop: int) -> None:
+    if any(data[start:stop]):
+        raise SerializationError(f"bytes {start} to {stop} lie between sections and are not zero")
