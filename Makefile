@@ -1,0 +1,56 @@
+# Thin: every target is a line or two, and works from an empty checkout.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PHONE ?= sim:npu-phone
+
+.PHONY: demo test lint format generate agents bench sanitize fuzz clean
+
+demo: $(READY)  ## profile, partition, run and report MobileNetV2 on a simulated phone
+	PATH="$(abspath $(BIN)):$$PATH" bash examples/demo.sh $(PHONE)
+
+test: $(READY)  ## every test; the slowest are listed at the end
+	$(BIN)/python -m pytest
+
+lint: $(READY)  ## ruff, mypy --strict, import layers, generated files, clang-format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p nnapi_prof
+	$(BIN)/lint-imports
+	$(BIN)/python -m nnapi_prof.nnapi.generate --check
+	find device_agent -name '*.[ch]' | xargs $(BIN)/clang-format --dry-run --Werror
+
+format: $(READY)
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+	find device_agent -name '*.[ch]' | xargs $(BIN)/clang-format -i
+
+generate: $(READY)  ## rewrites what is generated from the NNAPI facts
+	$(BIN)/python -m nnapi_prof.nnapi.generate
+
+agents: $(READY)  ## agent and emulator for this machine; prints where they are
+	$(BIN)/python -m nnapi_prof.device.build
+
+bench: $(READY)  ## ratios against a baseline in the same run
+	for f in benchmarks/bench_*.py; do $(BIN)/python $$f || exit 1; done
+
+sanitize: $(READY)  ## the C tests under address and undefined-behaviour sanitizers (needs a system compiler)
+	cd device_agent && export PATH="$(abspath $(BIN)):$$PATH" && cmake --preset host-sanitize \
+	  && cmake --build --preset host-sanitize && ctest --preset host-sanitize
+
+fuzz: $(READY)  ## the parsers under libFuzzer for a minute each (needs clang)
+	cd device_agent && export PATH="$(abspath $(BIN)):$$PATH" && cmake --preset host-fuzz \
+	  && cmake --build --preset host-fuzz
+	for t in request model; do build/host-fuzz/fuzz_$$t -max_total_time=60 || exit 1; done
+
+# A machine without python3-venv but with pip gets virtualenv into a folder of its own.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV) 2>/dev/null || { rm -rf $(VENV); \
+	  $(PYTHON) -m pip install -q --target build/virtualenv virtualenv && \
+	  PYTHONPATH=build/virtualenv $(PYTHON) -m virtualenv -q $(VENV); }
+	$(BIN)/python -m pip install -q -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf build out $(VENV)
