@@ -1,1 +1,1 @@
-"""TBD."""
+"""A plan and its compiled regions on disk, and the module for stock PyTorch."""

@@ -1,0 +1,145 @@
+"""Bundles to and from disk; the layout is in :mod:`nnapi_prof.bundle.bundle`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+from nnapi_prof.bundle.bundle import Bundle, RegionKey
+from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.errors import SerializationError, UsageError
+from nnapi_prof.graph.json import graph_from_json, graph_to_json, type_from_json, type_to_json
+from nnapi_prof.graph.plan import Plan
+from nnapi_prof.nnapi.container import ContainerKind, read_container, write_container
+
+FORMAT = "nnapi-prof-bundle"
+VERSION = 1
+_BUFFER = struct.Struct("<Q32s")
+
+
+def region_id(key: RegionKey) -> str:
+    """File name of a region: first unit, count, level, and a hash over the units."""
+    units, level = key
+    digest = hashlib.sha256(json.dumps(units).encode()).hexdigest()[:8]
+    return f"u{units[0]:03d}n{len(units):03d}-l{level}-{digest}"
+
+
+def region_to_bytes(region: ConvertedRegion) -> bytes:
+    """A region without its weights, which ``BUFS`` names by length and SHA-256."""
+    info = {
+        "inputs": list(region.inputs),
+        "outputs": list(region.outputs),
+        "input_types": [type_to_json(t) for t in region.input_types],
+        "output_types": [type_to_json(t) for t in region.output_types],
+        "operations": list(region.operations),
+        "level": region.level,
+    }
+    buffers = b"".join(_BUFFER.pack(len(b), hashlib.sha256(b).digest()) for b in region.buffers)
+    return write_container(
+        ContainerKind.MODEL,
+        {"INFO": json.dumps(info).encode(), "MODL": region.serialized, "BUFS": buffers},
+    )
+
+
+def region_from_bytes(data: bytes, blobs: Path) -> ConvertedRegion:
+    """Raises SerializationError where the container, a field or a blob is not what it should be."""
+    sections = read_container(data, ContainerKind.MODEL)
+    try:
+        info = json.loads(sections["INFO"])
+        buffers = []
+        for length, digest in _BUFFER.iter_unpack(sections["BUFS"]):
+            buffer = (blobs / digest.hex()).read_bytes()
+            if len(buffer) != length or hashlib.sha256(buffer).digest() != digest:
+                raise SerializationError(f"{blobs / digest.hex()}: its bytes have another hash")
+            buffers.append(buffer)
+        return ConvertedRegion(
+            serialized=sections["MODL"],
+            buffers=tuple(buffers),
+            inputs=tuple(info["inputs"]),
+            outputs=tuple(info["outputs"]),
+            input_types=tuple(type_from_json(t) for t in info["input_types"]),
+            output_types=tuple(type_from_json(t) for t in info["output_types"]),
+            operations=tuple(info["operations"]),
+            level=info["level"],
+        )
+    except (KeyError, ValueError, TypeError, struct.error) as error:
+        raise SerializationError(f"this is no region of a bundle: {error!r}") from error
+
+
+def write_bundle(path: Path, bundle: Bundle, model: Path) -> None:
+    """Writes a bundle to the folder ``path``; a bundle that stands there is replaced.
+
+    ``model`` is the original model file. Raises UsageError where ``path`` holds something else.
+    """
+    if path.exists() and not (path / "manifest.json").is_file():
+        raise UsageError(f"{path} exists and is no bundle: name another --output or remove it")
+    temporary = path.with_name(path.name + ".part")
+    shutil.rmtree(temporary, ignore_errors=True)
+    (temporary / "regions").mkdir(parents=True)
+    (temporary / "blobs").mkdir()
+    for key, region in bundle.regions.items():
+        (temporary / "regions" / f"{region_id(key)}.nnpf").write_bytes(region_to_bytes(region))
+        for buffer in region.buffers:
+            blob = temporary / "blobs" / hashlib.sha256(buffer).hexdigest()
+            if not blob.exists():
+                blob.write_bytes(buffer)
+    shutil.copyfile(model, temporary / bundle.model_file)
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": bundle.model,
+        "model_file": bundle.model_file,
+        "inputs": list(bundle.inputs),
+        "device": bundle.device,
+        "fingerprint": bundle.fingerprint,
+        "simulated": bundle.simulated,
+        "graph": graph_to_json(bundle.graph),
+        "plans": [json.loads(plan.to_json()) for plan in bundle.plans],
+        "levels": dict(bundle.levels),
+        "regions": [
+            {"id": region_id(key), "units": list(key[0]), "level": key[1]} for key in bundle.regions
+        ],
+        "notes": list(bundle.notes),
+    }
+    (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1))
+    shutil.rmtree(path, ignore_errors=True)
+    temporary.rename(path)
+
+
+def read_bundle(path: Path) -> Bundle:
+    """Reads a bundle. UsageError where there is none, SerializationError where it is damaged."""
+    manifest_file = path / "manifest.json"
+    if not manifest_file.is_file():
+        raise UsageError(f"{path} is no bundle: `nnapi-prof partition` makes one")
+    try:
+        data: dict[str, Any] = json.loads(manifest_file.read_text())
+        if data.get("format") != FORMAT or data.get("version") != VERSION:
+            raise SerializationError(
+                f"{manifest_file}: format {data.get('format')!r} version {data.get('version')!r},"
+                f" wanted {FORMAT!r} version {VERSION}: make the bundle again"
+            )
+        regions = {
+            (tuple(row["units"]), row["level"]): region_from_bytes(
+                (path / "regions" / f"{row['id']}.nnpf").read_bytes(), path / "blobs"
+            )
+            for row in data["regions"]
+        }
+        return Bundle(
+            model=data["model"],
+            model_file=data["model_file"],
+            inputs=tuple(data["inputs"]),
+            device=data["device"],
+            fingerprint=data["fingerprint"],
+            simulated=data["simulated"],
+            graph=graph_from_json(data["graph"]),
+            plans=tuple(Plan.from_json(json.dumps(plan)) for plan in data["plans"]),
+            levels=data["levels"],
+            regions=regions,
+            notes=tuple(data["notes"]),
+        )
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise SerializationError(f"{path}: the bundle is damaged ({error}): make it again") from error

@@ -1,0 +1,79 @@
+"""A converted model as a TorchScript module that stock PyTorch runs.
+
+The module holds nothing of ours: PyTorch's own ``NnapiModule`` around
+``torch.classes._nnapi.Compilation``, which an app's PyTorch Mobile has. PyTorch cannot name an
+accelerator (it calls ``Compilation_create``), so such a module always runs where NNAPI's own
+runtime puts it; its costs are those of the target ``auto``.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.backends._nnapi.prepare import NnapiModule
+
+from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.errors import NnapiProfError
+from nnapi_prof.graph.plan import Preference
+from nnapi_prof.graph.types import DimOrder, TensorType
+
+
+class _FixedShapes(torch.nn.Module):
+    """Gives the runtime its output templates: all shapes are known, so ``prepare`` is constant."""
+
+    def __init__(self, templates: list[torch.Tensor]) -> None:
+        super().__init__()
+        self.templates = templates
+
+    @torch.jit.export
+    def prepare(self, ser_model: torch.Tensor, args: list[torch.Tensor]) -> list[torch.Tensor]:
+        return self.templates
+
+    def forward(self, args: list[torch.Tensor]) -> list[torch.Tensor]:
+        return args
+
+
+def stock_module(
+    region: ConvertedRegion,
+    preference: Preference = Preference.SUSTAINED_SPEED,
+    relaxed: bool = False,
+) -> torch.jit.ScriptModule:
+    """Wraps a region that is a whole model for stock PyTorch.
+
+    The module takes the region's inputs as logical (NCHW) float tensors, in order, and returns its
+    outputs: one tensor, or a tuple of several. Running it needs a ``libneuralnetworks.so``: the
+    phone's, or on a host our emulator's loaded first with ``ctypes.CDLL``.
+    """
+    for tensor_type in (*region.input_types, *region.output_types):
+        if tensor_type.dtype != "float32":
+            raise NnapiProfError(
+                f"a stock PyTorch module carries float32 inputs and outputs, found {tensor_type}"
+            )
+    serialized = torch.frombuffer(bytearray(region.serialized), dtype=torch.int32)
+    weights = [torch.frombuffer(bytearray(b), dtype=torch.float32) for b in region.buffers]
+    templates = [torch.empty(t.memory_shape) for t in region.output_types]
+    inner = torch.jit.script(
+        NnapiModule(
+            _FixedShapes(templates),
+            serialized,
+            weights,
+            [_memory_format(t) for t in region.input_types],
+            [_memory_format(t) for t in region.output_types],
+            preference.value,
+            relaxed,
+        )
+    )
+    wrapper = torch.jit.script(torch.nn.Module())
+    wrapper.mod = inner  # type: ignore[assignment]
+    names = [f"arg_{index}" for index in range(len(region.inputs))]
+    outputs = [f"outputs[{index}]" for index in range(len(region.outputs))]
+    wrapper.define(
+        f"def forward(self, {', '.join(f'{name}: Tensor' for name in names)}):\n"
+        f"    outputs = self.mod([{', '.join(names)}])\n"
+        f"    return {', '.join(outputs)}\n"
+    )
+    return wrapper
+
+
+def _memory_format(tensor_type: TensorType) -> int:
+    """PyTorch's NNAPI code of a dim order: 0 as the shape reads, 1 channels last."""
+    return 1 if tensor_type.dim_order is DimOrder.CHANNELS_LAST else 0
