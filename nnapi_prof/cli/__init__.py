@@ -1,1 +1,72 @@
-"""TBD."""
+"""The command line: ``main()`` turns errors into one line and an exit code.
+
+Exit codes: 0 success, 1 failure, 2 usage, 130 interrupted. Commands are imported when they are
+called, so that ``nnapi-prof --help`` loads neither torch nor pandas.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+from nnapi_prof.errors import NnapiProfError
+
+COMMANDS = {
+    "devices": "List the devices within reach: phones on ADB, this machine, simulated phones.",
+    "profile": "Measure a model's units and regions on a device into the cost table.",
+    "partition": "Choose what runs where from measured costs, and write a bundle.",
+    "run": "Run a bundle on a device and compare its outputs with eager PyTorch.",
+    "report": "Write one self-contained HTML report of a bundle.",
+    "convert": "Convert a whole model for stock PyTorch's NNAPI runtime.",
+}
+"""Command -> its line in ``--help``; the module of the same name defines ``command``."""
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"nnapi_prof.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="nnapi-prof")
+def cli() -> None:
+    """Measure a PyTorch model on the NNAPI accelerators of an Android phone, then decide what to
+    offload.
+
+    A phone comes before everything: `nnapi-prof devices` shows what is within reach. With no phone
+    connected, commands use a simulated one and say so.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line and exits."""
+    try:
+        code = cli.main(args=arguments, prog_name="nnapi-prof", standalone_mode=False)
+    except click.exceptions.Abort:
+        print("\nnnapi-prof: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except NnapiProfError as error:
+        print(f"nnapi-prof: error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of our output went away (`nnapi-prof ... | head`): nothing left to say.
+        sys.stderr.close()
+        sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
