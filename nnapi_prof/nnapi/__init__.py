@@ -1,1 +1,1 @@
-"""NNAPI's facts: codes, signatures and feature levels, generated from the JSON files in ``data/``."""
+"""NNAPI's facts: codes, signatures, feature levels, from the JSON files in ``data/``."""

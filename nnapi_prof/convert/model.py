@@ -1,0 +1,182 @@
+"""One NNAPI model as data, and the builder that every lowering writes to."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NewType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnapi_prof.nnapi.codes import OperandCode, OperationCode
+from nnapi_prof.nnapi.facts import TENSOR_CODES, level_number, why_not_at
+
+OperandId = NewType("OperandId", int)
+"""Index of an operand in its model."""
+
+MAX_IMMEDIATE_BYTES = 128
+"""NNAPI copies values up to here and keeps a pointer to longer ones
+(ANEURALNETWORKS_MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES), which must then outlive the model."""
+
+ELEMENT_TYPES: dict[np.dtype[np.generic], OperandCode] = {
+    np.dtype(np.float32): OperandCode.TENSOR_FLOAT32,
+    np.dtype(np.int32): OperandCode.TENSOR_INT32,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Type and shape of an operand. ``dims`` is empty for a scalar; 0 in it is unknown."""
+
+    type: OperandCode
+    dims: tuple[int, ...] = ()
+    scale: float = 0.0
+    zero_point: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSlice:
+    """Bytes that travel beside the model: part of a numbered buffer."""
+
+    buffer: int
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A constant operand's value: its bytes, or where they are."""
+
+    operand: OperandId
+    source: bytes | BufferSlice
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    code: OperationCode
+    inputs: tuple[OperandId, ...]
+    outputs: tuple[OperandId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NnapiModel:
+    """One NNAPI model. ``inputs`` and ``outputs`` are operand indices."""
+
+    operands: tuple[Operand, ...]
+    values: tuple[Value, ...]
+    operations: tuple[Operation, ...]
+    inputs: tuple[OperandId, ...]
+    outputs: tuple[OperandId, ...]
+
+
+class EmissionError(Exception):
+    """An operation does not exist at the model's level in the form asked for.
+
+    Never leaves the converter: it becomes the reason of an UnsupportedOp.
+    """
+
+
+class ModelBuilder:
+    """An NNAPI model under construction for a feature level (27, 28, ... as devices report it).
+
+    Constants are deduplicated. Up to 128 bytes they stand in the model, longer ones each make a
+    numbered buffer of their own in ``buffers``.
+    """
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+        self.level_number = level_number(level)
+        self.buffers: list[bytes] = []
+        self._operands: list[Operand] = []
+        self._values: list[Value] = []
+        self._operations: list[Operation] = []
+        self._inputs: list[OperandId] = []
+        self._constants: dict[tuple[Operand, bytes], OperandId] = {}
+
+    def operand(self, operand_id: OperandId) -> Operand:
+        return self._operands[operand_id]
+
+    def input(self, operand: Operand) -> OperandId:
+        """A new input of the model, after those there are."""
+        self._require_sized(operand)
+        found = self._new(operand)
+        self._inputs.append(found)
+        return found
+
+    def scalar(self, value: bool | int | float) -> OperandId:
+        """A constant scalar: BOOL, INT32 or FLOAT32 by its Python type."""
+        if isinstance(value, bool):
+            return self._constant(Operand(OperandCode.BOOL), struct.pack("<?", value))
+        if isinstance(value, int):
+            return self._constant(Operand(OperandCode.INT32), struct.pack("<i", value))
+        return self._constant(Operand(OperandCode.FLOAT32), struct.pack("<f", value))
+
+    def constant(self, array: NDArray[np.generic]) -> OperandId:
+        """A constant tensor, float32 or int32, of rank 1 at least."""
+        operand = Operand(ELEMENT_TYPES[array.dtype], array.shape)
+        self._require_sized(operand)
+        return self._constant(operand, np.ascontiguousarray(array).tobytes())
+
+    def add(
+        self, code: OperationCode, inputs: Sequence[OperandId], dims: Sequence[int]
+    ) -> OperandId:
+        """Adds an operation and returns its result, of the first input's type and shape ``dims``.
+
+        Raises EmissionError where the facts do not allow it at this level: unknown operation, an
+        argument form, rank or type that came later, or a shape that NNAPI cannot say.
+        """
+        given = [self._operands[i] for i in inputs]
+        reason = why_not_at(
+            code,
+            [operand.type for operand in given],
+            [len(operand.dims) for operand in given],
+            self.level_number,
+        )
+        if reason is not None:
+            raise EmissionError(reason)
+        result = Operand(given[0].type, tuple(dims), given[0].scale, given[0].zero_point)
+        self._require_sized(result)
+        found = self._new(result)
+        self._operations.append(Operation(code, tuple(inputs), (found,)))
+        return found
+
+    def finish(self, outputs: Sequence[OperandId]) -> NnapiModel:
+        """The model with these outputs; the builder is of no use afterwards."""
+        return NnapiModel(
+            tuple(self._operands),
+            tuple(self._values),
+            tuple(self._operations),
+            tuple(self._inputs),
+            tuple(outputs),
+        )
+
+    def _new(self, operand: Operand) -> OperandId:
+        self._operands.append(operand)
+        return OperandId(len(self._operands) - 1)
+
+    def _constant(self, operand: Operand, data: bytes) -> OperandId:
+        known = self._constants.get((operand, data))
+        if known is not None:
+            return known
+        found = self._new(operand)
+        source: bytes | BufferSlice = data
+        if len(data) > MAX_IMMEDIATE_BYTES:
+            source = BufferSlice(len(self.buffers), 0, len(data))
+            self.buffers.append(data)
+        self._values.append(Value(found, source))
+        self._constants[operand, data] = found
+        return found
+
+    def _require_sized(self, operand: Operand) -> None:
+        if operand.type not in TENSOR_CODES:
+            return
+        if not operand.dims:
+            raise EmissionError("a tensor of rank 0, NNAPI's have rank 1 at least")
+        if math.prod(operand.dims) == 0:
+            shape = "x".join(map(str, operand.dims))
+            raise EmissionError(
+                f"an empty tensor ({shape}), a size of 0 is an unknown one to NNAPI"
+            )

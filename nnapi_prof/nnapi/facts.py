@@ -1,0 +1,184 @@
+"""What each NNAPI operation takes: argument forms, ranks and types, by feature level.
+
+Read once, on first use, from ``data/nnapi_ops.json``, the facts that ``codes.py`` is generated
+from. A level here is a feature level's number (1, 2, ...); devices report 27, 28, ... for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nnapi_prof.errors import UsageError
+from nnapi_prof.nnapi.codes import FeatureLevel, OperandCode, OperationCode
+
+DATA = Path(__file__).resolve().parent / "data" / "nnapi_ops.json"
+
+_SCALARS = {
+    "bool": OperandCode.BOOL,
+    "float16": OperandCode.FLOAT16,
+    "float32": OperandCode.FLOAT32,
+    "int32": OperandCode.INT32,
+    "model": OperandCode.MODEL,
+}
+TENSOR_CODES = frozenset(code for code in OperandCode if code.name.startswith("TENSOR_"))
+
+LAST_API_LEVEL = FeatureLevel.LEVEL_5
+"""Up to here a device reports the API level; from level 6 on 1000000 + the level's number."""
+
+
+def level_number(reported: int) -> int:
+    """The number (1, 2, ...) of the feature level that a device reports as 27, 28, ...
+
+    API levels 32 and later without a number of their own count as level 5. Raises UsageError
+    below 27, where NNAPI does not exist.
+    """
+    if reported < FeatureLevel.LEVEL_1:
+        raise UsageError(f"feature level {reported}: NNAPI begins with 27 (Android 8.1)")
+    if reported > 1_000_000:
+        return reported - 1_000_000
+    return min(reported, LAST_API_LEVEL) - FeatureLevel.LEVEL_1 + 1
+
+
+def level_name(number: int) -> str:
+    """``level 3 (API 29)``; levels after the fifth have no API level."""
+    api = FeatureLevel.LEVEL_1 + number - 1
+    return f"level {number} (API {api})" if api <= LAST_API_LEVEL else f"level {number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of an operation. ``types`` are the operand types it may have."""
+
+    name: str
+    types: frozenset[OperandCode]
+    optional: bool
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One form of an operation's argument list.
+
+    ``variadic`` forms repeat their first argument once or more (CONCATENATION).
+    """
+
+    variant: str
+    since: int
+    arguments: tuple[Argument, ...]
+    variadic: bool
+
+    def match(self, types: Sequence[OperandCode]) -> tuple[Argument, ...] | None:
+        """The argument that each operand stands for, or None where the form does not fit.
+
+        Optional arguments may be left out from the end only.
+        """
+        arguments = self.arguments
+        if self.variadic:
+            repeats = len(types) - len(arguments) + 1
+            if repeats < 1:
+                return None
+            arguments = arguments[:1] * repeats + arguments[1:]
+        if len(types) > len(arguments):
+            return None
+        if any(not argument.optional for argument in arguments[len(types) :]):
+            return None
+        given = arguments[: len(types)]
+        fits = all(code in argument.types for code, argument in zip(types, given, strict=True))
+        return given if fits else None
+
+
+@dataclass(frozen=True, slots=True)
+class OperationFacts:
+    """One operation. ``tensor_types`` and ``max_rank`` limit its first input."""
+
+    code: OperationCode
+    since: int
+    min_rank: int
+    max_rank: int | None
+    tensor_types: dict[OperandCode, int]
+    """Type of the first input -> the level that introduced it."""
+    signatures: tuple[Signature, ...]
+
+
+def _argument(fact: dict[str, Any]) -> Argument:
+    types: set[OperandCode] = set()
+    for kind in fact["kind"].split("|"):
+        types |= TENSOR_CODES if kind == "tensor" else {_SCALARS[kind]}
+    return Argument(fact["name"], frozenset(types), fact["optional"], fact["since_level"])
+
+
+def _signature(fact: dict[str, Any]) -> Signature:
+    inputs = fact["inputs"]
+    variadic = bool(inputs) and ".." in str(inputs[0]["index"])
+    arguments = tuple(_argument(argument) for argument in inputs)
+    return Signature(fact["variant"], fact["since_level"], arguments, variadic)
+
+
+@functools.cache
+def all_facts() -> dict[OperationCode, OperationFacts]:
+    """Every operation of NNAPI by its code."""
+    return {
+        OperationCode(op["code"]): OperationFacts(
+            OperationCode(op["code"]),
+            op["min_feature_level"],
+            op["rank"].get("min") or 0,
+            op["rank"].get("max"),
+            {OperandCode[t["type"]]: t["since_level"] for t in op["tensor_types"]},
+            tuple(map(_signature, op["signatures"])),
+        )
+        for op in json.loads(DATA.read_text())
+    }
+
+
+def why_not_at(
+    code: OperationCode,
+    types: Sequence[OperandCode],
+    ranks: Sequence[int],
+    level: int,
+) -> str | None:
+    """Why an operation with these input operands does not exist at ``level``, or None if it does.
+
+    ``types`` and ``ranks`` describe the input operands in order (a scalar has rank 0).
+    """
+    facts = all_facts()[code]
+    if facts.since > level:
+        return (
+            f"{code.name} exists from {level_name(facts.since)} on, wanted at {level_name(level)}"
+        )
+
+    matches = [(s, given) for s in facts.signatures if (given := s.match(types)) is not None]
+    if not matches:
+        found = ", ".join(code.name for code in types)
+        return f"{code.name} takes no argument list of the form ({found})"
+    needs = []
+    for signature, arguments in matches:
+        late = max(reversed(arguments), key=lambda argument: argument.since)
+        if max(signature.since, late.since) <= level:
+            break
+        what = late.name if late.since > signature.since else signature.variant
+        needs.append((max(signature.since, late.since), what))
+    else:
+        since, what = min(needs)
+        return (
+            f"{code.name} takes {what} from {level_name(since)} on, wanted at {level_name(level)}"
+        )
+
+    first = types[0]
+    since = facts.tensor_types.get(first, 0) if first in TENSOR_CODES else 1
+    if since == 0:
+        return f"{code.name} takes no {first.name}"
+    if since > level:
+        return (
+            f"{code.name} takes {first.name} from {level_name(since)} on, "
+            f"wanted at {level_name(level)}"
+        )
+    if ranks[0] < facts.min_rank:
+        return f"{code.name} takes rank {facts.min_rank} or more, found {ranks[0]}"
+    if facts.max_rank is not None and ranks[0] > facts.max_rank:
+        return f"{code.name} takes rank {facts.max_rank} at most, found {ranks[0]}"
+    return None
