@@ -1,0 +1,17 @@
+"""Where the cost store is, without opening it (and so without SQLAlchemy)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+VARIABLE = "NNAPI_PROF_COSTS"
+
+
+def default_location() -> str:
+    """``$NNAPI_PROF_COSTS`` (a path or a database URL), else a file under ``$XDG_DATA_HOME``."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return named
+    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return str(Path(data) / "nnapi-prof" / "costs.sqlite")

@@ -1,0 +1,115 @@
+"""One measurement as data: what was run, where, under which conditions, and what came out."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from nnapi_prof.costs.summary import Summary, summarise
+from nnapi_prof.graph.plan import Target
+
+
+class Kind(enum.Enum):
+    """What was measured."""
+
+    UNIT = "unit"
+    CHAIN = "chain"
+    """Two or three neighbouring units, measured to tell marginal costs from overheads."""
+    REGION = "region"
+    """A segment of some plan, measured whole."""
+    PLAN = "plan"
+    """All segments of a plan, one after the other."""
+
+
+class Status(enum.Enum):
+    """How it ended. Every status is conclusive: a crash or a timeout is not tried again."""
+
+    OK = "ok"
+    REFUSED = "refused"
+    """The converter or the driver does not support it; ``message`` says why."""
+    FAILED = "failed"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+
+
+class Key(NamedTuple):
+    """What makes two measurements of one device the same measurement."""
+
+    signature: str
+    target: str
+    """:attr:`Target.key`."""
+    relaxed: bool
+    threads: int
+    burst: bool
+    driver_version: str
+    agent_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One row of the cost table; the units and meanings of all fields stand in :mod:`.schema`."""
+
+    signature: str
+    kind: Kind
+    label: str
+    members: tuple[str, ...]
+    offsets: tuple[int, ...]
+    target: Target
+    fingerprint: str
+    agent_version: str
+    status: Status
+    driver_version: str = ""
+    relaxed: bool = False
+    threads: int = 1
+    burst: bool = False
+    message: str | None = None
+    samples_ns: tuple[int, ...] = ()
+    hardware_ns: tuple[int, ...] = ()
+    driver_ns: tuple[int, ...] = ()
+    compile_ns: int | None = None
+    first_ns: int | None = None
+    n_operations: int = 0
+    input_bytes: int = 0
+    output_bytes: int = 0
+    simulated: bool = False
+    clock: str = "monotonic"
+    cpu_khz_before: int | None = None
+    cpu_khz_after: int | None = None
+    thermal_mc_before: int | None = None
+    thermal_mc_after: int | None = None
+    rss_peak_kb: int | None = None
+    measured_at: str = ""
+    """UTC, ISO 8601; the store fills it in where it is empty."""
+
+    @property
+    def n_units(self) -> int:
+        return len(self.members)
+
+    @property
+    def key(self) -> Key:
+        return Key(
+            self.signature,
+            self.target.key,
+            self.relaxed,
+            self.threads,
+            self.burst,
+            self.driver_version,
+            self.agent_version,
+        )
+
+    @property
+    def usable(self) -> bool:
+        """True where ``samples_ns`` is a latency: the run ended well and was timed."""
+        return self.status is Status.OK and bool(self.samples_ns)
+
+    @property
+    def summary(self) -> Summary:
+        """Summary of ``samples_ns``; raises CostError where nothing was timed."""
+        return summarise(self.samples_ns)
+
+    @property
+    def why_not(self) -> str:
+        """The sentence for a measurement without a latency."""
+        said = f": {self.message}" if self.message else ""
+        return f"{self.status.value}{said}"

@@ -1,0 +1,192 @@
+"""The cost model of one model on one device: what any region would take on any target.
+
+Fitted from everything measured there: units alone, chains, whole regions. A region measured whole
+answers with its own latency; any other with the sum of :mod:`nnapi_prof.costs.regression`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from nnapi_prof.costs.locate import Locator, Region
+from nnapi_prof.costs.measurement import Kind, Measurement
+from nnapi_prof.costs.regression import RegionSample, TargetFit, fit_target
+from nnapi_prof.costs.static import PHONE_CPU, Roofline
+from nnapi_prof.errors import CostError
+from nnapi_prof.graph.plan import CPU, HOST, Engine, Target
+from nnapi_prof.graph.unit import UnitGraph
+
+
+@dataclass(frozen=True, slots=True)
+class RegionCost:
+    """A region's latency. ``measured``: of this very region; ``estimated``: static model's."""
+
+    ns: float
+    measured: bool = False
+    estimated: bool = False
+
+
+@dataclass
+class CostModel:
+    """Answers what regions of ``graph`` cost; made by :func:`fit`."""
+
+    graph: UnitGraph
+    targets: tuple[Target, ...]
+    """CPU first, then those with at least one latency, then HOST where a unit needs it."""
+    fits: Mapping[Target, TargetFit] = field(repr=False)
+    refusals: Mapping[tuple[int, Target], str] = field(repr=False)
+    """(unit, target) -> why the unit cannot run there, as a sentence."""
+    simulated: bool = False
+    _host_ns: Mapping[int, float] = field(default_factory=dict, repr=False)
+    _whole: Mapping[tuple[frozenset[int], Target], Measurement] = field(
+        default_factory=dict, repr=False
+    )
+
+    @property
+    def residuals(self) -> dict[Target, tuple[float, ...]]:
+        """(predicted by the sum - measured) / measured of every row, per target."""
+        return {target: fitted.residuals for target, fitted in self.fits.items()}
+
+    def unit_cost(self, unit_index: int, target: Target) -> float | None:
+        """Marginal cost in ns, without overhead and transfer; None where it cannot run there."""
+        if target.engine is Engine.HOST:
+            return self._host_ns.get(unit_index)
+        fitted = self.fits.get(target)
+        if fitted is None or (unit_index, target) in self.refusals:
+            return None
+        return fitted.unit_ns.get(self.graph.units[unit_index].signature)
+
+    def overhead(self, target: Target) -> float:
+        """What one invocation costs in ns, whatever it computes."""
+        fitted = self.fits.get(target)
+        return fitted.overhead_ns if fitted is not None else 0.0
+
+    def transfer(self, target: Target, in_bytes: int, out_bytes: int) -> float:
+        """What moving a region's inputs and outputs costs in ns."""
+        fitted = self.fits.get(target)
+        if fitted is None:
+            return 0.0
+        return in_bytes * fitted.ns_per_in_byte + out_bytes * fitted.ns_per_out_byte
+
+    def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
+        """Latency of a region run as one on ``target``; None where it cannot run there.
+
+        A region that was tried whole and did not run cannot run, whatever its units do alone.
+        """
+        region = frozenset(units)
+        if target.engine is Engine.HOST:
+            if not all(unit in self._host_ns for unit in region):
+                return None
+            return RegionCost(sum(self._host_ns[u] for u in region), estimated=True)
+        row = self._whole.get((region, target))
+        if row is not None:
+            return RegionCost(row.summary.median_ns, measured=True) if row.usable else None
+        entering, leaving = self.graph.boundary(region)
+        size = self.graph.values
+        total = self.overhead(target) + self.transfer(
+            target,
+            sum(size[name].n_bytes for name in entering),
+            sum(size[name].n_bytes for name in leaving),
+        )
+        for unit in region:
+            cost = self.unit_cost(unit, target)
+            if cost is None:
+                return None
+            total += cost
+        return RegionCost(total)
+
+    def whole(self, units: Iterable[int], target: Target) -> Measurement | None:
+        """The measurement of this very region, if there is one, whatever its status."""
+        return self._whole.get((frozenset(units), target))
+
+    def measured_regions(self) -> dict[tuple[frozenset[int], Target], float]:
+        """(units, target) -> ns of every region measured whole; infinity where it did not run."""
+        return {
+            place: row.summary.median_ns if row.usable else math.inf
+            for place, row in self._whole.items()
+            if place[1] in self.fits
+        }
+
+
+def fit(
+    graph: UnitGraph,
+    rows: Iterable[Measurement],
+    *,
+    regions: Iterable[Region] = (),
+    host: Roofline = PHONE_CPU,
+) -> CostModel:
+    """Fits the cost model of ``graph`` from the measurements of one device.
+
+    ``rows`` are :meth:`CostStore.measurements` under one set of conditions; of rows with equal
+    signature and target the last counts, and rows of units that are not in the graph are left
+    out. ``regions`` are sets of units that may have been measured whole, beyond those that
+    :class:`Locator` finds itself. ``host`` prices units that no engine of the agent can run.
+    Raises CostError where a unit of the graph has no row at all: it was never tried.
+    """
+    signatures = {unit.signature for unit in graph.units}
+    last = {(row.signature, row.target): row for row in rows if signatures.issuperset(row.members)}
+    _check_complete(graph, {signature for signature, _ in last})
+
+    samples: dict[Target, list[RegionSample]] = defaultdict(list)
+    for (signature, target), row in last.items():
+        if row.usable and row.summary.median_ns > 0 and row.kind is not Kind.PLAN:
+            samples[target].append(
+                RegionSample(
+                    row.members,
+                    signature,
+                    target.key,
+                    row.input_bytes,
+                    row.output_bytes,
+                    row.summary.median_ns,
+                )
+            )
+    fits = {target: fit_target(found, on_cpu=target == CPU) for target, found in samples.items()}
+    refusals = _refusals(graph, last)
+    host_ns = {
+        unit.index: host.unit_ns(graph, unit)
+        for unit in graph.units
+        if not any(
+            unit.signature in fitted.unit_ns and (unit.index, target) not in refusals
+            for target, fitted in fits.items()
+        )
+    }
+    return CostModel(
+        graph=graph,
+        targets=(
+            *sorted(fits, key=lambda target: (target != CPU, target.key)),
+            *((HOST,) if host_ns else ()),
+        ),
+        fits=fits,
+        refusals=refusals,
+        simulated=any(row.simulated for row in last.values()),
+        _host_ns=host_ns,
+        _whole=Locator(graph).places(last.values(), regions),
+    )
+
+
+def _refusals(
+    graph: UnitGraph, whole: Mapping[tuple[str, Target], Measurement]
+) -> dict[tuple[int, Target], str]:
+    """Sentences of the units that were tried on a target and did not run."""
+    readers = defaultdict(list)
+    for unit in graph.units:
+        readers[unit.signature].append(unit.index)
+    return {
+        (index, target): row.why_not
+        for (signature, target), row in whole.items()
+        if not row.usable
+        for index in readers.get(signature, ())
+    }
+
+
+def _check_complete(graph: UnitGraph, tried: set[str]) -> None:
+    missing = [unit for unit in graph.units if unit.signature not in tried]
+    if missing:
+        raise CostError(
+            f"{len(missing)} of the model's {len(graph.units)} units were never measured on this "
+            f"device (the first is {missing[0].name}, {missing[0].label}); run nnapi-prof profile "
+            f"with the same model, inputs and device"
+        )

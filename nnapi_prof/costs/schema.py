@@ -1,0 +1,90 @@
+"""Tables of the cost store, every column with its unit.
+
+Rows are only ever added. A measurement that is repeated (``--fresh``) becomes a second row, and
+readers take the last one of each key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+
+SCHEMA_VERSION = 1
+"""Raised with every change that an older nnapi-prof could not read."""
+
+METADATA = MetaData()
+
+
+def _column(name: str, kind: Any, comment: str, *, null: bool = False, key: bool = False) -> Any:
+    return Column(name, kind, comment=comment, nullable=null, primary_key=key)
+
+
+_ID = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts up only INTEGER keys
+
+SCHEMA = Table(
+    "nnapi_prof_schema",
+    METADATA,
+    _column("id", Integer, "always 1", key=True),
+    _column("version", Integer, "SCHEMA_VERSION of the nnapi-prof that made the tables"),
+)
+
+MEASUREMENTS = Table(
+    "measurements",
+    METADATA,
+    _column("id", _ID, "order of arrival", key=True),
+    _column("signature", String(96), "region_signature of what was run; of a unit, its own"),
+    _column("kind", String(8), "unit, chain, region or plan"),
+    _column("label", Text, "for people: operation and shapes"),
+    _column("members", JSON, "signatures of the units, in topological order"),
+    _column("offsets", JSON, "places of the members after the first, in the model measured"),
+    _column("n_units", Integer, "count of members"),
+    _column("n_operations", Integer, "NNAPI operations of the model that was run"),
+    _column("target", String(128), "Target.key: cpu, or nnapi:ACCELERATOR/PREFERENCE"),
+    _column("relaxed", Boolean, "float32 may be computed as float16"),
+    _column("threads", Integer, "threads of the CPU engine"),
+    _column("burst", Boolean, "NNAPI burst execution"),
+    _column("fingerprint", String(96), "the device: key of the table devices"),
+    _column(
+        "driver_version", Text, "the accelerator's version; of auto, all of them; of cpu, empty"
+    ),
+    _column("agent_version", String(64), "version text of the agent"),
+    _column("status", String(8), "ok, refused, failed, crashed or timeout"),
+    _column("message", Text, "why, where status is not ok", null=True),
+    _column("samples_ns", JSON, "ns of wall clock, one per recorded run, in order; raw"),
+    _column("hardware_ns", JSON, "ns on the accelerator as the driver tells, or empty"),
+    _column("driver_ns", JSON, "ns in the driver as it tells, or empty"),
+    _column("compile_ns", BigInteger, "ns to compile", null=True),
+    _column("first_ns", BigInteger, "ns of the first run of all, warm-up included", null=True),
+    _column("input_bytes", BigInteger, "bytes that enter per run"),
+    _column("output_bytes", BigInteger, "bytes that leave per run"),
+    _column("simulated", Boolean, "latencies come from a phone description, not from a phone"),
+    _column("clock", String(16), "monotonic or simulated"),
+    _column("cpu_khz_before", Integer, "kHz of the first core, before", null=True),
+    _column("cpu_khz_after", Integer, "kHz of the first core, after", null=True),
+    _column("thermal_mc_before", Integer, "thousandths of a degree Celsius, before", null=True),
+    _column("thermal_mc_after", Integer, "thousandths of a degree Celsius, after", null=True),
+    _column("rss_peak_kb", Integer, "peak resident memory of the action, KiB", null=True),
+    _column("measured_at", String(32), "UTC, ISO 8601"),
+    Index("measurements_by_device", "fingerprint", "signature"),
+)
+
+DEVICES = Table(
+    "devices",
+    METADATA,
+    _column("fingerprint", String(96), "hash that names a device and its software", key=True),
+    _column("description", JSON, "what the agent's info said"),
+    _column("simulated", Boolean, "a simulated phone"),
+    _column("first_seen", String(32), "UTC, ISO 8601"),
+)

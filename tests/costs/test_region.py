@@ -1,0 +1,157 @@
+"""The cost model of a graph: sums, whole regions, refusals, and where regions are found."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from nnapi_prof.costs.locate import Locator, chains
+from nnapi_prof.costs.measurement import Measurement, Status
+from nnapi_prof.costs.region import fit
+from nnapi_prof.errors import CostError
+from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
+from tests.costs.graphs import chain_graph, diamond, row
+
+NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
+SIZES = [40_000, 90_000, 10_000, 60_000, 20_000, 5_000, 1_000]
+CPU_NS = [2e6, 5e6, 1e6, 3e6, 4e6, 5e5]
+NPU_NS = [2e5, 5e5, 1e5, 3e5, 4e5, 5e4]
+OVERHEAD, RATE = 4e5, 0.5
+
+
+def truth(region: tuple[int, ...], target: Target) -> float:
+    if target == CPU:
+        return sum(CPU_NS[u] for u in region)
+    boundary = 4 * (SIZES[region[0]] + SIZES[region[-1] + 1])
+    return OVERHEAD + RATE * boundary + sum(NPU_NS[u] for u in region)
+
+
+def rows(*more: Measurement) -> list[Measurement]:
+    graph = chain_graph(SIZES)
+    regions = [chain for length in (1, 2, 3) for chain in chains(graph, length)]
+    return [row(graph, r, t, truth(r, t)) for r in regions for t in (CPU, NPU)] + list(more)
+
+
+def test_parts_and_sums() -> None:
+    graph = chain_graph(SIZES)
+    model = fit(graph, rows())
+    assert model.targets == (CPU, NPU) and model.simulated and not model.refusals
+    whole = tuple(range(6))
+    for target in (CPU, NPU):
+        cost = model.region_cost(whole, target)
+        assert cost is not None and not cost.measured and not cost.estimated
+        assert cost.ns == pytest.approx(truth(whole, target), rel=0.01)
+        assert len(model.residuals[target]) == 6 + 5 + 4
+    assert model.overhead(NPU) == pytest.approx(OVERHEAD, rel=0.05)
+    assert model.transfer(CPU, 1000, 1000) == 0
+    parts = [model.unit_cost(u, NPU) for u in whole]
+    total = model.overhead(NPU) + model.transfer(NPU, 4 * SIZES[0], 4 * SIZES[6])
+    cost = model.region_cost(whole, NPU)
+    assert cost is not None
+    assert total + sum(p for p in parts if p is not None) == pytest.approx(cost.ns)
+
+
+def test_a_region_measured_whole_overrides_the_sum() -> None:
+    graph = chain_graph(SIZES)
+    model = fit(graph, rows(row(graph, range(1, 6), NPU, 123_456)))
+    cost = model.region_cost(range(1, 6), NPU)
+    assert cost is not None and cost.measured and cost.ns == 123_456
+    assert model.measured_regions()[frozenset(range(1, 6)), NPU] == 123_456
+    unmeasured = model.region_cost(range(6), NPU)
+    assert unmeasured is not None and not unmeasured.measured
+
+
+def test_the_last_row_counts() -> None:
+    graph = chain_graph(SIZES)
+    model = fit(graph, rows(row(graph, [2], CPU, 77)))
+    cost = model.region_cost([2], CPU)
+    assert cost is not None and cost.ns == 77
+
+
+def test_a_region_that_failed_whole_cannot_run() -> None:
+    graph = chain_graph(SIZES)
+    failed = row(graph, [0, 1, 2, 3], NPU, None, status=Status.CRASHED, message="SIGSEGV")
+    model = fit(graph, rows(failed))
+    assert model.region_cost([0, 1, 2, 3], NPU) is None
+    assert model.measured_regions()[frozenset([0, 1, 2, 3]), NPU] == math.inf
+    assert model.region_cost([0, 1, 2, 3, 4], NPU) is not None
+    tried = model.whole([0, 1, 2, 3], NPU)
+    assert tried is not None and tried.why_not == "crashed: SIGSEGV"
+
+
+def test_refusals_are_sentences_and_leave_the_unit_without_cost() -> None:
+    graph = chain_graph(SIZES)
+    refused = row(graph, [1], NPU, None, status=Status.REFUSED, message="no such operation")
+    model = fit(
+        graph, [r for r in rows() if r.target == CPU or "sig1" not in r.members] + [refused]
+    )
+    assert model.refusals == {(1, NPU): "refused: no such operation"}
+    assert model.unit_cost(1, NPU) is None
+    assert model.region_cost([0, 1, 2], NPU) is None
+    assert model.region_cost([2, 3], NPU) is not None
+    assert HOST not in model.targets
+
+
+def test_what_no_engine_runs_is_priced_by_the_static_model() -> None:
+    graph = chain_graph(SIZES)
+    refused = [
+        row(graph, [3], target, None, status=Status.REFUSED, message="gelu")
+        for target in (CPU, NPU)
+    ]
+    model = fit(graph, [r for r in rows() if "sig3" not in r.members] + refused)
+    assert model.targets == (CPU, NPU, HOST)
+    cost = model.region_cost([3], HOST)
+    assert cost is not None and cost.estimated and not cost.measured and cost.ns > 0
+    assert model.unit_cost(3, HOST) == cost.ns
+    assert model.unit_cost(2, HOST) is None and model.region_cost([2, 3], HOST) is None
+    assert model.region_cost([3], CPU) is None
+
+
+def test_units_that_were_never_tried_are_named() -> None:
+    graph = chain_graph(SIZES)
+    few = [r for r in rows() if r.signature not in ("sig4", "sig5")]
+    with pytest.raises(CostError, match="2 of the model's 6 units were never measured.*u4, op4"):
+        fit(graph, few)
+
+
+def test_rows_of_other_models_do_not_matter() -> None:
+    graph = chain_graph(SIZES)
+    other = chain_graph([1, 2, 3], ["sig0", "elsewhere"])
+    strange = row(other, [0, 1], NPU, 1)
+    assert fit(graph, rows(strange)).fits == fit(graph, rows()).fits
+
+
+def test_equal_units_share_their_measurements() -> None:
+    graph = chain_graph([8] * 5, ["a", "b", "a", "b"])
+    model = fit(
+        graph,
+        [row(graph, [0], CPU, 10), row(graph, [1], CPU, 20), row(graph, [0, 1], CPU, 28)],
+    )
+    for region in ([0, 1], [2, 3]):
+        cost = model.region_cost(region, CPU)
+        assert cost is not None and cost.measured and cost.ns == 28
+    assert (frozenset([1, 2]), CPU) not in model.measured_regions()
+
+
+def test_chains_stop_where_a_value_is_read_twice() -> None:
+    assert list(chains(diamond(), 2)) == [(1, 3), (2, 3)]
+    assert list(chains(diamond(), 3)) == []
+    assert list(chains(chain_graph([1, 2, 3, 4]), 2)) == [(0, 1), (1, 2)]
+    assert list(chains(chain_graph([1, 2, 3, 4]), 3)) == [(0, 1, 2)]
+
+
+def test_a_region_with_a_gap_is_found_again() -> None:
+    graph = diamond()
+    singles = [row(graph, [u], t, 10.0) for u in range(4) for t in (CPU, NPU)]
+    model = fit(graph, [*singles, row(graph, [0, 2], NPU, 99)])
+    assert model.measured_regions()[frozenset([0, 2]), NPU] == 99
+    assert (frozenset([0, 1]), NPU) not in model.measured_regions()
+
+
+def test_a_named_region_is_found_where_its_units_stand_apart() -> None:
+    compact = chain_graph([8, 8, 8], ["a", "b"])
+    measured = row(compact, [0, 1], CPU, 5)
+    graph = chain_graph([8, 8, 8], ["a", "b"])
+    places = Locator(graph).places([measured], extra=[(0, 1)])
+    assert places == {(frozenset([0, 1]), CPU): measured}

@@ -1,0 +1,221 @@
+"""The store on real SQLite files: what goes in comes out, from several processes at once."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nnapi_prof.costs.location import default_location
+from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.errors import CostError
+from nnapi_prof.graph.plan import CPU, Preference, Target
+
+NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
+
+
+def measurement(signature: str = "s", target: Target = NPU, **fields: object) -> Measurement:
+    made = Measurement(
+        signature=signature,
+        kind=Kind.CHAIN,
+        label="conv + add",
+        members=("a", "b"),
+        offsets=(0, 2),
+        target=target,
+        fingerprint="phone",
+        agent_version="0.1",
+        driver_version="7",
+        status=Status.OK,
+        samples_ns=(30, 10, 20),
+        hardware_ns=(5, 5, 5),
+        compile_ns=2**40,
+        first_ns=99,
+        n_operations=3,
+        input_bytes=100,
+        output_bytes=50,
+        simulated=True,
+        clock="simulated",
+        cpu_khz_before=1_800_000,
+        thermal_mc_after=41_000,
+        measured_at="2026-01-01T00:00:00+00:00",
+    )
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def test_a_row_comes_back_as_it_went_in(tmp_path: Path) -> None:
+    with CostStore(tmp_path / "deep" / "costs.sqlite") as store:
+        store.add(measurement())
+    with CostStore(tmp_path / "deep" / "costs.sqlite") as store:
+        assert store.measurements("phone") == [measurement()]
+        assert store.measurements("another phone") == []
+
+
+def test_the_time_is_filled_in(tmp_path: Path) -> None:
+    with CostStore(tmp_path / "c.sqlite") as store:
+        store.add(measurement(measured_at=""))
+        (back,) = store.measurements("phone")
+    assert back.measured_at.endswith("+00:00")
+
+
+def test_the_latest_row_of_a_key_wins_and_nothing_is_lost(tmp_path: Path) -> None:
+    with CostStore(tmp_path / "c.sqlite") as store:
+        store.add(measurement(samples_ns=(1,)), measurement(samples_ns=(5,), burst=True))
+        store.add(measurement(samples_ns=(2,), driver_version="8"))
+        found = {(m.burst, m.samples_ns) for m in store.measurements("phone")}
+        assert found == {(True, (5,)), (False, (2,))}
+        assert len(store.frame("phone")) == 3
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_every_status_counts_as_measured(tmp_path: Path, status: Status) -> None:
+    with CostStore(tmp_path / "c.sqlite") as store:
+        store.add(measurement(status=status, samples_ns=()))
+        key = Key("s", "nnapi:npu/fast", False, 1, False, "7", "0.1")
+        assert store.have("phone") == {key}
+        assert store.have("phone", ["other"]) == set()
+        assert store.have("other phone") == set()
+
+
+def test_conditions_select_rows(tmp_path: Path) -> None:
+    with CostStore(tmp_path / "c.sqlite") as store:
+        store.add(
+            measurement("cpu1", CPU, threads=1),
+            measurement("cpu4", CPU, threads=4),
+            measurement("npu"),
+            measurement("npu-relaxed", relaxed=True),
+            measurement("npu-burst", burst=True),
+        )
+
+        def names(**conditions: object) -> set[str]:
+            found = store.measurements("phone", **conditions)  # type: ignore[arg-type]
+            return {m.signature for m in found}
+
+        assert names(threads=4, relaxed=False, burst=False) == {"cpu4", "npu"}
+        assert names(threads=1, relaxed=False, burst=True) == {"cpu1", "npu-burst"}
+        assert names(relaxed=True) == {"npu-relaxed"}
+        assert len(names()) == 5
+
+
+def test_more_signatures_than_one_query_takes(tmp_path: Path) -> None:
+    signatures = [f"s{i}" for i in range(1300)]
+    with CostStore(tmp_path / "c.sqlite") as store:
+        store.add(*(measurement(s) for s in signatures))
+        assert len(store.measurements("phone", signatures[:1200])) == 1200
+        assert len(store.have("phone", signatures)) == 1300
+
+
+WRITER = """
+import sys
+from tests.costs.test_store import measurement
+from nnapi_prof.costs.store import CostStore
+with CostStore(sys.argv[1]) as store:
+    for i in range(40):
+        store.add(measurement(f"{sys.argv[2]}-{i}"))
+    store.add_device("phone", {"os": "linux"}, True)
+"""
+
+
+def test_processes_create_and_write_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "c.sqlite"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
+    command = [sys.executable, "-c", WRITER, str(path)]
+    started = [
+        subprocess.Popen([*command, str(i)], env=environment, stderr=subprocess.PIPE, text=True)
+        for i in range(3)
+    ]
+    errors = [process.communicate()[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], errors
+    with CostStore(path) as store:
+        assert len(store.have("phone")) == 120
+        assert [device.description for device in store.devices()] == [{"os": "linux"}]
+
+
+def test_a_device_is_remembered_once(tmp_path: Path) -> None:
+    with CostStore(tmp_path / "c.sqlite") as store:
+        store.add_device("phone", {"model": "A"}, False)
+        store.add_device("phone", {"model": "B"}, False)
+        (device,) = store.devices()
+    assert device.description == {"model": "A"} and not device.simulated
+
+
+def test_frame_and_csv(tmp_path: Path) -> None:
+    with CostStore(tmp_path / "c.sqlite") as store:
+        assert list(store.frame()["median_ns"]) == []
+        store.add(measurement(), measurement("t", status=Status.TIMEOUT, samples_ns=()))
+        frame = store.frame()
+        assert frame["median_ns"].tolist()[0] == 20
+        assert frame["median_ns"].isna().tolist() == [False, True]
+        assert store.export_csv(tmp_path / "out.csv") == 2
+        with pytest.raises(CostError, match="cannot write"):
+            store.export_csv(tmp_path / "no" / "out.csv")
+    with (tmp_path / "out.csv").open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert json.loads(rows[0]["samples_ns"]) == [30, 10, 20]
+    assert rows[1]["status"] == "timeout"
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.sqlite"
+    path.write_bytes(b"not a database" * 100)
+    with pytest.raises(CostError, match="not a database.*name another with --costs"):
+        CostStore(path)
+
+
+def test_a_foreign_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "photos.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE photos (id INTEGER)")
+    connection.close()
+    with pytest.raises(CostError, match="belongs to something else.*photos"):
+        CostStore(path)
+    connection = sqlite3.connect(path)
+    tables = connection.execute("SELECT name FROM sqlite_master").fetchall()
+    connection.close()
+    assert tables == [("photos",)]
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.sqlite"
+    CostStore(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE nnapi_prof_schema SET version = 99")
+    connection.commit()
+    connection.close()
+    with pytest.raises(CostError, match="newer nnapi-prof .schema 99.*update nnapi-prof"):
+        CostStore(path)
+
+
+def test_a_folder_and_an_unknown_url_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CostError, match="cannot open"):
+        CostStore(tmp_path)
+    with pytest.raises(CostError, match="database URL"):
+        CostStore("no-such-database://host/name")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CostError, match="folder"):
+        CostStore(tmp_path / "file" / "c.sqlite")
+
+
+def test_any_sqlalchemy_url(tmp_path: Path) -> None:
+    with CostStore(f"sqlite:///{tmp_path}/url.sqlite") as store:
+        store.add(measurement())
+    with CostStore(tmp_path / "url.sqlite") as store:
+        assert len(store.measurements("phone")) == 1
+
+
+def test_default_location(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NNAPI_PROF_COSTS", "postgresql://team/costs")
+    assert default_location() == "postgresql://team/costs"
+    monkeypatch.delenv("NNAPI_PROF_COSTS")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert default_location() == str(tmp_path / "nnapi-prof" / "costs.sqlite")
+    monkeypatch.delenv("XDG_DATA_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_location() == str(tmp_path / ".local/share/nnapi-prof/costs.sqlite")
