@@ -1,0 +1,156 @@
+/* What the kernels share: the tensors of a run, one call of a kernel, and the registry's entries.
+ * Private to the library np_kernels. */
+#ifndef NP_KERNEL_H
+#define NP_KERNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "np_graph.h"
+#include "np_status.h"
+
+/* One operand while shapes are inferred and operations run. */
+struct np_tensor {
+  int32_t type;
+  uint32_t rank; /* 0 for a scalar */
+  uint32_t dims[NP_MAX_RANK];
+  int known;        /* the shape is final: from here on a dimension of 0 is an empty tensor */
+  int omitted;      /* an optional operand without a value */
+  size_t elements;  /* where known */
+  const void *data; /* values; NULL where they are not known yet */
+  void *room;       /* where the operation that makes it writes; NULL for inputs and constants */
+};
+
+/* Types of data, grouped as the registry counts them. */
+enum np_kind {
+  NP_KIND_FLOAT32 = 0,
+  NP_KIND_FLOAT16,
+  NP_KIND_QUANT8,        /* TENSOR_QUANT8_ASYMM */
+  NP_KIND_QUANT8_SIGNED, /* TENSOR_QUANT8_ASYMM_SIGNED */
+  NP_KIND_INT32,
+  NP_N_KINDS,
+};
+
+/* One way to call an operation, a letter for each input:
+ *   x  data: a tensor of the type of input 0       *  after x: one or more of them
+ *   w  weights that fit the data's type            ?  after a letter: may be left out (no value)
+ *   c  bias that fits the data's type
+ *   f  FLOAT32 (FLOAT16 with FLOAT16 data)
+ *   v  a value of the data's kind: FLOAT32, FLOAT16, or INT32 for quantised data
+ *   i  INT32     b  BOOL     I  TENSOR_INT32 */
+struct np_form {
+  const char *inputs;
+  uint8_t level;   /* feature level that allows the form */
+  uint8_t variant; /* what the kernel tells forms apart by */
+};
+
+enum np_variant {
+  NP_DEFAULT = 0,
+  NP_EXPLICIT, /* paddings as four numbers */
+  NP_IMPLICIT, /* a padding code */
+  NP_BY_SIZE,
+  NP_BY_SCALE,
+};
+
+struct np_kernel;
+
+/* One operation of one graph, being inferred, prepared or run. */
+struct np_call {
+  const struct np_graph *graph;
+  uint32_t index; /* of the operation */
+  const struct np_operation *operation;
+  const struct np_kernel *kernel;
+  const struct np_form *form;
+  struct np_tensor *tensors; /* [graph->n_operands] */
+  void *state;               /* what prepare made, or NULL */
+  void *scratch;             /* at least scratch(call) bytes, aligned to 64 */
+  struct np_message *why;
+};
+
+/* A kernel. A function that fails leaves a sentence in call->why.
+ *   infer    sets the shape of each output from shapes and values of the inputs. NP_MISSING where
+ *            one that it needs is not known yet; NP_BAD_MODEL where they do not fit.
+ *   prepare  optional: makes call->state by malloc from inputs whose values are constant.
+ *   scratch  optional: bytes of working memory that run needs; SIZE_MAX on overflow.
+ *   run      computes the outputs; every shape and value is known. */
+struct np_kernel {
+  const struct np_form *forms;
+  uint32_t n_forms;
+  uint8_t since[NP_N_KINDS]; /* feature level that allows the kind of data, 0 for never */
+  uint8_t runs;              /* bit set of the kinds that this library computes */
+  uint8_t min_rank;          /* of input 0 */
+  uint8_t max_rank;
+  uint8_t any_outputs; /* the number of outputs is not 1 but up to the operation */
+  uint8_t extra;       /* what kernels that share functions tell operations apart by */
+  enum np_status (*infer)(const struct np_call *call);
+  enum np_status (*prepare)(const struct np_call *call, void **state);
+  size_t (*scratch)(const struct np_call *call);
+  enum np_status (*run)(const struct np_call *call);
+};
+
+/* The kernel of an operation code, NULL where there is none. */
+const struct np_kernel *np_kernel_of(int32_t code);
+
+/* The kind of a tensor type, -1 for one that no kernel's data has. */
+int np_kind_of(int32_t type);
+
+/* An operand type as NNAPI's header names it, without its prefix. */
+const char *np_type_name(int32_t type);
+
+/* The number of a feature level (1, 2, ...) from what a device reports (27, 28, ...). */
+int np_level_number(int32_t feature_level);
+
+/* The form that an operation's inputs have, NULL (and a sentence in *why) for none. */
+const struct np_form *np_form_match(const struct np_kernel *kernel, const struct np_graph *graph,
+                                    uint32_t index, struct np_message *why);
+
+/* Whether a form lets an input be left out. */
+int np_form_optional(const struct np_form *form, uint32_t input);
+
+/* "operation 3 (CONV_2D): " and the formatted text into call->why; returns the status. */
+enum np_status np_fail(const struct np_call *call, enum np_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Input and output tensors; np_has is 0 for an input that is not there or left out. */
+struct np_tensor *np_in(const struct np_call *call, uint32_t input);
+struct np_tensor *np_out(const struct np_call *call, uint32_t output);
+int np_has(const struct np_call *call, uint32_t input);
+
+/* Reads a scalar. NP_MISSING where its value is not known yet. */
+enum np_status np_read_i32(const struct np_call *call, uint32_t input, int32_t *value);
+enum np_status np_read_f32(const struct np_call *call, uint32_t input, float *value);
+enum np_status np_read_bool(const struct np_call *call, uint32_t input, int *value);
+
+/* The values of a TENSOR_INT32 input. NP_MISSING where they are not known yet. */
+enum np_status np_read_list(const struct np_call *call, uint32_t input, const int32_t **values,
+                            size_t *n);
+
+/* Sets the shape of an output; NP_BAD_MODEL where it contradicts the declared one or is too large
+ * for this machine. */
+enum np_status np_set_shape(const struct np_call *call, uint32_t output, uint32_t rank,
+                            const uint32_t *dims);
+
+/* The limits that a fuse code clamps to, infinities for none. NP_BAD_MODEL for an unknown code. */
+enum np_status np_fuse_limits(const struct np_call *call, int32_t fuse, float *low, float *high);
+
+/* Clamps n values in place; does nothing between infinities. */
+void np_clamp(float *values, size_t n, float low, float high);
+
+/* Makes 0 <= *axis < rank of an axis that may be negative; NP_BAD_MODEL for one outside. */
+enum np_status np_axis(const struct np_call *call, int32_t value, uint32_t rank, uint32_t *axis);
+
+/* Product, SIZE_MAX on overflow. */
+size_t np_times(size_t a, size_t b);
+/* Sum, SIZE_MAX on overflow. */
+size_t np_plus(size_t a, size_t b);
+
+/* Returns from the calling function where a status is not NP_OK. */
+#define NP_TRY(expression)                                                                         \
+  do {                                                                                             \
+    const enum np_status np_try_status = (expression);                                             \
+    if (np_try_status != NP_OK) {                                                                  \
+      return np_try_status;                                                                        \
+    }                                                                                              \
+  } while (0)
+
+#endif
