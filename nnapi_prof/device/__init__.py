@@ -1,1 +1,1 @@
-"""TBD."""
+"""Reaching a device and its agent: transports, install, requests out, results in."""

@@ -1,0 +1,296 @@
+"""Devices that a running adb server owns, through the server's own protocol.
+
+A request to the server is four hex digits of length and the text; it answers OKAY, or FAIL, four
+hex digits and a reason. ``host:transport:SERIAL`` hands the connection on to the device's adbd,
+whose services (``shell,v2``, ``shell``, ``sync``) are then spoken to directly. (AOSP,
+packages/modules/adb: OVERVIEW.TXT, SERVICES.TXT, SYNC.TXT.) A server is never started here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import socket
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from nnapi_prof.device.transport import (
+    COMMAND_TIMEOUT_S,
+    CommandResult,
+    LineStream,
+    marked_command,
+    refusal,
+    run_to_end,
+    until_marker,
+)
+from nnapi_prof.errors import (
+    DeviceError,
+    DeviceNotFound,
+    DeviceOffline,
+    DeviceUnauthorized,
+    UsageError,
+)
+
+DEFAULT_PORT = 5037
+SERVER_TIMEOUT_S = 5.0
+"""For the server's own answers: it runs on this host as a rule."""
+
+_SYNC = struct.Struct("<4sI")
+_SYNC_CHUNK = 64 * 1024  # SYNC.TXT: DATA holds at most 64 KiB
+_PACKET = struct.Struct("<BI")  # of shell,v2: identifier, length
+_STDOUT, _STDERR, _EXIT = 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class ServerDevice:
+    """A line of ``adb devices -l``. ``state`` is ``device`` where it can be used."""
+
+    serial: str
+    state: str
+    description: str
+
+
+class AdbServer:
+    """A client of the adb server at ``address`` (see :func:`server_address`)."""
+
+    def __init__(self, address: tuple[str, int] | str | None = None) -> None:
+        self._address = server_address() if address is None else address
+
+    def devices(self) -> list[ServerDevice]:
+        """What the server lists; nothing where no server runs."""
+        try:
+            with self.connect() as link:
+                link.request("host:devices-l")
+                text = link.read_text()
+        except DeviceOffline:
+            return []
+        return [_parse_device(line) for line in text.splitlines() if line.strip()]
+
+    def find(self, serial: str) -> ServerDevice | None:
+        """The server's entry for a device, if it has one."""
+        return next((d for d in self.devices() if d.serial == serial), None)
+
+    def open(self, serial: str) -> ServerTransport:
+        """A transport to a device of this server.
+
+        Raises DeviceNotFound, DeviceUnauthorized or DeviceOffline by the state the server tells.
+        """
+        device = self.find(serial)
+        if device is None:
+            raise DeviceNotFound(f"the adb server has no device {serial}", serial)
+        if device.state == "unauthorized":
+            raise DeviceUnauthorized(
+                f"{serial} does not know this computer yet: confirm 'Allow USB debugging' on the "
+                "phone's screen, then run again",
+                serial,
+            )
+        if device.state.startswith("no permissions"):
+            raise DeviceError(
+                f"the adb server may not open {serial}: allow its user to use it (Debian: package "
+                "android-sdk-platform-tools-common), then restart the server",
+                serial,
+            )
+        if device.state != "device":
+            raise DeviceOffline(
+                f"{serial} is {device.state}: wake the phone, replug the cable or run "
+                "`adb reconnect`, then run again",
+                serial,
+            )
+        return ServerTransport(self, device)
+
+    @contextlib.contextmanager
+    def connect(self, timeout_s: float = SERVER_TIMEOUT_S) -> Iterator[_Link]:
+        """A new connection to the server. Raises DeviceOffline where there is none."""
+        try:
+            if isinstance(self._address, str):
+                link = socket.socket(socket.AF_UNIX)
+                link.settimeout(timeout_s)
+                link.connect(self._address)
+            else:
+                link = socket.create_connection(self._address, timeout_s)
+        except OSError as error:
+            raise DeviceOffline(f"no adb server at {self._address}: {error}") from error
+        with link:
+            yield _Link(link)
+
+
+class ServerTransport:
+    """A device behind an adb server; each call is a connection of its own."""
+
+    def __init__(self, server: AdbServer, device: ServerDevice) -> None:
+        self._server = server
+        self._device = device
+
+    @property
+    def serial(self) -> str:
+        return self._device.serial
+
+    @property
+    def description(self) -> str:
+        return f"adb server, {self._device.description}".removesuffix(", ")
+
+    def push(self, data: bytes | Path, remote: str, mode: int = 0o644) -> None:
+        content = data.read_bytes() if isinstance(data, Path) else data
+        with self._service("sync:", COMMAND_TIMEOUT_S) as link:
+            target = f"{remote},{0o100000 | mode}".encode()
+            # adbd reads on after it has refused; where the server hung up first, its words wait.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                link.send(_SYNC.pack(b"SEND", len(target)) + target)
+                for start in range(0, len(content), _SYNC_CHUNK):
+                    chunk = content[start : start + _SYNC_CHUNK]
+                    link.send(_SYNC.pack(b"DATA", len(chunk)) + chunk)
+                link.send(_SYNC.pack(b"DONE", int(time.time())))
+            tag, length = _SYNC.unpack(link.read(_SYNC.size))
+            if tag != b"OKAY":
+                raise refusal(_decode(link.read(length)), "write", remote, self.serial)
+
+    def pull(self, remote: str) -> bytes:
+        content = bytearray()
+        with self._service("sync:", COMMAND_TIMEOUT_S) as link:
+            target = remote.encode()
+            link.send(_SYNC.pack(b"RECV", len(target)) + target)
+            while True:
+                tag, length = _SYNC.unpack(link.read(_SYNC.size))
+                if tag == b"DONE":
+                    return bytes(content)
+                if tag != b"DATA":
+                    raise refusal(_decode(link.read(length)), "read", remote, self.serial)
+                content += link.read(length)
+
+    def shell(self, argv: Sequence[str], timeout_s: float = COMMAND_TIMEOUT_S) -> CommandResult:
+        return run_to_end(self.stream(argv, timeout_s))
+
+    def stream(self, argv: Sequence[str], silence_s: float = COMMAND_TIMEOUT_S) -> LineStream:
+        if "shell_v2" in self._features:
+            return LineStream(self._packets(shlex.join(argv), silence_s), self.serial)
+        command, marker = marked_command(argv)
+        chunks = self._chunks(f"shell:{command}", silence_s)
+        return LineStream(until_marker(chunks, marker), self.serial)
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+    @cached_property
+    def _features(self) -> frozenset[str]:
+        """What the device's adbd can do."""
+        with self._server.connect() as link:
+            link.request(f"host-serial:{self.serial}:features")
+            return frozenset(link.read_text().split(","))
+
+    @contextlib.contextmanager
+    def _service(self, service: str, silence_s: float) -> Iterator[_Link]:
+        try:
+            with self._server.connect() as link:
+                link.request(f"host:transport:{self.serial}")
+                link.request(service)
+                link.set_timeout(silence_s)
+                yield link
+        except OSError as error:
+            raise DeviceOffline(
+                f"{self.serial} does not answer any more ({error}): check cable or network, then "
+                "run again",
+                self.serial,
+            ) from error
+
+    def _packets(self, command: str, silence_s: float) -> Iterator[bytes | int]:
+        with self._service(f"shell,v2,raw:{command}", silence_s) as link:
+            while True:
+                kind, length = _PACKET.unpack(link.read(_PACKET.size))
+                body = link.read(length)
+                if kind == _EXIT:
+                    yield body[0]
+                    return
+                if kind in (_STDOUT, _STDERR):
+                    yield body
+
+    def _chunks(self, service: str, silence_s: float) -> Iterator[bytes]:
+        with self._service(service, silence_s) as link:
+            while chunk := link.read_some():
+                yield chunk
+
+
+def server_address() -> tuple[str, int] | str:
+    """Where the adb server is, as adb finds it: (host, port), or the path of a unix socket.
+
+    $ADB_SERVER_SOCKET (tcp:PORT, tcp:HOST:PORT, localfilesystem:PATH), else
+    $ANDROID_ADB_SERVER_ADDRESS and $ANDROID_ADB_SERVER_PORT, else 127.0.0.1:5037. Raises UsageError
+    for values of another form.
+    """
+    if spec := os.environ.get("ADB_SERVER_SOCKET"):
+        kind, _, rest = spec.partition(":")
+        if kind == "localfilesystem" and rest:
+            return rest
+        host, _, port = rest.rpartition(":")
+        if kind == "tcp" and port.isdecimal():
+            return host.strip("[]") or "127.0.0.1", int(port)
+        raise UsageError(
+            f"ADB_SERVER_SOCKET is {spec!r}: tcp:PORT, tcp:HOST:PORT or localfilesystem:PATH wanted"
+        )
+    port = os.environ.get("ANDROID_ADB_SERVER_PORT", str(DEFAULT_PORT))
+    if not port.isdecimal():
+        raise UsageError(f"ANDROID_ADB_SERVER_PORT is {port!r}: a number is wanted")
+    return os.environ.get("ANDROID_ADB_SERVER_ADDRESS", "127.0.0.1"), int(port)
+
+
+class _Link:
+    """One connection: the server's framing, and exact reads."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+
+    def set_timeout(self, timeout_s: float) -> None:
+        self._link.settimeout(timeout_s)
+
+    def request(self, text: str) -> None:
+        """Raises DeviceOffline with the server's reason where it refuses."""
+        body = text.encode()
+        try:
+            self.send(b"%04x" % len(body) + body)
+            status = self.read(4)
+            if status == b"OKAY":
+                return
+            reason = self.read_text() if status == b"FAIL" else f"unknown answer {status!r}"
+        except OSError as error:
+            reason = str(error)
+        raise DeviceOffline(f"the adb server refuses {text.partition(':')[2]}: {reason}")
+
+    def read_text(self) -> str:
+        """A text preceded by four hex digits of length."""
+        return _decode(self.read(int(self.read(4), 16)))
+
+    def read(self, n: int) -> bytes:
+        """Exactly ``n`` bytes. Raises ConnectionError at the end of the stream."""
+        data = bytearray()
+        while len(data) < n:
+            chunk = self._link.recv(min(n - len(data), 1 << 20))
+            if not chunk:
+                raise ConnectionResetError("the adb server closed the connection")
+            data += chunk
+        return bytes(data)
+
+    def read_some(self) -> bytes:
+        """What there is, empty at the end of the stream."""
+        return self._link.recv(1 << 16)
+
+    def send(self, data: bytes) -> None:
+        self._link.sendall(data)
+
+
+def _parse_device(line: str) -> ServerDevice:
+    """``SERIAL  STATE  key:value ...``; a state may be several words ("no permissions (...)")."""
+    serial, _, rest = line.partition("\t") if "\t" in line else line.partition(" ")
+    words = rest.split()
+    details = [i for i, word in enumerate(words) if ":" in word and not word.startswith("(")]
+    cut = details[0] if details else len(words)
+    keyed = dict(word.split(":", 1) for word in words[cut:] if ":" in word)
+    model = keyed.get("model", "").replace("_", " ")
+    return ServerDevice(serial, " ".join(words[:cut]) or "unknown", model)
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

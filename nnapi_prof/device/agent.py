@@ -1,0 +1,293 @@
+"""The agent on a device, as an object: what it is, and requests run on it.
+
+push request -> `agent run` -> lines -> (blobs missing: push them, once more) -> results
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import uuid
+from collections.abc import Generator, Iterator, Mapping
+
+from nnapi_prof.device.build import Progress
+from nnapi_prof.device.install import InstalledAgent, install_agent
+from nnapi_prof.device.request import PROTOCOL_VERSION, longest_timeout_s
+from nnapi_prof.device.results import (
+    ActionResult,
+    AgentInfo,
+    End,
+    ErrorLine,
+    Event,
+    Hello,
+    KeptOutput,
+    Missing,
+    Start,
+    parse_line,
+)
+from nnapi_prof.device.transport import LineStream, Transport, refusal, storage_error
+from nnapi_prof.errors import AgentError, DeviceError, DeviceOffline, DeviceStorageError
+
+EXIT_MISSING = 3
+SILENCE_MARGIN_S = 60.0
+"""Beyond an action's own watchdog: the agent hashes its blobs and reads the request."""
+
+# $0 the client's work folder, then the agent's command line.
+_RUN_SCRIPT = 'echo $$ >"$0/pid"; exec "$@" 2>"$0/stderr"'
+_STOP_SCRIPT = 'kill "$(cat "$0/pid")" 2>/dev/null; true'
+# $0 where blobs were pushed to, $1 the store. A rename: others may read or push the same blob.
+_STORE_SCRIPT = 'mv -f "$0"/* "$1"/ && rmdir "$0"'
+
+
+class AgentClient:
+    """Runs requests on one device, one at a time. Close it, or use it in a ``with`` statement.
+
+    Without ``installed`` the agent is built and pushed when first needed (into ``remote_dir``, see
+    :func:`~nnapi_prof.device.install.install_agent`).
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        installed: InstalledAgent | None = None,
+        *,
+        remote_dir: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.transport = transport
+        self._installed = installed
+        self._remote_dir = remote_dir
+        self._progress = progress
+        self._info: AgentInfo | None = None
+        self._work: str | None = None
+
+    def __enter__(self) -> AgentClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def serial(self) -> str:
+        return self.transport.serial
+
+    @property
+    def installed(self) -> InstalledAgent:
+        """Where the agent is on the device; put there if need be."""
+        if self._installed is None:
+            self._installed = install_agent(self.transport, self._remote_dir, self._progress)
+        return self._installed
+
+    def info(self) -> AgentInfo:
+        """What the device is and offers; asked once. Raises AgentError."""
+        if self._info is None:
+            self._info = self._ask_info()
+        return self._info
+
+    def run(self, request: bytes, blobs: Mapping[str, bytes]) -> Generator[Event, None, None]:
+        """Carries out a request and yields what the agent says, as it says it.
+
+        ``blobs`` has every blob of the request by its hex SHA-256; the device is sent what it
+        lacks. Leaving the iterator early stops the agent. Outputs stay on the device for
+        :meth:`pull_output` until the next run.
+
+        Raises AgentError where the agent fails or dies, DeviceOffline where the connection breaks,
+        each naming the action that ran; what was yielded before stays valid.
+        DeviceStorageError where the device cannot store what it needs.
+        """
+        silence_s = longest_timeout_s(request) + SILENCE_MARGIN_S
+        work = self._fresh_work()
+        self.transport.push(request, f"{work}/request")
+        missing = yield from self._attempt(work, silence_s)
+        if missing:
+            self._push_blobs(missing, blobs, work)
+            missing = yield from self._attempt(work, silence_s)
+        if missing:
+            raise AgentError(
+                f"{self.serial}: {len(missing)} blobs were pushed and are missing still, first "
+                f"{missing[0]}: is something else emptying {self.installed.store}?",
+                self.serial,
+            )
+
+    def pull_output(self, output: KeptOutput | str) -> bytes:
+        """The bytes of a kept output of the last run, checked against their hash where known."""
+        name = output if isinstance(output, str) else output.file
+        if self._work is None or "/" in name:
+            raise AgentError(f"{self.serial}: the last run left no output {name!r}", self.serial)
+        data = self.transport.pull(f"{self._work}/out/{name}")
+        if isinstance(output, KeptOutput) and hashlib.sha256(data).hexdigest() != output.sha256:
+            raise AgentError(
+                f"{self.serial}: output {name} arrived with other bytes than the agent wrote "
+                f"({len(data)} bytes, {output.n_bytes} stated)",
+                self.serial,
+            )
+        return data
+
+    def close(self) -> None:
+        """Removes this client's files from the device (blobs stay) and lets go of it."""
+        if self._work is not None:
+            # A device that is gone keeps its files: the next host to come removes them.
+            with contextlib.suppress(DeviceError):
+                self.transport.shell(["rm", "-rf", self._work])
+            self._work = None
+        self.transport.close()
+
+    def _ask_info(self) -> AgentInfo:
+        result = self.transport.shell([self.installed.path, "info", *self._library()])
+        errors = []
+        for line in result.output.splitlines():
+            event = parse_line(line)
+            if isinstance(event, AgentInfo):
+                if event.protocol != PROTOCOL_VERSION:
+                    raise AgentError(
+                        f"{self.serial}: the agent speaks protocol {event.protocol}, "
+                        f"{PROTOCOL_VERSION} is wanted",
+                        self.serial,
+                    )
+                return event
+            if isinstance(event, ErrorLine):
+                errors.append(event.message)
+        words = "; ".join(errors) or result.output.strip()[-300:]
+        raise AgentError(
+            f"{self.serial}: the agent tells nothing about the device (exit code "
+            f"{result.exit_code}): {words}",
+            self.serial,
+        )
+
+    def _library(self) -> list[str]:
+        library = self.installed.nnapi_library
+        return [] if library is None else ["--nnapi-library", library]
+
+    def _fresh_work(self) -> str:
+        """An empty work folder of this client's own."""
+        if self._work is None:
+            self._work = f"{self.installed.work}/{uuid.uuid4().hex[:12]}"
+        script = 'rm -rf "$0" && mkdir -p "$0/out"'
+        result = self.transport.shell(["sh", "-c", script, self._work])
+        if result.exit_code != 0:
+            raise refusal(result.output, "make", self._work, self.serial)
+        return self._work
+
+    def _attempt(self, work: str, silence_s: float) -> Generator[Event, None, tuple[str, ...]]:
+        """One start of the agent. Returns (to ``yield from``) the names of missing blobs."""
+        agent = self.installed
+        stream = self.transport.stream(
+            [
+                *("sh", "-c", _RUN_SCRIPT, work),
+                *(agent.path, "run", f"{work}/request"),
+                *("--store", agent.store, "--work", f"{work}/out"),
+                *self._library(),
+            ],
+            silence_s,
+        )
+        reader = _Reader()
+        ended = False
+        try:
+            yield from reader.events(stream)
+            ended = True
+        except DeviceOffline as error:
+            ended = True
+            raise DeviceOffline(f"{error}; this was {reader.where()}", self.serial) from error
+        finally:
+            stream.close()
+            if not ended:
+                self._stop(work)
+        if stream.exit_code == EXIT_MISSING and reader.missing:
+            return reader.missing
+        if stream.exit_code != 0 or not reader.done:
+            raise self._failure(reader, stream, work)
+        return ()
+
+    def _stop(self, work: str) -> None:
+        """Ends an agent that nobody listens to any more."""
+        with contextlib.suppress(DeviceError):
+            self.transport.shell(["sh", "-c", _STOP_SCRIPT, work])
+
+    def _failure(self, reader: _Reader, stream: LineStream, work: str) -> DeviceError:
+        words = reader.error or self._stderr(work) or reader.noise
+        stored = storage_error(words, self.installed.store, self.serial)
+        if stored is not None:
+            return stored
+        code = stream.exit_code
+        if reader.error is None and code > 128:
+            how = f"was killed by signal {code - 128}"
+        elif reader.error is None and code == 0:
+            how = "ended before the request did"
+        else:
+            how = f"failed (exit code {code})"
+        tail = f": {words}" if words else ""
+        return AgentError(f"{self.serial}: the agent {how} {reader.where()}{tail}", self.serial)
+
+    def _stderr(self, work: str) -> str:
+        with contextlib.suppress(DeviceError):
+            return self.transport.pull(f"{work}/stderr").decode("utf-8", "replace").strip()[-300:]
+        return ""
+
+    def _push_blobs(self, names: tuple[str, ...], blobs: Mapping[str, bytes], work: str) -> None:
+        store = self.installed.store
+        draft = f"{work}/blobs"
+        result = self.transport.shell(["mkdir", "-p", draft])
+        if result.exit_code != 0:
+            raise refusal(result.output, "make", draft, self.serial)
+        for name in names:
+            if name not in blobs:
+                raise AgentError(
+                    f"{self.serial}: the request names blob {name}, which the host does not have",
+                    self.serial,
+                )
+            try:
+                self.transport.push(blobs[name], f"{draft}/{name}")
+            except DeviceStorageError:
+                # Half a blob is of no use, and what fills the disk should go.
+                self.transport.shell(["rm", "-rf", draft])
+                raise
+        result = self.transport.shell(["sh", "-c", _STORE_SCRIPT, draft, store])
+        if result.exit_code != 0:
+            raise refusal(result.output, "write to", store, self.serial)
+
+
+class _Reader:
+    """Sorts what a run of the agent says, and remembers where it was."""
+
+    def __init__(self) -> None:
+        self.missing: tuple[str, ...] = ()
+        self.done = False
+        self.error: str | None = None
+        self.noise = ""
+        self._running: int | None = None
+        self._finished: int | None = None
+
+    def events(self, lines: Iterator[str]) -> Iterator[Event]:
+        """The events of a run; a hello only once it is known that no blobs are missing."""
+        hello: Hello | None = None
+        for line in lines:
+            event = parse_line(line)
+            if event is None or isinstance(event, AgentInfo):
+                self.noise = line.strip()[-300:] or self.noise
+            elif isinstance(event, Hello):
+                hello = event
+            elif isinstance(event, Missing):
+                self.missing = event.blobs
+            elif isinstance(event, ErrorLine):
+                self.error = event.message
+            else:
+                if hello is not None:
+                    yield hello
+                    hello = None
+                self._note(event)
+                yield event
+
+    def where(self) -> str:
+        if self._running is not None:
+            return f"during action {self._running}"
+        if self._finished is not None:
+            return f"after action {self._finished}"
+        return "before the first action"
+
+    def _note(self, event: Start | ActionResult | End) -> None:
+        if isinstance(event, Start):
+            self._running = event.action
+        elif isinstance(event, ActionResult):
+            self._running, self._finished = None, event.action
+        else:
+            self.done = True

@@ -1,0 +1,141 @@
+"""Puts the agent on a device: what is it, what runs there, push, verify.
+
+On the device, under /data/local/tmp/nnapi-prof (or $NNAPI_PROF_REMOTE_DIR):
+
+    HASH/agent   the agent, in a folder named by the hash of its bytes
+    store/       blobs by their SHA-256, kept between runs
+    work/        a folder for each client, gone when it closes
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnapi_prof.device.build import Progress, agent_binary
+from nnapi_prof.device.transport import Transport, refusal
+from nnapi_prof.errors import AgentError
+
+DEFAULT_REMOTE_DIR = "/data/local/tmp/nnapi-prof"
+"""The folder that adb's shell user may write to and execute from on every Android."""
+
+_HASH_LENGTH = 16
+_STALE_DAYS = 1
+
+# `uname -m` in Android's words. getprop goes first: a 64-bit kernel may run a 32-bit Android.
+_MACHINES = {
+    "x86_64": "x86_64",
+    "amd64": "x86_64",
+    "i686": "x86",
+    "aarch64": "arm64-v8a",
+    "armv8l": "armeabi-v7a",
+    "armv7l": "armeabi-v7a",
+}
+
+_PLATFORM_SCRIPT = (
+    'echo "abi=$(getprop ro.product.cpu.abi 2>/dev/null)"; echo "machine=$(uname -m)"; '
+    "for f in linker64 linker; do [ -e /system/bin/$f ] && echo os=android; done; true"
+)
+# $0 the agent. Old Android versions have no sha256sum: the size must do there.
+_VERIFY_SCRIPT = 'sha256sum "$0" 2>/dev/null || wc -c <"$0" || exit 9; "$0" version'
+# $0 the work folder. Left over from hosts that were killed.
+_STALE_SCRIPT = (
+    f'find "$0" -mindepth 1 -maxdepth 1 -mtime +{_STALE_DAYS} -exec rm -rf {{}} + 2>/dev/null; true'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledAgent:
+    """Where the agent and its folders are on a device."""
+
+    path: str
+    store: str
+    work: str
+    nnapi_library: str | None = None
+    """Given to the agent in place of libneuralnetworks.so."""
+
+
+def remote_dir() -> str:
+    """The agent's folder on devices."""
+    return os.environ.get("NNAPI_PROF_REMOTE_DIR") or DEFAULT_REMOTE_DIR
+
+
+def device_platform(transport: Transport) -> tuple[str, str]:
+    """ABI in Android's words, and ``android`` or ``linux``.
+
+    Android is what has bionic's dynamic linker: that is what the agent's executable needs.
+    """
+    result = transport.shell(["sh", "-c", _PLATFORM_SCRIPT])
+    facts = dict(line.strip().split("=", 1) for line in result.output.splitlines() if "=" in line)
+    machine = facts.get("machine", "")
+    abi = facts.get("abi") or _MACHINES.get(machine, machine)
+    if not abi:
+        raise AgentError(
+            f"{transport.serial}: the device does not tell its ABI: {result.output.strip()!r}",
+            transport.serial,
+        )
+    return abi, facts.get("os", "linux")
+
+
+def install_agent(
+    transport: Transport, base: str | None = None, progress: Progress | None = None
+) -> InstalledAgent:
+    """Makes sure that the device has this version's agent and that it runs there.
+
+    ``base`` replaces :func:`remote_dir`. Raises BuildError where no agent can be built for the
+    device, DeviceStorageError where it cannot be stored, AgentError where it does not run.
+    """
+    folder = base or remote_dir()
+    binary = agent_binary(*device_platform(transport), progress)
+    digest = hashlib.sha256(binary.read_bytes()).hexdigest()
+    installed = InstalledAgent(
+        f"{folder}/{digest[:_HASH_LENGTH]}/agent", f"{folder}/store", f"{folder}/work"
+    )
+    if _flaw(transport, installed.path, digest, binary) is None:
+        _make_folders(transport, installed)
+        transport.shell(["sh", "-c", _STALE_SCRIPT, installed.work])
+        return installed
+
+    if progress is not None:
+        progress(f"pushing the agent to {transport.serial}")
+    _make_folders(transport, installed)
+    # A draft and a rename: another host may be starting the same agent right now.
+    draft = f"{installed.path}.{uuid.uuid4().hex[:8]}"
+    transport.push(binary, draft, 0o755)
+    _must(transport, ["chmod", "755", draft], installed.path)
+    _must(transport, ["mv", "-f", draft, installed.path], installed.path)
+    flaw = _flaw(transport, installed.path, digest, binary)
+    if flaw is not None:
+        raise AgentError(
+            f"{transport.serial}: the agent was pushed to {installed.path} and does not run "
+            f"there: {flaw}",
+            transport.serial,
+        )
+    return installed
+
+
+def _make_folders(transport: Transport, installed: InstalledAgent) -> None:
+    folders = [os.path.dirname(installed.path), installed.store, installed.work]
+    _must(transport, ["mkdir", "-p", *folders], installed.store)
+
+
+def _flaw(transport: Transport, path: str, digest: str, binary: Path) -> str | None:
+    """What is wrong with the agent at ``path``, None where it is ours and runs."""
+    result = transport.shell(["sh", "-c", _VERIFY_SCRIPT, path])
+    words = result.output.split()
+    if result.exit_code == 9 or not words:
+        return "it is not there"
+    if words[0] != digest and words[0] != str(binary.stat().st_size):
+        return f"it has other bytes ({words[0][:_HASH_LENGTH]})"
+    if result.exit_code != 0:
+        return f"`agent version` ended with {result.exit_code}: {result.output.strip()[-300:]}"
+    return None
+
+
+def _must(transport: Transport, argv: list[str], path: str) -> None:
+    result = transport.shell(argv)
+    if result.exit_code != 0:
+        raise refusal(result.output, argv[0], path, transport.serial)

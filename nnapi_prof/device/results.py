@@ -1,0 +1,352 @@
+"""The agent's answers: JSON Lines -> frozen dataclasses (PROTOCOL.md, section 5). No I/O here.
+
+Lines that do not begin with ``{"type":`` are noise of vendor libraries and become None, as do types
+of a later protocol; unknown fields are passed over. A line of ours that lacks a field or has one of
+another kind is a SerializationError.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from nnapi_prof.errors import SerializationError
+
+PREFIX = '{"type":'
+
+T = TypeVar("T")
+
+
+class Status(enum.Enum):
+    """How an action ended."""
+
+    OK = "ok"
+    REFUSED = "refused"
+    """The engine does not support the model."""
+    FAILED = "failed"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The agent begins a request."""
+
+    protocol: int
+    agent: str
+    actions: int
+    simulated: bool
+    phone: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Blobs (hex names) that must be pushed first."""
+
+    blobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """An action begins."""
+
+    action: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTiming:
+    """Raw times of one segment in ns, one for each recorded run."""
+
+    compile_ns: int | None
+    samples_ns: tuple[int, ...]
+    hardware_ns: tuple[int, ...]
+    """On the accelerator itself; empty where the driver does not tell."""
+    driver_ns: tuple[int, ...]
+    kernels: str | None
+    """Whose kernels the CPU engine used; None on NNAPI."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptOutput:
+    """A tensor's bytes after the last run, in a file of the work folder."""
+
+    tensor: int
+    file: str
+    n_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActionResult:
+    """What became of one action; where not ok it keeps the samples from before the fault."""
+
+    action: int
+    status: Status
+    stage: str | None
+    """``setup``, ``compile`` or ``execute`` where not ok."""
+    message: str | None
+    code: int | None
+    """NNAPI result code."""
+    signal: str | None
+    clock: str
+    """``monotonic`` or ``simulated``."""
+    segments: tuple[SegmentTiming, ...]
+    total_ns: tuple[int, ...]
+    """First segment's start to last one's end, one for each recorded run."""
+    first_ns: int | None
+    rss_peak_kb: int | None
+    cpu_khz: tuple[int | None, int | None]
+    """Before and after."""
+    thermal_mc: tuple[int | None, int | None]
+    """Before and after, thousandths of a degree Celsius."""
+    outputs: tuple[KeptOutput, ...]
+
+    @property
+    def ok(self) -> bool:
+        return self.status is Status.OK
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The request was carried out."""
+
+    actions: int
+    ok: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorLine:
+    """The agent gives up on the whole request."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """An NNAPI device."""
+
+    name: str
+    type: str
+    version: str
+    feature_level: int
+
+
+@dataclass(frozen=True, slots=True)
+class NnapiInfo:
+    """What libneuralnetworks.so offers on the device."""
+
+    library: str | None
+    error: str | None
+    missing: tuple[str, ...]
+    """Names of functions this version lacks."""
+    accelerators: tuple[Accelerator, ...]
+
+
+@dataclass(frozen=True)
+class AgentInfo:
+    """What ``agent info`` tells about a device."""
+
+    protocol: int
+    agent: str
+    abi: str
+    os: str
+    properties: Mapping[str, str] = field(repr=False)
+    api_level: int | None
+    cpus: int
+    cpu_max_khz: tuple[int | None, ...]
+    memory_kb: int | None
+    simulated: bool
+    phone: str | None
+    identity: str
+    """Identifies a simulated phone's description; empty for real devices."""
+    nnapi: NnapiInfo
+
+
+Event = Hello | Missing | Start | ActionResult | End | ErrorLine
+"""What ``agent run`` may say."""
+
+
+def parse_line(line: str) -> Event | AgentInfo | None:
+    """The event of a line, None for noise. Raises SerializationError."""
+    line = line.strip()
+    if not line.startswith(PREFIX):
+        return None
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise SerializationError(f"the agent's line is no JSON ({error}): {line[:200]}") from error
+    kind = data["type"]
+    reader = _READERS.get(kind) if isinstance(kind, str) else None
+    return None if reader is None else reader(_Fields(data, str(kind)))
+
+
+class _Fields:
+    """A JSON object whose fields are taken with their kind checked."""
+
+    def __init__(self, data: Any, where: str) -> None:
+        if not isinstance(data, dict):
+            raise SerializationError(f"the agent's {where}: an object wanted, {data!r} found")
+        self._data = data
+        self._where = where
+
+    def _take(self, name: str, kind: type[T], default: Any = ...) -> T:
+        if name not in self._data and default is not ...:
+            return default  # type: ignore[no-any-return]  # the caller's own default
+        try:
+            value = self._data[name]
+        except KeyError:
+            raise SerializationError(f"the agent's {self._where} lacks {name!r}") from None
+        return self._of_kind(name, value, kind)
+
+    def _of_kind(self, name: str, value: Any, kind: type[T]) -> T:
+        # bool is an int to isinstance, and no int in JSON.
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise SerializationError(
+                f"the agent's {self._where}: {name} is {value!r}, {kind.__name__} wanted"
+            )
+        return value
+
+    def text(self, name: str) -> str:
+        return self._take(name, str)
+
+    def flag(self, name: str) -> bool:
+        return self._take(name, bool)
+
+    def number(self, name: str) -> int:
+        return self._take(name, int)
+
+    def optional(self, name: str, kind: type[T]) -> T | None:
+        """A field that may be null or absent."""
+        value = self._data.get(name)
+        return None if value is None else self._of_kind(name, value, kind)
+
+    def many(self, name: str, kind: type[T]) -> tuple[T, ...]:
+        """A list, empty where absent or null."""
+        found = self.optional(name, list) or []
+        return tuple(self._of_kind(f"{name}[{i}]", v, kind) for i, v in enumerate(found))
+
+    def numbers_or_null(self, name: str) -> tuple[int | None, ...]:
+        found = self.optional(name, list) or []
+        return tuple(
+            None if v is None else self._of_kind(f"{name}[{i}]", v, int)
+            for i, v in enumerate(found)
+        )
+
+    def before_after(self, name: str) -> tuple[int | None, int | None]:
+        found = self.numbers_or_null(name)
+        if len(found) not in (0, 2):
+            raise SerializationError(
+                f"the agent's {self._where}: {name} has {len(found)} values, 2 wanted"
+            )
+        return (found[0], found[1]) if found else (None, None)
+
+    def objects(self, name: str, read: Callable[[_Fields], T]) -> tuple[T, ...]:
+        found = self.optional(name, list) or []
+        return tuple(read(_Fields(v, f"{self._where}.{name}[{i}]")) for i, v in enumerate(found))
+
+    def inner(self, name: str) -> _Fields:
+        return _Fields(self._take(name, dict), f"{self._where}.{name}")
+
+    def texts(self, name: str) -> dict[str, str]:
+        inner = self._take(name, dict)
+        return {str(k): self._of_kind(f"{name}.{k}", v, str) for k, v in inner.items()}
+
+    def status(self, name: str) -> Status:
+        word = self.text(name)
+        try:
+            return Status(word)
+        except ValueError:
+            raise SerializationError(
+                f"the agent's {self._where}: {name} is {word!r}, one of "
+                f"{', '.join(s.value for s in Status)} wanted"
+            ) from None
+
+
+def _hello(line: _Fields) -> Hello:
+    return Hello(
+        line.number("protocol"),
+        line.text("agent"),
+        line.number("actions"),
+        line.flag("simulated"),
+        line.optional("phone", str),
+    )
+
+
+def _segment(line: _Fields) -> SegmentTiming:
+    return SegmentTiming(
+        line.optional("compile_ns", int),
+        line.many("samples_ns", int),
+        line.many("hardware_ns", int),
+        line.many("driver_ns", int),
+        line.optional("kernels", str),
+    )
+
+
+def _output(line: _Fields) -> KeptOutput:
+    return KeptOutput(
+        line.number("tensor"), line.text("file"), line.number("n_bytes"), line.text("sha256")
+    )
+
+
+def _result(line: _Fields) -> ActionResult:
+    return ActionResult(
+        action=line.number("action"),
+        status=line.status("status"),
+        stage=line.optional("stage", str),
+        message=line.optional("message", str),
+        code=line.optional("code", int),
+        signal=line.optional("signal", str),
+        clock=line.text("clock"),
+        segments=line.objects("segments", _segment),
+        total_ns=line.many("total_ns", int),
+        first_ns=line.optional("first_ns", int),
+        rss_peak_kb=line.optional("rss_peak_kb", int),
+        cpu_khz=line.before_after("cpu_khz"),
+        thermal_mc=line.before_after("thermal_mc"),
+        outputs=line.objects("outputs", _output),
+    )
+
+
+def _accelerator(line: _Fields) -> Accelerator:
+    return Accelerator(
+        line.text("name"), line.text("type"), line.text("version"), line.number("feature_level")
+    )
+
+
+def _info(line: _Fields) -> AgentInfo:
+    nnapi = line.inner("nnapi")
+    return AgentInfo(
+        protocol=line.number("protocol"),
+        agent=line.text("agent"),
+        abi=line.text("abi"),
+        os=line.text("os"),
+        properties=line.texts("properties"),
+        api_level=line.optional("api_level", int),
+        cpus=line.number("cpus"),
+        cpu_max_khz=line.numbers_or_null("cpu_max_khz"),
+        memory_kb=line.optional("memory_kb", int),
+        simulated=line.flag("simulated"),
+        phone=line.optional("phone", str),
+        identity=line.optional("identity", str) or "",
+        nnapi=NnapiInfo(
+            nnapi.optional("library", str),
+            nnapi.optional("error", str),
+            nnapi.many("missing", str),
+            nnapi.objects("accelerators", _accelerator),
+        ),
+    )
+
+
+_READERS: dict[str, Callable[[_Fields], Event | AgentInfo]] = {
+    "hello": _hello,
+    "missing": lambda line: Missing(line.many("blobs", str)),
+    "start": lambda line: Start(line.number("action")),
+    "result": _result,
+    "end": lambda line: End(line.number("actions"), line.number("ok"), line.number("failed")),
+    "error": lambda line: ErrorLine(line.text("message")),
+    "info": _info,
+}

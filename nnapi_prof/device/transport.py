@@ -1,0 +1,206 @@
+"""The seam between nnapi-prof and a device: push, pull, run a command, read its lines.
+
+Four implementations: adb-shell over TCP and USB (:mod:`~nnapi_prof.device.adb`), a running adb
+server (:mod:`~nnapi_prof.device.adb_server`), and a process on this host
+(:mod:`~nnapi_prof.device.local`). Everything above this seam is the same for all of them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import uuid
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from nnapi_prof.errors import DeviceError, DeviceOffline, DeviceStorageError
+
+COMMAND_TIMEOUT_S = 30.0
+"""For commands that end at once: mkdir, getprop, rm."""
+
+
+class CommandResult(NamedTuple):
+    """How a command on the device ended and what it said, both streams together."""
+
+    exit_code: int
+    output: str
+
+
+class Transport(Protocol):
+    """A way to one device. Every call either ends within its timeout or raises DeviceOffline."""
+
+    @property
+    def serial(self) -> str:
+        """What ``--device`` calls it."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """For people: how it is reached."""
+        ...
+
+    def push(self, data: bytes | Path, remote: str, mode: int = 0o644) -> None:
+        """Writes a file on the device; its folder exists.
+
+        Raises DeviceStorageError where the device's storage is full or read-only, DeviceError for
+        other refusals.
+        """
+        ...
+
+    def pull(self, remote: str) -> bytes:
+        """The bytes of a file. Raises DeviceError where it cannot be read."""
+        ...
+
+    def shell(self, argv: Sequence[str], timeout_s: float = COMMAND_TIMEOUT_S) -> CommandResult:
+        """Runs a command to its end. ``timeout_s`` limits the silence between its words."""
+        ...
+
+    def stream(self, argv: Sequence[str], silence_s: float = COMMAND_TIMEOUT_S) -> LineStream:
+        """Starts a command and yields its lines as they come.
+
+        A command that says nothing for ``silence_s`` raises DeviceOffline.
+        """
+        ...
+
+    def close(self) -> None:
+        """Lets go of the device. A second call does nothing."""
+        ...
+
+
+class LineStream(Iterator[str]):
+    """The lines of a running command, without their ends; ``exit_code`` is known after the last.
+
+    Made from an iterator of chunks of bytes that ends with the exit code as an int. Where the
+    iterator ends without one, the connection broke: DeviceOffline, after the lines that arrived.
+    Closing before the end stops reading and hangs up on the command.
+    """
+
+    def __init__(self, chunks: Iterator[bytes | int], serial: str) -> None:
+        self._chunks = chunks
+        self._serial = serial
+        self._lines = self._split()
+        self._exit_code: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Raises DeviceError before the last line was read."""
+        if self._exit_code is None:
+            raise DeviceError("the command has not ended yet", self._serial)
+        return self._exit_code
+
+    def __next__(self) -> str:
+        return next(self._lines)
+
+    def close(self) -> None:
+        self._lines.close()
+        close = getattr(self._chunks, "close", None)
+        if close is not None:
+            close()
+
+    def _split(self) -> Generator[str, None, None]:
+        rest = b""
+        for chunk in self._chunks:
+            if isinstance(chunk, int):
+                self._exit_code = chunk
+                break
+            *whole, rest = (rest + chunk).split(b"\n")
+            for line in whole:
+                yield _text(line)
+        if rest:
+            yield _text(rest)
+        if self._exit_code is None:
+            raise DeviceOffline(
+                f"{self._serial}: the connection closed before the command ended", self._serial
+            )
+
+
+def run_to_end(stream: LineStream) -> CommandResult:
+    """Reads a stream to its end."""
+    lines = list(stream)
+    return CommandResult(stream.exit_code, "".join(f"{line}\n" for line in lines))
+
+
+def _text(line: bytes) -> str:
+    # Terminals of old Android versions end lines with \r\n.
+    return line.removesuffix(b"\r").decode("utf-8", "replace")
+
+
+# The plain shell service (all there is before Android 7) tells no exit code, so the command says
+# it itself, after a marker that no output contains.
+
+
+def marked_command(argv: Sequence[str]) -> tuple[str, bytes]:
+    """A shell command line that runs ``argv`` and then prints a marker and its exit code.
+
+    Returns the command line and the marker.
+    """
+    marker = f"@exit-{uuid.uuid4().hex}:"
+    # The marker is split in the command line, so that a terminal that echoes it shows no marker.
+    return f"{shlex.join(argv)}; echo '{marker[:6]}''{marker[6:]}'$?", marker.encode()
+
+
+def until_marker(chunks: Iterator[bytes], marker: bytes) -> Iterator[bytes | int]:
+    """Passes chunks on up to the marker, then the exit code that follows it."""
+    pattern = re.compile(re.escape(marker) + rb"(\d+)\r?\n")
+    held = b""
+    for chunk in chunks:
+        held += chunk
+        if found := pattern.search(held):
+            if found.start():
+                yield held[: found.start()]
+            yield int(found[1])
+            return
+        # Pass on all that cannot be the beginning of the marker.
+        at = held.rfind(marker[:1])
+        cut = len(held) if at < 0 or _differs(held[at:], marker) else at
+        if cut:
+            yield held[:cut]
+            held = held[cut:]
+    if held:
+        yield held
+
+
+def _differs(tail: bytes, marker: bytes) -> bool:
+    n = min(len(tail), len(marker))
+    return tail[:n] != marker[:n]
+
+
+STORAGE_WORDS = {
+    "no space left": "is full",
+    "enospc": "is full",
+    "quota exceeded": "is full",
+    "read-only file system": "is read-only",
+    "erofs": "is read-only",
+}
+
+
+def storage_error(words: str, remote: str, serial: str) -> DeviceStorageError | None:
+    """The error that a device's words mean where they speak of full or read-only storage."""
+    lower = words.lower()
+    for needle, state in STORAGE_WORDS.items():
+        if needle in lower:
+            return DeviceStorageError(
+                f"{serial}: the storage that holds {remote} {state} ({_last_line(words)}): "
+                + (
+                    "free some space there, for instance with "
+                    "`adb shell rm -r /data/local/tmp/nnapi-prof/store`, and run again"
+                    if state == "is full"
+                    else "make it writable, or name another folder in NNAPI_PROF_REMOTE_DIR"
+                ),
+                serial,
+            )
+    return None
+
+
+def refusal(words: str, what: str, remote: str, serial: str) -> DeviceError:
+    """The error for a file operation that the device refused with ``words``."""
+    return storage_error(words, remote, serial) or DeviceError(
+        f"{serial}: cannot {what} {remote}: {_last_line(words) or 'the device does not say why'}",
+        serial,
+    )
+
+
+def _last_line(words: str) -> str:
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
