@@ -1,0 +1,289 @@
+"""The partitioner's input as plain arrays: a DAG of units, targets, and what everything costs.
+
+All times are ns, all sizes bytes. Arrays are indexed ``[unit, target]`` or ``[target]``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnapi_prof.errors import PartitionError
+from nnapi_prof.graph.plan import CPU, HOST, Segment, Target
+from nnapi_prof.graph.unit import UnitGraph
+
+GRAPH_INPUT = -1
+"""The producer of a value that no unit makes."""
+
+_PROBE_BYTES = 1 << 20
+"""Transfer is linear, so its slope is read off one probe; 1 MiB keeps the division exact."""
+
+
+class RegionCost(Protocol):
+    """What a cost model says of one region on one target."""
+
+    @property
+    def ns(self) -> float: ...
+    @property
+    def measured(self) -> bool: ...
+    @property
+    def estimated(self) -> bool: ...
+
+
+class Costs(Protocol):
+    """What the partitioner asks of a cost model (:mod:`nnapi_prof.costs.region` has one)."""
+
+    @property
+    def targets(self) -> tuple[Target, ...]: ...
+    @property
+    def simulated(self) -> bool: ...
+    @property
+    def refusals(self) -> Mapping[tuple[int, Target], str]: ...
+    def unit_cost(self, unit_index: int, target: Target, /) -> float | None: ...
+    def overhead(self, target: Target, /) -> float: ...
+    def transfer(self, target: Target, in_bytes: int, out_bytes: int, /) -> float: ...
+    def region_cost(self, units: Iterable[int], target: Target, /) -> RegionCost | None: ...
+    def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor between units. ``producer`` is a unit or GRAPH_INPUT; ``readers`` are distinct."""
+
+    producer: int
+    readers: tuple[int, ...]
+    n_bytes: int
+    is_output: bool = False
+
+
+@dataclass(frozen=True)
+class Problem:
+    """n units in topological order, t targets, and every cost.
+
+    A segment (convex set of units) on a target costs its entry in ``region_ns`` where that region
+    was measured whole, else overhead + transfer of the values that cross its boundary (each once;
+    graph inputs and outputs cross) + the sum of its units' marginal costs.
+    """
+
+    labels: tuple[str, ...]
+    """[n], for messages."""
+    predecessors: tuple[tuple[int, ...], ...]
+    values: tuple[Value, ...]
+    targets: tuple[Target, ...]
+    unit_ns: NDArray[np.float64]
+    """[n, t]; inf where the target cannot run the unit, or nobody knows what it costs there."""
+    overhead_ns: NDArray[np.float64]
+    in_ns_per_byte: NDArray[np.float64]
+    out_ns_per_byte: NDArray[np.float64]
+    region_ns: Mapping[tuple[frozenset[int], int], float] = field(default_factory=dict)
+    """(units, target index) -> latency of that region measured whole; inf where it failed."""
+    estimated: NDArray[np.bool_] | None = None
+    """[n, t], true where the unit's cost rests on the static model."""
+    refusals: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """(unit, target index) -> why the target cannot run it."""
+
+    def __post_init__(self) -> None:
+        n, t = len(self.labels), len(self.targets)
+        if self.unit_ns.shape != (n, t):
+            raise PartitionError(f"unit_ns has shape {self.unit_ns.shape}, wanted {(n, t)}")
+        for name in ("overhead_ns", "in_ns_per_byte", "out_ns_per_byte"):
+            array = getattr(self, name)
+            if array.shape != (t,) or not np.all(np.isfinite(array)) or np.any(array < 0):
+                raise PartitionError(f"{name} is {array}, wanted {t} finite costs of at least 0")
+        bad = np.argwhere(np.isnan(self.unit_ns) | (self.unit_ns < 0))
+        if len(bad):
+            u, k = bad[0]
+            raise PartitionError(
+                f"{self.labels[u]} on {self.targets[k]} costs {self.unit_ns[u, k]} ns; wanted at "
+                "least 0, or inf where it cannot run: measure it again"
+            )
+        for (region, k), ns in self.region_ns.items():
+            if math.isnan(ns) or ns < 0 or not region:
+                raise PartitionError(f"region {sorted(region)} on {self.targets[k]} costs {ns} ns")
+        for u, preds in enumerate(self.predecessors):
+            if any(p >= u for p in preds):
+                raise PartitionError(f"{self.labels[u]} stands before a unit that it reads from")
+
+    @property
+    def n(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def successors(self) -> tuple[tuple[int, ...], ...]:
+        found: list[list[int]] = [[] for _ in range(self.n)]
+        for u, preds in enumerate(self.predecessors):
+            for p in preds:
+                found[p].append(u)
+        return tuple(tuple(s) for s in found)
+
+    @cached_property
+    def _values_of(self) -> tuple[tuple[int, ...], ...]:
+        """[n]: indices of the values that a unit reads or makes."""
+        found: list[set[int]] = [set() for _ in range(self.n)]
+        for index, value in enumerate(self.values):
+            for u in value.readers:
+                found[u].add(index)
+            if value.producer != GRAPH_INPUT:
+                found[value.producer].add(index)
+        return tuple(tuple(sorted(v)) for v in found)
+
+    def target_index(self, target: Target) -> int:
+        """Raises PartitionError where the problem has no such target."""
+        try:
+            return self.targets.index(target)
+        except ValueError:
+            known = ", ".join(t.key for t in self.targets)
+            raise PartitionError(f"no costs for target {target}, only for {known}") from None
+
+    def boundary_bytes(self, units: Iterable[int]) -> tuple[int, int]:
+        """Bytes that enter and that leave a set of units."""
+        inside = frozenset(units)
+        entering = leaving = 0
+        for index in {v for u in inside for v in self._values_of[u]}:
+            value = self.values[index]
+            if value.producer not in inside:
+                entering += value.n_bytes
+            elif value.is_output or any(r not in inside for r in value.readers):
+                leaving += value.n_bytes
+        return entering, leaving
+
+    def additive_ns(self, units: Iterable[int], k: int) -> float:
+        """Cost of a region on target ``k`` by its parts; inf where one cannot run there."""
+        ordered = sorted(units)
+        entering, leaving = self.boundary_bytes(ordered)
+        return float(
+            self.overhead_ns[k]
+            + entering * self.in_ns_per_byte[k]
+            + leaving * self.out_ns_per_byte[k]
+            + self.unit_ns[ordered, k].sum()
+        )
+
+    def segment_ns(self, units: Iterable[int], k: int) -> float:
+        """Cost of a region on target ``k``: measured whole if it was, else by its parts."""
+        key = (frozenset(units), k)
+        measured = self.region_ns.get(key)
+        return self.additive_ns(key[0], k) if measured is None else measured
+
+    def is_estimated(self, units: Iterable[int], k: int) -> bool:
+        """Whether the cost of a region rests on the static model."""
+        region = frozenset(units)
+        if self.estimated is None or (region, k) in self.region_ns:
+            return False
+        return bool(self.estimated[sorted(region), k].any())
+
+
+def make_problem(graph: UnitGraph, costs: Costs) -> Problem:
+    """Reads a cost model out into arrays.
+
+    Raises PartitionError where the model's costs are no costs (negative, not a number).
+    """
+    targets = tuple(costs.targets)
+    n = len(graph.units)
+    unit_ns = np.full((n, len(targets)), np.inf)
+    estimated = np.zeros((n, len(targets)), dtype=np.bool_)
+    for k, target in enumerate(targets):
+        for unit in graph.units:
+            ns = costs.unit_cost(unit.index, target)
+            if ns is None:
+                continue
+            unit_ns[unit.index, k] = ns
+            region = costs.region_cost((unit.index,), target)
+            estimated[unit.index, k] = region is not None and region.estimated
+    index = {target: k for k, target in enumerate(targets)}
+    outputs = set(graph.outputs)
+    return Problem(
+        labels=tuple(f"{unit.name} ({unit.label})" for unit in graph.units),
+        predecessors=tuple(graph.predecessors(u) for u in range(n)),
+        values=tuple(
+            Value(
+                producer=graph.producer.get(name, GRAPH_INPUT),
+                readers=tuple(sorted(set(graph.readers[name]))),
+                n_bytes=tensor.n_bytes,
+                is_output=name in outputs,
+            )
+            for name, tensor in graph.values.items()
+            if graph.readers[name] or name in graph.producer
+        ),
+        targets=targets,
+        unit_ns=unit_ns,
+        overhead_ns=np.array([costs.overhead(t) for t in targets], dtype=np.float64),
+        in_ns_per_byte=np.array([_slope(costs, t, 1, 0) for t in targets], dtype=np.float64),
+        out_ns_per_byte=np.array([_slope(costs, t, 0, 1) for t in targets], dtype=np.float64),
+        region_ns={
+            (units, index[target]): ns
+            for (units, target), ns in costs.measured_regions().items()
+            if target in index
+        },
+        estimated=estimated,
+        refusals={(u, index[t]): why for (u, t), why in costs.refusals.items() if t in index},
+    )
+
+
+def _slope(costs: Costs, target: Target, into: int, out: int) -> float:
+    return costs.transfer(target, into * _PROBE_BYTES, out * _PROBE_BYTES) / _PROBE_BYTES
+
+
+def check_runnable(problem: Problem) -> None:
+    """Raises PartitionError, with the refusals, where some unit can run nowhere."""
+    covered: NDArray[np.bool_] = np.array(np.isfinite(problem.unit_ns).any(axis=1))
+    for (region, _), ns in problem.region_ns.items():
+        if math.isfinite(ns):
+            covered[list(region)] = True
+    for u in np.flatnonzero(~covered):
+        reasons = "; ".join(
+            f"{target}: {problem.refusals.get((int(u), k), 'no cost is known')}"
+            for k, target in enumerate(problem.targets)
+        )
+        raise PartitionError(
+            f"no plan: {problem.labels[u]} can run on no target ({reasons}); "
+            "measure it on the CPU, or allow the host as a target"
+        )
+
+
+def evaluate(problem: Problem, segments: Sequence[Segment]) -> float:
+    """Latency in ns of running ``segments`` one after another; inf where one cannot run.
+
+    Raises PartitionError where they are no plan: a unit missing or twice, or read before made.
+    """
+    done: set[int] = set()
+    total = 0.0
+    for segment in segments:
+        inside = set(segment.units)
+        if not inside or len(inside) != len(segment.units) or inside & done:
+            raise PartitionError(f"segment {segment.units} is empty or repeats a unit")
+        for u in segment.units:
+            if not 0 <= u < problem.n:
+                raise PartitionError(f"segment {segment.units}: there are {problem.n} units")
+            early = [p for p in problem.predecessors[u] if p not in done and p not in inside]
+            if early:
+                raise PartitionError(
+                    f"{problem.labels[u]} runs before {problem.labels[early[0]]}, which it reads"
+                )
+        done |= inside
+        total += problem.segment_ns(inside, problem.target_index(segment.target))
+    if len(done) != problem.n:
+        missing = sorted(set(range(problem.n)) - done)
+        raise PartitionError(f"units {missing} are in no segment")
+    return total
+
+
+def fallback_target(problem: Problem, unit: int) -> int:
+    """Where a unit runs when nothing is offloaded: the CPU, else the host, else the cheapest.
+
+    Raises PartitionError where no target can run the unit alone.
+    """
+    for target in (CPU, HOST):
+        if target in problem.targets:
+            k = problem.targets.index(target)
+            if np.isfinite(problem.unit_ns[unit, k]):
+                return k
+    cheapest = int(np.argmin(problem.unit_ns[unit]))
+    if not np.isfinite(problem.unit_ns[unit, cheapest]):
+        raise PartitionError(f"{problem.labels[unit]} can run alone on no target")
+    return cheapest

@@ -1,0 +1,132 @@
+"""Causes and baselines, read as a user reads them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from nnapi_prof.graph.plan import AUTO, CPU, HOST, Preference, Target
+from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.partition import baselines, solve
+from nnapi_prof.partition.explain import ms
+from tests.partition.cases import GPU, NPU, NPU_LOW, SETTINGS, Table, cases, chain
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 ms"),
+        (1.234e6, "1.23 ms"),
+        (45_600, "0.0456 ms"),
+        (123.4e6, "123 ms"),
+        (5e9, "5000 ms"),
+    ],
+)
+def test_times_have_three_digits(ns: float, text: str) -> None:
+    assert ms(ns) == text
+
+
+def phone(cpu: list[float], npu: list[float | None], start: float, **rest: object) -> Table:
+    unit = {(u, CPU): ns * 1e6 for u, ns in enumerate(cpu)}
+    unit |= {(u, NPU): ns * 1e6 for u, ns in enumerate(npu) if ns is not None}
+    made = Table((CPU, NPU), unit, {CPU: 0.0, NPU: start * 1e6}, {CPU: (0.0, 0.0), NPU: (0.0, 0.0)})
+    return replace(made, **rest)  # type: ignore[arg-type]
+
+
+def test_faster_says_by_how_much() -> None:
+    (segment,) = solve(chain(2), phone([2, 1.4], [0.5, 0.5], 0.2)).segments
+    assert segment.cause == "fastest: 1.20 ms here, 3.40 ms on cpu"
+
+
+def test_slower_accelerator_says_so() -> None:
+    (segment,) = solve(chain(2), phone([0.5, 0.5], [2, 2], 0.2)).segments
+    assert segment.cause == "fastest: 1.00 ms here, 4.20 ms on nnapi:sim-npu/fast"
+
+
+def test_refusal_is_the_cause() -> None:
+    costs = phone([1, 9, 1], [0.1, None, 0.1], 0.1, refusals={(1, NPU): "RESIZE_BILINEAR"})
+    plan = solve(chain(3), costs)
+    assert [s.target for s in plan.segments] == [NPU, CPU, NPU]
+    assert plan.segments[1].cause == "stays on the CPU: sim-npu refuses: RESIZE_BILINEAR"
+
+
+def test_neighbours_of_a_refusal_are_counted() -> None:
+    costs = phone([0.1, 9, 0.1], [0.05, None, 0.05], 0.5, refusals={(1, NPU): "no ERF"})
+    (segment,) = solve(chain(3), costs).segments
+    assert segment.cause == (
+        "stays on the CPU: sim-npu refuses: no ERF; 2 more would not pay the hand-over"
+    )
+
+
+def test_too_small_names_what_it_cannot_pay() -> None:
+    (segment,) = solve(chain(1), phone([0.5], [0.1], 0.8)).segments
+    assert segment.cause == (
+        "too small to pay 0.800 ms of invocation and transfer on nnapi:sim-npu/fast: "
+        "0.500 ms here, 0.900 ms there"
+    )
+
+
+def test_host_is_called_an_estimate() -> None:
+    costs = Table((HOST,), {(0, HOST): 1.0}, {HOST: 0.0}, {HOST: (0.0, 0.0)})
+    (segment,) = solve(chain(1), costs).segments
+    assert segment.cause == (
+        "no engine of the agent runs u0 (op0): eager PyTorch on the host, estimated"
+    )
+
+
+def test_baselines_are_named_and_take_the_best_preference() -> None:
+    graph = chain(3)
+    auto = Target.nnapi(AUTO, Preference.FAST_SINGLE_ANSWER)
+    unit = {(u, CPU): 10.0 for u in range(3)}
+    unit |= {(u, NPU): 2.0 for u in (0, 2)} | {(u, NPU_LOW): 3.0 for u in (0, 2)}
+    unit |= {(u, GPU): 9.0 for u in range(3)} | {(u, auto): 4.0 for u in range(3)}
+    targets = (CPU, NPU_LOW, NPU, GPU, auto)
+    free = {t: (0.0, 0.0) for t in targets}
+    costs = Table(
+        targets, unit, dict.fromkeys(targets, 1.0), free, refusals={(1, NPU): "no RESIZE"}
+    )
+    found = {plan.name: plan for plan in baselines(graph, costs)}
+    assert list(found) == [
+        "all-cpu",
+        "largest-supported nnapi:sim-npu/fast",
+        "largest-supported nnapi:sim-gpu/fast",
+        "largest-supported nnapi:auto/fast",
+        "greedy",
+    ]
+    assert {name: plan.predicted_ns for name, plan in found.items()} == {
+        "all-cpu": 31,
+        "largest-supported nnapi:sim-npu/fast": 3 + 11 + 3,
+        "largest-supported nnapi:sim-gpu/fast": 28,
+        "largest-supported nnapi:auto/fast": 13,
+        "greedy": 3 + 5 + 3,
+    }
+    npu = found["largest-supported nnapi:sim-npu/fast"]
+    assert [s.cause for s in npu.segments] == [
+        "nnapi:sim-npu/fast supports it",
+        "sim-npu refuses: no RESIZE",
+        "nnapi:sim-npu/fast supports it",
+    ]
+    assert found["largest-supported nnapi:auto/fast"].notes == ("the whole model on one target",)
+
+
+@SETTINGS
+@given(cases())
+def test_every_segment_has_a_one_line_cause(case: tuple[UnitGraph, Table]) -> None:
+    for plan in (solve(*case), *baselines(*case)):
+        for segment in plan.segments:
+            assert segment.cause.strip() == segment.cause != ""
+            assert "\n" not in segment.cause and "inf" not in segment.cause.split()
+
+
+def test_import_loads_neither_torch_nor_adb() -> None:
+    code = (
+        "import sys, nnapi_prof.partition, nnapi_prof.partition.milp\n"
+        "bad = {'torch', 'adb_shell', 'usb1', 'pandas', 'sqlalchemy'} & set(sys.modules)\n"
+        "sys.exit(f'loaded: {sorted(bad)}' if bad else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
