@@ -116,6 +116,7 @@ def fit(
     rows: Iterable[Measurement],
     *,
     regions: Iterable[Region] = (),
+    locator: Locator | None = None,
     host: Roofline = PHONE_CPU,
 ) -> CostModel:
     """Fits the cost model of ``graph`` from the measurements of one device.
@@ -123,7 +124,8 @@ def fit(
     ``rows`` are :meth:`CostStore.measurements` under one set of conditions; of rows with equal
     signature and target the last counts, and rows of units that are not in the graph are left
     out. ``regions`` are sets of units that may have been measured whole, beyond those that
-    :class:`Locator` finds itself. ``host`` prices units that no engine of the agent can run.
+    ``locator`` finds itself (of this graph; one that was used before is faster). ``host`` prices
+    units that no engine of the agent can run.
     Raises CostError where a unit of the graph has no row at all: it was never tried.
     """
     signatures = {unit.signature for unit in graph.units}
@@ -163,7 +165,7 @@ def fit(
         refusals=refusals,
         simulated=any(row.simulated for row in last.values()),
         _host_ns=host_ns,
-        _whole=Locator(graph).places(last.values(), regions),
+        _whole=(locator or Locator(graph)).places(last.values(), regions),
     )
 
 

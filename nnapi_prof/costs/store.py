@@ -21,7 +21,7 @@ from nnapi_prof.costs.location import VARIABLE, default_location
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status
 from nnapi_prof.costs.schema import DEVICES, MEASUREMENTS, METADATA, SCHEMA, SCHEMA_VERSION
 from nnapi_prof.errors import CostError
-from nnapi_prof.graph.plan import Target
+from nnapi_prof.graph.plan import CPU, Target
 
 if TYPE_CHECKING:
     import pandas
@@ -148,19 +148,20 @@ class CostStore:
     ) -> list[Measurement]:
         """The last measurement of each (signature, target, relaxed, threads, burst) of a device.
 
-        ``signatures`` limits to those; ``relaxed``, ``threads`` and ``burst`` to those conditions
-        (``threads`` is the CPU engine's, and stored with NNAPI's rows as 1). In order of arrival.
+        ``signatures`` limits to those; ``relaxed`` and ``burst`` (of NNAPI) and ``threads`` (of
+        the CPU engine) to rows under those conditions or not concerned by them. In order of
+        arrival.
         """
         m = MEASUREMENTS.c
         chosen: list[Measurement] = []
         with self._translated("read"), self._engine.connect() as connection:
             for condition in _conditions(fingerprint, signatures):
                 if relaxed is not None:
-                    condition.append(m.relaxed == relaxed)
+                    condition.append((m.relaxed == relaxed) | (m.target == CPU.key))
                 if burst is not None:
-                    condition.append((m.burst == burst) | (m.target == "cpu"))
+                    condition.append((m.burst == burst) | (m.target == CPU.key))
                 if threads is not None:
-                    condition.append((m.threads == threads) | (m.target != "cpu"))
+                    condition.append((m.threads == threads) | (m.target != CPU.key))
                 last = (
                     select(func.max(m.id))
                     .where(*condition)

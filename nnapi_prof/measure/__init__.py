@@ -1,1 +1,1 @@
-"""TBD."""
+"""Device and units -> cost rows."""

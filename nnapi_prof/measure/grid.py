@@ -1,0 +1,143 @@
+"""What to measure: regions, targets and conditions -> jobs, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from nnapi_prof.costs.locate import Locator, Region, chains
+from nnapi_prof.costs.measurement import Key, Kind
+from nnapi_prof.device.results import AgentInfo
+from nnapi_prof.errors import UsageError
+from nnapi_prof.graph.plan import AUTO, CPU, Engine, Preference, Target
+from nnapi_prof.graph.unit import UnitGraph
+
+NEWEST_LEVEL = 30
+"""The newest feature level the converter knows; also what the agent's CPU engine understands."""
+OLDEST_LEVEL = 27
+"""NNAPI's first."""
+CHAIN_LENGTHS = (2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSpec:
+    """A target on the device at hand: the level to lower for, and the version of its driver."""
+
+    target: Target
+    level: int
+    driver_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How everything is measured. Each concerns one engine; see :meth:`Job.of`."""
+
+    relaxed: bool = False
+    """NNAPI may compute float32 as float16."""
+    threads: int = 1
+    """Of the CPU engine."""
+    burst: bool = False
+    """NNAPI burst execution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One region on one target, to be measured."""
+
+    region: Region
+    kind: Kind
+    spec: TargetSpec
+    key: Key
+
+    @classmethod
+    def of(
+        cls,
+        locator: Locator,
+        region: Region,
+        kind: Kind,
+        spec: TargetSpec,
+        conditions: Conditions,
+        agent_version: str,
+    ) -> Job:
+        """The job with its key. What does not concern the target's engine stands at its default,
+        so that the CPU is not measured again because NNAPI is to be relaxed."""
+        on_cpu = spec.target.engine is Engine.CPU
+        key = Key(
+            signature=locator.signature(region),
+            target=spec.target.key,
+            relaxed=conditions.relaxed and not on_cpu,
+            threads=conditions.threads if on_cpu else 1,
+            burst=conditions.burst and not on_cpu,
+            driver_version=spec.driver_version,
+            agent_version=agent_version,
+        )
+        return cls(region, kind, spec, key)
+
+
+def device_targets(
+    info: AgentInfo,
+    preferences: Sequence[Preference] = tuple(Preference),
+    accelerators: Collection[str] | None = None,
+) -> tuple[TargetSpec, ...]:
+    """The CPU, then every accelerator and "auto", each under every preference.
+
+    ``accelerators`` limits to those names ("auto" is one); the CPU is always there, for it is
+    what the rest is compared with. A device without a usable NNAPI has only the CPU. Raises
+    UsageError where a name is none of the device's.
+    """
+    specs = [TargetSpec(CPU, NEWEST_LEVEL)]
+    levels = {a.name: min(a.feature_level, NEWEST_LEVEL) for a in info.nnapi.accelerators}
+    versions = {a.name: a.version for a in info.nnapi.accelerators}
+    if info.nnapi.library is not None and info.nnapi.error is None:
+        # NNAPI's own runtime falls back to its reference kernels, which know the API's level.
+        known = info.api_level or max(levels.values(), default=OLDEST_LEVEL)
+        levels[AUTO] = min(known, NEWEST_LEVEL)
+        versions[AUTO] = ";".join(f"{name}={versions[name]}" for name in sorted(versions))
+    if accelerators is not None:
+        unknown = sorted(set(accelerators) - set(levels))
+        if unknown:
+            there = ", ".join(levels) or "none"
+            raise UsageError(f"no accelerator {unknown[0]!r} on this device; there are: {there}")
+    for name, level in levels.items():
+        if accelerators is None or name in accelerators:
+            specs += [
+                TargetSpec(Target.nnapi(name, preference), level, versions[name])
+                for preference in preferences
+            ]
+    return tuple(specs)
+
+
+def unit_regions(graph: UnitGraph) -> Iterator[tuple[Kind, Region]]:
+    """Every unit alone."""
+    for unit in graph.units:
+        yield Kind.UNIT, (unit.index,)
+
+
+def chain_regions(graph: UnitGraph) -> Iterator[tuple[Kind, Region]]:
+    """Every chain of two and of three units, by their first unit."""
+    found = [chain for length in CHAIN_LENGTHS for chain in chains(graph, length)]
+    for chain in sorted(found):
+        yield Kind.CHAIN, chain
+
+
+def grid(
+    locator: Locator,
+    regions: Iterable[tuple[Kind, Region]],
+    specs: Sequence[TargetSpec],
+    conditions: Conditions,
+    agent_version: str,
+) -> list[Job]:
+    """All regions on all targets: equal signatures once, the alternatives of a region in a row.
+
+    The alternatives stand together so that a drift of the device (heat, other load) hits them
+    alike.
+    """
+    seen: set[str] = set()
+    jobs: list[Job] = []
+    for kind, region in regions:
+        signature = locator.signature(region)
+        if signature in seen:
+            continue
+        seen.add(signature)
+        jobs += [Job.of(locator, region, kind, spec, conditions, agent_version) for spec in specs]
+    return jobs

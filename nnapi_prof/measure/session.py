@@ -1,0 +1,373 @@
+"""Profiling a model on a device: measure, partition, measure what was chosen, until it stands."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.costs.locate import Locator, Region
+from nnapi_prof.costs.measurement import Key, Kind, Measurement
+from nnapi_prof.costs.region import CostModel, fit
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.info import device_fingerprint
+from nnapi_prof.device.request import RequestBuilder
+from nnapi_prof.device.results import ActionResult, AgentInfo, Event
+from nnapi_prof.errors import DeviceError
+from nnapi_prof.graph.plan import Engine, Plan, Preference, Target
+from nnapi_prof.graph.program import Program
+from nnapi_prof.measure.grid import (
+    Conditions,
+    Job,
+    TargetSpec,
+    chain_regions,
+    device_targets,
+    grid,
+    unit_regions,
+)
+from nnapi_prof.measure.unit_model import (
+    Converter,
+    Timing,
+    make_action,
+    measured,
+    refused,
+    region_label,
+)
+from nnapi_prof.partition import baselines, solve
+
+MAX_ACTIONS = 200
+"""In one request; a request that fails as a whole costs no more than these."""
+MAX_WEIGHT_BYTES = 128 << 20
+"""Weights that one request's models hold in this process's memory."""
+MAX_ROUNDS = 4
+"""Rounds of measure, partition, measure; two are the rule."""
+
+
+class Client(Protocol):
+    """What profiling asks of a device; :class:`~nnapi_prof.device.agent.AgentClient` is one."""
+
+    def info(self) -> AgentInfo: ...
+    def run(self, request: bytes, blobs: Mapping[str, bytes]) -> Generator[Event, None, None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """What and how to measure. ``accelerators`` None means all of them and "auto"."""
+
+    warmup_runs: int = 2
+    min_runs: int = 5
+    max_runs: int = 30
+    budget_ms: float = 50.0
+    """Recorded runs of one action take about this long, once there are ``min_runs``."""
+    timeout_s: float = 60.0
+    """Watchdog over one action, compilation included."""
+    fresh: bool = False
+    """Measure what the store has already as well."""
+    conditions: Conditions = field(default_factory=Conditions)
+    preferences: tuple[Preference, ...] = tuple(Preference)
+    accelerators: tuple[str, ...] | None = None
+
+    @property
+    def timing(self) -> Timing:
+        return Timing(
+            self.warmup_runs,
+            self.min_runs,
+            max(self.min_runs, self.max_runs),
+            round(self.budget_ms * 1e6),
+            max(1, round(self.timeout_s * 1e3)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far one phase is. ``label`` is what was measured last."""
+
+    phase: str
+    done: int
+    total: int
+    label: str
+
+
+@dataclass(frozen=True)
+class ProfileOutcome:
+    """What a profile came to.
+
+    ``costs``, ``plan`` and ``baselines`` are None or empty where the user interrupted it; what was
+    measured until then is in the store.
+    """
+
+    fingerprint: str
+    info: AgentInfo
+    n_measured: int
+    """Rows added that come from runs on the device."""
+    n_refused: int
+    """Rows added because a lowering refused."""
+    n_reused: int
+    """Jobs that the store had already."""
+    rounds: int
+    """Of measuring whole regions."""
+    stable: bool
+    """The last round had nothing new to measure: the plan rests on regions measured whole."""
+    seconds: float
+    interrupted: bool = False
+    costs: CostModel | None = None
+    plan: Plan | None = None
+    baselines: tuple[Plan, ...] = ()
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+def profile(
+    program: Program,
+    client: Client,
+    store: CostStore,
+    options: ProfileOptions | None = None,
+    progress: ProgressCallback | None = None,
+) -> ProfileOutcome:
+    """Measures every unit, chains and the regions of the plan and its baselines on a device.
+
+    1. Every unit on every target.
+    2. Chains of two and three units, where all their units run.
+    3. Up to :data:`MAX_ROUNDS` times: fit the costs, partition, measure the regions of the plan
+       and of the baselines whole; until there is nothing new to measure.
+
+    Each result is in ``store`` when the next one is read. Ctrl-C ends it with an outcome marked
+    ``interrupted``; DeviceError (AgentError among them) passes on, saying how many rows were kept.
+    The same call measures only what is missing.
+    """
+    session = _Session(program, client, store, options or ProfileOptions(), progress)
+    try:
+        return session.run()
+    except KeyboardInterrupt:
+        return session.outcome(interrupted=True)
+    except DeviceError as error:
+        kept = (
+            f"the {session.n_measured} measurements made before are kept in {store.location}; "
+            "the same command goes on where this one stopped"
+        )
+        raise type(error)(f"{error}; {kept}", error.serial) from error
+
+
+class _Session:
+    """State of one profile."""
+
+    def __init__(
+        self,
+        program: Program,
+        client: Client,
+        store: CostStore,
+        options: ProfileOptions,
+        progress: ProgressCallback | None,
+    ) -> None:
+        self._began = time.monotonic()
+        self._graph = program.units
+        self._client = client
+        self._store = store
+        self._options = options
+        self._progress = progress
+        self._info = client.info()
+        self._fingerprint = device_fingerprint(self._info)
+        self._specs = device_targets(self._info, options.preferences, options.accelerators)
+        self._locator = Locator(program.units)
+        self._converter = Converter(program)
+        self._have: set[Key] = set() if options.fresh else store.have(self._fingerprint)
+        self._unusable: set[tuple[str, Target]] = set()
+        self.n_measured = 0
+        self._n_refused = 0
+        self._n_reused = 0
+        self._rounds = 0
+        self._stable = False
+
+    def run(self) -> ProfileOutcome:
+        self._store.add_device(self._fingerprint, _description(self._info), self._info.simulated)
+        self._measure("units", self._jobs(unit_regions(self._graph)))
+        self._unusable = {(row.signature, row.target) for row in self._rows() if not row.usable}
+        chains = self._jobs(chain_regions(self._graph))
+        self._measure("chains", [job for job in chains if self._all_units_run(job)])
+
+        named: set[Region] = set()
+        costs = self._fit(named)
+        plans = self._plans(costs)
+        while self._rounds < MAX_ROUNDS:
+            jobs = self._segment_jobs(plans)
+            named.update(job.region for job in jobs)
+            if all(job.key in self._have for job in jobs):
+                self._stable = True
+                break
+            self._rounds += 1
+            self._measure(f"regions, round {self._rounds}", jobs)
+            costs = self._fit(named)
+            plans = self._plans(costs)
+        return self.outcome(costs=costs, plan=plans[0], rivals=plans[1:])
+
+    def outcome(
+        self,
+        *,
+        interrupted: bool = False,
+        costs: CostModel | None = None,
+        plan: Plan | None = None,
+        rivals: tuple[Plan, ...] = (),
+    ) -> ProfileOutcome:
+        return ProfileOutcome(
+            fingerprint=self._fingerprint,
+            info=self._info,
+            n_measured=self.n_measured,
+            n_refused=self._n_refused,
+            n_reused=self._n_reused,
+            rounds=self._rounds,
+            stable=self._stable,
+            seconds=time.monotonic() - self._began,
+            interrupted=interrupted,
+            costs=costs,
+            plan=plan,
+            baselines=rivals,
+        )
+
+    # ---- what to measure ---------------------------------------------------------------------
+
+    def _jobs(self, regions: Iterable[tuple[Kind, Region]]) -> list[Job]:
+        return grid(self._locator, regions, self._specs, self._options.conditions, self._info.agent)
+
+    def _all_units_run(self, job: Job) -> bool:
+        units = self._graph.units
+        return not any(
+            (units[index].signature, job.spec.target) in self._unusable for index in job.region
+        )
+
+    def _segment_jobs(self, plans: Sequence[Plan]) -> list[Job]:
+        """The segments that run on the device, each once."""
+        specs = {spec.target: spec for spec in self._specs}
+        jobs: dict[Key, Job] = {}
+        for plan in plans:
+            for segment in plan.segments:
+                spec = specs.get(segment.target)
+                if spec is None or segment.target.engine is Engine.HOST:
+                    continue
+                job = self._segment_job(tuple(sorted(segment.units)), spec)
+                jobs.setdefault(job.key, job)
+        # Alternatives of one region stand together here, too.
+        return sorted(jobs.values(), key=lambda job: job.region)
+
+    def _segment_job(self, region: Region, spec: TargetSpec) -> Job:
+        kind = Kind.UNIT if len(region) == 1 else Kind.REGION
+        conditions = self._options.conditions
+        return Job.of(self._locator, region, kind, spec, conditions, self._info.agent)
+
+    def _rows(self) -> list[Measurement]:
+        conditions = self._options.conditions
+        return self._store.measurements(
+            self._fingerprint,
+            relaxed=conditions.relaxed,
+            threads=conditions.threads,
+            burst=conditions.burst,
+        )
+
+    def _fit(self, named: Iterable[Region]) -> CostModel:
+        wanted = {spec.target for spec in self._specs}
+        rows = [row for row in self._rows() if row.target in wanted]
+        return fit(self._graph, rows, regions=named, locator=self._locator)
+
+    def _plans(self, costs: CostModel) -> tuple[Plan, ...]:
+        """The plan, then its baselines."""
+        return (solve(self._graph, costs), *baselines(self._graph, costs))
+
+    # ---- measuring ---------------------------------------------------------------------------
+
+    def _measure(self, phase: str, jobs: Sequence[Job]) -> None:
+        """Measures the jobs that are not in the store; each row is committed as it arrives."""
+        pending = [job for job in jobs if job.key not in self._have]
+        self._n_reused += len(jobs) - len(pending)
+        done = 0
+        self._report(phase, done, len(pending), "")
+
+        def stored(job: Job) -> None:
+            nonlocal done
+            done += 1
+            self._have.add(job.key)
+            self._report(phase, done, len(pending), region_label(self._graph, job.region))
+
+        for batch in self._batches(pending):
+            self._measure_batch(batch, stored)
+            self._converter.forget()
+
+    def _batches(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
+        """Cuts jobs into requests, never between the alternatives of one region."""
+        batch: list[Job] = []
+        weight = 0
+        for region, group in itertools.groupby(jobs, key=lambda job: job.region):
+            alternatives = list(group)
+            size = sum(self._graph.units[index].constant_bytes for index in region)
+            full = len(batch) + len(alternatives) > MAX_ACTIONS or weight + size > MAX_WEIGHT_BYTES
+            if batch and full:
+                yield batch
+                batch, weight = [], 0
+            batch += alternatives
+            weight += size
+        if batch:
+            yield batch
+
+    def _measure_batch(self, batch: Sequence[Job], stored: Callable[[Job], None]) -> None:
+        """Converts, sends and stores one request's jobs; calls ``stored`` after each."""
+        simulated = self._info.simulated
+        request = RequestBuilder()
+        sent: dict[int, tuple[Job, ConvertedRegion]] = {}
+        refusals: list[tuple[Job, Measurement]] = []
+        for number, job in enumerate(batch):
+            converted = self._converter.convert(job.region, job.spec.level)
+            if isinstance(converted, str):
+                row = refused(job, self._graph, self._fingerprint, simulated, converted)
+                refusals.append((job, row))
+                continue
+            model = request.add_region(converted)
+            request.add_action(make_action(number, job, converted, model, self._options.timing))
+            sent[number] = (job, converted)
+
+        self._store.add(*(row for _, row in refusals))
+        for job, _ in refusals:
+            self._n_refused += 1
+            stored(job)
+        if not sent:
+            return
+        # Closing stops the agent where something goes wrong here.
+        with contextlib.closing(self._client.run(request.build(), request.blobs)) as events:
+            for event in events:
+                if not isinstance(event, ActionResult) or event.action not in sent:
+                    continue
+                job, converted = sent.pop(event.action)
+                row = measured(job, self._graph, self._fingerprint, simulated, converted, event)
+                self._store.add(row)
+                self.n_measured += 1
+                stored(job)
+
+    def _report(self, phase: str, done: int, total: int, label: str) -> None:
+        if self._progress is not None:
+            self._progress(Progress(phase, done, total, label))
+
+
+def _description(info: AgentInfo) -> dict[str, object]:
+    """What the table of devices keeps of an agent's info."""
+    return {
+        "phone": info.phone,
+        "abi": info.abi,
+        "os": info.os,
+        "api_level": info.api_level,
+        "cpus": info.cpus,
+        "cpu_max_khz": list(info.cpu_max_khz),
+        "memory_kb": info.memory_kb,
+        "properties": dict(info.properties),
+        "nnapi_library": info.nnapi.library,
+        "accelerators": [
+            {
+                "name": a.name,
+                "type": a.type,
+                "version": a.version,
+                "feature_level": a.feature_level,
+            }
+            for a in info.nnapi.accelerators
+        ],
+    }

@@ -1,0 +1,164 @@
+"""Regions -> models and actions for the agent; its results -> measurements."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.convert.lower import INPUT_TYPES, convert_region
+from nnapi_prof.costs.locate import Region
+from nnapi_prof.costs.measurement import Measurement, Status
+from nnapi_prof.device.request import ActionFlag, ActionSpec, SegmentSpec, Source, TensorSpec
+from nnapi_prof.device.results import ActionResult
+from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.types import TensorType
+from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.measure.grid import Job
+
+INPUT_SEED = 1
+"""Seed of the first input; the next ones count up, so that two inputs are not the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How an action is repeated. Recorded runs: at least ``min_runs``, at most ``max_runs``, and
+    no more once they have taken ``budget_ns``."""
+
+    warmup_runs: int
+    min_runs: int
+    max_runs: int
+    budget_ns: int
+    timeout_ms: int
+
+
+class Converter:
+    """Converts each region once for each level, and remembers until :meth:`forget`."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._known: dict[tuple[Region, int], ConvertedRegion | str] = {}
+
+    def convert(self, region: Region, level: int) -> ConvertedRegion | str:
+        """The region's model, or the sentence with which a lowering refuses it."""
+        key = (region, level)
+        if key not in self._known:
+            try:
+                self._known[key] = convert_region(self._program, region, level)
+            except UnsupportedOp as refusal:
+                self._known[key] = str(refusal)
+        return self._known[key]
+
+    def forget(self) -> None:
+        """Lets go of the models, which hold their weights."""
+        self._known.clear()
+
+
+def make_action(
+    number: int, job: Job, converted: ConvertedRegion, model: int, timing: Timing
+) -> ActionSpec:
+    """The action that measures ``job``: one segment over pseudo-random inputs.
+
+    ``model`` is the index of ``converted`` in the request that ``number`` is an id in.
+    """
+    n_inputs = len(converted.inputs)
+    tensors = [
+        _tensor(t, Source.RANDOM, INPUT_SEED + i) for i, t in enumerate(converted.input_types)
+    ]
+    tensors += [_tensor(t, Source.SEGMENT, 0) for t in converted.output_types]
+    segment = SegmentSpec.on(
+        job.spec.target,
+        model,
+        tuple(range(n_inputs)),
+        tuple(range(n_inputs, len(tensors))),
+        job.key.relaxed,
+    )
+    return ActionSpec(
+        number,
+        tuple(tensors),
+        (segment,),
+        timeout_ms=timing.timeout_ms,
+        warmup_runs=timing.warmup_runs,
+        min_runs=timing.min_runs,
+        max_runs=timing.max_runs,
+        budget_ns=timing.budget_ns,
+        flags=ActionFlag.BURST if job.key.burst else ActionFlag(0),
+        threads=job.key.threads,
+    )
+
+
+def _tensor(known: TensorType, source: Source, value: int) -> TensorSpec:
+    return TensorSpec(INPUT_TYPES[known.dtype], known.memory_shape, source, value)
+
+
+def refused(job: Job, graph: UnitGraph, fingerprint: str, simulated: bool, why: str) -> Measurement:
+    """The measurement of a job that a lowering refuses: nothing ran."""
+    region = job.region
+    entering, leaving = graph.boundary(region)
+    return Measurement(
+        signature=job.key.signature,
+        kind=job.kind,
+        label=region_label(graph, region),
+        members=tuple(graph.units[u].signature for u in region),
+        offsets=tuple(u - region[0] for u in region),
+        target=job.spec.target,
+        fingerprint=fingerprint,
+        agent_version=job.key.agent_version,
+        driver_version=job.key.driver_version,
+        relaxed=job.key.relaxed,
+        threads=job.key.threads,
+        burst=job.key.burst,
+        status=Status.REFUSED,
+        message=why,
+        input_bytes=sum(graph.values[name].n_bytes for name in entering),
+        output_bytes=sum(graph.values[name].n_bytes for name in leaving),
+        simulated=simulated,
+        clock="simulated" if simulated else "monotonic",
+    )
+
+
+def measured(
+    job: Job,
+    graph: UnitGraph,
+    fingerprint: str,
+    simulated: bool,
+    converted: ConvertedRegion,
+    result: ActionResult,
+) -> Measurement:
+    """The measurement that a result of the agent's is."""
+    timing = result.segments[0] if result.segments else None
+    return dataclasses.replace(
+        refused(job, graph, fingerprint, simulated, ""),
+        status=Status(result.status.value),
+        message=None if result.ok else _why(result),
+        samples_ns=timing.samples_ns if timing else (),
+        hardware_ns=timing.hardware_ns if timing else (),
+        driver_ns=timing.driver_ns if timing else (),
+        compile_ns=timing.compile_ns if timing else None,
+        first_ns=result.first_ns,
+        n_operations=len(converted.operations),
+        clock=result.clock,
+        cpu_khz_before=result.cpu_khz[0],
+        cpu_khz_after=result.cpu_khz[1],
+        thermal_mc_before=result.thermal_mc[0],
+        thermal_mc_after=result.thermal_mc[1],
+        rss_peak_kb=result.rss_peak_kb,
+    )
+
+
+def _why(result: ActionResult) -> str:
+    """``during compile: no kernel for SIN (ANEURALNETWORKS code 4)``."""
+    parts = [f"during {result.stage}" if result.stage else "", result.message or ""]
+    if result.signal and result.signal not in (result.message or ""):
+        parts.append(result.signal)
+    said = ": ".join(part for part in parts if part)
+    return f"{said} (NNAPI result code {result.code})" if result.code is not None else said
+
+
+def region_label(graph: UnitGraph, region: Region) -> str:
+    """For people: the labels of up to three units, of more the first, the last and the count."""
+    labels = [graph.units[index].label for index in region]
+    if len(labels) <= 3:
+        return " | ".join(labels)
+    return f"{labels[0]} ... {labels[-1]} ({len(labels)} units)"
