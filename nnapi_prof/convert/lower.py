@@ -1,0 +1,138 @@
+"""Units of a program -> one NNAPI model, through the registry of lowerings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+
+import nnapi_prof.convert.ops  # noqa: F401  (fills the registry)
+from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.convert.model import EmissionError, ModelBuilder, Operand, OperandId
+from nnapi_prof.convert.registry import Lowering, lower_node, lowerer_of
+from nnapi_prof.convert.serialize import serialize
+from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.graph.node import bound_args, op_name
+from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.types import TensorType
+from nnapi_prof.graph.unit import Unit
+from nnapi_prof.nnapi.codes import FuseCode, OperandCode
+
+aten = torch.ops.aten
+
+INPUT_TYPES = {"float32": OperandCode.TENSOR_FLOAT32, "int32": OperandCode.TENSOR_INT32}
+
+HARDTANH_FUSE_CODES = {(0.0, 6.0): FuseCode.RELU6, (-1.0, 1.0): FuseCode.RELU1}
+
+
+def convert_region(program: Program, units: Sequence[int], level: int) -> ConvertedRegion:
+    """One NNAPI model that computes the units with these indices.
+
+    ``level`` is a feature level as devices report it (27, 28, ...); nothing newer is used. The
+    model's inputs and outputs are the region's boundary, in the order of ``UnitGraph.boundary``.
+    Raises UnsupportedOp, with the node and the reason, where a unit cannot be lowered.
+    """
+    entering, leaving = program.units.boundary(units)
+    types = program.units.values
+    builder = ModelBuilder(level)
+    nodes = {node.name: node for node in program.module.graph.nodes}
+    values = {name: _add_input(builder, nodes[name], types[name]) for name in entering}
+    for index in sorted(set(units)):
+        _lower_unit(builder, program.units.units[index], nodes, values)
+    model = builder.finish([values[name] for name in leaving])
+    return ConvertedRegion(
+        serialized=serialize(model),
+        buffers=tuple(builder.buffers),
+        inputs=entering,
+        outputs=leaving,
+        input_types=tuple(types[name] for name in entering),
+        output_types=tuple(types[name] for name in leaving),
+        operations=tuple(operation.code.name for operation in model.operations),
+        level=level,
+    )
+
+
+def _add_input(builder: ModelBuilder, node: fx.Node, type_: TensorType) -> OperandId:
+    code = INPUT_TYPES.get(type_.dtype)
+    if code is None:
+        wanted = " or ".join(INPUT_TYPES)
+        raise UnsupportedOp(
+            node.name, op_name(node.target), f"its value is {type_.dtype}, inputs are {wanted}"
+        )
+    try:
+        return builder.input(Operand(code, type_.memory_shape))
+    except EmissionError as error:
+        raise UnsupportedOp(
+            node.name, op_name(node.target), f"as an input it is {error}"
+        ) from error
+
+
+def _lower_unit(
+    builder: ModelBuilder,
+    unit: Unit,
+    nodes: dict[str, fx.Node],
+    values: dict[str, OperandId],
+) -> None:
+    """Lowers a unit's nodes in order; ``values`` gains their results.
+
+    A zero pad before a convolution becomes its padding, an activation after any node its fuse
+    code.
+    """
+    members = [nodes[name] for name in unit.nodes if nodes[name].op == "call_function"]
+    inside = set(members)
+    done: set[fx.Node] = set()
+    for node in members:
+        if node in done or _folded_pad(_only_reader(node, inside)) is node:
+            continue
+        lowerer_of(node)
+        pad_node = _folded_pad(node)
+        if pad_node not in inside:
+            pad_node = None
+        reader = _only_reader(node, inside)
+        activation = _fuse_code(reader)
+        pad = _zero_pad(pad_node) if pad_node is not None else None
+        op = Lowering(node, builder, values, activation, pad_node, pad or (0, 0, 0, 0))
+        values[node.name] = lower_node(op)
+        if reader is not None and activation:
+            values[reader.name] = values[node.name]
+            done.add(reader)
+
+
+def _only_reader(node: fx.Node, inside: set[fx.Node]) -> fx.Node | None:
+    """The one node that reads ``node``, where there is just one and it is in the unit."""
+    reader = next(iter(node.users), None)
+    return reader if len(node.users) == 1 and reader in inside else None
+
+
+def _fuse_code(node: fx.Node | None) -> FuseCode:
+    """What a node is as a fused activation; NONE where it is none."""
+    if node is None:
+        return FuseCode.NONE
+    if node.target is aten.relu.default:
+        return FuseCode.RELU
+    if node.target is aten.hardtanh.default:
+        args = bound_args(node)
+        bounds = (float(args["min_val"]), float(args["max_val"]))
+        return HARDTANH_FUSE_CODES.get(bounds, FuseCode.NONE)
+    return FuseCode.NONE
+
+
+def _folded_pad(node: fx.Node | None) -> fx.Node | None:
+    """The pad whose result ``node`` convolves, where it can become the convolution's padding."""
+    if node is None or node.target is not aten.convolution.default:
+        return None
+    source = bound_args(node)["input"]
+    if source.target is not aten.constant_pad_nd.default or len(source.users) != 1:
+        return None
+    return source if _zero_pad(source) is not None else None
+
+
+def _zero_pad(node: fx.Node) -> tuple[int, int, int, int] | None:
+    """(left, right, top, bottom) of a constant_pad_nd that pads height and width by zeros."""
+    args = bound_args(node)
+    pad = [int(size) for size in args["pad"]]
+    if args["value"] != 0 or len(pad) > 4 or min(pad, default=0) < 0:
+        return None
+    left, right, top, bottom = pad + [0] * (4 - len(pad))
+    return left, right, top, bottom

@@ -1,0 +1,110 @@
+"""Pooling."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert.registry import FloatArray, Lowering, lowers
+from nnapi_prof.nnapi.codes import FuseCode, OperationCode
+
+aten = torch.ops.aten
+
+
+@lowers(aten.max_pool2d.default)
+def max_pool2d(op: Lowering) -> OperandId:
+    """Lowers ``max_pool2d(x[N, C, H, W]) -> [N, C, H', W']``; there is no dilation in NNAPI."""
+    dilation = op.pair("dilation")
+    op.require(dilation == (1, 1), f"dilation {dilation}, NNAPI's pooling has none (1, 1)")
+    x = op.image("self")
+    window = _window(op, op.pair("padding"))
+    return op.emit(OperationCode.MAX_POOL_2D, [x], [*window, op.fuse()])
+
+
+@lowers(aten.avg_pool2d.default)
+def avg_pool2d(op: Lowering) -> OperandId:
+    """Lowers ``avg_pool2d(x[N, C, H, W]) -> [N, C, H', W']``.
+
+    NNAPI leaves padding out of the divisor. Where torch counts it in, the padding is a PAD of its
+    own; below level 2, which has no PAD, and under a divisor_override, NNAPI's averages are
+    multiplied by (elements counted by NNAPI) / (torch's divisor), known for each position.
+    """
+    x = op.image("self")
+    padding = op.pair("padding")
+    divisor = op.arg("divisor_override")
+    counts_padding = op.arg("count_include_pad") and padding != (0, 0)
+    if divisor is None and counts_padding and op.level >= 2:
+        pad_h, pad_w = padding
+        n, h, w, c = op.dims(x)
+        x = op.emit(
+            OperationCode.PAD,
+            [x, np.array([[0, 0], [pad_h, pad_h], [pad_w, pad_w], [0, 0]], np.int32)],
+            dims=(n, h + 2 * pad_h, w + 2 * pad_w, c),
+        )
+        window = _window(op, padding, padded=True)
+        return op.emit(OperationCode.AVERAGE_POOL_2D, [x], [*window, op.fuse()])
+
+    window = _window(op, padding)
+    if divisor is None and not counts_padding:
+        return op.emit(OperationCode.AVERAGE_POOL_2D, [x], [*window, op.fuse()])
+    averages = op.emit(OperationCode.AVERAGE_POOL_2D, [x], [*window, int(FuseCode.NONE)])
+    return op.emit(OperationCode.MUL, [averages, _divisor_ratio(op)], [op.fuse()])
+
+
+@lowers(aten.adaptive_avg_pool2d.default)
+def adaptive_avg_pool2d(op: Lowering) -> OperandId:
+    """Lowers ``adaptive_avg_pool2d(x[N, C, H, W]) -> [N, C, H', W']`` where H' and W' divide H and
+    W; else its windows differ in size and no single pooling does it."""
+    x = op.image("self")
+    _, _, h, w = op.type("self").shape
+    _, _, out_h, out_w = op.out.shape
+    op.require(
+        h % out_h == 0 and w % out_w == 0,
+        f"from {h}x{w} to {out_h}x{out_w}, only sizes that divide evenly have equal windows",
+    )
+    size_w, size_h = w // out_w, h // out_h
+    scalars = [0, 0, 0, 0, size_w, size_h, size_w, size_h, op.fuse()]
+    return op.emit(OperationCode.AVERAGE_POOL_2D, [x], scalars)
+
+
+def _kernel_and_stride(op: Lowering) -> tuple[tuple[int, int], tuple[int, int]]:
+    kernel = op.pair("kernel_size")
+    return kernel, op.pair("stride") if op.arg("stride") else kernel
+
+
+def _window(op: Lowering, padding: tuple[int, int], padded: bool = False) -> list[int]:
+    """Pads (left, right, top, bottom), strides and filter sizes (width first).
+
+    With ``padded`` the input carries ``padding`` already. ceil_mode is padding at the end, as far
+    as the last window reaches beyond: NNAPI counts it in neither the maximum nor the divisor, as
+    torch does.
+    """
+    kernel, stride = _kernel_and_stride(op)
+    pads = []
+    for axis in (0, 1):
+        size = op.type("self").shape[2 + axis] + 2 * padding[axis]
+        reach = (op.out.shape[2 + axis] - 1) * stride[axis] + kernel[axis]
+        own = 0 if padded else padding[axis]
+        pads.append((own, own + max(0, reach - size)))
+    (top, bottom), (left, right) = pads
+    return [left, right, top, bottom, stride[1], stride[0], kernel[1], kernel[0]]
+
+
+def _divisor_ratio(op: Lowering) -> FloatArray:
+    """(elements in the window) / (torch's divisor) as [1, H', W', 1]."""
+    kernel, stride = _kernel_and_stride(op)
+    padding = op.pair("padding")
+    real, counted = [], []
+    for axis in (0, 1):
+        size = op.type("self").shape[2 + axis]
+        start = np.arange(op.out.shape[2 + axis]) * stride[axis] - padding[axis]
+        # torch's divisor ends with the stated padding, also where ceil_mode lets a window go on
+        stop = np.minimum(start + kernel[axis], size + padding[axis])
+        counted.append(stop - start)
+        real.append(np.minimum(stop, size) - np.maximum(start, 0))
+    elements = np.outer(real[0], real[1])
+    override = op.arg("divisor_override")
+    divisors = np.outer(counted[0], counted[1]) if override is None else override
+    ratio: FloatArray = (elements / divisors).astype(np.float32)[None, :, :, None]
+    return ratio

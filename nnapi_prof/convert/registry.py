@@ -1,0 +1,317 @@
+"""Which function lowers which ATen operator, and what such a function works with.
+
+A lowering is a function ``Lowering -> OperandId`` under :func:`lowers`. It is the support check as
+well: run on a scratch model it either succeeds or refuses with a sentence, so what is supported is
+written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import fx
+from torch._ops import OpOverload
+
+from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
+from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.graph.node import bound_args, constant_value, is_constant, op_name, type_of
+from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.nnapi.codes import FuseCode, OperationCode
+from nnapi_prof.nnapi.facts import level_name
+
+Lowerer = Callable[["Lowering"], OperandId]
+FloatArray = NDArray[np.float32]
+
+ENTRIES: dict[OpOverload, Lowerer] = {}
+"""Operator -> its lowering. Filled by :func:`lowers` when nnapi_prof.convert.ops is imported."""
+
+MEMORY_AXES = (0, 2, 3, 1)
+"""Position in channels_last memory -> logical axis."""
+
+
+def lowers(*targets: OpOverload) -> Callable[[Lowerer], Lowerer]:
+    """Registers a lowering. An operator has one: a second registration names the first owner."""
+
+    def register(lowerer: Lowerer) -> Lowerer:
+        for target in targets:
+            owner = ENTRIES.get(target)
+            if owner is not None:
+                raise ValueError(
+                    f"{target} is lowered by {owner.__module__}.{owner.__qualname__} already, "
+                    f"{lowerer.__module__}.{lowerer.__qualname__} cannot take it over"
+                )
+        ENTRIES.update(dict.fromkeys(targets, lowerer))
+        return lowerer
+
+    return register
+
+
+def memory_axis(order: DimOrder, axis: int) -> int:
+    """Where the logical ``axis`` lies in memory."""
+    return MEMORY_AXES.index(axis) if order is DimOrder.CHANNELS_LAST else axis
+
+
+def logical_axes(order: DimOrder, rank: int) -> tuple[int, ...]:
+    """Position in memory -> logical axis."""
+    return MEMORY_AXES if order is DimOrder.CHANNELS_LAST else tuple(range(rank))
+
+
+def keeps_order(shape: Sequence[int], permutation: Sequence[int]) -> bool:
+    """Whether permuting ``shape`` moves no element: only dimensions of size 1 change places."""
+    real = [axis for axis in permutation if shape[axis] != 1]
+    return real == sorted(real)
+
+
+class Lowering:
+    """What one lowering works with: the node's arguments in, NNAPI operations out.
+
+    ``model`` is the model being built, ``out`` the type of the node's result, ``pad`` the zero
+    padding (left, right, top, bottom) of a constant_pad_nd that was folded into this node.
+    """
+
+    def __init__(
+        self,
+        node: fx.Node,
+        model: ModelBuilder,
+        values: Mapping[str, OperandId],
+        activation: FuseCode = FuseCode.NONE,
+        folded_pad: fx.Node | None = None,
+        pad: tuple[int, int, int, int] = (0, 0, 0, 0),
+    ) -> None:
+        self.node = node
+        self.model = model
+        self.out = type_of(node)
+        self.pad = pad
+        self.activation_left = activation
+        self._values = values
+        self._folded_pad = folded_pad
+        self._args = bound_args(node)
+
+    @property
+    def level(self) -> int:
+        """The feature level's number: 1 for API 27, 2 for API 28, ..."""
+        return self.model.level_number
+
+    @property
+    def target(self) -> OpOverload:
+        assert isinstance(self.node.target, OpOverload)
+        return self.node.target
+
+    # Refusals
+
+    def refuse(self, reason: str) -> NoReturn:
+        raise UnsupportedOp(self.node.name, op_name(self.node.target), reason)
+
+    def require(self, condition: bool, reason: str) -> None:
+        """Refuses the node with ``reason``, found and wanted, unless ``condition`` holds."""
+        if not condition:
+            self.refuse(reason)
+
+    def require_level(self, level: int, what: str) -> None:
+        """Refuses ``what`` below a feature level (1, 2, ...)."""
+        self.require(
+            self.level >= level,
+            f"{what} needs {level_name(level)}, the device has {level_name(self.level)}",
+        )
+
+    # Arguments
+
+    def arg(self, name: str) -> Any:
+        """An argument by its schema's name: a node, a Python value or None."""
+        value = self._args[name]
+        if self._folded_pad is not None and value is self._folded_pad:
+            return bound_args(self._folded_pad)["self"]
+        return value
+
+    def pair(self, name: str) -> tuple[int, int]:
+        """An argument of one or two integers as (height, width)."""
+        value = self.arg(name)
+        items = [value] if isinstance(value, int) else list(value)
+        first, second = items * 2 if len(items) == 1 else items
+        return int(first), int(second)
+
+    def type(self, value: str | fx.Node) -> TensorType:
+        """Type of a tensor argument, by name or as a node."""
+        return type_of(self._node(value))
+
+    def array(self, value: str | fx.Node) -> FloatArray:
+        """A constant tensor argument in PyTorch's layout."""
+        node = self._node(value)
+        self.require(
+            is_constant(node), f"{node.name} is computed by the model, a constant is wanted here"
+        )
+        self._require_float32(node)
+        array: FloatArray = constant_value(node).detach().cpu().contiguous().numpy()
+        return array
+
+    def optional_array(self, name: str) -> FloatArray | None:
+        return None if self.arg(name) is None else self.array(name)
+
+    def tensor(self, value: str | fx.Node, order: DimOrder | None = None) -> OperandId:
+        """The operand of a tensor argument, in the given dim order (default: its own)."""
+        node = self._node(value)
+        type_ = type_of(node)
+        order = order or type_.dim_order
+        if is_constant(node):
+            array = self.array(node)
+            return self.constant(array.transpose(logical_axes(order, array.ndim)))
+        self._require_float32(node)
+        return self.reorder(self._values[node.name], type_.shape, type_.dim_order, order)
+
+    def image(self, name: str) -> OperandId:
+        """The operand of a rank-4 argument that lies channels last, as NNAPI's spatial operations
+        want it; refuses any other."""
+        for what, type_ in ((f"{self._node(name).name} is", self.type(name)), ("gives", self.out)):
+            self.require(
+                len(type_.shape) == 4 and type_.dim_order is DimOrder.CHANNELS_LAST,
+                f"{what} {type_}, NNAPI expects channels_last images of rank 4",
+            )
+        return self.tensor(name)
+
+    def broadcast(self, name: str) -> OperandId:
+        """The operand of a tensor or number that is to broadcast against the result.
+
+        PyTorch aligns shapes at the last logical dimension, NNAPI at the last in memory: for a
+        channels_last result, shorter shapes are filled up to rank 4 and put into its order.
+        """
+        constant = self.broadcast_array(name)
+        if constant is not None:
+            return self.constant(constant)
+        node = self._node(name)
+        shape = type_of(node).shape
+        order = self.out.dim_order
+        if order is DimOrder.CONTIGUOUS or len(shape) == 4:
+            return self.tensor(node, order)
+        filled = (1,) * (4 - len(shape)) + shape
+        return self.reorder(self.tensor(node), filled, DimOrder.CONTIGUOUS, order)
+
+    def broadcast_array(self, name: str) -> FloatArray | None:
+        """The same for a number or a constant, as an array; None for what the model computes."""
+        value = self.arg(name)
+        if isinstance(value, bool | int | float):
+            return np.array([value], np.float32)
+        if not is_constant(self._node(name)):
+            return None
+        array = self.array(name)
+        if self.out.dim_order is DimOrder.CONTIGUOUS or array.size == 1:
+            return np.atleast_1d(array)
+        return array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(MEMORY_AXES)
+
+    # Emission
+
+    def fuse(self) -> int:
+        """The FuseCode to pass to an operation that takes one; the activation is done with it."""
+        code, self.activation_left = self.activation_left, FuseCode.NONE
+        return int(code)
+
+    def constant(self, array: NDArray[Any]) -> OperandId:
+        return self.model.constant(np.atleast_1d(array))
+
+    def emit(
+        self,
+        code: OperationCode,
+        tensors: Sequence[OperandId | NDArray[Any]],
+        scalars: Sequence[bool | int | float] = (),
+        dims: Sequence[int] | None = None,
+    ) -> OperandId:
+        """Adds an operation: tensors first, then scalars, as NNAPI's argument lists go.
+
+        Arrays become constants. ``dims`` is the result's shape in memory, by default that of the
+        node's result. Raises EmissionError where the facts do not allow it at the level.
+        """
+        inputs = [self.constant(t) if isinstance(t, np.ndarray) else t for t in tensors]
+        inputs += map(self.model.scalar, scalars)
+        return self.model.add(code, inputs, self.out.memory_shape if dims is None else dims)
+
+    def dims(self, operand: OperandId) -> tuple[int, ...]:
+        """Shape of an operand, as it lies in memory."""
+        return self.model.operand(operand).dims
+
+    def reshape(self, operand: OperandId, dims: Sequence[int]) -> OperandId:
+        """RESHAPE, or the operand itself where it has that shape."""
+        if self.dims(operand) == tuple(dims):
+            return operand
+        return self._reshape(operand, dims)
+
+    def copy(self, operand: OperandId) -> OperandId:
+        """The same tensor as another operand."""
+        return self._reshape(operand, self.dims(operand))
+
+    def is_argument(self, operand: OperandId) -> bool:
+        """Whether the operand is a value that other nodes know, not one made here."""
+        return operand in self._values.values()
+
+    def transpose(self, operand: OperandId, permutation: Sequence[int]) -> OperandId:
+        """TRANSPOSE, or RESHAPE where no element moves (that exists at every level)."""
+        dims = self.dims(operand)
+        permuted = [dims[axis] for axis in permutation]
+        if keeps_order(dims, permutation):
+            return self.reshape(operand, permuted)
+        return self.emit(
+            OperationCode.TRANSPOSE, [operand, np.array(permutation, np.int32)], dims=permuted
+        )
+
+    def reorder(
+        self, operand: OperandId, shape: Sequence[int], source: DimOrder, target: DimOrder
+    ) -> OperandId:
+        """A tensor of logical ``shape`` moved from one dim order to another."""
+        rank = len(shape)
+        have = logical_axes(source, rank)
+        want = logical_axes(target, rank)
+        operand = self.reshape(operand, [shape[axis] for axis in have])
+        return self.transpose(operand, [have.index(axis) for axis in want])
+
+    def _reshape(self, operand: OperandId, dims: Sequence[int]) -> OperandId:
+        shape = np.array(dims, np.int32)
+        return self.emit(OperationCode.RESHAPE, [operand, shape], dims=dims)
+
+    def _node(self, value: str | fx.Node) -> fx.Node:
+        found = self.arg(value) if isinstance(value, str) else value
+        if not isinstance(found, fx.Node):
+            self.refuse(f"{value} is {found!r}, a tensor is wanted")
+        return found
+
+    def _require_float32(self, node: fx.Node) -> None:
+        dtype = type_of(node).dtype
+        self.require(dtype == "float32", f"{node.name} is {dtype}, only float32 is lowered")
+
+
+def lowerer_of(node: fx.Node) -> Lowerer:
+    """The lowering of a node's operator. Raises UnsupportedOp where there is none."""
+    lowerer = ENTRIES.get(node.target) if isinstance(node.target, OpOverload) else None
+    if lowerer is None:
+        raise UnsupportedOp(
+            node.name,
+            op_name(node.target),
+            "NNAPI has no such operation and nothing here rewrites it into others",
+        )
+    return lowerer
+
+
+def lower_node(op: Lowering) -> OperandId:
+    """Runs the lowering of ``op``'s node and gives its operand.
+
+    An activation that the lowering did not fuse follows as an operation of its own; a lowering
+    that had nothing to do (a view of the same shape) becomes a copy, since a value of the graph
+    needs an operand of its own. Raises UnsupportedOp.
+    """
+    lowerer = lowerer_of(op.node)
+    op.require(op.out.dtype == "float32", f"gives {op.out.dtype}, only float32 is lowered")
+    try:
+        result = lowerer(op)
+        if op.is_argument(result):
+            result = op.copy(result)
+        if op.activation_left:
+            code = OperationCode[FuseCode(op.fuse()).name]
+            result = op.emit(code, [result], dims=op.dims(result))
+    except EmissionError as error:
+        op.refuse(str(error))
+    op.require(
+        op.dims(result) == op.out.memory_shape,
+        f"its lowering gives the shape {op.dims(result)}, the graph says {op.out.memory_shape}: "
+        "please report this as a bug",
+    )
+    return result

@@ -1,0 +1,132 @@
+"""Small programs for the converter, and stock PyTorch to run what it makes of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, fx
+
+from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.graph.node import describe
+from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.graph.unit import Unit, UnitGraph
+
+aten = torch.ops.aten
+
+LAST, FIRST = DimOrder.CHANNELS_LAST, DimOrder.CONTIGUOUS
+LEVELS = (27, 28, 29, 30)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One conversion: ``function`` calls ATen overloads only; constants are its closure's tensors.
+
+    Images lie as ``order`` says unless ``orders`` names their node. ``refused`` maps levels to a
+    pattern of the expected sentence; at all others the case must convert and run.
+    ``operations`` maps levels to the expected NNAPI operations.
+    """
+
+    function: Callable[..., Tensor]
+    inputs: tuple[Tensor, ...]
+    order: DimOrder = LAST
+    orders: dict[str, DimOrder] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
+    operations: dict[int, str] = field(default_factory=dict)
+    rtol: float = 1e-5
+    atol: float = 1e-5
+
+    def program(self) -> Program:
+        return program_of(self.function, self.inputs, self.order, self.orders)
+
+
+def image(*shape: int, seed: int = 0) -> Tensor:
+    """Normal numbers of a shape, the same for the same arguments."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+def program_of(
+    function: Callable[..., Tensor],
+    inputs: Sequence[Tensor],
+    order: DimOrder = LAST,
+    orders: dict[str, DimOrder] | None = None,
+    split: bool = False,
+) -> Program:
+    """A program of one unit that holds all calls, or with ``split`` of one unit per call."""
+    module = fx.symbolic_trace(function)
+    recorder = _Recorder(module, order, orders or {})
+    recorder.run(*inputs)
+    nodes = list(module.graph.nodes)
+    calls = [node for node in nodes if node.op == "call_function"]
+    groups = [[call] for call in calls] if split else [calls]
+    names = tuple(node.name for node in nodes if node.op == "placeholder")
+    (result,) = (node for node in nodes if node.op == "output")
+    units = tuple(_unit(i, group, result) for i, group in enumerate(groups))
+    values = {
+        node.name: node.meta["tensor"]
+        for node in nodes
+        if "tensor" in node.meta and node.op != "get_attr"
+    }
+    outputs = tuple(node.name for node in result.all_input_nodes)
+    return Program(module, UnitGraph(units, values, names, outputs), "test", tuple(inputs))
+
+
+def _unit(index: int, group: list[fx.Node], result: fx.Node) -> Unit:
+    inside = set(group)
+    reads = [a for node in group for a in node.all_input_nodes if a.op != "get_attr"]
+    leaves = [node for node in group if result in node.users or set(node.users) - inside]
+    return Unit(
+        index=index,
+        name=group[-1].name,
+        label=group[-1].name,
+        nodes=tuple(node.name for node in group),
+        inputs=tuple(dict.fromkeys(a.name for a in reads if a not in inside)),
+        outputs=tuple(node.name for node in leaves),
+        signature=f"test:{index}",
+    )
+
+
+class _Recorder(fx.Interpreter):
+    """Runs a module and writes each value's type to its node."""
+
+    def __init__(self, module, order, orders):
+        super().__init__(module)
+        self.order, self.orders = order, orders
+
+    def run_node(self, n):
+        value = super().run_node(n)
+        if isinstance(value, Tensor) and n.op != "output":
+            plain = describe(value)
+            order = FIRST
+            if n.op != "get_attr" and value.dim() == 4:
+                order = self.orders.get(n.name, self.order)
+            n.meta["tensor"] = TensorType(plain.shape, plain.dtype, order)
+        return value
+
+
+def run_region(region: ConvertedRegion, values: dict[str, Tensor]) -> list[Tensor]:
+    """Runs a region in stock PyTorch's NNAPI runtime, on logical tensors in and out."""
+    serialized = torch.frombuffer(bytearray(region.serialized), dtype=torch.int32)
+    buffers = [torch.frombuffer(bytearray(b), dtype=torch.float32) for b in region.buffers]
+    compilation = torch.classes._nnapi.Compilation()
+    compilation.init2(serialized, buffers, 1, False)
+    inputs = [
+        to_memory(values[name], type_)
+        for name, type_ in zip(region.inputs, region.input_types, strict=True)
+    ]
+    outputs = [torch.full(type_.memory_shape, torch.nan) for type_ in region.output_types]
+    compilation.run(inputs, outputs)
+    return [
+        from_memory(tensor, type_)
+        for tensor, type_ in zip(outputs, region.output_types, strict=True)
+    ]
+
+
+def to_memory(value: Tensor, type_: TensorType) -> Tensor:
+    if type_.dim_order is LAST:
+        value = value.permute(0, 2, 3, 1)
+    return value.contiguous()
+
+
+def from_memory(value: Tensor, type_: TensorType) -> Tensor:
+    return value.permute(0, 3, 1, 2) if type_.dim_order is LAST else value

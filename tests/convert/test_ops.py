@@ -1,0 +1,92 @@
+"""Every lowering at every feature level: refused in the expected words, or right.
+
+Right means: the model contains nothing newer than the level by an independent reading of the facts,
+consists of the expected operations, and gives eager PyTorch's numbers when stock PyTorch's NNAPI
+runtime executes it on the emulator.
+"""
+
+import pytest
+import torch
+
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.registry import ENTRIES
+from nnapi_prof.convert.serialize import parse
+from nnapi_prof.convert.support import why_not
+from nnapi_prof.errors import UnsupportedOp
+from tests.convert.cases import CASES
+from tests.convert.facts_check import broken_rules
+from tests.convert.harness import LEVELS, run_region
+
+
+def supported():
+    return [
+        pytest.param(case, level, id=f"{name}-{level}")
+        for name, case in CASES.items()
+        for level in LEVELS
+        if level not in case.refused
+    ]
+
+
+def refused():
+    return [
+        pytest.param(case, level, id=f"{name}-{level}")
+        for name, case in CASES.items()
+        for level in case.refused
+    ]
+
+
+def expected_operations(case, level):
+    """What a case states for the highest level that is not above ``level``."""
+    return case.operations.get(max((at for at in case.operations if at <= level), default=0))
+
+
+@pytest.mark.parametrize(("case", "level"), supported())
+def test_the_model_holds_at_its_level(case, level):
+    region = convert_region(case.program(), [0], level)
+    model = parse(region.serialized)
+    assert broken_rules(model, level) == []
+    expected = expected_operations(case, level)
+    assert expected is None or " ".join(region.operations) == expected
+    written = {o for operation in model.operations for o in operation.outputs}
+    valued = {value.operand for value in model.values}
+    for operation in model.operations:
+        assert set(operation.inputs) <= written | valued | set(model.inputs)
+    assert set(model.outputs) <= written
+    assert not written & (valued | set(model.inputs))
+
+
+@pytest.mark.parametrize(("case", "level"), refused())
+def test_a_refusal_says_why(case, level):
+    with pytest.raises(UnsupportedOp, match=case.refused[level]) as refusal:
+        convert_region(case.program(), [0], level)
+    assert "cannot run on NNAPI: " in str(refusal.value)
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, id=name) for name, c in CASES.items()])
+def test_a_dry_run_agrees(case):
+    program = case.program()
+    for level in LEVELS:
+        answer = why_not(program, 0, level)
+        assert (answer is None) == (level not in case.refused)
+        assert why_not(program, 0, level) is answer
+
+
+@pytest.mark.parametrize(("case", "level"), supported())
+def test_numbers_are_eager_pytorchs(case, level, nnapi_library):
+    program = case.program()
+    region = convert_region(program, [0], level)
+    names = program.units.inputs
+    (found,) = run_region(region, dict(zip(names, case.inputs, strict=True)))
+    wanted = case.function(*case.inputs)
+    torch.testing.assert_close(found, wanted, rtol=case.rtol, atol=case.atol)
+
+
+def test_every_lowering_has_a_case_that_converts():
+    called = {
+        node.target
+        for case in CASES.values()
+        if len(case.refused) < len(LEVELS)
+        for node in case.program().module.graph.nodes
+        if node.op == "call_function"
+    }
+    assert set(ENTRIES) - called == set()
