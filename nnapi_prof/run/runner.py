@@ -1,0 +1,270 @@
+"""Runs a bundle on a device: once for its outputs, then plan and baselines in rounds for time.
+
+1. The plan runs once; its outputs (and what a segment on the host needs) come home.
+2. Every distinct plan is timed. Each round runs all of them once more, so that a drift of the
+   device (heat, other load) hits them alike; the samples of the rounds are joined.
+
+Segments on the host (units that no engine of the agent can run) cut a plan into stretches, each an
+action of its own; their own time is not measured, and the notes say so.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.info import describe, device_fingerprint
+from nnapi_prof.device.request import RequestBuilder
+from nnapi_prof.device.results import ActionResult
+from nnapi_prof.errors import AgentError
+from nnapi_prof.graph.plan import Plan
+from nnapi_prof.graph.program import Program
+from nnapi_prof.run.actions import (
+    PreparedAction,
+    Stretch,
+    Timing,
+    prepare_action,
+    read_later,
+    stretches,
+)
+from nnapi_prof.run.compare import TOLERANCE, compare
+from nnapi_prof.run.host import all_values, from_memory, run_units, to_memory
+from nnapi_prof.run.result import PlanRun, RunReport, SegmentTiming
+
+PlanKey = tuple[tuple[tuple[int, ...], str], ...]
+Progress = Callable[[str, int, int], None]
+"""Called with what runs, how many actions are done, and of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How often plans run: ``runs`` recorded runs in all, spread over ``rounds``."""
+
+    runs: int = 30
+    rounds: int = 3
+    warmup_runs: int = 2
+    budget_ms: int = 3000
+    """Per plan and round: a slow plan stops early, after at least two runs."""
+    timeout_s: int = 120
+    threads: int = 1
+    baselines: bool = True
+    tolerance: float = TOLERANCE
+
+
+@dataclass
+class _Timed:
+    """Samples of one distinct plan, gathered over rounds."""
+
+    plan: Plan
+    stretch_total_ns: dict[int, list[int]] = field(default_factory=dict)
+    segment_ns: dict[int, list[int]] = field(default_factory=dict)
+    compile_ns: dict[int, int | None] = field(default_factory=dict)
+    error: str | None = None
+
+    def total_ns(self) -> tuple[int, ...]:
+        """End to end: the sum over stretches, run by run."""
+        if self.error is not None or not self.stretch_total_ns:
+            return ()
+        return tuple(sum(runs) for runs in zip(*self.stretch_total_ns.values(), strict=False))
+
+
+def plan_key(plan: Plan) -> PlanKey:
+    """What tells two plans apart: the segments and where they run."""
+    return tuple((segment.units, segment.target.key) for segment in plan.segments)
+
+
+def run_bundle(
+    bundle: Bundle,
+    program: Program,
+    inputs: Sequence[torch.Tensor],
+    wanted: Sequence[torch.Tensor],
+    client: AgentClient,
+    options: RunOptions,
+    progress: Progress | None = None,
+) -> RunReport:
+    """Runs a bundle's plan and, if asked, its baselines.
+
+    ``inputs`` are logical tensors in the order of the graph's inputs, ``wanted`` the outputs of
+    eager PyTorch for them, flattened. Raises AgentError where the plan itself fails; a baseline
+    that fails is reported as such.
+    """
+    info = client.info()
+    notes = list(bundle.notes)
+    if device_fingerprint(info) != bundle.fingerprint:
+        notes.append(
+            f"the bundle was made for {bundle.device}: predictions are for that device, not this"
+        )
+    found = _outputs(bundle, program, inputs, client, options)
+    checks = compare(
+        bundle.graph.outputs,
+        [found[name].numpy() for name in bundle.graph.outputs],
+        [value.detach().numpy() for value in wanted],
+        options.tolerance,
+    )
+    plans = bundle.plans if options.baselines else bundle.plans[:1]
+    if any(stretch.on_host for stretch in stretches(bundle.plan)):
+        notes.append(
+            "segments on the host run in eager PyTorch; their time is estimated and not part of "
+            "what was measured"
+        )
+    timed = _time_plans(bundle, program, plans, inputs, client, options, progress)
+    runs = []
+    for plan in plans:
+        row = timed[plan_key(plan)]
+        segments = tuple(
+            SegmentTiming(
+                segment=number,
+                target=segment.target.key,
+                label=_label(bundle, segment.units),
+                predicted_ns=segment.predicted_ns,
+                samples_ns=tuple(row.segment_ns.get(number, ())),
+                compile_ns=row.compile_ns.get(number),
+            )
+            for number, segment in enumerate(plan.segments)
+        )
+        runs.append(PlanRun(plan, row.total_ns(), segments, row.error))
+    if runs[0].error is not None:
+        raise AgentError(f"{client.serial}: the plan ran once, then failed: {runs[0].error}")
+    return RunReport(
+        model=bundle.model,
+        device=describe(info),
+        fingerprint=device_fingerprint(info),
+        simulated=info.simulated,
+        created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        runs=tuple(runs),
+        checks=checks,
+        notes=tuple(notes),
+    )
+
+
+def _outputs(
+    bundle: Bundle,
+    program: Program,
+    inputs: Sequence[torch.Tensor],
+    client: AgentClient,
+    options: RunOptions,
+) -> dict[str, torch.Tensor]:
+    """Runs the plan once; returns the values that came home, the graph's outputs among them."""
+    values = dict(zip(bundle.graph.inputs, inputs, strict=True))
+    once = Timing(0, 1, 1, 0, options.timeout_s * 1000, options.threads)
+    cut = stretches(bundle.plan)
+    for position, stretch in enumerate(cut):
+        segments = [bundle.plan.segments[number] for number in stretch.numbers]
+        if stretch.on_host:
+            units = segments[0].units
+            needed = {name: values[name] for name in bundle.graph.boundary(units)[0]}
+            values.update(run_units(program, units, needed))
+            continue
+        later = [bundle.plan.segments[n] for s in cut[position + 1 :] for n in s.numbers]
+        request = RequestBuilder()
+        action = prepare_action(
+            0,
+            bundle,
+            segments,
+            lambda name: to_memory(values[name], bundle.graph.values[name]),
+            read_later(bundle, later),
+            request,
+            once,
+        )
+        request.add_action(action.spec)
+        for event in client.run(request.build(), request.blobs):
+            if isinstance(event, ActionResult):
+                values.update(_kept(bundle, action, event, client))
+    return values
+
+
+def _kept(
+    bundle: Bundle, action: PreparedAction, result: ActionResult, client: AgentClient
+) -> dict[str, torch.Tensor]:
+    """The values that an action kept. Raises AgentError where it failed."""
+    if not result.ok:
+        raise AgentError(f"{client.serial}: the plan failed: {_why(result)}", client.serial)
+    names = {index: name for name, index in action.tensors.items()}
+    return {
+        names[kept.tensor]: from_memory(
+            client.pull_output(kept), bundle.graph.values[names[kept.tensor]]
+        )
+        for kept in result.outputs
+    }
+
+
+def _time_plans(
+    bundle: Bundle,
+    program: Program,
+    plans: Sequence[Plan],
+    inputs: Sequence[torch.Tensor],
+    client: AgentClient,
+    options: RunOptions,
+    progress: Progress | None,
+) -> dict[PlanKey, _Timed]:
+    distinct = {plan_key(plan): _Timed(plan) for plan in reversed(plans)}
+    jobs: list[tuple[_Timed, int, Stretch]] = []
+    for timed in reversed(distinct.values()):
+        for position, stretch in enumerate(stretches(timed.plan)):
+            if not stretch.on_host:
+                jobs.append((timed, position, stretch))
+    # A stretch behind a host segment reads values of the middle: eager PyTorch makes them.
+    values = dict(zip(bundle.graph.inputs, inputs, strict=True))
+    if len(jobs) > len(distinct):
+        values |= all_values(program, inputs)
+
+    timing = Timing(
+        options.warmup_runs,
+        min_runs=min(2, options.runs),
+        max_runs=max(1, options.runs // options.rounds),
+        budget_ns=options.budget_ms * 1_000_000,
+        timeout_ms=options.timeout_s * 1000,
+        threads=options.threads,
+    )
+    request = RequestBuilder()
+    actions = [job for _ in range(options.rounds) for job in jobs]
+    for number, (timed, _, stretch) in enumerate(actions):
+        segments = [timed.plan.segments[n] for n in stretch.numbers]
+        action = prepare_action(
+            number,
+            bundle,
+            segments,
+            lambda name: to_memory(values[name], bundle.graph.values[name]),
+            (),
+            request,
+            timing,
+        )
+        request.add_action(action.spec)
+    done = 0
+    for event in client.run(request.build(), request.blobs):
+        if not isinstance(event, ActionResult):
+            continue
+        timed, position, stretch = actions[event.action]
+        _record(timed, position, stretch, event)
+        done += 1
+        if progress is not None:
+            progress(timed.plan.name, done, len(actions))
+    return distinct
+
+
+def _record(timed: _Timed, position: int, stretch: Stretch, result: ActionResult) -> None:
+    if not result.ok:
+        timed.error = _why(result)
+        return
+    timed.stretch_total_ns.setdefault(position, []).extend(result.total_ns)
+    for number, segment in zip(stretch.numbers, result.segments, strict=True):
+        timed.segment_ns.setdefault(number, []).extend(segment.samples_ns)
+        timed.compile_ns.setdefault(number, segment.compile_ns)
+
+
+def _why(result: ActionResult) -> str:
+    stage = f" during {result.stage}" if result.stage else ""
+    return f"{result.status.value}{stage}: {result.message}"
+
+
+def _label(bundle: Bundle, units: tuple[int, ...]) -> str:
+    """``conv2d 3x3 ... linear (65 units)``."""
+    labels = [bundle.graph.units[index].label for index in units]
+    if len(labels) == 1:
+        return labels[0]
+    return f"{labels[0]} … {labels[-1]} ({len(labels)} units)"
