@@ -1,0 +1,288 @@
+#include "action_read.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LEAST_TENSOR_WORDS 5u /* type, rank, source, value, keep */
+#define LEAST_SEGMENT_WORDS 7u
+
+static enum np_status bad(struct np_message *why, const char *what) {
+  np_message_set(why, "%s", what);
+  return NP_BAD_REQUEST;
+}
+
+static enum np_status read_head(struct np_cursor *cursor, struct np_action *action,
+                                struct np_message *why) {
+  action->id = np_take_u32(cursor);
+  action->timeout_ms = np_take_u32(cursor);
+  action->warmup_runs = np_take_u32(cursor);
+  action->min_runs = np_take_u32(cursor);
+  action->max_runs = np_take_u32(cursor);
+  action->budget_ns = np_take_u64(cursor);
+  action->flags = np_take_u32(cursor);
+  action->threads = np_take_u32(cursor);
+  action->cpu_mask = np_take_u64(cursor);
+  if (cursor->bad)
+    return bad(why, "it is cut off");
+  if (action->threads == 0)
+    action->threads = 1;
+
+  if (action->timeout_ms == 0)
+    return bad(why, "timeout_ms 0, want more than 0");
+  if (action->min_runs == 0 || action->min_runs > action->max_runs ||
+      action->max_runs > NP_MAX_RUNS) {
+    np_message_set(why, "min_runs %u and max_runs %u, want 1 <= min <= max <= %u", action->min_runs,
+                   action->max_runs, NP_MAX_RUNS);
+    return NP_BAD_REQUEST;
+  }
+  if ((action->flags & ~(uint32_t)(NP_ACTION_BURST | NP_ACTION_UNTIMED)) != 0) {
+    np_message_set(why, "flags 0x%x, known are bits 0 and 1", action->flags);
+    return NP_BAD_REQUEST;
+  }
+  if ((action->flags & NP_ACTION_UNTIMED) != 0 && action->max_runs != 1) {
+    np_message_set(why, "max_runs %u, want 1 without timing (flag bit 1)", action->max_runs);
+    return NP_BAD_REQUEST;
+  }
+  return NP_OK;
+}
+
+/* Sets n_elements and n_bytes from type and dims. */
+static enum np_status measure(struct np_tensor *tensor, struct np_message *why) {
+  if (np_type_bytes(tensor->type) == 0) {
+    np_message_set(why, "unknown type %d", tensor->type);
+    return NP_BAD_REQUEST;
+  }
+  const int is_tensor = np_type_is_tensor(tensor->type);
+  if (is_tensor ? tensor->rank == 0 || tensor->rank > NP_MAX_RANK : tensor->rank != 0) {
+    np_message_set(why, "rank %u, want %s for type %d", tensor->rank, is_tensor ? "1 to 8" : "0",
+                   tensor->type);
+    return NP_BAD_REQUEST;
+  }
+  size_t n = 1;
+  for (uint32_t i = 0; i < tensor->rank; i++) {
+    if (tensor->dims[i] == 0) {
+      np_message_set(why, "dimension %u is 0, want a known size", i);
+      return NP_BAD_REQUEST;
+    }
+    if (tensor->dims[i] > SIZE_MAX / n)
+      return bad(why, "its size overflows");
+    n *= tensor->dims[i];
+  }
+  /* Half of the address space, so that sizes may be added without care later on. */
+  if (n > SIZE_MAX / 2 / np_type_bytes(tensor->type))
+    return bad(why, "its size overflows");
+  tensor->n_elements = n;
+  tensor->n_bytes = n * np_type_bytes(tensor->type);
+  return NP_OK;
+}
+
+static enum np_status read_tensor(struct np_cursor *cursor, const struct np_request *request,
+                                  struct np_tensor *tensor, struct np_message *why) {
+  const uint32_t type = np_take_u32(cursor);
+  memcpy(&tensor->type, &type, sizeof type);
+  tensor->rank = np_take_u32(cursor);
+  tensor->dims = np_take_words(cursor, tensor->rank);
+  const uint32_t source = np_take_u32(cursor);
+  tensor->value = np_take_u32(cursor);
+  const uint32_t keep = np_take_u32(cursor);
+  if (cursor->bad)
+    return bad(why, "it is cut off");
+  const enum np_status status = measure(tensor, why);
+  if (status != NP_OK)
+    return status;
+
+  if (source > NP_ZERO) {
+    np_message_set(why, "source %u, want 0 to 3", source);
+    return NP_BAD_REQUEST;
+  }
+  tensor->source = (enum np_source)source;
+  if (keep > 1) {
+    np_message_set(why, "keep %u, want 0 or 1", keep);
+    return NP_BAD_REQUEST;
+  }
+  tensor->keep = (int)keep;
+  if (tensor->source == NP_FROM_BLOB) {
+    if (tensor->value >= request->n_blobs) {
+      np_message_set(why, "blob %u of %u", tensor->value, request->n_blobs);
+      return NP_BAD_REQUEST;
+    }
+    if (request->blobs[tensor->value].length != tensor->n_bytes) {
+      np_message_set(why, "blob %u has %llu bytes, type and shape want %zu", tensor->value,
+                     (unsigned long long)request->blobs[tensor->value].length, tensor->n_bytes);
+      return NP_BAD_REQUEST;
+    }
+  } else if (tensor->source != NP_PSEUDO_RANDOM && tensor->value != 0) {
+    np_message_set(why, "value %u, want 0 for source %u", tensor->value, source);
+    return NP_BAD_REQUEST;
+  }
+  return NP_OK;
+}
+
+static enum np_status read_segment(struct np_cursor *cursor, const struct np_request *request,
+                                   struct np_segment *segment, struct np_message *why) {
+  const uint32_t engine = np_take_u32(cursor);
+  segment->accelerator = np_take_u32(cursor);
+  const uint32_t preference = np_take_u32(cursor);
+  segment->flags = np_take_u32(cursor);
+  segment->model = np_take_u32(cursor);
+  segment->n_inputs = np_take_u32(cursor);
+  segment->inputs = np_take_words(cursor, segment->n_inputs);
+  segment->n_outputs = np_take_u32(cursor);
+  segment->outputs = np_take_words(cursor, segment->n_outputs);
+  if (cursor->bad)
+    return bad(why, "it is cut off");
+
+  if (engine > NP_ENGINE_NNAPI) {
+    np_message_set(why, "engine %u, want 0 (cpu) or 1 (nnapi)", engine);
+    return NP_BAD_REQUEST;
+  }
+  segment->engine = (enum np_engine_kind)engine;
+  if (segment->accelerator != NP_NONE && segment->accelerator >= request->n_strings) {
+    np_message_set(why, "accelerator: string %u of %u", segment->accelerator, request->n_strings);
+    return NP_BAD_REQUEST;
+  }
+  if (preference > ANEURALNETWORKS_PREFER_SUSTAINED_SPEED && preference != NP_NONE) {
+    np_message_set(why, "preference %u, want 0, 1, 2 or 0xffffffff", preference);
+    return NP_BAD_REQUEST;
+  }
+  segment->preference = preference == NP_NONE ? -1 : (int32_t)preference;
+  if ((segment->flags & ~(uint32_t)NP_SEGMENT_RELAXED) != 0) {
+    np_message_set(why, "flags 0x%x, known is bit 0", segment->flags);
+    return NP_BAD_REQUEST;
+  }
+  if (segment->model >= request->n_models) {
+    np_message_set(why, "model %u of %u", segment->model, request->n_models);
+    return NP_BAD_REQUEST;
+  }
+  const struct np_graph *graph = &request->models[segment->model].model.graph;
+  if (segment->n_inputs != graph->n_inputs || segment->n_outputs != graph->n_outputs) {
+    np_message_set(why, "%u inputs and %u outputs, model %u has %u and %u", segment->n_inputs,
+                   segment->n_outputs, segment->model, graph->n_inputs, graph->n_outputs);
+    return NP_BAD_REQUEST;
+  }
+  return NP_OK;
+}
+
+/* Whether a tensor may stand for a model's operand; a dimension of 0 in the model is any, and so
+ * is a tensor operand of rank 0. */
+static int fits(const struct np_tensor *tensor, const struct np_operand *operand) {
+  if (tensor->type != operand->type)
+    return 0;
+  if (operand->rank == 0 && np_type_is_tensor(operand->type))
+    return 1;
+  if (tensor->rank != operand->rank)
+    return 0;
+  for (uint32_t i = 0; i < operand->rank; i++) {
+    if (operand->dims[i] != 0 && operand->dims[i] != tensor->dims[i])
+      return 0;
+  }
+  return 1;
+}
+
+/* Checks one list of a segment's tensors. written[n_tensors] tells which tensors have their bytes;
+ * outputs set it. */
+static enum np_status check_list(const struct np_action *action, const struct np_graph *graph,
+                                 int is_output, uint32_t n, const uint32_t *list, uint8_t *written,
+                                 struct np_message *why) {
+  const char *what = is_output ? "output" : "input";
+  for (uint32_t i = 0; i < n; i++) {
+    const uint32_t t = list[i];
+    if (t >= action->n_tensors) {
+      np_message_set(why, "%s %u: tensor %u of %u", what, i, t, action->n_tensors);
+      return NP_BAD_REQUEST;
+    }
+    const uint32_t operand = is_output ? graph->outputs[i] : graph->inputs[i];
+    if (!fits(&action->tensors[t], &graph->operands[operand])) {
+      np_message_set(why, "%s %u: tensor %u has another type or shape than the model's operand %u",
+                     what, i, t, operand);
+      return NP_BAD_REQUEST;
+    }
+    if (!is_output && !written[t]) {
+      np_message_set(why, "input %u: tensor %u is read before a segment writes it", i, t);
+      return NP_BAD_REQUEST;
+    }
+    if (is_output && written[t]) {
+      np_message_set(why, "output %u: tensor %u has its bytes already", i, t);
+      return NP_BAD_REQUEST;
+    }
+    if (is_output)
+      written[t] = 1;
+  }
+  return NP_OK;
+}
+
+/* Checks the flow of tensors through the segments. */
+static enum np_status check_flow(const struct np_request *request, const struct np_action *action,
+                                 struct np_message *why) {
+  uint8_t *written = calloc(action->n_tensors + (size_t)1, 1);
+  if (!written)
+    return NP_NO_MEMORY;
+  for (uint32_t t = 0; t < action->n_tensors; t++) {
+    written[t] = action->tensors[t].source != NP_FROM_SEGMENT;
+  }
+  enum np_status status = NP_OK;
+  for (uint32_t s = 0; s < action->n_segments && status == NP_OK; s++) {
+    const struct np_segment *segment = &action->segments[s];
+    const struct np_graph *graph = &request->models[segment->model].model.graph;
+    struct np_message inner = {""};
+    status = check_list(action, graph, 0, segment->n_inputs, segment->inputs, written, &inner);
+    if (status == NP_OK) {
+      status = check_list(action, graph, 1, segment->n_outputs, segment->outputs, written, &inner);
+    }
+    if (status != NP_OK)
+      np_message_set(why, "segment %u: %s", s, inner.text);
+  }
+  for (uint32_t t = 0; t < action->n_tensors && status == NP_OK; t++) {
+    if (!written[t]) {
+      np_message_set(why, "tensor %u: source 0, but no segment writes it", t);
+      status = NP_BAD_REQUEST;
+    }
+  }
+  free(written);
+  return status;
+}
+
+enum np_status np_action_read(struct np_cursor *cursor, const struct np_request *request,
+                              struct np_action *action, struct np_message *why) {
+  enum np_status status = read_head(cursor, action, why);
+  if (status != NP_OK)
+    return status;
+
+  const uint32_t n_tensors = np_take_u32(cursor);
+  if (cursor->bad || n_tensors > np_cursor_left(cursor) / LEAST_TENSOR_WORDS) {
+    np_message_set(why, "%u tensors do not fit the section", n_tensors);
+    return NP_BAD_REQUEST;
+  }
+  action->tensors = calloc(n_tensors + (size_t)1, sizeof *action->tensors);
+  if (!action->tensors)
+    return NP_NO_MEMORY;
+  action->n_tensors = n_tensors;
+  for (uint32_t t = 0; t < n_tensors; t++) {
+    struct np_message inner = {""};
+    status = read_tensor(cursor, request, &action->tensors[t], &inner);
+    if (status != NP_OK) {
+      np_message_set(why, "tensor %u: %s", t, inner.text);
+      return status;
+    }
+  }
+
+  const uint32_t n_segments = np_take_u32(cursor);
+  if (cursor->bad || n_segments == 0 || n_segments > np_cursor_left(cursor) / LEAST_SEGMENT_WORDS) {
+    np_message_set(why, "%u segments, want at least 1 and no more than fit the section",
+                   n_segments);
+    return NP_BAD_REQUEST;
+  }
+  action->segments = calloc(n_segments, sizeof *action->segments);
+  if (!action->segments)
+    return NP_NO_MEMORY;
+  action->n_segments = n_segments;
+  for (uint32_t s = 0; s < n_segments; s++) {
+    struct np_message inner = {""};
+    status = read_segment(cursor, request, &action->segments[s], &inner);
+    if (status != NP_OK) {
+      np_message_set(why, "segment %u: %s", s, inner.text);
+      return status;
+    }
+  }
+  return check_flow(request, action, why);
+}

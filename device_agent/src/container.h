@@ -1,0 +1,41 @@
+/* The container of PROTOCOL.md, section 2: a magic number, a version, and checksummed sections.
+ * Views only: nothing is copied or allocated. */
+#ifndef NP_CONTAINER_H
+#define NP_CONTAINER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "np_status.h"
+
+#define NP_CONTAINER_MAGIC "NNPF"
+#define NP_CONTAINER_VERSION 1u
+#define NP_CONTAINER_MAX_SECTIONS 64u
+#define NP_CONTAINER_HEADER_BYTES 16u
+#define NP_CONTAINER_ENTRY_BYTES 24u
+
+enum np_container_kind { NP_CONTAINER_REQUEST = 1, NP_CONTAINER_MODEL = 2 };
+
+struct np_container {
+  const uint8_t *bytes; /* not owned */
+  size_t size;
+  uint32_t n_sections;
+};
+
+/* One section, in place. length is 0 for one that is absent. */
+struct np_section {
+  const uint8_t *bytes;
+  size_t length;
+  int present;
+};
+
+/* Checks everything section 2 says of bytes[size], which must be aligned to 8 and outlive the
+ * container. NP_BAD_ARGUMENT where it is not aligned, NP_BAD_REQUEST with the broken rule in
+ * *why. */
+enum np_status np_container_open(const void *bytes, size_t size, enum np_container_kind kind,
+                                 struct np_container *container, struct np_message *why);
+
+/* The section with a tag of four letters, from an open container. */
+struct np_section np_container_find(const struct np_container *container, const char *tag);
+
+#endif

@@ -1,0 +1,170 @@
+#include "cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "np_executor.h"
+
+/* The kernels are ours, so every operation they have may be used, whenever NNAPI introduced it. */
+#define ANY_FEATURE_LEVEL ANEURALNETWORKS_FEATURE_LEVEL_8
+
+struct np_compiled {
+  struct np_graph graph; /* operands and operations are copies, which the check may sort */
+  struct np_executor *executor;
+  struct np_buffer *inputs; /* [n_inputs + n_outputs] */
+  struct np_buffer *outputs;
+  struct np_simulator *simulator; /* NULL in real time */
+  uint32_t threads;
+  int32_t *codes;        /* [n_operations], with a simulator */
+  struct np_work *works; /* [n_operations], with a simulator */
+  uint8_t *last_inputs;  /* the inputs of the last run, one after the other */
+};
+
+static void cpu_free(struct np_compiled *self) {
+  if (self->executor)
+    np_executor_free(self->executor);
+  free(self->graph.operands);
+  free(self->graph.operations);
+  free(self->inputs);
+  free(self->codes);
+  free(self->works);
+  free(self->last_inputs);
+  free(self);
+}
+
+static enum np_status no_memory(struct np_fault *fault, const char *what) {
+  np_message_set(&fault->why, "no memory for %s", what);
+  return NP_NO_MEMORY;
+}
+
+/* Copies what the check may sort; what it only reads stays where it is. */
+static enum np_status copy_graph(struct np_compiled *self, const struct np_graph *graph,
+                                 struct np_fault *fault) {
+  self->graph = *graph;
+  self->graph.operands = calloc(graph->n_operands + (size_t)1, sizeof *graph->operands);
+  self->graph.operations = calloc(graph->n_operations + (size_t)1, sizeof *graph->operations);
+  self->inputs = calloc(graph->n_inputs + (size_t)graph->n_outputs + 1, sizeof *self->inputs);
+  if (!self->graph.operands || !self->graph.operations || !self->inputs) {
+    return no_memory(fault, "a compilation");
+  }
+  memcpy(self->graph.operands, graph->operands, graph->n_operands * sizeof *graph->operands);
+  memcpy(self->graph.operations, graph->operations,
+         graph->n_operations * sizeof *graph->operations);
+  self->outputs = self->inputs + graph->n_inputs;
+  return NP_OK;
+}
+
+/* Lists the work of every operation for the simulated CPU. */
+static enum np_status list_work(struct np_compiled *self, struct np_fault *fault) {
+  const uint32_t n = self->graph.n_operations;
+  self->codes = calloc(n + (size_t)1, sizeof *self->codes);
+  self->works = calloc(n + (size_t)1, sizeof *self->works);
+  if (!self->codes || !self->works)
+    return no_memory(fault, "the simulated CPU's work");
+  for (uint32_t i = 0; i < n; i++) {
+    self->codes[i] = self->graph.operations[i].code;
+    self->works[i] = np_operation_work(&self->graph, i);
+  }
+  return NP_OK;
+}
+
+static enum np_status cpu_compile(void *ctx, const struct np_model *model,
+                                  const struct np_options *options, struct np_compiled **compiled,
+                                  struct np_fault *fault) {
+  struct np_compiled *self = calloc(1, sizeof *self);
+  if (!self)
+    return no_memory(fault, "a compilation");
+  self->simulator = ctx;
+  self->threads = options->threads;
+  enum np_status status = copy_graph(self, &model->graph, fault);
+  if (status == NP_OK)
+    status = np_graph_check(&self->graph, ANY_FEATURE_LEVEL, &fault->why);
+  if (status == NP_OK)
+    status = np_executor_create(&self->graph, &self->executor, &fault->why);
+  if (status == NP_OK && self->simulator)
+    status = list_work(self, fault);
+  if (status != NP_OK) {
+    cpu_free(self);
+    return status;
+  }
+  *compiled = self;
+  return NP_OK;
+}
+
+static struct np_buffer buffer_of(const struct np_io *io) {
+  struct np_buffer buffer = {.data = io->data, .length = io->n_bytes, .rank = io->rank};
+  memcpy(buffer.dims, io->dims, io->rank * sizeof *io->dims);
+  return buffer;
+}
+
+/* Whether the inputs are those of the last run; remembers them where they are not. */
+static int same_inputs(struct np_compiled *self, const struct np_io *inputs) {
+  size_t n = 0;
+  int same = self->last_inputs != NULL;
+  for (uint32_t i = 0; i < self->graph.n_inputs; i++) {
+    same = same && memcmp(self->last_inputs + n, inputs[i].data, inputs[i].n_bytes) == 0;
+    n += inputs[i].n_bytes; /* the shapes of an action's tensors never change between runs */
+  }
+  if (same)
+    return 1;
+  if (!self->last_inputs)
+    self->last_inputs = malloc(n + 1);
+  if (!self->last_inputs)
+    return 0; /* then every run computes */
+  n = 0;
+  for (uint32_t i = 0; i < self->graph.n_inputs; i++) {
+    memcpy(self->last_inputs + n, inputs[i].data, inputs[i].n_bytes);
+    n += inputs[i].n_bytes;
+  }
+  return 0;
+}
+
+/* Whether an output came out in the shape that the action gave its tensor. */
+static int shape_fits(const struct np_buffer *buffer, const struct np_io *io) {
+  return buffer->rank == io->rank &&
+         memcmp(buffer->dims, io->dims, io->rank * sizeof *io->dims) == 0;
+}
+
+static enum np_status compute(struct np_compiled *self, const struct np_io *inputs,
+                              const struct np_io *outputs, struct np_fault *fault) {
+  const struct np_graph *graph = &self->graph;
+  for (uint32_t i = 0; i < graph->n_inputs; i++)
+    self->inputs[i] = buffer_of(&inputs[i]);
+  for (uint32_t i = 0; i < graph->n_outputs; i++)
+    self->outputs[i] = buffer_of(&outputs[i]);
+  uint32_t too_small;
+  const enum np_status status =
+      np_executor_run(self->executor, self->inputs, self->outputs, &too_small, &fault->why);
+  if (status != NP_OK)
+    return status;
+  for (uint32_t i = 0; i < graph->n_outputs; i++) {
+    if (!shape_fits(&self->outputs[i], &outputs[i])) {
+      np_message_set(&fault->why, "output %u has another shape than the action's tensor", i);
+      return NP_RUN_FAILED;
+    }
+  }
+  return NP_OK;
+}
+
+static enum np_status cpu_run(struct np_compiled *self, const struct np_io *inputs,
+                              const struct np_io *outputs, struct np_fault *fault) {
+  if (!self->simulator)
+    return compute(self, inputs, outputs, fault);
+  if (!same_inputs(self, inputs)) {
+    const enum np_status status = compute(self, inputs, outputs, fault);
+    if (status != NP_OK)
+      return status;
+  }
+  self->simulator->cpu_run(self->codes, self->works, self->graph.n_operations, self->threads);
+  return NP_OK;
+}
+
+struct np_engine np_cpu_engine(struct np_simulator *simulator) {
+  return (struct np_engine){.name = "cpu",
+                            .kernels = "portable",
+                            .ctx = simulator,
+                            .compile = cpu_compile,
+                            .run = cpu_run,
+                            .settle = NULL,
+                            .free = cpu_free};
+}

@@ -1,0 +1,71 @@
+/* What an engine is: who compiles and runs one model. nnapi.c and cpu.c each fill one table. */
+#ifndef NP_ENGINE_H
+#define NP_ENGINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model.h"
+#include "np_status.h"
+
+/* How a model is to be compiled and run; each engine takes what concerns it. */
+struct np_options {
+  const char *accelerator; /* NULL leaves the choice to NNAPI */
+  int32_t preference;      /* 0, 1, 2, or -1 for none */
+  int relaxed;             /* fp32 may be computed as fp16 */
+  int burst;
+  int measure_timing; /* ask the driver for durations where it can tell them */
+  uint32_t threads;   /* at least 1 */
+};
+
+/* One input or output of a run. */
+struct np_io {
+  void *data; /* aligned to 64 bytes, or a page of a blob; inputs are not written */
+  size_t n_bytes;
+  uint32_t rank;
+  const uint32_t *dims; /* [rank], all known */
+};
+
+#define NP_NO_DURATION UINT64_MAX
+
+/* What the driver said of a run, NP_NO_DURATION where it said nothing. */
+struct np_durations {
+  uint64_t hardware_ns;
+  uint64_t driver_ns;
+};
+
+/* One failure of an engine: its own result code where it has any, and a sentence. */
+struct np_fault {
+  int has_code;
+  int code;
+  struct np_message why;
+};
+
+/* A compiled model of some engine. */
+struct np_compiled;
+
+struct np_engine {
+  const char *name;
+  const char *kernels; /* whose kernels compute, NULL where the engine cannot know */
+  void *ctx;           /* passed to compile */
+
+  /* Compiles a model, which must outlive the result. NP_OK with *compiled, to be freed with `free`;
+   * NP_UNSUPPORTED where the engine cannot run this model, with what it lacks in fault->why;
+   * any other status where compiling went wrong. */
+  enum np_status (*compile)(void *ctx, const struct np_model *model,
+                            const struct np_options *options, struct np_compiled **compiled,
+                            struct np_fault *fault);
+
+  /* Runs once; inputs and outputs are in the order of the model's. This is what is timed. NP_OK, or
+   * any other status with the cause in *fault. */
+  enum np_status (*run)(struct np_compiled *compiled, const struct np_io *inputs,
+                        const struct np_io *outputs, struct np_fault *fault);
+
+  /* Releases what the last run left and tells its durations; is not timed. Optional: no durations,
+   * nothing to release. */
+  void (*settle)(struct np_compiled *compiled, struct np_durations *durations);
+
+  void (*free)(struct np_compiled *compiled);
+};
+
+#endif

@@ -1,0 +1,102 @@
+/* The device agent: PROTOCOL.md says what it reads and answers. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "info.h"
+#include "request.h"
+#include "result.h"
+#include "run.h"
+
+enum exit_code { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_BLOBS_MISSING = 3 };
+
+struct arguments {
+  const char *command;
+  const char *request;
+  const char *store;
+  const char *work;
+  const char *library;
+};
+
+static int usage(const char *problem, const char *what) {
+  (void)fprintf(stderr,
+                "agent: %s%s\n"
+                "usage: agent info [--nnapi-library PATH]\n"
+                "       agent run REQUEST --store DIR --work DIR [--nnapi-library PATH]\n"
+                "       agent version\n",
+                problem, what);
+  return EXIT_USAGE;
+}
+
+/* Reads the arguments. EXIT_DONE, or EXIT_USAGE with the problem told. */
+static int parse(int argc, char **argv, struct arguments *arguments) {
+  memset(arguments, 0, sizeof *arguments);
+  if (argc < 2)
+    return usage("what is to be done?", "");
+  arguments->command = argv[1];
+  for (int i = 2; i < argc; i++) {
+    const char **option = strcmp(argv[i], "--store") == 0           ? &arguments->store
+                          : strcmp(argv[i], "--work") == 0          ? &arguments->work
+                          : strcmp(argv[i], "--nnapi-library") == 0 ? &arguments->library
+                                                                    : NULL;
+    if (option) {
+      if (i + 1 == argc)
+        return usage("a value is missing after ", argv[i]);
+      *option = argv[++i];
+    } else if (argv[i][0] == '-') {
+      return usage("unknown option ", argv[i]);
+    } else if (arguments->request) {
+      return usage("one request at a time, not also ", argv[i]);
+    } else {
+      arguments->request = argv[i];
+    }
+  }
+  const int is_run = strcmp(arguments->command, "run") == 0;
+  const int is_info = strcmp(arguments->command, "info") == 0;
+  if (!is_run && !is_info && strcmp(arguments->command, "version") != 0) {
+    return usage("unknown command ", arguments->command);
+  }
+  if (is_run && (!arguments->request || !arguments->store || !arguments->work)) {
+    return usage("run needs a request, --store and --work", "");
+  }
+  if (!is_run && (arguments->request || arguments->store || arguments->work)) {
+    return usage("REQUEST, --store and --work belong to run, not to ", arguments->command);
+  }
+  if (!is_run && !is_info && arguments->library)
+    return usage("version takes no option", "");
+  return EXIT_DONE;
+}
+
+static int carry_out(const struct arguments *arguments) {
+  struct np_answers answers = np_answers_to(1);
+  struct np_message why = {""};
+  enum np_status status;
+  if (strcmp(arguments->command, "info") == 0) {
+    status = np_info_command(arguments->library, &answers, &why);
+  } else {
+    status = np_run_command(arguments->request, arguments->store, arguments->work,
+                            arguments->library, &answers, &why);
+  }
+  if (status != NP_OK && status != NP_MISSING) {
+    /* Where nobody reads standard output any more, standard error is all that is left. */
+    if (np_answer_error(&answers, why.text) != NP_OK)
+      (void)fprintf(stderr, "agent: %s\n", why.text);
+  }
+  np_answers_free(&answers);
+  return status == NP_OK ? EXIT_DONE : status == NP_MISSING ? EXIT_BLOBS_MISSING : EXIT_FAILED;
+}
+
+int main(int argc, char **argv) {
+  struct arguments arguments;
+  const int bad = parse(argc, argv, &arguments);
+  if (bad)
+    return bad;
+  if (strcmp(arguments.command, "version") == 0) {
+    return printf("nnapi-prof agent %s, protocol %u\n", NP_AGENT_VERSION, NP_PROTOCOL_VERSION) < 0
+               ? EXIT_FAILED
+               : EXIT_DONE;
+  }
+  /* A reader that went away is a failed write, not a silent death that leaves a child behind. */
+  (void)signal(SIGPIPE, SIG_IGN);
+  return carry_out(&arguments);
+}

@@ -1,0 +1,306 @@
+#include "model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cursor.h"
+
+#define MODEL_VERSION 1u
+#define SOURCE_IMMEDIATE 0u
+#define SOURCE_BUFFER 2u
+#define BUFFER_VALUE_BYTES 12u
+
+/* The parts of a serialized model, in place. */
+struct parts {
+  uint32_t n_operands, n_values, n_operations, n_inputs, n_outputs;
+  const uint32_t *operands;   /* [n_operands][4] */
+  const uint32_t *values;     /* [n_values][3] */
+  const uint32_t *operations; /* [n_operations][3] */
+};
+
+static enum np_status bad(struct np_message *why, const char *what) {
+  np_message_set(why, "%s", what);
+  return NP_BAD_REQUEST;
+}
+
+static enum np_status read_parts(struct np_cursor *cursor, struct parts *parts,
+                                 struct np_message *why) {
+  const uint32_t version = np_take_u32(cursor);
+  parts->n_operands = np_take_u32(cursor);
+  parts->n_values = np_take_u32(cursor);
+  parts->n_operations = np_take_u32(cursor);
+  parts->n_inputs = np_take_u32(cursor);
+  parts->n_outputs = np_take_u32(cursor);
+  if (cursor->bad)
+    return bad(why, "it is shorter than its header of 24 bytes");
+  if (version != MODEL_VERSION) {
+    np_message_set(why, "version %u, want %u", version, MODEL_VERSION);
+    return NP_BAD_REQUEST;
+  }
+  const uint64_t words = 4 * (uint64_t)parts->n_operands + 3 * (uint64_t)parts->n_values +
+                         3 * (uint64_t)parts->n_operations + parts->n_inputs + parts->n_outputs;
+  if (words > np_cursor_left(cursor)) {
+    np_message_set(why, "%u operands, %u values, %u operations do not fit %zu bytes",
+                   parts->n_operands, parts->n_values, parts->n_operations, cursor->n * 4);
+    return NP_BAD_REQUEST;
+  }
+  if (parts->n_operations == 0 || parts->n_outputs == 0) {
+    return bad(why, "a model needs at least one operation and one output");
+  }
+  parts->operands = np_take_words(cursor, 4 * (size_t)parts->n_operands);
+  parts->values = np_take_words(cursor, 3 * (size_t)parts->n_values);
+  parts->operations = np_take_words(cursor, 3 * (size_t)parts->n_operations);
+  return NP_OK;
+}
+
+static enum np_status allocate(struct np_model *model, const struct parts *parts,
+                               struct np_message *why) {
+  struct np_graph *graph = &model->graph;
+  graph->operands = calloc(parts->n_operands + (size_t)1, sizeof *graph->operands);
+  graph->operations = calloc(parts->n_operations, sizeof *graph->operations);
+  model->uses = calloc(parts->n_values + (size_t)1, sizeof *model->uses);
+  if (!graph->operands || !graph->operations || !model->uses) {
+    np_message_set(why, "no memory for %u operands", parts->n_operands);
+    return NP_NO_MEMORY;
+  }
+  graph->n_operands = parts->n_operands;
+  graph->n_operations = parts->n_operations;
+  graph->n_inputs = parts->n_inputs;
+  graph->n_outputs = parts->n_outputs;
+  return NP_OK;
+}
+
+static enum np_status read_operands(struct np_model *model, struct np_cursor *cursor,
+                                    const struct parts *parts, struct np_message *why) {
+  for (uint32_t i = 0; i < parts->n_operands; i++) {
+    struct np_operand *operand = &model->graph.operands[i];
+    const uint32_t *words = parts->operands + 4 * (size_t)i;
+    memcpy(&operand->type, words, 4);
+    operand->rank = words[1];
+    memcpy(&operand->scale, words + 2, 4);
+    memcpy(&operand->zero_point, words + 3, 4);
+    operand->lifetime = NP_NO_VALUE;
+    if (np_type_bytes(operand->type) == 0) {
+      np_message_set(why, "operand %u: unknown type %d", i, operand->type);
+      return NP_BAD_REQUEST;
+    }
+    const uint32_t most = np_type_is_tensor(operand->type) ? NP_MAX_RANK : 0;
+    if (operand->rank > most) {
+      np_message_set(why, "operand %u: rank %u, at most %u for type %d", i, operand->rank, most,
+                     operand->type);
+      return NP_BAD_REQUEST;
+    }
+    const uint32_t *dims = np_take_words(cursor, operand->rank);
+    if (!dims)
+      return bad(why, "the dimensions of its operands are cut off");
+    memcpy(operand->dims, dims, operand->rank * sizeof *dims);
+    if (np_operand_bytes(operand) == SIZE_MAX) {
+      np_message_set(why, "operand %u: its size overflows", i);
+      return NP_BAD_REQUEST;
+    }
+  }
+  return NP_OK;
+}
+
+/* Reads one value's bytes from the cursor into its operand, or into the list of buffer uses. */
+static enum np_status read_value(struct np_model *model, struct np_cursor *cursor,
+                                 const uint32_t *value, struct np_message *why) {
+  const uint32_t index = value[0];
+  const uint32_t source = value[1];
+  const uint32_t length = value[2];
+  if (index >= model->graph.n_operands) {
+    np_message_set(why, "operand %u of %u", index, model->graph.n_operands);
+    return NP_BAD_REQUEST;
+  }
+  struct np_operand *operand = &model->graph.operands[index];
+  if (operand->lifetime != NP_NO_VALUE) {
+    np_message_set(why, "operand %u has a second value", index);
+    return NP_BAD_REQUEST;
+  }
+  const uint32_t *bytes = np_take_words(cursor, length / 4 + (length % 4 != 0));
+  if (!bytes)
+    return bad(why, "its bytes are cut off");
+
+  size_t n_bytes = length;
+  if (source == SOURCE_BUFFER && length == BUFFER_VALUE_BYTES) {
+    n_bytes = bytes[2];
+  } else if (source != SOURCE_IMMEDIATE) {
+    np_message_set(why, "source %u with %u bytes, want source 0, or 2 with 12 bytes", source,
+                   length);
+    return NP_BAD_REQUEST;
+  }
+  if (source == SOURCE_IMMEDIATE && length == 0)
+    return NP_OK; /* an operand left out */
+  if (n_bytes == 0 || n_bytes != np_operand_bytes(operand)) {
+    np_message_set(why, "operand %u has a value of %zu bytes, its type and shape want %zu", index,
+                   n_bytes, np_operand_bytes(operand));
+    return NP_BAD_REQUEST;
+  }
+  operand->lifetime = NP_CONSTANT;
+  operand->length = n_bytes;
+  if (source == SOURCE_IMMEDIATE) {
+    operand->value = bytes;
+    return NP_OK;
+  }
+  if (bytes[1] % np_type_bytes(operand->type) != 0) {
+    np_message_set(why, "offset %u in buffer %u is no multiple of %zu, the element's size",
+                   bytes[1], bytes[0], np_type_bytes(operand->type));
+    return NP_BAD_REQUEST;
+  }
+  if (bytes[0] == UINT32_MAX)
+    return bad(why, "buffer 4294967295 cannot exist");
+  model->uses[model->n_uses++] = (struct np_buffer_use){
+      .operand = index, .buffer = bytes[0], .offset = bytes[1], .length = bytes[2]};
+  if (bytes[0] >= model->n_buffers)
+    model->n_buffers = bytes[0] + 1;
+  return NP_OK;
+}
+
+/* Marks the inputs; operations and outputs come after them. */
+static enum np_status mark_inputs(struct np_graph *graph, struct np_message *why) {
+  for (uint32_t i = 0; i < graph->n_inputs; i++) {
+    const uint32_t index = graph->inputs[i];
+    if (index >= graph->n_operands) {
+      np_message_set(why, "input %u: operand %u of %u", i, index, graph->n_operands);
+      return NP_BAD_REQUEST;
+    }
+    if (graph->operands[index].lifetime != NP_NO_VALUE) {
+      np_message_set(why, "input %u: operand %u is %s already", i, index,
+                     graph->operands[index].lifetime == NP_INPUT ? "an input" : "a constant");
+      return NP_BAD_REQUEST;
+    }
+    graph->operands[index].lifetime = NP_INPUT;
+  }
+  return NP_OK;
+}
+
+static enum np_status read_operations(struct np_graph *graph, struct np_cursor *cursor,
+                                      const struct parts *parts, struct np_message *why) {
+  for (uint32_t i = 0; i < parts->n_operations; i++) {
+    const uint32_t *words = parts->operations + 3 * (size_t)i;
+    struct np_operation *operation = &graph->operations[i];
+    memcpy(&operation->code, words, 4);
+    operation->n_inputs = words[1];
+    operation->n_outputs = words[2];
+    operation->inputs = np_take_words(cursor, words[1]);
+    operation->outputs = np_take_words(cursor, words[2]);
+    if (cursor->bad)
+      return bad(why, "the operands of its operations are cut off");
+    for (uint32_t j = 0; j < words[1]; j++) {
+      if (operation->inputs[j] >= graph->n_operands) {
+        np_message_set(why, "operation %u: input %u: operand %u of %u", i, j, operation->inputs[j],
+                       graph->n_operands);
+        return NP_BAD_REQUEST;
+      }
+    }
+  }
+  return NP_OK;
+}
+
+/* Marks what operations write; the model's inputs are marked already. */
+static enum np_status mark_written(struct np_graph *graph, struct np_message *why) {
+  for (uint32_t i = 0; i < graph->n_operations; i++) {
+    for (uint32_t j = 0; j < graph->operations[i].n_outputs; j++) {
+      const uint32_t index = graph->operations[i].outputs[j];
+      if (index >= graph->n_operands) {
+        np_message_set(why, "operation %u: output %u: operand %u of %u", i, j, index,
+                       graph->n_operands);
+        return NP_BAD_REQUEST;
+      }
+      if (graph->operands[index].lifetime != NP_NO_VALUE) {
+        np_message_set(why, "operation %u: output %u: operand %u has a value already", i, j, index);
+        return NP_BAD_REQUEST;
+      }
+      graph->operands[index].lifetime = NP_TEMPORARY;
+    }
+  }
+  return NP_OK;
+}
+
+static enum np_status mark_outputs(struct np_graph *graph, struct np_message *why) {
+  for (uint32_t i = 0; i < graph->n_outputs; i++) {
+    const uint32_t index = graph->outputs[i];
+    if (index >= graph->n_operands || graph->operands[index].lifetime != NP_TEMPORARY) {
+      np_message_set(why, "output %u: operand %u is %s", i, index,
+                     index >= graph->n_operands                     ? "none of the model's"
+                     : graph->operands[index].lifetime == NP_OUTPUT ? "an output already"
+                                                                    : "written by no operation");
+      return NP_BAD_REQUEST;
+    }
+    graph->operands[index].lifetime = NP_OUTPUT;
+  }
+  return NP_OK;
+}
+
+enum np_status np_model_open(const void *bytes, size_t length, struct np_model *model,
+                             struct np_message *why) {
+  memset(model, 0, sizeof *model);
+  if ((uintptr_t)bytes % 4 != 0) {
+    np_message_set(why, "a model must stand at an address that is a multiple of 4");
+    return NP_BAD_ARGUMENT;
+  }
+  if (length % 4 != 0) {
+    np_message_set(why, "%zu bytes are no whole number of 32-bit words", length);
+    return NP_BAD_REQUEST;
+  }
+  struct np_cursor cursor = np_cursor_over(bytes, length);
+  struct parts parts;
+  enum np_status status = read_parts(&cursor, &parts, why);
+  if (status == NP_OK)
+    status = allocate(model, &parts, why);
+  if (status == NP_OK)
+    status = read_operands(model, &cursor, &parts, why);
+  for (uint32_t i = 0; status == NP_OK && i < parts.n_values; i++) {
+    struct np_message inner = {""};
+    status = read_value(model, &cursor, parts.values + 3 * (size_t)i, &inner);
+    if (status != NP_OK)
+      np_message_set(why, "value %u: %s", i, inner.text);
+  }
+  if (status != NP_OK)
+    return status;
+
+  struct np_graph *graph = &model->graph;
+  status = read_operations(graph, &cursor, &parts, why);
+  if (status != NP_OK)
+    return status;
+  graph->inputs = np_take_words(&cursor, parts.n_inputs);
+  graph->outputs = np_take_words(&cursor, parts.n_outputs);
+  if (cursor.bad)
+    return bad(why, "its lists of inputs and outputs are cut off");
+  if (np_cursor_left(&cursor) != 0) {
+    np_message_set(why, "%zu bytes stand after its end", np_cursor_left(&cursor) * 4);
+    return NP_BAD_REQUEST;
+  }
+  status = mark_inputs(graph, why);
+  if (status == NP_OK)
+    status = mark_written(graph, why);
+  if (status == NP_OK)
+    status = mark_outputs(graph, why);
+  return status;
+}
+
+enum np_status np_model_bind(struct np_model *model, const struct np_bytes *buffers,
+                             uint32_t n_buffers, struct np_message *why) {
+  for (uint32_t i = 0; i < model->n_uses; i++) {
+    const struct np_buffer_use *use = &model->uses[i];
+    if (use->buffer >= n_buffers) {
+      np_message_set(why, "operand %u: buffer %u of %u", use->operand, use->buffer, n_buffers);
+      return NP_BAD_REQUEST;
+    }
+    const struct np_bytes buffer = buffers[use->buffer];
+    if (use->offset > buffer.length || use->length > buffer.length - use->offset) {
+      np_message_set(why, "operand %u: bytes %u + %u of buffer %u, which has %zu", use->operand,
+                     use->offset, use->length, use->buffer, buffer.length);
+      return NP_BAD_REQUEST;
+    }
+    model->graph.operands[use->operand].value = buffer.data + use->offset;
+  }
+  return NP_OK;
+}
+
+void np_model_free(struct np_model *model) {
+  free(model->graph.operands);
+  free(model->graph.operations);
+  free(model->uses);
+  memset(model, 0, sizeof *model);
+}

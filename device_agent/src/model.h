@@ -1,0 +1,51 @@
+/* A serialized NNAPI model (PROTOCOL.md, section 4) as an np_graph. */
+#ifndef NP_MODEL_H
+#define NP_MODEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "np_graph.h"
+#include "np_status.h"
+
+/* Bytes of somebody else. */
+struct np_bytes {
+  const uint8_t *data;
+  size_t length;
+};
+
+/* A constant that stands in a numbered buffer. */
+struct np_buffer_use {
+  uint32_t operand;
+  uint32_t buffer;
+  uint32_t offset; /* a multiple of the operand's element size */
+  uint32_t length; /* the operand's bytes */
+};
+
+/* Immediate constants, operation arguments, inputs and outputs of `graph` point into the serialized
+ * bytes; constants in numbered buffers have no value before np_model_bind. */
+struct np_model {
+  struct np_graph graph; /* operands and operations are owned */
+  struct np_buffer_use *uses;
+  uint32_t n_uses;
+  uint32_t n_buffers; /* one more than the largest buffer number used */
+};
+
+/* Reads a model from bytes[length], which must be aligned to 4 and outlive it.
+ *
+ * Checks every count, index and length, that values have their operands' sizes, that an operand has
+ * at most one origin (input, value or operation) and that outputs are written. What an operation
+ * demands of its operands is the engines' to check. The caller frees *model with np_model_free also
+ * after a failure. NP_BAD_ARGUMENT where not aligned, NP_NO_MEMORY, or NP_BAD_REQUEST with the
+ * broken rule in *why. */
+enum np_status np_model_open(const void *bytes, size_t length, struct np_model *model,
+                             struct np_message *why);
+
+/* Points the constants in numbered buffers at buffers[n_buffers], which must outlive the model.
+ * NP_BAD_REQUEST where a constant does not fit its buffer. */
+enum np_status np_model_bind(struct np_model *model, const struct np_bytes *buffers,
+                             uint32_t n_buffers, struct np_message *why);
+
+void np_model_free(struct np_model *model);
+
+#endif

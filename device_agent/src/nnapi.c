@@ -1,0 +1,194 @@
+#define _GNU_SOURCE /* dladdr */
+
+#include "nnapi.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nnapi_table.h"
+
+#define FUNCTION_NAME(result, name, parameters, level) #name,
+
+static const char *const function_names[] = {NP_NNAPI_FUNCTIONS(FUNCTION_NAME)};
+
+#define N_FUNCTIONS (sizeof function_names / sizeof *function_names)
+
+/* The table is filled and asked by index, as an array of pointers. */
+_Static_assert(sizeof(struct np_nnapi_table) == N_FUNCTIONS * sizeof(void *),
+               "a function pointer is as large as a data pointer, without padding");
+
+uint32_t np_nnapi_n_functions(void) { return (uint32_t)N_FUNCTIONS; }
+
+const char *np_nnapi_function_name(uint32_t index) { return function_names[index]; }
+
+int np_nnapi_has_function(const struct np_nnapi *nnapi, uint32_t index) {
+  void *function = NULL;
+  memcpy(&function, (const char *)&nnapi->table + index * sizeof function, sizeof function);
+  return function != NULL;
+}
+
+enum np_status np_nnapi_open(const char *library, struct np_nnapi **nnapi, struct np_message *why) {
+  *nnapi = NULL;
+  const char *name = library ? library : NP_NNAPI_LIBRARY;
+  void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (!handle) {
+    const char *words = dlerror();
+    np_message_set(why, "cannot open %s: %s", name, words ? words : "no cause was given");
+    return NP_MISSING;
+  }
+  struct np_nnapi *opened = calloc(1, sizeof *opened);
+  if (!opened) {
+    (void)dlclose(handle);
+    np_message_set(why, "no memory for the table of NNAPI's functions");
+    return NP_NO_MEMORY;
+  }
+  opened->handle = handle;
+  for (uint32_t i = 0; i < N_FUNCTIONS; i++) {
+    void *function = dlsym(handle, function_names[i]);
+    memcpy((char *)&opened->table + i * sizeof function, &function, sizeof function);
+    Dl_info info;
+    if (function && opened->path[0] == 0 && dladdr(function, &info) != 0 && info.dli_fname) {
+      (void)snprintf(opened->path, sizeof opened->path, "%s", info.dli_fname);
+    }
+  }
+  *nnapi = opened;
+  return NP_OK;
+}
+
+void np_nnapi_close(struct np_nnapi *nnapi) {
+  if (!nnapi)
+    return;
+  (void)dlclose(nnapi->handle);
+  free(nnapi);
+}
+
+const char *np_nnapi_path(const struct np_nnapi *nnapi) { return nnapi->path; }
+
+void *np_nnapi_symbol(const struct np_nnapi *nnapi, const char *name) {
+  return dlsym(nnapi->handle, name);
+}
+
+const char *np_nnapi_result_text(int code) {
+  static const char *const texts[] = {
+      "NO_ERROR",
+      "OUT_OF_MEMORY",
+      "INCOMPLETE",
+      "UNEXPECTED_NULL",
+      "BAD_DATA",
+      "OP_FAILED",
+      "BAD_STATE",
+      "UNMAPPABLE",
+      "OUTPUT_INSUFFICIENT_SIZE",
+      "UNAVAILABLE_DEVICE",
+      "MISSED_DEADLINE_TRANSIENT",
+      "MISSED_DEADLINE_PERSISTENT",
+      "RESOURCE_EXHAUSTED_TRANSIENT",
+      "RESOURCE_EXHAUSTED_PERSISTENT",
+      "DEAD_OBJECT",
+  };
+  _Static_assert(sizeof texts / sizeof *texts == ANEURALNETWORKS_DEAD_OBJECT + 1,
+                 "one text for each result code");
+  return code >= 0 && code <= ANEURALNETWORKS_DEAD_OBJECT ? texts[code] : "an unknown code";
+}
+
+const char *np_nnapi_type_text(int32_t type) {
+  switch (type) {
+  case ANEURALNETWORKS_DEVICE_ACCELERATOR:
+    return "ACCELERATOR";
+  case ANEURALNETWORKS_DEVICE_GPU:
+    return "GPU";
+  case ANEURALNETWORKS_DEVICE_CPU:
+    return "CPU";
+  case ANEURALNETWORKS_DEVICE_OTHER:
+    return "OTHER";
+  default:
+    return "UNKNOWN";
+  }
+}
+
+static int can_name_devices(const struct np_nnapi_table *table) {
+  return table->ANeuralNetworks_getDeviceCount && table->ANeuralNetworks_getDevice &&
+         table->ANeuralNetworksDevice_getName;
+}
+
+enum np_status np_nnapi_accelerators(const struct np_nnapi *nnapi,
+                                     struct np_accelerator *accelerators, uint32_t room,
+                                     uint32_t *n, struct np_message *why) {
+  const struct np_nnapi_table *table = &nnapi->table;
+  *n = 0;
+  if (!can_name_devices(table))
+    return NP_OK;
+  uint32_t count = 0;
+  int code = table->ANeuralNetworks_getDeviceCount(&count);
+  if (code != ANEURALNETWORKS_NO_ERROR) {
+    np_message_set(why, "ANeuralNetworks_getDeviceCount returned %s (%d)",
+                   np_nnapi_result_text(code), code);
+    return NP_RUN_FAILED;
+  }
+  for (uint32_t i = 0; i < count && i < room; i++) {
+    ANeuralNetworksDevice *device = NULL;
+    const char *name = NULL;
+    const char *version = NULL;
+    int32_t type = ANEURALNETWORKS_DEVICE_UNKNOWN;
+    int64_t level = 0;
+    code = table->ANeuralNetworks_getDevice(i, &device);
+    if (code == ANEURALNETWORKS_NO_ERROR) {
+      code = table->ANeuralNetworksDevice_getName(device, &name);
+    }
+    if (code == ANEURALNETWORKS_NO_ERROR && table->ANeuralNetworksDevice_getVersion) {
+      code = table->ANeuralNetworksDevice_getVersion(device, &version);
+    }
+    if (code == ANEURALNETWORKS_NO_ERROR && table->ANeuralNetworksDevice_getType) {
+      code = table->ANeuralNetworksDevice_getType(device, &type);
+    }
+    if (code == ANEURALNETWORKS_NO_ERROR && table->ANeuralNetworksDevice_getFeatureLevel) {
+      code = table->ANeuralNetworksDevice_getFeatureLevel(device, &level);
+    }
+    if (code != ANEURALNETWORKS_NO_ERROR) {
+      np_message_set(why, "asking for accelerator %u of %u returned %s (%d)", i, count,
+                     np_nnapi_result_text(code), code);
+      return NP_RUN_FAILED;
+    }
+    struct np_accelerator *accelerator = &accelerators[i];
+    (void)snprintf(accelerator->name, sizeof accelerator->name, "%s", name ? name : "");
+    (void)snprintf(accelerator->version, sizeof accelerator->version, "%s", version ? version : "");
+    accelerator->type = type;
+    accelerator->feature_level = level;
+  }
+  *n = count;
+  return NP_OK;
+}
+
+enum np_status np_nnapi_find(const struct np_nnapi *nnapi, const char *name,
+                             ANeuralNetworksDevice **device, struct np_message *why) {
+  const struct np_nnapi_table *table = &nnapi->table;
+  if (!can_name_devices(table) || !table->ANeuralNetworksCompilation_createForDevices) {
+    np_message_set(why,
+                   "this NNAPI cannot name an accelerator (that needs API 29), so \"%s\" "
+                   "cannot be chosen; leave the choice to NNAPI",
+                   name);
+    return NP_UNSUPPORTED;
+  }
+  uint32_t count = 0;
+  char names[160] = "";
+  size_t used = 0;
+  if (table->ANeuralNetworks_getDeviceCount(&count) != ANEURALNETWORKS_NO_ERROR)
+    count = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    const char *found = NULL;
+    if (table->ANeuralNetworks_getDevice(i, device) != ANEURALNETWORKS_NO_ERROR ||
+        table->ANeuralNetworksDevice_getName(*device, &found) != ANEURALNETWORKS_NO_ERROR) {
+      continue;
+    }
+    if (strcmp(found, name) == 0)
+      return NP_OK;
+    const int n = snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", found);
+    if (n > 0 && (size_t)n < sizeof names - used)
+      used += (size_t)n;
+  }
+  np_message_set(why, "no accelerator is called \"%s\"; there are: %s", name,
+                 used ? names : "none");
+  return NP_MISSING;
+}

@@ -1,0 +1,54 @@
+/* The NNAPI library of this device, opened at run time, and the engine over it. */
+#ifndef NP_NNAPI_ENGINE_H
+#define NP_NNAPI_ENGINE_H
+
+#include <stdint.h>
+
+#include "engine.h"
+#include "np_status.h"
+
+#define NP_NNAPI_LIBRARY "libneuralnetworks.so"
+
+/* An open library. */
+struct np_nnapi;
+
+/* Opens a library (NULL: NP_NNAPI_LIBRARY) and looks up every function of NNAPI. Functions may be
+ * absent: the API grew. NP_MISSING with the linker's words in *why, NP_NO_MEMORY. */
+enum np_status np_nnapi_open(const char *library, struct np_nnapi **nnapi, struct np_message *why);
+
+void np_nnapi_close(struct np_nnapi *nnapi);
+
+/* The library's file as the linker found it, "" where it does not tell. Valid while open. */
+const char *np_nnapi_path(const struct np_nnapi *nnapi);
+
+/* Any symbol of the library, NULL where absent. */
+void *np_nnapi_symbol(const struct np_nnapi *nnapi, const char *name);
+
+/* How many functions NNAPI has, the name of one, and whether the library has it. */
+uint32_t np_nnapi_n_functions(void);
+const char *np_nnapi_function_name(uint32_t index);
+int np_nnapi_has_function(const struct np_nnapi *nnapi, uint32_t index);
+
+/* Name and number of an NNAPI result code. */
+const char *np_nnapi_result_text(int code);
+
+/* "ACCELERATOR", "GPU", "CPU", "OTHER", "UNKNOWN". */
+const char *np_nnapi_type_text(int32_t type);
+
+struct np_accelerator {
+  char name[128];
+  char version[128];
+  int32_t type; /* ANEURALNETWORKS_DEVICE_* */
+  int64_t feature_level;
+};
+
+/* Describes accelerators [0, *n): at most `room` of them, *n is how many there are. A library that
+ * cannot name accelerators (before API 29) has none. NP_RUN_FAILED with the failed call in *why. */
+enum np_status np_nnapi_accelerators(const struct np_nnapi *nnapi,
+                                     struct np_accelerator *accelerators, uint32_t room,
+                                     uint32_t *n, struct np_message *why);
+
+/* The engine over an open library, which must outlive it. */
+struct np_engine np_nnapi_engine(struct np_nnapi *nnapi);
+
+#endif

@@ -1,0 +1,26 @@
+/* NNAPI's functions as a table: for nnapi.c and nnapi_engine.c only. */
+#ifndef NP_NNAPI_TABLE_H
+#define NP_NNAPI_TABLE_H
+
+#include "nnapi.h"
+#include "np_nnapi.h"
+
+#define NP_FUNCTION_FIELD(result, name, parameters, level) result(*name) parameters;
+
+/* Every entry may be NULL. */
+struct np_nnapi_table {
+  NP_NNAPI_FUNCTIONS(NP_FUNCTION_FIELD)
+};
+
+struct np_nnapi {
+  void *handle;
+  char path[512];
+  struct np_nnapi_table table;
+};
+
+/* Finds an accelerator by name. NP_MISSING with the names there are in *why; NP_UNSUPPORTED where
+ * the library cannot name accelerators. */
+enum np_status np_nnapi_find(const struct np_nnapi *nnapi, const char *name,
+                             ANeuralNetworksDevice **device, struct np_message *why);
+
+#endif

@@ -1,0 +1,262 @@
+#define _POSIX_C_SOURCE 200809L
+
+#include "perform.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cpu.h"
+#include "nnapi.h"
+#include "sha256.h"
+#include "simulator.h"
+#include "sysinfo.h"
+#include "tensors.h"
+
+/* One segment as it runs. */
+struct lane {
+  struct np_engine engine;
+  struct np_compiled *compiled; /* NULL until compiled */
+  struct np_io *inputs;
+  struct np_io *outputs;
+  struct np_fault *fault; /* the record's */
+};
+
+struct performance {
+  const struct np_session *session;
+  const struct np_action *action;
+  const struct np_record_view *view;
+  struct np_record *record;
+  struct np_nnapi *nnapi; /* NULL where no segment and no simulation needs it */
+  struct np_simulator simulator;
+  struct np_clock clock;
+  void **data;        /* [n_tensors] */
+  struct lane *lanes; /* [n_segments] */
+  struct np_step *steps;
+};
+
+static void enter(const struct performance *self, enum np_stage stage, uint32_t segment) {
+  __atomic_store_n(&self->record->segment, segment, __ATOMIC_RELEASE);
+  __atomic_store_n(&self->record->stage, (uint32_t)stage, __ATOMIC_RELEASE);
+}
+
+static enum np_status no_memory(const struct performance *self, const char *what) {
+  np_message_set(&self->record->fault.why, "no memory for %s", what);
+  return NP_NO_MEMORY;
+}
+
+static int needs_nnapi(const struct performance *self) {
+  for (uint32_t s = 0; s < self->action->n_segments; s++) {
+    if (self->action->segments[s].engine == NP_ENGINE_NNAPI)
+      return 1;
+  }
+  return self->session->simulated; /* the simulated clock lives in the library */
+}
+
+/* The list of a segment's inputs or outputs. */
+static struct np_io *make_ios(const struct performance *self, uint32_t n, const uint32_t *list) {
+  struct np_io *ios = calloc(n + (size_t)1, sizeof *ios);
+  for (uint32_t i = 0; ios && i < n; i++) {
+    const struct np_tensor *tensor = &self->action->tensors[list[i]];
+    ios[i] = (struct np_io){.data = self->data[list[i]],
+                            .n_bytes = tensor->n_bytes,
+                            .rank = tensor->rank,
+                            .dims = tensor->dims};
+  }
+  return ios;
+}
+
+static enum np_status set_up(struct performance *self) {
+  const struct np_action *action = self->action;
+  enter(self, NP_STAGE_SETUP, 0);
+  /* The simulated phone's CPU is none of this host's. */
+  if (action->cpu_mask != 0 && !self->session->simulated) {
+    const int cause = np_set_affinity(action->cpu_mask);
+    if (cause != 0) {
+      np_message_set(&self->record->fault.why, "cannot keep to the CPUs of mask 0x%llx: %s",
+                     (unsigned long long)action->cpu_mask, strerror(cause));
+      return NP_BAD_ARGUMENT;
+    }
+  }
+  if (needs_nnapi(self)) {
+    const enum np_status status =
+        np_nnapi_open(self->session->library, &self->nnapi, &self->record->fault.why);
+    if (status != NP_OK)
+      return status;
+    self->simulator = np_simulator_of(self->nnapi);
+    self->clock = np_simulator_clock(&self->simulator);
+  }
+  self->data = calloc(action->n_tensors + (size_t)1, sizeof *self->data);
+  self->lanes = calloc(action->n_segments, sizeof *self->lanes);
+  self->steps = calloc(action->n_segments, sizeof *self->steps);
+  if (!self->data || !self->lanes || !self->steps)
+    return no_memory(self, "the action");
+  const enum np_status status =
+      np_tensors_make(action, self->session->blobs, self->data, &self->record->fault.why);
+  if (status != NP_OK)
+    return status;
+  for (uint32_t s = 0; s < action->n_segments; s++) {
+    const struct np_segment *segment = &action->segments[s];
+    struct lane *lane = &self->lanes[s];
+    lane->fault = &self->record->fault;
+    lane->engine = segment->engine == NP_ENGINE_NNAPI
+                       ? np_nnapi_engine(self->nnapi)
+                       : np_cpu_engine(self->session->simulated ? &self->simulator : NULL);
+    lane->inputs = make_ios(self, segment->n_inputs, segment->inputs);
+    lane->outputs = make_ios(self, segment->n_outputs, segment->outputs);
+    if (!lane->inputs || !lane->outputs)
+      return no_memory(self, "the action");
+  }
+  return NP_OK;
+}
+
+static enum np_status compile_segment(struct performance *self, uint32_t s) {
+  const struct np_action *action = self->action;
+  const struct np_segment *segment = &action->segments[s];
+  struct lane *lane = &self->lanes[s];
+  char *accelerator = NULL;
+  if (segment->accelerator != NP_NONE) {
+    const struct np_text text = self->session->request->strings[segment->accelerator];
+    accelerator = calloc((size_t)text.length + 1, 1);
+    if (!accelerator)
+      return no_memory(self, "a name");
+    memcpy(accelerator, text.bytes, text.length);
+  }
+  const struct np_options options = {
+      .accelerator = accelerator,
+      .preference = segment->preference,
+      .relaxed = (segment->flags & NP_SEGMENT_RELAXED) != 0,
+      .burst = (action->flags & NP_ACTION_BURST) != 0,
+      .measure_timing = (action->flags & NP_ACTION_UNTIMED) == 0,
+      .threads = action->threads,
+  };
+  enter(self, NP_STAGE_COMPILE, s);
+  const uint64_t before = self->clock.now_ns(self->clock.ctx);
+  const enum np_status status =
+      lane->engine.compile(lane->engine.ctx, &self->session->request->models[segment->model].model,
+                           &options, &lane->compiled, lane->fault);
+  const uint64_t after = self->clock.now_ns(self->clock.ctx);
+  if (status == NP_OK)
+    self->view->compile_ns[s] = 1 + (after - before);
+  free(accelerator);
+  return status;
+}
+
+static enum np_status run_lane(void *ctx) {
+  struct lane *lane = ctx;
+  return lane->engine.run(lane->compiled, lane->inputs, lane->outputs, lane->fault);
+}
+
+static void settle_lane(void *ctx, struct np_durations *durations) {
+  struct lane *lane = ctx;
+  lane->engine.settle(lane->compiled, durations);
+}
+
+static enum np_status execute(struct performance *self) {
+  const struct np_action *action = self->action;
+  for (uint32_t s = 0; s < action->n_segments; s++) {
+    self->steps[s] = (struct np_step){.run = run_lane,
+                                      .settle = self->lanes[s].engine.settle ? settle_lane : NULL,
+                                      .ctx = &self->lanes[s]};
+  }
+  enter(self, NP_STAGE_EXECUTE, 0);
+  const struct np_timing_plan plan = {.warmup_runs = action->warmup_runs,
+                                      .min_runs = action->min_runs,
+                                      .max_runs = action->max_runs,
+                                      .budget_ns = action->budget_ns};
+  const struct np_samples samples = np_record_samples(self->view);
+  return np_time_steps(self->steps, action->n_segments, self->clock, &plan, &samples);
+}
+
+/* Writes a whole file that only its owner may read. Sets errno. */
+static int write_file(int folder_fd, const char *name, const uint8_t *bytes, size_t n_bytes) {
+  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
+  const int fd = openat(folder_fd, name, flags, 0600);
+  if (fd < 0)
+    return -1;
+  size_t written = 0;
+  while (written < n_bytes) {
+    const ssize_t n = write(fd, bytes + written, n_bytes - written);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0)
+      break;
+    written += (size_t)n;
+  }
+  const int cause = errno;
+  const int closed = close(fd);
+  if (written == n_bytes && closed == 0)
+    return 0;
+  if (written != n_bytes)
+    errno = cause;
+  const int last = errno;
+  (void)unlinkat(folder_fd, name, 0); /* half a tensor is worse than none */
+  errno = last;
+  return -1;
+}
+
+static enum np_status keep(struct performance *self) {
+  const struct np_action *action = self->action;
+  for (uint32_t t = 0; t < action->n_tensors; t++) {
+    const struct np_tensor *tensor = &action->tensors[t];
+    if (!tensor->keep)
+      continue;
+    char name[32];
+    np_kept_name(action->id, t, name);
+    if (write_file(self->session->work_fd, name, self->data[t], tensor->n_bytes) != 0) {
+      np_message_set(&self->record->fault.why, "cannot write %s, %zu bytes: %s", name,
+                     tensor->n_bytes, strerror(errno));
+      return NP_IO;
+    }
+    struct np_kept *kept = &self->view->kept[self->record->n_kept];
+    kept->tensor = t;
+    kept->n_bytes = tensor->n_bytes;
+    np_sha256(self->data[t], tensor->n_bytes, kept->sha256);
+    self->record->n_kept++;
+  }
+  return NP_OK;
+}
+
+static void release(struct performance *self) {
+  for (uint32_t s = 0; self->lanes && s < self->action->n_segments; s++) {
+    struct lane *lane = &self->lanes[s];
+    if (lane->compiled)
+      lane->engine.free(lane->compiled);
+    free(lane->inputs);
+    free(lane->outputs);
+  }
+  if (self->data)
+    np_tensors_free(self->action, self->data);
+  free(self->data);
+  free(self->lanes);
+  free(self->steps);
+  np_nnapi_close(self->nnapi);
+}
+
+void np_perform(const struct np_session *session, const struct np_action *action,
+                const struct np_record_view *view) {
+  struct performance self = {.session = session,
+                             .action = action,
+                             .view = view,
+                             .record = view->record,
+                             .clock = np_monotonic_clock()};
+  enum np_status status = set_up(&self);
+  for (uint32_t s = 0; s < action->n_segments && status == NP_OK; s++) {
+    status = compile_segment(&self, s);
+  }
+  if (status == NP_OK)
+    status = execute(&self);
+  if (status == NP_OK)
+    status = keep(&self);
+
+  if (status != NP_OK && self.record->fault.why.text[0] == 0) {
+    np_message_set(&self.record->fault.why, "%s", np_status_text(status));
+  }
+  self.record->verdict = status == NP_OK            ? NP_VERDICT_OK
+                         : status == NP_UNSUPPORTED ? NP_REFUSED
+                                                    : NP_FAILED;
+  __atomic_store_n(&self.record->done, 1u, __ATOMIC_RELEASE);
+  release(&self); /* what goes wrong from here on changes nothing */
+}

@@ -1,0 +1,119 @@
+#include "probe.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "simulator.h"
+#include "supervise.h"
+
+#define PROBE_TIMEOUT_MS 20000u
+
+const char *const np_property_names[NP_N_PROPERTIES] = {
+    "ro.product.manufacturer", "ro.product.model", "ro.build.fingerprint",
+    "ro.board.platform",       "ro.hardware",      "ro.build.version.release",
+    "ro.build.version.sdk",
+};
+
+struct job {
+  const char *library;
+  struct np_probe *probe; /* shared with the parent */
+};
+
+static void copy_text(char *to, size_t size, const char *text) {
+  (void)snprintf(to, size, "%s", text ? text : "");
+}
+
+static void describe_simulation(struct np_simulator *simulator, struct np_probe *probe) {
+  const char *error = np_simulator_error(simulator);
+  if (error) {
+    np_message_set(&probe->error, "%s", error);
+    probe->broken_phone = 1;
+    return;
+  }
+  const char *phone = np_simulator_phone(simulator);
+  if (!phone)
+    return;
+  probe->simulated = 1;
+  copy_text(probe->phone, sizeof probe->phone, phone);
+  if (simulator->identity) {
+    copy_text(probe->identity, sizeof probe->identity, simulator->identity());
+  }
+  for (uint32_t i = 0; simulator->property && i < NP_N_PROPERTIES; i++) {
+    copy_text(probe->properties[i], sizeof probe->properties[i],
+              simulator->property(np_property_names[i]));
+  }
+}
+
+/* In the child. */
+static int describe(void *ctx) {
+  const struct job *job = ctx;
+  struct np_probe *probe = job->probe;
+  struct np_nnapi *nnapi;
+  if (np_nnapi_open(job->library, &nnapi, &probe->error) != NP_OK)
+    return 0;
+  copy_text(probe->library, sizeof probe->library, np_nnapi_path(nnapi));
+  for (uint32_t i = 0; i < np_nnapi_n_functions() && i < NP_PROBE_MAX_FUNCTIONS; i++) {
+    probe->absent[i] = !np_nnapi_has_function(nnapi, i);
+  }
+  probe->opened = 1;
+  struct np_simulator simulator = np_simulator_of(nnapi);
+  describe_simulation(&simulator, probe);
+  if (!probe->broken_phone) {
+    uint32_t n = 0;
+    (void)np_nnapi_accelerators(nnapi, probe->accelerators, NP_PROBE_MAX_ACCELERATORS, &n,
+                                &probe->error); /* a failure is told by the error */
+    probe->n_accelerators = n < NP_PROBE_MAX_ACCELERATORS ? n : NP_PROBE_MAX_ACCELERATORS;
+  }
+  np_nnapi_close(nnapi);
+  return 0;
+}
+
+/* Ends every text: a child that crashed may have left anything. */
+static void terminate_texts(struct np_probe *probe) {
+  probe->error.text[sizeof probe->error.text - 1] = 0;
+  probe->library[sizeof probe->library - 1] = 0;
+  probe->phone[sizeof probe->phone - 1] = 0;
+  probe->identity[sizeof probe->identity - 1] = 0;
+  for (uint32_t i = 0; i < NP_N_PROPERTIES; i++) {
+    probe->properties[i][sizeof probe->properties[i] - 1] = 0;
+  }
+  if (probe->n_accelerators > NP_PROBE_MAX_ACCELERATORS)
+    probe->n_accelerators = 0;
+  for (uint32_t i = 0; i < probe->n_accelerators; i++) {
+    struct np_accelerator *accelerator = &probe->accelerators[i];
+    accelerator->name[sizeof accelerator->name - 1] = 0;
+    accelerator->version[sizeof accelerator->version - 1] = 0;
+  }
+}
+
+enum np_status np_probe_library(const char *library, struct np_probe *probe,
+                                struct np_message *why) {
+  memset(probe, 0, sizeof *probe);
+  struct np_probe *shared = np_shared_memory(sizeof *shared);
+  if (!shared) {
+    np_message_set(why, "no memory to ask the NNAPI library");
+    return NP_NO_MEMORY;
+  }
+  struct job job = {.library = library, .probe = shared};
+  struct np_outcome outcome;
+  const enum np_status status = np_supervise(describe, &job, PROBE_TIMEOUT_MS, -1, &outcome, why);
+  if (status == NP_OK)
+    *probe = *shared;
+  np_shared_free(shared, sizeof *shared);
+  if (status != NP_OK)
+    return status;
+
+  terminate_texts(probe);
+  const char *name = library ? library : NP_NNAPI_LIBRARY;
+  char text[32];
+  if (outcome.timed_out) {
+    np_message_set(&probe->error, "%s did not answer within %u s", name, PROBE_TIMEOUT_MS / 1000);
+  } else if (outcome.signal != 0) {
+    np_message_set(&probe->error, "%s crashed when asked for its accelerators: %s", name,
+                   np_signal_name(outcome.signal, text, sizeof text));
+  } else if (outcome.exit_code != 0) {
+    np_message_set(&probe->error, "%s ended the process that opened it, with code %d", name,
+                   outcome.exit_code);
+  }
+  return NP_OK;
+}

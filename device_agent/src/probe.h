@@ -1,0 +1,38 @@
+/* What the NNAPI library says of itself, asked in a process of its own: a vendor's library may
+ * crash or hang as soon as it is opened. */
+#ifndef NP_PROBE_H
+#define NP_PROBE_H
+
+#include <stdint.h>
+
+#include "nnapi.h"
+#include "np_status.h"
+
+#define NP_PROBE_MAX_ACCELERATORS 32u
+#define NP_PROBE_MAX_FUNCTIONS 128u
+#define NP_N_PROPERTIES 7u
+
+/* The Android properties that `agent info` reads; the last one is the API level. */
+extern const char *const np_property_names[NP_N_PROPERTIES];
+
+struct np_probe {
+  int opened;
+  int simulated;
+  struct np_message error; /* "" where nothing went wrong */
+  int broken_phone;        /* the error is that a simulated phone's description cannot be read */
+  char library[512];
+  char phone[128];
+  char identity[160];
+  char properties[NP_N_PROPERTIES][256];  /* of the simulated phone */
+  uint8_t absent[NP_PROBE_MAX_FUNCTIONS]; /* per function of NNAPI */
+  uint32_t n_accelerators;
+  struct np_accelerator accelerators[NP_PROBE_MAX_ACCELERATORS];
+};
+
+/* Opens a library (NULL: NNAPI's own name) in a child process and describes it in *probe. What goes
+ * wrong is in probe->error, a crash or a hang too. NP_OK, or NP_IO or NP_NO_MEMORY with *why where
+ * no child could be made. */
+enum np_status np_probe_library(const char *library, struct np_probe *probe,
+                                struct np_message *why);
+
+#endif

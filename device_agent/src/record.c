@@ -1,0 +1,79 @@
+#include "record.h"
+
+#include <string.h>
+
+#include "supervise.h"
+
+/* Adds count * size bytes to *total, aligned to 8; returns where they begin. Sets *total to
+ * SIZE_MAX for good where that overflows. */
+static size_t reserve(size_t *total, size_t count, size_t size) {
+  const size_t begin = *total;
+  if (begin == SIZE_MAX || count > (SIZE_MAX / 2 - begin) / size) {
+    *total = SIZE_MAX;
+    return 0;
+  }
+  *total = (begin + count * size + 7) / 8 * 8;
+  return begin;
+}
+
+enum np_status np_record_make(const struct np_action *action, struct np_record_view *view) {
+  memset(view, 0, sizeof *view);
+  const size_t runs = action->max_runs;
+  /* NP_MAX_RUNS bounds runs, so that this fits 64 bits; reserve() checks it against size_t. */
+  const uint64_t all_runs = (uint64_t)action->n_segments * runs;
+  if (all_runs > SIZE_MAX / 64)
+    return NP_NO_MEMORY;
+  size_t total = 0;
+  (void)reserve(&total, 1, sizeof *view->record);
+  const size_t compile = reserve(&total, action->n_segments, sizeof(uint64_t));
+  const size_t totals = reserve(&total, runs, sizeof(uint64_t));
+  const size_t samples = reserve(&total, (size_t)all_runs, sizeof(uint64_t));
+  const size_t hardware = reserve(&total, (size_t)all_runs, sizeof(uint64_t));
+  const size_t driver = reserve(&total, (size_t)all_runs, sizeof(uint64_t));
+  const size_t kept = reserve(&total, action->n_tensors, sizeof *view->kept);
+  if (total == SIZE_MAX)
+    return NP_NO_MEMORY;
+  char *memory = np_shared_memory(total);
+  if (!memory)
+    return NP_NO_MEMORY;
+  view->n_bytes = total;
+  view->record = (struct np_record *)(void *)memory;
+  view->compile_ns = (uint64_t *)(void *)(memory + compile);
+  view->total_ns = (uint64_t *)(void *)(memory + totals);
+  view->samples_ns = (uint64_t *)(void *)(memory + samples);
+  view->hardware_ns = (uint64_t *)(void *)(memory + hardware);
+  view->driver_ns = (uint64_t *)(void *)(memory + driver);
+  view->kept = (struct np_kept *)(void *)(memory + kept);
+  return NP_OK;
+}
+
+void np_record_free(struct np_record_view *view) {
+  np_shared_free(view->record, view->n_bytes);
+  view->record = NULL;
+}
+
+struct np_samples np_record_samples(const struct np_record_view *view) {
+  return (struct np_samples){.n_runs = &view->record->n_runs,
+                             .started_runs = &view->record->started_runs,
+                             .step = &view->record->segment,
+                             .first_ns = &view->record->first_ns,
+                             .total_ns = view->total_ns,
+                             .step_ns = view->samples_ns,
+                             .hardware_ns = view->hardware_ns,
+                             .driver_ns = view->driver_ns};
+}
+
+void np_record_sanitize(const struct np_record_view *view, const struct np_action *action) {
+  struct np_record *record = view->record;
+  if (record->verdict > NP_TIMED_OUT)
+    record->verdict = NP_FAILED;
+  if (record->stage > NP_STAGE_EXECUTE)
+    record->stage = NP_STAGE_EXECUTE;
+  if (record->segment >= action->n_segments)
+    record->segment = 0;
+  if (record->n_runs > action->max_runs)
+    record->n_runs = action->max_runs;
+  if (record->n_kept > action->n_tensors)
+    record->n_kept = 0;
+  record->fault.why.text[sizeof record->fault.why.text - 1] = 0;
+}

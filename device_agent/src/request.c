@@ -1,0 +1,273 @@
+#include "request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "action_read.h"
+#include "container.h"
+#include "cursor.h"
+#include "sha256.h"
+
+#define BLOB_WORDS (2 + NP_SHA256_BYTES / 4)
+#define LEAST_MODEL_WORDS 5u   /* offset, length, number of buffers */
+#define LEAST_ACTION_WORDS 13u /* all scalars, no tensors, no segments */
+
+/* Reads a section's count. The section must hold `least` words for each item. */
+static enum np_status open_list(struct np_section section, const char *tag, uint32_t least,
+                                struct np_cursor *cursor, uint32_t *n, struct np_message *why) {
+  *n = 0;
+  *cursor = np_cursor_over(section.bytes, section.length);
+  if (!section.present)
+    return NP_OK;
+  if (section.length % 4 != 0) {
+    np_message_set(why, "%s: %zu bytes are no whole number of 32-bit words", tag, section.length);
+    return NP_BAD_REQUEST;
+  }
+  const uint32_t count = np_take_u32(cursor);
+  if (cursor->bad || count > np_cursor_left(cursor) / least) {
+    np_message_set(why, "%s: %u items do not fit its %zu bytes", tag, count, section.length);
+    return NP_BAD_REQUEST;
+  }
+  *n = count;
+  return NP_OK;
+}
+
+static enum np_status close_list(const struct np_cursor *cursor, const char *tag,
+                                 struct np_message *why) {
+  if (np_cursor_left(cursor) == 0)
+    return NP_OK;
+  np_message_set(why, "%s: %zu bytes stand after its last item", tag, np_cursor_left(cursor) * 4);
+  return NP_BAD_REQUEST;
+}
+
+static enum np_status read_head(const struct np_container *container, struct np_message *why) {
+  const struct np_section section = np_container_find(container, "HEAD");
+  struct np_cursor cursor = np_cursor_over(section.bytes, section.length);
+  const uint32_t version = np_take_u32(&cursor);
+  const uint32_t flags = np_take_u32(&cursor);
+  if (cursor.bad || section.length != 8) {
+    np_message_set(why, "HEAD: %zu bytes, want 8", section.length);
+    return NP_BAD_REQUEST;
+  }
+  if (version != NP_PROTOCOL_VERSION || flags != 0) {
+    np_message_set(why, "HEAD: protocol version %u and flags 0x%x, this agent speaks %u and 0",
+                   version, flags, NP_PROTOCOL_VERSION);
+    return NP_BAD_REQUEST;
+  }
+  return NP_OK;
+}
+
+static enum np_status read_blobs(const struct np_container *container, struct np_request *request,
+                                 struct np_message *why) {
+  struct np_cursor cursor;
+  uint32_t n;
+  const enum np_status status =
+      open_list(np_container_find(container, "BLOB"), "BLOB", BLOB_WORDS, &cursor, &n, why);
+  if (status != NP_OK)
+    return status;
+  request->blobs = calloc(n + (size_t)1, sizeof *request->blobs);
+  if (!request->blobs)
+    return NP_NO_MEMORY;
+  request->n_blobs = n;
+  for (uint32_t i = 0; i < n; i++) {
+    request->blobs[i].length = np_take_u64(&cursor);
+    request->blobs[i].sha256 = (const uint8_t *)np_take_words(&cursor, NP_SHA256_BYTES / 4);
+    if (request->blobs[i].length > SIZE_MAX / 2) {
+      np_message_set(why, "BLOB: blob %u: %llu bytes are more than this device can address", i,
+                     (unsigned long long)request->blobs[i].length);
+      return NP_BAD_REQUEST;
+    }
+  }
+  return close_list(&cursor, "BLOB", why);
+}
+
+static enum np_status read_strings(const struct np_container *container, struct np_request *request,
+                                   struct np_message *why) {
+  struct np_cursor cursor;
+  uint32_t n;
+  const enum np_status status =
+      open_list(np_container_find(container, "STRS"), "STRS", 1, &cursor, &n, why);
+  if (status != NP_OK)
+    return status;
+  request->strings = calloc(n + (size_t)1, sizeof *request->strings);
+  if (!request->strings)
+    return NP_NO_MEMORY;
+  request->n_strings = n;
+  for (uint32_t i = 0; i < n; i++) {
+    const uint32_t length = np_take_u32(&cursor);
+    const size_t padded = ((size_t)length / 4 + (length % 4 != 0)) * 4;
+    const char *bytes = (const char *)np_take_words(&cursor, padded / 4);
+    if (!bytes) {
+      np_message_set(why, "STRS: string %u of %u bytes is cut off", i, length);
+      return NP_BAD_REQUEST;
+    }
+    for (size_t j = 0; j < padded; j++) {
+      if ((bytes[j] == 0) != (j >= length)) {
+        np_message_set(why,
+                       "STRS: string %u: byte %zu breaks the rule: no zero within, zeros "
+                       "after",
+                       i, j);
+        return NP_BAD_REQUEST;
+      }
+    }
+    request->strings[i] = (struct np_text){.bytes = bytes, .length = length};
+  }
+  return close_list(&cursor, "STRS", why);
+}
+
+/* Checks that a model's buffers are blobs of the request that hold its constants. */
+static enum np_status check_buffers(const struct np_request *request,
+                                    const struct np_request_model *model, struct np_message *why) {
+  for (uint32_t i = 0; i < model->n_buffers; i++) {
+    if (model->buffers[i] >= request->n_blobs) {
+      np_message_set(why, "buffer %u: blob %u of %u", i, model->buffers[i], request->n_blobs);
+      return NP_BAD_REQUEST;
+    }
+  }
+  for (uint32_t i = 0; i < model->model.n_uses; i++) {
+    const struct np_buffer_use *use = &model->model.uses[i];
+    if (use->buffer >= model->n_buffers) {
+      np_message_set(why, "operand %u: buffer %u of %u", use->operand, use->buffer,
+                     model->n_buffers);
+      return NP_BAD_REQUEST;
+    }
+    const uint64_t length = request->blobs[model->buffers[use->buffer]].length;
+    if ((uint64_t)use->offset + use->length > length) {
+      np_message_set(why, "operand %u: bytes %u + %u of buffer %u, whose blob has %llu",
+                     use->operand, use->offset, use->length, use->buffer,
+                     (unsigned long long)length);
+      return NP_BAD_REQUEST;
+    }
+  }
+  return NP_OK;
+}
+
+static enum np_status read_model(struct np_cursor *cursor, struct np_section data,
+                                 const struct np_request *request, struct np_request_model *model,
+                                 struct np_message *why) {
+  const uint64_t offset = np_take_u64(cursor);
+  const uint64_t length = np_take_u64(cursor);
+  model->n_buffers = np_take_u32(cursor);
+  model->buffers = np_take_words(cursor, model->n_buffers);
+  if (cursor->bad) {
+    np_message_set(why, "it is cut off");
+    return NP_BAD_REQUEST;
+  }
+  if (offset > data.length || length > data.length - offset || offset % 4 != 0) {
+    np_message_set(why, "bytes %llu + %llu of DATA, which has %zu; want a multiple of 4 within",
+                   (unsigned long long)offset, (unsigned long long)length, data.length);
+    return NP_BAD_REQUEST;
+  }
+  if (length == 0) {
+    np_message_set(why, "it is empty");
+    return NP_BAD_REQUEST;
+  }
+  const enum np_status status =
+      np_model_open(data.bytes + offset, (size_t)length, &model->model, why);
+  return status == NP_OK ? check_buffers(request, model, why) : status;
+}
+
+static enum np_status read_models(const struct np_container *container, struct np_request *request,
+                                  struct np_message *why) {
+  struct np_cursor cursor;
+  uint32_t n;
+  enum np_status status =
+      open_list(np_container_find(container, "MODL"), "MODL", LEAST_MODEL_WORDS, &cursor, &n, why);
+  if (status != NP_OK)
+    return status;
+  request->models = calloc(n + (size_t)1, sizeof *request->models);
+  if (!request->models)
+    return NP_NO_MEMORY;
+  request->n_models = n;
+  const struct np_section data = np_container_find(container, "DATA");
+  for (uint32_t i = 0; i < n; i++) {
+    struct np_message inner = {""};
+    status = read_model(&cursor, data, request, &request->models[i], &inner);
+    if (status != NP_OK) {
+      np_message_set(why, "MODL: model %u: %s", i, inner.text);
+      return status;
+    }
+  }
+  return close_list(&cursor, "MODL", why);
+}
+
+static int compare_ids(const void *a, const void *b) {
+  const uint32_t x = *(const uint32_t *)a;
+  const uint32_t y = *(const uint32_t *)b;
+  return (x > y) - (x < y);
+}
+
+static enum np_status check_ids(const struct np_request *request, struct np_message *why) {
+  uint32_t *ids = calloc(request->n_actions + (size_t)1, sizeof *ids);
+  if (!ids)
+    return NP_NO_MEMORY;
+  for (uint32_t i = 0; i < request->n_actions; i++)
+    ids[i] = request->actions[i].id;
+  qsort(ids, request->n_actions, sizeof *ids, compare_ids);
+  enum np_status status = NP_OK;
+  for (uint32_t i = 1; i < request->n_actions && status == NP_OK; i++) {
+    if (ids[i] == ids[i - 1]) {
+      np_message_set(why, "ACTN: two actions have the id %u", ids[i]);
+      status = NP_BAD_REQUEST;
+    }
+  }
+  free(ids);
+  return status;
+}
+
+static enum np_status read_actions(const struct np_container *container, struct np_request *request,
+                                   struct np_message *why) {
+  struct np_cursor cursor;
+  uint32_t n;
+  enum np_status status =
+      open_list(np_container_find(container, "ACTN"), "ACTN", LEAST_ACTION_WORDS, &cursor, &n, why);
+  if (status != NP_OK)
+    return status;
+  request->actions = calloc(n + (size_t)1, sizeof *request->actions);
+  if (!request->actions)
+    return NP_NO_MEMORY;
+  request->n_actions = n;
+  for (uint32_t i = 0; i < n; i++) {
+    struct np_message inner = {""};
+    status = np_action_read(&cursor, request, &request->actions[i], &inner);
+    if (status != NP_OK) {
+      np_message_set(why, "ACTN: action %u (id %u): %s", i, request->actions[i].id, inner.text);
+      return status;
+    }
+  }
+  status = close_list(&cursor, "ACTN", why);
+  return status == NP_OK ? check_ids(request, why) : status;
+}
+
+enum np_status np_request_open(const void *bytes, size_t size, struct np_request *request,
+                               struct np_message *why) {
+  memset(request, 0, sizeof *request);
+  np_message_set(why, "no memory for the request");
+  struct np_container container;
+  enum np_status status = np_container_open(bytes, size, NP_CONTAINER_REQUEST, &container, why);
+  if (status == NP_OK)
+    status = read_head(&container, why);
+  if (status == NP_OK)
+    status = read_blobs(&container, request, why);
+  if (status == NP_OK)
+    status = read_strings(&container, request, why);
+  if (status == NP_OK)
+    status = read_models(&container, request, why);
+  if (status == NP_OK)
+    status = read_actions(&container, request, why);
+  return status;
+}
+
+void np_request_free(struct np_request *request) {
+  for (uint32_t i = 0; i < request->n_models; i++)
+    np_model_free(&request->models[i].model);
+  for (uint32_t i = 0; i < request->n_actions; i++) {
+    free(request->actions[i].tensors);
+    free(request->actions[i].segments);
+  }
+  free(request->blobs);
+  free(request->strings);
+  free(request->models);
+  free(request->actions);
+  memset(request, 0, sizeof *request);
+}

@@ -1,0 +1,105 @@
+/* A request (PROTOCOL.md, section 3): what to run, as data. No I/O. */
+#ifndef NP_REQUEST_H
+#define NP_REQUEST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model.h"
+#include "np_status.h"
+
+#define NP_PROTOCOL_VERSION 1u
+#define NP_NONE UINT32_MAX
+#define NP_MAX_RUNS 100000u
+
+enum np_action_flags { NP_ACTION_BURST = 1, NP_ACTION_UNTIMED = 2 };
+enum np_segment_flags { NP_SEGMENT_RELAXED = 1 };
+enum np_engine_kind { NP_ENGINE_CPU = 0, NP_ENGINE_NNAPI = 1 };
+
+enum np_source {
+  NP_FROM_SEGMENT = 0,
+  NP_FROM_BLOB = 1,
+  NP_PSEUDO_RANDOM = 2,
+  NP_ZERO = 3,
+};
+
+struct np_text {
+  const char *bytes; /* [length], not terminated */
+  uint32_t length;
+};
+
+struct np_blob {
+  uint64_t length;
+  const uint8_t *sha256; /* [32] */
+};
+
+struct np_request_model {
+  struct np_model model;
+  const uint32_t *buffers; /* [n_buffers] blob indices */
+  uint32_t n_buffers;
+};
+
+struct np_tensor {
+  int32_t type;
+  uint32_t rank;
+  const uint32_t *dims; /* [rank], none is 0 */
+  enum np_source source;
+  uint32_t value; /* blob index or seed */
+  int keep;
+  size_t n_elements;
+  size_t n_bytes;
+};
+
+struct np_segment {
+  enum np_engine_kind engine;
+  uint32_t accelerator; /* string index, NP_NONE leaves the choice to NNAPI */
+  int32_t preference;   /* 0, 1, 2, or -1 for none */
+  uint32_t flags;
+  uint32_t model;
+  uint32_t n_inputs;
+  const uint32_t *inputs; /* [n_inputs] tensor indices */
+  uint32_t n_outputs;
+  const uint32_t *outputs;
+};
+
+struct np_action {
+  uint32_t id;
+  uint32_t timeout_ms;
+  uint32_t warmup_runs;
+  uint32_t min_runs;
+  uint32_t max_runs;
+  uint64_t budget_ns;
+  uint32_t flags;
+  uint32_t threads; /* at least 1 */
+  uint64_t cpu_mask;
+  uint32_t n_tensors;
+  struct np_tensor *tensors;
+  uint32_t n_segments;
+  struct np_segment *segments;
+};
+
+/* Arrays are owned; what has no count of its own points into the request's bytes. */
+struct np_request {
+  uint32_t n_blobs;
+  struct np_blob *blobs;
+  uint32_t n_strings;
+  struct np_text *strings;
+  uint32_t n_models;
+  struct np_request_model *models;
+  uint32_t n_actions;
+  struct np_action *actions;
+};
+
+/* Reads a request from bytes[size], which must be aligned to 8 and outlive it.
+ *
+ * Everything section 3 says is checked, so that whoever runs an action may index without looking:
+ * also that segments' tensors have the types and shapes of their models' operands, that each
+ * tensor is written by one segment at most and before it is read, and that constants fit their
+ * blobs. The caller frees *request with np_request_free also after a failure. NP_BAD_REQUEST with
+ * section, item and field in *why; NP_BAD_ARGUMENT, NP_NO_MEMORY. */
+enum np_status np_request_open(const void *bytes, size_t size, struct np_request *request,
+                               struct np_message *why);
+
+void np_request_free(struct np_request *request);
+
+#endif

@@ -1,0 +1,262 @@
+#define _POSIX_C_SOURCE 200809L
+
+#include "result.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "json.h"
+#include "request.h"
+
+struct np_answers np_answers_to(int fd) {
+  return (struct np_answers){.fd = fd, .line = NULL, .n_bytes = 0, .capacity = 0, .no_memory = 0};
+}
+
+void np_answers_free(struct np_answers *answers) {
+  free(answers->line);
+  answers->line = NULL;
+  answers->capacity = 0;
+}
+
+void np_kept_name(uint32_t action, uint32_t tensor, char name[32]) {
+  (void)snprintf(name, 32, "%u-%u.bin", action, tensor);
+}
+
+static void begin_line(struct np_answers *answers, const char *type) {
+  answers->n_bytes = 0;
+  answers->no_memory = 0;
+  np_json_open(answers, NULL, '{');
+  np_json_string(answers, "type", type);
+}
+
+static enum np_status end_line(struct np_answers *answers) {
+  np_json_close(answers, '}');
+  np_json_close(answers, '\n');
+  if (answers->no_memory)
+    return NP_NO_MEMORY;
+  size_t written = 0;
+  while (written < answers->n_bytes) {
+    const ssize_t n = write(answers->fd, answers->line + written, answers->n_bytes - written);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0)
+      return NP_IO;
+    written += (size_t)n;
+  }
+  return NP_OK;
+}
+
+enum np_status np_answer_hello(struct np_answers *answers, uint32_t n_actions, const char *phone) {
+  begin_line(answers, "hello");
+  np_json_unsigned(answers, "protocol", NP_PROTOCOL_VERSION);
+  np_json_string(answers, "agent", NP_AGENT_VERSION);
+  np_json_unsigned(answers, "actions", n_actions);
+  np_json_bool(answers, "simulated", phone != NULL);
+  np_json_string(answers, "phone", phone);
+  return end_line(answers);
+}
+
+enum np_status np_answer_missing(struct np_answers *answers, const uint8_t *const *sha256,
+                                 uint32_t n) {
+  begin_line(answers, "missing");
+  np_json_open(answers, "blobs", '[');
+  for (uint32_t i = 0; i < n; i++) {
+    char hex[2 * NP_SHA256_BYTES + 1];
+    np_sha256_hex(sha256[i], hex);
+    np_json_string(answers, NULL, hex);
+  }
+  np_json_close(answers, ']');
+  return end_line(answers);
+}
+
+enum np_status np_answer_start(struct np_answers *answers, uint32_t action) {
+  begin_line(answers, "start");
+  np_json_unsigned(answers, "action", action);
+  return end_line(answers);
+}
+
+enum np_status np_answer_end(struct np_answers *answers, uint32_t actions, uint32_t ok,
+                             uint32_t failed) {
+  begin_line(answers, "end");
+  np_json_unsigned(answers, "actions", actions);
+  np_json_unsigned(answers, "ok", ok);
+  np_json_unsigned(answers, "failed", failed);
+  return end_line(answers);
+}
+
+enum np_status np_answer_error(struct np_answers *answers, const char *message) {
+  begin_line(answers, "error");
+  np_json_string(answers, "message", message);
+  return end_line(answers);
+}
+
+static const char *verdict_text(enum np_verdict verdict) {
+  switch (verdict) {
+  case NP_VERDICT_OK:
+    return "ok";
+  case NP_REFUSED:
+    return "refused";
+  case NP_FAILED:
+    return "failed";
+  case NP_CRASHED:
+    return "crashed";
+  case NP_TIMED_OUT:
+    break;
+  }
+  return "timeout";
+}
+
+static const char *stage_text(enum np_stage stage) {
+  switch (stage) {
+  case NP_STAGE_SETUP:
+    return "setup";
+  case NP_STAGE_COMPILE:
+    return "compile";
+  case NP_STAGE_EXECUTE:
+    break;
+  }
+  return "execute";
+}
+
+static void add_samples(struct np_answers *answers, const char *key, const uint64_t *values,
+                        uint32_t n) {
+  np_json_open(answers, key, '[');
+  for (uint32_t i = 0; i < n; i++)
+    np_json_unsigned(answers, NULL, values[i]);
+  np_json_close(answers, ']');
+}
+
+/* Durations, or an empty list where the driver did not tell each of them. */
+static void add_durations(struct np_answers *answers, const char *key, const uint64_t *values,
+                          uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (values[i] == NP_NO_DURATION)
+      n = 0;
+  }
+  add_samples(answers, key, values, n);
+}
+
+static void add_segment(struct np_answers *answers, const struct np_segment_result *segment,
+                        uint32_t n_runs) {
+  np_json_open(answers, NULL, '{');
+  if (segment->compiled) {
+    np_json_unsigned(answers, "compile_ns", segment->compile_ns);
+  } else {
+    np_json_null(answers, "compile_ns");
+  }
+  add_samples(answers, "samples_ns", segment->samples_ns, n_runs);
+  add_durations(answers, "hardware_ns", segment->hardware_ns, n_runs);
+  add_durations(answers, "driver_ns", segment->driver_ns, n_runs);
+  np_json_string(answers, "kernels", segment->kernels);
+  np_json_close(answers, '}');
+}
+
+static void add_pair(struct np_answers *answers, const char *key, const int64_t pair[2]) {
+  np_json_open(answers, key, '[');
+  np_json_known(answers, NULL, pair[0]);
+  np_json_known(answers, NULL, pair[1]);
+  np_json_close(answers, ']');
+}
+
+static void add_kept(struct np_answers *answers, uint32_t action, const struct np_kept *kept) {
+  char name[32];
+  char hex[2 * NP_SHA256_BYTES + 1];
+  np_kept_name(action, kept->tensor, name);
+  np_sha256_hex(kept->sha256, hex);
+  np_json_open(answers, NULL, '{');
+  np_json_unsigned(answers, "tensor", kept->tensor);
+  np_json_string(answers, "file", name);
+  np_json_unsigned(answers, "n_bytes", kept->n_bytes);
+  np_json_string(answers, "sha256", hex);
+  np_json_close(answers, '}');
+}
+
+enum np_status np_answer_result(struct np_answers *answers, const struct np_result *result) {
+  begin_line(answers, "result");
+  np_json_unsigned(answers, "action", result->action);
+  np_json_string(answers, "status", verdict_text(result->verdict));
+  if (result->verdict != NP_VERDICT_OK) {
+    np_json_string(answers, "stage", stage_text(result->stage));
+    np_json_string(answers, "message", result->message);
+  }
+  if (result->has_code) {
+    np_json_signed(answers, "code", result->code);
+  } else {
+    np_json_null(answers, "code");
+  }
+  np_json_string(answers, "signal", result->signal);
+  np_json_string(answers, "clock", result->simulated ? "simulated" : "monotonic");
+  np_json_open(answers, "segments", '[');
+  for (uint32_t i = 0; i < result->n_segments; i++) {
+    add_segment(answers, &result->segments[i], result->n_runs);
+  }
+  np_json_close(answers, ']');
+  add_samples(answers, "total_ns", result->total_ns, result->n_runs);
+  if (result->first_ns != 0) {
+    np_json_unsigned(answers, "first_ns", result->first_ns);
+  } else {
+    np_json_null(answers, "first_ns");
+  }
+  np_json_known(answers, "rss_peak_kb", result->rss_peak_kb);
+  add_pair(answers, "cpu_khz", result->cpu_khz);
+  add_pair(answers, "thermal_mc", result->thermal_mc);
+  np_json_open(answers, "outputs", '[');
+  for (uint32_t i = 0; i < result->n_kept; i++) {
+    add_kept(answers, result->action, &result->kept[i]);
+  }
+  np_json_close(answers, ']');
+  return end_line(answers);
+}
+
+static void add_nnapi(struct np_answers *answers, const struct np_info *info) {
+  np_json_open(answers, "nnapi", '{');
+  np_json_string(answers, "library", info->library);
+  np_json_string(answers, "error", info->error);
+  np_json_open(answers, "missing", '[');
+  for (uint32_t i = 0; i < info->n_missing; i++)
+    np_json_string(answers, NULL, info->missing[i]);
+  np_json_close(answers, ']');
+  np_json_open(answers, "accelerators", '[');
+  for (uint32_t i = 0; i < info->n_accelerators; i++) {
+    const struct np_accelerator *accelerator = &info->accelerators[i];
+    np_json_open(answers, NULL, '{');
+    np_json_string(answers, "name", accelerator->name);
+    np_json_string(answers, "type", np_nnapi_type_text(accelerator->type));
+    np_json_string(answers, "version", accelerator->version);
+    np_json_signed(answers, "feature_level", accelerator->feature_level);
+    np_json_close(answers, '}');
+  }
+  np_json_close(answers, ']');
+  np_json_close(answers, '}');
+}
+
+enum np_status np_answer_info(struct np_answers *answers, const struct np_info *info) {
+  begin_line(answers, "info");
+  np_json_unsigned(answers, "protocol", NP_PROTOCOL_VERSION);
+  np_json_string(answers, "agent", NP_AGENT_VERSION);
+  np_json_string(answers, "abi", info->abi);
+  np_json_string(answers, "os", info->os);
+  np_json_string(answers, "kernel", info->kernel);
+  np_json_open(answers, "properties", '{');
+  for (uint32_t i = 0; i < info->n_properties; i++) {
+    if (info->properties[i].value[0] == 0)
+      continue;
+    np_json_string(answers, info->properties[i].name, info->properties[i].value);
+  }
+  np_json_close(answers, '}');
+  np_json_known(answers, "api_level", info->api_level);
+  np_json_unsigned(answers, "cpus", info->n_cpus);
+  np_json_open(answers, "cpu_max_khz", '[');
+  for (uint32_t i = 0; i < info->n_cpus; i++) {
+    np_json_known(answers, NULL, info->cpu_max_khz[i]);
+  }
+  np_json_close(answers, ']');
+  np_json_known(answers, "memory_kb", info->memory_kb);
+  np_json_bool(answers, "simulated", info->phone != NULL);
+  np_json_string(answers, "phone", info->phone);
+  np_json_string(answers, "identity", info->identity);
+  add_nnapi(answers, info);
+  return end_line(answers);
+}

@@ -1,0 +1,107 @@
+/* The agent's answers (PROTOCOL.md, section 5): JSON Lines. The only file that formats them. */
+#ifndef NP_RESULT_H
+#define NP_RESULT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "nnapi.h"
+#include "np_status.h"
+#include "sha256.h"
+
+/* Where answers go. A line is made whole in memory and then written at once, so that an agent that
+ * is killed leaves whole lines only, but for one it was writing. */
+struct np_answers {
+  int fd;
+  char *line; /* owned; grows */
+  size_t n_bytes;
+  size_t capacity;
+  int no_memory; /* the line being made did not fit into memory */
+};
+
+struct np_answers np_answers_to(int fd);
+void np_answers_free(struct np_answers *answers);
+
+/* How an action ended. */
+enum np_verdict { NP_VERDICT_OK, NP_REFUSED, NP_FAILED, NP_CRASHED, NP_TIMED_OUT };
+
+/* Where an action stood when it ended. */
+enum np_stage { NP_STAGE_SETUP, NP_STAGE_COMPILE, NP_STAGE_EXECUTE };
+
+struct np_segment_result {
+  int compiled;
+  uint64_t compile_ns;         /* where compiled */
+  const uint64_t *samples_ns;  /* [n_runs] */
+  const uint64_t *hardware_ns; /* [n_runs], NP_NO_DURATION within: the list stays empty */
+  const uint64_t *driver_ns;
+  const char *kernels; /* NULL: null */
+};
+
+struct np_kept {
+  uint32_t tensor;
+  uint64_t n_bytes;
+  uint8_t sha256[NP_SHA256_BYTES];
+};
+
+struct np_result {
+  uint32_t action;
+  enum np_verdict verdict;
+  enum np_stage stage; /* this and message where not ok */
+  const char *message;
+  int has_code;
+  int code;
+  const char *signal; /* NULL: null */
+  int simulated;
+  uint32_t n_segments;
+  const struct np_segment_result *segments;
+  uint32_t n_runs;
+  const uint64_t *total_ns; /* [n_runs] */
+  uint64_t first_ns;        /* 0: no run came to its end */
+  int64_t rss_peak_kb;
+  int64_t cpu_khz[2]; /* before, after; -1: null */
+  int64_t thermal_mc[2];
+  uint32_t n_kept;
+  const struct np_kept *kept;
+};
+
+struct np_info_property {
+  const char *name;
+  const char *value; /* "": left out */
+};
+
+struct np_info {
+  const char *abi;
+  const char *os;
+  const char *kernel;
+  uint32_t n_properties;
+  const struct np_info_property *properties;
+  int64_t api_level; /* -1: null */
+  uint32_t n_cpus;
+  const int64_t *cpu_max_khz; /* [n_cpus], -1: null */
+  int64_t memory_kb;          /* -1: null */
+  const char *phone;          /* NULL: not simulated */
+  const char *identity;
+  const char *library; /* NULL: null */
+  const char *error;   /* NULL: null */
+  uint32_t n_missing;
+  const char *const *missing;
+  uint32_t n_accelerators;
+  const struct np_accelerator *accelerators;
+};
+
+/* Each writes one line. NP_IO where the reader is gone or the disk is full (errno), NP_NO_MEMORY.
+ */
+enum np_status np_answer_hello(struct np_answers *answers, uint32_t n_actions, const char *phone);
+enum np_status np_answer_missing(struct np_answers *answers, const uint8_t *const *sha256,
+                                 uint32_t n);
+enum np_status np_answer_start(struct np_answers *answers, uint32_t action);
+enum np_status np_answer_result(struct np_answers *answers, const struct np_result *result);
+enum np_status np_answer_end(struct np_answers *answers, uint32_t actions, uint32_t ok,
+                             uint32_t failed);
+enum np_status np_answer_error(struct np_answers *answers, const char *message);
+enum np_status np_answer_info(struct np_answers *answers, const struct np_info *info);
+
+/* Name of a kept tensor's file in the work folder. */
+void np_kept_name(uint32_t action, uint32_t tensor, char name[32]);
+
+#endif

@@ -1,0 +1,177 @@
+#define _POSIX_C_SOURCE 200809L
+
+#include "run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "action.h"
+#include "blobs.h"
+#include "probe.h"
+#include "request.h"
+
+/* All that a request's run holds; zero is nothing. */
+struct run {
+  struct np_answers *answers;
+  struct np_bytes file;
+  struct np_request request;
+  struct np_bytes *blobs; /* [n_blobs] */
+  uint8_t *absent;        /* [n_blobs] */
+  struct np_probe probe;
+  int store_fd; /* -1 while closed */
+  int work_fd;
+};
+
+static enum np_status open_folder(const char *option, const char *path, int *fd,
+                                  struct np_message *why) {
+  *fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (*fd >= 0)
+    return NP_OK;
+  np_message_set(why, "%s %s: %s", option, path, strerror(errno));
+  return NP_IO;
+}
+
+static enum np_status read_request(struct run *run, const char *path, struct np_message *why) {
+  enum np_status status = np_map_file(AT_FDCWD, path, &run->file);
+  if (status != NP_OK) {
+    np_message_set(why, "cannot read the request %s: %s", path, strerror(errno));
+    return NP_IO;
+  }
+  struct np_message inner = {""};
+  status = np_request_open(run->file.data, run->file.length, &run->request, &inner);
+  if (status != NP_OK)
+    np_message_set(why, "request refused: %s", inner.text);
+  return status;
+}
+
+/* Names the absent blobs. NP_MISSING where there are any. */
+static enum np_status report_absent(struct run *run, struct np_message *why) {
+  const uint32_t n_blobs = run->request.n_blobs;
+  const uint8_t **sha256 = calloc(n_blobs + (size_t)1, sizeof *sha256);
+  if (!sha256)
+    return NP_NO_MEMORY;
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < n_blobs; i++) {
+    if (run->absent[i])
+      sha256[n++] = run->request.blobs[i].sha256;
+  }
+  enum np_status status = NP_OK;
+  if (n != 0) {
+    status = np_answer_missing(run->answers, sha256, n);
+    if (status == NP_OK)
+      status = NP_MISSING;
+    np_message_set(why, "%u blobs are missing", n);
+  }
+  free(sha256);
+  return status;
+}
+
+static enum np_status open_blobs(struct run *run, struct np_message *why) {
+  const uint32_t n = run->request.n_blobs;
+  run->blobs = calloc(n + (size_t)1, sizeof *run->blobs);
+  run->absent = calloc(n + (size_t)1, 1);
+  if (!run->blobs || !run->absent) {
+    np_message_set(why, "no memory for %u blobs", n);
+    return NP_NO_MEMORY;
+  }
+  const enum np_status status =
+      np_blobs_open(run->store_fd, &run->request, run->blobs, run->absent, why);
+  return status == NP_OK ? report_absent(run, why) : status;
+}
+
+/* Points the models' constants at the blobs, before any process is made, so that all share them. */
+static enum np_status bind_models(struct run *run, struct np_message *why) {
+  for (uint32_t i = 0; i < run->request.n_models; i++) {
+    struct np_request_model *model = &run->request.models[i];
+    struct np_bytes *buffers = calloc(model->n_buffers + (size_t)1, sizeof *buffers);
+    if (!buffers) {
+      np_message_set(why, "no memory for the buffers of model %u", i);
+      return NP_NO_MEMORY;
+    }
+    for (uint32_t b = 0; b < model->n_buffers; b++)
+      buffers[b] = run->blobs[model->buffers[b]];
+    const enum np_status status = np_model_bind(&model->model, buffers, model->n_buffers, why);
+    free(buffers);
+    if (status != NP_OK)
+      return status;
+  }
+  return NP_OK;
+}
+
+static enum np_status run_actions(struct run *run, const char *library, struct np_message *why) {
+  const struct np_session session = {.request = &run->request,
+                                     .blobs = run->blobs,
+                                     .library = library,
+                                     .simulated = run->probe.simulated,
+                                     .work_fd = run->work_fd};
+  uint32_t n_ok = 0;
+  for (uint32_t i = 0; i < run->request.n_actions; i++) {
+    const struct np_action *action = &run->request.actions[i];
+    int ok = 0;
+    np_message_set(why, "cannot write an answer");
+    enum np_status status = np_answer_start(run->answers, action->id);
+    if (status == NP_OK)
+      status = np_action_run(&session, action, run->answers, &ok, why);
+    if (status != NP_OK)
+      return status;
+    n_ok += ok != 0;
+  }
+  const uint32_t n = run->request.n_actions;
+  return np_answer_end(run->answers, n, n_ok, n - n_ok);
+}
+
+/* Everything between the request and its end. */
+static enum np_status carry_out(struct run *run, const char *library, struct np_message *why) {
+  enum np_status status = np_probe_library(library, &run->probe, why);
+  if (status != NP_OK)
+    return status;
+  if (run->probe.broken_phone) {
+    np_message_set(why, "no phone can be simulated: %s", run->probe.error.text);
+    return NP_BAD_REQUEST;
+  }
+  np_message_set(why, "cannot write an answer");
+  status = np_answer_hello(run->answers, run->request.n_actions,
+                           run->probe.simulated ? run->probe.phone : NULL);
+  if (status == NP_OK)
+    status = open_blobs(run, why);
+  if (status == NP_OK)
+    status = bind_models(run, why);
+  if (status == NP_OK)
+    status = run_actions(run, library, why);
+  return status;
+}
+
+enum np_status np_run_command(const char *request_path, const char *store, const char *work,
+                              const char *library, struct np_answers *answers,
+                              struct np_message *why) {
+  struct run *run = calloc(1, sizeof *run);
+  if (!run) {
+    np_message_set(why, "no memory for the request");
+    return NP_NO_MEMORY;
+  }
+  run->answers = answers;
+  run->store_fd = run->work_fd = -1;
+  enum np_status status = open_folder("--store", store, &run->store_fd, why);
+  if (status == NP_OK)
+    status = open_folder("--work", work, &run->work_fd, why);
+  if (status == NP_OK)
+    status = read_request(run, request_path, why);
+  if (status == NP_OK)
+    status = carry_out(run, library, why);
+
+  if (run->blobs)
+    np_blobs_close(run->blobs, run->request.n_blobs);
+  free(run->blobs);
+  free(run->absent);
+  np_request_free(&run->request);
+  np_unmap(&run->file);
+  if (run->store_fd >= 0)
+    (void)close(run->store_fd);
+  if (run->work_fd >= 0)
+    (void)close(run->work_fd);
+  free(run);
+  return status;
+}

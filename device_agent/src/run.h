@@ -1,0 +1,15 @@
+/* The command `agent run`. */
+#ifndef NP_RUN_H
+#define NP_RUN_H
+
+#include "np_status.h"
+#include "result.h"
+
+/* Carries out the request in a file. NP_OK; NP_MISSING where blobs are absent (a line of type
+ * missing tells which); any other status with the cause in *why. library NULL is NNAPI's own name.
+ */
+enum np_status np_run_command(const char *request_path, const char *store, const char *work,
+                              const char *library, struct np_answers *answers,
+                              struct np_message *why);
+
+#endif

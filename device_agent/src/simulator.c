@@ -1,0 +1,42 @@
+#include "simulator.h"
+
+#include <string.h>
+
+#define LOOK_UP(field, name)                                                                       \
+  do {                                                                                             \
+    void *symbol = np_nnapi_symbol(nnapi, name);                                                   \
+    memcpy(&simulator.field, &symbol, sizeof symbol);                                              \
+  } while (0)
+
+struct np_simulator np_simulator_of(const struct np_nnapi *nnapi) {
+  struct np_simulator simulator = {.phone = NULL};
+  LOOK_UP(phone, "np_emulator_phone");
+  LOOK_UP(error, "np_emulator_error");
+  LOOK_UP(property, "np_emulator_property");
+  LOOK_UP(now, "np_emulator_now");
+  LOOK_UP(cpu_run, "np_emulator_cpu_run");
+  LOOK_UP(identity, "np_emulator_identity");
+  return simulator;
+}
+
+const char *np_simulator_phone(const struct np_simulator *simulator) {
+  /* Without its clock and its CPU a phone cannot be simulated. */
+  if (!simulator->phone || !simulator->now || !simulator->cpu_run)
+    return NULL;
+  return simulator->phone();
+}
+
+const char *np_simulator_error(const struct np_simulator *simulator) {
+  return simulator->error ? simulator->error() : NULL;
+}
+
+static uint64_t simulated_ns(void *ctx) {
+  const struct np_simulator *simulator = ctx;
+  return simulator->now();
+}
+
+struct np_clock np_simulator_clock(struct np_simulator *simulator) {
+  if (!np_simulator_phone(simulator))
+    return np_monotonic_clock();
+  return (struct np_clock){.now_ns = simulated_ns, .ctx = simulator};
+}

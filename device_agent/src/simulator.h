@@ -1,0 +1,31 @@
+/* What our emulator's library offers beyond NNAPI (np_emulator.h), where the library is ours. */
+#ifndef NP_SIMULATOR_H
+#define NP_SIMULATOR_H
+
+#include "nnapi.h"
+#include "np_emulator.h"
+#include "timing.h"
+
+/* Every entry is NULL in a phone's own library. */
+struct np_simulator {
+  np_emulator_phone_fn *phone;
+  np_emulator_error_fn *error;
+  np_emulator_property_fn *property;
+  np_emulator_now_fn *now;
+  np_emulator_cpu_run_fn *cpu_run;
+  np_emulator_identity_fn *identity;
+};
+
+struct np_simulator np_simulator_of(const struct np_nnapi *nnapi);
+
+/* Name of the phone that is simulated, NULL where time is real. */
+const char *np_simulator_phone(const struct np_simulator *simulator);
+
+/* Why the phone's description could not be read, NULL where nothing is wrong. */
+const char *np_simulator_error(const struct np_simulator *simulator);
+
+/* The simulated clock where a phone is simulated, else CLOCK_MONOTONIC. The simulator must outlive
+ * the clock. */
+struct np_clock np_simulator_clock(struct np_simulator *simulator);
+
+#endif

@@ -1,0 +1,104 @@
+#define _POSIX_C_SOURCE 200809L
+
+#include "tensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TENSOR_ALIGNMENT 64u /* a cache line, and what vendor drivers like best */
+
+/* splitmix64 (Steele, Lea, Flood 2014): the next output of a 64-bit state. */
+static uint64_t splitmix64(uint64_t *state) {
+  uint64_t z = *state += 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z ^ z >> 31;
+}
+
+/* The IEEE half nearest to a float of [-1, 1), ties to even. */
+static uint16_t half_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  const uint32_t sign = bits >> 16 & 0x8000u;
+  const uint32_t exponent = bits >> 23 & 0xffu;
+  uint32_t mantissa = (bits & 0x7fffffu) | (exponent != 0 ? 0x800000u : 0);
+  if (exponent < 102)
+    return (uint16_t)sign; /* below half of the smallest subnormal, 2^-24 */
+  /* A normal half has 10 mantissa bits, 13 fewer than the float; a subnormal one fewer still. */
+  const uint32_t shift = exponent >= 113 ? 13 : 126 - exponent;
+  const uint32_t half = 1u << (shift - 1);
+  const uint32_t lost = mantissa & ((half << 1) - 1);
+  mantissa >>= shift;
+  if (lost > half || (lost == half && (mantissa & 1) != 0))
+    mantissa++;
+  /* A mantissa that overflows carries into the exponent, as it must. */
+  const uint32_t base = exponent >= 113 ? (exponent - 113) << 10 : 0;
+  return (uint16_t)(sign | (base + mantissa));
+}
+
+void np_tensor_randomize(const struct np_tensor *tensor, void *data) {
+  uint64_t state = tensor->value;
+  const size_t n = tensor->n_elements;
+  for (size_t i = 0; i < n; i++) {
+    const uint64_t x = splitmix64(&state);
+    const float real = (float)(x >> 40) / 8388608.0f - 1.0f;
+    const uint8_t whole = (uint8_t)(x % 127);
+    switch (tensor->type) {
+    case NP_TYPE_FLOAT32:
+    case NP_TYPE_TENSOR_FLOAT32:
+      ((float *)data)[i] = real;
+      break;
+    case NP_TYPE_FLOAT16:
+    case NP_TYPE_TENSOR_FLOAT16:
+      ((uint16_t *)data)[i] = half_of(real);
+      break;
+    case NP_TYPE_BOOL:
+    case NP_TYPE_TENSOR_BOOL8:
+      ((uint8_t *)data)[i] = whole & 1;
+      break;
+    default:
+      switch (np_type_bytes(tensor->type)) {
+      case 4:
+        ((uint32_t *)data)[i] = whole;
+        break;
+      case 2:
+        ((uint16_t *)data)[i] = whole;
+        break;
+      default:
+        ((uint8_t *)data)[i] = whole;
+        break;
+      }
+      break;
+    }
+  }
+}
+
+enum np_status np_tensors_make(const struct np_action *action, const struct np_bytes *blobs,
+                               void **data, struct np_message *why) {
+  memset(data, 0, action->n_tensors * sizeof *data);
+  for (uint32_t t = 0; t < action->n_tensors; t++) {
+    const struct np_tensor *tensor = &action->tensors[t];
+    if (tensor->source == NP_FROM_BLOB) {
+      data[t] = (void *)(uintptr_t)blobs[tensor->value].data;
+      continue;
+    }
+    if (posix_memalign(&data[t], TENSOR_ALIGNMENT, tensor->n_bytes) != 0) {
+      data[t] = NULL;
+      np_message_set(why, "no memory for tensor %u of %zu bytes", t, tensor->n_bytes);
+      return NP_NO_MEMORY;
+    }
+    if (tensor->source == NP_PSEUDO_RANDOM) {
+      np_tensor_randomize(tensor, data[t]);
+    } else {
+      memset(data[t], 0, tensor->n_bytes);
+    }
+  }
+  return NP_OK;
+}
+
+void np_tensors_free(const struct np_action *action, void **data) {
+  for (uint32_t t = 0; t < action->n_tensors; t++) {
+    if (action->tensors[t].source != NP_FROM_BLOB)
+      free(data[t]);
+  }
+}
