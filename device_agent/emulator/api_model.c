@@ -1,0 +1,415 @@
+/* ANeuralNetworksModel_*: a model under construction, and its checks. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "emulator.h"
+
+/* Why a model cannot be changed any more, as a result code: finished, or refused by finish. */
+static int check_open(const ANeuralNetworksModel *model, const char *function) {
+  if (model->finished) {
+    return np_refuse(ANEURALNETWORKS_BAD_STATE, function, "the model is finished");
+  }
+  if (model->invalid) {
+    return np_refuse(ANEURALNETWORKS_BAD_STATE, function, "finish has refused the model");
+  }
+  return ANEURALNETWORKS_NO_ERROR;
+}
+
+#define NP_TRY_OPEN(model)                                                                         \
+  do {                                                                                             \
+    const int np_open = check_open(model, __func__);                                               \
+    if (np_open != ANEURALNETWORKS_NO_ERROR)                                                       \
+      return np_open;                                                                              \
+  } while (0)
+
+/* Grows an array to hold one more element than `used`; 0 where memory is short. */
+static int grow(void **array, uint32_t used, uint32_t room, size_t element) {
+  if (used < room)
+    return 1;
+  const size_t wanted = room ? (size_t)room * 2 : 16;
+  if (wanted > UINT32_MAX / 2)
+    return 0;
+  void *grown = realloc(*array, wanted * element);
+  if (!grown)
+    return 0;
+  *array = grown;
+  return 1;
+}
+
+static uint32_t grown_room(uint32_t used, uint32_t room) {
+  return used < room ? room : room ? room * 2 : 16;
+}
+
+/* A copy of an index list, NULL where memory is short; an empty list has one unused element. */
+static uint32_t *copy_list(const uint32_t *list, uint32_t n) {
+  uint32_t *copy = malloc((n ? n : 1) * sizeof *copy);
+  if (copy && n)
+    memcpy(copy, list, n * sizeof *copy);
+  return copy;
+}
+
+static bool list_fits(const ANeuralNetworksModel *model, const uint32_t *list, uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (list[i] >= model->graph.n_operands)
+      return false;
+  }
+  return true;
+}
+
+int ANeuralNetworksModel_create(ANeuralNetworksModel **model) {
+  if (!model)
+    return NP_REFUSE(UNEXPECTED_NULL, "model is NULL");
+  *model = calloc(1, sizeof **model);
+  return *model ? ANEURALNETWORKS_NO_ERROR : NP_REFUSE(OUT_OF_MEMORY, "no memory");
+}
+
+void ANeuralNetworksModel_free(ANeuralNetworksModel *model) {
+  if (!model)
+    return;
+  for (uint32_t i = 0; i < model->graph.n_operands; i++) {
+    free(model->extra[i].copy);
+    free(model->extra[i].channel_scales);
+  }
+  for (uint32_t i = 0; i < model->graph.n_operations; i++) {
+    free((void *)(uintptr_t)model->graph.operations[i].inputs);
+    free((void *)(uintptr_t)model->graph.operations[i].outputs);
+  }
+  free((void *)(uintptr_t)model->graph.inputs);
+  free((void *)(uintptr_t)model->graph.outputs);
+  free(model->graph.operands);
+  free(model->graph.operations);
+  free(model->extra);
+  free(model->declared);
+  free(model->order);
+  free(model);
+}
+
+int ANeuralNetworksModel_addOperand(ANeuralNetworksModel *model,
+                                    const ANeuralNetworksOperandType *type) {
+  if (!model || !type)
+    return NP_REFUSE(UNEXPECTED_NULL, "model or type is NULL");
+  NP_TRY_OPEN(model);
+  const int code = np_check_operand_type(type, true);
+  if (code != ANEURALNETWORKS_NO_ERROR)
+    return code;
+
+  struct np_graph *graph = &model->graph;
+  void *operands = graph->operands, *extra = model->extra;
+  const uint32_t room = model->operand_room, n = graph->n_operands;
+  const int grew_operands = grow(&operands, n, room, sizeof *graph->operands);
+  graph->operands = operands;
+  const int grew_extra = grew_operands && grow(&extra, n, room, sizeof *model->extra);
+  model->extra = extra;
+  if (!grew_extra)
+    return NP_REFUSE(OUT_OF_MEMORY, "no memory for operand %u", n);
+  model->operand_room = grown_room(n, room);
+
+  struct np_operand *operand = &graph->operands[n];
+  *operand = (struct np_operand){.type = type->type,
+                                 .rank = type->dimensionCount,
+                                 .scale = type->scale,
+                                 .zero_point = type->zeroPoint,
+                                 .lifetime = NP_TEMPORARY};
+  for (uint32_t i = 0; i < type->dimensionCount; i++)
+    operand->dims[i] = type->dimensions[i];
+  model->extra[n] = (struct np_model_operand){0};
+  graph->n_operands = n + 1;
+  return ANEURALNETWORKS_NO_ERROR;
+}
+
+/* Checks what all setOperandValue* functions share; NO_ERROR and *operand. */
+static int open_operand(ANeuralNetworksModel *model, int32_t index, const char *function,
+                        struct np_operand **operand) {
+  const int code = check_open(model, function);
+  if (code != ANEURALNETWORKS_NO_ERROR)
+    return code;
+  if (index < 0 || (uint32_t)index >= model->graph.n_operands) {
+    return np_refuse(ANEURALNETWORKS_BAD_DATA, function, "operand %d of %u does not exist", index,
+                     model->graph.n_operands);
+  }
+  *operand = &model->graph.operands[index];
+  if ((*operand)->lifetime == NP_INPUT || (*operand)->lifetime == NP_OUTPUT) {
+    return np_refuse(ANEURALNETWORKS_BAD_DATA, function, "operand %d is a model input or output",
+                     index);
+  }
+  return ANEURALNETWORKS_NO_ERROR;
+}
+
+/* Makes the operand a constant at `value`, or one without value where that is NULL. `copy` is its
+ * copy, owned from now on. */
+static void set_value(ANeuralNetworksModel *model, int32_t index, const void *value, size_t length,
+                      void *copy) {
+  struct np_operand *operand = &model->graph.operands[index];
+  struct np_model_operand *extra = &model->extra[index];
+  free(extra->copy);
+  extra->copy = copy;
+  extra->valued = true;
+  operand->value = value;
+  operand->length = length;
+  operand->lifetime = value ? NP_CONSTANT : NP_NO_VALUE;
+}
+
+int ANeuralNetworksModel_setOperandValue(ANeuralNetworksModel *model, int32_t index,
+                                         const void *buffer, size_t length) {
+  if (!model || (!buffer && length != 0)) {
+    return NP_REFUSE(UNEXPECTED_NULL, "model is NULL, or buffer is and has a length");
+  }
+  struct np_operand *operand;
+  const int code = open_operand(model, index, __func__, &operand);
+  if (code != ANEURALNETWORKS_NO_ERROR)
+    return code;
+  if (!buffer) {
+    set_value(model, index, NULL, 0, NULL);
+    return ANEURALNETWORKS_NO_ERROR;
+  }
+  const size_t wanted = np_operand_bytes(operand);
+  if (length != wanted || wanted == 0) {
+    return NP_REFUSE(BAD_DATA, "operand %d: value of %zu bytes, wanted %zu", index, length, wanted);
+  }
+  void *copy = NULL;
+  if (length <= ANEURALNETWORKS_MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES) {
+    copy = malloc(length);
+    if (!copy)
+      return NP_REFUSE(OUT_OF_MEMORY, "no memory for operand %d", index);
+    memcpy(copy, buffer, length);
+  }
+  set_value(model, index, copy ? copy : buffer, length, copy);
+  return ANEURALNETWORKS_NO_ERROR;
+}
+
+int ANeuralNetworksModel_setOperandValueFromMemory(ANeuralNetworksModel *model, int32_t index,
+                                                   const ANeuralNetworksMemory *memory,
+                                                   size_t offset, size_t length) {
+  if (!model || !memory)
+    return NP_REFUSE(UNEXPECTED_NULL, "model or memory is NULL");
+  struct np_operand *operand;
+  const int code = open_operand(model, index, __func__, &operand);
+  if (code != ANEURALNETWORKS_NO_ERROR)
+    return code;
+  const size_t wanted = np_operand_bytes(operand);
+  if (length != wanted || wanted == 0) {
+    return NP_REFUSE(BAD_DATA, "operand %d: value of %zu bytes, wanted %zu", index, length, wanted);
+  }
+  void *data;
+  const int range = np_memory_range(memory, NULL, offset, &length, &data);
+  if (range != ANEURALNETWORKS_NO_ERROR)
+    return range;
+  if (!memory->readable)
+    return NP_REFUSE(BAD_DATA, "the memory is not readable");
+  set_value(model, index, data, length, NULL);
+  return ANEURALNETWORKS_NO_ERROR;
+}
+
+/* The sub-models of IF and WHILE can be named, but no kernel runs those operations. */
+int ANeuralNetworksModel_setOperandValueFromModel(ANeuralNetworksModel *model, int32_t index,
+                                                  const ANeuralNetworksModel *value) {
+  if (!model || !value)
+    return NP_REFUSE(UNEXPECTED_NULL, "model or value is NULL");
+  if (!value->finished)
+    return NP_REFUSE(BAD_STATE, "the value is not finished");
+  struct np_operand *operand;
+  const int code = open_operand(model, index, __func__, &operand);
+  if (code != ANEURALNETWORKS_NO_ERROR)
+    return code;
+  if (operand->type != NP_TYPE_MODEL) {
+    return NP_REFUSE(BAD_DATA, "operand %d has type %d, wanted a model's", index, operand->type);
+  }
+  set_value(model, index, value, 0, NULL);
+  return ANEURALNETWORKS_NO_ERROR;
+}
+
+int ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(
+    ANeuralNetworksModel *model, int32_t index,
+    const ANeuralNetworksSymmPerChannelQuantParams *channelQuant) {
+  if (!model || !channelQuant)
+    return NP_REFUSE(UNEXPECTED_NULL, "model or parameters are NULL");
+  NP_TRY_OPEN(model);
+  if (index < 0 || (uint32_t)index >= model->graph.n_operands) {
+    return NP_REFUSE(BAD_DATA, "operand %d does not exist", index);
+  }
+  const struct np_operand *operand = &model->graph.operands[index];
+  const uint32_t dim = channelQuant->channelDim, n = channelQuant->scaleCount;
+  if (operand->type != NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL || dim >= operand->rank ||
+      !channelQuant->scales || n == 0 || n != operand->dims[dim]) {
+    return NP_REFUSE(BAD_DATA, "operand %d: %u scales along dimension %u do not fit", index, n,
+                     dim);
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    if (!(channelQuant->scales[i] > 0))
+      return NP_REFUSE(BAD_DATA, "scale %u is not positive", i);
+  }
+  float *scales = malloc(n * sizeof *scales);
+  if (!scales)
+    return NP_REFUSE(OUT_OF_MEMORY, "no memory for %u scales", n);
+  memcpy(scales, channelQuant->scales, n * sizeof *scales);
+  struct np_model_operand *extra = &model->extra[index];
+  free(extra->channel_scales);
+  extra->channel_scales = scales;
+  extra->n_channel_scales = n;
+  extra->channel_dim = dim;
+  return ANEURALNETWORKS_NO_ERROR;
+}
+
+int ANeuralNetworksModel_addOperation(ANeuralNetworksModel *model,
+                                      ANeuralNetworksOperationType type, uint32_t inputCount,
+                                      const uint32_t *inputs, uint32_t outputCount,
+                                      const uint32_t *outputs) {
+  if (!model || !inputs || !outputs)
+    return NP_REFUSE(UNEXPECTED_NULL, "model or a list is NULL");
+  NP_TRY_OPEN(model);
+  if (type < 0 || type >= NP_OPERATION_CODES || np_operation_level(type) == 0) {
+    return NP_REFUSE(BAD_DATA, "%d is no operation of NNAPI", type);
+  }
+  if (!list_fits(model, inputs, inputCount) || !list_fits(model, outputs, outputCount)) {
+    return NP_REFUSE(BAD_DATA, "%s names an operand that does not exist", np_operation_name(type));
+  }
+  struct np_graph *graph = &model->graph;
+  void *operations = graph->operations;
+  const uint32_t room = model->operation_room, n = graph->n_operations;
+  const int grew = grow(&operations, n, room, sizeof *graph->operations);
+  graph->operations = operations;
+  if (!grew)
+    return NP_REFUSE(OUT_OF_MEMORY, "no memory for operation %u", n);
+  model->operation_room = grown_room(n, room);
+
+  struct np_operation *operation = &graph->operations[n];
+  *operation = (struct np_operation){.code = type,
+                                     .n_inputs = inputCount,
+                                     .n_outputs = outputCount,
+                                     .inputs = copy_list(inputs, inputCount),
+                                     .outputs = copy_list(outputs, outputCount)};
+  int code = ANEURALNETWORKS_OUT_OF_MEMORY;
+  if (operation->inputs && operation->outputs) {
+    struct np_message why;
+    graph->n_operations = n + 1;
+    const enum np_status status = np_operation_check(graph, n, NP_RUNTIME_LEVEL, &why);
+    /* Valid, but without a kernel here: Android would take it, so it is taken; no device will
+     * support it. */
+    if (status == NP_OK || status == NP_UNSUPPORTED)
+      return ANEURALNETWORKS_NO_ERROR;
+    graph->n_operations = n;
+    code = np_refuse(np_result_code(status), __func__, "%s", why.text);
+  }
+  free((void *)(uintptr_t)operation->inputs);
+  free((void *)(uintptr_t)operation->outputs);
+  return code;
+}
+
+/* Marks each operand of the list; BAD_DATA where one has a value or a mark already. */
+static int mark(ANeuralNetworksModel *model, const uint32_t *list, uint32_t n,
+                enum np_lifetime lifetime) {
+  for (uint32_t i = 0; i < n; i++) {
+    struct np_operand *operand = &model->graph.operands[list[i]];
+    if (operand->lifetime != NP_TEMPORARY) {
+      return NP_REFUSE(BAD_DATA, "operand %u has a value or stands in the lists twice", list[i]);
+    }
+    operand->lifetime = lifetime;
+  }
+  return ANEURALNETWORKS_NO_ERROR;
+}
+
+int ANeuralNetworksModel_identifyInputsAndOutputs(ANeuralNetworksModel *model, uint32_t inputCount,
+                                                  const uint32_t *inputs, uint32_t outputCount,
+                                                  const uint32_t *outputs) {
+  if (!model || !inputs || !outputs)
+    return NP_REFUSE(UNEXPECTED_NULL, "model or a list is NULL");
+  NP_TRY_OPEN(model);
+  if (!list_fits(model, inputs, inputCount) || !list_fits(model, outputs, outputCount)) {
+    return NP_REFUSE(BAD_DATA, "an operand does not exist");
+  }
+  uint32_t *input_copy = copy_list(inputs, inputCount);
+  uint32_t *output_copy = copy_list(outputs, outputCount);
+  if (!input_copy || !output_copy) {
+    free(input_copy);
+    free(output_copy);
+    return NP_REFUSE(OUT_OF_MEMORY, "no memory for the lists");
+  }
+  struct np_graph *graph = &model->graph;
+  for (uint32_t i = 0; i < graph->n_operands; i++) { /* a second call replaces the first */
+    struct np_operand *operand = &graph->operands[i];
+    if (operand->lifetime == NP_INPUT || operand->lifetime == NP_OUTPUT) {
+      operand->lifetime = NP_TEMPORARY;
+    }
+  }
+  free((void *)(uintptr_t)graph->inputs);
+  free((void *)(uintptr_t)graph->outputs);
+  graph->inputs = input_copy;
+  graph->outputs = output_copy;
+  graph->n_inputs = inputCount;
+  graph->n_outputs = outputCount;
+  model->identified = false;
+  int code = mark(model, inputs, inputCount, NP_INPUT);
+  if (code == ANEURALNETWORKS_NO_ERROR)
+    code = mark(model, outputs, outputCount, NP_OUTPUT);
+  model->identified = code == ANEURALNETWORKS_NO_ERROR;
+  return code;
+}
+
+int ANeuralNetworksModel_relaxComputationFloat32toFloat16(ANeuralNetworksModel *model, bool allow) {
+  if (!model)
+    return NP_REFUSE(UNEXPECTED_NULL, "model is NULL");
+  NP_TRY_OPEN(model);
+  model->relaxed = allow; /* kernels compute in float32, which is allowed; the clock differs */
+  return ANEURALNETWORKS_NO_ERROR;
+}
+
+/* Sorts and checks the graph; on success `order` and `declared` are set. */
+static int finish(ANeuralNetworksModel *model, const char *function) {
+  struct np_graph *graph = &model->graph;
+  if (!model->identified || graph->n_inputs == 0 || graph->n_outputs == 0 ||
+      graph->n_operations == 0) {
+    return np_refuse(ANEURALNETWORKS_BAD_DATA, function, "no inputs, outputs or operations");
+  }
+  const uint32_t n = graph->n_operations;
+  model->order = malloc(n * sizeof *model->order);
+  model->declared = malloc(graph->n_operands * sizeof *model->declared);
+  const uint32_t **before = malloc(n * sizeof *before);
+  int code = ANEURALNETWORKS_OUT_OF_MEMORY;
+  if (model->order && model->declared && before) {
+    memcpy(model->declared, graph->operands, graph->n_operands * sizeof *model->declared);
+    for (uint32_t i = 0; i < n; i++)
+      before[i] = graph->operations[i].inputs;
+    struct np_message why;
+    const enum np_status status = np_graph_check(graph, NP_RUNTIME_LEVEL, &why);
+    for (uint32_t i = 0; i < n; i++) { /* each operation owns a list: its address names it */
+      model->order[i] = 0;
+      while (before[model->order[i]] != graph->operations[i].inputs)
+        model->order[i]++;
+    }
+    code = status == NP_OK || status == NP_UNSUPPORTED
+               ? ANEURALNETWORKS_NO_ERROR
+               : np_refuse(np_result_code(status), function, "%s", why.text);
+  }
+  free(before);
+  return code;
+}
+
+int ANeuralNetworksModel_finish(ANeuralNetworksModel *model) {
+  if (!model)
+    return NP_REFUSE(UNEXPECTED_NULL, "model is NULL");
+  NP_TRY_OPEN(model);
+  const int code = finish(model, __func__);
+  model->finished = code == ANEURALNETWORKS_NO_ERROR;
+  model->invalid = !model->finished;
+  return code;
+}
+
+int ANeuralNetworksModel_getSupportedOperationsForDevices(
+    const ANeuralNetworksModel *model, const ANeuralNetworksDevice *const *devices,
+    uint32_t numDevices, bool *supportedOps) {
+  if (!model || !supportedOps)
+    return NP_REFUSE(UNEXPECTED_NULL, "model or result is NULL");
+  const int code = np_check_device_list(devices, numDevices);
+  if (code != ANEURALNETWORKS_NO_ERROR)
+    return code;
+  if (!model->finished)
+    return NP_REFUSE(BAD_STATE, "the model is not finished");
+  for (uint32_t i = 0; i < model->graph.n_operations; i++) {
+    bool supported = false;
+    for (uint32_t d = 0; d < numDevices && !supported; d++) {
+      supported = np_device_supports(devices[d], &model->graph, i);
+    }
+    supportedOps[model->order[i]] = supported;
+  }
+  return ANEURALNETWORKS_NO_ERROR;
+}

@@ -1,0 +1,124 @@
+/* The device table: what this process offers, decided once by NNAPI_EMULATOR_PHONE. */
+#define _POSIX_C_SOURCE 200809L
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emulator.h"
+
+#define PHONE_VARIABLE "NNAPI_EMULATOR_PHONE"
+#define VERBOSE_VARIABLE "NNAPI_EMULATOR_VERBOSE"
+
+static struct np_device_table table;
+static pthread_once_t table_once = PTHREAD_ONCE_INIT;
+
+/* The CPU of a phone that describes no CPU accelerator: its CPU engine, without invocation,
+ * transfer or compilation costs. */
+static void make_host_cpu(struct np_accelerator *a, const struct np_unit_model *cpu) {
+  a->type = ANEURALNETWORKS_DEVICE_CPU;
+  a->feature_level = NP_RUNTIME_LEVEL;
+  for (int i = 0; i < NP_OPERATION_CODES; i++)
+    a->operations[i] = true;
+  a->performance = 1;
+  a->unit = *cpu;
+  for (int i = 0; i < 3; i++)
+    a->preference[i] = 1;
+}
+
+static void build_table(void) {
+  const char *verbose = getenv(VERBOSE_VARIABLE);
+  table.verbose = verbose && verbose[0] != '\0' && strcmp(verbose, "0") != 0;
+
+  const char *path = getenv(PHONE_VARIABLE);
+  if (!path || path[0] == '\0') {
+    table.devices[0] = (struct ANeuralNetworksDevice){
+        "nnapi-reference", "1.0", ANEURALNETWORKS_DEVICE_CPU, NP_RUNTIME_LEVEL, NULL};
+    table.n_devices = 1;
+    return;
+  }
+  struct np_message why;
+  if (np_phone_load(path, &table.phone, &why) != NP_OK) {
+    snprintf(table.error, sizeof table.error, "%s %s: %s", PHONE_VARIABLE, path, why.text);
+    return;
+  }
+  make_host_cpu(&table.host_cpu, &table.phone->cpu);
+  for (uint32_t i = 0; i < table.phone->n_accelerators; i++) {
+    const struct np_accelerator *a = &table.phone->accelerators[i];
+    table.devices[i] =
+        (struct ANeuralNetworksDevice){a->name, a->version, a->type, a->feature_level, a};
+  }
+  table.n_devices = table.phone->n_accelerators;
+}
+
+struct np_device_table *np_device_table(void) {
+  pthread_once(&table_once, build_table);
+  return &table;
+}
+
+int np_refuse(int code, const char *function, const char *format, ...) {
+  if (!np_device_table()->verbose)
+    return code;
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  fprintf(stderr, "%s: result %d: %s\n", function, code, text);
+  return code;
+}
+
+int np_result_code(enum np_status status) {
+  switch (status) {
+  case NP_OK:
+    return ANEURALNETWORKS_NO_ERROR;
+  case NP_NO_MEMORY:
+    return ANEURALNETWORKS_OUT_OF_MEMORY;
+  case NP_BAD_ARGUMENT:
+  case NP_BAD_MODEL:
+  case NP_UNSUPPORTED:
+    return ANEURALNETWORKS_BAD_DATA;
+  default:
+    return ANEURALNETWORKS_OP_FAILED;
+  }
+}
+
+bool np_device_known(const ANeuralNetworksDevice *device) {
+  const struct np_device_table *t = np_device_table();
+  for (uint32_t i = 0; i < t->n_devices; i++) {
+    if (device == &t->devices[i])
+      return true;
+  }
+  return false;
+}
+
+bool np_device_supports(const ANeuralNetworksDevice *device, const struct np_graph *graph,
+                        uint32_t operation) {
+  const int32_t code = graph->operations[operation].code;
+  if (code < 0 || code >= NP_OPERATION_CODES)
+    return false;
+  if (device->accelerator && !device->accelerator->operations[code])
+    return false;
+  const int32_t level = (int32_t)device->feature_level;
+  return np_operation_check(graph, operation, level, NULL) == NP_OK;
+}
+
+int np_check_device_list(const ANeuralNetworksDevice *const *devices, uint32_t n_devices) {
+  if (!devices)
+    return NP_REFUSE(UNEXPECTED_NULL, "the list of devices is NULL");
+  if (n_devices == 0)
+    return NP_REFUSE(BAD_DATA, "the list of devices is empty");
+  for (uint32_t i = 0; i < n_devices; i++) {
+    if (!devices[i])
+      return NP_REFUSE(UNEXPECTED_NULL, "device %u of the list is NULL", i);
+    if (!np_device_known(devices[i])) {
+      return NP_REFUSE(BAD_DATA, "device %u of the list is none that getDevice gave", i);
+    }
+    for (uint32_t j = 0; j < i; j++) {
+      if (devices[j] == devices[i]) {
+        return NP_REFUSE(BAD_DATA, "device %u of the list stands there twice", i);
+      }
+    }
+  }
+  return ANEURALNETWORKS_NO_ERROR;
+}

@@ -1,0 +1,32 @@
+/* Which accelerator computes which operation, and the steps that follow: what Android's runtime
+ * does with a model when no single device is named. */
+#ifndef NP_PARTITION_H
+#define NP_PARTITION_H
+
+#include "latency.h"
+#include "np_graph.h"
+
+/* Where an operation of the model may run: supported[i * n_operations + k] tells whether
+ * accelerator i can run operation k of the sorted graph. */
+struct np_choices {
+  const struct np_accelerator *const *accelerators;
+  uint32_t n_accelerators;
+  const bool *supported;
+};
+
+/* Gives every operation to the accelerator of the smallest `performance` among those that support
+ * it; a tie goes to a CPU, then to the first. assignment is [graph->n_operations] and receives
+ * indices into choices->accelerators. NP_UNSUPPORTED with *operation set where no one can run it.
+ */
+enum np_status np_assign(const struct np_graph *graph, const struct np_choices *choices,
+                         uint32_t *assignment, uint32_t *operation);
+
+/* Cuts an assigned graph into steps: starting with the first accelerator that has an operation
+ * ready, CPUs before the others, a step takes every operation of its accelerator that is or becomes
+ * ready; then the next step begins. Steps are independent of how neighbours were interleaved in the
+ * order of execution. *steps is [*n_steps] and the caller's to free. NP_NO_MEMORY otherwise. */
+enum np_status np_make_steps(const struct np_graph *graph, const struct np_choices *choices,
+                             const uint32_t *assignment, bool relaxed, struct np_step **steps,
+                             uint32_t *n_steps);
+
+#endif
