@@ -1,0 +1,46 @@
+"""Programs made by hand: chains and forks of elementwise operations, one unit a node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.signature import unit_signature
+from nnapi_prof.graph.types import TensorType
+from nnapi_prof.graph.unit import Unit, UnitGraph
+
+aten = torch.ops.aten
+OPS: dict[str, Any] = {
+    "relu": aten.relu.default,
+    "sigmoid": aten.sigmoid.default,
+    "tanh": aten.tanh.default,
+    "floor": aten.floor.default,
+    "erf": aten.special_erf.default,  # nothing lowers it
+}
+TYPE = TensorType((1, 64))
+
+
+def chain(*names: str) -> Program:
+    """Operations one after the other on float32[1x64]; ``erf`` is what nobody can lower."""
+    graph = fx.Graph()
+    last = graph.placeholder("x")
+    last.meta["tensor"] = TYPE
+    units = []
+    for index, name in enumerate(names):
+        node = graph.create_node("call_function", OPS[name], (last,), name=f"{name}_{index}")
+        node.meta["tensor"] = TYPE
+        described = {"op": str(OPS[name]), "args": {"self": {"input": 0}}}
+        signature = unit_signature([described], [TYPE], [TYPE])
+        label = f"{name} 64"
+        units.append(
+            Unit(index, node.name, label, (node.name,), (last.name,), (node.name,), signature)
+        )
+        last = node
+    graph.output((last,))
+    values = {node.name: TYPE for node in graph.nodes if node.op != "output"}
+    unit_graph = UnitGraph(tuple(units), values, ("x",), (last.name,))
+    module = fx.GraphModule(torch.nn.Module(), graph)
+    return Program(module, unit_graph, "chain", (torch.zeros(1, 64),))

@@ -1,0 +1,132 @@
+"""A client of a device that does not exist: latencies by formula, faults on demand."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+
+from nnapi_prof.device.results import (
+    Accelerator,
+    ActionResult,
+    AgentInfo,
+    End,
+    Event,
+    NnapiInfo,
+    SegmentTiming,
+    Start,
+    Status,
+)
+from nnapi_prof.errors import AgentError
+from nnapi_prof.nnapi.container import ContainerKind, read_container
+
+CPU_OPERATION_NS = 100_000
+NPU_INVOCATION_NS = 150_000
+NPU_OPERATION_NS = 10_000
+NPU = Accelerator("npu", "ACCELERATOR", "1.0", 29)
+
+
+def info(*accelerators: Accelerator, agent: str = "test-1") -> AgentInfo:
+    nnapi = NnapiInfo("libneuralnetworks.so", None, (), accelerators)
+    return AgentInfo(
+        1, agent, "x86_64", "linux", {}, 30, 2, (None, None), None, True, "p", "id", nnapi
+    )
+
+
+@dataclass(frozen=True)
+class Action:
+    """What the formula needs of an action of a request."""
+
+    id: int
+    on_nnapi: bool
+    n_operations: int
+
+
+def read_actions(request: bytes) -> list[Action]:
+    """The actions of a request, by PROTOCOL.md; each has one segment."""
+    sections = read_container(request, ContainerKind.REQUEST)
+    operations = []
+    models = sections["MODL"]
+    at = 4
+    for _ in range(_word(models, 0)):
+        offset, _length, n_buffers = struct.unpack_from("<QQI", models, at)
+        at += 20 + 4 * n_buffers
+        operations.append(_word(sections["DATA"], offset + 12))
+    actions = []
+    data = sections["ACTN"]
+    at = 4
+    for _ in range(_word(data, 0)):
+        number = _word(data, at)
+        at += struct.calcsize("<IIIIIQIIQ")
+        n_tensors = _word(data, at)
+        at += 4
+        for _ in range(n_tensors):
+            at += 4 * (5 + _word(data, at + 4))
+        assert _word(data, at) == 1
+        engine, _accelerator, _preference, _flags, model = struct.unpack_from("<5I", data, at + 4)
+        at += 24
+        for _ in range(2):
+            at += 4 * (1 + _word(data, at))
+        actions.append(Action(number, engine == 1, operations[model]))
+    return actions
+
+
+def _word(data: bytes, at: int) -> int:
+    found: int = struct.unpack_from("<I", data, at)[0]
+    return found
+
+
+@dataclass
+class ScriptedClient:
+    """Answers with latencies by formula; dies after ``dies_after`` results in all."""
+
+    device: AgentInfo = field(default_factory=lambda: info(NPU))
+    dies_after: int | None = None
+    requests: list[int] = field(default_factory=list)
+    """Number of actions of each request."""
+    n_results: int = 0
+    closed_early: int = 0
+
+    def info(self) -> AgentInfo:
+        return self.device
+
+    def run(self, request: bytes, blobs: Mapping[str, bytes]) -> Generator[Event, None, None]:
+        actions = read_actions(request)
+        self.requests.append(len(actions))
+        try:
+            for action in actions:
+                yield Start(action.id)
+                if self.n_results == self.dies_after:
+                    raise AgentError("sim: the agent was killed by signal 9", "sim")
+                self.n_results += 1
+                yield _result(action)
+            yield End(len(actions), len(actions), 0)
+        except GeneratorExit:
+            self.closed_early += 1
+            raise
+
+
+def _result(action: Action) -> ActionResult:
+    ns = (
+        NPU_INVOCATION_NS + NPU_OPERATION_NS * action.n_operations
+        if action.on_nnapi
+        else CPU_OPERATION_NS * action.n_operations
+    )
+    timing = SegmentTiming(1000, (ns, ns, ns), (), (), None)
+    none = (None, None)
+    return ActionResult(
+        action.id,
+        Status.OK,
+        None,
+        None,
+        None,
+        None,
+        "simulated",
+        (timing,),
+        (ns, ns, ns),
+        ns,
+        1,
+        none,
+        none,
+        (),
+    )

@@ -1,0 +1,88 @@
+"""What is measured: targets of a device, regions of a graph, each job once."""
+
+from __future__ import annotations
+
+import pytest
+
+from nnapi_prof.costs.locate import Locator
+from nnapi_prof.costs.measurement import Kind
+from nnapi_prof.device.results import Accelerator, NnapiInfo
+from nnapi_prof.errors import UsageError
+from nnapi_prof.graph.plan import Preference
+from nnapi_prof.measure.grid import (
+    Conditions,
+    chain_regions,
+    device_targets,
+    grid,
+    unit_regions,
+)
+from tests.measure.programs import chain
+from tests.measure.scripted import NPU, info
+
+GPU = Accelerator("gpu:0/a", "GPU", "2", 1000007)
+
+
+def test_every_accelerator_and_auto_under_every_preference() -> None:
+    specs = device_targets(info(NPU, GPU))
+    keys = [spec.target.key for spec in specs]
+    assert keys[0] == "cpu" and len(keys) == len(set(keys)) == 1 + 3 * 3
+    assert {spec.target.accelerator for spec in specs} == {None, "npu", "gpu:0/a", "auto"}
+    levels = {spec.target.accelerator: spec.level for spec in specs}
+    assert levels == {None: 30, "npu": 29, "gpu:0/a": 30, "auto": 30}
+    versions = {spec.target.accelerator: spec.driver_version for spec in specs}
+    assert versions == {None: "", "npu": "1.0", "gpu:0/a": "2", "auto": "gpu:0/a=2;npu=1.0"}
+
+
+def test_a_device_without_nnapi_has_its_cpu() -> None:
+    device = info()
+    bare = type(device)(**{**_fields(device), "nnapi": NnapiInfo(None, "no library", (), ())})
+    assert [spec.target.key for spec in device_targets(bare)] == ["cpu"]
+
+
+def test_an_old_android_without_named_devices_has_auto() -> None:
+    device = info()
+    old = type(device)(**{**_fields(device), "api_level": 27})
+    specs = device_targets(old, [Preference.LOW_POWER])
+    assert [(s.target.key, s.level) for s in specs] == [("cpu", 30), ("nnapi:auto/low_power", 27)]
+
+
+def test_filters() -> None:
+    fast = [Preference.FAST_SINGLE_ANSWER]
+    keys = [s.target.key for s in device_targets(info(NPU, GPU), fast, ["npu"])]
+    assert keys == ["cpu", "nnapi:npu/fast"]
+    with pytest.raises(UsageError, match="no accelerator 'tpu'.*npu, gpu:0/a, auto"):
+        device_targets(info(NPU, GPU), fast, ["tpu"])
+
+
+def test_equal_signatures_once_and_alternatives_in_a_row() -> None:
+    graph = chain("relu", "tanh", "relu", "tanh", "sigmoid").units
+    locator = Locator(graph)
+    specs = device_targets(info(NPU))
+    jobs = grid(locator, unit_regions(graph), specs, Conditions(), "1")
+    assert len(jobs) == 3 * len(specs)
+    assert [job.region for job in jobs[:: len(specs)]] == [(0,), (1,), (4,)]
+    assert [job.spec for job in jobs[: len(specs)]] == list(specs)
+    chains = grid(locator, chain_regions(graph), specs[:1], Conditions(), "1")
+    assert [job.region for job in chains] == [
+        (0, 1),
+        (0, 1, 2),
+        (1, 2),
+        (1, 2, 3),
+        (2, 3, 4),
+        (3, 4),
+    ]
+    assert {job.kind for job in chains} == {Kind.CHAIN}
+
+
+def test_conditions_concern_only_their_engine() -> None:
+    graph = chain("relu").units
+    specs = device_targets(info(NPU), [Preference.FAST_SINGLE_ANSWER], ["npu"])
+    conditions = Conditions(relaxed=True, threads=4, burst=True)
+    cpu, npu = grid(Locator(graph), unit_regions(graph), specs, conditions, "1")
+    assert (cpu.key.relaxed, cpu.key.threads, cpu.key.burst) == (False, 4, False)
+    assert (npu.key.relaxed, npu.key.threads, npu.key.burst) == (True, 1, True)
+    assert npu.key.driver_version == "1.0" and cpu.key.driver_version == ""
+
+
+def _fields(device: object) -> dict[str, object]:
+    return dict(vars(device))

@@ -1,0 +1,167 @@
+"""The session against a scripted device: what it measures, keeps, resumes and concludes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nnapi_prof.costs.measurement import Kind, Status
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.errors import AgentError
+from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
+from nnapi_prof.measure import session as session_module
+from nnapi_prof.measure.grid import Conditions
+from nnapi_prof.measure.session import ProfileOptions, Progress, profile
+from tests.measure.programs import chain
+from tests.measure.scripted import (
+    CPU_OPERATION_NS,
+    NPU,
+    NPU_INVOCATION_NS,
+    NPU_OPERATION_NS,
+    ScriptedClient,
+    info,
+)
+
+FAST = ProfileOptions(preferences=(Preference.FAST_SINGLE_ANSWER,), accelerators=("npu",))
+ON_NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with CostStore(tmp_path / "costs.sqlite") as opened:
+        yield opened
+
+
+def test_measures_then_partitions_then_measures_the_plan(store: CostStore) -> None:
+    program = chain("relu", "sigmoid", "tanh", "relu", "tanh")
+    client = ScriptedClient()
+    outcome = profile(program, client, store, FAST)
+    assert outcome.stable and not outcome.interrupted and outcome.rounds == 1
+    plan = outcome.plan
+    assert plan is not None and plan.simulated
+    (segment,) = plan.segments
+    assert segment.target == ON_NPU and segment.measured
+    assert segment.predicted_ns == NPU_INVOCATION_NS + 5 * NPU_OPERATION_NS
+    whole_cpu = [b for b in outcome.baselines if {s.target for s in b.segments} == {CPU}]
+    assert whole_cpu[0].predicted_ns == 5 * CPU_OPERATION_NS
+    rows = store.measurements(outcome.fingerprint)
+    assert {row.kind for row in rows} == {Kind.UNIT, Kind.CHAIN, Kind.REGION}
+    assert outcome.n_measured == len(rows) == client.n_results
+    (device,) = store.devices()
+    assert device.fingerprint == outcome.fingerprint and device.simulated
+
+
+def test_a_second_profile_measures_and_converts_nothing(
+    store: CostStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = chain("relu", "sigmoid", "erf", "tanh")
+    first = profile(program, ScriptedClient(), store, FAST)
+
+    def no_conversion(*_: object) -> None:
+        raise AssertionError("converted again")
+
+    monkeypatch.setattr("nnapi_prof.measure.unit_model.convert_region", no_conversion)
+    client = ScriptedClient()
+    again = profile(program, client, store, FAST)
+    assert client.requests == [] and again.n_measured == again.n_refused == 0
+    assert again.plan == first.plan and again.stable
+
+
+def test_another_model_reuses_what_is_known(store: CostStore) -> None:
+    profile(chain("relu", "sigmoid", "tanh"), ScriptedClient(), store, FAST)
+    outcome = profile(chain("relu", "sigmoid", "floor"), ScriptedClient(), store, FAST)
+    assert outcome.n_reused >= 2 * 3  # relu, sigmoid and their chain on two targets
+
+
+def test_fresh_measures_again(store: CostStore) -> None:
+    program = chain("relu", "sigmoid")
+    first = profile(program, ScriptedClient(), store, FAST)
+    fresh = ProfileOptions(preferences=FAST.preferences, accelerators=FAST.accelerators, fresh=True)
+    again = profile(program, ScriptedClient(), store, fresh)
+    assert again.n_measured == first.n_measured
+    assert len(store.frame()) == 2 * first.n_measured
+
+
+def test_a_new_driver_or_agent_is_measured_anew(store: CostStore) -> None:
+    program = chain("relu", "sigmoid")
+    first = profile(program, ScriptedClient(), store, FAST)
+    other = ScriptedClient(info(NPU, agent="test-2"))
+    assert profile(program, other, store, FAST).n_measured == first.n_measured
+
+
+def test_what_is_refused_is_stored_with_its_sentence(store: CostStore) -> None:
+    outcome = profile(chain("relu", "erf", "tanh"), ScriptedClient(), store, FAST)
+    assert outcome.n_refused == 2
+    refused = [r for r in store.measurements(outcome.fingerprint) if r.status is Status.REFUSED]
+    assert {row.target for row in refused} == {CPU, ON_NPU}
+    assert all("erf" in str(row.message) for row in refused)
+    assert all(len(row.members) == 1 for row in refused)
+    assert outcome.costs is not None and outcome.plan is not None
+    assert "erf" in outcome.costs.refusals[1, ON_NPU]
+    host = [s for s in outcome.plan.segments if s.target == HOST]
+    assert [s.units for s in host] == [(1,)] and host[0].estimated
+
+
+@pytest.mark.parametrize("after", [0, 1, 5, 9])
+def test_the_death_of_the_agent_keeps_what_was_measured(store: CostStore, after: int) -> None:
+    program = chain("relu", "sigmoid", "tanh", "floor")
+    with pytest.raises(AgentError, match=rf"signal 9; the {after} measurements.*goes on"):
+        profile(program, ScriptedClient(dies_after=after), store, FAST)
+    assert len(store.frame()) == after
+    client = ScriptedClient()
+    outcome = profile(program, client, store, FAST)
+    assert outcome.stable
+    frame = store.frame()
+    assert len(frame) == after + client.n_results
+    assert not frame.duplicated(["signature", "target"]).any()
+
+
+def test_an_interrupt_keeps_what_was_measured_and_stops_the_agent(store: CostStore) -> None:
+    program = chain("relu", "sigmoid", "tanh")
+
+    def interrupt(progress: Progress) -> None:
+        if progress.phase == "units" and progress.done == 4:
+            raise KeyboardInterrupt
+
+    client = ScriptedClient()
+    outcome = profile(program, client, store, FAST, interrupt)
+    assert outcome.interrupted and outcome.plan is None and outcome.n_measured == 4
+    assert client.closed_early == 1
+    assert len(store.frame()) == 4
+    resumed = profile(program, ScriptedClient(), store, FAST)
+    assert not resumed.interrupted and resumed.stable
+
+
+def test_progress_counts_up_to_the_total(store: CostStore) -> None:
+    seen: list[Progress] = []
+    profile(chain("relu", "sigmoid", "tanh"), ScriptedClient(), store, FAST, seen.append)
+    phases = list(dict.fromkeys(p.phase for p in seen))
+    assert phases[:2] == ["units", "chains"]
+    for phase in phases:
+        steps = [p for p in seen if p.phase == phase]
+        assert [p.done for p in steps] == list(range(steps[-1].total + 1))
+
+
+def test_requests_are_cut_between_regions(
+    store: CostStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "MAX_ACTIONS", 5)
+    client = ScriptedClient()
+    profile(chain("relu", "sigmoid", "tanh", "floor"), client, store, FAST)
+    assert max(client.requests) <= 5
+    assert client.requests[:2] == [4, 4]  # two units on two targets each
+
+
+def test_conditions_are_stored_and_kept_apart(store: CostStore) -> None:
+    program = chain("relu", "tanh")
+    plain = profile(program, ScriptedClient(), store, FAST)
+    relaxed = ProfileOptions(
+        preferences=FAST.preferences,
+        accelerators=FAST.accelerators,
+        conditions=Conditions(relaxed=True),
+    )
+    outcome = profile(program, ScriptedClient(), store, relaxed)
+    rows = store.measurements(outcome.fingerprint, relaxed=True)
+    assert {row.relaxed for row in rows if row.target == ON_NPU} == {True}
+    assert 0 < outcome.n_measured < plain.n_measured  # the CPU's rows are shared
