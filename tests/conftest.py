@@ -1,0 +1,202 @@
+"""What tests share: a clean environment, the built agent, real adbd devices, a real adb server."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from nnapi_prof.device.build import HostBuild, build_host, find_compiler
+
+REPO = Path(__file__).resolve().parent.parent
+CACHE = REPO / "build" / "cache"
+PHONES = REPO / "device_agent" / "emulator" / "phones"
+
+
+def _load(name: str, path: Path) -> ModuleType:
+    """A helper module of the tests, which are no package."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+rig = _load("nnapi_prof_rig", REPO / "tests" / "adbd" / "daemon.py")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", metavar="SERIAL", help="also run the tests that need a phone")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--device") is not None:
+        return
+    skip = pytest.mark.skip(reason="needs a phone: --device SERIAL")
+    for item in items:
+        if item.get_closest_marker("device"):
+            item.add_marker(skip)
+
+
+@pytest.fixture
+def phone_serial(request: pytest.FixtureRequest) -> str:
+    """The phone of ``--device``, for tests marked ``device``."""
+    return str(request.config.getoption("--device"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def session_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Builds go to the repository's own cache; the developer's adb keys are left alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NNAPI_PROF_CACHE_DIR", str(CACHE))
+        patch.setenv("ANDROID_USER_HOME", str(tmp_path_factory.mktemp("android")))
+        for name in ("ADB_VENDOR_KEYS", "NNAPI_PROF_CC", "NNAPI_PROF_REMOTE_DIR"):
+            patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def no_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No phone is named and no adb server is in reach, unless a test says so."""
+    for name in ("ANDROID_SERIAL", "NNAPI_EMULATOR_PHONE", "ANDROID_ADB_SERVER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ADB_SERVER_SOCKET", f"localfilesystem:{tmp_path}/no-adb-server")
+
+
+@pytest.fixture(scope="session")
+def built_host() -> HostBuild:
+    """Agent and emulator for this host, in the repository's build cache."""
+    return build_host(CACHE)
+
+
+@pytest.fixture(scope="session")
+def emulator_library(built_host: HostBuild) -> Path:
+    """Our libneuralnetworks.so."""
+    return built_host.library
+
+
+@pytest.fixture(scope="session")
+def adbd_prefix() -> Path:
+    """Debian's adbd, set up once in build/adbd or $NNAPI_PROF_ADBD_PREFIX.
+
+    A machine where that is impossible fails, so that nobody believes the daemon was tested;
+    NNAPI_PROF_SKIP_ADBD=1 skips on purpose.
+    """
+    if os.environ.get("NNAPI_PROF_SKIP_ADBD") == "1":
+        pytest.skip("NNAPI_PROF_SKIP_ADBD=1")
+    prefix = Path(os.environ.get("NNAPI_PROF_ADBD_PREFIX") or REPO / "build" / "adbd")
+    try:
+        return rig.set_up(prefix)
+    except rig.RigError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture
+def start_daemon(adbd_prefix: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Starts adbd devices that end with the test: ``start_daemon(phone=NAME) -> Daemon``.
+
+    With ``phone`` the device has our emulator as its NNAPI and is that simulated phone (a name of
+    emulator/phones, a path, or "" for the emulator in real time); without, it has no NNAPI. Other
+    arguments are those of ``start_daemon`` in tests/adbd/daemon.py.
+    """
+    shim = rig.build_shim(adbd_prefix, find_compiler(CACHE).path)
+    daemons = []
+
+    def start(phone: str | Path | None = None, **options: Any) -> Any:
+        if phone is not None:
+            options["library_dir"] = request.getfixturevalue("emulator_library").parent
+        if phone:
+            own = isinstance(phone, Path)
+            options["phone"] = phone if own else PHONES / f"{phone}.json"
+        daemon = rig.start_daemon(adbd_prefix, shim, **options)
+        daemons.append(daemon)
+        return daemon
+
+    yield start
+    for daemon in daemons:
+        daemon.stop()
+
+
+@pytest.fixture
+def start_adbd(
+    start_daemon: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., str]:
+    """Starts an adbd device and gives what ``--device`` takes: ``start_adbd(phone=NAME) -> str``."""
+
+    def start(phone: str | Path | None = None, **options: Any) -> str:
+        daemon = start_daemon(phone, **options)
+        if not daemon.private:  # no mount namespace: the agent's folder is elsewhere on the host
+            monkeypatch.setenv("NNAPI_PROF_REMOTE_DIR", daemon.remote_dir)
+        return str(daemon.serial)
+
+    return start
+
+
+class AdbServerProcess:
+    """A real adb server on a port of its own."""
+
+    def __init__(self, adb: str, port: int, home: Path) -> None:
+        self.port = port
+        self._adb = adb
+        self._env = {"HOME": str(home), "PATH": os.environ["PATH"]}
+        self._process = subprocess.Popen(
+            [adb, "-P", str(port), "nodaemon", "server"],
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                return
+            time.sleep(0.05)
+        self.stop()
+        pytest.fail(f"{adb} did not start a server on port {port}")
+
+    def adb(self, *arguments: str) -> str:
+        """Runs the adb client; returns what it says."""
+        command = [self._adb, "-P", str(self.port), *arguments]
+        result = subprocess.run(
+            command, env=self._env, capture_output=True, text=True, timeout=60, check=False
+        )
+        return result.stdout + result.stderr
+
+    def connect(self, serial: str) -> None:
+        """Makes the server own a device that listens on TCP."""
+        said = self.adb("connect", serial)
+        assert f"connected to {serial}" in said, said
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait(10)
+
+
+@pytest.fixture
+def adb_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AdbServerProcess]:
+    """A real adb server (Debian's package adb) that owns no device yet; nnapi-prof finds it."""
+    adb = shutil.which("adb")
+    if adb is None:
+        if os.environ.get("NNAPI_PROF_SKIP_ADBD") == "1":
+            pytest.skip("NNAPI_PROF_SKIP_ADBD=1")
+        pytest.fail("adb is not on PATH: install Debian's package adb", pytrace=False)
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = AdbServerProcess(adb, port, tmp_path)
+    monkeypatch.delenv("ADB_SERVER_SOCKET", raising=False)
+    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
+    yield server
+    server.stop()

@@ -1,0 +1,249 @@
+"""Requests: round trip through a reader written here from PROTOCOL.md, and the rules."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnapi_prof.device.request import (
+    ActionFlag,
+    ActionSpec,
+    RequestBuilder,
+    SegmentSpec,
+    Source,
+    TensorSpec,
+    longest_timeout_s,
+)
+from nnapi_prof.errors import SerializationError
+from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
+from nnapi_prof.nnapi.container import read_container
+
+FLOAT = 3
+
+
+class Words:
+    """Reads little-endian numbers one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def u32(self) -> int:
+        (value,) = struct.unpack_from("<I", self.data, self.at)
+        self.at += 4
+        return value
+
+    def u64(self) -> int:
+        low = self.u32()
+        return low | self.u32() << 32
+
+    def u32s(self) -> list[int]:
+        return [self.u32() for _ in range(self.u32())]
+
+    def take(self, n: int) -> bytes:
+        self.at += n
+        return self.data[self.at - n : self.at]
+
+
+def read_request(data: bytes) -> dict[str, Any]:
+    """An independent reader of section 3."""
+    sections = read_container(data, 1)
+    head = Words(sections["HEAD"])
+    assert (head.u32(), head.u32()) == (1, 0)
+    blobs = Words(sections["BLOB"])
+    read_blobs = [(blobs.u64(), blobs.take(32).hex()) for _ in range(blobs.u32())]
+    strings = Words(sections["STRS"])
+    texts = []
+    for _ in range(strings.u32()):
+        n = strings.u32()
+        texts.append(strings.take(n).decode())
+        assert strings.take(-n % 4) == bytes(-n % 4)
+    models = Words(sections["MODL"])
+    read_models = []
+    for _ in range(models.u32()):
+        offset, length = models.u64(), models.u64()
+        read_models.append((sections["DATA"][offset : offset + length], models.u32s()))
+    actions = Words(sections["ACTN"])
+    read_actions = [read_action(actions, texts) for _ in range(actions.u32())]
+    for words in (blobs, strings, models, actions):
+        assert words.at == len(words.data)
+    return {"blobs": read_blobs, "models": read_models, "actions": read_actions}
+
+
+def read_action(words: Words, texts: list[str]) -> ActionSpec:
+    fields = dict(
+        id=words.u32(),
+        timeout_ms=words.u32(),
+        warmup_runs=words.u32(),
+        min_runs=words.u32(),
+        max_runs=words.u32(),
+        budget_ns=words.u64(),
+        flags=ActionFlag(words.u32()),
+        threads=words.u32(),
+        cpu_mask=words.u64(),
+    )
+    tensors = []
+    for _ in range(words.u32()):
+        code, dims = words.u32(), tuple(words.u32s())
+        source, value, keep = Source(words.u32()), words.u32(), bool(words.u32())
+        tensors.append(TensorSpec(code, dims, source, value, keep))
+    segments = []
+    for _ in range(words.u32()):
+        engine, accelerator, preference, flags, model = (words.u32() for _ in range(5))
+        segments.append(
+            SegmentSpec(
+                (Engine.CPU, Engine.NNAPI)[engine],
+                model,
+                tuple(words.u32s()),
+                tuple(words.u32s()),
+                None if accelerator == 0xFFFFFFFF else texts[accelerator],
+                None if preference == 0xFFFFFFFF else Preference(preference),
+                bool(flags & 1),
+            )
+        )
+    return ActionSpec(tensors=tuple(tensors), segments=tuple(segments), **fields)
+
+
+def words32() -> st.SearchStrategy[int]:
+    return st.integers(0, 0xFFFFFFFF)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[RequestBuilder, list[tuple[bytes, list[bytes]]]]:
+    """A builder with valid contents, and the models that went in."""
+    builder = RequestBuilder()
+    buffers = st.lists(st.binary(max_size=20), max_size=3)
+    models = draw(st.lists(st.tuples(st.binary(max_size=40), buffers), min_size=1, max_size=4))
+    indices = [builder.add_model(serialized, b) for serialized, b in models]
+    n_blobs = len(builder.blobs)
+    for number in range(draw(st.integers(0, 3))):
+        tensors, segments, ready = [], [], []
+        for _ in range(draw(st.integers(1, 4))):
+            source = draw(st.sampled_from([Source.RANDOM, Source.ZERO, Source.BLOB]))
+            if source is Source.BLOB and not n_blobs:
+                source = Source.ZERO
+            value = draw(st.integers(0, n_blobs - 1)) if source is Source.BLOB else draw(words32())
+            dims = tuple(draw(st.lists(words32(), max_size=4)))
+            ready.append(len(tensors))
+            tensors.append(TensorSpec(FLOAT, dims, source, value, draw(st.booleans())))
+        for _ in range(draw(st.integers(1, 3))):
+            inputs = tuple(draw(st.lists(st.sampled_from(ready), max_size=3)))
+            outputs = range(len(tensors), len(tensors) + draw(st.integers(0, 2)))
+            tensors += [TensorSpec(FLOAT, (1,)) for _ in outputs]
+            ready += outputs
+            engine = draw(st.sampled_from([Engine.CPU, Engine.NNAPI]))
+            segments.append(
+                SegmentSpec(
+                    engine,
+                    draw(st.sampled_from(indices)),
+                    inputs,
+                    tuple(outputs),
+                    draw(st.sampled_from([None, "npu", "gpu é"])),
+                    draw(st.sampled_from([None, *Preference])),
+                    draw(st.booleans()),
+                )
+            )
+        runs = sorted((draw(st.integers(1, 100_000)), draw(st.integers(1, 100_000))))
+        builder.add_action(
+            ActionSpec(
+                number * 7,
+                tuple(tensors),
+                tuple(segments),
+                timeout_ms=draw(st.integers(1, 0xFFFFFFFF)),
+                warmup_runs=draw(st.integers(0, 100_000)),
+                min_runs=runs[0],
+                max_runs=runs[1],
+                budget_ns=draw(st.integers(0, 2**64 - 1)),
+                flags=draw(st.sampled_from([ActionFlag(0), ActionFlag.BURST])),
+                threads=draw(words32()),
+                cpu_mask=draw(st.integers(0, 2**64 - 1)),
+            )
+        )
+    return builder, models
+
+
+@given(requests())
+def test_what_is_read_is_what_was_written(case):
+    builder, models = case
+    data = builder.build()
+    found = read_request(data)
+
+    assert found["actions"] == list(builder._actions.values())
+    assert [name for _, name in found["blobs"]] == list(builder.blobs)
+    for length, name in found["blobs"]:
+        assert length == len(builder.blobs[name])
+        assert hashlib.sha256(builder.blobs[name]).hexdigest() == name
+    contents = list(builder.blobs.values())
+    read_back = [(model, [contents[i] for i in buffers]) for model, buffers in found["models"]]
+    for model in models:
+        assert model in read_back
+    assert len(read_back) == len({(m, tuple(b)) for m, b in models})
+    assert builder.build() == data
+    longest = max((a.timeout_ms for a in found["actions"]), default=0)
+    assert longest_timeout_s(data) == longest / 1000
+
+
+def one_model() -> RequestBuilder:
+    builder = RequestBuilder()
+    builder.add_model(b"model", [b"weights"])
+    return builder
+
+
+IN, OUT = TensorSpec(FLOAT, (1,), Source.RANDOM, 7), TensorSpec(FLOAT, (1,))
+SEGMENT = SegmentSpec(Engine.CPU, 0, (0,), (1,))
+
+
+@pytest.mark.parametrize(
+    ("action", "rule"),
+    [
+        (ActionSpec(1, (IN, OUT), ()), "no segments"),
+        (ActionSpec(1, (IN, OUT), (SEGMENT,), timeout_ms=0), "timeout of 0 ms"),
+        (ActionSpec(1, (IN, OUT), (SEGMENT,), min_runs=9, max_runs=8), "runs from 9 to 8"),
+        (ActionSpec(1, (IN, OUT), (SEGMENT,), max_runs=100_001), "100001"),
+        (ActionSpec(1, (IN, OUT), (SEGMENT,), flags=ActionFlag.UNTIMED), "without timing"),
+        (ActionSpec(1, (IN, OUT), (SegmentSpec(Engine.CPU, 3, (0,), (1,)),)), "model 3 of 1"),
+        (ActionSpec(1, (IN,), (SEGMENT,)), "names tensor 1"),
+        (ActionSpec(1, (IN, OUT), (SegmentSpec(Engine.CPU, 0, (1,), ()),)), "before it is"),
+        (ActionSpec(1, (IN, OUT), (SEGMENT, SEGMENT)), "a second time"),
+        (ActionSpec(1, (IN, OUT), (SegmentSpec(Engine.HOST, 0, (0,), (1,)),)), "runs on host"),
+        (ActionSpec(1, (TensorSpec(FLOAT, (), Source.BLOB, 5), OUT), (SEGMENT,)), "blob 5"),
+    ],
+)
+def test_a_broken_rule_is_named(action, rule):
+    with pytest.raises(SerializationError, match=rule):
+        one_model().add_action(action)
+
+
+def test_an_action_id_is_used_once():
+    builder = one_model()
+    builder.add_action(ActionSpec(4, (IN, OUT), (SEGMENT,)))
+    with pytest.raises(SerializationError, match="action id 4 is used twice"):
+        builder.add_action(ActionSpec(4, (IN, OUT), (SEGMENT,)))
+
+
+def test_segments_on_the_targets_of_a_plan():
+    named = SegmentSpec.on(Target.nnapi("npu", Preference.LOW_POWER), 0, (0,), (1,))
+    assert (named.engine, named.accelerator) == (Engine.NNAPI, "npu")
+    assert named.preference is Preference.LOW_POWER
+    assert SegmentSpec.on(CPU, 0, (0,), (1,)) == SEGMENT
+
+    builder = one_model()
+    auto = SegmentSpec.on(Target.nnapi("auto", Preference.LOW_POWER), 0, (0,), (1,))
+    builder.add_action(ActionSpec(1, (IN, OUT), (auto,)))
+    assert read_request(builder.build())["actions"][0].segments[0].accelerator is None
+
+
+def test_equal_models_and_blobs_are_stored_once():
+    builder = RequestBuilder()
+    assert builder.add_model(b"m", [b"a", b"b"]) == builder.add_model(b"m", [b"a", b"b"]) == 0
+    assert builder.add_model(b"m", [b"b", b"a"]) == 1
+    assert list(builder.blobs.values()) == [b"a", b"b"]
+
+
+def test_a_cut_request_has_no_timeout():
+    with pytest.raises(SerializationError):
+        longest_timeout_s(b"NNPF")

@@ -1,0 +1,209 @@
+"""Lines of the agent: written here from PROTOCOL.md, read by the module."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnapi_prof.device.info import describe, device_fingerprint
+from nnapi_prof.device.results import (
+    Accelerator,
+    ActionResult,
+    AgentInfo,
+    End,
+    ErrorLine,
+    Hello,
+    KeptOutput,
+    Missing,
+    SegmentTiming,
+    Start,
+    Status,
+    parse_line,
+)
+from nnapi_prof.errors import SerializationError
+
+NS = st.integers(0, 2**63)
+TEXT = st.text(max_size=12)
+NULL = st.none()
+PAIR = st.lists(NULL | st.integers(-(2**31), 2**31), min_size=2, max_size=2)
+
+
+def line(kind: str, **fields: Any) -> str:
+    return json.dumps({"type": kind, **fields}, separators=(",", ":"), ensure_ascii=False)
+
+
+RESULT = {
+    "action": 7,
+    "status": "ok",
+    "stage": None,
+    "message": None,
+    "code": None,
+    "signal": None,
+    "clock": "simulated",
+    "segments": [
+        {
+            "compile_ns": 5,
+            "samples_ns": [1, 2],
+            "hardware_ns": [1, 1],
+            "driver_ns": [],
+            "kernels": "portable",
+        }
+    ],
+    "total_ns": [3, 4],
+    "first_ns": 9,
+    "rss_peak_kb": 1000,
+    "cpu_khz": [1800000, None],
+    "thermal_mc": [None, None],
+    "outputs": [{"tensor": 1, "file": "7-1.bin", "n_bytes": 4, "sha256": "ab"}],
+}
+
+INFO = {
+    "protocol": 1,
+    "agent": "0.1.0",
+    "abi": "x86_64",
+    "os": "linux",
+    "properties": {"ro.product.model": "Phone", "ro.product.manufacturer": "Maker"},
+    "api_level": 30,
+    "cpus": 2,
+    "cpu_max_khz": [1800000, None],
+    "memory_kb": 4000000,
+    "simulated": True,
+    "phone": "npu-phone",
+    "identity": "abcd",
+    "nnapi": {
+        "library": "/x/libneuralnetworks.so",
+        "error": None,
+        "missing": ["ANeuralNetworks_getRuntimeFeatureLevel"],
+        "accelerators": [
+            {"name": "npu", "type": "ACCELERATOR", "version": "1.0", "feature_level": 30}
+        ],
+    },
+}
+
+
+def info(**changes: Any) -> AgentInfo:
+    found = parse_line(line("info", **{**INFO, **changes}))
+    assert isinstance(found, AgentInfo)
+    return found
+
+
+def test_every_type_of_line():
+    assert parse_line(
+        line("hello", protocol=1, agent="0.1", actions=2, simulated=False, phone=None)
+    ) == Hello(1, "0.1", 2, False, None)
+    assert parse_line(line("missing", blobs=["aa", "bb"])) == Missing(("aa", "bb"))
+    assert parse_line(line("start", action=3)) == Start(3)
+    assert parse_line(line("end", actions=3, ok=2, failed=1)) == End(3, 2, 1)
+    assert parse_line(line("error", message="no")) == ErrorLine("no")
+    assert parse_line(line("result", **RESULT)) == ActionResult(
+        7,
+        Status.OK,
+        None,
+        None,
+        None,
+        None,
+        "simulated",
+        (SegmentTiming(5, (1, 2), (1, 1), (), "portable"),),
+        (3, 4),
+        9,
+        1000,
+        (1800000, None),
+        (None, None),
+        (KeptOutput(1, "7-1.bin", 4, "ab"),),
+    )
+    found = info()
+    assert found.properties["ro.product.model"] == "Phone"
+    assert found.nnapi.accelerators == (Accelerator("npu", "ACCELERATOR", "1.0", 30),)
+
+
+@given(
+    action=st.integers(0, 2**32 - 1),
+    status=st.sampled_from(Status),
+    samples=st.lists(NS, max_size=4),
+    message=NULL | TEXT,
+    first=NULL | NS,
+    khz=PAIR,
+    extra=st.dictionaries(st.text(min_size=1).map("x-{}".format), NS | TEXT, max_size=2),
+)
+def test_results_round_trip_and_unknown_fields_pass(
+    action, status, samples, message, first, khz, extra
+):
+    segment = {
+        "compile_ns": None,
+        "samples_ns": samples,
+        "hardware_ns": [],
+        "driver_ns": [],
+        "kernels": None,
+    }
+    fields = {
+        **RESULT,
+        "action": action,
+        "status": status.value,
+        "message": message,
+        "segments": [{**segment, **extra}],
+        "first_ns": first,
+        "cpu_khz": khz,
+        **extra,
+    }
+    result = parse_line(line("result", **fields) + "\n")
+    assert isinstance(result, ActionResult)
+    assert (result.action, result.status, result.message) == (action, status, message)
+    assert result.segments[0].samples_ns == tuple(samples)
+    assert (result.first_ns, list(result.cpu_khz)) == (first, khz)
+    assert result.ok == (status is Status.OK)
+
+
+@given(st.text().filter(lambda t: not t.strip().startswith('{"type":')))
+def test_noise_is_passed_over(text):
+    assert parse_line(text) is None
+
+
+def test_a_type_of_a_later_protocol_is_passed_over():
+    assert parse_line('{"type":"weather","sky":"blue"}') is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"type":"start","action":', "no JSON"),
+        ('{"type":"start"}', "start lacks 'action'"),
+        ('{"type":"start","action":"7"}', "action is '7', int wanted"),
+        ('{"type":"start","action":true}', "action is True, int wanted"),
+        (line("missing", blobs=[1]), r"blobs\[0\] is 1, str wanted"),
+        (line("result", **{**RESULT, "status": "great"}), "status is 'great', one of ok, refused"),
+        (line("result", **{**RESULT, "cpu_khz": [1]}), "cpu_khz has 1 values, 2 wanted"),
+        (line("result", **{**RESULT, "outputs": [3]}), r"outputs\[0\]: an object wanted"),
+        (line("info", **{**INFO, "nnapi": None}), "nnapi is None, dict wanted"),
+    ],
+)
+def test_a_broken_line_of_ours_is_refused(text, words):
+    with pytest.raises(SerializationError, match=words):
+        parse_line(text)
+
+
+def test_the_fingerprint_follows_what_a_measurement_depends_on():
+    base = device_fingerprint(info())
+    assert base == device_fingerprint(info())
+    assert len(base) == 16
+    # Neither the agent's version nor where the library lies matters.
+    assert base == device_fingerprint(info(agent="9.9", memory_kb=1))
+    nnapi = {**INFO["nnapi"], "accelerators": []}
+    changed = [
+        info(nnapi=nnapi),
+        info(identity="other"),
+        info(api_level=31),
+        info(abi="arm64-v8a"),
+        info(properties={"ro.product.model": "Other"}),
+    ]
+    assert len({base, *map(device_fingerprint, changed)}) == 6
+
+
+def test_description_for_people():
+    assert describe(info()) == "Maker Phone (simulated phone, API 30, x86_64; NNAPI: npu)"
+    none = {**INFO["nnapi"], "accelerators": [], "error": "libneuralnetworks.so: not found"}
+    text = describe(info(properties={}, phone=None, simulated=False, api_level=None, nnapi=none))
+    assert text == "linux machine (linux, x86_64; no NNAPI (libneuralnetworks.so: not found))"
