@@ -133,7 +133,7 @@ def start_daemon(adbd_prefix: Path, request: pytest.FixtureRequest) -> Iterator[
 def start_adbd(
     start_daemon: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., str]:
-    """Starts an adbd device and gives what ``--device`` takes: ``start_adbd(phone=NAME) -> str``."""
+    """Starts an adbd device; ``start_adbd(phone=NAME)`` gives what ``--device`` takes."""
 
     def start(phone: str | Path | None = None, **options: Any) -> str:
         daemon = start_daemon(phone, **options)
