@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,6 +12,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from nnapi_prof.device.find import OpenDevice
     from nnapi_prof.graph.program import Program
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -22,6 +24,7 @@ BUNDLE = click.argument("bundle", type=click.Path(path_type=Path))
 def device_option(function: F) -> F:
     return click.option(
         "--device",
+        "device_spec",
         metavar="SERIAL",
         help="Serial of a phone, HOST:PORT, `local` or `sim:NAME`. Default: the only connected"
         " phone, else a simulated one.",
@@ -32,7 +35,8 @@ def costs_option(function: F) -> F:
     return click.option(
         "--costs",
         metavar="FILE|URL",
-        help="Cost table: an SQLite file or any SQLAlchemy URL.",
+        help="Cost table: an SQLite file or any SQLAlchemy URL. Default: $NNAPI_PROF_COSTS, else"
+        " a file in the user's data folder.",
     )(function)
 
 
@@ -42,22 +46,38 @@ def input_option(function: F) -> F:
         "inputs",
         multiple=True,
         metavar="1x3x224x224[:DTYPE]",
-        help="Shape of an input, one option for each. Default: what the file bundles, else a guess.",
+        help="Shape of an input; repeat it for each. Default: what the file bundles, else a guess.",
+    )(function)
+
+
+def threads_option(function: F) -> F:
+    return click.option(
+        "--threads",
+        type=click.IntRange(1, 64),
+        default=1,
+        show_default=True,
+        help="Threads of the device's CPU engine.",
     )(function)
 
 
 def stdout() -> Console:
-    """For results."""
+    """For results: as wide as what is printed when nobody watches, so that pipes stay whole."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=False)
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=160)
 
 
 def stderr() -> Console:
     """For progress and notes, so that results can be piped."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """A note on standard error."""
+    stderr().print(text, markup=False)
 
 
 def load_model(path: Path, inputs: Sequence[str]) -> Program:
@@ -67,12 +87,26 @@ def load_model(path: Path, inputs: Sequence[str]) -> Program:
 
     program = load(path, [parse_input_spec(text) for text in inputs])
     for note in program.notes:
-        stderr().print(f"note: {note}", markup=False)
+        say(f"note: {note}")
     return program
 
 
-def ms(nanoseconds: float | None, simulated: bool = False) -> str:
-    """``12.345``: milliseconds for a table; an em dash where there is none."""
-    if nanoseconds is None:
-        return "—"
-    return f"{nanoseconds / 1e6:.3f}"
+@contextmanager
+def device(spec: str | None) -> Iterator[OpenDevice]:
+    """Opens what ``--device`` says, and tells the user where the choice was ours."""
+    from nnapi_prof.device.find import open_device
+
+    with open_device(spec, say) as opened:
+        if opened.note:
+            say(f"note: {opened.note}")
+        yield opened
+
+
+def ms(nanoseconds: float | None) -> str:
+    """``12.345``: milliseconds for a table; a dash where there is none."""
+    return "–" if nanoseconds is None else f"{nanoseconds / 1e6:.3f}"
+
+
+def unit_of(simulated: bool) -> str:
+    """The unit in a column's head: simulated latencies are always labelled."""
+    return "ms, simulated" if simulated else "ms"

@@ -1,0 +1,98 @@
+"""``nnapi-prof partition``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nnapi_prof.cli.options import (
+    MODEL,
+    costs_option,
+    device,
+    device_option,
+    input_option,
+    load_model,
+    ms,
+    say,
+    stdout,
+    threads_option,
+    unit_of,
+)
+
+if TYPE_CHECKING:
+    from nnapi_prof.bundle.bundle import Bundle
+
+
+@click.command("partition", context_settings={"help_option_names": ["-h", "--help"]})
+@device_option
+@input_option
+@costs_option
+@threads_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Folder of the bundle. Default: MODEL.nnprof beside the model.",
+)
+@MODEL
+def command(
+    device_spec: str | None,
+    inputs: tuple[str, ...],
+    costs: str | None,
+    threads: int,
+    output: Path | None,
+    model: Path,
+) -> None:
+    """Choose what runs where from measured costs, and write a bundle.
+
+    Needs what `nnapi-prof profile` measured for the same model and device.
+    """
+    from nnapi_prof.bundle.storage import write_bundle
+    from nnapi_prof.cli.planning import make_bundle
+    from nnapi_prof.costs.store import CostStore
+
+    program = load_model(model, inputs)
+    path = output or model.with_suffix(".nnprof")
+    with CostStore(costs) as store, device(device_spec) as opened:
+        bundle = make_bundle(program, model, opened.client, store, threads)
+    write_bundle(path, bundle, model)
+    _show(bundle)
+    say(f"bundle in {path}")
+
+
+def _show(bundle: Bundle) -> None:
+    from rich.table import Table
+
+    console = stdout()
+    unit = unit_of(bundle.simulated)
+    table = Table(title=f"Plan, predicted latency in {unit}", title_justify="left")
+    for name in ("#", "target", "units", "latency", "why"):
+        table.add_column(name, justify="right" if name in ("#", "latency") else "left")
+    for number, segment in enumerate(bundle.plan.segments):
+        units = bundle.graph.units
+        first, last = segment.units[0], segment.units[-1]
+        label = units[first].label
+        if len(segment.units) > 1:
+            label = f"{len(segment.units)}: {units[first].name} … {units[last].name}"
+        mark = "" if segment.measured else " ≈" if not segment.estimated else " est."
+        table.add_row(
+            str(number), segment.target.key, label, ms(segment.predicted_ns) + mark, segment.cause
+        )
+    console.print(table)
+    console.print(
+        "(≈ summed from units and chains, est. from the static model; others were measured whole)",
+        markup=False,
+    )
+    for note in bundle.plan.notes:
+        console.print(f"note: {note}", markup=False)
+    plans = Table(title=f"Plan and baselines, predicted latency in {unit}", title_justify="left")
+    plans.add_column("plan")
+    plans.add_column("segments", justify="right")
+    plans.add_column("latency", justify="right")
+    plans.add_column("against the plan", justify="right")
+    for plan in bundle.plans:
+        ratio = plan.predicted_ns / bundle.plan.predicted_ns if bundle.plan.predicted_ns else 1.0
+        plans.add_row(plan.name, str(len(plan.segments)), ms(plan.predicted_ns), f"{ratio:.2f}x")
+    console.print(plans)

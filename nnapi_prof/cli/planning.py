@@ -1,0 +1,65 @@
+"""From a model, a device and a cost table to a bundle: what ``partition`` and ``run`` share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nnapi_prof.bundle.bundle import Bundle, needed_regions
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.costs.region import CostModel, fit
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.info import describe, device_fingerprint
+from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.measure.grid import device_targets
+from nnapi_prof.partition import baselines, solve
+
+
+def fitted_costs(
+    graph: UnitGraph, store: CostStore, fingerprint: str, threads: int = 1
+) -> CostModel:
+    """The cost model of a graph on a device. CostError where a unit was never measured there."""
+    rows = store.measurements(fingerprint, relaxed=False, threads=threads, burst=False)
+    return fit(graph, rows)
+
+
+def make_bundle(
+    program: Program,
+    model: Path,
+    client: AgentClient,
+    store: CostStore,
+    threads: int = 1,
+) -> Bundle:
+    """Partitions a model for a device and converts every region of the plan and its baselines."""
+    info = client.info()
+    fingerprint = device_fingerprint(info)
+    costs = fitted_costs(program.units, store, fingerprint, threads)
+    plans = (solve(program.units, costs), *baselines(program.units, costs))
+    levels = {spec.target.key: spec.level for spec in device_targets(info)}
+    regions = {
+        key: convert_region(program, key[0], key[1]) for key in needed_regions(plans, levels)
+    }
+    return Bundle(
+        model=program.name,
+        model_file=f"model{model.suffix}",
+        inputs=input_specs(program),
+        device=describe(info),
+        fingerprint=fingerprint,
+        simulated=info.simulated,
+        graph=program.units,
+        plans=plans,
+        levels=levels,
+        regions=regions,
+        notes=program.notes,
+    )
+
+
+def input_specs(program: Program) -> tuple[str, ...]:
+    """The inputs as ``--input`` takes them."""
+    specs: Sequence[str] = [
+        f"{'x'.join(map(str, value.shape))}:{str(value.dtype).removeprefix('torch.')}"
+        for value in program.example_inputs
+    ]
+    return tuple(specs)

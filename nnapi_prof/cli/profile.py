@@ -1,0 +1,183 @@
+"""``nnapi-prof profile``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nnapi_prof.cli.options import (
+    MODEL,
+    costs_option,
+    device,
+    device_option,
+    input_option,
+    load_model,
+    ms,
+    say,
+    stderr,
+    stdout,
+    threads_option,
+    unit_of,
+)
+
+if TYPE_CHECKING:
+    from nnapi_prof.graph.unit import UnitGraph
+    from nnapi_prof.measure.session import ProfileOutcome, Progress, ProgressCallback
+
+PREFERENCES = {"low_power": 0, "fast": 1, "sustained": 2}
+INTERRUPTED = 130
+
+
+@click.command("profile", context_settings={"help_option_names": ["-h", "--help"]})
+@device_option
+@input_option
+@costs_option
+@threads_option
+@click.option("--fresh", is_flag=True, help="Measure again what the cost table has already.")
+@click.option(
+    "--accelerator",
+    "accelerators",
+    multiple=True,
+    metavar="NAME",
+    help="Only this NNAPI accelerator (`auto`: NNAPI's own choice); repeatable. Default: all.",
+)
+@click.option(
+    "--preference",
+    "preferences",
+    multiple=True,
+    type=click.Choice(list(PREFERENCES)),
+    help="Only this PreferenceCode; repeatable. Default: all three.",
+)
+@click.option("--runs", type=click.IntRange(1, 100_000), default=30, show_default=True,
+              help="Recorded runs of one region, at most.")  # fmt: skip
+@click.option("--budget-ms", type=click.FloatRange(min=0), default=50.0, show_default=True,
+              help="Recorded runs of one region stop after this long (at least 5 are made).")  # fmt: skip
+@click.option("--timeout-s", type=click.FloatRange(min=0.001), default=60.0, show_default=True,
+              help="Watchdog over one region, compilation included.")  # fmt: skip
+@MODEL
+def command(
+    device_spec: str | None,
+    inputs: tuple[str, ...],
+    costs: str | None,
+    threads: int,
+    fresh: bool,
+    accelerators: tuple[str, ...],
+    preferences: tuple[str, ...],
+    runs: int,
+    budget_ms: float,
+    timeout_s: float,
+    model: Path,
+) -> int:
+    """Measure MODEL's units and regions on a device into the cost table.
+
+    Every unit and chains of two and three units run on the CPU and on every NNAPI accelerator,
+    under each preference; then the regions of the best plan and of its rivals are measured whole.
+    What the table has for this device is not measured again. Ctrl-C keeps what was measured.
+    """
+    from nnapi_prof.costs.store import CostStore
+    from nnapi_prof.device.info import describe
+    from nnapi_prof.graph.plan import Preference
+    from nnapi_prof.measure.grid import Conditions
+    from nnapi_prof.measure.session import ProfileOptions, profile
+
+    program = load_model(model, inputs)
+    options = ProfileOptions(
+        min_runs=min(5, runs),
+        max_runs=runs,
+        budget_ms=budget_ms,
+        timeout_s=timeout_s,
+        fresh=fresh,
+        conditions=Conditions(threads=threads),
+        preferences=tuple(Preference(PREFERENCES[word]) for word in preferences)
+        or tuple(Preference),
+        accelerators=accelerators or None,
+    )
+    with CostStore(costs) as store, device(device_spec) as opened:
+        say(f"{program.name} on {describe(opened.client.info())}")
+        outcome = _with_progress(
+            lambda progress: profile(program, opened.client, store, options, progress)
+        )
+        _summarise(program.units, outcome, str(store.location))
+    return INTERRUPTED if outcome.interrupted else 0
+
+
+def _with_progress(work: Callable[[ProgressCallback], ProfileOutcome]) -> ProfileOutcome:
+    """Runs ``work(progress callback)`` under a progress bar on standard error."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+    columns = (
+        TextColumn("{task.description:<18}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[label]}", markup=False),
+    )
+    with Bar(*columns, console=stderr()) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def show(progress: Progress) -> None:
+            if progress.phase not in tasks:
+                tasks[progress.phase] = bar.add_task(
+                    progress.phase, total=progress.total, label=""
+                )
+            bar.update(
+                tasks[progress.phase],
+                completed=progress.done,
+                total=progress.total,
+                label=progress.label[:40] if progress.done < progress.total else "",
+            )
+
+        return work(show)
+
+
+def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None:
+    """What was measured, the slowest units, and the plans that follow."""
+    from rich.table import Table
+
+    console = stdout()
+    what = "interrupted: " if outcome.interrupted else ""
+    console.print(
+        f"{what}{outcome.n_measured} measured, {outcome.n_refused} refused by the converter,"
+        f" {outcome.n_reused} known before, {outcome.seconds:.1f} s; costs in {location}",
+        markup=False,
+    )
+    costs, plan = outcome.costs, outcome.plan
+    if costs is None or plan is None:
+        return
+    unit = unit_of(costs.simulated)
+    table = Table(title=f"Ten slowest units, marginal latency in {unit}", title_justify="left")
+    table.add_column("unit")
+    columns = list(dict.fromkeys(t.accelerator or t.key for t in costs.targets))
+    for name in columns:
+        table.add_column(name, justify="right")
+
+    def cheapest(index: int, name: str) -> float | None:
+        found = [
+            cost
+            for target in costs.targets
+            if (target.accelerator or target.key) == name
+            and (cost := costs.unit_cost(index, target)) is not None
+        ]
+        return min(found, default=None)
+
+    rows = {u.index: [cheapest(u.index, name) for name in columns] for u in graph.units}
+    slowest = sorted(rows, key=lambda index: -max((c or 0.0) for c in rows[index]))[:10]
+    for index in slowest:
+        table.add_row(graph.units[index].label, *(ms(cost) for cost in rows[index]))
+    console.print(table)
+    console.print("(best preference each; – cannot run there)", markup=False)
+
+    plans = Table(title=f"Predicted latency in {unit}", title_justify="left")
+    plans.add_column("plan")
+    plans.add_column("segments", justify="right")
+    plans.add_column("latency", justify="right")
+    for found_plan in (plan, *outcome.baselines):
+        plans.add_row(found_plan.name, str(len(found_plan.segments)), ms(found_plan.predicted_ns))
+    console.print(plans)
+    if not outcome.stable:
+        say("note: the plan still changed in the last round; profile again to refine it")

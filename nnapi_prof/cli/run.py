@@ -1,0 +1,142 @@
+"""``nnapi-prof run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nnapi_prof.cli.options import (
+    BUNDLE,
+    device,
+    device_option,
+    load_model,
+    ms,
+    say,
+    stderr,
+    stdout,
+    threads_option,
+    unit_of,
+)
+
+if TYPE_CHECKING:
+    from nnapi_prof.run.result import RunReport
+
+RESULT_FILE = "run.json"
+"""In the bundle: the last run's report."""
+
+
+@click.command("run", context_settings={"help_option_names": ["-h", "--help"]})
+@device_option
+@threads_option
+@click.option("--runs", type=click.IntRange(1, 100_000), default=30, show_default=True,
+              help="Recorded runs of each plan.")  # fmt: skip
+@click.option("--no-baselines", is_flag=True, help="Time the plan only.")
+@click.option("--tolerance", type=click.FloatRange(min=0), default=1e-4, show_default=True,
+              help="Largest allowed difference of an output, relative to its largest value.")  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True,
+              help="Of the random inputs (bundled inputs are used as they are).")  # fmt: skip
+@BUNDLE
+def command(
+    device_spec: str | None,
+    threads: int,
+    runs: int,
+    no_baselines: bool,
+    tolerance: float,
+    seed: int,
+    bundle: Path,
+) -> None:
+    """Run BUNDLE on a device and compare its outputs with eager PyTorch.
+
+    Plan and baselines are timed in turns; predicted and measured latency stand side by side. The
+    result is kept in the bundle, where `nnapi-prof report` finds it.
+    """
+    from nnapi_prof.bundle.storage import read_bundle
+    from nnapi_prof.errors import MismatchError
+    from nnapi_prof.frontend.eager import example_inputs, run_eager
+    from nnapi_prof.run.runner import RunOptions, run_bundle
+
+    loaded = read_bundle(bundle)
+    model = bundle / loaded.model_file
+    program = load_model(model, loaded.inputs)
+    inputs = example_inputs(model, program, seed)
+    wanted = run_eager(model, inputs)
+    options = RunOptions(
+        runs=runs,
+        rounds=min(3, runs),
+        threads=threads,
+        baselines=not no_baselines,
+        tolerance=tolerance,
+    )
+    with device(device_spec) as opened, stderr().status("running") as status:
+        report = run_bundle(
+            loaded,
+            program,
+            inputs,
+            wanted,
+            opened.client,
+            options,
+            lambda name, done, total: status.update(f"running {name}: {done} of {total}"),
+        )
+    (bundle / RESULT_FILE).write_text(report.to_json())
+    _show(report)
+    say(f"result in {bundle / RESULT_FILE}")
+    wrong = [check for check in report.checks if not check.ok]
+    if wrong:
+        worst = max(wrong, key=lambda check: check.relative)
+        raise MismatchError(
+            f"output {worst.name} differs from eager PyTorch by {worst.relative:.2e} of its"
+            f" largest value, {worst.tolerance:.0e} is allowed"
+        )
+
+
+def _show(report: RunReport) -> None:
+    from rich.table import Table
+
+    console = stdout()
+    console.print(f"{report.model} on {report.device}", markup=False)
+    unit = unit_of(report.simulated)
+    table = Table(title=f"Plan, latency in {unit}", title_justify="left")
+    for name in ("#", "target", "units"):
+        table.add_column(name)
+    for name in ("predicted", "measured", "compile"):
+        table.add_column(name, justify="right")
+    for segment in report.runs[0].segments:
+        table.add_row(
+            str(segment.segment),
+            segment.target,
+            segment.label,
+            ms(segment.predicted_ns),
+            ms(segment.median_ns),
+            ms(segment.compile_ns),
+        )
+    console.print(table)
+    plans = Table(title=f"Plan and baselines, latency in {unit}", title_justify="left")
+    plans.add_column("plan")
+    for name in ("predicted", "measured (median)", "error", "against the plan"):
+        plans.add_column(name, justify="right")
+    fastest = report.runs[0].median_ns
+    for run in report.runs:
+        median = run.median_ns
+        error = ratio = "–"
+        if median:
+            error = f"{(run.plan.predicted_ns - median) / median:+.1%}"
+            ratio = f"{median / fastest:.2f}x" if fastest else "–"
+        plans.add_row(
+            run.plan.name,
+            ms(run.plan.predicted_ns),
+            run.error or ms(median),
+            error,
+            ratio,
+        )
+    console.print(plans)
+    for check in report.checks:
+        verdict = "agrees with" if check.ok else "DIFFERS from"
+        console.print(
+            f"output {check.name} {list(check.shape)} {verdict} eager PyTorch:"
+            f" {check.relative:.1e} of its largest value ({check.tolerance:.0e} allowed)",
+            markup=False,
+        )
+    for note in report.notes:
+        console.print(f"note: {note}", markup=False)
