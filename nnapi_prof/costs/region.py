@@ -45,6 +45,13 @@ class CostModel:
         default_factory=dict, repr=False
     )
 
+    def __post_init__(self) -> None:
+        self._whole_ns = {
+            place: row.summary.median_ns if row.usable else math.inf
+            for place, row in self._whole.items()
+            if place[1] in self.fits
+        }
+
     @property
     def residuals(self) -> dict[Target, tuple[float, ...]]:
         """(predicted by the sum - measured) / measured of every row, per target."""
@@ -81,9 +88,9 @@ class CostModel:
             if not all(unit in self._host_ns for unit in region):
                 return None
             return RegionCost(sum(self._host_ns[u] for u in region), estimated=True)
-        row = self._whole.get((region, target))
-        if row is not None:
-            return RegionCost(row.summary.median_ns, measured=True) if row.usable else None
+        whole_ns = self._whole_ns.get((region, target))
+        if whole_ns is not None:
+            return RegionCost(whole_ns, measured=True) if math.isfinite(whole_ns) else None
         entering, leaving = self.graph.boundary(region)
         size = self.graph.values
         total = self.overhead(target) + self.transfer(
@@ -104,11 +111,7 @@ class CostModel:
 
     def measured_regions(self) -> dict[tuple[frozenset[int], Target], float]:
         """(units, target) -> ns of every region measured whole; infinity where it did not run."""
-        return {
-            place: row.summary.median_ns if row.usable else math.inf
-            for place, row in self._whole.items()
-            if place[1] in self.fits
-        }
+        return dict(self._whole_ns)
 
 
 def fit(
