@@ -18,6 +18,7 @@ from nnapi_prof.nnapi.container import ContainerKind, read_container, write_cont
 
 FORMAT = "nnapi-prof-bundle"
 VERSION = 1
+
 _BUFFER = struct.Struct("<Q32s")
 
 
@@ -142,4 +143,6 @@ def read_bundle(path: Path) -> Bundle:
             notes=tuple(data["notes"]),
         )
     except (KeyError, TypeError, ValueError, OSError) as error:
-        raise SerializationError(f"{path}: the bundle is damaged ({error}): make it again") from error
+        raise SerializationError(
+            f"{path}: the bundle is damaged ({error}): make it again"
+        ) from error

@@ -35,8 +35,8 @@ RESULT_FILE = "run.json"
 @click.option("--no-baselines", is_flag=True, help="Time the plan only.")
 @click.option("--tolerance", type=click.FloatRange(min=0), default=1e-4, show_default=True,
               help="Largest allowed difference of an output, relative to its largest value.")  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True,
-              help="Of the random inputs (bundled inputs are used as they are).")  # fmt: skip
+@click.option("--seed", type=int,
+              help="Random inputs of this seed. Default: bundled inputs, else always the same.")  # fmt: skip
 @BUNDLE
 def command(
     device_spec: str | None,
@@ -44,7 +44,7 @@ def command(
     runs: int,
     no_baselines: bool,
     tolerance: float,
-    seed: int,
+    seed: int | None,
     bundle: Path,
 ) -> None:
     """Run BUNDLE on a device and compare its outputs with eager PyTorch.
@@ -54,13 +54,13 @@ def command(
     """
     from nnapi_prof.bundle.storage import read_bundle
     from nnapi_prof.errors import MismatchError
-    from nnapi_prof.frontend.eager import example_inputs, run_eager
+    from nnapi_prof.run.reference import choose_inputs, run_eager
     from nnapi_prof.run.runner import RunOptions, run_bundle
 
     loaded = read_bundle(bundle)
     model = bundle / loaded.model_file
     program = load_model(model, loaded.inputs)
-    inputs = example_inputs(model, program, seed)
+    inputs = choose_inputs(program, seed)
     wanted = run_eager(model, inputs)
     options = RunOptions(
         runs=runs,

@@ -1,4 +1,4 @@
-"""What a run on a device gave: timings of the plan and of its baselines, and the comparison of outputs."""
+"""What a run on a device gave: timings of plan and baselines, and the comparison of outputs."""
 
 from __future__ import annotations
 
