@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
-from nnapi_prof.nnapi.facts import TENSOR_CODES, level_number, why_not_at
+from nnapi_prof.nnapi.facts import TENSOR_CODES, all_facts, level_number, why_not_at
 
 OperandId = NewType("OperandId", int)
 """Index of an operand in its model."""
@@ -137,6 +137,9 @@ class ModelBuilder:
         )
         if reason is not None:
             raise EmissionError(reason)
+        limit = all_facts()[code].max_rank
+        if limit is not None and len(dims) > limit:
+            raise EmissionError(f"{code.name} gives rank {limit} at most, found {len(dims)}")
         result = Operand(given[0].type, tuple(dims), given[0].scale, given[0].zero_point)
         self._require_sized(result)
         found = self._new(result)

@@ -65,6 +65,11 @@ def keeps_order(shape: Sequence[int], permutation: Sequence[int]) -> bool:
     return real == sorted(real)
 
 
+def lies_as_it_reads(type_: TensorType) -> bool:
+    """Whether the elements lie in memory in the order of the logical shape."""
+    return keeps_order(type_.shape, logical_axes(type_.dim_order, len(type_.shape)))
+
+
 class Lowering:
     """What one lowering works with: the node's arguments in, NNAPI operations out.
 
@@ -261,8 +266,25 @@ class Lowering:
         rank = len(shape)
         have = logical_axes(source, rank)
         want = logical_axes(target, rank)
-        operand = self.reshape(operand, [shape[axis] for axis in have])
-        return self.transpose(operand, [have.index(axis) for axis in want])
+        permutation = [have.index(axis) for axis in want]
+        dims = [shape[axis] for axis in have]
+        if keeps_order(dims, permutation):
+            return self.reshape(operand, [dims[i] for i in permutation])
+        return self.transpose(self.reshape(operand, dims), permutation)
+
+    def relay(self, operand: OperandId, source: TensorType, target: TensorType) -> OperandId:
+        """The elements of ``source``, taken in logical order, as a tensor of another shape.
+
+        RESHAPE works on memory. Where a channels_last side has only dimensions of size 1 out of
+        place, one RESHAPE does it; else a TRANSPOSE stands before or after.
+        """
+        if source.shape == target.shape:
+            return self.reorder(operand, source.shape, source.dim_order, target.dim_order)
+        if lies_as_it_reads(source) and lies_as_it_reads(target):
+            return self.reshape(operand, target.memory_shape)
+        plain = DimOrder.CONTIGUOUS
+        operand = self.reorder(operand, source.shape, source.dim_order, plain)
+        return self.reorder(operand, target.shape, plain, target.dim_order)
 
     def _reshape(self, operand: OperandId, dims: Sequence[int]) -> OperandId:
         shape = np.array(dims, np.int32)
@@ -300,6 +322,7 @@ def lower_node(op: Lowering) -> OperandId:
     """
     lowerer = lowerer_of(op.node)
     op.require(op.out.dtype == "float32", f"gives {op.out.dtype}, only float32 is lowered")
+    op.require(len(op.out.shape) > 0, "gives a tensor of rank 0, NNAPI's have rank 1 at least")
     try:
         result = lowerer(op)
         if op.is_argument(result):

@@ -37,5 +37,4 @@ def linear(op: Lowering) -> OperandId:
         [op.fuse()],
         dims=(batch, n_out),
     )
-    result = op.reshape(result, op.out.shape)
     return op.reorder(result, op.out.shape, DimOrder.CONTIGUOUS, op.out.dim_order)

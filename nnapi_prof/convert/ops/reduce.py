@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.registry import Lowering, logical_axes, lowers, memory_axis
-from nnapi_prof.graph.types import DimOrder
+from nnapi_prof.convert.registry import Lowering, lies_as_it_reads, lowers, memory_axis
+from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
 aten = torch.ops.aten
@@ -27,17 +27,18 @@ def mean(op: Lowering) -> OperandId:
     order = source.dim_order
     x = op.tensor("self")
 
-    kept = tuple(1 if axis in axes else size for axis, size in enumerate(source.shape))
-    kept_memory = tuple(kept[axis] for axis in logical_axes(order, rank))
+    kept = TensorType(
+        tuple(1 if axis in axes else size for axis, size in enumerate(source.shape)),
+        source.dtype,
+        order,
+    )
     if op.level < 2 and axes == [2, 3] and order is DimOrder.CHANNELS_LAST:
         _, _, h, w = source.shape
         scalars = [0, 0, 0, 0, w, h, w, h, int(FuseCode.NONE)]
-        x = op.emit(OperationCode.AVERAGE_POOL_2D, [x], scalars, dims=kept_memory)
+        x = op.emit(OperationCode.AVERAGE_POOL_2D, [x], scalars, dims=kept.memory_shape)
     else:
         in_memory = np.array(sorted(memory_axis(order, axis) for axis in axes), np.int32)
-        x = op.emit(OperationCode.MEAN, [x, in_memory], [1], dims=kept_memory)
-    if op.arg("keepdim"):
-        return op.reorder(x, kept, order, op.out.dim_order)
-    x = op.reorder(x, kept, order, DimOrder.CONTIGUOUS)
-    x = op.reshape(x, op.out.shape)
-    return op.reorder(x, op.out.shape, DimOrder.CONTIGUOUS, op.out.dim_order)
+        if not op.arg("keepdim") and lies_as_it_reads(kept):
+            return op.emit(OperationCode.MEAN, [x, in_memory], [0])
+        x = op.emit(OperationCode.MEAN, [x, in_memory], [1], dims=kept.memory_shape)
+    return op.relay(x, kept, op.out)

@@ -5,29 +5,15 @@ from __future__ import annotations
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.registry import Lowering, keeps_order, logical_axes, lowers
-from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.convert.registry import Lowering, logical_axes, lowers
 
 aten = torch.ops.aten
 
 
-def _lies_as_it_reads(type_: TensorType) -> bool:
-    """Whether the elements lie in memory in the order of the logical shape."""
-    return keeps_order(type_.shape, logical_axes(type_.dim_order, len(type_.shape)))
-
-
 @lowers(aten.view.default)
 def view(op: Lowering) -> OperandId:
-    """Lowers ``view(x, size)``: elements in logical order under a new shape.
-
-    RESHAPE works on memory. Where a channels_last side has only dimensions of size 1 out of
-    place, one RESHAPE does it; else a TRANSPOSE stands before or after.
-    """
-    source = op.type("self")
-    if _lies_as_it_reads(source) and _lies_as_it_reads(op.out):
-        return op.reshape(op.tensor("self"), op.out.memory_shape)
-    x = op.reshape(op.tensor("self", DimOrder.CONTIGUOUS), op.out.shape)
-    return op.reorder(x, op.out.shape, DimOrder.CONTIGUOUS, op.out.dim_order)
+    """Lowers ``view(x, size)``: elements in logical order under a new shape."""
+    return op.relay(op.tensor("self"), op.type("self"), op.out)
 
 
 @lowers(aten.permute.default)

@@ -1,0 +1,129 @@
+"""Models to bytes and back, and what is said of damaged bytes."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, Operation, Value
+from nnapi_prof.convert.serialize import parse, serialize
+from nnapi_prof.errors import SerializationError
+from nnapi_prof.nnapi.codes import OperandCode, OperationCode
+
+WORDS = st.integers(0, 2**32 - 1)
+OPERANDS = st.builds(
+    Operand,
+    st.sampled_from(OperandCode),
+    st.lists(WORDS, max_size=5).map(tuple),
+    st.floats(width=32, allow_nan=False),
+    st.integers(-(2**31), 2**31 - 1),
+)
+SOURCES = st.binary(max_size=20) | st.builds(BufferSlice, WORDS, WORDS, WORDS)
+
+
+@st.composite
+def models(draw):
+    operands = draw(st.lists(OPERANDS, min_size=1, max_size=6).map(tuple))
+    ids = st.integers(0, len(operands) - 1)
+    id_lists = st.lists(ids, max_size=4).map(tuple)
+    operations = st.builds(Operation, st.sampled_from(OperationCode), id_lists, id_lists)
+    return NnapiModel(
+        operands,
+        draw(st.lists(st.builds(Value, ids, SOURCES), max_size=4).map(tuple)),
+        draw(st.lists(operations, max_size=4).map(tuple)),
+        draw(id_lists),
+        draw(id_lists),
+    )
+
+
+@given(models())
+def test_what_is_serialized_is_parsed_back(model):
+    data = serialize(model)
+    assert len(data) % 4 == 0
+    assert parse(data) == model
+
+
+@given(models(), st.data())
+def test_every_cut_is_refused(model, data):
+    whole = serialize(model)
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    with pytest.raises(SerializationError):
+        parse(whole[:cut])
+
+
+@given(models(), st.data())
+def test_damage_is_refused_or_parsed(model, data):
+    damaged = bytearray(serialize(model))
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        found = parse(bytes(damaged))
+    except SerializationError:
+        return
+    assert len(serialize(found)) == len(damaged)
+
+
+ADD = NnapiModel(
+    operands=(
+        Operand(OperandCode.TENSOR_FLOAT32, (1, 2)),
+        Operand(OperandCode.TENSOR_FLOAT32, (2,)),
+        Operand(OperandCode.INT32),
+        Operand(OperandCode.TENSOR_FLOAT32, (1, 2)),
+    ),
+    values=(Value(1, BufferSlice(7, 0, 8)), Value(2, b"\0\0\0\0")),
+    operations=(Operation(OperationCode.ADD, (0, 1, 2), (3,)),),
+    inputs=(0,),
+    outputs=(3,),
+)
+
+
+def test_bytes_are_pytorchs():
+    """Word for word what PROTOCOL.md, section 4, says."""
+    assert serialize(ADD) == b"".join(
+        (
+            struct.pack("<6i", 1, 4, 2, 1, 1, 1),
+            struct.pack("<iifi", 3, 2, 0.0, 0),
+            struct.pack("<iifi", 3, 1, 0.0, 0),
+            struct.pack("<iifi", 1, 0, 0.0, 0),
+            struct.pack("<iifi", 3, 2, 0.0, 0),
+            struct.pack("<iii", 1, 2, 12),
+            struct.pack("<iii", 2, 0, 4),
+            struct.pack("<iii", 0, 3, 1),
+            struct.pack("<5i", 1, 2, 2, 1, 2),
+            struct.pack("<3I", 7, 0, 8),
+            struct.pack("<i", 0),
+            struct.pack("<4i", 0, 1, 2, 3),
+            struct.pack("<2i", 0, 3),
+        )
+    )
+
+
+def patched(at, *words):
+    """ADD's bytes with the words from word ``at`` on replaced."""
+    data = bytearray(serialize(ADD))
+    struct.pack_into(f"<{len(words)}i", data, 4 * at, *words)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "the header takes 24 bytes from byte 0, the data ends at 0"),
+        (patched(0, 2), "version 2 found, only 1 is read"),
+        (patched(1, -1), "-1 operands stated"),
+        (patched(3, 1 << 24), "16777216 operations stated"),
+        (patched(1, 1000), "the operand table takes 16000 bytes"),
+        (patched(6, 99), "operand 0 has the unknown type 99"),
+        (patched(7, 1 << 30), "the dimensions of operand 0 takes"),
+        (patched(22, 4), "value 0 names operand 4, there are 4"),
+        (patched(22, -1), "value 0 names operand -1"),
+        (patched(23, 3), r"value 0 has source 3, only 0 \(immediate\) and 2"),
+        (patched(24, 11, 2, 0, 5), "padding of value 0 is not zero|value 0 names a buffer in 11"),
+        (patched(28, 777), "operation 0 has the unknown code 777"),
+        (serialize(ADD) + bytes(4), "ends at byte 180, the data at 184"),
+    ],
+)
+def test_a_bad_model_is_refused_in_words(data, message):
+    with pytest.raises(SerializationError, match=message):
+        parse(data)
