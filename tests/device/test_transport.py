@@ -1,0 +1,230 @@
+"""Every transport against its real peer: a child process, adbd over TCP, adbd behind a server."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nnapi_prof.device.adb import connect_tcp
+from nnapi_prof.device.adb_server import AdbServer
+from nnapi_prof.device.local import LocalTransport
+from nnapi_prof.device.transport import (
+    LineStream,
+    marked_command,
+    run_to_end,
+    storage_error,
+    until_marker,
+)
+from nnapi_prof.errors import DeviceError, DeviceOffline, DeviceStorageError
+
+AWKWARD = ["a b", "$HOME", "`id`", "'", '"', "\\", "*", "#", ";exit 3", "é", ""]
+
+
+@pytest.fixture(params=["local", "tcp", "server"])
+def reached(request, tmp_path):
+    """A transport of each kind, and a folder that exists on its device."""
+    if request.param == "local":
+        transport = LocalTransport("local", "test", {})
+        yield transport, str(transport.folder)
+    else:
+        daemon = request.getfixturevalue("start_daemon")()
+        folder = f"{daemon.remote_dir}-test"
+        if request.param == "tcp":
+            transport = connect_tcp("127.0.0.1", daemon.port)
+        else:
+            server = request.getfixturevalue("adb_server")
+            server.connect(daemon.serial)
+            transport = AdbServer().open(daemon.serial)
+        assert transport.serial == daemon.serial
+        assert transport.shell(["mkdir", "-p", folder]).exit_code == 0
+        yield transport, folder
+    transport.close()
+
+
+def test_files_commands_and_lines(reached, tmp_path):
+    transport, folder = reached
+    big = os.urandom(9_000_001)
+    transport.push(big, f"{folder}/big")
+    assert transport.pull(f"{folder}/big") == big
+
+    source = tmp_path / "script"
+    source.write_text('#!/bin/sh\necho "got $#: $1"\nexit 42\n')
+    transport.push(source, f"{folder}/a script", 0o755)
+    assert transport.shell([f"{folder}/a script", "x  y"]) == (42, "got 1: x  y\n")
+    transport.push(b"", f"{folder}/empty")
+    assert transport.pull(f"{folder}/empty") == b""
+
+    for code in (0, 1, 127, 255):
+        assert transport.shell(["sh", "-c", f"exit {code}"]).exit_code == code
+    assert transport.shell(["no-such-command"] if transport.serial != "local" else ["false"])[0]
+    assert transport.shell(["printf", "%s\\n", *AWKWARD]).output == "".join(
+        f"{word}\n" for word in AWKWARD
+    )
+    assert transport.shell(["sh", "-c", "kill -9 $$"]).exit_code == 137
+    assert transport.shell(["sh", "-c", "echo out; echo err >&2; printf end"]) == (
+        0,
+        "out\nerr\nend\n",
+    )
+
+    stream = transport.stream(["sh", "-c", "echo first; echo second; exit 5"])
+    with pytest.raises(DeviceError, match="has not ended yet"):
+        print(stream.exit_code)
+    assert list(stream) == ["first", "second"]
+    assert stream.exit_code == 5
+
+    with pytest.raises(DeviceError, match=f"cannot read {folder}/absent: .*No such file"):
+        transport.pull(f"{folder}/absent")
+    # The connection is still good after a refusal.
+    assert transport.pull(f"{folder}/empty") == b""
+    assert transport.description
+
+
+def test_lines_come_when_they_are_said(reached):
+    transport, folder = reached
+    fifo = f"{folder}/fifo"
+    assert transport.shell(["mkfifo", fifo]).exit_code == 0
+    # The command waits for the fifo: a second line exists only after the first was read.
+    stream = transport.stream(["sh", "-c", 'echo ready; read word <"$0"; echo "$word"', fifo])
+    assert next(stream) == "ready"
+    transport.shell(["sh", "-c", 'echo go >"$0"', fifo])
+    assert list(stream) == ["go"]
+    assert stream.exit_code == 0
+
+
+def test_a_silent_command_runs_into_its_timeout(reached):
+    transport, _ = reached
+    before = time.monotonic()
+    with pytest.raises(DeviceOffline):
+        transport.shell(["sleep", "20"], timeout_s=0.4)
+    assert time.monotonic() - before < 8
+
+
+def test_a_command_left_early_ends(reached):
+    transport, folder = reached
+    pid_file = f"{folder}/pid"
+    script = 'echo $$ >"$0"; while :; do echo word; sleep 0.05; done'
+    stream = transport.stream(["sh", "-c", script, pid_file])
+    assert next(stream) == "word"
+    stream.close()
+    alive = ["sh", "-c", 'kill -0 "$(cat "$0")" 2>/dev/null', pid_file]
+    deadline = time.monotonic() + 10
+    while transport.shell(alive).exit_code == 0:
+        assert time.monotonic() < deadline, "the command runs on although nobody listens"
+        time.sleep(0.05)
+
+
+def test_a_lost_device_is_offline(start_daemon):
+    daemon = start_daemon()
+    transport = connect_tcp("127.0.0.1", daemon.port)
+    stream = transport.stream(["sh", "-c", "echo one; sleep 30"])
+    assert next(stream) == "one"
+    daemon.kill()
+    before = time.monotonic()
+    with pytest.raises(DeviceOffline, match=daemon.serial):
+        list(stream)
+    with pytest.raises(DeviceOffline):
+        transport.push(b"x", "/data/local/tmp/x")
+    assert time.monotonic() - before < 5
+    transport.close()
+
+
+def test_a_lost_device_behind_a_server_is_offline(start_daemon, adb_server):
+    daemon = start_daemon()
+    adb_server.connect(daemon.serial)
+    transport = AdbServer().open(daemon.serial)
+    stream = transport.stream(["sh", "-c", "echo one; sleep 30"])
+    assert next(stream) == "one"
+    daemon.kill()
+    with pytest.raises(DeviceOffline, match=daemon.serial):
+        list(stream)
+
+
+@pytest.mark.parametrize("way", ["tcp", "server"])
+@pytest.mark.parametrize(("storage", "state"), [("2m", "is full"), ("ro", "is read-only")])
+def test_full_and_read_only_storage(start_daemon, request, way, storage, state):
+    daemon = start_daemon(storage=storage)
+    if way == "tcp":
+        transport = connect_tcp("127.0.0.1", daemon.port)
+    else:
+        request.getfixturevalue("adb_server").connect(daemon.serial)
+        transport = AdbServer().open(daemon.serial)
+    with pytest.raises(DeviceStorageError) as caught:
+        transport.push(bytes(7_000_000), "/data/local/tmp/large")
+    assert state in str(caught.value)
+    assert "/data/local/tmp/large" in str(caught.value)
+    assert caught.value.serial == daemon.serial
+    # The device itself is well.
+    assert transport.shell(["echo", "still here"]).output == "still here\n"
+    transport.close()
+
+
+def test_two_devices_at_once(start_daemon):
+    first, second = start_daemon(), start_daemon(properties={"ro.product.model": "Second"})
+    ways = [connect_tcp("127.0.0.1", d.port) for d in (first, second)]
+    streams = [
+        way.stream(["sh", "-c", "for i in 1 2 3; do echo $i; done; getprop ro.product.model"])
+        for way in ways
+    ]
+    lines = [list(pair) for pair in zip(*streams, strict=True)]
+    assert lines == [["1", "1"], ["2", "2"], ["3", "3"], ["Test Phone", "Second"]]
+    if first.private and second.private:
+        ways[0].push(b"one", "/data/local/tmp/same")
+        ways[1].push(b"two", "/data/local/tmp/same")
+        assert [way.pull("/data/local/tmp/same") for way in ways] == [b"one", b"two"]
+    for way in ways:
+        way.close()
+
+
+def test_local_errors_name_the_file(tmp_path):
+    transport = LocalTransport("local", "test", {"NNAPI_PROF_TEST": "1", "HOME": None})
+    with pytest.raises(DeviceError, match="cannot write /proc/no-such/x"):
+        transport.push(b"x", "/proc/no-such/x")
+    with pytest.raises(DeviceError, match="cannot run no-such-command"):
+        transport.shell(["no-such-command"])
+    said = transport.shell(["sh", "-c", 'echo "$NNAPI_PROF_TEST ${HOME-none}"']).output
+    assert said == "1 none\n"
+    folder = transport.folder
+    transport.close()
+    transport.close()
+    assert not folder.exists()
+
+
+@given(st.binary(max_size=300), st.integers(0, 255), st.lists(st.integers(1, 60), max_size=20))
+@settings(max_examples=200)
+def test_the_marker_is_found_however_the_bytes_arrive(output, code, cuts):
+    _, marker = marked_command(["true"])
+    whole = output + marker + b"%d\r\n" % code
+    chunks = []
+    for cut in cuts:
+        chunks.append(whole[:cut])
+        whole = whole[cut:]
+    found = list(until_marker(iter([*chunks, whole]), marker))
+    assert found[-1] == code
+    assert b"".join(found[:-1]) == output
+    # Cut off before the marker is whole, no exit code is made up.
+    joined = b"".join([*chunks, whole])
+    cut_off = list(until_marker(iter([joined[: len(output) + 10]]), marker))
+    assert all(isinstance(chunk, bytes) for chunk in cut_off)
+
+
+def test_lines_of_old_terminals_and_a_stream_that_breaks():
+    assert run_to_end(LineStream(iter([b"a\r\nb\xff\n", b"c", 3]), "x")) == (3, "a\nb\ufffd\nc\n")
+    broken = LineStream(iter([b"a\nhalf"]), "phone")
+    assert next(broken) == "a"
+    assert next(broken) == "half"
+    with pytest.raises(DeviceOffline, match="phone: the connection closed"):
+        next(broken)
+
+
+def test_words_that_mean_full_or_read_only():
+    full = storage_error("couldn't write: No space left on device", "/data/x", "phone")
+    assert full is not None
+    assert str(full).startswith("phone: the storage that holds /data/x is full (couldn't write")
+    assert "free some space" in str(full)
+    read_only = storage_error("mkdir: Read-only file system\n", "/data/x", "phone")
+    assert read_only is not None and "NNAPI_PROF_REMOTE_DIR" in str(read_only)
+    assert storage_error("permission denied", "/data/x", "phone") is None
