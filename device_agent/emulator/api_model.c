@@ -154,7 +154,7 @@ int ANeuralNetworksModel_setOperandValue(ANeuralNetworksModel *model, int32_t in
   if (!model || (!buffer && length != 0)) {
     return NP_REFUSE(UNEXPECTED_NULL, "model is NULL, or buffer is and has a length");
   }
-  struct np_operand *operand;
+  struct np_operand *operand = NULL;
   const int code = open_operand(model, index, __func__, &operand);
   if (code != ANEURALNETWORKS_NO_ERROR)
     return code;
@@ -182,7 +182,7 @@ int ANeuralNetworksModel_setOperandValueFromMemory(ANeuralNetworksModel *model, 
                                                    size_t offset, size_t length) {
   if (!model || !memory)
     return NP_REFUSE(UNEXPECTED_NULL, "model or memory is NULL");
-  struct np_operand *operand;
+  struct np_operand *operand = NULL;
   const int code = open_operand(model, index, __func__, &operand);
   if (code != ANEURALNETWORKS_NO_ERROR)
     return code;
@@ -190,7 +190,7 @@ int ANeuralNetworksModel_setOperandValueFromMemory(ANeuralNetworksModel *model, 
   if (length != wanted || wanted == 0) {
     return NP_REFUSE(BAD_DATA, "operand %d: value of %zu bytes, wanted %zu", index, length, wanted);
   }
-  void *data;
+  void *data = NULL;
   const int range = np_memory_range(memory, NULL, offset, &length, &data);
   if (range != ANEURALNETWORKS_NO_ERROR)
     return range;
@@ -207,7 +207,7 @@ int ANeuralNetworksModel_setOperandValueFromModel(ANeuralNetworksModel *model, i
     return NP_REFUSE(UNEXPECTED_NULL, "model or value is NULL");
   if (!value->finished)
     return NP_REFUSE(BAD_STATE, "the value is not finished");
-  struct np_operand *operand;
+  struct np_operand *operand = NULL;
   const int code = open_operand(model, index, __func__, &operand);
   if (code != ANEURALNETWORKS_NO_ERROR)
     return code;

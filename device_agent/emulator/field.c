@@ -106,7 +106,7 @@ int np_field_constant(const struct np_field *field, const struct np_constant_rul
     return refuse_value(field, "a constant: an object with value, unit and origin");
   }
   struct np_field value, unit;
-  const char *unit_text, *origin;
+  const char *unit_text = NULL, *origin = NULL;
   if (!np_field_object(field, names) || !np_field_member(field, "value", &value) ||
       !np_field_member(field, "unit", &unit) || !np_field_text(&unit, &unit_text) ||
       !np_field_member_text(field, "origin", &origin)) {

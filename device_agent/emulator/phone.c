@@ -30,7 +30,7 @@ static int keep(const struct np_field *field, const char *text, char **kept) {
 }
 
 static int member_kept(const struct np_field *field, const char *name, char **kept) {
-  const char *text;
+  const char *text = NULL;
   return np_field_member_text(field, name, &text) && keep(field, text, kept);
 }
 
@@ -106,7 +106,7 @@ static int read_operations(const struct np_field *parent, bool *operations) {
     operations[code] = !only;
   for (uint32_t i = 0; i < list.value->count; i++) {
     struct np_field element;
-    const char *name;
+    const char *name = NULL;
     int32_t code;
     if (!np_field_element(&list, i, &element) || !np_field_text(&element, &name) ||
         !operation_code(&element, name, &code)) {
@@ -126,7 +126,7 @@ static int read_type(const struct np_field *parent, int32_t *type) {
                {"CPU", ANEURALNETWORKS_DEVICE_CPU},
                {"OTHER", ANEURALNETWORKS_DEVICE_OTHER}};
   struct np_field field;
-  const char *text;
+  const char *text = NULL;
   if (!np_field_member(parent, "type", &field) || !np_field_text(&field, &text))
     return 0;
   for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
@@ -250,7 +250,7 @@ static int read_root(const struct np_field *root, struct np_phone *phone) {
                                       "accelerators", "noise",      NULL};
   static const char *const noise_names[] = {"spread", "seed", NULL};
   struct np_field format, version, noise;
-  const char *text;
+  const char *text = NULL;
   int64_t number;
   double seed;
   if (!np_field_object(root, names) || !np_field_member(root, "format", &format) ||
