@@ -1,0 +1,113 @@
+/* RESHAPE, SQUEEZE and EXPAND_DIMS: the same values in the same order under another shape. */
+#include <string.h>
+
+#include "np_families.h"
+
+static enum np_status copy_values(const struct np_call *call) {
+  const struct np_tensor *input = np_in(call, 0);
+  if (input->elements > 0) {
+    memcpy(np_out(call, 0)->room, input->data, input->elements * np_type_bytes(input->type));
+  }
+  return NP_OK;
+}
+
+enum np_status np_reshape_infer(const struct np_call *call) {
+  const struct np_tensor *input = np_in(call, 0);
+  const int32_t *shape;
+  size_t rank;
+  if (!input->known) {
+    return NP_MISSING;
+  }
+  NP_TRY(np_read_list(call, 1, &shape, &rank));
+  if (rank == 0 || rank > NP_MAX_RANK) {
+    return np_fail(call, NP_BAD_MODEL, "a shape of %zu dimensions, wanted 1 to %u", rank,
+                   NP_MAX_RANK);
+  }
+  uint32_t dims[NP_MAX_RANK];
+  size_t product = 1;
+  size_t stretched = rank; /* which dimension is -1 */
+  for (size_t d = 0; d < rank; d++) {
+    if (shape[d] == -1 && stretched == rank) {
+      stretched = d;
+      continue;
+    }
+    if (shape[d] < 0) {
+      return np_fail(call, NP_BAD_MODEL, "dimension %zu of the shape is %d, wanted one -1 at most",
+                     d, shape[d]);
+    }
+    dims[d] = (uint32_t)shape[d];
+    product = np_times(product, dims[d]);
+  }
+  if (stretched < rank) {
+    const size_t rest = product == 0 ? 0 : input->elements / product;
+    dims[stretched] = rest > UINT32_MAX ? UINT32_MAX : (uint32_t)rest;
+    product = np_times(product, rest);
+  }
+  if (product != input->elements) {
+    return np_fail(call, NP_BAD_MODEL, "%zu elements do not fit a shape of %zu", input->elements,
+                   product);
+  }
+  return np_set_shape(call, 0, (uint32_t)rank, dims);
+}
+
+enum np_status np_reshape_run(const struct np_call *call) { return copy_values(call); }
+
+enum np_status np_squeeze_infer(const struct np_call *call) {
+  const struct np_tensor *input = np_in(call, 0);
+  if (!input->known) {
+    return NP_MISSING;
+  }
+  int squeezed[NP_MAX_RANK] = {0};
+  if (np_has(call, 1)) {
+    const int32_t *axes;
+    size_t n;
+    NP_TRY(np_read_list(call, 1, &axes, &n));
+    for (size_t i = 0; i < n; i++) {
+      uint32_t axis;
+      NP_TRY(np_axis(call, axes[i], input->rank, &axis));
+      if (input->dims[axis] != 1) {
+        return np_fail(call, NP_BAD_MODEL, "dimension %u is %u, wanted 1 to squeeze it", axis,
+                       input->dims[axis]);
+      }
+      squeezed[axis] = 1;
+    }
+  } else {
+    for (uint32_t d = 0; d < input->rank; d++) {
+      squeezed[d] = input->dims[d] == 1;
+    }
+  }
+  uint32_t dims[NP_MAX_RANK];
+  uint32_t rank = 0;
+  for (uint32_t d = 0; d < input->rank; d++) {
+    if (!squeezed[d]) {
+      dims[rank++] = input->dims[d];
+    }
+  }
+  if (rank == 0) {
+    dims[rank++] = 1; /* as NNAPI's documentation says */
+  }
+  return np_set_shape(call, 0, rank, dims);
+}
+
+enum np_status np_squeeze_run(const struct np_call *call) { return copy_values(call); }
+
+enum np_status np_expand_dims_infer(const struct np_call *call) {
+  const struct np_tensor *input = np_in(call, 0);
+  int32_t value;
+  uint32_t axis;
+  if (!input->known) {
+    return NP_MISSING;
+  }
+  NP_TRY(np_read_i32(call, 1, &value));
+  NP_TRY(np_axis(call, value, input->rank + 1, &axis));
+  if (input->rank == NP_MAX_RANK) {
+    return np_fail(call, NP_UNSUPPORTED, "rank %u is the most that this engine knows", NP_MAX_RANK);
+  }
+  uint32_t dims[NP_MAX_RANK];
+  for (uint32_t d = 0; d <= input->rank; d++) {
+    dims[d] = d == axis ? 1 : input->dims[d - (d > axis)];
+  }
+  return np_set_shape(call, 0, input->rank + 1, dims);
+}
+
+enum np_status np_expand_dims_run(const struct np_call *call) { return copy_values(call); }

@@ -1,0 +1,100 @@
+/* The functions of the kernel families, for the registry. */
+#ifndef NP_FAMILIES_H
+#define NP_FAMILIES_H
+
+#include "np_kernel.h"
+
+#define NP_KERNEL_FUNCTIONS(family)                                                                \
+  enum np_status np_##family##_infer(const struct np_call *call);                                  \
+  enum np_status np_##family##_run(const struct np_call *call);
+
+/* kernel_conv.c: CONV_2D and GROUPED_CONV_2D */
+enum np_conv { NP_CONV_PLAIN, NP_CONV_GROUPED };
+NP_KERNEL_FUNCTIONS(conv)
+enum np_status np_conv_prepare(const struct np_call *call, void **state);
+size_t np_conv_scratch(const struct np_call *call);
+
+/* kernel_depthwise.c */
+NP_KERNEL_FUNCTIONS(depthwise)
+size_t np_depthwise_scratch(const struct np_call *call);
+
+/* kernel_linear.c: FULLY_CONNECTED */
+NP_KERNEL_FUNCTIONS(linear)
+enum np_status np_linear_prepare(const struct np_call *call, void **state);
+size_t np_linear_scratch(const struct np_call *call);
+
+/* kernel_pool.c */
+enum np_pool { NP_POOL_AVERAGE, NP_POOL_MAX, NP_POOL_L2 };
+NP_KERNEL_FUNCTIONS(pool)
+size_t np_pool_scratch(const struct np_call *call);
+
+/* kernel_binary.c: two inputs that broadcast */
+enum np_binary {
+  NP_BINARY_ADD,
+  NP_BINARY_SUB,
+  NP_BINARY_MUL,
+  NP_BINARY_DIV,
+  NP_BINARY_MAXIMUM,
+  NP_BINARY_MINIMUM,
+  NP_BINARY_POW,
+  NP_BINARY_PRELU,
+};
+NP_KERNEL_FUNCTIONS(binary)
+
+/* kernel_unary.c: one input, element by element */
+enum np_unary {
+  NP_UNARY_RELU,
+  NP_UNARY_RELU1,
+  NP_UNARY_RELU6,
+  NP_UNARY_LOGISTIC,
+  NP_UNARY_TANH,
+  NP_UNARY_HARD_SWISH,
+  NP_UNARY_ELU,
+  NP_UNARY_FLOOR,
+  NP_UNARY_ABS,
+  NP_UNARY_EXP,
+  NP_UNARY_NEG,
+  NP_UNARY_SQRT,
+  NP_UNARY_RSQRT,
+  NP_UNARY_LOG,
+  NP_UNARY_SIN,
+};
+NP_KERNEL_FUNCTIONS(unary)
+
+/* kernel_softmax.c */
+enum np_softmax { NP_SOFTMAX, NP_LOG_SOFTMAX };
+NP_KERNEL_FUNCTIONS(softmax)
+
+/* kernel_shape.c: the same values under another shape */
+NP_KERNEL_FUNCTIONS(reshape)
+NP_KERNEL_FUNCTIONS(squeeze)
+NP_KERNEL_FUNCTIONS(expand_dims)
+
+/* kernel_move.c: values moved to other places */
+NP_KERNEL_FUNCTIONS(transpose)
+NP_KERNEL_FUNCTIONS(slice)
+NP_KERNEL_FUNCTIONS(strided_slice)
+
+/* kernel_join.c: CONCATENATION, SPLIT, PAD and PAD_V2 */
+NP_KERNEL_FUNCTIONS(concatenation)
+NP_KERNEL_FUNCTIONS(split)
+NP_KERNEL_FUNCTIONS(pad)
+
+/* kernel_reduce.c */
+enum np_reduce {
+  NP_REDUCE_MEAN,
+  NP_REDUCE_SUM,
+  NP_REDUCE_PROD,
+  NP_REDUCE_MAX,
+  NP_REDUCE_MIN,
+};
+NP_KERNEL_FUNCTIONS(reduce)
+
+/* kernel_resize.c */
+enum np_resize { NP_RESIZE_BILINEAR, NP_RESIZE_NEAREST };
+NP_KERNEL_FUNCTIONS(resize)
+size_t np_resize_scratch(const struct np_call *call);
+
+#undef NP_KERNEL_FUNCTIONS
+
+#endif

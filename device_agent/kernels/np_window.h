@@ -1,0 +1,48 @@
+/* Windows that slide over images: what convolutions and poolings share. */
+#ifndef NP_WINDOW_H
+#define NP_WINDOW_H
+
+#include "np_kernel.h"
+
+struct np_window {
+  uint32_t batches, height, width, channels; /* of the input, whatever its layout */
+  uint32_t filter_h, filter_w;
+  uint32_t stride_h, stride_w;
+  uint32_t dilation_h, dilation_w;
+  uint32_t pad_top, pad_left;
+  uint32_t out_h, out_w;
+  int nchw; /* the data are [N, C, H, W] */
+};
+
+/* Reads what precedes an operation's own arguments from input `at` on: the shape of input 0 under
+ * layout `nchw`, paddings and strides; *next is the input after them. filter_*, dilation_* and nchw
+ * are set by the caller before, out_* and pad_* come out. */
+enum np_status np_window_fit(const struct np_call *call, uint32_t at, struct np_window *window);
+
+/* Inputs that paddings and strides take: 6 where explicit, else 3. */
+uint32_t np_window_inputs(const struct np_call *call);
+
+/* Reads optional BOOL input `input`: 0 where it is not there. */
+enum np_status np_window_layout(const struct np_call *call, uint32_t input, int *nchw);
+
+/* Sets output 0 to [N, out_h, out_w, channels] in the window's layout. */
+enum np_status np_window_shape(const struct np_call *call, const struct np_window *window,
+                               uint32_t channels);
+
+/* The taps of a window along one axis that lie inside the image: from *first, before *last. */
+static inline void np_window_taps(uint32_t out, uint32_t stride, uint32_t pad, uint32_t dilation,
+                                  uint32_t filter, uint32_t size, uint32_t *first, uint32_t *last) {
+  const uint64_t start = (uint64_t)out * stride; /* in the padded image */
+  const uint64_t end = (uint64_t)pad + size;
+  uint64_t low = start >= pad ? 0 : (pad - start + dilation - 1) / dilation;
+  uint64_t high = start >= end ? 0 : (end - start + dilation - 1) / dilation;
+  high = high > filter ? filter : high;
+  low = low > high ? high : low;
+  *first = (uint32_t)low;
+  *last = (uint32_t)high;
+}
+
+/* Copies between [n, rows, columns] and [n, columns, rows]: layouts NHWC and NCHW are such. */
+void np_swap_axes(const float *from, float *to, size_t n, size_t rows, size_t columns);
+
+#endif
