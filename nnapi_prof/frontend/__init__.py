@@ -1,1 +1,58 @@
-"""TBD."""
+"""Model file or module -> normalised graph (:mod:`nnapi_prof.graph`).
+
+What a Program's graph looks like, for whoever reads it. ``x`` is a tensor node, lists have full
+length, dims are non-negative, sizes concrete; arguments stand by position unless named.
+
+=============================  =====================================================================
+concept                        the one spelling
+=============================  =====================================================================
+convolution of every kind      convolution.default(x, w, b | None, stride, padding, dilation,
+                               transposed, output_padding, groups)
+padding="same", uneven         constant_pad_nd, then convolution with padding 0
+linear, x @ constant           linear.default(x, w, b | None)
+batch norm                     folded; else batch_norm.default(x, w, b, mean, var, False, 0.0, eps,
+                               False), w and b always there
+add, subtract, multiply, ...   add/sub/mul/div.Tensor(x, other), other a tensor node or a number;
+                               a constant stands second in add and mul; no alpha
+number - x                     add(mul(x, -1), number)
+relu, clamp(min=0)             relu.default(x)
+relu6, clamp(0, 6)             hardtanh.default(x, 0.0, 6.0)
+hardtanh, clamp(-1, 1)         hardtanh.default(x, -1.0, 1.0)
+other clamps and hardtanhs     clamp.default(x, min | None, max | None)
+activations                    sigmoid, hardsigmoid, hardswish, silu, tanh: .default(x)
+softmax, log_softmax           softmax.int(x, dim), log_softmax.int(x, dim)
+max pool                       max_pool2d.default(x, kernel, stride, padding, dilation, ceil_mode)
+average pool                   avg_pool2d.default(x, kernel, stride, padding, ceil_mode,
+                               count_include_pad, divisor_override | None)
+adaptive average pool,         adaptive_avg_pool2d.default(x, [h, w])
+mean of H, W with keepdim
+mean                           mean.dim(x, dims ascending, keepdim)
+cat, stack                     cat.default([...], dim), after views for stack
+view, reshape, flatten,        view.default(x, sizes); reshape.default(x, sizes) where eager's
+squeeze, unsqueeze             strides forbid a view: lower both alike
+permute, transpose, t, movedim permute.default(x, dims)
+slice, narrow, split, chunk    slice.Tensor(x, dim, start, end, step)
+select, unbind                 slice.Tensor, then view
+pad with a constant            constant_pad_nd.default(x, pad, value), no zero pairs at the end
+resize                         upsample_nearest2d.vec(x, [h, w], None),
+                               upsample_bilinear2d.vec(x, [h, w], align_corners, None)
+change of element type         _to_copy.default(x, dtype=...)
+change of dim order            clone.default(x, memory_format=...): the only clones there are
+dropout, identity, detach ...  gone
+=============================  =====================================================================
+
+Everything else stays as PyTorch spells it. Nodes of several values are read by ``getitem``.
+"""
+
+from nnapi_prof.frontend.inputs import InputSpec, parse_input_spec
+from nnapi_prof.frontend.load import ModelKind, load, model_kind, prepare, reference
+
+__all__ = [
+    "InputSpec",
+    "ModelKind",
+    "load",
+    "model_kind",
+    "parse_input_spec",
+    "prepare",
+    "reference",
+]

@@ -1,1 +1,38 @@
-"""TBD."""
+"""The passes that normalise a graph. Each is a function ``Graph -> int``, the changes it made."""
+
+from __future__ import annotations
+
+from nnapi_prof.graph.passes.arithmetic import normalise_arithmetic, normalise_matmul
+from nnapi_prof.graph.passes.assign_dim_order import assign_dim_order
+from nnapi_prof.graph.passes.cancel_permutes import cancel_permutes
+from nnapi_prof.graph.passes.drop_noops import drop_noops
+from nnapi_prof.graph.passes.fold_constants import fold_constants, share_constants
+from nnapi_prof.graph.passes.fuse_activations import fuse_activations
+from nnapi_prof.graph.passes.layers import (
+    drop_finished_getitems,
+    fold_batch_norm,
+    normalise_layers,
+)
+from nnapi_prof.graph.passes.run import Pass, run_passes
+from nnapi_prof.graph.passes.views import merge_views, normalise_views
+
+DEFAULT_PASSES: tuple[Pass, ...] = (
+    drop_finished_getitems,  # first: rules ask which of several values are read
+    drop_noops,  # before any matching: a clone between two nodes hides one from the other
+    fold_constants,  # a transposed weight must be a constant before anything looks at it
+    normalise_views,
+    normalise_layers,
+    normalise_arithmetic,
+    fold_constants,  # views and products of constants that the three above wrote
+    normalise_matmul,  # after folding: asks for constant matrices
+    drop_noops,  # what only the normal spelling shows: mul by 1, view to the same shape
+    fold_batch_norm,  # after drop_noops: a dropout between layer and norm is gone
+    merge_views,
+    cancel_permutes,  # before assign_dim_order: a permute and its inverse would force clones
+    drop_noops,  # a view of a view that ends where it began
+    share_constants,  # after all folding, which writes constants
+    assign_dim_order,  # after everything that adds or drops nodes
+    fuse_activations,  # last: units must not cross a clone that assign_dim_order put in
+)
+
+__all__ = ["DEFAULT_PASSES", "Pass", "run_passes"]

@@ -1,0 +1,117 @@
+"""ExportedProgram -> straight fx graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+
+from nnapi_prof.errors import FrontendError, InputSpecError
+from nnapi_prof.frontend.concretise import Concretiser, WritesToViews
+from nnapi_prof.frontend.inputs import InputSpec, check_count, listed
+from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.graph.node import dtype_name
+
+_STATE = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+
+
+def straight_graph(
+    program: ExportedProgram, examples: Sequence[Tensor], name: str
+) -> fx.GraphModule:
+    """The program's graph on the shapes of ``examples``: placeholders, constants, ATen calls.
+
+    Writing in place is made functional by PyTorch. Raises FrontendError where the program keeps
+    state between runs or has no straight form (see Concretiser).
+    """
+    with quiet_torch():
+        _refuse_state(program, name)
+        try:
+            return _concretised(program, examples, name)
+        except WritesToViews:  # slow, and decomposes more than is wanted: only where it must be
+            program = program.run_decompositions({})
+            _refuse_state(program, name)
+            return _concretised(program, examples, name)
+
+
+def _refuse_state(program: ExportedProgram, name: str) -> None:
+    for spec in program.graph_signature.output_specs:
+        if spec.kind in _STATE:
+            raise FrontendError(
+                f"{name} changes its buffer {spec.target} whenever it runs: a model that keeps "
+                f"state cannot be converted (batch norm does this in training mode: call "
+                f"model.eval() before exporting)"
+            )
+
+
+def _concretised(
+    program: ExportedProgram, examples: Sequence[Tensor], name: str
+) -> fx.GraphModule:
+    maker = Concretiser(name)
+    given = iter(examples)
+    inputs: list[Any] = []
+    lifted = {**program.state_dict, **program.constants}
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is InputKind.USER_INPUT:
+            inputs.append(_user_input(maker, spec.arg, given))
+            continue
+        value = lifted.get(spec.target or "")
+        if isinstance(value, Tensor):
+            maker.names.setdefault(value.data_ptr(), spec.target or "constant")
+        inputs.append(value)
+    returned = maker.run(program.graph, program.graph_module, inputs)
+    kept = [
+        value
+        for spec, value in zip(program.graph_signature.output_specs, returned, strict=True)
+        if spec.kind is OutputKind.USER_OUTPUT
+    ]
+    return maker.finish(kept)
+
+
+def _user_input(maker: Concretiser, argument: Any, given: Any) -> Any:
+    if type(argument).__name__ == "TensorArgument":
+        return maker.placeholder(argument.name, next(given))
+    return getattr(argument, "value", None)  # a constant the program was exported with
+
+
+def tensor_inputs(program: ExportedProgram) -> list[fx.Node]:
+    """The placeholders of the inputs that are tensors, in order."""
+    wanted = {
+        spec.arg.name
+        for spec in program.graph_signature.input_specs
+        if spec.kind is InputKind.USER_INPUT and type(spec.arg).__name__ == "TensorArgument"
+    }
+    return [node for node in program.graph.nodes if node.name in wanted]
+
+
+def stored_specs(program: ExportedProgram) -> tuple[InputSpec, ...]:
+    """The input shapes an exported program was traced with; a free dimension has its hint."""
+    values = [node.meta["val"] for node in tensor_inputs(program)]
+    return tuple(InputSpec(tuple(map(_hint, v.shape)), dtype_name(v.dtype)) for v in values)
+
+
+def _hint(size: int | torch.SymInt) -> int:
+    if isinstance(size, int):
+        return size
+    hint = size.node.hint
+    return int(hint) if hint is not None else 1
+
+
+def check_specs(program: ExportedProgram, stated: Sequence[InputSpec], name: str) -> None:
+    """Raises InputSpecError where stated shapes differ from those the program was exported for."""
+    wanted = stored_specs(program)
+    check_count(name, len(stated), len(wanted), len(wanted))
+    for node, spec, stored in zip(tensor_inputs(program), stated, wanted, strict=True):
+        sizes = node.meta["val"].shape
+        fits = len(sizes) == len(spec.shape) and all(
+            not isinstance(size, int) or size == given
+            for size, given in zip(sizes, spec.shape, strict=True)
+        )
+        if not fits or spec.dtype != stored.dtype:
+            raise InputSpecError(
+                f"{name} was exported for the input {listed(wanted)}, {listed(stated)} was stated: "
+                f"leave --input out or export the model again for other shapes"
+            )

@@ -1,0 +1,139 @@
+"""Input shapes: stated, bundled with the model, or guessed and then tried."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nnapi_prof.errors import InputSpecError
+from nnapi_prof.frontend.quiet import essential_line, quiet_torch, source_line
+from nnapi_prof.graph.node import dtype_name, torch_dtype
+
+DTYPES = ("float32", "float16", "int64", "int32", "uint8", "int8", "bool")
+_SHORT = {"float": "float32", "half": "float16", "long": "int64", "int": "int32"}
+_IMAGE_SIZES = (224, 64, 32, 28, 299, 512, 16)
+"""Sides tried for a guess: ImageNet's first, then what small models are trained on."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One input of a model: its shape and element type (a name in DTYPES)."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    def __str__(self) -> str:
+        suffix = "" if self.dtype == "float32" else f":{self.dtype}"
+        return "x".join(map(str, self.shape)) + suffix
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> InputSpec:
+        """The spec that ``tensor`` fits."""
+        return cls(tuple(tensor.shape), dtype_name(tensor.dtype))
+
+
+def parse_input_spec(text: str) -> InputSpec:
+    """Reads ``1x3x224x224`` or ``1x128:int64``.
+
+    Raises InputSpecError where ``text`` is neither.
+    """
+    shape, _, dtype = text.strip().partition(":")
+    dtype = _SHORT.get(dtype, dtype) or "float32"
+    if not re.fullmatch(r"\d+(x\d+)*", shape):
+        raise InputSpecError(
+            f"input {text!r} is no shape: write sizes joined by x, as in 1x3x224x224 or "
+            f"1x128:int64"
+        )
+    sizes = tuple(map(int, shape.split("x")))
+    if 0 in sizes:
+        raise InputSpecError(f"input {text!r} has a dimension of 0: every size must be at least 1")
+    if dtype not in DTYPES:
+        raise InputSpecError(
+            f"input {text!r} has the element type {dtype!r}: one of {', '.join(DTYPES)} is wanted"
+        )
+    return InputSpec(sizes, dtype)
+
+
+def example_tensors(specs: Sequence[InputSpec]) -> tuple[Tensor, ...]:
+    """Tensors of the stated shapes: normally distributed, integers 0 or 1; always the same."""
+    random = torch.Generator().manual_seed(0)
+    return tuple(_example(spec, random) for spec in specs)
+
+
+def _example(spec: InputSpec, random: torch.Generator) -> Tensor:
+    dtype = torch_dtype(spec.dtype)
+    if dtype.is_floating_point:
+        return torch.randn(spec.shape, generator=random).to(dtype)
+    return torch.randint(0, 2, spec.shape, generator=random).to(dtype)
+
+
+def listed(specs: Sequence[InputSpec]) -> str:
+    """Specs for a message."""
+    return ", ".join(map(str, specs)) or "none"
+
+
+def check_count(name: str, stated: int, fewest: int, most: int) -> None:
+    """Raises InputSpecError unless ``fewest <= stated <= most``."""
+    if fewest <= stated <= most:
+        return
+    wanted = str(most) if fewest == most else f"{fewest} to {most}"
+    plural = "" if most == 1 else "s"
+    verb = "was" if stated == 1 else "were"
+    raise InputSpecError(
+        f"{name} takes {wanted} input{plural}, {stated} {verb} stated: "
+        f"give --input SHAPE once for each"
+    )
+
+
+def try_model(name: str, model: torch.jit.ScriptModule, examples: Sequence[Tensor]) -> None:
+    """Runs the model once. Raises InputSpecError with PyTorch's essential line if it fails."""
+    try:
+        with quiet_torch(), torch.no_grad():
+            model(*examples)
+    except Exception as error:
+        line = source_line(error)
+        where = f" (at {line})" if line else ""
+        stated = listed([InputSpec.of(t) for t in examples])
+        raise InputSpecError(
+            f"{name} does not run on the input {stated}: {essential_line(error)}{where}: "
+            f"state the shapes it wants with --input"
+        ) from error
+
+
+def bundled_inputs(model: torch.jit.ScriptModule) -> tuple[Tensor, ...] | None:
+    """The first example that torch.utils.bundled_inputs stored with the model, if it is tensors."""
+    if not hasattr(model, "get_all_bundled_inputs"):
+        return None
+    with quiet_torch():
+        examples = model.get_all_bundled_inputs()
+    if not examples or not all(isinstance(value, Tensor) for value in examples[0]):
+        return None
+    return tuple(value.contiguous().clone() for value in examples[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """Input shapes worth trying, and the kind of layer they come from."""
+
+    layer: str
+    specs: tuple[InputSpec, ...]
+
+
+def guesses(weights: Iterator[tuple[str, tuple[int, ...]]]) -> Guess | None:
+    """Shapes for a model whose first layer is ``weights``' first: ``(kind, weight's shape)``.
+
+    ``conv2d`` gives 1 x C x side x side, ``conv1d`` 1 x C x length, ``linear`` 1 x features; the
+    channels are those of the whole input, groups multiplied in.
+    """
+    for kind, shape in weights:
+        if kind == "linear":
+            return Guess("linear layer", (InputSpec((1, shape[1])), InputSpec((1, 1, shape[1]))))
+        rank = len(shape) - 2
+        sides = _IMAGE_SIZES if rank == 2 else (1024, 256, 64) if rank == 1 else (16, 32)
+        specs = tuple(InputSpec((1, shape[1], *[side] * rank)) for side in sides)
+        return Guess("convolution", specs)
+    return None

@@ -1,0 +1,204 @@
+"""Model file or module -> Program."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, fx
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from nnapi_prof.errors import FrontendError, InputSpecError, ModelFileError
+from nnapi_prof.frontend import exported, torchscript
+from nnapi_prof.frontend.eager import settle_views
+from nnapi_prof.frontend.inputs import InputSpec, example_tensors
+from nnapi_prof.frontend.quiet import essential_line, quiet_torch
+from nnapi_prof.graph.grouping import unit_graph
+from nnapi_prof.graph.passes import DEFAULT_PASSES, run_passes
+from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.verify import verify
+
+_ADVICE = (
+    "save torch.jit.trace(model.eval(), example) with torch.jit.save, or torch.export.export(...) "
+    "with torch.export.save"
+)
+
+
+class ModelKind(enum.Enum):
+    """What a model file holds."""
+
+    TORCHSCRIPT = "TorchScript"
+    EXPORTED = "ExportedProgram"
+
+
+def model_kind(path: Path) -> ModelKind:
+    """Looks into the file, whatever its name. Raises ModelFileError saying what else it is."""
+    if not path.exists():
+        raise ModelFileError(f"{path} does not exist: give the path of a .pt or .pt2 file")
+    if path.is_dir():
+        raise ModelFileError(f"{path} is a folder: give the path of a .pt or .pt2 file")
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
+    if not head:
+        raise ModelFileError(f"{path} is empty: {_ADVICE}")
+    if not head.startswith(b"PK"):
+        if head[0] == 0x80:  # a pickle, protocol 2 or later: torch.save before 1.6
+            raise ModelFileError(_pickled(path))
+        raise ModelFileError(f"{path} is no PyTorch model: {_ADVICE}")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError) as error:
+        raise ModelFileError(
+            f"{path} is truncated or damaged ({error}): save or copy the file again"
+        ) from error
+    return _kind_of(path, names)
+
+
+def _kind_of(path: Path, names: Sequence[str]) -> ModelKind:
+    inner = [name.partition("/")[2] for name in names]
+    if any(name.startswith("code/") for name in inner) and "constants.pkl" in inner:
+        return ModelKind.TORCHSCRIPT
+    if "archive_format" in inner or "serialized_exported_program.json" in names:
+        return ModelKind.EXPORTED
+    if "data.pkl" in inner:
+        raise ModelFileError(_pickled(path))
+    raise ModelFileError(f"{path} is a zip archive but no PyTorch model: {_ADVICE}")
+
+
+def _pickled(path: Path) -> str:
+    return (
+        f"{path} holds pickled Python objects (a state_dict or a whole module), not TorchScript: "
+        f"{_ADVICE}"
+    )
+
+
+def _read_torchscript(path: Path) -> torch.jit.ScriptModule:
+    try:
+        with quiet_torch():
+            model = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
+            if hasattr(model, "training"):
+                model.eval()
+    except Exception as error:
+        raise ModelFileError(
+            f"{path} cannot be loaded as TorchScript: {essential_line(error)}"
+        ) from error
+    assert isinstance(model, torch.jit.ScriptModule)
+    return model
+
+
+def _read_exported(path: Path) -> ExportedProgram:
+    try:
+        with quiet_torch():
+            return torch.export.load(path)
+    except Exception as error:
+        raise ModelFileError(
+            f"{path} cannot be loaded as an ExportedProgram: {essential_line(error)}"
+        ) from error
+
+
+def load(path: Path, inputs: Sequence[InputSpec] = ()) -> Program:
+    """Reads a ``.pt`` (TorchScript) or ``.pt2`` (ExportedProgram) into a normalised Program.
+
+    Input shapes are the stated ones, else those stored with the model, else a guess that
+    ``Program.notes`` announces. Raises ModelFileError, InputSpecError or FrontendError.
+    """
+    path = Path(path)
+    if model_kind(path) is ModelKind.EXPORTED:
+        return _from_exported(_read_exported(path), inputs, path.name)
+    model = _read_torchscript(path)
+    examples, notes = torchscript.find_inputs(model, inputs, path.name)
+    graph = torchscript.torchscript_graph(model, examples, path.name)
+    return _finish(graph, examples, path.stem, notes, lambda *args: model(*args))
+
+
+def reference(path: Path) -> Callable[..., tuple[Tensor, ...]]:
+    """The model of ``path`` in eager PyTorch, its outputs flattened to a tuple of tensors.
+
+    Raises ModelFileError.
+    """
+    path = Path(path)
+    if model_kind(path) is ModelKind.EXPORTED:
+        return _flat(_read_exported(path).module())
+    return _flat(_read_torchscript(path))
+
+
+def prepare(
+    model: torch.nn.Module | ExportedProgram, example_inputs: Sequence[Tensor], name: str
+) -> Program:
+    """A module or an exported program in memory -> normalised Program, for these input shapes.
+
+    A module is exported in eval mode and left in the mode it was in. Raises InputSpecError,
+    FrontendError.
+    """
+    examples = tuple(example_inputs)
+    if isinstance(model, ExportedProgram):
+        return _from_exported(model, [InputSpec.of(t) for t in examples], name)
+    with _eval_mode(model):
+        if isinstance(model, torch.jit.ScriptModule):
+            graph = torchscript.torchscript_graph(model, examples, name)
+        else:
+            try:
+                with quiet_torch():
+                    program = torch.export.export(model, examples, strict=False)
+            except Exception as error:
+                raise FrontendError(
+                    f"{name} cannot be exported: {essential_line(error)}"
+                ) from error
+            graph = exported.straight_graph(program, examples, name)
+        return _finish(graph, examples, name, (), model)
+
+
+@contextlib.contextmanager
+def _eval_mode(model: torch.nn.Module) -> Iterator[None]:
+    were_training = [part for part in model.modules() if getattr(part, "training", False)]
+    for part in were_training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in were_training:
+            part.training = True
+
+
+def _from_exported(program: ExportedProgram, inputs: Sequence[InputSpec], name: str) -> Program:
+    specs = tuple(inputs) or exported.stored_specs(program)
+    exported.check_specs(program, specs, name)
+    examples = example_tensors(specs)
+    graph = exported.straight_graph(program, examples, name)
+    return _finish(graph, examples, Path(name).stem, (), program.module())
+
+
+def _flat(model: Callable[..., object]) -> Callable[..., tuple[Tensor, ...]]:
+    def run(*args: Tensor) -> tuple[Tensor, ...]:
+        with quiet_torch(), torch.no_grad():
+            leaves = pytree.tree_leaves(model(*args))
+        return tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
+
+    return run
+
+
+def _finish(
+    graph: fx.GraphModule,
+    examples: tuple[Tensor, ...],
+    name: str,
+    notes: tuple[str, ...],
+    model: Callable[..., object],
+) -> Program:
+    """Normalises, checks the graph against the model on the examples, and cuts units."""
+    with quiet_torch():
+        run_passes(graph, DEFAULT_PASSES)
+        verify(graph.graph, types=True)
+        settle_views(graph, examples, _flat(model), name)
+    return Program(graph, unit_graph(graph.graph), name, examples, notes)
+
+
+__all__ = ["InputSpecError", "ModelKind", "load", "model_kind", "prepare", "reference"]

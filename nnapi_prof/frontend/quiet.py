@@ -1,0 +1,43 @@
+"""Keeping PyTorch's own chatter away from the user."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def quiet_torch() -> Iterator[None]:
+    """Swallows warnings and log lines of PyTorch; exceptions pass."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def essential_line(error: BaseException) -> str:
+    """The one line of a PyTorch error that says what is wrong, without traceback and class name.
+
+    TorchScript's interpreter puts a traceback around the message of the operation that failed.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    for line in reversed(lines):
+        told = re.match(r"(?:[\w.]*Error|[\w.]*Exception): (.+)", line)
+        if told:
+            return told.group(1)
+    skipped = ("The following operation failed", "Traceback of TorchScript", "While executing")
+    plain = [line for line in lines if not line.startswith(skipped)]
+    return plain[0] if plain else type(error).__name__
+
+
+def source_line(error: BaseException) -> str | None:
+    """``FILE:LINE`` of the innermost TorchScript frame that an error names, else None."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', str(error))
+    return f"{frames[-1][0]}:{frames[-1][1]}" if frames else None

@@ -1,0 +1,145 @@
+"""What each operation asks of the dim order of its tensors: a table, and nothing else.
+
+Every rank-4 float value may lie CONTIGUOUS or CHANNELS_LAST. An operation
+
+* WANTS channels last: NNAPI's (and XNNPACK's) kernels for it read [N, H, W, C];
+* FOLLOWS: works on either, but all its rank-4 tensors must lie alike;
+* is a RESHAPE: reads either order where that is the same memory, else contiguous;
+* is a REDUCTION without keepdim: reads channels last where what remains keeps its order;
+* is OPAQUE: reads and writes contiguous only. Everything that stands in no table;
+* is a CLONE, put in by assign_dim_order: reads one order and writes the other.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from nnapi_prof.graph.node import bound_args, makes_tensor, type_of
+from nnapi_prof.graph.types import DimOrder, TensorType
+
+aten = torch.ops.aten
+
+
+class Layout(enum.Enum):
+    """What an operation asks of its tensors' dim orders."""
+
+    WANTS = "wants channels last"
+    FOLLOWS = "follows"
+    RESHAPE = "reshape"
+    REDUCTION = "reduction"
+    OPAQUE = "contiguous only"
+    CLONE = "changes the order"
+
+
+_WANTS = frozenset(
+    {
+        aten.convolution.default,
+        aten.max_pool2d.default,
+        aten.avg_pool2d.default,
+        aten.adaptive_avg_pool2d.default,
+        aten.adaptive_max_pool2d.default,
+        aten.upsample_nearest2d.vec,
+        aten.upsample_bilinear2d.vec,
+        aten.pixel_shuffle.default,
+    }
+)
+_FOLLOWS = frozenset(
+    {
+        aten.batch_norm.default,
+        aten.cat.default,
+        aten.softmax.int,
+        aten.log_softmax.int,
+        aten.slice.Tensor,
+        aten.constant_pad_nd.default,
+        aten._to_copy.default,
+        # pointwise, but not tagged so:
+        aten.hardswish.default,
+        aten.hardsigmoid.default,
+        aten.prelu.default,
+    }
+)
+_RESHAPES = frozenset({aten.view.default, aten.reshape.default})
+_REDUCTIONS = frozenset({aten.mean.dim, aten.sum.dim_IntList, aten.amax.default, aten.amin.default})
+
+
+def can_be_channels_last(known: TensorType) -> bool:
+    """Whether a value may lie CHANNELS_LAST at all."""
+    return len(known.shape) == 4 and known.dtype in ("float32", "float16")
+
+
+def orders_agree(known: TensorType) -> bool:
+    """Whether both orders of a rank-4 value are the same memory: one channel, or one pixel."""
+    _, c, h, w = known.shape
+    return c == 1 or h * w == 1
+
+
+def layout_of(node: fx.Node) -> Layout:
+    """What ``node``, a call, asks."""
+    if not isinstance(node.target, OpOverload) or not makes_tensor(node):
+        return Layout.OPAQUE
+    if node.target in _RESHAPES:
+        return Layout.RESHAPE
+    if node.target is aten.clone.default:
+        return Layout.CLONE
+    if node.target in _REDUCTIONS and not bound_args(node)["keepdim"]:
+        return Layout.REDUCTION
+    if not can_be_channels_last(type_of(node)):
+        return Layout.OPAQUE
+    if node.target in _WANTS:
+        return Layout.WANTS
+    if node.target in _FOLLOWS | _REDUCTIONS or torch.Tag.pointwise in node.target.tags:
+        return Layout.FOLLOWS if _inputs_can_follow(node) else Layout.OPAQUE
+    return Layout.OPAQUE
+
+
+def _inputs_can_follow(node: fx.Node) -> bool:
+    """A mask or an index that takes part has one order only, and so has what is made with it."""
+    moving = [source for source in node.all_input_nodes if source.op != "get_attr"]
+    return all(type_of(source).dtype in ("float32", "float16") for source in moving)
+
+
+def reads_either(node: fx.Node, source: TensorType) -> bool:
+    """Whether a RESHAPE or REDUCTION reads a rank-4 ``source`` in either order at no cost."""
+    layout = layout_of(node)
+    if layout is Layout.RESHAPE:
+        return orders_agree(source)
+    if layout is not Layout.REDUCTION:
+        return False
+    dims = bound_args(node)["dim"]
+    reduced = {dim % 4 for dim in ([dims] if isinstance(dims, int) else dims)} or set(range(4))
+    kept = [dim for dim in (0, 2, 3, 1) if dim not in reduced and source.shape[dim] != 1]
+    return kept == sorted(kept)
+
+
+def wanted_order(node: fx.Node, source: fx.Node) -> DimOrder | None:
+    """The order in which ``node`` reads ``source``, a rank-4 value; None where either will do."""
+    if node.op == "output":
+        return DimOrder.CONTIGUOUS
+    if reads_either(node, type_of(source)):
+        return None
+    if layout_of(node) in (Layout.WANTS, Layout.FOLLOWS):
+        return type_of(node).dim_order
+    return DimOrder.CONTIGUOUS
+
+
+def writes_either(node: fx.Node) -> bool:
+    """Whether ``node`` may call its result CHANNELS_LAST at no cost, whatever it reads."""
+    known = type_of(node)
+    free = layout_of(node) is Layout.RESHAPE and can_be_channels_last(known)
+    return free and orders_agree(known)
+
+
+def transposed_bytes(known: TensorType) -> int:
+    """What changing the order of a value costs, in bytes moved: each is read and written.
+
+    The constant stands for what a transposition costs however small it is; it only decides between
+    few large and many small ones. 16 KiB is about what moves in the time of one kernel launch on a
+    CPU (one to two us at some GB/s).
+    """
+    moved = 0 if orders_agree(known) else 2 * math.prod(known.shape) * 4
+    return moved + 16384

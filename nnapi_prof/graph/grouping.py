@@ -1,0 +1,176 @@
+"""From the annotated fx graph to the UnitGraph that every later stage sees."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import fx
+
+from nnapi_prof.graph.node import (
+    bound_args,
+    calls,
+    is_constant,
+    makes_tensor,
+    op_name,
+    results_of,
+    type_of,
+)
+from nnapi_prof.graph.passes.fuse_activations import UNIT
+from nnapi_prof.graph.signature import describe_type, unit_signature
+from nnapi_prof.graph.unit import Unit, UnitGraph
+
+aten = torch.ops.aten
+
+
+def unit_graph(graph: fx.Graph) -> UnitGraph:
+    """Cuts units along ``meta["unit"]`` (see fuse_activations), in the graph's order.
+
+    A node of several values stands with its ``getitem`` readers, which name its outputs.
+    """
+    members: dict[str, list[fx.Node]] = {}
+    for node in calls(graph):
+        if makes_tensor(node) and not isinstance(node.target, torch._ops.OpOverload):
+            continue  # getitem: comes with what it reads
+        members.setdefault(node.meta[UNIT], []).append(node)
+    order = {node: position for position, node in enumerate(graph.nodes)}
+    groups = sorted(members.values(), key=lambda nodes: order[nodes[-1]])
+    units = tuple(_unit(index, nodes) for index, nodes in enumerate(groups))
+    inputs = tuple(node.name for node in graph.find_nodes(op="placeholder"))
+    listed = graph.output_node().args[0]
+    assert isinstance(listed, tuple | list)
+    outputs = tuple(node.name for node in listed if isinstance(node, fx.Node))
+    named = {*inputs, *outputs, *(v for unit in units for v in (*unit.inputs, *unit.outputs))}
+    values = {node.name: type_of(node) for node in graph.nodes if node.name in named}
+    return UnitGraph(units, values, inputs, outputs)
+
+
+def _unit(index: int, nodes: list[fx.Node]) -> Unit:
+    own = set(nodes)
+    read = dict.fromkeys(
+        source for node in nodes for source in node.all_input_nodes if source not in own
+    )
+    inputs = [source for source in read if not is_constant(source)]
+    outputs = results_of(nodes[-1])
+    constants = [source for source in read if is_constant(source)]
+    described = [_describe(node, nodes, inputs) for node in nodes]
+    return Unit(
+        index=index,
+        name=nodes[-1].name,
+        label=label(nodes),
+        nodes=tuple(
+            name for node in nodes for name in dict.fromkeys((node.name, *_names(results_of(node))))
+        ),
+        inputs=_names(inputs),
+        outputs=_names(outputs),
+        signature=unit_signature(described, map(type_of, inputs), map(type_of, outputs)),
+        macs=sum(map(macs, nodes)),
+        constant_bytes=sum(type_of(constant).n_bytes for constant in constants),
+    )
+
+
+def _names(nodes: Any) -> tuple[str, ...]:
+    return tuple(node.name for node in nodes)
+
+
+def _describe(node: fx.Node, nodes: list[fx.Node], inputs: list[fx.Node]) -> dict[str, Any]:
+    def describe(value: Any) -> Any:
+        if isinstance(value, fx.Node):
+            if value in inputs:
+                return {"input": inputs.index(value)}
+            if is_constant(value):
+                return {"constant": describe_type(type_of(value))}
+            return {"node": nodes.index(value)}
+        if isinstance(value, list | tuple):
+            return [describe(item) for item in value]
+        if value is None or isinstance(value, bool | int | str):
+            return value
+        return repr(value)  # floats exactly, inf and nan, dtypes, memory formats
+
+    args = {name: describe(value) for name, value in bound_args(node).items()}
+    return {"op": op_name(node.target), "args": args}
+
+
+def macs(node: fx.Node) -> int:
+    """Multiply-accumulates of one node: convolutions, linear layers and matrix products; else 0."""
+    if node.target is aten.convolution.default:
+        args = bound_args(node)
+        weight = type_of(args["weight"]).shape
+        # Each weight meets each output pixel; transposed, each input pixel.
+        at = type_of(args["input"] if args["transposed"] else node).shape
+        return at[0] * math.prod(at[2:]) * math.prod(weight)
+    if node.target is aten.linear.default:
+        return type_of(node).n_elements * type_of(bound_args(node)["weight"]).shape[1]
+    if node.target in (aten.matmul.default, aten.mm.default, aten.bmm.default):
+        first = bound_args(node)["self"]
+        return type_of(node).n_elements * type_of(first).shape[-1]
+    return 0
+
+
+_ACTIVATIONS = {(0.0, 6.0): "relu6", (-1.0, 1.0): "relu1"}
+
+
+def label(nodes: list[fx.Node]) -> str:
+    """A unit for people: operations, attributes, channels, size of the result.
+
+    ``conv2d+relu6 3x3/2 3->32 112x112``, ``linear 1280->1000``, ``add 1x24x56x56``.
+    """
+    words = "+".join(map(_word, nodes))
+    main = next((n for n in nodes if n.target is aten.convolution.default), nodes[0])
+    return " ".join([words, *_details(main)])
+
+
+def _word(node: fx.Node) -> str:
+    if node.target is aten.convolution.default:
+        return _convolution_word(node)
+    if node.target is aten.hardtanh.default:
+        args = bound_args(node)
+        return _ACTIVATIONS[args["min_val"], args["max_val"]]
+    if node.target is aten.clone.default:
+        return "to_" + type_of(node).dim_order.value
+    if node.target is aten.constant_pad_nd.default:
+        return "pad"
+    return op_name(node.target).split(".")[1] if "." in op_name(node.target) else op_name(node.target)
+
+
+def _convolution_word(node: fx.Node) -> str:
+    args = bound_args(node)
+    weight = type_of(args["weight"]).shape
+    rank = len(weight) - 2
+    kind = f"conv_transpose{rank}d" if args["transposed"] else f"conv{rank}d"
+    groups = args["groups"]
+    if groups > 1 and not args["transposed"] and weight[1] == 1:
+        return f"depthwise_{kind}"
+    return f"grouped_{kind}" if groups > 1 else kind
+
+
+def _details(node: fx.Node) -> list[str]:
+    if not makes_tensor(node):
+        return []
+    args, shape = bound_args(node), type_of(node).shape
+    if node.target is aten.convolution.default:
+        weight = type_of(args["weight"]).shape
+        channels_in = type_of(args["input"]).shape[1]
+        kernel = _by(weight[2:]) + _per(args["stride"])
+        dilated = [f"dilation {_by(args['dilation'])}"] if max(args["dilation"]) > 1 else []
+        return [kernel, *dilated, f"{channels_in}->{shape[1]}", _by(shape[2:])]
+    if node.target is aten.linear.default:
+        out_features, in_features = type_of(args["weight"]).shape
+        rows = [_by(shape[:-1])] if math.prod(shape[:-1]) > 1 else []
+        return [f"{in_features}->{out_features}", *rows]
+    if "kernel_size" in args and isinstance(args["kernel_size"], list | tuple):
+        return [_by(args["kernel_size"]) + _per(args["stride"]), _by(shape)]
+    return [_by(shape)]
+
+
+def _by(sizes: Any) -> str:
+    return "x".join(map(str, sizes)) or "scalar"
+
+
+def _per(stride: Any) -> str:
+    sides = list(stride)
+    if all(s == 1 for s in sides):
+        return ""
+    return f"/{sides[0]}" if len(set(sides)) == 1 else f"/{_by(sides)}"
+

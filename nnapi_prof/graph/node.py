@@ -1,0 +1,155 @@
+"""Reading and writing fx nodes: arguments by name, tensor types, constants, new nodes.
+
+Everything a pass does to a node goes through here, so that ``node.meta["tensor"]`` is never stale.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+
+from nnapi_prof.graph.types import DimOrder, TensorType
+
+TENSOR = "tensor"
+"""Key in ``node.meta`` of the node's TensorType; absent on nodes that make several values."""
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """``torch.float32`` -> ``float32``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """``float32`` -> ``torch.float32``."""
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
+
+
+def describe(tensor: Tensor) -> TensorType:
+    """The contiguous TensorType of a tensor, real, fake or meta; its sizes must be concrete."""
+    return TensorType(tuple(int(n) for n in tensor.shape), dtype_name(tensor.dtype))
+
+
+def op_name(target: Any) -> str:
+    """``aten.add.Tensor`` for an overload, else the function's own name."""
+    if isinstance(target, OpOverload):
+        return str(target)
+    return str(getattr(target, "__name__", target))
+
+
+def bound_args(node: fx.Node) -> dict[str, Any]:
+    """All arguments of a call to an ATen overload by schema name, defaults filled in."""
+    assert isinstance(node.target, OpOverload), f"{node.name} calls {node.target}, no ATen overload"
+    bound: dict[str, Any] = {}
+    for position, argument in enumerate(node.target._schema.arguments):
+        if position < len(node.args) and not argument.kwarg_only:
+            bound[argument.name] = node.args[position]
+        elif argument.name in node.kwargs:
+            bound[argument.name] = node.kwargs[argument.name]
+        else:
+            bound[argument.name] = argument.default_value
+    return bound
+
+
+def type_of(node: fx.Node) -> TensorType:
+    """The type of the tensor that ``node`` makes."""
+    found = node.meta[TENSOR]
+    assert isinstance(found, TensorType)
+    return found
+
+
+def set_order(node: fx.Node, order: DimOrder) -> None:
+    """Writes another dim order into the node's type."""
+    known = type_of(node)
+    node.meta[TENSOR] = TensorType(known.shape, known.dtype, order)
+
+
+def makes_tensor(node: fx.Node) -> bool:
+    """Whether ``node`` makes exactly one tensor."""
+    return TENSOR in node.meta
+
+
+def is_constant(value: Any) -> bool:
+    """Whether an argument is a node that holds a constant tensor."""
+    return isinstance(value, fx.Node) and value.op == "get_attr"
+
+
+def constant_value(node: fx.Node) -> Tensor:
+    """The tensor behind a ``get_attr`` node."""
+    module = node.graph.owning_module
+    assert module is not None and isinstance(node.target, str)
+    value = operator.attrgetter(node.target)(module)
+    assert isinstance(value, Tensor)
+    return value
+
+
+def add_constant(graph: fx.Graph, value: Tensor, hint: str) -> fx.Node:
+    """Stores ``value`` in the module as a buffer named after ``hint``; returns its get_attr node.
+
+    The node stands at the graph's insertion point.
+    """
+    module = graph.owning_module
+    assert module is not None
+    stem = "".join(c if c.isalnum() else "_" for c in hint).strip("_") or "constant"
+    if stem[0].isdigit():
+        stem = f"c{stem}"
+    name, copies = stem, 0
+    while hasattr(module, name):
+        copies += 1
+        name = f"{stem}_{copies}"
+    module.register_buffer(name, value.detach())
+    node = graph.get_attr(name)
+    node.meta[TENSOR] = describe(value)
+    return node
+
+
+def infer(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs ``target`` on meta tensors that stand for the nodes among its arguments."""
+
+    def stand_in(node: fx.Node) -> Tensor:
+        known = type_of(node)
+        return torch.empty(known.shape, dtype=torch_dtype(known.dtype), device="meta")
+
+    meta_args = fx.node.map_arg(args, stand_in)
+    meta_kwargs = fx.node.map_arg(kwargs, stand_in)
+    return target(*meta_args, **meta_kwargs)
+
+
+def insert_call(
+    graph: fx.Graph, target: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+) -> fx.Node:
+    """Adds a call at the graph's insertion point with its inferred contiguous TensorType."""
+    result = infer(target, args, kwargs or {})
+    assert isinstance(result, Tensor), f"{target} makes no single tensor"
+    name = target._schema.name.partition("::")[2]
+    node = graph.create_node("call_function", target, args, kwargs, name=name)
+    node.meta[TENSOR] = describe(result)
+    return node
+
+
+def results_of(node: fx.Node) -> tuple[fx.Node, ...]:
+    """The nodes that stand for the values of ``node``: itself, or its getitem readers."""
+    if makes_tensor(node):
+        return (node,)
+    return tuple(user for user in node.users if user.target is operator.getitem)
+
+
+def same_numbers(a: fx.Node, b: fx.Node) -> bool:
+    """Whether two nodes have equal shape and dtype, so that one may stand for the other."""
+    return (type_of(a).shape, type_of(a).dtype) == (type_of(b).shape, type_of(b).dtype)
+
+
+def calls(graph: fx.Graph) -> Iterator[fx.Node]:
+    """The graph's calls, in order; safe against changes while iterating."""
+    return iter([node for node in graph.nodes if node.op == "call_function"])
+
+
+def positive_dim(dim: int, rank: int) -> int:
+    """``dim`` counted from the front; rank 0 counts as 1, as in PyTorch."""
+    return dim + max(rank, 1) if dim < 0 else dim

@@ -1,0 +1,204 @@
+"""Deciding, for the whole graph at once, how every value lies in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+from torch import fx
+
+from nnapi_prof.graph.node import calls, insert_call, makes_tensor, set_order, type_of
+from nnapi_prof.graph.dim_order import (
+    Layout,
+    can_be_channels_last,
+    layout_of,
+    orders_agree,
+    reads_either,
+    transposed_bytes,
+    wanted_order,
+    writes_either,
+)
+from nnapi_prof.graph.types import DimOrder
+
+aten = torch.ops.aten
+_INFINITE = 2**30
+_FORMATS = {
+    DimOrder.CHANNELS_LAST: torch.channels_last,
+    DimOrder.CONTIGUOUS: torch.contiguous_format,
+}
+
+
+def assign_dim_order(graph: fx.Graph) -> int:
+    """Annotates every value with its dim order; where two meet, a clone changes the order.
+
+    Given:
+        %x [1, 3, 8, 8] placeholder
+        %c [1, 8, 8, 8] = convolution(%x, ...)
+        %r [1, 8, 8, 8] = relu(%c)
+        %p [1, 8, 1, 1] = adaptive_avg_pool2d(%r, [1, 1])
+        %f [1, 8]       = view(%p, [1, 8])
+    Result:
+        %k [1, 3, 8, 8, channels_last] = clone(%x, memory_format=torch.channels_last)
+        %c, %r, %p channels_last; %f contiguous (one pixel: the same memory)
+
+    Placeholders, outputs of the graph and constants are contiguous; the converter transposes
+    constants. Arguments that name dimensions keep PyTorch's logical dimensions.
+
+    Phases:
+    1. Each value gets a variable, contiguous or channels last; graph.dim_order fixes some.
+    2. The cheapest assignment is a minimum cut: a value pays for its bytes once if any reader wants
+       the other order, however many do. Among equally cheap cuts the one with most values channels
+       last is taken, so that a clone stands before a chain of followers and not inside it.
+    3. Clones go in, one for each value and order, shared by all readers.
+
+    Returns the number of clones inserted.
+    """
+    if not any(layout_of(node) is Layout.WANTS for node in calls(graph)):
+        return 0
+    for node in _cheapest_channels_last(graph):
+        set_order(node, DimOrder.CHANNELS_LAST)
+    for node in calls(graph):
+        if layout_of(node) is Layout.FOLLOWS and _order(node) is DimOrder.CHANNELS_LAST:
+            _raise_ranks(graph, node)
+    return _insert_clones(graph)
+
+
+def _order(node: fx.Node) -> DimOrder:
+    return type_of(node).dim_order
+
+
+def _is_free(node: fx.Node) -> bool:
+    """Whether the node's value has a choice of order."""
+    return node.op == "call_function" and makes_tensor(node) and can_be_channels_last(type_of(node))
+
+
+def _cheapest_channels_last(graph: fx.Graph) -> list[fx.Node]:
+    """The nodes whose values lie channels last in the cheapest assignment (phases 1 and 2)."""
+    network = _Network()
+    free = [node for node in graph.nodes if _is_free(node)]
+    for node in free:
+        layout = layout_of(node)
+        if layout is Layout.WANTS:
+            network.edge(network.CHANNELS_LAST, network.vertex(node), _INFINITE)
+        elif layout is not Layout.FOLLOWS and not writes_either(node):
+            network.edge(network.vertex(node), network.CONTIGUOUS, _INFINITE)
+    for source in graph.nodes:
+        if source.op in ("get_attr", "output") or not makes_tensor(source):
+            continue
+        if can_be_channels_last(type_of(source)):
+            _price(network, source)
+    last = network.channels_last_side()
+    return [node for node in free if network.vertex(node) in last]
+
+
+def _price(network: _Network, source: fx.Node) -> None:
+    """Adds to the network what it costs if readers of ``source`` want another order than its own.
+
+    ``some_last`` falls on the channels-last side as soon as one reader does, ``some_contiguous`` on
+    the other side as soon as one reader does; each is cut from the source once.
+    """
+    cost = max(1, transposed_bytes(type_of(source)) // 64)
+    own = network.vertex(source) if _is_free(source) else network.CONTIGUOUS
+    some_last, some_contiguous = network.extra(), network.extra()
+    network.edge(some_last, own, cost)
+    network.edge(own, some_contiguous, cost)
+    for reader in source.users:
+        if reader.op != "output" and reads_either(reader, type_of(source)):
+            continue
+        follows = reader.op != "output" and layout_of(reader) in (Layout.WANTS, Layout.FOLLOWS)
+        wants = network.vertex(reader) if follows and _is_free(reader) else network.CONTIGUOUS
+        network.edge(wants, some_last, _INFINITE)
+        network.edge(some_contiguous, wants, _INFINITE)
+
+
+class _Network:
+    """A flow network over values; the source side of a cut lies channels last."""
+
+    CHANNELS_LAST = 0
+    CONTIGUOUS = 1
+
+    def __init__(self) -> None:
+        self._vertices: dict[fx.Node, int] = {}
+        self._n = 2
+        self._capacity: dict[tuple[int, int], int] = {}
+
+    def extra(self) -> int:
+        self._n += 1
+        return self._n - 1
+
+    def vertex(self, node: fx.Node) -> int:
+        if node not in self._vertices:
+            self._vertices[node] = self.extra()
+        return self._vertices[node]
+
+    def edge(self, start: int, end: int, capacity: int) -> None:
+        """Cutting ``start`` (channels last) from ``end`` (contiguous) costs ``capacity``."""
+        if start != end:
+            known = self._capacity.get((start, end), 0)
+            self._capacity[start, end] = min(known + capacity, _INFINITE)
+
+    def channels_last_side(self) -> set[int]:
+        """The vertices of the largest source side among all minimum cuts.
+
+        They are those from which the sink cannot be reached in the residual network (Picard and
+        Queyranne, 1980): found by walking it backwards from the sink.
+        """
+        keys = list(self._capacity)
+        rows, columns = (np.array([key[i] for key in keys], dtype=np.int32) for i in (0, 1))
+        values = np.array([self._capacity[key] for key in keys], dtype=np.int32)
+        capacity = coo_array((values, (rows, columns)), shape=(self._n, self._n)).tocsr()
+        flow = maximum_flow(capacity, self.CHANNELS_LAST, self.CONTIGUOUS).flow
+        residual = (capacity - flow).tocsr()
+        residual.data = np.maximum(residual.data, 0)
+        residual.eliminate_zeros()
+        reaching = breadth_first_order(
+            residual.T.tocsr(), self.CONTIGUOUS, return_predecessors=False
+        )
+        return set(range(self._n)) - {int(vertex) for vertex in reaching}
+
+
+def _raise_ranks(graph: fx.Graph, node: fx.Node) -> None:
+    """Views operands of lower rank as rank 4: broadcasting aligns last dimensions, and the last
+    dimension in memory is now the channel."""
+    if torch.Tag.pointwise not in getattr(node.target, "tags", ()):
+        return
+    for source in node.all_input_nodes:
+        shape = type_of(source).shape
+        if source.op == "get_attr" or len(shape) >= 4:
+            continue
+        with graph.inserting_before(node):
+            target_shape = [1] * (4 - len(shape)) + list(shape)
+            raised = insert_call(graph, aten.view.default, (source, target_shape))
+        if can_be_channels_last(type_of(raised)) and orders_agree(type_of(raised)):
+            set_order(raised, DimOrder.CHANNELS_LAST)
+        node.replace_input_with(source, raised)
+
+
+def _insert_clones(graph: fx.Graph) -> int:
+    inserted = 0
+    for source in list(graph.nodes):
+        if source.op in ("get_attr", "output") or not makes_tensor(source):
+            continue
+        if not can_be_channels_last(type_of(source)):
+            continue
+        other = [r for r in source.users if wanted_order(r, source) not in (None, _order(source))]
+        if other:
+            _clone_for(graph, source, other)
+            inserted += 1
+    return inserted
+
+
+def _clone_for(graph: fx.Graph, source: fx.Node, readers: Iterable[fx.Node]) -> None:
+    """Puts one clone to the other order behind ``source`` (behind all inputs of the graph)."""
+    changed = next(order for order in DimOrder if order is not _order(source))
+    first_reader = min(readers)
+    with graph.inserting_before(first_reader):
+        clone = insert_call(
+            graph, aten.clone.default, (source,), {"memory_format": _FORMATS[changed]}
+        )
+    set_order(clone, changed)
+    for reader in readers:
+        reader.replace_input_with(source, clone)

@@ -1,0 +1,137 @@
+"""The small engine of the normalising passes: a table from overload to a rule.
+
+A rule is a function of a :class:`Site`. It returns the node that replaces the old one, or None to
+leave the node alone. New nodes must already be in normal form: a pass visits each node once.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, fx
+from torch._ops import OpOverload
+
+from nnapi_prof.graph.node import (
+    add_constant,
+    bound_args,
+    calls,
+    constant_value,
+    insert_call,
+    is_constant,
+    type_of,
+)
+from nnapi_prof.graph.types import TensorType
+
+
+class Site:
+    """One node under rewriting: its arguments by name, and a place to build before it."""
+
+    def __init__(self, node: fx.Node) -> None:
+        self.node = node
+        self.graph = node.graph
+        self.args: dict[str, Any] = bound_args(node)
+
+    @property
+    def type(self) -> TensorType:
+        """The type of what the node makes."""
+        return type_of(self.node)
+
+    def input(self, name: str = "self") -> fx.Node:
+        """The node behind a tensor argument."""
+        node = self.args[name]
+        assert isinstance(node, fx.Node), f"{self.node.name}: {name} is {node!r}, wanted a tensor"
+        return node
+
+    def constant(self, name: str) -> Tensor | None:
+        """The value of a tensor argument that is a constant, else None."""
+        return constant_value(self.args[name]) if is_constant(self.args[name]) else None
+
+    def call(self, target: OpOverload, *args: Any, **kwargs: Any) -> fx.Node:
+        """Inserts a call before the node."""
+        with self.graph.inserting_before(self.node):
+            return insert_call(self.graph, target, args, kwargs)
+
+    def add_constant(self, value: Tensor, hint: str) -> fx.Node:
+        """Inserts a constant before the node."""
+        with self.graph.inserting_before(self.node):
+            return add_constant(self.graph, value, hint)
+
+    def is_already(self, target: OpOverload, args: Sequence[Any]) -> bool:
+        """Whether the node is exactly this call, positionally: nothing to rewrite."""
+        return (
+            self.node.target is target
+            and not self.node.kwargs
+            and _alike(self.node.args, args)
+        )
+
+    def become(self, target: OpOverload, *args: Any) -> fx.Node | None:
+        """The normal spelling of this node; None where it is spelt so already."""
+        return None if self.is_already(target, args) else self.call(target, *args)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Equality of arguments in which 1, 1.0 and True differ, and a list is any sequence."""
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_alike, a, b))
+    return type(a) is type(b) and bool(a == b)
+
+
+Rule = Callable[[Site], fx.Node | None]
+ManyRule = Callable[[Site], list[fx.Node] | None]
+
+
+def apply_rules(graph: fx.Graph, rules: Mapping[OpOverload, Rule]) -> int:
+    """Offers every call to the rule for its overload; returns the number of nodes replaced."""
+    changed = 0
+    for node in calls(graph):
+        rule = rules.get(node.target)
+        if rule is None or not node.users:
+            continue
+        replacement = rule(Site(node))
+        if replacement is None or replacement is node:
+            continue
+        node.replace_all_uses_with(replacement)
+        graph.erase_node(node)
+        changed += 1
+    return changed
+
+
+def apply_many_rules(graph: fx.Graph, rules: Mapping[OpOverload, ManyRule]) -> int:
+    """Like apply_rules, for nodes that make several values read through ``getitem``.
+
+    The rule returns one node for each value, in order.
+    """
+    changed = 0
+    for node in calls(graph):
+        rule = rules.get(node.target)
+        if rule is None or not node.users:
+            continue
+        replacements = rule(Site(node))
+        if replacements is None:
+            continue
+        for reader in list(node.users):
+            assert reader.target is operator.getitem, f"{reader.name} reads all of {node.name}"
+            index = reader.args[1]
+            assert isinstance(index, int)
+            reader.replace_all_uses_with(replacements[index])
+            graph.erase_node(reader)
+        graph.erase_node(node)
+        changed += 1
+    return changed
+
+
+def erase_unused(graph: fx.Graph) -> int:
+    """Erases calls and constants that nobody reads, and buffers no node names any more."""
+    erased = 0
+    for node in reversed(list(graph.nodes)):
+        if not node.users and node.op in ("call_function", "get_attr"):
+            graph.erase_node(node)
+            erased += 1
+    module = graph.owning_module
+    if module is not None:
+        named = {node.target for node in graph.find_nodes(op="get_attr")}
+        for name in [name for name, _ in module.named_buffers(recurse=False) if name not in named]:
+            delattr(module, name)
+    return erased
