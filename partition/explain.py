@@ -32,19 +32,15 @@ def cause_of_optimum(problem: Problem, placement: Placement) -> str:
     here = problem.segment_ns(units, k)
     if target.engine is Engine.HOST:
         return _cause_of_host(problem, units)
-    rivals = _rivals(problem, units, k)
-    refused = _refused_everywhere(problem, units)
-    if target == CPU and refused and not any(_of(t) == "nnapi" for t, _ in rivals):
-        return _cause_of_refusal(problem, units, refused)
+    if target == CPU and (refusals := _refusals(problem, units)):
+        return f"stays on the CPU: {'; '.join([*refusals, *_and_elsewhere(problem, units, k)])}"
     if target == CPU and (small := _too_small(problem, units, k)):
         return small
+    rivals = _rivals(problem, units, k)
     if not rivals:
-        if target == CPU:
-            return f"only the CPU has a cost for all of it: {ms(here)}"
-        reasons = _reasons(problem, units, CPU)
+        reasons = "" if target == CPU else _reasons(problem, units, CPU)
         return f"only {target} can run all of it: {ms(here)}" + (f"; {reasons}" if reasons else "")
-    against = ", ".join(f"{ms(ns)} on {t}" for t, ns in rivals)
-    return f"fastest: {ms(here)} here, {against}"
+    return f"fastest: {_against(here, rivals)}"
 
 
 def cause_of_baseline(problem: Problem, placement: Placement, baseline: Baseline) -> str:
@@ -63,10 +59,6 @@ def cause_of_baseline(problem: Problem, placement: Placement, baseline: Baseline
             return "the rule of this baseline: everything on the CPU"
         return _reasons(problem, units, CPU) or "the CPU does not run it"
     return f"{target} is the fastest for each unit alone, hand-over ignored"
-
-
-def _of(target: Target) -> str:
-    return target.engine.value
 
 
 def _rivals(problem: Problem, units: tuple[int, ...], k: int) -> list[tuple[Target, float]]:
@@ -92,27 +84,42 @@ def _accelerators(problem: Problem) -> dict[str, list[int]]:
     return found
 
 
-def _refused_everywhere(problem: Problem, units: tuple[int, ...]) -> list[int]:
-    """Units of the segment that no named accelerator runs."""
-    named = [k for name, ks in _accelerators(problem).items() if name != AUTO for k in ks]
-    if not named:
-        return []
-    return [u for u in units if not np.isfinite(problem.unit_ns[u, named]).any()]
-
-
-def _cause_of_refusal(problem: Problem, units: tuple[int, ...], refused: list[int]) -> str:
-    parts = []
+def _refusals(problem: Problem, units: tuple[int, ...]) -> list[str]:
+    """What each named accelerator says to the units of the segment that it does not run."""
+    found = []
     for name, ks in _accelerators(problem).items():
-        reasons = _distinct(
-            problem.refusals.get((u, ks[0]), f"no cost for {problem.labels[u]}")
-            for u in refused
-            if not np.isfinite(problem.unit_ns[u, ks]).any()
-        )
-        if name != AUTO and reasons:
-            parts.append(f"{name} refuses: {reasons}")
-    inside = len(units) - len(refused)
-    rest = f"; {inside} more would not pay the hand-over" if inside else ""
-    return f"stays on the CPU: {'; '.join(parts)}{rest}"
+        refused = [u for u in units if not np.isfinite(problem.unit_ns[u, ks]).any()]
+        if name != AUTO and refused:
+            found.append(_refusal(name, (_reason(problem, u, ks[0]) for u in refused)))
+    return found
+
+
+def _and_elsewhere(problem: Problem, units: tuple[int, ...], k: int) -> list[str]:
+    """After the refusals: why no accelerator that runs all of the segment has it, or part of it."""
+    if small := _too_small(problem, units, k):
+        return [small]
+    rivals = [(t, ns) for t, ns in _rivals(problem, units, k) if t.engine is Engine.NNAPI]
+    if rivals:
+        return [_against(problem.segment_ns(units, k), rivals)]
+    named = [j for name, ks in _accelerators(problem).items() if name != AUTO for j in ks]
+    able = int(np.isfinite(problem.unit_ns[np.ix_(units, named)]).any(axis=1).sum())
+    return [f"{able} more would not pay the hand-over"] if able else []
+
+
+def _against(here: float, rivals: list[tuple[Target, float]]) -> str:
+    return f"{ms(here)} here, " + ", ".join(f"{ms(ns)} on {target}" for target, ns in rivals)
+
+
+def _reason(problem: Problem, unit: int, k: int) -> str:
+    return problem.refusals.get((unit, k), f"no cost for {problem.labels[unit]}")
+
+
+def _refusal(name: str, reasons: Iterable[str]) -> str:
+    """``NAME refuses: ...``; ``NAME cannot run it: ...`` where it crashed, failed or hung."""
+    told = list(reasons)
+    ended_badly = any(reason.startswith(("crashed", "failed", "timeout")) for reason in told)
+    verb = "cannot run it" if ended_badly else "refuses"
+    return f"{name} {verb}: {_distinct(reason.removeprefix('refused: ') for reason in told)}"
 
 
 def _cause_of_host(problem: Problem, units: tuple[int, ...]) -> str:
@@ -147,12 +154,10 @@ def _reasons(problem: Problem, units: tuple[int, ...], target: Target) -> str:
     if target not in problem.targets:
         return f"{target} was not measured"
     k = problem.targets.index(target)
-    reasons = _distinct(
-        problem.refusals.get((u, k), f"no cost for {problem.labels[u]}")
-        for u in units
-        if not math.isfinite(problem.unit_ns[u, k])
-    )
-    return f"{target.accelerator or target} refuses: {reasons}" if reasons else ""
+    refused = [u for u in units if not math.isfinite(problem.unit_ns[u, k])]
+    if not refused:
+        return ""
+    return _refusal(target.accelerator or target.key, (_reason(problem, u, k) for u in refused))
 
 
 def _distinct(texts: Iterable[str]) -> str:

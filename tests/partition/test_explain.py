@@ -70,6 +70,29 @@ def test_too_small_names_what_it_cannot_pay() -> None:
     )
 
 
+def test_refusal_comes_before_what_other_accelerators_would_cost() -> None:
+    costs = phone([1, 0.2, 1], [0.1, None, 0.1], 0.1, refusals={(1, NPU): "refused: no RESIZE"})
+    costs = replace(
+        costs,
+        targets=(CPU, NPU, GPU),
+        unit=costs.unit | {(1, GPU): 0.1e6},
+        start=costs.start | {GPU: 2e6},
+        per_byte=costs.per_byte | {GPU: (0.0, 0.0)},
+    )
+    assert solve(chain(3), costs).segments[1].cause == (
+        "stays on the CPU: sim-npu refuses: no RESIZE; too small to pay 2.00 ms of invocation and "
+        "transfer on nnapi:sim-gpu/fast: 0.200 ms here, 2.10 ms there"
+    )
+
+
+def test_crash_is_no_refusal() -> None:
+    costs = phone([1], [None], 0.1, refusals={(0, NPU): "crashed: SIGSEGV during compilation"})
+    (segment,) = solve(chain(1), costs).segments
+    assert segment.cause == (
+        "stays on the CPU: sim-npu cannot run it: crashed: SIGSEGV during compilation"
+    )
+
+
 def test_host_is_called_an_estimate() -> None:
     costs = Table((HOST,), {(0, HOST): 1.0}, {HOST: 0.0}, {HOST: (0.0, 0.0)})
     (segment,) = solve(chain(1), costs).segments

@@ -1,0 +1,281 @@
+"""Plans, costs and runs as tidy pandas DataFrames: one observation a row, times in ms.
+
+Columns are constant whatever the data, so that an empty frame has them too. A time that is unknown
+is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.region import CostModel
+from nnapi_prof.graph.plan import Plan, Target
+from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.run.result import PlanRun, RunReport
+
+NS_PER_MS = 1e6
+
+PLAN_COLUMNS = (
+    "plan", "segment", "target", "engine", "accelerator", "preference", "units", "n_units", "label",
+    "predicted_ms", "start_ms", "macs", "in_bytes", "out_bytes", "basis", "cause",
+)  # fmt: skip
+UNIT_COLUMNS = (
+    "unit", "name", "label", "macs", "target", "marginal_ms", "alone_ms", "spread", "status",
+    "reason",
+)  # fmt: skip
+BASELINE_COLUMNS = (
+    "plan", "n_segments", "n_targets", "predicted_ms", "measured_ms", "low_ms", "high_ms", "runs",
+    "error",
+)  # fmt: skip
+SEGMENT_COLUMNS = (
+    "plan", "segment", "target", "label", "predicted_ms", "measured_ms", "low_ms", "high_ms",
+    "compile_ms", "relative_error",
+)  # fmt: skip
+MEASUREMENT_COLUMNS = (
+    "label", "kind", "n_units", "target", "status", "median_ms", "minimum_ms", "spread", "runs",
+    "hardware_ms", "driver_ms", "compile_ms", "first_ms", "input_bytes", "output_bytes",
+    "reason", "measured_at",
+)  # fmt: skip
+RESIDUAL_COLUMNS = ("target", "relative_error")
+
+
+def plan_frame(plan: Plan, graph: UnitGraph) -> pd.DataFrame:
+    """One row a segment, in order. ``start_ms`` is the predicted start; bytes cross the boundary.
+
+    ``basis`` says what the prediction rests on: ``measured`` whole, ``sum`` of measured parts, or
+    ``estimated`` by the static model.
+    """
+    rows = []
+    start = 0.0
+    for number, segment in enumerate(plan.segments):
+        entering, leaving = graph.boundary(segment.units)
+        target = segment.target
+        rows.append(
+            {
+                "plan": plan.name,
+                "segment": number,
+                "target": target.key,
+                "engine": target.engine.value,
+                "accelerator": target.accelerator,
+                "preference": target.preference.short if target.preference else None,
+                "units": segment.units,
+                "n_units": len(segment.units),
+                "label": region_label(graph, segment.units),
+                "predicted_ms": segment.predicted_ns / NS_PER_MS,
+                "start_ms": start / NS_PER_MS,
+                "macs": sum(graph.units[u].macs for u in segment.units),
+                "in_bytes": sum(graph.values[v].n_bytes for v in entering),
+                "out_bytes": sum(graph.values[v].n_bytes for v in leaving),
+                "basis": "measured"
+                if segment.measured
+                else ("estimated" if segment.estimated else "sum"),
+                "cause": segment.cause,
+            }
+        )
+        start += segment.predicted_ns
+    return pd.DataFrame(rows, columns=list(PLAN_COLUMNS))
+
+
+def region_label(graph: UnitGraph, units: Sequence[int]) -> str:
+    """``conv2d 3x3``, or ``conv2d 3x3 ... linear`` for the first and last of several units."""
+    first, last = graph.units[min(units)].label, graph.units[max(units)].label
+    return first if len(units) == 1 else f"{first} … {last}"
+
+
+def unit_frame(costs: CostModel) -> pd.DataFrame:
+    """One row for each unit on each target.
+
+    ``marginal_ms`` is the fitted cost inside a region, ``alone_ms`` the median of the unit run
+    alone, invocation and transfer included, ``spread`` its relative sigma. ``status`` is
+    ``measured``, ``fitted``, ``estimated``, ``refused`` or ``unknown``; ``reason`` says why not.
+    """
+    rows = []
+    for unit in costs.graph.units:
+        for target in all_targets(costs):
+            marginal = costs.unit_cost(unit.index, target)
+            alone = costs.whole((unit.index,), target)
+            usable = alone is not None and alone.usable
+            reason = costs.refusals.get((unit.index, target))
+            region = costs.region_cost((unit.index,), target)
+            if reason is not None:
+                status = "refused"
+            elif region is not None and region.estimated:
+                status = "estimated"
+            elif usable:
+                status = "measured"
+            else:
+                status = "unknown" if marginal is None else "fitted"
+            summary = alone.summary if alone is not None and usable else None
+            rows.append(
+                {
+                    "unit": unit.index,
+                    "name": unit.name,
+                    "label": unit.label,
+                    "macs": unit.macs,
+                    "target": target.key,
+                    "marginal_ms": _ms(marginal),
+                    "alone_ms": _ms(summary.median_ns if summary else None),
+                    "spread": summary.relative_spread if summary else math.nan,
+                    "status": status,
+                    "reason": reason,
+                }
+            )
+    return pd.DataFrame(rows, columns=list(UNIT_COLUMNS))
+
+
+def all_targets(costs: CostModel) -> tuple[Target, ...]:
+    """Targets with costs, then those that refused every unit."""
+    known = set(costs.targets)
+    mute = sorted({t for _, t in costs.refusals} - known, key=lambda t: t.key)
+    return (*costs.targets, *mute)
+
+
+def refusal_frame(costs: CostModel) -> pd.DataFrame:
+    """One row for each unit and reason, with the targets that gave it."""
+    found: dict[tuple[int, str], list[str]] = {}
+    for (unit, target), reason in sorted(costs.refusals.items()):
+        found.setdefault((unit, reason), []).append(target.key)
+    rows = [
+        {
+            "unit": unit,
+            "name": costs.graph.units[unit].name,
+            "label": costs.graph.units[unit].label,
+            "targets": tuple(targets),
+            "reason": reason,
+        }
+        for (unit, reason), targets in found.items()
+    ]
+    return pd.DataFrame(rows, columns=["unit", "name", "label", "targets", "reason"])
+
+
+def baseline_frame(plans: Iterable[Plan], run: RunReport | None) -> pd.DataFrame:
+    """One row a plan: predicted, and measured end to end where ``run`` holds it.
+
+    ``low_ms`` and ``high_ms`` are the 10th and 90th percentile of the measured runs.
+    """
+    ran = {row.plan.name: row for row in run.runs} if run is not None else {}
+    rows = []
+    for plan in plans:
+        found = ran.get(plan.name)
+        low, high = _percentiles(found.total_ns if found else ())
+        rows.append(
+            {
+                "plan": plan.name,
+                "n_segments": len(plan.segments),
+                "n_targets": len({s.target for s in plan.segments}),
+                "predicted_ms": plan.predicted_ns / NS_PER_MS,
+                "measured_ms": _ms(found.median_ns if found and not found.error else None),
+                "low_ms": low,
+                "high_ms": high,
+                "runs": len(found.total_ns) if found else 0,
+                "error": found.error if found else None,
+            }
+        )
+    return pd.DataFrame(rows, columns=list(BASELINE_COLUMNS))
+
+
+def segment_frame(runs: Iterable[PlanRun]) -> pd.DataFrame:
+    """One row for each segment of each plan that ran, predicted beside measured (median)."""
+    rows = []
+    for run in runs:
+        for timing in run.segments:
+            low, high = _percentiles(timing.samples_ns)
+            measured = timing.median_ns
+            error = (timing.predicted_ns - measured) / measured if measured else math.nan
+            rows.append(
+                {
+                    "plan": run.plan.name,
+                    "segment": timing.segment,
+                    "target": timing.target,
+                    "label": timing.label,
+                    "predicted_ms": timing.predicted_ns / NS_PER_MS,
+                    "measured_ms": _ms(measured),
+                    "low_ms": low,
+                    "high_ms": high,
+                    "compile_ms": _ms(timing.compile_ns),
+                    "relative_error": error,
+                }
+            )
+    return pd.DataFrame(rows, columns=list(SEGMENT_COLUMNS))
+
+
+def measurement_frame(measurements: Iterable[Measurement]) -> pd.DataFrame:
+    """One row a measurement, samples summarised (:mod:`nnapi_prof.costs.summary`)."""
+    rows = []
+    for m in measurements:
+        summary = m.summary if m.usable else None
+        rows.append(
+            {
+                "label": m.label,
+                "kind": m.kind.value,
+                "n_units": m.n_units,
+                "target": m.target.key,
+                "status": m.status.value,
+                "median_ms": _ms(summary.median_ns if summary else None),
+                "minimum_ms": _ms(summary.minimum_ns if summary else None),
+                "spread": summary.relative_spread if summary else math.nan,
+                "runs": len(m.samples_ns),
+                "hardware_ms": _median_ms(m.hardware_ns),
+                "driver_ms": _median_ms(m.driver_ns),
+                "compile_ms": _ms(m.compile_ns),
+                "first_ms": _ms(m.first_ns),
+                "input_bytes": m.input_bytes,
+                "output_bytes": m.output_bytes,
+                "reason": None if m.usable else m.why_not,
+                "measured_at": m.measured_at,
+            }
+        )
+    return pd.DataFrame(rows, columns=list(MEASUREMENT_COLUMNS))
+
+
+def residual_frame(costs: CostModel) -> pd.DataFrame:
+    """One row for each measurement the model was fitted to: (predicted - measured) / measured."""
+    rows = [
+        {"target": target.key, "relative_error": error}
+        for target, errors in costs.residuals.items()
+        for error in errors
+    ]
+    return pd.DataFrame(rows, columns=list(RESIDUAL_COLUMNS))
+
+
+def fit_frame(costs: CostModel) -> pd.DataFrame:
+    """One row a fitted target: its invocation, its rates in ns per byte, and how well it fits."""
+    rows = []
+    for target, fitted in costs.fits.items():
+        errors = np.abs(np.array(fitted.residuals))
+        rows.append(
+            {
+                "target": target.key,
+                "overhead_ms": fitted.overhead_ns / NS_PER_MS,
+                "in_ns_per_byte": fitted.ns_per_in_byte,
+                "out_ns_per_byte": fitted.ns_per_out_byte,
+                "rows": len(errors),
+                "median_error": float(np.median(errors)) if len(errors) else math.nan,
+                "p90_error": float(np.percentile(errors, 90)) if len(errors) else math.nan,
+            }
+        )
+    columns = [
+        "target", "overhead_ms", "in_ns_per_byte", "out_ns_per_byte", "rows", "median_error",
+        "p90_error",
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _ms(ns: float | None) -> float:
+    return math.nan if ns is None else ns / NS_PER_MS
+
+
+def _median_ms(samples_ns: Sequence[int]) -> float:
+    return float(np.median(samples_ns)) / NS_PER_MS if samples_ns else math.nan
+
+
+def _percentiles(samples_ns: Sequence[int]) -> tuple[float, float]:
+    if not samples_ns:
+        return math.nan, math.nan
+    low, high = np.percentile(samples_ns, [10, 90]) / NS_PER_MS
+    return float(low), float(high)

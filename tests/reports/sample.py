@@ -1,0 +1,171 @@
+"""A profiled model for the tests of reports: real data objects, costs of a made-up phone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+
+from nnapi_prof.costs.locate import Locator, chains
+from nnapi_prof.costs.measurement import Kind, Measurement, Status
+from nnapi_prof.costs.region import CostModel, fit
+from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Target
+from nnapi_prof.graph.types import TensorType
+from nnapi_prof.graph.unit import Unit, UnitGraph
+from nnapi_prof.partition import baselines, solve
+from nnapi_prof.reports.html import ReportData
+from nnapi_prof.run.result import OutputCheck, PlanRun, RunReport, SegmentTiming
+
+NPU = tuple(Target.nnapi("sim-npu", p) for p in Preference)
+GPU = tuple(Target.nnapi("sim-gpu", p) for p in Preference)
+AUTOS = tuple(Target.nnapi(AUTO, p) for p in Preference)
+TARGETS = (CPU, *NPU, *GPU, *AUTOS)
+
+INVOCATION_NS = {CPU: 4e3} | {t: 3.5e5 for t in NPU} | {t: 1.2e6 for t in GPU}
+MACS_PER_NS = {CPU: 12.0} | {t: 160.0 for t in NPU} | {t: 55.0 for t in GPU}
+REFUSAL = "conv2d: aten.upsample_bilinear2d cannot run on NNAPI: the driver lacks RESIZE_BILINEAR"
+
+
+def cnn(n: int, resize_at: tuple[int, ...] = ()) -> UnitGraph:
+    """A CNN like MobileNetV2: n units, a residual sum every six; the named units are resizes."""
+    values = {"x": TensorType((1, 3, 224, 224))}
+    units = []
+    for i in range(n):
+        side = max(7, 112 >> (i * 5 // n))
+        channels = 16 << (i * 5 // n)
+        reads = [f"v{i - 1}"] if i else ["x"]
+        label, macs = f"conv2d+relu6 3x3 {channels}x{side}x{side}", channels * 9 * 24 * side**2
+        if i in resize_at:
+            label, macs = f"upsample_bilinear {channels}x{side}x{side}", 0
+        elif i % 6 == 5:
+            reads.append(f"v{i - 3}")
+            label, macs = f"add {channels}x{side}x{side}", 0
+        values[f"v{i}"] = TensorType((1, channels, side, side))
+        units.append(
+            Unit(i, f"node_{i}", label, (f"node_{i}",), tuple(reads), (f"v{i}",), f"sig{i}", macs)
+        )
+    return UnitGraph(tuple(units), values, ("x",), (f"v{n - 1}",))
+
+
+def region_ns(graph: UnitGraph, region: Iterable[int], target: Target) -> float:
+    """What a region takes on the made-up phone."""
+    if target in AUTOS:
+        return 1.15 * region_ns(graph, region, NPU[AUTOS.index(target)])
+    slower = {None: 1.0, "fast": 1.0, "sustained": 1.1, "low_power": 1.7}
+    preference = target.preference.short if target.preference else None
+    region = tuple(region)
+    entering, leaving = graph.boundary(region)
+    moved = sum(graph.values[v].n_bytes for v in (*entering, *leaving))
+    work = sum(graph.units[u].macs / MACS_PER_NS[target] + 2e4 for u in region)
+    per_byte = 0.0 if target == CPU else 0.25
+    return INVOCATION_NS[target] + moved * per_byte + work * slower[preference]
+
+
+def measure(graph: UnitGraph, resize_at: tuple[int, ...]) -> list[Measurement]:
+    """Units and chains on every target, 2 % noise, refusals where the NPU lacks the operation."""
+    noise = random.Random(0)
+    locator = Locator(graph)
+    regions = [(u.index,) for u in graph.units] + [*chains(graph, 2), *chains(graph, 3)]
+    rows = []
+    for region in regions:
+        for target in TARGETS:
+            if len(region) > 1 and set(region) & set(resize_at):
+                continue
+            refused = bool(set(region) & set(resize_at)) and target in NPU
+            true = region_ns(graph, region, target)
+            samples = tuple(round(true * noise.lognormvariate(0, 0.02)) for _ in range(7))
+            entering, leaving = graph.boundary(region)
+            rows.append(
+                Measurement(
+                    signature=locator.signature(region),
+                    kind=Kind.UNIT if len(region) == 1 else Kind.CHAIN,
+                    label=" + ".join(graph.units[u].label for u in region),
+                    members=tuple(graph.units[u].signature for u in region),
+                    offsets=tuple(u - region[0] for u in region),
+                    target=target,
+                    fingerprint="0123456789abcdef",
+                    agent_version="0.1.0",
+                    driver_version="" if target == CPU else "1.0",
+                    status=Status.REFUSED if refused else Status.OK,
+                    message=REFUSAL if refused else None,
+                    samples_ns=() if refused else samples,
+                    compile_ns=None if refused else 2_000_000,
+                    input_bytes=sum(graph.values[v].n_bytes for v in entering),
+                    output_bytes=sum(graph.values[v].n_bytes for v in leaving),
+                    simulated=True,
+                    clock="simulated",
+                    measured_at="2024-05-01T12:00:00.000+00:00",
+                )
+            )
+    return rows
+
+
+def run_of(graph: UnitGraph, plans: Iterable[Plan], model: str) -> RunReport:
+    """Every plan run nine times on the made-up phone."""
+    noise = random.Random(1)
+    runs = []
+    for plan in plans:
+        timings = tuple(
+            SegmentTiming(
+                segment=i,
+                target=s.target.key,
+                label=f"{len(s.units)} units",
+                predicted_ns=s.predicted_ns,
+                samples_ns=tuple(
+                    round(region_ns(graph, s.units, s.target) * noise.lognormvariate(0, 0.02))
+                    for _ in range(9)
+                ),
+                compile_ns=5_000_000,
+            )
+            for i, s in enumerate(plan.segments)
+        )
+        total = tuple(sum(t.samples_ns[i] for t in timings) for i in range(9))
+        runs.append(PlanRun(plan, total, timings))
+    return RunReport(
+        model=model,
+        device="simulated npu-phone",
+        fingerprint="0123456789abcdef",
+        simulated=True,
+        created_at="2024-05-01T12:00:00Z",
+        runs=tuple(runs),
+        checks=(OutputCheck("output_0", (1, 1000), 3.1e-6, 4.2e-7, 1e-4),),
+        notes=("outputs compared after one run",),
+    )
+
+
+def sample(n: int = 65, resize_at: tuple[int, ...] = (20, 41), model: str = "net.pt") -> ReportData:
+    graph = cnn(n, resize_at)
+    rows = measure(graph, resize_at)
+    costs: CostModel = fit(graph, rows)
+    plan = solve(graph, costs)
+    rivals = baselines(graph, costs)
+    return ReportData(
+        model=model,
+        graph=graph,
+        cost_model=costs,
+        measurements=tuple(rows),
+        plan=plan,
+        baselines=rivals,
+        run=run_of(graph, (plan, *rivals), model),
+        device_info={
+            "phone": "npu-phone",
+            "abi": "x86_64",
+            "cpus": 8,
+            "cpu_max_khz": [2_800_000, None],
+            "properties": {"ro.product.model": "Simulated NPU phone"},
+            "accelerators": [
+                {"name": "sim-npu", "type": "ACCELERATOR", "version": "1.0", "feature_level": 30}
+            ],
+        },
+        notes=("the shape of input x (1x3x224x224) is a guess",),
+    )
+
+
+def measured_on_hardware(data: ReportData) -> ReportData:
+    """The same data as if a phone had given them."""
+    return replace(
+        data,
+        cost_model=replace(data.cost_model, simulated=False),
+        plan=replace(data.plan, simulated=False),
+        run=replace(data.run, simulated=False) if data.run else None,
+    )
