@@ -2,29 +2,19 @@
 
 import ctypes
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from nnapi_prof.device.build import build_host
 
 
 @pytest.fixture(scope="session")
 def nnapi_library():
     """Path of the library, loaded: stock PyTorch then finds it by its soname.
 
-    NNAPI_PROF_TEST_LIBRARY names one; else the CMake preset "host" builds it.
+    NNAPI_PROF_TEST_LIBRARY names one; else it is built, or taken from the build cache.
     """
-    path = os.environ.get("NNAPI_PROF_TEST_LIBRARY")
-    if path is None:
-        agent = ROOT / "device_agent"
-        for command in (
-            ["cmake", "--preset", "host"],
-            ["cmake", "--build", "--preset", "host", "--target", "neuralnetworks", "-j2"],
-        ):
-            done = subprocess.run(command, cwd=agent, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}{done.stderr}"
-        path = str(next((ROOT / "build" / "host").glob("**/libneuralnetworks.so")))
-    ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-    return Path(path)
+    path = Path(os.environ.get("NNAPI_PROF_TEST_LIBRARY") or build_host().library)
+    ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    return path

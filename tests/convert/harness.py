@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor, fx
@@ -36,6 +37,7 @@ class Case:
     rtol: float = 1e-5
     atol: float = 1e-5
 
+    @cached_property
     def program(self) -> Program:
         return program_of(self.function, self.inputs, self.order, self.orders)
 

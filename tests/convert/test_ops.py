@@ -42,7 +42,7 @@ def expected_operations(case, level):
 
 @pytest.mark.parametrize(("case", "level"), supported())
 def test_the_model_holds_at_its_level(case, level):
-    region = convert_region(case.program(), [0], level)
+    region = convert_region(case.program, [0], level)
     model = parse(region.serialized)
     assert broken_rules(model, level) == []
     expected = expected_operations(case, level)
@@ -58,13 +58,13 @@ def test_the_model_holds_at_its_level(case, level):
 @pytest.mark.parametrize(("case", "level"), refused())
 def test_a_refusal_says_why(case, level):
     with pytest.raises(UnsupportedOp, match=case.refused[level]) as refusal:
-        convert_region(case.program(), [0], level)
+        convert_region(case.program, [0], level)
     assert "cannot run on NNAPI: " in str(refusal.value)
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, id=name) for name, c in CASES.items()])
 def test_a_dry_run_agrees(case):
-    program = case.program()
+    program = case.program
     for level in LEVELS:
         answer = why_not(program, 0, level)
         assert (answer is None) == (level not in case.refused)
@@ -73,7 +73,7 @@ def test_a_dry_run_agrees(case):
 
 @pytest.mark.parametrize(("case", "level"), supported())
 def test_numbers_are_eager_pytorchs(case, level, nnapi_library):
-    program = case.program()
+    program = case.program
     region = convert_region(program, [0], level)
     names = program.units.inputs
     (found,) = run_region(region, dict(zip(names, case.inputs, strict=True)))
@@ -86,7 +86,7 @@ def test_every_lowering_has_a_case_that_converts():
         node.target
         for case in CASES.values()
         if len(case.refused) < len(LEVELS)
-        for node in case.program().module.graph.nodes
+        for node in case.program.module.graph.nodes
         if node.op == "call_function"
     }
     assert set(ENTRIES) - called == set()
