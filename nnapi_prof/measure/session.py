@@ -315,6 +315,7 @@ class _Session:
         """Converts, sends and stores one request's jobs; calls ``stored`` after each."""
         simulated = self._info.simulated
         request = RequestBuilder()
+        models: dict[tuple[Region, int], int] = {}  # adding one hashes its weights: once will do
         sent: dict[int, tuple[Job, ConvertedRegion]] = {}
         refusals: list[tuple[Job, Measurement]] = []
         for number, job in enumerate(batch):
@@ -323,8 +324,11 @@ class _Session:
                 row = refused(job, self._graph, self._fingerprint, simulated, converted)
                 refusals.append((job, row))
                 continue
-            model = request.add_region(converted)
-            request.add_action(make_action(number, job, converted, model, self._options.timing))
+            key = (job.region, job.spec.level)
+            if key not in models:
+                models[key] = request.add_region(converted)
+            action = make_action(number, job, converted, models[key], self._options.timing)
+            request.add_action(action)
             sent[number] = (job, converted)
 
         self._store.add(*(row for _, row in refusals))
