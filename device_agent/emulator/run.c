@@ -94,18 +94,18 @@ static void keep_last_run(struct np_last_run *last, const struct np_graph *graph
     kept = keep_buffer(&last->inputs[i], &inputs[i], inputs[i].length);
   }
   for (uint32_t i = 0; kept && i < last->n_outputs; i++) {
+    if (outputs[i].omitted)
+      return; /* rare, and nothing to copy from */
     const struct np_operand *operand = &graph->operands[graph->outputs[i]];
     kept = keep_buffer(&last->outputs[i], &outputs[i], output_bytes(operand, &outputs[i]));
   }
   last->valid = kept;
 }
 
-/* The execution's arguments as the executor's buffers. An omitted output gets room of its own, in
- * *scratch (one allocation for all). 0 where memory is short. */
-static int make_buffers(const ANeuralNetworksExecution *execution, struct np_buffer *inputs,
-                        struct np_buffer *outputs, void **scratch) {
-  const ANeuralNetworksModel *model = execution->compilation->model;
-  const struct np_graph *graph = &model->graph;
+/* The execution's arguments as the executor's buffers. */
+static void make_buffers(const ANeuralNetworksExecution *execution, struct np_buffer *inputs,
+                         struct np_buffer *outputs) {
+  const struct np_graph *graph = &execution->compilation->model->graph;
   for (uint32_t i = 0; i < graph->n_inputs; i++) {
     const struct np_argument *a = &execution->inputs[i];
     inputs[i] = (struct np_buffer){
@@ -115,28 +115,11 @@ static int make_buffers(const ANeuralNetworksExecution *execution, struct np_buf
     inputs[i].rank = a->rank;
     memcpy(inputs[i].dims, a->dims, sizeof a->dims);
   }
-  size_t omitted = 0;
   for (uint32_t i = 0; i < graph->n_outputs; i++) {
     const struct np_argument *a = &execution->outputs[i];
-    const struct np_operand *operand = &graph->operands[graph->outputs[i]];
-    outputs[i] = (struct np_buffer){.data = a->data, .length = a->length};
-    if (a->kind != NP_ARGUMENT_OMITTED)
-      continue;
-    outputs[i].length = np_operand_bytes(operand);
-    omitted += outputs[i].length;
+    outputs[i] = (struct np_buffer){
+        .data = a->data, .length = a->length, .omitted = a->kind == NP_ARGUMENT_OMITTED};
   }
-  if (omitted == 0)
-    return 1;
-  unsigned char *room = *scratch = malloc(omitted);
-  if (!room)
-    return 0;
-  for (uint32_t i = 0; i < graph->n_outputs; i++) {
-    if (execution->outputs[i].kind != NP_ARGUMENT_OMITTED)
-      continue;
-    outputs[i].data = room;
-    room += outputs[i].length;
-  }
-  return 1;
 }
 
 /* Result code of a run of the executor. */
@@ -175,8 +158,9 @@ static int compute_locked(ANeuralNetworksExecution *execution, bool burst,
   const uint64_t before = np_clock_now();
   int code = ANEURALNETWORKS_NO_ERROR;
   if (!phone || !repeat_last_run(&compilation->last, inputs, outputs)) {
-    code = run_code(np_executor_run(compilation->executor, inputs, outputs, too_small, &why),
-                    *too_small, &why);
+    const enum np_status status =
+        np_executor_run(compilation->executor, inputs, outputs, too_small, &why);
+    code = run_code(status, *too_small, &why);
     if (phone && code == ANEURALNETWORKS_NO_ERROR) {
       keep_last_run(&compilation->last, graph, inputs, outputs);
     }
@@ -194,10 +178,10 @@ static int compute(ANeuralNetworksExecution *execution, bool burst) {
   const struct np_graph *graph = &compilation->model->graph;
   struct np_buffer *inputs = calloc(graph->n_inputs, sizeof *inputs);
   struct np_buffer *outputs = calloc(graph->n_outputs, sizeof *outputs);
-  void *scratch = NULL;
   int code = ANEURALNETWORKS_OUT_OF_MEMORY;
-  if (inputs && outputs && make_buffers(execution, inputs, outputs, &scratch)) {
+  if (inputs && outputs) {
     uint32_t too_small;
+    make_buffers(execution, inputs, outputs);
     pthread_mutex_lock(&compilation->lock);
     code = compute_locked(execution, burst, inputs, outputs, &too_small);
     pthread_mutex_unlock(&compilation->lock);
@@ -211,7 +195,6 @@ static int compute(ANeuralNetworksExecution *execution, bool burst) {
       }
     }
   }
-  free(scratch);
   free(inputs);
   free(outputs);
   return code;

@@ -1,0 +1,555 @@
+"""The life cycle of the C API: what it computes, and which misuse gives which result code."""
+
+import ctypes as C
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.emulator.nnapi import (
+    ADD,
+    BOOL,
+    CONV_2D,
+    FLOAT32,
+    INT32,
+    LSTM,
+    OK,
+    RELU,
+    TENSOR_FLOAT32,
+    TENSOR_INT32,
+    TENSOR_QUANT8_ASYMM,
+    TENSOR_QUANT8_ASYMM_SIGNED,
+    TENSOR_QUANT8_SYMM,
+    TENSOR_QUANT8_SYMM_PER_CHANNEL,
+    TENSOR_QUANT16_ASYMM,
+    TENSOR_QUANT16_SYMM,
+    UNAVAILABLE,
+    ChannelQuant,
+    Model,
+    OperandType,
+    Result,
+    convolution,
+    function_names,
+    handles,
+    operand_type,
+    prepared,
+    relu_chain,
+    set_input,
+    set_output,
+    u32,
+)
+
+R = Result
+DATA = np.array([[-1, 2, -3, 4, -5, 6, -7, 8]], np.float32)
+
+
+@pytest.fixture
+def chain(nn):
+    """A compiled chain of two RELUs over [1, 8], for the one device by name."""
+    model = relu_chain(nn, 2)
+    device = nn.devices()["nnapi-reference"]
+    compilation = model.compile([device])
+    yield model, compilation
+    nn.Compilation_free(compilation)
+    model.free()
+
+
+# ---- what exists -------------------------------------------------------------------------------
+
+
+def test_every_function_up_to_api_30_is_exported(nn):
+    header = Path(__file__).parents[2] / "device_agent" / "include" / "np_nnapi.h"
+    found = re.findall(r"X\([^,]+, (ANeuralNetworks\w+), \(.*\), (\d+)\)", header.read_text())
+    assert len(found) > 60
+    for name, level in found:
+        assert hasattr(nn.library, name) == (int(level) <= 30), name
+    assert set(function_names()) <= {name for name, _ in found}
+
+
+def test_real_time_offers_one_device(nn):
+    devices = nn.devices()
+    assert list(devices) == ["nnapi-reference"]
+    device = devices["nnapi-reference"]
+    kind, level, version = C.c_int32(), C.c_int64(), C.c_char_p()
+    assert nn.Device_getType(device, C.byref(kind)) == OK and kind.value == 2
+    assert nn.Device_getFeatureLevel(device, C.byref(level)) == OK and level.value == 30
+    assert nn.Device_getVersion(device, C.byref(version)) == OK and version.value == b"1.0"
+    assert nn.Device_wait(device) == OK
+    assert nn.emulator_phone() is None and nn.emulator_error() is None
+    assert nn.emulator_identity() == b"" and nn.emulator_property(b"ro.product.model") is None
+    handle = C.c_void_p()
+    assert nn._getDevice(1, C.byref(handle)) == R.BAD_DATA
+    assert nn._getDevice(0, None) == R.UNEXPECTED_NULL
+    assert nn._getDeviceCount(None) == R.UNEXPECTED_NULL
+    assert nn.Device_getName(None, None) == R.UNEXPECTED_NULL
+    assert nn._getDefaultLoopTimeout() < nn._getMaximumLoopTimeout()
+
+
+def test_real_time_clock_runs(nn):
+    before = nn.emulator_now()
+    assert nn.emulator_now() >= before > 0
+
+
+# ---- results -----------------------------------------------------------------------------------
+
+
+def test_convolution_agrees_with_numpy(nn):
+    rng = np.random.default_rng(7)
+    weights = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
+    bias = rng.standard_normal(4).astype(np.float32)
+    data = rng.standard_normal((1, 8, 8, 3)).astype(np.float32)
+    model = convolution(nn, weights=weights, bias=bias)
+    compilation = model.compile()
+    result = np.full((1, 8, 8, 4), np.nan, np.float32)
+    execution = prepared(nn, compilation, [data], [result])
+    assert nn.Execution_compute(execution) == OK
+    padded = np.pad(data, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    wanted = np.zeros((1, 8, 8, 4), np.float32) + bias
+    for y in range(3):
+        for x in range(3):
+            wanted += padded[:, y : y + 8, x : x + 8] @ weights[:, y, x].T
+    np.testing.assert_allclose(result, np.maximum(wanted, 0), rtol=1e-4, atol=1e-4)
+    nn.Execution_free(execution)
+    nn.Compilation_free(compilation)
+    model.free()
+
+
+def test_operations_may_be_added_in_any_order(nn):
+    model = Model(nn)
+    a, b, c = (model.tensor(1, 8) for _ in range(3))
+    zero = model.scalar(0)
+    model.operation(ADD, [b, b, zero], [c])
+    model.operation(RELU, [a], [b])
+    model.finish([a], [c])
+    supported = (C.c_bool * 2)()
+    devices = list(nn.devices().values())
+    call = nn.Model_getSupportedOperationsForDevices
+    assert call(model.handle, handles(devices), 1, supported) == OK and list(supported) == [1, 1]
+    compilation, result = model.compile(), np.zeros((1, 8), np.float32)
+    execution = prepared(nn, compilation, [DATA], [result])
+    assert nn.Execution_compute(execution) == OK
+    np.testing.assert_array_equal(result, 2 * np.maximum(DATA, 0))
+    nn.Execution_free(execution)
+    nn.Compilation_free(compilation)
+    model.free()
+
+
+def test_small_values_are_copied(nn):
+    model = Model(nn)
+    a, b, c = model.tensor(1, 8), model.tensor(1, 8), model.tensor(1, 8)
+    values, fuse = np.ones((1, 8), np.float32), C.c_int32(0)
+    act = model.operand(INT32)
+    pointer = values.ctypes.data_as(C.c_void_p)
+    assert nn.Model_setOperandValue(model.handle, b, pointer, values.nbytes) == OK
+    assert nn.Model_setOperandValue(model.handle, act, C.byref(fuse), 4) == OK
+    values[:] = 100
+    fuse.value = 77
+    model.operation(ADD, [a, b, act], [c])
+    model.finish([a], [c])
+    compilation, result = model.compile(), np.zeros((1, 8), np.float32)
+    execution = prepared(nn, compilation, [DATA], [result])
+    assert nn.Execution_compute(execution) == OK
+    np.testing.assert_array_equal(result, DATA + 1)
+    nn.Execution_free(execution)
+    nn.Compilation_free(compilation)
+    model.free()
+
+
+def test_unknown_dimensions_are_given_by_the_execution(nn):
+    model = Model(nn)
+    a, b = model.tensor(0, 4), model.tensor(0, 0)
+    model.operation(RELU, [a], [b])
+    model.finish([a], [b])
+    compilation, result = model.compile(), np.zeros(12, np.float32)
+    execution = nn.new("Execution_create", compilation)
+    data = DATA.reshape(2, 4)
+    assert set_input(nn, execution, 0, data) == R.BAD_DATA
+    assert set_input(nn, execution, 0, data, operand_type(3, (2, 5))) == R.BAD_DATA
+    assert set_input(nn, execution, 0, data, operand_type(3, (2,))) == R.BAD_DATA
+    assert set_input(nn, execution, 0, data, operand_type(3, (3, 4))) == R.BAD_DATA
+    assert set_input(nn, execution, 0, data, operand_type(3, (2, 4))) == OK
+    assert set_output(nn, execution, 0, result) == OK  # larger than needed
+    assert nn.Execution_compute(execution) == OK
+    rank, dims = C.c_uint32(), (C.c_uint32 * 4)()
+    assert nn.Execution_getOutputOperandRank(execution, 0, C.byref(rank)) == OK
+    assert nn.Execution_getOutputOperandDimensions(execution, 0, dims) == OK
+    assert rank.value == 2 and list(dims)[:2] == [2, 4]
+    np.testing.assert_array_equal(result[:8], np.maximum(DATA.ravel(), 0))
+    assert nn.Execution_getOutputOperandRank(execution, 1, C.byref(rank)) == R.BAD_DATA
+    nn.Execution_free(execution)
+
+    small = np.zeros(3, np.float32)
+    execution = nn.new("Execution_create", compilation)
+    assert set_input(nn, execution, 0, data, operand_type(3, (2, 4))) == OK
+    assert set_output(nn, execution, 0, small) == OK
+    assert nn.Execution_compute(execution) == R.OUTPUT_INSUFFICIENT_SIZE
+    call = nn.Execution_getOutputOperandDimensions
+    assert call(execution, 0, dims) == R.OUTPUT_INSUFFICIENT_SIZE and list(dims)[:2] == [2, 4]
+    assert not small.any()
+    nn.Execution_free(execution)
+    nn.Compilation_free(compilation)
+    model.free()
+
+
+# ---- operands ----------------------------------------------------------------------------------
+
+GOOD_TYPES = [
+    (TENSOR_FLOAT32, (2, 3), 0.0, 0),
+    (TENSOR_FLOAT32, (), 0.0, 0),
+    (TENSOR_FLOAT32, (2, 0), 0.0, 0),
+    (TENSOR_INT32, (2,), 0.5, 0),
+    (TENSOR_QUANT8_ASYMM, (2,), 0.5, 255),
+    (TENSOR_QUANT8_ASYMM_SIGNED, (2,), 0.5, -128),
+    (TENSOR_QUANT16_SYMM, (2,), 0.5, 0),
+    (TENSOR_QUANT16_ASYMM, (2,), 0.5, 65535),
+    (TENSOR_QUANT8_SYMM, (2,), 0.5, 0),
+    (TENSOR_QUANT8_SYMM_PER_CHANNEL, (2,), 0.0, 0),
+    (FLOAT32, (), 0.0, 0),
+    (BOOL, (), 0.0, 0),
+]
+BAD_TYPES = [
+    (-1, (), 0.0, 0),
+    (99, (), 0.0, 0),
+    (INT32, (1,), 0.0, 0),
+    (FLOAT32, (), 0.5, 0),
+    (TENSOR_FLOAT32, (2,), 0.5, 0),
+    (TENSOR_FLOAT32, (2,), 0.0, 1),
+    (TENSOR_FLOAT32, (70000, 70000), 0.0, 0),
+    (TENSOR_INT32, (2,), -0.5, 0),
+    (TENSOR_INT32, (2,), 0.5, 3),
+    (TENSOR_QUANT8_ASYMM, (2,), 0.0, 0),
+    (TENSOR_QUANT8_ASYMM, (2,), -1.0, 0),
+    (TENSOR_QUANT8_ASYMM, (2,), float("nan"), 0),
+    (TENSOR_QUANT8_ASYMM, (2,), 0.5, 256),
+    (TENSOR_QUANT8_ASYMM, (2,), 0.5, -1),
+    (TENSOR_QUANT8_ASYMM_SIGNED, (2,), 0.5, 128),
+    (TENSOR_QUANT16_SYMM, (2,), 0.5, 1),
+    (TENSOR_QUANT16_ASYMM, (2,), 0.5, 65536),
+    (TENSOR_QUANT8_SYMM, (2,), 0.5, 1),
+    (TENSOR_QUANT8_SYMM_PER_CHANNEL, (2,), 0.5, 0),
+]
+
+
+def test_operand_types(nn):
+    model = nn.new("Model_create")
+    for parts in GOOD_TYPES:
+        assert nn.Model_addOperand(model, C.byref(operand_type(*parts))) == OK, parts
+    for parts in BAD_TYPES:
+        assert nn.Model_addOperand(model, C.byref(operand_type(*parts))) == R.BAD_DATA, parts
+    unpaired = OperandType(TENSOR_FLOAT32, 2, None, 0.0, 0)
+    assert nn.Model_addOperand(model, C.byref(unpaired)) == R.BAD_DATA
+    scalar_with_pointer = OperandType(INT32, 0, u32([1]), 0.0, 0)
+    assert nn.Model_addOperand(model, C.byref(scalar_with_pointer)) == R.BAD_DATA
+    nn.Model_free(model)
+
+
+def test_operand_values(nn):
+    model = Model(nn)
+    a, open_shape = model.tensor(1, 8), model.tensor(0, 8)
+    buffer, value = (C.c_float * 8)(), nn.Model_setOperandValue
+    assert value(model.handle, a, buffer, 31) == R.BAD_DATA
+    assert value(model.handle, a, buffer, 33) == R.BAD_DATA
+    assert value(model.handle, a, None, 32) == R.UNEXPECTED_NULL
+    assert value(model.handle, -1, buffer, 32) == R.BAD_DATA
+    assert value(model.handle, 2, buffer, 32) == R.BAD_DATA
+    assert value(model.handle, open_shape, buffer, 32) == R.BAD_DATA
+    assert value(None, a, buffer, 32) == R.UNEXPECTED_NULL
+    assert value(model.handle, a, buffer, 32) == OK
+    assert value(model.handle, a, None, 0) == OK  # now an omitted operand
+    model.free()
+
+
+def test_per_channel_scales(nn):
+    model = Model(nn)
+    plain = model.tensor(2, 3)
+    weights = model.operand(TENSOR_QUANT8_SYMM_PER_CHANNEL, (2, 3))
+    scales, call = (C.c_float * 3)(0.5, 0.25, 1), nn.Model_setOperandSymmPerChannelQuantParams
+
+    def setting(index, dim, count, values=scales):
+        return call(model.handle, index, C.byref(ChannelQuant(dim, count, values)))
+
+    assert setting(weights, 1, 3) == OK and setting(weights, 0, 2) == OK
+    assert setting(weights, 1, 2) == R.BAD_DATA
+    assert setting(weights, 2, 3) == R.BAD_DATA
+    assert setting(weights, 1, 3, None) == R.BAD_DATA
+    assert setting(weights, 1, 3, (C.c_float * 3)(1, 0, 1)) == R.BAD_DATA
+    assert setting(plain, 1, 3) == R.BAD_DATA
+    assert setting(7, 1, 3) == R.BAD_DATA
+    assert call(model.handle, weights, None) == R.UNEXPECTED_NULL
+    model.free()
+
+
+# ---- models ------------------------------------------------------------------------------------
+
+
+def test_null_models(nn):
+    lists = u32([0])
+    assert nn.Model_create(None) == R.UNEXPECTED_NULL
+    assert nn.Model_finish(None) == R.UNEXPECTED_NULL
+    assert nn.Model_addOperand(None, None) == R.UNEXPECTED_NULL
+    assert nn.Model_addOperation(None, RELU, 1, lists, 1, lists) == R.UNEXPECTED_NULL
+    assert nn.Model_identifyInputsAndOutputs(None, 1, lists, 1, lists) == R.UNEXPECTED_NULL
+    assert nn.Model_relaxComputationFloat32toFloat16(None, True) == R.UNEXPECTED_NULL
+    assert nn.Compilation_create(None, None) == R.UNEXPECTED_NULL
+    model = nn.new("Model_create")
+    assert nn.Model_addOperation(model, RELU, 1, None, 1, lists) == R.UNEXPECTED_NULL
+    assert nn.Model_identifyInputsAndOutputs(model, 1, lists, 1, None) == R.UNEXPECTED_NULL
+    nn.Model_free(model)
+    nn.Model_free(None)
+
+
+def test_bad_operations(nn):
+    model = Model(nn)
+    a, b, act = model.tensor(1, 8), model.tensor(1, 8), model.scalar(0)
+    assert model.add_operation(RELU, [a], [9]) == R.BAD_DATA
+    assert model.add_operation(RELU, [9], [b]) == R.BAD_DATA
+    assert model.add_operation(-1, [a], [b]) == R.BAD_DATA
+    assert model.add_operation(102, [a], [b]) == R.BAD_DATA  # BATCH_MATMUL: feature level 6
+    assert model.add_operation(0x10000, [a], [b]) == R.BAD_DATA  # no operation of NNAPI
+    assert model.add_operation(RELU, [a, a], [b]) == R.BAD_DATA
+    assert model.add_operation(RELU, [], [b]) == R.BAD_DATA
+    assert model.add_operation(RELU, [act], [b]) == R.BAD_DATA
+    assert model.add_operation(ADD, [a, b], [b]) == R.BAD_DATA
+    assert model.add_operation(ADD, [a, act, act], [b]) == R.BAD_DATA
+    assert model.add_operation(CONV_2D, [a, a, a, act, act, act, act], [b]) == R.BAD_DATA
+    assert model.add_operation(RELU, [a], [b]) == OK
+    model.free()
+
+
+def test_model_without_parts_is_refused(nn):
+    empty = nn.new("Model_create")
+    assert nn.Model_finish(empty) == R.BAD_DATA
+    assert nn.Model_finish(empty) == R.BAD_STATE
+    nn.Model_free(empty)
+
+    unnamed = Model(nn)
+    a, b = unnamed.tensor(1, 8), unnamed.tensor(1, 8)
+    unnamed.operation(RELU, [a], [b])
+    assert nn.Model_finish(unnamed.handle) == R.BAD_DATA
+    unnamed.free()
+
+
+def test_inputs_and_outputs_must_fit(nn):
+    model = Model(nn)
+    a, b, fixed = model.tensor(1, 8), model.tensor(1, 8), model.constant(DATA)
+    model.operation(RELU, [a], [b])
+    assert model.identify([7], [b]) == R.BAD_DATA
+    assert model.identify([a], [7]) == R.BAD_DATA
+    assert model.identify([fixed], [b]) == R.BAD_DATA
+    assert model.identify([a, a], [b]) == R.BAD_DATA
+    assert model.identify([a], [a]) == R.BAD_DATA
+    assert model.identify([a], [b]) == OK
+    assert nn.Model_finish(model.handle) == OK
+    model.free()
+
+
+def build_cycle(model):
+    a, b, c = (model.tensor(1, 8) for _ in range(3))
+    act = model.scalar(0)
+    model.operation(ADD, [a, c, act], [b])
+    model.operation(RELU, [b], [c])
+    return [a], [c]
+
+
+def build_two_writers(model):
+    a, b = model.tensor(1, 8), model.tensor(1, 8)
+    model.operation(RELU, [a], [b])
+    model.operation(RELU, [a], [b])
+    return [a], [b]
+
+
+def build_unwritten_output(model):
+    a, b, c = (model.tensor(1, 8) for _ in range(3))
+    model.operation(RELU, [a], [b])
+    return [a], [c]
+
+
+def build_unwritten_input(model):
+    a, b, c = (model.tensor(1, 8) for _ in range(3))
+    act = model.scalar(0)
+    model.operation(ADD, [a, b, act], [c])
+    return [a], [c]
+
+
+def build_written_constant(model):
+    a, b = model.tensor(1, 8), model.constant(DATA)
+    c = model.tensor(1, 8)
+    model.operation(RELU, [a], [b])
+    model.operation(RELU, [b], [c])
+    return [a], [c]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        build_cycle,
+        build_two_writers,
+        build_unwritten_output,
+        build_unwritten_input,
+        build_written_constant,
+    ],
+)
+def test_bad_graphs_are_refused_by_finish_and_stay_closed(nn, build):
+    model = Model(nn)
+    inputs, outputs = build(model)
+    assert model.identify(inputs, outputs) == OK
+    assert nn.Model_finish(model.handle) == R.BAD_DATA
+    assert nn.Model_finish(model.handle) == R.BAD_STATE
+    assert nn.Model_addOperand(model.handle, C.byref(operand_type(FLOAT32))) == R.BAD_STATE
+    handle = C.c_void_p()
+    assert nn.Compilation_create(model.handle, C.byref(handle)) == R.BAD_STATE
+    model.free()
+
+
+def test_finished_models_are_closed(nn):
+    model = relu_chain(nn, 1)
+    h, buffer = model.handle, (C.c_float * 8)()
+    assert nn.Model_addOperand(h, C.byref(operand_type(FLOAT32))) == R.BAD_STATE
+    assert nn.Model_setOperandValue(h, 0, buffer, 32) == R.BAD_STATE
+    assert model.add_operation(RELU, [0], [1]) == R.BAD_STATE
+    assert model.identify([0], [1]) == R.BAD_STATE
+    assert nn.Model_relaxComputationFloat32toFloat16(h, True) == R.BAD_STATE
+    assert nn.Model_finish(h) == R.BAD_STATE
+    model.free()
+
+
+def test_unfinished_models_are_not_compiled(nn):
+    model, handle = Model(nn), C.c_void_p()
+    devices, supported = handles(list(nn.devices().values())), (C.c_bool * 1)()
+    assert nn.Compilation_create(model.handle, C.byref(handle)) == R.BAD_STATE
+    create = nn.Compilation_createForDevices
+    assert create(model.handle, devices, 1, C.byref(handle)) == R.BAD_STATE
+    ask = nn.Model_getSupportedOperationsForDevices
+    assert ask(model.handle, devices, 1, supported) == R.BAD_STATE
+    model.free()
+
+
+def test_valid_operation_without_a_kernel_is_added_but_never_supported(nn):
+    """LSTM stands for whatever has no kernel here: models with it are valid, compiling them fails."""
+    model = Model(nn)
+    a, b = model.tensor(1, 8), model.tensor(1, 8)
+    model.operation(LSTM, [a], [b])
+    model.finish([a], [b])
+    devices, supported = list(nn.devices().values()), (C.c_bool * 1)(True)
+    ask = nn.Model_getSupportedOperationsForDevices
+    assert ask(model.handle, handles(devices), 1, supported) == OK and not supported[0]
+    for choice in (None, devices):
+        compilation, result = model.try_compile(choice)
+        assert result == R.BAD_DATA
+        handle = C.c_void_p()
+        assert nn.Execution_create(compilation, C.byref(handle)) == R.BAD_STATE
+        assert nn.Compilation_finish(compilation) == R.BAD_STATE
+        nn.Compilation_free(compilation)
+    model.free()
+
+
+# ---- compilations ------------------------------------------------------------------------------
+
+
+def test_device_lists(nn):
+    model, handle = relu_chain(nn, 1), C.c_void_p()
+    device = nn.devices()["nnapi-reference"]
+    create, out = nn.Compilation_createForDevices, C.byref(handle)
+    assert create(model.handle, None, 1, out) == R.UNEXPECTED_NULL
+    assert create(model.handle, handles([device]), 0, out) == R.BAD_DATA
+    assert create(model.handle, handles([None]), 1, out) == R.UNEXPECTED_NULL
+    assert create(model.handle, handles([device, device]), 2, out) == R.BAD_DATA
+    assert create(model.handle, handles([device]), 1, None) == R.UNEXPECTED_NULL
+    model.free()
+
+
+def test_compilation_settings(nn, chain):
+    model, finished = chain
+    compilation, token = nn.new("Compilation_create", model.handle), (C.c_uint8 * 32)()
+    assert nn.Compilation_setPreference(compilation, 3) == R.BAD_DATA
+    assert nn.Compilation_setPreference(compilation, -1) == R.BAD_DATA
+    assert nn.Compilation_setPreference(None, 1) == R.UNEXPECTED_NULL
+    assert nn.Compilation_setPreference(compilation, 2) == OK
+    assert nn.Compilation_setPriority(compilation, 95) == R.BAD_DATA
+    assert nn.Compilation_setPriority(compilation, 110) == OK
+    assert nn.Compilation_setCaching(compilation, b"/nowhere", token) == OK
+    assert nn.Compilation_setCaching(compilation, None, token) == R.UNEXPECTED_NULL
+    assert nn.Compilation_setTimeout(compilation, 10**9) == R.BAD_DATA  # no device was named
+    handle = C.c_void_p()
+    assert nn.Execution_create(compilation, C.byref(handle)) == R.BAD_STATE
+    assert nn.Burst_create(compilation, C.byref(handle)) == R.BAD_STATE
+    nn.Compilation_free(compilation)
+    assert nn.Compilation_setPreference(finished, 1) == R.BAD_STATE
+    assert nn.Compilation_setPriority(finished, 100) == R.BAD_STATE
+    assert nn.Compilation_setCaching(finished, b"/nowhere", token) == R.BAD_STATE
+    assert nn.Compilation_setTimeout(finished, 1) == R.BAD_STATE
+    assert nn.Compilation_finish(finished) == R.BAD_STATE
+    assert nn.Compilation_finish(None) == R.UNEXPECTED_NULL
+    nn.Compilation_free(None)
+
+
+# ---- executions --------------------------------------------------------------------------------
+
+
+def test_arguments(nn, chain):
+    execution, result = nn.new("Execution_create", chain[1]), np.zeros((1, 8), np.float32)
+    assert set_input(nn, execution, 1, DATA) == R.BAD_DATA
+    assert set_input(nn, execution, -1, DATA) == R.BAD_DATA
+    assert set_input(nn, execution, 0, DATA[:, :7]) == R.BAD_DATA
+    assert set_input(nn, execution, 0, DATA, operand_type(TENSOR_INT32, (1, 8))) == R.BAD_DATA
+    assert set_input(nn, execution, 0, DATA, operand_type(TENSOR_FLOAT32, (2, 4))) == R.BAD_DATA
+    assert set_output(nn, execution, 0, result[:, :7]) == R.BAD_DATA
+    assert set_output(nn, execution, 1, result) == R.BAD_DATA
+    assert nn.Execution_setInput(execution, 0, None, None, 32) == R.UNEXPECTED_NULL
+    assert nn.Execution_setOutput(None, 0, None, None, 0) == R.UNEXPECTED_NULL
+    assert nn.Execution_compute(execution) == R.BAD_DATA  # nothing is set
+    assert set_input(nn, execution, 0, DATA) == OK
+    assert nn.Execution_compute(execution) == R.BAD_DATA  # the output is not set
+    assert set_output(nn, execution, 0, result) == OK
+    assert nn.Execution_compute(execution) == OK
+    np.testing.assert_array_equal(result, np.maximum(DATA, 0))
+    nn.Execution_free(execution)
+    nn.Execution_free(None)
+
+
+def test_executions_run_once(nn, chain):
+    result, rank, ns = np.zeros((1, 8), np.float32), C.c_uint32(), C.c_uint64(5)
+    execution = prepared(nn, chain[1], [DATA], [result])
+    dims = (C.c_uint32 * 2)()
+    assert nn.Execution_getOutputOperandRank(execution, 0, C.byref(rank)) == R.BAD_STATE
+    assert nn.Execution_getOutputOperandDimensions(execution, 0, dims) == R.BAD_STATE
+    assert nn.Execution_setTimeout(execution, 10**9) == OK
+    assert nn.Execution_setLoopTimeout(execution, 10**9) == OK
+    assert nn.Execution_compute(execution) == OK
+    assert nn.Execution_compute(execution) == R.BAD_STATE
+    assert set_input(nn, execution, 0, DATA) == R.BAD_STATE
+    assert set_output(nn, execution, 0, result) == R.BAD_STATE
+    assert nn.Execution_setMeasureTiming(execution, True) == R.BAD_STATE
+    assert nn.Execution_setTimeout(execution, 10**9) == R.BAD_STATE
+    assert nn.Execution_setLoopTimeout(execution, 10**9) == R.BAD_STATE
+    event = C.c_void_p()
+    assert nn.Execution_startCompute(execution, C.byref(event)) == R.BAD_STATE
+    assert nn.Execution_getDuration(execution, 0, C.byref(ns)) == R.BAD_STATE
+    assert ns.value == UNAVAILABLE
+    nn.Execution_free(execution)
+
+
+def test_duration_is_real_time(nn, chain):
+    result, ns = np.zeros((1, 8), np.float32), C.c_uint64()
+    execution = prepared(nn, chain[1], [DATA], [result])
+    assert nn.Execution_setMeasureTiming(execution, True) == OK
+    assert nn.Execution_getDuration(execution, 0, C.byref(ns)) == R.BAD_STATE
+    before = nn.emulator_now()
+    assert nn.Execution_compute(execution) == OK
+    elapsed = nn.emulator_now() - before
+    for code in range(4):
+        assert nn.Execution_getDuration(execution, code, C.byref(ns)) == OK
+        assert 0 < ns.value <= elapsed
+    assert nn.Execution_getDuration(execution, 4, C.byref(ns)) == R.BAD_DATA
+    assert nn.Execution_getDuration(execution, 0, None) == R.UNEXPECTED_NULL
+    nn.Execution_free(execution)
+
+
+def test_timing_needs_one_named_device(nn, chain):
+    compilation = chain[0].compile()
+    execution = nn.new("Execution_create", compilation)
+    assert nn.Execution_setMeasureTiming(execution, True) == R.BAD_DATA
+    assert nn.Execution_setTimeout(execution, 1) == R.BAD_DATA
+    nn.Execution_free(execution)
+    nn.Compilation_free(compilation)
