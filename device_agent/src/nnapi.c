@@ -35,7 +35,7 @@ enum np_status np_nnapi_open(const char *library, struct np_nnapi **nnapi, struc
   void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     const char *words = dlerror();
-    np_message_set(why, "cannot open %s: %s", name, words ? words : "no cause was given");
+    np_message_set(why, "no NNAPI library: %s", words ? words : name);
     return NP_MISSING;
   }
   struct np_nnapi *opened = calloc(1, sizeof *opened);

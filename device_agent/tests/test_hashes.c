@@ -1,0 +1,32 @@
+/* SHA-256 against the examples of FIPS 180 and NIST's CAVP; CRC-32 against its check value. */
+#include "crc32.h"
+#include "np_test.h"
+#include "sha256.h"
+
+static void check_sha256(const void *bytes, size_t n, const char *wanted) {
+  uint8_t digest[NP_SHA256_BYTES];
+  char hex[2 * NP_SHA256_BYTES + 1];
+  np_sha256(bytes, n, digest);
+  np_sha256_hex(digest, hex);
+  CHECK_TEXT(hex, wanted);
+}
+
+int main(void) {
+  check_sha256("", 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  check_sha256("abc", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  const char *two_blocks = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+  check_sha256(two_blocks, strlen(two_blocks),
+               "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  char *million = malloc(1000000);
+  if (CHECK(million != NULL)) {
+    memset(million, 'a', 1000000);
+    check_sha256(million, 1000000,
+                 "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  }
+  free(million);
+
+  CHECK(np_crc32(0, "", 0) == 0);
+  CHECK(np_crc32(0, "123456789", 9) == 0xcbf43926u);
+  CHECK(np_crc32(np_crc32(0, "1234", 4), "56789", 5) == 0xcbf43926u);
+  return np_test_exit();
+}

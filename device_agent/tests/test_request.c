@@ -1,0 +1,144 @@
+/* A valid request as data, and each rule of PROTOCOL.md, section 3, broken. */
+#include "build_request.h"
+#include "np_test.h"
+#include "request.h"
+
+/* Offsets of fields in the sections that np_build_sections makes. */
+enum {
+  ACTION = 4,
+  TENSORS = ACTION + 44,  /* their count */
+  TENSOR_0 = TENSORS + 4, /* type, rank, two dims, source, value, keep */
+  TENSOR_1 = TENSOR_0 + 28,
+  SEGMENTS = TENSOR_0 + 84, /* their count */
+  SEGMENT_0 = SEGMENTS + 4, /* engine, accelerator, preference, flags, model, 1, in, 1, out */
+  SEGMENT_1 = SEGMENT_0 + 36,
+};
+
+static void check_valid(void) {
+  struct np_build_request sections;
+  struct np_build container;
+  struct np_request request;
+  struct np_message why = {""};
+  np_build_sections(&sections);
+  np_build_container(&sections, &container);
+  if (CHECK(np_request_open(container.bytes, container.n, &request, &why) == NP_OK)) {
+    CHECK(request.n_blobs == 1 && request.blobs[0].length == 16);
+    CHECK(request.n_strings == 1 && request.strings[0].length == 7);
+    CHECK(request.n_models == 1 && request.n_actions == 1);
+    const struct np_action *action = &request.actions[0];
+    CHECK(action->id == 7 && action->timeout_ms == 10000 && action->warmup_runs == 1);
+    CHECK(action->min_runs == 2 && action->max_runs == 3 && action->threads == 1);
+    CHECK(action->n_tensors == 3 && action->n_segments == 2);
+    CHECK(action->tensors[0].source == NP_PSEUDO_RANDOM && action->tensors[0].value == 99);
+    CHECK(action->tensors[2].keep == 1 && action->tensors[2].n_bytes == 16);
+    CHECK(action->segments[0].engine == NP_ENGINE_CPU && action->segments[0].preference == -1);
+    CHECK(action->segments[1].engine == NP_ENGINE_NNAPI && action->segments[1].preference == 1);
+    CHECK(action->segments[1].accelerator == 0 && action->segments[1].flags == NP_SEGMENT_RELAXED);
+    CHECK(action->segments[1].inputs[0] == 1 && action->segments[1].outputs[0] == 2);
+  } else {
+    (void)fprintf(stderr, "%s\n", why.text);
+  }
+  np_request_free(&request);
+}
+
+/* Refuses the request whose section (an offset of struct np_build_request) has another word. */
+static void check_refused(size_t section, size_t at, uint32_t word, const char *wanted) {
+  struct np_build_request sections;
+  struct np_build container;
+  struct np_request request;
+  struct np_message why = {""};
+  np_build_sections(&sections);
+  struct np_build *build = (struct np_build *)(void *)((char *)&sections + section);
+  memcpy(build->bytes + at, &word, 4);
+  if (at + 4 > build->n)
+    build->n = at + 4;
+  np_build_container(&sections, &container);
+  CHECK(np_request_open(container.bytes, container.n, &request, &why) == NP_BAD_REQUEST);
+  CHECK_TEXT(why.text, wanted);
+  np_request_free(&request);
+}
+
+#define HEAD offsetof(struct np_build_request, head)
+#define BLOB offsetof(struct np_build_request, blob)
+#define STRS offsetof(struct np_build_request, strs)
+#define MODL offsetof(struct np_build_request, modl)
+#define ACTN offsetof(struct np_build_request, actn)
+
+static void check_sections(void) {
+  check_refused(HEAD, 0, 2, "HEAD: protocol version 2");
+  check_refused(HEAD, 8, 0, "HEAD: 12 bytes, want 8");
+  check_refused(BLOB, 0, 2, "BLOB: 2 items do not fit");
+  check_refused(BLOB, 0, 0, "BLOB: 40 bytes stand after its last item");
+  check_refused(BLOB, 4, 12,
+                "MODL: model 0: operand 1: bytes 0 + 16 of buffer 0, whose blob has 12");
+  check_refused(BLOB, 8, 0xffffffff, "BLOB: blob 0: ");
+  check_refused(STRS, 4, 9, "STRS: string 0 of 9 bytes is cut off");
+  check_refused(STRS, 4, 8, "STRS: string 0: byte 7 breaks the rule");
+  check_refused(STRS, 4, 6, "STRS: string 0: byte 6 breaks the rule");
+  check_refused(MODL, 0, 0xffffffff, "MODL: 4294967295 items do not fit");
+  check_refused(MODL, 4, 2, "MODL: model 0: bytes 2 + ");
+  check_refused(MODL, 4, 0xfffffffc, "MODL: model 0: bytes 4294967292 + ");
+  check_refused(MODL, 12, 0, "MODL: model 0: it is empty");
+  check_refused(MODL, 20, 9, "MODL: model 0: it is cut off");
+  check_refused(MODL, 24, 1, "MODL: model 0: buffer 0: blob 1 of 1");
+}
+
+static void check_action(void) {
+  check_refused(ACTN, ACTION + 4, 0, "ACTN: action 0 (id 7): timeout_ms 0");
+  check_refused(ACTN, ACTION + 12, 0, "min_runs 0 and max_runs 3");
+  check_refused(ACTN, ACTION + 16, 1, "min_runs 2 and max_runs 1");
+  check_refused(ACTN, ACTION + 16, 100001, "max_runs 100001");
+  check_refused(ACTN, ACTION + 28, 4, "flags 0x4, known are bits 0 and 1");
+  check_refused(ACTN, ACTION + 28, 2, "max_runs 3, want 1 without timing");
+  check_refused(ACTN, TENSORS, 0x10000000, "268435456 tensors do not fit");
+  check_refused(ACTN, TENSOR_0, 15, "tensor 0: unknown type 15");
+  check_refused(ACTN, TENSOR_0, NP_TYPE_FLOAT32, "tensor 0: rank 2, want 0 for type 0");
+  check_refused(ACTN, TENSOR_0 + 8, 0, "tensor 0: dimension 0 is 0");
+  check_refused(ACTN, TENSOR_0 + 16, 4, "tensor 0: source 4");
+  check_refused(ACTN, TENSOR_0 + 16, 1, "tensor 0: blob 99 of 1");
+  check_refused(ACTN, TENSOR_0 + 16, 3, "tensor 0: value 99, want 0 for source 3");
+  check_refused(ACTN, TENSOR_0 + 24, 2, "tensor 0: keep 2");
+  check_refused(ACTN, TENSOR_1 + 12, 5, "segment 0: output 0: tensor 1 has another type or shape");
+  check_refused(ACTN, TENSOR_1, NP_TYPE_TENSOR_INT32, "tensor 1 has another type or shape");
+  check_refused(ACTN, TENSOR_1 + 16, 3, "segment 0: output 0: tensor 1 has its bytes already");
+  check_refused(ACTN, SEGMENTS, 0, "0 segments, want at least 1");
+  check_refused(ACTN, SEGMENTS, 0x10000000, "268435456 segments");
+  check_refused(ACTN, SEGMENT_0, 2, "segment 0: engine 2");
+  check_refused(ACTN, SEGMENT_1 + 4, 1, "segment 1: accelerator: string 1 of 1");
+  check_refused(ACTN, SEGMENT_1 + 8, 3, "segment 1: preference 3");
+  check_refused(ACTN, SEGMENT_1 + 12, 2, "segment 1: flags 0x2");
+  check_refused(ACTN, SEGMENT_0 + 16, 1, "segment 0: model 1 of 1");
+  check_refused(ACTN, SEGMENT_0 + 20, 0xffffffff, "segment 0: it is cut off");
+  check_refused(ACTN, SEGMENT_0 + 20, 0, "segment 0: 0 inputs and 0 outputs, model 0 has 1 and 1");
+  check_refused(ACTN, SEGMENT_0 + 24, 3, "segment 0: input 0: tensor 3 of 3");
+  check_refused(ACTN, SEGMENT_0 + 24, 1, "segment 0: input 0: tensor 1 is read before");
+  check_refused(ACTN, SEGMENT_0 + 32, 2, "segment 1: input 0: tensor 1 is read before");
+  check_refused(ACTN, SEGMENT_1 + 36, 0, "ACTN: 4 bytes stand after its last item");
+  check_refused(ACTN, 0, 2, "ACTN: ");
+}
+
+/* The same action twice: its id is no longer unique. */
+static void check_ids(void) {
+  struct np_build_request sections;
+  struct np_build container;
+  struct np_request request;
+  struct np_message why = {""};
+  np_build_sections(&sections);
+  struct np_build *actn = &sections.actn;
+  const size_t n = actn->n - 4;
+  memcpy(actn->bytes + actn->n, actn->bytes + 4, n);
+  actn->n += n;
+  actn->bytes[0] = 2;
+  np_build_container(&sections, &container);
+  CHECK(np_request_open(container.bytes, container.n, &request, &why) == NP_BAD_REQUEST);
+  CHECK_TEXT(why.text, "two actions have the id 7");
+  np_request_free(&request);
+}
+
+int main(void) {
+  check_valid();
+  check_sections();
+  check_action();
+  check_ids();
+  return np_test_exit();
+}
