@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.costs.locate import Locator, Region
@@ -19,7 +19,6 @@ from nnapi_prof.device.request import RequestBuilder
 from nnapi_prof.device.results import ActionResult, AgentInfo, Event
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.graph.plan import Engine, Plan, Preference, Target
-from nnapi_prof.graph.program import Program
 from nnapi_prof.measure.grid import (
     Conditions,
     Job,
@@ -29,6 +28,7 @@ from nnapi_prof.measure.grid import (
     grid,
     unit_regions,
 )
+from nnapi_prof.measure.outline import Outline
 from nnapi_prof.measure.unit_model import (
     Converter,
     Timing,
@@ -38,6 +38,9 @@ from nnapi_prof.measure.unit_model import (
     region_label,
 )
 from nnapi_prof.partition import baselines, solve
+
+if TYPE_CHECKING:
+    from nnapi_prof.graph.program import Program
 
 MAX_ACTIONS = 200
 """In one request; a request that fails as a whole costs no more than these."""
@@ -123,7 +126,7 @@ ProgressCallback = Callable[[Progress], None]
 
 
 def profile(
-    program: Program,
+    model: Program | Outline,
     client: Client,
     store: CostStore,
     options: ProfileOptions | None = None,
@@ -138,9 +141,11 @@ def profile(
 
     Each result is in ``store`` when the next one is read. Ctrl-C ends it with an outcome marked
     ``interrupted``; DeviceError (AgentError among them) passes on, saying how many rows were kept.
-    The same call measures only what is missing.
+    The same call measures only what is missing; an :class:`~nnapi_prof.measure.outline.Outline`
+    is then loaded only where something is.
     """
-    session = _Session(program, client, store, options or ProfileOptions(), progress)
+    outline = model if isinstance(model, Outline) else Outline.of(model)
+    session = _Session(outline, client, store, options or ProfileOptions(), progress)
     try:
         return session.run()
     except KeyboardInterrupt:
@@ -158,14 +163,14 @@ class _Session:
 
     def __init__(
         self,
-        program: Program,
+        outline: Outline,
         client: Client,
         store: CostStore,
         options: ProfileOptions,
         progress: ProgressCallback | None,
     ) -> None:
         self._began = time.monotonic()
-        self._graph = program.units
+        self._graph = outline.units
         self._client = client
         self._store = store
         self._options = options
@@ -173,8 +178,8 @@ class _Session:
         self._info = client.info()
         self._fingerprint = device_fingerprint(self._info)
         self._specs = device_targets(self._info, options.preferences, options.accelerators)
-        self._locator = Locator(program.units)
-        self._converter = Converter(program)
+        self._locator = Locator(outline.units)
+        self._converter = Converter(outline.load)
         self._have: set[Key] = set() if options.fresh else store.have(self._fingerprint)
         self._unusable: set[tuple[str, Target]] = set()
         self.n_measured = 0

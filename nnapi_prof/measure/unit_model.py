@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from nnapi_prof.convert.converted import ConvertedRegion
-from nnapi_prof.convert.lower import INPUT_TYPES, convert_region
 from nnapi_prof.costs.locate import Region
 from nnapi_prof.costs.measurement import Measurement, Status
 from nnapi_prof.device.request import ActionFlag, ActionSpec, SegmentSpec, Source, TensorSpec
 from nnapi_prof.device.results import ActionResult
 from nnapi_prof.errors import UnsupportedOp
-from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.measure.grid import Job
+from nnapi_prof.nnapi.codes import OperandCode
 
+if TYPE_CHECKING:
+    from nnapi_prof.graph.program import Program
+
+OPERAND_CODES = {"float32": OperandCode.TENSOR_FLOAT32, "int32": OperandCode.TENSOR_INT32}
+"""Element type of a value -> operand code; the lowerings give a region no other boundary."""
 INPUT_SEED = 1
 """Seed of the first input; the next ones count up, so that two inputs are not the same."""
 
@@ -34,18 +40,23 @@ class Timing:
 
 
 class Converter:
-    """Converts each region once for each level, and remembers until :meth:`forget`."""
+    """Converts each region once for each level, and remembers until :meth:`forget`.
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    ``load`` gives the program; it is asked at the first conversion, and torch comes with it.
+    """
+
+    def __init__(self, load: Callable[[], Program]) -> None:
+        self._load = load
         self._known: dict[tuple[Region, int], ConvertedRegion | str] = {}
 
     def convert(self, region: Region, level: int) -> ConvertedRegion | str:
         """The region's model, or the sentence with which a lowering refuses it."""
+        from nnapi_prof.convert.lower import convert_region
+
         key = (region, level)
         if key not in self._known:
             try:
-                self._known[key] = convert_region(self._program, region, level)
+                self._known[key] = convert_region(self._load(), region, level)
             except UnsupportedOp as refusal:
                 self._known[key] = str(refusal)
         return self._known[key]
@@ -89,7 +100,7 @@ def make_action(
 
 
 def _tensor(known: TensorType, source: Source, value: int) -> TensorSpec:
-    return TensorSpec(INPUT_TYPES[known.dtype], known.memory_shape, source, value)
+    return TensorSpec(OPERAND_CODES[known.dtype], known.memory_shape, source, value)
 
 
 def refused(job: Job, graph: UnitGraph, fingerprint: str, simulated: bool, why: str) -> Measurement:

@@ -61,7 +61,7 @@ def test_a_second_profile_measures_and_converts_nothing(
     def no_conversion(*_: object) -> None:
         raise AssertionError("converted again")
 
-    monkeypatch.setattr("nnapi_prof.measure.unit_model.convert_region", no_conversion)
+    monkeypatch.setattr("nnapi_prof.convert.lower.convert_region", no_conversion)
     client = ScriptedClient()
     again = profile(program, client, store, FAST)
     assert client.requests == [] and again.n_measured == again.n_refused == 0
