@@ -1,0 +1,140 @@
+"""The session on the real agent and a simulated phone: a small CNN from module to plan."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.costs.measurement import Kind, Status
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.build import HostBuild
+from nnapi_prof.device.find import open_device
+from nnapi_prof.errors import AgentError
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
+from nnapi_prof.graph.program import Program
+from nnapi_prof.measure.session import ProfileOptions, ProfileOutcome, Progress, profile
+
+FAST = ProfileOptions(preferences=(Preference.FAST_SINGLE_ANSWER,), max_runs=10)
+NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
+
+
+class SmallNet(nn.Module):
+    """Two convolutions, between them a sigmoid, which the simulated NPU lacks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.second = nn.Conv2d(16, 16, 3, padding=1)
+        self.last = nn.Linear(16, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.first(x))
+        x = torch.sigmoid(x)
+        x = torch.relu(self.second(x))
+        return self.last(x.mean((2, 3)))
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    torch.manual_seed(0)
+    return prepare(SmallNet().eval(), (torch.zeros(1, 3, 64, 64),), "small")
+
+
+@pytest.fixture
+def phone(built_host: HostBuild) -> Iterator[AgentClient]:
+    with open_device("sim:npu-phone") as opened:
+        yield opened.client
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[CostStore]:
+    with CostStore(tmp_path / "costs.sqlite") as opened:
+        yield opened
+
+
+def check(outcome: ProfileOutcome, program: Program, store: CostStore) -> None:
+    """What holds of every finished profile of ``program`` on the phone."""
+    assert outcome.stable and outcome.plan is not None and outcome.costs is not None
+    placed = sorted(u for s in outcome.plan.segments for u in s.units)
+    assert placed == list(range(len(program.units.units)))
+    assert all(s.measured for s in outcome.plan.segments)
+    assert all(outcome.plan.predicted_ns <= b.predicted_ns for b in outcome.baselines)
+    rows = store.measurements(outcome.fingerprint)
+    assert {row.kind for row in rows} >= {Kind.UNIT, Kind.CHAIN}
+    assert all(row.simulated and row.clock == "simulated" for row in rows if row.usable)
+    assert all(row.hardware_ns for row in rows if row.usable and row.target == NPU)
+
+
+def test_profile_resume_and_profile_again(
+    program: Program, phone: AgentClient, store: CostStore
+) -> None:
+    def interrupt(progress: Progress) -> None:
+        if progress.done == 7:
+            raise KeyboardInterrupt
+
+    stopped = profile(program, phone, store, FAST, interrupt)
+    assert stopped.interrupted and len(store.frame()) == stopped.n_measured == 7
+    outcome = profile(program, phone, store, FAST)
+    assert outcome.n_reused >= 7
+    check(outcome, program, store)
+    again = profile(program, phone, store, FAST)
+    assert again.n_measured == 0 and again.plan == outcome.plan
+
+
+def test_an_operation_the_driver_lacks_is_refused_by_name(
+    program: Program, phone: AgentClient, store: CostStore
+) -> None:
+    outcome = profile(program, phone, store, FAST)
+    (sigmoid,) = (u for u in program.units.units if "sigmoid" in u.label)
+    rows = {r.target: r for r in store.measurements(outcome.fingerprint, [sigmoid.signature])}
+    assert rows[NPU].status is Status.REFUSED and rows[NPU].message
+    assert rows[CPU].status is Status.OK
+    assert outcome.costs is not None
+    assert (sigmoid.index, NPU) in outcome.costs.refusals
+    assert outcome.costs.unit_cost(sigmoid.index, NPU) is None
+
+
+def test_the_fit_finds_what_the_phone_was_described_with(
+    program: Program, phone: AgentClient, store: CostStore
+) -> None:
+    outcome = profile(program, phone, store, FAST)
+    costs = outcome.costs
+    assert costs is not None
+    # npu-phone.json: an execution takes 750 us beside what it computes and moves at 2 bytes/ns
+    assert costs.overhead(NPU) == pytest.approx(750e3, rel=0.05)
+    additive = {t: r for t, r in costs.residuals.items() if t.accelerator != AUTO}
+    assert len(additive) == 4
+    for target, residuals in additive.items():
+        assert statistics.median(map(abs, residuals)) < 0.01, target
+
+
+def test_an_agent_that_is_killed_loses_nothing_that_was_measured(
+    program: Program, phone: AgentClient, store: CostStore
+) -> None:
+    def kill(progress: Progress) -> None:
+        if progress.phase == "units" and progress.done == 5:
+            for child in children():
+                os.kill(child, signal.SIGKILL)
+
+    with pytest.raises(AgentError, match="are kept in .* goes on where"):
+        profile(program, phone, store, FAST, kill)
+    kept = len(store.frame())
+    assert kept >= 5
+    outcome = profile(program, phone, store, FAST)
+    check(outcome, program, store)
+    assert len(store.frame()) == kept + outcome.n_measured + outcome.n_refused
+
+
+def children() -> list[int]:
+    """Processes that this one started, the agent among them."""
+    listed = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    return [int(word) for path in listed for word in path.read_text().split()]
