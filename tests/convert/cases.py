@@ -256,6 +256,21 @@ ARITHMETIC = {
         (X, X.abs() + 1),
         refused={27: r"dividing by a computed tensor needs DIV of level 2"},
     ),
+    "reciprocal": Case(
+        lambda x: aten.reciprocal.default(x),
+        (X.abs() + 1,),
+        refused={27: "DIV exists"},
+        operations={28: "DIV"},
+    ),
+    "square": Case(
+        lambda x: aten.relu.default(aten.pow.Tensor_Scalar(x, 2)), (X,), operations={27: "MUL"}
+    ),
+    "power": Case(
+        lambda x: aten.pow.Tensor_Scalar(x, 1.5),
+        (X.abs(),),
+        refused=all_levels("POW exists", 29),
+        operations={29: "POW"},
+    ),
     "maximum": Case(
         lambda x: aten.maximum.default(x, W["grid"]),
         (X,),
@@ -509,6 +524,15 @@ SHAPES = {
         None,
         refused=all_levels("gives a tensor of rank 0", 31),
     ),
+    "sum over channels": Case(
+        lambda x: aten.sum.dim_IntList(x, [1]), (X,), refused=all_levels("REDUCE_SUM exists", 29)
+    ),
+    "maximum over the batch, kept": Case(
+        lambda x: aten.amax.default(x, [0], True), (X,), refused=all_levels("REDUCE_MAX exists", 29)
+    ),
+    "minimum over the batch": Case(
+        lambda x: aten.amin.default(x, [0]), (X,), refused=all_levels("REDUCE_MIN exists", 29)
+    ),
     "cat over channels": Case(
         lambda x, y: aten.cat.default([x, y], 1),
         (X, image(2, 3, 7, 8)),
@@ -543,6 +567,9 @@ SHAPES = {
         (image(2, 224),),
         refused={27: "TRANSPOSE exists"},
         operations={28: "RESHAPE TRANSPOSE"},
+    ),
+    "reshape": Case(
+        lambda x: aten.reshape.default(x, [8, -1]), (image(6, 4),), operations={27: "RESHAPE"}
     ),
     "view of rank 5": Case(
         lambda x: aten.view.default(x, [1, 2, 2, 3, 1]),

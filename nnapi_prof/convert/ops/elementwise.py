@@ -65,5 +65,21 @@ def div(op: Lowering) -> OperandId:
     return op.emit(OperationCode.MUL, [left, np.reciprocal(divisor)], [op.fuse()])
 
 
+@lowers(aten.reciprocal.default)
+def reciprocal(op: Lowering) -> OperandId:
+    """Lowers ``1 / self``."""
+    one = np.array([1], np.float32)
+    return op.emit(OperationCode.DIV, [one, op.broadcast("self")], [op.fuse()])
+
+
+@lowers(aten.pow.Tensor_Scalar)
+def pow_scalar(op: Lowering) -> OperandId:
+    """Lowers ``self ** exponent``; a square is a product at every level."""
+    x, exponent = op.broadcast("self"), float(op.arg("exponent"))
+    if exponent == 2:
+        return op.emit(OperationCode.MUL, [x, x], [op.fuse()])
+    return op.emit(OperationCode.POW, [x, np.array([exponent], np.float32)])
+
+
 def _require_no_alpha(op: Lowering) -> None:
     op.require(op.arg("alpha") == 1, f"alpha={op.arg('alpha')}, only 1 is lowered")

@@ -10,9 +10,12 @@ from nnapi_prof.convert.registry import Lowering, logical_axes, lowers
 aten = torch.ops.aten
 
 
-@lowers(aten.view.default)
+@lowers(aten.view.default, aten.reshape.default)
 def view(op: Lowering) -> OperandId:
-    """Lowers ``view(x, size)``: elements in logical order under a new shape."""
+    """Lowers ``view(x, size)``: elements in logical order under a new shape.
+
+    torch's two spellings differ in whether they may copy, which is nothing to NNAPI.
+    """
     return op.relay(op.tensor("self"), op.type("self"), op.out)
 
 
