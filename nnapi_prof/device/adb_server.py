@@ -107,12 +107,7 @@ class AdbServer:
     def connect(self, timeout_s: float = SERVER_TIMEOUT_S) -> Iterator[_Link]:
         """A new connection to the server. Raises DeviceOffline where there is none."""
         try:
-            if isinstance(self._address, str):
-                link = socket.socket(socket.AF_UNIX)
-                link.settimeout(timeout_s)
-                link.connect(self._address)
-            else:
-                link = socket.create_connection(self._address, timeout_s)
+            link = _connect(self._address, timeout_s)
         except OSError as error:
             raise DeviceOffline(f"no adb server at {self._address}: {error}") from error
         with link:
@@ -279,6 +274,19 @@ class _Link:
 
     def send(self, data: bytes) -> None:
         self._link.sendall(data)
+
+
+def _connect(address: tuple[str, int] | str, timeout_s: float) -> socket.socket:
+    if not isinstance(address, str):
+        return socket.create_connection(address, timeout_s)
+    link = socket.socket(socket.AF_UNIX)
+    try:
+        link.settimeout(timeout_s)
+        link.connect(address)
+    except OSError:
+        link.close()
+        raise
+    return link
 
 
 def _parse_device(line: str) -> ServerDevice:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
 from nnapi_prof.device.results import AgentInfo
 
@@ -22,9 +23,10 @@ def device_fingerprint(info: AgentInfo) -> str:
     """Names what a measurement depends on: the same phone with the same system and drivers.
 
     A hash over manufacturer, model, build, platform, ABI, API level, accelerators with their
-    versions, and a simulated phone's description. The agent's own version is not part of it.
+    versions, and a simulated phone's description. A Linux machine has no such names: memory and
+    clock rates stand in for them. The agent's own version is not part of it.
     """
-    facts = {
+    facts: dict[str, Any] = {
         "properties": {name: info.properties.get(name) for name in _FINGERPRINT_PROPERTIES},
         "abi": info.abi,
         "os": info.os,
@@ -36,6 +38,8 @@ def device_fingerprint(info: AgentInfo) -> str:
             (a.name, a.type, a.version, a.feature_level) for a in info.nnapi.accelerators
         ),
     }
+    if not info.properties and not info.simulated:
+        facts |= {"memory_kb": info.memory_kb, "cpu_max_khz": info.cpu_max_khz}
     text = json.dumps(facts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_LENGTH]
 

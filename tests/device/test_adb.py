@@ -1,0 +1,281 @@
+"""Keys, consent and refusals of adb-shell connections.
+
+Debian's adbd asks nobody for consent, so phones that do are played by a peer that speaks adb's wire
+protocol (AOSP, packages/modules/adb/protocol.txt) and checks signatures for real.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import socket
+import stat
+import struct
+import threading
+
+import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa, utils
+
+from nnapi_prof.device import adb
+from nnapi_prof.device.adb_server import AdbServer, server_address
+from nnapi_prof.device.find import list_devices
+from nnapi_prof.errors import (
+    DeviceError,
+    DeviceNotFound,
+    DeviceOffline,
+    DeviceUnauthorized,
+    UsageError,
+)
+
+TOKEN, SIGNATURE, PUBLIC_KEY = 1, 2, 3
+
+
+class AskingPhone:
+    """A phone that wants a known key. ``accepts`` holds the public keys its owner confirmed; the
+    key of each stranger lands in ``offered``. ``silent`` plays one that hangs."""
+
+    def __init__(self, accepts: tuple[bytes, ...] = (), silent: bool = False) -> None:
+        self.accepts, self.silent = accepts, silent
+        self.offered: list[bytes] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._links: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._serve, daemon=True)]
+        self._threads[0].start()
+
+    @property
+    def serial(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for link in self._links:
+            with contextlib.suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(10)
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                link, _ = self._listener.accept()
+                self._links.append(link)
+                thread = threading.Thread(target=self._talk, args=(link,), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _talk(self, link: socket.socket) -> None:
+        token = os.urandom(20)
+        with link, contextlib.suppress(OSError, struct.error):
+            while True:
+                command, kind, _, length = struct.unpack("<4sIII8x", self._exact(link, 24))
+                body = self._exact(link, length)
+                if self.silent:
+                    continue
+                if command == b"CNXN" or (kind == SIGNATURE and not self._known(body, token)):
+                    self._send(link, b"AUTH", TOKEN, 0, token)
+                elif kind == SIGNATURE:
+                    self._send(link, b"CNXN", 0x01000000, 4096, b"device::ro.product.model=X;\0")
+                elif kind == PUBLIC_KEY:
+                    self.offered.append(body)
+
+    @staticmethod
+    def _exact(link: socket.socket, n: int) -> bytes:
+        data = b""
+        while len(data) < n:
+            chunk = link.recv(n - len(data))
+            if not chunk:
+                raise ConnectionResetError
+            data += chunk
+        return data
+
+    @staticmethod
+    def _send(link: socket.socket, command: bytes, first: int, second: int, body: bytes) -> None:
+        (number,) = struct.unpack("<I", command)
+        tail = (len(body), sum(body) & 0xFFFFFFFF, number ^ 0xFFFFFFFF)
+        link.sendall(struct.pack("<6I", number, first, second, *tail) + body)
+
+    def _known(self, signature: bytes, token: bytes) -> bool:
+        for key in self.accepts:
+            # Android's form: words of modulus, inverse, modulus, its square's residue, exponent.
+            raw = base64.b64decode(key.split()[0])
+            modulus = int.from_bytes(raw[8 : 8 + 256], "little")
+            (exponent,) = struct.unpack_from("<I", raw, 8 + 512)
+            public = rsa.RSAPublicNumbers(exponent, modulus).public_key()
+            with contextlib.suppress(InvalidSignature):
+                public.verify(signature, token, padding.PKCS1v15(), utils.Prehashed(hashes.SHA1()))
+                return True
+        return False
+
+
+@pytest.fixture
+def asking_phone():
+    phones = []
+
+    def make(*args, **kwargs):
+        phones.append(AskingPhone(*args, **kwargs))
+        return phones[-1]
+
+    yield make
+    for phone in phones:
+        phone.close()
+
+
+def test_a_known_key_is_let_in(asking_phone):
+    key = adb.key_path()
+    phone = asking_phone(((key.parent / "adbkey.pub").read_bytes(),))
+    transport = adb.connect_tcp("127.0.0.1", phone.port)
+    assert transport.serial == phone.serial
+    assert phone.offered == []
+    transport.close()
+
+
+def test_a_stranger_is_told_to_ask_the_owner(asking_phone, monkeypatch):
+    monkeypatch.setattr(adb, "CONSENT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(adb, "LINK_TIMEOUT_S", 0.5)
+    phone = asking_phone()
+    heard: list[str] = []
+    with pytest.raises(DeviceUnauthorized) as caught:
+        adb.connect_tcp("127.0.0.1", phone.port, notify=heard.append)
+    assert str(caught.value) == (
+        f"{phone.serial} does not know this computer yet: confirm 'Allow USB debugging' on the "
+        "phone's screen, then run again"
+    )
+    assert caught.value.serial == phone.serial
+    assert len(heard) == 1 and phone.serial in heard[0]
+    public = (adb.key_path().parent / "adbkey.pub").read_bytes()
+    assert phone.offered == [public + b"\0"]
+
+
+def test_a_silent_peer_is_offline(asking_phone, monkeypatch):
+    monkeypatch.setattr(adb, "LINK_TIMEOUT_S", 0.3)
+    phone = asking_phone(silent=True)
+    with pytest.raises(DeviceOffline, match=f"{phone.serial} does not answer as a device does"):
+        adb.connect_tcp("127.0.0.1", phone.port)
+
+
+def test_a_peer_that_is_no_adbd_is_offline():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            link, _ = listener.accept()
+            with link:
+                link.recv(100)
+                link.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        port = listener.getsockname()[1]
+        with pytest.raises(DeviceOffline, match="speaks no plain adb"):
+            adb.connect_tcp("127.0.0.1", port)
+        thread.join()
+
+
+def test_nothing_listens():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(DeviceNotFound, match=f"no device at 127.0.0.1:{port}: nothing listens"):
+        adb.connect_tcp("127.0.0.1", port)
+
+
+def test_a_server_tells_that_a_phone_waits_for_consent(asking_phone, adb_server):
+    phone = asking_phone()
+    adb_server.adb("connect", phone.serial)
+    (listed,) = [d for d in list_devices() if d.serial == phone.serial]
+    assert listed.kind == "adb server"
+    assert listed.state == "unauthorized"
+    with pytest.raises(DeviceUnauthorized, match="confirm 'Allow USB debugging'"):
+        AdbServer().open(phone.serial)
+
+
+def test_a_server_tells_that_a_phone_is_offline(asking_phone, adb_server):
+    phone = asking_phone(silent=True)
+    adb_server.adb("connect", phone.serial)
+    found = AdbServer().find(phone.serial)
+    if found is None:  # newer servers drop what does not answer
+        with pytest.raises(DeviceNotFound, match="no device"):
+            AdbServer().open(phone.serial)
+    else:
+        with pytest.raises(DeviceOffline, match=f"{phone.serial} is offline"):
+            AdbServer().open(phone.serial)
+
+
+def test_keys_are_made_once_and_private(tmp_path, monkeypatch):
+    monkeypatch.delenv("ANDROID_USER_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    key = adb.key_path()
+    assert key == tmp_path / ".android" / "adbkey"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert b"PRIVATE KEY" in key.read_bytes()
+    before = key.read_bytes()
+    assert adb.key_path() == key
+    assert key.read_bytes() == before
+    # A private key whose public half was lost gets it back, and stays.
+    public = key.with_name("adbkey.pub")
+    kept = public.read_bytes().split()[0]
+    public.unlink()
+    adb.key_path()
+    assert public.read_bytes().split()[0] == kept
+    assert key.read_bytes() == before
+    assert sorted(p.name for p in key.parent.iterdir()) == ["adbkey", "adbkey.pub"]
+
+    monkeypatch.setenv("ANDROID_SDK_HOME", str(tmp_path / "sdk"))
+    assert adb.key_path() == tmp_path / "sdk" / ".android" / "adbkey"
+    monkeypatch.setenv("ADB_VENDOR_KEYS", f"{tmp_path}/absent:{key}")
+    assert adb.key_path() == key
+
+
+def test_a_key_that_cannot_be_made_or_read(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("ANDROID_USER_HOME", str(tmp_path / "file"))
+    with pytest.raises(DeviceError, match="the adb key .*/file/adbkey cannot be made"):
+        adb.key_path()
+    broken = tmp_path / "adbkey"
+    broken.write_text("no key")
+    (tmp_path / "adbkey.pub").write_text("no key")
+    with pytest.raises(DeviceError, match="the adb key .*adbkey cannot be read"):
+        adb.connect_tcp("127.0.0.1", 1, key=broken)
+
+
+def test_usb_without_libusb_or_without_a_phone(monkeypatch):
+    monkeypatch.setattr(adb, "UsbTransport", None)
+    assert adb.list_usb() == []
+    with pytest.raises(DeviceError, match="libusb-1.0 is missing.*adb start-server"):
+        adb.connect_usb("SERIAL")
+    monkeypatch.undo()
+    if adb.UsbTransport is not None:
+        with pytest.raises(DeviceError, match="no phone NO-SUCH-SERIAL on USB|cannot be opened"):
+            adb.connect_usb("NO-SUCH-SERIAL")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "address"),
+    [
+        ("ADB_SERVER_SOCKET", "tcp:5038", ("127.0.0.1", 5038)),
+        ("ADB_SERVER_SOCKET", "tcp:host:5038", ("host", 5038)),
+        ("ADB_SERVER_SOCKET", "tcp:[::1]:5038", ("::1", 5038)),
+        ("ADB_SERVER_SOCKET", "localfilesystem:/tmp/adb", "/tmp/adb"),
+        ("ANDROID_ADB_SERVER_PORT", "5040", ("127.0.0.1", 5040)),
+        ("ANDROID_ADB_SERVER_ADDRESS", "host", ("host", 5037)),
+        ("UNRELATED", "", ("127.0.0.1", 5037)),
+    ],
+)
+def test_the_servers_address(monkeypatch, name, value, address):
+    monkeypatch.delenv("ADB_SERVER_SOCKET")
+    monkeypatch.setenv(name, value)
+    assert server_address() == address
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("ADB_SERVER_SOCKET", "vsock:3"), ("ANDROID_ADB_SERVER_PORT", "many")]
+)
+def test_a_wrong_address_is_refused(monkeypatch, name, value):
+    monkeypatch.delenv("ADB_SERVER_SOCKET")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=name):
+        server_address()

@@ -1,0 +1,400 @@
+"""The agent client with the real agent: on this host, on adbd, behind an adb server."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import stat
+import struct
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnapi_prof.device.adb import connect_tcp
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.emulator import open_local, open_simulated
+from nnapi_prof.device.find import open_device
+from nnapi_prof.device.install import InstalledAgent, device_platform, install_agent
+from nnapi_prof.device.local import LocalTransport
+from nnapi_prof.device.request import (
+    ActionFlag,
+    ActionSpec,
+    RequestBuilder,
+    SegmentSpec,
+    Source,
+    TensorSpec,
+)
+from nnapi_prof.device.results import ActionResult, End, Hello, Start, Status
+from nnapi_prof.errors import (
+    AgentError,
+    BuildError,
+    DeviceOffline,
+    DeviceStorageError,
+    SerializationError,
+)
+from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
+from nnapi_prof.nnapi.container import read_container, write_container
+
+
+def _load_models():
+    path = Path(__file__).with_name("models.py")
+    spec = importlib.util.spec_from_file_location("nnapi_prof_test_models", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+models = _load_models()
+SEGMENT = Source.SEGMENT
+
+
+@pytest.fixture(params=["local", "sim", "tcp", "server"])
+def client(request, built_host):
+    """A client on each kind of device; all but local are the simulated npu-phone."""
+    if request.param == "local":
+        opened = open_local()
+    elif request.param == "sim":
+        opened = open_simulated("npu-phone")
+    else:
+        daemon = request.getfixturevalue("start_daemon")("npu-phone")
+        if request.param == "server":
+            request.getfixturevalue("adb_server").connect(daemon.serial)
+        opened = AgentClient(open_device(daemon.serial).transport, remote_dir=daemon.remote_dir)
+    with opened:
+        yield opened
+
+
+@pytest.fixture
+def phone(start_daemon, built_host):
+    """A client on an adbd that is the simulated npu-phone, and its daemon."""
+    daemon = start_daemon("npu-phone")
+    transport = connect_tcp("127.0.0.1", daemon.port)
+    with AgentClient(transport, remote_dir=daemon.remote_dir) as opened:
+        yield opened, daemon
+
+
+def tensor(n: int, source: Source = SEGMENT, value: int = 0, keep: bool = False) -> TensorSpec:
+    return TensorSpec(models.FLOAT_TENSOR, (1, n), source, value, keep)
+
+
+def product(n: int) -> tuple[RequestBuilder, np.ndarray]:
+    """Action 5: y = relu(x * w), multiplied by NNAPI and rectified by the CPU engine."""
+    rng = np.random.default_rng(3)
+    w, x = rng.standard_normal((2, n), dtype=np.float32)
+    builder = RequestBuilder()
+    multiply = builder.add_model(models.multiply(n), [w.tobytes()])
+    relu = builder.add_model(models.relu(n), [])
+    given = tensor(n, Source.BLOB, builder.add_blob(x.tobytes()))
+    nnapi = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
+    builder.add_action(
+        ActionSpec(
+            5,
+            (given, tensor(n), tensor(n, keep=True)),
+            (SegmentSpec.on(nnapi, multiply, (0,), (1,)), SegmentSpec.on(CPU, relu, (1,), (2,))),
+            min_runs=4,
+            max_runs=4,
+        )
+    )
+    return builder, np.maximum(x * w, 0)
+
+
+def endless(first: int = 1) -> RequestBuilder:
+    """A short action, then one that runs for minutes."""
+    n = 4_000_000
+    builder = RequestBuilder()
+    short, long = builder.add_model(models.relu(8), []), builder.add_model(models.relu(n), [])
+    for number, (model, size, runs) in enumerate([(short, 8, 1), (long, n, 100_000)]):
+        builder.add_action(
+            ActionSpec(
+                first + number,
+                (tensor(size, Source.RANDOM, 1), tensor(size)),
+                (SegmentSpec(Engine.CPU, model, (0,), (1,)),),
+                min_runs=runs,
+                max_runs=runs,
+                timeout_ms=120_000,
+            )
+        )
+    return builder
+
+
+def test_a_request_from_end_to_end(client):
+    builder, wanted = product(1000)
+    request = builder.build()
+    events = list(client.run(request, builder.blobs))
+
+    hello, start, result, end = events
+    simulated = client.serial != "local"
+    assert isinstance(hello, Hello)
+    assert (hello.actions, hello.simulated) == (1, simulated)
+    assert start == Start(5)
+    assert end == End(1, 1, 0)
+    assert isinstance(result, ActionResult) and result.ok, result
+    assert result.clock == ("simulated" if simulated else "monotonic")
+    assert [len(s.samples_ns) for s in result.segments] == [4, 4]
+    assert len(result.total_ns) == 4
+    (output,) = result.outputs
+    assert output.n_bytes == 4000
+    found = np.frombuffer(client.pull_output(output), np.float32)
+    np.testing.assert_array_equal(found, wanted)
+
+    # The blobs are there now: a host that has none left can run it again.
+    again = [e for e in client.run(request, {}) if isinstance(e, ActionResult)]
+    assert [e.status for e in again] == [Status.OK]
+    assert client.pull_output(again[0].outputs[0].file) == found.tobytes()
+
+    store = client.installed.store
+    names = client.transport.shell(["ls", store]).output.split()
+    assert sorted(names) == sorted(builder.blobs)
+    # A damaged blob is sent anew.
+    name = next(iter(builder.blobs))
+    client.transport.push(b"damaged", f"{store}/{name}")
+    assert list(client.run(request, builder.blobs))[-1] == End(1, 1, 0)
+
+
+def test_info_is_the_devices(client):
+    info = client.info()
+    assert info is client.info()
+    assert "nnapi-reference" in {a.name for a in info.nnapi.accelerators}
+    assert info.phone == (None if client.serial == "local" else "npu-phone")
+    assert info.abi == "x86_64"
+
+
+def test_closing_leaves_only_agent_and_blobs(start_daemon, built_host):
+    daemon = start_daemon()
+    builder, _ = product(8)
+    transport = connect_tcp("127.0.0.1", daemon.port)
+    with AgentClient(transport, remote_dir=daemon.remote_dir) as client:
+        assert isinstance(list(client.run(builder.build(), builder.blobs))[-1], End)
+        installed = client.installed
+        assert client.transport.shell(["ls", installed.work]).output.split()
+    look = connect_tcp("127.0.0.1", daemon.port)
+    assert look.shell(["ls", installed.work]) == (0, "")
+    assert len(look.shell(["ls", installed.store]).output.split()) == 2
+    assert sorted(look.shell(["ls", daemon.remote_dir]).output.split())[1:] == ["store", "work"]
+    look.close()
+
+
+def test_a_phone_without_nnapi_still_runs_on_its_cpu(start_daemon, built_host):
+    daemon = start_daemon()
+    transport = connect_tcp("127.0.0.1", daemon.port)
+    with AgentClient(transport, remote_dir=daemon.remote_dir) as client:
+        assert client.info().nnapi.accelerators == ()
+        assert client.info().nnapi.error
+        builder = RequestBuilder()
+        relu = builder.add_model(models.relu(8), [])
+        segment = SegmentSpec(Engine.CPU, relu, (0,), (1,))
+        tensors = (tensor(8, Source.RANDOM, 9), tensor(8))
+        builder.add_action(ActionSpec(1, tensors, (segment,), min_runs=1, max_runs=1))
+        assert list(client.run(builder.build(), {}))[-1] == End(1, 1, 0)
+
+
+def test_two_phones_at_once(start_daemon, built_host):
+    daemons = [start_daemon("npu-phone"), start_daemon("gpu-phone")]
+    clients = [
+        AgentClient(connect_tcp("127.0.0.1", d.port), remote_dir=d.remote_dir) for d in daemons
+    ]
+    builder, wanted = product(64)
+    runs = [client.run(builder.build(), builder.blobs) for client in clients]
+    names = [client.info().phone for client in clients]
+    assert names == ["npu-phone", "gpu-phone"]
+    for events in zip(*runs, strict=True):
+        assert type(events[0]) is type(events[1])
+        if isinstance(events[0], ActionResult):
+            for client, event in zip(clients, events, strict=True):
+                found = np.frombuffer(client.pull_output(event.outputs[0]), np.float32)
+                np.testing.assert_array_equal(found, wanted)
+    for client in clients:
+        client.close()
+
+
+def kill_agent(client: AgentClient, signal: str) -> None:
+    script = 'kill -"$0" "$(cat "$1"/*/pid)"'
+    done = client.transport.shell(["sh", "-c", script, signal, client.installed.work])
+    assert done.exit_code == 0, done
+
+
+@pytest.mark.parametrize("way", ["sim", "tcp", "server"])
+def test_an_agent_killed_midway_leaves_what_it_measured(way, request, built_host):
+    if way == "sim":
+        client = open_simulated("npu-phone")
+    else:
+        daemon = request.getfixturevalue("start_daemon")("npu-phone")
+        if way == "server":
+            request.getfixturevalue("adb_server").connect(daemon.serial)
+        client = AgentClient(open_device(daemon.serial).transport, remote_dir=daemon.remote_dir)
+    got = []
+    with client, pytest.raises(AgentError) as caught:
+        for event in client.run(endless().build(), {}):
+            got.append(event)
+            if event == Start(2):
+                kill_agent(client, "9")
+    assert [e.action for e in got if isinstance(e, ActionResult)] == [1]
+    assert f"{client.serial}: the agent was killed by signal 9 during action 2" in str(caught.value)
+
+
+def test_a_phone_lost_midway_leaves_what_it_measured(phone):
+    client, daemon = phone
+    got = []
+    with pytest.raises(DeviceOffline, match="during action 2") as caught:
+        for event in client.run(endless().build(), {}):
+            got.append(event)
+            if event == Start(2):
+                daemon.kill()
+    assert caught.value.serial == daemon.serial
+    assert [e.action for e in got if isinstance(e, ActionResult)] == [1]
+
+
+def test_leaving_early_stops_the_agent(phone):
+    client, _ = phone
+    run = client.run(endless().build(), {})
+    while next(run) != Start(2):
+        pass
+    work = client.installed.work
+    pid = client.transport.shell(["sh", "-c", 'cat "$0"/*/pid', work]).output.strip()
+    run.close()
+    deadline = time.monotonic() + 10
+    while client.transport.shell(["kill", "-0", pid]).exit_code == 0:
+        assert time.monotonic() < deadline, "the agent runs on although nobody listens"
+        time.sleep(0.05)
+    builder, _ = product(8)
+    assert list(client.run(builder.build(), builder.blobs))[-1] == End(1, 1, 0)
+
+
+def test_full_storage_on_install_and_on_weights(start_daemon, built_host):
+    small = start_daemon(storage="64k")
+    transport = connect_tcp("127.0.0.1", small.port)
+    with (
+        AgentClient(transport) as client,
+        pytest.raises(DeviceStorageError, match="is full") as caught,
+    ):
+        client.info()
+    assert "/data/local/tmp/nnapi-prof" in str(caught.value)
+
+    agent_kb = built_host.agent.stat().st_size // 1024
+    roomy = start_daemon("npu-phone", storage=f"{agent_kb + 2000}k")
+    with AgentClient(connect_tcp("127.0.0.1", roomy.port)) as client:
+        builder, _ = product(1_000_000)
+        with pytest.raises(DeviceStorageError, match="is full"):
+            list(client.run(builder.build(), builder.blobs))
+        # What did not fit is gone again, so that smaller things fit.
+        builder, _ = product(1000)
+        assert list(client.run(builder.build(), builder.blobs))[-1] == End(1, 1, 0)
+
+
+def test_read_only_storage(start_daemon, built_host):
+    daemon = start_daemon(storage="ro")
+    transport = connect_tcp("127.0.0.1", daemon.port)
+    with (
+        AgentClient(transport) as client,
+        pytest.raises(DeviceStorageError, match="is read-only.*NNAPI_PROF_REMOTE_DIR"),
+    ):
+        client.info()
+
+
+def test_the_agent_is_pushed_once_and_mended(start_daemon, built_host):
+    daemon = start_daemon()
+    said: list[str] = []
+    transport = connect_tcp("127.0.0.1", daemon.port)
+    first = install_agent(transport, daemon.remote_dir, said.append)
+    assert install_agent(transport, daemon.remote_dir, said.append) == first
+    assert said == [f"pushing the agent to {daemon.serial}"]
+    transport.push(b"#!/bin/sh\necho broken\n", first.path, 0o755)
+    assert install_agent(transport, daemon.remote_dir, said.append) == first
+    assert len(said) == 2
+    assert transport.pull(first.path) == built_host.agent.read_bytes()
+    transport.close()
+
+
+def test_a_phone_of_another_abi_is_named(start_daemon):
+    daemon = start_daemon(properties={"ro.product.cpu.abi": "arm64-v8a"})
+    transport = connect_tcp("127.0.0.1", daemon.port)
+    assert device_platform(transport) == ("arm64-v8a", "linux")
+    with pytest.raises(BuildError, match="the device is linux on arm64-v8a; so far"):
+        install_agent(transport, daemon.remote_dir)
+    transport.close()
+
+
+def test_what_the_host_lacks_and_what_nobody_understands(client):
+    builder, _ = product(16)
+    with pytest.raises(AgentError, match="blob [0-9a-f]{64}, which the host does not have"):
+        list(client.run(builder.build(), {}))
+    with pytest.raises(SerializationError):
+        list(client.run(b"no request", {}))
+    sections = read_container(builder.build(), 1)
+    sections["HEAD"] = struct.pack("<II", 99, 0)
+    with pytest.raises(AgentError, match=r"the agent failed \(exit code 1\) before the first act"):
+        list(client.run(write_container(1, sections), builder.blobs))
+    with pytest.raises(AgentError, match="left no output '../x'"):
+        client.pull_output("../x")
+
+
+def test_an_action_may_fail_and_the_next_run(client):
+    builder = RequestBuilder()
+    broken, relu = builder.add_model(b"no model at all!", []), builder.add_model(models.relu(4), [])
+    tensors = (tensor(4, Source.ZERO), tensor(4))
+    for number, model in enumerate([broken, relu]):
+        segment = SegmentSpec(Engine.CPU, model, (0,), (1,))
+        untimed = ActionFlag.UNTIMED
+        builder.add_action(
+            ActionSpec(number, tensors, (segment,), min_runs=1, max_runs=1, flags=untimed)
+        )
+    try:
+        events = list(client.run(builder.build(), {}))
+    except AgentError as error:
+        assert "model" in str(error)
+        return
+    results = [e for e in events if isinstance(e, ActionResult)]
+    assert [r.ok for r in results] == [False, True]
+
+
+def fake_agent(folder: Path, script: str) -> AgentClient:
+    """A client whose agent is a shell script: for answers that ours never gives."""
+    transport = LocalTransport("local", "test", {})
+    path = transport.folder / "agent"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    for name in ("store", "work"):
+        os.mkdir(transport.folder / name)
+    here = transport.folder
+    return AgentClient(
+        transport, InstalledAgent(str(path), str(here / "store"), str(here / "work"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo vendor noise; exit 0", "ended before the request did before the first action"),
+        ("echo vendor noise >&2; exit 4", r"failed \(exit code 4\).*: vendor noise"),
+        ("""echo '{"type":"error","message":"no such model"}'; exit 1""", "no such model"),
+        ("""echo '{"type":"start","action":9}'; exit 0""", "ended before .* during action 9"),
+        ("""echo '{"type":"missing","blobs":[]}'; exit 3""", r"exit code 3"),
+    ],
+)
+def test_an_agent_that_misbehaves(tmp_path, script, words):
+    with fake_agent(tmp_path, script) as client, pytest.raises(AgentError, match=words):
+        list(client.run(endless().build(), {}))
+
+
+def test_an_agent_that_never_finds_its_blobs(tmp_path):
+    script = """echo '{"type":"missing","blobs":["%s"]}'; exit 3""" % ("a" * 64)
+    with (
+        fake_agent(tmp_path, script) as client,
+        pytest.raises(AgentError, match="1 blobs were pushed and are missing still"),
+    ):
+        list(client.run(endless().build(), {"a" * 64: b"x"}))
+
+
+def test_an_agent_that_tells_nothing_or_speaks_another_protocol(tmp_path):
+    with fake_agent(tmp_path, "echo oops; exit 1") as client:
+        with pytest.raises(AgentError, match=r"tells nothing .* \(exit code 1\): oops"):
+            client.info()
+    line = (
+        '{"type":"info","protocol":9,"agent":"9","abi":"x","os":"linux","properties":{},'
+        '"cpus":1,"simulated":false,"nnapi":{}}'
+    )
+    with fake_agent(tmp_path, f"echo '{line}'") as client:
+        with pytest.raises(AgentError, match="speaks protocol 9, 1 is wanted"):
+            client.info()

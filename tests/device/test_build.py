@@ -1,0 +1,125 @@
+"""Building agent and emulator: the cache, both compilers, and what a failure says."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nnapi_prof.device import build
+from nnapi_prof.errors import BuildError
+
+TINY_CMAKE = """
+cmake_minimum_required(VERSION 3.25)
+project(tiny LANGUAGES C)
+add_executable(agent src/main.c)
+add_library(neuralnetworks SHARED emulator/lib.c)
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """A source tree that builds in a second, in place of the agent's."""
+    source = tmp_path / "source"
+    for folder in ("src", "emulator"):
+        (source / folder).mkdir(parents=True)
+    (source / "CMakeLists.txt").write_text(TINY_CMAKE)
+    (source / "src" / "main.c").write_text(
+        '#include <stdio.h>\nint main(void) { return puts("tiny") < 0; }\n'
+    )
+    (source / "emulator" / "lib.c").write_text("int np_tiny(void) { return 1; }\n")
+    monkeypatch.setattr(build, "SOURCE_DIR", source)
+    return source
+
+
+def said(executable: Path) -> str:
+    return subprocess.run([executable], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("compiler", ["", "zig"])
+def test_built_once_and_again_when_a_source_changes(tiny, tmp_path, monkeypatch, compiler):
+    monkeypatch.setenv("NNAPI_PROF_CC", compiler)
+    # zig's own cache of libc is large and slow to make: it stays where it is.
+    heard: list[str] = []
+    first = build.build_host(tmp_path / "cache", heard.append)
+    assert said(first.agent) == "tiny\n"
+    assert first.library.exists()
+    assert len(heard) == 1
+    assert ("zig-cc" in heard[0]) == (compiler == "zig")
+    assert build.build_host(tmp_path / "cache", heard.append) == first
+    assert len(heard) == 1
+
+    main = tiny / "src" / "main.c"
+    main.write_text(main.read_text().replace("tiny", "changed"))
+    second = build.build_host(tmp_path / "cache", heard.append)
+    assert second.directory != first.directory
+    assert said(second.agent) == "changed\n"
+    assert said(first.agent) == "tiny\n"
+    leftovers = [p.name for p in first.directory.parent.iterdir() if p.name.startswith("build-")]
+    assert leftovers == []
+
+
+def test_without_a_working_cc_zig_builds(tiny, tmp_path, monkeypatch):
+    broken = tmp_path / "bin" / "cc"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(broken.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{broken.parent}{os.pathsep}{os.environ['PATH']}")
+    assert build.find_compiler(tmp_path / "cache").path.name == "zig-cc"
+
+
+def test_the_compilers_words_reach_the_user(tiny, tmp_path):
+    (tiny / "src" / "main.c").write_text("int main(void) { return no_such_thing; }\n")
+    with pytest.raises(BuildError) as caught:
+        build.build_host(tmp_path / "cache")
+    assert str(caught.value).startswith(f"the agent could not be compiled from {tiny}:\n")
+    assert "no_such_thing" in str(caught.value)
+
+
+def test_a_named_compiler_that_does_not_work(tmp_path, monkeypatch):
+    monkeypatch.setenv("NNAPI_PROF_CC", "no-such-compiler")
+    with pytest.raises(BuildError, match="NNAPI_PROF_CC is 'no-such-compiler', which is no work"):
+        build.build_host(tmp_path)
+
+
+def test_processes_at_once_build_once(tiny, tmp_path):
+    script = (
+        "import sys; from pathlib import Path; from nnapi_prof.device import build;"
+        f"build.SOURCE_DIR = Path({str(tiny)!r});"
+        f"print(build.build_host(Path({str(tmp_path / 'cache')!r}), print).agent)"
+    )
+    root = str(Path(build.__file__).resolve().parents[2])
+    env = {**os.environ, "PYTHONPATH": root}
+    runs = [
+        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=env)
+        for _ in range(3)
+    ]
+    words = [run.communicate(timeout=120)[0].splitlines() for run in runs]
+    assert len({lines[-1] for lines in words}) == 1
+    assert sum(len(lines) for lines in words) == 4, words  # one of them built, and said so
+
+
+def test_only_this_hosts_abi(built_host):
+    with pytest.raises(BuildError, match="android on arm64-v8a; so far the agent can only be bui"):
+        build.agent_binary("arm64-v8a", "android")
+    assert build.agent_binary(build.host_abi(), "linux").name == "agent"
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch):
+    monkeypatch.delenv("NNAPI_PROF_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x/cache")
+    assert build.cache_dir() == Path("/x/cache/nnapi-prof")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/x/home")
+    assert build.cache_dir() == Path("/x/home/.cache/nnapi-prof")
+
+
+def test_the_agent_needs_only_libc_of_the_device(built_host):
+    words = subprocess.run(["ldd", built_host.agent], capture_output=True, text=True, check=True)
+    needed = {line.split()[0] for line in words.stdout.splitlines() if "=>" in line}
+    allowed = ("libc.so", "libm.so", "libdl.so", "libpthread.so")
+    assert all(name.startswith(allowed) for name in needed), needed
