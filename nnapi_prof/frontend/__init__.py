@@ -45,7 +45,7 @@ Everything else stays as PyTorch spells it. Nodes of several values are read by 
 """
 
 from nnapi_prof.frontend.inputs import InputSpec, parse_input_spec
-from nnapi_prof.frontend.load import ModelKind, load, model_kind, prepare, reference
+from nnapi_prof.frontend.loading import ModelKind, load, model_kind, prepare, reference
 
 __all__ = [
     "InputSpec",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,11 +23,11 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError
-from nnapi_prof.graph.node import TENSOR, add_constant, describe, op_name
+from nnapi_prof.graph.node import TENSOR, add_constant, bind, describe, op_name
 
 
 @dataclass(eq=False)
-class _Moving:
+class Moving:
     """A value that depends on the inputs: the node that makes it, and a stand-in without data.
 
     Writing to the value in place makes ``node`` the node of the new value.
@@ -45,6 +45,17 @@ class _Moving:
     def place(self) -> tuple[Any, ...]:
         """Where in its storage the value lies."""
         return (self.fake.shape, self.fake.stride(), self.fake.storage_offset())
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call to carry out. ``where`` is its source line or node, ``hint`` a name for its node."""
+
+    target: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    where: str
+    hint: str
 
 
 class WritesToViews(Exception):
@@ -66,7 +77,7 @@ class Concretiser:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         self.module = fx.GraphModule(torch.nn.Module(), fx.Graph())
         self._constants: dict[tuple[Any, ...], fx.Node] = {}
-        self._by_memory: dict[Any, list[_Moving]] = {}
+        self._by_memory: dict[Any, list[Moving]] = {}
         self.names: dict[int, str] = {}
         """Data pointer of a parameter -> its name in the model, for readable graphs."""
         self._kept: list[Tensor] = []  # keeps data pointers that are keys from being reused
@@ -75,19 +86,19 @@ class Concretiser:
     def graph(self) -> fx.Graph:
         return self.module.graph
 
-    def placeholder(self, name: str, example: Tensor) -> _Moving:
+    def placeholder(self, name: str, example: Tensor) -> Moving:
         """Adds an input of the model."""
         node = self.graph.placeholder(name)
         node.meta[TENSOR] = describe(example)
-        return self._remember(_Moving(node, self.mode.from_tensor(example)))
+        return self._remember(Moving(node, self.mode.from_tensor(example)))
 
-    def _remember(self, value: _Moving) -> _Moving:
+    def _remember(self, value: Moving) -> Moving:
         self._by_memory.setdefault(value.memory, []).append(value)
         return value
 
     def finish(self, outputs: Sequence[Any]) -> fx.GraphModule:
         """Writes the outputs, flattened to a tuple; constants among them become clones."""
-        listed = [value for value in outputs if isinstance(value, _Moving | Tensor)]
+        listed = [value for value in outputs if isinstance(value, Moving | Tensor)]
         nodes = [self._output(value) for value in listed]
         if not nodes:
             raise FrontendError(f"{self.name} returns no tensor: there is nothing to run")
@@ -96,8 +107,8 @@ class Concretiser:
         self.module.recompile()
         return self.module
 
-    def _output(self, value: _Moving | Tensor) -> fx.Node:
-        if isinstance(value, _Moving):
+    def _output(self, value: Moving | Tensor) -> fx.Node:
+        if isinstance(value, Moving):
             return value.node
         source = self._constant(value, "output")
         copy = self.graph.call_function(torch.ops.aten.clone.default, (source,))
@@ -126,70 +137,67 @@ class Concretiser:
         if node.op != "call_function" or isinstance(target, str):
             raise FrontendError(f"{self.name}: {node.op} {target} has no place in an ATen graph")
         if isinstance(target, HigherOrderOperator):
-            return self._higher_order(node, target, args)
-        if _is_check(target):
+            return self._higher_order(target, args, _where(node))
+        return self.call(Step(target, args, kwargs, _where(node), node.name.rstrip("_")))
+
+    def call(self, step: Step) -> Any:
+        """Carries out one call: now, if on constants alone, else in the graph that is written."""
+        if _is_check(step.target):
             return None
-        if not _moving((args, kwargs)):
-            return self._compute(node, target, args, kwargs)
-        if target is operator.getitem and isinstance(args[0], list | tuple):
-            return args[0][args[1]]
-        return self._write(node, target, args, kwargs)
+        if isinstance(step.target, OpOverload):
+            self._refuse_training(step, step.target)
+        if not is_moving((step.args, step.kwargs)):
+            return self._compute(step)
+        if step.target is operator.getitem and isinstance(step.args[0], list | tuple):
+            return step.args[0][step.args[1]]
+        if isinstance(step.target, OpOverload) and step.target._schema.is_mutable:
+            return self._write_in_place(step, step.target)
+        return self._write(step)
 
-    def _compute(
-        self, node: fx.Node, target: Callable[..., Any], args: Any, kwargs: dict[str, Any]
-    ) -> Any:
+    def _compute(self, step: Step) -> Any:
         """A call on constants."""
-        if isinstance(target, OpOverload):
-            self._refuse_random(node, target, args, kwargs)
-            if target is torch.ops.aten.detach_.default:
-                return args[0]
-            if target._schema.is_mutable:
-                raise WritesToViews(op_name(target))
+        target = step.target
+        if target is torch.ops.aten.detach_.default:
+            return step.args[0]
+        if isinstance(target, OpOverload) and target._schema.is_mutable:
+            raise WritesToViews(op_name(target))
         with torch.no_grad():
-            return target(*args, **kwargs)
+            return target(*step.args, **step.kwargs)
 
-    def _write(
-        self, node: fx.Node, target: Callable[..., Any], args: Any, kwargs: dict[str, Any]
-    ) -> Any:
+    def _write(self, step: Step) -> Any:
         """A call on at least one value that depends on the inputs."""
-        if isinstance(target, OpOverload):
-            self._refuse_random(node, target, args, kwargs)
-            if target._schema.is_mutable:
-                return self._write_in_place(node, target, args, kwargs)
-        fake_args, fake_kwargs = pytree.tree_map_only(_Moving, lambda v: v.fake, (args, kwargs))
+        args, kwargs = pytree.tree_map_only(Moving, lambda v: v.fake, (step.args, step.kwargs))
         try:
             with self.mode, torch.no_grad():
-                result = target(*fake_args, **fake_kwargs)
+                result = step.target(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise FrontendError(
-                f"{self.name}: {op_name(target)} ({_where(node)}) makes a shape or a branch depend "
-                f"on the values of a tensor: only shapes that follow from input shapes are possible"
+                f"{self.name}: {op_name(step.target)} ({step.where}) makes a shape or a branch "
+                f"depend on the values of a tensor: only shapes that follow from input shapes are "
+                f"possible"
             ) from error
-        flat = pytree.tree_leaves(result)
-        if not any(isinstance(value, Tensor) for value in flat):
+        if not any(isinstance(value, Tensor) for value in pytree.tree_leaves(result)):
             return result  # a size, a number of dimensions: concrete on these inputs
-        if not isinstance(target, OpOverload):
-            raise FrontendError(f"{self.name}: {op_name(target)} is no ATen operator")
-        return self._written(node, target, args, kwargs, result)
+        if not isinstance(step.target, OpOverload):
+            raise FrontendError(f"{self.name}: {op_name(step.target)} is no ATen operator")
+        return self._written(step, step.target, result)
 
-    def _write_in_place(
-        self, node: fx.Node, target: OpOverload, args: Any, kwargs: dict[str, Any]
-    ) -> Any:
+    def _write_in_place(self, step: Step, target: OpOverload) -> Any:
         """``op_(x)`` becomes ``y = op(x)``, and whoever reads x from here on reads y.
 
         Raises WritesToViews where x is no value of its own, or op has no functional twin.
         """
-        written = args[0] if args else None
+        written = step.args[0] if step.args else None
         packet = target._schema.name.partition("::")[2]
         family = getattr(torch.ops.aten, packet.removesuffix("_"), None)
         twin = getattr(family, target._overloadname, None)
-        if not isinstance(written, _Moving) or twin is None or twin is target:
+        if not isinstance(written, Moving) or twin is None or twin is target:
             raise WritesToViews(op_name(target))
         sharing = self._by_memory[written.memory]
         if any(other.place != written.place for other in sharing):
             raise WritesToViews(op_name(target))
-        result = self._write(node, twin, args, kwargs)
-        same = isinstance(result, _Moving) and (
+        result = self._write(replace(step, target=twin))
+        same = isinstance(result, Moving) and (
             (result.fake.shape, result.fake.dtype) == (written.fake.shape, written.fake.dtype)
         )
         if not same:
@@ -198,28 +206,24 @@ class Concretiser:
             other.node = result.node
         return written
 
-    def _written(
-        self, node: fx.Node, target: OpOverload, args: Any, kwargs: Any, result: Any
-    ) -> Any:
-        new_args, new_kwargs = pytree.tree_map(self._argument, (args, kwargs))
-        name = node.name.rstrip("_")
-        made = self.graph.create_node("call_function", target, tuple(new_args), new_kwargs, name)
+    def _written(self, step: Step, target: OpOverload, result: Any) -> Any:
+        args, kwargs = pytree.tree_map(self._argument, (step.args, step.kwargs))
+        made = self.graph.create_node("call_function", target, tuple(args), kwargs, step.hint)
         if isinstance(result, Tensor):
             made.meta[TENSOR] = describe(result)
-            return self._remember(_Moving(made, result))
+            return self._remember(Moving(made, result))
         parts: list[Any] = []
         for index, value in enumerate(result):
-            part = self.graph.call_function(operator.getitem, (made, index))
+            part: Any = value
             if isinstance(value, Tensor):
-                part.meta[TENSOR] = describe(value)
-                parts.append(self._remember(_Moving(part, value)))
-            else:
-                self.graph.erase_node(part)
-                parts.append(value)
+                reader = self.graph.call_function(operator.getitem, (made, index))
+                reader.meta[TENSOR] = describe(value)
+                part = self._remember(Moving(reader, value))
+            parts.append(part)
         return parts
 
     def _argument(self, value: Any) -> Any:
-        if isinstance(value, _Moving):
+        if isinstance(value, Moving):
             return value.node
         if isinstance(value, Tensor):
             return self._constant(value, "constant")
@@ -235,45 +239,56 @@ class Concretiser:
             self._constants[key] = add_constant(self.graph, value.detach(), self.names.get(value.data_ptr(), hint))
         return self._constants[key]
 
-    def _higher_order(self, node: fx.Node, target: HigherOrderOperator, args: Any) -> Any:
+    def _higher_order(self, target: HigherOrderOperator, args: Any, where: str) -> Any:
         name = target.name()
         if name == "cond":
             predicate, if_true, if_false, operands = args
-            if isinstance(predicate, _Moving):
-                raise FrontendError(
-                    f"{self.name}: a branch ({_where(node)}) depends on the values of a tensor: "
-                    f"both branches would have to run"
-                )
+            if isinstance(predicate, Moving):
+                raise FrontendError(branch_refusal(self.name, where))
             return self._nested(if_true if bool(predicate) else if_false, operands)
         if name == "wrap_with_set_grad_enabled":
             return self._nested(args[1], args[2:])
         if name == "wrap_with_autocast" and not args[2]:
             return self._nested(args[4], args[5:])
-        raise FrontendError(f"{self.name}: the construct {name} ({_where(node)}) is not supported")
+        raise FrontendError(f"{self.name}: the construct {name} ({where}) is not supported")
 
     def _nested(self, graph_module: fx.GraphModule, operands: Sequence[Any]) -> Any:
         return self.run(graph_module.graph, graph_module, operands)
 
-    def _refuse_random(self, node: fx.Node, target: OpOverload, args: Any, kwargs: Any) -> None:
-        if torch.Tag.nondeterministic_seeded not in target.tags:
+    def _refuse_training(self, step: Step, target: OpOverload) -> None:
+        """Dropout or batch norm in training mode, or anything else that draws random numbers."""
+        bound = bind(target, step.args, step.kwargs)
+        if "batch_norm" in target.name():
+            draws = bound.get("running_mean") is not None and (
+                bound.get("training", bound.get("train", False))
+            )
+        elif torch.Tag.nondeterministic_seeded in target.tags:
+            off = bound.get("train") is False or bound.get("p") == 0
+            draws = not off and bound.get("dropout_p") != 0
+        else:
             return
-        training = kwargs.get("train", args[2] if len(args) > 2 else None)
-        if "dropout" in target.name() and (training is False or args[1] == 0):
-            return
-        if "scaled_dot_product" in target.name() and 0.0 in (args[4:5] or (0.0,)):
-            return
-        why = "was the model traced in training mode? Call model.eval() first"
-        raise FrontendError(
-            f"{self.name}: {op_name(target)} ({_where(node)}) draws random numbers: {why}"
-        )
+        if draws:
+            raise FrontendError(
+                f"{self.name}: {op_name(target)} ({step.where}) draws random numbers or changes "
+                f"its statistics: the model is in training mode; call model.eval() before tracing "
+                f"or exporting it"
+            )
+
+
+def branch_refusal(name: str, where: str) -> str:
+    """The message for control flow that no shape decides."""
+    return (
+        f"{name}: a branch ({where}) depends on the values of a tensor: only branches that follow "
+        f"from input shapes are possible"
+    )
 
 
 def _mapped(args: Any, values: Mapping[fx.Node, Any]) -> Any:
     return fx.node.map_aggregate(args, lambda a: values[a] if isinstance(a, fx.Node) else a)
 
 
-def _moving(args: Any) -> bool:
-    return any(isinstance(value, _Moving) for value in pytree.tree_leaves(args))
+def is_moving(args: Any) -> bool:
+    return any(isinstance(value, Moving) for value in pytree.tree_leaves(args))
 
 
 _CHECKS = ("_assert", "sym_constrain", "_guard", "assert_")

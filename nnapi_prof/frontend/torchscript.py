@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._export.converter import TS2EPConverter
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError, InputSpecError
@@ -25,6 +23,7 @@ from nnapi_prof.frontend.inputs import (
     try_model,
 )
 from nnapi_prof.frontend.quiet import essential_line, quiet_torch
+from nnapi_prof.frontend.walker import source, walked_graph
 
 _WEIGHT_KINDS = {
     "aten::_convolution": "conv",
@@ -129,11 +128,13 @@ def torchscript_graph(
 ) -> fx.GraphModule:
     """The model's straight graph on the shapes of ``examples``.
 
-    Routes, the first that takes the model: PyTorch's converter; the same after freezing and
-    propagating the known shapes, which folds arithmetic on sizes; tracing of the frozen module.
-    Raises FrontendError with the construct and source line that stopped the first route.
+    Routes, the first that takes the model: walking its graph (walker); PyTorch's converter; the
+    same after freezing and propagating the known shapes, which folds arithmetic on sizes; tracing
+    of the frozen module. Raises FrontendError with the construct and source line that stopped the
+    first route.
     """
     routes: tuple[Callable[[], fx.GraphModule], ...] = (
+        lambda: walked_graph(model, examples, name),
         lambda: _converted(model, examples, name),
         lambda: _converted(_with_shapes(model, examples), examples, name),
         lambda: _traced(frozen(model), examples, name),
@@ -143,23 +144,18 @@ def torchscript_graph(
         try:
             with quiet_torch():
                 return route()
-        except FrontendError as error:
-            if _is_final(error):
-                raise
-            refusals.append(error)
+        except FrontendError:
+            raise  # not the route's fault: no graph can say this
         except Exception as error:
             refusals.append(error)
     raise FrontendError(_refusal(model, refusals, name)) from refusals[0]
 
 
-def _is_final(error: FrontendError) -> bool:
-    """Whether another route would give the same refusal, or worse, a wrong graph."""
-    return "training mode" in str(error) or "depend" in str(error)
-
-
 def _converted(
     model: torch.jit.ScriptModule, examples: Sequence[Tensor], name: str
 ) -> fx.GraphModule:
+    from torch._export.converter import TS2EPConverter  # seconds of imports, seldom needed
+
     program = TS2EPConverter(model, tuple(examples)).convert()
     return straight_graph(program, examples, name)
 
@@ -181,6 +177,8 @@ def _with_shapes(
 def _traced(
     model: torch.jit.ScriptModule, examples: Sequence[Tensor], name: str
 ) -> fx.GraphModule:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
     def flat(*args: Tensor) -> tuple[Tensor, ...]:
         return tuple(v for v in pytree.tree_leaves(model(*args)) if isinstance(v, Tensor))
 
@@ -201,11 +199,7 @@ def _refusal(model: torch.jit.ScriptModule, refusals: Sequence[Exception], name:
             if node.kind() == construct:
                 return (
                     f"{name} cannot become a graph: the TorchScript construct {construct} "
-                    f"{_source(node)} is refused by PyTorch's converter and by tracing: {first}"
+                    f"at {source(node)} is refused by PyTorch's converter and by tracing: {first}"
                 )
     return f"{name} cannot become a graph: {first}"
 
-
-def _source(node: Any) -> str:
-    found = re.search(r'File "([^"]+)", line (\d+)', node.sourceRange())
-    return f"at {found.group(1)}:{found.group(2)}" if found else f"in {node.scopeName() or 'forward'}"

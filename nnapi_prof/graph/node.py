@@ -6,7 +6,7 @@ Everything a pass does to a node goes through here, so that ``node.meta["tensor"
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -43,18 +43,23 @@ def op_name(target: Any) -> str:
     return str(getattr(target, "__name__", target))
 
 
-def bound_args(node: fx.Node) -> dict[str, Any]:
+def bind(target: OpOverload, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """All arguments of a call to an ATen overload by schema name, defaults filled in."""
-    assert isinstance(node.target, OpOverload), f"{node.name} calls {node.target}, no ATen overload"
     bound: dict[str, Any] = {}
-    for position, argument in enumerate(node.target._schema.arguments):
-        if position < len(node.args) and not argument.kwarg_only:
-            bound[argument.name] = node.args[position]
-        elif argument.name in node.kwargs:
-            bound[argument.name] = node.kwargs[argument.name]
+    for position, argument in enumerate(target._schema.arguments):
+        if position < len(args) and not argument.kwarg_only:
+            bound[argument.name] = args[position]
+        elif argument.name in kwargs:
+            bound[argument.name] = kwargs[argument.name]
         else:
             bound[argument.name] = argument.default_value
     return bound
+
+
+def bound_args(node: fx.Node) -> dict[str, Any]:
+    """:func:`bind` for the call that ``node`` is."""
+    assert isinstance(node.target, OpOverload), f"{node.name} calls {node.target}, no ATen overload"
+    return bind(node.target, node.args, node.kwargs)
 
 
 def type_of(node: fx.Node) -> TensorType:

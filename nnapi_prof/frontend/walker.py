@@ -1,0 +1,199 @@
+"""TorchScript walked once on known shapes: the first and fastest of the three routes.
+
+The inlined graph is interpreted: arithmetic on sizes, branches, loops and lists are carried out in
+Python, calls on tensors go to the Concretiser. No symbolic shapes arise, which is what makes
+PyTorch's own converter slow, and what it fails on where sizes are computed as tensors.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.utils import _pytree as pytree
+
+from nnapi_prof.errors import FrontendError
+from nnapi_prof.frontend.concretise import (
+    Concretiser,
+    Moving,
+    Step,
+    branch_refusal,
+    is_moving,
+)
+
+
+class WalkRefused(Exception):
+    """The walker does not know a construct: another route may. The message names it."""
+
+
+def walked_graph(
+    model: torch.jit.ScriptModule, examples: Sequence[Tensor], name: str
+) -> fx.GraphModule:
+    """The model's straight graph on the shapes of ``examples``.
+
+    Raises WalkRefused for constructs it does not know, WritesToViews, and FrontendError for what
+    has no straight form at all.
+    """
+    maker = Concretiser(name)
+    for path, value in [*model.named_parameters(), *model.named_buffers()]:
+        maker.names.setdefault(value.data_ptr(), path)
+    graph = model.inlined_graph
+    arguments = model.forward.schema.arguments[1:]
+    inputs: list[Any] = [
+        maker.placeholder(argument.name, example)
+        for argument, example in zip(arguments, examples, strict=False)
+    ]
+    inputs += [argument.default_value for argument in arguments[len(examples) :]]
+    walker = _Walker(maker, name)
+    for value, given in zip(graph.inputs(), [model, *inputs], strict=True):
+        walker.values[value.debugName()] = given
+    results = walker.block(graph)
+    return maker.finish(pytree.tree_leaves(results, is_leaf=lambda v: isinstance(v, Moving)))
+
+
+class _Walker:
+    """Values by their debug name; blocks run in the one namespace, as names are unique."""
+
+    def __init__(self, maker: Concretiser, name: str) -> None:
+        self.maker = maker
+        self.name = name
+        self.values: dict[str, Any] = {}
+
+    def block(self, block: Any) -> list[Any]:
+        """Runs the nodes of a graph or block; returns its outputs."""
+        for node in block.nodes():
+            results = self._node(node)
+            for output, value in zip(node.outputs(), results, strict=True):
+                self.values[output.debugName()] = value
+        return [self.values[output.debugName()] for output in block.outputs()]
+
+    def _node(self, node: Any) -> list[Any]:
+        kind = node.kind()
+        inputs = [self.values[value.debugName()] for value in node.inputs()]
+        if kind == "prim::Constant":
+            return [node.output().toIValue()]
+        if kind == "prim::GetAttr":
+            return [getattr(inputs[0], node.s("name"))]
+        if kind == "prim::If":
+            return self._branch(node, inputs[0])
+        if kind == "prim::Loop":
+            return self._loop(node, inputs)
+        if kind == "prim::RaiseException":
+            raise FrontendError(f"{self.name} raises {inputs[0]!r} ({source(node)})")
+        if kind in _UNPACK:
+            return list(inputs[0])
+        if kind in _PYTHON:
+            return [_PYTHON[kind](*inputs)]
+        if kind in _ON_CONTAINERS and _is_container_call(kind, inputs):
+            return [_ON_CONTAINERS[kind](*inputs)]
+        if kind == "aten::__interpolate":
+            return [self._interpolate(node, inputs)]
+        return self._operator(node, kind, inputs)
+
+    def _branch(self, node: Any, condition: Any) -> list[Any]:
+        if isinstance(condition, Moving):
+            raise FrontendError(branch_refusal(self.name, source(node)))
+        if_true, if_false = node.blocks()
+        return self.block(if_true if condition else if_false)
+
+    def _loop(self, node: Any, inputs: Sequence[Any]) -> list[Any]:
+        trips, condition, *carried = inputs
+        (body,) = node.blocks()
+        names = [value.debugName() for value in body.inputs()]
+        for trip in range(int(trips)):
+            if isinstance(condition, Moving):
+                raise FrontendError(branch_refusal(self.name, source(node)))
+            if not condition:
+                break
+            self.values.update(zip(names, [trip, *carried], strict=True))
+            condition, *carried = self.block(body)
+        return list(carried)
+
+    def _interpolate(self, node: Any, inputs: Sequence[Any]) -> Any:
+        """``torch.nn.functional.interpolate``, a builtin of TorchScript, as the ATen op it calls."""
+        x, size, factor, mode, align_corners = inputs[:5]
+        recompute, antialias = inputs[5], inputs[6]
+        rank = len(x.fake.shape) - 2 if isinstance(x, Moving) else 0
+        sizes, factors = ([v] * rank if isinstance(v, int | float) else v for v in (size, factor))
+        word = {"linear": "linear", "bilinear": "bilinear", "trilinear": "trilinear"}.get(mode, mode)
+        target = getattr(torch.ops.aten, f"upsample_{word}{rank}d", None)
+        if target is None or antialias or recompute:
+            raise WalkRefused(f"{node.kind()} in mode {mode} {source(node)}")
+        align = [] if mode == "nearest" else [bool(align_corners)]
+        step = Step(target.vec, (x, sizes, *align, factors), {}, source(node), f"upsample_{word}")
+        return self.maker.call(step)
+
+    def _operator(self, node: Any, kind: str, inputs: Sequence[Any]) -> list[Any]:
+        namespace, _, packet = kind.partition("::")
+        if namespace != "aten":
+            raise WalkRefused(f"{kind} {source(node)}")
+        found = re.match(r"[\w:]+(?:\.(\w+))?\(", node.schema())
+        family = getattr(torch.ops.aten, packet, None)
+        target = getattr(family, (found.group(1) if found else None) or "default", None)
+        if target is None:
+            raise WalkRefused(f"{kind} {source(node)}")
+        arguments = target._schema.arguments
+        args = tuple(v for v, a in zip(inputs, arguments, strict=True) if not a.kwarg_only)
+        kwargs = {a.name: v for v, a in zip(inputs, arguments, strict=True) if a.kwarg_only}
+        result = self.maker.call(Step(target, args, kwargs, source(node), packet.strip("_")))
+        return [result] if node.outputsSize() == 1 else list(result or ())
+
+
+def source(node: Any) -> str:
+    """``FILE:LINE`` of a TorchScript node, or what module it stands in."""
+    found = re.findall(r'File "([^"]+)", line (\d+)', node.sourceRange())
+    if not found:
+        found = re.findall(r"^(\S+):(\d+):\d+", node.sourceRange(), re.MULTILINE)
+    return f"{found[-1][0]}:{found[-1][1]}" if found else node.scopeName() or "forward"
+
+
+def _dtype(value: Any) -> torch.dtype:
+    return (value.fake if isinstance(value, Moving) else value).dtype  # type: ignore[no-any-return]
+
+
+def _listed(*values: Any) -> list[Any]:
+    return list(values)
+
+
+def _append(items: list[Any], value: Any) -> list[Any]:
+    items.append(value)
+    return items
+
+
+def _dict(*values: Any) -> dict[Any, Any]:
+    return dict(zip(values[::2], values[1::2], strict=True))
+
+
+_UNPACK = frozenset({"prim::ListUnpack", "prim::TupleUnpack"})
+_PYTHON: dict[str, Callable[..., Any]] = {
+    "prim::ListConstruct": _listed,
+    "prim::TupleConstruct": lambda *values: tuple(values),
+    "prim::DictConstruct": _dict,
+    "prim::TupleIndex": operator.getitem,
+    "prim::unchecked_cast": lambda value: value,
+    "prim::Uninitialized": lambda: None,
+    "prim::dtype": _dtype,
+    "prim::device": lambda value: torch.device("cpu"),
+    "prim::NumToTensor": torch.tensor,
+    "aten::__is__": operator.is_,
+    "aten::__isnot__": operator.is_not,
+}
+"""Constructs that never touch a tensor's elements."""
+
+_ON_CONTAINERS: dict[str, Callable[..., Any]] = {
+    "aten::__getitem__": operator.getitem,
+    "aten::len": len,
+    "aten::append": _append,
+    "aten::list": list,
+    "aten::add": operator.add,
+}
+"""Operators that Python does itself where the first operand is a list or dict."""
+
+
+def _is_container_call(kind: str, inputs: Sequence[Any]) -> bool:
+    first = inputs[0]
+    return isinstance(first, list | tuple | dict) and (is_moving(inputs) or kind == "aten::append")
