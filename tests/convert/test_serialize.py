@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, Operation, Value
@@ -11,6 +11,7 @@ from nnapi_prof.convert.serialize import parse, serialize
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 
+SHARED_MACHINE = settings(deadline=None, max_examples=60)
 WORDS = st.integers(0, 2**32 - 1)
 OPERANDS = st.builds(
     Operand,
@@ -37,6 +38,7 @@ def models(draw):
     )
 
 
+@SHARED_MACHINE
 @given(models())
 def test_what_is_serialized_is_parsed_back(model):
     data = serialize(model)
@@ -44,6 +46,7 @@ def test_what_is_serialized_is_parsed_back(model):
     assert parse(data) == model
 
 
+@SHARED_MACHINE
 @given(models(), st.data())
 def test_every_cut_is_refused(model, data):
     whole = serialize(model)
@@ -52,6 +55,7 @@ def test_every_cut_is_refused(model, data):
         parse(whole[:cut])
 
 
+@SHARED_MACHINE
 @given(models(), st.data())
 def test_damage_is_refused_or_parsed(model, data):
     damaged = bytearray(serialize(model))

@@ -4,21 +4,24 @@ import struct
 import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.nnapi.container import ContainerKind, read_container, write_container
 
+SHARED_MACHINE = settings(deadline=None, max_examples=60)
 TAGS = st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", min_size=4, max_size=4)
 SECTIONS = st.dictionaries(TAGS, st.binary(max_size=40), max_size=6)
 
 
+@SHARED_MACHINE
 @given(st.integers(0, 0xFFFF), SECTIONS)
 def test_what_is_written_is_read_back(kind, sections):
     assert read_container(write_container(kind, sections), kind) == sections
 
 
+@SHARED_MACHINE
 @given(SECTIONS, st.data())
 def test_every_flipped_bit_is_refused(sections, data):
     good = write_container(ContainerKind.REQUEST, sections)
@@ -29,6 +32,7 @@ def test_every_flipped_bit_is_refused(sections, data):
         read_container(bytes(bad), ContainerKind.REQUEST)
 
 
+@SHARED_MACHINE
 @given(SECTIONS, st.data())
 def test_every_truncation_is_refused(sections, data):
     good = write_container(ContainerKind.REQUEST, sections)
@@ -37,6 +41,7 @@ def test_every_truncation_is_refused(sections, data):
         read_container(good[:cut], ContainerKind.REQUEST)
 
 
+@SHARED_MACHINE
 @given(st.binary(max_size=200))
 def test_noise_is_refused(noise):
     with pytest.raises(SerializationError):

@@ -12,7 +12,6 @@ from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
 aten = torch.ops.aten
 
-
 REDUCTIONS = {
     aten.sum.dim_IntList: OperationCode.REDUCE_SUM,
     aten.amax.default: OperationCode.REDUCE_MAX,
@@ -28,7 +27,6 @@ def mean(op: Lowering) -> OperandId:
     The mean of an image over height and width is a global AVERAGE_POOL_2D below level 2, which
     has no MEAN.
     """
-    op.require(op.arg("dtype") is None, f"dtype={op.arg('dtype')}, only the input's is lowered")
     source = op.type("self")
     axes = _axes(op)
     if op.level >= 2 or axes != [2, 3] or source.dim_order is DimOrder.CONTIGUOUS:

@@ -47,6 +47,5 @@ def log_softmax(op: Lowering) -> OperandId:
 
 
 def _operand_and_axis(op: Lowering) -> tuple[OperandId, int]:
-    op.require(op.arg("dtype") is None, f"dtype={op.arg('dtype')}, only the input's is lowered")
     order = op.out.dim_order
     return op.tensor("self", order), memory_axis(order, op.arg("dim") % len(op.out.shape))
