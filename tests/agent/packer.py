@@ -1,0 +1,280 @@
+"""Requests for the agent, packed by hand as PROTOCOL.md says: independent of nnapi_prof.device."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import subprocess
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+NONE = 0xFFFFFFFF
+FLOAT32, INT32 = 0, 1  # NNAPI operand codes
+TENSOR_FLOAT32, TENSOR_INT32 = 3, 4
+ADD, CONV_2D, MUL, RELU, TANH = 0, 3, 18, 19, 28  # NNAPI operation codes
+SEGMENT, BLOB, RANDOM, ZERO = 0, 1, 2, 3
+CPU, NNAPI = 0, 1
+BURST, UNTIMED = 1, 2
+
+
+def words(*values: int) -> bytes:
+    return struct.pack(f"<{len(values)}I", *values)
+
+
+def container(sections: dict[str, bytes], kind: int = 1) -> bytes:
+    offset = 16 + 24 * len(sections)
+    table, body = b"", b""
+    for tag, data in sections.items():
+        at = offset + len(body)
+        table += struct.pack("<4sIQQ", tag.encode(), zlib.crc32(data), at, len(data))
+        body += data + bytes(-len(data) % 8)
+    head = struct.pack("<4sHHI", b"NNPF", 1, kind, len(sections))
+    return head + words(zlib.crc32(head + table)) + table + body
+
+
+@dataclass
+class Model:
+    """A serialized model under construction."""
+
+    operands: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    values: list[tuple[int, int, bytes]] = field(default_factory=list)
+    operations: list[tuple[int, list[int], list[int]]] = field(default_factory=list)
+
+    def tensor(self, *dims: int, kind: int = TENSOR_FLOAT32) -> int:
+        self.operands.append((kind, dims))
+        return len(self.operands) - 1
+
+    def scalar(self, value: int) -> int:
+        index = self.tensor(kind=INT32)
+        self.values.append((index, 0, struct.pack("<i", value)))
+        return index
+
+    def constant(self, array: np.ndarray) -> int:
+        """An immediate float constant."""
+        index = self.tensor(*array.shape)
+        self.values.append((index, 0, array.astype("<f4").tobytes()))
+        return index
+
+    def buffered(self, buffer: int, *dims: int) -> int:
+        """A float constant that is the whole of a numbered buffer."""
+        index = self.tensor(*dims)
+        self.values.append((index, 2, words(buffer, 0, 4 * int(np.prod(dims)))))
+        return index
+
+    def add(self, code: int, inputs: list[int], *dims: int) -> int:
+        output = self.tensor(*dims)
+        self.operations.append((code, inputs, [output]))
+        return output
+
+    def pack(self, inputs: list[int], outputs: list[int]) -> bytes:
+        parts = [
+            words(
+                1,
+                len(self.operands),
+                len(self.values),
+                len(self.operations),
+                len(inputs),
+                len(outputs),
+            )
+        ]
+        parts += [struct.pack("<iIfi", kind, len(d), 0.0, 0) for kind, d in self.operands]
+        parts += [words(index, source, len(raw)) for index, source, raw in self.values]
+        parts += [words(code, len(i), len(o)) for code, i, o in self.operations]
+        parts += [words(*dims) for _, dims in self.operands]
+        parts += [raw + bytes(-len(raw) % 4) for _, _, raw in self.values]
+        parts += [words(*i, *o) for _, i, o in self.operations]
+        return b"".join(parts) + words(*inputs, *outputs)
+
+
+def unary(code: int, *dims: int) -> bytes:
+    """y = code(x)."""
+    model = Model()
+    x = model.tensor(*dims)
+    return model.pack([x], [model.add(code, [x], *dims)])
+
+
+@dataclass
+class Request:
+    blobs: list[bytes] = field(default_factory=list)
+    strings: list[str] = field(default_factory=list)
+    models: list[tuple[bytes, list[int]]] = field(default_factory=list)
+    actions: list[bytes] = field(default_factory=list)
+
+    def blob(self, data: bytes | np.ndarray) -> int:
+        self.blobs.append(data.astype("<f4").tobytes() if isinstance(data, np.ndarray) else data)
+        return len(self.blobs) - 1
+
+    def model(self, serialized: bytes, buffers: list[int] | None = None) -> int:
+        self.models.append((serialized, buffers or []))
+        return len(self.models) - 1
+
+    def action(
+        self,
+        tensors: list[bytes],
+        segments: list[bytes],
+        *,
+        id: int | None = None,
+        timeout_ms: int = 20000,
+        warmup: int = 1,
+        runs: tuple[int, int] = (3, 3),
+        budget_ns: int = 0,
+        flags: int = 0,
+        threads: int = 1,
+        mask: int = 0,
+    ) -> int:
+        number = len(self.actions) if id is None else id
+        head = struct.pack(
+            "<IIIIIQIIQ", number, timeout_ms, warmup, *runs, budget_ns, flags, threads, mask
+        )
+        self.actions.append(
+            head
+            + words(len(tensors))
+            + b"".join(tensors)
+            + words(len(segments))
+            + b"".join(segments)
+        )
+        return number
+
+    def segment(
+        self,
+        engine: int,
+        model: int,
+        inputs: list[int],
+        outputs: list[int],
+        accelerator: str | None = None,
+        preference: int = NONE,
+        relaxed: bool = False,
+    ) -> bytes:
+        name = NONE
+        if accelerator is not None:
+            if accelerator not in self.strings:
+                self.strings.append(accelerator)
+            name = self.strings.index(accelerator)
+        return (
+            words(engine, name, preference, int(relaxed), model)
+            + words(len(inputs), *inputs)
+            + words(len(outputs), *outputs)
+        )
+
+    def sections(self) -> dict[str, bytes]:
+        data, modl = b"", words(len(self.models))
+        for serialized, buffers in self.models:
+            modl += struct.pack("<QQ", len(data), len(serialized)) + words(len(buffers), *buffers)
+            data += serialized
+        blob = words(len(self.blobs))
+        for raw in self.blobs:
+            blob += struct.pack("<Q", len(raw)) + hashlib.sha256(raw).digest()
+        strs = words(len(self.strings))
+        for text in self.strings:
+            raw = text.encode()
+            strs += words(len(raw)) + raw + bytes(-len(raw) % 4)
+        return {
+            "HEAD": words(1, 0),
+            "BLOB": blob,
+            "STRS": strs,
+            "DATA": data,
+            "MODL": modl,
+            "ACTN": words(len(self.actions)) + b"".join(self.actions),
+        }
+
+    def pack(self) -> bytes:
+        return container(self.sections())
+
+
+def tensor(source: int, *dims: int, value: int = 0, keep: bool = False) -> bytes:
+    """A float tensor of an action."""
+    return words(TENSOR_FLOAT32, len(dims), *dims, source, value, int(keep))
+
+
+def pseudo_random(seed: int, *dims: int) -> np.ndarray:
+    """PROTOCOL.md's pseudo-random floats."""
+    mask = (1 << 64) - 1
+    state, values = seed, []
+    for _ in range(int(np.prod(dims))):
+        state = (state + 0x9E3779B97F4A7C15) & mask
+        z = ((state ^ state >> 30) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ z >> 27) * 0x94D049BB133111EB) & mask
+        values.append(((z ^ z >> 31) >> 40) / 2**23 - 1)
+    return np.array(values, np.float32).reshape(dims)
+
+
+@dataclass
+class Answer:
+    exit_code: int
+    lines: list[dict[str, Any]]
+    stderr: str
+    work: Path
+
+    def of_type(self, kind: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["type"] == kind]
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        return self.of_type("result")
+
+    @property
+    def error(self) -> str:
+        (line,) = self.of_type("error")
+        return str(line["message"])
+
+    def output(self, result: dict[str, Any], index: int, *dims: int) -> np.ndarray:
+        """A kept tensor, whose hash is checked."""
+        kept = result["outputs"][index]
+        raw = (self.work / kept["file"]).read_bytes()
+        assert hashlib.sha256(raw).hexdigest() == kept["sha256"]
+        assert len(raw) == kept["n_bytes"]
+        return np.frombuffer(raw, "<f4").reshape(dims)
+
+
+class Agent:
+    """The built agent with a store and a work folder of its own."""
+
+    def __init__(self, binary: Path, library: Path, folder: Path) -> None:
+        self.binary = binary
+        self.library: Path | str = library
+        self.store, self.work = folder / "store", folder / "work"
+        self.request_path = folder / "request"
+        self.env = dict(os.environ)
+        self.store.mkdir()
+        self.work.mkdir()
+
+    def simulate(self, phone: Path) -> None:
+        self.env["NNAPI_EMULATOR_PHONE"] = str(phone)
+
+    def push(self, request: Request) -> None:
+        for raw in request.blobs:
+            (self.store / hashlib.sha256(raw).hexdigest()).write_bytes(raw)
+
+    def command(self, request: bytes) -> list[str]:
+        self.request_path.write_bytes(request)
+        return [
+            str(self.binary),
+            "run",
+            str(self.request_path),
+            "--store",
+            str(self.store),
+            "--work",
+            str(self.work),
+            "--nnapi-library",
+            str(self.library),
+        ]
+
+    def call(self, *arguments: str) -> Answer:
+        done = subprocess.run(
+            [str(self.binary), *arguments], env=self.env, capture_output=True, timeout=60
+        )
+        lines = [json.loads(line) for line in done.stdout.decode().splitlines() if line[:1] == "{"]
+        return Answer(done.returncode, lines, done.stderr.decode(), self.work)
+
+    def run_bytes(self, request: bytes) -> Answer:
+        return self.call(*self.command(request)[1:])
+
+    def run(self, request: Request) -> Answer:
+        self.push(request)
+        return self.run_bytes(request.pack())

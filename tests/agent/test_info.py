@@ -1,0 +1,108 @@
+"""``agent info``, ``agent version`` and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from agent_packer import Agent
+
+
+def test_version(agent: Agent) -> None:
+    answer = agent.call("version")
+    assert (answer.exit_code, answer.lines, answer.stderr) == (0, [], "")
+
+
+def test_emulator_in_real_time(agent: Agent) -> None:
+    answer = agent.call("info", "--nnapi-library", str(agent.library))
+    (info,) = answer.lines
+    assert answer.exit_code == 0
+    assert (info["type"], info["protocol"]) == ("info", 1)
+    assert (info["simulated"], info["phone"], info["identity"]) == (False, None, "")
+    assert info["abi"] in ("x86_64", "arm64-v8a")
+    assert info["cpus"] == len(info["cpu_max_khz"]) >= 1
+    assert info["memory_kb"] > 0
+    assert info["nnapi"]["library"].endswith("libneuralnetworks.so")
+    assert info["nnapi"]["error"] is None
+    # The emulator has feature level 4, so the functions of API 31 are absent.
+    assert "ANeuralNetworks_getRuntimeFeatureLevel" in info["nnapi"]["missing"]
+    assert "ANeuralNetworksModel_create" not in info["nnapi"]["missing"]
+    names = {a["name"]: a for a in info["nnapi"]["accelerators"]}
+    assert names["nnapi-reference"]["feature_level"] == 30
+    assert names["nnapi-reference"]["type"] == "CPU"
+
+
+def test_simulated_phone(npu_phone: Agent) -> None:
+    (info,) = npu_phone.call("info", "--nnapi-library", str(npu_phone.library)).lines
+    assert (info["simulated"], info["phone"]) == (True, "npu-phone")
+    assert (info["os"], info["api_level"]) == ("android", 30)
+    assert info["identity"] != ""
+    assert info["properties"]["ro.product.model"] == "npu-phone"
+    assert set(info["cpu_max_khz"]) == {None}  # this host's say nothing about the phone
+    assert "sim-npu" in [a["name"] for a in info["nnapi"]["accelerators"]]
+
+
+def test_no_library(agent: Agent) -> None:
+    answer = agent.call("info", "--nnapi-library", "/nowhere/libneuralnetworks.so")
+    (info,) = answer.lines
+    assert answer.exit_code == 0
+    assert info["nnapi"]["library"] is None
+    assert "/nowhere/libneuralnetworks.so" in info["nnapi"]["error"]
+    assert info["nnapi"]["accelerators"] == []
+
+
+@pytest.mark.parametrize(
+    "fault, words", [("segv", "crashed when asked for its accelerators: SIGSEGV"), ("exit", "9")]
+)
+def test_library_that_breaks_when_opened(
+    agent: Agent, compile_library: Callable[[str], Path], fault: str, words: str
+) -> None:
+    agent.env |= {"NP_FAULT": fault, "NP_FAULT_AT": "load"}
+    answer = agent.call("info", "--nnapi-library", str(compile_library("faulty")))
+    (info,) = answer.lines
+    assert answer.exit_code == 0
+    assert words in info["nnapi"]["error"]
+
+
+def test_properties_come_from_getprop(agent: Agent, tmp_path: Path) -> None:
+    script = tmp_path / "getprop"
+    script.write_text(
+        "#!/bin/sh\ncase $1 in\nro.product.model) echo 'Tab \"1\"';;\n"
+        "ro.build.version.sdk) echo 29;;\n*) echo;;\nesac\n"
+    )
+    script.chmod(0o755)
+    agent.env["PATH"] = f"{tmp_path}:{agent.env['PATH']}"
+    (info,) = agent.call("info", "--nnapi-library", str(agent.library)).lines
+    assert info["properties"] == {"ro.product.model": 'Tab "1"'}
+    assert (info["api_level"], info["os"]) == (29, "android")
+
+
+def test_unreadable_phone(agent: Agent, tmp_path: Path) -> None:
+    phone = tmp_path / "phone.json"
+    phone.write_text("{}")
+    agent.simulate(phone)
+    (info,) = agent.call("info", "--nnapi-library", str(agent.library)).lines
+    assert info["simulated"] is False
+    assert "phone.json" in info["nnapi"]["error"]
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ([], "what is to be done?"),
+        (["walk"], "unknown command walk"),
+        (["info", "--fast"], "unknown option --fast"),
+        (["run", "r", "--store", "s"], "run needs a request, --store and --work"),
+        (["run", "r", "--store"], "a value is missing after --store"),
+        (["run", "r", "q", "--store", "s", "--work", "w"], "one request at a time, not also q"),
+        (["info", "r"], "belong to run, not to info"),
+        (["version", "--nnapi-library", "l"], "version takes no option"),
+    ],
+)
+def test_usage(agent: Agent, arguments: list[str], words: str) -> None:
+    answer = agent.call(*arguments)
+    assert answer.exit_code == 2
+    assert words in answer.stderr
+    assert "usage: agent info" in answer.stderr
+    assert answer.lines == []
