@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -17,7 +18,7 @@ from matplotlib.ticker import NullFormatter, ScalarFormatter
 from numpy.typing import NDArray
 
 from nnapi_prof.graph.plan import Target
-from nnapi_prof.reports.style import FAINT, INK, STYLE, colours, new_figure, title
+from nnapi_prof.reports.style import FAINT, INK, STYLE, new_figure, title
 
 _MANY_SEGMENTS = 24
 """Above this many segments predicted and measured stand in a scatter, not in bars."""
@@ -44,17 +45,17 @@ def unit_latency(units: pd.DataFrame, chosen: Mapping[int, str], simulated: bool
     image = axes.imshow(
         np.where(values > 0, values, np.nan), cmap="cividis", norm=norm, aspect="auto"
     )
-    for row, unit in enumerate(table.index):
-        for column, target in enumerate(targets):
-            ms = values[row, column]
-            if np.isfinite(ms):
-                bright = ms > 0 and norm(ms) > 0.55
-                ink = "black" if bright else ("white" if ms > 0 else INK)
-                axes.text(column, row, _digits(ms), ha="center", va="center", color=ink, size=6.5)
-            if chosen.get(int(unit)) == target:
-                frame = Rectangle((column - 0.47, row - 0.44), 0.94, 0.88, fill=False)
-                frame.set(edgecolor="#D55E00", linewidth=1.8)
-                axes.add_patch(frame)
+    for (row, column), ms in np.ndenumerate(values):
+        if np.isfinite(ms):
+            bright = ms > 0 and norm(ms) > 0.55
+            ink = "black" if bright else ("white" if ms > 0 else INK)
+            cell = axes.text(column, row, _digits(ms), ha="center", va="center", color=ink)
+            cell.set_fontsize(6.5)
+            cell.set_in_layout(False)  # hundreds of them, all inside the axes
+    for column, first, length in _stretches([chosen.get(int(u)) for u in table.index], targets):
+        frame = Rectangle((column - 0.48, first - 0.46), 0.96, length - 0.08, fill=False)
+        frame.set(edgecolor="#D55E00", linewidth=2.0)
+        axes.add_patch(frame)
     for unit, target in zip(refused["unit"], refused["target"], strict=True):
         row, column = list(table.index).index(unit), targets.index(target)
         axes.text(column, row, "×", ha="center", va="center", color=FAINT, size=9)
@@ -69,18 +70,22 @@ def unit_latency(units: pd.DataFrame, chosen: Mapping[int, str], simulated: bool
     bar.set_label(title("latency of the unit alone, ms", simulated), color=INK)
     bar.ax.tick_params(which="both", colors=INK, color=FAINT)
     bar.outline.set_visible(False)
+    bar.ax.xaxis.set_major_formatter(lambda ms, _: f"{ms:g}")
+    bar.ax.xaxis.set_minor_formatter(NullFormatter())
     axes.set_title(title("Latency per unit and target", simulated), color=INK, pad=12)
     return figure
 
 
 @mpl.rc_context(STYLE)
-def timeline(plans: pd.DataFrame, simulated: bool) -> Figure:
+def timeline(
+    plans: pd.DataFrame, palette: Mapping[str, str], simulated: bool, *, heading: str
+) -> Figure:
     """Each plan's segments one after another as predicted, coloured by accelerator.
 
-    ``plans`` holds rows of :func:`~nnapi_prof.reports.frames.plan_frame` of several plans.
+    ``plans`` holds rows of :func:`~nnapi_prof.reports.frames.plan_frame` of one plan or several;
+    ``palette`` maps a target's key to a colour (:func:`~nnapi_prof.reports.style.colours`).
     """
     names = list(dict.fromkeys(plans["plan"]))
-    palette = colours(Target(key) for key in plans["target"])
     figure, axes = new_figure(9.2, 1.3 + 0.46 * max(len(names), 1))
     end = float((plans["start_ms"] + plans["predicted_ms"]).max()) if len(plans) else 1.0
     for row in plans.to_dict("records"):
@@ -99,12 +104,10 @@ def timeline(plans: pd.DataFrame, simulated: bool) -> Figure:
     axes.invert_yaxis()
     axes.set_xlim(0, end * 1.02 or 1.0)
     axes.set_xlabel(title("predicted time, ms", simulated), color=INK)
-    axes.set_title(
-        title("Plans: segments in order, numbered as in the table", simulated), color=INK
-    )
+    axes.set_title(title(heading, simulated), color=INK)
     unique: dict[str, str] = {}
-    for key, colour in palette.items():
-        unique.setdefault(Target(key).accelerator or key, colour)
+    for key in dict.fromkeys(plans["target"]):
+        unique.setdefault(Target(key).accelerator or key, palette[key])
     handles = [Patch(color=colour, label=name) for name, colour in unique.items()]
     legend = figure.legend(
         handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize=8
@@ -114,7 +117,9 @@ def timeline(plans: pd.DataFrame, simulated: bool) -> Figure:
 
 
 @mpl.rc_context(STYLE)
-def predicted_against_measured(segments: pd.DataFrame, simulated: bool) -> Figure:
+def predicted_against_measured(
+    segments: pd.DataFrame, palette: Mapping[str, str], simulated: bool
+) -> Figure:
     """Predicted and measured latency of the segments of one plan.
 
     ``segments`` holds rows of :func:`~nnapi_prof.reports.frames.segment_frame`. Bars for a
@@ -122,10 +127,9 @@ def predicted_against_measured(segments: pd.DataFrame, simulated: bool) -> Figur
     """
     known = segments.dropna(subset=["measured_ms"])
     if len(known) > _MANY_SEGMENTS:
-        return _scatter(known, simulated)
+        return _scatter(known, palette, simulated)
     figure, axes = new_figure(9.2, 1.4 + 0.5 * max(len(known), 1))
     y = np.arange(len(known))
-    palette = colours(Target(key) for key in known["target"])
     bars = [palette[key] for key in known["target"]]
     axes.barh(y - 0.2, known["measured_ms"], height=0.38, color=bars, label="measured")
     axes.barh(
@@ -153,9 +157,8 @@ def predicted_against_measured(segments: pd.DataFrame, simulated: bool) -> Figur
     return figure
 
 
-def _scatter(known: pd.DataFrame, simulated: bool) -> Figure:
+def _scatter(known: pd.DataFrame, palette: Mapping[str, str], simulated: bool) -> Figure:
     figure, axes = new_figure(6.4, 5.6)
-    palette = colours(Target(key) for key in known["target"])
     for key, rows in known.groupby("target", sort=True):
         axes.scatter(
             rows["measured_ms"], rows["predicted_ms"], s=26, color=palette[str(key)],
@@ -212,11 +215,10 @@ def baseline_bars(baselines: pd.DataFrame, simulated: bool) -> Figure:
 
 
 @mpl.rc_context(STYLE)
-def residuals(errors: pd.DataFrame, simulated: bool) -> Figure:
+def residuals(errors: pd.DataFrame, palette: Mapping[str, str], simulated: bool) -> Figure:
     """Relative errors of the fitted cost model over the rows it was fitted to, per target."""
     targets = list(dict.fromkeys(errors["target"]))
     figure, axes = new_figure(9.2, 1.3 + 0.3 * max(len(targets), 1))
-    palette = colours(Target(key) for key in targets)
     for y, key in enumerate(targets):
         percent = 100 * errors.loc[errors["target"] == key, "relative_error"].to_numpy()
         offset = np.linspace(-0.25, 0.25, len(percent)) if len(percent) > 1 else np.zeros(1)
@@ -231,6 +233,18 @@ def residuals(errors: pd.DataFrame, simulated: bool) -> Figure:
         title("How well sums of fitted costs meet what was measured", simulated), color=INK
     )
     return figure
+
+
+def _stretches(
+    chosen: Sequence[str | None], targets: Sequence[str]
+) -> Iterator[tuple[int, int, int]]:
+    """(column, first row, length) of each run of neighbouring rows with one choice."""
+    row = 0
+    for key, same in itertools.groupby(chosen):
+        length = len(list(same))
+        if key in targets:
+            yield targets.index(key), row, length
+        row += length
 
 
 def _whiskers(rows: pd.DataFrame, y: NDArray[np.floating[Any]], axes: Axes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -59,18 +60,25 @@ class Headline:
         """Above 1 where the plan is faster."""
         return self.baseline_ms / self.plan_ms if self.plan_ms else 1.0
 
+    @property
+    def verdict(self) -> str:
+        """``good``, ``bad``, or empty within 2 %, which is noise of a run."""
+        return "good" if self.factor > 1.02 else ("bad" if self.factor < 0.98 else "")
+
 
 def write_report(path: Path, data: ReportData) -> None:
     """Writes the report to ``path``, whole or not at all. Raises UsageError where it cannot."""
-    text = render(data)
     partial = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
+        partial.touch()  # a place that cannot be written to shows before the work
+        partial.write_text(render(data), encoding="utf-8")
         os.replace(partial, path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise UsageError(f"cannot write the report {path}: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):  # there is none after success
+            partial.unlink(missing_ok=True)
 
 
 def render(data: ReportData) -> str:
@@ -94,6 +102,9 @@ def _context(data: ReportData) -> dict[str, Any]:
     timed = frames.segment_frame([ran] if ran else [])
     units = frames.unit_frame(data.cost_model)
     chosen = {u: s.target.key for s in data.plan.segments for u in s.units}
+    palette = colours(
+        [*frames.all_targets(data.cost_model), *(s.target for p in plans for s in p.segments)]
+    )
     measured = dict(zip(timed["segment"], timed.to_dict("records"), strict=True))
     return {
         "model": data.model,
@@ -118,10 +129,8 @@ def _context(data: ReportData) -> dict[str, Any]:
         or (),
         "method": how_measured(data.measurements, data.run),
         "notes": _notes(data),
-        "colour": colours(
-            [*frames.all_targets(data.cost_model), *(s.target for p in plans for s in p.segments)]
-        ),
-        "figure": _figures(data, baselines, timed, units, chosen),
+        "colour": palette,
+        "figure": _figures(data, baselines, timed, units, chosen, palette),
         "n_units": len(data.graph.units),
         "macs": sum(unit.macs for unit in data.graph.units),
     }
@@ -133,10 +142,11 @@ def _figures(
     timed: pd.DataFrame,
     units: pd.DataFrame,
     chosen: Mapping[int, str],
+    palette: Mapping[str, str],
 ) -> dict[str, Markup]:
     """Name -> ``<svg>``; a figure with nothing to show is absent."""
-    plans = (data.plan, *data.baselines)
-    timelines = pd.concat([frames.plan_frame(plan, data.graph) for plan in plans])
+    own = frames.plan_frame(data.plan, data.graph)
+    every = pd.concat([own, *(frames.plan_frame(plan, data.graph) for plan in data.baselines)])
     errors = frames.residual_frame(data.cost_model)
     simulated = data.simulated
     made = {
@@ -145,8 +155,12 @@ def _figures(
             "Bars: latency of the plan and its baselines",
         ),
         "timeline": (
-            figures.timeline(timelines, simulated),
-            "Timeline: segments of each plan by target",
+            figures.timeline(own, palette, simulated, heading="The plan's segments in order"),
+            "Timeline: segments of the plan by target",
+        ),
+        "timelines": (
+            figures.timeline(every, palette, simulated, heading="Segments of all plans"),
+            "Timelines: segments of the plan and its baselines by target",
         ),
         "units": (
             figures.unit_latency(units, chosen, simulated),
@@ -155,12 +169,12 @@ def _figures(
     }
     if timed["measured_ms"].notna().any():
         made["segments"] = (
-            figures.predicted_against_measured(timed, simulated),
+            figures.predicted_against_measured(timed, palette, simulated),
             "Bars: predicted and measured latency of each segment",
         )
     if len(errors):
         made["residuals"] = (
-            figures.residuals(errors, simulated),
+            figures.residuals(errors, palette, simulated),
             "Dots: relative errors of the cost model per target",
         )
     return {name: _svg(figure, name, text) for name, (figure, text) in made.items()}

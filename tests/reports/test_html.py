@@ -1,0 +1,219 @@
+"""The report as a browser sees it: parsed, self-contained, escaped; and in a real browser."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from nnapi_prof.costs.region import fit
+from nnapi_prof.errors import UsageError
+from nnapi_prof.graph.plan import HOST
+from nnapi_prof.partition import baselines, solve
+from nnapi_prof.reports.html import ReportData, render, write_report
+from nnapi_prof.run.result import OutputCheck
+from tests.reports.sample import cnn, measure, measured_on_hardware, sample
+
+SECTIONS = ["summary", "plan", "baselines", "units", "refusals", "model", "device", "method"]
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Checks that elements nest, and collects what tests look at."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.sections: list[str] = []
+        self.ids: Counter[str] = Counter()
+        self.links: list[str] = []
+        self.tags: Counter[str] = Counter()
+        self.words: dict[str, str] = {}
+        self._section = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        found = dict(attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "section":
+            self._section = str(found["id"])
+            self.sections.append(self._section)
+        if found.get("id"):
+            self.ids[str(found["id"])] += 1
+        self.links += [str(v) for k, v in attrs if k in ("src", "href", "xlink:href", "action")]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-3:]}"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        self.words[self._section] = self.words.get(self._section, "") + " ".join(data.split()) + " "
+
+
+@pytest.fixture(scope="module")
+def data() -> ReportData:
+    return sample(10, (4,))
+
+
+@pytest.fixture(scope="module")
+def html(data: ReportData) -> str:
+    return render(data)
+
+
+def test_has_every_section_and_nests(html: str) -> None:
+    page = Page(html)
+    assert page.sections == [*SECTIONS, "notes"]
+    assert page.tags["svg"] == 6 and page.tags["html"] == 1
+
+
+def test_fetches_nothing(html: str) -> None:
+    page = Page(html)
+    assert all(link.startswith(("#", "data:")) for link in page.links)
+    assert "@import" not in html and "url(http" not in html
+    assert max(page.ids.values()) == 1
+    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
+
+
+def test_says_what_the_data_say(data: ReportData, html: str) -> None:
+    words = Page(html).words
+    assert "net.pt" in words[""] and "simulated npu-phone" in words[""]
+    for segment in data.plan.segments:
+        assert segment.cause in words["plan"]
+    for plan in data.baselines:
+        assert plan.name in words["baselines"]
+    assert "the driver lacks RESIZE_BILINEAR" in words["refusals"]
+    assert "agree" in words["summary"] and "4.2e-07" in words["summary"]
+    assert "sim-npu" in words["device"] and "Simulated NPU phone" in words["device"]
+    assert "device" in words["method"] and "simulated (the phone" in words["method"]
+    assert "is a guess" in words["notes"] and "outputs compared" in words["notes"]
+    assert "optimal over all plans" in words["notes"]
+    assert data.plan.notes[0] in words["notes"]
+
+
+def test_simulated_is_said_and_only_where_true(data: ReportData, html: str) -> None:
+    assert 'class="badge simulated"' in html
+    assert 'class="badge simulated"' not in render(measured_on_hardware(data))
+
+
+def test_everything_is_escaped(data: ReportData) -> None:
+    evil = "</td><script>alert(1)</script>\"'&"
+    segments = tuple(replace(s, cause=evil) for s in data.plan.segments)
+    assert data.run is not None
+    poisoned = replace(
+        data,
+        model=evil,
+        graph=replace(data.graph, units=tuple(replace(u, label=evil) for u in data.graph.units)),
+        plan=replace(data.plan, segments=segments),
+        run=replace(data.run, device=evil, checks=(OutputCheck(evil, (1,), 0, 0, 1),)),
+        device_info={evil: evil, "accelerators": [dict.fromkeys(
+            ("name", "type", "version", "feature_level"), evil)]},
+        notes=(evil,),
+    )  # fmt: skip
+    text = render(poisoned)
+    assert "<script>alert" not in text
+    assert Page(text).tags["script"] == 1
+
+
+def test_before_a_run_only_predictions_stand(data: ReportData) -> None:
+    words = Page(render(replace(data, run=None))).words
+    assert "not run yet" in words["summary"] and "predicted" in words["summary"]
+    assert "Simulated NPU phone" in words[""]
+
+
+def test_a_failed_run_and_differing_outputs_are_said(data: ReportData) -> None:
+    assert data.run is not None
+    first = replace(data.run.runs[0], error="sim-npu: crashed: SIGSEGV", total_ns=(), segments=())
+    bad = OutputCheck("out", (1,), 1.0, 0.5, 1e-4)
+    run = replace(data.run, runs=(first, *data.run.runs[1:]), checks=(bad,))
+    words = Page(render(replace(data, run=run))).words
+    assert "did not run to its end" in words["summary"] and "SIGSEGV" in words["summary"]
+    assert "differ" in words["summary"]
+
+
+def test_a_unit_on_the_host_is_called_estimated() -> None:
+    graph = cnn(8)
+    rows = [
+        row
+        for row in measure(graph, ())
+        if graph.units[4].signature not in row.members or row.n_units == 1
+    ]
+    lost = [
+        replace(row, status=type(row.status).REFUSED, samples_ns=(), message="nobody has GELU")
+        if row.signature == graph.units[4].signature
+        else row
+        for row in rows
+    ]
+    costs = fit(graph, lost)
+    plan = solve(graph, costs)
+    assert HOST in {s.target for s in plan.segments}
+    data = ReportData("m.pt", graph, costs, tuple(lost), plan, baselines(graph, costs))
+    words = Page(render(data)).words
+    assert "is an estimate of the static model" in words["refusals"]
+    assert "nobody has GELU" in words["refusals"]
+
+
+def test_write_replaces_whole_files(data: ReportData, html: str, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "report.html"
+    write_report(path, data)
+    assert path.read_text(encoding="utf-8") == html
+    assert [p.name for p in path.parent.iterdir()] == ["report.html"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"cannot write the report .*file/report\.html"):
+        write_report(tmp_path / "file" / "report.html", data)
+
+
+@pytest.fixture
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.skip("no chromium on PATH")
+    return found
+
+
+def browse(chromium: str, profile: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [
+            chromium, "--headless", "--no-sandbox", "--disable-gpu",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync",
+            "--no-first-run", "--hide-scrollbars", f"--user-data-dir={profile}", *arguments,
+        ],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_real_browser_shows_it(html: str, tmp_path: Path, chromium: str) -> None:
+    """Clicks a heading of the table of units too: the script sorts by number, both ways."""
+    click = """<script>
+      const head = document.querySelector("#units table.sortable thead th:nth-child(4) button");
+      const column = () => [...document.querySelectorAll("#units table.sortable tbody tr")]
+        .map((row) => Number(row.cells[3].dataset.sort));
+      const sorted = (a, sign) => a.every((x, i) => i === 0 || sign * (x - a[i - 1]) >= 0);
+      head.click(); const up = sorted(column(), 1);
+      head.click(); const down = sorted(column(), -1);
+      document.body.dataset.verdict = `${up} ${down}`;
+    </script></body>"""
+    path = tmp_path / "report.html"
+    path.write_text(html.replace("</body>", click), encoding="utf-8")
+    picture = tmp_path / "report.png"
+    dom = browse(chromium, tmp_path / "a", "--dump-dom", path.as_uri())
+    assert 'data-verdict="true true"' in dom
+    assert all(f'<section id="{name}"' in dom for name in SECTIONS)
+    assert 'aria-sort="descending"' in dom
+    browse(chromium, tmp_path / "b", f"--screenshot={picture}", path.as_uri())
+    assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 20_000
