@@ -193,12 +193,12 @@ int ANeuralNetworksMemoryDesc_setDimensions(ANeuralNetworksMemoryDesc *desc, uin
     return NP_REFUSE(BAD_STATE, "the descriptor is finished");
   if (rank > NP_MAX_RANK)
     return NP_REFUSE(BAD_DATA, "rank %u, at most %u", rank, NP_MAX_RANK);
-  struct np_operand merged = desc->operand;
-  if (!merge_dims(&desc->rank, desc->dims, rank, dimensions) ||
-      (desc->n_roles && !merge_dims(&merged.rank, merged.dims, rank, dimensions))) {
+  ANeuralNetworksMemoryDesc merged = *desc;
+  if (!merge_dims(&merged.rank, merged.dims, rank, dimensions) ||
+      (desc->n_roles && !merge_dims(&merged.operand.rank, merged.operand.dims, rank, dimensions))) {
     return NP_REFUSE(BAD_DATA, "dimensions contradict those of the descriptor");
   }
-  desc->operand = merged;
+  *desc = merged;
   return ANEURALNETWORKS_NO_ERROR;
 }
 

@@ -426,7 +426,7 @@ def test_unfinished_models_are_not_compiled(nn):
 
 
 def test_valid_operation_without_a_kernel_is_added_but_never_supported(nn):
-    """LSTM stands for whatever has no kernel here: models with it are valid, compiling them fails."""
+    """LSTM stands for what has no kernel here: a model with it is valid, compiling it fails."""
     model = Model(nn)
     a, b = model.tensor(1, 8), model.tensor(1, 8)
     model.operation(LSTM, [a], [b])

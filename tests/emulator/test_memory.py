@@ -213,7 +213,8 @@ def test_bursts(nn, chain):
 
 def test_many_executions_at_once(nn, chain):
     results = [np.zeros((1, 8), np.float32) for _ in range(16)]
-    executions = [prepared(nn, chain, [DATA * (i + 1)], [r]) for i, r in enumerate(results)]
+    inputs = [DATA * (i + 1) for i in range(len(results))]
+    executions = [prepared(nn, chain, [i], [o]) for i, o in zip(inputs, results, strict=True)]
     events = [nn.new("Execution_startCompute", e) for e in executions]
     for event in events:
         assert nn.Event_wait(event) == OK
