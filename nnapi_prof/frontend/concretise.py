@@ -236,11 +236,13 @@ class Concretiser:
         key = (value.data_ptr(), value.dtype, tuple(value.shape), value.stride())
         if key not in self._constants or value.numel() == 0:
             self._kept.append(value)
-            self._constants[key] = add_constant(self.graph, value.detach(), self.names.get(value.data_ptr(), hint))
+            self._constants[key] = add_constant(
+                self.graph, value.detach(), self.names.get(value.data_ptr(), hint)
+            )
         return self._constants[key]
 
     def _higher_order(self, target: HigherOrderOperator, args: Any, where: str) -> Any:
-        name = target.name()
+        name = str(target.name())  # type: ignore[no-untyped-call]
         if name == "cond":
             predicate, if_true, if_false, operands = args
             if isinstance(predicate, Moving):
@@ -258,7 +260,7 @@ class Concretiser:
     def _refuse_training(self, step: Step, target: OpOverload) -> None:
         """Dropout or batch norm in training mode, or anything else that draws random numbers."""
         bound = bind(target, step.args, step.kwargs)
-        if "batch_norm" in target.name():
+        if "batch_norm" in op_name(target):
             draws = bound.get("running_mean") is not None and (
                 bound.get("training", bound.get("train", False))
             )
@@ -296,8 +298,8 @@ _CHECKS = ("_assert", "sym_constrain", "_guard", "assert_")
 
 def _is_check(target: Any) -> bool:
     """Assertions about shapes and metadata: true by construction on the shapes that run here."""
-    name = target.name() if isinstance(target, OpOverload) else getattr(target, "__name__", "")
-    return str(name).rpartition("::")[2].startswith(_CHECKS)
+    name = target._schema.name if isinstance(target, OpOverload) else op_name(target)
+    return name.rpartition("::")[2].startswith(_CHECKS)
 
 
 def _where(node: fx.Node) -> str:

@@ -31,7 +31,8 @@ class _Runner(fx.Interpreter):
             if n.target is not aten.view.default:
                 raise
             self.refused.append(n)
-            source, shape = self.map_nodes_to_values(n.args, n)
+            args: Any = self.map_nodes_to_values(n.args, n)
+            source, shape = args
             return source.reshape(shape)
 
 

@@ -47,9 +47,7 @@ def _refuse_state(program: ExportedProgram, name: str) -> None:
             )
 
 
-def _concretised(
-    program: ExportedProgram, examples: Sequence[Tensor], name: str
-) -> fx.GraphModule:
+def _concretised(program: ExportedProgram, examples: Sequence[Tensor], name: str) -> fx.GraphModule:
     maker = Concretiser(name)
     given = iter(examples)
     inputs: list[Any] = []

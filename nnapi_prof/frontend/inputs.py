@@ -45,8 +45,7 @@ def parse_input_spec(text: str) -> InputSpec:
     dtype = _SHORT.get(dtype, dtype) or "float32"
     if not re.fullmatch(r"\d+(x\d+)*", shape):
         raise InputSpecError(
-            f"input {text!r} is no shape: write sizes joined by x, as in 1x3x224x224 or "
-            f"1x128:int64"
+            f"input {text!r} is no shape: write sizes joined by x, as in 1x3x224x224 or 1x128:int64"
         )
     sizes = tuple(map(int, shape.split("x")))
     if 0 in sizes:

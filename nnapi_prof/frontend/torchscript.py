@@ -23,7 +23,7 @@ from nnapi_prof.frontend.inputs import (
     try_model,
 )
 from nnapi_prof.frontend.quiet import essential_line, quiet_torch
-from nnapi_prof.frontend.walker import source, walked_graph
+from nnapi_prof.frontend.walker import forward_arguments, source, walked_graph
 
 _WEIGHT_KINDS = {
     "aten::_convolution": "conv",
@@ -43,7 +43,7 @@ def find_inputs(
     Stated specs come first, then bundled inputs, then a guess from the first layer. Raises
     InputSpecError where their number is wrong, the model fails on them, or none can be found.
     """
-    arguments = list(model.forward.schema.arguments)[1:]
+    arguments = forward_arguments(model)
     needed = sum(not argument.has_default_value() for argument in arguments)
     _refuse_other_types(arguments[:needed], name)
     if stated:
@@ -174,9 +174,7 @@ def _with_shapes(
     return fixed
 
 
-def _traced(
-    model: torch.jit.ScriptModule, examples: Sequence[Tensor], name: str
-) -> fx.GraphModule:
+def _traced(model: torch.jit.ScriptModule, examples: Sequence[Tensor], name: str) -> fx.GraphModule:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     def flat(*args: Tensor) -> tuple[Tensor, ...]:
@@ -202,4 +200,3 @@ def _refusal(model: torch.jit.ScriptModule, refusals: Sequence[Exception], name:
                     f"at {source(node)} is refused by PyTorch's converter and by tracing: {first}"
                 )
     return f"{name} cannot become a graph: {first}"
-

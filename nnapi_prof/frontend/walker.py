@@ -22,7 +22,6 @@ from nnapi_prof.frontend.concretise import (
     Moving,
     Step,
     branch_refusal,
-    is_moving,
 )
 
 
@@ -42,17 +41,23 @@ def walked_graph(
     for path, value in [*model.named_parameters(), *model.named_buffers()]:
         maker.names.setdefault(value.data_ptr(), path)
     graph = model.inlined_graph
-    arguments = model.forward.schema.arguments[1:]
+    arguments = forward_arguments(model)
     inputs: list[Any] = [
         maker.placeholder(argument.name, example)
         for argument, example in zip(arguments, examples, strict=False)
     ]
     inputs += [argument.default_value for argument in arguments[len(examples) :]]
     walker = _Walker(maker, name)
-    for value, given in zip(graph.inputs(), [model, *inputs], strict=True):
-        walker.values[value.debugName()] = given
+    for parameter, given in zip(graph.inputs(), [model, *inputs], strict=True):
+        walker.values[parameter.debugName()] = given
     results = walker.block(graph)
     return maker.finish(pytree.tree_leaves(results, is_leaf=lambda v: isinstance(v, Moving)))
+
+
+def forward_arguments(model: torch.jit.ScriptModule) -> list[Any]:
+    """The schema's arguments of ``model.forward``, without self."""
+    forward: Any = model.forward
+    return list(forward.schema.arguments)[1:]
 
 
 class _Walker:
@@ -67,7 +72,7 @@ class _Walker:
         """Runs the nodes of a graph or block; returns its outputs."""
         for node in block.nodes():
             results = self._node(node)
-            for output, value in zip(node.outputs(), results, strict=True):
+            for output, value in zip(node.outputs(), results, strict=False):  # warn has none
                 self.values[output.debugName()] = value
         return [self.values[output.debugName()] for output in block.outputs()]
 
@@ -88,7 +93,7 @@ class _Walker:
             return list(inputs[0])
         if kind in _PYTHON:
             return [_PYTHON[kind](*inputs)]
-        if kind in _ON_CONTAINERS and _is_container_call(kind, inputs):
+        if kind in _ON_CONTAINERS and isinstance(inputs[0], list | tuple | dict):
             return [_ON_CONTAINERS[kind](*inputs)]
         if kind == "aten::__interpolate":
             return [self._interpolate(node, inputs)]
@@ -114,17 +119,16 @@ class _Walker:
         return list(carried)
 
     def _interpolate(self, node: Any, inputs: Sequence[Any]) -> Any:
-        """``torch.nn.functional.interpolate``, a builtin of TorchScript, as the ATen op it calls."""
+        """``interpolate`` of torch.nn.functional, a builtin of TorchScript, as an ATen op."""
         x, size, factor, mode, align_corners = inputs[:5]
         recompute, antialias = inputs[5], inputs[6]
         rank = len(x.fake.shape) - 2 if isinstance(x, Moving) else 0
         sizes, factors = ([v] * rank if isinstance(v, int | float) else v for v in (size, factor))
-        word = {"linear": "linear", "bilinear": "bilinear", "trilinear": "trilinear"}.get(mode, mode)
-        target = getattr(torch.ops.aten, f"upsample_{word}{rank}d", None)
+        target = getattr(torch.ops.aten, f"upsample_{mode}{rank}d", None)
         if target is None or antialias or recompute:
             raise WalkRefused(f"{node.kind()} in mode {mode} {source(node)}")
         align = [] if mode == "nearest" else [bool(align_corners)]
-        step = Step(target.vec, (x, sizes, *align, factors), {}, source(node), f"upsample_{word}")
+        step = Step(target.vec, (x, sizes, *align, factors), {}, source(node), f"upsample_{mode}")
         return self.maker.call(step)
 
     def _operator(self, node: Any, kind: str, inputs: Sequence[Any]) -> list[Any]:
@@ -152,7 +156,7 @@ def source(node: Any) -> str:
 
 
 def _dtype(value: Any) -> torch.dtype:
-    return (value.fake if isinstance(value, Moving) else value).dtype  # type: ignore[no-any-return]
+    return (value.fake if isinstance(value, Moving) else value).dtype
 
 
 def _listed(*values: Any) -> list[Any]:
@@ -179,6 +183,7 @@ _PYTHON: dict[str, Callable[..., Any]] = {
     "prim::dtype": _dtype,
     "prim::device": lambda value: torch.device("cpu"),
     "prim::NumToTensor": torch.tensor,
+    "aten::warn": lambda *values: None,
     "aten::__is__": operator.is_,
     "aten::__isnot__": operator.is_not,
 }
@@ -192,8 +197,3 @@ _ON_CONTAINERS: dict[str, Callable[..., Any]] = {
     "aten::add": operator.add,
 }
 """Operators that Python does itself where the first operand is a list or dict."""
-
-
-def _is_container_call(kind: str, inputs: Sequence[Any]) -> bool:
-    first = inputs[0]
-    return isinstance(first, list | tuple | dict) and (is_moving(inputs) or kind == "aten::append")

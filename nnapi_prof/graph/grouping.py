@@ -131,7 +131,7 @@ def _word(node: fx.Node) -> str:
         return "to_" + type_of(node).dim_order.value
     if node.target is aten.constant_pad_nd.default:
         return "pad"
-    return op_name(node.target).split(".")[1] if "." in op_name(node.target) else op_name(node.target)
+    return op_name(node.target).split(".")[1]
 
 
 def _convolution_word(node: fx.Node) -> str:
@@ -173,4 +173,3 @@ def _per(stride: Any) -> str:
     if all(s == 1 for s in sides):
         return ""
     return f"/{sides[0]}" if len(set(sides)) == 1 else f"/{_by(sides)}"
-

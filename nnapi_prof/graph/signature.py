@@ -84,7 +84,9 @@ def _refine(
     while len(set(colours.values())) > count:
         count = len(set(colours.values()))
         values: dict[str, str] = {}
-        for value in {v for u in members for v in (*graph.units[u].inputs, *graph.units[u].outputs)}:
+        for value in {
+            v for u in members for v in (*graph.units[u].inputs, *graph.units[u].outputs)
+        }:
             maker = graph.producer.get(value)
             made = (
                 [colours[maker], graph.units[maker].outputs.index(value)]

@@ -10,6 +10,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from nnapi_prof.errors import FrontendError
+from nnapi_prof.graph.dim_order import Layout, can_be_channels_last, layout_of, wanted_order
 from nnapi_prof.graph.node import (
     constant_value,
     describe,
@@ -19,7 +20,6 @@ from nnapi_prof.graph.node import (
     op_name,
     type_of,
 )
-from nnapi_prof.graph.dim_order import Layout, can_be_channels_last, layout_of, wanted_order
 from nnapi_prof.graph.types import DimOrder, TensorType
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +11,6 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from torch import fx
 
-from nnapi_prof.graph.node import calls, insert_call, makes_tensor, set_order, type_of
 from nnapi_prof.graph.dim_order import (
     Layout,
     can_be_channels_last,
@@ -21,6 +21,7 @@ from nnapi_prof.graph.dim_order import (
     wanted_order,
     writes_either,
 )
+from nnapi_prof.graph.node import calls, insert_call, makes_tensor, set_order, type_of
 from nnapi_prof.graph.types import DimOrder
 
 aten = torch.ops.aten
@@ -151,12 +152,11 @@ class _Network:
         values = np.array([self._capacity[key] for key in keys], dtype=np.int32)
         capacity = coo_array((values, (rows, columns)), shape=(self._n, self._n)).tocsr()
         flow = maximum_flow(capacity, self.CHANNELS_LAST, self.CONTIGUOUS).flow
-        residual = (capacity - flow).tocsr()
+        residual: Any = capacity - flow
         residual.data = np.maximum(residual.data, 0)
         residual.eliminate_zeros()
-        reaching = breadth_first_order(
-            residual.T.tocsr(), self.CONTIGUOUS, return_predecessors=False
-        )
+        backwards = residual.T.tocsr()
+        reaching = breadth_first_order(backwards, self.CONTIGUOUS, return_predecessors=False)
         return set(range(self._n)) - {int(vertex) for vertex in reaching}
 
 

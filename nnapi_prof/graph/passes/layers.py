@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from nnapi_prof.graph.node import calls, constant_value, is_constant, type_of
+from nnapi_prof.graph.node import bound_args, calls, constant_value, is_constant, type_of
 from nnapi_prof.graph.passes.rewrite import ManyRule, Rule, Site, apply_many_rules, apply_rules
 
 aten = torch.ops.aten
@@ -48,7 +48,7 @@ def fold_batch_norm(graph: fx.Graph) -> int:
     """
     folded = 0
     for node in graph.find_nodes(op="call_function", target=aten.batch_norm.default):
-        layer = node.args[0]
+        layer: Any = node.args[0]
         if layer.target not in _FOLDS_INTO or len(layer.users) != 1:
             continue
         weight, bias = layer.args[1], layer.args[2]
@@ -62,21 +62,24 @@ def fold_batch_norm(graph: fx.Graph) -> int:
 
 
 def _fold(layer: fx.Node, norm: fx.Node) -> None:
-    gamma, beta, mean, var = (constant_value(a).double() for a in norm.args[1:5])
-    scale = gamma / torch.sqrt(var + norm.args[7])
-    weight = constant_value(layer.args[1])
-    bias = 0.0 if layer.args[2] is None else constant_value(layer.args[2]).double()
-    transposed = layer.target is aten.convolution.default and bool(layer.args[6])
-    if transposed:  # weight is [in, out / groups, ...], groups outermost along "in"
-        groups = layer.args[8]
-        per_group = weight.double().unflatten(0, (groups, -1))
+    given, known = bound_args(layer), bound_args(norm)
+    gamma, beta, mean, var = (
+        constant_value(known[name]).double()
+        for name in ("weight", "bias", "running_mean", "running_var")
+    )
+    scale = gamma / torch.sqrt(var + known["eps"])
+    weight = constant_value(given["weight"])
+    bias = 0.0 if given["bias"] is None else constant_value(given["bias"]).double()
+    if given.get("transposed"):  # weight is [in, out / groups, ...], groups outermost along "in"
+        groups = given["groups"]
+        per_group = weight.double().view(groups, -1, *weight.shape[1:])
         shaped = scale.view(groups, 1, -1, *[1] * (weight.dim() - 2))
         new_weight = (per_group * shaped).flatten(0, 1)
     else:
         new_weight = weight.double() * scale.view(-1, *[1] * (weight.dim() - 1))
     new_bias = (bias - mean) * scale + beta
     site = Site(layer)
-    stem = str(layer.args[1].target)
+    stem = str(given["weight"].target)
     layer.update_arg(1, site.add_constant(new_weight.to(weight.dtype), f"{stem}_folded"))
     layer.update_arg(2, site.add_constant(new_bias.to(weight.dtype), f"{stem}_folded_bias"))
     norm.replace_all_uses_with(layer)
@@ -190,9 +193,7 @@ def _avg_pool(site: Site) -> fx.Node | None:
 
 
 def _adaptive_avg_pool(site: Site) -> fx.Node | None:
-    return site.become(
-        aten.adaptive_avg_pool2d.default, site.input(), list(site.type.shape[-2:])
-    )
+    return site.become(aten.adaptive_avg_pool2d.default, site.input(), list(site.type.shape[-2:]))
 
 
 def _upsample(target: torch._ops.OpOverload, source_name: str) -> Rule:
@@ -218,7 +219,9 @@ def _upsample(target: torch._ops.OpOverload, source_name: str) -> Rule:
 
 def drop_finished_getitems(graph: fx.Graph) -> int:
     """Erases ``getitem`` readers that nobody reads, so that a rule sees only real readers."""
-    dead = [n for n in calls(graph) if not n.users and not isinstance(n.target, torch._ops.OpOverload)]
+    dead = [
+        n for n in calls(graph) if not n.users and not isinstance(n.target, torch._ops.OpOverload)
+    ]
     for node in dead:
         graph.erase_node(node)
     return len(dead)

@@ -60,11 +60,7 @@ class Site:
 
     def is_already(self, target: OpOverload, args: Sequence[Any]) -> bool:
         """Whether the node is exactly this call, positionally: nothing to rewrite."""
-        return (
-            self.node.target is target
-            and not self.node.kwargs
-            and _alike(self.node.args, args)
-        )
+        return self.node.target is target and not self.node.kwargs and _alike(self.node.args, args)
 
     def become(self, target: OpOverload, *args: Any) -> fx.Node | None:
         """The normal spelling of this node; None where it is spelt so already."""
@@ -86,7 +82,7 @@ def apply_rules(graph: fx.Graph, rules: Mapping[OpOverload, Rule]) -> int:
     """Offers every call to the rule for its overload; returns the number of nodes replaced."""
     changed = 0
     for node in calls(graph):
-        rule = rules.get(node.target)
+        rule = rules.get(node.target) if isinstance(node.target, OpOverload) else None
         if rule is None or not node.users:
             continue
         replacement = rule(Site(node))
@@ -105,7 +101,7 @@ def apply_many_rules(graph: fx.Graph, rules: Mapping[OpOverload, ManyRule]) -> i
     """
     changed = 0
     for node in calls(graph):
-        rule = rules.get(node.target)
+        rule = rules.get(node.target) if isinstance(node.target, OpOverload) else None
         if rule is None or not node.users:
             continue
         replacements = rule(Site(node))

@@ -157,7 +157,7 @@ def _pieces(site: Site, dim: int, sizes: Sequence[int]) -> list[fx.Node]:
 def _split(site: Site) -> list[fx.Node] | None:
     dim = site.args["dim"]
     size = type_of(site.input()).shape[dim]
-    step = site.args.get("split_size", site.args.get("split_sizes"))
+    step: Any = site.args.get("split_size", site.args.get("split_sizes"))
     if isinstance(step, int):
         return _pieces(site, dim, [min(step, size - i) for i in range(0, size, step)] or [0])
     return _pieces(site, dim, step)
