@@ -1,0 +1,9 @@
+"""The operator harness's table: id -> what is converted, and where it is refused and why."""
+
+from tests.convert.cases.activation import ACTIVATIONS
+from tests.convert.cases.convolution import CONVOLUTIONS, LINEAR
+from tests.convert.cases.elementwise import ARITHMETIC
+from tests.convert.cases.pool import POOLING, RESIZING
+from tests.convert.cases.shape import SHAPES
+
+CASES = {**CONVOLUTIONS, **LINEAR, **ARITHMETIC, **ACTIVATIONS, **POOLING, **SHAPES, **RESIZING}

@@ -1,0 +1,159 @@
+"""Cases of reductions and changes of shape."""
+
+import torch
+
+from tests.convert.cases.common import NEEDS_2, W, X, all_levels
+from tests.convert.harness import FIRST, LAST, Case, aten, image
+
+
+def mean(x, dim, keepdim=False, order=LAST, refused=None, operations=None):
+    return Case(
+        lambda y: aten.mean.dim(y, dim, keepdim),
+        (x,),
+        order,
+        refused={27: f"MEAN exists {NEEDS_2}"} if refused is None else refused,
+        operations=operations or {},
+    )
+
+
+SHAPES = {
+    "mean of an image": mean(
+        X, [2, 3], refused={}, operations={27: "AVERAGE_POOL_2D RESHAPE", 28: "MEAN"}
+    ),
+    "mean of an image, kept": mean(X, [-1, -2], True, refused={}, operations={28: "MEAN"}),
+    "mean of a contiguous image": mean(X, [2, 3], order=FIRST),
+    "mean over channels": mean(X, [1], operations={28: "MEAN"}),
+    "mean over the batch": mean(X, [0], operations={28: "MEAN TRANSPOSE RESHAPE"}),
+    "mean of rows": mean(image(3, 5), [1]),
+    "mean over all, kept": mean(image(3, 5), None, True),
+    "mean over all": mean(
+        image(3, 5),
+        None,
+        refused=all_levels("gives a tensor of rank 0", 31),
+    ),
+    "sum over channels": Case(
+        lambda x: aten.sum.dim_IntList(x, [1]), (X,), refused=all_levels("REDUCE_SUM exists", 29)
+    ),
+    "maximum over the batch, kept": Case(
+        lambda x: aten.amax.default(x, [0], True), (X,), refused=all_levels("REDUCE_MAX exists", 29)
+    ),
+    "minimum over the batch": Case(
+        lambda x: aten.amin.default(x, [0]), (X,), refused=all_levels("REDUCE_MIN exists", 29)
+    ),
+    "cat over channels": Case(
+        lambda x, y: aten.cat.default([x, y], 1),
+        (X, image(2, 3, 7, 8)),
+        operations={27: "CONCATENATION"},
+    ),
+    "cat over a negative axis": Case(lambda x, y: aten.cat.default([x, y], -1), (X, X + 1)),
+    "cat of three rows": Case(lambda x: aten.cat.default([x, x, x]), (image(2, 3),)),
+    "cat with a constant": Case(lambda x: aten.cat.default([x, W["linear"]], 0), (image(2, 7),)),
+    "cat with the legacy empty tensor": Case(
+        lambda x: aten.cat.default([torch.zeros(0), x, x]), (image(2, 3),)
+    ),
+    "view of rank 2": Case(
+        lambda x: aten.view.default(x, [3, 2, 4]), (image(6, 4),), operations={27: "RESHAPE"}
+    ),
+    "view of the same shape": Case(
+        lambda x: aten.view.default(x, [6, 4]), (image(6, 4),), operations={27: "RESHAPE"}
+    ),
+    "view that drops one pixel": Case(
+        lambda x: aten.view.default(x, [2, 4]), (image(2, 4, 1, 1),), operations={27: "RESHAPE"}
+    ),
+    "view that makes one pixel": Case(
+        lambda x: aten.view.default(x, [2, 4, 1, 1]), (image(2, 4),), operations={27: "RESHAPE"}
+    ),
+    "view that flattens an image": Case(
+        lambda x: aten.view.default(x, [2, 224]),
+        (X,),
+        refused={27: f"TRANSPOSE exists {NEEDS_2}"},
+        operations={28: "TRANSPOSE RESHAPE"},
+    ),
+    "view that makes an image": Case(
+        lambda x: aten.view.default(x, [2, 4, 7, 8]),
+        (image(2, 224),),
+        refused={27: "TRANSPOSE exists"},
+        operations={28: "RESHAPE TRANSPOSE"},
+    ),
+    "reshape": Case(
+        lambda x: aten.reshape.default(x, [8, -1]), (image(6, 4),), operations={27: "RESHAPE"}
+    ),
+    "view of rank 5": Case(
+        lambda x: aten.view.default(x, [1, 2, 2, 3, 1]),
+        (image(4, 3),),
+        refused=all_levels("RESHAPE gives rank 4 at most, found 5", 31),
+    ),
+    "permute": Case(
+        lambda x: aten.permute.default(x, [0, 2, 1]),
+        (image(2, 3, 4),),
+        refused={27: f"TRANSPOSE exists {NEEDS_2}"},
+    ),
+    "permute of an image": Case(
+        lambda x: aten.permute.default(x, [0, -1, 1, 2]), (X,), refused={27: "TRANSPOSE exists"}
+    ),
+    "permute that the dim order undoes": Case(
+        lambda x: aten.permute.default(x, [0, 2, 3, 1]),
+        (X,),
+        orders={"permute_default": FIRST},
+        operations={27: "RESHAPE"},
+    ),
+    "clone to channels last": Case(
+        lambda x: aten.clone.default(x, memory_format=torch.channels_last),
+        (X,),
+        orders={"x": FIRST},
+        refused={27: f"TRANSPOSE exists {NEEDS_2}"},
+        operations={28: "TRANSPOSE"},
+    ),
+    "clone of one channel": Case(
+        lambda x: aten.clone.default(x, memory_format=torch.channels_last),
+        (image(2, 1, 3, 4),),
+        orders={"x": FIRST},
+        operations={27: "RESHAPE"},
+    ),
+    "clone to contiguous": Case(
+        lambda x: aten.clone.default(x, memory_format=torch.contiguous_format),
+        (X,),
+        orders={"clone_default": FIRST},
+        refused={27: "TRANSPOSE exists"},
+    ),
+    "slice of channels": Case(
+        lambda x: aten.slice.Tensor(x, 1, 1, 3),
+        (X,),
+        refused={27: f"STRIDED_SLICE exists {NEEDS_2}"},
+    ),
+    "slice with a step": Case(
+        lambda x: aten.slice.Tensor(x, -1, 1, 8, 3), (X,), refused={27: "STRIDED_SLICE exists"}
+    ),
+    "slice with a step over all": Case(
+        lambda x: aten.slice.Tensor(x, 0, None, None, 2),
+        (image(5, 2),),
+        refused={27: "STRIDED_SLICE exists"},
+    ),
+    "slice from the end": Case(
+        lambda x: aten.slice.Tensor(x, 1, -3, 9223372036854775807),
+        (image(2, 8),),
+        refused={27: "STRIDED_SLICE exists"},
+    ),
+    "slice of everything": Case(
+        lambda x: aten.slice.Tensor(x, 1, 0, 100), (image(2, 8),), operations={27: "RESHAPE"}
+    ),
+    "pad": Case(
+        lambda x: aten.constant_pad_nd.default(x, [1, 2, 0, 1, 1, 0]),
+        (X,),
+        refused={27: f"PAD exists {NEEDS_2}"},
+    ),
+    "pad with ones": Case(
+        lambda x: aten.constant_pad_nd.default(x, [1, 2], 1.0),
+        (X,),
+        refused=all_levels("PAD_V2 exists", 29),
+    ),
+    "pad and crop": Case(
+        lambda x: aten.constant_pad_nd.default(x, [-1, 2, 1, -2]),
+        (X,),
+        refused={27: "STRIDED_SLICE exists"},
+        operations={28: "STRIDED_SLICE PAD"},
+    ),
+    "pad by nothing": Case(
+        lambda x: aten.constant_pad_nd.default(x, [0, 0]), (X,), operations={27: "RESHAPE"}
+    ),
+}
