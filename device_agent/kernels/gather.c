@@ -28,6 +28,58 @@ static void copy_row(unsigned char *out, ptrdiff_t out_step, const unsigned char
   }
 }
 
+typedef int32_t words __attribute__((vector_size(16)));
+
+/* A block of 4 x 4 elements, transposed in registers. */
+static void transpose_block(const unsigned char *in, size_t in_stride, unsigned char *out,
+                            size_t out_stride) {
+  words rows[4];
+  for (size_t i = 0; i < 4; i++) {
+    memcpy(&rows[i], in + i * in_stride * 4, sizeof rows[i]);
+  }
+  const words low_ab = __builtin_shufflevector(rows[0], rows[1], 0, 4, 1, 5);
+  const words low_cd = __builtin_shufflevector(rows[2], rows[3], 0, 4, 1, 5);
+  const words high_ab = __builtin_shufflevector(rows[0], rows[1], 2, 6, 3, 7);
+  const words high_cd = __builtin_shufflevector(rows[2], rows[3], 2, 6, 3, 7);
+  rows[0] = __builtin_shufflevector(low_ab, low_cd, 0, 1, 4, 5);
+  rows[1] = __builtin_shufflevector(low_ab, low_cd, 2, 3, 6, 7);
+  rows[2] = __builtin_shufflevector(high_ab, high_cd, 0, 1, 4, 5);
+  rows[3] = __builtin_shufflevector(high_ab, high_cd, 2, 3, 6, 7);
+  for (size_t i = 0; i < 4; i++) {
+    memcpy(out + i * out_stride * 4, &rows[i], sizeof rows[i]);
+  }
+}
+
+/* A tile of at most 16 x 16 elements: a cache line each way. */
+static void transpose_tile(const unsigned char *in, size_t in_stride, unsigned char *out,
+                           size_t out_stride, size_t rows, size_t columns) {
+  const size_t whole_rows = rows / 4 * 4;
+  const size_t whole_columns = columns / 4 * 4;
+  for (size_t y = 0; y < whole_rows; y += 4) {
+    for (size_t x = 0; x < whole_columns; x += 4) {
+      transpose_block(in + (y * in_stride + x) * 4, in_stride, out + (x * out_stride + y) * 4,
+                      out_stride);
+    }
+  }
+  for (size_t y = 0; y < rows; y++) {
+    for (size_t x = y < whole_rows ? whole_columns : 0; x < columns; x++) {
+      memcpy(out + (x * out_stride + y) * 4, in + (y * in_stride + x) * 4, 4);
+    }
+  }
+}
+
+void np_transpose_words(const void *in, size_t in_stride, void *out, size_t out_stride, size_t rows,
+                        size_t columns) {
+  const size_t side = 16;
+  for (size_t y = 0; y < rows; y += side) {
+    for (size_t x = 0; x < columns; x += side) {
+      transpose_tile((const unsigned char *)in + (y * in_stride + x) * 4, in_stride,
+                     (unsigned char *)out + (x * out_stride + y) * 4, out_stride,
+                     rows - y < side ? rows - y : side, columns - x < side ? columns - x : side);
+    }
+  }
+}
+
 /* Merges neighbouring dimensions that both views walk through in one stride, innermost first, and
  * drops those of 1. Returns the number of dimensions left, at least 1. */
 static uint32_t merge(const struct np_view *to, const struct np_view *from, size_t *dims,
@@ -62,6 +114,10 @@ static void copy_plane(unsigned char *out, const unsigned char *in, const size_t
                        const ptrdiff_t out_strides[2], const ptrdiff_t in_strides[2], size_t size) {
   const size_t side = 16;
   const ptrdiff_t bytes = (ptrdiff_t)size;
+  if (size == 4 && in_strides[1] == 1 && out_strides[0] == 1 && in_strides[0] > 0) {
+    np_transpose_words(in, (size_t)in_strides[0], out, (size_t)out_strides[1], dims[0], dims[1]);
+    return;
+  }
   for (size_t y = 0; y < dims[1]; y += side) {
     const size_t last = dims[1] - y < side ? dims[1] : y + side;
     for (size_t x = 0; x < dims[0]; x += side) {

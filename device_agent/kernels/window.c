@@ -1,5 +1,7 @@
 #include "np_window.h"
 
+#include "np_gather.h"
+
 /* Output size and leading padding of a window along one axis, as NNAPI's documentation of
  * ANEURALNETWORKS_PADDING_SAME and _VALID says. Returns 0 where the window does not fit. */
 static uint32_t same_padding(uint32_t size, uint32_t stride, uint64_t reach, uint32_t *before) {
@@ -118,18 +120,8 @@ enum np_status np_window_shape(const struct np_call *call, const struct np_windo
 }
 
 void np_swap_axes(const float *from, float *to, size_t n, size_t rows, size_t columns) {
-  const size_t side = 16; /* 16 x 16 floats: a cache line each way */
-  for (size_t i = 0; i < n; i++, from += rows * columns, to += rows * columns) {
-    for (size_t r = 0; r < rows; r += side) {
-      const size_t last_r = rows - r < side ? rows : r + side;
-      for (size_t c = 0; c < columns; c += side) {
-        const size_t last_c = columns - c < side ? columns : c + side;
-        for (size_t y = r; y < last_r; y++) {
-          for (size_t x = c; x < last_c; x++) {
-            to[x * rows + y] = from[y * columns + x];
-          }
-        }
-      }
-    }
+  for (size_t i = 0; i < n; i++) {
+    np_transpose_words(from + i * rows * columns, columns, to + i * rows * columns, rows, rows,
+                       columns);
   }
 }
