@@ -98,5 +98,6 @@ int main(int argc, char **argv) {
   }
   /* A reader that went away is a failed write, not a silent death that leaves a child behind. */
   (void)signal(SIGPIPE, SIG_IGN);
+  (void)signal(SIGCHLD, SIG_DFL); /* whoever started this may ignore it, and then nobody can wait */
   return carry_out(&arguments);
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -20,6 +21,21 @@
 #endif
 
 #include "timing.h"
+
+/* Keeps a library's prints away from the answers: they go to standard error, and nowhere where that
+ * is the same file (adb's first shell protocol has only one), as they might end in half a line. */
+static void hush(void) {
+  struct stat output, error;
+  int target = STDERR_FILENO;
+  if (fstat(STDOUT_FILENO, &output) != 0 || fstat(STDERR_FILENO, &error) != 0 ||
+      (output.st_dev == error.st_dev && output.st_ino == error.st_ino)) {
+    target = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (target < 0)
+      return;
+    (void)dup2(target, STDERR_FILENO);
+  }
+  (void)dup2(target, STDOUT_FILENO);
+}
 
 /* Prepares the child: dies with the parent, is silent on standard output, leaves no core file. */
 static void prepare_child(pid_t parent) {
@@ -32,7 +48,7 @@ static void prepare_child(pid_t parent) {
 #endif
   const struct rlimit no_core = {0, 0};
   (void)setrlimit(RLIMIT_CORE, &no_core);
-  (void)dup2(STDERR_FILENO, STDOUT_FILENO);
+  hush();
 }
 
 /* Whether the file's reader is gone. */

@@ -84,6 +84,17 @@ def test_library_that_prints(faulty: Agent) -> None:
     assert "half a line" in answer.stderr
 
 
+def test_prints_do_not_break_lines_where_both_outputs_are_one(faulty: Agent) -> None:
+    """As in adb's first shell protocol: there the library's words have nowhere to go."""
+    faulty.env |= {"NP_FAULT": "noise", "NP_FAULT_AT": "finish"}
+    command = faulty.command(request_of(NNAPI).pack())
+    done = subprocess.run(
+        command, env=faulty.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60
+    )
+    lines = [json.loads(line)["type"] for line in done.stdout.splitlines()]
+    assert lines == ["hello", "start", "result", "end"]
+
+
 def children_of(pid: int) -> list[int]:
     found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [int(child) for child in found]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from agent_packer import (
+    ADD,
     BURST,
     CONV_2D,
     CPU,
