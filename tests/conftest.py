@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import hypothesis
 import pytest
 
 from nnapi_prof.device.build import HostBuild, build_host, find_compiler
@@ -22,6 +23,10 @@ from nnapi_prof.device.build import HostBuild, build_host, find_compiler
 REPO = Path(__file__).resolve().parent.parent
 CACHE = REPO / "build" / "cache"
 PHONES = REPO / "device_agent" / "emulator" / "phones"
+
+# The same examples everywhere, and no deadline: CI machines are slow and shared.
+hypothesis.settings.register_profile("nnapi-prof", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("nnapi-prof")
 
 
 def _load(name: str, path: Path) -> ModuleType:
@@ -178,6 +183,16 @@ class AdbServerProcess:
         """Makes the server own a device that listens on TCP."""
         said = self.adb("connect", serial)
         assert f"connected to {serial}" in said, said
+
+    def begin_connect(self, serial: str) -> subprocess.Popen[bytes]:
+        """As :meth:`connect`, without waiting: for devices that never answer. Kill what it gives."""
+        return subprocess.Popen(
+            [self._adb, "-P", str(self.port), "connect", serial],
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
     def stop(self) -> None:
         self._process.kill()

@@ -112,7 +112,8 @@ def build_host(cache: Path | None = None, progress: Progress | None = None) -> H
         if built.agent.exists() and built.library.exists():
             return built  # another process built it while this one waited
         if progress is not None:
-            progress(f"building the agent and the emulator with {compiler.path.name}")
+            hint = " (its first use takes a minute)" if compiler.path.name == "zig-cc" else ""
+            progress(f"building the agent and the emulator with {compiler.path.name}{hint}")
         with tempfile.TemporaryDirectory(prefix="build-", dir=directory.parent) as work:
             _cmake_build(compiler, Path(work))
             directory.mkdir(exist_ok=True)

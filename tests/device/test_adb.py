@@ -13,6 +13,7 @@ import socket
 import stat
 import struct
 import threading
+import time
 
 import pytest
 from cryptography.exceptions import InvalidSignature
@@ -195,14 +196,18 @@ def test_a_server_tells_that_a_phone_waits_for_consent(asking_phone, adb_server)
 
 def test_a_server_tells_that_a_phone_is_offline(asking_phone, adb_server):
     phone = asking_phone(silent=True)
-    adb_server.adb("connect", phone.serial)
-    found = AdbServer().find(phone.serial)
-    if found is None:  # newer servers drop what does not answer
-        with pytest.raises(DeviceNotFound, match="no device"):
+    connecting = adb_server.begin_connect(phone.serial)
+    try:
+        deadline = time.monotonic() + 10
+        while (found := AdbServer().find(phone.serial)) is None:
+            assert time.monotonic() < deadline, "the server does not list the phone"
+            time.sleep(0.05)
+        assert found.state in ("offline", "connecting")
+        with pytest.raises(DeviceOffline, match=f"{phone.serial} is {found.state}"):
             AdbServer().open(phone.serial)
-    else:
-        with pytest.raises(DeviceOffline, match=f"{phone.serial} is offline"):
-            AdbServer().open(phone.serial)
+    finally:
+        connecting.kill()
+        connecting.wait()
 
 
 def test_keys_are_made_once_and_private(tmp_path, monkeypatch):
