@@ -100,7 +100,23 @@ struct ANeuralNetworksModel {
   bool relaxed, identified, finished, invalid;
 };
 
-/* Elements of an operand type that the API accepts; see validate.c. */
+/* NO_ERROR, or BAD_STATE where the model is finished or finish has refused it. */
+int np_model_check_open(const ANeuralNetworksModel *model, const char *function);
+
+/* Returns from the calling function of the API where the model is not open. */
+#define NP_TRY_OPEN(model)                                                                         \
+  do {                                                                                             \
+    const int np_open = np_model_check_open(model, __func__);                                      \
+    if (np_open != ANEURALNETWORKS_NO_ERROR)                                                       \
+      return np_open;                                                                              \
+  } while (0)
+
+/* Makes an array with room for `room` elements hold one more than `used`; 0 where memory is short.
+ * Its room is np_grown_room(used, room) then. */
+int np_grow(void **array, uint32_t used, uint32_t room, size_t element);
+uint32_t np_grown_room(uint32_t used, uint32_t room);
+
+/* Checks an operand type: NO_ERROR or BAD_DATA; see validate.c. */
 int np_check_operand_type(const ANeuralNetworksOperandType *type, bool allow_partial);
 
 /* Whether a dimension of a tensor is unknown, or its rank. */
