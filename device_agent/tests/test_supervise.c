@@ -21,7 +21,8 @@ static int be_killed(void *ctx) {
 
 static int hang(void *ctx) {
   (void)ctx;
-  while (pause() != 0) continue; /* pause returns -1 for handled signals, and there are none */
+  while (pause() != 0)
+    continue; /* pause returns -1 for handled signals, and there are none */
   return 0;
 }
 
