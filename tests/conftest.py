@@ -185,7 +185,7 @@ class AdbServerProcess:
         assert f"connected to {serial}" in said, said
 
     def begin_connect(self, serial: str) -> subprocess.Popen[bytes]:
-        """As :meth:`connect`, without waiting: for devices that never answer. Kill what it gives."""
+        """As :meth:`connect`, without waiting, for devices that never answer; kill the result."""
         return subprocess.Popen(
             [self._adb, "-P", str(self.port), "connect", serial],
             env=self._env,
