@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.errors import PartitionError
 from nnapi_prof.partition.ideals import mask, members
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem
 
@@ -49,27 +48,35 @@ class _Tables:
 
 
 def shortest_path(
-    problem: Problem, ideals: Sequence[int], upper_bound: float = math.inf
-) -> list[Placement]:
-    """The cheapest chain through ``ideals``, which hold the empty set and the full one, by size.
+    problem: Problem,
+    ideals: Sequence[int],
+    upper_bound: float = math.inf,
+    max_segments: int | None = None,
+) -> dict[int, list[Placement]]:
+    """Cheapest chains through ``ideals``, which hold the empty set and the full one, by size.
 
-    Ideals that cannot lead to a plan under ``upper_bound`` ns are skipped. Of equal plans, one with
-    fewest segments is taken, and the earlier target. Raises PartitionError where no chain is
-    possible.
+    Without ``max_segments``: the cheapest of all, of equal ones one with fewest segments. With it:
+    the cheapest of each number of segments up to that, where there is one. The result maps the
+    number of segments to the chain, and is empty where no chain costs at most ``upper_bound`` ns.
+    Of equal targets the earlier is taken. Ideals that cannot lead below the bound are skipped.
     """
     tables = _tabulate(problem, ideals)
     position = {ideal: i for i, ideal in enumerate(ideals)}
     remaining = _remaining_bound(problem, ideals)
     measured = [(mask(units), k, ns) for (units, k), ns in problem.region_ns.items()]
     count = len(ideals)
-    best = np.full(count, np.inf)
+    # One layer holds chains of any length; else layer s holds those of s segments.
+    layers = 1 if max_segments is None else max_segments + 1
+    step = 0 if max_segments is None else 1
+    best = np.full((layers, count), np.inf)
     steps = np.zeros(count, dtype=np.int64)
-    came_from = np.full(count, -1, dtype=np.int64)
-    placed_on = np.full(count, -1, dtype=np.int64)
-    best[0] = 0.0
+    came_from = np.full((layers, count), -1, dtype=np.int64)
+    placed_on = np.full((layers, count), -1, dtype=np.int64)
+    best[0, 0] = 0.0
     limit = upper_bound * (1 + _SLACK)
     for i, ideal in enumerate(ideals[:-1]):
-        if not best[i] + remaining[i] <= limit:
+        open_layers = np.flatnonzero(best[: layers - step, i] + remaining[i] <= limit)
+        if not len(open_layers) or not np.isfinite(best[open_layers, i]).any():
             continue
         after = (
             i
@@ -84,23 +91,41 @@ def shortest_path(
             if j > i:
                 costs[np.searchsorted(after, j), k] = ns
         k_best = costs.argmin(axis=1)
-        total = best[i] + costs[np.arange(len(after)), k_best]
-        better = (total < best[after]) | (
-            (total == best[after]) & np.isfinite(total) & (steps[i] + 1 < steps[after])
-        )
-        chosen = after[better]
-        best[chosen] = total[better]
-        steps[chosen] = steps[i] + 1
-        came_from[chosen] = i
-        placed_on[chosen] = k_best[better]
-    if not math.isfinite(best[-1]):
-        raise PartitionError("no chain of segments runs every unit")
+        cheapest = costs[np.arange(len(after)), k_best]
+        for layer in open_layers:
+            into = layer + step
+            total = best[layer, i] + cheapest
+            better = total < best[into, after]
+            if not step:
+                equal = (total == best[into, after]) & np.isfinite(total)
+                better |= equal & (steps[i] + 1 < steps[after])
+            chosen = after[better]
+            best[into, chosen] = total[better]
+            steps[chosen] = steps[i] + 1
+            came_from[into, chosen] = i
+            placed_on[into, chosen] = k_best[better]
+    chains = [
+        _trace(ideals, came_from, placed_on, layer, step)
+        for layer in range(layers)
+        if best[layer, -1] <= limit and math.isfinite(best[layer, -1])
+    ]
+    return {len(chain): chain for chain in chains}
+
+
+def _trace(
+    ideals: Sequence[int],
+    came_from: NDArray[np.int64],
+    placed_on: NDArray[np.int64],
+    layer: int,
+    step: int,
+) -> list[Placement]:
+    """The chain that ends at the full set in ``layer``, first segment first."""
     path: list[Placement] = []
-    j = count - 1
+    j = len(ideals) - 1
     while j > 0:
-        i = int(came_from[j])
-        path.append((members(ideals[j] & ~ideals[i]), int(placed_on[j])))
-        j = i
+        i = int(came_from[layer, j])
+        path.append((members(ideals[j] & ~ideals[i]), int(placed_on[layer, j])))
+        layer, j = layer - step, i
     return path[::-1]
 
 

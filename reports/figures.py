@@ -97,9 +97,7 @@ def timeline(
         )  # fmt: skip
         if width > 0.035 * end:
             x = row["start_ms"] + width / 2
-            axes.text(
-                x, y, str(row["segment"] + 1), ha="center", va="center", color="black", size=7.5
-            )
+            axes.text(x, y, str(row["segment"]), ha="center", va="center", color="black", size=7.5)
     axes.set_yticks(range(len(names)), [_plan_name(name) for name in names])
     axes.invert_yaxis()
     axes.set_xlim(0, end * 1.02 or 1.0)
@@ -146,7 +144,7 @@ def predicted_against_measured(
         )
         for shift, x, text in texts:
             axes.text(x + 0.008 * end, at + shift, text, va="center", size=7, color=INK)
-    names = [f"{row['segment'] + 1}  {_short(row['target'])}" for row in known.to_dict("records")]
+    names = [f"{row['segment']}  {_short(row['target'])}" for row in known.to_dict("records")]
     axes.set_yticks(y, names)
     axes.invert_yaxis()
     axes.set_xlim(0, end * 1.14 or 1.0)
