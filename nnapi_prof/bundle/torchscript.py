@@ -63,7 +63,7 @@ def stock_module(
         )
     )
     wrapper = torch.jit.script(torch.nn.Module())
-    wrapper.mod = inner  # type: ignore[assignment]
+    wrapper.mod = inner
     names = [f"arg_{index}" for index in range(len(region.inputs))]
     outputs = [f"outputs[{index}]" for index in range(len(region.outputs))]
     wrapper.define(

@@ -81,9 +81,10 @@ def command(
     from nnapi_prof.device.info import describe
     from nnapi_prof.graph.plan import Preference
     from nnapi_prof.measure.grid import Conditions
+    from nnapi_prof.measure.outline import outline
     from nnapi_prof.measure.session import ProfileOptions, profile
 
-    program = load_model(model, inputs)
+    known = outline(model, inputs, lambda: load_model(model, inputs))
     options = ProfileOptions(
         min_runs=min(5, runs),
         max_runs=runs,
@@ -96,11 +97,11 @@ def command(
         accelerators=accelerators or None,
     )
     with CostStore(costs) as store, device(device_spec) as opened:
-        say(f"{program.name} on {describe(opened.client.info())}")
+        say(f"{known.name} on {describe(opened.client.info())}")
         outcome = _with_progress(
-            lambda progress: profile(program, opened.client, store, options, progress)
+            lambda progress: profile(known, opened.client, store, options, progress)
         )
-        _summarise(program.units, outcome, str(store.location))
+        _summarise(known.units, outcome, str(store.location))
     return INTERRUPTED if outcome.interrupted else 0
 
 
@@ -122,9 +123,7 @@ def _with_progress(work: Callable[[ProgressCallback], ProfileOutcome]) -> Profil
 
         def show(progress: Progress) -> None:
             if progress.phase not in tasks:
-                tasks[progress.phase] = bar.add_task(
-                    progress.phase, total=progress.total, label=""
-                )
+                tasks[progress.phase] = bar.add_task(progress.phase, total=progress.total, label="")
             bar.update(
                 tasks[progress.phase],
                 completed=progress.done,

@@ -57,7 +57,7 @@ def outline(
         content = path.read_bytes()
     except OSError:
         return Outline.of(load())  # which says what is wrong with the path
-    kept = (cache or cache_dir()) / "graphs" / f"{_key(content, inputs)}.json"
+    kept = (cache or cache_dir()) / "graphs" / f"{_key(path, content, inputs)}.json"
     found = _read(kept, load)
     if found is not None:
         return found
@@ -103,8 +103,9 @@ def _read(kept: Path, load: Callable[[], Program]) -> Outline | None:
     return Outline(name, units, notes, load_once)
 
 
-def _key(content: bytes, inputs: Sequence[str]) -> str:
+def _key(path: Path, content: bytes, inputs: Sequence[str]) -> str:
     stamp = {
+        "file": path.name,
         "model": hashlib.sha256(content).hexdigest(),
         "inputs": list(inputs),
         "torch": importlib.metadata.version("torch"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch.utils._pytree import tree_leaves
 
+from nnapi_prof.frontend.loading import reference
 from nnapi_prof.graph.program import Program
 
 
@@ -27,15 +26,5 @@ def choose_inputs(program: Program, seed: int | None) -> tuple[torch.Tensor, ...
 
 
 def run_eager(model: Path, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """The outputs, flattened, of the untouched model file: TorchScript, or an ExportedProgram.
-
-    ``model`` is a file that the front end has already accepted.
-    """
-    with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")  # torch's deprecations of TorchScript concern us, not users
-        if model.suffix == ".pt2":
-            module: torch.nn.Module = torch.export.load(model).module()
-        else:
-            module = torch.jit.load(model, map_location="cpu").eval()
-        outputs = module(*(value.clone() for value in inputs))
-    return tuple(leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor))
+    """The outputs, flattened, of the untouched model file for some inputs."""
+    return reference(model)(*(value.clone() for value in inputs))
