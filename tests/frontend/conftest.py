@@ -1,0 +1,41 @@
+"""Models on disk for the tests of the front end."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+
+
+@pytest.fixture(scope="session")
+def examples() -> ModuleType:
+    """The module examples/models.py."""
+    path = Path(__file__).parents[2] / "examples" / "models.py"
+    spec = importlib.util.spec_from_file_location("nnapi_prof_example_models", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Callable[..., Path]:
+    """Saves a module as TorchScript: traced with ``inputs``, scripted where there are none."""
+
+    def save(model: nn.Module, *inputs: torch.Tensor, name: str = "model.pt") -> Path:
+        path = tmp_path / name
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            script = torch.jit.trace(model, inputs) if inputs else torch.jit.script(model)
+            torch.jit.save(script, str(path))
+        return path
+
+    return save

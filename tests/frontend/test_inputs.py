@@ -1,0 +1,163 @@
+"""Where input shapes come from, and what is said when they do not fit."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils import bundled_inputs
+
+from nnapi_prof import frontend
+from nnapi_prof.errors import InputSpecError
+from nnapi_prof.frontend.inputs import DTYPES
+
+specs = st.builds(
+    frontend.InputSpec,
+    st.lists(st.integers(1, 4096), min_size=1, max_size=6).map(tuple),
+    st.sampled_from(DTYPES),
+)
+
+
+@given(specs)
+def test_specs_read_what_they_print(spec: frontend.InputSpec):
+    assert frontend.parse_input_spec(str(spec)) == spec
+
+
+def test_spec_with_dtype():
+    assert frontend.parse_input_spec("1x128:int64") == frontend.InputSpec((1, 128), "int64")
+    assert frontend.parse_input_spec("1x3x2x2:half").dtype == "float16"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1,3,224,224", "input '1,3,224,224' is no shape: write sizes joined by x"),
+        ("", "input '' is no shape"),
+        ("1x-3", "input '1x-3' is no shape"),
+        ("1x0x4", "input '1x0x4' has a dimension of 0: every size must be at least 1"),
+        ("1x3:complex64", "input '1x3:complex64' has the element type 'complex64': one of float32"),
+    ],
+)
+def test_bad_specs(text: str, message: str):
+    with pytest.raises(InputSpecError, match=re.escape(message)) as caught:
+        frontend.parse_input_spec(text)
+    assert caught.value.exit_code == 2
+
+
+class TwoInputs(nn.Module):
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return a + b
+
+
+def refusal(path: Path, *stated: str) -> str:
+    with pytest.raises(InputSpecError) as caught:
+        frontend.load(path, [frontend.parse_input_spec(text) for text in stated])
+    return str(caught.value)
+
+
+def test_too_many_inputs(saved):
+    path = saved(nn.Conv2d(3, 4, 3).eval(), torch.ones(1, 3, 8, 8))
+    assert refusal(path, "1x3x8x8", "1x3x8x8") == (
+        "model.pt takes 1 input, 2 were stated: give --input SHAPE once for each"
+    )
+
+
+def test_too_few_inputs(saved):
+    path = saved(TwoInputs())
+    assert refusal(path, "1x3") == (
+        "model.pt takes 2 inputs, 1 was stated: give --input SHAPE once for each"
+    )
+    assert refusal(path) == (
+        "model.pt takes 2 inputs and stores no shapes: state each with --input, as in "
+        "--input 1x3x224x224"
+    )
+
+
+def test_wrong_shape_says_pytorchs_essential_line_and_where(saved):
+    path = saved(nn.Sequential(nn.Conv2d(3, 4, 3)).eval())
+    message = refusal(path, "1x4x8x8")
+    assert message.startswith(
+        "model.pt does not run on the input 1x4x8x8: Given groups=1, weight of size [4, 3, 3, 3], "
+        "expected input[1, 4, 8, 8] to have 3 channels, but got 4 channels instead (at "
+    )
+    assert re.search(r"conv\.py:\d+\): state the shapes it wants with --input$", message)
+    assert "\n" not in message
+
+
+def test_input_that_is_no_tensor(saved):
+    class Listed(nn.Module):
+        def forward(self, xs: list[Tensor]) -> Tensor:
+            return xs[0]
+
+    assert "takes the input xs of type List[Tensor]: only tensors can be given" in refusal(
+        saved(Listed())
+    )
+
+
+def test_guess_from_the_first_convolution(saved):
+    model = nn.Sequential(nn.Conv2d(6, 4, 3, groups=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1)).eval()
+    program = frontend.load(saved(model, torch.ones(1, 6, 8, 8)))
+    assert program.units.values[program.units.inputs[0]].shape == (1, 6, 224, 224)
+    assert program.notes == (
+        "input shape guessed as 1x6x224x224 from the first convolution; state it with --input",
+    )
+
+
+def test_guess_is_confirmed_by_running(saved):
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * 26 * 26, 4)).eval()
+    program = frontend.load(saved(model, torch.ones(1, 1, 28, 28)))
+    assert program.notes[0].startswith("input shape guessed as 1x1x28x28 from the first conv")
+
+
+def test_guess_from_a_linear_layer(saved):
+    program = frontend.load(saved(nn.Sequential(nn.Linear(5, 2)).eval()))
+    assert program.notes[0].startswith("input shape guessed as 1x5 from the first linear layer")
+
+
+def test_no_guess_fits(saved):
+    model = nn.Sequential(nn.Conv2d(1, 1, 3), nn.Flatten(), nn.Linear(9, 4)).eval()
+    message = refusal(saved(model, torch.ones(1, 1, 5, 5)))
+    assert message.startswith(
+        "model.pt takes 1 input and stores no shapes (the model does not run on 1x1x224x224, "
+    )
+
+
+def test_bundled_inputs_come_before_a_guess(tmp_path: Path):
+    path = tmp_path / "bundled.pt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        script = torch.jit.script(nn.Sequential(nn.Conv2d(3, 2, 3)).eval())
+        bundled_inputs.augment_model_with_bundled_inputs(script, [(torch.zeros(1, 3, 9, 7),)])
+        torch.jit.save(script, str(path))
+    program = frontend.load(path)
+    assert program.units.values[program.units.inputs[0]].shape == (1, 3, 9, 7)
+    assert program.notes == ()
+    stated = frontend.load(path, [frontend.InputSpec((2, 3, 5, 5))])
+    assert stated.units.values[stated.units.inputs[0]].shape == (2, 3, 5, 5)
+
+
+def test_exported_program_knows_its_shapes(tmp_path: Path):
+    path = tmp_path / "model.pt2"
+    torch.export.save(torch.export.export(nn.Linear(4, 2).eval(), (torch.ones(3, 4),)), path)
+    assert frontend.load(path).units.values["linear"].shape == (3, 2)
+    assert refusal(path, "2x4") == (
+        "model.pt2 was exported for the input 3x4, 2x4 was stated: leave --input out or export the "
+        "model again for other shapes"
+    )
+    assert refusal(path, "3x4", "3x4").startswith("model.pt2 takes 1 input, 2 were stated")
+
+
+def test_free_dimension_of_an_exported_program(tmp_path: Path):
+    path = tmp_path / "model.pt2"
+    batch = torch.export.Dim("batch", min=2, max=64)
+    program = torch.export.export(
+        nn.Linear(4, 2).eval(), (torch.ones(3, 4),), dynamic_shapes=({0: batch},)
+    )
+    torch.export.save(program, path)
+    assert frontend.load(path, [frontend.InputSpec((7, 4))]).units.values["linear"].shape == (7, 2)

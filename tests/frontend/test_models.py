@@ -1,0 +1,86 @@
+"""The four example models through every file format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nnapi_prof import frontend
+from nnapi_prof.graph.program import Program
+
+NAMES = ("mobilenet_v2", "resnet18", "squeezenet1_1", "unet")
+SPEC = (frontend.InputSpec((1, 3, 64, 64)),)
+FORMATS = {"traced": {}, "scripted": {"scripted": True}, "pt2": {"pt2": True}}
+
+
+@pytest.fixture(scope="module")
+def loaded(examples, tmp_path_factory) -> dict[tuple[str, str], tuple[Path, Program]]:
+    """(model, format) -> file and program, at 64x64."""
+    folder = tmp_path_factory.mktemp("models")
+    found = {}
+    for name in NAMES:
+        for kind, options in FORMATS.items():
+            path = folder / f"{name}_{kind}.{'pt2' if kind == 'pt2' else 'pt'}"
+            examples.save(name, path, size=64, **options)
+            found[name, kind] = (path, frontend.load(path, () if kind == "pt2" else SPEC))
+    return found
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs_equal_eager(loaded, examples, name: str, kind: str):
+    path, program = loaded[name, kind]
+    x = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(7))
+    with torch.no_grad():
+        wanted = examples.MODELS[name][0]()(x)
+    (found,) = program.module(x)
+    scale = wanted.abs().max()
+    assert (found - wanted).abs().max() <= 1e-4 * scale
+    (again,) = frontend.reference(path)(x)
+    assert (again - wanted).abs().max() <= 1e-5 * scale
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_formats_give_the_same_units(loaded, name: str):
+    """Costs measured for one format serve the others."""
+    signatures = [
+        [unit.signature for unit in loaded[name, kind][1].units.units] for kind in FORMATS
+    ]
+    assert signatures[0] == signatures[1] == signatures[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "clones"),
+    [("mobilenet_v2", 1), ("resnet18", 1), ("squeezenet1_1", 1), ("unet", 2)],
+)
+def test_dim_order_changes_at_the_ends_only(loaded, name: str, clones: int):
+    """The U-Net's output is an image, so it is turned back at the end; nothing turns inside."""
+    units = loaded[name, "traced"][1].units.units
+    turning = [unit.index for unit in units if unit.label.startswith("to_")]
+    assert turning == [0, len(units) - 1][:clones]
+
+
+def test_mobilenet_units(loaded):
+    """52 convolutions, 10 additions, pool, view, linear, and the clone."""
+    program = loaded["mobilenet_v2", "traced"][1]
+    units = program.units.units
+    assert len(units) == 66
+    assert units[1].label == "conv2d+relu6 3x3/2 3->32 32x32"
+    assert units[2].label == "depthwise_conv2d+relu6 3x3 32->32 32x32"
+    assert units[-1].label == "linear 1280->1000"
+    assert units[1].macs == 32 * 32 * 32 * 27
+    assert units[-1].constant_bytes == 4 * (1280 * 1000 + 1000)
+    assert not list(
+        program.module.graph.find_nodes(
+            op="call_function", target=torch.ops.aten.batch_norm.default
+        )
+    )
+
+
+def test_program_carries_what_was_asked(loaded):
+    program = loaded["unet", "traced"][1]
+    assert program.name == "unet_traced"
+    assert [tuple(t.shape) for t in program.example_inputs] == [(1, 3, 64, 64)]
+    assert program.notes == ()

@@ -1,0 +1,223 @@
+"""Constructs of TorchScript on their way into a straight graph, and those that have none."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nnapi_prof import frontend
+from nnapi_prof.errors import FrontendError
+from nnapi_prof.frontend import torchscript
+from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.frontend.walker import WalkRefused, walked_graph
+
+IMAGE = frontend.InputSpec((1, 4, 6, 6))
+
+
+def agree(path, *specs: frontend.InputSpec) -> frontend.loading.Program:
+    """Loads, and compares the program with the model on inputs other than the examples."""
+    program = frontend.load(path, specs)
+    random = torch.Generator().manual_seed(5)
+    inputs = [torch.randn(spec.shape, generator=random) for spec in specs]
+    found = program.module(*inputs)
+    wanted = frontend.reference(path)(*inputs)
+    assert len(found) == len(wanted)
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    return program
+
+
+class Branches(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.size(1) > 3 and x.dim() == 4:
+            for i in range(x.size(1) // 2):
+                x = x * (i + 1)
+        else:
+            x = x - 100.0
+        parts = []
+        for part in x.split(1, 1):
+            parts.append(part.relu())
+        return torch.cat(parts, 1)
+
+
+def test_branches_loops_and_lists_on_shapes(saved):
+    program = agree(saved(Branches()), IMAGE)
+    labels = [unit.label for unit in program.units.units]
+    assert labels[0] == "mul 1x4x6x6"
+    assert labels.count("slice 1x1x6x6") == 4
+
+
+class Outputs(nn.Module):
+    def forward(self, a: Tensor, b: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        return {"sum": (a + b, a), "product": (a * b, b - 1)}
+
+
+def test_nested_outputs_are_flattened(saved):
+    program = agree(saved(Outputs()), IMAGE, IMAGE)
+    assert len(program.units.outputs) == 4
+    assert program.units.outputs[1] == program.units.inputs[0]
+
+
+class InPlace(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * 2
+        z = y
+        y += 1
+        y.relu_()
+        return z + y  # z is y
+
+
+def test_writing_in_place_reaches_every_name(saved):
+    assert [u.label for u in agree(saved(InPlace()), IMAGE).units.units] == [
+        "mul 1x4x6x6",
+        "add+relu 1x4x6x6",
+        "add 1x4x6x6",
+    ]
+
+
+class WritesView(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * 2
+        y[:, 0] = 0.0
+        return y
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_writing_through_a_view(saved, traced: bool):
+    """Another route takes it: PyTorch's functionalisation."""
+    agree(saved(WritesView(), *([torch.ones(1, 4, 6, 6)] if traced else [])), IMAGE)
+
+
+class Resized(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        y = nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
+        return nn.functional.interpolate(y, size=(5, 7), mode="nearest")
+
+
+def test_interpolate_builtin(saved):
+    program = agree(saved(Resized()), IMAGE)
+    assert [u.label for u in program.units.units][1:3] == [
+        "upsample_bilinear2d 1x4x12x12",
+        "upsample_nearest2d 1x4x5x7",
+    ]
+
+
+class OnValues(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.sum() > 0:
+            return x
+        return -x
+
+
+def test_branch_on_values_is_refused_with_its_line(saved):
+    with pytest.raises(FrontendError, match=r"depends? on the values of a tensor") as caught:
+        frontend.load(saved(OnValues()), [IMAGE])
+    assert "test_torchscript.py:" in str(caught.value)
+    assert caught.value.exit_code == 1
+
+
+def test_training_mode_is_refused(saved):
+    model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Dropout(0.5)).train()
+    with pytest.raises(FrontendError, match=r"model is in training mode; call model.eval\(\)"):
+        frontend.load(saved(model, torch.ones(1, 4, 6, 6)), [IMAGE])
+    model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)).train()
+    with pytest.raises(FrontendError, match=r"model is in training mode; call model.eval\(\)"):
+        frontend.load(saved(model, torch.ones(1, 4, 6, 6)), [IMAGE])
+
+
+def test_scripted_training_mode_is_switched_off(saved):
+    """What is scripted still asks its mode when it runs, so eval mode can be set on loading."""
+    model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5)).train()
+    program = agree(saved(model), IMAGE)
+    assert len(program.units.units) == 3
+
+
+def test_random_numbers_are_refused(saved):
+    class Noisy(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + torch.rand_like(x)
+
+    with pytest.raises(FrontendError, match=r"rand_like.* draws random numbers"):
+        frontend.load(saved(Noisy()), [IMAGE])
+
+
+def test_nothing_to_run(saved):
+    class Number(nn.Module):
+        def forward(self, x: Tensor) -> int:
+            return x.dim()
+
+    with pytest.raises(FrontendError, match="returns no tensor"):
+        frontend.load(saved(Number()), [IMAGE])
+
+
+class Quantised(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127)
+
+
+def test_unknown_tensor_operation_stays(saved):
+    """It will be refused by the converter and stay where it can run."""
+    program = agree(saved(Quantised()), IMAGE)
+    assert any("fake_quantize" in unit.label for unit in program.units.units)
+
+
+@pytest.mark.parametrize("route", ["_converted", "_traced"])
+def test_every_route_gives_the_same_units(examples, route: str):
+    """The later routes serve what the walker refuses; here they take what it takes, too."""
+    model = examples.unet()
+    x = torch.randn(1, 3, 16, 16)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        script = torch.jit.trace(model, x)
+    with quiet_torch():
+        walked = walked_graph(script, [x], "unet")
+        other = getattr(torchscript, route)(script, [x], "unet")
+    finish = frontend.loading._finish
+    first = finish(walked, (x,), "unet", (), model)
+    second = finish(other, (x,), "unet", (), model)
+    assert [u.signature for u in first.units.units] == [u.signature for u in second.units.units]
+
+
+def test_walker_refuses_what_it_does_not_know():
+    class Point:
+        def __init__(self, x: Tensor) -> None:
+            self.x = x
+
+    @torch.jit.interface
+    class Named(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            pass
+
+    class Inner(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + 1
+
+    class Outer(nn.Module):
+        inner: Named
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Inner()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner.forward(x)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        script = torch.jit.script(Outer())
+    x = torch.ones(2)
+    with pytest.raises(WalkRefused, match=r"prim::CallMethod .*test_torchscript\.py:\d+"):
+        walked_graph(script, [x], "outer")
+
+
+def test_pytorch_is_quiet(saved, capfd, caplog):
+    path = saved(Branches())
+    with caplog.at_level(logging.INFO):
+        frontend.load(path, [IMAGE])
+    captured = capfd.readouterr()
+    assert captured.out == captured.err == ""
+    assert not caplog.records
