@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nnapi_prof.device import build
+from nnapi_prof.device.results import AgentInfo, parse_line
 from nnapi_prof.errors import BuildError
 
 TINY_CMAKE = """
@@ -123,3 +124,14 @@ def test_the_agent_needs_only_libc_of_the_device(built_host):
     needed = {line.split()[0] for line in words.stdout.splitlines() if "=>" in line}
     allowed = ("libc.so", "libm.so", "libdl.so", "libpthread.so")
     assert all(name.startswith(allowed) for name in needed), needed
+
+
+def test_the_agent_itself_builds_without_a_system_compiler(monkeypatch, session_environment):
+    """zig lacks what gcc's own runtime library offers: this is where that shows."""
+    monkeypatch.setenv("NNAPI_PROF_CC", "zig")
+    built = build.build_host(Path(os.environ["NNAPI_PROF_CACHE_DIR"]))
+    command = [built.agent, "info", "--nnapi-library", built.library]
+    words = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    info = parse_line(words)
+    assert isinstance(info, AgentInfo)
+    assert info.nnapi.accelerators
