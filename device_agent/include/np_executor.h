@@ -50,11 +50,12 @@ struct np_buffer {
   int omitted; /* an optional input left out for this execution */
 };
 
-/* Runs once. inputs is [n_inputs], outputs [n_outputs], in the order of the graph's. Inputs are
- * not written. Returns NP_BAD_ARGUMENT where a length does not fit, NP_RUN_FAILED where an
- * operation failed on its values; the outputs' rank and dims are set as soon as they are known,
- * also when an output's buffer is too small: that is NP_BAD_ARGUMENT with *output_too_small set to
- * the output's index (it is UINT32_MAX after every other run). */
+/* Runs once; an executor does one run at a time, so threads that share one take turns. inputs is
+ * [n_inputs], outputs [n_outputs], in the order of the graph's. Inputs are not written. Returns
+ * NP_BAD_ARGUMENT where a length does not fit or an input that is needed is left out, NP_RUN_FAILED
+ * where an operation failed on its values or shapes, NP_NO_MEMORY; the outputs' rank and dims are
+ * set as soon as they are known, also when an output's buffer is too small: that is NP_BAD_ARGUMENT
+ * with *output_too_small set to the output's index (it is UINT32_MAX after every other run). */
 enum np_status np_executor_run(struct np_executor *executor, const struct np_buffer *inputs,
                                struct np_buffer *outputs, uint32_t *output_too_small,
                                struct np_message *why);

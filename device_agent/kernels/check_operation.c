@@ -254,6 +254,13 @@ static enum np_status check_data(const struct np_call *call, int level) {
                      operation->inputs[i], operand->rank, low, kernel->max_rank);
     }
   }
+  if (level < 3 && kernel->early_ranks != 0 && data->rank != 0 &&
+      (kernel->early_ranks >> data->rank & 1) == 0) {
+    return np_fail(call, NP_BAD_MODEL,
+                   "input 0 (operand %u) has rank %u, allowed from feature level 3 on, wanted %d or"
+                   " less",
+                   operation->inputs[0], data->rank, level);
+  }
   if ((kernel->runs >> kind & 1) == 0) {
     return np_fail(call, NP_UNSUPPORTED, "no kernel for %s yet (operand %u)",
                    np_type_name(data->type), operation->inputs[0]);

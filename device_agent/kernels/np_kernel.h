@@ -80,6 +80,7 @@ struct np_kernel {
   uint8_t runs;              /* bit set of the kinds that this library computes */
   uint8_t min_rank;          /* of input 0 */
   uint8_t max_rank;
+  uint8_t early_ranks; /* bit set of ranks allowed below feature level 3, 0 for no limit */
   uint8_t any_outputs; /* the number of outputs is not 1 but up to the operation */
   uint8_t extra;       /* what kernels that share functions tell operations apart by */
   enum np_status (*infer)(const struct np_call *call);

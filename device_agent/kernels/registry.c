@@ -1,6 +1,6 @@
 /* Every operation that this library knows, in one table: how it may be called, with which data, and
  * the functions that do it. The rules are those of NeuralNetworksTypes.h, as in the project's fact
- * table nnapi_ops.json; test_graph.c holds the table's shape. */
+ * table nnapi_ops.json. */
 #include "np_families.h"
 
 #define N(array) (uint32_t)(sizeof(array) / sizeof((array)[0]))
@@ -145,7 +145,8 @@ static const struct np_kernel KERNELS[] = {
     [ANEURALNETWORKS_SIN] = {KERNEL(UNARY_FORMS, SINCE(3, 3, 0, 0, 0), FLOATS, 1, ANY_RANK,
                                     NP_UNARY_SIN, unary)},
     [ANEURALNETWORKS_SOFTMAX] = {KERNEL(SOFTMAX_FORMS, SINCE(1, 3, 1, 4, 0), FLOATS, 1, 4,
-                                        NP_SOFTMAX, softmax)},
+                                        NP_SOFTMAX, softmax),
+                                 .early_ranks = 1u << 2 | 1u << 4},
     [ANEURALNETWORKS_LOG_SOFTMAX] = {KERNEL(LOG_SOFTMAX_FORMS, SINCE(3, 3, 0, 0, 0), FLOATS, 1,
                                             ANY_RANK, NP_LOG_SOFTMAX, softmax)},
 

@@ -248,6 +248,13 @@ static void test_rank(void) {
   CHECK_TEXT(why.text, "input 0 (operand 0) has rank 5, wanted 1 to 4");
   model->operations[0].code = ANEURALNETWORKS_ABS;
   CHECK(model_check(model, &why) == NP_OK);
+  model->operands[in].rank = 3;
+  model->arguments[0][0][1] = model_f32(model, 1.0f);
+  model->operations[0].n_inputs = 2;
+  model->operations[0].code = ANEURALNETWORKS_SOFTMAX;
+  CHECK(np_graph_check(&model->graph, ANEURALNETWORKS_FEATURE_LEVEL_3, &why) == NP_OK);
+  CHECK(np_graph_check(&model->graph, ANEURALNETWORKS_FEATURE_LEVEL_2, &why) == NP_BAD_MODEL);
+  CHECK_TEXT(why.text, "has rank 3, allowed from feature level 3 on");
   free(model);
 }
 
