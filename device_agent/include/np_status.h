@@ -9,10 +9,10 @@ enum np_status {
   NP_BAD_MODEL,    /* an NNAPI model that breaks a rule of NNAPI */
   NP_UNSUPPORTED,  /* a valid model that this engine cannot run */
   NP_NO_MEMORY,
-  NP_IO,          /* a file or pipe failed; errno says why */
-  NP_MISSING,     /* a blob, library or function is not there */
-  NP_RUN_FAILED,  /* an engine's run failed */
-  NP_DEADLINE,    /* the time budget ran out */
+  NP_IO,         /* a file or pipe failed; errno says why */
+  NP_MISSING,    /* a blob, library or function is not there */
+  NP_RUN_FAILED, /* an engine's run failed */
+  NP_DEADLINE,   /* the time budget ran out */
 };
 
 /* The status as an English phrase, never NULL. */
