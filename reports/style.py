@@ -34,12 +34,19 @@ STYLE: dict[Any, Any] = {
 }
 
 
+class NotebookFigure(Figure):
+    """A figure that a notebook shows as the last value of a cell, without pyplot."""
+
+    def _repr_svg_(self) -> str:
+        return to_svg(self, f"figure-{id(self):x}", "figure")
+
+
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     """A figure of one axes without pyplot; inches. Its background is the page's.
 
     To be called under :data:`STYLE`, which texts read when they are made.
     """
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = NotebookFigure(figsize=(width, height), layout="constrained")
     axes = figure.subplots()
     figure.patch.set_alpha(0)
     axes.patch.set_alpha(0)
