@@ -39,6 +39,8 @@ class Bundle:
     levels: Mapping[str, int]
     """Target key -> feature level its regions were lowered for."""
     regions: Mapping[RegionKey, ConvertedRegion] = field(repr=False)
+    threads: int = 1
+    """Of the device's CPU engine, as measured for the plan."""
     notes: tuple[str, ...] = ()
 
     @property

@@ -52,6 +52,7 @@ def make_bundle(
         plans=plans,
         levels=levels,
         regions=regions,
+        threads=threads,
         notes=program.notes,
     )
 

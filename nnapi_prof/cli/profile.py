@@ -107,9 +107,8 @@ def command(
 
 def _with_progress(work: Callable[[ProgressCallback], ProfileOutcome]) -> ProfileOutcome:
     """Runs ``work(progress callback)`` under a progress bar on standard error."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
-    from rich.progress import TaskID
 
     columns = (
         TextColumn("{task.description:<18}"),

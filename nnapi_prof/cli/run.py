@@ -16,7 +16,6 @@ from nnapi_prof.cli.options import (
     say,
     stderr,
     stdout,
-    threads_option,
     unit_of,
 )
 
@@ -29,7 +28,6 @@ RESULT_FILE = "run.json"
 
 @click.command("run", context_settings={"help_option_names": ["-h", "--help"]})
 @device_option
-@threads_option
 @click.option("--runs", type=click.IntRange(1, 100_000), default=30, show_default=True,
               help="Recorded runs of each plan.")  # fmt: skip
 @click.option("--no-baselines", is_flag=True, help="Time the plan only.")
@@ -40,7 +38,6 @@ RESULT_FILE = "run.json"
 @BUNDLE
 def command(
     device_spec: str | None,
-    threads: int,
     runs: int,
     no_baselines: bool,
     tolerance: float,
@@ -65,7 +62,7 @@ def command(
     options = RunOptions(
         runs=runs,
         rounds=min(3, runs),
-        threads=threads,
+        threads=loaded.threads,
         baselines=not no_baselines,
         tolerance=tolerance,
     )
