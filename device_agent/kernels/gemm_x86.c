@@ -5,6 +5,7 @@
 
 #if defined(__x86_64__)
 
+#include <cpuid.h>
 #include <immintrin.h>
 #include <string.h>
 
@@ -120,13 +121,29 @@ static const struct np_gemm_engine AVX512 = {.name = "avx512",
                                              .tile = avx512_tile,
                                              .depthwise = avx512_depthwise};
 
-const struct np_gemm_engine *np_gemm_avx2(void) {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &AVX2 : NULL;
+/* State that the system saves for a program: bits of XCR0 (Intel SDM volume 1, section 13.3). */
+#define XCR0_AVX 0x06u
+#define XCR0_AVX512 0xe6u
+
+/* Whether processor and system offer AVX2 with FMA, or with `avx512` AVX-512F as well. By hand:
+ * __builtin_cpu_supports needs a symbol of the compiler's library that zig cannot link into a
+ * shared object. */
+static int has_isa(int avx512) {
+  unsigned a, b, c, d, low, high;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_FMA))
+    return 0;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  (void)high;
+  const unsigned state = avx512 ? XCR0_AVX512 : XCR0_AVX;
+  if ((low & state) != state || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
+    return 0;
+  const unsigned needed = (unsigned)bit_AVX2 | (avx512 ? (unsigned)bit_AVX512F : 0u);
+  return (b & needed) == needed;
 }
 
-const struct np_gemm_engine *np_gemm_avx512(void) {
-  return np_gemm_avx2() != NULL && __builtin_cpu_supports("avx512f") ? &AVX512 : NULL;
-}
+const struct np_gemm_engine *np_gemm_avx2(void) { return has_isa(0) ? &AVX2 : NULL; }
+
+const struct np_gemm_engine *np_gemm_avx512(void) { return has_isa(1) ? &AVX512 : NULL; }
 
 #else
 
