@@ -122,7 +122,7 @@ int ANeuralNetworksCompilation_setTimeout(ANeuralNetworksCompilation *compilatio
   return check_open(compilation);
 }
 
-/* What tells one compiled model's noise from another's: operations, shapes, accelerator,
+/* What tells one placed model's noise from another's: operations, shapes, accelerator,
  * preference. */
 static uint64_t noise_hash(const ANeuralNetworksCompilation *compilation,
                            const struct np_phone *phone) {
@@ -139,7 +139,10 @@ static uint64_t noise_hash(const ANeuralNetworksCompilation *compilation,
         hash = np_hash_u32(hash, operand->dims[d]);
     }
   }
-  const char *name = np_single_device(compilation) ? compilation->devices[0]->name : "auto";
+  /* A model that NNAPI itself put on one accelerator whole is the same work as on that accelerator
+   * by name: it draws the same noise, so that the two do not differ by chance. */
+  const char *name =
+      compilation->n_steps == 1 ? compilation->steps[0].accelerator->name : "several";
   hash = np_hash_bytes(hash, name, strlen(name) + 1);
   return np_hash_u32(hash, (uint32_t)compilation->preference);
 }

@@ -74,12 +74,13 @@ class ProfileOptions:
     preferences: tuple[Preference, ...] = tuple(Preference)
     accelerators: tuple[str, ...] | None = None
 
-    @property
-    def timing(self) -> Timing:
+    def timing(self, simulated: bool) -> Timing:
+        """A simulated phone's time costs nothing, so that no budget ends the runs early there."""
+        most = max(self.min_runs, self.max_runs)
         return Timing(
             self.warmup_runs,
-            self.min_runs,
-            max(self.min_runs, self.max_runs),
+            most if simulated else self.min_runs,
+            most,
             round(self.budget_ms * 1e6),
             max(1, round(self.timeout_s * 1e3)),
         )
@@ -332,7 +333,7 @@ class _Session:
             key = (job.region, job.spec.level)
             if key not in models:
                 models[key] = request.add_region(converted)
-            action = make_action(number, job, converted, models[key], self._options.timing)
+            action = make_action(number, job, converted, models[key], self._options.timing(simulated))
             request.add_action(action)
             sent[number] = (job, converted)
 

@@ -47,6 +47,7 @@ class RunOptions:
 
     runs: int = 30
     rounds: int = 3
+    """One on a simulated phone, which does not drift."""
     warmup_runs: int = 2
     budget_ms: int = 3000
     """Per plan and round: a slow plan stops early, after at least two runs."""
@@ -213,16 +214,19 @@ def _time_plans(
     if len(jobs) > len(distinct):
         values |= all_values(program, inputs)
 
+    simulated = client.info().simulated
+    rounds = 1 if simulated else options.rounds
+    runs = max(1, options.runs // rounds)
     timing = Timing(
         options.warmup_runs,
-        min_runs=min(2, options.runs),
-        max_runs=max(1, options.runs // options.rounds),
+        min_runs=runs if simulated else min(2, runs),
+        max_runs=runs,
         budget_ns=options.budget_ms * 1_000_000,
         timeout_ms=options.timeout_s * 1000,
         threads=options.threads,
     )
     request = RequestBuilder()
-    actions = [job for _ in range(options.rounds) for job in jobs]
+    actions = [job for _ in range(rounds) for job in jobs]
     for number, (timed, _, stretch) in enumerate(actions):
         segments = [timed.plan.segments[n] for n in stretch.numbers]
         action = prepare_action(
