@@ -33,6 +33,7 @@ class ReportData:
     graph: UnitGraph
     cost_model: CostModel
     measurements: tuple[Measurement, ...]
+    """Rows of the device; those of other models are left out."""
     plan: Plan
     baselines: tuple[Plan, ...]
     run: RunReport | None = None
@@ -127,7 +128,7 @@ def _context(data: ReportData) -> dict[str, Any]:
         "accelerators": data.device_info.get("accelerators")
         or _mapping(data.device_info.get("nnapi")).get("accelerators")
         or (),
-        "method": how_measured(data.measurements, data.run),
+        "method": how_measured(_of_this_model(data), data.run),
         "notes": _notes(data),
         "colour": palette,
         "figure": _figures(data, baselines, timed, units, chosen, palette),
@@ -217,6 +218,12 @@ def _unit_rows(units: pd.DataFrame, chosen: Mapping[int, str]) -> list[dict[str,
             }
         )
     return rows
+
+
+def _of_this_model(data: ReportData) -> list[Measurement]:
+    """Without what the cost table knows from other models on the same device."""
+    own = {unit.signature for unit in data.graph.units}
+    return [row for row in data.measurements if own.issuperset(row.members)]
 
 
 def _notes(data: ReportData) -> list[str]:
