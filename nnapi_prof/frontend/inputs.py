@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nnapi_prof.errors import InputSpecError
-from nnapi_prof.frontend.quiet import essential_line, quiet_torch, source_line
+from nnapi_prof.frontend.quiet import essential_line, quiet_torch, run_once, source_line
 from nnapi_prof.graph.node import dtype_name, torch_dtype
 
 DTYPES = ("float32", "float16", "int64", "int32", "uint8", "int8", "bool")
@@ -91,7 +91,7 @@ def check_count(name: str, stated: int, fewest: int, most: int) -> None:
 def try_model(name: str, model: torch.jit.ScriptModule, examples: Sequence[Tensor]) -> None:
     """Runs the model once. Raises InputSpecError with PyTorch's essential line if it fails."""
     try:
-        with quiet_torch(), torch.no_grad():
+        with run_once():
             model(*examples)
     except Exception as error:
         line = source_line(error)

@@ -17,7 +17,7 @@ from nnapi_prof.errors import FrontendError, InputSpecError, ModelFileError
 from nnapi_prof.frontend import exported, torchscript
 from nnapi_prof.frontend.eager import settle_views
 from nnapi_prof.frontend.inputs import InputSpec, example_tensors
-from nnapi_prof.frontend.quiet import essential_line, quiet_torch
+from nnapi_prof.frontend.quiet import essential_line, quiet_torch, run_once
 from nnapi_prof.graph.grouping import unit_graph
 from nnapi_prof.graph.passes import DEFAULT_PASSES, run_passes
 from nnapi_prof.graph.program import Program
@@ -179,7 +179,7 @@ def _from_exported(program: ExportedProgram, inputs: Sequence[InputSpec], name: 
 
 def _flat(model: Callable[..., object]) -> Callable[..., tuple[Tensor, ...]]:
     def run(*args: Tensor) -> tuple[Tensor, ...]:
-        with quiet_torch(), torch.no_grad():
+        with run_once():
             leaves = pytree.tree_leaves(model(*args))
         return tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
 

@@ -8,6 +8,8 @@ import re
 import warnings
 from collections.abc import Iterator
 
+import torch
+
 
 @contextlib.contextmanager
 def quiet_torch() -> Iterator[None]:
@@ -20,6 +22,16 @@ def quiet_torch() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+@contextlib.contextmanager
+def run_once() -> Iterator[None]:
+    """Quiet, without gradients, and without TorchScript's optimiser.
+
+    The optimiser rewrites a model during its first runs, which takes longer than the few runs here.
+    """
+    with quiet_torch(), torch.no_grad(), torch.jit.optimized_execution(False):  # type: ignore[no-untyped-call]
+        yield
 
 
 def essential_line(error: BaseException) -> str:

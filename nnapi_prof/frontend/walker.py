@@ -1,6 +1,6 @@
 """TorchScript walked once on known shapes: the first and fastest of the three routes.
 
-The inlined graph is interpreted: arithmetic on sizes, branches, loops and lists are carried out in
+The graph is interpreted: arithmetic on sizes, branches, loops and lists are carried out in
 Python, calls on tensors go to the Concretiser. No symbolic shapes arise, which is what makes
 PyTorch's own converter slow, and what it fails on where sizes are computed as tensors.
 """
@@ -83,6 +83,8 @@ class _Walker:
             return [node.output().toIValue()]
         if kind == "prim::GetAttr":
             return [getattr(inputs[0], node.s("name"))]
+        if kind == "prim::CallMethod":
+            return self._method(inputs[0], node, inputs)
         if kind == "prim::If":
             return self._branch(node, inputs[0])
         if kind == "prim::Loop":
@@ -98,6 +100,16 @@ class _Walker:
         if kind == "aten::__interpolate":
             return [self._interpolate(node, inputs)]
         return self._operator(node, kind, inputs)
+
+    def _method(self, owner: Any, node: Any, inputs: Sequence[Any]) -> list[Any]:
+        """A call that TorchScript did not inline: of an interface's method, for one."""
+        if not isinstance(owner, torch.jit.ScriptModule):
+            raise WalkRefused(f"{node.kind()} {source(node)}")
+        graph = owner._c._get_method(node.s("name")).inlined_graph
+        inner = _Walker(self.maker, self.name)
+        for parameter, given in zip(graph.inputs(), inputs, strict=True):
+            inner.values[parameter.debugName()] = given
+        return inner.block(graph)
 
     def _branch(self, node: Any, condition: Any) -> list[Any]:
         if isinstance(condition, Moving):

@@ -125,7 +125,7 @@ def test_training_mode_is_refused(saved):
     with pytest.raises(FrontendError, match=r"model is in training mode; call model.eval\(\)"):
         frontend.load(saved(model, torch.ones(1, 4, 6, 6)), [IMAGE])
     model = nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)).train()
-    with pytest.raises(FrontendError, match=r"model is in training mode; call model.eval\(\)"):
+    with pytest.raises(FrontendError, match=r"model is in training mode|in training mode: call"):
         frontend.load(saved(model, torch.ones(1, 4, 6, 6)), [IMAGE])
 
 
@@ -154,15 +154,15 @@ def test_nothing_to_run(saved):
         frontend.load(saved(Number()), [IMAGE])
 
 
-class Quantised(nn.Module):
+class Unusual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127)
+        return torch.cumsum(torch.special.erf(x), 2)
 
 
 def test_unknown_tensor_operation_stays(saved):
     """It will be refused by the converter and stay where it can run."""
-    program = agree(saved(Quantised()), IMAGE)
-    assert any("fake_quantize" in unit.label for unit in program.units.units)
+    program = agree(saved(Unusual()), IMAGE)
+    assert [u.label.split()[0] for u in program.units.units] == ["erf", "cumsum"]
 
 
 @pytest.mark.parametrize("route", ["_converted", "_traced"])
@@ -182,36 +182,22 @@ def test_every_route_gives_the_same_units(examples, route: str):
     assert [u.signature for u in first.units.units] == [u.signature for u in second.units.units]
 
 
+class Point:
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+
+
+class Objects(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return Point(x).x
+
+
 def test_walker_refuses_what_it_does_not_know():
-    class Point:
-        def __init__(self, x: Tensor) -> None:
-            self.x = x
-
-    @torch.jit.interface
-    class Named(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            pass
-
-    class Inner(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x + 1
-
-    class Outer(nn.Module):
-        inner: Named
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = Inner()
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.inner.forward(x)
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        script = torch.jit.script(Outer())
-    x = torch.ones(2)
-    with pytest.raises(WalkRefused, match=r"prim::CallMethod .*test_torchscript\.py:\d+"):
-        walked_graph(script, [x], "outer")
+        script = torch.jit.script(Objects())
+    with pytest.raises(WalkRefused, match=r"prim::CreateObject .*test_torchscript\.py:\d+"):
+        walked_graph(script, [torch.ones(2)], "objects")
 
 
 def test_pytorch_is_quiet(saved, capfd, caplog):
