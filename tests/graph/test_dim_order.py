@@ -1,0 +1,181 @@
+"""Where dim orders change, and that results stay what they are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from nnapi_prof import frontend
+from nnapi_prof.errors import FrontendError
+from nnapi_prof.graph.node import set_order, type_of
+from nnapi_prof.graph.types import DimOrder
+from nnapi_prof.graph.verify import verify
+
+C = 4
+X = (1, C, 6, 6)
+
+
+class Net(nn.Module):
+    """A convolution that keeps the shape, for functions to use."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+        self.conv = nn.Conv2d(C, C, 3, padding=1)
+
+    def forward(self, *inputs: Tensor):
+        return self.function(self.conv, *inputs)
+
+
+def program_of(function, *shapes: tuple[int, ...]):
+    model = Net(function).eval()
+    inputs = [torch.randn(s, generator=torch.Generator().manual_seed(4)) for s in shapes]
+    program = frontend.prepare(model, inputs, "net")
+    with torch.no_grad():
+        wanted = torch.utils._pytree.tree_leaves(model(*inputs))
+        for ours, theirs in zip(program.module(*inputs), wanted, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    return program
+
+
+def labels(program) -> list[str]:
+    return [unit.label.split()[0] for unit in program.units.units]
+
+
+LAST, FIRST = "to_channels_last", "to_contiguous"
+CASES = {
+    "residual": (
+        lambda conv, x: F.relu(conv(conv(x)) + conv(x)).mean((2, 3)),
+        [X],
+        [LAST, "conv2d", "conv2d", "conv2d", "add+relu", "mean"],
+    ),
+    "nothing wants channels last": (
+        lambda conv, x: F.softmax(x * 2 + 1, 1),
+        [X],
+        ["mul", "add", "softmax"],
+    ),
+    "preprocessing follows the convolution": (
+        lambda conv, x: conv((x - 0.5) / 0.2).mean((2, 3)),
+        [X],
+        [LAST, "sub", "div", "conv2d", "mean"],
+    ),
+    "image out": (
+        lambda conv, x: torch.sigmoid(conv(x)),
+        [X],
+        [LAST, "conv2d", "sigmoid", FIRST],
+    ),
+    "one clone for two readers": (
+        lambda conv, x: (conv(x).view(1, -1), conv(x).view(1, -1) * conv(x).flatten(1)),
+        [X],
+        None,
+    ),
+    "view of many pixels": (
+        lambda conv, x: conv(x).flatten(1),
+        [X],
+        [LAST, "conv2d", FIRST, "view"],
+    ),
+    "view of one pixel": (
+        lambda conv, x: F.adaptive_avg_pool2d(conv(x), 1).flatten(1),
+        [X],
+        [LAST, "conv2d", "adaptive_avg_pool2d", "view"],
+    ),
+    "squeeze and excite": (
+        lambda conv, x: (conv(x) * torch.sigmoid(conv(x).mean((2, 3))).view(1, C, 1, 1)).mean(
+            (2, 3)
+        ),
+        [X],
+        [LAST, "conv2d", "conv2d", "mean", "sigmoid", "view", "mul", "mean"],
+    ),
+    "lower rank broadcasts": (
+        lambda conv, x, y: (conv(x) + y).mean((2, 3)),
+        [X, (6, 6)],
+        [LAST, "conv2d", "view", "add", "mean"],
+    ),
+    "lower rank with channels": (
+        lambda conv, x, y: (conv(x) + y).mean((2, 3)),
+        [X, (C, 6, 6)],
+        [LAST, "conv2d", "view", LAST, "add", "mean"],
+    ),
+    "opaque in the middle": (
+        lambda conv, x: conv(torch.cumsum(conv(x), 3)).mean((2, 3)),
+        [X],
+        [LAST, "conv2d", FIRST, "cumsum", LAST, "conv2d", "mean"],
+    ),
+    "mean over channels keeps pixels in order": (
+        lambda conv, x: conv(x).mean(1),
+        [X],
+        [LAST, "conv2d", "mean"],
+    ),
+    "mean over height does not": (
+        lambda conv, x: conv(x).mean(2),
+        [X],
+        [LAST, "conv2d", FIRST, "mean"],
+    ),
+    "mask": (
+        lambda conv, x: torch.where(x > 0, conv(x), x),
+        [X],
+        [LAST, "conv2d", "gt", FIRST, "where"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_placement(case: str):
+    function, shapes, wanted = CASES[case]
+    found = labels(program_of(function, *shapes))
+    if wanted is None:
+        assert found.count(LAST) == 1
+    else:
+        assert sorted(found) == sorted(wanted)
+
+
+def test_orders_are_annotated():
+    program = program_of(lambda conv, x: F.relu(conv(x)).mean((2, 3)), X)
+    orders = [type_of(n).dim_order for n in program.module.graph.nodes if n.op == "call_function"]
+    assert orders == [DimOrder.CHANNELS_LAST] * 3 + [DimOrder.CONTIGUOUS]
+    for node in program.module.graph.find_nodes(op="get_attr"):
+        assert type_of(node).dim_order is DimOrder.CONTIGUOUS
+
+
+def test_a_wrong_order_is_found():
+    program = program_of(lambda conv, x: F.relu(conv(x)).mean((2, 3)), X)
+    (relu,) = (n for n in program.module.graph.nodes if n.name == "relu")
+    set_order(relu, DimOrder.CONTIGUOUS)
+    with pytest.raises(FrontendError, match="relu: aten.relu.default reads a value in the wrong"):
+        verify(program.module.graph)
+
+
+STEPS = {
+    "conv": lambda conv, x: conv(x),
+    "relu": lambda conv, x: F.relu(x),
+    "pool": lambda conv, x: F.max_pool2d(x, 3, 1, 1),
+    "cumsum": lambda conv, x: torch.cumsum(x, 2) * 0.2,
+    "permute": lambda conv, x: x.permute(0, 1, 3, 2),
+    "twice": lambda conv, x: x + conv(x),
+    "softmax": lambda conv, x: F.softmax(x, 1),
+    "slice": lambda conv, x: torch.cat([x[:, 1:], x[:, :1]], 1),
+}
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6))
+def test_any_chain_runs_and_equals_eager(steps: list[str]):
+    """verify, run by prepare, holds every reader to its order; no clone undoes another."""
+
+    def function(conv, x: Tensor) -> Tensor:
+        for step in steps:
+            x = STEPS[step](conv, x)
+        return x
+
+    program = program_of(function, X)
+    graph = program.module.graph
+    clones = graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default)
+    for clone in clones:
+        assert clone.args[0].target is not torch.ops.aten.clone.default
+        assert type_of(clone).dim_order is not type_of(clone.args[0]).dim_order
+    if not {"conv", "pool", "twice"} & set(steps):
+        assert not clones

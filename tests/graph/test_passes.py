@@ -1,0 +1,74 @@
+"""The pass runner and the rules it checks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import fx, nn
+
+from nnapi_prof.errors import FrontendError
+from nnapi_prof.graph.node import TENSOR, describe, insert_call
+from nnapi_prof.graph.passes import DEFAULT_PASSES, run_passes
+from nnapi_prof.graph.passes.cancel_permutes import cancel_permutes
+from nnapi_prof.graph.types import TensorType
+from nnapi_prof.graph.verify import verify
+
+aten = torch.ops.aten
+
+
+def permutes() -> fx.GraphModule:
+    """relu of a permute and its inverse."""
+    module = fx.GraphModule(nn.Module(), fx.Graph())
+    graph = module.graph
+    x = graph.placeholder("x")
+    x.meta[TENSOR] = describe(torch.ones(1, 8, 4, 4))
+    there = insert_call(graph, aten.permute.default, (x, [0, 2, 3, 1]))
+    back = insert_call(graph, aten.permute.default, (there, [0, 3, 1, 2]))
+    graph.output((insert_call(graph, aten.relu.default, (back,)),))
+    module.recompile()
+    return module
+
+
+def test_runner_counts_changes():
+    module = permutes()
+    assert run_passes(module, [cancel_permutes, cancel_permutes]) == {"cancel_permutes": 1}
+    assert [n.target for n in module.graph.nodes if n.op == "call_function"] == [aten.relu.default]
+    x = torch.randn(1, 8, 4, 4)
+    assert torch.equal(module(x)[0], x.relu())
+
+
+def forget_types(graph: fx.Graph) -> int:
+    for node in graph.find_nodes(op="call_function", target=aten.relu.default):
+        del node.meta[TENSOR]
+    return 1
+
+
+def test_runner_blames_by_name():
+    with pytest.raises(FrontendError) as caught:
+        run_passes(permutes(), [cancel_permutes, forget_types])
+    assert str(caught.value) == (
+        "pass forget_types failed (passes before it: cancel_permutes): "
+        "relu: aten.relu.default has no tensor type"
+    )
+
+
+def test_every_pass_says_what_it_does():
+    for one in DEFAULT_PASSES:
+        assert one.__doc__ and one.__doc__.strip().endswith((".", "readers.")), one.__name__
+
+
+def test_types_are_checked_against_the_operation():
+    module = permutes()
+    (relu,) = module.graph.find_nodes(op="call_function", target=aten.relu.default)
+    relu.meta[TENSOR] = TensorType((1, 8, 4, 5))
+    verify(module.graph)
+    with pytest.raises(FrontendError, match=r"relu: aten.relu.default gives float32\[1x8x4x4\]"):
+        verify(module.graph, types=True)
+
+
+def test_writing_in_place_is_no_graph_of_ours():
+    module = permutes()
+    (relu,) = module.graph.find_nodes(op="call_function", target=aten.relu.default)
+    relu.target = aten.relu_.default
+    with pytest.raises(FrontendError, match="aten.relu_.default writes to its input"):
+        verify(module.graph)

@@ -1,0 +1,210 @@
+"""Units, their labels and their signatures."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from nnapi_prof import frontend
+from nnapi_prof.graph.draw import draw
+from nnapi_prof.graph.signature import region_signature
+from nnapi_prof.graph.types import TensorType
+from nnapi_prof.graph.unit import Unit, UnitGraph
+
+
+class Net(nn.Module):
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.stem = nn.Conv2d(3, 8, 3, stride=2)
+        self.depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.dilated = nn.Conv2d(8, 8, 3, padding=2, dilation=2)
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu6(self.stem(F.pad(x, (0, 1, 0, 1))))
+        y = F.relu(self.depthwise(x) + x)
+        z = F.hardtanh(self.dilated(y)) * 2
+        pooled = F.relu(F.avg_pool2d(z, 2))
+        return self.fc(pooled.mean((2, 3)))
+
+
+def net(seed: int = 0, size: int = 16) -> UnitGraph:
+    return frontend.prepare(Net(seed).eval(), [torch.ones(1, 3, size, size)], "net").units
+
+
+def test_labels_and_grouping():
+    graph = net()
+    assert [unit.label for unit in graph.units] == [
+        "to_channels_last 1x3x16x16",
+        "pad+conv2d+relu6 3x3/2 3->8 8x8",
+        "depthwise_conv2d 3x3 8->8 8x8",
+        "add+relu 1x8x8x8",
+        "conv2d+relu1 3x3 dilation 2x2 8->8 8x8",
+        "mul 1x8x8x8",
+        "avg_pool2d+relu 2x2/2 1x8x4x4",
+        "mean 1x8",
+        "linear 8->5",
+    ]
+    stem = graph.units[1]
+    assert len(stem.nodes) == 3 and stem.name == stem.nodes[-1] == stem.outputs[0]
+    assert stem.macs == 8 * 8 * 8 * 27
+    assert stem.constant_bytes == 4 * (8 * 27 + 8)
+    assert graph.units[2].macs == 8 * 8 * 8 * 9
+    assert graph.units[-1].macs == 40
+
+
+def test_every_call_is_in_one_unit_and_edges_point_forward():
+    program = frontend.prepare(Net().eval(), [torch.ones(1, 3, 16, 16)], "net")
+    calls = [n.name for n in program.module.graph.nodes if n.op == "call_function"]
+    assert sorted(n for unit in program.units.units for n in unit.nodes) == sorted(calls)
+    for unit in program.units.units:
+        assert all(before < unit.index for before in program.units.predecessors(unit.index))
+
+
+def test_activation_with_another_reader_stands_alone():
+    class Two(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = x + 1
+            return F.relu(y) * y
+
+    graph = frontend.prepare(Two(), [torch.ones(2, 3)], "two").units
+    assert [unit.label for unit in graph.units] == ["add 2x3", "relu 2x3", "mul 2x3"]
+
+
+def test_several_values_of_one_node():
+    class Top(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            values, indices = torch.topk(x, 2)
+            return values, indices
+
+    graph = frontend.prepare(Top(), [torch.arange(6.0).view(2, 3)], "top").units
+    (unit,) = graph.units
+    assert unit.outputs == graph.outputs and len(unit.outputs) == 2
+    assert [graph.values[v].dtype for v in unit.outputs] == ["float32", "int64"]
+
+
+def test_draw():
+    text = draw(net())
+    assert text.splitlines()[0] == "inputs: x: float32[1x3x16x16]"
+    assert "   8  linear 8->5 " in text
+    assert text.splitlines()[-1] == "outputs: linear: float32[1x5]"
+
+
+def test_signatures_ignore_weights_and_names_but_not_shapes():
+    first, other, larger = net(0), net(1), net(0, 32)
+    assert [u.signature for u in first.units] == [u.signature for u in other.units]
+    changed = [a.signature != b.signature for a, b in zip(first.units, larger.units, strict=True)]
+    assert changed == [True] * 8 + [False]  # the classifier sees the same mean
+    assert all(len(u.signature) == 32 for u in first.units)
+
+
+def test_signatures_see_numbers_and_attributes():
+    def one(function) -> str:
+        class Module(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                return function(x)
+
+        (unit,) = frontend.prepare(Module(), [torch.ones(1, 4)], "one").units.units
+        return unit.signature
+
+    found = [one(lambda x: x * 2), one(lambda x: x * 3), one(lambda x: x + 2), one(F.silu)]
+    assert len(set(found)) == 4
+    assert one(lambda x: x * 2) == found[0]
+
+
+# ---- regions, on graphs that no model has ----------------------------------------------------
+
+
+@st.composite
+def unit_graphs(draw) -> UnitGraph:
+    """A random DAG of units with one or two inputs each and few distinct signatures."""
+    n = draw(st.integers(2, 8))
+    names = ["x"]
+    units = []
+    for i in range(n):
+        read = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
+        names.append(f"v{i}")
+        signature = draw(st.sampled_from(["s", "t"])) + str(len(read))
+        units.append(Unit(i, f"v{i}", "", (f"v{i}",), tuple(read), (f"v{i}",), signature))
+    values = {name: TensorType((1, 2)) for name in names}
+    return UnitGraph(tuple(units), values, ("x",), (names[-1],))
+
+
+def renamed_and_reordered(graph: UnitGraph, seed: int) -> tuple[UnitGraph, dict[int, int]]:
+    """The same graph with other names, its units in another topological order."""
+    shuffle = random.Random(seed)
+    names = {value: f"n{i}" for i, value in enumerate(graph.values)}
+    left = {unit.index for unit in graph.units}
+    order: list[int] = []
+    while left:
+        ready = [u for u in left if not set(graph.predecessors(u)) & left]
+        order.append(shuffle.choice(sorted(ready)))
+        left.remove(order[-1])
+    units = tuple(
+        dataclasses.replace(
+            graph.units[old],
+            index=new,
+            name=names[graph.units[old].name],
+            nodes=(),
+            inputs=tuple(names[v] for v in graph.units[old].inputs),
+            outputs=tuple(names[v] for v in graph.units[old].outputs),
+        )
+        for new, old in enumerate(order)
+    )
+    values = {names[value]: known for value, known in graph.values.items()}
+    new = UnitGraph(units, values, ("n0",), tuple(names[value] for value in graph.outputs))
+    return new, {old: new for new, old in enumerate(order)}
+
+
+@given(unit_graphs(), st.data(), st.integers(0, 99))
+def test_region_signature_ignores_names_and_order(graph: UnitGraph, data, seed: int):
+    indices = st.sets(st.sampled_from(range(len(graph.units))), min_size=1)
+    region = data.draw(indices)
+    other, place = renamed_and_reordered(graph, seed)
+    assert region_signature(graph, region) == region_signature(other, [place[u] for u in region])
+
+
+def chain(*wires: tuple[str, ...]) -> UnitGraph:
+    units = tuple(Unit(i, f"v{i}", "", (), read, (f"v{i}",), "s") for i, read in enumerate(wires))
+    names = ["x", "y", *(f"v{i}" for i in range(len(wires)))]
+    return UnitGraph(units, {n: TensorType((2,)) for n in names}, ("x", "y"), (names[-1],))
+
+
+def test_region_signature_sees_the_wiring():
+    both = {0, 1, 2}
+    found = [
+        region_signature(chain(("x",), ("x",), ("v0", "v1")), both),
+        region_signature(chain(("x",), ("y",), ("v0", "v1")), both),
+        region_signature(chain(("x",), ("v0",), ("v0", "v1")), both),
+        region_signature(chain(("x",), ("v0",), ("v1", "v0")), both),
+    ]
+    assert len(set(found)) == 4
+
+
+def test_region_of_one_unit_has_the_units_signature():
+    graph = net()
+    assert region_signature(graph, [3]) == graph.units[3].signature
+
+
+def test_equal_blocks_share_a_region_signature():
+    class Blocks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convs = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for conv in self.convs:
+                x = F.relu(conv(x) + x)
+            return x.mean((2, 3))
+
+    graph = frontend.prepare(Blocks(), [torch.ones(1, 4, 6, 6)], "blocks").units
+    assert [u.label.split()[0] for u in graph.units][1:3] == ["conv2d", "add+relu"]
+    assert region_signature(graph, [1, 2]) == region_signature(graph, [3, 4])
+    assert region_signature(graph, [1, 2, 3]) != region_signature(graph, [2, 3, 4])
