@@ -70,6 +70,13 @@ def test_too_small_names_what_it_cannot_pay() -> None:
     )
 
 
+def test_a_region_that_takes_less_than_its_units_is_no_loss_around_them() -> None:
+    units = frozenset({0, 1})
+    whole = {(units, CPU): 0.7e6, (units, NPU): 0.9e6}
+    (segment,) = solve(chain(2), phone([0.9, 0.9], [0.5, 0.5], 0.1, whole=whole)).segments
+    assert segment.cause == "fastest: 0.700 ms here, 0.900 ms on nnapi:sim-npu/fast"
+
+
 def test_refusal_comes_before_what_other_accelerators_would_cost() -> None:
     costs = phone([1, 0.2, 1], [0.1, None, 0.1], 0.1, refusals={(1, NPU): "refused: no RESIZE"})
     costs = replace(
