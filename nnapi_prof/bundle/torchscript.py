@@ -13,6 +13,7 @@ from torch.backends._nnapi.prepare import NnapiModule
 
 from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.errors import NnapiProfError
+from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.graph.types import DimOrder, TensorType
 
@@ -51,26 +52,31 @@ def stock_module(
     serialized = torch.frombuffer(bytearray(region.serialized), dtype=torch.int32)
     weights = [torch.frombuffer(bytearray(b), dtype=torch.float32) for b in region.buffers]
     templates = [torch.empty(t.memory_shape) for t in region.output_types]
-    inner = torch.jit.script(
-        NnapiModule(
-            _FixedShapes(templates),
-            serialized,
-            weights,
-            [_memory_format(t) for t in region.input_types],
-            [_memory_format(t) for t in region.output_types],
-            preference.value,
-            relaxed,
-        )
+    inner = NnapiModule(
+        _FixedShapes(templates),
+        serialized,
+        weights,
+        [_memory_format(t) for t in region.input_types],
+        [_memory_format(t) for t in region.output_types],
+        preference.value,
+        relaxed,
     )
-    wrapper = torch.jit.script(torch.nn.Module())
-    wrapper.mod = inner
+
+    # ``define`` adds to the class that TorchScript makes of this one: each module needs its own.
+    class Wrapper(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mod = inner
+
     names = [f"arg_{index}" for index in range(len(region.inputs))]
     outputs = [f"outputs[{index}]" for index in range(len(region.outputs))]
-    wrapper.define(
-        f"def forward(self, {', '.join(f'{name}: Tensor' for name in names)}):\n"
-        f"    outputs = self.mod([{', '.join(names)}])\n"
-        f"    return {', '.join(outputs)}\n"
-    )
+    with quiet_torch():
+        wrapper = torch.jit.script(Wrapper())
+        wrapper.define(
+            f"def forward(self, {', '.join(f'{name}: Tensor' for name in names)}):\n"
+            f"    outputs = self.mod([{', '.join(names)}])\n"
+            f"    return {', '.join(outputs)}\n"
+        )
     return wrapper
 
 
