@@ -74,21 +74,32 @@ def region_from_bytes(data: bytes, blobs: Path) -> ConvertedRegion:
 def write_bundle(path: Path, bundle: Bundle, model: Path) -> None:
     """Writes a bundle to the folder ``path``; a bundle that stands there is replaced.
 
-    ``model`` is the original model file. Raises UsageError where ``path`` holds something else.
+    ``model`` is the original model file. Raises UsageError where ``path`` holds something else, and
+    OSError where nothing can be written there.
     """
     if path.exists() and not (path / "manifest.json").is_file():
         raise UsageError(f"{path} exists and is no bundle: name another --output or remove it")
+    path = path.resolve()
     temporary = path.with_name(path.name + ".part")
     shutil.rmtree(temporary, ignore_errors=True)
-    (temporary / "regions").mkdir(parents=True)
-    (temporary / "blobs").mkdir()
+    try:
+        _write(temporary, bundle, model)
+        shutil.rmtree(path, ignore_errors=True)
+        temporary.rename(path)
+    finally:  # half a bundle is of no use; after success there is none
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write(folder: Path, bundle: Bundle, model: Path) -> None:
+    (folder / "regions").mkdir(parents=True)
+    (folder / "blobs").mkdir()
     for key, region in bundle.regions.items():
-        (temporary / "regions" / f"{region_id(key)}.nnpf").write_bytes(region_to_bytes(region))
+        (folder / "regions" / f"{region_id(key)}.nnpf").write_bytes(region_to_bytes(region))
         for buffer in region.buffers:
-            blob = temporary / "blobs" / hashlib.sha256(buffer).hexdigest()
+            blob = folder / "blobs" / hashlib.sha256(buffer).hexdigest()
             if not blob.exists():
                 blob.write_bytes(buffer)
-    shutil.copyfile(model, temporary / bundle.model_file)
+    shutil.copyfile(model, folder / bundle.model_file)
     manifest = {
         "format": FORMAT,
         "version": VERSION,
@@ -107,9 +118,7 @@ def write_bundle(path: Path, bundle: Bundle, model: Path) -> None:
         ],
         "notes": list(bundle.notes),
     }
-    (temporary / "manifest.json").write_text(json.dumps(manifest, indent=1))
-    shutil.rmtree(path, ignore_errors=True)
-    temporary.rename(path)
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
 
 
 def read_bundle(path: Path) -> Bundle:
@@ -122,7 +131,7 @@ def read_bundle(path: Path) -> Bundle:
         if data.get("format") != FORMAT or data.get("version") != VERSION:
             raise SerializationError(
                 f"{manifest_file}: format {data.get('format')!r} version {data.get('version')!r},"
-                f" wanted {FORMAT!r} version {VERSION}: make the bundle again"
+                f" wanted {FORMAT!r} version {VERSION}"
             )
         regions = {
             (tuple(row["units"]), row["level"]): region_from_bytes(
@@ -144,7 +153,12 @@ def read_bundle(path: Path) -> Bundle:
             regions=regions,
             notes=tuple(data["notes"]),
         )
-    except (KeyError, TypeError, ValueError, OSError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, OSError) as error:
+        what = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise SerializationError(
-            f"{path}: the bundle is damaged ({error}): make it again"
+            f"{path}: the bundle is damaged ({what}): make it again with `nnapi-prof partition`"
+        ) from error
+    except SerializationError as error:
+        raise SerializationError(
+            f"{path}: {error}: make the bundle again with `nnapi-prof partition`"
         ) from error
