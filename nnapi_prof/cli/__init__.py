@@ -1,7 +1,8 @@
 """The command line: ``main()`` turns errors into one line and an exit code.
 
-Exit codes: 0 success, 1 failure, 2 usage, 130 interrupted. Commands are imported when they are
-called, so that ``nnapi-prof --help`` loads neither torch nor pandas.
+Exit codes: 0 success, 1 failure, 2 usage, 130 interrupted. An error is one line on standard error,
+``nnapi-prof: error: ...``; only a mistake of ours shows a traceback. Commands are imported when
+they are called, so that ``nnapi-prof --help`` loads neither torch nor pandas.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import click
 
+from nnapi_prof import __version__
 from nnapi_prof.errors import NnapiProfError
 
 COMMANDS = {
@@ -42,7 +45,7 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="nnapi-prof")
+@click.version_option(__version__)
 def cli() -> None:
     """Measure a PyTorch model on the NNAPI accelerators of an Android phone, then decide what to
     offload.
@@ -59,14 +62,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.exceptions.Abort:
         print("\nnnapi-prof: interrupted", file=sys.stderr)
         sys.exit(130)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
+    except click.ClickException as error:
+        _fail(_usage_line(error), error.exit_code)
     except NnapiProfError as error:
-        print(f"nnapi-prof: error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
     except BrokenPipeError:
         # The reader of our output went away (`nnapi-prof ... | head`): nothing left to say.
         sys.stderr.close()
         sys.exit(1)
+    except OSError as error:
+        # A full disk, a file that vanished: this host's, not ours, whoever asked for it.
+        where = "" if error.filename is None else f"{error.filename}: "
+        _fail(f"{where}{error.strerror or error}", 1)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(words: str, code: int) -> NoReturn:
+    print(f"nnapi-prof: error: {words}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _usage_line(error: click.ClickException) -> str:
+    """click's words as one line of ours, and where the command's options are told."""
+    words = " ".join(error.format_message().split()).rstrip(".")
+    words = words[:1].lower() + words[1:]
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return words if context is None else f"{words}: see `{context.command_path} --help`"

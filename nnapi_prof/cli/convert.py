@@ -6,20 +6,34 @@ from pathlib import Path
 
 import click
 
-from nnapi_prof.cli.options import MODEL, input_option, load_model, say
+from nnapi_prof.cli.options import MODEL, input_option, load_model, say, writing
 
 PREFERENCES = {"low_power": 0, "fast": 1, "sustained": 2}
 
 
 @click.command("convert", context_settings={"help_option_names": ["-h", "--help"]})
 @input_option
-@click.option("--level", type=click.IntRange(27, 30), default=30, show_default=True,
-              help="API level of the phones it must run on.")  # fmt: skip
-@click.option("--preference", type=click.Choice(list(PREFERENCES)), default="sustained",
-              show_default=True, help="NNAPI PreferenceCode.")  # fmt: skip
+@click.option(
+    "--level",
+    type=click.IntRange(27, 30),
+    default=30,
+    show_default=True,
+    help="API level of the phones it must run on.",
+)
+@click.option(
+    "--preference",
+    type=click.Choice(list(PREFERENCES)),
+    default="sustained",
+    show_default=True,
+    help="NNAPI PreferenceCode.",
+)
 @click.option("--relaxed", is_flag=True, help="Let NNAPI compute float32 as float16.")
-@click.option("-o", "--output", type=click.Path(path_type=Path),
-              help="TorchScript file to write. Default: MODEL.nnapi.pt beside the model.")  # fmt: skip
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="TorchScript file to write. Default: MODEL.nnapi.pt beside the model.",
+)
 @MODEL
 def command(
     inputs: tuple[str, ...],
@@ -35,15 +49,22 @@ def command(
     A model with an operation that NNAPI cannot say at this level is refused: see which by
     `nnapi-prof partition`, which keeps such operations on the CPU.
     """
+    import io
+
     import torch
 
     from nnapi_prof.bundle.torchscript import stock_module
     from nnapi_prof.convert.lower import convert_region
+    from nnapi_prof.frontend.quiet import quiet_torch
     from nnapi_prof.graph.plan import Preference
 
     program = load_model(model, inputs)
     region = convert_region(program, tuple(range(len(program.units.units))), level)
     module = stock_module(region, Preference(PREFERENCES[preference]), relaxed)
     path = output or model.with_suffix(".nnapi.pt")
-    torch.jit.save(module, path)
+    content = io.BytesIO()
+    with quiet_torch():
+        torch.jit.save(module, content)
+    with writing(path):
+        path.write_bytes(content.getvalue())
     say(f"{len(region.operations)} NNAPI operations in {path}")

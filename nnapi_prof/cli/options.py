@@ -61,34 +61,60 @@ def threads_option(function: F) -> F:
 
 
 def stdout() -> Console:
-    """For results: as wide as what is printed when nobody watches, so that pipes stay whole."""
+    """For results: wide when nobody watches, so that pipes stay whole.
+
+    No markup: what devices and models say may have brackets of its own.
+    """
     from rich.console import Console
 
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=160)
+    console = Console(highlight=False, markup=False)
+    return console if console.is_terminal else Console(highlight=False, markup=False, width=160)
 
 
 def stderr() -> Console:
     """For progress and notes, so that results can be piped."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
     """A note on standard error."""
-    stderr().print(text, markup=False)
+    stderr().print(text)
 
 
 def load_model(path: Path, inputs: Sequence[str]) -> Program:
-    """Loads a model and says its notes (a guessed input shape) on standard error."""
+    """Loads a model and says its notes (a guessed input shape) on standard error.
+
+    Raises what :func:`nnapi_prof.frontend.load` raises, and FrontendError where nothing is left to
+    place on a device.
+    """
+    from nnapi_prof.errors import FrontendError
     from nnapi_prof.frontend import load
     from nnapi_prof.frontend.inputs import parse_input_spec
 
     program = load(path, [parse_input_spec(text) for text in inputs])
     for note in program.notes:
         say(f"note: {note}")
+    if not program.units.units:
+        raise FrontendError(
+            f"{path} computes nothing: its outputs are constants or its inputs as they are, so that"
+            " there is nothing to measure or to place"
+        )
     return program
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns what goes wrong while a result is written to ``path`` into a UsageError."""
+    from nnapi_prof.errors import UsageError
+
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror or error}: name another --output"
+        ) from error
 
 
 @contextmanager

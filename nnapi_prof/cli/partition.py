@@ -19,6 +19,7 @@ from nnapi_prof.cli.options import (
     stdout,
     threads_option,
     unit_of,
+    writing,
 )
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def command(
     path = output or model.with_suffix(".nnprof")
     with CostStore(costs) as store, device(device_spec) as opened:
         bundle = make_bundle(program, model, opened.client, store, threads)
-    write_bundle(path, bundle, model)
+    with writing(path):
+        write_bundle(path, bundle, model)
     _show(bundle)
     say(f"bundle in {path}")
 
@@ -83,10 +85,9 @@ def _show(bundle: Bundle) -> None:
     console.print(table)
     console.print(
         "(≈ summed from units and chains, est. from the static model; others were measured whole)",
-        markup=False,
     )
     for note in bundle.plan.notes:
-        console.print(f"note: {note}", markup=False)
+        console.print(f"note: {note}")
     plans = Table(title=f"Plan and baselines, predicted latency in {unit}", title_justify="left")
     plans.add_column("plan")
     plans.add_column("segments", justify="right")

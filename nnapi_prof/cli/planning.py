@@ -11,6 +11,8 @@ from nnapi_prof.costs.region import CostModel, fit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.info import describe, device_fingerprint
+from nnapi_prof.errors import CostError
+from nnapi_prof.graph.plan import Engine
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.measure.grid import device_targets
@@ -20,9 +22,22 @@ from nnapi_prof.partition import baselines, solve
 def fitted_costs(
     graph: UnitGraph, store: CostStore, fingerprint: str, threads: int = 1
 ) -> CostModel:
-    """The cost model of a graph on a device. CostError where a unit was never measured there."""
+    """The cost model of a graph on a device.
+
+    CostError where a unit was never measured there, or not on the CPU with that many threads.
+    """
     rows = store.measurements(fingerprint, relaxed=False, threads=threads, burst=False)
-    return fit(graph, rows)
+    costs = fit(graph, rows)
+    on_cpu = {row.signature for row in rows if row.target.engine is Engine.CPU}
+    missing = [unit for unit in graph.units if unit.signature not in on_cpu]
+    if missing:
+        plural = "" if threads == 1 else "s"
+        raise CostError(
+            f"{len(missing)} of the model's {len(graph.units)} units were never measured on this"
+            f" device's CPU with {threads} thread{plural} (the first is {missing[0].label}): run"
+            f" `nnapi-prof profile --threads {threads}` with the same model, inputs and device"
+        )
+    return costs
 
 
 def make_bundle(

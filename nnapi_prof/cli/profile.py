@@ -51,12 +51,27 @@ INTERRUPTED = 130
     type=click.Choice(list(PREFERENCES)),
     help="Only this PreferenceCode; repeatable. Default: all three.",
 )
-@click.option("--runs", type=click.IntRange(1, 100_000), default=30, show_default=True,
-              help="Recorded runs of one region, at most.")  # fmt: skip
-@click.option("--budget-ms", type=click.FloatRange(min=0), default=50.0, show_default=True,
-              help="Recorded runs of one region stop after this long (at least 5 are made).")  # fmt: skip
-@click.option("--timeout-s", type=click.FloatRange(min=0.001), default=60.0, show_default=True,
-              help="Watchdog over one region, compilation included.")  # fmt: skip
+@click.option(
+    "--runs",
+    type=click.IntRange(1, 100_000),
+    default=30,
+    show_default=True,
+    help="Recorded runs of one region, at most.",
+)
+@click.option(
+    "--budget-ms",
+    type=click.FloatRange(min=0),
+    default=50.0,
+    show_default=True,
+    help="Recorded runs of one region stop after this long (at least 5 are made).",
+)
+@click.option(
+    "--timeout-s",
+    type=click.FloatRange(min=0.001),
+    default=60.0,
+    show_default=True,
+    help="Watchdog over one region, compilation included.",
+)
 @MODEL
 def command(
     device_spec: str | None,
@@ -142,7 +157,6 @@ def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None
     console.print(
         f"{what}{outcome.n_measured} measured, {outcome.n_refused} refused by the converter,"
         f" {outcome.n_reused} known before, {outcome.seconds:.1f} s; costs in {location}",
-        markup=False,
     )
     costs, plan = outcome.costs, outcome.plan
     if costs is None or plan is None:
@@ -168,7 +182,7 @@ def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None
     for index in slowest:
         table.add_row(graph.units[index].label, *(ms(cost) for cost in rows[index]))
     console.print(table)
-    console.print("(best preference each; – cannot run there)", markup=False)
+    console.print("(best preference each; – cannot run there)")
 
     plans = Table(title=f"Predicted latency in {unit}", title_justify="left")
     plans.add_column("plan")

@@ -41,7 +41,7 @@ def command(costs: str | None, output: Path | None, bundle: Path) -> None:
             loaded.fingerprint, relaxed=False, threads=loaded.threads, burst=False
         )
         known = {row.fingerprint: row.description for row in store.devices()}
-    path = output or bundle.with_suffix(".html")
+    path = output or bundle.resolve().with_suffix(".html")
     data = ReportData(
         model=loaded.model,
         graph=loaded.graph,

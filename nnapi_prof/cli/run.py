@@ -28,13 +28,26 @@ RESULT_FILE = "run.json"
 
 @click.command("run", context_settings={"help_option_names": ["-h", "--help"]})
 @device_option
-@click.option("--runs", type=click.IntRange(1, 100_000), default=30, show_default=True,
-              help="Recorded runs of each plan.")  # fmt: skip
+@click.option(
+    "--runs",
+    type=click.IntRange(1, 100_000),
+    default=30,
+    show_default=True,
+    help="Recorded runs of each plan.",
+)
 @click.option("--no-baselines", is_flag=True, help="Time the plan only.")
-@click.option("--tolerance", type=click.FloatRange(min=0), default=1e-4, show_default=True,
-              help="Largest allowed difference of an output, relative to its largest value.")  # fmt: skip
-@click.option("--seed", type=int,
-              help="Random inputs of this seed. Default: bundled inputs, else always the same.")  # fmt: skip
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    default=1e-4,
+    show_default=True,
+    help="Largest allowed difference of an output, relative to its largest value.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    help="Random inputs of this seed. Default: bundled inputs, else always the same.",
+)
 @BUNDLE
 def command(
     device_spec: str | None,
@@ -76,8 +89,8 @@ def command(
             options,
             lambda name, done, total: status.update(f"running {name}: {done} of {total}"),
         )
-    (bundle / RESULT_FILE).write_text(report.to_json())
     _show(report)
+    (bundle / RESULT_FILE).write_text(report.to_json())
     say(f"result in {bundle / RESULT_FILE}")
     wrong = [check for check in report.checks if not check.ok]
     if wrong:
@@ -92,7 +105,7 @@ def _show(report: RunReport) -> None:
     from rich.table import Table
 
     console = stdout()
-    console.print(f"{report.model} on {report.device}", markup=False)
+    console.print(f"{report.model} on {report.device}")
     unit = unit_of(report.simulated)
     table = Table(title=f"Plan, latency in {unit}", title_justify="left")
     for name in ("#", "target", "units"):
@@ -133,7 +146,6 @@ def _show(report: RunReport) -> None:
         console.print(
             f"output {check.name} {list(check.shape)} {verdict} eager PyTorch:"
             f" {check.relative:.1e} of its largest value ({check.tolerance:.0e} allowed)",
-            markup=False,
         )
     for note in report.notes:
-        console.print(f"note: {note}", markup=False)
+        console.print(f"note: {note}")
