@@ -333,7 +333,9 @@ class _Session:
             key = (job.region, job.spec.level)
             if key not in models:
                 models[key] = request.add_region(converted)
-            action = make_action(number, job, converted, models[key], self._options.timing(simulated))
+            action = make_action(
+                number, job, converted, models[key], self._options.timing(simulated)
+            )
             request.add_action(action)
             sent[number] = (job, converted)
 
