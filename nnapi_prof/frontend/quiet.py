@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 
 import torch
+from torch.jit._fuser import optimized_execution
 
 
 @contextlib.contextmanager
@@ -30,7 +31,7 @@ def run_once() -> Iterator[None]:
 
     The optimiser rewrites a model during its first runs, which takes longer than the few runs here.
     """
-    with quiet_torch(), torch.no_grad(), torch.jit.optimized_execution(False):  # type: ignore[no-untyped-call]
+    with quiet_torch(), torch.no_grad(), optimized_execution(False):
         yield
 
 

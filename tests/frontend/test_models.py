@@ -28,13 +28,18 @@ def loaded(examples, tmp_path_factory) -> dict[tuple[str, str], tuple[Path, Prog
     return found
 
 
+@pytest.fixture(scope="module")
+def eager(examples) -> dict[str, torch.nn.Module]:
+    return {name: examples.MODELS[name][0]() for name in NAMES}
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("name", NAMES)
-def test_outputs_equal_eager(loaded, examples, name: str, kind: str):
+def test_outputs_equal_eager(loaded, eager, name: str, kind: str):
     path, program = loaded[name, kind]
     x = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(7))
     with torch.no_grad():
-        wanted = examples.MODELS[name][0]()(x)
+        wanted = eager[name](x)
     (found,) = program.module(x)
     scale = wanted.abs().max()
     assert (found - wanted).abs().max() <= 1e-4 * scale

@@ -28,8 +28,8 @@ class Function(nn.Module):
         self.upward = nn.Parameter(torch.randn(4, 3, 2, 2, generator=random))
         self.matrix = nn.Parameter(torch.randn(6, 3, generator=random))
         self.vector = nn.Parameter(torch.randn(3, generator=random))
-        self.mean = nn.Parameter(torch.randn(4, generator=random))
-        self.var = nn.Parameter(torch.rand(4, generator=random) + 0.5)
+        self.register_buffer("mean", torch.randn(4, generator=random))
+        self.register_buffer("var", torch.rand(4, generator=random) + 0.5)
         self.point5 = nn.Parameter(torch.tensor(0.5, dtype=torch.float64), requires_grad=False)
 
     def forward(self, *inputs: Tensor) -> object:
@@ -182,7 +182,7 @@ CASES: dict[str, tuple[Callable[..., object], list[tuple[int, ...]], list[str]]]
     "split": (lambda m, x: x.split(3, 1), [IMAGE], ["slice.Tensor", "slice.Tensor"]),
     "split sizes": (lambda m, x: x.split([1, 3], 1)[1], [IMAGE], ["slice.Tensor"]),
     "chunk": (lambda m, x: x.chunk(3, -1), [IMAGE], ["slice.Tensor"] * 3),
-    "unbind": (lambda m, x: x.unbind(0), [ROWS], ["slice.Tensor", "view.default"] * 5),
+    "unbind": (lambda m, x: x.unbind(0), [ROWS], ["slice.Tensor"] * 5 + ["view.default"] * 5),
     "cat": (lambda m, x, y: torch.cat([x, y], -3), [IMAGE, IMAGE], ["cat.default"]),
     "stack": (
         lambda m, x, y: torch.stack([x, y], -1),
