@@ -90,6 +90,12 @@ def test_several_values_of_one_node():
     assert [graph.values[v].dtype for v in unit.outputs] == ["float32", "int64"]
 
 
+def test_types_that_no_accelerator_has():
+    model = nn.Linear(3, 2).double()
+    (unit,) = frontend.prepare(model, [torch.ones(1, 3).double()], "double").units.units
+    assert unit.constant_bytes == 8 * 8
+
+
 def test_draw():
     text = draw(net())
     assert text.splitlines()[0] == "inputs: x: float32[1x3x16x16]"
