@@ -2,7 +2,7 @@
 
 On disk a bundle is a folder::
 
-    manifest.json         everything but weights and models
+    manifest.json         everything but weights and models, and its own SHA-256
     model.pt | model.pt2  the original, for the comparison with eager PyTorch
     regions/ID.nnpf       one NNAPI model each (container kind 2: INFO, MODL, BUFS)
     blobs/SHA256          weights, shared by all regions that use them

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def _write(folder: Path, bundle: Bundle, model: Path) -> None:
             if not blob.exists():
                 blob.write_bytes(buffer)
     shutil.copyfile(model, folder / bundle.model_file)
-    manifest = {
+    manifest: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "model": bundle.model,
@@ -118,7 +119,18 @@ def _write(folder: Path, bundle: Bundle, model: Path) -> None:
         ],
         "notes": list(bundle.notes),
     }
+    manifest["sha256"] = _checksum(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    """Of all members but ``sha256``, however the file is laid out.
+
+    The regions have checksums of their own; with this one nothing that a bundle says needs to be
+    doubted field by field.
+    """
+    rest = {name: value for name, value in manifest.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def read_bundle(path: Path) -> Bundle:
@@ -127,12 +139,7 @@ def read_bundle(path: Path) -> Bundle:
     if not manifest_file.is_file():
         raise UsageError(f"{path} is no bundle: `nnapi-prof partition` makes one")
     try:
-        data: dict[str, Any] = json.loads(manifest_file.read_text())
-        if data.get("format") != FORMAT or data.get("version") != VERSION:
-            raise SerializationError(
-                f"{manifest_file}: format {data.get('format')!r} version {data.get('version')!r},"
-                f" wanted {FORMAT!r} version {VERSION}"
-            )
+        data = _read_manifest(manifest_file)
         regions = {
             (tuple(row["units"]), row["level"]): region_from_bytes(
                 (path / "regions" / f"{row['id']}.nnpf").read_bytes(), path / "blobs"
@@ -153,12 +160,20 @@ def read_bundle(path: Path) -> Bundle:
             regions=regions,
             notes=tuple(data["notes"]),
         )
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError, OSError) as error:
-        what = f"no {error}" if isinstance(error, KeyError) else str(error)
+    except (SerializationError, KeyError, TypeError, ValueError, OSError) as error:
         raise SerializationError(
-            f"{path}: the bundle is damaged ({what}): make it again with `nnapi-prof partition`"
+            f"{path}: the bundle is damaged ({error}): make it again with `nnapi-prof partition`"
         ) from error
-    except SerializationError as error:
+
+
+def _read_manifest(file: Path) -> dict[str, Any]:
+    data = json.loads(file.read_text())
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise SerializationError(f"{file.name} is no {FORMAT}")
+    if data.get("version") != VERSION:
         raise SerializationError(
-            f"{path}: {error}: make the bundle again with `nnapi-prof partition`"
-        ) from error
+            f"{file.name} has version {data.get('version')!r}, {VERSION} is read"
+        )
+    if data.get("sha256") != _checksum(data):
+        raise SerializationError(f"{file.name} was changed after it was written")
+    return data
