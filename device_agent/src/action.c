@@ -53,7 +53,9 @@ static void judge(const struct np_session *session, const struct np_action *acti
     result->verdict = (enum np_verdict)record->verdict;
     result->has_code = record->fault.has_code;
     result->code = record->fault.code;
-    np_message_set(message, "%s: %s", place.text, record->fault.why.text);
+    /* With one segment the stage says where already. */
+    const char *where = action->n_segments > 1 ? place.text : "";
+    np_message_set(message, "%s%s%s", where, where[0] ? ": " : "", record->fault.why.text);
   } else if (outcome->timed_out) {
     result->verdict = NP_TIMED_OUT;
     np_message_set(message, "not done after %u ms, in %s", action->timeout_ms, place.text);

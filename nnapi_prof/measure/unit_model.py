@@ -12,6 +12,7 @@ from nnapi_prof.costs.locate import Region
 from nnapi_prof.costs.measurement import Measurement, Status
 from nnapi_prof.device.request import ActionFlag, ActionSpec, SegmentSpec, Source, TensorSpec
 from nnapi_prof.device.results import ActionResult
+from nnapi_prof.device.results import Status as ResultStatus
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import UnitGraph
@@ -160,7 +161,8 @@ def measured(
 
 def _why(result: ActionResult) -> str:
     """``during compile: no kernel for SIN (ANEURALNETWORKS code 4)``."""
-    parts = [f"during {result.stage}" if result.stage else "", result.message or ""]
+    at_fault = result.stage and result.status is not ResultStatus.REFUSED
+    parts = [f"during {result.stage}" if at_fault else "", result.message or ""]
     if result.signal and result.signal not in (result.message or ""):
         parts.append(result.signal)
     said = ": ".join(part for part in parts if part)

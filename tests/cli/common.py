@@ -1,0 +1,77 @@
+"""Tiny models, how a command ended, and what is in a cost table."""
+
+from __future__ import annotations
+
+import sqlite3
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+INPUT = "1x3x16x16"
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """What it complained of: the one line at the end of standard error."""
+        assert "Traceback" not in self.out + self.err
+        *before, last = self.err.splitlines()
+        assert last.startswith("nnapi-prof: error: "), self.err
+        assert not any("error:" in line for line in before), self.err
+        return last.removeprefix("nnapi-prof: error: ")
+
+
+class TinyNet(nn.Module):
+    """Two convolutions and what stands between them. [1, 3, 16, 16] -> [1, 8, 16, 16]"""
+
+    def __init__(self, between: Callable[[torch.Tensor], torch.Tensor] = torch.relu) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.second = nn.Conv2d(8, 8, 3, padding=1)
+        self.between = between
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.between(torch.relu(self.first(x))))
+
+
+def trace(model: nn.Module, path: Path, *shapes: tuple[int, ...]) -> Path:
+    """Saves a model as traced TorchScript."""
+    examples = tuple(torch.randn(shape) for shape in shapes or ((1, 3, 16, 16),))
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # torch.jit announces its retirement on every call
+        torch.jit.save(torch.jit.trace(model.eval(), examples), str(path))
+    return path
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """A model that was profiled on sim:npu-phone and partitioned; files may be changed freely."""
+
+    model: Path
+    costs: Path
+    bundle: Path
+
+
+def count_rows(costs: Path) -> int:
+    """Measurements in a cost table, 0 while there is none."""
+    if not costs.exists():
+        return 0
+    link = sqlite3.connect(f"file:{costs}?mode=ro", uri=True)
+    try:
+        (n,) = link.execute("select count(*) from measurements").fetchone()
+        return int(n)
+    except sqlite3.OperationalError:  # its tables are being made
+        return 0
+    finally:
+        link.close()

@@ -1,0 +1,162 @@
+"""A user's whole path, by the command line: profile, partition, run, report, on every kind of device.
+
+Inputs are 64x64 here to keep the suite short; `make bench` takes the models at full size.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from nnapi_prof.cli import main
+from nnapi_prof.run.result import RunReport
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MODELS = ("mobilenet_v2", "resnet18", "squeezenet1_1", "unet")
+SIZE = 64
+INPUT = f"1x3x{SIZE}x{SIZE}"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with every example model as TorchScript."""
+    folder = tmp_path_factory.mktemp("models")
+    for name in MODELS:
+        subprocess.run(
+            [sys.executable, ROOT / "examples" / "models.py", name, folder / f"{name}.pt",
+             "--size", str(SIZE)],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+    return folder
+
+
+def call(*arguments: object) -> None:
+    """One command, which must succeed."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    assert ended.value.code == 0
+
+
+def whole_path(model: Path, device: str, folder: Path, *profile: object) -> RunReport:
+    """profile, partition, run and report; returns the run's report."""
+    costs, bundle, page = folder / "costs.sqlite", folder / "model.nnprof", folder / "report.html"
+    named = ("--device", device, "--input", INPUT, "--costs", costs)
+    call("profile", *named, *profile, model)
+    call("partition", *named, "--output", bundle, model)
+    call("run", "--device", device, bundle)
+    call("report", "--costs", costs, "--output", page, bundle)
+    report = RunReport.from_json((bundle / "run.json").read_text())
+    text = page.read_text()
+    assert f"<h1>{model.stem}" in text
+    assert ('<span class="badge simulated">' in text) == report.simulated
+    return report
+
+
+def check(report: RunReport) -> None:
+    """Outputs agree with eager PyTorch, and everything that was asked for ran."""
+    assert report.checks and all(c.ok and c.tolerance <= 1e-4 for c in report.checks)
+    assert len(report.runs) > 1
+    assert all(run.error is None and run.total_ns for run in report.runs)
+
+
+@pytest.mark.parametrize("device", ["sim:npu-phone", "sim:gpu-phone"])
+@pytest.mark.parametrize("name", MODELS)
+def test_simulated_phone(name: str, device: str, saved: Path, tmp_path: Path) -> None:
+    report = whole_path(saved / f"{name}.pt", device, tmp_path)
+    check(report)
+    assert report.simulated
+    plan, *rivals = report.runs
+    assert plan.median_ns is not None
+    for rival in rivals:
+        assert rival.median_ns is not None
+        assert plan.median_ns <= rival.median_ns, f"{rival.plan.name} is faster than the plan"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_local(name: str, saved: Path, tmp_path: Path) -> None:
+    few = ("--runs", 3, "--budget-ms", 0, "--preference", "fast")
+    report = whole_path(saved / f"{name}.pt", "local", tmp_path, *few)
+    check(report)
+    assert not report.simulated
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_adbd(name: str, saved: Path, tmp_path: Path, start_adbd: Callable[..., str]) -> None:
+    report = whole_path(saved / f"{name}.pt", start_adbd("npu-phone"), tmp_path)
+    check(report)
+    plan, *rivals = report.runs
+    assert plan.median_ns is not None
+    assert all(rival.median_ns and plan.median_ns <= rival.median_ns for rival in rivals)
+
+
+def test_adb_server(
+    saved: Path,
+    tmp_path: Path,
+    start_daemon: Callable[..., object],
+    adb_server: object,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A running adb server that owns the phone is used, and with one phone none must be named."""
+    daemon = start_daemon("gpu-phone")
+    adb_server.connect(daemon.serial)  # type: ignore[attr-defined]
+    named = ("--input", INPUT, "--costs", tmp_path / "costs.sqlite")
+    call("devices")
+    assert "adb server" in capsys.readouterr().out
+    call("profile", *named, "--preference", "fast", saved / "squeezenet1_1.pt")
+    assert "the only one" in capsys.readouterr().err
+    bundle = tmp_path / "b.nnprof"
+    call("partition", *named, "--output", bundle, saved / "squeezenet1_1.pt")
+    call("run", bundle)
+    check(RunReport.from_json((bundle / "run.json").read_text()))
+
+
+@pytest.fixture
+def running() -> Iterator[list[subprocess.Popen[str]]]:
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def test_two_daemons_at_once(
+    saved: Path,
+    tmp_path: Path,
+    start_daemon: Callable[..., object],
+    running: list[subprocess.Popen[str]],
+) -> None:
+    """Two hosts' processes, two phones, one cost table; each phone gets rows of its own."""
+    from nnapi_prof.costs.store import CostStore
+
+    costs = tmp_path / "costs.sqlite"
+    for phone in ("npu-phone", "gpu-phone"):
+        daemon = start_daemon(phone)
+        arguments = [
+            "profile", "--device", daemon.serial, "--input", INPUT, "--costs", str(costs),
+            "--preference", "fast", str(saved / "squeezenet1_1.pt"),
+        ]  # fmt: skip
+        running.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "nnapi_prof", *arguments],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    for process in running:
+        _, stderr = process.communicate(timeout=300)
+        assert process.returncode == 0, stderr
+    with CostStore(costs) as store:
+        devices = store.devices()
+        assert len({row.fingerprint for row in devices}) == 2
+        targets = [
+            {row.target.key for row in store.measurements(device.fingerprint)} for device in devices
+        ]
+    assert any("nnapi:sim-npu/fast" in found for found in targets)
+    assert any("nnapi:sim-npu/fast" not in found for found in targets)

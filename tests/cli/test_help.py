@@ -1,0 +1,111 @@
+"""--help, --version, and what is said of a command line that is none."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+import nnapi_prof
+from nnapi_prof.cli import COMMANDS
+from tests.cli.common import Result
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def test_help_lists_every_command(cli: Callable[..., Result]) -> None:
+    for ask in ("--help", "-h"):
+        found = cli(ask)
+        assert found.code == 0 and found.err == ""
+        listed = re.findall(r"^  (\w+)  ", found.out, re.MULTILINE)
+        assert listed == list(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_explains_all_its_options(cli: Callable[..., Result], name: str) -> None:
+    command = importlib.import_module(f"nnapi_prof.cli.{name}").command
+    assert command.name == name
+    found = cli(name, "--help")
+    assert found.code == 0 and found.err == ""
+    assert f"Usage: nnapi-prof {name} [OPTIONS]" in found.out
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument):
+            assert parameter.make_metavar(click.Context(command)) in found.out
+        else:
+            assert parameter.help, f"{name} {parameter.opts} is not explained"
+            assert all(f"{option}" in found.out for option in parameter.opts)
+    assert command.help and command.help.split("\n")[0] in found.out
+
+
+def test_version(cli: Callable[..., Result]) -> None:
+    found = cli("--version")
+    assert (found.code, found.out) == (0, f"nnapi-prof, version {nnapi_prof.__version__}\n")
+
+
+def test_without_arguments_the_help_is_shown(cli: Callable[..., Result]) -> None:
+    found = cli()
+    assert found.code == 2
+    assert "Usage: nnapi-prof [OPTIONS] COMMAND" in found.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["frobnicate"], "no such command 'frobnicate': see `nnapi-prof --help`"),
+        (["--frobnicate"], "no such option '--frobnicate': see `nnapi-prof --help`"),
+        (["run", "--frob", "x"], "no such option '--frob': see `nnapi-prof run --help`"),
+        (["profile"], "missing argument 'MODEL': see `nnapi-prof profile --help`"),
+        (["profile", "a.pt", "b.pt"], "got unexpected extra argument (b.pt): see `nnapi-prof"),
+        (["profile", "--costs"], "option '--costs' requires an argument"),
+        (["profile", "--runs", "0", "a.pt"], "invalid value for '--runs': 0 is not in the range"),
+        (["profile", "--runs", "many", "a.pt"], "'many' is not a valid integer"),
+        (["profile", "--preference", "slow", "a.pt"], "'low_power', 'fast', 'sustained'"),
+        (["run", "--tolerance", "-1", "a"], "invalid value for '--tolerance'"),
+        (["convert", "--level", "26", "a.pt"], "invalid value for '--level'"),
+    ],
+)
+def test_a_command_line_that_is_none(
+    cli: Callable[..., Result], arguments: list[str], words: str
+) -> None:
+    found = cli(*arguments)
+    assert found.code == 2 and found.out == ""
+    assert words in found.error
+    assert len(found.err.splitlines()) == 1
+
+
+def test_the_module_is_the_command() -> None:
+    """``python -m nnapi_prof``: a process of its own, with its exit code."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "nnapi_prof", "run", "no-such.nnprof"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr == (
+        "nnapi-prof: error: no-such.nnprof is no bundle: `nnapi-prof partition` makes one\n"
+    )
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    """As `nnapi-prof devices | head -0`: the pipe is closed before anything is written."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nnapi_prof", "devices"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    words = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) == 1
+    assert words == ""
