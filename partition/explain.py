@@ -136,7 +136,7 @@ def _too_small(problem: Problem, units: tuple[int, ...], k: int) -> str | None:
             continue
         work = float(problem.unit_ns[list(units), j].sum())
         whole = problem.segment_ns(units, j)
-        # A region measured whole can take less than its units' sum: then nothing surrounds the work.
+        # A region measured whole can take less than its units' sum: nothing surrounds it then.
         loses_around = work < work_here and work < whole and math.isfinite(whole)
         if loses_around and (best is None or whole < best[0]):
             best = (whole, j)

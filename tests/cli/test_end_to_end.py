@@ -1,4 +1,4 @@
-"""A user's whole path, by the command line: profile, partition, run, report, on every kind of device.
+"""A user's whole path by the command line: profile, partition, run, report, on all kinds of device.
 
 Inputs are 64x64 here to keep the suite short; `make bench` takes the models at full size.
 """
