@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from nnapi_prof.cli.options import BUNDLE, costs_option, say
 from nnapi_prof.cli.run import RESULT_FILE
+
+if TYPE_CHECKING:
+    from nnapi_prof.run.result import RunReport
 
 
 @click.command("report", context_settings={"help_option_names": ["-h", "--help"]})
@@ -29,11 +33,9 @@ def command(costs: str | None, output: Path | None, bundle: Path) -> None:
     from nnapi_prof.costs.region import fit
     from nnapi_prof.costs.store import CostStore
     from nnapi_prof.reports.html import ReportData, write_report
-    from nnapi_prof.run.result import RunReport
 
     loaded = read_bundle(bundle)
-    result = bundle / RESULT_FILE
-    run = RunReport.from_json(result.read_text()) if result.is_file() else None
+    run = _last_run(bundle / RESULT_FILE)
     if run is None:
         say(f"note: {bundle} was not run yet: the report shows predictions only")
     with CostStore(costs) as store:
@@ -55,3 +57,16 @@ def command(costs: str | None, output: Path | None, bundle: Path) -> None:
     )
     write_report(path, data)
     click.echo(path)
+
+
+def _last_run(result: Path) -> RunReport | None:
+    """What the bundle's last run kept, None where it was never run."""
+    from nnapi_prof.errors import SerializationError
+    from nnapi_prof.run.result import RunReport
+
+    if not result.is_file():
+        return None
+    try:
+        return RunReport.from_json(result.read_text())
+    except (SerializationError, UnicodeDecodeError) as error:
+        raise SerializationError(f"{result}: {error}; `nnapi-prof run` makes it again") from error
