@@ -35,7 +35,7 @@ class Result:
 class TinyNet(nn.Module):
     """Two convolutions and what stands between them. [1, 3, 16, 16] -> [1, 8, 16, 16]"""
 
-    def __init__(self, between: Callable[[torch.Tensor], torch.Tensor] = torch.relu) -> None:
+    def __init__(self, between: Callable[[torch.Tensor], torch.Tensor] = torch.sigmoid) -> None:
         super().__init__()
         self.first = nn.Conv2d(3, 8, 3, padding=1)
         self.second = nn.Conv2d(8, 8, 3, padding=1)
