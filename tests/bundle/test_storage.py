@@ -1,0 +1,131 @@
+"""Bundles to disk and back, and what a damaged one says."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.bundle.bundle import Bundle, needed_regions
+from nnapi_prof.bundle.storage import read_bundle, write_bundle
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.errors import SerializationError, UsageError
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
+
+NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
+LEVELS = {"cpu": 30, NPU.key: 29}
+
+
+@pytest.fixture(scope="module")
+def bundle() -> Bundle:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3)).eval()
+    program = prepare(model, (torch.zeros(1, 3, 8, 8),), "small")
+    everything = tuple(range(len(program.units.units)))
+    plans = (
+        Plan("dp", (Segment(everything, NPU, 1e6, "fastest", measured=True),), True, ("a note",)),
+        Plan("all-cpu", (Segment(everything, CPU, 2e6, "baseline", estimated=True),), True),
+    )
+    return Bundle(
+        model="small",
+        model_file="model.pt",
+        inputs=("1x3x8x8:float32",),
+        device="a device",
+        fingerprint="f00",
+        simulated=True,
+        graph=program.units,
+        plans=plans,
+        levels=LEVELS,
+        regions={key: convert_region(program, *key) for key in needed_regions(plans, LEVELS)},
+        threads=2,
+        notes=("guessed",),
+    )
+
+
+@pytest.fixture
+def written(bundle: Bundle, tmp_path: Path) -> Path:
+    model = tmp_path / "small.pt"
+    model.write_bytes(b"the model's bytes")
+    write_bundle(tmp_path / "small.nnprof", bundle, model)
+    return tmp_path / "small.nnprof"
+
+
+def test_round_trip(bundle: Bundle, written: Path) -> None:
+    found = read_bundle(written)
+    for field in dataclasses.fields(Bundle):
+        assert getattr(found, field.name) == getattr(bundle, field.name), field.name
+    assert (written / "model.pt").read_bytes() == b"the model's bytes"
+
+
+def test_weights_are_stored_once_for_all_regions(bundle: Bundle, written: Path) -> None:
+    assert len(bundle.regions) == 2  # the same units at two levels
+    distinct = {buffer for region in bundle.regions.values() for buffer in region.buffers}
+    assert len(list((written / "blobs").iterdir())) == len(distinct)
+
+
+def test_a_region_is_found_by_units_and_target(bundle: Bundle) -> None:
+    units = bundle.plan.segments[0].units
+    assert bundle.region(tuple(reversed(units)), NPU).level == 29
+    assert bundle.region(units, CPU).level == 30
+
+
+def test_host_segments_need_no_region(bundle: Bundle) -> None:
+    plan = Plan("dp", (Segment((0,), HOST, 1.0, "no engine runs it", estimated=True),), False)
+    assert needed_regions((plan,), LEVELS) == ()
+
+
+def test_a_bundle_replaces_a_bundle_and_nothing_else(
+    bundle: Bundle, written: Path, tmp_path: Path
+) -> None:
+    (written / "run.json").write_text("of the old plan")
+    write_bundle(written, bundle, written / "model.pt")
+    assert not (written / "run.json").exists()
+    other = tmp_path / "photos"
+    other.mkdir()
+    (other / "holiday.jpg").write_bytes(b"precious")
+    with pytest.raises(UsageError, match="exists and is no bundle"):
+        write_bundle(other, bundle, written / "model.pt")
+    assert (other / "holiday.jpg").read_bytes() == b"precious"
+
+
+def test_what_is_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no bundle: `nnapi-prof partition` makes one"):
+        read_bundle(tmp_path)
+
+
+def test_a_changed_weight_is_found(written: Path) -> None:
+    blob = next((written / "blobs").iterdir())
+    blob.write_bytes(bytes([blob.read_bytes()[0] ^ 1]) + blob.read_bytes()[1:])
+    with pytest.raises(SerializationError, match="another hash"):
+        read_bundle(written)
+
+
+def test_a_missing_weight_and_a_cut_manifest_are_found(written: Path) -> None:
+    next((written / "blobs").iterdir()).unlink()
+    with pytest.raises(SerializationError, match="damaged"):
+        read_bundle(written)
+    manifest = written / "manifest.json"
+    manifest.write_text(manifest.read_text()[:-20])
+    with pytest.raises(SerializationError, match="damaged"):
+        read_bundle(written)
+
+
+def test_another_version_is_named(written: Path) -> None:
+    manifest = written / "manifest.json"
+    data = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**data, "version": 99}))
+    with pytest.raises(SerializationError, match="version 99, 1 is read"):
+        read_bundle(written)
+
+
+def test_a_flipped_byte_of_a_region_is_found(written: Path) -> None:
+    region = next((written / "regions").iterdir())
+    data = bytearray(region.read_bytes())
+    data[-1] ^= 0x40
+    region.write_bytes(data)
+    with pytest.raises(SerializationError):
+        read_bundle(written)

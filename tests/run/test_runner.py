@@ -1,0 +1,149 @@
+"""Bundles run on the real agent over the emulator: host segments, failures, results as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.bundle.bundle import Bundle, needed_regions
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.find import open_device
+from nnapi_prof.device.info import describe, device_fingerprint
+from nnapi_prof.errors import AgentError, SerializationError
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Preference, Segment, Target
+from nnapi_prof.graph.program import Program
+from nnapi_prof.run.actions import stretches
+from nnapi_prof.run.result import RunReport
+from nnapi_prof.run.runner import RunOptions, run_bundle
+
+NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
+ABSENT = Target.nnapi("no-such-device", Preference.FAST_SINGLE_ANSWER)
+LEVELS = {CPU.key: 30, NPU.key: 30, ABSENT.key: 30}
+
+
+class WithCumsum(nn.Module):
+    """Two convolutions around an operation that neither engine of the agent has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 3, padding=1)
+        self.last = nn.Conv2d(4, 2, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.cumsum(torch.relu(self.first(x)), 3))
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    torch.manual_seed(0)
+    return prepare(WithCumsum().eval(), (torch.randn(1, 3, 8, 8),), "cumsum")
+
+
+@pytest.fixture
+def client() -> Iterator[AgentClient]:
+    with open_device("sim:npu-phone") as opened:
+        yield opened.client
+
+
+def plan_of(program: Program, name: str, target: Target) -> Plan:
+    """Units on ``target``, but for cumsum, which only the host runs; neighbours share a segment."""
+    segments: list[Segment] = []
+    for unit in program.units.units:
+        place = HOST if "cumsum" in unit.label else target
+        if segments and segments[-1].target == place and place.engine is not Engine.HOST:
+            units = (*segments[-1].units, unit.index)
+            segments[-1] = Segment(units, place, 1e6, "a test")
+        else:
+            segments.append(Segment((unit.index,), place, 1e6, "a test"))
+    return Plan(name, tuple(segments), True)
+
+
+def bundle_of(program: Program, client: AgentClient, *plans: Plan) -> Bundle:
+    info = client.info()
+    return Bundle(
+        model=program.name,
+        model_file="model.pt",
+        inputs=("1x3x8x8",),
+        device=describe(info),
+        fingerprint=device_fingerprint(info),
+        simulated=info.simulated,
+        graph=program.units,
+        plans=plans,
+        levels=LEVELS,
+        regions={key: convert_region(program, *key) for key in needed_regions(plans, LEVELS)},
+    )
+
+
+def run(bundle: Bundle, program: Program, client: AgentClient, **options: object) -> RunReport:
+    inputs = program.example_inputs
+    with torch.inference_mode():
+        wanted = program.module(*inputs)
+    return run_bundle(bundle, program, inputs, wanted, client, RunOptions(runs=6, **options))  # type: ignore[arg-type]
+
+
+def test_a_host_segment_cuts_the_plan_and_outputs_agree(
+    program: Program, client: AgentClient
+) -> None:
+    plan = plan_of(program, "dp", NPU)
+    cut = stretches(plan)
+    assert [stretch.on_host for stretch in cut].count(True) == 1
+    assert not cut[0].on_host and not cut[-1].on_host
+    report = run(
+        bundle_of(program, client, plan, plan_of(program, "all-cpu", CPU)), program, client
+    )
+    assert all(check.ok for check in report.checks)
+    assert any("host" in note for note in report.notes)
+    for timed in report.runs:
+        assert timed.error is None
+        assert len(timed.total_ns) == 6
+        on_host = [s for s in timed.segments if s.target == "host"]
+        assert len(on_host) == 1 and on_host[0].samples_ns == ()
+        assert all(len(s.samples_ns) == 6 for s in timed.segments if s.target != "host")
+        measured = [sum(s.samples_ns) for s in timed.segments]
+        assert sum(timed.total_ns) >= sum(measured) > 0
+
+
+def test_equal_plans_are_timed_once_and_share_their_samples(
+    program: Program, client: AgentClient
+) -> None:
+    bundle = bundle_of(
+        program, client, plan_of(program, "dp", NPU), plan_of(program, "largest", NPU)
+    )
+    plan, rival = run(bundle, program, client).runs
+    assert plan.total_ns == rival.total_ns
+
+
+def test_a_baseline_that_fails_is_reported_and_the_rest_kept(
+    program: Program, client: AgentClient
+) -> None:
+    bundle = bundle_of(
+        program, client, plan_of(program, "dp", CPU), plan_of(program, "absent", ABSENT)
+    )
+    report = run(bundle, program, client)
+    plan, absent = report.runs
+    assert plan.error is None and plan.median_ns is not None
+    assert absent.error is not None and "no-such-device" in absent.error
+    assert absent.total_ns == () and absent.median_ns is None
+    assert RunReport.from_json(report.to_json()) == report
+
+
+def test_a_plan_that_fails_is_an_error(program: Program, client: AgentClient) -> None:
+    with pytest.raises(AgentError, match="the plan failed: .*no-such-device"):
+        run(bundle_of(program, client, plan_of(program, "dp", ABSENT)), program, client)
+
+
+def test_a_bundle_of_another_device_is_noted(program: Program, client: AgentClient) -> None:
+    with open_device("sim:gpu-phone") as other:
+        bundle = bundle_of(program, other.client, plan_of(program, "dp", CPU))
+    report = run(bundle, program, client, baselines=False)
+    assert any("predictions are for that device" in note for note in report.notes)
+
+
+def test_what_is_no_report() -> None:
+    with pytest.raises(SerializationError, match="no run report"):
+        RunReport.from_json('{"model": "x"}')
