@@ -16,7 +16,7 @@ from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.regression import RegionSample, TargetFit, fit_target
 from nnapi_prof.costs.static import PHONE_CPU, Roofline
 from nnapi_prof.errors import CostError
-from nnapi_prof.graph.plan import CPU, HOST, Engine, Target
+from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Target
 from nnapi_prof.graph.unit import UnitGraph
 
 
@@ -35,7 +35,8 @@ class CostModel:
 
     graph: UnitGraph
     targets: tuple[Target, ...]
-    """CPU first, then those with at least one latency, then HOST where a unit needs it."""
+    """CPU first, then accelerators by name, "auto" behind them (of equals the first is chosen, and
+    a name says more), then HOST where a unit needs it. All but HOST have at least one latency."""
     fits: Mapping[Target, TargetFit] = field(repr=False)
     refusals: Mapping[tuple[int, Target], str] = field(repr=False)
     """(unit, target) -> why the unit cannot run there, as a sentence."""
@@ -161,7 +162,7 @@ def fit(
     return CostModel(
         graph=graph,
         targets=(
-            *sorted(fits, key=lambda target: (target != CPU, target.key)),
+            *sorted(fits, key=lambda t: (t != CPU, t.accelerator == AUTO, t.key)),
             *((HOST,) if host_ns else ()),
         ),
         fits=fits,
