@@ -115,11 +115,14 @@ def _reason(problem: Problem, unit: int, k: int) -> str:
 
 
 def _refusal(name: str, reasons: Iterable[str]) -> str:
-    """``NAME refuses: ...``; ``NAME cannot run it: ...`` where it crashed, failed or hung."""
+    """``NAME refuses: ...``; ``NAME cannot run it: ...`` where it crashed, failed or hung; the
+    reasons alone where they name it."""
     told = list(reasons)
     ended_badly = any(reason.startswith(("crashed", "failed", "timeout")) for reason in told)
-    verb = "cannot run it" if ended_badly else "refuses"
-    return f"{name} {verb}: {_distinct(reason.removeprefix('refused: ') for reason in told)}"
+    said = _distinct(reason.removeprefix("refused: ") for reason in told)
+    if said.startswith(f"{name} "):
+        return said
+    return f"{name} {'cannot run it' if ended_badly else 'refuses'}: {said}"
 
 
 def _cause_of_host(problem: Problem, units: tuple[int, ...]) -> str:

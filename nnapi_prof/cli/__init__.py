@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = cli.main(args=arguments, prog_name="nnapi-prof", standalone_mode=False)
     except click.exceptions.Abort:
-        print("\nnnapi-prof: interrupted", file=sys.stderr)
+        print("nnapi-prof: interrupted", file=sys.stderr)  # click has begun a new line
         sys.exit(130)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
