@@ -6,9 +6,7 @@ from pathlib import Path
 
 import click
 
-from nnapi_prof.cli.options import MODEL, input_option, load_model, say, writing
-
-PREFERENCES = {"low_power": 0, "fast": 1, "sustained": 2}
+from nnapi_prof.cli.options import MODEL, PREFERENCES, input_option, load_model, say, writing
 
 
 @click.command("convert", context_settings={"help_option_names": ["-h", "--help"]})
@@ -22,7 +20,7 @@ PREFERENCES = {"low_power": 0, "fast": 1, "sustained": 2}
 )
 @click.option(
     "--preference",
-    type=click.Choice(list(PREFERENCES)),
+    type=click.Choice(PREFERENCES),
     default="sustained",
     show_default=True,
     help="NNAPI PreferenceCode.",
@@ -60,7 +58,7 @@ def command(
 
     program = load_model(model, inputs)
     region = convert_region(program, tuple(range(len(program.units.units))), level)
-    module = stock_module(region, Preference(PREFERENCES[preference]), relaxed)
+    module = stock_module(region, next(p for p in Preference if p.short == preference), relaxed)
     path = output or model.with_suffix(".nnapi.pt")
     content = io.BytesIO()
     with quiet_torch():

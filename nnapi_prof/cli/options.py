@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from nnapi_prof.graph.plan import Preference
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+PREFERENCES = [preference.short for preference in Preference]
 
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 BUNDLE = click.argument("bundle", type=click.Path(path_type=Path))

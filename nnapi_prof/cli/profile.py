@@ -10,6 +10,7 @@ import click
 
 from nnapi_prof.cli.options import (
     MODEL,
+    PREFERENCES,
     costs_option,
     device,
     device_option,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from nnapi_prof.graph.unit import UnitGraph
     from nnapi_prof.measure.session import ProfileOutcome, Progress, ProgressCallback
 
-PREFERENCES = {"low_power": 0, "fast": 1, "sustained": 2}
 INTERRUPTED = 130
 
 
@@ -48,7 +48,7 @@ INTERRUPTED = 130
     "--preference",
     "preferences",
     multiple=True,
-    type=click.Choice(list(PREFERENCES)),
+    type=click.Choice(PREFERENCES),
     help="Only this PreferenceCode; repeatable. Default: all three.",
 )
 @click.option(
@@ -107,8 +107,7 @@ def command(
         timeout_s=timeout_s,
         fresh=fresh,
         conditions=Conditions(threads=threads),
-        preferences=tuple(Preference(PREFERENCES[word]) for word in preferences)
-        or tuple(Preference),
+        preferences=tuple(p for p in Preference if p.short in preferences) or tuple(Preference),
         accelerators=accelerators or None,
     )
     with CostStore(costs) as store, device(device_spec) as opened:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from nnapi_prof.graph.types import TensorType
+from nnapi_prof.nnapi.codes import OperandCode
+
+OPERAND_CODES = {"float32": OperandCode.TENSOR_FLOAT32, "int32": OperandCode.TENSOR_INT32}
+"""Element type of a value on a region's boundary -> operand code; no other type crosses it."""
 
 
 @dataclass(frozen=True)

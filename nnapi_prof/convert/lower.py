@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 import nnapi_prof.convert.ops  # noqa: F401  (fills the registry)
-from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.convert.converted import OPERAND_CODES, ConvertedRegion
 from nnapi_prof.convert.model import EmissionError, ModelBuilder, Operand, OperandId
 from nnapi_prof.convert.registry import Lowering, lower_node, lowerer_of
 from nnapi_prof.convert.serialize import serialize
@@ -17,11 +17,10 @@ from nnapi_prof.graph.node import bound_args, op_name
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit
-from nnapi_prof.nnapi.codes import FuseCode, OperandCode
+from nnapi_prof.nnapi.codes import FuseCode
 
 aten = torch.ops.aten
 
-INPUT_TYPES = {"float32": OperandCode.TENSOR_FLOAT32, "int32": OperandCode.TENSOR_INT32}
 
 HARDTANH_FUSE_CODES = {(0.0, 6.0): FuseCode.RELU6, (-1.0, 1.0): FuseCode.RELU1}
 
@@ -54,9 +53,9 @@ def convert_region(program: Program, units: Sequence[int], level: int) -> Conver
 
 
 def _add_input(builder: ModelBuilder, node: fx.Node, type_: TensorType) -> OperandId:
-    code = INPUT_TYPES.get(type_.dtype)
+    code = OPERAND_CODES.get(type_.dtype)
     if code is None:
-        wanted = " or ".join(INPUT_TYPES)
+        wanted = " or ".join(OPERAND_CODES)
         raise UnsupportedOp(
             node.name, op_name(node.target), f"its value is {type_.dtype}, inputs are {wanted}"
         )

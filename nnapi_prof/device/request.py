@@ -102,6 +102,18 @@ class SegmentSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Timing:
+    """How an action is repeated. Recorded runs: at least ``min_runs``, at most ``max_runs``, and
+    no more once they have taken ``budget_ns``."""
+
+    warmup_runs: int
+    min_runs: int
+    max_runs: int
+    budget_ns: int
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ActionSpec:
     """Segments that run in order, measured together. A unit is one segment, a plan several."""
 

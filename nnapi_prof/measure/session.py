@@ -15,7 +15,7 @@ from nnapi_prof.costs.measurement import Key, Kind, Measurement
 from nnapi_prof.costs.region import CostModel, fit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.info import device_fingerprint
-from nnapi_prof.device.request import RequestBuilder
+from nnapi_prof.device.request import RequestBuilder, Timing
 from nnapi_prof.device.results import ActionResult, AgentInfo, Event
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.graph.plan import Engine, Plan, Preference, Target
@@ -31,7 +31,6 @@ from nnapi_prof.measure.grid import (
 from nnapi_prof.measure.outline import Outline
 from nnapi_prof.measure.unit_model import (
     Converter,
-    Timing,
     make_action,
     measured,
     refused,

@@ -4,40 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.convert.converted import OPERAND_CODES, ConvertedRegion
 from nnapi_prof.costs.locate import Region
 from nnapi_prof.costs.measurement import Measurement, Status
-from nnapi_prof.device.request import ActionFlag, ActionSpec, SegmentSpec, Source, TensorSpec
+from nnapi_prof.device.request import (
+    ActionFlag,
+    ActionSpec,
+    SegmentSpec,
+    Source,
+    TensorSpec,
+    Timing,
+)
 from nnapi_prof.device.results import ActionResult
 from nnapi_prof.device.results import Status as ResultStatus
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.measure.grid import Job
-from nnapi_prof.nnapi.codes import OperandCode
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
 
-OPERAND_CODES = {"float32": OperandCode.TENSOR_FLOAT32, "int32": OperandCode.TENSOR_INT32}
-"""Element type of a value -> operand code; the lowerings give a region no other boundary."""
 INPUT_SEED = 1
 """Seed of the first input; the next ones count up, so that two inputs are not the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How an action is repeated. Recorded runs: at least ``min_runs``, at most ``max_runs``, and
-    no more once they have taken ``budget_ns``."""
-
-    warmup_runs: int
-    min_runs: int
-    max_runs: int
-    budget_ns: int
-    timeout_ms: int
 
 
 class Converter:

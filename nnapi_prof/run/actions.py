@@ -6,27 +6,16 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.convert.lower import INPUT_TYPES
+from nnapi_prof.convert.converted import OPERAND_CODES
 from nnapi_prof.device.request import (
     ActionSpec,
     RequestBuilder,
     SegmentSpec,
     Source,
     TensorSpec,
+    Timing,
 )
 from nnapi_prof.graph.plan import Engine, Plan, Segment
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How an action is repeated; see :class:`~nnapi_prof.device.request.ActionSpec`."""
-
-    warmup_runs: int
-    min_runs: int
-    max_runs: int
-    budget_ns: int
-    timeout_ms: int
-    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +66,7 @@ def prepare_action(
     keep: Collection[str],
     request: RequestBuilder,
     timing: Timing,
+    threads: int,
 ) -> PreparedAction:
     """The action that runs some consecutive device segments of a plan.
 
@@ -94,7 +84,7 @@ def prepare_action(
             index[name] = len(tensors)
             kept = source is Source.SEGMENT and name in keep
             tensors.append(
-                TensorSpec(INPUT_TYPES[known.dtype], known.memory_shape, source, blob, kept)
+                TensorSpec(OPERAND_CODES[known.dtype], known.memory_shape, source, blob, kept)
             )
         return index[name]
 
@@ -113,6 +103,6 @@ def prepare_action(
         min_runs=timing.min_runs,
         max_runs=timing.max_runs,
         budget_ns=timing.budget_ns,
-        threads=timing.threads,
+        threads=threads,
     )
     return PreparedAction(spec, index)

@@ -19,7 +19,7 @@ import torch
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.info import describe, device_fingerprint
-from nnapi_prof.device.request import RequestBuilder
+from nnapi_prof.device.request import RequestBuilder, Timing
 from nnapi_prof.device.results import ActionResult
 from nnapi_prof.errors import AgentError
 from nnapi_prof.graph.plan import Plan
@@ -27,7 +27,6 @@ from nnapi_prof.graph.program import Program
 from nnapi_prof.run.actions import (
     PreparedAction,
     Stretch,
-    Timing,
     prepare_action,
     read_later,
     stretches,
@@ -152,7 +151,7 @@ def _outputs(
 ) -> dict[str, torch.Tensor]:
     """Runs the plan once; returns the values that came home, the graph's outputs among them."""
     values = dict(zip(bundle.graph.inputs, inputs, strict=True))
-    once = Timing(0, 1, 1, 0, options.timeout_s * 1000, options.threads)
+    once = Timing(0, 1, 1, 0, options.timeout_s * 1000)
     cut = stretches(bundle.plan)
     for position, stretch in enumerate(cut):
         segments = [bundle.plan.segments[number] for number in stretch.numbers]
@@ -171,6 +170,7 @@ def _outputs(
             read_later(bundle, later),
             request,
             once,
+            options.threads,
         )
         request.add_action(action.spec)
         for event in client.run(request.build(), request.blobs):
@@ -223,7 +223,6 @@ def _time_plans(
         max_runs=runs,
         budget_ns=options.budget_ms * 1_000_000,
         timeout_ms=options.timeout_s * 1000,
-        threads=options.threads,
     )
     request = RequestBuilder()
     actions = [job for _ in range(rounds) for job in jobs]
@@ -237,6 +236,7 @@ def _time_plans(
             (),
             request,
             timing,
+            options.threads,
         )
         request.add_action(action.spec)
     done = 0
