@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections import Counter
@@ -180,6 +181,8 @@ def test_write_replaces_whole_files(data: ReportData, html: str, tmp_path: Path)
 def chromium() -> str:
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
+        if os.environ.get("NNAPI_PROF_REQUIRE_ALL") == "1":
+            pytest.fail("no chromium on PATH, and NNAPI_PROF_REQUIRE_ALL=1", pytrace=False)
         pytest.skip("no chromium on PATH")
     return found
 
