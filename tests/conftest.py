@@ -200,13 +200,11 @@ class AdbServerProcess:
 
 
 @pytest.fixture
-def adb_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AdbServerProcess]:
-    """A real adb server (Debian's package adb) that owns no device yet; nnapi-prof finds it."""
-    adb = shutil.which("adb")
-    if adb is None:
-        if os.environ.get("NNAPI_PROF_SKIP_ADBD") == "1":
-            pytest.skip("NNAPI_PROF_SKIP_ADBD=1")
-        pytest.fail("adb is not on PATH: install Debian's package adb", pytrace=False)
+def adb_server(
+    adbd_prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[AdbServerProcess]:
+    """A real adb server (the system's adb, else the rig's) without a device; nnapi-prof finds it."""
+    adb = shutil.which("adb") or str(adbd_prefix / "bin" / "adb")
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
