@@ -203,7 +203,7 @@ class AdbServerProcess:
 def adb_server(
     adbd_prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[AdbServerProcess]:
-    """A real adb server (the system's adb, else the rig's) without a device; nnapi-prof finds it."""
+    """A real adb server, of the system's adb or else the rig's; it owns no device yet."""
     adb = shutil.which("adb") or str(adbd_prefix / "bin" / "adb")
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
