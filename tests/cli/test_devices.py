@@ -1,0 +1,241 @@
+"""Devices that are listed, that are not there, that refuse, and that cannot store anything."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+from nnapi_prof.device import adb
+from nnapi_prof.device.build import HostBuild
+from nnapi_prof.device.emulator import list_phones, phone_file
+from nnapi_prof.measure import session
+from tests.cli.common import INPUT, Profiled, Result, count_rows, trace
+from tests.device.asking_phone import AskingPhone
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def use(cli: Cli, tiny: Path, tmp_path: Path) -> Cli:
+    """``use(SERIAL)`` profiles a tiny model there."""
+
+    def call(serial: str | None, *more: object) -> Result:
+        named = () if serial is None else ("--device", serial)
+        costs = ("--costs", tmp_path / "costs.sqlite")
+        return cli("profile", *named, "--input", INPUT, *costs, "--runs", 3, *more, tiny)
+
+    return call
+
+
+# ---- the list ----------------------------------------------------------------------------------
+
+
+def test_listed_without_a_phone(cli: Cli) -> None:
+    found = cli("devices")
+    assert found.code == 0 and found.err == ""
+    head, *rows = (line.split() for line in found.out.splitlines())
+    assert head == ["device", "reached", "by", "state", "description"]
+    assert [row[0] for row in rows] == ["local", *(f"sim:{name}" for name in list_phones())]
+    found = cli("devices", "--json")
+    assert [row["serial"] for row in json.loads(found.out)] == [row[0] for row in rows]
+    assert {"serial", "kind", "state", "description"} == set(json.loads(found.out)[0])
+
+
+def test_listed_with_phones(
+    cli: Cli, adb_server: Any, asking_phone: Callable[..., AskingPhone], start_daemon: Any
+) -> None:
+    stranger, friend = asking_phone(), start_daemon()
+    adb_server.adb("connect", stranger.serial)
+    adb_server.connect(friend.serial)
+    rows = {row["serial"]: row for row in json.loads(cli("devices", "--json").out)}
+    assert rows[stranger.serial]["state"] == "unauthorized"
+    assert rows[friend.serial]["state"] == "device"
+    assert {rows[p.serial]["kind"] for p in (stranger, friend)} == {"adb server"}
+    table = cli("devices").out
+    assert f"{stranger.serial}  adb server  unauthorized" in table
+
+
+def test_an_adb_server_named_wrongly(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADB_SERVER_SOCKET", "carrier-pigeon")
+    found = cli("devices")
+    assert found.code == 2
+    assert found.error.startswith("ADB_SERVER_SOCKET is 'carrier-pigeon': tcp:PORT")
+
+
+# ---- not there ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("serial", "words"),
+    [
+        (
+            "sim:nosuch",
+            "no simulated phone 'nosuch': there are gpu-phone, npu-phone; sim:PATH.json",
+        ),
+        ("sim:nosuch.json", "no simulated phone 'nosuch.json': there are gpu-phone, npu-phone"),
+        ("R5CT12", "no device R5CT12: there are local, sim:gpu-phone, sim:npu-phone; HOST:PORT"),
+        ("127.0.0.1:1", "no device at 127.0.0.1:1: nothing listens there; on the phone, switch on"),
+        ("no-such.invalid:5555", "no-such.invalid:5555 does not answer as a device does"),
+    ],
+)
+def test_no_such_device(use: Cli, serial: str, words: str) -> None:
+    found = use(serial)
+    assert found.code == 1 and found.out == ""
+    assert found.error.startswith(words)
+
+
+def test_every_command_says_so(cli: Cli, profiled: Profiled) -> None:
+    words = "no simulated phone 'nosuch'"
+    named = ("--device", "sim:nosuch")
+    found = cli("partition", *named, "--input", INPUT, "--costs", profiled.costs, profiled.model)
+    assert found.code == 1 and words in found.error
+    found = cli("run", *named, profiled.bundle)
+    assert found.code == 1 and words in found.error
+
+
+def test_without_a_phone_a_simulated_one_is_used_and_named(use: Cli) -> None:
+    found = use(None)
+    assert found.code == 0
+    assert "note: no phone is connected: using the simulated phone sim:npu-phone" in found.err
+
+
+def test_several_phones_and_none_named(use: Cli, adb_server: Any, start_daemon: Any) -> None:
+    serials = [start_daemon().serial for _ in range(2)]
+    for serial in serials:
+        adb_server.connect(serial)
+    found = use(None)
+    assert found.code == 1
+    assert found.error.startswith("more than one device is connected: ")
+    assert all(serial in found.error for serial in serials)
+    assert found.error.endswith("choose one with --device SERIAL")
+
+
+def test_no_such_accelerator(use: Cli) -> None:
+    found = use("sim:gpu-phone", "--accelerator", "tpu")
+    assert found.code == 2
+    assert "no accelerator 'tpu'" in found.error
+    assert "there are: sim-gpu, nnapi-reference, auto" in found.error
+
+
+def test_one_accelerator(use: Cli) -> None:
+    found = use("sim:gpu-phone", "--accelerator", "sim-gpu", "--preference", "fast")
+    assert found.code == 0
+    assert "sim-gpu" in found.out and "nnapi-reference" not in found.out
+
+
+def test_a_broken_description_of_a_phone(use: Cli, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.json"
+    mine.write_text('{"name": ')
+    found = use(f"sim:{mine}")
+    assert found.code == 1
+    assert f"{mine}: line 1, column 10: found the end of the file, wanted a value" in found.error
+    described = json.loads(phone_file("gpu-phone").read_text())
+    mine.write_text(json.dumps({**described, "name": "mine"}))
+    assert use(f"sim:{mine}").code == 0
+
+
+# ---- there, and unwilling ----------------------------------------------------------------------
+
+CONSENT = "does not know this computer yet: confirm 'Allow USB debugging' on the phone's screen"
+
+
+def test_an_unauthorised_phone(
+    use: Cli, asking_phone: Callable[..., AskingPhone], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adb, "CONSENT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(adb, "LINK_TIMEOUT_S", 0.5)
+    phone = asking_phone()
+    found = use(phone.serial)
+    assert found.code == 1 and found.out == ""
+    assert found.error == f"{phone.serial} {CONSENT}, then run again"
+    # While there was time to do so, the user was told to look at the phone.
+    assert f"{phone.serial} asks its owner: confirm 'Allow USB debugging'" in found.err
+
+
+def test_an_unauthorised_phone_of_an_adb_server(
+    use: Cli, asking_phone: Callable[..., AskingPhone], adb_server: Any
+) -> None:
+    phone = asking_phone()
+    adb_server.adb("connect", phone.serial)
+    for serial in (phone.serial, None):  # named, or the only one there is
+        found = use(serial)
+        assert found.code == 1
+        assert found.error == f"{phone.serial} {CONSENT}, then run again"
+
+
+def test_an_offline_phone(
+    use: Cli, asking_phone: Callable[..., AskingPhone], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adb, "LINK_TIMEOUT_S", 0.3)
+    phone = asking_phone(silent=True)
+    found = use(phone.serial)
+    assert found.code == 1
+    assert found.error.startswith(f"{phone.serial} does not answer as a device does (")
+    assert found.error.endswith("check that it is awake and in the same network")
+
+
+def test_an_offline_phone_of_an_adb_server(
+    use: Cli, cli: Cli, asking_phone: Callable[..., AskingPhone], adb_server: Any
+) -> None:
+    phone = asking_phone(silent=True)
+    connecting = adb_server.begin_connect(phone.serial)
+    try:
+        deadline = time.monotonic() + 10
+        while phone.serial not in cli("devices").out:
+            assert time.monotonic() < deadline, "the server does not list the phone"
+            time.sleep(0.05)
+        found = use(phone.serial)
+        assert found.code == 1
+        assert found.error.startswith((f"{phone.serial} is offline", f"{phone.serial} is connecti"))
+        assert found.error.endswith("or run `adb reconnect`, then run again")
+    finally:
+        connecting.kill()
+        connecting.wait()
+
+
+# ---- its storage -------------------------------------------------------------------------------
+
+
+def test_read_only_storage(use: Cli, start_adbd: Callable[..., str]) -> None:
+    serial = start_adbd("npu-phone", storage="ro")
+    found = use(serial)
+    assert found.code == 1 and found.out == ""
+    assert found.error.startswith(f"{serial}: the storage that holds /data/local/tmp/nnapi-prof")
+    assert "is read-only" in found.error
+    assert "make it writable, or name another folder in NNAPI_PROF_REMOTE_DIR" in found.error
+
+
+def test_storage_too_small_for_the_agent(use: Cli, start_adbd: Callable[..., str]) -> None:
+    serial = start_adbd("npu-phone", storage="64k")
+    found = use(serial)
+    assert found.code == 1
+    assert found.error.startswith(f"{serial}: the storage that holds /data/local/tmp/nnapi-prof")
+    assert "is full" in found.error and "free some space there, for instance with" in found.error
+
+
+def test_storage_too_small_for_the_weights(
+    cli: Cli,
+    start_adbd: Callable[..., str],
+    built_host: HostBuild,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was measured before the storage was full is kept."""
+    monkeypatch.setattr(session, "MAX_ACTIONS", 5)  # one unit in a request, the heavy one last
+    agent_kb = built_host.agent.stat().st_size // 1024
+    serial = start_adbd("npu-phone", storage=f"{agent_kb + 2000}k")
+    heavy = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16384))  # 4 MiB at its end
+    model, costs = trace(heavy, tmp_path / "heavy.pt", (1, 64)), tmp_path / "costs.sqlite"
+    named = ("--input", "1x64", "--costs", costs, "--preference", "fast", "--runs", 3)
+    found = cli("profile", "--device", serial, *named, model)
+    assert found.code == 1
+    assert "is full" in found.error and "free some space there" in found.error
+    assert f"measurements made before are kept in {costs}" in found.error
+    assert count_rows(costs) >= 5
+    assert f"the {count_rows(costs)} measurements" in found.error

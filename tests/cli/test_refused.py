@@ -1,0 +1,86 @@
+"""A model with an operation that nobody can convert: it stays behind, and everybody says why."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.cli.common import INPUT, Result, TinyNet, trace
+
+Cli = Callable[..., Result]
+
+
+def cumulated(x: torch.Tensor) -> torch.Tensor:
+    return torch.cumsum(x, 1) * 0.1
+
+
+@pytest.mark.parametrize(
+    ("between", "operation"), [(torch.erf, "aten.erf.default"), (cumulated, "aten.cumsum.default")]
+)
+def test_an_operation_that_nobody_converts(
+    cli: Cli, tmp_path: Path, between: Callable[[torch.Tensor], torch.Tensor], operation: str
+) -> None:
+    torch.manual_seed(0)
+    model = trace(TinyNet(between), tmp_path / "odd.pt")
+    costs, bundle = tmp_path / "costs.sqlite", tmp_path / "odd.nnprof"
+    named = ("--device", "sim:npu-phone", "--input", INPUT, "--costs", costs)
+    node = operation.split(".")[1]
+    # The sentence begins with the node, which is named after the operation.
+    sentence = (
+        rf"{node}\w*: {re.escape(operation)} cannot run on NNAPI: NNAPI has no such operation"
+    )
+
+    found = cli("profile", *named, "--preference", "fast", model)
+    assert found.code == 0
+    refused = re.search(r"(\d+) measured, (\d+) refused by the converter", found.out)
+    assert refused is not None and int(refused[1]) > 0
+    # One on the CPU and one on each of sim-npu, sim-gpu, nnapi-reference and auto.
+    assert int(refused[2]) == 5
+
+    found = cli("partition", *named, "--output", bundle, model)
+    assert found.code == 0
+    segments = json.loads((bundle / "manifest.json").read_text())["plans"][0]["segments"]
+    assert [s["target"] for s in segments].count("host") == 1
+    assert "no engine of the agent runs" in found.out
+    (behind,) = (s for s in segments if s["target"] == "host")
+    units = json.loads((bundle / "manifest.json").read_text())["graph"]["units"]
+    assert [units[index]["label"].split()[0] for index in behind["units"]] == [node]
+
+    found = cli("run", "--device", "sim:npu-phone", "--runs", 3, bundle)
+    assert found.code == 0
+    assert "agrees with eager PyTorch" in found.out and "DIFFERS" not in found.out
+    assert "segments on the host run in eager PyTorch; their time is estimated" in found.out
+
+    found = cli("report", "--costs", costs, bundle)
+    assert found.code == 0
+    page = Path(found.out.strip())
+    assert page == tmp_path / "odd.html"
+    assert re.search(sentence, html.unescape(page.read_text()))
+
+    # Stock PyTorch has nothing else to run it with: there it is refused.
+    found = cli("convert", "--input", INPUT, model)
+    assert found.code == 1 and re.match(sentence, found.error)
+    assert not (tmp_path / "odd.nnapi.pt").exists()
+
+
+def test_an_operation_that_one_driver_lacks(cli: Cli, tmp_path: Path) -> None:
+    """The simulated NPU has no sigmoid: the report has its sentence, other targets take it."""
+    torch.manual_seed(0)
+    model = trace(TinyNet(torch.sigmoid), tmp_path / "sigmoid.pt")
+    costs, bundle = tmp_path / "costs.sqlite", tmp_path / "sigmoid.nnprof"
+    named = ("--device", "sim:npu-phone", "--input", INPUT, "--costs", costs)
+    found = cli("profile", *named, "--preference", "fast", model)
+    assert found.code == 0 and " 0 refused by the converter" in found.out
+    (row,) = (line for line in found.out.splitlines() if "sigmoid" in line and "│" in line)
+    assert row.split("│")[-2].strip() == "–"  # the last column is sim-npu's
+    assert cli("partition", *named, "--output", bundle, model).code == 0
+    assert cli("report", "--costs", costs, bundle).code == 0
+    text = re.sub(r"<[^>]*>", " ", html.unescape((tmp_path / "sigmoid.html").read_text()))
+    section = text[text.index("What stays off an accelerator, and why") :]
+    assert "sigmoid" in section and "sim-npu" in section

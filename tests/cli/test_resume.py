@@ -1,0 +1,198 @@
+"""What was measured is measured once: profiling again, --fresh, and every way to be interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.common import INPUT, Profiled, Result, count_rows
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+Cli = Callable[..., Result]
+QUICK = ("--preference", "fast", "--runs", 5)
+SLOW = ("--preference", "fast", "--runs", 100_000, "--budget-ms", 150)
+"""Half an hour on a device with real time, were it left alone."""
+
+
+def counts(found: Result) -> tuple[int, int]:
+    """(measured, known before) of a profile's first line."""
+    said = re.search(r"(\d+) measured, 0 refused by the converter, (\d+) known before", found.out)
+    assert said is not None, found.out
+    return int(said[1]), int(said[2])
+
+
+def profile(cli: Cli, device: str, costs: Path, model: Path, *more: object) -> Result:
+    return cli("profile", "--device", device, "--input", INPUT, "--costs", costs, *more, model)
+
+
+def check_resumes(cli: Cli, device: str, costs: Path, model: Path) -> None:
+    """Another profile measures the rest, then there is nothing left; no row is there twice."""
+    kept = count_rows(costs)
+    found = profile(cli, device, costs, model, *QUICK)
+    assert found.code == 0
+    measured, known = counts(found)
+    assert known >= kept and measured > 0
+    assert count_rows(costs) == kept + measured
+    while "the plan still changed in the last round" in found.err:  # a noisy machine
+        found = profile(cli, device, costs, model, *QUICK)
+        assert found.code == 0 and counts(found)[0] > 0
+    again = profile(cli, device, costs, model, *QUICK)
+    assert again.code == 0 and counts(again)[0] == 0
+    with contextlib.closing(sqlite3.connect(costs)) as link:
+        query = "select count(*) from measurements group by signature, target having count(*) > 1"
+        assert link.execute(query).fetchall() == []
+
+
+# ---- nobody interrupts -------------------------------------------------------------------------
+
+
+def test_a_second_profile_measures_nothing_and_fresh_everything(
+    cli: Cli, profiled: Profiled
+) -> None:
+    rows = count_rows(profiled.costs)
+    again = profile(cli, "sim:npu-phone", profiled.costs, profiled.model, *QUICK)
+    assert again.code == 0 and counts(again)[0] == 0 and count_rows(profiled.costs) == rows
+    fresh = profile(cli, "sim:npu-phone", profiled.costs, profiled.model, *QUICK, "--fresh")
+    assert fresh.code == 0
+    assert counts(fresh)[0] >= rows - 5  # the plan may differ by a region
+    assert count_rows(profiled.costs) == rows + counts(fresh)[0]
+
+
+def test_more_preferences_add_to_what_is_known(cli: Cli, profiled: Profiled) -> None:
+    found = profile(cli, "sim:npu-phone", profiled.costs, profiled.model, "--runs", 5)
+    measured, known = counts(found)
+    assert found.code == 0 and measured > 0 and known > 0
+
+
+def test_another_device_is_measured_anew(cli: Cli, profiled: Profiled) -> None:
+    found = profile(cli, "sim:gpu-phone", profiled.costs, profiled.model, *QUICK)
+    assert found.code == 0 and counts(found)[0] > 0
+    assert cli("report", "--costs", profiled.costs, profiled.bundle).code == 0
+
+
+# ---- the agent or the phone dies ---------------------------------------------------------------
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """Processes that ``pid`` started, and theirs."""
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, children.read_text().split()):
+                yield child
+                yield from descendants(child)
+
+
+def is_running_agent(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return words[0].endswith(b"/agent") and words[1:2] == [b"run"]
+    return False
+
+
+def once_measured(costs: Path, n: int, act: Callable[[], None]) -> threading.Thread:
+    """Calls ``act`` from a thread as soon as the cost table has ``n`` rows."""
+
+    def watch() -> None:
+        deadline = time.monotonic() + 60
+        while count_rows(costs) < n and time.monotonic() < deadline:
+            time.sleep(0.02)
+        act()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
+
+
+def kill_agent_under(pid: int) -> None:
+    """kill -9 on the agent that a process started: the outermost, which watches over the rest."""
+    agents = [child for child in descendants(pid) if is_running_agent(child)]
+    os.kill(agents[0], signal.SIGKILL)
+
+
+@pytest.mark.parametrize("device", ["local", "adbd"])
+def test_an_agent_killed_midway(
+    cli: Cli, tiny: Path, tmp_path: Path, device: str, request: pytest.FixtureRequest
+) -> None:
+    costs, above = tmp_path / "costs.sqlite", os.getpid()
+    if device == "adbd":  # the emulator in real time
+        daemon = request.getfixturevalue("start_daemon")("")
+        monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+        monkeypatch.setenv("NNAPI_PROF_REMOTE_DIR", daemon.remote_dir)
+        device, above = daemon.serial, daemon.process.pid
+    killer = once_measured(costs, 4, lambda: kill_agent_under(above))
+    found = profile(cli, device, costs, tiny, *SLOW)
+    killer.join(10)
+
+    kept = count_rows(costs)
+    assert found.code == 1 and kept >= 4
+    assert f"{device}: the agent was killed by signal 9 during action {kept}" in found.error
+    assert f"the {kept} measurements made before are kept in {costs}" in found.error
+    assert found.error.endswith("the same command goes on where this one stopped")
+    check_resumes(cli, device, costs, tiny)
+
+
+def test_a_phone_lost_midway(
+    cli: Cli, tiny: Path, tmp_path: Path, start_daemon: Callable[..., Any]
+) -> None:
+    costs, daemon = tmp_path / "costs.sqlite", start_daemon("")
+    killer = once_measured(costs, 4, daemon.kill)
+    found = profile(cli, daemon.serial, costs, tiny, *SLOW)
+    killer.join(10)
+    kept = count_rows(costs)
+    assert found.code == 1 and kept >= 4
+    assert found.error.startswith(daemon.serial)
+    assert f"the {kept} measurements made before are kept in {costs}" in found.error
+    found = profile(cli, daemon.serial, costs, tiny, *QUICK)
+    assert found.code == 1 and "nothing listens there" in found.error
+
+
+# ---- the user has had enough -------------------------------------------------------------------
+
+
+def start_profile(costs: Path, model: Path, shape: str = INPUT) -> subprocess.Popen[str]:
+    arguments = ["--device", "local", "--input", shape, "--costs", str(costs), *map(str, SLOW)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "nnapi_prof", "profile", *arguments, str(model)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_ctrl_c_keeps_what_was_measured(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    costs = tmp_path / "costs.sqlite"
+    process = start_profile(costs, tiny)
+    once_measured(costs, 4, lambda: process.send_signal(signal.SIGINT)).join(60)
+    out, err = process.communicate(timeout=60)
+    kept = count_rows(costs)
+    assert process.returncode == 130 and kept >= 4
+    assert out.startswith(f"interrupted: {kept} measured, 0 refused by the converter")
+    assert "Traceback" not in out + err and "error:" not in err
+    check_resumes(cli, "local", costs, tiny)
+
+
+def test_ctrl_c_before_anything_was_measured(tiny: Path, tmp_path: Path) -> None:
+    # No other test has this shape, so that its outline is not remembered: torch must be loaded.
+    process = start_profile(tmp_path / "costs.sqlite", tiny, "1x3x19x17")
+    maps = Path(f"/proc/{process.pid}/maps")
+    deadline = time.monotonic() + 30
+    while "libtorch" not in maps.read_text() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    # To a shell both are 130; PyTorch's loading may leave the signal to Python's own end.
+    assert process.returncode in (130, -signal.SIGINT)
+    assert out == "" and err == "\nnnapi-prof: interrupted\n"
