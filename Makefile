@@ -3,12 +3,17 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-PHONE ?= sim:npu-phone
+DEVICE ?= sim:npu-phone
+PHONE ?= npu-phone
+FUZZ_SECONDS ?= 60
 
-.PHONY: demo test lint format generate agents bench sanitize fuzz clean
+.PHONY: demo phone test lint format generate agents bench sanitize fuzz clean
 
-demo: $(READY)  ## profile, partition, run and report MobileNetV2 on a simulated phone
-	PATH="$(abspath $(BIN)):$$PATH" bash examples/demo.sh $(PHONE)
+demo: $(READY)  ## profile, partition, run and report MobileNetV2 on DEVICE, a simulated phone
+	PATH="$(abspath $(BIN)):$$PATH" bash examples/demo.sh $(DEVICE)
+
+phone: $(READY)  ## a real adbd with the NNAPI of PHONE, to try the way over ADB by hand
+	$(BIN)/python tests/adbd/phone.py $(PHONE)
 
 test: $(READY)  ## every test; the slowest are listed at the end
 	$(BIN)/python -m pytest
@@ -38,10 +43,10 @@ sanitize: $(READY)  ## the C tests under address and undefined-behaviour sanitiz
 	cd device_agent && export PATH="$(abspath $(BIN)):$$PATH" && cmake --preset host-sanitize \
 	  && cmake --build --preset host-sanitize && ctest --preset host-sanitize
 
-fuzz: $(READY)  ## the parsers under libFuzzer for a minute each (needs clang)
+fuzz: $(READY)  ## the parsers under libFuzzer for FUZZ_SECONDS each (needs clang)
 	cd device_agent && export PATH="$(abspath $(BIN)):$$PATH" && cmake --preset host-fuzz \
 	  && cmake --build --preset host-fuzz
-	for t in request model; do build/host-fuzz/fuzz_$$t -max_total_time=60 || exit 1; done
+	for t in request model; do build/host-fuzz/fuzz_$$t -max_total_time=$(FUZZ_SECONDS) || exit 1; done
 
 # A machine without python3-venv but with pip gets virtualenv into a folder of its own.
 $(READY): pyproject.toml constraints.txt
