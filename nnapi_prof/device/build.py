@@ -99,9 +99,19 @@ def build_host(cache: Path | None = None, progress: Progress | None = None) -> H
     """Agent and emulator for this host, built unless the cache has them.
 
     ``cache`` replaces :func:`cache_dir`. Processes that need the same build at once build it once.
-    Raises BuildError with the tail of the compiler's words.
+    Raises BuildError with the tail of the compiler's words, or where the cache cannot be written.
     """
     base = cache or cache_dir()
+    try:
+        return _build_host(base, progress)
+    except OSError as error:
+        raise BuildError(
+            f"the agent cannot be built in {base}: {error.strerror or error}: name a folder that "
+            "is writable and has room in NNAPI_PROF_CACHE_DIR"
+        ) from error
+
+
+def _build_host(base: Path, progress: Progress | None) -> HostBuild:
     compiler = find_compiler(base)
     directory = base / "agents" / _key(compiler)
     built = HostBuild(directory, directory / "agent", directory / "libneuralnetworks.so")
