@@ -157,6 +157,11 @@ def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None
         f"{what}{outcome.n_measured} measured, {outcome.n_refused} refused by the converter,"
         f" {outcome.n_reused} known before, {outcome.seconds:.1f} s; costs in {location}",
     )
+    if outcome.n_failed:
+        say(
+            f"note: {outcome.n_failed} of these the device refused or did not finish: the bundle's"
+            " report says why"
+        )
     costs, plan = outcome.costs, outcome.plan
     if costs is None or plan is None:
         return

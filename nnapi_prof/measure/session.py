@@ -107,6 +107,8 @@ class ProfileOutcome:
     info: AgentInfo
     n_measured: int
     """Rows added that come from runs on the device."""
+    n_failed: int
+    """Of these, rows that say why there is no latency: the driver refused, crashed, hung."""
     n_refused: int
     """Rows added because a lowering refused."""
     n_reused: int
@@ -183,6 +185,7 @@ class _Session:
         self._have: set[Key] = set() if options.fresh else store.have(self._fingerprint)
         self._unusable: set[tuple[str, Target]] = set()
         self.n_measured = 0
+        self._n_failed = 0
         self._n_refused = 0
         self._n_reused = 0
         self._rounds = 0
@@ -222,6 +225,7 @@ class _Session:
             fingerprint=self._fingerprint,
             info=self._info,
             n_measured=self.n_measured,
+            n_failed=self._n_failed,
             n_refused=self._n_refused,
             n_reused=self._n_reused,
             rounds=self._rounds,
@@ -353,6 +357,7 @@ class _Session:
                 row = measured(job, self._graph, self._fingerprint, simulated, converted, event)
                 self._store.add(row)
                 self.n_measured += 1
+                self._n_failed += not row.usable
                 stored(job)
 
     def _report(self, phase: str, done: int, total: int, label: str) -> None:
