@@ -75,3 +75,14 @@ def count_rows(costs: Path) -> int:
         return 0
     finally:
         link.close()
+
+
+def unit_row(out: str, name: str) -> dict[str, str]:
+    """The row of a unit in the table that profile prints: column -> what it says."""
+    lines = out.splitlines()
+    (head,) = (line for line in lines if line.startswith("┃ unit "))
+    (row,) = (line for line in lines if line.startswith(f"│ {name} "))
+    columns, cells = (
+        [cell.strip() for cell in line[1:-1].split(bar)] for line, bar in ((head, "┃"), (row, "│"))
+    )
+    return dict(zip(columns, cells, strict=True))

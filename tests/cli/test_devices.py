@@ -15,7 +15,7 @@ from nnapi_prof.device import adb
 from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.emulator import list_phones, phone_file
 from nnapi_prof.measure import session
-from tests.cli.common import INPUT, Profiled, Result, count_rows, trace
+from tests.cli.common import INPUT, Profiled, Result, count_rows, trace, unit_row
 from tests.device.asking_phone import AskingPhone
 
 Cli = Callable[..., Result]
@@ -197,6 +197,16 @@ def test_an_offline_phone_of_an_adb_server(
     finally:
         connecting.kill()
         connecting.wait()
+
+
+def test_a_device_that_never_finishes(use: Cli) -> None:
+    """The watchdog ends every run: what remains is the estimate for eager PyTorch."""
+    found = use("local", "--preference", "fast", "--timeout-s", 0.001, "--runs", 100_000)
+    assert found.code == 0
+    measured = found.out.split()[0]
+    assert f"note: {measured} of these the device refused or did not finish" in found.err
+    row = unit_row(found.out, "sigmoid")
+    assert set(row) == {"unit", "host"} and float(row["host"]) > 0
 
 
 # ---- its storage -------------------------------------------------------------------------------

@@ -293,6 +293,16 @@ def test_outputs_that_differ_fail(cli: Cli, profiled: Profiled) -> None:
     assert "DIFFERS from eager PyTorch" in found.out
 
 
+def test_a_cache_that_cannot_be_written_to(
+    cli: Cli, profiled: Profiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", "/proc/absent")
+    found = cli("run", *SIM, profiled.bundle)
+    assert found.code == 1
+    assert found.error.startswith("the agent cannot be built in /proc/absent: No such file or dir")
+    assert found.error.endswith("in NNAPI_PROF_CACHE_DIR")
+
+
 # ---- where results go --------------------------------------------------------------------------
 
 
