@@ -87,7 +87,7 @@ def _show(bundle: Bundle) -> None:
         "(≈ summed from units and chains, est. from the static model; others were measured whole)",
     )
     for note in bundle.plan.notes:
-        console.print(f"note: {note}")
+        console.print(f"note: {note}", soft_wrap=True)
     plans = Table(title=f"Plan and baselines, predicted latency in {unit}", title_justify="left")
     plans.add_column("plan")
     plans.add_column("segments", justify="right")

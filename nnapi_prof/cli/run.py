@@ -148,4 +148,4 @@ def _show(report: RunReport) -> None:
             f" {check.relative:.1e} of its largest value ({check.tolerance:.0e} allowed)",
         )
     for note in report.notes:
-        console.print(f"note: {note}")
+        console.print(f"note: {note}", soft_wrap=True)

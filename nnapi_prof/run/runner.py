@@ -95,11 +95,21 @@ def run_bundle(
     """
     info = client.info()
     notes = list(bundle.notes)
-    if device_fingerprint(info) != bundle.fingerprint:
+    foreign = device_fingerprint(info) != bundle.fingerprint
+    if foreign:
         notes.append(
             f"the bundle was made for {bundle.device}: predictions are for that device, not this"
         )
-    found = _outputs(bundle, program, inputs, client, options)
+    try:
+        found = _outputs(bundle, program, inputs, client, options)
+    except AgentError as error:
+        if not foreign:
+            raise
+        raise AgentError(
+            f"{error}; the bundle was made for {bundle.device}: make one for this device with "
+            "`nnapi-prof profile` and `nnapi-prof partition`",
+            error.serial,
+        ) from error
     checks = compare(
         bundle.graph.outputs,
         [found[name].numpy() for name in bundle.graph.outputs],

@@ -265,6 +265,28 @@ def test_a_damaged_bundle(
         assert cli("run", *SIM, "--runs", 2, profiled.bundle).code == 0
 
 
+def test_a_bundle_of_another_phone(cli: Cli, tmp_path: Path) -> None:
+    costs, bundle = tmp_path / "costs.sqlite", tmp_path / "large.nnprof"
+    # So much work that the plan goes to the NPU, which the other phone lacks.
+    heavy = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 3), nn.Conv2d(64, 64, 3))
+    model = trace(heavy, tmp_path / "heavy.pt", (1, 3, 56, 56))
+    named = (*SIM, "--input", "1x3x56x56", "--costs", costs)
+    only = ("--accelerator", "sim-npu", "--preference", "fast")
+    assert cli("profile", *named, *only, model).code == 0
+    assert cli("partition", *named, "--output", bundle, model).code == 0
+    found = cli("run", "--device", "sim:gpu-phone", bundle)
+    assert found.code == 1
+    assert 'no accelerator is called "sim-npu"; there are: sim-gpu, nnapi-ref' in found.error
+    assert "the bundle was made for simulated npu-phone" in found.error
+    assert "make one for this device with `nnapi-prof profile`" in found.error
+
+
+def test_a_bundle_for_another_phone_that_runs_nevertheless(cli: Cli, profiled: Profiled) -> None:
+    found = cli("run", "--device", "sim:gpu-phone", "--runs", 2, profiled.bundle)
+    assert found.code == 0
+    assert "predictions are for that device, not this" in found.out
+
+
 def test_a_bundle_without_its_model(cli: Cli, profiled: Profiled) -> None:
     (profiled.bundle / "model.pt").unlink()
     found = cli("run", *SIM, profiled.bundle)
