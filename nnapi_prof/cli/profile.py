@@ -156,6 +156,7 @@ def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None
     console.print(
         f"{what}{outcome.n_measured} measured, {outcome.n_refused} refused by the converter,"
         f" {outcome.n_reused} known before, {outcome.seconds:.1f} s; costs in {location}",
+        soft_wrap=True,
     )
     if outcome.n_failed:
         say(

@@ -105,7 +105,7 @@ def _show(report: RunReport) -> None:
     from rich.table import Table
 
     console = stdout()
-    console.print(f"{report.model} on {report.device}")
+    console.print(f"{report.model} on {report.device}", soft_wrap=True)
     unit = unit_of(report.simulated)
     table = Table(title=f"Plan, latency in {unit}", title_justify="left")
     for name in ("#", "target", "units"):
@@ -146,6 +146,7 @@ def _show(report: RunReport) -> None:
         console.print(
             f"output {check.name} {list(check.shape)} {verdict} eager PyTorch:"
             f" {check.relative:.1e} of its largest value ({check.tolerance:.0e} allowed)",
+            soft_wrap=True,
         )
     for note in report.notes:
         console.print(f"note: {note}", soft_wrap=True)
