@@ -64,10 +64,12 @@ def command(
     """
     from nnapi_prof.bundle.storage import read_bundle
     from nnapi_prof.errors import MismatchError
+
+    loaded = read_bundle(bundle)  # before torch is: a wrong path should be told at once
+
     from nnapi_prof.run.reference import choose_inputs, run_eager
     from nnapi_prof.run.runner import RunOptions, run_bundle
 
-    loaded = read_bundle(bundle)
     model = bundle / loaded.model_file
     program = load_model(model, loaded.inputs)
     inputs = choose_inputs(program, seed)

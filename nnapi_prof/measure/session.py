@@ -45,8 +45,8 @@ MAX_ACTIONS = 200
 """In one request; a request that fails as a whole costs no more than these."""
 MAX_WEIGHT_BYTES = 128 << 20
 """Weights that one request's models hold in this process's memory."""
-MAX_ROUNDS = 4
-"""Rounds of measure, partition, measure; two are the rule."""
+MAX_ROUNDS = 8
+"""Rounds of measure, partition, measure; two to five are the rule, and later ones are short."""
 
 
 class Client(Protocol):

@@ -35,6 +35,9 @@ from nnapi_prof.run.compare import TOLERANCE, compare
 from nnapi_prof.run.host import all_values, from_memory, run_units, to_memory
 from nnapi_prof.run.result import PlanRun, RunReport, SegmentTiming
 
+NOISE = 0.02
+"""Relative difference of two plans' medians below which nothing is said: repeated runs on big cores
+vary by up to 1 %, and two plans vary each."""
 PlanKey = tuple[tuple[tuple[int, ...], str], ...]
 Progress = Callable[[str, int, int], None]
 """Called with what runs, how many actions are done, and of how many."""
@@ -138,6 +141,7 @@ def run_bundle(
             for number, segment in enumerate(plan.segments)
         )
         runs.append(PlanRun(plan, row.total_ns(), segments, row.error))
+    notes += _faster_rivals(runs)
     if runs[0].error is not None:
         raise AgentError(f"{client.serial}: the plan ran once, then failed: {runs[0].error}")
     return RunReport(
@@ -150,6 +154,19 @@ def run_bundle(
         checks=checks,
         notes=tuple(notes),
     )
+
+
+def _faster_rivals(runs: Sequence[PlanRun]) -> list[str]:
+    """Says which baselines beat the plan by more than NOISE, if any."""
+    plan = runs[0].median_ns
+    if plan is None:
+        return []
+    return [
+        f"{rival.plan.name} ran {1 - rival.median_ns / plan:.0%} faster than the plan, which was "
+        "chosen by what its segments took alone: on this device they take longer one after another"
+        for rival in runs[1:]
+        if rival.median_ns is not None and rival.median_ns < plan * (1 - NOISE)
+    ]
 
 
 def _outputs(

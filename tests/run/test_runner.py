@@ -144,6 +144,15 @@ def test_a_bundle_of_another_device_is_noted(program: Program, client: AgentClie
     assert any("predictions are for that device" in note for note in report.notes)
 
 
+def test_a_rival_that_beats_the_plan_is_named(program: Program, client: AgentClient) -> None:
+    """Between two convolutions too small for the NPU, invocations decide."""
+    slow, fast = plan_of(program, "dp", NPU), plan_of(program, "all-cpu", CPU)
+    report = run(bundle_of(program, client, slow, fast), program, client)
+    assert any("all-cpu ran" in note and "faster than the plan" in note for note in report.notes)
+    report = run(bundle_of(program, client, fast, slow), program, client)
+    assert not any("faster than the plan" in note for note in report.notes)
+
+
 def test_what_is_no_report() -> None:
     with pytest.raises(SerializationError, match="no run report"):
         RunReport.from_json('{"model": "x"}')
