@@ -50,8 +50,8 @@ def cli() -> None:
     """Measure a PyTorch model on the NNAPI accelerators of an Android phone, then decide what to
     offload.
 
-    A phone comes before everything: `nnapi-prof devices` shows what is within reach. With no phone
-    connected, commands use a simulated one and say so.
+    The way of a model: profile, partition, run, report. `nnapi-prof devices` shows which phones are
+    within reach; with none connected, commands use a simulated one and say so.
     """
 
 
