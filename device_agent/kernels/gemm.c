@@ -1,6 +1,7 @@
 #include "np_gemm.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "np_kernel.h"
@@ -125,13 +126,26 @@ const struct np_gemm_engine *np_gemm_engine_at(unsigned index) {
   }
 }
 
-const struct np_gemm_engine *np_gemm_engine(void) {
+static const struct np_gemm_engine *best_engine(void) {
   for (unsigned i = 2; i > 0; i--) {
-    if (np_gemm_engine_at(i) != NULL) {
-      return np_gemm_engine_at(i);
+    const struct np_gemm_engine *engine = np_gemm_engine_at(i);
+    if (engine != NULL) {
+      return engine;
     }
   }
   return &PORTABLE;
+}
+
+/* Asked once a process: under a hypervisor every CPUID instruction leaves the machine, and asking
+ * takes as long as a small layer. Threads that ask at the same time find the same answer. */
+const struct np_gemm_engine *np_gemm_engine(void) {
+  static const struct np_gemm_engine *_Atomic chosen;
+  const struct np_gemm_engine *engine = atomic_load_explicit(&chosen, memory_order_relaxed);
+  if (engine == NULL) {
+    engine = best_engine();
+    atomic_store_explicit(&chosen, engine, memory_order_relaxed);
+  }
+  return engine;
 }
 
 size_t np_gemm_packed_floats(const struct np_gemm_engine *engine, size_t n, size_t k) {
