@@ -16,6 +16,7 @@ from nnapi_prof.cli.options import (
     load_model,
     ms,
     say,
+    stderr,
     stdout,
     threads_option,
     unit_of,
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Folder of the bundle. Default: MODEL.nnprof beside the model.",
 )
+@click.option(
+    "--no-verify",
+    is_flag=True,
+    help="Do not run plan and baselines whole before choosing.",
+)
 @MODEL
 def command(
     device_spec: str | None,
@@ -44,20 +50,29 @@ def command(
     costs: str | None,
     threads: int,
     output: Path | None,
+    no_verify: bool,
     model: Path,
 ) -> None:
     """Choose what runs where from measured costs, and write a bundle.
 
-    Needs what `nnapi-prof profile` measured for the same model and device.
+    Needs what `nnapi-prof profile` measured for the same model and device. Before it is written,
+    plan and baselines run whole on the device, a few times each: where a baseline is faster end to
+    end, it becomes the plan.
     """
     from nnapi_prof.bundle.storage import write_bundle
     from nnapi_prof.cli.planning import make_bundle
     from nnapi_prof.costs.store import CostStore
+    from nnapi_prof.run.timing import RunOptions
+    from nnapi_prof.run.verify import choose_measured
 
     program = load_model(model, inputs)
     path = output or model.with_suffix(".nnprof")
     with CostStore(costs) as store, device(device_spec) as opened:
         bundle = make_bundle(program, model, opened.client, store, threads)
+        if not no_verify:
+            with stderr().status("running plan and baselines whole"):
+                options = RunOptions(threads=threads)
+                bundle = choose_measured(bundle, program, opened.client, options)
     with writing(path):
         write_bundle(path, bundle, model)
     _show(bundle)

@@ -68,7 +68,8 @@ def command(
     loaded = read_bundle(bundle)  # before torch is: a wrong path should be told at once
 
     from nnapi_prof.run.reference import choose_inputs, run_eager
-    from nnapi_prof.run.runner import RunOptions, run_bundle
+    from nnapi_prof.run.runner import run_bundle
+    from nnapi_prof.run.timing import RunOptions
 
     model = bundle / loaded.model_file
     program = load_model(model, loaded.inputs)

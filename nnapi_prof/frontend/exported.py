@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError, InputSpecError
 from nnapi_prof.frontend.concretise import Concretiser, WritesToViews
@@ -70,9 +71,34 @@ def _concretised(program: ExportedProgram, examples: Sequence[Tensor], name: str
 
 
 def _user_input(maker: Concretiser, argument: Any, given: Any) -> Any:
-    if type(argument).__name__ == "TensorArgument":
+    if _is_tensor(argument):
         return maker.placeholder(argument.name, next(given))
     return getattr(argument, "value", None)  # a constant the program was exported with
+
+
+def _is_tensor(argument: Any) -> bool:
+    return type(argument).__name__ == "TensorArgument"
+
+
+def eager(program: ExportedProgram) -> Callable[..., object]:
+    """The program in eager PyTorch, called with its tensor inputs alone, in the graph's order.
+
+    Keywords, nested inputs and the constants it was exported with are put back where they were.
+    """
+    module, form = program.module(), program.call_spec.in_spec
+    arguments = [
+        spec.arg
+        for spec in program.graph_signature.input_specs
+        if spec.kind is InputKind.USER_INPUT
+    ]
+
+    def run(*tensors: Tensor) -> object:
+        given = iter(tensors)
+        leaves = [next(given) if _is_tensor(a) else getattr(a, "value", None) for a in arguments]
+        args, kwargs = pytree.tree_unflatten(leaves, form)
+        return module(*args, **kwargs)
+
+    return run
 
 
 def tensor_inputs(program: ExportedProgram) -> list[fx.Node]:
@@ -80,7 +106,7 @@ def tensor_inputs(program: ExportedProgram) -> list[fx.Node]:
     wanted = {
         spec.arg.name
         for spec in program.graph_signature.input_specs
-        if spec.kind is InputKind.USER_INPUT and type(spec.arg).__name__ == "TensorArgument"
+        if spec.kind is InputKind.USER_INPUT and _is_tensor(spec.arg)
     }
     return [node for node in program.graph.nodes if node.name in wanted]
 

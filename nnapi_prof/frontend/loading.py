@@ -127,7 +127,7 @@ def reference(path: Path) -> Callable[..., tuple[Tensor, ...]]:
     """
     path = Path(path)
     if model_kind(path) is ModelKind.EXPORTED:
-        return _flat(_read_exported(path).module())
+        return _flat(exported.eager(_read_exported(path)))
     return _flat(_read_torchscript(path))
 
 
@@ -174,7 +174,7 @@ def _from_exported(program: ExportedProgram, inputs: Sequence[InputSpec], name: 
     exported.check_specs(program, specs, name)
     examples = example_tensors(specs)
     graph = exported.straight_graph(program, examples, name)
-    return _finish(graph, examples, Path(name).stem, (), program.module())
+    return _finish(graph, examples, Path(name).stem, (), exported.eager(program))
 
 
 def _flat(model: Callable[..., object]) -> Callable[..., tuple[Tensor, ...]]:

@@ -1,18 +1,13 @@
 """Runs a bundle on a device: once for its outputs, then plan and baselines in rounds for time.
 
 1. The plan runs once; its outputs (and what a segment on the host needs) come home.
-2. Every distinct plan is timed. Each round runs all of them once more, so that a drift of the
-   device (heat, other load) hits them alike; the samples of the rounds are joined.
-
-Segments on the host (units that no engine of the agent can run) cut a plan into stretches, each an
-action of its own; their own time is not measured, and the notes say so.
+2. Every distinct plan is timed (:mod:`~nnapi_prof.run.timing`).
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import torch
 
@@ -22,63 +17,19 @@ from nnapi_prof.device.info import describe, device_fingerprint
 from nnapi_prof.device.request import RequestBuilder, Timing
 from nnapi_prof.device.results import ActionResult
 from nnapi_prof.errors import AgentError
-from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.program import Program
-from nnapi_prof.run.actions import (
-    PreparedAction,
-    Stretch,
-    prepare_action,
-    read_later,
-    stretches,
-)
-from nnapi_prof.run.compare import TOLERANCE, compare
-from nnapi_prof.run.host import all_values, from_memory, run_units, to_memory
+from nnapi_prof.run.actions import PreparedAction, prepare_action, read_later, stretches
+from nnapi_prof.run.compare import compare
+from nnapi_prof.run.host import from_memory, run_units, to_memory
 from nnapi_prof.run.result import PlanRun, RunReport, SegmentTiming
-
-NOISE = 0.02
-"""Relative difference of two plans' medians below which nothing is said: repeated runs on big cores
-vary by up to 1 %, and two plans vary each."""
-PlanKey = tuple[tuple[tuple[int, ...], str], ...]
-Progress = Callable[[str, int, int], None]
-"""Called with what runs, how many actions are done, and of how many."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How often plans run: ``runs`` recorded runs in all, spread over ``rounds``."""
-
-    runs: int = 30
-    rounds: int = 3
-    """One on a simulated phone, which does not drift."""
-    warmup_runs: int = 2
-    budget_ms: int = 3000
-    """Per plan and round: a slow plan stops early, after at least two runs."""
-    timeout_s: int = 120
-    threads: int = 1
-    baselines: bool = True
-    tolerance: float = TOLERANCE
-
-
-@dataclass
-class _Timed:
-    """Samples of one distinct plan, gathered over rounds."""
-
-    plan: Plan
-    stretch_total_ns: dict[int, list[int]] = field(default_factory=dict)
-    segment_ns: dict[int, list[int]] = field(default_factory=dict)
-    compile_ns: dict[int, int | None] = field(default_factory=dict)
-    error: str | None = None
-
-    def total_ns(self) -> tuple[int, ...]:
-        """End to end: the sum over stretches, run by run."""
-        if self.error is not None or not self.stretch_total_ns:
-            return ()
-        return tuple(sum(runs) for runs in zip(*self.stretch_total_ns.values(), strict=False))
-
-
-def plan_key(plan: Plan) -> PlanKey:
-    """What tells two plans apart: the segments and where they run."""
-    return tuple((segment.units, segment.target.key) for segment in plan.segments)
+from nnapi_prof.run.timing import (
+    NOISE,
+    Progress,
+    RunOptions,
+    plan_key,
+    time_plans,
+    why_failed,
+)
 
 
 def run_bundle(
@@ -125,7 +76,7 @@ def run_bundle(
             "segments on the host run in eager PyTorch; their time is estimated and not part of "
             "what was measured"
         )
-    timed = _time_plans(bundle, program, plans, inputs, client, options, progress)
+    timed = time_plans(bundle, program, plans, inputs, client, options, progress)
     runs = []
     for plan in plans:
         row = timed[plan_key(plan)]
@@ -211,7 +162,7 @@ def _kept(
 ) -> dict[str, torch.Tensor]:
     """The values that an action kept. Raises AgentError where it failed."""
     if not result.ok:
-        raise AgentError(f"{client.serial}: the plan failed: {_why(result)}", client.serial)
+        raise AgentError(f"{client.serial}: the plan failed: {why_failed(result)}", client.serial)
     names = {index: name for name, index in action.tensors.items()}
     return {
         names[kept.tensor]: from_memory(
@@ -219,78 +170,6 @@ def _kept(
         )
         for kept in result.outputs
     }
-
-
-def _time_plans(
-    bundle: Bundle,
-    program: Program,
-    plans: Sequence[Plan],
-    inputs: Sequence[torch.Tensor],
-    client: AgentClient,
-    options: RunOptions,
-    progress: Progress | None,
-) -> dict[PlanKey, _Timed]:
-    distinct = {plan_key(plan): _Timed(plan) for plan in reversed(plans)}
-    jobs: list[tuple[_Timed, int, Stretch]] = []
-    for timed in reversed(distinct.values()):
-        for position, stretch in enumerate(stretches(timed.plan)):
-            if not stretch.on_host:
-                jobs.append((timed, position, stretch))
-    # A stretch behind a host segment reads values of the middle: eager PyTorch makes them.
-    values = dict(zip(bundle.graph.inputs, inputs, strict=True))
-    if len(jobs) > len(distinct):
-        values |= all_values(program, inputs)
-
-    simulated = client.info().simulated
-    rounds = 1 if simulated else options.rounds
-    runs = max(1, options.runs // rounds)
-    timing = Timing(
-        options.warmup_runs,
-        min_runs=runs if simulated else min(2, runs),
-        max_runs=runs,
-        budget_ns=options.budget_ms * 1_000_000,
-        timeout_ms=options.timeout_s * 1000,
-    )
-    request = RequestBuilder()
-    actions = [job for _ in range(rounds) for job in jobs]
-    for number, (timed, _, stretch) in enumerate(actions):
-        segments = [timed.plan.segments[n] for n in stretch.numbers]
-        action = prepare_action(
-            number,
-            bundle,
-            segments,
-            lambda name: to_memory(values[name], bundle.graph.values[name]),
-            (),
-            request,
-            timing,
-            options.threads,
-        )
-        request.add_action(action.spec)
-    done = 0
-    for event in client.run(request.build(), request.blobs):
-        if not isinstance(event, ActionResult):
-            continue
-        timed, position, stretch = actions[event.action]
-        _record(timed, position, stretch, event)
-        done += 1
-        if progress is not None:
-            progress(timed.plan.name, done, len(actions))
-    return distinct
-
-
-def _record(timed: _Timed, position: int, stretch: Stretch, result: ActionResult) -> None:
-    if not result.ok:
-        timed.error = _why(result)
-        return
-    timed.stretch_total_ns.setdefault(position, []).extend(result.total_ns)
-    for number, segment in zip(stretch.numbers, result.segments, strict=True):
-        timed.segment_ns.setdefault(number, []).extend(segment.samples_ns)
-        timed.compile_ns.setdefault(number, segment.compile_ns)
-
-
-def _why(result: ActionResult) -> str:
-    stage = f" during {result.stage}" if result.stage else ""
-    return f"{result.status.value}{stage}: {result.message}"
 
 
 def _label(bundle: Bundle, units: tuple[int, ...]) -> str:

@@ -19,7 +19,9 @@ from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Preference, Segment, 
 from nnapi_prof.graph.program import Program
 from nnapi_prof.run.actions import stretches
 from nnapi_prof.run.result import RunReport
-from nnapi_prof.run.runner import RunOptions, run_bundle
+from nnapi_prof.run.runner import run_bundle
+from nnapi_prof.run.timing import RunOptions
+from nnapi_prof.run.verify import choose_measured
 
 NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
 ABSENT = Target.nnapi("no-such-device", Preference.FAST_SINGLE_ANSWER)
@@ -151,6 +153,27 @@ def test_a_rival_that_beats_the_plan_is_named(program: Program, client: AgentCli
     assert any("all-cpu ran" in note and "faster than the plan" in note for note in report.notes)
     report = run(bundle_of(program, client, fast, slow), program, client)
     assert not any("faster than the plan" in note for note in report.notes)
+
+
+def test_a_baseline_that_is_faster_whole_becomes_the_plan(
+    program: Program, client: AgentClient
+) -> None:
+    slow, fast = plan_of(program, "dp", NPU), plan_of(program, "all-cpu", CPU)
+    absent = plan_of(program, "absent", ABSENT)
+    options = RunOptions(runs=6)
+
+    bundle = bundle_of(program, client, slow, fast, absent)
+    chosen = choose_measured(bundle, program, client, options)
+    assert chosen.plan.segments == fast.segments
+    assert chosen.plan.name == "dp"
+    assert "this plan is all-cpu" in chosen.plan.notes[-1]
+    assert chosen.plans[1:] == (fast, absent)
+
+    bundle = bundle_of(program, client, fast, slow, absent)
+    assert choose_measured(bundle, program, client, options) is bundle
+    failing = bundle_of(program, client, absent, slow)
+    saved = choose_measured(failing, program, client, options)
+    assert saved.plan.segments == slow.segments and "failed" in saved.plan.notes[-1]
 
 
 def test_what_is_no_report() -> None:

@@ -1,0 +1,49 @@
+"""The last step of planning: plan and baselines run whole, and the one that is fastest stays.
+
+The partitioner's optimum rests on segments measured one at a time. On a device where they take
+longer one after another (cold caches, clocks that drop), another plan can be faster end to end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.graph.plan import Plan
+from nnapi_prof.graph.program import Program
+from nnapi_prof.run.timing import NOISE, Progress, RunOptions, plan_key, time_plans
+
+
+def choose_measured(
+    bundle: Bundle,
+    program: Program,
+    client: AgentClient,
+    options: RunOptions,
+    progress: Progress | None = None,
+) -> Bundle:
+    """Times every plan of a bundle end to end; the same bundle, or one with a better first plan.
+
+    The first plan is replaced by a baseline only where that was faster by more than NOISE, or where
+    it failed and the baseline did not; its notes then say so, with both latencies. The new plan
+    keeps the name of the old one.
+    """
+    timed = time_plans(
+        bundle, program, bundle.plans, program.example_inputs, client, options, progress
+    )
+    first = timed[plan_key(bundle.plan)]
+    ran = [(ns, plan) for plan in bundle.plans if (ns := timed[plan_key(plan)].median_ns())]
+    if not ran:
+        return bundle
+    fastest_ns, fastest = min(ran, key=lambda row: row[0])
+    planned_ns = first.median_ns()
+    noise = 0.0 if bundle.simulated else NOISE  # a simulated phone repeats itself exactly
+    if planned_ns is not None and fastest_ns >= planned_ns * (1 - noise):
+        return bundle
+    what = f"took {planned_ns / 1e6:.3g} ms" if planned_ns else f"failed ({first.error})"
+    note = (
+        f"run whole, the partitioner's own plan of {len(bundle.plan.segments)} segments {what}, "
+        f"{fastest.name} {fastest_ns / 1e6:.3g} ms: this plan is {fastest.name}"
+    )
+    chosen = Plan(bundle.plan.name, fastest.segments, bundle.plan.simulated, (*fastest.notes, note))
+    return dataclasses.replace(bundle, plans=(chosen, *bundle.plans[1:]))
