@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* wait4, MAP_ANONYMOUS, pipe2 */
+#define _GNU_SOURCE /* wait4, MAP_ANONYMOUS, pipe2, ppoll */
 
 #include "supervise.h"
 
@@ -22,6 +22,10 @@
 
 #include "timing.h"
 
+/* Between two questions whether a child is done, where its pipe does not tell. */
+#define SHORTEST_PAUSE_NS 50000u
+#define LONGEST_PAUSE_NS 250000000u
+
 /* Keeps a library's prints away from the answers: they go to standard error, and nowhere where that
  * is the same file (adb's first shell protocol has only one), as they might end in half a line. */
 static void hush(void) {
@@ -37,8 +41,10 @@ static void hush(void) {
   (void)dup2(target, STDOUT_FILENO);
 }
 
-/* Prepares the child: dies with the parent, is silent on standard output, leaves no core file. */
+/* Prepares the child: dies with the parent, leads a process group of its own, is silent on standard
+ * output, leaves no core file. */
 static void prepare_child(pid_t parent) {
+  (void)setpgid(0, 0);
 #ifdef __linux__
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
   if (getppid() != parent)
@@ -56,30 +62,43 @@ static int reader_left(const struct pollfd *watched) {
   return watched->fd >= 0 && (watched->revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
 }
 
-/* Waits until the child closed its end of the pipe, which its end does at the latest. */
-static void wait_for_end(int pipe_fd, int watch_fd, uint32_t timeout_ms,
+/* Whether the child is done; it stays a zombie, so that its process group keeps its number. */
+static int has_ended(pid_t child) {
+  siginfo_t info;
+  memset(&info, 0, sizeof info);
+  return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+         info.si_pid == child;
+}
+
+/* Waits for the child's end. Its end of the pipe wakes us early, but proves nothing: a driver may
+ * close every file it finds, and a process that it made may hold the pipe open. So the child is
+ * asked for at each wake-up, and without the pipe after pauses that grow. */
+static void wait_for_end(pid_t child, int pipe_fd, int watch_fd, uint32_t timeout_ms,
                          struct np_outcome *outcome) {
   const struct np_clock clock = np_monotonic_clock();
   const uint64_t start = clock.now_ns(clock.ctx);
-  for (;;) {
-    const uint64_t spent_ms = (clock.now_ns(clock.ctx) - start) / 1000000u;
-    if (spent_ms >= timeout_ms) {
+  const uint64_t timeout_ns = (uint64_t)timeout_ms * 1000000u;
+  uint64_t pause_ns = LONGEST_PAUSE_NS;
+  while (!has_ended(child)) {
+    const uint64_t spent_ns = clock.now_ns(clock.ctx) - start;
+    if (spent_ns >= timeout_ns) {
       outcome->timed_out = 1;
       return;
     }
-    const uint64_t left_ms = timeout_ms - spent_ms;
+    const uint64_t left_ns = timeout_ns - spent_ns;
+    const struct timespec pause = {.tv_sec = 0,
+                                   .tv_nsec = (long)(left_ns < pause_ns ? left_ns : pause_ns)};
     struct pollfd files[2] = {{.fd = pipe_fd, .events = POLLIN, .revents = 0},
                               {.fd = watch_fd, .events = 0, .revents = 0}};
-    const int n = poll(files, 2, left_ms > 60000 ? 60000 : (int)left_ms);
-    if (n < 0 && errno != EINTR)
-      return; /* then waiting for the process is all there is */
-    if (n <= 0)
-      continue;
-    if (files[0].revents != 0)
-      return;
-    if (reader_left(&files[1])) {
+    if (ppoll(files, 2, &pause, NULL) > 0 && reader_left(&files[1])) {
       outcome->abandoned = 1;
       return;
+    }
+    if (pipe_fd >= 0 && files[0].revents != 0) {
+      pipe_fd = -1;
+      pause_ns = SHORTEST_PAUSE_NS;
+    } else if (pause_ns < LONGEST_PAUSE_NS) {
+      pause_ns *= 2;
     }
   }
 }
@@ -106,10 +125,11 @@ enum np_status np_supervise(int (*work)(void *ctx), void *ctx, uint32_t timeout_
     _exit(work(ctx));
   }
   (void)close(life[1]);
-  wait_for_end(life[0], watch_fd, timeout_ms, outcome);
+  wait_for_end(child, life[0], watch_fd, timeout_ms, outcome);
   (void)close(life[0]);
   if (outcome->timed_out || outcome->abandoned)
     (void)kill(child, SIGKILL);
+  (void)kill(-child, SIGKILL); /* and whatever it made and left behind */
 
   int status = 0;
   struct rusage usage;

@@ -18,9 +18,10 @@ struct np_outcome {
 };
 
 /* Forks, runs work(ctx) in the child, and waits for its end, for timeout_ms at the most; then the
- * child is killed. The child dies with its parent, its standard output goes to standard error (to
- * nowhere where both are one file), it writes no core file, and it exits with what work returns,
- * without running exit handlers.
+ * child is killed. Processes that the child made and left behind are killed at its end. The child
+ * dies with its parent, its standard output goes to standard error (to nowhere where both are one
+ * file), it writes no core file, and it exits with what work returns, without running exit
+ * handlers.
  *
  * watch_fd (-1 for none) is the write end of a pipe, socket or terminal: when its reader goes away
  * the child is killed early. NP_IO with the failed call in *why where no child could be made. */

@@ -31,6 +31,70 @@ static int write_noise(void *ctx) {
   return write(STDOUT_FILENO, "noise", 5) == 5 ? 0 : 1;
 }
 
+/* As a driver that turns itself into a daemon would: the pipe to the parent ends, too. */
+static int close_all_and_hang(void *ctx) {
+  for (int fd = 0; fd < 256; fd++)
+    (void)close(fd);
+  return hang(ctx);
+}
+
+static int close_all_and_return(void *ctx) {
+  (void)ctx;
+  for (int fd = 0; fd < 256; fd++)
+    (void)close(fd);
+  const struct timespec pause = {.tv_sec = 0, .tv_nsec = 30000000};
+  (void)nanosleep(&pause, NULL);
+  return 6;
+}
+
+/* A helper process that outlives the child and holds its files open. */
+static int leave_helper(void *ctx) {
+  const pid_t helper = fork();
+  if (helper == 0)
+    return hang(NULL);
+  *(pid_t *)ctx = helper;
+  return 7;
+}
+
+/* Whether a process is there and not only waits to be asked for; it may take a while to go. */
+static int goes_away(pid_t process) {
+  const struct timespec pause = {.tv_sec = 0, .tv_nsec = 10000000};
+  for (int i = 0; i < 500; i++) {
+    char path[64];
+    char state = 'Z';
+    (void)snprintf(path, sizeof path, "/proc/%ld/stat", (long)process);
+    FILE *file = fopen(path, "r");
+    if (file && fscanf(file, "%*d %*s %c", &state) != 1)
+      state = 'Z';
+    if (file)
+      (void)fclose(file);
+    if (state == 'Z')
+      return 1;
+    (void)nanosleep(&pause, NULL);
+  }
+  return 0;
+}
+
+/* The watchdog's word holds whatever the child does to its files, and nothing is waited for that
+ * is over. */
+static void test_files_prove_nothing(void) {
+  struct np_outcome outcome;
+  struct np_message why = {""};
+  CHECK(np_supervise(close_all_and_hang, NULL, 100, -1, &outcome, &why) == NP_OK);
+  CHECK(outcome.timed_out && outcome.signal == SIGKILL);
+  CHECK(np_supervise(close_all_and_return, NULL, 60000, -1, &outcome, &why) == NP_OK);
+  CHECK(outcome.exit_code == 6 && !outcome.timed_out);
+
+  pid_t *helper = np_shared_memory(sizeof *helper);
+  if (!CHECK(helper != NULL))
+    return;
+  const time_t before = time(NULL);
+  CHECK(np_supervise(leave_helper, helper, 60000, -1, &outcome, &why) == NP_OK);
+  CHECK(outcome.exit_code == 7 && !outcome.timed_out && time(NULL) - before < 20);
+  CHECK(*helper > 0 && goes_away(*helper));
+  np_shared_free(helper, sizeof *helper);
+}
+
 int main(void) {
   struct np_outcome outcome;
   struct np_message why = {""};
@@ -57,6 +121,8 @@ int main(void) {
   }
   CHECK(np_supervise(write_noise, NULL, 60000, -1, &outcome, &why) == NP_OK);
   CHECK(outcome.exit_code == 0);
+
+  test_files_prove_nothing();
 
   char text[32];
   CHECK(strcmp(np_signal_name(SIGSEGV, text, sizeof text), "SIGSEGV") == 0);
