@@ -161,3 +161,28 @@ def test_free_dimension_of_an_exported_program(tmp_path: Path):
     )
     torch.export.save(program, path)
     assert frontend.load(path, [frontend.InputSpec((7, 4))]).units.values["linear"].shape == (7, 2)
+
+
+class Nested(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x, pair, times=2, flag=None, *, scale, mode="plain"):
+        y = self.layer(x) * scale
+        return {"y": y * times if mode == "plain" else y, "sum": pair["a"] + pair["b"]}
+
+
+def test_exported_program_with_keywords_and_nested_inputs(tmp_path: Path):
+    path = tmp_path / "model.pt2"
+    pair = {"a": torch.ones(2), "b": torch.ones(3, 2)}
+    given = (torch.ones(3, 4), pair, 3, None)
+    model = Nested().eval()
+    torch.export.save(torch.export.export(model, given, {"scale": torch.ones(2)}), path)
+    program = frontend.load(path)
+    assert [tuple(value.shape) for value in program.example_inputs] == [(3, 4), (2,), (3, 2), (2,)]
+    x, a, b, scale = program.example_inputs
+    wanted = model(x, {"a": a, "b": b}, 3, scale=scale)
+    for found in (program.module(x, a, b, scale), frontend.reference(path)(x, a, b, scale)):
+        torch.testing.assert_close(found[0], wanted["y"])
+        torch.testing.assert_close(found[1], wanted["sum"])
