@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import fx
 
+from nnapi_prof.graph.node import constant_value, is_constant
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.types import DimOrder, TensorType
-
-Array = npt.NDArray[np.generic]
 
 
 def to_memory(value: torch.Tensor, tensor_type: TensorType) -> bytes:
@@ -29,6 +26,16 @@ def from_memory(data: bytes, tensor_type: TensorType) -> torch.Tensor:
     if tensor_type.dim_order is DimOrder.CHANNELS_LAST:
         value = value.permute(0, 3, 1, 2)
     return value
+
+
+def constant_outputs(program: Program) -> dict[str, torch.Tensor]:
+    """The outputs of the graph that are constants: no unit makes them, they are known at once."""
+    outputs = set(program.units.outputs)
+    return {
+        node.name: constant_value(node).detach()
+        for node in program.module.graph.nodes
+        if node.name in outputs and is_constant(node)
+    }
 
 
 def all_values(program: Program, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -20,7 +20,7 @@ from nnapi_prof.errors import AgentError
 from nnapi_prof.graph.program import Program
 from nnapi_prof.run.actions import PreparedAction, prepare_action, read_later, stretches
 from nnapi_prof.run.compare import compare
-from nnapi_prof.run.host import from_memory, run_units, to_memory
+from nnapi_prof.run.host import constant_outputs, from_memory, run_units, to_memory
 from nnapi_prof.run.result import PlanRun, RunReport, SegmentTiming
 from nnapi_prof.run.timing import (
     NOISE,
@@ -128,7 +128,7 @@ def _outputs(
     options: RunOptions,
 ) -> dict[str, torch.Tensor]:
     """Runs the plan once; returns the values that came home, the graph's outputs among them."""
-    values = dict(zip(bundle.graph.inputs, inputs, strict=True))
+    values = dict(zip(bundle.graph.inputs, inputs, strict=True)) | constant_outputs(program)
     once = Timing(0, 1, 1, 0, options.timeout_s * 1000)
     cut = stretches(bundle.plan)
     for position, stretch in enumerate(cut):

@@ -1,0 +1,81 @@
+"""What the host adds to a run, by the command line: its own units, and constants as outputs."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.cli import main
+
+
+class Embedded(nn.Module):
+    """An operation for the host alone in front of one for the device: no device value precedes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(50, 16)
+        self.layer = nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.layer(self.table(x)))
+
+
+class WithConstant(nn.Module):
+    """An output that depends on no input, and one input returned as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+        self.register_buffer("anchors", torch.arange(4.0))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.layer(x), self.anchors * 2, x
+
+
+class HostOnly(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.erf(torch.cumsum(x, 1))
+
+
+def run_all(tmp_path: Path, model: nn.Module, example: torch.Tensor, spec: str) -> dict:
+    """Profile, partition and run on a simulated phone; what ``run`` kept."""
+    path, bundle = tmp_path / "model.pt", tmp_path / "model.nnprof"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.save(torch.jit.trace(model.eval(), example), str(path))
+    asked = ["--device", "sim:npu-phone"]
+    table = ["--costs", str(tmp_path / "costs.db")]
+    for command in (
+        ["profile", *asked, *table, "--input", spec, str(path)],
+        ["partition", *asked, *table, "--input", spec, "--output", str(bundle), str(path)],
+        ["run", *asked, str(bundle)],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(command)
+        assert ended.value.code == 0, command
+    return json.loads((bundle / "run.json").read_text())
+
+
+def test_a_host_segment_comes_first(tmp_path: Path) -> None:
+    kept = run_all(tmp_path, Embedded(), torch.zeros(1, 12, dtype=torch.int64), "1x12:int64")
+    assert [check["relative"] <= 1e-4 for check in kept["checks"]] == [True]
+    plan = kept["runs"][0]
+    assert [segment["target"] == "host" for segment in plan["segments"]] == [True, False]
+    assert plan["segments"][0]["samples_ns"] == [] and len(plan["total_ns"]) == 30
+
+
+def test_outputs_that_no_unit_makes(tmp_path: Path) -> None:
+    kept = run_all(tmp_path, WithConstant(), torch.ones(1, 6), "1x6")
+    assert [tuple(check["shape"]) for check in kept["checks"]] == [(1, 4), (4,), (1, 6)]
+    assert all(check["relative"] <= 1e-4 for check in kept["checks"])
+
+
+def test_nothing_runs_on_the_device(tmp_path: Path) -> None:
+    kept = run_all(tmp_path, HostOnly(), torch.ones(2, 3), "2x3")
+    assert [check["relative"] for check in kept["checks"]] == [0.0]
+    assert kept["runs"][0]["total_ns"] == [] and any("host" in note for note in kept["notes"])
