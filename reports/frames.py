@@ -156,7 +156,8 @@ def refusal_frame(costs: CostModel) -> pd.DataFrame:
 def baseline_frame(plans: Iterable[Plan], run: RunReport | None) -> pd.DataFrame:
     """One row a plan: predicted, and measured end to end where ``run`` holds it.
 
-    ``low_ms`` and ``high_ms`` are the 10th and 90th percentile of the measured runs.
+    ``low_ms`` and ``high_ms`` are the 10th and 90th percentile of the measured runs. A plan that
+    ran is predicted for what was timed: without its segments on the host.
     """
     ran = {row.plan.name: row for row in run.runs} if run is not None else {}
     rows = []
@@ -168,7 +169,7 @@ def baseline_frame(plans: Iterable[Plan], run: RunReport | None) -> pd.DataFrame
                 "plan": plan.name,
                 "n_segments": len(plan.segments),
                 "n_targets": len({s.target for s in plan.segments}),
-                "predicted_ms": plan.predicted_ns / NS_PER_MS,
+                "predicted_ms": (found or plan).predicted_ns / NS_PER_MS,
                 "measured_ms": _ms(found.median_ns if found and not found.error else None),
                 "low_ms": low,
                 "high_ms": high,

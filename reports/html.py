@@ -46,6 +46,16 @@ class ReportData:
         ran = self.run is not None and self.run.simulated
         return ran or self.cost_model.simulated or self.plan.simulated
 
+    @property
+    def what_is_simulated(self) -> str:
+        """Which latencies are: a plan may have been run on another device than it was made for."""
+        planned = self.cost_model.simulated or self.plan.simulated
+        if self.run is None or self.run.simulated == planned:
+            return "Latencies in this report"
+        if planned:
+            return "Predictions and costs (but not the latencies of the plans as they ran)"
+        return "The latencies of the plans as they ran (but neither predictions nor costs)"
+
 
 @dataclass(frozen=True)
 class Headline:
@@ -112,6 +122,7 @@ def _context(data: ReportData) -> dict[str, Any]:
         "device": data.run.device if data.run else _device_name(data.device_info),
         "created_at": data.run.created_at if data.run else None,
         "simulated": data.simulated,
+        "what_is_simulated": data.what_is_simulated,
         "plan": data.plan,
         "headlines": _headlines(baselines),
         "run": data.run,
@@ -244,7 +255,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _format_ms(ms: float | None) -> str:
-    """Milliseconds with three significant digits; an en dash where unknown."""
+    """Milliseconds with three significant digits, to the microsecond at the finest; an en dash
+    where unknown."""
     if ms is None or pd.isna(ms):
         return "–"
     if ms >= 100:

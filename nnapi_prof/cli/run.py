@@ -109,11 +109,16 @@ def _show(report: RunReport) -> None:
 
     console = stdout()
     console.print(f"{report.model} on {report.device}", soft_wrap=True)
-    unit = unit_of(report.simulated)
+    # A bundle may have been made for a phone and run on a simulated one, or the other way round.
+    planned = report.runs[0].plan.simulated
+    unit = unit_of(report.simulated and planned)
+    mixed = report.simulated != planned
+    predicted = "predicted (simulated)" if mixed and planned else "predicted"
+    measured = "measured (simulated)" if mixed and report.simulated else "measured"
     table = Table(title=f"Plan, latency in {unit}", title_justify="left")
     for name in ("#", "target", "units"):
         table.add_column(name)
-    for name in ("predicted", "measured", "compile"):
+    for name in (predicted, measured, measured.replace("measured", "compile")):
         table.add_column(name, justify="right")
     for segment in report.runs[0].segments:
         table.add_row(
@@ -127,18 +132,18 @@ def _show(report: RunReport) -> None:
     console.print(table)
     plans = Table(title=f"Plan and baselines, latency in {unit}", title_justify="left")
     plans.add_column("plan")
-    for name in ("predicted", "measured (median)", "error", "against the plan"):
+    for name in (predicted, f"{measured}, median", "error", "against the plan"):
         plans.add_column(name, justify="right")
     fastest = report.runs[0].median_ns
     for run in report.runs:
         median = run.median_ns
         error = ratio = "–"
         if median:
-            error = f"{(run.plan.predicted_ns - median) / median:+.1%}"
+            error = f"{(run.predicted_ns - median) / median:+.1%}"
             ratio = f"{median / fastest:.2f}x" if fastest else "–"
         plans.add_row(
             run.plan.name,
-            ms(run.plan.predicted_ns),
+            ms(run.predicted_ns),
             run.error or ms(median),
             error,
             ratio,

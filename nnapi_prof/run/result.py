@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nnapi_prof.errors import SerializationError
-from nnapi_prof.graph.plan import Plan
+from nnapi_prof.graph.plan import Engine, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,13 @@ class PlanRun:
     def median_ns(self) -> float | None:
         return statistics.median(self.total_ns) if self.total_ns else None
 
+    @property
+    def predicted_ns(self) -> float:
+        """The prediction for what was timed: without the segments on the host, which are not. Of
+        a plan that runs there altogether, all of it."""
+        on_device = [s.predicted_ns for s in self.plan.segments if s.target.engine != Engine.HOST]
+        return sum(on_device) if on_device else self.plan.predicted_ns
+
 
 @dataclass(frozen=True, slots=True)
 class OutputCheck:
@@ -66,6 +73,7 @@ class RunReport:
     """For people: ``simulated npu-phone`` or ``Pixel 6 (serial)``."""
     fingerprint: str
     simulated: bool
+    """Of what was measured; the predictions have ``Plan.simulated``."""
     created_at: str
     runs: tuple[PlanRun, ...]
     checks: tuple[OutputCheck, ...]

@@ -73,8 +73,8 @@ def run_bundle(
     plans = bundle.plans if options.baselines else bundle.plans[:1]
     if any(stretch.on_host for stretch in stretches(bundle.plan)):
         notes.append(
-            "segments on the host run in eager PyTorch; their time is estimated and not part of "
-            "what was measured"
+            "segments on the host run in eager PyTorch; their time is an estimate, and a plan's "
+            "latencies here, predicted and measured, are those of its segments on the device"
         )
     timed = time_plans(bundle, program, plans, inputs, client, options, progress)
     runs = []

@@ -285,6 +285,16 @@ def test_a_bundle_for_another_phone_that_runs_nevertheless(cli: Cli, profiled: P
     found = cli("run", "--device", "sim:gpu-phone", "--runs", 2, profiled.bundle)
     assert found.code == 0
     assert "predictions are for that device, not this" in found.out
+    assert "Plan, latency in ms, simulated" in found.out
+    assert "predicted (simulated)" not in found.out
+
+
+def test_only_what_is_simulated_is_labelled_so(cli: Cli, profiled: Profiled) -> None:
+    found = cli("run", "--device", "local", "--runs", 2, profiled.bundle)
+    assert found.code == 0
+    assert "latency in ms, simulated" not in found.out
+    assert found.out.count("predicted (simulated)") == 2  # the plan's table, and its baselines'
+    assert "measured (simulated)" not in found.out and "compile (simulated)" not in found.out
 
 
 def test_a_bundle_without_its_model(cli: Cli, profiled: Profiled) -> None:

@@ -110,6 +110,14 @@ def test_simulated_is_said_and_only_where_true(data: ReportData, html: str) -> N
     assert 'class="badge simulated"' not in render(measured_on_hardware(data))
 
 
+def test_what_is_simulated_when_a_bundle_ran_elsewhere(data: ReportData) -> None:
+    real = measured_on_hardware(data)
+    assert data.run is not None and real.run is not None
+    assert "<p>Latencies in this report come" in render(data)
+    assert "<p>Predictions and costs (but not" in render(replace(data, run=real.run))
+    assert "<p>The latencies of the plans as they ran (but" in render(replace(real, run=data.run))
+
+
 def test_everything_is_escaped(data: ReportData) -> None:
     evil = "</td><script>alert(1)</script>\"'&"
     segments = tuple(replace(s, cause=evil) for s in data.plan.segments)

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from nnapi_prof.cli import main
+from nnapi_prof.reports.frames import baseline_frame
+from nnapi_prof.run.result import RunReport
 
 
 class Embedded(nn.Module):
@@ -67,6 +69,12 @@ def test_a_host_segment_comes_first(tmp_path: Path) -> None:
     plan = kept["runs"][0]
     assert [segment["target"] == "host" for segment in plan["segments"]] == [True, False]
     assert plan["segments"][0]["samples_ns"] == [] and len(plan["total_ns"]) == 30
+    # What was not timed is no part of the prediction that stands beside what was.
+    ran = RunReport.from_json(json.dumps(kept)).runs[0]
+    assert ran.predicted_ns == ran.segments[1].predicted_ns < ran.plan.predicted_ns
+    row = baseline_frame([ran.plan], RunReport.from_json(json.dumps(kept))).iloc[0]
+    assert row["predicted_ms"] * 1e6 == pytest.approx(ran.predicted_ns)
+    assert row["predicted_ms"] == pytest.approx(row["measured_ms"], rel=0.1)
 
 
 def test_outputs_that_no_unit_makes(tmp_path: Path) -> None:
