@@ -4,49 +4,113 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include "sha256.h"
 
 static const uint64_t nothing[1] = {0}; /* the address of files without bytes */
 
-enum np_status np_map_file(int folder_fd, const char *name, struct np_bytes *bytes) {
-  *bytes = (struct np_bytes){.data = NULL, .length = 0};
-  const int fd = openat(folder_fd, name, O_RDONLY | O_CLOEXEC);
-  if (fd < 0)
+/* Opens a regular file. A pipe in its place is no reason to wait for its writer. Sets errno. */
+static enum np_status open_regular(int folder_fd, const char *name, int *fd, size_t *n_bytes) {
+  *fd = openat(folder_fd, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (*fd < 0)
     return errno == ENOENT ? NP_MISSING : NP_IO;
   struct stat facts;
-  if (fstat(fd, &facts) != 0) {
-    const int cause = errno;
-    (void)close(fd);
+  int cause = fstat(*fd, &facts) != 0 ? errno : 0;
+  if (cause == 0 && !S_ISREG(facts.st_mode))
+    cause = S_ISDIR(facts.st_mode) ? EISDIR : EINVAL;
+  if (cause == 0 && (uintmax_t)facts.st_size > SIZE_MAX / 2)
+    cause = EFBIG;
+  if (cause != 0) {
+    (void)close(*fd);
+    *fd = -1;
     errno = cause;
     return NP_IO;
   }
-  if (!S_ISREG(facts.st_mode) || (uintmax_t)facts.st_size > SIZE_MAX / 2) {
-    (void)close(fd);
-    errno = S_ISDIR(facts.st_mode) ? EISDIR : EFBIG;
-    return NP_IO;
-  }
-  if (facts.st_size == 0) {
-    (void)close(fd);
-    bytes->data = (const uint8_t *)nothing;
-    return NP_OK;
-  }
-  void *address = mmap(NULL, (size_t)facts.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-  const int cause = errno;
-  (void)close(fd);
-  if (address == MAP_FAILED) {
-    errno = cause;
-    return NP_IO;
-  }
-  *bytes = (struct np_bytes){.data = address, .length = (size_t)facts.st_size};
+  *n_bytes = (size_t)facts.st_size;
   return NP_OK;
 }
 
-void np_unmap(struct np_bytes *bytes) {
+/* Reads up to n_bytes. Returns how many there were, -1 with errno. */
+static ssize_t read_fully(int fd, uint8_t *bytes, size_t n_bytes) {
+  size_t used = 0;
+  while (used < n_bytes) {
+    const ssize_t n = read(fd, bytes + used, n_bytes - used);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0)
+      return -1;
+    if (n == 0)
+      break;
+    used += (size_t)n;
+  }
+  return (ssize_t)used;
+}
+
+static void close_quietly(int fd) {
+  const int cause = errno;
+  (void)close(fd);
+  errno = cause;
+}
+
+enum np_status np_read_file(const char *path, struct np_bytes *bytes) {
+  *bytes = (struct np_bytes){.data = NULL, .length = 0};
+  int fd;
+  size_t n_bytes;
+  const enum np_status status = open_regular(AT_FDCWD, path, &fd, &n_bytes);
+  if (status != NP_OK)
+    return status;
+  uint8_t *data = malloc(n_bytes + 1);
+  const ssize_t n = data ? read_fully(fd, data, n_bytes) : -1;
+  close_quietly(fd);
+  if (n < 0) {
+    free(data);
+    return NP_IO;
+  }
+  *bytes = (struct np_bytes){.data = data, .length = (size_t)n};
+  return NP_OK;
+}
+
+/* Hashes and maps a whole file; an empty one is a valid address of no bytes. The hash is made by
+ * reading: to touch a mapping of a file that someone cuts off meanwhile would kill the agent. */
+static enum np_status map_file(int folder_fd, const char *name, struct np_bytes *bytes,
+                               uint8_t digest[NP_SHA256_BYTES]) {
+  *bytes = (struct np_bytes){.data = NULL, .length = 0};
+  int fd;
+  size_t n_bytes;
+  const enum np_status status = open_regular(folder_fd, name, &fd, &n_bytes);
+  if (status != NP_OK)
+    return status;
+  uint8_t piece[16384];
+  struct np_sha256 hash;
+  ssize_t n;
+  np_sha256_begin(&hash);
+  for (size_t left = n_bytes; left != 0; left -= (size_t)n) {
+    n = read_fully(fd, piece, left < sizeof piece ? left : sizeof piece);
+    if (n < 0) {
+      close_quietly(fd);
+      return NP_IO;
+    }
+    if (n == 0)
+      break; /* it was cut off just now: the hash will be another one */
+    np_sha256_add(&hash, piece, (size_t)n);
+  }
+  np_sha256_end(&hash, digest);
+  void *address = n_bytes == 0 ? (void *)(uintptr_t)nothing
+                               : mmap(NULL, n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+  close_quietly(fd);
+  if (address == MAP_FAILED)
+    return NP_IO;
+  *bytes = (struct np_bytes){.data = address, .length = n_bytes};
+  return NP_OK;
+}
+
+static void unmap(struct np_bytes *bytes) {
   if (bytes->length != 0)
     (void)munmap((void *)(uintptr_t)bytes->data, bytes->length);
   *bytes = (struct np_bytes){.data = NULL, .length = 0};
@@ -56,7 +120,8 @@ static enum np_status open_blob(int store_fd, uint32_t index, const struct np_bl
                                 struct np_bytes *bytes, uint8_t *absent, struct np_message *why) {
   char name[2 * NP_SHA256_BYTES + 1];
   np_sha256_hex(blob->sha256, name);
-  const enum np_status status = np_map_file(store_fd, name, bytes);
+  uint8_t digest[NP_SHA256_BYTES];
+  const enum np_status status = map_file(store_fd, name, bytes, digest);
   if (status == NP_MISSING) {
     *absent = 1;
     return NP_OK;
@@ -65,10 +130,8 @@ static enum np_status open_blob(int store_fd, uint32_t index, const struct np_bl
     np_message_set(why, "blob %u: cannot read %s in the store: %s", index, name, strerror(errno));
     return status;
   }
-  uint8_t digest[NP_SHA256_BYTES];
-  np_sha256(bytes->data, bytes->length, digest);
   if (memcmp(digest, blob->sha256, sizeof digest) != 0) {
-    np_unmap(bytes);
+    unmap(bytes);
     if (unlinkat(store_fd, name, 0) != 0) {
       np_message_set(why, "blob %u: cannot delete %s, whose bytes have another hash: %s", index,
                      name, strerror(errno));
@@ -99,5 +162,5 @@ enum np_status np_blobs_open(int store_fd, const struct np_request *request, str
 
 void np_blobs_close(struct np_bytes *blobs, uint32_t n_blobs) {
   for (uint32_t i = 0; i < n_blobs; i++)
-    np_unmap(&blobs[i]);
+    unmap(&blobs[i]);
 }

@@ -1,4 +1,4 @@
-/* The request's blobs in the store: found, verified, mapped. */
+/* Files that the agent reads: the request, and its blobs in the store: found, verified, mapped. */
 #ifndef NP_BLOBS_H
 #define NP_BLOBS_H
 
@@ -9,19 +9,20 @@
 #include "request.h"
 
 /* Maps each blob of a request from the folder store_fd, read-only, into blobs[n_blobs], and
- * verifies its hash. absent[n_blobs] is set to 1 where a blob is not there or its bytes have
- * another hash; such a file is deleted. NP_OK also with absent blobs; NP_BAD_REQUEST where the
- * request states another length than the (right) bytes have; NP_IO with file and cause in *why.
- * The mappings stay until np_blobs_close, which is to be called also after a failure; blobs is
- * zeroed by the caller before. */
+ * verifies its hash. A file that is cut off afterwards kills whoever touches the lost part: only
+ * actions' processes do, never the agent's own. absent[n_blobs] is set to 1 where a blob is not
+ * there or its bytes have another hash; such a file is deleted. NP_OK also with absent blobs;
+ * NP_BAD_REQUEST where the request states another length than the (right) bytes have; NP_IO with
+ * file and cause in *why. The mappings stay until np_blobs_close, which is to be called also after
+ * a failure; blobs is zeroed by the caller before. */
 enum np_status np_blobs_open(int store_fd, const struct np_request *request, struct np_bytes *blobs,
                              uint8_t *absent, struct np_message *why);
 
 void np_blobs_close(struct np_bytes *blobs, uint32_t n_blobs);
 
-/* Maps a whole file read-only; an empty one is a valid address of no bytes. NP_IO with the cause in
- * errno, NP_MISSING where there is no such file. */
-enum np_status np_map_file(int folder_fd, const char *name, struct np_bytes *bytes);
-void np_unmap(struct np_bytes *bytes);
+/* Reads a whole regular file into memory, which the caller frees. Not mapped: the agent reads the
+ * request until its end, and must survive what others do to the file. NP_IO with the cause in
+ * errno, NP_MISSING (errno too) where there is no such file. */
+enum np_status np_read_file(const char *path, struct np_bytes *bytes);
 
 #endif

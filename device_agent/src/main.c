@@ -1,7 +1,11 @@
 /* The device agent: PROTOCOL.md says what it reads and answers. */
+#define _POSIX_C_SOURCE 200809L
+
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "info.h"
 #include "request.h"
@@ -86,15 +90,29 @@ static int carry_out(const struct arguments *arguments) {
   return status == NP_OK ? EXIT_DONE : status == NP_MISSING ? EXIT_BLOBS_MISSING : EXIT_FAILED;
 }
 
+/* Opens what of standard input, output and error is closed, so that no file of ours gets their
+ * numbers: a library's words would end up in it. Returns whether standard output was open. */
+static int open_standard_files(void) {
+  const int had_output = fcntl(STDOUT_FILENO, F_GETFD) != -1;
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+    if (fcntl(fd, F_GETFD) == -1)
+      (void)open("/dev/null", O_RDWR); /* gets the lowest free number: fd */
+  }
+  return had_output;
+}
+
 int main(int argc, char **argv) {
+  if (!open_standard_files()) {
+    (void)fprintf(stderr, "agent: standard output is closed, so nobody would read the answers\n");
+    return EXIT_FAILED;
+  }
   struct arguments arguments;
   const int bad = parse(argc, argv, &arguments);
   if (bad)
     return bad;
   if (strcmp(arguments.command, "version") == 0) {
-    return printf("nnapi-prof agent %s, protocol %u\n", NP_AGENT_VERSION, NP_PROTOCOL_VERSION) < 0
-               ? EXIT_FAILED
-               : EXIT_DONE;
+    (void)printf("nnapi-prof agent %s, protocol %u\n", NP_AGENT_VERSION, NP_PROTOCOL_VERSION);
+    return fflush(stdout) != 0 || ferror(stdout) ? EXIT_FAILED : EXIT_DONE;
   }
   /* A reader that went away is a failed write, not a silent death that leaves a child behind. */
   (void)signal(SIGPIPE, SIG_IGN);

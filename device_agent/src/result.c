@@ -3,6 +3,7 @@
 #include "result.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -39,6 +40,12 @@ static enum np_status end_line(struct np_answers *answers) {
   size_t written = 0;
   while (written < answers->n_bytes) {
     const ssize_t n = write(answers->fd, answers->line + written, answers->n_bytes - written);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      /* Whoever shares the pipe with us has made it non-blocking. */
+      struct pollfd file = {.fd = answers->fd, .events = POLLOUT, .revents = 0};
+      (void)poll(&file, 1, -1);
+      continue;
+    }
     if (n < 0 && errno == EINTR)
       continue;
     if (n < 0)

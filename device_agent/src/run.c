@@ -35,7 +35,7 @@ static enum np_status open_folder(const char *option, const char *path, int *fd,
 }
 
 static enum np_status read_request(struct run *run, const char *path, struct np_message *why) {
-  enum np_status status = np_map_file(AT_FDCWD, path, &run->file);
+  enum np_status status = np_read_file(path, &run->file);
   if (status != NP_OK) {
     np_message_set(why, "cannot read the request %s: %s", path, strerror(errno));
     return NP_IO;
@@ -167,7 +167,7 @@ enum np_status np_run_command(const char *request_path, const char *store, const
   free(run->blobs);
   free(run->absent);
   np_request_free(&run->request);
-  np_unmap(&run->file);
+  free((void *)(uintptr_t)run->file.data);
   if (run->store_fd >= 0)
     (void)close(run->store_fd);
   if (run->work_fd >= 0)

@@ -42,32 +42,55 @@ static void add_block(uint32_t state[8], const uint8_t block[64]) {
     state[i] += added[i];
 }
 
-void np_sha256(const void *bytes, size_t n_bytes, uint8_t digest[NP_SHA256_BYTES]) {
+void np_sha256_begin(struct np_sha256 *hash) {
   /* The first 32 bits of the fractional parts of the square roots of the first 8 primes. */
-  uint32_t state[8] = {
-      0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,
-  };
+  *hash = (struct np_sha256){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
+                                       0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
+}
+
+void np_sha256_add(struct np_sha256 *hash, const void *bytes, size_t n_bytes) {
   const uint8_t *byte = bytes;
-  size_t left = n_bytes;
-  for (; left >= 64; left -= 64, byte += 64)
-    add_block(state, byte);
-
-  /* The rest, one set bit, zeros, and the length in bits at the end of the last block. */
-  uint8_t tail[128] = {0};
-  if (left != 0)
-    memcpy(tail, byte, left);
-  tail[left] = 0x80;
-  const size_t n_tail = left < 56 ? 64 : 128;
-  const uint64_t n_bits = (uint64_t)n_bytes * 8;
-  for (size_t i = 0; i < 8; i++)
-    tail[n_tail - 1 - i] = (uint8_t)(n_bits >> 8 * i);
-  for (size_t i = 0; i < n_tail; i += 64)
-    add_block(state, tail + i);
-
-  for (size_t i = 0; i < NP_SHA256_BYTES; i++) {
-    digest[i] = (uint8_t)(state[i / 4] >> (24 - 8 * (i % 4)));
+  size_t waiting = (size_t)(hash->n_bytes % 64);
+  hash->n_bytes += n_bytes;
+  while (n_bytes != 0) {
+    if (waiting == 0 && n_bytes >= 64) {
+      add_block(hash->state, byte);
+      byte += 64;
+      n_bytes -= 64;
+      continue;
+    }
+    const size_t taken = n_bytes < 64 - waiting ? n_bytes : 64 - waiting;
+    memcpy(hash->block + waiting, byte, taken);
+    byte += taken;
+    n_bytes -= taken;
+    waiting += taken;
+    if (waiting == 64) {
+      add_block(hash->state, hash->block);
+      waiting = 0;
+    }
   }
+}
+
+void np_sha256_end(struct np_sha256 *hash, uint8_t digest[NP_SHA256_BYTES]) {
+  /* One set bit, zeros, and the length in bits at the end of the last block. */
+  static const uint8_t padding[64] = {0x80};
+  const uint64_t n_bits = hash->n_bytes * 8;
+  const size_t waiting = (size_t)(hash->n_bytes % 64);
+  uint8_t length[8];
+  for (size_t i = 0; i < 8; i++)
+    length[7 - i] = (uint8_t)(n_bits >> 8 * i);
+  np_sha256_add(hash, padding, waiting < 56 ? 56 - waiting : 120 - waiting);
+  np_sha256_add(hash, length, sizeof length);
+  for (size_t i = 0; i < NP_SHA256_BYTES; i++) {
+    digest[i] = (uint8_t)(hash->state[i / 4] >> (24 - 8 * (i % 4)));
+  }
+}
+
+void np_sha256(const void *bytes, size_t n_bytes, uint8_t digest[NP_SHA256_BYTES]) {
+  struct np_sha256 hash;
+  np_sha256_begin(&hash);
+  np_sha256_add(&hash, bytes, n_bytes);
+  np_sha256_end(&hash, digest);
 }
 
 void np_sha256_hex(const uint8_t digest[NP_SHA256_BYTES], char hex[2 * NP_SHA256_BYTES + 1]) {

@@ -7,6 +7,17 @@
 
 #define NP_SHA256_BYTES 32u
 
+/* A hash of bytes that come in pieces: begin, add each piece, end. */
+struct np_sha256 {
+  uint32_t state[8];
+  uint64_t n_bytes;
+  uint8_t block[64]; /* the first n_bytes % 64 wait for the rest of their block */
+};
+
+void np_sha256_begin(struct np_sha256 *hash);
+void np_sha256_add(struct np_sha256 *hash, const void *bytes, size_t n_bytes);
+void np_sha256_end(struct np_sha256 *hash, uint8_t digest[NP_SHA256_BYTES]);
+
 /* Writes the hash of bytes[n_bytes] to digest. */
 void np_sha256(const void *bytes, size_t n_bytes, uint8_t digest[NP_SHA256_BYTES]);
 

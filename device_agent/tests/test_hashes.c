@@ -25,6 +25,24 @@ int main(void) {
   }
   free(million);
 
+  /* In pieces, at every length around the ends of blocks. */
+  uint8_t bytes[200], whole[NP_SHA256_BYTES], pieces[NP_SHA256_BYTES];
+  uint64_t seed = 5;
+  for (size_t i = 0; i < sizeof bytes; i++)
+    bytes[i] = (uint8_t)np_test_random(&seed);
+  for (size_t n = 0; n <= sizeof bytes; n++) {
+    struct np_sha256 hash;
+    np_sha256(bytes, n, whole);
+    np_sha256_begin(&hash);
+    for (size_t at = 0; at < n;) {
+      const size_t piece = np_test_between(&seed, 0, (uint32_t)(n - at));
+      np_sha256_add(&hash, bytes + at, piece);
+      at += piece;
+    }
+    np_sha256_end(&hash, pieces);
+    CHECK(memcmp(whole, pieces, sizeof whole) == 0);
+  }
+
   CHECK(np_crc32(0, "", 0) == 0);
   CHECK(np_crc32(0, "123456789", 9) == 0xcbf43926u);
   CHECK(np_crc32(np_crc32(0, "1234", 4), "56789", 5) == 0xcbf43926u);

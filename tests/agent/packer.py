@@ -240,8 +240,11 @@ class Agent:
         self.library: Path | str = library
         self.store, self.work = folder / "store", folder / "work"
         self.request_path = folder / "request"
-        # A build with sanitizers leaves the crashes of these tests to the kernel, too.
-        self.env = {"ASAN_OPTIONS": "handle_segv=0"} | dict(os.environ)
+        # A build with sanitizers leaves the crashes of these tests to the kernel, too, and keeps no
+        # freed memory back.
+        self.env = {"ASAN_OPTIONS": "handle_segv=0:handle_sigbus=0:quarantine_size_mb=0"} | dict(
+            os.environ
+        )
         self.store.mkdir()
         self.work.mkdir()
 
