@@ -182,9 +182,10 @@ enum np_status np_nnapi_find(const struct np_nnapi *nnapi, const char *name,
         table->ANeuralNetworksDevice_getName(*device, &found) != ANEURALNETWORKS_NO_ERROR) {
       continue;
     }
-    if (strcmp(found, name) == 0)
+    if (found && strcmp(found, name) == 0)
       return NP_OK;
-    const int n = snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", found);
+    const int n =
+        snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", found ? found : "?");
     if (n > 0 && (size_t)n < sizeof names - used)
       used += (size_t)n;
   }

@@ -95,12 +95,13 @@ static enum np_status read_strings(const struct np_container *container, struct 
   request->n_strings = n;
   for (uint32_t i = 0; i < n; i++) {
     const uint32_t length = np_take_u32(&cursor);
-    const size_t padded = ((size_t)length / 4 + (length % 4 != 0)) * 4;
-    const char *bytes = (const char *)np_take_words(&cursor, padded / 4);
+    const size_t n_words = (size_t)length / 4 + (length % 4 != 0);
+    const char *bytes = (const char *)np_take_words(&cursor, n_words);
     if (!bytes) {
       np_message_set(why, "STRS: string %u of %u bytes is cut off", i, length);
       return NP_BAD_REQUEST;
     }
+    const size_t padded = 4 * n_words; /* only now: it may overflow where the string is cut off */
     for (size_t j = 0; j < padded; j++) {
       if ((bytes[j] == 0) != (j >= length)) {
         np_message_set(why,

@@ -126,22 +126,19 @@ int np_is_android(void) {
   return access("/system/bin/linker64", F_OK) == 0 || access("/system/bin/linker", F_OK) == 0;
 }
 
-/* Reads a pipe to its end, or for GETPROP_TIMEOUT_MS between two pieces; keeps what has room. */
+/* Reads a pipe until its end, until there is no room, or for GETPROP_TIMEOUT_MS between pieces. */
 static size_t read_pipe(int fd, char *text, size_t size) {
   size_t used = 0;
-  for (;;) {
-    char piece[256];
+  while (used < size - 1) {
     struct pollfd file = {.fd = fd, .events = POLLIN, .revents = 0};
     if (poll(&file, 1, GETPROP_TIMEOUT_MS) <= 0)
-      return used;
-    const ssize_t n = read(fd, piece, sizeof piece);
+      break;
+    const ssize_t n = read(fd, text + used, size - 1 - used);
     if (n <= 0)
-      return used;
-    const size_t room = size - 1 - used;
-    const size_t kept = (size_t)n < room ? (size_t)n : room;
-    memcpy(text + used, piece, kept);
-    used += kept;
+      break;
+    used += (size_t)n;
   }
+  return used;
 }
 
 void np_property(const char *name, char *text, size_t size) {
