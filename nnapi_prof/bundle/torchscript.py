@@ -8,6 +8,8 @@ runtime puts it; its costs are those of the target ``auto``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch.backends._nnapi.prepare import NnapiModule
 
@@ -16,6 +18,7 @@ from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.graph.unit import UnitGraph
 
 
 class _FixedShapes(torch.nn.Module):
@@ -34,15 +37,20 @@ class _FixedShapes(torch.nn.Module):
 
 
 def stock_module(
+    graph: UnitGraph,
     region: ConvertedRegion,
+    constants: Mapping[str, torch.Tensor],
     preference: Preference = Preference.SUSTAINED_SPEED,
     relaxed: bool = False,
 ) -> torch.jit.ScriptModule:
-    """Wraps a region that is a whole model for stock PyTorch.
+    """Wraps ``region``, which is all units of ``graph``, for stock PyTorch.
 
-    The module takes the region's inputs as logical (NCHW) float tensors, in order, and returns its
-    outputs: one tensor, or a tuple of several. Running it needs a ``libneuralnetworks.so``: the
-    phone's, or on a host our emulator's loaded first with ``ctypes.CDLL``.
+    The module takes the model's inputs as logical (NCHW) float tensors, in order, those included
+    that nothing reads, and returns the model's outputs, flattened: one tensor, or a tuple of
+    several. An output may stand there twice, be an input as it is, or a constant; ``constants``
+    has those by name. Running it needs a ``libneuralnetworks.so``: the phone's, or on a host our
+    emulator's loaded first with ``ctypes.CDLL``. NnapiProfError where a value that NNAPI takes or
+    gives is not float32, which is all that PyTorch's runtime carries.
     """
     for tensor_type in (*region.input_types, *region.output_types):
         if tensor_type.dtype != "float32":
@@ -67,15 +75,21 @@ def stock_module(
         def __init__(self) -> None:
             super().__init__()
             self.mod = inner
+            for index, value in enumerate(constants.values()):
+                self.register_buffer(f"constant_{index}", value)
 
-    names = [f"arg_{index}" for index in range(len(region.inputs))]
-    outputs = [f"outputs[{index}]" for index in range(len(region.outputs))]
+    arguments = {name: f"arg_{index}" for index, name in enumerate(graph.inputs)}
+    said = {
+        **arguments,
+        **{name: f"self.constant_{index}" for index, name in enumerate(constants)},
+        **{name: f"outputs[{index}]" for index, name in enumerate(region.outputs)},
+    }
     with quiet_torch():
         wrapper = torch.jit.script(Wrapper())
         wrapper.define(
-            f"def forward(self, {', '.join(f'{name}: Tensor' for name in names)}):\n"
-            f"    outputs = self.mod([{', '.join(names)}])\n"
-            f"    return {', '.join(outputs)}\n"
+            f"def forward(self, {', '.join(f'{name}: Tensor' for name in arguments.values())}):\n"
+            f"    outputs = self.mod([{', '.join(arguments[name] for name in region.inputs)}])\n"
+            f"    return {', '.join(said[name] for name in graph.outputs)}\n"
         )
     return wrapper
 

@@ -44,6 +44,7 @@ def command(
     """Convert the whole of MODEL for stock PyTorch's NNAPI runtime.
 
     The result is TorchScript that holds one torch.classes._nnapi.Compilation and nothing of ours.
+    It takes MODEL's inputs and returns its outputs, flattened to a tuple where there are several.
     A model with an operation that NNAPI cannot say at this level is refused: see which by
     `nnapi-prof partition`, which keeps such operations on the CPU.
     """
@@ -55,10 +56,12 @@ def command(
     from nnapi_prof.convert.lower import convert_region
     from nnapi_prof.frontend.quiet import quiet_torch
     from nnapi_prof.graph.plan import Preference
+    from nnapi_prof.run.host import constant_outputs
 
     program = load_model(model, inputs)
     region = convert_region(program, tuple(range(len(program.units.units))), level)
-    module = stock_module(region, next(p for p in Preference if p.short == preference), relaxed)
+    chosen = next(p for p in Preference if p.short == preference)
+    module = stock_module(program.units, region, constant_outputs(program), chosen, relaxed)
     path = output or model.with_suffix(".nnapi.pt")
     content = io.BytesIO()
     with quiet_torch():

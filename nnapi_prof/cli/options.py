@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -87,8 +87,14 @@ def say(text: str) -> None:
     stderr().print(text)
 
 
-def load_model(path: Path, inputs: Sequence[str]) -> Program:
-    """Loads a model and says its notes (a guessed input shape) on standard error.
+def say_notes(notes: Iterable[str]) -> None:
+    """What a user should know of a model (a guessed input shape), on standard error."""
+    for note in notes:
+        say(f"note: {note}")
+
+
+def load_model(path: Path, inputs: Sequence[str], silent: bool = False) -> Program:
+    """Loads a model and, unless ``silent``, says its notes.
 
     Raises what :func:`nnapi_prof.frontend.load` raises, and FrontendError where nothing is left to
     place on a device.
@@ -98,8 +104,8 @@ def load_model(path: Path, inputs: Sequence[str]) -> Program:
     from nnapi_prof.frontend.inputs import parse_input_spec
 
     program = load(path, [parse_input_spec(text) for text in inputs])
-    for note in program.notes:
-        say(f"note: {note}")
+    if not silent:
+        say_notes(program.notes)
     if not program.units.units:
         raise FrontendError(
             f"{path} computes nothing: its outputs are constants or its inputs as they are, so that"

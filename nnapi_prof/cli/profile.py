@@ -18,6 +18,7 @@ from nnapi_prof.cli.options import (
     load_model,
     ms,
     say,
+    say_notes,
     stderr,
     stdout,
     threads_option,
@@ -99,7 +100,8 @@ def command(
     from nnapi_prof.measure.outline import outline
     from nnapi_prof.measure.session import ProfileOptions, profile
 
-    known = outline(model, inputs, lambda: load_model(model, inputs))
+    known = outline(model, inputs, lambda: load_model(model, inputs, silent=True))
+    say_notes(known.notes)  # of a model that is remembered, too
     options = ProfileOptions(
         min_runs=min(5, runs),
         max_runs=runs,

@@ -149,7 +149,13 @@ def test_too_few_inputs(cli: Cli, tmp_path: Path) -> None:
 def test_a_guessed_input_is_said(cli: Cli, tiny: Path, tmp_path: Path) -> None:
     found = cli("convert", "--output", tmp_path / "out.pt", tiny)
     assert found.code == 0
-    assert "note: input shape guessed as 1x3x224x224 from the first convolution" in found.err
+    note = "note: input shape guessed as 1x3x224x224 from the first convolution"
+    assert found.err.count(note) == 1
+    asked = ("--accelerator", "sim-npu", "--preference", "fast", "--runs", 1)
+    for _ in range(2):  # the second time the model is remembered, and not loaded
+        found = cli("profile", *SIM, *asked, "--costs", tmp_path / "costs.sqlite", tiny)
+        assert found.code == 0
+        assert found.err.count(note) == 1
 
 
 # ---- the cost table ----------------------------------------------------------------------------
