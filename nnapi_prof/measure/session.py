@@ -112,7 +112,7 @@ class ProfileOutcome:
     n_refused: int
     """Rows added because a lowering refused."""
     n_reused: int
-    """Jobs that the store had already."""
+    """Measurements wanted that the store had before this profile; what it made itself is none."""
     rounds: int
     """Of measuring whole regions."""
     stable: bool
@@ -187,7 +187,8 @@ class _Session:
         self.n_measured = 0
         self._n_failed = 0
         self._n_refused = 0
-        self._n_reused = 0
+        self._known = frozenset(self._have)
+        self._reused: set[Key] = set()
         self._rounds = 0
         self._stable = False
 
@@ -204,6 +205,7 @@ class _Session:
         while self._rounds < MAX_ROUNDS:
             jobs = self._segment_jobs(plans)
             named.update(job.region for job in jobs)
+            self._note_reused(jobs)
             if all(job.key in self._have for job in jobs):
                 self._stable = True
                 break
@@ -227,7 +229,7 @@ class _Session:
             n_measured=self.n_measured,
             n_failed=self._n_failed,
             n_refused=self._n_refused,
-            n_reused=self._n_reused,
+            n_reused=len(self._reused),
             rounds=self._rounds,
             stable=self._stable,
             seconds=time.monotonic() - self._began,
@@ -290,7 +292,7 @@ class _Session:
     def _measure(self, phase: str, jobs: Sequence[Job]) -> None:
         """Measures the jobs that are not in the store; each row is committed as it arrives."""
         pending = [job for job in jobs if job.key not in self._have]
-        self._n_reused += len(jobs) - len(pending)
+        self._note_reused(jobs)
         done = 0
         self._report(phase, done, len(pending), "")
 
@@ -303,6 +305,9 @@ class _Session:
         for batch in self._batches(pending):
             self._measure_batch(batch, stored)
             self._converter.forget()
+
+    def _note_reused(self, jobs: Iterable[Job]) -> None:
+        self._reused.update(job.key for job in jobs if job.key in self._known)
 
     def _batches(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
         """Cuts jobs into requests, never between the alternatives of one region."""

@@ -48,6 +48,7 @@ def test_measures_then_partitions_then_measures_the_plan(store: CostStore) -> No
     rows = store.measurements(outcome.fingerprint)
     assert {row.kind for row in rows} == {Kind.UNIT, Kind.CHAIN, Kind.REGION}
     assert outcome.n_measured == len(rows) == client.n_results
+    assert outcome.n_reused == 0  # the table was empty
     (device,) = store.devices()
     assert device.fingerprint == outcome.fingerprint and device.simulated
 
@@ -65,6 +66,7 @@ def test_a_second_profile_measures_and_converts_nothing(
     client = ScriptedClient()
     again = profile(program, client, store, FAST)
     assert client.requests == [] and again.n_measured == again.n_refused == 0
+    assert again.n_reused == first.n_measured + first.n_refused
     assert again.plan == first.plan and again.stable
 
 
