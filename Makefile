@@ -43,10 +43,15 @@ sanitize: $(READY)  ## the C tests under address and undefined-behaviour sanitiz
 	cd device_agent && export PATH="$(abspath $(BIN)):$$PATH" && cmake --preset host-sanitize \
 	  && cmake --build --preset host-sanitize && ctest --preset host-sanitize
 
-fuzz: $(READY)  ## the parsers under libFuzzer for FUZZ_SECONDS each (needs clang)
+fuzz: $(READY)  ## what reads others' bytes under libFuzzer, FUZZ_SECONDS each (needs clang)
 	cd device_agent && export PATH="$(abspath $(BIN)):$$PATH" && cmake --preset host-fuzz \
 	  && cmake --build --preset host-fuzz
-	for t in request model; do build/host-fuzz/fuzz_$$t -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+	mkdir -p $(addprefix build/host-fuzz/corpus/,request model phone)
+	for t in request model; do build/host-fuzz/make_seeds $$t build/host-fuzz/corpus/$$t || exit 1; done
+	cp device_agent/emulator/phones/*.json build/host-fuzz/corpus/phone
+	for t in request model phone; do echo "fuzz_$$t" && build/host-fuzz/fuzz_$$t \
+	  -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -timeout=20 -verbosity=0 -print_final_stats=1 \
+	  -artifact_prefix=build/host-fuzz/ build/host-fuzz/corpus/$$t || exit 1; done
 
 # A machine without python3-venv but with pip gets virtualenv into a folder of its own.
 $(READY): pyproject.toml constraints.txt

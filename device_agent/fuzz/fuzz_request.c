@@ -17,7 +17,7 @@ static void open_and_free(const uint8_t *bytes, size_t size) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  uint8_t *copy = malloc(size + (size == 0)); /* aligned, as a mapped file is */
+  uint8_t *copy = calloc(size + (size == 0), 1); /* aligned, as the agent's own is */
   if (!copy)
     return 0;
   if (size != 0)
