@@ -25,22 +25,23 @@ struct sample {
 /* One output dimension: a number of pixels, or a scale of the input's. */
 static enum np_status read_size(const struct np_call *call, uint32_t input, uint32_t in,
                                 uint32_t *out) {
-  float size;
+  int32_t number = 0;
   if (call->form->variant == NP_BY_SIZE) {
-    int32_t number;
     NP_TRY(np_read_i32(call, input, &number));
-    size = number < 1 ? 0.0f : 1.0f;
-    *out = (uint32_t)number;
   } else {
     float scale;
     NP_TRY(np_read_f32(call, input, &scale));
-    size = floorf((float)in * scale);
-    *out = size >= 1.0f && size < 2147483648.0f ? (uint32_t)size : 0;
-    size = *out == 0 ? 0.0f : 1.0f;
+    const float size = floorf((float)in * scale);
+    number = size >= 1.0f && size < 2147483648.0f ? (int32_t)size : 0;
+    if (in == 0 && scale > 0.0f) { /* nothing, however large it is made */
+      *out = 0;
+      return NP_OK;
+    }
   }
-  if (size == 0.0f && in > 0) {
+  if (number < 1) {
     return np_fail(call, NP_BAD_MODEL, "input %u makes an image of no pixels", input);
   }
+  *out = (uint32_t)number;
   return NP_OK;
 }
 

@@ -306,7 +306,36 @@ static void test_nearest(void) {
   }
 }
 
+/* An image of no pixels is refused, also where the input has none. */
+static void test_resize_to_nothing(void) {
+  static const int32_t SIZES[] = {0, -1, INT32_MIN};
+  for (uint32_t i = 0; i < 6; i++) {
+    struct np_message why = {""};
+    struct np_executor *executor = NULL;
+    struct model *model = model_new();
+    const uint32_t in = model_tensor(model, NP_INPUT, 4, 1u, 0u, 4u, 2u);
+    model->operands[in].dims[1] = i < 3 ? 4u : 0u; /* unknown until the run, which says 0 */
+    const uint32_t out = model_tensor(model, NP_OUTPUT, 0);
+    model_operation(model, ANEURALNETWORKS_RESIZE_BILINEAR, out, 3, in, model_i32(model, 5),
+                    model_i32(model, SIZES[i % 3]));
+    CHECK(model_check(model, &why) == NP_OK);
+    enum np_status status = np_executor_create(&model->graph, &executor, &why);
+    if (i < 3) {
+      CHECK(status == NP_BAD_MODEL);
+    } else if (CHECK(status == NP_OK)) {
+      struct np_buffer input = {.data = NULL, .rank = 4, .dims = {1, 0, 4, 2}};
+      struct np_buffer output = {.data = NULL};
+      uint32_t too_small;
+      CHECK(np_executor_run(executor, &input, &output, &too_small, &why) == NP_RUN_FAILED);
+    }
+    CHECK_TEXT(why.text, "makes an image of no pixels");
+    np_executor_free(executor);
+    free(model);
+  }
+}
+
 int main(void) {
+  test_resize_to_nothing();
   uint64_t seed = 19;
   for (int i = 0; i < 200; i++) {
     test_transpose(&seed);
