@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from nnapi_prof.costs.store import CostStore
+
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
 
@@ -33,7 +35,12 @@ def test_outputs_are_stripped_and_cells_are_python(path: Path) -> None:
 
 
 def test_they_run(tmp_path: Path) -> None:
-    """All in one process, each with names of its own; what one measured the next one re-uses."""
+    """All in one process, each with names of its own; what one measured the next one re-uses.
+
+    The table knows another phone from before, which must not be taken for the one at hand.
+    """
+    with CostStore(tmp_path / "out" / "costs.sqlite") as store:
+        store.add_device("another phone", {}, simulated=False)
     script = tmp_path / "run.py"
     script.write_text(
         "import json, sys\n"
@@ -50,3 +57,4 @@ def test_they_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert (tmp_path / "out" / "net.html").stat().st_size > 50_000
     assert (tmp_path / "out" / "costs.csv").exists()
+    assert "Latencies in ms, simulated." in done.stdout
