@@ -27,7 +27,9 @@ static enum np_status read_pool(const struct np_call *call, struct np_window *wi
   NP_TRY(np_window_fit(call, 1, window));
   const uint64_t end_h = (uint64_t)window->height + window->pad_top;
   const uint64_t end_w = (uint64_t)window->width + window->pad_left;
-  if (window->pad_top >= window->filter_h || window->pad_left >= window->filter_w ||
+  const int is_empty =
+      (window->height == 0 && window->out_h > 0) || (window->width == 0 && window->out_w > 0);
+  if (is_empty || window->pad_top >= window->filter_h || window->pad_left >= window->filter_w ||
       (window->out_h > 0 && (uint64_t)(window->out_h - 1) * window->stride_h >= end_h) ||
       (window->out_w > 0 && (uint64_t)(window->out_w - 1) * window->stride_w >= end_w)) {
     return np_fail(call, NP_BAD_MODEL, "a window of %u x %u lies wholly in the padding",

@@ -41,6 +41,9 @@ static enum np_status read_size(const struct np_call *call, uint32_t input, uint
   if (number < 1) {
     return np_fail(call, NP_BAD_MODEL, "input %u makes an image of no pixels", input);
   }
+  if (in == 0) {
+    return np_fail(call, NP_BAD_MODEL, "input 0 has no pixels to make an image of");
+  }
   *out = (uint32_t)number;
   return NP_OK;
 }
