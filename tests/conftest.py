@@ -56,8 +56,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture
-def phone_serial(request: pytest.FixtureRequest) -> str:
-    """The phone of ``--device``, for tests marked ``device``."""
+def phone_serial(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, no_devices: None
+) -> str:
+    """The phone of ``--device``, for tests marked ``device``, by the user's keys and server."""
+    for name in ("ADB_SERVER_SOCKET", "ANDROID_USER_HOME"):
+        monkeypatch.delenv(name)
     return str(request.config.getoption("--device"))
 
 

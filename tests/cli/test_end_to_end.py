@@ -94,6 +94,13 @@ def test_adbd(name: str, saved: Path, tmp_path: Path, start_adbd: Callable[..., 
     assert all(rival.median_ns and plan.median_ns <= rival.median_ns for rival in rivals)
 
 
+@pytest.mark.device
+@pytest.mark.parametrize("name", MODELS)
+def test_phone(name: str, saved: Path, tmp_path: Path, phone_serial: str) -> None:
+    """On the phone of `pytest --device SERIAL`: nothing is said of who is fastest there."""
+    check(whole_path(saved / f"{name}.pt", phone_serial, tmp_path))
+
+
 def test_adb_server(
     saved: Path,
     tmp_path: Path,

@@ -1,0 +1,74 @@
+"""The check of the normalised graph against the model: what it lets pass and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, fx
+
+from nnapi_prof.errors import FrontendError
+from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend.eager import TOLERANCE, settle_views
+
+aten = torch.ops.aten
+X = torch.arange(1.0, 13.0).reshape(1, 3, 4)
+
+
+def transposed_view() -> fx.GraphModule:
+    """A view that eager's strides forbid: of a permuted tensor."""
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    turned = graph.call_function(aten.permute.default, (x, [0, 2, 1]))
+    graph.output((graph.call_function(aten.view.default, (turned, [1, 12])),))
+    return fx.GraphModule(torch.nn.Module(), graph)
+
+
+def right(x: Tensor) -> Tensor:
+    return x.permute(0, 2, 1).reshape(1, 12)
+
+
+def test_a_view_that_is_none_becomes_a_reshape() -> None:
+    module = transposed_view()
+    assert settle_views(module, (X,), lambda x: (right(x),), "net") == 1
+    torch.testing.assert_close(module(X)[0], right(X))
+    assert settle_views(module, (X,), lambda x: (right(x),), "net") == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (lambda x: (right(x), x), "net: the graph has 1 outputs, the model 2"),
+        (lambda x: (right(x)[:, :5],), r"output 0 .* the shape \(1, 12\), the model's \(1, 5\)"),
+        (lambda x: (right(x) * (1 + 5 * TOLERANCE),), "output 0 of the normalised graph differs"),
+        (lambda x: (right(x) * float("nan"),), "output 0 of the normalised graph differs"),
+        (lambda x: (right(x) / (right(x) != 3),), "output 0 of the normalised graph differs"),
+    ],
+    ids=["count", "shape", "numbers", "nan", "infinite"],
+)
+def test_a_graph_that_is_not_the_model(
+    model: Callable[[Tensor], tuple[Tensor, ...]], words: str
+) -> None:
+    with pytest.raises(FrontendError, match=words):
+        settle_views(transposed_view(), (X,), model, "net")
+
+
+class Logarithm(torch.nn.Module):
+    """Not a number and infinite for some inputs, as inputs for trying a model are."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.log(torch.relu(x)), torch.sqrt(x)
+
+
+def test_numbers_that_are_none_agree_with_themselves() -> None:
+    program = prepare(Logarithm(), (torch.tensor([[-1.0, 0.0, 2.0]]),), "logarithm")
+    logarithm, root = program.module(*program.example_inputs)
+    assert logarithm[0, 1] == -torch.inf and root[0, 0].isnan()
+
+
+def test_rounding_is_no_difference() -> None:
+    def nearly(x: Tensor) -> tuple[Tensor]:
+        return (right(x) * (1 + 0.1 * TOLERANCE),)
+
+    assert settle_views(transposed_view(), (X,), nearly, "net") == 1
