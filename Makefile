@@ -55,7 +55,7 @@ fuzz: $(READY)  ## what reads others' bytes under libFuzzer, FUZZ_SECONDS each (
 
 # A machine without python3-venv but with pip gets virtualenv into a folder of its own.
 $(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV) 2>/dev/null || { rm -rf $(VENV); \
+	$(PYTHON) -m venv $(VENV) 2>/dev/null || { \
 	  $(PYTHON) -m pip install -q --target build/virtualenv virtualenv && \
 	  PYTHONPATH=build/virtualenv $(PYTHON) -m virtualenv -q $(VENV); }
 	$(BIN)/python -m pip install -q -c constraints.txt torch==2.13.0
