@@ -199,4 +199,4 @@ def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None
         plans.add_row(found_plan.name, str(len(found_plan.segments)), ms(found_plan.predicted_ns))
     console.print(plans)
     if not outcome.stable:
-        say("note: the plan still changed in the last round; profile again to refine it")
+        say("note: plan or baselines still changed in the last round; profile again to refine them")

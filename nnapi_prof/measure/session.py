@@ -45,8 +45,8 @@ MAX_ACTIONS = 200
 """In one request; a request that fails as a whole costs no more than these."""
 MAX_WEIGHT_BYTES = 128 << 20
 """Weights that one request's models hold in this process's memory."""
-MAX_ROUNDS = 8
-"""Rounds of measure, partition, measure; two to five are the rule, and later ones are short."""
+MAX_ROUNDS = 16
+"""Rounds of measure, partition, measure; two to eight are the rule, later ones add a region or two."""
 
 
 class Client(Protocol):
