@@ -46,7 +46,7 @@ MAX_ACTIONS = 200
 MAX_WEIGHT_BYTES = 128 << 20
 """Weights that one request's models hold in this process's memory."""
 MAX_ROUNDS = 16
-"""Rounds of measure, partition, measure; two to eight are the rule, later ones add a region or two."""
+"""Rounds of measure, partition, measure; two to eight are the rule, later ones are short."""
 
 
 class Client(Protocol):
