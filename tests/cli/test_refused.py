@@ -55,7 +55,7 @@ def test_an_operation_that_nobody_converts(
     found = cli("run", "--device", "sim:npu-phone", "--runs", 3, bundle)
     assert found.code == 0
     assert "agrees with eager PyTorch" in found.out and "DIFFERS" not in found.out
-    assert "segments on the host run in eager PyTorch; their time is estimated" in found.out
+    assert "segments on the host run in eager PyTorch; their time is an estimate" in found.out
 
     found = cli("report", "--costs", costs, bundle)
     assert found.code == 0
