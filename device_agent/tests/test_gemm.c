@@ -2,7 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include <time.h>
 
-#include "np_gemm.h"
+#include "kernels/np_gemm.h"
 #include "np_test_model.h"
 
 /* Every engine that this processor runs, at sizes on both sides of its tiles and blocks; what lies

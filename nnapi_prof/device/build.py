@@ -37,7 +37,7 @@ TAIL_LINES = 30
 SOURCES = (
     "CMakeLists.txt",
     "include/*.h",
-    "kernels/*.[ch]",
+    "runtime/*/*.[ch]",
     "emulator/*.[ch]",
     "emulator/*.map",
     "src/*.[ch]",

@@ -3,9 +3,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "np_families.h"
-#include "np_plan.h"
-#include "np_window.h"
+#include "kernels/np_families.h"
+#include "plan/np_plan.h"
+#include "kernels/np_window.h"
 
 static enum np_status read_pool(const struct np_call *call, struct np_window *window,
                                 uint32_t *fuse) {

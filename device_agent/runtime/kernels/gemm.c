@@ -1,10 +1,10 @@
-#include "np_gemm.h"
+#include "kernels/np_gemm.h"
 
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
-#include "np_kernel.h"
+#include "kernels/np_kernel.h"
 
 /* Depth of a block: a panel's block of 256 x 32 floats is 32 KiB. */
 #define DEPTH 256u

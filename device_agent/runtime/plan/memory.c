@@ -1,6 +1,6 @@
 /* Memory planning: one walk over the sorted operations that places every result in the tightest
  * gap between the blocks alive, and frees a block after its last reader. */
-#include "np_plan.h"
+#include "plan/np_plan.h"
 
 #include <stdlib.h>
 #include <string.h>

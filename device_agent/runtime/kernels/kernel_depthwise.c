@@ -1,10 +1,10 @@
 /* DEPTHWISE_CONV_2D: each channel has filters of its own. */
 #include <string.h>
 
-#include "np_families.h"
-#include "np_gemm.h"
-#include "np_plan.h"
-#include "np_window.h"
+#include "kernels/np_families.h"
+#include "kernels/np_gemm.h"
+#include "plan/np_plan.h"
+#include "kernels/np_window.h"
 
 struct depthwise {
   struct np_window window;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "np_executor.h"
-#include "np_kernel.h"
+#include "kernels/np_kernel.h"
 
 #define NO_WRITER UINT32_MAX
 

@@ -1,6 +1,6 @@
-#include "np_window.h"
+#include "kernels/np_window.h"
 
-#include "np_gather.h"
+#include "kernels/np_gather.h"
 
 /* Output size and leading padding of a window along one axis, as NNAPI's documentation of
  * ANEURALNETWORKS_PADDING_SAME and _VALID says. Returns 0 where the window does not fit. */

@@ -1,7 +1,7 @@
 /* RESHAPE, SQUEEZE and EXPAND_DIMS: the same values in the same order under another shape. */
 #include <string.h>
 
-#include "np_families.h"
+#include "kernels/np_families.h"
 
 static enum np_status copy_values(const struct np_call *call) {
   const struct np_tensor *input = np_in(call, 0);

@@ -1,8 +1,8 @@
 /* CONCATENATION, SPLIT, PAD and PAD_V2: tensors joined, cut and framed. */
 #include <string.h>
 
-#include "np_families.h"
-#include "np_gather.h"
+#include "kernels/np_families.h"
+#include "kernels/np_gather.h"
 
 /* ---- CONCATENATION: data inputs, then the axis ---- */
 

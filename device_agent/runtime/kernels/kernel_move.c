@@ -1,8 +1,8 @@
 /* TRANSPOSE, SLICE and STRIDED_SLICE: values moved to other places. */
 #include <string.h>
 
-#include "np_families.h"
-#include "np_gather.h"
+#include "kernels/np_families.h"
+#include "kernels/np_gather.h"
 
 /* Copies a view of input 0, from element `start` on, into output 0. `steps` are the view's strides
  * in elements for each dimension of `dims`, which the output has in this order but for those that

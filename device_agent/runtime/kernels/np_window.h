@@ -2,7 +2,7 @@
 #ifndef NP_WINDOW_H
 #define NP_WINDOW_H
 
-#include "np_kernel.h"
+#include "kernels/np_kernel.h"
 
 struct np_window {
   uint32_t batches, height, width, channels; /* of the input, whatever its layout */

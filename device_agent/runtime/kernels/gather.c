@@ -1,4 +1,4 @@
-#include "np_gather.h"
+#include "kernels/np_gather.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Every operation that this library knows, in one table: how it may be called, with which data, and
  * the functions that do it. The rules are those of NeuralNetworksTypes.h, as in the project's fact
  * table nnapi_ops.json. */
-#include "np_families.h"
+#include "kernels/np_families.h"
 
 #define N(array) (uint32_t)(sizeof(array) / sizeof((array)[0]))
 #define ANY_RANK NP_MAX_RANK

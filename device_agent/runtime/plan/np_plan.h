@@ -2,7 +2,7 @@
 #ifndef NP_PLAN_H
 #define NP_PLAN_H
 
-#include "np_kernel.h"
+#include "kernels/np_kernel.h"
 
 #define NP_ALIGNMENT 64u
 

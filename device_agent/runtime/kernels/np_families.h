@@ -2,7 +2,7 @@
 #ifndef NP_FAMILIES_H
 #define NP_FAMILIES_H
 
-#include "np_kernel.h"
+#include "kernels/np_kernel.h"
 
 #define NP_KERNEL_FUNCTIONS(family)                                                                \
   enum np_status np_##family##_infer(const struct np_call *call);                                  \

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "np_kernel.h"
-#include "np_plan.h"
+#include "kernels/np_kernel.h"
+#include "plan/np_plan.h"
 
 /* A block of memory that grows, aligned to NP_ALIGNMENT; contents are lost when it does. */
 struct block {

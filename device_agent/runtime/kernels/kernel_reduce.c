@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "np_families.h"
+#include "kernels/np_families.h"
 
 /* Bit set of the axes to reduce, and whether they stay as dimensions of 1. MEAN says so with an
  * INT32, the others with a BOOL. */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "np_executor.h"
-#include "np_kernel.h"
+#include "kernels/np_kernel.h"
 
 int np_level_number(int32_t feature_level) {
   if (feature_level >= ANEURALNETWORKS_FEATURE_LEVEL_6) {

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "np_families.h"
+#include "kernels/np_families.h"
 
 /* The two inputs over the output's elements, neighbouring dimensions merged where both inputs walk
  * through them alike. Strides are in elements, 0 where an input is broadcast. */

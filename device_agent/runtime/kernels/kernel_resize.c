@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "np_families.h"
-#include "np_plan.h"
+#include "kernels/np_families.h"
+#include "plan/np_plan.h"
 
 struct resize {
   size_t images;

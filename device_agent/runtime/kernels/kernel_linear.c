@@ -2,9 +2,9 @@
  */
 #include <stdlib.h>
 
-#include "np_families.h"
-#include "np_gemm.h"
-#include "np_plan.h"
+#include "kernels/np_families.h"
+#include "kernels/np_gemm.h"
+#include "plan/np_plan.h"
 
 struct linear {
   size_t batches;

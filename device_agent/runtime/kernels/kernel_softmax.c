@@ -1,7 +1,7 @@
 /* SOFTMAX and LOG_SOFTMAX along one axis, the largest value subtracted first. */
 #include <math.h>
 
-#include "np_families.h"
+#include "kernels/np_families.h"
 
 /* SOFTMAX takes input, beta, optional axis (the last one); LOG_SOFTMAX input, beta, axis. */
 static enum np_status read_axis(const struct np_call *call, uint32_t *axis) {

@@ -1,7 +1,7 @@
 /* Tiles for x86-64 processors with AVX2 and FMA, or AVX-512, chosen when the program runs.
  * A product is rounded once, not twice, so results differ from the portable tile's in the last
  * bits. */
-#include "np_gemm.h"
+#include "kernels/np_gemm.h"
 
 #if defined(__x86_64__)
 

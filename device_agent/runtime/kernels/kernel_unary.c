@@ -1,7 +1,7 @@
 /* Operations of one tensor, element by element. */
 #include <math.h>
 
-#include "np_families.h"
+#include "kernels/np_families.h"
 
 enum np_status np_unary_infer(const struct np_call *call) {
   const struct np_tensor *input = np_in(call, 0);

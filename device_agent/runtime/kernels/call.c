@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "np_kernel.h"
+#include "kernels/np_kernel.h"
 
 enum np_status np_fail(const struct np_call *call, enum np_status status, const char *format, ...) {
   if (call->why == NULL) {

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "np_families.h"
-#include "np_gemm.h"
-#include "np_plan.h"
-#include "np_window.h"
+#include "kernels/np_families.h"
+#include "kernels/np_gemm.h"
+#include "plan/np_plan.h"
+#include "kernels/np_window.h"
 
 /* Floats of patches made at a time: they stay in the second-level cache. */
 #define PATCH_FLOATS 65536u
