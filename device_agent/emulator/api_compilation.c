@@ -227,7 +227,7 @@ static int compile(ANeuralNetworksCompilation *compilation) {
 
   struct np_message why;
   const enum np_status status =
-      np_executor_create(&compilation->model->graph, &compilation->executor, &why);
+      np_executor_create(&compilation->model->graph, NULL, &compilation->executor, &why);
   if (status != NP_OK)
     return np_refuse(np_result_code(status), __func__, "%s", why.text);
   if (table->phone) {

@@ -159,7 +159,7 @@ static int compute_locked(ANeuralNetworksExecution *execution, bool burst,
   int code = ANEURALNETWORKS_NO_ERROR;
   if (!phone || !repeat_last_run(&compilation->last, inputs, outputs)) {
     const enum np_status status =
-        np_executor_run(compilation->executor, inputs, outputs, too_small, &why);
+        np_executor_run(compilation->executor, inputs, outputs, NULL, too_small, &why);
     code = run_code(status, *too_small, &why);
     if (phone && code == ANEURALNETWORKS_NO_ERROR) {
       keep_last_run(&compilation->last, graph, inputs, outputs);

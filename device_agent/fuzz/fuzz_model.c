@@ -54,14 +54,15 @@ static void run(struct np_executor *executor, const struct np_graph *graph) {
   }
   struct np_message why = {""};
   uint32_t too_small;
-  (void)np_executor_run(executor, inputs, outputs, &too_small, &why);
+  (void)np_executor_run(executor, inputs, outputs, NULL, &too_small, &why);
   int fits = too_small != UINT32_MAX;
   for (uint32_t i = 0; i < graph->n_outputs && fits; i++) {
     outputs[i].length = buffer_bytes(&graph->operands[graph->outputs[i]], &outputs[i]);
     fits = outputs[i].length <= OUTPUT_BYTES;
     outputs[i].data = fits ? malloc(outputs[i].length + (outputs[i].length == 0)) : NULL;
   }
-  if (fits && np_executor_run(executor, inputs, outputs, &too_small, &why) == NP_BAD_ARGUMENT &&
+  if (fits &&
+      np_executor_run(executor, inputs, outputs, NULL, &too_small, &why) == NP_BAD_ARGUMENT &&
       too_small != UINT32_MAX)
     abort(); /* it asked for this size */
   for (uint32_t i = 0; i < graph->n_outputs; i++)
@@ -82,7 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       np_model_bind(&model, &buffer, 1, &why) == NP_OK && is_small(&model.graph)) {
     struct np_executor *executor = NULL;
     if (np_graph_check(&model.graph, ANEURALNETWORKS_FEATURE_LEVEL_8, &why) == NP_OK &&
-        np_executor_create(&model.graph, &executor, &why) == NP_OK) {
+        np_executor_create(&model.graph, NULL, &executor, &why) == NP_OK) {
       run(executor, &model.graph);
       np_executor_free(executor);
     }

@@ -1,18 +1,31 @@
-/* Portable kernels with NNAPI's semantics behind one executor: the emulator and the agent's CPU
- * engine run models through it.
+/* A small inference runtime with NNAPI's semantics: the emulator and the agent's CPU engine run
+ * models through it. One folder of runtime/ for each stage:
  *
- * model (np_graph) -> checked -> shapes inferred -> operations sorted -> memory planned -> run
+ *   graph/     model (np_graph) -> checked against the table of operations, sorted
+ *   lower/     -> rewritten: float16 as float32 with roundings, NCHW as NHWC, constants folded,
+ *                 activations fused
+ *   plan/      -> linearised: steps, each a back end's, and where each temporary lies
+ *   execute/   -> run
+ *   kernels/   plain loops, an operation each: the reference back end
+ *   backends/  back ends behind one interface: `reference`, and `fast`, which gives XNNPACK what it
+ *              takes
  */
 #ifndef NP_EXECUTOR_H
 #define NP_EXECUTOR_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "np_graph.h"
 #include "np_status.h"
 
+struct np_backend;
 struct np_executor;
+
+/* The back ends by name, "reference" and "fast"; NULL for others, and for "fast" in a build without
+ * XNNPACK. */
+const struct np_backend *np_backend_named(const char *name);
 
 /* Checks a whole graph as NNAPI's validation does: operand types and counts of every operation,
  * constness, ranks, that every operand is written once and before it is read (after sorting), that
@@ -31,12 +44,21 @@ enum np_status np_graph_check(struct np_graph *graph, int32_t feature_level,
 enum np_status np_operation_check(const struct np_graph *graph, uint32_t operation,
                                   int32_t feature_level, struct np_message *why);
 
+struct np_executor_options {
+  const struct np_backend *backend; /* NULL is "reference" */
+  uint32_t threads;                 /* of "fast"; 0 and 1 are the caller's alone */
+};
+
 /* Makes an executor of a graph that np_graph_check accepted. The graph's arrays and constants must
- * outlive it and are not written. Weights are packed here, once. Where input dimensions are
- * unknown, shapes are inferred at each run. NP_NO_MEMORY, NP_BAD_MODEL or NP_UNSUPPORTED
- * otherwise. */
-enum np_status np_executor_create(const struct np_graph *graph, struct np_executor **executor,
-                                  struct np_message *why);
+ * outlive it and are not written; several executors may share a graph. Weights are packed here,
+ * once. Where shapes do not follow from the model alone, they are inferred at each run. options may
+ * be NULL. NP_NO_MEMORY, NP_BAD_MODEL or NP_UNSUPPORTED otherwise. */
+enum np_status np_executor_create(const struct np_graph *graph,
+                                  const struct np_executor_options *options,
+                                  struct np_executor **executor, struct np_message *why);
+
+/* Writes the lowered graph and the plan as text, one operation or step a line, for people. */
+void np_executor_dump(const struct np_executor *executor, FILE *file);
 
 void np_executor_free(struct np_executor *executor);
 
@@ -50,15 +72,22 @@ struct np_buffer {
   int omitted; /* an optional input left out for this execution */
 };
 
-/* Runs once; an executor does one run at a time, so threads that share one take turns. inputs is
- * [n_inputs], outputs [n_outputs], in the order of the graph's. Inputs are not written. Returns
- * NP_BAD_ARGUMENT where a length does not fit or an input that is needed is left out, NP_RUN_FAILED
- * where an operation failed on its values or shapes, NP_NO_MEMORY; the outputs' rank and dims are
- * set as soon as they are known, also when an output's buffer is too small: that is NP_BAD_ARGUMENT
- * with *output_too_small set to the output's index (it is UINT32_MAX after every other run). */
+/* When a run gives up; times of CLOCK_MONOTONIC in ns, 0 is never. */
+struct np_limits {
+  uint64_t deadline_ns;     /* checked between steps */
+  uint64_t loop_timeout_ns; /* that each WHILE may take; 0 is the API's default */
+};
+
+/* Runs once; an executor does one run at a time. inputs is [n_inputs], outputs [n_outputs], in the
+ * order of the graph's. Inputs are not written. limits may be NULL. Once an executor has run with
+ * the same shapes, a run allocates nothing and takes no lock. Returns NP_BAD_ARGUMENT where a
+ * length does not fit or an input that is needed is left out, NP_RUN_FAILED where an operation
+ * failed on its values or shapes, NP_DEADLINE, NP_NO_MEMORY; the outputs' rank and dims are set as
+ * soon as they are known, also when an output's buffer is too small: that is NP_BAD_ARGUMENT with
+ * *output_too_small set to the output's index (it is UINT32_MAX after every other run). */
 enum np_status np_executor_run(struct np_executor *executor, const struct np_buffer *inputs,
-                               struct np_buffer *outputs, uint32_t *output_too_small,
-                               struct np_message *why);
+                               struct np_buffer *outputs, const struct np_limits *limits,
+                               uint32_t *output_too_small, struct np_message *why);
 
 /* What one operation does, for cost models: the simulated phones and nothing else use it. */
 struct np_work {

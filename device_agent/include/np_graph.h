@@ -25,8 +25,11 @@ struct np_operand {
   float scale;
   int32_t zero_point;
   enum np_lifetime lifetime;
-  const void *value; /* NP_CONSTANT only; not owned */
-  size_t length;     /* bytes at value */
+  const void *value;           /* NP_CONSTANT only; not owned; of NP_TYPE_MODEL a struct np_graph */
+  size_t length;               /* bytes at value; 0 of NP_TYPE_MODEL */
+  const float *channel_scales; /* [dims[channel_dim]] of TENSOR_QUANT8_SYMM_PER_CHANNEL, else NULL;
+                                  not owned */
+  uint32_t channel_dim;
 };
 
 struct np_operation {

@@ -80,7 +80,7 @@ static enum np_status cpu_compile(void *ctx, const struct np_model *model,
   if (status == NP_OK)
     status = np_graph_check(&self->graph, ANY_FEATURE_LEVEL, &fault->why);
   if (status == NP_OK)
-    status = np_executor_create(&self->graph, &self->executor, &fault->why);
+    status = np_executor_create(&self->graph, NULL, &self->executor, &fault->why);
   if (status == NP_OK && self->simulator)
     status = list_work(self, fault);
   if (status != NP_OK) {
@@ -134,7 +134,7 @@ static enum np_status compute(struct np_compiled *self, const struct np_io *inpu
     self->outputs[i] = buffer_of(&outputs[i]);
   uint32_t too_small;
   const enum np_status status =
-      np_executor_run(self->executor, self->inputs, self->outputs, &too_small, &fault->why);
+      np_executor_run(self->executor, self->inputs, self->outputs, NULL, &too_small, &fault->why);
   if (status != NP_OK)
     return status;
   for (uint32_t i = 0; i < graph->n_outputs; i++) {

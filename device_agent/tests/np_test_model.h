@@ -149,7 +149,7 @@ static inline enum np_status model_run(struct model *model, const float *const *
   if (status != NP_OK) {
     return status;
   }
-  status = np_executor_create(&model->graph, &executor, why);
+  status = np_executor_create(&model->graph, NULL, &executor, why);
   if (status != NP_OK) {
     return status;
   }
@@ -161,7 +161,7 @@ static inline enum np_status model_run(struct model *model, const float *const *
     ins[i].data = (void *)(uintptr_t)inputs[i];
     ins[i].length = np_operand_bytes(operand);
   }
-  status = np_executor_run(executor, ins, &out, &too_small, why);
+  status = np_executor_run(executor, ins, &out, NULL, &too_small, why);
   np_executor_free(executor);
   return status;
 }

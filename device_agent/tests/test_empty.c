@@ -10,7 +10,7 @@ static void run_empty(uint32_t which, uint32_t d) {
   (void)family_model(model, which);
   model->operands[0].dims[d] = 0; /* unknown to the model */
   CHECK(model_check(model, &why) == NP_OK);
-  if (!CHECK(np_executor_create(&model->graph, &executor, &why) == NP_OK)) {
+  if (!CHECK(np_executor_create(&model->graph, NULL, &executor, &why) == NP_OK)) {
     free(model);
     return;
   }
@@ -18,7 +18,7 @@ static void run_empty(uint32_t which, uint32_t d) {
   struct np_buffer in = {.data = NULL, .rank = 4, .dims = {1, 4, 5, 6}};
   struct np_buffer out = {.data = NULL};
   in.dims[d] = 0;
-  enum np_status status = np_executor_run(executor, &in, &out, &too_small, &why);
+  enum np_status status = np_executor_run(executor, &in, &out, NULL, &too_small, &why);
   if (too_small != UINT32_MAX) { /* out of nothing comes something: padding, a bias, a mean */
     size_t n = 1;
     for (uint32_t i = 0; i < out.rank; i++) {
@@ -27,7 +27,7 @@ static void run_empty(uint32_t which, uint32_t d) {
     float *values = calloc(n, sizeof *values);
     out.data = values;
     out.length = n * sizeof *values;
-    status = np_executor_run(executor, &in, &out, &too_small, &why);
+    status = np_executor_run(executor, &in, &out, NULL, &too_small, &why);
     for (size_t i = 0; status == NP_OK && i < n; i++) {
       if (!CHECK(isfinite(values[i]))) {
         (void)fprintf(stderr, "%s, dimension %u\n", np_operation_name(model->operations[1].code),

@@ -4,7 +4,7 @@
 static enum np_status run_once(struct np_executor *executor, struct np_buffer *in,
                                struct np_buffer *out, struct np_message *why) {
   uint32_t too_small;
-  return np_executor_run(executor, in, out, &too_small, why);
+  return np_executor_run(executor, in, out, NULL, &too_small, why);
 }
 
 /* Random graphs of additions and multiplications over one shape: every value is recomputed by the
@@ -36,7 +36,7 @@ static void test_reuse(uint64_t *seed) {
   }
   struct np_executor *executor = NULL;
   CHECK(model_check(model, &why) == NP_OK);
-  CHECK(np_executor_create(&model->graph, &executor, &why) == NP_OK);
+  CHECK(np_executor_create(&model->graph, NULL, &executor, &why) == NP_OK);
   float found[3][LENGTH];
   struct np_buffer in = {.data = values[0], .length = sizeof values[0]};
   struct np_buffer out[3];
@@ -69,7 +69,7 @@ static void test_dynamic(void) {
   model_operation(model, ANEURALNETWORKS_ADD, out, 3, left, right, none);
   struct np_executor *executor = NULL;
   CHECK(model_check(model, &why) == NP_OK);
-  CHECK(np_executor_create(&model->graph, &executor, &why) == NP_OK);
+  CHECK(np_executor_create(&model->graph, NULL, &executor, &why) == NP_OK);
   float x[15];
   float y[15];
   for (size_t i = 0; i < 15; i++) {
@@ -100,7 +100,7 @@ static void test_dynamic(void) {
   buffer.length = 24;
   result.length = 20;
   uint32_t too_small;
-  CHECK(np_executor_run(executor, &buffer, &result, &too_small, &why) == NP_BAD_ARGUMENT);
+  CHECK(np_executor_run(executor, &buffer, &result, NULL, &too_small, &why) == NP_BAD_ARGUMENT);
   CHECK(too_small == 0 && result.rank == 2 && result.dims[0] == 2);
   CHECK_TEXT(why.text, "output 0 has room for 20 bytes, wanted 24");
   np_executor_free(executor);
@@ -128,7 +128,7 @@ static void test_unaligned(void) {
   model_operation(model, ANEURALNETWORKS_ADD, out, 3, unwanted, second, none);
   struct np_executor *executor = NULL;
   CHECK(model_check(model, &why) == NP_OK);
-  CHECK(np_executor_create(&model->graph, &executor, &why) == NP_OK);
+  CHECK(np_executor_create(&model->graph, NULL, &executor, &why) == NP_OK);
   struct np_buffer buffer = {.data = in_bytes + 3, .length = sizeof x};
   struct np_buffer results[2] = {{.data = out_bytes + 1, .length = sizeof x}, {.omitted = 1}};
   CHECK(run_once(executor, &buffer, results, &why) == NP_OK);
@@ -151,7 +151,7 @@ static void test_late_values(void) {
   model_operation(model, ANEURALNETWORKS_RESHAPE, out, 2, in, shape);
   struct np_executor *executor = NULL;
   CHECK(model_check(model, &why) == NP_OK);
-  CHECK(np_executor_create(&model->graph, &executor, &why) == NP_OK);
+  CHECK(np_executor_create(&model->graph, NULL, &executor, &why) == NP_OK);
   const float x[6] = {1, 2, 3, 4, 5, 6};
   float y[6];
   int32_t wanted[2] = {-1, 1};
@@ -174,7 +174,7 @@ static void test_late_values(void) {
   model_value(model, shape, wanted);
   model->graph.n_inputs = 1;
   CHECK(model_check(model, &why) == NP_OK);
-  CHECK(np_executor_create(&model->graph, &executor, &why) == NP_BAD_MODEL);
+  CHECK(np_executor_create(&model->graph, NULL, &executor, &why) == NP_BAD_MODEL);
   CHECK_TEXT(why.text, "is declared with 5 in dimension 1, wanted 3");
   CHECK(executor == NULL);
   free(model);

@@ -303,23 +303,23 @@ static void test_refused(void) {
   const uint32_t zero = model_i32(model, 0);
   model_operation(model, ANEURALNETWORKS_CONV_2D, out, 7, in, weights, bias, one, one, one, zero);
   CHECK(model_check(model, &why) == NP_OK);
-  CHECK(np_executor_create(&model->graph, &executor, &why) == NP_BAD_MODEL);
+  CHECK(np_executor_create(&model->graph, NULL, &executor, &why) == NP_BAD_MODEL);
   CHECK_TEXT(why.text,
              "operation 0 (CONV_2D): weights take 2 channels in 1 groups, the input has 3");
   model->operands[weights].dims[3] = 3;
   model->arguments[0][0][4] = zero;
-  CHECK(np_executor_create(&model->graph, &executor, &why) == NP_BAD_MODEL);
+  CHECK(np_executor_create(&model->graph, NULL, &executor, &why) == NP_BAD_MODEL);
   CHECK_TEXT(why.text, "stride over width (input 4) is 0");
   model->arguments[0][0][4] = one;
   model->arguments[0][0][3] = zero;
-  CHECK(np_executor_create(&model->graph, &executor, &why) == NP_BAD_MODEL);
+  CHECK(np_executor_create(&model->graph, NULL, &executor, &why) == NP_BAD_MODEL);
   CHECK_TEXT(why.text, "padding code (input 3) is 0, wanted 1 or 2");
   model->arguments[0][0][3] = one;
   model->operands[bias].dims[0] = 5;
-  CHECK(np_executor_create(&model->graph, &executor, &why) == NP_BAD_MODEL);
+  CHECK(np_executor_create(&model->graph, NULL, &executor, &why) == NP_BAD_MODEL);
   CHECK_TEXT(why.text, "bias (input 2) has 5 elements");
   model->operands[bias].dims[0] = 4;
-  CHECK(np_executor_create(&model->graph, &executor, &why) == NP_OK);
+  CHECK(np_executor_create(&model->graph, NULL, &executor, &why) == NP_OK);
   np_executor_free(executor);
   free(model);
 }

@@ -319,14 +319,14 @@ static void test_resize_to_nothing(void) {
     model_operation(model, ANEURALNETWORKS_RESIZE_BILINEAR, out, 3, in, model_i32(model, 5),
                     model_i32(model, SIZES[i % 3]));
     CHECK(model_check(model, &why) == NP_OK);
-    enum np_status status = np_executor_create(&model->graph, &executor, &why);
+    enum np_status status = np_executor_create(&model->graph, NULL, &executor, &why);
     if (i < 3) {
       CHECK(status == NP_BAD_MODEL);
     } else if (CHECK(status == NP_OK)) {
       struct np_buffer input = {.data = NULL, .rank = 4, .dims = {1, 0, 4, 2}};
       struct np_buffer output = {.data = NULL};
       uint32_t too_small;
-      CHECK(np_executor_run(executor, &input, &output, &too_small, &why) == NP_RUN_FAILED);
+      CHECK(np_executor_run(executor, &input, &output, NULL, &too_small, &why) == NP_RUN_FAILED);
     }
     CHECK_TEXT(why.text, "makes an image of no pixels");
     np_executor_free(executor);

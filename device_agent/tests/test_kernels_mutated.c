@@ -51,7 +51,7 @@ static void run(struct np_executor *executor, const struct model *m) {
       in.dims[d] = operand->rank == 0 || operand->dims[d] == 0 ? 2 : operand->dims[d];
     }
   }
-  enum np_status status = np_executor_run(executor, &in, out, &too_small, &why);
+  enum np_status status = np_executor_run(executor, &in, out, NULL, &too_small, &why);
   size_t n = 1;
   for (uint32_t d = 0; d < out[0].rank; d++) {
     n *= out[0].dims[d];
@@ -59,7 +59,7 @@ static void run(struct np_executor *executor, const struct model *m) {
   if (too_small != UINT32_MAX && n <= 100000) {
     out[0].length = n * np_type_bytes(m->operands[m->outputs[0]].type);
     out[0].data = malloc(out[0].length);
-    status = np_executor_run(executor, &in, out, &too_small, &why);
+    status = np_executor_run(executor, &in, out, NULL, &too_small, &why);
     CHECK(too_small == UINT32_MAX);
     free(out[0].data);
   }
@@ -87,7 +87,7 @@ int main(void) {
       }
       enum np_status status = model_check(m, &why);
       if (status == NP_OK) {
-        status = np_executor_create(&m->graph, &executor, &why);
+        status = np_executor_create(&m->graph, NULL, &executor, &why);
       }
       if (!CHECK(i > 0 || status == NP_OK)) {
         (void)fprintf(stderr, "%s\n", why.text);

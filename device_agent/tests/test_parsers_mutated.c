@@ -81,7 +81,7 @@ static uint32_t mutate_models(void) {
       n_valid++;
       struct np_executor *executor = NULL;
       if (np_graph_check(&model.graph, ANEURALNETWORKS_FEATURE_LEVEL_8, &why) == NP_OK &&
-          np_executor_create(&model.graph, &executor, &why) == NP_OK) {
+          np_executor_create(&model.graph, NULL, &executor, &why) == NP_OK) {
         np_executor_free(executor);
       }
     }

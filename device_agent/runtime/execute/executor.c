@@ -155,7 +155,7 @@ static enum np_status bind_calls(struct np_executor *executor, struct np_message
     if (call->kernel == NULL) {
       return np_fail(call, NP_UNSUPPORTED, "no kernel for this operation yet");
     }
-    call->form = np_form_match(call->kernel, graph, o, why);
+    call->form = np_form_match(graph, o, why);
     if (call->form == NULL) {
       return NP_BAD_MODEL;
     }
@@ -191,8 +191,10 @@ static enum np_status build(struct np_executor *executor, struct np_message *why
   return plan(executor, why);
 }
 
-enum np_status np_executor_create(const struct np_graph *graph, struct np_executor **executor,
-                                  struct np_message *why) {
+enum np_status np_executor_create(const struct np_graph *graph,
+                                  const struct np_executor_options *options,
+                                  struct np_executor **executor, struct np_message *why) {
+  (void)options;
   *executor = NULL;
   struct np_executor *made = calloc(1, sizeof *made);
   if (made == NULL) {
@@ -335,7 +337,8 @@ static void give_back(const struct np_executor *executor, const struct np_buffer
 /* That every input has values, but for those that the operation can do without. */
 static enum np_status check_inputs(const struct np_call *call) {
   for (uint32_t i = 0; i < call->operation->n_inputs; i++) {
-    if (np_in(call, i)->data == NULL && !np_form_optional(call->form, i)) {
+    if (np_in(call, i)->data == NULL &&
+        !np_form_input(call->form, call->operation->n_inputs, i)->optional) {
       return np_fail(call, NP_BAD_ARGUMENT, "input %u (operand %u) is left out of this run", i,
                      call->operation->inputs[i]);
     }
@@ -361,8 +364,9 @@ static enum np_status run_all(struct np_executor *executor) {
 }
 
 enum np_status np_executor_run(struct np_executor *executor, const struct np_buffer *inputs,
-                               struct np_buffer *outputs, uint32_t *output_too_small,
-                               struct np_message *why) {
+                               struct np_buffer *outputs, const struct np_limits *limits,
+                               uint32_t *output_too_small, struct np_message *why) {
+  (void)limits;
   const struct np_graph *graph = executor->graph;
   *output_too_small = UINT32_MAX;
   if (!executor->is_static) {

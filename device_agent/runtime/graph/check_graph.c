@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "np_executor.h"
 #include "kernels/np_kernel.h"
+#include "np_executor.h"
 
 #define NO_WRITER UINT32_MAX
 

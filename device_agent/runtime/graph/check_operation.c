@@ -2,31 +2,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "np_executor.h"
 #include "kernels/np_kernel.h"
+#include "np_executor.h"
 
 int np_level_number(int32_t feature_level) {
   if (feature_level >= ANEURALNETWORKS_FEATURE_LEVEL_6) {
     return 6 + (feature_level - ANEURALNETWORKS_FEATURE_LEVEL_6);
   }
   return feature_level - ANEURALNETWORKS_FEATURE_LEVEL_1 + 1;
-}
-
-int np_kind_of(int32_t type) {
-  switch (type) {
-  case NP_TYPE_TENSOR_FLOAT32:
-    return NP_KIND_FLOAT32;
-  case NP_TYPE_TENSOR_FLOAT16:
-    return NP_KIND_FLOAT16;
-  case NP_TYPE_TENSOR_QUANT8_ASYMM:
-    return NP_KIND_QUANT8;
-  case NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED:
-    return NP_KIND_QUANT8_SIGNED;
-  case NP_TYPE_TENSOR_INT32:
-    return NP_KIND_INT32;
-  default:
-    return -1;
-  }
 }
 
 const char *np_type_name(int32_t type) {
@@ -54,145 +37,162 @@ const char *np_type_name(int32_t type) {
   return NAMES[type];
 }
 
-/* The type that a letter of a form stands for, given the data's type; -1 where no type fits.
- * Weights of quantised data may have two types: the other one is set in *other. */
-static int32_t wanted_type(char letter, int32_t data, int32_t *other) {
-  const int quantised =
-      data == NP_TYPE_TENSOR_QUANT8_ASYMM || data == NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED;
-  *other = -1;
-  switch (letter) {
-  case 'x':
-    return data;
-  case 'w':
-    *other = quantised ? NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL : -1;
-    return data;
-  case 'c':
-    return quantised ? NP_TYPE_TENSOR_INT32 : data;
-  case 'f':
-    return data == NP_TYPE_TENSOR_FLOAT16 ? NP_TYPE_FLOAT16 : NP_TYPE_FLOAT32;
-  case 'v':
-    return quantised                        ? NP_TYPE_INT32
-           : data == NP_TYPE_TENSOR_FLOAT16 ? NP_TYPE_FLOAT16
-                                            : NP_TYPE_FLOAT32;
-  case 'i':
-    return NP_TYPE_INT32;
-  case 'b':
-    return NP_TYPE_BOOL;
-  case 'I':
-    return NP_TYPE_TENSOR_INT32;
+/* The row of an operation's table that the type of its data has; n_data where no row has it. */
+static uint32_t data_row(const struct np_op_info *info, int32_t type) {
+  uint32_t row = 0;
+  while (row < info->n_data && info->data_types[row].type != type) {
+    row++;
+  }
+  return row;
+}
+
+/* Which entry of the form stands for an input of an operation with n_inputs of them. */
+static uint32_t entry_of(const struct np_op_form *form, uint32_t n_inputs, uint32_t input) {
+  if (form->repeated == UINT8_MAX || input < form->repeated) {
+    return input;
+  }
+  const uint32_t after = form->n_inputs - form->repeated - 1u; /* entries behind the repeated one */
+  const uint32_t from_end = n_inputs - 1 - input;
+  return from_end < after ? form->n_inputs - 1u - from_end : form->repeated;
+}
+
+const struct np_op_input *np_form_input(const struct np_op_form *form, uint32_t n_inputs,
+                                        uint32_t input) {
+  return &form->inputs[entry_of(form, n_inputs, input)];
+}
+
+static int takes_count(const struct np_op_form *form, uint32_t n_inputs) {
+  if (form->repeated != UINT8_MAX) {
+    return n_inputs >= form->n_inputs;
+  }
+  return n_inputs < 64 && (form->counts >> n_inputs & 1) != 0;
+}
+
+/* The types that an input may have, as a set, where the data have the type of table row `row`. */
+static uint32_t wanted_types(const struct np_op_info *info, const struct np_op_form *form,
+                             uint32_t entry, uint32_t row, int32_t data) {
+  const int half = data == NP_TYPE_TENSOR_FLOAT16;
+  switch (form->inputs[entry].kind) {
+  case NP_INPUT_INT32:
+    return NP_BIT(NP_TYPE_INT32);
+  case NP_INPUT_BOOL:
+    return NP_BIT(NP_TYPE_BOOL);
+  case NP_INPUT_FLOAT32:
+    return NP_BIT(NP_TYPE_FLOAT32);
+  case NP_INPUT_FLOAT: /* the header and Android's own checks differ on FLOAT32 with half data */
+    return half ? NP_BIT(NP_TYPE_FLOAT16) | NP_BIT(NP_TYPE_FLOAT32) : NP_BIT(NP_TYPE_FLOAT32);
+  case NP_INPUT_VALUE:
+    if (info->min_outputs == 1 && info->data_types[row].type == NP_TYPE_TENSOR_INT32) {
+      return NP_BIT(NP_TYPE_FLOAT16) | NP_BIT(NP_TYPE_FLOAT32) | NP_BIT(NP_TYPE_INT32);
+    }
+    return half                             ? NP_BIT(NP_TYPE_FLOAT16)
+           : data == NP_TYPE_TENSOR_FLOAT32 ? NP_BIT(NP_TYPE_FLOAT32)
+                                            : NP_BIT(NP_TYPE_INT32);
+  case NP_INPUT_MODEL:
+    return NP_BIT(NP_TYPE_MODEL);
   default:
-    return -1;
+    return info->n_data == 0 ? UINT32_MAX : form->types[row * form->n_inputs + entry];
   }
 }
 
-/* Matches an operation against one form. Returns the number of inputs that match before the first
- * that does not; n_inputs + 1 where all do. *letter is the one of the mismatch. */
-static uint32_t match(const char *form, const struct np_graph *graph,
-                      const struct np_operation *operation, char *letter) {
-  const int32_t data = graph->operands[operation->inputs[0]].type;
-  uint32_t i = 0;
-  for (const char *at = form; *at != '\0'; at++) {
-    const int optional = at[1] == '?';
-    const int many = at[1] == '*';
-    *letter = *at;
-    uint32_t taken = 0;
-    /* A run of data tensors stops where another letter takes over. */
-    while (i < operation->n_inputs && (taken == 0 || many)) {
-      const struct np_operand *operand = &graph->operands[operation->inputs[i]];
-      int32_t other;
-      const int32_t wanted = wanted_type(*at, data, &other);
-      if (operand->type != wanted && operand->type != other) {
-        break;
-      }
-      if (operand->lifetime == NP_NO_VALUE && !optional) {
-        break;
-      }
-      i++;
-      taken++;
+/* An input that breaks a form: which, and the types it may have. */
+struct mismatch {
+  uint32_t input;
+  uint32_t types;
+};
+
+/* Whether an operation has a form; if not, *mismatch is its first input that does not fit. */
+static int match(const struct np_op_info *info, const struct np_op_form *form,
+                 const struct np_graph *graph, const struct np_operation *operation,
+                 struct mismatch *mismatch) {
+  const int32_t data = graph->operands[operation->inputs[info->data]].type;
+  const uint32_t row = data_row(info, data);
+  for (uint32_t i = 0; i < operation->n_inputs; i++) {
+    const uint32_t entry = entry_of(form, operation->n_inputs, i);
+    const struct np_operand *operand = &graph->operands[operation->inputs[i]];
+    const uint32_t types = wanted_types(info, form, entry, row, data);
+    const int optional = form->inputs[entry].optional;
+    if ((types >> operand->type & 1) == 0 || (operand->lifetime == NP_NO_VALUE && !optional)) {
+      *mismatch = (struct mismatch){i, types};
+      return 0;
     }
-    if (taken == 0) {
-      return i;
-    }
-    at += optional || many;
   }
-  *letter = '\0';
-  return i == operation->n_inputs ? i + 1 : i;
+  return 1;
 }
 
-/* Writes the counts of inputs that the kernel's forms allow: "7, 8 or 10 inputs". */
-static void list_counts(const struct np_kernel *kernel, char *text, size_t size) {
+/* Appends to a text that never overflows. */
+static void append(char *text, size_t size, const char *word) {
+  const size_t used = strlen(text);
+  (void)snprintf(text + used, size - used, "%s", word);
+}
+
+/* "7, 8 or 10": the numbers of inputs that an operation's forms allow. */
+static void list_counts(const struct np_op_info *info, char *text, size_t size) {
   uint64_t counts = 0;
-  int many = 0;
-  for (uint32_t f = 0; f < kernel->n_forms; f++) {
-    unsigned count = 0;
-    for (const char *at = kernel->forms[f].inputs; *at != '\0'; at++) {
-      count += *at != '?' && *at != '*';
-      many |= *at == '*';
-    }
-    counts |= (uint64_t)1 << count;
+  uint32_t many = 0;
+  for (uint32_t f = 0; f < info->n_forms; f++) {
+    const struct np_op_form *form = &info->forms[f];
+    counts |= form->repeated == UINT8_MAX ? form->counts : UINT64_C(1) << form->n_inputs;
+    many += form->repeated != UINT8_MAX;
   }
-  size_t used = 0;
   text[0] = '\0';
-  for (unsigned count = 0; count < 64 && used < size; count++) {
-    if ((counts >> count & 1) != 0) {
-      const int n = snprintf(text + used, size - used, "%s%u%s", used == 0 ? "" : " or ", count,
-                             many ? " or more" : "");
-      used += n > 0 ? (size_t)n : 0;
-    }
-  }
-}
-
-const struct np_form *np_form_match(const struct np_kernel *kernel, const struct np_graph *graph,
-                                    uint32_t index, struct np_message *why) {
-  const struct np_operation *operation = &graph->operations[index];
-  const struct np_call call = {.graph = graph, .index = index, .operation = operation, .why = why};
-  uint32_t best = 0;
-  char best_letter = 'x';
-  for (uint32_t f = 0; f < kernel->n_forms && operation->n_inputs > 0; f++) {
-    char letter;
-    const uint32_t matched = match(kernel->forms[f].inputs, graph, operation, &letter);
-    if (matched > operation->n_inputs) {
-      return &kernel->forms[f];
-    }
-    if (letter != '\0' && matched < operation->n_inputs && matched >= best) {
-      best = matched;
-      best_letter = letter;
-    }
-  }
-  char counts[96];
-  list_counts(kernel, counts, sizeof counts);
-  if (best > 0) {
-    const struct np_operand *operand = &graph->operands[operation->inputs[best]];
-    int32_t other;
-    const int32_t wanted =
-        wanted_type(best_letter, graph->operands[operation->inputs[0]].type, &other);
-    if (operand->type != wanted || operand->lifetime == NP_NO_VALUE) {
-      (void)np_fail(&call, NP_BAD_MODEL,
-                    "input %u (operand %u) is %s%s, wanted %s (of %u inputs; allowed: %s)", best,
-                    operation->inputs[best], np_type_name(operand->type),
-                    operand->lifetime == NP_NO_VALUE ? " without a value" : "",
-                    np_type_name(wanted), operation->n_inputs, counts);
-      return NULL;
-    }
-  }
-  (void)np_fail(&call, NP_BAD_MODEL, "%u inputs, wanted %s", operation->n_inputs, counts);
-  return NULL;
-}
-
-int np_form_optional(const struct np_form *form, uint32_t input) {
-  uint32_t i = 0;
-  for (const char *at = form->inputs; *at != '\0'; at++) {
-    if (*at == '*') {
-      return 0; /* what follows data of any number is never optional */
-    }
-    if (*at == '?') {
+  for (unsigned n = 0; n < 64; n++) {
+    if ((counts >> n & 1) == 0) {
       continue;
     }
-    if (i++ == input) {
-      return at[1] == '?';
+    char word[16];
+    (void)snprintf(word, sizeof word, "%s%u", text[0] == '\0' ? "" : " or ", n);
+    append(text, size, word);
+  }
+  append(text, size, many > 0 ? " or more" : "");
+}
+
+static void list_types(uint32_t types, char *text, size_t size) {
+  text[0] = '\0';
+  for (int32_t type = 0; type <= NP_TYPE_MODEL; type++) {
+    if ((types >> type & 1) != 0) {
+      append(text, size, text[0] == '\0' ? "" : " or ");
+      append(text, size, np_type_name(type));
     }
   }
-  return 0;
+}
+
+const struct np_op_form *np_form_match(const struct np_graph *graph, uint32_t index,
+                                       struct np_message *why) {
+  const struct np_operation *operation = &graph->operations[index];
+  const struct np_call call = {.graph = graph, .index = index, .operation = operation, .why = why};
+  const struct np_op_info *info = np_op_info(operation->code);
+  struct mismatch best = {0, 0};
+  int counted = 0;
+  for (uint32_t f = 0; info != NULL && f < info->n_forms; f++) {
+    const struct np_op_form *form = &info->forms[f];
+    struct mismatch one = {0, 0};
+    if (!takes_count(form, operation->n_inputs)) {
+      continue;
+    }
+    if (match(info, form, graph, operation, &one)) {
+      return form;
+    }
+    best = !counted || one.input >= best.input ? one : best;
+    counted = 1;
+  }
+  char counts[96] = "none";
+  if (info != NULL) {
+    list_counts(info, counts, sizeof counts);
+  }
+  if (!counted) {
+    (void)np_fail(&call, NP_BAD_MODEL, "%u inputs, wanted %s", operation->n_inputs, counts);
+    return NULL;
+  }
+  const struct np_operand *operand = &graph->operands[operation->inputs[best.input]];
+  char types[128];
+  list_types(best.types, types, sizeof types);
+  (void)np_fail(&call, NP_BAD_MODEL,
+                "input %u (operand %u) is %s%s, wanted %s (of %u inputs; allowed: %s)", best.input,
+                operation->inputs[best.input], np_type_name(operand->type),
+                operand->lifetime == NP_NO_VALUE ? " without a value" : "", types,
+                operation->n_inputs, counts);
+  return NULL;
 }
 
 /* Operand indices in range; outputs at least one. */
@@ -217,53 +217,97 @@ static enum np_status check_indices(const struct np_call *call) {
   return NP_OK;
 }
 
-/* Types of the outputs, and the rank of the data. */
-static enum np_status check_data(const struct np_call *call, int level) {
-  const struct np_operation *operation = call->operation;
-  const struct np_kernel *kernel = call->kernel;
-  const struct np_operand *data = &call->graph->operands[operation->inputs[0]];
-  const int kind = np_kind_of(data->type);
-  if (kind < 0 || kernel->since[kind] == 0) {
-    return np_fail(call, NP_BAD_MODEL, "input 0 (operand %u) is %s, which it never accepts",
-                   operation->inputs[0], np_type_name(data->type));
+/* That the data have a type that the operation takes at this level. */
+static enum np_status check_data(const struct np_call *call, const struct np_op_info *info,
+                                 int level) {
+  if (info->n_data == 0) {
+    return NP_OK;
   }
-  if (kernel->since[kind] > level) {
+  if (info->data >= call->operation->n_inputs) {
+    return np_fail(call, NP_BAD_MODEL, "%u inputs, wanted more", call->operation->n_inputs);
+  }
+  const uint32_t index = call->operation->inputs[info->data];
+  const struct np_operand *data = &call->graph->operands[index];
+  const uint32_t row = data_row(info, data->type);
+  if (row == info->n_data) {
+    return np_fail(call, NP_BAD_MODEL, "input %u (operand %u) is %s, which it never accepts",
+                   info->data, index, np_type_name(data->type));
+  }
+  if (info->data_types[row].level > level) {
     return np_fail(
         call, NP_BAD_MODEL,
-        "input 0 (operand %u) is %s, allowed from feature level %d on, wanted %d or less",
-        operation->inputs[0], np_type_name(data->type), kernel->since[kind], level);
+        "input %u (operand %u) is %s, allowed from feature level %d on, wanted %d or less",
+        info->data, index, np_type_name(data->type), info->data_types[row].level, level);
   }
-  if (kernel->any_outputs == 0 && operation->n_outputs != 1) {
-    return np_fail(call, NP_BAD_MODEL, "%u outputs, wanted 1", operation->n_outputs);
+  return NP_OK;
+}
+
+/* That each input given may be given at this level, and has a type that exists there. */
+static enum np_status check_levels(const struct np_call *call, int level) {
+  const struct np_operation *operation = call->operation;
+  int needs = call->form->level;
+  for (uint32_t i = 0; i < operation->n_inputs; i++) {
+    const int since = np_form_input(call->form, operation->n_inputs, i)->level;
+    needs = since > needs ? since : needs;
   }
-  for (uint32_t i = 0; i < operation->n_outputs; i++) {
+  if (needs > level) {
+    return np_fail(call, NP_BAD_MODEL,
+                   "these %u inputs are allowed from feature level %d on, wanted %d or less",
+                   operation->n_inputs, needs, level);
+  }
+  return NP_OK;
+}
+
+/* Number and types of the outputs. */
+static enum np_status check_outputs(const struct np_call *call, const struct np_op_info *info) {
+  const struct np_operation *operation = call->operation;
+  const uint32_t n = operation->n_outputs;
+  if (n < info->min_outputs || (info->max_outputs != UINT8_MAX && n > info->max_outputs)) {
+    return np_fail(call, NP_BAD_MODEL, "%u outputs, wanted %u%s", n, info->min_outputs,
+                   info->max_outputs > info->min_outputs ? " or more" : "");
+  }
+  if (info->n_data == 0) {
+    return NP_OK;
+  }
+  const struct np_operand *data = &call->graph->operands[operation->inputs[info->data]];
+  const uint32_t row = data_row(info, data->type);
+  const uint32_t columns = info->max_outputs == UINT8_MAX ? 1u : info->max_outputs;
+  for (uint32_t i = 0; i < n; i++) {
+    const uint32_t types = info->outputs[row * columns + (i < columns ? i : 0)];
     const int32_t type = call->graph->operands[operation->outputs[i]].type;
-    if (type != data->type) {
+    if ((types >> type & 1) == 0) {
+      char names[128];
+      list_types(types, names, sizeof names);
       return np_fail(call, NP_BAD_MODEL, "output %u (operand %u) is %s, wanted %s", i,
-                     operation->outputs[i], np_type_name(type), np_type_name(data->type));
+                     operation->outputs[i], np_type_name(type), names);
     }
   }
-  for (uint32_t i = 0; i < operation->n_inputs; i++) {
+  return NP_OK;
+}
+
+/* The ranks of the data and of the inputs that have its type. */
+static enum np_status check_ranks(const struct np_call *call, const struct np_op_info *info,
+                                  int level) {
+  const struct np_operation *operation = call->operation;
+  const struct np_operand *data = &call->graph->operands[operation->inputs[info->data]];
+  const uint32_t high = info->max_rank == 0 ? NP_MAX_RANK : info->max_rank;
+  for (uint32_t i = 0; info->n_data > 0 && i < operation->n_inputs; i++) {
     const struct np_operand *operand = &call->graph->operands[operation->inputs[i]];
-    const uint32_t low = i == 0 ? kernel->min_rank : 1u;
-    if (i > 0 && (operand->type != data->type || operand->lifetime == NP_NO_VALUE)) {
+    const uint32_t low = i == info->data ? info->min_rank : 1u;
+    if (operand->type != data->type || operand->lifetime == NP_NO_VALUE || operand->rank == 0) {
       continue;
     }
-    if (operand->rank != 0 && (operand->rank < low || operand->rank > kernel->max_rank)) {
+    if (operand->rank < low || operand->rank > high) {
       return np_fail(call, NP_BAD_MODEL, "input %u (operand %u) has rank %u, wanted %u to %u", i,
-                     operation->inputs[i], operand->rank, low, kernel->max_rank);
+                     operation->inputs[i], operand->rank, low, high);
     }
   }
-  if (level < 3 && kernel->early_ranks != 0 && data->rank != 0 &&
-      (kernel->early_ranks >> data->rank & 1) == 0) {
+  if (level < 3 && info->early_ranks != 0 && data->rank != 0 &&
+      (info->early_ranks >> data->rank & 1) == 0) {
     return np_fail(call, NP_BAD_MODEL,
-                   "input 0 (operand %u) has rank %u, allowed from feature level 3 on, wanted %d or"
-                   " less",
-                   operation->inputs[0], data->rank, level);
-  }
-  if ((kernel->runs >> kind & 1) == 0) {
-    return np_fail(call, NP_UNSUPPORTED, "no kernel for %s yet (operand %u)",
-                   np_type_name(data->type), operation->inputs[0]);
+                   "input %u (operand %u) has rank %u, allowed from feature level 3 on, wanted %d"
+                   " or less",
+                   info->data, operation->inputs[info->data], data->rank, level);
   }
   return NP_OK;
 }
@@ -282,26 +326,28 @@ enum np_status np_operation_check(const struct np_graph *graph, uint32_t operati
   if (code >= NP_FIRST_OWN_CODE) {
     return np_fail(&call, NP_UNSUPPORTED, "no kernel for code %d of our own", code);
   }
-  const int since = np_operation_level(code);
-  if (since == 0) {
+  const struct np_op_info *info = np_op_info(code);
+  if (info == NULL) {
     return np_fail(&call, NP_BAD_MODEL, "code %d is no operation of NNAPI", code);
   }
-  if (since > level) {
-    return np_fail(&call, NP_BAD_MODEL, "exists from feature level %d on, wanted %d or less", since,
-                   level);
+  if (info->level > level) {
+    return np_fail(&call, NP_BAD_MODEL, "exists from feature level %d on, wanted %d or less",
+                   info->level, level);
   }
-  call.kernel = np_kernel_of(code);
-  if (call.kernel == NULL) {
-    return np_fail(&call, NP_UNSUPPORTED, "no kernel for this operation yet");
-  }
-  call.form = np_form_match(call.kernel, graph, operation, why);
+  NP_TRY(check_data(&call, info, level));
+  call.form = np_form_match(graph, operation, why);
   if (call.form == NULL) {
     return NP_BAD_MODEL;
   }
-  if (call.form->level > level) {
-    return np_fail(&call, NP_BAD_MODEL,
-                   "these %u inputs are allowed from feature level %d on, wanted %d or less",
-                   call.operation->n_inputs, call.form->level, level);
+  NP_TRY(check_levels(&call, level));
+  NP_TRY(check_outputs(&call, info));
+  NP_TRY(check_ranks(&call, info, level));
+  const struct np_kernel *kernel = np_kernel_of(code);
+  const int32_t data = graph->operands[call.operation->inputs[info->data]].type;
+  const uint32_t computed =
+      data == NP_TYPE_TENSOR_FLOAT16 ? NP_BIT(data) | NP_FLOATS : NP_BIT(data);
+  if (kernel == NULL || (info->n_data > 0 && (kernel->types & computed) == 0)) {
+    return np_fail(&call, NP_UNSUPPORTED, "no kernel for %s yet", np_type_name(data));
   }
-  return check_data(&call, level);
+  return NP_OK;
 }

@@ -1,6 +1,6 @@
 /* How much an operation computes and moves, from the shapes that the model declares. */
-#include "np_executor.h"
 #include "kernels/np_kernel.h"
+#include "np_executor.h"
 
 static uint64_t bytes_of(const struct np_operand *operand) {
   const size_t bytes = np_operand_bytes(operand);

@@ -34,6 +34,14 @@ int np_has(const struct np_call *call, uint32_t input) {
   return input < call->operation->n_inputs && !np_in(call, input)->omitted;
 }
 
+const struct np_operand *np_in_operand(const struct np_call *call, uint32_t input) {
+  return &call->graph->operands[call->operation->inputs[input]];
+}
+
+const struct np_operand *np_out_operand(const struct np_call *call, uint32_t output) {
+  return &call->graph->operands[call->operation->outputs[output]];
+}
+
 enum np_status np_read_i32(const struct np_call *call, uint32_t input, int32_t *value) {
   const struct np_tensor *tensor = np_in(call, input);
   if (tensor->data == NULL) {
@@ -76,29 +84,19 @@ size_t np_times(size_t a, size_t b) { return b != 0 && a > SIZE_MAX / b ? SIZE_M
 
 size_t np_plus(size_t a, size_t b) { return a > SIZE_MAX - b ? SIZE_MAX : a + b; }
 
-enum np_status np_set_shape(const struct np_call *call, uint32_t output, uint32_t rank,
+enum np_status np_set_bound(const struct np_call *call, uint32_t output, uint32_t rank,
                             const uint32_t *dims) {
   const uint32_t operand = call->operation->outputs[output];
-  const struct np_operand *declared = &call->graph->operands[operand];
   struct np_tensor *tensor = &call->tensors[operand];
   if (rank > NP_MAX_RANK) {
     return np_fail(call, NP_UNSUPPORTED, "output %u has rank %u, this engine stops at %u", output,
                    rank, NP_MAX_RANK);
   }
-  if (declared->rank != 0 && declared->rank != rank) {
-    return np_fail(call, NP_BAD_MODEL, "output %u (operand %u) is declared with rank %u, wanted %u",
-                   output, operand, declared->rank, rank);
-  }
   size_t elements = 1;
   for (uint32_t i = 0; i < rank; i++) {
-    if (declared->rank != 0 && declared->dims[i] != 0 && declared->dims[i] != dims[i]) {
-      return np_fail(call, NP_BAD_MODEL,
-                     "output %u (operand %u) is declared with %u in dimension %u, wanted %u",
-                     output, operand, declared->dims[i], i, dims[i]);
-    }
     elements = np_times(elements, dims[i]);
   }
-  if (np_times(elements, np_type_bytes(declared->type)) > PTRDIFF_MAX / 2) {
+  if (np_times(elements, np_type_bytes(tensor->type)) > PTRDIFF_MAX / 2) {
     return np_fail(call, NP_UNSUPPORTED, "output %u (operand %u) is too large for this machine",
                    output, operand);
   }
@@ -107,6 +105,24 @@ enum np_status np_set_shape(const struct np_call *call, uint32_t output, uint32_
   tensor->elements = elements;
   tensor->known = 1;
   return NP_OK;
+}
+
+enum np_status np_set_shape(const struct np_call *call, uint32_t output, uint32_t rank,
+                            const uint32_t *dims) {
+  const uint32_t operand = call->operation->outputs[output];
+  const struct np_operand *declared = &call->graph->operands[operand];
+  if (declared->rank != 0 && declared->rank != rank) {
+    return np_fail(call, NP_BAD_MODEL, "output %u (operand %u) is declared with rank %u, wanted %u",
+                   output, operand, declared->rank, rank);
+  }
+  for (uint32_t i = 0; declared->rank != 0 && i < rank; i++) {
+    if (declared->dims[i] != 0 && declared->dims[i] != dims[i]) {
+      return np_fail(call, NP_BAD_MODEL,
+                     "output %u (operand %u) is declared with %u in dimension %u, wanted %u",
+                     output, operand, declared->dims[i], i, dims[i]);
+    }
+  }
+  return np_set_bound(call, output, rank, dims);
 }
 
 enum np_status np_fuse_limits(const struct np_call *call, int32_t fuse, float *low, float *high) {

@@ -197,3 +197,32 @@ enum np_status np_binary_run(const struct np_call *call) {
   }
   return NP_OK;
 }
+
+const struct np_kernel np_kernel_ADD = {.types = NP_FLOATS | NP_INTS,
+                                        .extra = NP_BINARY_ADD,
+                                        .infer = np_binary_infer,
+                                        .run = np_binary_run};
+const struct np_kernel np_kernel_SUB = {.types = NP_FLOATS | NP_INTS,
+                                        .extra = NP_BINARY_SUB,
+                                        .infer = np_binary_infer,
+                                        .run = np_binary_run};
+const struct np_kernel np_kernel_MUL = {.types = NP_FLOATS | NP_INTS,
+                                        .extra = NP_BINARY_MUL,
+                                        .infer = np_binary_infer,
+                                        .run = np_binary_run};
+const struct np_kernel np_kernel_DIV = {.types = NP_FLOATS | NP_INTS,
+                                        .extra = NP_BINARY_DIV,
+                                        .infer = np_binary_infer,
+                                        .run = np_binary_run};
+const struct np_kernel np_kernel_MAXIMUM = {.types = NP_FLOATS | NP_INTS,
+                                            .extra = NP_BINARY_MAXIMUM,
+                                            .infer = np_binary_infer,
+                                            .run = np_binary_run};
+const struct np_kernel np_kernel_MINIMUM = {.types = NP_FLOATS | NP_INTS,
+                                            .extra = NP_BINARY_MINIMUM,
+                                            .infer = np_binary_infer,
+                                            .run = np_binary_run};
+const struct np_kernel np_kernel_POW = {
+    .types = NP_FLOATS, .extra = NP_BINARY_POW, .infer = np_binary_infer, .run = np_binary_run};
+const struct np_kernel np_kernel_PRELU = {
+    .types = NP_FLOATS, .extra = NP_BINARY_PRELU, .infer = np_binary_infer, .run = np_binary_run};

@@ -7,8 +7,8 @@
 
 #include "kernels/np_families.h"
 #include "kernels/np_gemm.h"
-#include "plan/np_plan.h"
 #include "kernels/np_window.h"
+#include "plan/np_plan.h"
 
 /* Floats of patches made at a time: they stay in the second-level cache. */
 #define PATCH_FLOATS 65536u
@@ -274,3 +274,16 @@ enum np_status np_conv_run(const struct np_call *call) {
   }
   return NP_OK;
 }
+
+const struct np_kernel np_kernel_CONV_2D = {.types = NP_FLOATS,
+                                            .extra = NP_CONV_PLAIN,
+                                            .infer = np_conv_infer,
+                                            .prepare = np_conv_prepare,
+                                            .scratch = np_conv_scratch,
+                                            .run = np_conv_run};
+const struct np_kernel np_kernel_GROUPED_CONV_2D = {.types = NP_FLOATS,
+                                                    .extra = NP_CONV_GROUPED,
+                                                    .infer = np_conv_infer,
+                                                    .prepare = np_conv_prepare,
+                                                    .scratch = np_conv_scratch,
+                                                    .run = np_conv_run};

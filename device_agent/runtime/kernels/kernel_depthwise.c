@@ -3,8 +3,8 @@
 
 #include "kernels/np_families.h"
 #include "kernels/np_gemm.h"
-#include "plan/np_plan.h"
 #include "kernels/np_window.h"
+#include "plan/np_plan.h"
 
 struct depthwise {
   struct np_window window;
@@ -187,3 +187,8 @@ enum np_status np_depthwise_run(const struct np_call *call) {
   }
   return NP_OK;
 }
+
+const struct np_kernel np_kernel_DEPTHWISE_CONV_2D = {.types = NP_FLOATS,
+                                                      .infer = np_depthwise_infer,
+                                                      .scratch = np_depthwise_scratch,
+                                                      .run = np_depthwise_run};

@@ -191,3 +191,16 @@ enum np_status np_pad_run(const struct np_call *call) {
   np_gather(&to, out, &from, input->data, sizeof *out);
   return NP_OK;
 }
+
+const struct np_kernel np_kernel_CONCATENATION = {.types =
+                                                      NP_FLOATS | NP_BIT(NP_TYPE_TENSOR_FLOAT16),
+                                                  .infer = np_concatenation_infer,
+                                                  .run = np_concatenation_run};
+
+const struct np_kernel np_kernel_SPLIT = {
+    .types = NP_MOVES, .infer = np_split_infer, .run = np_split_run};
+
+const struct np_kernel np_kernel_PAD = {
+    .types = NP_FLOATS, .infer = np_pad_infer, .run = np_pad_run};
+const struct np_kernel np_kernel_PAD_V2 = {
+    .types = NP_FLOATS, .infer = np_pad_infer, .run = np_pad_run};

@@ -95,3 +95,9 @@ enum np_status np_linear_run(const struct np_call *call) {
           packed, np_out(call, 0)->room, linear.units, low, high);
   return NP_OK;
 }
+
+const struct np_kernel np_kernel_FULLY_CONNECTED = {.types = NP_FLOATS,
+                                                    .infer = np_linear_infer,
+                                                    .prepare = np_linear_prepare,
+                                                    .scratch = np_linear_scratch,
+                                                    .run = np_linear_run};

@@ -238,3 +238,12 @@ enum np_status np_strided_slice_run(const struct np_call *call) {
   copy_view(call, input->rank, slice.dims, steps, np_out(call, 0)->elements > 0 ? start : 0);
   return NP_OK;
 }
+
+const struct np_kernel np_kernel_TRANSPOSE = {
+    .types = NP_MOVES, .infer = np_transpose_infer, .run = np_transpose_run};
+
+const struct np_kernel np_kernel_SLICE = {
+    .types = NP_MOVES, .infer = np_slice_infer, .run = np_slice_run};
+
+const struct np_kernel np_kernel_STRIDED_SLICE = {
+    .types = NP_MOVES, .infer = np_strided_slice_infer, .run = np_strided_slice_run};

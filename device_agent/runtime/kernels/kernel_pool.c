@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "kernels/np_families.h"
-#include "plan/np_plan.h"
 #include "kernels/np_window.h"
+#include "plan/np_plan.h"
 
 static enum np_status read_pool(const struct np_call *call, struct np_window *window,
                                 uint32_t *fuse) {
@@ -143,3 +143,19 @@ enum np_status np_pool_run(const struct np_call *call) {
   }
   return NP_OK;
 }
+
+const struct np_kernel np_kernel_AVERAGE_POOL_2D = {.types = NP_FLOATS,
+                                                    .extra = NP_POOL_AVERAGE,
+                                                    .infer = np_pool_infer,
+                                                    .scratch = np_pool_scratch,
+                                                    .run = np_pool_run};
+const struct np_kernel np_kernel_MAX_POOL_2D = {.types = NP_FLOATS,
+                                                .extra = NP_POOL_MAX,
+                                                .infer = np_pool_infer,
+                                                .scratch = np_pool_scratch,
+                                                .run = np_pool_run};
+const struct np_kernel np_kernel_L2_POOL_2D = {.types = NP_FLOATS,
+                                               .extra = NP_POOL_L2,
+                                               .infer = np_pool_infer,
+                                               .scratch = np_pool_scratch,
+                                               .run = np_pool_run};

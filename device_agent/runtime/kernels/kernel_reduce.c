@@ -158,3 +158,14 @@ enum np_status np_reduce_run(const struct np_call *call) {
   }
   return NP_OK;
 }
+
+const struct np_kernel np_kernel_MEAN = {
+    .types = NP_FLOATS, .extra = NP_REDUCE_MEAN, .infer = np_reduce_infer, .run = np_reduce_run};
+const struct np_kernel np_kernel_REDUCE_SUM = {
+    .types = NP_FLOATS, .extra = NP_REDUCE_SUM, .infer = np_reduce_infer, .run = np_reduce_run};
+const struct np_kernel np_kernel_REDUCE_PROD = {
+    .types = NP_FLOATS, .extra = NP_REDUCE_PROD, .infer = np_reduce_infer, .run = np_reduce_run};
+const struct np_kernel np_kernel_REDUCE_MAX = {
+    .types = NP_FLOATS, .extra = NP_REDUCE_MAX, .infer = np_reduce_infer, .run = np_reduce_run};
+const struct np_kernel np_kernel_REDUCE_MIN = {
+    .types = NP_FLOATS, .extra = NP_REDUCE_MIN, .infer = np_reduce_infer, .run = np_reduce_run};

@@ -173,3 +173,14 @@ enum np_status np_resize_run(const struct np_call *call) {
   }
   return NP_OK;
 }
+
+const struct np_kernel np_kernel_RESIZE_BILINEAR = {.types = NP_FLOATS,
+                                                    .extra = NP_RESIZE_BILINEAR,
+                                                    .infer = np_resize_infer,
+                                                    .scratch = np_resize_scratch,
+                                                    .run = np_resize_run};
+const struct np_kernel np_kernel_RESIZE_NEAREST_NEIGHBOR = {.types = NP_FLOATS,
+                                                            .extra = NP_RESIZE_NEAREST,
+                                                            .infer = np_resize_infer,
+                                                            .scratch = np_resize_scratch,
+                                                            .run = np_resize_run};

@@ -111,3 +111,12 @@ enum np_status np_expand_dims_infer(const struct np_call *call) {
 }
 
 enum np_status np_expand_dims_run(const struct np_call *call) { return copy_values(call); }
+
+const struct np_kernel np_kernel_RESHAPE = {
+    .types = NP_MOVES, .infer = np_reshape_infer, .run = np_reshape_run};
+
+const struct np_kernel np_kernel_SQUEEZE = {
+    .types = NP_MOVES, .infer = np_squeeze_infer, .run = np_squeeze_run};
+
+const struct np_kernel np_kernel_EXPAND_DIMS = {
+    .types = NP_MOVES, .infer = np_expand_dims_infer, .run = np_expand_dims_run};

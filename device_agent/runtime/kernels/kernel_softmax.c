@@ -63,3 +63,8 @@ enum np_status np_softmax_run(const struct np_call *call) {
   }
   return NP_OK;
 }
+
+const struct np_kernel np_kernel_SOFTMAX = {
+    .types = NP_FLOATS, .extra = NP_SOFTMAX, .infer = np_softmax_infer, .run = np_softmax_run};
+const struct np_kernel np_kernel_LOG_SOFTMAX = {
+    .types = NP_FLOATS, .extra = NP_LOG_SOFTMAX, .infer = np_softmax_infer, .run = np_softmax_run};

@@ -74,3 +74,38 @@ enum np_status np_unary_run(const struct np_call *call) {
   }
   return NP_OK;
 }
+
+const struct np_kernel np_kernel_RELU = {
+    .types = NP_FLOATS, .extra = NP_UNARY_RELU, .infer = np_unary_infer, .run = np_unary_run};
+const struct np_kernel np_kernel_RELU1 = {
+    .types = NP_FLOATS, .extra = NP_UNARY_RELU1, .infer = np_unary_infer, .run = np_unary_run};
+const struct np_kernel np_kernel_RELU6 = {
+    .types = NP_FLOATS, .extra = NP_UNARY_RELU6, .infer = np_unary_infer, .run = np_unary_run};
+const struct np_kernel np_kernel_LOGISTIC = {
+    .types = NP_FLOATS, .extra = NP_UNARY_LOGISTIC, .infer = np_unary_infer, .run = np_unary_run};
+const struct np_kernel np_kernel_TANH = {
+    .types = NP_FLOATS, .extra = NP_UNARY_TANH, .infer = np_unary_infer, .run = np_unary_run};
+const struct np_kernel np_kernel_HARD_SWISH = {
+    .types = NP_FLOATS, .extra = NP_UNARY_HARD_SWISH, .infer = np_unary_infer, .run = np_unary_run};
+const struct np_kernel np_kernel_ELU = {
+    .types = NP_FLOATS, .extra = NP_UNARY_ELU, .infer = np_unary_infer, .run = np_unary_run};
+const struct np_kernel np_kernel_FLOOR = {
+    .types = NP_FLOATS, .extra = NP_UNARY_FLOOR, .infer = np_unary_infer, .run = np_unary_run};
+const struct np_kernel np_kernel_ABS = {.types = NP_FLOATS | NP_INTS,
+                                        .extra = NP_UNARY_ABS,
+                                        .infer = np_unary_infer,
+                                        .run = np_unary_run};
+const struct np_kernel np_kernel_EXP = {
+    .types = NP_FLOATS, .extra = NP_UNARY_EXP, .infer = np_unary_infer, .run = np_unary_run};
+const struct np_kernel np_kernel_NEG = {.types = NP_FLOATS | NP_INTS,
+                                        .extra = NP_UNARY_NEG,
+                                        .infer = np_unary_infer,
+                                        .run = np_unary_run};
+const struct np_kernel np_kernel_SQRT = {
+    .types = NP_FLOATS, .extra = NP_UNARY_SQRT, .infer = np_unary_infer, .run = np_unary_run};
+const struct np_kernel np_kernel_RSQRT = {
+    .types = NP_FLOATS, .extra = NP_UNARY_RSQRT, .infer = np_unary_infer, .run = np_unary_run};
+const struct np_kernel np_kernel_LOG = {
+    .types = NP_FLOATS, .extra = NP_UNARY_LOG, .infer = np_unary_infer, .run = np_unary_run};
+const struct np_kernel np_kernel_SIN = {
+    .types = NP_FLOATS, .extra = NP_UNARY_SIN, .infer = np_unary_infer, .run = np_unary_run};

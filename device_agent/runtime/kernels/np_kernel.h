@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "np_graph.h"
+#include "np_ops.h"
 #include "np_status.h"
 
 /* One operand while shapes are inferred and operations run. */
@@ -21,37 +22,6 @@ struct np_tensor {
   void *room;       /* where the operation that makes it writes; NULL for inputs and constants */
 };
 
-/* Types of data, grouped as the registry counts them. */
-enum np_kind {
-  NP_KIND_FLOAT32 = 0,
-  NP_KIND_FLOAT16,
-  NP_KIND_QUANT8,        /* TENSOR_QUANT8_ASYMM */
-  NP_KIND_QUANT8_SIGNED, /* TENSOR_QUANT8_ASYMM_SIGNED */
-  NP_KIND_INT32,
-  NP_N_KINDS,
-};
-
-/* One way to call an operation, a letter for each input:
- *   x  data: a tensor of the type of input 0       *  after x: one or more of them
- *   w  weights that fit the data's type            ?  after a letter: may be left out (no value)
- *   c  bias that fits the data's type
- *   f  FLOAT32 (FLOAT16 with FLOAT16 data)
- *   v  a value of the data's kind: FLOAT32, FLOAT16, or INT32 for quantised data
- *   i  INT32     b  BOOL     I  TENSOR_INT32 */
-struct np_form {
-  const char *inputs;
-  uint8_t level;   /* feature level that allows the form */
-  uint8_t variant; /* what the kernel tells forms apart by */
-};
-
-enum np_variant {
-  NP_DEFAULT = 0,
-  NP_EXPLICIT, /* paddings as four numbers */
-  NP_IMPLICIT, /* a padding code */
-  NP_BY_SIZE,
-  NP_BY_SCALE,
-};
-
 struct np_kernel;
 
 /* One operation of one graph, being inferred, prepared or run. */
@@ -60,40 +30,49 @@ struct np_call {
   uint32_t index; /* of the operation */
   const struct np_operation *operation;
   const struct np_kernel *kernel;
-  const struct np_form *form;
+  const struct np_op_form *form;
   struct np_tensor *tensors; /* [graph->n_operands] */
   void *state;               /* what prepare made, or NULL */
   void *scratch;             /* at least scratch(call) bytes, aligned to 64 */
   struct np_message *why;
 };
 
-/* A kernel. A function that fails leaves a sentence in call->why.
- *   infer    sets the shape of each output from shapes and values of the inputs. NP_MISSING where
- *            one that it needs is not known yet; NP_BAD_MODEL where they do not fit.
- *   prepare  optional: makes call->state by malloc from inputs whose values are constant.
+/* Sets of data types that many kernels have. */
+#define NP_FLOATS NP_BIT(NP_TYPE_TENSOR_FLOAT32)
+#define NP_INTS NP_BIT(NP_TYPE_TENSOR_INT32)
+#define NP_QUANT8 (NP_BIT(NP_TYPE_TENSOR_QUANT8_ASYMM) | NP_BIT(NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED))
+/* Kernels that only move values do not look at them. */
+#define NP_MOVES (NP_FLOATS | NP_BIT(NP_TYPE_TENSOR_FLOAT16) | NP_INTS | NP_QUANT8)
+
+/* A kernel: one operation, computed by plain loops over data in NHWC. A function that fails leaves
+ * a sentence in call->why. infer    sets the shape of each output from shapes and values of the
+ * inputs. NP_MISSING where one that it needs is not known yet; NP_BAD_MODEL where they do not fit.
+ *   prepare  optional: makes call->state from inputs whose values are constant.
+ *   release  optional: frees the state; free() where it is NULL.
  *   scratch  optional: bytes of working memory that run needs; SIZE_MAX on overflow.
- *   run      computes the outputs; every shape and value is known. */
+ *   run      computes the outputs; every shape and value is known.
+ *
+ * Lowering has done its part before: a layout flag is false (kernels do not read it), and data of
+ * FLOAT16 that `types` leaves out have become FLOAT32 (scalars, too). An output that the caller
+ * does not want has room all the same. */
 struct np_kernel {
-  const struct np_form *forms;
-  uint32_t n_forms;
-  uint8_t since[NP_N_KINDS]; /* feature level that allows the kind of data, 0 for never */
-  uint8_t runs;              /* bit set of the kinds that this library computes */
-  uint8_t min_rank;          /* of input 0 */
-  uint8_t max_rank;
-  uint8_t early_ranks; /* bit set of ranks allowed below feature level 3, 0 for no limit */
-  uint8_t any_outputs; /* the number of outputs is not 1 but up to the operation */
-  uint8_t extra;       /* what kernels that share functions tell operations apart by */
+  uint32_t types;        /* set of the data's types that the kernel computes */
+  uint8_t extra;         /* what kernels that share functions tell operations apart by */
+  uint8_t shapes_at_run; /* infer sets upper bounds by np_set_bound, run the shapes */
   enum np_status (*infer)(const struct np_call *call);
   enum np_status (*prepare)(const struct np_call *call, void **state);
+  void (*release)(void *state);
   size_t (*scratch)(const struct np_call *call);
   enum np_status (*run)(const struct np_call *call);
 };
 
+/* Every operation has a kernel of its own name: np_kernel_ADD, ... */
+#define NP_DECLARE_KERNEL(name, code, level) extern const struct np_kernel np_kernel_##name;
+NP_OPERATIONS(NP_DECLARE_KERNEL)
+#undef NP_DECLARE_KERNEL
+
 /* The kernel of an operation code, NULL where there is none. */
 const struct np_kernel *np_kernel_of(int32_t code);
-
-/* The kind of a tensor type, -1 for one that no kernel's data has. */
-int np_kind_of(int32_t type);
 
 /* An operand type as NNAPI's header names it, without its prefix. */
 const char *np_type_name(int32_t type);
@@ -102,11 +81,12 @@ const char *np_type_name(int32_t type);
 int np_level_number(int32_t feature_level);
 
 /* The form that an operation's inputs have, NULL (and a sentence in *why) for none. */
-const struct np_form *np_form_match(const struct np_kernel *kernel, const struct np_graph *graph,
-                                    uint32_t index, struct np_message *why);
+const struct np_op_form *np_form_match(const struct np_graph *graph, uint32_t index,
+                                       struct np_message *why);
 
-/* Whether a form lets an input be left out. */
-int np_form_optional(const struct np_form *form, uint32_t input);
+/* What the form says of an input of an operation with this many. */
+const struct np_op_input *np_form_input(const struct np_op_form *form, uint32_t n_inputs,
+                                        uint32_t input);
 
 /* "operation 3 (CONV_2D): " and the formatted text into call->why; returns the status. */
 enum np_status np_fail(const struct np_call *call, enum np_status status, const char *format, ...)
@@ -116,6 +96,10 @@ enum np_status np_fail(const struct np_call *call, enum np_status status, const 
 struct np_tensor *np_in(const struct np_call *call, uint32_t input);
 struct np_tensor *np_out(const struct np_call *call, uint32_t output);
 int np_has(const struct np_call *call, uint32_t input);
+
+/* The same as the model declares them: types, scales and zero points. */
+const struct np_operand *np_in_operand(const struct np_call *call, uint32_t input);
+const struct np_operand *np_out_operand(const struct np_call *call, uint32_t output);
 
 /* Reads a scalar. NP_MISSING where its value is not known yet. */
 enum np_status np_read_i32(const struct np_call *call, uint32_t input, int32_t *value);
@@ -129,6 +113,10 @@ enum np_status np_read_list(const struct np_call *call, uint32_t input, const in
 /* Sets the shape of an output; NP_BAD_MODEL where it contradicts the declared one or is too large
  * for this machine. */
 enum np_status np_set_shape(const struct np_call *call, uint32_t output, uint32_t rank,
+                            const uint32_t *dims);
+
+/* Sets an upper bound of an output's shape, for kernels with shapes_at_run. */
+enum np_status np_set_bound(const struct np_call *call, uint32_t output, uint32_t rank,
                             const uint32_t *dims);
 
 /* The limits that a fuse code clamps to, infinities for none. NP_BAD_MODEL for an unknown code. */
