@@ -3,8 +3,6 @@
 #include <string.h>
 
 #include "emulator.h"
-#include "hash.h"
-#include "partition.h"
 
 bool np_single_device(const ANeuralNetworksCompilation *compilation) {
   return compilation->explicit_devices && compilation->n_devices == 1;
@@ -60,8 +58,7 @@ void ANeuralNetworksCompilation_free(ANeuralNetworksCompilation *compilation) {
   if (!compilation)
     return;
   np_executor_free(compilation->executor);
-  np_last_run_free(&compilation->last);
-  free(compilation->steps);
+  np_simulation_free(&compilation->simulation);
   pthread_mutex_destroy(&compilation->lock);
   free(compilation);
 }
@@ -122,62 +119,6 @@ int ANeuralNetworksCompilation_setTimeout(ANeuralNetworksCompilation *compilatio
   return check_open(compilation);
 }
 
-/* What tells one placed model's noise from another's: operations, shapes, accelerator,
- * preference. */
-static uint64_t noise_hash(const ANeuralNetworksCompilation *compilation,
-                           const struct np_phone *phone) {
-  const struct np_graph *graph = &compilation->model->graph;
-  uint64_t hash = np_hash_u64(NP_HASH_START, phone->noise_seed);
-  for (uint32_t k = 0; k < graph->n_operations; k++) {
-    const struct np_operation *o = &graph->operations[k];
-    hash = np_hash_u32(hash, (uint32_t)o->code);
-    for (uint32_t i = 0; i < o->n_inputs + o->n_outputs; i++) {
-      const uint32_t index = i < o->n_inputs ? o->inputs[i] : o->outputs[i - o->n_inputs];
-      const struct np_operand *operand = &graph->operands[index];
-      hash = np_hash_u32(hash, operand->rank);
-      for (uint32_t d = 0; d < operand->rank; d++)
-        hash = np_hash_u32(hash, operand->dims[d]);
-    }
-  }
-  /* A model that NNAPI itself put on one accelerator whole is the same work as on that accelerator
-   * by name: it draws the same noise, so that the two do not differ by chance. */
-  const char *name =
-      compilation->n_steps == 1 ? compilation->steps[0].accelerator->name : "several";
-  hash = np_hash_bytes(hash, name, strlen(name) + 1);
-  return np_hash_u32(hash, (uint32_t)compilation->preference);
-}
-
-/* Places the operations on the accelerators of a simulated phone and cuts steps. */
-static int place(ANeuralNetworksCompilation *compilation, struct np_device_table *table,
-                 const bool *supported) {
-  const struct np_graph *graph = &compilation->model->graph;
-  const struct np_accelerator *accelerators[NP_MAX_ACCELERATORS + 1];
-  struct np_choices choices = {accelerators, compilation->n_devices, supported};
-  for (uint32_t i = 0; i < compilation->n_devices; i++) {
-    accelerators[i] = compilation->devices[i]->accelerator;
-  }
-  /* The row behind the devices is the host CPU's; it counts only where NNAPI chooses. */
-  accelerators[choices.n_accelerators] = &table->host_cpu;
-  if (!compilation->explicit_devices)
-    choices.n_accelerators++;
-
-  uint32_t *assignment = malloc(graph->n_operations * sizeof *assignment);
-  if (!assignment)
-    return NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
-  uint32_t refused = 0;
-  int code = ANEURALNETWORKS_NO_ERROR;
-  if (np_assign(graph, &choices, assignment, &refused) != NP_OK) {
-    code = NP_REFUSE(BAD_DATA, "no device can run operation %u (%s)",
-                     compilation->model->order[refused],
-                     np_operation_name(graph->operations[refused].code));
-  } else if (np_make_steps(graph, &choices, assignment, compilation->model->relaxed,
-                           &compilation->steps, &compilation->n_steps) != NP_OK) {
-    code = NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
-  }
-  free(assignment);
-  return code;
-}
-
 /* supported[i * n_operations + k]: device i runs operation k; the last row is the host CPU's. */
 static bool *find_support(const ANeuralNetworksCompilation *compilation) {
   const struct np_graph *graph = &compilation->model->graph;
@@ -219,8 +160,9 @@ static int compile(ANeuralNetworksCompilation *compilation) {
   bool *supported = find_support(compilation);
   if (!supported)
     return NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
-  int code = table->phone ? place(compilation, table, supported)
-                          : check_all_supported(compilation, supported);
+  const struct np_simulate_options options = {.deadline_ns = NP_NEVER};
+  const int code = table->phone ? np_simulate_compile(compilation, supported, &options)
+                                : check_all_supported(compilation, supported);
   free(supported);
   if (code != ANEURALNETWORKS_NO_ERROR)
     return code;
@@ -230,11 +172,6 @@ static int compile(ANeuralNetworksCompilation *compilation) {
       np_executor_create(&compilation->model->graph, NULL, &compilation->executor, &why);
   if (status != NP_OK)
     return np_refuse(np_result_code(status), __func__, "%s", why.text);
-  if (table->phone) {
-    compilation->noise_hash = noise_hash(compilation, table->phone);
-    np_clock_advance(
-        (uint64_t)(np_steps_compile_ns(compilation->steps, compilation->n_steps) + 0.5));
-  }
   return ANEURALNETWORKS_NO_ERROR;
 }
 

@@ -3,7 +3,8 @@
  * api_*.c    the public C API, one file per object
  * validate.c the rules of operand types
  * device.c   the device table, the only global state, built once
- * run.c      one execution from its arguments to its results and its time
+ * run.c      one execution from its arguments to its results
+ * simulate.c what a compilation or execution takes on a simulated phone
  * phone.c, latency.c, partition.c, clock.c   simulated phones
  *
  * Nothing is reference-counted: as NNAPI's headers demand, a model outlives its compilations, a
@@ -20,6 +21,7 @@
 #include "np_executor.h"
 #include "np_graph.h"
 #include "phone.h"
+#include "simulate.h"
 
 /* Prototypes of all functions of the API, visible outside the library. */
 #define NP_DECLARE(type, name, parameters, level)                                                  \
@@ -165,14 +167,6 @@ int np_memory_range(const ANeuralNetworksMemory *memory, const struct np_role *r
 
 /* ---- compilation -----------------------------------------------------------------------------*/
 
-/* What the last run of a compilation read and wrote; see run.c. */
-struct np_last_run {
-  struct np_buffer *inputs;  /* [n_inputs], data are owned copies; NULL before the first run */
-  struct np_buffer *outputs; /* [n_outputs] */
-  uint32_t n_inputs, n_outputs;
-  bool valid;
-};
-
 struct ANeuralNetworksCompilation {
   const ANeuralNetworksModel *model;
   const ANeuralNetworksDevice *devices[NP_MAX_ACCELERATORS];
@@ -181,18 +175,12 @@ struct ANeuralNetworksCompilation {
   int32_t preference;
   bool finished, usable;
   struct np_executor *executor;
-  struct np_step *steps; /* simulated phones only */
-  uint32_t n_steps;
-  uint64_t noise_hash;
-  uint64_t n_runs;         /* simulated runs so far; guarded by lock */
-  struct np_last_run last; /* guarded by lock */
-  pthread_mutex_t lock;    /* one run at a time */
+  struct np_simulation simulation; /* simulated phones only */
+  pthread_mutex_t lock;            /* one run at a time */
 };
 
 /* Whether one device was named: what timing and deadlines need. */
 bool np_single_device(const ANeuralNetworksCompilation *compilation);
-
-void np_last_run_free(struct np_last_run *last);
 
 /* ---- execution -------------------------------------------------------------------------------*/
 

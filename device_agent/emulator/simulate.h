@@ -1,0 +1,67 @@
+/* What a compilation or an execution means on a simulated phone: its time and its faults.
+ *
+ * The callers compute results, check states and count references; here is only what the phone's
+ * description decides. Nothing of this is called in real time. */
+#ifndef NP_SIMULATE_H
+#define NP_SIMULATE_H
+
+#include "latency.h"
+#include "np_executor.h"
+
+/* No deadline. */
+#define NP_NEVER UINT64_MAX
+
+/* What the last run of a compilation read and wrote. */
+struct np_last_run {
+  struct np_buffer *inputs;  /* [n_inputs], data are owned copies; NULL before the first run */
+  struct np_buffer *outputs; /* [n_outputs] */
+  uint32_t n_inputs, n_outputs;
+  bool valid;
+};
+
+/* A compilation's part that is simulated; zeros before np_simulate_compile and in real time. */
+struct np_simulation {
+  struct np_step *steps;
+  uint32_t n_steps;
+  uint64_t noise_hash;
+  uint64_t n_runs; /* so far; guarded by the compilation's lock, as is `last` */
+  struct np_last_run last;
+};
+
+struct np_simulate_options {
+  bool from_cache;      /* a compilation whose result lies in a cache */
+  bool burst;           /* an execution under a burst */
+  uint64_t deadline_ns; /* of np_clock_now, by which it has to be done, or NP_NEVER */
+};
+
+/* Compiles for a simulated phone: places the model's operations on the compilation's devices, cuts
+ * steps, meets injected faults and advances the clock. supported[i * n_operations + k] tells
+ * whether device i runs operation k; the row behind the devices is the host CPU's, used where NNAPI
+ * chooses.
+ *
+ * NO_ERROR; BAD_DATA where no device runs an operation; MISSED_DEADLINE_PERSISTENT, with the clock
+ * at the deadline; OUT_OF_MEMORY. Once per compilation. */
+int np_simulate_compile(ANeuralNetworksCompilation *compilation, const bool *supported,
+                        const struct np_simulate_options *options);
+
+/* One execution's time, with the compilation's lock held: advances the clock and sets
+ * execution->hardware_ns and driver_ns. Call it before computing: with an error there is nothing to
+ * compute.
+ *
+ * NO_ERROR; MISSED_DEADLINE_PERSISTENT, with the clock at the deadline; or what an injected fault
+ * makes of it. */
+int np_simulate_execute(ANeuralNetworksExecution *execution,
+                        const struct np_simulate_options *options);
+
+/* Copies the last run's outputs where the last run had these inputs and the outputs fit; else
+ * false. With the compilation's lock held. */
+bool np_repeat_last_run(const struct np_last_run *last, const struct np_buffer *inputs,
+                        struct np_buffer *outputs);
+
+/* Keeps what a run read and wrote. Short memory only means that the next run computes again. */
+void np_keep_last_run(struct np_last_run *last, const struct np_graph *graph,
+                      const struct np_buffer *inputs, const struct np_buffer *outputs);
+
+void np_simulation_free(struct np_simulation *simulation);
+
+#endif
