@@ -20,7 +20,6 @@ const struct np_kernel np_kernel_AXIS_ALIGNED_BBOX_TRANSFORM = {0};
 const struct np_kernel np_kernel_BIDIRECTIONAL_SEQUENCE_LSTM = {0};
 const struct np_kernel np_kernel_BIDIRECTIONAL_SEQUENCE_RNN = {0};
 const struct np_kernel np_kernel_BOX_WITH_NMS_LIMIT = {0};
-const struct np_kernel np_kernel_CAST = {0};
 const struct np_kernel np_kernel_CHANNEL_SHUFFLE = {0};
 const struct np_kernel np_kernel_DETECTION_POSTPROCESSING = {0};
 const struct np_kernel np_kernel_EQUAL = {0};
