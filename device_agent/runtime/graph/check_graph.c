@@ -1,12 +1,26 @@
 /* The rules of NNAPI for a whole graph: every operand has one source, and there is an order of
  * execution. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/np_kernel.h"
+#include "kernels/np_quant.h"
 #include "np_executor.h"
 
 #define NO_WRITER UINT32_MAX
+
+/* Whether scale and zero point are such that a quantised operand's values mean something. Channels
+ * have scales of their own. */
+static int quantised_well(const struct np_operand *operand) {
+  int32_t low, high;
+  np_q_limits(operand->type, &low, &high);
+  if (low == high || operand->type == NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL) {
+    return 1;
+  }
+  return isfinite(operand->scale) && operand->scale > 0.0f && operand->zero_point >= low &&
+         operand->zero_point <= high;
+}
 
 /* Types, ranks and values of operands on their own. */
 static enum np_status check_operands(const struct np_graph *graph, struct np_message *why) {
@@ -24,6 +38,11 @@ static enum np_status check_operands(const struct np_graph *graph, struct np_mes
     if (operand->rank > NP_MAX_RANK || (!is_tensor && operand->rank != 0)) {
       np_message_set(why, "operand %u (%s) has rank %u, wanted at most %u", i,
                      np_type_name(operand->type), operand->rank, is_tensor ? NP_MAX_RANK : 0u);
+      return NP_BAD_MODEL;
+    }
+    if (!quantised_well(operand)) {
+      np_message_set(why, "operand %u (%s) has scale %g and zero point %d", i,
+                     np_type_name(operand->type), (double)operand->scale, operand->zero_point);
       return NP_BAD_MODEL;
     }
     const size_t bytes = np_operand_bytes(operand);
