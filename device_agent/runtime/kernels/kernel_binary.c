@@ -1,77 +1,19 @@
-/* Operations of two tensors, element by element, broadcast as NNAPI's documentation of ADD says:
- * dimensions are compared from the last one on, and equal or 1. */
+/* Arithmetic of two tensors, element by element: ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, POW and
+ * PRELU. */
 #include <math.h>
-#include <string.h>
 
-#include "kernels/np_families.h"
+#include "kernels/np_broadcast.h"
+#include "kernels/np_quant.h"
 
-/* The two inputs over the output's elements, neighbouring dimensions merged where both inputs walk
- * through them alike. Strides are in elements, 0 where an input is broadcast. */
-struct walk {
-  uint32_t rank;
-  size_t dims[NP_MAX_RANK];
-  size_t strides[2][NP_MAX_RANK];
-};
-
-static uint32_t dim_from_end(const struct np_tensor *tensor, uint32_t back) {
-  return back < tensor->rank ? tensor->dims[tensor->rank - 1 - back] : 1;
-}
-
-enum np_status np_binary_infer(const struct np_call *call) {
-  const struct np_tensor *a = np_in(call, 0);
-  const struct np_tensor *b = np_in(call, 1);
-  if (!a->known || !b->known) {
-    return NP_MISSING;
-  }
-  const uint32_t rank = a->rank > b->rank ? a->rank : b->rank;
-  uint32_t dims[NP_MAX_RANK];
-  for (uint32_t back = 0; back < rank; back++) {
-    const uint32_t x = dim_from_end(a, back);
-    const uint32_t y = dim_from_end(b, back);
-    if (x != y && x != 1 && y != 1) {
-      return np_fail(call, NP_BAD_MODEL,
-                     "inputs have %u and %u in dimension %u from the end, wanted equal or 1", x, y,
-                     back + 1);
-    }
-    dims[rank - 1 - back] = x == 1 ? y : x;
-  }
-  return np_set_shape(call, 0, rank, dims);
-}
-
-static struct walk find_walk(const struct np_call *call) {
-  const struct np_tensor *out = np_out(call, 0);
-  struct walk walk = {.rank = 1, .dims = {1}, .strides = {{0}, {0}}};
-  size_t steps[2] = {1, 1}; /* stride of the next dimension outwards */
-  uint32_t n = 0;
-  for (uint32_t back = 0; back < out->rank; back++) { /* from the innermost on */
-    const size_t dim = dim_from_end(out, back);
-    size_t strides[2];
-    for (uint32_t i = 0; i < 2; i++) {
-      const size_t own = dim_from_end(np_in(call, i), back);
-      strides[i] = own == 1 ? 0 : steps[i];
-      steps[i] *= own;
-    }
-    if (dim == 1) {
-      continue;
-    }
-    if (n > 0 && strides[0] == walk.strides[0][n - 1] * walk.dims[n - 1] &&
-        strides[1] == walk.strides[1][n - 1] * walk.dims[n - 1]) {
-      walk.dims[n - 1] *= dim;
-      continue;
-    }
-    walk.dims[n] = dim;
-    walk.strides[0][n] = strides[0];
-    walk.strides[1][n] = strides[1];
-    n++;
-  }
-  walk.rank = n == 0 ? 1 : n;
-  return walk;
-}
-
-/* Defines NAME(a, step_a, b, step_b, out, n): out[i] = f(a[i * step_a], b[i * step_b]), steps being
- * 0 or 1, with loops of their own so that each vectorises. */
+/* Defines NAME, an np_row of elements T, with loops of their own for each way of broadcasting, so
+ * that each vectorises. */
 #define DEFINE_ROW(NAME, T, EXPRESSION)                                                            \
-  static void NAME(const T *a, size_t step_a, const T *b, size_t step_b, T *out, size_t n) {       \
+  static void NAME(const void *how, const void *first, size_t step_a, const void *second,          \
+                   size_t step_b, void *result, size_t n) {                                        \
+    const T *a = first;                                                                            \
+    const T *b = second;                                                                           \
+    T *out = result;                                                                               \
+    (void)how;                                                                                     \
     if (step_a == 0) {                                                                             \
       const T x = *a;                                                                              \
       for (size_t i = 0; i < n; i++) {                                                             \
@@ -103,12 +45,13 @@ static int32_t floor_div(int32_t x, int32_t y) {
   return x / y - (x % y != 0 && (x < 0) != (y < 0));
 }
 
+/* Of MAXIMUM and MINIMUM the first argument is the result where one is NaN, as of std::max. */
 DEFINE_ROW(add_f32, float, x + y)
 DEFINE_ROW(sub_f32, float, x - y)
 DEFINE_ROW(mul_f32, float, x *y)
 DEFINE_ROW(div_f32, float, x / y)
-DEFINE_ROW(maximum_f32, float, x > y ? x : y)
-DEFINE_ROW(minimum_f32, float, x < y ? x : y)
+DEFINE_ROW(maximum_f32, float, x < y ? y : x)
+DEFINE_ROW(minimum_f32, float, y < x ? y : x)
 DEFINE_ROW(pow_f32, float, powf(x, y))
 DEFINE_ROW(prelu_f32, float, x >= 0.0f ? x : x * y)
 DEFINE_ROW(add_i32, int32_t, WRAP(x, +, y))
@@ -118,48 +61,44 @@ DEFINE_ROW(div_i32, int32_t, floor_div(x, y))
 DEFINE_ROW(maximum_i32, int32_t, x > y ? x : y)
 DEFINE_ROW(minimum_i32, int32_t, x < y ? x : y)
 
-typedef void row_f32(const float *, size_t, const float *, size_t, float *, size_t);
-typedef void row_i32(const int32_t *, size_t, const int32_t *, size_t, int32_t *, size_t);
-
-static row_f32 *const ROWS_F32[] = {
+static np_row *const ROWS_F32[] = {
     [NP_BINARY_ADD] = add_f32, [NP_BINARY_SUB] = sub_f32,         [NP_BINARY_MUL] = mul_f32,
     [NP_BINARY_DIV] = div_f32, [NP_BINARY_MAXIMUM] = maximum_f32, [NP_BINARY_MINIMUM] = minimum_f32,
     [NP_BINARY_POW] = pow_f32, [NP_BINARY_PRELU] = prelu_f32,
 };
-static row_i32 *const ROWS_I32[] = {
+static np_row *const ROWS_I32[] = {
     [NP_BINARY_ADD] = add_i32, [NP_BINARY_SUB] = sub_i32,         [NP_BINARY_MUL] = mul_i32,
     [NP_BINARY_DIV] = div_i32, [NP_BINARY_MAXIMUM] = maximum_i32, [NP_BINARY_MINIMUM] = minimum_i32,
 };
 
-static void run_walk(const struct np_call *call, const struct walk *walk) {
-  const enum np_binary binary = (enum np_binary)call->kernel->extra;
-  const int is_float = np_in(call, 0)->type == NP_TYPE_TENSOR_FLOAT32;
-  const size_t total = np_out(call, 0)->elements;
-  const void *a = np_in(call, 0)->data;
-  const void *b = np_in(call, 1)->data;
-  void *out = np_out(call, 0)->room;
-  size_t at[NP_MAX_RANK] = {0};
-  size_t from[2] = {0, 0};
-  for (size_t done = 0; done < total; done += walk->dims[0]) {
-    if (is_float) {
-      ROWS_F32[binary]((const float *)a + from[0], walk->strides[0][0], (const float *)b + from[1],
-                       walk->strides[1][0], (float *)out + done, walk->dims[0]);
-    } else {
-      ROWS_I32[binary]((const int32_t *)a + from[0], walk->strides[0][0],
-                       (const int32_t *)b + from[1], walk->strides[1][0], (int32_t *)out + done,
-                       walk->dims[0]);
-    }
-    for (uint32_t d = 1; d < walk->rank; d++) {
-      from[0] += walk->strides[0][d];
-      from[1] += walk->strides[1][d];
-      if (++at[d] < walk->dims[d]) {
-        break;
-      }
-      from[0] -= walk->strides[0][d] * walk->dims[d];
-      from[1] -= walk->strides[1][d] * walk->dims[d];
-      at[d] = 0;
-    }
+/* ADD, SUB, MUL and DIV have a fuse code; 0 for the others. NP_MISSING where it is not known. */
+static enum np_status read_fuse(const struct np_call *call, int32_t *fuse) {
+  *fuse = ANEURALNETWORKS_FUSED_NONE;
+  return np_has(call, 2) ? np_read_i32(call, 2, fuse) : NP_OK;
+}
+
+static enum np_status check_fuse(const struct np_call *call, int32_t fuse) {
+  float low, high;
+  NP_TRY(np_fuse_limits(call, fuse, &low, &high));
+  if (np_in(call, 0)->type == NP_TYPE_TENSOR_INT32 && fuse != ANEURALNETWORKS_FUSED_NONE) {
+    return np_fail(call, NP_BAD_MODEL, "fuse code %d with TENSOR_INT32, wanted 0", fuse);
   }
+  return NP_OK;
+}
+
+static int is_quant(const struct np_call *call) {
+  return (NP_QUANT8 >> np_in(call, 0)->type & 1u) != 0;
+}
+
+static enum np_status infer(const struct np_call *call) {
+  int32_t fuse;
+  if (read_fuse(call, &fuse) == NP_OK) {
+    NP_TRY(check_fuse(call, fuse));
+  }
+  if (is_quant(call)) {
+    NP_TRY(np_binary_quant_check(call));
+  }
+  return np_broadcast_infer(call);
 }
 
 static int has_zero(const struct np_tensor *tensor) {
@@ -172,57 +111,44 @@ static int has_zero(const struct np_tensor *tensor) {
   return 0;
 }
 
-enum np_status np_binary_run(const struct np_call *call) {
-  const int is_float = np_in(call, 0)->type == NP_TYPE_TENSOR_FLOAT32;
-  const size_t total = np_out(call, 0)->elements;
-  int32_t fuse = ANEURALNETWORKS_FUSED_NONE;
-  float low, high;
-  if (np_has(call, 2)) {
-    NP_TRY(np_read_i32(call, 2, &fuse));
-  }
-  NP_TRY(np_fuse_limits(call, fuse, &low, &high));
-  if (total == 0) {
+static enum np_status run(const struct np_call *call) {
+  const uint8_t binary = call->kernel->extra;
+  const struct np_tensor *output = np_out(call, 0);
+  int32_t fuse;
+  NP_TRY(read_fuse(call, &fuse));
+  NP_TRY(check_fuse(call, fuse));
+  if (output->elements == 0) {
     return NP_OK;
   }
-  if (!is_float && fuse != ANEURALNETWORKS_FUSED_NONE) {
-    return np_fail(call, NP_BAD_MODEL, "fuse code %d with TENSOR_INT32, wanted 0", fuse);
+  if (is_quant(call)) {
+    int32_t low, high;
+    NP_TRY(np_q_fuse_limits(call, fuse, np_out_operand(call, 0), &low, &high));
+    np_binary_quant_run(call, low, high);
+    return NP_OK;
   }
-  if (!is_float && call->kernel->extra == NP_BINARY_DIV && has_zero(np_in(call, 1))) {
-    return np_fail(call, NP_RUN_FAILED, "a division by zero");
+  if (np_in(call, 0)->type == NP_TYPE_TENSOR_INT32) {
+    if (binary == NP_BINARY_DIV && has_zero(np_in(call, 1))) {
+      return np_fail(call, NP_RUN_FAILED, "a division by zero");
+    }
+    np_broadcast_run(call, ROWS_I32[binary], NULL);
+    return NP_OK;
   }
-  const struct walk walk = find_walk(call);
-  run_walk(call, &walk);
-  if (is_float) {
-    np_clamp(np_out(call, 0)->room, total, low, high);
-  }
+  float low, high;
+  NP_TRY(np_fuse_limits(call, fuse, &low, &high));
+  np_broadcast_run(call, ROWS_F32[binary], NULL);
+  np_clamp(output->room, output->elements, low, high);
   return NP_OK;
 }
 
-const struct np_kernel np_kernel_ADD = {.types = NP_FLOATS | NP_INTS,
-                                        .extra = NP_BINARY_ADD,
-                                        .infer = np_binary_infer,
-                                        .run = np_binary_run};
-const struct np_kernel np_kernel_SUB = {.types = NP_FLOATS | NP_INTS,
-                                        .extra = NP_BINARY_SUB,
-                                        .infer = np_binary_infer,
-                                        .run = np_binary_run};
-const struct np_kernel np_kernel_MUL = {.types = NP_FLOATS | NP_INTS,
-                                        .extra = NP_BINARY_MUL,
-                                        .infer = np_binary_infer,
-                                        .run = np_binary_run};
-const struct np_kernel np_kernel_DIV = {.types = NP_FLOATS | NP_INTS,
-                                        .extra = NP_BINARY_DIV,
-                                        .infer = np_binary_infer,
-                                        .run = np_binary_run};
-const struct np_kernel np_kernel_MAXIMUM = {.types = NP_FLOATS | NP_INTS,
-                                            .extra = NP_BINARY_MAXIMUM,
-                                            .infer = np_binary_infer,
-                                            .run = np_binary_run};
-const struct np_kernel np_kernel_MINIMUM = {.types = NP_FLOATS | NP_INTS,
-                                            .extra = NP_BINARY_MINIMUM,
-                                            .infer = np_binary_infer,
-                                            .run = np_binary_run};
-const struct np_kernel np_kernel_POW = {
-    .types = NP_FLOATS, .extra = NP_BINARY_POW, .infer = np_binary_infer, .run = np_binary_run};
-const struct np_kernel np_kernel_PRELU = {
-    .types = NP_FLOATS, .extra = NP_BINARY_PRELU, .infer = np_binary_infer, .run = np_binary_run};
+#define BINARY(name, set)                                                                          \
+  const struct np_kernel np_kernel_##name = {                                                      \
+      .types = (set), .extra = NP_BINARY_##name, .infer = infer, .run = run}
+
+BINARY(ADD, NP_FLOATS | NP_INTS | NP_QUANT8);
+BINARY(SUB, NP_FLOATS | NP_INTS | NP_QUANT8);
+BINARY(MUL, NP_FLOATS | NP_INTS | NP_QUANT8);
+BINARY(DIV, NP_FLOATS | NP_INTS);
+BINARY(MAXIMUM, NP_FLOATS | NP_INTS | NP_QUANT8);
+BINARY(MINIMUM, NP_FLOATS | NP_INTS | NP_QUANT8);
+BINARY(POW, NP_FLOATS);
+BINARY(PRELU, NP_FLOATS | NP_QUANT8);

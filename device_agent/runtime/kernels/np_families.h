@@ -28,19 +28,6 @@ enum np_pool { NP_POOL_AVERAGE, NP_POOL_MAX, NP_POOL_L2 };
 NP_KERNEL_FUNCTIONS(pool)
 size_t np_pool_scratch(const struct np_call *call);
 
-/* kernel_binary.c: two inputs that broadcast */
-enum np_binary {
-  NP_BINARY_ADD,
-  NP_BINARY_SUB,
-  NP_BINARY_MUL,
-  NP_BINARY_DIV,
-  NP_BINARY_MAXIMUM,
-  NP_BINARY_MINIMUM,
-  NP_BINARY_POW,
-  NP_BINARY_PRELU,
-};
-NP_KERNEL_FUNCTIONS(binary)
-
 /* kernel_unary.c: one input, element by element */
 enum np_unary {
   NP_UNARY_RELU,
