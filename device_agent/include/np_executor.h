@@ -95,6 +95,7 @@ struct np_work {
   uint64_t input_bytes;    /* of activations read */
   uint64_t output_bytes;   /* of activations written */
   uint64_t constant_bytes; /* of weights read */
+  int32_t type;            /* NP_TYPE_* of the first tensor read, else written; 0 without any */
 };
 
 /* Work of operation `operation` of a checked graph; zeros where shapes are unknown. */
