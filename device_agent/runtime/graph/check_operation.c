@@ -195,6 +195,14 @@ const struct np_op_form *np_form_match(const struct np_graph *graph, uint32_t in
   return NULL;
 }
 
+const struct np_op_form *np_form_of(const struct np_graph *graph, uint32_t index,
+                                    struct np_message *why) {
+  if (graph->operations[index].code == ANEURALNETWORKS_CAST) {
+    return &np_op_info(ANEURALNETWORKS_CAST)->forms[0];
+  }
+  return np_form_match(graph, index, why);
+}
+
 /* Operand indices in range; outputs at least one. */
 static enum np_status check_indices(const struct np_call *call) {
   const struct np_operation *operation = call->operation;

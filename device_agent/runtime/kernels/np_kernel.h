@@ -23,6 +23,8 @@ struct np_tensor {
 };
 
 struct np_kernel;
+struct np_executor_options;
+struct np_limits;
 
 /* One operation of one graph, being inferred, prepared or run. */
 struct np_call {
@@ -34,6 +36,8 @@ struct np_call {
   struct np_tensor *tensors; /* [graph->n_operands] */
   void *state;               /* what prepare made, or NULL */
   void *scratch;             /* at least scratch(call) bytes, aligned to 64 */
+  const struct np_executor_options *options; /* of the executor, for kernels that make their own */
+  const struct np_limits *limits;            /* of the run, or NULL */
   struct np_message *why;
 };
 
@@ -47,7 +51,8 @@ struct np_call {
 /* A kernel: one operation, computed by plain loops over data in NHWC. A function that fails leaves
  * a sentence in call->why. infer    sets the shape of each output from shapes and values of the
  * inputs. NP_MISSING where one that it needs is not known yet; NP_BAD_MODEL where they do not fit.
- *   prepare  optional: makes call->state from inputs whose values are constant.
+ *   prepare  optional: makes call->state from inputs whose values are constant. Shapes of other
+ *            operands need not be known.
  *   release  optional: frees the state; free() where it is NULL.
  *   scratch  optional: bytes of working memory that run needs; SIZE_MAX on overflow.
  *   run      computes the outputs; every shape and value is known.
@@ -83,6 +88,10 @@ int np_level_number(int32_t feature_level);
 /* The form that an operation's inputs have, NULL (and a sentence in *why) for none. */
 const struct np_op_form *np_form_match(const struct np_graph *graph, uint32_t index,
                                        struct np_message *why);
+
+/* The same for an operation of a lowered graph, whose casts may be of scalars, too. */
+const struct np_op_form *np_form_of(const struct np_graph *graph, uint32_t index,
+                                    struct np_message *why);
 
 /* What the form says of an input of an operation with this many. */
 const struct np_op_input *np_form_input(const struct np_op_form *form, uint32_t n_inputs,

@@ -1,0 +1,42 @@
+/* The reference back end: each operation by its kernel, a plain loop that specifies it. */
+#include "execute/np_clock.h"
+#include "plan/np_plan.h"
+
+static struct np_call *call_of(const struct np_region *region) {
+  return &region->calls[region->operations[0]];
+}
+
+static enum np_status reference_compile(const struct np_region *region, void **state,
+                                        struct np_message *why) {
+  struct np_call *call = call_of(region);
+  call->why = why;
+  *state = NULL;
+  if (call->kernel->prepare == NULL || call->state != NULL) {
+    return NP_OK; /* the executor, not the plan, owns what a kernel prepares */
+  }
+  return call->kernel->prepare(call, &call->state);
+}
+
+static enum np_status reference_run(const struct np_region *region, void *state,
+                                    struct np_message *why) {
+  (void)state;
+  struct np_call *call = call_of(region);
+  call->why = why;
+  NP_TRY(np_check_inputs(call));
+  const enum np_status status = call->kernel->run(call);
+  if (status != NP_OK) {
+    return status == NP_NO_MEMORY || status == NP_DEADLINE ? status : NP_RUN_FAILED;
+  }
+  for (uint32_t i = 0; i < call->operation->n_outputs; i++) {
+    struct np_tensor *tensor = np_out(call, i);
+    tensor->data = tensor->room;
+  }
+  return NP_OK;
+}
+
+static void reference_free(void *state) { (void)state; }
+
+const struct np_backend np_reference_backend = {.name = "reference",
+                                                .compile = reference_compile,
+                                                .run = reference_run,
+                                                .free = reference_free};
