@@ -1,10 +1,17 @@
 /* Operations of one tensor, element by element. */
 #include <math.h>
 
-#include "kernels/np_families.h"
+#include "kernels/np_unary.h"
 
-enum np_status np_unary_infer(const struct np_call *call) {
+static int is_quant(const struct np_call *call) {
+  return (NP_QUANT8 >> np_in(call, 0)->type & 1u) != 0;
+}
+
+static enum np_status infer(const struct np_call *call) {
   const struct np_tensor *input = np_in(call, 0);
+  if (is_quant(call)) {
+    NP_TRY(np_unary_quant_check(call));
+  }
   return input->known ? np_set_shape(call, 0, input->rank, input->dims) : NP_MISSING;
 }
 
@@ -60,12 +67,15 @@ static void run_i32(enum np_unary unary, const int32_t *in, int32_t *out, size_t
   }
 }
 
-enum np_status np_unary_run(const struct np_call *call) {
+static enum np_status run(const struct np_call *call) {
   const struct np_tensor *input = np_in(call, 0);
   const enum np_unary unary = (enum np_unary)call->kernel->extra;
   float alpha = 0.0f;
   if (unary == NP_UNARY_ELU) {
     NP_TRY(np_read_f32(call, 1, &alpha));
+  }
+  if (is_quant(call)) {
+    return np_unary_quant_run(call);
   }
   if (input->type == NP_TYPE_TENSOR_INT32) {
     run_i32(unary, input->data, np_out(call, 0)->room, input->elements);
@@ -75,37 +85,22 @@ enum np_status np_unary_run(const struct np_call *call) {
   return NP_OK;
 }
 
-const struct np_kernel np_kernel_RELU = {
-    .types = NP_FLOATS, .extra = NP_UNARY_RELU, .infer = np_unary_infer, .run = np_unary_run};
-const struct np_kernel np_kernel_RELU1 = {
-    .types = NP_FLOATS, .extra = NP_UNARY_RELU1, .infer = np_unary_infer, .run = np_unary_run};
-const struct np_kernel np_kernel_RELU6 = {
-    .types = NP_FLOATS, .extra = NP_UNARY_RELU6, .infer = np_unary_infer, .run = np_unary_run};
-const struct np_kernel np_kernel_LOGISTIC = {
-    .types = NP_FLOATS, .extra = NP_UNARY_LOGISTIC, .infer = np_unary_infer, .run = np_unary_run};
-const struct np_kernel np_kernel_TANH = {
-    .types = NP_FLOATS, .extra = NP_UNARY_TANH, .infer = np_unary_infer, .run = np_unary_run};
-const struct np_kernel np_kernel_HARD_SWISH = {
-    .types = NP_FLOATS, .extra = NP_UNARY_HARD_SWISH, .infer = np_unary_infer, .run = np_unary_run};
-const struct np_kernel np_kernel_ELU = {
-    .types = NP_FLOATS, .extra = NP_UNARY_ELU, .infer = np_unary_infer, .run = np_unary_run};
-const struct np_kernel np_kernel_FLOOR = {
-    .types = NP_FLOATS, .extra = NP_UNARY_FLOOR, .infer = np_unary_infer, .run = np_unary_run};
-const struct np_kernel np_kernel_ABS = {.types = NP_FLOATS | NP_INTS,
-                                        .extra = NP_UNARY_ABS,
-                                        .infer = np_unary_infer,
-                                        .run = np_unary_run};
-const struct np_kernel np_kernel_EXP = {
-    .types = NP_FLOATS, .extra = NP_UNARY_EXP, .infer = np_unary_infer, .run = np_unary_run};
-const struct np_kernel np_kernel_NEG = {.types = NP_FLOATS | NP_INTS,
-                                        .extra = NP_UNARY_NEG,
-                                        .infer = np_unary_infer,
-                                        .run = np_unary_run};
-const struct np_kernel np_kernel_SQRT = {
-    .types = NP_FLOATS, .extra = NP_UNARY_SQRT, .infer = np_unary_infer, .run = np_unary_run};
-const struct np_kernel np_kernel_RSQRT = {
-    .types = NP_FLOATS, .extra = NP_UNARY_RSQRT, .infer = np_unary_infer, .run = np_unary_run};
-const struct np_kernel np_kernel_LOG = {
-    .types = NP_FLOATS, .extra = NP_UNARY_LOG, .infer = np_unary_infer, .run = np_unary_run};
-const struct np_kernel np_kernel_SIN = {
-    .types = NP_FLOATS, .extra = NP_UNARY_SIN, .infer = np_unary_infer, .run = np_unary_run};
+#define UNARY(name, set)                                                                           \
+  const struct np_kernel np_kernel_##name = {                                                      \
+      .types = (set), .extra = NP_UNARY_##name, .infer = infer, .run = run}
+
+UNARY(RELU, NP_FLOATS | NP_QUANT8);
+UNARY(RELU1, NP_FLOATS | NP_QUANT8);
+UNARY(RELU6, NP_FLOATS | NP_QUANT8);
+UNARY(LOGISTIC, NP_FLOATS | NP_QUANT8);
+UNARY(TANH, NP_FLOATS | NP_QUANT8);
+UNARY(HARD_SWISH, NP_FLOATS | NP_QUANT8);
+UNARY(ELU, NP_FLOATS);
+UNARY(FLOOR, NP_FLOATS);
+UNARY(ABS, NP_FLOATS | NP_INTS);
+UNARY(EXP, NP_FLOATS);
+UNARY(NEG, NP_FLOATS | NP_INTS);
+UNARY(SQRT, NP_FLOATS);
+UNARY(RSQRT, NP_FLOATS | NP_QUANT8);
+UNARY(LOG, NP_FLOATS);
+UNARY(SIN, NP_FLOATS);

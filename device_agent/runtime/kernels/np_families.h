@@ -28,26 +28,6 @@ enum np_pool { NP_POOL_AVERAGE, NP_POOL_MAX, NP_POOL_L2 };
 NP_KERNEL_FUNCTIONS(pool)
 size_t np_pool_scratch(const struct np_call *call);
 
-/* kernel_unary.c: one input, element by element */
-enum np_unary {
-  NP_UNARY_RELU,
-  NP_UNARY_RELU1,
-  NP_UNARY_RELU6,
-  NP_UNARY_LOGISTIC,
-  NP_UNARY_TANH,
-  NP_UNARY_HARD_SWISH,
-  NP_UNARY_ELU,
-  NP_UNARY_FLOOR,
-  NP_UNARY_ABS,
-  NP_UNARY_EXP,
-  NP_UNARY_NEG,
-  NP_UNARY_SQRT,
-  NP_UNARY_RSQRT,
-  NP_UNARY_LOG,
-  NP_UNARY_SIN,
-};
-NP_KERNEL_FUNCTIONS(unary)
-
 /* kernel_softmax.c */
 enum np_softmax { NP_SOFTMAX, NP_LOG_SOFTMAX };
 NP_KERNEL_FUNCTIONS(softmax)
