@@ -96,6 +96,7 @@ static enum np_status hand_over(const struct dynamic_run *run) {
     buffer->rank = tensor->rank;
     memcpy(buffer->dims, tensor->dims, sizeof buffer->dims);
     if (run->lent) {
+      buffer->omitted = 0;
       buffer->data = tensor->room;
       buffer->length = bytes;
       continue;

@@ -58,6 +58,12 @@ void np_give_back(const struct np_executor *executor, const struct np_buffer *ou
 /* Bytes of a tensor whose shape is known. */
 size_t np_tensor_bytes(const struct np_tensor *tensor);
 
+/* run.c: like np_executor_run, but the outputs stay in the executor's memory: outputs[i].data
+ * points there until the next run. */
+enum np_status np_executor_run_lent(struct np_executor *executor, const struct np_buffer *inputs,
+                                    struct np_buffer *outputs, const struct np_limits *limits,
+                                    struct np_message *why);
+
 /* dynamic.c: a run that finds shapes on the way, operation by operation. With `lent` outputs stay
  * in the executor's memory: outputs[i].data points there until the next run. */
 enum np_status np_run_dynamic(struct np_executor *executor, const struct np_buffer *inputs,

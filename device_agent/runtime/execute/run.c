@@ -72,3 +72,32 @@ enum np_status np_executor_run(struct np_executor *executor, const struct np_buf
   np_give_back(executor, outputs);
   return NP_OK;
 }
+
+enum np_status np_executor_run_lent(struct np_executor *executor, const struct np_buffer *inputs,
+                                    struct np_buffer *outputs, const struct np_limits *limits,
+                                    struct np_message *why) {
+  const struct np_graph *graph = executor->graph;
+  uint32_t too_small;
+  for (uint32_t i = 0; i < graph->n_outputs; i++) {
+    outputs[i] = (struct np_buffer){.omitted = 1}; /* then np_lend makes room */
+  }
+  if (!executor->is_static || leaves_out(graph, inputs)) {
+    return np_run_dynamic(executor, inputs, outputs, 1, limits, &too_small, why);
+  }
+  if (!executor->settled) {
+    NP_TRY(settle(executor, why));
+  }
+  NP_TRY(np_bind_inputs(executor, inputs, why));
+  for (uint32_t i = 0; i < graph->n_outputs; i++) {
+    (void)np_bind_output(executor, i, &outputs[i], why);
+  }
+  NP_TRY(np_lend(executor, 1, why));
+  NP_TRY(run_steps(executor, limits, why));
+  for (uint32_t i = 0; i < graph->n_outputs; i++) {
+    const struct np_tensor *tensor = &executor->tensors[graph->outputs[i]];
+    outputs[i].omitted = 0;
+    outputs[i].data = tensor->room;
+    outputs[i].length = np_tensor_bytes(tensor);
+  }
+  return NP_OK;
+}

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "graph/np_check.h"
 #include "kernels/np_kernel.h"
-#include "np_executor.h"
 
 int np_level_number(int32_t feature_level) {
   if (feature_level >= ANEURALNETWORKS_FEATURE_LEVEL_6) {
@@ -350,6 +350,9 @@ enum np_status np_operation_check(const struct np_graph *graph, uint32_t operati
   NP_TRY(check_levels(&call, level));
   NP_TRY(check_outputs(&call, info));
   NP_TRY(check_ranks(&call, info, level));
+  if (code == ANEURALNETWORKS_IF || code == ANEURALNETWORKS_WHILE) {
+    return np_check_control(&call, feature_level);
+  }
   const struct np_kernel *kernel = np_kernel_of(code);
   const int32_t data = graph->operands[call.operation->inputs[info->data]].type;
   const uint32_t computed =
