@@ -1,0 +1,127 @@
+/* What the kernels of object detection share: quantised values as floats and back, boxes, and
+ * suppression of boxes that overlap (NMS). Computed in float32 whatever the type, as Android's
+ * reference does; where scores are equal the order follows from its algorithm, too. */
+#ifndef NP_BOXES_H
+#define NP_BOXES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/np_kernel.h"
+
+enum { NP_BOX = 4 }; /* numbers of a box: two corners */
+
+/* Scale of quantised boxes, whose zero point is 0. */
+#define NP_BOX_SCALE 0.125f
+
+/* ---- Working memory ------------------------------------------------------------------------- */
+
+/* A kernel's scratch memory, laid out one array after another. With base NULL it is only measured:
+ * `used` is the answer to the kernel's `scratch`. */
+struct np_layout {
+  unsigned char *base;
+  size_t used; /* SIZE_MAX once it overflows */
+};
+
+/* Room for n elements; NULL while measuring. */
+void *np_lay(struct np_layout *layout, size_t n, size_t each);
+
+/* The values of an input as floats: of FLOAT32 the input itself, of other types a copy that is laid
+ * out. NULL while measuring. */
+const float *np_lay_floats(struct np_layout *layout, const struct np_call *call, uint32_t input);
+
+/* A copy of them that may be written. */
+float *np_lay_copy(struct np_layout *layout, const struct np_call *call, uint32_t input);
+
+/* Writes n values to elements `at` and up of an output, quantised where it is: value / scale + zero
+ * point, the sum rounded half away from zero. */
+void np_store_floats(const struct np_call *call, uint32_t output, size_t at, const float *values,
+                     size_t n);
+
+/* ---- Checks --------------------------------------------------------------------------------- */
+
+#define NP_ANY_DIM (-1)
+
+/* That an input has this shape, of which NP_ANY_DIM stands for any number: NP_MISSING where it is
+ * not known yet, NP_BAD_MODEL and a sentence where it differs. */
+enum np_status np_want_shape(const struct np_call *call, uint32_t input, uint32_t rank,
+                             const int64_t *dims);
+
+/* That a quantised input is one of boxes: scale 1/8, zero point 0. Says yes to other types. */
+enum np_status np_want_box_scale(const struct np_call *call, uint32_t input);
+
+/* That n boxes have x1 <= x2 and y1 <= y2, and no NaN: NP_RUN_FAILED otherwise. */
+enum np_status np_check_boxes(const struct np_call *call, const float *boxes, size_t n);
+
+/* ---- Boxes ---------------------------------------------------------------------------------- */
+
+/* Moves the box [x1, y1, x2, y2] by delta [dx, dy, dw, dh], which is relative to its size, the last
+ * two as logarithms, and clips it to the image [height, width]. NaN stays NaN. */
+void np_box_transform(const float *box, const float *delta, const float *image, float *moved);
+
+/* Candidates for detection: an index has a score, and box index / per_box. */
+struct np_candidates {
+  const float *scores;
+  const float *boxes;
+  size_t per_box; /* scores that share a box */
+};
+
+struct np_soft_nms {
+  int32_t kernel; /* 0 hard, 1 linear, 2 gaussian */
+  float iou_threshold;
+  float sigma;
+  float score_threshold;
+};
+
+/* Leaves the best of n candidates, best first, in the first places of `select` and returns how
+ * many, at most `limit`: each time the one of highest score (the first in `select` of equal ones)
+ * is taken and those that overlap it are dropped. Two boxes without area overlap by NaN, which
+ * drops none. */
+size_t np_nms_hard(const struct np_candidates *candidates, float iou_threshold, size_t limit,
+                   size_t *select, size_t n);
+
+/* The same, but the others' scores are multiplied by what the kernel says of the overlap, and those
+ * that fall below a threshold are dropped. `scores` are the candidates', to be written. */
+size_t np_nms_soft(const struct np_candidates *candidates, float *scores,
+                   const struct np_soft_nms *soft, size_t limit, size_t *select, size_t n);
+
+/* A limit of a number of boxes that negative numbers turn off. */
+static inline size_t np_box_limit(int32_t limit) { return limit < 0 ? SIZE_MAX : (size_t)limit; }
+
+/* Sorts n indices by score, highest first, or by index modulo `classes`; both are stable. `spare`
+ * has room for n. */
+void np_sort_by_score(size_t *items, size_t n, const float *scores, size_t *spare);
+void np_sort_by_class(size_t *items, size_t n, size_t classes, size_t *spare);
+
+/* Appends to `select` the indices in column `column` of a matrix of scores with a score above the
+ * threshold; returns how many. */
+size_t np_select_column(const float *scores, size_t rows, size_t columns, size_t column,
+                        float threshold, size_t *select);
+
+/* ---- Regions of interest -------------------------------------------------------------------- */
+
+/* What ROI_ALIGN and ROI_POOLING have in common: inputs 0 to 6. */
+struct np_rois {
+  uint32_t batches, height, width, depth; /* of the feature map */
+  uint32_t n;
+  uint32_t out_h, out_w;
+  float scale_h, scale_w; /* from the image to the feature map */
+};
+
+/* A region in pixels of the feature map, inside it. */
+struct np_roi {
+  uint32_t batch;
+  float x1, y1, x2, y2;
+};
+
+enum np_status np_rois_read(const struct np_call *call, struct np_rois *rois);
+
+/* Sets the output's shape. */
+enum np_status np_rois_infer(const struct np_call *call, const struct np_rois *rois);
+
+/* Region i, as far as it is one: NP_RUN_FAILED for a batch that there is not, corners in the wrong
+ * order, a region that leaves the feature map, NaN. */
+enum np_status np_roi_read(const struct np_call *call, const struct np_rois *rois, uint32_t i,
+                           struct np_roi *roi);
+
+#endif
