@@ -1,0 +1,263 @@
+/* The back end `fast`: regions of a lowered graph as XNNPACK runtimes.
+ *
+ * XNNPACK may read XNN_EXTRA_BYTES beyond the end of what it is given. Its own memory has that
+ * room. A caller's buffer need not: where those bytes would lie on a page of their own, or the
+ * buffer is not aligned, the region goes through a copy that is made when the region is compiled.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <pthreadpool.h>
+
+#include "backends/xnnpack_rules.h"
+
+/* A tensor that crosses the region's border. */
+struct border {
+  uint32_t operand;
+  int is_input;
+  int is_read; /* XNNPACK reads it */
+  size_t bytes, element;
+  void *staging; /* [bytes] of what is read */
+  void *outside; /* where the caller has it, in this run */
+};
+
+struct state {
+  xnn_runtime_t runtime;
+  pthreadpool_t pool; /* NULL: the caller's thread alone */
+  struct np_xnn_block *blocks;
+  struct border *borders;            /* [n] inputs, then outputs */
+  struct xnn_external_value *values; /* [n] as XNNPACK knows them */
+  uint32_t n;
+  int is_set_up;
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int is_initialised;
+
+static void initialise(void) { is_initialised = xnn_initialize(NULL) == xnn_status_success; }
+
+static int is_ready(void) { return pthread_once(&once, initialise) == 0 && is_initialised; }
+
+const struct np_xnn_rule *np_xnn_rule_of(const struct np_call *call) {
+  static const struct np_xnn_rule *const FAMILIES[] = {
+      np_xnn_conv_rules,  np_xnn_pool_rules, np_xnn_elementwise_rules,
+      np_xnn_shape_rules, np_xnn_join_rules, np_xnn_image_rules,
+  };
+  const int32_t type = call->operation->n_inputs > 0 ? np_in_operand(call, 0)->type : -1;
+  for (size_t f = 0; f < sizeof FAMILIES / sizeof *FAMILIES; f++) {
+    for (const struct np_xnn_rule *rule = FAMILIES[f]; rule->define != NULL; rule++) {
+      if (rule->code == call->operation->code) {
+        return type >= 0 && type < 32 && (rule->types & NP_BIT(type)) != 0 ? rule : NULL;
+      }
+    }
+  }
+  return NULL;
+}
+
+static int takes(const struct np_call *call) {
+  const struct np_xnn_rule *rule = np_xnn_rule_of(call);
+  if (rule == NULL || !is_ready()) {
+    return 0;
+  }
+  struct np_xnn_graph scratch = {NULL, NULL, NULL};
+  if (xnn_create_subgraph(0, 0, &scratch.subgraph) != xnn_status_success) {
+    return 0;
+  }
+  const enum xnn_status status = rule->define(&scratch, call, rule);
+  xnn_delete_subgraph(scratch.subgraph);
+  np_xnn_free_blocks(scratch.blocks);
+  return status == xnn_status_success;
+}
+
+/* Marks the borders that an operation of the region reads. */
+static void mark_read(const struct np_region *region, struct border *borders, uint32_t n) {
+  for (uint32_t i = 0; i < region->n_operations; i++) {
+    const struct np_operation *operation = &region->graph->operations[region->operations[i]];
+    for (uint32_t input = 0; input < operation->n_inputs; input++) {
+      for (uint32_t b = 0; b < n; b++) {
+        borders[b].is_read |= borders[b].operand == operation->inputs[input];
+      }
+    }
+  }
+}
+
+/* Defines the border's values, which XNNPACK numbers from 0. */
+static enum xnn_status define_borders(const struct np_region *region, struct np_xnn_graph *graph,
+                                      struct state *state) {
+  for (uint32_t b = 0; b < state->n; b++) {
+    struct border *border = &state->borders[b];
+    border->is_input = b < region->n_inputs;
+    border->is_read = border->is_input;
+    border->operand = border->is_input ? region->inputs[b] : region->outputs[b - region->n_inputs];
+    const struct np_operand *operand = &region->graph->operands[border->operand];
+    const struct np_tensor *tensor = &region->tensors[border->operand];
+    NP_XNN_TRY(np_xnn_external(graph, operand, tensor, b,
+                               border->is_input ? XNN_VALUE_FLAG_EXTERNAL_INPUT
+                                                : XNN_VALUE_FLAG_EXTERNAL_OUTPUT));
+    graph->values[border->operand] = b;
+    state->values[b].id = b;
+    border->element = np_type_bytes(operand->type);
+    border->bytes = tensor->elements * border->element;
+  }
+  mark_read(region, state->borders, state->n);
+  for (uint32_t b = 0; b < state->n; b++) {
+    struct border *border = &state->borders[b];
+    border->staging = np_xnn_room(graph, border->bytes);
+    if (border->staging == NULL) {
+      return xnn_status_out_of_memory;
+    }
+  }
+  return xnn_status_success;
+}
+
+static enum xnn_status define_all(const struct np_region *region, struct np_xnn_graph *graph,
+                                  struct state *state) {
+  NP_XNN_TRY(define_borders(region, graph, state));
+  for (uint32_t i = 0; i < region->n_operations; i++) {
+    const struct np_call *call = &region->calls[region->operations[i]];
+    const struct np_xnn_rule *rule = np_xnn_rule_of(call);
+    NP_XNN_NEED(rule != NULL);
+    NP_XNN_TRY(rule->define(graph, call, rule));
+  }
+  return xnn_status_success;
+}
+
+/* Whether XNNPACK will write outputs of the shapes that there is room for. */
+static enum xnn_status check_shapes(const struct np_region *region, const struct state *state) {
+  for (uint32_t b = region->n_inputs; b < state->n; b++) {
+    const struct np_tensor *tensor = &region->tensors[state->borders[b].operand];
+    size_t rank = 0;
+    size_t dims[XNN_MAX_TENSOR_DIMS];
+    NP_XNN_TRY(xnn_get_external_value_shape(state->runtime, b, &rank, dims));
+    NP_XNN_NEED(rank == tensor->rank);
+    for (uint32_t d = 0; d < tensor->rank; d++) {
+      NP_XNN_NEED(dims[d] == tensor->dims[d]);
+    }
+  }
+  return xnn_status_success;
+}
+
+static enum xnn_status build(const struct np_region *region, struct np_xnn_graph *graph,
+                             struct state *state) {
+  NP_XNN_TRY(xnn_create_subgraph(state->n, 0, &graph->subgraph));
+  NP_XNN_TRY(define_all(region, graph, state));
+  if (region->threads > 1) {
+    state->pool = pthreadpool_create(region->threads);
+    NP_XNN_NEED(state->pool != NULL);
+  }
+  /* Workers sleep after a region: what follows may be the reference, or nothing for long. */
+  NP_XNN_TRY(xnn_create_runtime_v4(graph->subgraph, NULL, NULL, state->pool,
+                                   state->pool != NULL ? XNN_FLAG_YIELD_WORKERS : 0,
+                                   &state->runtime));
+  NP_XNN_TRY(xnn_reshape_runtime(state->runtime));
+  return check_shapes(region, state);
+}
+
+static void release(void *opaque) {
+  struct state *state = opaque;
+  if (state == NULL) {
+    return;
+  }
+  if (state->runtime != NULL) {
+    (void)xnn_delete_runtime(state->runtime);
+  }
+  if (state->pool != NULL) {
+    pthreadpool_destroy(state->pool);
+  }
+  np_xnn_free_blocks(state->blocks);
+  free(state->borders);
+  free(state->values);
+  free(state);
+}
+
+static enum np_status compile(const struct np_region *region, void **compiled,
+                              struct np_message *why) {
+  struct np_xnn_graph graph = {NULL, NULL, NULL};
+  struct state *state = calloc(1, sizeof *state);
+  const uint32_t n_operands = region->graph->n_operands;
+  graph.values = malloc(np_times(n_operands, sizeof *graph.values));
+  if (state != NULL) {
+    state->n = region->n_inputs + region->n_outputs;
+    state->borders = calloc(state->n, sizeof *state->borders);
+    state->values = calloc(state->n, sizeof *state->values);
+  }
+  enum xnn_status status = xnn_status_out_of_memory;
+  if (state != NULL && graph.values != NULL && state->borders != NULL && state->values != NULL) {
+    for (uint32_t i = 0; i < n_operands; i++) {
+      graph.values[i] = XNN_INVALID_VALUE_ID;
+    }
+    status = is_ready() ? build(region, &graph, state) : xnn_status_unsupported_hardware;
+    state->blocks = graph.blocks;
+  }
+  if (graph.subgraph != NULL) {
+    (void)xnn_delete_subgraph(graph.subgraph);
+  }
+  free(graph.values);
+  if (status == xnn_status_success) {
+    *compiled = state;
+    return NP_OK;
+  }
+  release(state);
+  np_message_set(
+      why, "XNNPACK refuses the region of %u operations from operation %u (%s): status %d",
+      region->n_operations, region->operations[0],
+      np_operation_name(region->graph->operations[region->operations[0]].code), (int)status);
+  return status == xnn_status_out_of_memory ? NP_NO_MEMORY : NP_UNSUPPORTED;
+}
+
+/* Finds where each border lies in this run. Returns whether XNNPACK must be told. */
+static int find_borders(const struct np_region *region, struct state *state) {
+  int moved = !state->is_set_up;
+  for (uint32_t b = 0; b < state->n; b++) {
+    struct border *border = &state->borders[b];
+    const struct np_tensor *tensor = &region->tensors[border->operand];
+    const void *data = border->is_input ? tensor->data : tensor->room;
+    border->outside = (void *)(uintptr_t)data;
+    const int copied = border->is_read ? np_xnn_must_copy(data, border->bytes, border->element)
+                                       : (uintptr_t)data % border->element != 0;
+    void *place = copied ? border->staging : border->outside;
+    moved |= place != state->values[b].data;
+    state->values[b].data = place;
+  }
+  return moved;
+}
+
+static enum np_status run(const struct np_region *region, void *opaque, struct np_message *why) {
+  struct state *state = opaque;
+  enum xnn_status status = xnn_status_success;
+  if (find_borders(region, state)) {
+    state->is_set_up = 0;
+    status = xnn_setup_runtime_v2(state->runtime, state->n, state->values);
+    state->is_set_up = status == xnn_status_success;
+  }
+  for (uint32_t b = 0; b < region->n_inputs; b++) {
+    const struct border *border = &state->borders[b];
+    if (state->values[b].data != border->outside) {
+      memcpy(state->values[b].data, border->outside, border->bytes);
+    }
+  }
+  if (status == xnn_status_success) {
+    status = xnn_invoke_runtime(state->runtime);
+  }
+  if (status != xnn_status_success) {
+    np_message_set(why, "XNNPACK failed with status %d", (int)status);
+    return status == xnn_status_out_of_memory ? NP_NO_MEMORY : NP_RUN_FAILED;
+  }
+  for (uint32_t b = region->n_inputs; b < state->n; b++) {
+    const struct border *border = &state->borders[b];
+    if (state->values[b].data != border->outside) {
+      memcpy(border->outside, state->values[b].data, border->bytes);
+    }
+  }
+  return NP_OK;
+}
+
+const struct np_backend np_xnnpack_backend = {
+    .name = "fast",
+    .joins = 1,
+    .takes = takes,
+    .compile = compile,
+    .run = run,
+    .free = release,
+};
