@@ -33,9 +33,9 @@ struct np_call {
   const struct np_operation *operation;
   const struct np_kernel *kernel;
   const struct np_op_form *form;
-  struct np_tensor *tensors; /* [graph->n_operands] */
-  void *state;               /* what prepare made, or NULL */
-  void *scratch;             /* at least scratch(call) bytes, aligned to 64 */
+  struct np_tensor *tensors;                 /* [graph->n_operands] */
+  void *state;                               /* what prepare made, or NULL */
+  void *scratch;                             /* at least scratch(call) bytes, aligned to 64 */
   const struct np_executor_options *options; /* of the executor, for kernels that make their own */
   const struct np_limits *limits;            /* of the run, or NULL */
   struct np_message *why;
@@ -72,7 +72,8 @@ struct np_kernel {
 };
 
 /* Every operation has a kernel of its own name: np_kernel_ADD, ... */
-#define NP_DECLARE_KERNEL(name, code, level) extern const struct np_kernel np_kernel_##name;
+#define NP_DECLARE_KERNEL(name, code, level)                                                       \
+  extern const struct np_kernel np_kernel_##name __attribute__((weak));
 NP_OPERATIONS(NP_DECLARE_KERNEL)
 #undef NP_DECLARE_KERNEL
 

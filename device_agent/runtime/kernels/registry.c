@@ -1,7 +1,7 @@
 /* The kernel of every operation, by its code. */
 #include "kernels/np_kernel.h"
 
-static const struct np_kernel *find(int32_t code) {
+const struct np_kernel *np_kernel_of(int32_t code) {
   switch (code) {
 #define CASE(name, number, level)                                                                  \
   case number:                                                                                     \
@@ -11,9 +11,4 @@ static const struct np_kernel *find(int32_t code) {
   default:
     return NULL;
   }
-}
-
-const struct np_kernel *np_kernel_of(int32_t code) {
-  const struct np_kernel *kernel = find(code);
-  return kernel != NULL && kernel->run != NULL ? kernel : NULL;
 }
