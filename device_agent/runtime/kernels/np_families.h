@@ -28,25 +28,6 @@ enum np_pool { NP_POOL_AVERAGE, NP_POOL_MAX, NP_POOL_L2 };
 NP_KERNEL_FUNCTIONS(pool)
 size_t np_pool_scratch(const struct np_call *call);
 
-/* kernel_softmax.c */
-enum np_softmax { NP_SOFTMAX, NP_LOG_SOFTMAX };
-NP_KERNEL_FUNCTIONS(softmax)
-
-/* kernel_shape.c: the same values under another shape */
-NP_KERNEL_FUNCTIONS(reshape)
-NP_KERNEL_FUNCTIONS(squeeze)
-NP_KERNEL_FUNCTIONS(expand_dims)
-
-/* kernel_move.c: values moved to other places */
-NP_KERNEL_FUNCTIONS(transpose)
-NP_KERNEL_FUNCTIONS(slice)
-NP_KERNEL_FUNCTIONS(strided_slice)
-
-/* kernel_join.c: CONCATENATION, SPLIT, PAD and PAD_V2 */
-NP_KERNEL_FUNCTIONS(concatenation)
-NP_KERNEL_FUNCTIONS(split)
-NP_KERNEL_FUNCTIONS(pad)
-
 /* kernel_reduce.c */
 enum np_reduce {
   NP_REDUCE_MEAN,
@@ -56,11 +37,6 @@ enum np_reduce {
   NP_REDUCE_MIN,
 };
 NP_KERNEL_FUNCTIONS(reduce)
-
-/* kernel_resize.c */
-enum np_resize { NP_RESIZE_BILINEAR, NP_RESIZE_NEAREST };
-NP_KERNEL_FUNCTIONS(resize)
-size_t np_resize_scratch(const struct np_call *call);
 
 #undef NP_KERNEL_FUNCTIONS
 

@@ -1,0 +1,186 @@
+/* L2_NORMALIZATION and LOCAL_RESPONSE_NORMALIZATION along an axis, INSTANCE_NORMALIZATION over the
+ * pixels of each image and channel. */
+#include <math.h>
+
+#include "kernels/np_along.h"
+#include "kernels/np_quant.h"
+
+/* One line along the axis; `start` is its first element. */
+typedef void line(const struct np_call *call, size_t start, const struct np_along *along,
+                  const void *how);
+
+static void each_line(const struct np_call *call, uint32_t axis, line *one, const void *how) {
+  const struct np_along along = np_along_axis(np_in(call, 0), axis);
+  for (size_t o = 0; o < along.outer && along.n > 0; o++) {
+    for (size_t i = 0; i < along.inner; i++) {
+      one(call, o * along.n * along.inner + i, &along, how);
+    }
+  }
+}
+
+/* ---- L2_NORMALIZATION: input, optional axis ---- */
+
+static enum np_status l2_infer(const struct np_call *call) {
+  const int32_t type = np_in(call, 0)->type;
+  if (type != NP_TYPE_TENSOR_FLOAT32) {
+    NP_TRY(np_q_fixed_output(call, 0, 1.0f / 128, np_q_is_signed(type) ? 0 : 128));
+  }
+  return np_along_infer(call, 1);
+}
+
+/* A line of zeros stays one, as feature level 4 wants it. */
+static void l2_f32(const struct np_call *call, size_t start, const struct np_along *along,
+                   const void *how) {
+  const float *in = (const float *)np_in(call, 0)->data + start;
+  float *out = (float *)np_out(call, 0)->room + start;
+  const float least = 1e-6f;
+  float sum = 0.0f;
+  (void)how;
+  for (size_t i = 0; i < along->n; i++) {
+    sum += in[i * along->inner] * in[i * along->inner];
+  }
+  const float root = sqrtf(sum);
+  const float length = root < least ? least : root;
+  for (size_t i = 0; i < along->n; i++) {
+    out[i * along->inner] = in[i * along->inner] / length;
+  }
+}
+
+static void l2_quant(const struct np_call *call, size_t start, const struct np_along *along,
+                     const void *how) {
+  const struct np_operand *from = np_in_operand(call, 0);
+  const struct np_operand *to = np_out_operand(call, 0);
+  const unsigned char *in = (const unsigned char *)np_in(call, 0)->data + start;
+  unsigned char *out = (unsigned char *)np_out(call, 0)->room + start;
+  double sum = 0.0; /* of squares of integers: exact */
+  int32_t low, high;
+  (void)how;
+  np_q_limits(to->type, &low, &high);
+  for (size_t i = 0; i < along->n; i++) {
+    const int32_t x = np_q_read(from->type, in, i * along->inner) - from->zero_point;
+    sum += (double)x * x;
+  }
+  const double factor = sum > 0.0 ? 128.0 / sqrt(sum) : 0.0;
+  for (size_t i = 0; i < along->n; i++) {
+    const int32_t x = np_q_read(from->type, in, i * along->inner) - from->zero_point;
+    const int32_t q = (int32_t)round(x * factor) + to->zero_point;
+    np_q_write(to->type, out, i * along->inner, np_limit(q, low, high));
+  }
+}
+
+static enum np_status l2_run(const struct np_call *call) {
+  uint32_t axis = 0;
+  NP_TRY(np_read_axis(call, 1, &axis));
+  each_line(call, axis, np_in(call, 0)->type == NP_TYPE_TENSOR_FLOAT32 ? l2_f32 : l2_quant, NULL);
+  return NP_OK;
+}
+
+/* ---- LOCAL_RESPONSE_NORMALIZATION: input, radius, bias, alpha, beta, optional axis ---- */
+
+struct lrn {
+  size_t radius;
+  float bias, alpha, beta;
+};
+
+static enum np_status lrn_infer(const struct np_call *call) { return np_along_infer(call, 5); }
+
+static float square(float x) { return x * x; }
+
+/* The sum of squares is made anew for each element: a running one would lose small values for good
+ * after a large one. */
+static void lrn_line(const struct np_call *call, size_t start, const struct np_along *along,
+                     const void *how) {
+  const float *in = (const float *)np_in(call, 0)->data + start;
+  float *out = (float *)np_out(call, 0)->room + start;
+  const struct lrn *lrn = how;
+  for (size_t i = 0; i < along->n; i++) {
+    const size_t first = i > lrn->radius ? i - lrn->radius : 0;
+    const size_t last = lrn->radius < along->n - 1 - i ? i + lrn->radius : along->n - 1;
+    float sum = 0.0f;
+    for (size_t k = first; k <= last; k++) {
+      sum += square(in[k * along->inner]);
+    }
+    const float factor = powf(lrn->bias + lrn->alpha * sum, -lrn->beta);
+    out[i * along->inner] = in[i * along->inner] * factor;
+  }
+}
+
+static enum np_status lrn_run(const struct np_call *call) {
+  uint32_t axis = 0;
+  int32_t radius;
+  struct lrn lrn;
+  NP_TRY(np_read_axis(call, 5, &axis));
+  NP_TRY(np_read_i32(call, 1, &radius));
+  if (radius < 0) {
+    return np_fail(call, NP_BAD_MODEL, "radius (input 1) is %d, wanted 0 or more", radius);
+  }
+  lrn.radius = (size_t)radius;
+  NP_TRY(np_read_f32(call, 2, &lrn.bias));
+  NP_TRY(np_read_f32(call, 3, &lrn.alpha));
+  NP_TRY(np_read_f32(call, 4, &lrn.beta));
+  each_line(call, axis, lrn_line, &lrn);
+  return NP_OK;
+}
+
+/* ---- INSTANCE_NORMALIZATION: input, gamma, beta, epsilon, layout ---- */
+
+static enum np_status instance_infer(const struct np_call *call) {
+  const struct np_tensor *input = np_in(call, 0);
+  if (!input->known) {
+    return NP_MISSING;
+  }
+  if (input->rank != 4) {
+    return np_fail(call, NP_BAD_MODEL, "input 0 has rank %u, wanted 4", input->rank);
+  }
+  return np_set_shape(call, 0, input->rank, input->dims);
+}
+
+struct affine {
+  float gamma, beta, epsilon;
+};
+
+/* One channel of one image of n pixels, `step` apart. */
+static void instance_one(const float *in, float *out, size_t n, size_t step,
+                         const struct affine *affine) {
+  double sum = 0.0;
+  double squares = 0.0;
+  for (size_t i = 0; i < n; i++) {
+    sum += (double)in[i * step];
+  }
+  const double mean = sum / (double)n;
+  for (size_t i = 0; i < n; i++) {
+    const double off = (double)in[i * step] - mean;
+    squares += off * off;
+  }
+  const double deviation = sqrt(squares / (double)n + (double)affine->epsilon);
+  for (size_t i = 0; i < n; i++) {
+    const double off = (double)in[i * step] - mean;
+    out[i * step] = (float)(off * (double)affine->gamma / deviation + (double)affine->beta);
+  }
+}
+
+static enum np_status instance_run(const struct np_call *call) {
+  const struct np_tensor *input = np_in(call, 0);
+  const float *in = input->data;
+  float *out = np_out(call, 0)->room;
+  struct affine affine;
+  NP_TRY(np_read_f32(call, 1, &affine.gamma));
+  NP_TRY(np_read_f32(call, 2, &affine.beta));
+  NP_TRY(np_read_f32(call, 3, &affine.epsilon));
+  const size_t pixels = (size_t)input->dims[1] * input->dims[2];
+  const size_t channels = input->dims[3];
+  for (size_t n = 0; n < input->dims[0] && pixels > 0; n++) {
+    for (size_t c = 0; c < channels; c++) {
+      const size_t start = n * pixels * channels + c;
+      instance_one(in + start, out + start, pixels, channels, &affine);
+    }
+  }
+  return NP_OK;
+}
+
+const struct np_kernel np_kernel_L2_NORMALIZATION = {
+    .types = NP_FLOATS | NP_QUANT8, .infer = l2_infer, .run = l2_run};
+const struct np_kernel np_kernel_LOCAL_RESPONSE_NORMALIZATION = {
+    .types = NP_FLOATS, .infer = lrn_infer, .run = lrn_run};
+const struct np_kernel np_kernel_INSTANCE_NORMALIZATION = {
+    .types = NP_FLOATS, .infer = instance_infer, .run = instance_run};
