@@ -7,6 +7,7 @@
 struct task {
   ANeuralNetworksExecution *execution;
   ANeuralNetworksEvent *event;
+  uint64_t duration; /* that the run may take, 0 is any */
   uint32_t n_dependencies;
   ANeuralNetworksEvent *dependencies[]; /* shared */
 };
@@ -21,17 +22,17 @@ static void *run_task(void *argument) {
   struct task *task = argument;
   ANeuralNetworksEvent *event = task->event;
   int result = ANEURALNETWORKS_NO_ERROR;
+  const uint64_t before = np_clock_now();
   for (uint32_t i = 0; i < task->n_dependencies; i++) {
     const int waited = np_event_wait(task->dependencies[i]);
     if (result == ANEURALNETWORKS_NO_ERROR)
       result = waited;
   }
-  if (result == ANEURALNETWORKS_NO_ERROR) {
-    result = np_execution_run(task->execution, false);
-  } else {
-    task->execution->result = result;
-    atomic_store(&task->execution->state, NP_COMPLETED);
-  }
+  task->execution->waited_ns = np_clock_now() - before;
+  if (result == ANEURALNETWORKS_NO_ERROR)
+    result = np_execution_run(task->execution, false, task->duration);
+  else
+    np_execution_abandon(task->execution, result);
   free_task(task);
   np_event_signal(event, result); /* after this the execution may be gone */
   np_event_release(event);
@@ -59,13 +60,20 @@ static void abandon(ANeuralNetworksEvent *event) {
   np_event_release(event);
 }
 
-static int start_compute(ANeuralNetworksExecution *execution,
-                         const ANeuralNetworksEvent *const *dependencies, uint32_t n,
+/* How an execution is started. */
+struct start {
+  const ANeuralNetworksEvent *const *dependencies; /* [n] */
+  uint32_t n;
+  uint64_t duration;
+  bool fenced; /* the event has a fence */
+};
+
+static int start_compute(ANeuralNetworksExecution *execution, const struct start *how,
                          ANeuralNetworksEvent **event) {
-  *event = NULL;
+  const uint32_t n = how->n;
   struct task *task = malloc(sizeof *task + n * sizeof task->dependencies[0]);
   /* Three share it: the caller's handle, the execution and the thread. */
-  ANeuralNetworksEvent *made = np_event_new(3, -1);
+  ANeuralNetworksEvent *made = np_event_new(3, how->fenced);
   if (!task || !made) {
     free(task);
     abandon(made);
@@ -77,10 +85,10 @@ static int start_compute(ANeuralNetworksExecution *execution,
     abandon(made);
     return code;
   }
-  *task = (struct task){execution, made, n};
+  *task = (struct task){execution, made, how->duration, n};
   for (uint32_t i = 0; i < n; i++) {
     /* Sharing changes only the count of owners; the API takes dependencies as const. */
-    task->dependencies[i] = (ANeuralNetworksEvent *)(uintptr_t)dependencies[i];
+    task->dependencies[i] = (ANeuralNetworksEvent *)(uintptr_t)how->dependencies[i];
     atomic_fetch_add(&task->dependencies[i]->owners, 1);
   }
   execution->event = made;
@@ -91,25 +99,42 @@ static int start_compute(ANeuralNetworksExecution *execution,
   }
   free_task(task);
   execution->event = NULL;
-  execution->result = code;
-  atomic_store(&execution->state, NP_COMPLETED);
+  np_execution_abandon(execution, code);
   abandon(made);
   return code;
 }
 
 int ANeuralNetworksExecution_startCompute(ANeuralNetworksExecution *execution,
                                           ANeuralNetworksEvent **event) {
+  if (event)
+    *event = NULL;
   if (!execution || !event)
     return NP_REFUSE(UNEXPECTED_NULL, "execution or event is NULL");
-  return start_compute(execution, NULL, 0, event);
+  const struct start how = {0};
+  return start_compute(execution, &how, event);
+}
+
+/* BAD_DATA where an output's dimensions are not known from the model: who waits for a fence cannot
+ * ask for them. */
+static int check_output_shapes(const ANeuralNetworksExecution *execution, const char *function) {
+  const ANeuralNetworksModel *model = execution->compilation->model;
+  for (uint32_t i = 0; i < model->graph.n_outputs; i++) {
+    if (execution->outputs[i].kind == NP_ARGUMENT_GIVEN &&
+        np_has_unknown_dims(&model->declared[model->graph.outputs[i]])) {
+      return np_refuse(ANEURALNETWORKS_BAD_DATA, function, "output %u has unknown dimensions", i);
+    }
+  }
+  return ANEURALNETWORKS_NO_ERROR;
 }
 
 /* Waits for the dependencies in the execution's own thread; where one fails, the execution does not
- * run and its event gives that result. `duration` is not enforced, but needs one named device, as
- * on Android. */
+ * run and its event gives that result. `duration` is counted from the last dependency on; it needs
+ * one named device. The event has a fence, see emulator.h. */
 int ANeuralNetworksExecution_startComputeWithDependencies(
     ANeuralNetworksExecution *execution, const ANeuralNetworksEvent *const *dependencies,
     uint32_t num_dependencies, uint64_t duration, ANeuralNetworksEvent **event) {
+  if (event)
+    *event = NULL;
   if (!execution || !event || (num_dependencies != 0 && !dependencies)) {
     return NP_REFUSE(UNEXPECTED_NULL, "execution, dependencies or event is NULL");
   }
@@ -117,8 +142,14 @@ int ANeuralNetworksExecution_startComputeWithDependencies(
     if (!dependencies[i])
       return NP_REFUSE(UNEXPECTED_NULL, "dependency %u is NULL", i);
   }
+  if (atomic_load(&execution->state) != NP_PREPARING)
+    return NP_REFUSE(BAD_STATE, "the execution was started before");
   if (duration != 0 && !np_single_device(execution->compilation)) {
     return NP_REFUSE(BAD_DATA, "a duration needs createForDevices with one device");
   }
-  return start_compute(execution, dependencies, num_dependencies, event);
+  const int code = check_output_shapes(execution, __func__);
+  if (code != ANEURALNETWORKS_NO_ERROR)
+    return code;
+  const struct start how = {dependencies, num_dependencies, duration, true};
+  return start_compute(execution, &how, event);
 }

@@ -1,8 +1,11 @@
 /* ANeuralNetworksCompilation_*: a model made ready for devices. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "emulator.h"
+
+#define DUMP_VARIABLE "NNAPI_EMULATOR_DUMP"
 
 bool np_single_device(const ANeuralNetworksCompilation *compilation) {
   return compilation->explicit_devices && compilation->n_devices == 1;
@@ -11,7 +14,6 @@ bool np_single_device(const ANeuralNetworksCompilation *compilation) {
 static int create(ANeuralNetworksModel *model, const ANeuralNetworksDevice *const *devices,
                   uint32_t n_devices, bool explicit_devices,
                   ANeuralNetworksCompilation **compilation) {
-  *compilation = NULL;
   if (!model->finished)
     return NP_REFUSE(BAD_STATE, "the model is not finished");
   ANeuralNetworksCompilation *made = calloc(1, sizeof *made);
@@ -27,25 +29,33 @@ static int create(ANeuralNetworksModel *model, const ANeuralNetworksDevice *cons
   made->n_devices = n_devices;
   made->explicit_devices = explicit_devices;
   made->preference = ANEURALNETWORKS_PREFER_FAST_SINGLE_ANSWER;
+  made->priority = ANEURALNETWORKS_PRIORITY_DEFAULT;
   *compilation = made;
   return ANEURALNETWORKS_NO_ERROR;
 }
 
+/* On a simulated phone NNAPI chooses among all devices; in real time it takes the first one, since
+ * each runs everything. */
 int ANeuralNetworksCompilation_create(ANeuralNetworksModel *model,
                                       ANeuralNetworksCompilation **compilation) {
+  if (compilation)
+    *compilation = NULL;
   if (!model || !compilation)
     return NP_REFUSE(UNEXPECTED_NULL, "model or compilation is NULL");
   struct np_device_table *table = np_device_table();
   const ANeuralNetworksDevice *devices[NP_MAX_ACCELERATORS];
-  for (uint32_t i = 0; i < table->n_devices; i++)
+  const uint32_t n = table->phone || table->n_devices == 0 ? table->n_devices : 1;
+  for (uint32_t i = 0; i < n; i++)
     devices[i] = &table->devices[i];
-  return create(model, devices, table->n_devices, false, compilation);
+  return create(model, devices, n, false, compilation);
 }
 
 int ANeuralNetworksCompilation_createForDevices(ANeuralNetworksModel *model,
                                                 const ANeuralNetworksDevice *const *devices,
                                                 uint32_t numDevices,
                                                 ANeuralNetworksCompilation **compilation) {
+  if (compilation)
+    *compilation = NULL;
   if (!model || !compilation)
     return NP_REFUSE(UNEXPECTED_NULL, "model or compilation is NULL");
   const int code = np_check_device_list(devices, numDevices);
@@ -57,7 +67,8 @@ int ANeuralNetworksCompilation_createForDevices(ANeuralNetworksModel *model,
 void ANeuralNetworksCompilation_free(ANeuralNetworksCompilation *compilation) {
   if (!compilation)
     return;
-  np_executor_free(compilation->executor);
+  np_slots_free(compilation);
+  free(compilation->cache.folder);
   np_simulation_free(&compilation->simulation);
   pthread_mutex_destroy(&compilation->lock);
   free(compilation);
@@ -84,16 +95,28 @@ int ANeuralNetworksCompilation_setPreference(ANeuralNetworksCompilation *compila
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* Accepted and without effect: nothing is cached, which NNAPI leaves to the driver. */
+/* The folder is used by finish: where it does not exist or cannot be written, nothing is cached, as
+ * on Android. */
 int ANeuralNetworksCompilation_setCaching(ANeuralNetworksCompilation *compilation,
                                           const char *cacheDir, const uint8_t *token) {
   if (!compilation || !cacheDir || !token) {
     return NP_REFUSE(UNEXPECTED_NULL, "compilation, folder or token is NULL");
   }
-  return check_open(compilation);
+  const int code = check_open(compilation);
+  if (code != ANEURALNETWORKS_NO_ERROR)
+    return code;
+  const size_t length = strlen(cacheDir) + 1;
+  char *folder = malloc(length);
+  if (!folder)
+    return NP_REFUSE(OUT_OF_MEMORY, "no memory for the folder");
+  memcpy(folder, cacheDir, length);
+  free(compilation->cache.folder);
+  compilation->cache.folder = folder;
+  memcpy(compilation->cache.token, token, sizeof compilation->cache.token);
+  return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* Accepted and without effect: one process has the emulator for itself. */
+/* Kept, and without effect: one process has the emulator for itself. */
 int ANeuralNetworksCompilation_setPriority(ANeuralNetworksCompilation *compilation, int priority) {
   if (!compilation)
     return NP_REFUSE(UNEXPECTED_NULL, "compilation is NULL");
@@ -104,19 +127,23 @@ int ANeuralNetworksCompilation_setPriority(ANeuralNetworksCompilation *compilati
       priority != ANEURALNETWORKS_PRIORITY_HIGH) {
     return NP_REFUSE(BAD_DATA, "%d is no priority", priority);
   }
+  compilation->priority = priority;
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* Checked and without effect: compilations are never aborted. */
+/* Counts from the call of finish; 0 is no limit. */
 int ANeuralNetworksCompilation_setTimeout(ANeuralNetworksCompilation *compilation,
                                           uint64_t duration) {
-  (void)duration;
   if (!compilation)
     return NP_REFUSE(UNEXPECTED_NULL, "compilation is NULL");
+  const int code = check_open(compilation);
+  if (code != ANEURALNETWORKS_NO_ERROR)
+    return code;
   if (!np_single_device(compilation)) {
     return NP_REFUSE(BAD_DATA, "a timeout needs createForDevices with one device");
   }
-  return check_open(compilation);
+  compilation->timeout_ns = duration;
+  return ANEURALNETWORKS_NO_ERROR;
 }
 
 /* supported[i * n_operations + k]: device i runs operation k; the last row is the host CPU's. */
@@ -140,7 +167,7 @@ static bool *find_support(const ANeuralNetworksCompilation *compilation) {
   return supported;
 }
 
-/* In real time there is one device, which must support everything. */
+/* In real time the first device computes, and must support everything. */
 static int check_all_supported(const ANeuralNetworksCompilation *compilation,
                                const bool *supported) {
   for (uint32_t k = 0; k < compilation->model->graph.n_operations; k++) {
@@ -153,31 +180,61 @@ static int check_all_supported(const ANeuralNetworksCompilation *compilation,
   return ANEURALNETWORKS_NO_ERROR;
 }
 
+/* Appends the lowered graph and the plan to the file that NNAPI_EMULATOR_DUMP names, "-" for
+ * standard error. */
+static void dump(const struct np_executor *executor) {
+  const char *path = getenv(DUMP_VARIABLE);
+  if (!path || path[0] == '\0')
+    return;
+  const bool to_error = strcmp(path, "-") == 0;
+  FILE *file = to_error ? stderr : fopen(path, "a");
+  if (!file) {
+    (void)NP_REFUSE(NO_ERROR, "%s: %s cannot be written", DUMP_VARIABLE, path);
+    return;
+  }
+  np_executor_dump(executor, file);
+  (void)(to_error ? fflush(file) : fclose(file));
+}
+
+/* Decides where operations run, and on a simulated phone what that takes. */
+static int place(ANeuralNetworksCompilation *compilation, bool from_cache, uint64_t deadline_ns) {
+  bool *supported = find_support(compilation);
+  if (!supported)
+    return NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
+  const struct np_simulate_options options = {.from_cache = from_cache, .deadline_ns = deadline_ns};
+  const int code = np_device_table()->phone ? np_simulate_compile(compilation, supported, &options)
+                                            : check_all_supported(compilation, supported);
+  free(supported);
+  return code;
+}
+
 static int compile(ANeuralNetworksCompilation *compilation) {
   struct np_device_table *table = np_device_table();
   if (table->error[0])
     return NP_REFUSE(UNAVAILABLE_DEVICE, "%s", table->error);
-  bool *supported = find_support(compilation);
-  if (!supported)
-    return NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
-  const struct np_simulate_options options = {.deadline_ns = NP_NEVER};
-  const int code = table->phone ? np_simulate_compile(compilation, supported, &options)
-                                : check_all_supported(compilation, supported);
-  free(supported);
+  const uint64_t deadline = np_deadline_after(compilation->timeout_ns);
+  const bool cached = compilation->cache.folder && np_cache_hit(compilation);
+  int code = place(compilation, cached, deadline);
   if (code != ANEURALNETWORKS_NO_ERROR)
     return code;
-
-  struct np_message why;
-  const enum np_status status =
-      np_executor_create(&compilation->model->graph, NULL, &compilation->executor, &why);
-  if (status != NP_OK)
+  struct np_message why = {""};
+  enum np_status status;
+  struct np_slot *slot = np_slot_acquire(compilation, &status, &why);
+  if (!slot)
     return np_refuse(np_result_code(status), __func__, "%s", why.text);
+  dump(slot->executor);
+  np_slot_release(slot);
+  if (np_clock_now() > deadline)
+    return NP_REFUSE(MISSED_DEADLINE_PERSISTENT, "compiling takes longer than it may");
+  if (compilation->cache.folder && !cached)
+    np_cache_store(compilation);
   return ANEURALNETWORKS_NO_ERROR;
 }
 
 /* BAD_DATA where an operation runs on none of the named devices (or, without named ones, has no
- * kernel here); UNAVAILABLE_DEVICE where the simulated phone's description is bad. Either way the
- * compilation is finished, and not usable after an error. */
+ * kernel here); UNAVAILABLE_DEVICE where the simulated phone's description is bad;
+ * MISSED_DEADLINE_PERSISTENT. In each case the compilation is finished, and not usable after an
+ * error. */
 int ANeuralNetworksCompilation_finish(ANeuralNetworksCompilation *compilation) {
   if (!compilation)
     return NP_REFUSE(UNEXPECTED_NULL, "compilation is NULL");

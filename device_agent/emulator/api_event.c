@@ -8,7 +8,8 @@
 
 #include "emulator.h"
 
-ANeuralNetworksEvent *np_event_new(int owners, int fence) {
+/* A new event without a fence, NULL where memory is short. */
+static ANeuralNetworksEvent *new_event(int owners) {
   ANeuralNetworksEvent *event = calloc(1, sizeof *event);
   if (!event)
     return NULL;
@@ -21,13 +22,33 @@ ANeuralNetworksEvent *np_event_new(int owners, int fence) {
     free(event);
     return NULL;
   }
-  event->fence = fence;
+  event->fence = event->signal = -1;
   atomic_init(&event->owners, owners);
   return event;
 }
 
+ANeuralNetworksEvent *np_event_new(int owners, bool fenced) {
+  ANeuralNetworksEvent *event = new_event(owners);
+  int ends[2];
+  if (event && fenced && pipe2(ends, O_CLOEXEC) == 0) {
+    event->fence = ends[0];
+    event->signal = ends[1];
+  }
+  return event;
+}
+
+static void close_signal(ANeuralNetworksEvent *event) {
+  if (event->signal >= 0)
+    close(event->signal);
+  event->signal = -1;
+}
+
 void np_event_signal(ANeuralNetworksEvent *event, int result) {
   pthread_mutex_lock(&event->lock);
+  /* A pipe that nobody has written has room for one byte: this neither blocks nor fails. */
+  if (event->signal >= 0 && result == ANEURALNETWORKS_NO_ERROR)
+    (void)!write(event->signal, "", 1);
+  close_signal(event);
   event->done = true;
   event->result = result;
   pthread_cond_broadcast(&event->changed);
@@ -46,7 +67,7 @@ static int wait_fence(int fence) {
 }
 
 int np_event_wait(ANeuralNetworksEvent *event) {
-  if (event->fence >= 0)
+  if (event->foreign)
     return wait_fence(event->fence);
   pthread_mutex_lock(&event->lock);
   while (!event->done)
@@ -61,6 +82,7 @@ void np_event_release(ANeuralNetworksEvent *event) {
     return;
   if (event->fence >= 0)
     close(event->fence);
+  close_signal(event);
   pthread_cond_destroy(&event->changed);
   pthread_mutex_destroy(&event->lock);
   free(event);
@@ -72,35 +94,44 @@ int ANeuralNetworksEvent_wait(ANeuralNetworksEvent *event) {
   return np_event_wait(event);
 }
 
+/* As on Android, the event of an execution that still runs is waited for. */
 void ANeuralNetworksEvent_free(ANeuralNetworksEvent *event) {
-  if (event)
-    np_event_release(event);
+  if (!event)
+    return;
+  if (!event->foreign)
+    (void)np_event_wait(event);
+  np_event_release(event);
 }
 
-/* Sync fences are a kernel feature of Android; any descriptor that becomes readable serves here.
- * The descriptor is duplicated. BAD_DATA for one that is not open. */
+/* The descriptor is duplicated; see emulator.h for which ones serve. BAD_DATA for one that is not
+ * open and, as on Android, for 0. */
 int ANeuralNetworksEvent_createFromSyncFenceFd(int sync_fence_fd, ANeuralNetworksEvent **event) {
   if (!event)
     return NP_REFUSE(UNEXPECTED_NULL, "event is NULL");
   *event = NULL;
-  if (sync_fence_fd < 0)
+  if (sync_fence_fd <= 0)
     return NP_REFUSE(BAD_DATA, "descriptor %d", sync_fence_fd);
   const int own = fcntl(sync_fence_fd, F_DUPFD_CLOEXEC, 0);
   if (own < 0)
     return NP_REFUSE(BAD_DATA, "descriptor %d is not open", sync_fence_fd);
-  *event = np_event_new(1, own);
-  if (*event)
-    return ANEURALNETWORKS_NO_ERROR;
-  close(own);
-  return NP_REFUSE(OUT_OF_MEMORY, "no memory");
+  ANeuralNetworksEvent *made = new_event(1);
+  if (!made) {
+    close(own);
+    return NP_REFUSE(OUT_OF_MEMORY, "no memory");
+  }
+  made->foreign = true;
+  made->fence = own;
+  *event = made;
+  return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* A duplicate of the descriptor, the caller's to close. Executions here signal no fence: BAD_DATA
- * and -1 for their events. */
+/* A duplicate of the descriptor, the caller's to close. BAD_DATA and -1 for an event that has none:
+ * that of startCompute. */
 int ANeuralNetworksEvent_getSyncFenceFd(const ANeuralNetworksEvent *event, int *sync_fence_fd) {
+  if (sync_fence_fd)
+    *sync_fence_fd = -1;
   if (!event || !sync_fence_fd)
     return NP_REFUSE(UNEXPECTED_NULL, "event or result is NULL");
-  *sync_fence_fd = -1;
   if (event->fence < 0)
     return NP_REFUSE(BAD_DATA, "the event has no sync fence");
   *sync_fence_fd = fcntl(event->fence, F_DUPFD_CLOEXEC, 0);

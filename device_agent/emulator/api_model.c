@@ -75,6 +75,17 @@ void ANeuralNetworksModel_free(ANeuralNetworksModel *model) {
   free(model);
 }
 
+/* Checks an operation that was added. One that is valid, but without a kernel here, is taken as
+ * Android would take it; no device will support it. */
+static int check_operation(const ANeuralNetworksModel *model, uint32_t index,
+                           const char *function) {
+  struct np_message why = {""};
+  const enum np_status status = np_operation_check(&model->graph, index, NP_RUNTIME_LEVEL, &why);
+  if (status != NP_OK && status != NP_UNSUPPORTED)
+    return np_refuse(np_result_code(status), function, "%s", why.text);
+  return np_check_referenced_models(model, &model->graph.operations[index]);
+}
+
 int ANeuralNetworksModel_addOperation(ANeuralNetworksModel *model,
                                       ANeuralNetworksOperationType type, uint32_t inputCount,
                                       const uint32_t *inputs, uint32_t outputCount,
@@ -105,69 +116,74 @@ int ANeuralNetworksModel_addOperation(ANeuralNetworksModel *model,
                                      .outputs = copy_list(outputs, outputCount)};
   int code = ANEURALNETWORKS_OUT_OF_MEMORY;
   if (operation->inputs && operation->outputs) {
-    struct np_message why;
     graph->n_operations = n + 1;
-    const enum np_status status = np_operation_check(graph, n, NP_RUNTIME_LEVEL, &why);
-    /* Valid, but without a kernel here: Android would take it, so it is taken; no device will
-     * support it. */
-    if (status == NP_OK || status == NP_UNSUPPORTED)
-      return ANEURALNETWORKS_NO_ERROR;
+    code = check_operation(model, n, __func__);
+    if (code == ANEURALNETWORKS_NO_ERROR)
+      return code;
     graph->n_operations = n;
-    code = np_refuse(np_result_code(status), __func__, "%s", why.text);
   }
   free((void *)(uintptr_t)operation->inputs);
   free((void *)(uintptr_t)operation->outputs);
   return code;
 }
 
-/* Marks each operand of the list; BAD_DATA where one has a value or a mark already. */
-static int mark(ANeuralNetworksModel *model, const uint32_t *list, uint32_t n,
-                enum np_lifetime lifetime) {
+/* Gives each operand of the list a lifetime; how many took it before one that has a value or
+ * another lifetime already. */
+static uint32_t mark(ANeuralNetworksModel *model, const uint32_t *list, uint32_t n,
+                     enum np_lifetime from, enum np_lifetime to) {
   for (uint32_t i = 0; i < n; i++) {
     struct np_operand *operand = &model->graph.operands[list[i]];
-    if (operand->lifetime != NP_TEMPORARY) {
-      return NP_REFUSE(BAD_DATA, "operand %u has a value or stands in the lists twice", list[i]);
-    }
-    operand->lifetime = lifetime;
+    if (operand->lifetime != from)
+      return i;
+    operand->lifetime = to;
   }
-  return ANEURALNETWORKS_NO_ERROR;
+  return n;
 }
 
+/* Marks inputs and outputs, or nothing at all: BAD_DATA where an operand has a value or stands in
+ * the lists twice. */
+static int mark_ends(ANeuralNetworksModel *model, const uint32_t *inputs, uint32_t n_inputs,
+                     const uint32_t *outputs, uint32_t n_outputs) {
+  const uint32_t in = mark(model, inputs, n_inputs, NP_TEMPORARY, NP_INPUT);
+  const uint32_t out =
+      in == n_inputs ? mark(model, outputs, n_outputs, NP_TEMPORARY, NP_OUTPUT) : 0;
+  if (in == n_inputs && out == n_outputs)
+    return ANEURALNETWORKS_NO_ERROR;
+  const uint32_t operand = in < n_inputs ? inputs[in] : outputs[out];
+  (void)mark(model, inputs, in, NP_INPUT, NP_TEMPORARY);
+  (void)mark(model, outputs, out, NP_OUTPUT, NP_TEMPORARY);
+  return NP_REFUSE(BAD_DATA, "operand %u has a value or stands in the lists twice", operand);
+}
+
+/* Once per model; a refused call leaves the model as it was. */
 int ANeuralNetworksModel_identifyInputsAndOutputs(ANeuralNetworksModel *model, uint32_t inputCount,
                                                   const uint32_t *inputs, uint32_t outputCount,
                                                   const uint32_t *outputs) {
   if (!model || !inputs || !outputs)
     return NP_REFUSE(UNEXPECTED_NULL, "model or a list is NULL");
   NP_TRY_OPEN(model);
+  if (model->identified)
+    return NP_REFUSE(BAD_DATA, "inputs and outputs were identified before");
   if (!list_fits(model, inputs, inputCount) || !list_fits(model, outputs, outputCount)) {
     return NP_REFUSE(BAD_DATA, "an operand does not exist");
   }
   uint32_t *input_copy = copy_list(inputs, inputCount);
   uint32_t *output_copy = copy_list(outputs, outputCount);
-  if (!input_copy || !output_copy) {
+  const int code = input_copy && output_copy
+                       ? mark_ends(model, inputs, inputCount, outputs, outputCount)
+                       : NP_REFUSE(OUT_OF_MEMORY, "no memory for the lists");
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     free(input_copy);
     free(output_copy);
-    return NP_REFUSE(OUT_OF_MEMORY, "no memory for the lists");
+    return code;
   }
   struct np_graph *graph = &model->graph;
-  for (uint32_t i = 0; i < graph->n_operands; i++) { /* a second call replaces the first */
-    struct np_operand *operand = &graph->operands[i];
-    if (operand->lifetime == NP_INPUT || operand->lifetime == NP_OUTPUT) {
-      operand->lifetime = NP_TEMPORARY;
-    }
-  }
-  free((void *)(uintptr_t)graph->inputs);
-  free((void *)(uintptr_t)graph->outputs);
   graph->inputs = input_copy;
   graph->outputs = output_copy;
   graph->n_inputs = inputCount;
   graph->n_outputs = outputCount;
-  model->identified = false;
-  int code = mark(model, inputs, inputCount, NP_INPUT);
-  if (code == ANEURALNETWORKS_NO_ERROR)
-    code = mark(model, outputs, outputCount, NP_OUTPUT);
-  model->identified = code == ANEURALNETWORKS_NO_ERROR;
-  return code;
+  model->identified = true;
+  return ANEURALNETWORKS_NO_ERROR;
 }
 
 int ANeuralNetworksModel_relaxComputationFloat32toFloat16(ANeuralNetworksModel *model, bool allow) {
@@ -178,6 +194,38 @@ int ANeuralNetworksModel_relaxComputationFloat32toFloat16(ANeuralNetworksModel *
   return ANEURALNETWORKS_NO_ERROR;
 }
 
+/* Copies constants that do not lie where their type wants them: pointers and memories of callers
+ * may lie anywhere. OUT_OF_MEMORY, or NO_ERROR. */
+static int align_values(ANeuralNetworksModel *model, const char *function) {
+  for (uint32_t i = 0; i < model->graph.n_operands; i++) {
+    struct np_operand *operand = &model->graph.operands[i];
+    const size_t alignment = np_type_bytes(operand->type);
+    if (operand->lifetime != NP_CONSTANT || alignment == 0 ||
+        (uintptr_t)operand->value % alignment == 0) {
+      continue;
+    }
+    void *copy = malloc(operand->length);
+    if (!copy)
+      return np_refuse(ANEURALNETWORKS_OUT_OF_MEMORY, function, "no memory for operand %u", i);
+    memcpy(copy, operand->value, operand->length);
+    free(model->extra[i].copy);
+    model->extra[i].copy = copy;
+    operand->value = copy;
+  }
+  return ANEURALNETWORKS_NO_ERROR;
+}
+
+/* BAD_DATA where an operand of per-channel type has no scales. */
+static int check_channel_scales(const ANeuralNetworksModel *model, const char *function) {
+  for (uint32_t i = 0; i < model->graph.n_operands; i++) {
+    const struct np_operand *operand = &model->graph.operands[i];
+    if (operand->type == NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL && !operand->channel_scales) {
+      return np_refuse(ANEURALNETWORKS_BAD_DATA, function, "operand %u has no channel scales", i);
+    }
+  }
+  return ANEURALNETWORKS_NO_ERROR;
+}
+
 /* Sorts and checks the graph; on success `order` and `declared` are set. */
 static int finish(ANeuralNetworksModel *model, const char *function) {
   struct np_graph *graph = &model->graph;
@@ -185,16 +233,21 @@ static int finish(ANeuralNetworksModel *model, const char *function) {
       graph->n_operations == 0) {
     return np_refuse(ANEURALNETWORKS_BAD_DATA, function, "no inputs, outputs or operations");
   }
+  int code = check_channel_scales(model, function);
+  if (code == ANEURALNETWORKS_NO_ERROR)
+    code = align_values(model, function);
+  if (code != ANEURALNETWORKS_NO_ERROR)
+    return code;
   const uint32_t n = graph->n_operations;
   model->order = malloc(n * sizeof *model->order);
   model->declared = malloc(graph->n_operands * sizeof *model->declared);
   const uint32_t **before = malloc(n * sizeof *before);
-  int code = ANEURALNETWORKS_OUT_OF_MEMORY;
+  code = ANEURALNETWORKS_OUT_OF_MEMORY;
   if (model->order && model->declared && before) {
     memcpy(model->declared, graph->operands, graph->n_operands * sizeof *model->declared);
     for (uint32_t i = 0; i < n; i++)
       before[i] = graph->operations[i].inputs;
-    struct np_message why;
+    struct np_message why = {""};
     const enum np_status status = np_graph_check(graph, NP_RUNTIME_LEVEL, &why);
     for (uint32_t i = 0; i < n; i++) { /* each operation owns a list: its address names it */
       model->order[i] = 0;

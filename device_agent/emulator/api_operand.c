@@ -1,4 +1,5 @@
 /* ANeuralNetworksModel_*: operands and their values. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,7 +64,7 @@ static void set_value(ANeuralNetworksModel *model, int32_t index, const void *va
   struct np_model_operand *extra = &model->extra[index];
   free(extra->copy);
   extra->copy = copy;
-  extra->valued = true;
+  extra->referenced = NULL;
   operand->value = value;
   operand->length = length;
   operand->lifetime = value ? NP_CONSTANT : NP_NO_VALUE;
@@ -120,21 +121,25 @@ int ANeuralNetworksModel_setOperandValueFromMemory(ANeuralNetworksModel *model, 
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-/* The sub-models of IF and WHILE can be named, but no kernel runs those operations. */
+/* Names a model for IF or WHILE: `value` is finished, and outlives the model. */
 int ANeuralNetworksModel_setOperandValueFromModel(ANeuralNetworksModel *model, int32_t index,
                                                   const ANeuralNetworksModel *value) {
   if (!model || !value)
     return NP_REFUSE(UNEXPECTED_NULL, "model or value is NULL");
+  struct np_operand *operand = NULL;
+  const int open = np_model_check_open(model, __func__);
+  if (open != ANEURALNETWORKS_NO_ERROR)
+    return open;
   if (!value->finished)
     return NP_REFUSE(BAD_STATE, "the value is not finished");
-  struct np_operand *operand = NULL;
   const int code = open_operand(model, index, __func__, &operand);
   if (code != ANEURALNETWORKS_NO_ERROR)
     return code;
   if (operand->type != NP_TYPE_MODEL) {
     return NP_REFUSE(BAD_DATA, "operand %d has type %d, wanted a model's", index, operand->type);
   }
-  set_value(model, index, value, 0, NULL);
+  set_value(model, index, &value->graph, 0, NULL);
+  model->extra[index].referenced = value;
   return ANEURALNETWORKS_NO_ERROR;
 }
 
@@ -147,16 +152,16 @@ int ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(
   if (index < 0 || (uint32_t)index >= model->graph.n_operands) {
     return NP_REFUSE(BAD_DATA, "operand %d does not exist", index);
   }
-  const struct np_operand *operand = &model->graph.operands[index];
+  struct np_operand *operand = &model->graph.operands[index];
   const uint32_t dim = channelQuant->channelDim, n = channelQuant->scaleCount;
   if (operand->type != NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL || dim >= operand->rank ||
-      !channelQuant->scales || n == 0 || n != operand->dims[dim]) {
+      !channelQuant->scales || n == 0 || n != operand->dims[dim]) { /* 0 is unknown */
     return NP_REFUSE(BAD_DATA, "operand %d: %u scales along dimension %u do not fit", index, n,
                      dim);
   }
   for (uint32_t i = 0; i < n; i++) {
-    if (!(channelQuant->scales[i] > 0))
-      return NP_REFUSE(BAD_DATA, "scale %u is not positive", i);
+    if (!(channelQuant->scales[i] > 0) || !isfinite(channelQuant->scales[i]))
+      return NP_REFUSE(BAD_DATA, "scale %u is no positive number", i);
   }
   float *scales = malloc(n * sizeof *scales);
   if (!scales)
@@ -165,7 +170,7 @@ int ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(
   struct np_model_operand *extra = &model->extra[index];
   free(extra->channel_scales);
   extra->channel_scales = scales;
-  extra->n_channel_scales = n;
-  extra->channel_dim = dim;
+  operand->channel_scales = scales;
+  operand->channel_dim = dim;
   return ANEURALNETWORKS_NO_ERROR;
 }

@@ -1,4 +1,5 @@
-/* The device table: what this process offers, decided once by NNAPI_EMULATOR_PHONE. */
+/* The device table: what this process offers, decided once by NNAPI_EMULATOR_PHONE and
+ * NNAPI_EMULATOR_BACKEND. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include "emulator.h"
 
 #define PHONE_VARIABLE "NNAPI_EMULATOR_PHONE"
+#define BACKEND_VARIABLE "NNAPI_EMULATOR_BACKEND"
 #define VERBOSE_VARIABLE "NNAPI_EMULATOR_VERBOSE"
 
 static struct np_device_table table;
@@ -26,17 +28,33 @@ static void make_host_cpu(struct np_accelerator *a, const struct np_unit_model *
     a->preference[i] = 1;
 }
 
-static void build_table(void) {
-  const char *verbose = getenv(VERBOSE_VARIABLE);
-  table.verbose = verbose && verbose[0] != '\0' && strcmp(verbose, "0") != 0;
+/* The value of an environment variable, NULL where it is unset or empty. */
+static const char *setting(const char *name) {
+  const char *value = getenv(name);
+  return value && value[0] != '\0' ? value : NULL;
+}
 
-  const char *path = getenv(PHONE_VARIABLE);
-  if (!path || path[0] == '\0') {
-    table.devices[0] = (struct ANeuralNetworksDevice){
-        "nnapi-reference", "1.0", ANEURALNETWORKS_DEVICE_CPU, NP_RUNTIME_LEVEL, NULL};
-    table.n_devices = 1;
-    return;
+/* A device for each back end of this build, the faster one first, or for `only`, where that is not
+ * NULL. */
+static void offer_backends(const char *only) {
+  static const struct {
+    const char *backend, *device;
+  } rows[] = {{"fast", "nnapi-fast"}, {"reference", "nnapi-reference"}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    const struct np_backend *backend = np_backend_named(rows[i].backend);
+    if (!backend || (only && strcmp(only, rows[i].backend) != 0))
+      continue;
+    table.devices[table.n_devices++] =
+        (struct ANeuralNetworksDevice){.name = rows[i].device,
+                                       .version = "1.0",
+                                       .type = ANEURALNETWORKS_DEVICE_CPU,
+                                       .feature_level = NP_RUNTIME_LEVEL,
+                                       .backend = backend};
   }
+}
+
+/* The accelerators of the phone; results are computed by `backend`. */
+static void offer_phone(const char *path, const struct np_backend *backend) {
   struct np_message why;
   if (np_phone_load(path, &table.phone, &why) != NP_OK) {
     snprintf(table.error, sizeof table.error, "%s %s: %s", PHONE_VARIABLE, path, why.text);
@@ -46,9 +64,25 @@ static void build_table(void) {
   for (uint32_t i = 0; i < table.phone->n_accelerators; i++) {
     const struct np_accelerator *a = &table.phone->accelerators[i];
     table.devices[i] =
-        (struct ANeuralNetworksDevice){a->name, a->version, a->type, a->feature_level, a};
+        (struct ANeuralNetworksDevice){a->name, a->version, a->type, a->feature_level, a, backend};
   }
   table.n_devices = table.phone->n_accelerators;
+}
+
+static void build_table(void) {
+  const char *verbose = setting(VERBOSE_VARIABLE);
+  table.verbose = verbose && strcmp(verbose, "0") != 0;
+  const char *only = setting(BACKEND_VARIABLE);
+  if (only && !np_backend_named(only)) {
+    snprintf(table.error, sizeof table.error, "%s is \"%s\", this library has: reference%s",
+             BACKEND_VARIABLE, only, np_backend_named("fast") ? ", fast" : "");
+    return;
+  }
+  const char *path = setting(PHONE_VARIABLE);
+  if (path)
+    offer_phone(path, np_backend_named(only ? only : "reference"));
+  else
+    offer_backends(only);
 }
 
 struct np_device_table *np_device_table(void) {

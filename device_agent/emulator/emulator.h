@@ -1,8 +1,10 @@
 /* Inside the emulator's libneuralnetworks.so: its objects, and what its files share.
  *
  * api_*.c    the public C API, one file per object
- * validate.c the rules of operand types
+ * validate.c the rules of operand types; referenced.c those of models that IF and WHILE name
  * device.c   the device table, the only global state, built once
+ * cache.c    files of compilations
+ * slots.c    the executors of a compilation
  * run.c      one execution from its arguments to its results
  * simulate.c what a compilation or execution takes on a simulated phone
  * phone.c, latency.c, partition.c, clock.c   simulated phones
@@ -49,6 +51,7 @@ struct ANeuralNetworksDevice {
   int32_t type;
   int64_t feature_level;
   const struct np_accelerator *accelerator; /* NULL in real time */
+  const struct np_backend *backend;         /* what computes */
 };
 
 struct np_device_table {
@@ -86,11 +89,9 @@ void np_clock_advance(uint64_t ns);
 /* ---- model -----------------------------------------------------------------------------------*/
 
 struct np_model_operand {
-  void *copy; /* a small value's copy, owned, or NULL */
-  float *channel_scales;
-  uint32_t n_channel_scales;
-  uint32_t channel_dim;
-  bool valued; /* setOperandValue* was called */
+  void *copy;                             /* owned copy of a value, or NULL */
+  float *channel_scales;                  /* owned */
+  const ANeuralNetworksModel *referenced; /* of NP_TYPE_MODEL, once it is set */
 };
 
 struct ANeuralNetworksModel {
@@ -120,6 +121,14 @@ uint32_t np_grown_room(uint32_t used, uint32_t room);
 
 /* Checks an operand type: NO_ERROR or BAD_DATA; see validate.c. */
 int np_check_operand_type(const ANeuralNetworksOperandType *type, bool allow_partial);
+
+/* Checks the models that an IF or WHILE names against its operands, as Android does: counts, types,
+ * known dimensions and quantisation agree. NO_ERROR or BAD_DATA; NO_ERROR for other operations. */
+int np_check_referenced_models(const ANeuralNetworksModel *model,
+                               const struct np_operation *operation);
+
+/* Whether dimensions agree where both are known; rank 0 is an unknown one. */
+bool np_dims_agree(uint32_t a_rank, const uint32_t *a, uint32_t b_rank, const uint32_t *b);
 
 /* Whether a dimension of a tensor is unknown, or its rank. */
 bool np_has_unknown_dims(const struct np_operand *operand);
@@ -153,10 +162,11 @@ struct ANeuralNetworksMemory {
   unsigned char *data;
   size_t size;
   bool readable, writable;
-  bool from_desc;        /* used whole, in its roles only */
-  struct np_role *roles; /* from_desc: copied from the descriptor */
+  bool from_desc;            /* used whole, in its roles only */
+  struct np_role *roles;     /* from_desc: copied from the descriptor */
+  struct np_operand operand; /* from_desc: what lies in it; its dimensions are known */
   uint32_t n_roles;
-  atomic_bool initialized; /* from_desc: an execution or a copy has written it */
+  atomic_bool initialized; /* from_desc: the last execution or copy into it succeeded */
 };
 
 /* Bytes [offset, offset + length) of a memory as input or output `index` of a compilation:
@@ -167,20 +177,51 @@ int np_memory_range(const ANeuralNetworksMemory *memory, const struct np_role *r
 
 /* ---- compilation -----------------------------------------------------------------------------*/
 
+/* One of the executors of a compilation; busy while an execution has it. */
+struct np_slot {
+  struct np_executor *executor;
+  atomic_bool busy;
+  struct np_slot *next;
+};
+
+/* Where a compilation is cached; see cache.c. */
+struct np_cache_place {
+  char *folder; /* owned, NULL where caching was not asked for */
+  uint8_t token[ANEURALNETWORKS_BYTE_SIZE_OF_CACHE_TOKEN];
+};
+
 struct ANeuralNetworksCompilation {
   const ANeuralNetworksModel *model;
   const ANeuralNetworksDevice *devices[NP_MAX_ACCELERATORS];
   uint32_t n_devices;
   bool explicit_devices; /* from createForDevices */
-  int32_t preference;
+  int32_t preference, priority;
+  uint64_t timeout_ns; /* of finish; 0 is none */
+  struct np_cache_place cache;
   bool finished, usable;
-  struct np_executor *executor;
+  struct np_slot *_Atomic slots;   /* grows only */
   struct np_simulation simulation; /* simulated phones only */
-  pthread_mutex_t lock;            /* one run at a time */
+  pthread_mutex_t lock;            /* simulated phones only: one run at a time */
 };
 
 /* Whether one device was named: what timing and deadlines need. */
 bool np_single_device(const ANeuralNetworksCompilation *compilation);
+
+/* When `duration` from now is over, NP_NEVER for 0; ns of np_clock_now. */
+uint64_t np_deadline_after(uint64_t duration);
+
+/* An executor that nobody else uses until it is released: one that is free, without a lock, or a
+ * new one where all are busy. NULL and *why where there is none to be had, and *status. */
+struct np_slot *np_slot_acquire(ANeuralNetworksCompilation *compilation, enum np_status *status,
+                                struct np_message *why);
+void np_slot_release(struct np_slot *slot);
+void np_slots_free(ANeuralNetworksCompilation *compilation);
+
+/* Whether the file of a compilation's cache fits the compilation. */
+bool np_cache_hit(const ANeuralNetworksCompilation *compilation);
+
+/* Writes that file; where that fails, nothing is cached and nothing said but to the log. */
+void np_cache_store(const ANeuralNetworksCompilation *compilation);
 
 /* ---- execution -------------------------------------------------------------------------------*/
 
@@ -201,10 +242,15 @@ enum np_execution_state { NP_PREPARING, NP_RUNNING, NP_COMPLETED };
 struct ANeuralNetworksExecution {
   ANeuralNetworksCompilation *compilation;
   struct np_argument *inputs, *outputs;
+  struct np_buffer *input_buffers, *output_buffers; /* the executor's view of them */
   bool measure;
-  atomic_int state; /* enum np_execution_state */
-  int result;       /* once completed */
+  uint64_t timeout_ns;      /* 0 is none */
+  uint64_t loop_timeout_ns; /* 0 is the default */
+  uint64_t deadline_ns;     /* of np_clock_now, NP_NEVER; set when it begins */
+  atomic_int state;         /* enum np_execution_state */
+  int result;               /* once completed */
   uint64_t hardware_ns, driver_ns;
+  uint64_t waited_ns;                 /* for dependencies, before driver_ns */
   struct ANeuralNetworksEvent *event; /* of an asynchronous run, shared */
 };
 
@@ -213,29 +259,43 @@ struct ANeuralNetworksBurst {
   atomic_bool busy;
 };
 
-/* Runs an execution whose state the caller has set to NP_RUNNING; sets result, times and state.
- * Returns the result. */
-int np_execution_run(ANeuralNetworksExecution *execution, bool burst);
-
 /* Moves a prepared execution to NP_RUNNING: NO_ERROR; BAD_STATE where it was started before;
- * BAD_DATA where an input or output is not set. */
+ * BAD_DATA where an input or output is not set; OP_FAILED where an input is a memory without
+ * content. */
 int np_execution_begin(ANeuralNetworksExecution *execution, const char *function);
+
+/* Runs an execution that has begun, for at most `duration` ns where that is not 0; sets result,
+ * times and state. Returns the result. In real time it allocates nothing and takes no lock, but to
+ * add an executor where all are busy. */
+int np_execution_run(ANeuralNetworksExecution *execution, bool burst, uint64_t duration);
+
+/* Ends an execution that has begun without a run. */
+void np_execution_abandon(ANeuralNetworksExecution *execution, int result);
 
 /* ---- event -----------------------------------------------------------------------------------*/
 
 /* A promise of a result. Shared by its maker's handle, the execution and the thread; the last one
- * to release it frees it. */
+ * to release it frees it.
+ *
+ * Linux has no sync fences outside Android's kernels. What stands for one is any file descriptor:
+ * it has signalled when poll() finds it readable, and failed when it reports an error or a hang-up
+ * without that. An execution with dependencies has the reading end of a pipe: a byte is written
+ * where it succeeds (and never read, so that every duplicate stays readable), and the pipe is
+ * closed empty where it fails. */
 struct ANeuralNetworksEvent {
   pthread_mutex_t lock;
   pthread_cond_t changed;
+  bool foreign; /* made of somebody's descriptor: `fence` alone tells */
   bool done;
   int result;
-  int fence; /* file descriptor whose readability is the signal, or -1 */
+  int fence;  /* the descriptor that signals, or -1 */
+  int signal; /* the writing end of an execution's own pipe, or -1 */
   atomic_int owners;
 };
 
-/* A new event with `owners` owners, NULL where memory is short. */
-ANeuralNetworksEvent *np_event_new(int owners, int fence);
+/* A new event of an execution, NULL where memory is short. With `fenced` it has a fence, where the
+ * process has descriptors left. */
+ANeuralNetworksEvent *np_event_new(int owners, bool fenced);
 void np_event_signal(ANeuralNetworksEvent *event, int result);
 int np_event_wait(ANeuralNetworksEvent *event);
 void np_event_release(ANeuralNetworksEvent *event);

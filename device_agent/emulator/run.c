@@ -1,26 +1,25 @@
 /* One execution, from its arguments to its results; its time on a simulated phone is simulate.c's.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "emulator.h"
 
 /* The execution's arguments as the executor's buffers. */
-static void make_buffers(const ANeuralNetworksExecution *execution, struct np_buffer *inputs,
-                         struct np_buffer *outputs) {
+static void fill_buffers(ANeuralNetworksExecution *execution) {
   const struct np_graph *graph = &execution->compilation->model->graph;
   for (uint32_t i = 0; i < graph->n_inputs; i++) {
     const struct np_argument *a = &execution->inputs[i];
-    inputs[i] = (struct np_buffer){
+    struct np_buffer *buffer = &execution->input_buffers[i];
+    *buffer = (struct np_buffer){
         .data = a->data, .length = a->length, .omitted = a->kind == NP_ARGUMENT_OMITTED};
     if (!np_has_unknown_dims(&graph->operands[graph->inputs[i]]))
       continue;
-    inputs[i].rank = a->rank;
-    memcpy(inputs[i].dims, a->dims, sizeof a->dims);
+    buffer->rank = a->rank;
+    memcpy(buffer->dims, a->dims, sizeof a->dims);
   }
   for (uint32_t i = 0; i < graph->n_outputs; i++) {
     const struct np_argument *a = &execution->outputs[i];
-    outputs[i] = (struct np_buffer){
+    execution->output_buffers[i] = (struct np_buffer){
         .data = a->data, .length = a->length, .omitted = a->kind == NP_ARGUMENT_OMITTED};
   }
 }
@@ -32,63 +31,101 @@ static int run_code(enum np_status status, uint32_t too_small, const struct np_m
   const int code = too_small != UINT32_MAX     ? ANEURALNETWORKS_OUTPUT_INSUFFICIENT_SIZE
                    : status == NP_BAD_ARGUMENT ? ANEURALNETWORKS_BAD_DATA
                    : status == NP_NO_MEMORY    ? ANEURALNETWORKS_OUT_OF_MEMORY
+                   : status == NP_DEADLINE     ? ANEURALNETWORKS_MISSED_DEADLINE_TRANSIENT
                                                : ANEURALNETWORKS_OP_FAILED;
   return np_refuse(code, __func__, "%s", why->text);
 }
 
-/* Computes with the compilation's lock held. */
-static int compute_locked(ANeuralNetworksExecution *execution, bool burst,
-                          const struct np_buffer *inputs, struct np_buffer *outputs,
-                          uint32_t *too_small) {
-  ANeuralNetworksCompilation *compilation = execution->compilation;
-  const struct np_graph *graph = &compilation->model->graph;
-  const struct np_phone *phone = np_device_table()->phone;
-  struct np_last_run *last = &compilation->simulation.last;
+/* Computes with an executor of its own. Where it fails, nothing is known of the outputs but, after
+ * OUTPUT_INSUFFICIENT_SIZE, their shapes. */
+static int compute(ANeuralNetworksExecution *execution, uint64_t deadline_ns) {
   struct np_message why = {""};
-  *too_small = UINT32_MAX;
-  const uint64_t before = np_clock_now();
-  int code = ANEURALNETWORKS_NO_ERROR;
-  if (phone) {
-    const struct np_simulate_options options = {.burst = burst, .deadline_ns = NP_NEVER};
-    code = np_simulate_execute(execution, &options);
-    if (code != ANEURALNETWORKS_NO_ERROR || np_repeat_last_run(last, inputs, outputs))
-      return code;
-  }
-  const enum np_status status =
-      np_executor_run(compilation->executor, inputs, outputs, NULL, too_small, &why);
-  code = run_code(status, *too_small, &why);
-  if (phone && code == ANEURALNETWORKS_NO_ERROR)
-    np_keep_last_run(last, graph, inputs, outputs);
-  if (!phone) {
-    execution->hardware_ns = execution->driver_ns = np_clock_now() - before;
-  }
+  enum np_status status;
+  uint32_t too_small = UINT32_MAX;
+  struct np_slot *slot = np_slot_acquire(execution->compilation, &status, &why);
+  if (!slot)
+    return np_refuse(np_result_code(status), __func__, "%s", why.text);
+  const struct np_limits limits = {.deadline_ns = deadline_ns == NP_NEVER ? 0 : deadline_ns,
+                                   .loop_timeout_ns = execution->loop_timeout_ns};
+  status = np_executor_run(slot->executor, execution->input_buffers, execution->output_buffers,
+                           &limits, &too_small, &why);
+  np_slot_release(slot);
+  return run_code(status, too_small, &why);
+}
+
+static int run_real(ANeuralNetworksExecution *execution, uint64_t deadline_ns) {
+  const uint64_t start = np_clock_now();
+  if (start >= deadline_ns)
+    return NP_REFUSE(MISSED_DEADLINE_PERSISTENT, "the deadline has passed before the run");
+  const int code = compute(execution, deadline_ns);
+  execution->hardware_ns = execution->driver_ns = np_clock_now() - start;
   return code;
 }
 
-static int compute(ANeuralNetworksExecution *execution, bool burst) {
+/* On a simulated phone the clock is the phone's and stands still while the results are computed, so
+ * the executor is given no deadline. */
+static int run_simulated(ANeuralNetworksExecution *execution, bool burst, uint64_t deadline_ns) {
   ANeuralNetworksCompilation *compilation = execution->compilation;
   const struct np_graph *graph = &compilation->model->graph;
-  struct np_buffer *inputs = calloc(graph->n_inputs, sizeof *inputs);
-  struct np_buffer *outputs = calloc(graph->n_outputs, sizeof *outputs);
-  int code = ANEURALNETWORKS_OUT_OF_MEMORY;
-  if (inputs && outputs) {
-    uint32_t too_small;
-    make_buffers(execution, inputs, outputs);
-    pthread_mutex_lock(&compilation->lock);
-    code = compute_locked(execution, burst, inputs, outputs, &too_small);
-    pthread_mutex_unlock(&compilation->lock);
-    for (uint32_t i = 0; i < graph->n_outputs; i++) {
-      struct np_argument *a = &execution->outputs[i];
-      a->too_small = too_small == i;
-      a->rank = outputs[i].rank;
-      memcpy(a->dims, outputs[i].dims, sizeof a->dims);
-      if (a->memory && code == ANEURALNETWORKS_NO_ERROR) {
-        atomic_store(&a->memory->initialized, true);
-      }
+  struct np_last_run *last = &compilation->simulation.last;
+  const struct np_simulate_options options = {.burst = burst, .deadline_ns = deadline_ns};
+  pthread_mutex_lock(&compilation->lock);
+  int code = np_simulate_execute(execution, &options);
+  if (code == ANEURALNETWORKS_NO_ERROR &&
+      !np_repeat_last_run(last, execution->input_buffers, execution->output_buffers)) {
+    code = compute(execution, NP_NEVER);
+    if (code == ANEURALNETWORKS_NO_ERROR)
+      np_keep_last_run(last, graph, execution->input_buffers, execution->output_buffers);
+  }
+  pthread_mutex_unlock(&compilation->lock);
+  return code;
+}
+
+/* Whether the run gave an output what was known of its shape before. */
+static bool fits(uint32_t rank, const uint32_t *dims, const struct np_buffer *made) {
+  if (rank == 0)
+    return true;
+  if (rank != made->rank)
+    return false;
+  for (uint32_t i = 0; i < rank; i++) {
+    if (dims[i] != 0 && dims[i] != made->dims[i])
+      return false;
+  }
+  return true;
+}
+
+/* Takes over the shape that an output has got. False where it contradicts what the execution or a
+ * memory from a descriptor said before. */
+static bool settle_output(const struct np_operand *declared, struct np_argument *output,
+                          const struct np_buffer *buffer) {
+  if (output->kind == NP_ARGUMENT_OMITTED || (buffer->rank == 0 && np_has_unknown_dims(declared)))
+    return true; /* not wanted, or not known yet */
+  const struct np_operand *kept = output->memory ? &output->memory->operand : NULL;
+  const bool agrees =
+      fits(output->rank, output->dims, buffer) && (!kept || fits(kept->rank, kept->dims, buffer));
+  struct np_operand made = {.type = declared->type, .rank = buffer->rank};
+  memcpy(made.dims, buffer->dims, sizeof made.dims);
+  output->rank = buffer->rank;
+  memcpy(output->dims, buffer->dims, sizeof output->dims);
+  output->too_small = np_operand_bytes(&made) > output->length;
+  return agrees;
+}
+
+/* Settles all outputs, and whether memories from descriptors have content now. */
+static int settle(ANeuralNetworksExecution *execution, int code) {
+  const ANeuralNetworksModel *model = execution->compilation->model;
+  const bool shapes_known =
+      code == ANEURALNETWORKS_NO_ERROR || code == ANEURALNETWORKS_OUTPUT_INSUFFICIENT_SIZE;
+  for (uint32_t i = 0; i < model->graph.n_outputs && shapes_known; i++) {
+    if (!settle_output(&model->declared[model->graph.outputs[i]], &execution->outputs[i],
+                       &execution->output_buffers[i])) {
+      code = NP_REFUSE(OP_FAILED, "output %u has another shape than it was said to have", i);
     }
   }
-  free(inputs);
-  free(outputs);
+  for (uint32_t i = 0; i < model->graph.n_outputs; i++) {
+    if (execution->outputs[i].memory)
+      atomic_store(&execution->outputs[i].memory->initialized, code == ANEURALNETWORKS_NO_ERROR);
+  }
   return code;
 }
 
@@ -116,12 +153,23 @@ int np_execution_begin(ANeuralNetworksExecution *execution, const char *function
   if (!atomic_compare_exchange_strong(&execution->state, &expected, NP_RUNNING)) {
     return np_refuse(ANEURALNETWORKS_BAD_STATE, function, "the execution was started before");
   }
+  execution->deadline_ns = np_deadline_after(execution->timeout_ns);
   return ANEURALNETWORKS_NO_ERROR;
 }
 
-int np_execution_run(ANeuralNetworksExecution *execution, bool burst) {
-  const int result = compute(execution, burst);
-  execution->result = result;
+void np_execution_abandon(ANeuralNetworksExecution *execution, int result) {
+  execution->result = settle(execution, result);
   atomic_store(&execution->state, NP_COMPLETED);
+}
+
+int np_execution_run(ANeuralNetworksExecution *execution, bool burst, uint64_t duration) {
+  const uint64_t other = np_deadline_after(duration);
+  const uint64_t deadline = other < execution->deadline_ns ? other : execution->deadline_ns;
+  fill_buffers(execution);
+  const int code = np_device_table()->phone ? run_simulated(execution, burst, deadline)
+                                            : run_real(execution, deadline);
+  execution->result = settle(execution, code);
+  const int result = execution->result;
+  atomic_store(&execution->state, NP_COMPLETED); /* from here on it may be freed */
   return result;
 }

@@ -83,6 +83,18 @@ int np_check_operand_type(const ANeuralNetworksOperandType *type, bool allow_par
   return check_quantisation(type);
 }
 
+bool np_dims_agree(uint32_t a_rank, const uint32_t *a, uint32_t b_rank, const uint32_t *b) {
+  if (a_rank == 0 || b_rank == 0)
+    return true;
+  if (a_rank != b_rank)
+    return false;
+  for (uint32_t i = 0; i < a_rank; i++) {
+    if (a[i] != 0 && b[i] != 0 && a[i] != b[i])
+      return false;
+  }
+  return true;
+}
+
 bool np_has_unknown_dims(const struct np_operand *operand) {
   if (!np_type_is_tensor(operand->type))
     return false;
