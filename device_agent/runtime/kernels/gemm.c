@@ -105,12 +105,18 @@ static void portable_depthwise(size_t channels, size_t taps, const float *const 
   np_clamp(out, channels, low, high);
 }
 
+static void portable_dots(size_t k, const int16_t *a0, const int16_t *a1, const int16_t *b,
+                          size_t ldb, int32_t out[8]) {
+  np_gemm_dots_loop(k, a0, a1, b, ldb, out);
+}
+
 static const struct np_gemm_engine PORTABLE = {
     .name = "portable",
     .height = PORTABLE_HEIGHT,
     .width = PORTABLE_WIDTH,
     .tile = portable_tile,
     .depthwise = portable_depthwise,
+    .dots = portable_dots,
 };
 
 const struct np_gemm_engine *np_gemm_engine_at(unsigned index) {

@@ -113,13 +113,25 @@ __attribute__((target("avx512f"))) static void avx512_tile(size_t rows, size_t k
   }
 }
 
-static const struct np_gemm_engine AVX2 = {
-    .name = "avx2", .height = 6, .width = 16, .tile = avx2_tile, .depthwise = avx2_depthwise};
+/* Without AVX-512BW the integers of both engines are AVX2's. */
+__attribute__((target("avx2"))) static void avx2_dots(size_t k, const int16_t *a0,
+                                                      const int16_t *a1, const int16_t *b,
+                                                      size_t ldb, int32_t out[8]) {
+  np_gemm_dots_loop(k, a0, a1, b, ldb, out);
+}
+
+static const struct np_gemm_engine AVX2 = {.name = "avx2",
+                                           .height = 6,
+                                           .width = 16,
+                                           .tile = avx2_tile,
+                                           .depthwise = avx2_depthwise,
+                                           .dots = avx2_dots};
 static const struct np_gemm_engine AVX512 = {.name = "avx512",
                                              .height = 12,
                                              .width = 32,
                                              .tile = avx512_tile,
-                                             .depthwise = avx512_depthwise};
+                                             .depthwise = avx512_depthwise,
+                                             .dots = avx2_dots};
 
 /* State that the system saves for a program: bits of XCR0 (Intel SDM volume 1, section 13.3). */
 #define XCR0_AVX 0x06u

@@ -1,35 +1,24 @@
 /* CONV_2D and GROUPED_CONV_2D: patches of the image as rows of a matrix, times the weights.
  *
- * A filter of 1 x 1 with stride 1 needs no patches: the image itself is the matrix. Data in NCHW
- * order go through an NHWC copy. */
+ * A filter of 1 x 1 with stride 1 needs no patches: the image itself is the matrix. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/np_families.h"
+#include "kernels/np_conv.h"
 #include "kernels/np_gemm.h"
-#include "kernels/np_window.h"
+#include "kernels/np_qgemm.h"
 #include "plan/np_plan.h"
 
 /* Floats of patches made at a time: they stay in the second-level cache. */
 #define PATCH_FLOATS 65536u
 
-struct conv {
-  struct np_window window;
-  uint32_t groups;
-  uint32_t out_channels;
-  uint32_t group_in;  /* input channels of a group */
-  uint32_t group_out; /* output channels of a group */
-  size_t depth;       /* products summed into one output */
-  uint32_t fuse;      /* which input is the fuse code */
-};
-
-/* Which inputs of the layouts hold what follows paddings and strides: CONV_2D fuse, layout,
- * dilations; GROUPED_CONV_2D groups, fuse, layout. */
-static enum np_status read_conv(const struct np_call *call, struct conv *conv) {
+/* Behind paddings and strides CONV_2D has fuse, layout, dilations; GROUPED_CONV_2D groups, fuse,
+ * layout. */
+enum np_status np_conv_read(const struct np_call *call, struct np_conv *conv) {
   const struct np_tensor *weights = np_in(call, 1);
   const struct np_tensor *bias = np_in(call, 2);
   const uint32_t next = 3 + np_window_inputs(call);
-  const int grouped = call->kernel->extra == NP_CONV_GROUPED;
+  const int grouped = call->kernel->extra == NP_CONV_GROUPS;
   memset(conv, 0, sizeof *conv);
   struct np_window *window = &conv->window;
   if (!weights->known || !bias->known) {
@@ -39,20 +28,12 @@ static enum np_status read_conv(const struct np_call *call, struct conv *conv) {
   if (grouped) {
     NP_TRY(np_read_i32(call, next, &groups));
   }
+  if (groups < 1) {
+    return np_fail(call, NP_BAD_MODEL, "%d groups, wanted at least 1", groups);
+  }
   conv->fuse = next + (grouped ? 1u : 0u);
-  NP_TRY(np_window_layout(call, conv->fuse + 1, &window->nchw));
-  int32_t dilation_w = 1;
-  int32_t dilation_h = 1;
-  if (!grouped && np_has(call, next + 3)) {
-    NP_TRY(np_read_i32(call, next + 2, &dilation_w));
-    NP_TRY(np_read_i32(call, next + 3, &dilation_h));
-  }
-  if (dilation_w < 1 || dilation_h < 1 || groups < 1) {
-    return np_fail(call, NP_BAD_MODEL, "dilations %d x %d and %d groups, wanted at least 1 of each",
-                   dilation_w, dilation_h, groups);
-  }
-  window->dilation_w = (uint32_t)dilation_w;
-  window->dilation_h = (uint32_t)dilation_h;
+  NP_TRY(
+      np_window_dilations(call, next + 2, window)); /* behind GROUPED_CONV_2D's layout is nothing */
   if (weights->rank != 4) {
     return np_fail(call, NP_BAD_MODEL, "weights (input 1) have rank %u, wanted 4", weights->rank);
   }
@@ -76,13 +57,31 @@ static enum np_status read_conv(const struct np_call *call, struct conv *conv) {
     return np_fail(call, NP_BAD_MODEL, "bias (input 2) has %zu elements of rank %u, wanted [%u]",
                    bias->elements, bias->rank, conv->out_channels);
   }
-  return NP_OK;
+  return np_q_check_weights(call, 0);
 }
 
-enum np_status np_conv_infer(const struct np_call *call) {
-  struct conv conv;
-  NP_TRY(read_conv(call, &conv));
+static enum np_status infer(const struct np_call *call) {
+  struct np_conv conv;
+  NP_TRY(np_conv_read(call, &conv));
   return np_window_shape(call, &conv.window, conv.out_channels);
+}
+
+/* The number of groups for prepare: 0 where it cannot pack, since weights, bias or groups are not
+ * constant or do not fit. */
+static uint32_t constant_groups(const struct np_call *call) {
+  const struct np_tensor *weights = np_in(call, 1);
+  const struct np_tensor *bias = np_in(call, 2);
+  int32_t groups = 1;
+  if (call->kernel->extra == NP_CONV_GROUPS &&
+      np_read_i32(call, 3 + np_window_inputs(call), &groups) != NP_OK) {
+    return 0;
+  }
+  if (weights->data == NULL || bias->data == NULL || weights->rank != 4 || groups < 1 ||
+      weights->elements == 0 || weights->dims[0] % (uint32_t)groups != 0 ||
+      bias->elements != weights->dims[0]) {
+    return 0;
+  }
+  return (uint32_t)groups;
 }
 
 static size_t packed_bytes(size_t groups, size_t group_out, size_t depth) {
@@ -102,28 +101,23 @@ static void pack(const struct np_call *call, size_t groups, size_t group_out, si
   }
 }
 
-enum np_status np_conv_prepare(const struct np_call *call, void **state) {
+static enum np_status prepare(const struct np_call *call, void **state) {
   const struct np_tensor *weights = np_in(call, 1);
-  const struct np_tensor *bias = np_in(call, 2);
-  int32_t groups = 1;
-  if (call->kernel->extra == NP_CONV_GROUPED) {
-    const enum np_status status = np_read_i32(call, 3 + np_window_inputs(call), &groups);
-    if (status == NP_MISSING) {
-      return NP_OK;
-    }
-  }
-  if (weights->data == NULL || bias->data == NULL || weights->rank != 4 || groups < 1 ||
-      weights->dims[0] % (uint32_t)groups != 0 || bias->elements != weights->dims[0]) {
+  const uint32_t groups = constant_groups(call);
+  if (groups == 0) {
     return NP_OK; /* packed, or refused, at each run */
   }
-  const size_t n = weights->dims[0] / (uint32_t)groups;
+  if (np_q_data(call)) {
+    return np_conv_quant_prepare(call, groups, state);
+  }
+  const size_t n = weights->dims[0] / groups;
   const size_t depth = weights->elements / weights->dims[0];
-  const size_t bytes = packed_bytes((size_t)groups, n, depth);
+  const size_t bytes = packed_bytes(groups, n, depth);
   *state = bytes == SIZE_MAX ? NULL : malloc(bytes);
   if (*state == NULL) {
     return np_fail(call, NP_NO_MEMORY, "no memory for %zu bytes of packed weights", bytes);
   }
-  pack(call, (size_t)groups, n, depth, *state);
+  pack(call, groups, n, depth, *state);
   return NP_OK;
 }
 
@@ -131,26 +125,24 @@ enum np_status np_conv_prepare(const struct np_call *call, void **state) {
 struct parts {
   size_t packed;  /* weights, where they are not constant */
   size_t patches; /* a block of patches */
-  size_t input;   /* NHWC copy of the input */
-  size_t output;  /* NHWC output to be copied */
   size_t total;
 };
 
 /* Whether patches would only copy the image. */
-static int is_pointwise(const struct conv *conv) {
+static int is_pointwise(const struct np_conv *conv) {
   const struct np_window *w = &conv->window;
   return w->filter_h == 1 && w->filter_w == 1 && w->stride_h == 1 && w->stride_w == 1 &&
          w->out_h == w->height && w->out_w == w->width;
 }
 
-static size_t patch_rows(const struct conv *conv) {
+static size_t patch_rows(const struct np_conv *conv) {
   const size_t pixels = (size_t)conv->window.out_h * conv->window.out_w;
   const size_t rows = conv->depth == 0 ? pixels : PATCH_FLOATS / conv->depth;
   const size_t least = NP_GEMM_MAX_HEIGHT;
   return rows < least ? least : rows > pixels ? (pixels > least ? pixels : least) : rows;
 }
 
-static struct parts find_parts(const struct np_call *call, const struct conv *conv) {
+static struct parts find_parts(const struct np_call *call, const struct np_conv *conv) {
   struct parts parts = {0};
   size_t at = 0;
   parts.packed = at;
@@ -161,26 +153,21 @@ static struct parts find_parts(const struct np_call *call, const struct conv *co
   if (!is_pointwise(conv)) {
     at = np_plus(at, np_align(np_times(np_times(patch_rows(conv), conv->depth), sizeof(float))));
   }
-  parts.input = at;
-  if (conv->window.nchw) {
-    at = np_plus(at, np_align(np_times(np_in(call, 0)->elements, sizeof(float))));
-  }
-  parts.output = at;
-  if (conv->window.nchw) {
-    at = np_plus(at, np_align(np_times(np_out(call, 0)->elements, sizeof(float))));
-  }
   parts.total = at;
   return parts;
 }
 
-size_t np_conv_scratch(const struct np_call *call) {
-  struct conv conv;
-  return read_conv(call, &conv) == NP_OK ? find_parts(call, &conv).total : 0;
+static size_t scratch(const struct np_call *call) {
+  struct np_conv conv;
+  if (np_conv_read(call, &conv) != NP_OK) {
+    return 0;
+  }
+  return np_q_data(call) ? np_conv_quant_scratch(call, &conv) : find_parts(call, &conv).total;
 }
 
 /* Writes the patch of output pixel (y, x) for the channels from `channel` on: [filter_h, filter_w,
  * group_in], zeros where it hangs over the edge. */
-static void make_patch(const struct conv *conv, const float *image, uint32_t y, uint32_t x,
+static void make_patch(const struct np_conv *conv, const float *image, uint32_t y, uint32_t x,
                        size_t channel, float *patch) {
   const struct np_window *w = &conv->window;
   const size_t n = conv->group_in;
@@ -213,77 +200,77 @@ static void make_patch(const struct conv *conv, const float *image, uint32_t y, 
   memset(patch + last_y * row_floats, 0, (w->filter_h - last_y) * row_floats * sizeof *patch);
 }
 
-enum np_status np_conv_run(const struct np_call *call) {
-  struct conv conv;
+/* The output pixels of image `b`, a block of patches at a time. */
+static void run_image(const struct np_call *call, const struct np_conv *conv, size_t b,
+                      const float *packed, float *patches, float low, float high) {
+  const struct np_window *w = &conv->window;
+  const struct np_gemm_engine *engine = np_gemm_engine();
+  const size_t each = np_gemm_packed_floats(engine, conv->group_out, conv->depth);
+  const size_t pixels = (size_t)w->out_h * w->out_w;
+  const size_t block = patch_rows(conv);
+  const float *image = (const float *)np_in(call, 0)->data + b * w->height * w->width * w->channels;
+  float *output = (float *)np_out(call, 0)->room + b * pixels * conv->out_channels;
+  for (size_t start = 0; start < pixels; start += block) {
+    const size_t rows = pixels - start < block ? pixels - start : block;
+    for (size_t g = 0; g < conv->groups; g++) {
+      for (size_t r = 0; r < rows; r++) {
+        make_patch(conv, image, (uint32_t)((start + r) / w->out_w),
+                   (uint32_t)((start + r) % w->out_w), g * conv->group_in,
+                   patches + r * conv->depth);
+      }
+      np_gemm(engine, rows, conv->group_out, conv->depth, patches, conv->depth, packed + g * each,
+              output + start * conv->out_channels + g * conv->group_out, conv->out_channels, low,
+              high);
+    }
+  }
+}
+
+static enum np_status run(const struct np_call *call) {
+  struct np_conv conv;
   int32_t fuse;
   float low, high;
-  NP_TRY(read_conv(call, &conv));
+  NP_TRY(np_conv_read(call, &conv));
+  if (np_q_data(call)) {
+    return np_conv_quant_run(call, &conv);
+  }
   NP_TRY(np_read_i32(call, conv.fuse, &fuse));
   NP_TRY(np_fuse_limits(call, fuse, &low, &high));
   const struct np_gemm_engine *engine = np_gemm_engine();
   const struct np_window *w = &conv.window;
   const struct parts parts = find_parts(call, &conv);
-  unsigned char *scratch = call->scratch;
+  unsigned char *room = call->scratch;
   if (np_out(call, 0)->elements == 0) {
     return NP_OK;
   }
   const float *packed = call->state;
   if (packed == NULL) {
-    pack(call, conv.groups, conv.group_out, conv.depth, (float *)(void *)(scratch + parts.packed));
-    packed = (const float *)(void *)(scratch + parts.packed);
+    pack(call, conv.groups, conv.group_out, conv.depth, (float *)(void *)(room + parts.packed));
+    packed = (const float *)(void *)(room + parts.packed);
   }
-  const size_t in_pixels = (size_t)w->height * w->width;
-  const size_t out_pixels = (size_t)w->out_h * w->out_w;
-  const float *input = np_in(call, 0)->data;
-  float *output = np_out(call, 0)->room;
-  if (w->nchw) {
-    float *copy = (float *)(void *)(scratch + parts.input);
-    np_swap_axes(input, copy, w->batches, w->channels, in_pixels);
-    input = copy;
-    output = (float *)(void *)(scratch + parts.output);
+  if (!is_pointwise(&conv)) {
+    for (size_t b = 0; b < w->batches; b++) {
+      run_image(call, &conv, b, packed, (float *)(void *)(room + parts.patches), low, high);
+    }
+    return NP_OK;
   }
   const size_t each = np_gemm_packed_floats(engine, conv.group_out, conv.depth);
-  if (is_pointwise(&conv)) {
-    for (size_t g = 0; g < conv.groups; g++) {
-      np_gemm(engine, w->batches * out_pixels, conv.group_out, conv.depth,
-              input + g * conv.group_in, w->channels, packed + g * each,
-              output + g * conv.group_out, conv.out_channels, low, high);
-    }
-  } else {
-    float *patches = (float *)(void *)(scratch + parts.patches);
-    const size_t block = patch_rows(&conv);
-    for (size_t b = 0; b < w->batches; b++) {
-      const float *image = input + b * in_pixels * w->channels;
-      for (size_t start = 0; start < out_pixels; start += block) {
-        const size_t rows = out_pixels - start < block ? out_pixels - start : block;
-        for (size_t g = 0; g < conv.groups; g++) {
-          for (size_t r = 0; r < rows; r++) {
-            make_patch(&conv, image, (uint32_t)((start + r) / w->out_w),
-                       (uint32_t)((start + r) % w->out_w), g * conv.group_in,
-                       patches + r * conv.depth);
-          }
-          np_gemm(engine, rows, conv.group_out, conv.depth, patches, conv.depth, packed + g * each,
-                  output + (b * out_pixels + start) * conv.out_channels + g * conv.group_out,
-                  conv.out_channels, low, high);
-        }
-      }
-    }
-  }
-  if (w->nchw) {
-    np_swap_axes(output, np_out(call, 0)->room, w->batches, out_pixels, conv.out_channels);
+  for (size_t g = 0; g < conv.groups; g++) {
+    np_gemm(engine, (size_t)w->batches * w->out_h * w->out_w, conv.group_out, conv.depth,
+            (const float *)np_in(call, 0)->data + g * conv.group_in, w->channels, packed + g * each,
+            (float *)np_out(call, 0)->room + g * conv.group_out, conv.out_channels, low, high);
   }
   return NP_OK;
 }
 
-const struct np_kernel np_kernel_CONV_2D = {.types = NP_FLOATS,
-                                            .extra = NP_CONV_PLAIN,
-                                            .infer = np_conv_infer,
-                                            .prepare = np_conv_prepare,
-                                            .scratch = np_conv_scratch,
-                                            .run = np_conv_run};
-const struct np_kernel np_kernel_GROUPED_CONV_2D = {.types = NP_FLOATS,
-                                                    .extra = NP_CONV_GROUPED,
-                                                    .infer = np_conv_infer,
-                                                    .prepare = np_conv_prepare,
-                                                    .scratch = np_conv_scratch,
-                                                    .run = np_conv_run};
+const struct np_kernel np_kernel_CONV_2D = {.types = NP_FLOATS | NP_QUANT8,
+                                            .extra = NP_CONV_ONE_GROUP,
+                                            .infer = infer,
+                                            .prepare = prepare,
+                                            .scratch = scratch,
+                                            .run = run};
+const struct np_kernel np_kernel_GROUPED_CONV_2D = {.types = NP_FLOATS | NP_QUANT8,
+                                                    .extra = NP_CONV_GROUPS,
+                                                    .infer = infer,
+                                                    .prepare = prepare,
+                                                    .scratch = scratch,
+                                                    .run = run};

@@ -3,9 +3,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/np_families.h"
+#include "kernels/np_quant.h"
 #include "kernels/np_window.h"
-#include "plan/np_plan.h"
+
+enum pool { POOL_AVERAGE, POOL_MAX, POOL_L2 };
 
 static enum np_status read_pool(const struct np_call *call, struct np_window *window,
                                 uint32_t *fuse) {
@@ -15,7 +16,6 @@ static enum np_status read_pool(const struct np_call *call, struct np_window *wi
   NP_TRY(np_read_i32(call, next, &filter_w));
   NP_TRY(np_read_i32(call, next + 1, &filter_h));
   *fuse = next + 2;
-  NP_TRY(np_window_layout(call, next + 3, &window->nchw));
   if (filter_w < 1 || filter_h < 1) {
     return np_fail(call, NP_BAD_MODEL, "a window of %d x %d, wanted at least 1 x 1", filter_w,
                    filter_h);
@@ -35,40 +35,40 @@ static enum np_status read_pool(const struct np_call *call, struct np_window *wi
     return np_fail(call, NP_BAD_MODEL, "a window of %u x %u lies wholly in the padding",
                    window->filter_w, window->filter_h);
   }
-  return NP_OK;
+  return np_q_same_as_input(call, 0, 0);
 }
 
-enum np_status np_pool_infer(const struct np_call *call) {
+static enum np_status infer(const struct np_call *call) {
   struct np_window window;
   uint32_t fuse;
   NP_TRY(read_pool(call, &window, &fuse));
   return np_window_shape(call, &window, window.channels);
 }
 
-size_t np_pool_scratch(const struct np_call *call) {
+/* Sums of one pixel of quantised data. */
+static size_t scratch(const struct np_call *call) {
   struct np_window window;
   uint32_t fuse;
-  if (read_pool(call, &window, &fuse) != NP_OK || !window.nchw) {
+  if (read_pool(call, &window, &fuse) != NP_OK) {
     return 0;
   }
-  return np_plus(np_align(np_times(np_in(call, 0)->elements, sizeof(float))),
-                 np_align(np_times(np_out(call, 0)->elements, sizeof(float))));
+  return np_times(window.channels, sizeof(int64_t));
 }
 
 /* Takes one cell [n] of the image into the window's result. */
-static void take(enum np_pool pool, const float *cell, float *out, size_t n) {
+static void take(enum pool pool, const float *cell, float *out, size_t n) {
   switch (pool) {
-  case NP_POOL_AVERAGE:
+  case POOL_AVERAGE:
     for (size_t c = 0; c < n; c++) {
       out[c] += cell[c];
     }
     break;
-  case NP_POOL_MAX:
+  case POOL_MAX:
     for (size_t c = 0; c < n; c++) {
       out[c] = cell[c] > out[c] ? cell[c] : out[c];
     }
     break;
-  case NP_POOL_L2:
+  case POOL_L2:
     for (size_t c = 0; c < n; c++) {
       out[c] += cell[c] * cell[c];
     }
@@ -76,86 +76,134 @@ static void take(enum np_pool pool, const float *cell, float *out, size_t n) {
   }
 }
 
-static void finish(enum np_pool pool, float *out, size_t n, uint32_t cells) {
+static void finish(enum pool pool, float *out, size_t n, uint32_t cells) {
   const float count = (float)cells;
-  for (size_t c = 0; pool != NP_POOL_MAX && c < n; c++) {
+  for (size_t c = 0; pool != POOL_MAX && c < n; c++) {
     out[c] /= count;
   }
-  for (size_t c = 0; pool == NP_POOL_L2 && c < n; c++) {
+  for (size_t c = 0; pool == POOL_L2 && c < n; c++) {
     out[c] = sqrtf(out[c]);
   }
 }
 
-/* One output pixel of an NHWC image. */
-static void run_pixel(const struct np_window *w, enum np_pool pool, const float *image, uint32_t y,
-                      uint32_t x, float *out) {
+/* The cells of output pixel (y, x) that lie inside the image. */
+struct cells {
+  size_t first, row_step; /* in elements of the image */
+  uint32_t rows, columns;
+};
+
+static struct cells find_cells(const struct np_window *w, uint32_t y, uint32_t x) {
   uint32_t first_y, last_y, first_x, last_x;
   np_window_taps(y, w->stride_h, w->pad_top, 1, w->filter_h, w->height, &first_y, &last_y);
   np_window_taps(x, w->stride_w, w->pad_left, 1, w->filter_w, w->width, &first_x, &last_x);
-  for (size_t c = 0; c < w->channels; c++) {
-    out[c] = pool == NP_POOL_MAX ? -INFINITY : 0.0f;
-  }
-  for (uint32_t ky = first_y; ky < last_y; ky++) {
-    const size_t iy = (size_t)y * w->stride_h + ky - w->pad_top;
-    for (uint32_t kx = first_x; kx < last_x; kx++) {
-      const size_t ix = (size_t)x * w->stride_w + kx - w->pad_left;
-      take(pool, image + (iy * w->width + ix) * w->channels, out, w->channels);
-    }
-  }
-  finish(pool, out, w->channels, (last_y - first_y) * (last_x - first_x));
+  const size_t iy = (size_t)y * w->stride_h + first_y - w->pad_top;
+  const size_t ix = (size_t)x * w->stride_w + first_x - w->pad_left;
+  return (struct cells){.first = (iy * w->width + ix) * w->channels,
+                        .row_step = (size_t)w->width * w->channels,
+                        .rows = last_y - first_y,
+                        .columns = last_x - first_x};
 }
 
-enum np_status np_pool_run(const struct np_call *call) {
-  struct np_window w;
-  uint32_t fuse_input;
-  int32_t fuse;
+static void float_pixel(const struct np_window *w, enum pool pool, const float *image,
+                        struct cells cells, float *out) {
+  for (size_t c = 0; c < w->channels; c++) {
+    out[c] = pool == POOL_MAX ? -INFINITY : 0.0f;
+  }
+  for (uint32_t i = 0; i < cells.rows; i++) {
+    const float *cell = image + cells.first + i * cells.row_step;
+    for (uint32_t j = 0; j < cells.columns; j++, cell += w->channels) {
+      take(pool, cell, out, w->channels);
+    }
+  }
+  finish(pool, out, w->channels, cells.rows * cells.columns);
+}
+
+static enum np_status run_float(const struct np_call *call, const struct np_window *w,
+                                int32_t fuse) {
+  const enum pool pool = (enum pool)call->kernel->extra;
+  const float *image = np_in(call, 0)->data;
+  float *out = np_out(call, 0)->room;
   float low, high;
-  NP_TRY(read_pool(call, &w, &fuse_input));
-  NP_TRY(np_read_i32(call, fuse_input, &fuse));
   NP_TRY(np_fuse_limits(call, fuse, &low, &high));
-  const enum np_pool pool = (enum np_pool)call->kernel->extra;
-  const size_t in_pixels = (size_t)w.height * w.width;
-  const size_t out_pixels = (size_t)w.out_h * w.out_w;
-  const size_t elements = np_out(call, 0)->elements;
-  if (elements == 0) {
-    return NP_OK;
+  for (size_t b = 0; b < w->batches; b++) {
+    for (uint32_t y = 0; y < w->out_h; y++) {
+      for (uint32_t x = 0; x < w->out_w; x++, out += w->channels) {
+        float_pixel(w, pool, image, find_cells(w, y, x), out);
+      }
+    }
+    image += (size_t)w->height * w->width * w->channels;
   }
-  const float *input = np_in(call, 0)->data;
-  float *output = np_out(call, 0)->room;
-  if (w.nchw) {
-    float *copy = call->scratch;
-    np_swap_axes(input, copy, w.batches, w.channels, in_pixels);
-    input = copy;
-    const size_t used = np_align(np_in(call, 0)->elements * sizeof(float));
-    output = (float *)(void *)((unsigned char *)call->scratch + used);
-  }
-  for (size_t b = 0; b < w.batches; b++) {
-    for (uint32_t y = 0; y < w.out_h; y++) {
-      for (uint32_t x = 0; x < w.out_w; x++) {
-        run_pixel(&w, pool, input + b * in_pixels * w.channels, y, x,
-                  output + (b * out_pixels + (size_t)y * w.out_w + x) * w.channels);
+  np_clamp(np_out(call, 0)->room, np_out(call, 0)->elements, low, high);
+  return NP_OK;
+}
+
+/* Sums, or largest values, of bytes that are flipped to be unsigned: the reference averages signed
+ * data so, which tells where halves round to. */
+static void quant_pixel(const struct np_window *w, enum pool pool, const unsigned char *image,
+                        unsigned flip, struct cells cells, int64_t *sums) {
+  memset(sums, 0, w->channels * sizeof *sums);
+  for (uint32_t i = 0; i < cells.rows; i++) {
+    const unsigned char *cell = image + cells.first + i * cells.row_step;
+    for (uint32_t j = 0; j < cells.columns; j++, cell += w->channels) {
+      for (size_t c = 0; c < w->channels; c++) {
+        const int64_t value = (int64_t)(cell[c] ^ flip);
+        sums[c] = pool == POOL_AVERAGE ? sums[c] + value : value > sums[c] ? value : sums[c];
       }
     }
   }
-  np_clamp(output, elements, low, high);
-  if (w.nchw) {
-    np_swap_axes(output, np_out(call, 0)->room, w.batches, out_pixels, w.channels);
+  const int64_t count = (int64_t)cells.rows * cells.columns;
+  for (size_t c = 0; pool == POOL_AVERAGE && c < w->channels; c++) {
+    sums[c] = (sums[c] + count / 2) / count;
+  }
+}
+
+static enum np_status run_quant(const struct np_call *call, const struct np_window *w,
+                                int32_t fuse) {
+  const enum pool pool = (enum pool)call->kernel->extra;
+  const struct np_operand *operand = np_out_operand(call, 0);
+  const unsigned flip = np_q_is_signed(operand->type) ? 0x80u : 0u;
+  const unsigned char *image = np_in(call, 0)->data;
+  unsigned char *out = np_out(call, 0)->room;
+  int64_t *sums = call->scratch;
+  int32_t low, high;
+  NP_TRY(np_q_fuse_limits(call, fuse, operand, &low, &high));
+  for (size_t b = 0; b < w->batches; b++) {
+    for (uint32_t y = 0; y < w->out_h; y++) {
+      for (uint32_t x = 0; x < w->out_w; x++, out += w->channels) {
+        quant_pixel(w, pool, image, flip, find_cells(w, y, x), sums);
+        for (size_t c = 0; c < w->channels; c++) {
+          const int32_t q = (int32_t)sums[c] - (int32_t)flip;
+          np_q_write(operand->type, out, c, np_limit(q, low, high));
+        }
+      }
+    }
+    image += (size_t)w->height * w->width * w->channels;
   }
   return NP_OK;
 }
 
-const struct np_kernel np_kernel_AVERAGE_POOL_2D = {.types = NP_FLOATS,
-                                                    .extra = NP_POOL_AVERAGE,
-                                                    .infer = np_pool_infer,
-                                                    .scratch = np_pool_scratch,
-                                                    .run = np_pool_run};
-const struct np_kernel np_kernel_MAX_POOL_2D = {.types = NP_FLOATS,
-                                                .extra = NP_POOL_MAX,
-                                                .infer = np_pool_infer,
-                                                .scratch = np_pool_scratch,
-                                                .run = np_pool_run};
-const struct np_kernel np_kernel_L2_POOL_2D = {.types = NP_FLOATS,
-                                               .extra = NP_POOL_L2,
-                                               .infer = np_pool_infer,
-                                               .scratch = np_pool_scratch,
-                                               .run = np_pool_run};
+static enum np_status run(const struct np_call *call) {
+  struct np_window w;
+  uint32_t fuse_input;
+  int32_t fuse;
+  NP_TRY(read_pool(call, &w, &fuse_input));
+  NP_TRY(np_read_i32(call, fuse_input, &fuse));
+  if (np_out(call, 0)->elements == 0) {
+    return NP_OK;
+  }
+  return np_in(call, 0)->type == NP_TYPE_TENSOR_FLOAT32 ? run_float(call, &w, fuse)
+                                                        : run_quant(call, &w, fuse);
+}
+
+const struct np_kernel np_kernel_AVERAGE_POOL_2D = {.types = NP_FLOATS | NP_QUANT8,
+                                                    .extra = POOL_AVERAGE,
+                                                    .infer = infer,
+                                                    .scratch = scratch,
+                                                    .run = run};
+const struct np_kernel np_kernel_MAX_POOL_2D = {.types = NP_FLOATS | NP_QUANT8,
+                                                .extra = POOL_MAX,
+                                                .infer = infer,
+                                                .scratch = scratch,
+                                                .run = run};
+const struct np_kernel np_kernel_L2_POOL_2D = {
+    .types = NP_FLOATS, .extra = POOL_L2, .infer = infer, .scratch = scratch, .run = run};

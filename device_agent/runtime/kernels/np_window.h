@@ -5,27 +5,27 @@
 #include "kernels/np_kernel.h"
 
 struct np_window {
-  uint32_t batches, height, width, channels; /* of the input, whatever its layout */
+  uint32_t batches, height, width, channels; /* of the input, [N, H, W, C] */
   uint32_t filter_h, filter_w;
   uint32_t stride_h, stride_w;
   uint32_t dilation_h, dilation_w;
   uint32_t pad_top, pad_left;
   uint32_t out_h, out_w;
-  int nchw; /* the data are [N, C, H, W] */
 };
 
-/* Reads what precedes an operation's own arguments from input `at` on: the shape of input 0 under
- * layout `nchw`, paddings and strides; *next is the input after them. filter_*, dilation_* and nchw
- * are set by the caller before, out_* and pad_* come out. */
+/* Reads the shape of input 0 and, from input `at` on, paddings and strides. filter_* and dilation_*
+ * are set by the caller before; all else comes out. NP_MISSING where a value is not known yet. */
 enum np_status np_window_fit(const struct np_call *call, uint32_t at, struct np_window *window);
 
 /* Inputs that paddings and strides take: 6 where explicit, else 3. */
 uint32_t np_window_inputs(const struct np_call *call);
 
-/* Reads optional BOOL input `input`: 0 where it is not there. */
-enum np_status np_window_layout(const struct np_call *call, uint32_t input, int *nchw);
+/* Reads the optional pair of dilations, over width and height, from input `at` on: 1 where they are
+ * not there. */
+enum np_status np_window_dilations(const struct np_call *call, uint32_t at,
+                                   struct np_window *window);
 
-/* Sets output 0 to [N, out_h, out_w, channels] in the window's layout. */
+/* Sets output 0 to [N, out_h, out_w, channels]. */
 enum np_status np_window_shape(const struct np_call *call, const struct np_window *window,
                                uint32_t channels);
 
@@ -41,8 +41,5 @@ static inline void np_window_taps(uint32_t out, uint32_t stride, uint32_t pad, u
   *first = (uint32_t)low;
   *last = (uint32_t)high;
 }
-
-/* Copies between [n, rows, columns] and [n, columns, rows]: layouts NHWC and NCHW are such. */
-void np_swap_axes(const float *from, float *to, size_t n, size_t rows, size_t columns);
 
 #endif

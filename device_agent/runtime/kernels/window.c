@@ -1,7 +1,5 @@
 #include "kernels/np_window.h"
 
-#include "kernels/np_gather.h"
-
 /* Output size and leading padding of a window along one axis, as NNAPI's documentation of
  * ANEURALNETWORKS_PADDING_SAME and _VALID says. Returns 0 where the window does not fit. */
 static uint32_t same_padding(uint32_t size, uint32_t stride, uint64_t reach, uint32_t *before) {
@@ -20,11 +18,6 @@ uint32_t np_window_inputs(const struct np_call *call) {
   return call->form->variant == NP_EXPLICIT ? 6 : 3;
 }
 
-enum np_status np_window_layout(const struct np_call *call, uint32_t input, int *nchw) {
-  *nchw = 0;
-  return np_has(call, input) ? np_read_bool(call, input, nchw) : NP_OK;
-}
-
 /* Reads a positive number. */
 static enum np_status read_positive(const struct np_call *call, uint32_t input, const char *what,
                                     uint32_t *value) {
@@ -36,6 +29,17 @@ static enum np_status read_positive(const struct np_call *call, uint32_t input, 
   }
   *value = (uint32_t)number;
   return NP_OK;
+}
+
+enum np_status np_window_dilations(const struct np_call *call, uint32_t at,
+                                   struct np_window *window) {
+  window->dilation_w = 1;
+  window->dilation_h = 1;
+  if (!np_has(call, at + 1)) {
+    return NP_OK;
+  }
+  NP_TRY(read_positive(call, at, "dilation over width", &window->dilation_w));
+  return read_positive(call, at + 1, "dilation over height", &window->dilation_h);
 }
 
 static enum np_status explicit_padding(const struct np_call *call, uint32_t at,
@@ -92,9 +96,9 @@ enum np_status np_window_fit(const struct np_call *call, uint32_t at, struct np_
     return np_fail(call, NP_BAD_MODEL, "input 0 has rank %u, wanted 4", input->rank);
   }
   window->batches = input->dims[0];
-  window->channels = input->dims[window->nchw ? 1 : 3];
-  window->height = input->dims[window->nchw ? 2 : 1];
-  window->width = input->dims[window->nchw ? 3 : 2];
+  window->channels = input->dims[3];
+  window->height = input->dims[1];
+  window->width = input->dims[2];
   const uint32_t strides = at + (call->form->variant == NP_EXPLICIT ? 4 : 1);
   NP_TRY(read_positive(call, strides, "stride over width", &window->stride_w));
   NP_TRY(read_positive(call, strides + 1, "stride over height", &window->stride_h));
@@ -114,14 +118,6 @@ enum np_status np_window_fit(const struct np_call *call, uint32_t at, struct np_
 
 enum np_status np_window_shape(const struct np_call *call, const struct np_window *window,
                                uint32_t channels) {
-  const uint32_t nhwc[4] = {window->batches, window->out_h, window->out_w, channels};
-  const uint32_t nchw[4] = {window->batches, channels, window->out_h, window->out_w};
-  return np_set_shape(call, 0, 4, window->nchw ? nchw : nhwc);
-}
-
-void np_swap_axes(const float *from, float *to, size_t n, size_t rows, size_t columns) {
-  for (size_t i = 0; i < n; i++) {
-    np_transpose_words(from + i * rows * columns, columns, to + i * rows * columns, rows, rows,
-                       columns);
-  }
+  const uint32_t dims[4] = {window->batches, window->out_h, window->out_w, channels};
+  return np_set_shape(call, 0, 4, dims);
 }
