@@ -1,16 +1,11 @@
 /* TRANSPOSE, SLICE and STRIDED_SLICE: values moved to other places. */
 #include <string.h>
 
-#include "kernels/np_families.h"
-#include "kernels/np_gather.h"
+#include "kernels/np_move.h"
 
-/* Copies a view of input 0, from element `start` on, into output 0. `steps` are the view's strides
- * in elements for each dimension of `dims`, which the output has in this order but for those that
- * were dropped. */
-static void copy_view(const struct np_call *call, uint32_t rank, const uint32_t *dims,
-                      const ptrdiff_t *steps, ptrdiff_t start) {
-  const struct np_tensor *input = np_in(call, 0);
-  const size_t size = np_type_bytes(input->type);
+void np_copy_view(const struct np_tensor *tensor, void *out, uint32_t rank, const uint32_t *dims,
+                  const ptrdiff_t *steps, ptrdiff_t start) {
+  const size_t size = np_type_bytes(tensor->type);
   struct np_view to = {.rank = rank};
   struct np_view from = {.rank = rank};
   np_row_major(rank, dims, to.strides);
@@ -19,10 +14,47 @@ static void copy_view(const struct np_call *call, uint32_t rank, const uint32_t 
     from.dims[d] = dims[d];
     from.strides[d] = steps[d];
   }
-  if (np_out(call, 0)->elements > 0) {
-    np_gather(&to, np_out(call, 0)->room, &from,
-              (const unsigned char *)input->data + start * (ptrdiff_t)size, size);
+  np_gather(&to, out, &from, (const unsigned char *)tensor->data + start * (ptrdiff_t)size, size);
+}
+
+void np_copy_into(const struct np_tensor *tensor, const struct np_tensor *whole,
+                  const uint32_t *starts) {
+  const size_t size = np_type_bytes(tensor->type);
+  struct np_view to = {.rank = tensor->rank};
+  struct np_view from = {.rank = tensor->rank};
+  np_row_major(whole->rank, whole->dims, to.strides);
+  np_row_major(tensor->rank, tensor->dims, from.strides);
+  ptrdiff_t start = 0;
+  for (uint32_t d = 0; d < tensor->rank; d++) {
+    to.dims[d] = tensor->dims[d];
+    start += (ptrdiff_t)starts[d] * to.strides[d];
   }
+  np_gather(&to, (unsigned char *)whole->room + start * (ptrdiff_t)size, &from, tensor->data, size);
+}
+
+size_t np_place(size_t index, uint32_t n, const uint32_t *dims, const ptrdiff_t *strides) {
+  size_t place = 0;
+  for (uint32_t d = n; d-- > 0; index /= dims[d]) {
+    place += index % dims[d] * (size_t)strides[d];
+  }
+  return place;
+}
+
+void np_split_at(const struct np_tensor *tensor, uint32_t axis, size_t *outer, size_t *inner) {
+  *outer = 1;
+  *inner = 1;
+  for (uint32_t d = 0; d < tensor->rank; d++) {
+    *(d < axis ? outer : inner) *= tensor->dims[d];
+  }
+}
+
+enum np_status np_multiply_dim(const struct np_call *call, uint32_t dim, uint64_t times,
+                               uint32_t *product) {
+  if (times > UINT32_MAX || dim * times > UINT32_MAX) {
+    return np_fail(call, NP_BAD_MODEL, "a dimension of %u becomes too large", dim);
+  }
+  *product = (uint32_t)(dim * times);
+  return NP_OK;
 }
 
 /* ---- TRANSPOSE ---- */
@@ -61,8 +93,9 @@ static enum np_status read_order(const struct np_call *call, uint32_t *order) {
   return NP_OK;
 }
 
-enum np_status np_transpose_infer(const struct np_call *call) {
+static enum np_status transpose_infer(const struct np_call *call) {
   uint32_t order[NP_MAX_RANK];
+  NP_TRY(np_q_same_as_input(call, 0, 0));
   NP_TRY(read_order(call, order));
   const struct np_tensor *input = np_in(call, 0);
   uint32_t dims[NP_MAX_RANK];
@@ -72,17 +105,20 @@ enum np_status np_transpose_infer(const struct np_call *call) {
   return np_set_shape(call, 0, input->rank, dims);
 }
 
-enum np_status np_transpose_run(const struct np_call *call) {
+static enum np_status transpose_run(const struct np_call *call) {
   uint32_t order[NP_MAX_RANK];
   NP_TRY(read_order(call, order));
   const struct np_tensor *input = np_in(call, 0);
   ptrdiff_t strides[NP_MAX_RANK];
   ptrdiff_t steps[NP_MAX_RANK];
+  if (input->elements == 0) {
+    return NP_OK;
+  }
   np_row_major(input->rank, input->dims, strides);
   for (uint32_t d = 0; d < input->rank; d++) {
     steps[d] = strides[order[d]];
   }
-  copy_view(call, input->rank, np_out(call, 0)->dims, steps, 0);
+  np_copy_view(input, np_out(call, 0)->room, input->rank, np_out(call, 0)->dims, steps, 0);
   return NP_OK;
 }
 
@@ -116,25 +152,29 @@ static enum np_status read_slice(const struct np_call *call, uint32_t *begins, u
   return NP_OK;
 }
 
-enum np_status np_slice_infer(const struct np_call *call) {
+static enum np_status slice_infer(const struct np_call *call) {
   uint32_t begins[NP_MAX_RANK];
   uint32_t dims[NP_MAX_RANK];
+  NP_TRY(np_q_same_as_input(call, 0, 0));
   NP_TRY(read_slice(call, begins, dims));
   return np_set_shape(call, 0, np_in(call, 0)->rank, dims);
 }
 
-enum np_status np_slice_run(const struct np_call *call) {
+static enum np_status slice_run(const struct np_call *call) {
   const struct np_tensor *input = np_in(call, 0);
   uint32_t begins[NP_MAX_RANK];
   uint32_t dims[NP_MAX_RANK];
   ptrdiff_t steps[NP_MAX_RANK];
   NP_TRY(read_slice(call, begins, dims));
+  if (np_out(call, 0)->elements == 0) {
+    return NP_OK;
+  }
   np_row_major(input->rank, input->dims, steps);
   ptrdiff_t start = 0;
   for (uint32_t d = 0; d < input->rank; d++) {
     start += (ptrdiff_t)begins[d] * steps[d];
   }
-  copy_view(call, input->rank, dims, steps, start);
+  np_copy_view(input, np_out(call, 0)->room, input->rank, dims, steps, start);
   return NP_OK;
 }
 
@@ -156,6 +196,43 @@ static int64_t clamp_index(int64_t index, int64_t dim, int forward) {
   return index < least ? least : index > most ? most : index;
 }
 
+/* One axis of the slice. Of `lists`, begins, ends and strides; of `masks`, those that are ignored,
+ * ends alike, and dropped axes. */
+static enum np_status read_strided_axis(const struct np_call *call, uint32_t d,
+                                        const int32_t *const lists[3], const int32_t masks[3],
+                                        struct strided *slice) {
+  const int64_t dim = np_in(call, 0)->dims[d];
+  const int64_t stride = lists[2][d];
+  const int forward = stride > 0;
+  if (stride == 0) {
+    return np_fail(call, NP_BAD_MODEL, "stride %u is 0", d);
+  }
+  int64_t begin = clamp_index(lists[0][d], dim, forward);
+  int64_t end = clamp_index(lists[1][d], dim, forward);
+  if ((masks[0] >> d & 1) != 0) {
+    begin = forward ? 0 : dim - 1;
+  }
+  if ((masks[1] >> d & 1) != 0) {
+    end = forward ? dim : -1;
+  }
+  const int64_t span = forward ? end - begin : begin - end;
+  const int64_t step = forward ? stride : -stride;
+  const int64_t length = span <= 0 ? 0 : (span + step - 1) / step;
+  if ((masks[2] >> d & 1) != 0) {
+    if (!forward || length != 1) {
+      return np_fail(call, NP_BAD_MODEL,
+                     "axis %u is dropped, but has %lld elements with stride %d, wanted 1 and a"
+                     " positive stride",
+                     d, (long long)length, lists[2][d]);
+    }
+    slice->dropped |= 1u << d;
+  }
+  slice->begins[d] = begin;
+  slice->strides[d] = stride;
+  slice->dims[d] = (uint32_t)length;
+  return NP_OK;
+}
+
 static enum np_status read_strided(const struct np_call *call, struct strided *slice) {
   const struct np_tensor *input = np_in(call, 0);
   const int32_t *lists[3];
@@ -174,41 +251,14 @@ static enum np_status read_strided(const struct np_call *call, struct strided *s
   }
   slice->dropped = 0;
   for (uint32_t d = 0; d < input->rank; d++) {
-    const int64_t dim = input->dims[d];
-    const int64_t stride = lists[2][d];
-    const int forward = stride > 0;
-    if (stride == 0) {
-      return np_fail(call, NP_BAD_MODEL, "stride %u is 0", d);
-    }
-    int64_t begin = clamp_index(lists[0][d], dim, forward);
-    int64_t end = clamp_index(lists[1][d], dim, forward);
-    if ((masks[0] >> d & 1) != 0) {
-      begin = forward ? 0 : dim - 1;
-    }
-    if ((masks[1] >> d & 1) != 0) {
-      end = forward ? dim : -1;
-    }
-    const int64_t span = forward ? end - begin : begin - end;
-    const int64_t step = forward ? stride : -stride;
-    const int64_t length = span <= 0 ? 0 : (span + step - 1) / step;
-    if ((masks[2] >> d & 1) != 0) {
-      if (!forward || length != 1) {
-        return np_fail(call, NP_BAD_MODEL,
-                       "axis %u is dropped, but has %d elements with stride %d, wanted 1 and a"
-                       " positive stride",
-                       d, (int)length, lists[2][d]);
-      }
-      slice->dropped |= 1u << d;
-    }
-    slice->begins[d] = begin;
-    slice->strides[d] = stride;
-    slice->dims[d] = (uint32_t)length;
+    NP_TRY(read_strided_axis(call, d, lists, masks, slice));
   }
   return NP_OK;
 }
 
-enum np_status np_strided_slice_infer(const struct np_call *call) {
+static enum np_status strided_slice_infer(const struct np_call *call) {
   struct strided slice;
+  NP_TRY(np_q_same_as_input(call, 0, 0));
   NP_TRY(read_strided(call, &slice));
   uint32_t dims[NP_MAX_RANK];
   uint32_t rank = 0;
@@ -223,27 +273,31 @@ enum np_status np_strided_slice_infer(const struct np_call *call) {
   return np_set_shape(call, 0, rank, dims);
 }
 
-enum np_status np_strided_slice_run(const struct np_call *call) {
+static enum np_status strided_slice_run(const struct np_call *call) {
   const struct np_tensor *input = np_in(call, 0);
   struct strided slice;
   ptrdiff_t strides[NP_MAX_RANK];
   ptrdiff_t steps[NP_MAX_RANK];
   NP_TRY(read_strided(call, &slice));
+  if (np_out(call, 0)->elements == 0) {
+    return NP_OK;
+  }
   np_row_major(input->rank, input->dims, strides);
   ptrdiff_t start = 0;
   for (uint32_t d = 0; d < input->rank; d++) {
     start += (ptrdiff_t)slice.begins[d] * strides[d];
-    steps[d] = (ptrdiff_t)slice.strides[d] * strides[d];
+    /* The stride of an axis of one element is never walked, and may be too large to multiply. */
+    steps[d] = slice.dims[d] == 1 ? 0 : (ptrdiff_t)slice.strides[d] * strides[d];
   }
-  copy_view(call, input->rank, slice.dims, steps, np_out(call, 0)->elements > 0 ? start : 0);
+  np_copy_view(input, np_out(call, 0)->room, input->rank, slice.dims, steps, start);
   return NP_OK;
 }
 
 const struct np_kernel np_kernel_TRANSPOSE = {
-    .types = NP_MOVES, .infer = np_transpose_infer, .run = np_transpose_run};
+    .types = NP_ANY_TENSOR, .infer = transpose_infer, .run = transpose_run};
 
 const struct np_kernel np_kernel_SLICE = {
-    .types = NP_MOVES, .infer = np_slice_infer, .run = np_slice_run};
+    .types = NP_MOVES, .infer = slice_infer, .run = slice_run};
 
 const struct np_kernel np_kernel_STRIDED_SLICE = {
-    .types = NP_MOVES, .infer = np_strided_slice_infer, .run = np_strided_slice_run};
+    .types = NP_MOVES, .infer = strided_slice_infer, .run = strided_slice_run};

@@ -1,7 +1,7 @@
 /* RESHAPE, SQUEEZE and EXPAND_DIMS: the same values in the same order under another shape. */
 #include <string.h>
 
-#include "kernels/np_families.h"
+#include "kernels/np_move.h"
 
 static enum np_status copy_values(const struct np_call *call) {
   const struct np_tensor *input = np_in(call, 0);
@@ -11,24 +11,22 @@ static enum np_status copy_values(const struct np_call *call) {
   return NP_OK;
 }
 
-enum np_status np_reshape_infer(const struct np_call *call) {
-  const struct np_tensor *input = np_in(call, 0);
+/* ---- RESHAPE ---- */
+
+/* Reads a shape; *product is of all dimensions but the one to stretch, which is `rank` for none. */
+static enum np_status read_shape(const struct np_call *call, size_t *rank, uint32_t *dims,
+                                 size_t *product, size_t *stretched) {
   const int32_t *shape;
-  size_t rank;
-  if (!input->known) {
-    return NP_MISSING;
-  }
-  NP_TRY(np_read_list(call, 1, &shape, &rank));
-  if (rank == 0 || rank > NP_MAX_RANK) {
-    return np_fail(call, NP_BAD_MODEL, "a shape of %zu dimensions, wanted 1 to %u", rank,
+  NP_TRY(np_read_list(call, 1, &shape, rank));
+  if (*rank == 0 || *rank > NP_MAX_RANK) {
+    return np_fail(call, NP_BAD_MODEL, "a shape of %zu dimensions, wanted 1 to %u", *rank,
                    NP_MAX_RANK);
   }
-  uint32_t dims[NP_MAX_RANK];
-  size_t product = 1;
-  size_t stretched = rank; /* which dimension is -1 */
-  for (size_t d = 0; d < rank; d++) {
-    if (shape[d] == -1 && stretched == rank) {
-      stretched = d;
+  *product = 1;
+  *stretched = *rank;
+  for (size_t d = 0; d < *rank; d++) {
+    if (shape[d] == -1 && *stretched == *rank) {
+      *stretched = d;
       continue;
     }
     if (shape[d] < 0) {
@@ -36,8 +34,22 @@ enum np_status np_reshape_infer(const struct np_call *call) {
                      d, shape[d]);
     }
     dims[d] = (uint32_t)shape[d];
-    product = np_times(product, dims[d]);
+    *product = np_times(*product, dims[d]);
   }
+  return NP_OK;
+}
+
+static enum np_status reshape_infer(const struct np_call *call) {
+  const struct np_tensor *input = np_in(call, 0);
+  uint32_t dims[NP_MAX_RANK];
+  size_t rank = 0;
+  size_t product = 0;
+  size_t stretched = 0;
+  NP_TRY(np_q_same_as_input(call, 0, 0));
+  if (!input->known) {
+    return NP_MISSING;
+  }
+  NP_TRY(read_shape(call, &rank, dims, &product, &stretched));
   if (stretched < rank) {
     const size_t rest = product == 0 ? 0 : input->elements / product;
     dims[stretched] = rest > UINT32_MAX ? UINT32_MAX : (uint32_t)rest;
@@ -50,36 +62,44 @@ enum np_status np_reshape_infer(const struct np_call *call) {
   return np_set_shape(call, 0, (uint32_t)rank, dims);
 }
 
-enum np_status np_reshape_run(const struct np_call *call) { return copy_values(call); }
+/* ---- SQUEEZE ---- */
 
-enum np_status np_squeeze_infer(const struct np_call *call) {
+/* Marks the axes to drop: those listed, or all of 1 where the list is left out or empty. */
+static enum np_status read_squeezed(const struct np_call *call, uint32_t *squeezed) {
   const struct np_tensor *input = np_in(call, 0);
+  const int32_t *axes = NULL;
+  size_t n = 0;
+  *squeezed = 0;
+  if (np_has(call, 1)) {
+    NP_TRY(np_read_list(call, 1, &axes, &n));
+  }
+  for (size_t i = 0; i < n; i++) {
+    uint32_t axis = 0;
+    NP_TRY(np_axis(call, axes[i], input->rank, &axis));
+    if (input->dims[axis] != 1) {
+      return np_fail(call, NP_BAD_MODEL, "dimension %u is %u, wanted 1 to squeeze it", axis,
+                     input->dims[axis]);
+    }
+    *squeezed |= 1u << axis;
+  }
+  for (uint32_t d = 0; n == 0 && d < input->rank; d++) {
+    *squeezed |= (uint32_t)(input->dims[d] == 1) << d;
+  }
+  return NP_OK;
+}
+
+static enum np_status squeeze_infer(const struct np_call *call) {
+  const struct np_tensor *input = np_in(call, 0);
+  uint32_t squeezed = 0;
+  NP_TRY(np_q_same_as_input(call, 0, 0));
   if (!input->known) {
     return NP_MISSING;
   }
-  int squeezed[NP_MAX_RANK] = {0};
-  if (np_has(call, 1)) {
-    const int32_t *axes;
-    size_t n;
-    NP_TRY(np_read_list(call, 1, &axes, &n));
-    for (size_t i = 0; i < n; i++) {
-      uint32_t axis;
-      NP_TRY(np_axis(call, axes[i], input->rank, &axis));
-      if (input->dims[axis] != 1) {
-        return np_fail(call, NP_BAD_MODEL, "dimension %u is %u, wanted 1 to squeeze it", axis,
-                       input->dims[axis]);
-      }
-      squeezed[axis] = 1;
-    }
-  } else {
-    for (uint32_t d = 0; d < input->rank; d++) {
-      squeezed[d] = input->dims[d] == 1;
-    }
-  }
+  NP_TRY(read_squeezed(call, &squeezed));
   uint32_t dims[NP_MAX_RANK];
   uint32_t rank = 0;
   for (uint32_t d = 0; d < input->rank; d++) {
-    if (!squeezed[d]) {
+    if ((squeezed >> d & 1) == 0) {
       dims[rank++] = input->dims[d];
     }
   }
@@ -89,12 +109,13 @@ enum np_status np_squeeze_infer(const struct np_call *call) {
   return np_set_shape(call, 0, rank, dims);
 }
 
-enum np_status np_squeeze_run(const struct np_call *call) { return copy_values(call); }
+/* ---- EXPAND_DIMS ---- */
 
-enum np_status np_expand_dims_infer(const struct np_call *call) {
+static enum np_status expand_dims_infer(const struct np_call *call) {
   const struct np_tensor *input = np_in(call, 0);
   int32_t value;
-  uint32_t axis;
+  uint32_t axis = 0;
+  NP_TRY(np_q_same_as_input(call, 0, 0));
   if (!input->known) {
     return NP_MISSING;
   }
@@ -110,13 +131,11 @@ enum np_status np_expand_dims_infer(const struct np_call *call) {
   return np_set_shape(call, 0, input->rank + 1, dims);
 }
 
-enum np_status np_expand_dims_run(const struct np_call *call) { return copy_values(call); }
-
 const struct np_kernel np_kernel_RESHAPE = {
-    .types = NP_MOVES, .infer = np_reshape_infer, .run = np_reshape_run};
+    .types = NP_ANY_TENSOR, .infer = reshape_infer, .run = copy_values};
 
 const struct np_kernel np_kernel_SQUEEZE = {
-    .types = NP_MOVES, .infer = np_squeeze_infer, .run = np_squeeze_run};
+    .types = NP_MOVES, .infer = squeeze_infer, .run = copy_values};
 
 const struct np_kernel np_kernel_EXPAND_DIMS = {
-    .types = NP_MOVES, .infer = np_expand_dims_infer, .run = np_expand_dims_run};
+    .types = NP_MOVES, .infer = expand_dims_infer, .run = copy_values};

@@ -1,0 +1,36 @@
+/* What the kernels that move values share. */
+#ifndef NP_MOVE_H
+#define NP_MOVE_H
+
+#include "kernels/np_gather.h"
+#include "kernels/np_kernel.h"
+#include "kernels/np_quant.h"
+
+/* Every type of tensor: what lowering moves about may be of types that no operation of NNAPI
+ * moves. */
+#define NP_ANY_TENSOR                                                                              \
+  (NP_MOVES | NP_BIT(NP_TYPE_TENSOR_BOOL8) | NP_BIT(NP_TYPE_TENSOR_QUANT16_SYMM) |                 \
+   NP_BIT(NP_TYPE_TENSOR_QUANT16_ASYMM) | NP_BIT(NP_TYPE_TENSOR_QUANT8_SYMM) |                     \
+   NP_BIT(NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL))
+
+/* Copies a view of a tensor, from its element `start` on, to `out`, where it lies without gaps:
+ * dims are the view's, steps its strides in elements of the tensor. No dimension may be 0. */
+void np_copy_view(const struct np_tensor *tensor, void *out, uint32_t rank, const uint32_t *dims,
+                  const ptrdiff_t *steps, ptrdiff_t start);
+
+/* Copies a tensor that is not empty into the middle of another of the same rank, each dimension d
+ * from place starts[d] on. */
+void np_copy_into(const struct np_tensor *tensor, const struct np_tensor *whole,
+                  const uint32_t *starts);
+
+/* Where position `index` of the first n dimensions, counted in row-major order, lies. */
+size_t np_place(size_t index, uint32_t n, const uint32_t *dims, const ptrdiff_t *strides);
+
+/* Elements of a tensor before an axis, and from it on; both are 0 only where a dimension is. */
+void np_split_at(const struct np_tensor *tensor, uint32_t axis, size_t *outer, size_t *inner);
+
+/* A new dimension: left x times, NP_BAD_MODEL where it does not fit 32 bits. */
+enum np_status np_multiply_dim(const struct np_call *call, uint32_t dim, uint64_t times,
+                               uint32_t *product);
+
+#endif
