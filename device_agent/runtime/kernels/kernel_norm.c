@@ -11,7 +11,7 @@ typedef void line(const struct np_call *call, size_t start, const struct np_alon
 
 static void each_line(const struct np_call *call, uint32_t axis, line *one, const void *how) {
   const struct np_along along = np_along_axis(np_in(call, 0), axis);
-  for (size_t o = 0; o < along.outer && along.n > 0; o++) {
+  for (size_t o = 0; o < along.outer; o++) {
     for (size_t i = 0; i < along.inner; i++) {
       one(call, o * along.n * along.inner + i, &along, how);
     }
@@ -169,7 +169,7 @@ static enum np_status instance_run(const struct np_call *call) {
   NP_TRY(np_read_f32(call, 3, &affine.epsilon));
   const size_t pixels = (size_t)input->dims[1] * input->dims[2];
   const size_t channels = input->dims[3];
-  for (size_t n = 0; n < input->dims[0] && pixels > 0; n++) {
+  for (size_t n = 0; input->elements > 0 && n < input->dims[0]; n++) {
     for (size_t c = 0; c < channels; c++) {
       const size_t start = n * pixels * channels + c;
       instance_one(in + start, out + start, pixels, channels, &affine);

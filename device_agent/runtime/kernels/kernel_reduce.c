@@ -1,8 +1,12 @@
-/* MEAN and the reductions REDUCE_SUM, REDUCE_PROD, REDUCE_MAX and REDUCE_MIN over a set of axes. */
+/* MEAN and the reductions REDUCE_SUM, REDUCE_PROD, REDUCE_MAX, REDUCE_MIN, REDUCE_ALL and
+ * REDUCE_ANY over a set of axes. Data of 8 bits are reduced in integers. */
 #include <math.h>
 #include <string.h>
 
-#include "kernels/np_families.h"
+#include "kernels/np_kernel.h"
+#include "kernels/np_quant.h"
+
+enum reduce { MEAN, REDUCE_SUM, REDUCE_PROD, REDUCE_MAX, REDUCE_MIN, REDUCE_ALL, REDUCE_ANY };
 
 /* Bit set of the axes to reduce, and whether they stay as dimensions of 1. MEAN says so with an
  * INT32, the others with a BOOL. */
@@ -14,7 +18,7 @@ static enum np_status read_reduce(const struct np_call *call, uint32_t *axes, in
     return NP_MISSING;
   }
   NP_TRY(np_read_list(call, 1, &values, &n));
-  if (call->kernel->extra == NP_REDUCE_MEAN) {
+  if (call->kernel->extra == MEAN) {
     int32_t number;
     NP_TRY(np_read_i32(call, 2, &number));
     *keep = number > 0;
@@ -33,9 +37,10 @@ static enum np_status read_reduce(const struct np_call *call, uint32_t *axes, in
   return NP_OK;
 }
 
-enum np_status np_reduce_infer(const struct np_call *call) {
+static enum np_status infer(const struct np_call *call) {
   uint32_t axes;
   int keep;
+  NP_TRY(np_q_same_as_input(call, 0, 0));
   NP_TRY(read_reduce(call, &axes, &keep));
   const struct np_tensor *input = np_in(call, 0);
   uint32_t dims[NP_MAX_RANK];
@@ -52,40 +57,41 @@ enum np_status np_reduce_infer(const struct np_call *call) {
   return np_set_shape(call, 0, rank, dims);
 }
 
-static float combine(enum np_reduce reduce, float a, float b) {
+/* ---- float32 ---- */
+
+static float combine(enum reduce reduce, float a, float b) {
   switch (reduce) {
-  case NP_REDUCE_MEAN:
-  case NP_REDUCE_SUM:
+  case MEAN:
+  case REDUCE_SUM:
     return a + b;
-  case NP_REDUCE_PROD:
+  case REDUCE_PROD:
     return a * b;
-  case NP_REDUCE_MAX:
+  case REDUCE_MAX:
     return b > a ? b : a;
-  case NP_REDUCE_MIN:
+  case REDUCE_MIN:
     return b < a ? b : a;
+  default:
+    return a;
   }
-  return a;
 }
 
-static float neutral(enum np_reduce reduce) {
+static float neutral(enum reduce reduce) {
   switch (reduce) {
-  case NP_REDUCE_PROD:
+  case REDUCE_PROD:
     return 1.0f;
-  case NP_REDUCE_MAX:
+  case REDUCE_MAX:
     return -INFINITY;
-  case NP_REDUCE_MIN:
+  case REDUCE_MIN:
     return INFINITY;
-  case NP_REDUCE_MEAN:
-  case NP_REDUCE_SUM:
+  default:
     return 0.0f;
   }
-  return 0.0f;
 }
 
 /* Takes one row into out: element by element where its dimension stays, else into out[0]. Sums of a
  * row are made in eight parts, which is faster and more precise than one. */
-static void take_row(enum np_reduce reduce, const float *row, float *out, size_t n, int stays) {
-  const int is_sum = reduce == NP_REDUCE_MEAN || reduce == NP_REDUCE_SUM;
+static void take_f32(enum reduce reduce, const float *row, float *out, size_t n, int stays) {
+  const int is_sum = reduce == MEAN || reduce == REDUCE_SUM;
   if (stays && is_sum) {
     for (size_t i = 0; i < n; i++) {
       out[i] += row[i];
@@ -114,36 +120,93 @@ static void take_row(enum np_reduce reduce, const float *row, float *out, size_t
   }
 }
 
-enum np_status np_reduce_run(const struct np_call *call) {
-  uint32_t axes;
-  int keep;
-  NP_TRY(read_reduce(call, &axes, &keep));
-  const enum np_reduce reduce = (enum np_reduce)call->kernel->extra;
-  const struct np_tensor *input = np_in(call, 0);
+/* ---- 8 bits: quantised values and booleans ---- */
+
+static int64_t combine_bytes(enum reduce reduce, int64_t a, int32_t b) {
+  switch (reduce) {
+  case REDUCE_MAX:
+    return b > a ? b : a;
+  case REDUCE_MIN:
+    return b < a ? b : a;
+  case REDUCE_ALL:
+    return a != 0 && b != 0;
+  case REDUCE_ANY:
+    return a != 0 || b != 0;
+  default:
+    return a + b;
+  }
+}
+
+static int64_t neutral_bytes(enum reduce reduce, int32_t type) {
+  int32_t low, high;
+  np_q_limits(type, &low, &high);
+  switch (reduce) {
+  case REDUCE_MAX:
+    return low;
+  case REDUCE_MIN:
+    return high;
+  case REDUCE_ALL:
+    return 1;
+  default:
+    return 0;
+  }
+}
+
+/* Takes one row into sums, as take_f32 does. */
+static void take_bytes(enum reduce reduce, int32_t type, const unsigned char *row, int64_t *sums,
+                       size_t n, int stays) {
+  for (size_t i = 0; i < n; i++) {
+    int64_t *sum = &sums[stays ? i : 0];
+    *sum = combine_bytes(reduce, *sum, np_q_read(type, row, i));
+  }
+}
+
+/* ---- Both ---- */
+
+static int is_float(const struct np_call *call) {
+  return np_in(call, 0)->type == NP_TYPE_TENSOR_FLOAT32;
+}
+
+/* Where results are collected: in the output itself, or in integers for data of 8 bits. */
+static size_t scratch(const struct np_call *call) {
+  return is_float(call) ? 0 : np_times(np_out(call, 0)->elements, sizeof(int64_t));
+}
+
+static void start(const struct np_call *call) {
+  const enum reduce reduce = (enum reduce)call->kernel->extra;
   const struct np_tensor *output = np_out(call, 0);
-  const float *in = input->data;
-  float *out = output->room;
   for (size_t i = 0; i < output->elements; i++) {
-    out[i] = neutral(reduce);
+    if (is_float(call)) {
+      ((float *)output->room)[i] = neutral(reduce);
+    } else {
+      ((int64_t *)call->scratch)[i] = neutral_bytes(reduce, output->type);
+    }
   }
-  if (input->elements == 0) {
-    return NP_OK;
-  }
+}
+
+/* Takes row after row of the input into the results. */
+static void collect(const struct np_call *call, uint32_t axes) {
+  const enum reduce reduce = (enum reduce)call->kernel->extra;
+  const struct np_tensor *input = np_in(call, 0);
   size_t strides[NP_MAX_RANK]; /* of the output over the input's dimensions, 0 where reduced */
   size_t step = 1;
-  size_t reduced = 1;
   for (uint32_t d = input->rank; d-- > 0;) {
     const int stays = (axes >> d & 1) == 0;
     strides[d] = stays ? step : 0;
     step *= stays ? input->dims[d] : 1;
-    reduced *= stays ? 1 : input->dims[d];
   }
   const uint32_t last = input->rank - 1;
   const size_t n = input->dims[last];
   size_t at[NP_MAX_RANK] = {0};
   size_t to = 0;
   for (size_t done = 0; done < input->elements; done += n) {
-    take_row(reduce, in + done, out + to, n, strides[last] != 0);
+    if (is_float(call)) {
+      take_f32(reduce, (const float *)input->data + done, (float *)np_out(call, 0)->room + to, n,
+               strides[last] != 0);
+    } else {
+      take_bytes(reduce, input->type, (const unsigned char *)input->data + done,
+                 (int64_t *)call->scratch + to, n, strides[last] != 0);
+    }
     for (uint32_t d = last; d-- > 0;) {
       to += strides[d];
       if (++at[d] < input->dims[d]) {
@@ -153,19 +216,48 @@ enum np_status np_reduce_run(const struct np_call *call) {
       at[d] = 0;
     }
   }
-  for (size_t i = 0; reduce == NP_REDUCE_MEAN && i < output->elements; i++) {
-    out[i] /= (float)reduced;
+}
+
+/* Makes the outputs of what was collected from `count` elements each. A mean of integers is cut off
+ * towards zero, as Android's reference does; one of nothing stands for 0. */
+static void finish(const struct np_call *call, size_t count) {
+  const struct np_tensor *output = np_out(call, 0);
+  const int is_mean = call->kernel->extra == MEAN;
+  for (size_t i = 0; is_float(call) && is_mean && count > 0 && i < output->elements; i++) {
+    ((float *)output->room)[i] /= (float)count;
   }
+  for (size_t i = 0; !is_float(call) && i < output->elements; i++) {
+    int64_t result = ((const int64_t *)call->scratch)[i];
+    if (is_mean) {
+      result = count > 0 ? result / (int64_t)count : np_out_operand(call, 0)->zero_point;
+    }
+    np_q_write(output->type, output->room, i, (int32_t)result);
+  }
+}
+
+static enum np_status run(const struct np_call *call) {
+  uint32_t axes;
+  int keep;
+  NP_TRY(read_reduce(call, &axes, &keep));
+  const struct np_tensor *input = np_in(call, 0);
+  size_t count = 1;
+  for (uint32_t d = 0; d < input->rank; d++) {
+    count *= (axes >> d & 1) != 0 ? input->dims[d] : 1;
+  }
+  start(call);
+  collect(call, axes);
+  finish(call, count);
   return NP_OK;
 }
 
-const struct np_kernel np_kernel_MEAN = {
-    .types = NP_FLOATS, .extra = NP_REDUCE_MEAN, .infer = np_reduce_infer, .run = np_reduce_run};
-const struct np_kernel np_kernel_REDUCE_SUM = {
-    .types = NP_FLOATS, .extra = NP_REDUCE_SUM, .infer = np_reduce_infer, .run = np_reduce_run};
-const struct np_kernel np_kernel_REDUCE_PROD = {
-    .types = NP_FLOATS, .extra = NP_REDUCE_PROD, .infer = np_reduce_infer, .run = np_reduce_run};
-const struct np_kernel np_kernel_REDUCE_MAX = {
-    .types = NP_FLOATS, .extra = NP_REDUCE_MAX, .infer = np_reduce_infer, .run = np_reduce_run};
-const struct np_kernel np_kernel_REDUCE_MIN = {
-    .types = NP_FLOATS, .extra = NP_REDUCE_MIN, .infer = np_reduce_infer, .run = np_reduce_run};
+#define REDUCE(name, set)                                                                          \
+  const struct np_kernel np_kernel_##name = {                                                      \
+      .types = (set), .extra = name, .infer = infer, .scratch = scratch, .run = run}
+
+REDUCE(MEAN, NP_FLOATS | NP_QUANT8);
+REDUCE(REDUCE_SUM, NP_FLOATS);
+REDUCE(REDUCE_PROD, NP_FLOATS);
+REDUCE(REDUCE_MAX, NP_FLOATS | NP_QUANT8);
+REDUCE(REDUCE_MIN, NP_FLOATS | NP_QUANT8);
+REDUCE(REDUCE_ALL, NP_BIT(NP_TYPE_TENSOR_BOOL8));
+REDUCE(REDUCE_ANY, NP_BIT(NP_TYPE_TENSOR_BOOL8));

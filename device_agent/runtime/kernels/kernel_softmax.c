@@ -103,9 +103,6 @@ static enum np_status run(const struct np_call *call) {
   if (!is_log && !(beta > 0.0f)) {
     return np_fail(call, NP_BAD_MODEL, "beta (input 1) is %g, wanted more than 0", (double)beta);
   }
-  if (input->elements == 0) {
-    return NP_OK;
-  }
   int32_t powers[256];
   if (is_quant(call)) {
     fill_powers(beta, np_in_operand(call, 0)->scale, powers);

@@ -34,8 +34,9 @@ static inline enum np_status np_along_infer(const struct np_call *call, uint32_t
   return data->known ? np_set_shape(call, 0, data->rank, data->dims) : NP_MISSING;
 }
 
+/* Of a tensor without elements `outer` is 0. */
 static inline struct np_along np_along_axis(const struct np_tensor *tensor, uint32_t axis) {
-  struct np_along along = {1, tensor->dims[axis], 1};
+  struct np_along along = {tensor->elements > 0, tensor->dims[axis], 1};
   for (uint32_t d = 0; d < tensor->rank; d++) {
     along.outer *= d < axis ? tensor->dims[d] : 1;
     along.inner *= d > axis ? tensor->dims[d] : 1;
