@@ -16,9 +16,8 @@
 struct border {
   uint32_t operand;
   int is_input;
-  int is_read; /* XNNPACK reads it */
   size_t bytes, element;
-  void *staging; /* [bytes] of what is read */
+  void *staging; /* [bytes] */
   void *outside; /* where the caller has it, in this run */
 };
 
@@ -70,25 +69,12 @@ static int takes(const struct np_call *call) {
   return status == xnn_status_success;
 }
 
-/* Marks the borders that an operation of the region reads. */
-static void mark_read(const struct np_region *region, struct border *borders, uint32_t n) {
-  for (uint32_t i = 0; i < region->n_operations; i++) {
-    const struct np_operation *operation = &region->graph->operations[region->operations[i]];
-    for (uint32_t input = 0; input < operation->n_inputs; input++) {
-      for (uint32_t b = 0; b < n; b++) {
-        borders[b].is_read |= borders[b].operand == operation->inputs[input];
-      }
-    }
-  }
-}
-
 /* Defines the border's values, which XNNPACK numbers from 0. */
 static enum xnn_status define_borders(const struct np_region *region, struct np_xnn_graph *graph,
                                       struct state *state) {
   for (uint32_t b = 0; b < state->n; b++) {
     struct border *border = &state->borders[b];
     border->is_input = b < region->n_inputs;
-    border->is_read = border->is_input;
     border->operand = border->is_input ? region->inputs[b] : region->outputs[b - region->n_inputs];
     const struct np_operand *operand = &region->graph->operands[border->operand];
     const struct np_tensor *tensor = &region->tensors[border->operand];
@@ -99,10 +85,6 @@ static enum xnn_status define_borders(const struct np_region *region, struct np_
     state->values[b].id = b;
     border->element = np_type_bytes(operand->type);
     border->bytes = tensor->elements * border->element;
-  }
-  mark_read(region, state->borders, state->n);
-  for (uint32_t b = 0; b < state->n; b++) {
-    struct border *border = &state->borders[b];
     border->staging = np_xnn_room(graph, border->bytes);
     if (border->staging == NULL) {
       return xnn_status_out_of_memory;
@@ -214,9 +196,8 @@ static int find_borders(const struct np_region *region, struct state *state) {
     const struct np_tensor *tensor = &region->tensors[border->operand];
     const void *data = border->is_input ? tensor->data : tensor->room;
     border->outside = (void *)(uintptr_t)data;
-    const int copied = border->is_read ? np_xnn_must_copy(data, border->bytes, border->element)
-                                       : (uintptr_t)data % border->element != 0;
-    void *place = copied ? border->staging : border->outside;
+    void *place =
+        np_xnn_must_copy(data, border->bytes, border->element) ? border->staging : border->outside;
     moved |= place != state->values[b].data;
     state->values[b].data = place;
   }
