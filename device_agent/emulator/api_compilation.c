@@ -157,7 +157,7 @@ static bool *find_support(const ANeuralNetworksCompilation *compilation) {
   for (uint32_t i = 0; i < compilation->n_devices; i++) {
     has_cpu |= compilation->devices[i]->type == ANEURALNETWORKS_DEVICE_CPU;
     for (uint32_t k = 0; k < n; k++) {
-      supported[i * n + k] = np_device_supports(compilation->devices[i], graph, k);
+      supported[i * n + k] = np_device_supports(compilation->devices[i], compilation->model, k);
     }
   }
   for (uint32_t k = 0; k < n && !has_cpu && !compilation->explicit_devices; k++) {

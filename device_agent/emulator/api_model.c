@@ -285,7 +285,7 @@ int ANeuralNetworksModel_getSupportedOperationsForDevices(
   for (uint32_t i = 0; i < model->graph.n_operations; i++) {
     bool supported = false;
     for (uint32_t d = 0; d < numDevices && !supported; d++) {
-      supported = np_device_supports(devices[d], &model->graph, i);
+      supported = np_device_supports(devices[d], model, i);
     }
     supportedOps[model->order[i]] = supported;
   }

@@ -11,22 +11,10 @@
 #define PHONE_VARIABLE "NNAPI_EMULATOR_PHONE"
 #define BACKEND_VARIABLE "NNAPI_EMULATOR_BACKEND"
 #define VERBOSE_VARIABLE "NNAPI_EMULATOR_VERBOSE"
+#define FAULTS_VARIABLE "NNAPI_EMULATOR_FAULTS"
 
 static struct np_device_table table;
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
-
-/* The CPU of a phone that describes no CPU accelerator: its CPU engine, without invocation,
- * transfer or compilation costs. */
-static void make_host_cpu(struct np_accelerator *a, const struct np_unit_model *cpu) {
-  a->type = ANEURALNETWORKS_DEVICE_CPU;
-  a->feature_level = NP_RUNTIME_LEVEL;
-  for (int i = 0; i < NP_OPERATION_CODES; i++)
-    a->operations[i] = true;
-  a->performance = 1;
-  a->unit = *cpu;
-  for (int i = 0; i < 3; i++)
-    a->preference[i] = 1;
-}
 
 /* The value of an environment variable, NULL where it is unset or empty. */
 static const char *setting(const char *name) {
@@ -60,7 +48,14 @@ static void offer_phone(const char *path, const struct np_backend *backend) {
     snprintf(table.error, sizeof table.error, "%s %s: %s", PHONE_VARIABLE, path, why.text);
     return;
   }
-  make_host_cpu(&table.host_cpu, &table.phone->cpu);
+  const char *faults = setting(FAULTS_VARIABLE);
+  if (faults && np_phone_inject(table.phone, faults, &why) != NP_OK) {
+    snprintf(table.error, sizeof table.error, "%s: %s", FAULTS_VARIABLE, why.text);
+    np_phone_free(table.phone);
+    table.phone = NULL;
+    return;
+  }
+  np_phone_host_cpu(table.phone, &table.host_cpu);
   for (uint32_t i = 0; i < table.phone->n_accelerators; i++) {
     const struct np_accelerator *a = &table.phone->accelerators[i];
     table.devices[i] =
@@ -126,12 +121,14 @@ bool np_device_known(const ANeuralNetworksDevice *device) {
   return false;
 }
 
-bool np_device_supports(const ANeuralNetworksDevice *device, const struct np_graph *graph,
+bool np_device_supports(const ANeuralNetworksDevice *device, const ANeuralNetworksModel *model,
                         uint32_t operation) {
+  const struct np_graph *graph = &model->graph;
   const int32_t code = graph->operations[operation].code;
   if (code < 0 || code >= NP_OPERATION_CODES)
     return false;
-  if (device->accelerator && !device->accelerator->operations[code])
+  const struct np_phone *phone = np_device_table()->phone;
+  if (phone && !np_phone_takes(phone, device->accelerator, graph, operation, model->relaxed))
     return false;
   const int32_t level = (int32_t)device->feature_level;
   return np_operation_check(graph, operation, level, NULL) == NP_OK;

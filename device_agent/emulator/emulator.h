@@ -71,8 +71,8 @@ struct np_device_table *np_device_table(void);
 /* Whether the handle is one of the table's. */
 bool np_device_known(const ANeuralNetworksDevice *device);
 
-/* Whether the device runs operation `operation` of a checked graph. */
-bool np_device_supports(const ANeuralNetworksDevice *device, const struct np_graph *graph,
+/* Whether the device runs operation `operation` of a finished model. */
+bool np_device_supports(const ANeuralNetworksDevice *device, const ANeuralNetworksModel *model,
                         uint32_t operation);
 
 /* Checks a caller's list of devices: NO_ERROR, UNEXPECTED_NULL or BAD_DATA. */

@@ -1,7 +1,10 @@
 """The life cycle of the C API: what it computes, and which misuse gives which result code."""
 
 import ctypes as C
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -54,23 +57,58 @@ def test_every_function_up_to_api_30_is_exported(nn):
     assert set(function_names()) <= {name for name, _ in found}
 
 
-def test_real_time_offers_one_device(nn):
+def test_real_time_offers_a_device_for_each_back_end(nn):
     devices = nn.devices()
-    assert list(devices) == ["nnapi-reference"]
-    device = devices["nnapi-reference"]
-    kind, level, version = C.c_int32(), C.c_int64(), C.c_char_p()
-    assert nn.Device_getType(device, C.byref(kind)) == OK and kind.value == 2
-    assert nn.Device_getFeatureLevel(device, C.byref(level)) == OK and level.value == 30
-    assert nn.Device_getVersion(device, C.byref(version)) == OK and version.value == b"1.0"
-    assert nn.Device_wait(device) == OK
+    names = list(devices)
+    assert names in (["nnapi-fast", "nnapi-reference"], ["nnapi-reference"])
+    for device in devices.values():
+        kind, level, version = C.c_int32(), C.c_int64(), C.c_char_p()
+        assert nn.Device_getType(device, C.byref(kind)) == OK and kind.value == 2
+        assert nn.Device_getFeatureLevel(device, C.byref(level)) == OK and level.value == 30
+        assert nn.Device_getVersion(device, C.byref(version)) == OK and version.value == b"1.0"
+        assert nn.Device_wait(device) == OK
     assert nn.emulator_phone() is None and nn.emulator_error() is None
     assert nn.emulator_identity() == b"" and nn.emulator_property(b"ro.product.model") is None
     handle = C.c_void_p()
-    assert nn._getDevice(1, C.byref(handle)) == R.BAD_DATA
+    assert nn._getDevice(len(names), C.byref(handle)) == R.BAD_DATA
     assert nn._getDevice(0, None) == R.UNEXPECTED_NULL
     assert nn._getDeviceCount(None) == R.UNEXPECTED_NULL
     assert nn.Device_getName(None, None) == R.UNEXPECTED_NULL
-    assert nn._getDefaultLoopTimeout() < nn._getMaximumLoopTimeout()
+    assert nn.Device_getName(device, None) == R.UNEXPECTED_NULL
+    assert nn.Device_getType(None, C.byref(kind)) == R.UNEXPECTED_NULL
+    assert nn.Device_getVersion(device, None) == R.UNEXPECTED_NULL
+    assert nn.Device_getFeatureLevel(device, None) == R.UNEXPECTED_NULL
+    assert nn.Device_wait(None) == R.UNEXPECTED_NULL
+    assert nn._getDefaultLoopTimeout() == 2 * 10**9
+    assert nn._getMaximumLoopTimeout() == 15 * 10**9
+
+
+DEVICES = """
+import sys
+from tests.emulator.nnapi import Nnapi
+nn = Nnapi(sys.argv[1])
+error = nn.emulator_error()
+print(",".join(nn.devices()), error.decode() if error else "fine")
+"""
+
+
+def devices_with(library, backend):
+    environment = dict(os.environ, NNAPI_EMULATOR_BACKEND=backend)
+    command = [sys.executable, "-c", DEVICES, str(library)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_one_back_end_can_be_chosen(nn, emulator_library):
+    assert devices_with(emulator_library, "reference") == "nnapi-reference fine"
+    assert devices_with(emulator_library, "") == ",".join(nn.devices()) + " fine"
+    fast = devices_with(emulator_library, "fast")
+    if "nnapi-fast" in nn.devices():
+        assert fast == "nnapi-fast fine"
+    else:
+        assert fast.endswith('NNAPI_EMULATOR_BACKEND is "fast", this library has: reference')
+    none = devices_with(emulator_library, "quick")
+    assert none.startswith('NNAPI_EMULATOR_BACKEND is "quick", this library has: reference')
 
 
 def test_real_time_clock_runs(nn):
@@ -152,6 +190,7 @@ def test_unknown_dimensions_are_given_by_the_execution(nn):
     execution = nn.new("Execution_create", compilation)
     data = DATA.reshape(2, 4)
     assert set_input(nn, execution, 0, data) == R.BAD_DATA
+    assert set_input(nn, execution, 0, data, operand_type(3, (0, 4))) == R.BAD_DATA
     assert set_input(nn, execution, 0, data, operand_type(3, (2, 5))) == R.BAD_DATA
     assert set_input(nn, execution, 0, data, operand_type(3, (2,))) == R.BAD_DATA
     assert set_input(nn, execution, 0, data, operand_type(3, (3, 4))) == R.BAD_DATA
@@ -191,6 +230,13 @@ def test_device_lists(nn):
     assert create(model.handle, handles([None]), 1, out) == R.UNEXPECTED_NULL
     assert create(model.handle, handles([device, device]), 2, out) == R.BAD_DATA
     assert create(model.handle, handles([device]), 1, None) == R.UNEXPECTED_NULL
+    assert create(model.handle, handles([C.c_void_p(8)]), 1, out) == R.BAD_DATA
+    ask, supported = nn.Model_getSupportedOperationsForDevices, (C.c_bool * 1)()
+    assert ask(model.handle, None, 1, supported) == R.UNEXPECTED_NULL
+    assert ask(model.handle, handles([device]), 1, None) == R.UNEXPECTED_NULL
+    assert ask(model.handle, handles([device]), 0, supported) == R.BAD_DATA
+    assert ask(model.handle, handles([None]), 1, supported) == R.UNEXPECTED_NULL
+    assert ask(model.handle, handles([device, device]), 2, supported) == R.BAD_DATA
     model.free()
 
 
@@ -214,6 +260,8 @@ def test_compilation_settings(nn, chain):
     assert nn.Compilation_setPriority(finished, 100) == R.BAD_STATE
     assert nn.Compilation_setCaching(finished, b"/nowhere", token) == R.BAD_STATE
     assert nn.Compilation_setTimeout(finished, 1) == R.BAD_STATE
+    assert nn.Compilation_setTimeout(None, 1) == R.UNEXPECTED_NULL
+    assert nn.Compilation_setPriority(None, 100) == R.UNEXPECTED_NULL
     assert nn.Compilation_finish(finished) == R.BAD_STATE
     assert nn.Compilation_finish(None) == R.UNEXPECTED_NULL
     nn.Compilation_free(None)
@@ -236,11 +284,72 @@ def test_arguments(nn, chain):
     assert nn.Execution_compute(execution) == R.BAD_DATA  # nothing is set
     assert set_input(nn, execution, 0, DATA) == OK
     assert nn.Execution_compute(execution) == R.BAD_DATA  # the output is not set
+    assert nn.Execution_setOutput(execution, 0, None, result.ctypes.data, 0) == R.BAD_DATA
     assert set_output(nn, execution, 0, result) == OK
+    assert set_input(nn, execution, 0, DATA) == R.BAD_STATE  # they are set
+    assert set_output(nn, execution, 0, result) == R.BAD_STATE
     assert nn.Execution_compute(execution) == OK
     np.testing.assert_array_equal(result, np.maximum(DATA, 0))
     nn.Execution_free(execution)
     nn.Execution_free(None)
+
+
+def test_needed_inputs_cannot_be_omitted(nn, chain):
+    result = np.zeros((1, 8), np.float32)
+    execution = nn.new("Execution_create", chain[1])
+    assert nn.Execution_setInput(execution, 0, None, None, 0) == OK
+    assert set_output(nn, execution, 0, result) == OK
+    assert nn.Execution_compute(execution) == R.BAD_DATA
+    rank = C.c_uint32()
+    assert nn.Execution_getOutputOperandRank(execution, 0, C.byref(rank)) == R.BAD_STATE
+    nn.Execution_free(execution)
+
+
+def test_outputs_may_be_omitted(nn, chain):
+    execution = nn.new("Execution_create", chain[1])
+    assert set_input(nn, execution, 0, DATA) == OK
+    assert nn.Execution_setOutput(execution, 0, None, None, 0) == OK
+    assert nn.Execution_compute(execution) == OK
+    nn.Execution_free(execution)
+
+
+def test_scalars_are_inputs(nn):
+    model = Model(nn)
+    a, b, act, c = model.tensor(1, 8), model.tensor(1, 8), model.operand(INT32), model.tensor(1, 8)
+    model.operation(ADD, [a, b, act], [c])
+    compilation = model.finish([a, b, act], [c]).compile()
+    for code, wanted in ((0, DATA - 1), (1, np.maximum(DATA - 1, 0))):
+        result = np.zeros((1, 8), np.float32)
+        inputs = [DATA, -np.ones((1, 8), np.float32), np.array(code, np.int32)]
+        execution = prepared(nn, compilation, inputs, [result])
+        assert nn.Execution_compute(execution) == OK
+        np.testing.assert_array_equal(result, wanted)
+        nn.Execution_free(execution)
+    nn.Compilation_free(compilation)
+    model.free()
+
+
+def test_promised_output_shapes_are_kept(nn):
+    """An output type given to an execution holds: another shape of the same size is refused."""
+    model = Model(nn)
+    a, b = model.tensor(0, 0), model.tensor(0, 0)
+    model.operation(RELU, [a], [b])
+    compilation = model.finish([a], [b]).compile()
+    data = DATA.reshape(2, 4)
+    for promised, wanted in (
+        ((2, 4), OK),
+        ((2, 0), OK),
+        ((4, 2), R.OP_FAILED),
+        ((0, 2), R.OP_FAILED),
+    ):
+        result = np.zeros(8, np.float32)
+        execution = nn.new("Execution_create", compilation)
+        assert set_input(nn, execution, 0, data, operand_type(3, (2, 4))) == OK
+        assert set_output(nn, execution, 0, result, operand_type(3, promised)) == OK
+        assert nn.Execution_compute(execution) == wanted, promised
+        nn.Execution_free(execution)
+    nn.Compilation_free(compilation)
+    model.free()
 
 
 def test_executions_run_once(nn, chain):
@@ -288,3 +397,60 @@ def test_timing_needs_one_named_device(nn, chain):
     assert nn.Execution_setTimeout(execution, 1) == R.BAD_DATA
     nn.Execution_free(execution)
     nn.Compilation_free(compilation)
+
+
+# ---- deadlines -----------------------------------------------------------------------------------
+
+
+def test_compilation_deadline(nn, chain):
+    model, device = chain[0], next(iter(nn.devices().values()))
+    make = nn.Compilation_createForDevices
+    for duration, wanted in ((1, R.MISSED_DEADLINE_PERSISTENT), (0, OK), (2**64 - 1, OK)):
+        compilation = C.c_void_p()
+        assert make(model.handle, handles([device]), 1, C.byref(compilation)) == OK
+        assert nn.Compilation_setTimeout(compilation, duration) == OK
+        assert nn.Compilation_finish(compilation) == wanted
+        execution = C.c_void_p()
+        made = nn.Execution_create(compilation, C.byref(execution))
+        assert made == (OK if wanted == OK else R.BAD_STATE)
+        nn.Execution_free(execution)
+        nn.Compilation_free(compilation)
+
+
+def test_execution_deadline(nn, chain):
+    missed = (R.MISSED_DEADLINE_PERSISTENT, R.MISSED_DEADLINE_TRANSIENT)
+    for duration, wanted in ((1, missed), (0, (OK,)), (2**64 - 1, (OK,))):
+        result, rank = np.zeros((1, 8), np.float32), C.c_uint32()
+        execution = prepared(nn, chain[1], [DATA], [result])
+        assert nn.Execution_setTimeout(execution, duration) == OK
+        assert nn.Execution_compute(execution) in wanted
+        shape = nn.Execution_getOutputOperandRank(execution, 0, C.byref(rank))
+        assert shape == (OK if wanted == (OK,) else R.BAD_STATE)
+        assert result.any() == (wanted == (OK,))
+        nn.Execution_free(execution)
+
+
+# ---- dumps ---------------------------------------------------------------------------------------
+
+DUMPED = """
+import sys
+from tests.emulator.nnapi import Nnapi, relu_chain
+nn = Nnapi(sys.argv[1])
+for _ in range(2):
+    relu_chain(nn, 3).compile()
+"""
+
+
+def test_plans_are_dumped_on_request(emulator_library, tmp_path):
+    command = [sys.executable, "-c", DUMPED, str(emulator_library)]
+    path = tmp_path / "plans.txt"
+    subprocess.run(command, env=dict(os.environ, NNAPI_EMULATOR_DUMP=str(path)), check=True)
+    once = path.read_text()
+    assert "RELU" in once and len(once.splitlines()) % 2 == 0
+    half = len(once) // 2
+    assert once[:half] == once[half:]  # appended, one for each compilation
+    to_error = dict(os.environ, NNAPI_EMULATOR_DUMP="-")
+    done = subprocess.run(command, env=to_error, capture_output=True, text=True, check=True)
+    assert done.stderr == once
+    nowhere = dict(os.environ, NNAPI_EMULATOR_DUMP=str(tmp_path / "no" / "folder"))
+    subprocess.run(command, env=nowhere, check=True)

@@ -1,10 +1,9 @@
-"""Memories, bursts, events: the other ways of getting data in and out and of waiting."""
+"""Memories and bursts: the other ways of getting data in and out."""
 
 import ctypes as C
+import fcntl
 import mmap
 import os
-import threading
-import time
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from tests.emulator.nnapi import (
     OK,
     Model,
     Result,
-    handles,
+    operand_type,
     prepared,
     relu_chain,
     set_input,
@@ -70,6 +69,8 @@ def test_inputs_outputs_and_constants_from_a_file(nn, shared):
     put, get = nn.Execution_setInputFromMemory, nn.Execution_setOutputFromMemory
     assert put(execution, 0, None, memory, 2 * mmap.PAGESIZE - 16, 32) == R.BAD_DATA
     assert put(execution, 0, None, memory, 64, 28) == R.BAD_DATA
+    assert put(execution, 0, None, memory, 0, 0) == R.BAD_DATA  # no length is implied
+    assert get(execution, 0, None, memory, 0, 0) == R.BAD_DATA
     assert put(execution, 0, None, None, 64, 32) == R.UNEXPECTED_NULL
     assert get(execution, 1, None, memory, 0, 32) == R.BAD_DATA
     assert put(execution, 0, None, memory, 64, 32) == OK
@@ -95,7 +96,16 @@ def test_bad_files(nn, shared):
     assert make(3 * mmap.PAGESIZE, READ, fd, 0, out) == R.BAD_DATA  # behind the end
     assert make(mmap.PAGESIZE, READ, fd, 2**63, out) == R.BAD_DATA
     assert make(64, READ, fd, 17, out) == R.UNMAPPABLE  # not at a page
-    assert make(64, READ, 1000, 0, out) == R.UNMAPPABLE  # not open
+    assert make(64, READ, 1000, 0, out) == R.UNEXPECTED_NULL  # not open
+    ends = os.pipe()
+    assert make(64, READ, ends[0], 0, out) == R.UNMAPPABLE  # nothing to map
+    for end in ends:
+        os.close(end)
+    locked = os.memfd_create("nnapi", os.MFD_ALLOW_SEALING)
+    os.ftruncate(locked, mmap.PAGESIZE)
+    fcntl.fcntl(locked, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    assert make(64, READ | WRITE, locked, 0, out) == R.UNMAPPABLE
+    os.close(locked)
     hardware_buffer = nn.Memory_createFromAHardwareBuffer
     assert hardware_buffer(C.c_void_p(1), out) == R.UNMAPPABLE
     assert hardware_buffer(None, out) == R.UNEXPECTED_NULL
@@ -165,8 +175,88 @@ def test_memory_from_roles(nn, chain, shared):
     assert view[:32] == np.maximum(DATA, 0).tobytes()
     assert nn.Memory_copy(memory, other) == R.BAD_DATA  # sizes differ
     assert nn.Memory_copy(memory, None) == R.UNEXPECTED_NULL
+    view[:32] = DATA.tobytes()
+    assert nn.Memory_copy(copy, memory) == OK
+    assert nn.Memory_copy(memory, memory) == OK
+    view[:32] = bytes(32)
+    assert nn.Memory_copy(memory, copy) == OK and view[:32] == DATA.tobytes()
+    assert nn.Memory_copy(other, memory) == R.BAD_DATA  # which leaves it without content
+    assert nn.Memory_copy(memory, copy) == R.BAD_DATA
+    reader = nn.new("Execution_create", chain)
+    assert nn.Execution_setInputFromMemory(reader, 0, None, memory, 0, 0) == OK
+    assert set_output(nn, reader, 0, result) == OK
+    assert nn.Execution_compute(reader) == R.OP_FAILED
+    nn.Execution_free(reader)
+    model = Model(nn)
+    target = model.tensor(1, 8)
+    value = nn.Model_setOperandValueFromMemory
+    assert value(model.handle, target, memory, 0, 0) == R.BAD_DATA  # not for constants
+    assert value(model.handle, target, memory, 0, 32) == R.BAD_DATA
+    model.free()
     for each in (memory, copy, other):
         nn.Memory_free(each)
+
+
+def test_memory_has_its_dimensions(nn):
+    """A memory made for [2, 4] serves a role whose rows are unknown, as [2, 4] only."""
+    model = Model(nn)
+    a, b = model.tensor(0, 4), model.tensor(0, 4)
+    model.operation(19, [a], [b])
+    compilation = model.finish([a], [b]).compile()
+    desc = nn.new("MemoryDesc_create")
+    assert nn.MemoryDesc_addOutputRole(desc, compilation, 0, 1.0) == OK
+    assert nn.MemoryDesc_setDimensions(desc, 2, None) == R.UNEXPECTED_NULL
+    assert nn.MemoryDesc_setDimensions(desc, 9, u32([1] * 9)) == R.BAD_DATA
+    assert nn.MemoryDesc_setDimensions(desc, 2, u32([2, 5])) == R.BAD_DATA
+    assert nn.MemoryDesc_setDimensions(desc, 2, u32([2, 0])) == OK
+    assert nn.MemoryDesc_finish(desc) == OK
+    memory = nn.new("Memory_createFromDesc", desc)
+    nn.MemoryDesc_free(desc)
+    data = np.arange(12, dtype=np.float32)
+    for rows, wanted in ((2, OK), (3, R.OP_FAILED), (1, R.OP_FAILED)):
+        execution = nn.new("Execution_create", compilation)
+        shape, put = operand_type(3, (rows, 4)), nn.Execution_setOutputFromMemory
+        assert set_input(nn, execution, 0, data[: 4 * rows].copy(), shape) == OK
+        assert put(execution, 0, C.byref(operand_type(3, (3, 4))), memory, 0, 0) == R.BAD_DATA
+        assert put(execution, 0, None, memory, 0, 0) == OK
+        assert nn.Execution_compute(execution) == wanted, rows
+        nn.Execution_free(execution)
+    nn.Memory_free(memory)
+    nn.Compilation_free(compilation)
+    model.free()
+
+
+def test_scalar_roles(nn):
+    model = Model(nn)
+    a, b, act, c = model.tensor(1, 8), model.tensor(1, 8), model.operand(1), model.tensor(1, 8)
+    model.operation(ADD, [a, b, act], [c])
+    compilation = model.finish([a, b, act], [c]).compile()
+    desc = nn.new("MemoryDesc_create")
+    add = nn.MemoryDesc_addInputRole
+    assert add(desc, compilation, 2, 1.0) == OK
+    assert add(desc, compilation, 0, 1.0) == R.BAD_DATA  # another type
+    assert nn.MemoryDesc_setDimensions(desc, 1, u32([1])) == R.BAD_DATA
+    assert nn.MemoryDesc_finish(desc) == OK
+    memory = nn.new("Memory_createFromDesc", desc)
+    nn.MemoryDesc_free(desc)
+    nn.Memory_free(memory)
+    desc = nn.new("MemoryDesc_create")
+    assert nn.MemoryDesc_setDimensions(desc, 1, u32([1])) == OK
+    assert add(desc, compilation, 2, 1.0) == R.BAD_DATA
+    nn.MemoryDesc_free(desc)
+    nn.MemoryDesc_free(None)
+    assert nn.MemoryDesc_create(None) == R.UNEXPECTED_NULL
+    assert nn.MemoryDesc_finish(None) == R.UNEXPECTED_NULL
+    assert nn.MemoryDesc_setDimensions(None, 1, u32([1])) == R.UNEXPECTED_NULL
+    unfinished, handle = nn.new("Compilation_create", model.handle), C.c_void_p()
+    desc = nn.new("MemoryDesc_create")
+    assert add(desc, unfinished, 0, 1.0) == R.BAD_DATA
+    assert nn.Memory_createFromDesc(None, C.byref(handle)) == R.UNEXPECTED_NULL
+    assert nn.Memory_createFromDesc(desc, None) == R.UNEXPECTED_NULL
+    nn.MemoryDesc_free(desc)
+    nn.Compilation_free(unfinished)
+    nn.Compilation_free(compilation)
+    model.free()
 
 
 def test_memory_of_unknown_size_is_not_made(nn):
@@ -206,96 +296,3 @@ def test_bursts(nn, chain):
     nn.Burst_free(None)
     nn.Compilation_free(other)
     model.free()
-
-
-# ---- events ------------------------------------------------------------------------------------
-
-
-def test_many_executions_at_once(nn, chain):
-    results = [np.zeros((1, 8), np.float32) for _ in range(16)]
-    inputs = [DATA * (i + 1) for i in range(len(results))]
-    executions = [prepared(nn, chain, [i], [o]) for i, o in zip(inputs, results, strict=True)]
-    events = [nn.new("Execution_startCompute", e) for e in executions]
-    for event in events:
-        assert nn.Event_wait(event) == OK
-        assert nn.Event_wait(event) == OK
-    for i, (execution, event, result) in enumerate(zip(executions, events, results, strict=True)):
-        np.testing.assert_array_equal(result, np.maximum(DATA, 0) * (i + 1))
-        nn.Execution_free(execution)
-        nn.Event_free(event)
-
-
-def test_freeing_a_running_execution_waits(nn, chain):
-    result = np.zeros((1, 8), np.float32)
-    execution = prepared(nn, chain, [DATA], [result])
-    event = nn.new("Execution_startCompute", execution)
-    nn.Execution_free(execution)
-    np.testing.assert_array_equal(result, np.maximum(DATA, 0))
-    assert nn.Event_wait(event) == OK
-    nn.Event_free(event)
-
-
-def test_start_compute_refusals(nn, chain):
-    execution, event = nn.new("Execution_create", chain), C.c_void_p()
-    assert nn.Execution_startCompute(execution, None) == R.UNEXPECTED_NULL
-    assert nn.Execution_startCompute(execution, C.byref(event)) == R.BAD_DATA  # nothing is set
-    start = nn.Execution_startComputeWithDependencies
-    assert start(execution, None, 1, 0, C.byref(event)) == R.UNEXPECTED_NULL
-    assert start(execution, handles([None]), 1, 0, C.byref(event)) == R.UNEXPECTED_NULL
-    assert start(execution, None, 0, 5, C.byref(event)) == R.BAD_DATA  # no device was named
-    assert nn.Event_wait(None) == R.UNEXPECTED_NULL
-    nn.Event_free(None)
-    nn.Execution_free(execution)
-
-
-def test_dependencies_are_awaited(nn, chain):
-    """A pipe stands for a sync fence: it signals when it becomes readable."""
-    read_end, write_end = os.pipe()
-    fence = nn.new("Event_createFromSyncFenceFd", read_end)
-    os.close(read_end)
-    first, second = (np.zeros((1, 8), np.float32) for _ in range(2))
-    one, two = prepared(nn, chain, [DATA], [first]), prepared(nn, chain, [DATA], [second])
-    start = nn.Execution_startComputeWithDependencies
-    event_one, event_two = C.c_void_p(), C.c_void_p()
-    assert start(one, handles([fence]), 1, 0, C.byref(event_one)) == OK
-    assert start(two, handles([event_one, fence]), 2, 0, C.byref(event_two)) == OK
-    waited = []
-    thread = threading.Thread(target=lambda: waited.append(nn.Event_wait(event_two)))
-    thread.start()
-    time.sleep(0.05)
-    assert not waited and not first.any() and not second.any()
-    os.write(write_end, b"!")
-    thread.join(10)
-    assert waited == [OK] and nn.Event_wait(event_one) == OK
-    np.testing.assert_array_equal(second, np.maximum(DATA, 0))
-    duplicate = C.c_int()
-    assert nn.Event_getSyncFenceFd(fence, C.byref(duplicate)) == OK
-    assert os.read(duplicate.value, 1) == b"!"
-    os.close(duplicate.value)
-    assert nn.Event_getSyncFenceFd(event_one, C.byref(duplicate)) == R.BAD_DATA
-    assert duplicate.value == -1
-    for event in (fence, event_one, event_two):
-        nn.Event_free(event)
-    nn.Execution_free(one)
-    nn.Execution_free(two)
-    os.close(write_end)
-
-
-def test_a_failed_dependency_fails_the_execution(nn, chain):
-    read_end, write_end = os.pipe()
-    fence = nn.new("Event_createFromSyncFenceFd", read_end)
-    os.close(read_end)
-    os.close(write_end)  # nothing will ever be readable
-    result, event = np.zeros((1, 8), np.float32), C.c_void_p()
-    execution = prepared(nn, chain, [DATA], [result])
-    start = nn.Execution_startComputeWithDependencies
-    assert start(execution, handles([fence]), 1, 0, C.byref(event)) == OK
-    assert nn.Event_wait(event) == R.OP_FAILED
-    assert not result.any()
-    for each in (fence, event):
-        nn.Event_free(each)
-    nn.Execution_free(execution)
-    handle = C.c_void_p()
-    assert nn.Event_createFromSyncFenceFd(-1, C.byref(handle)) == R.BAD_DATA
-    assert nn.Event_createFromSyncFenceFd(1000, C.byref(handle)) == R.BAD_DATA
-    assert nn.Event_createFromSyncFenceFd(0, None) == R.UNEXPECTED_NULL

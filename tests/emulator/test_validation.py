@@ -9,11 +9,14 @@ from tests.emulator.nnapi import (
     ADD,
     BOOL,
     CONV_2D,
+    FLOAT16,
     FLOAT32,
     INT32,
-    LSTM,
+    MODEL,
     OK,
     RELU,
+    TENSOR_BOOL8,
+    TENSOR_FLOAT16,
     TENSOR_FLOAT32,
     TENSOR_INT32,
     TENSOR_QUANT8_ASYMM,
@@ -22,12 +25,14 @@ from tests.emulator.nnapi import (
     TENSOR_QUANT8_SYMM_PER_CHANNEL,
     TENSOR_QUANT16_ASYMM,
     TENSOR_QUANT16_SYMM,
+    UINT32,
     ChannelQuant,
     Model,
     OperandType,
     Result,
     handles,
     operand_type,
+    prepared,
     relu_chain,
     u32,
 )
@@ -50,11 +55,27 @@ GOOD_TYPES = [
     (TENSOR_QUANT8_SYMM_PER_CHANNEL, (2,), 0.0, 0),
     (FLOAT32, (), 0.0, 0),
     (BOOL, (), 0.0, 0),
+    (FLOAT16, (), 0.0, 0),
+    (UINT32, (), 0.0, 0),
+    (MODEL, (), 0.0, 0),
+    (TENSOR_FLOAT16, (2,), 0.0, 0),
+    (TENSOR_BOOL8, (2,), 0.0, 0),
 ]
+OEM_SCALAR, TENSOR_OEM_BYTE = 10000, 10001
 BAD_TYPES = [
     (-1, (), 0.0, 0),
     (99, (), 0.0, 0),
+    (OEM_SCALAR, (), 0.0, 0),
+    (TENSOR_OEM_BYTE, (2,), 0.0, 0),
+    (0x10000, (), 0.0, 0),  # an extension's
     (INT32, (1,), 0.0, 0),
+    (MODEL, (1,), 0.0, 0),
+    (MODEL, (), 0.0, 1),
+    (TENSOR_FLOAT16, (2,), 0.5, 0),
+    (TENSOR_BOOL8, (2,), 0.0, 1),
+    (TENSOR_FLOAT32, (1,) * 9, 0.0, 0),
+    (TENSOR_FLOAT32, (2,), float("nan"), 0),
+    (TENSOR_QUANT8_ASYMM, (2,), float("inf"), 0),
     (FLOAT32, (), 0.5, 0),
     (TENSOR_FLOAT32, (2,), 0.5, 0),
     (TENSOR_FLOAT32, (2,), 0.0, 1),
@@ -119,8 +140,62 @@ def test_per_channel_scales(nn):
     assert setting(weights, 1, 3, (C.c_float * 3)(1, 0, 1)) == R.BAD_DATA
     assert setting(plain, 1, 3) == R.BAD_DATA
     assert setting(7, 1, 3) == R.BAD_DATA
+    assert setting(weights, 1, 3, (C.c_float * 3)(1, -1, 1)) == R.BAD_DATA
+    assert setting(weights, 1, 3, (C.c_float * 3)(1, float("nan"), 1)) == R.BAD_DATA
+    unknown = model.operand(TENSOR_QUANT8_SYMM_PER_CHANNEL, (2, 0))
+    assert setting(unknown, 1, 3) == R.BAD_DATA
+    assert setting(unknown, 1, 0) == R.BAD_DATA
     assert call(model.handle, weights, None) == R.UNEXPECTED_NULL
     model.free()
+
+
+def test_operands_without_channel_scales_are_refused(nn):
+    model = Model(nn)
+    a, b = model.tensor(1, 8), model.tensor(1, 8)
+    model.operand(TENSOR_QUANT8_SYMM_PER_CHANNEL, (2, 3))
+    model.operation(RELU, [a], [b])
+    assert model.identify([a], [b]) == OK
+    assert nn.Model_finish(model.handle) == R.BAD_DATA
+    model.free()
+
+
+def test_values_may_lie_anywhere(nn):
+    """A constant of odd address gives what one of even address gives."""
+    room = np.zeros(4 * 64 + 1, np.uint8)
+    values = np.arange(64, dtype=np.float32)
+    room[1:] = values.view(np.uint8)
+    model = Model(nn)
+    a, b, c = (model.tensor(1, 64) for _ in range(3))
+    pointer = C.c_void_p(room.ctypes.data + 1)
+    assert nn.Model_setOperandValue(model.handle, b, pointer, 256) == OK
+    model.operation(ADD, [a, b, model.scalar(0)], [c])
+    compilation = model.finish([a], [c]).compile()
+    data, result = np.ones((1, 64), np.float32), np.zeros((1, 64), np.float32)
+    execution = prepared(nn, compilation, [data], [result])
+    assert nn.Execution_compute(execution) == OK
+    np.testing.assert_array_equal(result[0], values + 1)
+    nn.Execution_free(execution)
+    nn.Compilation_free(compilation)
+    model.free()
+
+
+def test_large_values_are_referenced_and_small_ones_copied(nn):
+    """The largest value that is copied has 128 bytes; longer ones are the caller's."""
+    for n in (32, 33):
+        model, values = Model(nn), np.zeros((1, n), np.float32)
+        a, b, c = (model.tensor(1, n) for _ in range(3))
+        pointer = values.ctypes.data_as(C.c_void_p)
+        assert nn.Model_setOperandValue(model.handle, b, pointer, values.nbytes) == OK
+        values[:] = 7  # a change that a copy does not see
+        model.operation(ADD, [a, b, model.scalar(0)], [c])
+        compilation = model.finish([a], [c]).compile()
+        data, result = np.ones((1, n), np.float32), np.zeros((1, n), np.float32)
+        execution = prepared(nn, compilation, [data], [result])
+        assert nn.Execution_compute(execution) == OK
+        np.testing.assert_array_equal(result, data + (0 if n == 32 else 7))
+        nn.Execution_free(execution)
+        nn.Compilation_free(compilation)
+        model.free()
 
 
 # ---- models ------------------------------------------------------------------------------------
@@ -183,6 +258,9 @@ def test_inputs_and_outputs_must_fit(nn):
     assert model.identify([a, a], [b]) == R.BAD_DATA
     assert model.identify([a], [a]) == R.BAD_DATA
     assert model.identify([a], [b]) == OK
+    assert model.identify([a], [b]) == R.BAD_DATA  # once is enough
+    buffer = (C.c_float * 8)()
+    assert nn.Model_setOperandValue(model.handle, a, buffer, 32) == R.BAD_DATA
     assert nn.Model_finish(model.handle) == OK
     model.free()
 
@@ -265,23 +343,4 @@ def test_unfinished_models_are_not_compiled(nn):
     assert create(model.handle, devices, 1, C.byref(handle)) == R.BAD_STATE
     ask = nn.Model_getSupportedOperationsForDevices
     assert ask(model.handle, devices, 1, supported) == R.BAD_STATE
-    model.free()
-
-
-def test_valid_operation_without_a_kernel_is_added_but_never_supported(nn):
-    """LSTM stands for what has no kernel here: a model with it is valid, compiling it fails."""
-    model = Model(nn)
-    a, b = model.tensor(1, 8), model.tensor(1, 8)
-    model.operation(LSTM, [a], [b])
-    model.finish([a], [b])
-    devices, supported = list(nn.devices().values()), (C.c_bool * 1)(True)
-    ask = nn.Model_getSupportedOperationsForDevices
-    assert ask(model.handle, handles(devices), 1, supported) == OK and not supported[0]
-    for choice in (None, devices):
-        compilation, result = model.try_compile(choice)
-        assert result == R.BAD_DATA
-        handle = C.c_void_p()
-        assert nn.Execution_create(compilation, C.byref(handle)) == R.BAD_STATE
-        assert nn.Compilation_finish(compilation) == R.BAD_STATE
-        nn.Compilation_free(compilation)
     model.free()
