@@ -1,5 +1,6 @@
 /* The one clock of the process, and what np_emulator.h exports. */
 #define _POSIX_C_SOURCE 200809L
+#include <math.h>
 #include <time.h>
 
 #include "emulator.h"
@@ -13,6 +14,9 @@ EXPORT np_emulator_property_fn np_emulator_property;
 EXPORT np_emulator_now_fn np_emulator_now;
 EXPORT np_emulator_cpu_run_fn np_emulator_cpu_run;
 EXPORT np_emulator_identity_fn np_emulator_identity;
+EXPORT np_emulator_idle_fn np_emulator_idle;
+EXPORT np_emulator_temperature_fn np_emulator_temperature;
+EXPORT np_emulator_cpu_khz_fn np_emulator_cpu_khz;
 
 uint64_t np_clock_now(void) {
   struct np_device_table *table = np_device_table();
@@ -23,7 +27,14 @@ uint64_t np_clock_now(void) {
   return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-void np_clock_advance(uint64_t ns) { atomic_fetch_add(&np_device_table()->clock_ns, ns); }
+void np_clock_advance(uint64_t ns) { np_clock_busy(ns, 0); }
+
+void np_clock_busy(uint64_t ns, double heat) {
+  struct np_device_table *table = np_device_table();
+  atomic_fetch_add(&table->clock_ns, ns);
+  if (table->phone)
+    np_phone_spend(table->phone, ns, heat);
+}
 
 const char *np_emulator_phone(void) {
   const struct np_device_table *table = np_device_table();
@@ -50,19 +61,37 @@ const char *np_emulator_identity(void) {
 void np_emulator_cpu_run(const int32_t *codes, const struct np_work *works, uint32_t n,
                          uint32_t threads) {
   struct np_device_table *table = np_device_table();
-  const struct np_phone *phone = table->phone;
+  struct np_phone *phone = table->phone;
   if (!phone || (n > 0 && (!codes || !works)))
     return;
   const double speed_up = np_thread_speed_up(phone->thread_scaling, threads);
   uint64_t hash = np_hash_u64(NP_HASH_START, phone->noise_seed);
   double total = 0;
   for (uint32_t i = 0; i < n; i++) {
-    total += np_operation_ns(&phone->cpu, codes[i], &works[i], false, speed_up);
+    const struct np_cost cost = np_cost_of(&phone->cpu, codes[i], &works[i], false, speed_up);
+    total += np_cost_ns(&phone->cpu, &cost);
     hash = np_hash_u32(hash, (uint32_t)codes[i]);
     hash = np_hash_u64(hash, works[i].macs);
     hash = np_hash_u64(hash, works[i].output_bytes);
   }
   hash = np_hash_u32(hash, threads);
   hash = np_hash_u64(hash, atomic_fetch_add(&table->cpu_runs, 1));
-  np_clock_advance((uint64_t)(total * np_noise_factor(hash, phone->noise_spread) + 0.5));
+  total *= np_noise_factor(hash, phone->noise_spread) * np_phone_throttle(phone);
+  np_clock_busy((uint64_t)(total + 0.5), phone->cpu.heat);
+}
+
+void np_emulator_idle(uint64_t ns) {
+  if (np_device_table()->phone)
+    np_clock_advance(ns);
+}
+
+int64_t np_emulator_temperature(void) {
+  struct np_phone *phone = np_device_table()->phone;
+  return phone && phone->thermal.time_constant > 0 ? llround(1e3 * np_phone_temperature(phone))
+                                                   : -1;
+}
+
+int64_t np_emulator_cpu_khz(void) {
+  struct np_phone *phone = np_device_table()->phone;
+  return phone && phone->cpu_khz > 0 ? llround(phone->cpu_khz / np_phone_throttle(phone)) : -1;
 }

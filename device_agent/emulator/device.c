@@ -76,6 +76,9 @@ static void build_table(void) {
   const char *path = setting(PHONE_VARIABLE);
   if (path)
     offer_phone(path, np_backend_named(only ? only : "reference"));
+  else if (setting(FAULTS_VARIABLE))
+    snprintf(table.error, sizeof table.error, "%s needs a simulated phone, %s names none",
+             FAULTS_VARIABLE, PHONE_VARIABLE);
   else
     offer_backends(only);
 }

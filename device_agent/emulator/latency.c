@@ -3,16 +3,20 @@
 
 #include <math.h>
 
-double np_operation_ns(const struct np_unit_model *unit, int32_t code, const struct np_work *work,
-                       bool relaxed, double speed_up) {
+struct np_cost np_cost_of(const struct np_unit_model *unit, int32_t code,
+                          const struct np_work *work, bool relaxed, double speed_up) {
   double efficiency = unit->efficiency.fallback;
   if (code >= 0 && code < NP_OPERATION_CODES && unit->efficiency.by_code[code] > 0) {
     efficiency = unit->efficiency.by_code[code];
   }
-  const double rate = (relaxed ? unit->relaxed_peak : unit->peak) * efficiency * speed_up;
+  const double peak = unit->peak.value[np_data_of(work->type, relaxed)];
   const double bytes =
       (double)work->input_bytes + (double)work->output_bytes + (double)work->constant_bytes;
-  return fmax((double)work->macs / rate, bytes / unit->bandwidth) + unit->operation_overhead;
+  return (struct np_cost){(double)work->macs / (peak * efficiency * speed_up), bytes};
+}
+
+double np_cost_ns(const struct np_unit_model *unit, const struct np_cost *cost) {
+  return fmax(cost->compute, cost->bytes / unit->bandwidth) + unit->operation_overhead;
 }
 
 double np_thread_speed_up(double scaling, uint32_t threads) {
@@ -23,27 +27,41 @@ double np_thread_speed_up(double scaling, uint32_t threads) {
   return (1 - pow(scaling, (double)threads)) / (1 - scaling);
 }
 
+static double transfer_ns(const struct np_step *step) {
+  const struct np_accelerator *a = step->accelerator;
+  if (a->transfer_bandwidth <= 0)
+    return 0;
+  return a->transfer_floor + (double)step->boundary_bytes / a->transfer_bandwidth;
+}
+
 struct np_latency np_steps_latency(const struct np_step *steps, uint32_t n_steps,
-                                   int32_t preference, bool burst) {
-  struct np_latency total = {0, 0, 0};
+                                   int32_t preference, bool burst, double throttle) {
+  struct np_latency total = {0, 0, 0, 0};
   for (uint32_t i = 0; i < n_steps; i++) {
     const struct np_accelerator *a = steps[i].accelerator;
-    const double hardware = steps[i].operations_ns * a->preference[preference];
-    const double transfer =
-        a->transfer_bandwidth > 0 ? (double)steps[i].boundary_bytes / a->transfer_bandwidth : 0;
+    const double hardware = steps[i].operations_ns * a->preference[preference] * throttle;
+    const double driver = hardware + transfer_ns(&steps[i]);
+    const double wall = driver + (burst ? a->burst_invocation : a->invocation);
     total.hardware += hardware;
-    total.driver += hardware + transfer;
-    total.wall += hardware + transfer + (burst ? a->burst_invocation : a->invocation);
+    total.driver += driver;
+    total.wall += wall;
+    total.heat += wall * a->unit.heat;
   }
+  if (total.wall > 0)
+    total.heat /= total.wall;
   return total;
 }
 
-double np_steps_compile_ns(const struct np_step *steps, uint32_t n_steps) {
+double np_steps_compile_ns(const struct np_step *steps, uint32_t n_steps, bool from_cache) {
   double total = 0;
   for (uint32_t i = 0; i < n_steps; i++) {
     const struct np_accelerator *a = steps[i].accelerator;
-    total += a->compile_fixed + a->compile_operation * steps[i].n_operations +
-             a->compile_byte * (double)steps[i].constant_bytes;
+    const double bytes = (double)steps[i].constant_bytes;
+    if (from_cache && a->caches)
+      total += a->cached_fixed + a->cached_byte * bytes;
+    else
+      total +=
+          a->compile_fixed + a->compile_operation * steps[i].n_operations + a->compile_byte * bytes;
   }
   return total;
 }

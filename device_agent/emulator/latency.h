@@ -5,10 +5,19 @@
 #include "np_executor.h"
 #include "phone.h"
 
-/* Time of one operation: max(macs / (peak x efficiency), bytes / bandwidth) + overhead.
+/* One operation, or several that run as one. */
+struct np_cost {
+  double compute; /* ns at the unit's rates: of the slowest of its operations */
+  double bytes;   /* moved */
+};
+
+/* The parts of one operation's time: macs / (peak of its data x efficiency), and its bytes.
  * `speed_up` multiplies the peak rate (threads); code may be one of ours beyond NNAPI's. */
-double np_operation_ns(const struct np_unit_model *unit, int32_t code, const struct np_work *work,
-                       bool relaxed, double speed_up);
+struct np_cost np_cost_of(const struct np_unit_model *unit, int32_t code,
+                          const struct np_work *work, bool relaxed, double speed_up);
+
+/* max(compute, bytes / bandwidth) + operation_overhead. */
+double np_cost_ns(const struct np_unit_model *unit, const struct np_cost *cost);
 
 /* How much faster `threads` threads compute than one: 1 + s + s^2 + ..., each further thread
  * adding the fraction `scaling` of what the one before it added. 0 threads count as 1. */
@@ -25,16 +34,19 @@ struct np_step {
 
 /* What one execution takes, without noise. */
 struct np_latency {
-  double hardware; /* the operations, times the preference factor */
+  double hardware; /* the operations, times preference and throttling */
   double driver;   /* + transfer of inputs and outputs */
   double wall;     /* + invocation */
+  double heat;     /* degrees above the ambient towards which it warms, by share of the wall */
 };
 
-/* Adds the execution time of the steps in turn. `preference` is ANEURALNETWORKS_PREFER_*. */
+/* Adds the execution time of the steps in turn. `preference` is ANEURALNETWORKS_PREFER_*,
+ * `throttle` the factor of the phone's temperature. */
 struct np_latency np_steps_latency(const struct np_step *steps, uint32_t n_steps,
-                                   int32_t preference, bool burst);
+                                   int32_t preference, bool burst, double throttle);
 
-/* What compiling the steps takes, each paying its fixed part. */
-double np_steps_compile_ns(const struct np_step *steps, uint32_t n_steps);
+/* What compiling the steps takes, each paying its fixed part; from a cache where its driver
+ * caches. */
+double np_steps_compile_ns(const struct np_step *steps, uint32_t n_steps, bool from_cache);
 
 #endif

@@ -10,19 +10,27 @@
 
 static int is_cpu(const struct np_accelerator *a) { return a->type == ANEURALNETWORKS_DEVICE_CPU; }
 
+/* What Android's runtime compares: the drivers' numbers for a kind of data. */
+static double rating(const struct np_choices *choices, const struct np_accelerator *a,
+                     enum np_data data) {
+  const bool low_power = choices->preference == ANEURALNETWORKS_PREFER_LOW_POWER;
+  return (low_power ? &a->power : &a->performance)->value[data];
+}
+
 enum np_status np_assign(const struct np_graph *graph, const struct np_choices *choices,
                          uint32_t *assignment, uint32_t *operation) {
   for (uint32_t k = 0; k < graph->n_operations; k++) {
+    const enum np_data data = np_data_of(np_operation_work(graph, k).type, choices->relaxed);
     uint32_t best = NOBODY;
     for (uint32_t i = 0; i < choices->n_accelerators; i++) {
       if (!choices->supported[(size_t)i * graph->n_operations + k])
         continue;
       const struct np_accelerator *a = choices->accelerators[i];
       const struct np_accelerator *b = best == NOBODY ? NULL : choices->accelerators[best];
-      if (!b || a->performance < b->performance ||
-          (a->performance <= b->performance && is_cpu(a) && !is_cpu(b))) {
+      const double mine = rating(choices, a, data);
+      const double its = b ? rating(choices, b, data) : 0;
+      if (!b || mine < its || (mine <= its && is_cpu(a) && !is_cpu(b)))
         best = i;
-      }
     }
     if (best == NOBODY) {
       *operation = k;
@@ -41,6 +49,8 @@ struct cutter {
   uint32_t *writer;  /* [n_operands] operation that writes the operand, or NOBODY */
   uint32_t *step_of; /* [n_operations] step of an operation, or NOBODY */
   uint32_t *seen_by; /* [n_operands] last step that counted the operand as its input */
+  uint32_t *reader;  /* [n_operands] the only operation that reads the operand, or NOBODY */
+  bool *timed;       /* [n_operations] whether an operation's time is in its step's */
 };
 
 static int ready(const struct cutter *c, uint32_t operation) {
@@ -69,14 +79,12 @@ static uint32_t next_accelerator(const struct cutter *c) {
   return first;
 }
 
-/* Adds operation k to step s: its time, its constants, and what it reads from outside. */
-static void add_operation(struct cutter *c, struct np_step *step, uint32_t s, uint32_t k,
-                          bool relaxed) {
+/* Adds operation k to step s: its constants, and what it reads from outside. */
+static void add_operation(struct cutter *c, struct np_step *step, uint32_t s, uint32_t k) {
   const struct np_operation *o = &c->graph->operations[k];
   const struct np_work work = np_operation_work(c->graph, k);
   c->step_of[k] = s;
   step->n_operations++;
-  step->operations_ns += np_operation_ns(&step->accelerator->unit, o->code, &work, relaxed, 1);
   step->constant_bytes += work.constant_bytes;
   for (uint32_t i = 0; i < o->n_inputs; i++) {
     const uint32_t operand = o->inputs[i];
@@ -113,42 +121,123 @@ static void add_outputs(struct cutter *c, struct np_step *steps) {
   }
 }
 
-static uint32_t cut(struct cutter *c, struct np_step *steps, bool relaxed) {
+/* The operation that alone reads what operation k writes, in the same step and not timed yet, and
+ * the operand between them; NOBODY where there is none. */
+static uint32_t follower(const struct cutter *c, uint32_t k, uint32_t *between) {
+  const struct np_operation *o = &c->graph->operations[k];
+  if (o->n_outputs != 1)
+    return NOBODY;
+  *between = o->outputs[0];
+  const uint32_t next = c->reader[*between];
+  if (next == NOBODY || c->graph->operands[*between].lifetime != NP_TEMPORARY ||
+      c->step_of[next] != c->step_of[k] || c->timed[next])
+    return NOBODY;
+  return next;
+}
+
+static bool place_takes(const struct np_fusion *fusion, uint32_t place, int32_t code) {
+  return code >= 0 && code < NP_OPERATION_CODES && fusion->takes[place][code];
+}
+
+/* How many operations from k on a rule fuses, 0 where it does not apply; chain[] receives them and
+ * *saved the bytes that are neither written nor read any more. */
+static uint32_t match(const struct cutter *c, const struct np_fusion *fusion, uint32_t k,
+                      uint32_t *chain, double *saved) {
+  *saved = 0;
+  for (uint32_t place = 0;; place++) {
+    if (!place_takes(fusion, place, c->graph->operations[k].code))
+      return 0;
+    chain[place] = k;
+    if (place + 1 == fusion->n)
+      return fusion->n;
+    uint32_t between = 0;
+    k = follower(c, k, &between);
+    if (k == NOBODY)
+      return 0;
+    *saved += 2 * (double)np_operand_bytes(&c->graph->operands[between]);
+  }
+}
+
+/* Adds the time of operation k and of those that its accelerator fuses with it. The arithmetic of
+ * the smaller ones hides behind the largest; what lies between them is not moved. */
+static void add_time(struct cutter *c, struct np_step *step, uint32_t k) {
+  const struct np_accelerator *a = step->accelerator;
+  uint32_t chain[NP_MAX_FUSED] = {k}, n = 0;
+  double saved = 0;
+  for (uint32_t i = 0; i < a->n_fusions && n == 0; i++)
+    n = match(c, &a->fusions[i], k, chain, &saved);
+  struct np_cost fused = {0, n == 0 ? 0 : -saved};
+  for (uint32_t i = 0; i < (n == 0 ? 1 : n); i++) {
+    const uint32_t one = i == 0 ? k : chain[i];
+    const struct np_work work = np_operation_work(c->graph, one);
+    const struct np_cost cost =
+        np_cost_of(&a->unit, c->graph->operations[one].code, &work, c->choices->relaxed, 1);
+    fused.compute = cost.compute > fused.compute ? cost.compute : fused.compute;
+    fused.bytes += cost.bytes;
+    c->timed[one] = true;
+  }
+  step->operations_ns += np_cost_ns(&a->unit, &fused);
+}
+
+static uint32_t cut(struct cutter *c, struct np_step *steps) {
   uint32_t n = 0;
   for (uint32_t a = next_accelerator(c); a != NOBODY; a = next_accelerator(c), n++) {
     steps[n] = (struct np_step){.accelerator = c->choices->accelerators[a]};
     /* The graph is sorted, so one pass finds all that become ready within the step. */
     for (uint32_t k = 0; k < c->graph->n_operations; k++) {
       if (c->assignment[k] == a && ready(c, k))
-        add_operation(c, &steps[n], n, k, relaxed);
+        add_operation(c, &steps[n], n, k);
     }
+  }
+  for (uint32_t k = 0; k < c->graph->n_operations; k++) {
+    if (!c->timed[k])
+      add_time(c, &steps[c->step_of[k]], k);
   }
   add_outputs(c, steps);
   return n;
 }
 
+/* Who writes each operand, and who alone reads it. */
+static void find_ends(struct cutter *c) {
+  const struct np_graph *graph = c->graph;
+  for (uint32_t i = 0; i < graph->n_operands; i++)
+    c->writer[i] = c->seen_by[i] = c->reader[i] = NOBODY;
+  for (uint32_t k = 0; k < graph->n_operations; k++) {
+    const struct np_operation *o = &graph->operations[k];
+    c->step_of[k] = NOBODY;
+    for (uint32_t i = 0; i < o->n_outputs; i++)
+      c->writer[o->outputs[i]] = k;
+    for (uint32_t i = 0; i < o->n_inputs; i++) {
+      const uint32_t operand = o->inputs[i];
+      c->reader[operand] = c->seen_by[operand] == NOBODY ? k : NOBODY;
+      c->seen_by[operand] = k; /* lent: whether the operand has a reader */
+    }
+  }
+  for (uint32_t i = 0; i < graph->n_operands; i++)
+    c->seen_by[i] = NOBODY;
+}
+
+static bool make_room(struct cutter *c) {
+  const size_t n_operands = c->graph->n_operands ? c->graph->n_operands : 1;
+  const size_t n_operations = c->graph->n_operations ? c->graph->n_operations : 1;
+  c->writer = malloc(n_operands * sizeof *c->writer);
+  c->seen_by = malloc(n_operands * sizeof *c->seen_by);
+  c->reader = malloc(n_operands * sizeof *c->reader);
+  c->step_of = malloc(n_operations * sizeof *c->step_of);
+  c->timed = calloc(n_operations, sizeof *c->timed);
+  return c->writer && c->seen_by && c->reader && c->step_of && c->timed;
+}
+
 enum np_status np_make_steps(const struct np_graph *graph, const struct np_choices *choices,
-                             const uint32_t *assignment, bool relaxed, struct np_step **steps,
+                             const uint32_t *assignment, struct np_step **steps,
                              uint32_t *n_steps) {
-  struct cutter c = {graph, choices, assignment, NULL, NULL, NULL};
-  const size_t n_operands = graph->n_operands ? graph->n_operands : 1;
-  const size_t n_operations = graph->n_operations ? graph->n_operations : 1;
-  c.writer = malloc(n_operands * sizeof *c.writer);
-  c.seen_by = malloc(n_operands * sizeof *c.seen_by);
-  c.step_of = malloc(n_operations * sizeof *c.step_of);
-  *steps = calloc(n_operations, sizeof **steps);
+  struct cutter c = {.graph = graph, .choices = choices, .assignment = assignment};
+  *steps = calloc(graph->n_operations ? graph->n_operations : 1, sizeof **steps);
   *n_steps = 0;
   enum np_status status = NP_NO_MEMORY;
-  if (c.writer && c.seen_by && c.step_of && *steps) {
-    for (uint32_t i = 0; i < graph->n_operands; i++)
-      c.writer[i] = c.seen_by[i] = NOBODY;
-    for (uint32_t k = 0; k < graph->n_operations; k++) {
-      const struct np_operation *o = &graph->operations[k];
-      c.step_of[k] = NOBODY;
-      for (uint32_t i = 0; i < o->n_outputs; i++)
-        c.writer[o->outputs[i]] = k;
-    }
-    *n_steps = cut(&c, *steps, relaxed);
+  if (make_room(&c) && *steps) {
+    find_ends(&c);
+    *n_steps = cut(&c, *steps);
     status = NP_OK;
   } else {
     free(*steps);
@@ -156,6 +245,8 @@ enum np_status np_make_steps(const struct np_graph *graph, const struct np_choic
   }
   free(c.writer);
   free(c.seen_by);
+  free(c.reader);
   free(c.step_of);
+  free(c.timed);
   return status;
 }

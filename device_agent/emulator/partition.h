@@ -12,11 +12,14 @@ struct np_choices {
   const struct np_accelerator *const *accelerators;
   uint32_t n_accelerators;
   const bool *supported;
+  bool relaxed;
+  int32_t preference; /* ANEURALNETWORKS_PREFER_* */
 };
 
-/* Gives every operation to the accelerator of the smallest `performance` among those that support
- * it; a tie goes to a CPU, then to the first. assignment is [graph->n_operations] and receives
- * indices into choices->accelerators. NP_UNSUPPORTED with *operation set where no one can run it.
+/* Gives every operation to the accelerator of the smallest `performance` for its data among those
+ * that support it, or the smallest `power` under PREFER_LOW_POWER; a tie goes to a CPU, then to the
+ * first. assignment is [graph->n_operations] and receives indices into choices->accelerators.
+ * NP_UNSUPPORTED with *operation set where no one can run it.
  */
 enum np_status np_assign(const struct np_graph *graph, const struct np_choices *choices,
                          uint32_t *assignment, uint32_t *operation);
@@ -24,9 +27,9 @@ enum np_status np_assign(const struct np_graph *graph, const struct np_choices *
 /* Cuts an assigned graph into steps: starting with the first accelerator that has an operation
  * ready, CPUs before the others, a step takes every operation of its accelerator that is or becomes
  * ready; then the next step begins. Steps are independent of how neighbours were interleaved in the
- * order of execution. *steps is [*n_steps] and the caller's to free. NP_NO_MEMORY otherwise. */
+ * order of execution. Chains within a step that its accelerator fuses count as one operation.
+ * *steps is [*n_steps] and the caller's to free. NP_NO_MEMORY otherwise. */
 enum np_status np_make_steps(const struct np_graph *graph, const struct np_choices *choices,
-                             const uint32_t *assignment, bool relaxed, struct np_step **steps,
-                             uint32_t *n_steps);
+                             const uint32_t *assignment, struct np_step **steps, uint32_t *n_steps);
 
 #endif

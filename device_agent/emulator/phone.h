@@ -1,16 +1,45 @@
-/* A simulated phone as data: what PHONES.md describes, read and checked, in ns and bytes. */
+/* A simulated phone as data: what PHONES.md describes, read and checked, in ns, bytes, degrees. */
 #ifndef NP_PHONE_H
 #define NP_PHONE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "np_graph.h"
 #include "np_nnapi.h"
 #include "np_status.h"
 
 /* Operation codes 0..105 of NNAPI. */
 #define NP_OPERATION_CODES 106
 #define NP_MAX_ACCELERATORS 16u
+#define NP_MAX_FUSIONS 32u
+#define NP_MAX_FUSED 4u
+#define NP_MAX_THROTTLES 8u
+#define NP_MAX_FAULTS 32u
+
+/* What a tensor holds, as far as a device's abilities and rates differ by it. */
+enum np_data {
+  NP_DATA_FLOAT32,
+  NP_DATA_RELAXED, /* float32 that may be computed as float16 */
+  NP_DATA_FLOAT16,
+  NP_DATA_QUANT8,
+  NP_DATA_QUANT8_SIGNED,
+  NP_DATA_QUANT8_SYMM,
+  NP_DATA_PER_CHANNEL,
+  NP_DATA_QUANT16,
+  NP_DATA_INT32,
+  NP_DATA_BOOL8,
+  NP_DATA_KINDS,
+};
+
+/* The kind of an operand type; float32 for what is none of a tensor. */
+enum np_data np_data_of(int32_t type, bool relaxed);
+
+/* A constant for each kind of data. */
+struct np_by_data {
+  double value[NP_DATA_KINDS];
+};
 
 /* Fraction of the peak rate that an operation reaches. */
 struct np_efficiency {
@@ -20,11 +49,24 @@ struct np_efficiency {
 
 /* What computes: the CPU engine or an accelerator. */
 struct np_unit_model {
-  double peak;               /* MAC/ns, float32 */
-  double relaxed_peak;       /* MAC/ns where float32 may be computed as float16 */
+  struct np_by_data peak;    /* MAC/ns */
   double bandwidth;          /* bytes/ns of its own memory */
   double operation_overhead; /* ns per operation */
+  double heat;               /* degrees above the ambient that it would reach, busy for ever */
   struct np_efficiency efficiency;
+};
+
+/* What an operation may be for a device to take it. */
+struct np_terms {
+  uint32_t data; /* a bit for each enum np_data; 0: the operation is not taken at all */
+  uint32_t max_rank;
+  int32_t level; /* the NNAPI feature level whose rules it is checked by */
+};
+
+/* A chain of operations that runs as one. */
+struct np_fusion {
+  uint32_t n;
+  bool takes[NP_MAX_FUSED][NP_OPERATION_CODES]; /* [n] what may stand at each place */
 };
 
 struct np_accelerator {
@@ -32,16 +74,56 @@ struct np_accelerator {
   char *version;
   int32_t type; /* ANEURALNETWORKS_DEVICE_* */
   int64_t feature_level;
-  bool operations[NP_OPERATION_CODES]; /* what the description lets it do */
-  double performance;                  /* NNAPI's static ratio; the CPU's is 1 */
+  struct np_terms operations[NP_OPERATION_CODES];
+  struct np_by_data performance; /* NNAPI's static ratio of time; the CPU's is 1 */
+  struct np_by_data power;       /* the same of power, which PREFER_LOW_POWER looks at */
   struct np_unit_model unit;
   double transfer_bandwidth; /* bytes/ns, inputs in and outputs out; 0: transfers are free */
+  double transfer_floor;     /* ns of a transfer before its first byte */
   double invocation;         /* ns per execution */
   double burst_invocation;   /* ns per execution under a burst */
   double preference[3];      /* factor of time, by ANEURALNETWORKS_PREFER_* */
   double compile_fixed;      /* ns */
   double compile_operation;  /* ns per operation */
   double compile_byte;       /* ns per byte of constants */
+  bool caches;               /* the driver writes compilations into a cache */
+  double cached_fixed;       /* ns of a compilation from the cache */
+  double cached_byte;        /* ns per byte of constants */
+  struct np_fusion *fusions; /* [n_fusions], in the order in which they are tried */
+  uint32_t n_fusions;
+};
+
+/* Time of the phone from a temperature on. */
+struct np_throttle {
+  double above;  /* degrees Celsius */
+  double factor; /* of the time of operations */
+};
+
+/* The phone as one body that warms and cools. */
+struct np_thermal {
+  double ambient;       /* degrees Celsius, also at the beginning */
+  double time_constant; /* ns; 0: the phone's temperature is not described */
+  struct np_throttle throttles[NP_MAX_THROTTLES]; /* rising */
+  uint32_t n_throttles;
+};
+
+/* What warms up and cools down while a process lives. */
+struct np_heat {
+  pthread_mutex_t lock;
+  double temperature; /* degrees Celsius */
+};
+
+enum np_fault_kind { NP_FAULT_REFUSE, NP_FAULT_FAIL, NP_FAULT_HANG, NP_FAULT_ABORT };
+enum np_fault_stage { NP_FAULT_COMPILE, NP_FAULT_EXECUTE };
+
+/* What goes wrong with the nth operation of a kind in a model. */
+struct np_fault {
+  enum np_fault_kind kind;
+  enum np_fault_stage stage;
+  int32_t code;      /* operation */
+  uint32_t nth;      /* from 1, in the order of execution */
+  uint64_t from_run; /* from 1: the execution of a compilation from which on it happens */
+  const struct np_accelerator *accelerator; /* whose fault it is, NULL: of any */
 };
 
 struct np_property {
@@ -56,11 +138,16 @@ struct np_phone {
   uint32_t n_properties;
   struct np_unit_model cpu; /* the agent's CPU engine, one thread */
   double thread_scaling;    /* what the second thread adds, of one thread's speed */
+  double cpu_khz;           /* clock of the CPU where nothing throttles; 0: not described */
   struct np_accelerator accelerators[NP_MAX_ACCELERATORS];
   uint32_t n_accelerators;
   double noise_spread; /* standard deviation of the logarithm of a run's time */
   uint64_t noise_seed;
-  char identity[17]; /* hex of a hash over the file's bytes */
+  struct np_thermal thermal;
+  struct np_fault faults[NP_MAX_FAULTS];
+  uint32_t n_faults;
+  char identity[17]; /* hex of a hash over the file's bytes and the injected faults */
+  struct np_heat heat;
 };
 
 /* Reads the description at `path` into *phone, which the caller frees with np_phone_free.
@@ -72,10 +159,36 @@ enum np_status np_phone_load(const char *path, struct np_phone **phone, struct n
 enum np_status np_phone_parse(const char *bytes, size_t length, struct np_phone **phone,
                               struct np_message *why);
 
+/* Adds the faults of NNAPI_EMULATOR_FAULTS to a phone and to its identity: PHONES.md has the
+ * grammar. NP_OK, or NP_BAD_REQUEST with the reason in *why. */
+enum np_status np_phone_inject(struct np_phone *phone, const char *text, struct np_message *why);
+
 /* Frees a phone; NULL is allowed. */
 void np_phone_free(struct np_phone *phone);
 
 /* Value of an Android system property of the phone, NULL where it has none. */
 const char *np_phone_property(const struct np_phone *phone, const char *name);
+
+/* Whether the description lets an accelerator take an operation of a checked graph: its kind, its
+ * data, its ranks, the level of its form, and that no fault refuses it. */
+bool np_phone_takes(const struct np_phone *phone, const struct np_accelerator *accelerator,
+                    const struct np_graph *graph, uint32_t operation, bool relaxed);
+
+/* The phone's CPU as NNAPI's own CPU path, where the phone describes no accelerator of type CPU:
+ * the CPU engine without invocation, transfer or compilation. */
+void np_phone_host_cpu(const struct np_phone *phone, struct np_accelerator *cpu);
+
+/* Whether operation `operation` of a graph, run by an accelerator, is the one that a fault is
+ * about. */
+bool np_fault_meets(const struct np_fault *fault, const struct np_accelerator *accelerator,
+                    const struct np_graph *graph, uint32_t operation);
+
+/* The phone spends `ns` with something busy that heats it towards `heat` degrees above the
+ * ambient; 0 is idle. */
+void np_phone_spend(struct np_phone *phone, uint64_t ns, double heat);
+
+/* Temperature in degrees Celsius, and the factor by which it slows operations. */
+double np_phone_temperature(struct np_phone *phone);
+double np_phone_throttle(struct np_phone *phone);
 
 #endif

@@ -3,10 +3,12 @@
  * Results are always computed by the kernels. On a simulated phone the clock is the model's, so how
  * long that takes is nobody's concern, and what a compilation has computed once for the same input
  * bytes is copied instead of computed again: the results are the same to the bit. */
+#define _POSIX_C_SOURCE 200809L /* pause */
 #include "simulate.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "emulator.h"
 #include "hash.h"
@@ -37,74 +39,183 @@ static uint64_t noise_hash(const ANeuralNetworksCompilation *compilation,
   return np_hash_u32(hash, (uint32_t)compilation->preference);
 }
 
-/* Places the operations on the accelerators of a simulated phone and cuts steps. */
-static int place(ANeuralNetworksCompilation *compilation, struct np_device_table *table,
-                 const bool *supported) {
-  const struct np_graph *graph = &compilation->model->graph;
-  struct np_simulation *simulation = &compilation->simulation;
+/* What a compilation chooses from: its devices, and behind them the host's CPU. */
+struct candidates {
   const struct np_accelerator *accelerators[NP_MAX_ACCELERATORS + 1];
-  struct np_choices choices = {accelerators, compilation->n_devices, supported};
-  for (uint32_t i = 0; i < compilation->n_devices; i++) {
-    accelerators[i] = compilation->devices[i]->accelerator;
-  }
-  /* The row behind the devices is the host CPU's; it counts only where NNAPI chooses. */
-  accelerators[choices.n_accelerators] = &table->host_cpu;
-  if (!compilation->explicit_devices)
-    choices.n_accelerators++;
+  struct np_choices choices;
+};
 
-  uint32_t *assignment = malloc(graph->n_operations * sizeof *assignment);
-  if (!assignment)
-    return NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
-  uint32_t refused = 0;
-  int code = ANEURALNETWORKS_NO_ERROR;
-  if (np_assign(graph, &choices, assignment, &refused) != NP_OK) {
-    code = NP_REFUSE(BAD_DATA, "no device can run operation %u (%s)",
-                     compilation->model->order[refused],
-                     np_operation_name(graph->operations[refused].code));
-  } else if (np_make_steps(graph, &choices, assignment, compilation->model->relaxed,
-                           &simulation->steps, &simulation->n_steps) != NP_OK) {
-    code = NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
+static void find_candidates(const ANeuralNetworksCompilation *compilation, const bool *supported,
+                            struct candidates *c) {
+  for (uint32_t i = 0; i < compilation->n_devices; i++)
+    c->accelerators[i] = compilation->devices[i]->accelerator;
+  /* The row behind the devices is the host CPU's; it counts only where NNAPI chooses. */
+  c->accelerators[compilation->n_devices] = &np_device_table()->host_cpu;
+  c->choices = (struct np_choices){.accelerators = c->accelerators,
+                                   .n_accelerators = compilation->n_devices,
+                                   .supported = supported,
+                                   .relaxed = compilation->model->relaxed,
+                                   .preference = compilation->preference};
+  if (!compilation->explicit_devices)
+    c->choices.n_accelerators++;
+}
+
+/* Ends this process's progress as a driver that hangs or aborts does. */
+static void hang_or_abort(enum np_fault_kind kind, const char *function) {
+  if (kind == NP_FAULT_ABORT) {
+    (void)np_refuse(ANEURALNETWORKS_OP_FAILED, function, "an injected fault aborts");
+    abort();
   }
-  free(assignment);
-  return code;
+  (void)np_refuse(ANEURALNETWORKS_OP_FAILED, function, "an injected fault hangs");
+  for (;;)
+    pause();
+}
+
+/* The faults of a stage, a bit each, that an assigned model meets. */
+static uint32_t faults_of(const struct np_graph *graph, const struct candidates *c,
+                          const uint32_t *assignment, enum np_fault_stage stage) {
+  const struct np_phone *phone = np_device_table()->phone;
+  uint32_t met = 0;
+  for (uint32_t i = 0; i < phone->n_faults; i++) {
+    if (phone->faults[i].stage != stage)
+      continue;
+    for (uint32_t k = 0; k < graph->n_operations; k++) {
+      if (np_fault_meets(&phone->faults[i], c->accelerators[assignment[k]], graph, k))
+        met |= UINT32_C(1) << i;
+    }
+  }
+  return met;
+}
+
+/* The first fault that strikes in a run, NULL for none. */
+static const struct np_fault *first_fault(uint32_t met, uint64_t run) {
+  const struct np_phone *phone = np_device_table()->phone;
+  for (uint32_t i = 0; i < phone->n_faults; i++) {
+    if ((met >> i & 1) != 0 && run >= phone->faults[i].from_run)
+      return &phone->faults[i];
+  }
+  return NULL;
+}
+
+/* Puts the whole model on the CPU into *steps: what Android's runtime does when a device fails that
+ * the caller has not named. */
+static int place_on_cpu(const ANeuralNetworksCompilation *compilation, const struct candidates *c,
+                        uint32_t *assignment, struct np_step **steps, uint32_t *n_steps) {
+  const struct np_graph *graph = &compilation->model->graph;
+  const uint32_t n = c->choices.n_accelerators;
+  uint32_t cpu = n - 1;
+  for (uint32_t i = 0; i < n; i++) {
+    if (c->accelerators[i]->type == ANEURALNETWORKS_DEVICE_CPU)
+      cpu = i < cpu ? i : cpu;
+  }
+  for (uint32_t k = 0; k < graph->n_operations; k++) {
+    assignment[k] = cpu;
+    if (!c->choices.supported[(size_t)cpu * graph->n_operations + k])
+      return NP_REFUSE(OP_FAILED, "a fault was injected, and the CPU does not run operation %u", k);
+  }
+  return np_make_steps(graph, &c->choices, assignment, steps, n_steps) == NP_OK
+             ? ANEURALNETWORKS_NO_ERROR
+             : NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
 }
 
 /* Advances the clock by `ns`, or as far as the deadline where that comes first. */
-static int spend(uint64_t ns, uint64_t deadline_ns, const char *function) {
-  const uint64_t now = np_clock_now();
-  if (deadline_ns == NP_NEVER || (now <= deadline_ns && ns <= deadline_ns - now)) {
-    np_clock_advance(ns);
+static int spend(double ns, double heat, uint64_t deadline_ns, const char *function) {
+  const uint64_t now = np_clock_now(), whole = (uint64_t)(ns + 0.5);
+  if (deadline_ns == NP_NEVER || (now <= deadline_ns && whole <= deadline_ns - now)) {
+    np_clock_busy(whole, heat);
     return ANEURALNETWORKS_NO_ERROR;
   }
   if (deadline_ns > now)
-    np_clock_advance(deadline_ns - now);
+    np_clock_busy(deadline_ns - now, heat);
   return np_refuse(ANEURALNETWORKS_MISSED_DEADLINE_PERSISTENT, function,
-                   "%llu ns do not fit in front of the deadline", (unsigned long long)ns);
+                   "%llu ns do not fit in front of the deadline", (unsigned long long)whole);
+}
+
+/* Compiles what `assignment` says, and again for the CPU where a fault fails and NNAPI chose. */
+static int compile_assigned(ANeuralNetworksCompilation *compilation, const struct candidates *c,
+                            uint32_t *assignment, const struct np_simulate_options *options) {
+  const struct np_graph *graph = &compilation->model->graph;
+  struct np_simulation *s = &compilation->simulation;
+  const double heat = np_device_table()->phone->cpu.heat; /* drivers compile on the CPU */
+  if (np_make_steps(graph, &c->choices, assignment, &s->steps, &s->n_steps) != NP_OK)
+    return NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
+  const struct np_fault *fault =
+      first_fault(faults_of(graph, c, assignment, NP_FAULT_COMPILE), UINT64_MAX);
+  if (fault && fault->kind >= NP_FAULT_HANG)
+    hang_or_abort(fault->kind, __func__);
+  if (!fault)
+    s->faults = faults_of(graph, c, assignment, NP_FAULT_EXECUTE);
+  const double ns = np_steps_compile_ns(s->steps, s->n_steps, options->from_cache);
+  int code = spend(ns, heat, options->deadline_ns, __func__);
+  if (code != ANEURALNETWORKS_NO_ERROR)
+    return code;
+  if (fault && compilation->explicit_devices)
+    return NP_REFUSE(OP_FAILED, "an injected fault fails to compile");
+  if (fault) {
+    free(s->steps);
+    s->steps = NULL;
+    code = place_on_cpu(compilation, c, assignment, &s->steps, &s->n_steps);
+    return code != ANEURALNETWORKS_NO_ERROR
+               ? code
+               : spend(np_steps_compile_ns(s->steps, s->n_steps, false), heat, options->deadline_ns,
+                       __func__);
+  }
+  if (s->faults == 0 || compilation->explicit_devices)
+    return code;
+  return place_on_cpu(compilation, c, assignment, &s->fallback, &s->n_fallback);
 }
 
 int np_simulate_compile(ANeuralNetworksCompilation *compilation, const bool *supported,
                         const struct np_simulate_options *options) {
-  struct np_device_table *table = np_device_table();
-  struct np_simulation *simulation = &compilation->simulation;
-  const int code = place(compilation, table, supported);
-  if (code != ANEURALNETWORKS_NO_ERROR)
-    return code;
-  simulation->noise_hash = noise_hash(compilation, table->phone);
-  const double ns = np_steps_compile_ns(simulation->steps, simulation->n_steps);
-  return spend((uint64_t)(ns + 0.5), options->deadline_ns, __func__);
+  const struct np_graph *graph = &compilation->model->graph;
+  struct candidates candidates;
+  find_candidates(compilation, supported, &candidates);
+  uint32_t *assignment = malloc((graph->n_operations + (size_t)1) * sizeof *assignment);
+  if (!assignment)
+    return NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
+  uint32_t refused = 0;
+  int code;
+  if (np_assign(graph, &candidates.choices, assignment, &refused) != NP_OK) {
+    code = NP_REFUSE(BAD_DATA, "no device can run operation %u (%s)",
+                     compilation->model->order[refused],
+                     np_operation_name(graph->operations[refused].code));
+  } else {
+    code = compile_assigned(compilation, &candidates, assignment, options);
+  }
+  free(assignment);
+  compilation->simulation.noise_hash = noise_hash(compilation, np_device_table()->phone);
+  return code;
 }
+
+/* Drivers of Android 11 and before tell durations in whole microseconds, rounded down; the API's
+ * unit is ns. */
+static uint64_t whole_microseconds(double ns) { return (uint64_t)(ns + 0.5) / 1000 * 1000; }
 
 int np_simulate_execute(ANeuralNetworksExecution *execution,
                         const struct np_simulate_options *options) {
   ANeuralNetworksCompilation *compilation = execution->compilation;
-  struct np_simulation *simulation = &compilation->simulation;
-  const struct np_latency latency = np_steps_latency(simulation->steps, simulation->n_steps,
-                                                     compilation->preference, options->burst);
-  const uint64_t seed = np_hash_u64(simulation->noise_hash, simulation->n_runs++);
-  const double noise = np_noise_factor(seed, np_device_table()->phone->noise_spread);
-  execution->hardware_ns = (uint64_t)(latency.hardware * noise + 0.5);
-  execution->driver_ns = (uint64_t)(latency.driver * noise + 0.5);
-  return spend((uint64_t)(latency.wall * noise + 0.5), options->deadline_ns, __func__);
+  struct np_simulation *s = &compilation->simulation;
+  struct np_phone *phone = np_device_table()->phone;
+  const uint64_t run = s->n_runs++;
+  const struct np_fault *fault = first_fault(s->faults, run + 1);
+  if (fault && fault->kind >= NP_FAULT_HANG)
+    hang_or_abort(fault->kind, __func__);
+  const double throttle = np_phone_throttle(phone);
+  struct np_latency latency =
+      np_steps_latency(s->steps, s->n_steps, compilation->preference, options->burst, throttle);
+  if (fault && s->fallback) {
+    const struct np_latency again = np_steps_latency(
+        s->fallback, s->n_fallback, compilation->preference, options->burst, throttle);
+    latency.wall += again.wall;
+  }
+  const double noise = np_noise_factor(np_hash_u64(s->noise_hash, run), phone->noise_spread);
+  execution->hardware_ns = whole_microseconds(latency.hardware * noise);
+  execution->driver_ns = whole_microseconds(latency.driver * noise);
+  const int code = spend(latency.wall * noise, latency.heat, options->deadline_ns, __func__);
+  if (code != ANEURALNETWORKS_NO_ERROR || !fault || s->fallback)
+    return code;
+  return fault->kind == NP_FAULT_REFUSE ? NP_REFUSE(BAD_DATA, "an injected fault refuses")
+                                        : NP_REFUSE(OP_FAILED, "an injected fault fails");
 }
 
 /* Frees the buffers of a list and the list. */
@@ -201,5 +312,6 @@ void np_keep_last_run(struct np_last_run *last, const struct np_graph *graph,
 void np_simulation_free(struct np_simulation *simulation) {
   last_run_free(&simulation->last);
   free(simulation->steps);
+  free(simulation->fallback);
   *simulation = (struct np_simulation){0};
 }

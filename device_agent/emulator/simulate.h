@@ -23,7 +23,10 @@ struct np_last_run {
 struct np_simulation {
   struct np_step *steps;
   uint32_t n_steps;
+  struct np_step *fallback; /* the model on the CPU, for runs that fail where NNAPI chose */
+  uint32_t n_fallback;
   uint64_t noise_hash;
+  uint32_t faults; /* a bit for each of the phone's that executions of the model meet */
   uint64_t n_runs; /* so far; guarded by the compilation's lock, as is `last` */
   struct np_last_run last;
 };
@@ -39,8 +42,10 @@ struct np_simulate_options {
  * whether device i runs operation k; the row behind the devices is the host CPU's, used where NNAPI
  * chooses.
  *
- * NO_ERROR; BAD_DATA where no device runs an operation; MISSED_DEADLINE_PERSISTENT, with the clock
- * at the deadline; OUT_OF_MEMORY. Once per compilation. */
+ * NO_ERROR; BAD_DATA where no device runs an operation; OP_FAILED where a fault fails; hangs and
+ * aborts where a fault does; MISSED_DEADLINE_PERSISTENT, with the clock at the deadline;
+ * OUT_OF_MEMORY. Where NNAPI chooses the devices, a failure puts the model on the CPU, as Android's
+ * runtime does. Once per compilation. */
 int np_simulate_compile(ANeuralNetworksCompilation *compilation, const bool *supported,
                         const struct np_simulate_options *options);
 
@@ -48,8 +53,9 @@ int np_simulate_compile(ANeuralNetworksCompilation *compilation, const bool *sup
  * execution->hardware_ns and driver_ns. Call it before computing: with an error there is nothing to
  * compute.
  *
- * NO_ERROR; MISSED_DEADLINE_PERSISTENT, with the clock at the deadline; or what an injected fault
- * makes of it. */
+ * NO_ERROR; BAD_DATA or OP_FAILED where a fault refuses or fails and the devices were named, else
+ * the CPU takes over; hangs and aborts where a fault does; MISSED_DEADLINE_PERSISTENT, with the
+ * clock at the deadline. */
 int np_simulate_execute(ANeuralNetworksExecution *execution,
                         const struct np_simulate_options *options);
 
@@ -61,6 +67,10 @@ bool np_repeat_last_run(const struct np_last_run *last, const struct np_buffer *
 /* Keeps what a run read and wrote. Short memory only means that the next run computes again. */
 void np_keep_last_run(struct np_last_run *last, const struct np_graph *graph,
                       const struct np_buffer *inputs, const struct np_buffer *outputs);
+
+/* Advances the clock by `ns` in which something heats the phone towards `heat` degrees above the
+ * ambient; 0 is idle. */
+void np_clock_busy(uint64_t ns, double heat);
 
 void np_simulation_free(struct np_simulation *simulation);
 

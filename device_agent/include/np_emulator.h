@@ -32,11 +32,23 @@ typedef uint64_t np_emulator_now_fn(void);
 typedef void np_emulator_cpu_run_fn(const int32_t *codes, const struct np_work *works, uint32_t n,
                                     uint32_t threads);
 
-/* Identifies description and emulator: hex of a hash over the description's bytes, "" in real
- * time. Part of the device fingerprint. */
+/* Identifies description and emulator: hex of a hash over the description's bytes and the injected
+ * faults, "" in real time. Part of the device fingerprint. */
 typedef const char *np_emulator_identity_fn(void);
 
+/* The simulated clock advances by `ns` in which nothing runs: the phone cools. Does nothing in real
+ * time. */
+typedef void np_emulator_idle_fn(uint64_t ns);
+
+/* Temperature of the simulated phone in millidegrees Celsius; -1 where none is described, and in
+ * real time. Each process begins with a cold phone. */
+typedef int64_t np_emulator_temperature_fn(void);
+
+/* Clock of the simulated phone's CPU in kHz as throttling lets it run; -1 as above. */
+typedef int64_t np_emulator_cpu_khz_fn(void);
+
 /* The library exports them under these names: np_emulator_phone, np_emulator_error,
- * np_emulator_property, np_emulator_now, np_emulator_cpu_run, np_emulator_identity. */
+ * np_emulator_property, np_emulator_now, np_emulator_cpu_run, np_emulator_identity,
+ * np_emulator_idle, np_emulator_temperature, np_emulator_cpu_khz. */
 
 #endif

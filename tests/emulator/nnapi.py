@@ -71,6 +71,7 @@ class Work(C.Structure):
         ("input_bytes", C.c_uint64),
         ("output_bytes", C.c_uint64),
         ("constant_bytes", C.c_uint64),
+        ("type", C.c_int32),
     ]
 
 
@@ -167,6 +168,9 @@ class Nnapi:
             ("property", C.c_char_p, [C.c_char_p]),
             ("now", _Q, []),
             ("cpu_run", None, [C.POINTER(C.c_int32), C.POINTER(Work), _U, _U]),
+            ("idle", None, [_Q]),
+            ("temperature", C.c_int64, []),
+            ("cpu_khz", C.c_int64, []),
         ):
             function = getattr(self.library, "np_emulator_" + name)
             function.restype, function.argtypes = result, types
@@ -234,6 +238,10 @@ class Model:
         pointer = array.ctypes.data_as(_P)
         assert self.nn.Model_setOperandValue(self.handle, index, pointer, array.nbytes) == OK
         return index
+
+    def keep(self, array):
+        """Keeps an array alive as long as the model may read it."""
+        self._keep.append(array)
 
     def scalar(self, value):
         """An INT32, FLOAT32 or BOOL scalar by the value's Python type."""

@@ -1,12 +1,15 @@
 """Runs jobs on simulated phones, each in a process of its own: the library reads the description
 once in a process. ``run_jobs`` starts one helper process, which forks for every job.
 
-A job is {"phone": path, "runs": [RUN...], "cpu": [CPU...]}; RUN is {"model": {"operations":
-[codes], "width": n} or {"convolution": True}, "devices": [names] or None, "preference": 0..2 or
-None, "relaxed": bool, "mode": "sync" | "async" | "burst", "repeat": n, "change": new inputs for
-each run}; CPU is {"codes": [...], "works": [[macs, input, output, constant bytes]...], "threads":
-n}. Its answer has the devices, what np_emulator_*
-tells, and for each RUN its result codes and times in ns.
+A job is {"phone": path, "env": {variables}, "runs": [RUN...], "cpu": [CPU...]}. RUN is {"model":
+MODEL, "devices": [names] or None, "preference": 0..2 or None, "relaxed": bool, "mode": "sync" |
+"async" | "burst", "repeat": n, "change": new inputs for each run, "cache": a folder, "idle": ns
+before it}. MODEL is {"operations": [codes], "width": n}, a row of element-wise operations;
+{"convolution": True}; or any graph: {"tensors": [[type, dims, scale, zero point, value]...], "steps":
+[[code, inputs, outputs]...], "inputs": [...], "outputs": [...]}, where a value is None, 0 for zeros,
+or a list. CPU is {"codes": [...], "works": [[macs, input, output, constant bytes, type]...],
+"threads": n}. The answer has the devices, what np_emulator_* tells, and for each RUN its result
+codes, times in ns, and temperature and clock of the CPU after it.
 """
 
 import ctypes as C
@@ -22,6 +25,18 @@ import numpy as np
 from tests.emulator.nnapi import OK, Model, Nnapi, Result, Work, convolution, handles, prepared
 
 REPO = Path(__file__).parents[2]
+DTYPES = {
+    0: "f4",
+    1: "i4",
+    3: "f4",
+    4: "i4",
+    5: "u1",
+    6: "u1",
+    8: "f2",
+    9: "u1",
+    11: "i1",
+    14: "i1",
+}
 
 
 def run_jobs(library, jobs):
@@ -52,14 +67,45 @@ def chain(nn, codes, width, relaxed=False):
     return model.finish(tensors[:1], tensors[-1:])
 
 
+def any_graph(nn, shape, relaxed=False):
+    """A model of the general form."""
+    model = Model(nn)
+    for code, dims, scale, zero_point, value in shape["tensors"]:
+        index = model.operand(code, dims, scale, zero_point)
+        if value is None:
+            continue
+        array = np.asarray(value, DTYPES[code])
+        array = np.ascontiguousarray(np.broadcast_to(array, dims) if dims else array)
+        model.keep(array)
+        pointer = array.ctypes.data_as(C.c_void_p)
+        assert nn.Model_setOperandValue(model.handle, index, pointer, array.nbytes) == OK
+    for code, inputs, outputs in shape["steps"]:
+        model.operation(code, inputs, outputs)
+    if relaxed:
+        assert nn.Model_relaxComputationFloat32toFloat16(model.handle, True) == OK
+    return model.finish(shape["inputs"], shape["outputs"])
+
+
 def build(nn, run):
-    shape = run["model"]
+    """The model of a RUN, its input and its output, and the number of its operations."""
+    shape, rng = run["model"], np.random.default_rng(3)
+    relaxed = run.get("relaxed", False)
+    if "steps" in shape:
+        kinds = [shape["tensors"][shape[end][0]] for end in ("inputs", "outputs")]
+        data, output = [np.zeros(kind[1], DTYPES[kind[0]]) for kind in kinds]
+        return any_graph(nn, shape, relaxed), data, output, len(shape["steps"])
     if shape.get("convolution"):
-        model = convolution(nn, size=16, depth_in=8, depth_out=16)
-        return model, (1, 16, 16, 8), (1, 16, 16, 16)
-    width = shape["width"]
-    model = chain(nn, shape["operations"], width, run.get("relaxed", False))
-    return model, (1, width), (1, width)
+        model, before, after = convolution(nn, size=16, depth_in=8, depth_out=16), 8, 16
+        data = rng.standard_normal((1, 16, 16, before)).astype(np.float32)
+        return model, data, np.full((1, 16, 16, after), np.nan, np.float32), 1
+    codes, width = shape["operations"], shape["width"]
+    data = rng.standard_normal((1, width)).astype(np.float32)
+    return (
+        chain(nn, codes, width, relaxed),
+        data,
+        np.full((1, width), np.nan, np.float32),
+        len(codes),
+    )
 
 
 def execute(nn, compilation, execution, mode):
@@ -82,38 +128,47 @@ def duration(nn, execution, code):
     return ns.value if result == OK else None
 
 
+def compile_model(nn, model, named, run):
+    """A compilation and what its finish returned."""
+    if "cache" not in run:
+        return model.try_compile(named, run.get("preference"))
+    compilation = nn.new("Compilation_createForDevices", model.handle, handles(named), len(named))
+    token = (C.c_uint8 * 32)(*range(32))
+    assert nn.Compilation_setCaching(compilation, run["cache"].encode(), token) == OK
+    return compilation, nn.Compilation_finish(compilation)
+
+
 def measure(nn, devices, run):
     """One RUN of a job."""
-    model, shape_in, shape_out = build(nn, run)
+    nn.emulator_idle(run.get("idle", 0))
+    model, data, output, n_operations = build(nn, run)
     named = None if run.get("devices") is None else [devices[name] for name in run["devices"]]
     supported = None
     if named:
-        n = 1 if run["model"].get("convolution") else len(run["model"]["operations"])
-        flags = (C.c_bool * n)()
+        flags = (C.c_bool * n_operations)()
         ask = nn.Model_getSupportedOperationsForDevices
         assert ask(model.handle, handles(named), len(named), flags) == OK
         supported = list(flags)
     before = nn.emulator_now()
-    compilation, code = model.try_compile(named, run.get("preference"))
+    compilation, code = compile_model(nn, model, named, run)
     answer = {
         "finish": Result(code).name,
         "compile": nn.emulator_now() - before,
         "supported": supported,
+        "codes": [],
         "wall": [],
         "hardware": [],
         "driver": [],
         "outputs": [],
     }
-    rng = np.random.default_rng(3)
-    data = rng.standard_normal(shape_in).astype(np.float32)
     for index in range(run.get("repeat", 1) if code == OK else 0):
         if run.get("change"):
             data = data + np.float32(index)
-        output = np.full(shape_out, np.nan, np.float32)
         execution = prepared(nn, compilation, [data], [output])
         timed = nn.Execution_setMeasureTiming(execution, True) == OK
         start = nn.emulator_now()
-        assert execute(nn, compilation, execution, run.get("mode", "sync")) == OK
+        result = execute(nn, compilation, execution, run.get("mode", "sync"))
+        answer["codes"].append(Result(result).name)
         answer["wall"].append(nn.emulator_now() - start)
         answer["hardware"].append(duration(nn, execution, 0) if timed else None)
         answer["driver"].append(duration(nn, execution, 1) if timed else None)
@@ -121,11 +176,12 @@ def measure(nn, devices, run):
         nn.Execution_free(execution)
     nn.Compilation_free(compilation)
     model.free()
-    return answer
+    return {**answer, "temperature": nn.emulator_temperature(), "khz": nn.emulator_cpu_khz()}
 
 
 def perform(library, job):
     os.environ["NNAPI_EMULATOR_PHONE"] = str(job["phone"])
+    os.environ.update(job.get("env", {}))
     nn = Nnapi(library)
     devices = nn.devices()
     text = lambda value: value.decode() if value is not None else None  # noqa: E731
@@ -137,6 +193,7 @@ def perform(library, job):
         "model": text(nn.emulator_property(b"ro.product.model")),
         "absent": text(nn.emulator_property(b"no.such.property")),
         "start": nn.emulator_now(),
+        "temperature": nn.emulator_temperature(),
         "runs": [measure(nn, devices, run) for run in job.get("runs", [])],
         "cpu": [],
     }
