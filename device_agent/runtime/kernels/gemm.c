@@ -165,7 +165,9 @@ void np_gemm_pack(const struct np_gemm_engine *engine, size_t n, size_t k, const
   const size_t width = engine->width;
   const size_t panels = n / width + (n % width != 0);
   memset(packed, 0, panels * width * sizeof *packed);
-  memcpy(packed, bias, n * sizeof *packed);
+  if (bias != NULL) {
+    memcpy(packed, bias, n * sizeof *packed);
+  }
   float *panel = packed + panels * width;
   for (size_t p = 0; p < panels; p++, panel += k * width) {
     const size_t used = n - p * width < width ? n - p * width : width;

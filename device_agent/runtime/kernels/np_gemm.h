@@ -49,7 +49,7 @@ const struct np_gemm_engine *np_gemm_engine_at(unsigned index);
 /* Floats that packed weights and bias need; SIZE_MAX on overflow. */
 size_t np_gemm_packed_floats(const struct np_gemm_engine *engine, size_t n, size_t k);
 
-/* Packs weights [n, k] (row stride k) and bias [n] into packed. */
+/* Packs weights [n, k] (row stride k) and bias [n] (zeros where NULL) into packed. */
 void np_gemm_pack(const struct np_gemm_engine *engine, size_t n, size_t k, const float *weights,
                   const float *bias, float *packed);
 
