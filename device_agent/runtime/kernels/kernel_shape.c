@@ -65,11 +65,10 @@ static enum np_status reshape_infer(const struct np_call *call) {
 /* ---- SQUEEZE ---- */
 
 /* Marks the axes to drop: those listed, or all of 1 where the list is left out or empty. */
-static enum np_status read_squeezed(const struct np_call *call, uint32_t *squeezed) {
+static enum np_status read_squeezed(const struct np_call *call, int squeezed[NP_MAX_RANK]) {
   const struct np_tensor *input = np_in(call, 0);
   const int32_t *axes = NULL;
   size_t n = 0;
-  *squeezed = 0;
   if (np_has(call, 1)) {
     NP_TRY(np_read_list(call, 1, &axes, &n));
   }
@@ -80,26 +79,26 @@ static enum np_status read_squeezed(const struct np_call *call, uint32_t *squeez
       return np_fail(call, NP_BAD_MODEL, "dimension %u is %u, wanted 1 to squeeze it", axis,
                      input->dims[axis]);
     }
-    *squeezed |= 1u << axis;
+    squeezed[axis] = 1;
   }
   for (uint32_t d = 0; n == 0 && d < input->rank; d++) {
-    *squeezed |= (uint32_t)(input->dims[d] == 1) << d;
+    squeezed[d] = input->dims[d] == 1;
   }
   return NP_OK;
 }
 
 static enum np_status squeeze_infer(const struct np_call *call) {
   const struct np_tensor *input = np_in(call, 0);
-  uint32_t squeezed = 0;
+  int squeezed[NP_MAX_RANK] = {0};
   NP_TRY(np_q_same_as_input(call, 0, 0));
   if (!input->known) {
     return NP_MISSING;
   }
-  NP_TRY(read_squeezed(call, &squeezed));
+  NP_TRY(read_squeezed(call, squeezed));
   uint32_t dims[NP_MAX_RANK];
   uint32_t rank = 0;
   for (uint32_t d = 0; d < input->rank; d++) {
-    if ((squeezed >> d & 1) == 0) {
+    if (!squeezed[d]) {
       dims[rank++] = input->dims[d];
     }
   }
