@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.emulator.one_operation import (
+from tests.emulator.move_cases import (
     BATCH_TO_SPACE_ND,
     CHANNEL_SHUFFLE,
     CONCATENATION,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.emulator.one_operation import (
+from tests.emulator.move_cases import (
     EMBEDDING_LOOKUP,
     F16,
     F32,

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.emulator.one_operation import (
+from tests.emulator.move_cases import (
     F16,
     F32,
     MOVED,
