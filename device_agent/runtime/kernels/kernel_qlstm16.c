@@ -87,26 +87,44 @@ static enum np_status infer(const struct np_call *call) {
   return np_set_matrix(call, OUTPUT, lstm.batch, lstm.units);
 }
 
-/* Row `row` of a weights input times `values`. */
-static int64_t product(const struct np_call *call, const struct qlstm16 *lstm, uint32_t weights,
-                       size_t row, const uint8_t *values, size_t n) {
-  const uint8_t *start = (const uint8_t *)np_in(call, weights)->data + row * n;
+/* The values that a gate's sum reads: its weights are those of the state, then those of the input,
+ * yet what they multiply is the input, then the state. That is no sense but Android's: its
+ * reference lines them up so, its tests hold every driver to the results, and so they stay. */
+struct operands {
+  const uint8_t *recurrent_weights; /* [units] */
+  const uint8_t *input_weights;     /* [inputs] */
+  const uint8_t *input;             /* [inputs] */
+  const uint8_t *state;             /* [units] */
+};
+
+static int64_t product(const struct qlstm16 *lstm, const struct operands *of) {
   int64_t sum = 0;
-  for (size_t i = 0; i < n; i++) {
-    sum += (values[i] - VALUE_ZERO_POINT) * ((int64_t)start[i] - lstm->weights_zero_point);
+  for (size_t i = 0; i < lstm->units + lstm->inputs; i++) {
+    const int64_t weight =
+        i < lstm->units ? of->recurrent_weights[i] : of->input_weights[i - lstm->units];
+    const int64_t value = i < lstm->inputs ? of->input[i] : of->state[i - lstm->inputs];
+    sum += (value - VALUE_ZERO_POINT) * (weight - lstm->weights_zero_point);
   }
   return sum;
+}
+
+/* Row `row` of a matrix of bytes. */
+static const uint8_t *row_of(const struct np_call *call, uint32_t input, size_t row, size_t n) {
+  return (const uint8_t *)np_in(call, input)->data + row * n;
 }
 
 /* What one gate computes its activation of, with 3 integer bits. */
 static int32_t sum_gate(const struct np_call *call, const struct qlstm16 *lstm, uint32_t gate,
                         size_t b, size_t u) {
-  const uint8_t *input = (const uint8_t *)np_in(call, INPUT)->data + b * lstm->inputs;
-  const uint8_t *state = (const uint8_t *)np_in(call, STATE_IN)->data + b * lstm->units;
   const int32_t *bias = np_in(call, BIASES + gate)->data;
-  const int64_t sum = bias[u] + product(call, lstm, INPUT_WEIGHTS + gate, u, input, lstm->inputs) +
-                      product(call, lstm, RECURRENT_WEIGHTS + gate, u, state, lstm->units);
-  return np_limit(np_scale(np_saturate(sum), lstm->to_fixed), INT16_MIN, INT16_MAX);
+  const struct operands operands = {
+      .recurrent_weights = row_of(call, RECURRENT_WEIGHTS + gate, u, lstm->units),
+      .input_weights = row_of(call, INPUT_WEIGHTS + gate, u, lstm->inputs),
+      .input = row_of(call, INPUT, b, lstm->inputs),
+      .state = row_of(call, STATE_IN, b, lstm->units),
+  };
+  const int32_t sum = np_saturate(bias[u] + product(lstm, &operands));
+  return np_limit(np_scale(sum, lstm->to_fixed), INT16_MIN, INT16_MAX);
 }
 
 /* Product of fixed-point numbers of 16 bits; the integer bits add up. */
