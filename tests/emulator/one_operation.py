@@ -1,206 +1,195 @@
-"""Models of one operation, for tests of kernels against numpy and torch.
-
-Each case runs twice: with the lists that it takes (permutations, paddings, ...) as constants, and
-with them as inputs of the execution, where shapes follow only from the run.
-"""
+"""Models of one operation through the C API, for tests of kernels against numpy and torch."""
 
 import ctypes as C
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 
-from tests.emulator.nnapi import OK, Result, operand_type, set_input, set_output, u32
+from nnapi_prof.nnapi.codes import OperandCode, OperationCode
+from tests.emulator.nnapi import OK, ChannelQuant, Model, set_input, set_output
 
-FLOAT16, TENSOR_FLOAT16 = 10, 8
-CONCATENATION, DEPTH_TO_SPACE, EMBEDDING_LOOKUP, HASHTABLE_LOOKUP = 2, 5, 7, 10
-LSH_PROJECTION, RESHAPE, RESIZE_BILINEAR, SPACE_TO_DEPTH = 15, 22, 23, 26
-BATCH_TO_SPACE_ND, PAD, SPACE_TO_BATCH_ND, SQUEEZE, STRIDED_SLICE = 29, 32, 33, 34, 35
-TRANSPOSE, CHANNEL_SHUFFLE, EXPAND_DIMS, GATHER, PAD_V2 = 37, 46, 50, 51, 69
-RANDOM_MULTINOMIAL, SLICE, SPLIT, TILE, TOPK_V2 = 74, 86, 87, 89, 90
-RESIZE_NEAREST_NEIGHBOR = 94
+DTYPES = {
+    "TENSOR_FLOAT32": np.float32,
+    "TENSOR_FLOAT16": np.float16,
+    "TENSOR_INT32": np.int32,
+    "TENSOR_BOOL8": np.uint8,
+    "TENSOR_QUANT8_ASYMM": np.uint8,
+    "TENSOR_QUANT8_ASYMM_SIGNED": np.int8,
+    "TENSOR_QUANT8_SYMM": np.int8,
+    "TENSOR_QUANT8_SYMM_PER_CHANNEL": np.int8,
+    "TENSOR_QUANT16_ASYMM": np.uint16,
+    "TENSOR_QUANT16_SYMM": np.int16,
+    "INT32": np.int32,
+}
+QUANT8 = ("TENSOR_QUANT8_ASYMM", "TENSOR_QUANT8_ASYMM_SIGNED")
+FLOATS = ("TENSOR_FLOAT32", "TENSOR_FLOAT16")
+RTOL = {"TENSOR_FLOAT32": 2e-6, "TENSOR_FLOAT16": 2**-10}
+ATOL = {"TENSOR_FLOAT32": 2e-6, "TENSOR_FLOAT16": 1e-6}
+SEEDS = range(12)
 
 
 @dataclass(frozen=True)
-class Type:
-    """An operand type of tensors, and what numpy calls it."""
+class Kind:
+    """A type with its quantisation."""
 
-    code: int
-    dtype: type
+    name: str
     scale: float = 0.0
-    zero_point: int = 0
+    zero: int = 0
 
-    def random(self, rng, *shape):
-        if np.issubdtype(self.dtype, np.floating):
-            return rng.standard_normal(shape).astype(self.dtype)
-        info = np.iinfo(self.dtype)
-        return rng.integers(info.min, info.max, shape, dtype=self.dtype, endpoint=True)
+    @property
+    def dtype(self):
+        return np.dtype(DTYPES[self.name])
+
+    @property
+    def limits(self):
+        return np.iinfo(self.dtype).min, np.iinfo(self.dtype).max
+
+    def real(self, array):
+        """The numbers that values stand for."""
+        if not self.scale:
+            return array.astype(np.float64)
+        return (array.astype(np.float64) - self.zero) * np.float64(np.float32(self.scale))
+
+    def nearest(self, real):
+        """The values of this type that are nearest to numbers, ties away from zero."""
+        if not self.scale:
+            return real.astype(self.dtype)
+        steps = np.asarray(real) / np.float64(np.float32(self.scale))
+        steps = np.sign(steps) * np.floor(np.abs(steps) + 0.5) + self.zero
+        return np.clip(steps, *self.limits).astype(self.dtype)
 
 
-F32, F16, I32 = Type(3, np.float32), Type(TENSOR_FLOAT16, np.float16), Type(4, np.int32)
-Q8, Q8S = Type(5, np.uint8, 0.5, 100), Type(14, np.int8, 0.25, -7)
-MOVED = pytest.mark.parametrize("kind", [F32, F16, Q8, Q8S], ids=["f32", "f16", "q8", "q8s"])
-WITH_INT32 = pytest.mark.parametrize(
-    "kind", [F32, F16, Q8, Q8S, I32], ids=["f32", "f16", "q8", "q8s", "i32"]
-)
-QUANT8 = pytest.mark.parametrize("kind", [Q8, Q8S], ids=["q8", "q8s"])
-SEEDS = pytest.mark.parametrize("seed", range(4))
-
-
-@dataclass
-class Data:
-    """A tensor that each execution gives."""
-
+@dataclass(frozen=True)
+class Tensor:
+    kind: Kind
     array: np.ndarray
-    kind: Type
+    constant: bool = False
+    channel_scales: tuple[float, ...] = ()
+    channel_dim: int = 0
+
+    @property
+    def real(self):
+        return self.kind.real(self.array)
 
 
-@dataclass
-class Listed:
-    """A TENSOR_INT32 that is a constant or is given, whichever the test tries."""
-
-    values: object
+class Half(float):
+    """A FLOAT16 scalar."""
 
 
-class Omitted:
-    """An optional tensor without a value."""
+F32, F16, I32, BOOL = (Kind(f"TENSOR_{n}") for n in ("FLOAT32", "FLOAT16", "INT32", "BOOL8"))
 
 
-@dataclass
-class Empty:
-    """A tensor whose first dimension is 0, which only another operation can make."""
-
-    shape: tuple
-    kind: Type
+def quant8(name, scale, zero):
+    """A type of 8 bits; the zero point is given as of unsigned values."""
+    return Kind(name, scale, zero if name == "TENSOR_QUANT8_ASYMM" else zero - 128)
 
 
-SCALARS = {int: (1, C.c_int32), float: (0, C.c_float), bool: (6, C.c_uint8)}
+def scalar(value, halves):
+    return Half(value) if halves else float(value)
 
 
-class Runner:
-    """A model of one operation."""
+def tensor(rng, kind, shape, low=-3.0, high=3.0):
+    """Random values; of integers all that the type has (small ones of INT32)."""
+    if kind.name in FLOATS:
+        return Tensor(kind, rng.uniform(low, high, shape).astype(kind.dtype))
+    if kind.name == "TENSOR_BOOL8":
+        return Tensor(kind, rng.integers(0, 2, shape).astype(np.uint8))
+    if kind.name == "TENSOR_INT32":
+        return Tensor(kind, rng.integers(-50, 50, shape).astype(np.int32))
+    return Tensor(kind, rng.integers(*kind.limits, shape, endpoint=True).astype(kind.dtype))
 
-    def __init__(self, nn, given):
-        self.nn, self.given, self.keep = nn, given, []
-        self.model = nn.new("Model_create")
-        self.n = 0
-        self.inputs = []
 
-    def operand(self, code, dims=(), scale=0.0, zero_point=0):
-        kind = operand_type(code, dims, scale, zero_point)
-        assert self.nn.Model_addOperand(self.model, C.byref(kind)) == OK
-        self.n += 1
-        return self.n - 1
+def random_quant8(rng, name):
+    return quant8(name, float(np.float32(10 ** rng.uniform(-3, 0))), int(rng.integers(0, 256)))
 
-    def constant(self, index, array):
-        self.keep.append(array)
-        pointer = array.ctypes.data_as(C.c_void_p)
-        assert self.nn.Model_setOperandValue(self.model, index, pointer, array.nbytes) == OK
-        return index
 
-    def add(self, value):
-        if isinstance(value, Omitted):
-            index = self.operand(I32.code, [1])
-            assert self.nn.Model_setOperandValue(self.model, index, None, 0) == OK
+def random_shape(rng, low=1):
+    return tuple(rng.integers(1, 6, rng.integers(low, 5)))
+
+
+def broadcast_shapes(rng):
+    """Two shapes that broadcast."""
+    whole = random_shape(rng)
+    pair = [whole, tuple(int(d) if rng.random() < 0.6 else 1 for d in whole)]
+    pair[1] = pair[1][rng.integers(0, len(whole)) :]
+    rng.shuffle(pair)
+    return pair
+
+
+def add_operand(model, value):
+    """The operand of one argument: a number, or a tensor, which the run gives unless constant."""
+    if isinstance(value, Half):
+        index, bits = model.operand(OperandCode.FLOAT16), np.array(value, np.float16)
+    elif not isinstance(value, Tensor):
+        return model.scalar(value)
+    else:
+        kind, bits = value.kind, np.ascontiguousarray(value.array)
+        code = OperandCode[kind.name]
+        index = model.operand(code, bits.shape, kind.scale, kind.zero)
+        if value.channel_scales:
+            scales = (C.c_float * len(value.channel_scales))(*value.channel_scales)
+            quant = ChannelQuant(value.channel_dim, len(scales), scales)
+            setter = model.nn.Model_setOperandSymmPerChannelQuantParams
+            assert setter(model.handle, index, C.byref(quant)) == OK
+        if not value.constant:
             return index
-        if isinstance(value, Listed):
-            array = np.ascontiguousarray(value.values, np.int32)
-            index = self.operand(I32.code, array.shape)
-            if not self.given:
-                return self.constant(index, array)
-            self.inputs.append((index, array))
-            return index
-        if isinstance(value, Data):
-            kind, array = value.kind, np.ascontiguousarray(value.array)
-            assert array.dtype == kind.dtype
-            index = self.operand(kind.code, array.shape, kind.scale, kind.zero_point)
-            self.inputs.append((index, array))
-            return index
-        if isinstance(value, Empty):
-            return self.add_empty(value)
-        if isinstance(value, np.float16):
-            return self.constant(self.operand(FLOAT16), np.array([value]))
-        code, ctype = SCALARS[type(value)]
-        return self.constant(self.operand(code), np.array([value], np.dtype(ctype)))
+    model._keep.append(bits)
+    pointer = bits.ctypes.data_as(C.c_void_p)
+    assert model.nn.Model_setOperandValue(model.handle, index, pointer, bits.nbytes) == OK
+    return index
 
-    def add_empty(self, value):
-        kind, rank = value.kind, len(value.shape)
-        full = self.add(Data(np.zeros((1, *value.shape[1:]), kind.dtype), kind))
-        begins = self.constant(self.operand(I32.code, [rank]), np.zeros(rank, np.int32))
-        sizes = np.array([0, *[-1] * (rank - 1)], np.int32)
-        ins = [full, begins, self.constant(self.operand(I32.code, [rank]), sizes)]
-        empty = self.operand(kind.code, [0] * rank, kind.scale, kind.zero_point)
-        added = self.nn.Model_addOperation(self.model, SLICE, 3, u32(ins), 1, u32([empty]))
-        assert added == OK
-        return empty
 
-    def run(self, code, inputs, wanted, kinds):
-        """Runs the operation; returns its outputs, after checking what shapes it reports."""
-        nn = self.nn
-        ins = [self.add(value) for value in inputs]
-        outs = []
-        for array, kind in zip(wanted, kinds, strict=True):
-            dims = [0] * array.ndim if self.given or array.size == 0 else array.shape
-            outs.append(self.operand(kind.code, dims, kind.scale, kind.zero_point))
-        added = nn.Model_addOperation(self.model, code, len(ins), u32(ins), len(outs), u32(outs))
-        assert added == OK, nn.emulator_error()
-        indices = [index for index, _ in self.inputs]
-        identified = nn.Model_identifyInputsAndOutputs(
-            self.model, len(indices), u32(indices), len(outs), u32(outs)
-        )
-        assert identified == OK
-        assert nn.Model_finish(self.model) == OK
-        compilation = nn.new("Compilation_create", self.model)
-        self.result = nn.Compilation_finish(compilation)
-        if self.result == OK:
-            found = self.execute(compilation, wanted, kinds)
-        nn.Compilation_free(compilation)
-        nn.Model_free(self.model)
-        return found if self.result == OK else None
-
-    def execute(self, compilation, wanted, kinds):
-        nn = self.nn
+def attempt(nn, name, arguments, kind, shape):
+    """Runs one operation. Gives result code and output, which is None where anything failed."""
+    model = Model(nn)
+    indices = [add_operand(model, a) for a in arguments]
+    is_scalar = not kind.name.startswith("TENSOR")
+    out = model.operand(OperandCode[kind.name], () if is_scalar else shape, kind.scale, kind.zero)
+    model.operation(OperationCode[name], indices, [out])
+    inputs = [
+        (i, a.array)
+        for i, a in zip(indices, arguments, strict=True)
+        if isinstance(a, Tensor) and not a.constant
+    ]
+    model.finish([i for i, _ in inputs], [out])
+    compilation, result = model.try_compile()
+    found = np.full(shape, 77, kind.dtype)
+    if result == OK:
         execution = nn.new("Execution_create", compilation)
-        for i, (_, array) in enumerate(self.inputs):
-            assert set_input(nn, execution, i, array) == OK
-        found = []
-        for i, (array, kind) in enumerate(zip(wanted, kinds, strict=True)):
-            room = np.full(max(1, array.size), 77, kind.dtype)  # no length may be 0
-            assert set_output(nn, execution, i, room) == OK
-            found.append(room[: array.size].reshape(array.shape))
-        self.result = nn.Execution_compute(execution)
-        for i, array in enumerate(found):
-            rank, dims = C.c_uint32(), (C.c_uint32 * 8)()
-            if self.result == OK:
-                assert nn.Execution_getOutputOperandRank(execution, i, C.byref(rank)) == OK
-                assert nn.Execution_getOutputOperandDimensions(execution, i, dims) == OK
-                assert list(dims)[: rank.value] == list(array.shape)
+        for i, (_, array) in enumerate(inputs):
+            assert set_input(nn, execution, i, np.ascontiguousarray(array)) == OK
+        assert set_output(nn, execution, 0, found) == OK
+        result = nn.Execution_compute(execution)
         nn.Execution_free(execution)
-        return found
+    nn.Compilation_free(compilation)
+    model.free()
+    return result, found if result == OK else None
 
 
-def run_both(nn, code, inputs, wanted, kinds):
-    for given in (False, True):
-        runner = Runner(nn, given)
-        yield runner.run(code, inputs, wanted, kinds)
-        assert runner.result == OK
+def execute(nn, name, arguments, kind, shape):
+    result, found = attempt(nn, name, arguments, kind, shape)
+    assert result == OK, repr(result)
+    return found
 
 
-def check(nn, code, inputs, wanted, kind, atol=0):
-    """That the operation's one output is `wanted`."""
-    wanted = np.ascontiguousarray(wanted)
-    for (found,) in run_both(nn, code, inputs, [wanted], [kind]):
-        np.testing.assert_allclose(
-            found.astype(np.float64), wanted.astype(np.float64), rtol=0, atol=atol
-        )
+def assert_near(found, wanted, kind):
+    np.testing.assert_allclose(
+        found.astype(np.float64), wanted, rtol=RTOL[kind.name], atol=ATOL[kind.name]
+    )
 
 
-def fails(nn, code, inputs, shape, kind):
-    """That compilation or run fails, whichever first sees the values."""
-    runner = Runner(nn, True)
-    runner.run(code, inputs, [np.zeros(shape, kind.dtype)], [kind])
-    assert runner.result in (Result.OP_FAILED, Result.BAD_DATA)
+def assert_rounded(found, real, kind, exact=0.98):
+    """Quantised results are the nearest ones: but for a few, which are next to them."""
+    off = np.abs(found.astype(np.int64) - kind.nearest(real).astype(np.int64))
+    assert off.max(initial=0) <= 1
+    assert np.mean(off == 0) >= exact or off.sum() <= 1
 
 
-def random_shape(rng, low=1, high=4, size=6):
-    return tuple(int(d) for d in rng.integers(1, size, rng.integers(low, high, endpoint=True)))
+def fixed_output(name, quant):
+    scale, unsigned, signed = {
+        "LOGISTIC": (1 / 256, 0, -128),
+        "SOFTMAX": (1 / 256, 0, -128),
+        "TANH": (1 / 128, 128, 0),
+        "L2_NORMALIZATION": (1 / 128, 128, 0),
+    }[name]
+    return Kind(quant, scale, unsigned if quant == QUANT8[0] else signed)
