@@ -5,18 +5,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "np_nnapi.h"
-#include "np_test.h"
-
-#define NP_DECLARE(type, name, parameters, level) type name parameters;
-NP_NNAPI_FUNCTIONS(NP_DECLARE)
-#undef NP_DECLARE
+#include "np_test_api.h"
 
 enum { SIZE = 12, DEPTH_IN = 3, DEPTH_OUT = 5, KERNEL = 3 };
 enum { N_IN = SIZE * SIZE * DEPTH_IN, N_OUT = SIZE * SIZE * DEPTH_OUT };
 enum { N_WEIGHTS = DEPTH_OUT * KERNEL * KERNEL * DEPTH_IN, N_THREADS = 4, N_MISUSES = 3000 };
-
-#define OK ANEURALNETWORKS_NO_ERROR
 
 struct convolution {
   ANeuralNetworksModel *model;
