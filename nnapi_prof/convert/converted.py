@@ -7,8 +7,18 @@ from dataclasses import dataclass, field
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.nnapi.codes import OperandCode
 
-OPERAND_CODES = {"float32": OperandCode.TENSOR_FLOAT32, "int32": OperandCode.TENSOR_INT32}
-"""Element type of a value on a region's boundary -> operand code; no other type crosses it."""
+OPERAND_CODES = {
+    "float32": OperandCode.TENSOR_FLOAT32,
+    "float16": OperandCode.TENSOR_FLOAT16,
+    "int32": OperandCode.TENSOR_INT32,
+    "bool": OperandCode.TENSOR_BOOL8,
+}
+"""Element type in a device's memory -> operand code; no other type crosses a region's boundary."""
+
+
+def operand_code(known: TensorType) -> OperandCode | None:
+    """The operand type of a value, or None for one that NNAPI does not have."""
+    return OPERAND_CODES.get(known.device_dtype)
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import torch
 from torch import fx
 
 import nnapi_prof.convert.ops  # noqa: F401  (fills the registry)
-from nnapi_prof.convert.converted import OPERAND_CODES, ConvertedRegion
+from nnapi_prof.convert.converted import OPERAND_CODES, ConvertedRegion, operand_code
 from nnapi_prof.convert.model import EmissionError, ModelBuilder, Operand, OperandId
-from nnapi_prof.convert.registry import Lowering, lower_node, lowerer_of
+from nnapi_prof.convert.registry import Lowering, lower_node, lower_values, lowerer_of
 from nnapi_prof.convert.serialize import serialize
 from nnapi_prof.errors import UnsupportedOp
-from nnapi_prof.graph.node import bound_args, op_name
+from nnapi_prof.graph.node import bound_args, makes_tensor, op_name
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit
@@ -53,7 +54,7 @@ def convert_region(program: Program, units: Sequence[int], level: int) -> Conver
 
 
 def _add_input(builder: ModelBuilder, node: fx.Node, type_: TensorType) -> OperandId:
-    code = OPERAND_CODES.get(type_.dtype)
+    code = operand_code(type_)
     if code is None:
         wanted = " or ".join(OPERAND_CODES)
         raise UnsupportedOp(
@@ -78,7 +79,7 @@ def _lower_unit(
     A zero pad before a convolution becomes its padding, an activation after any node its fuse
     code.
     """
-    members = [nodes[name] for name in unit.nodes if nodes[name].op == "call_function"]
+    members = [nodes[name] for name in unit.nodes if _computes(nodes[name])]
     inside = set(members)
     done: set[fx.Node] = set()
     for node in members:
@@ -92,10 +93,18 @@ def _lower_unit(
         activation = _fuse_code(reader)
         pad = _zero_pad(pad_node) if pad_node is not None else None
         op = Lowering(node, builder, values, activation, pad_node, pad or (0, 0, 0, 0))
+        if not makes_tensor(node):
+            values.update(lower_values(op))
+            continue
         values[node.name] = lower_node(op)
         if reader is not None and activation:
             values[reader.name] = values[node.name]
             done.add(reader)
+
+
+def _computes(node: fx.Node) -> bool:
+    """Whether a node is a call of its own: ``getitem`` comes with what it reads."""
+    return node.op == "call_function" and node.target is not operator.getitem
 
 
 def _only_reader(node: fx.Node, inside: set[fx.Node]) -> fx.Node | None:

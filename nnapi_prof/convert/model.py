@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NewType
 
 import numpy as np
@@ -23,7 +23,9 @@ MAX_IMMEDIATE_BYTES = 128
 
 ELEMENT_TYPES: dict[np.dtype[np.generic], OperandCode] = {
     np.dtype(np.float32): OperandCode.TENSOR_FLOAT32,
+    np.dtype(np.float16): OperandCode.TENSOR_FLOAT16,
     np.dtype(np.int32): OperandCode.TENSOR_INT32,
+    np.dtype(np.bool_): OperandCode.TENSOR_BOOL8,
 }
 
 
@@ -115,7 +117,7 @@ class ModelBuilder:
         return self._constant(Operand(OperandCode.FLOAT32), struct.pack("<f", value))
 
     def constant(self, array: NDArray[np.generic]) -> OperandId:
-        """A constant tensor, float32 or int32, of rank 1 at least."""
+        """A constant tensor of a type in ELEMENT_TYPES and rank 1 at least."""
         operand = Operand(ELEMENT_TYPES[array.dtype], array.shape)
         self._require_sized(operand)
         return self._constant(operand, np.ascontiguousarray(array).tobytes())
@@ -123,7 +125,17 @@ class ModelBuilder:
     def add(
         self, code: OperationCode, inputs: Sequence[OperandId], dims: Sequence[int]
     ) -> OperandId:
-        """Adds an operation and returns its result, of the first input's type and shape ``dims``.
+        """Adds an operation and returns its result, of its data's type and shape ``dims``.
+
+        Raises EmissionError as :meth:`add_results` does.
+        """
+        data = self._operands[inputs[all_facts()[code].data]]
+        return self.add_results(code, inputs, [replace(data, dims=tuple(dims))])[0]
+
+    def add_results(
+        self, code: OperationCode, inputs: Sequence[OperandId], results: Sequence[Operand]
+    ) -> tuple[OperandId, ...]:
+        """Adds an operation with these results and returns them.
 
         Raises EmissionError where the facts do not allow it at this level: unknown operation, an
         argument form, rank or type that came later, or a shape that NNAPI cannot say.
@@ -138,12 +150,14 @@ class ModelBuilder:
         if reason is not None:
             raise EmissionError(reason)
         limit = all_facts()[code].max_rank
-        if limit is not None and len(dims) > limit:
-            raise EmissionError(f"{code.name} gives rank {limit} at most, found {len(dims)}")
-        result = Operand(given[0].type, tuple(dims), given[0].scale, given[0].zero_point)
-        self._require_sized(result)
-        found = self._new(result)
-        self._operations.append(Operation(code, tuple(inputs), (found,)))
+        for result in results:
+            if limit is not None and len(result.dims) > limit:
+                raise EmissionError(
+                    f"{code.name} gives rank {limit} at most, found {len(result.dims)}"
+                )
+            self._require_sized(result)
+        found = tuple(map(self._new, results))
+        self._operations.append(Operation(code, tuple(inputs), found))
         return found
 
     def finish(self, outputs: Sequence[OperandId]) -> NnapiModel:

@@ -8,21 +8,30 @@ written once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import fx
 from torch._ops import OpOverload
 
-from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
+from nnapi_prof.convert.converted import operand_code
+from nnapi_prof.convert.model import EmissionError, ModelBuilder, Operand, OperandId
 from nnapi_prof.errors import UnsupportedOp
-from nnapi_prof.graph.node import bound_args, constant_value, is_constant, op_name, type_of
+from nnapi_prof.graph.node import (
+    bound_args,
+    constant_value,
+    is_constant,
+    op_name,
+    results_of,
+    type_of,
+)
 from nnapi_prof.graph.types import DimOrder, TensorType
-from nnapi_prof.nnapi.codes import FuseCode, OperationCode
+from nnapi_prof.nnapi.codes import FuseCode, OperandCode, OperationCode
 from nnapi_prof.nnapi.facts import level_name
 
-Lowerer = Callable[["Lowering"], OperandId]
+Lowerer = Callable[["Lowering"], OperandId | tuple[OperandId, ...]]
+"""Gives the operand of the node's result; for a node of several values one for each, in order."""
 FloatArray = NDArray[np.float32]
 
 ENTRIES: dict[OpOverload, Lowerer] = {}
@@ -73,8 +82,9 @@ def lies_as_it_reads(type_: TensorType) -> bool:
 class Lowering:
     """What one lowering works with: the node's arguments in, NNAPI operations out.
 
-    ``model`` is the model being built, ``out`` the type of the node's result, ``pad`` the zero
-    padding (left, right, top, bottom) of a constant_pad_nd that was folded into this node.
+    ``model`` is the model being built, ``out`` the type of the node's result (of the first, where
+    it makes several values), ``pad`` the zero padding (left, right, top, bottom) of a
+    constant_pad_nd that was folded into this node.
     """
 
     def __init__(
@@ -88,7 +98,7 @@ class Lowering:
     ) -> None:
         self.node = node
         self.model = model
-        self.out = type_of(node)
+        self.out = type_of(results_of(node)[0])
         self.pad = pad
         self.activation_left = activation
         self._values = values
@@ -143,14 +153,28 @@ class Lowering:
         return type_of(self._node(value))
 
     def array(self, value: str | fx.Node) -> FloatArray:
-        """A constant tensor argument in PyTorch's layout."""
+        """A constant float32 tensor argument in PyTorch's layout."""
+        node = self._node(value)
+        dtype = type_of(node).dtype
+        self.require(dtype == "float32", f"{node.name} is {dtype}, float32 is wanted here")
+        array: FloatArray = self.any_array(node)
+        return array
+
+    def any_array(self, value: str | fx.Node) -> NDArray[Any]:
+        """A constant tensor argument in PyTorch's layout and the device's element type."""
         node = self._node(value)
         self.require(
             is_constant(node), f"{node.name} is computed by the model, a constant is wanted here"
         )
-        self._require_float32(node)
-        array: FloatArray = constant_value(node).detach().cpu().contiguous().numpy()
-        return array
+        known = type_of(node)
+        self.operand_code(node)
+        array: NDArray[Any] = constant_value(node).detach().cpu().contiguous().numpy()
+        narrow = array.astype(known.device_dtype)
+        self.require(
+            narrow.dtype == array.dtype or np.array_equal(narrow, array),
+            f"{node.name} has values beyond {known.device_dtype}, which is what NNAPI has",
+        )
+        return narrow
 
     def optional_array(self, name: str) -> FloatArray | None:
         return None if self.arg(name) is None else self.array(name)
@@ -161,9 +185,9 @@ class Lowering:
         type_ = type_of(node)
         order = order or type_.dim_order
         if is_constant(node):
-            array = self.array(node)
+            array = self.any_array(node)
             return self.constant(array.transpose(logical_axes(order, array.ndim)))
-        self._require_float32(node)
+        self.operand_code(node)
         return self.reorder(self._values[node.name], type_.shape, type_.dim_order, order)
 
     def image(self, name: str) -> OperandId:
@@ -193,14 +217,17 @@ class Lowering:
         filled = (1,) * (4 - len(shape)) + shape
         return self.reorder(self.tensor(node), filled, DimOrder.CONTIGUOUS, order)
 
-    def broadcast_array(self, name: str) -> FloatArray | None:
-        """The same for a number or a constant, as an array; None for what the model computes."""
+    def broadcast_array(self, name: str) -> NDArray[Any] | None:
+        """The same for a number or a constant, as an array; None for what the model computes. A
+        number takes the element type of the node's first tensor argument."""
         value = self.arg(name)
         if isinstance(value, bool | int | float):
-            return np.array([value], np.float32)
+            beside = next((a for a in self._args.values() if isinstance(a, fx.Node)), None)
+            known = self.out if beside is None else type_of(beside)
+            return np.array([value], known.device_dtype)
         if not is_constant(self._node(name)):
             return None
-        array = self.array(name)
+        array = self.any_array(name)
         if self.out.dim_order is DimOrder.CONTIGUOUS or array.size == 1:
             return np.atleast_1d(array)
         return array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(MEMORY_AXES)
@@ -225,11 +252,33 @@ class Lowering:
         """Adds an operation: tensors first, then scalars, as NNAPI's argument lists go.
 
         Arrays become constants. ``dims`` is the result's shape in memory, by default that of the
-        node's result. Raises EmissionError where the facts do not allow it at the level.
+        node's result; its type is the data's. Raises EmissionError where the facts do not allow it
+        at the level.
         """
-        inputs = [self.constant(t) if isinstance(t, np.ndarray) else t for t in tensors]
-        inputs += map(self.model.scalar, scalars)
+        inputs = self._inputs(tensors, scalars)
         return self.model.add(code, inputs, self.out.memory_shape if dims is None else dims)
+
+    def emit_as(
+        self,
+        types: Sequence[TensorType],
+        code: OperationCode,
+        tensors: Sequence[OperandId | NDArray[Any]],
+        scalars: Sequence[bool | int | float] = (),
+    ) -> tuple[OperandId, ...]:
+        """The same for an operation with results of other types than its data's, or several."""
+        results = []
+        for known in types:
+            found = operand_code(known)
+            if found is None:
+                self.refuse(f"gives {known.dtype}, which NNAPI does not have")
+            results.append(Operand(found, known.memory_shape))
+        return self.model.add_results(code, self._inputs(tensors, scalars), results)
+
+    def _inputs(
+        self, tensors: Sequence[OperandId | NDArray[Any]], scalars: Sequence[bool | int | float]
+    ) -> list[OperandId]:
+        inputs = [self.constant(t) if isinstance(t, np.ndarray) else t for t in tensors]
+        return [*inputs, *map(self.model.scalar, scalars)]
 
     def dims(self, operand: OperandId) -> tuple[int, ...]:
         """Shape of an operand, as it lies in memory."""
@@ -264,6 +313,8 @@ class Lowering:
     ) -> OperandId:
         """A tensor of logical ``shape`` moved from one dim order to another."""
         rank = len(shape)
+        if rank == 0:
+            return operand  # it has rank 1 and one element, whatever its order
         have = logical_axes(source, rank)
         want = logical_axes(target, rank)
         permutation = [have.index(axis) for axis in want]
@@ -296,9 +347,12 @@ class Lowering:
             self.refuse(f"{value} is {found!r}, a tensor is wanted")
         return found
 
-    def _require_float32(self, node: fx.Node) -> None:
-        dtype = type_of(node).dtype
-        self.require(dtype == "float32", f"{node.name} is {dtype}, only float32 is lowered")
+    def operand_code(self, node: fx.Node) -> OperandCode:
+        """The operand type of a node's value; refuses one that NNAPI does not have."""
+        found = operand_code(type_of(node))
+        if found is None:
+            self.refuse(f"{node.name} is {type_of(node).dtype}, which NNAPI does not have")
+        return found
 
 
 def lowerer_of(node: fx.Node) -> Lowerer:
@@ -314,17 +368,16 @@ def lowerer_of(node: fx.Node) -> Lowerer:
 
 
 def lower_node(op: Lowering) -> OperandId:
-    """Runs the lowering of ``op``'s node and gives its operand.
+    """Runs the lowering of ``op``'s node, which makes one tensor, and gives its operand.
 
     An activation that the lowering did not fuse follows as an operation of its own; a lowering
     that had nothing to do (a view of the same shape) becomes a copy, since a value of the graph
     needs an operand of its own. Raises UnsupportedOp.
     """
     lowerer = lowerer_of(op.node)
-    op.require(op.out.dtype == "float32", f"gives {op.out.dtype}, only float32 is lowered")
-    op.require(len(op.out.shape) > 0, "gives a tensor of rank 0, NNAPI's have rank 1 at least")
     try:
         result = lowerer(op)
+        assert not isinstance(result, tuple), f"{op.target} makes one tensor"
         if op.is_argument(result):
             result = op.copy(result)
         if op.activation_left:
@@ -332,9 +385,42 @@ def lower_node(op: Lowering) -> OperandId:
             result = op.emit(code, [result], dims=op.dims(result))
     except EmissionError as error:
         op.refuse(str(error))
+    _check_result(op, result, op.out)
+    return result
+
+
+def lower_values(op: Lowering) -> dict[str, OperandId]:
+    """Runs the lowering of a node of several values; the operand of each of its readers by name.
+
+    Raises UnsupportedOp.
+    """
+    lowerer = lowerer_of(op.node)
+    try:
+        results = lowerer(op)
+    except EmissionError as error:
+        op.refuse(str(error))
+    assert isinstance(results, tuple), f"{op.target} makes several values"
+    found = {}
+    for reader in results_of(op.node):
+        result = results[cast("int", reader.args[1])]
+        _check_result(op, result, type_of(reader))
+        found[reader.name] = result
+    return found
+
+
+def _check_result(op: Lowering, result: OperandId, known: TensorType) -> None:
+    """That a lowering gave what the graph says: the last guard against a silent mistake."""
+    operand = op.model.operand(result)
+    code = operand_code(known)
+    if code is None:
+        op.refuse(f"gives {known.dtype}, which NNAPI does not have")
     op.require(
-        op.dims(result) == op.out.memory_shape,
-        f"its lowering gives the shape {op.dims(result)}, the graph says {op.out.memory_shape}: "
+        operand.type == code,
+        f"NNAPI gives {operand.type.name}, PyTorch {known.dtype}: such an element type is not "
+        "lowered here",
+    )
+    op.require(
+        operand.dims == known.memory_shape,
+        f"its lowering gives the shape {operand.dims}, the graph says {known.memory_shape}: "
         "please report this as a bug",
     )
-    return result

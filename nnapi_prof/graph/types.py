@@ -16,6 +16,11 @@ DTYPE_BYTES = {
 }
 
 
+DEVICE_DTYPES = {"int64": "int32"}
+"""Element type of PyTorch -> what a device holds in its place. NNAPI knows no 64-bit integers:
+indices and sizes fit 32 bits, and whatever crosses to a device is checked to."""
+
+
 class DimOrder(enum.Enum):
     """How the dimensions of a tensor lie in memory, outermost first."""
 
@@ -35,11 +40,17 @@ class TensorType:
 
     @property
     def memory_shape(self) -> tuple[int, ...]:
-        """The shape as it lies in memory, which is the shape of the NNAPI operand."""
+        """The shape as it lies in memory, which is the shape of the NNAPI operand: rank 1 at
+        least, since NNAPI has no tensors of rank 0."""
         if self.dim_order is DimOrder.CHANNELS_LAST:
             n, c, h, w = self.shape
             return (n, h, w, c)
-        return self.shape
+        return self.shape or (1,)
+
+    @property
+    def device_dtype(self) -> str:
+        """The element type in a device's memory."""
+        return DEVICE_DTYPES.get(self.dtype, self.dtype)
 
     @property
     def n_elements(self) -> int:
@@ -47,7 +58,8 @@ class TensorType:
 
     @property
     def n_bytes(self) -> int:
-        return self.n_elements * DTYPE_BYTES[self.dtype]
+        """Bytes in a device's memory."""
+        return self.n_elements * DTYPE_BYTES[self.device_dtype]
 
     def __str__(self) -> str:
         order = "" if self.dim_order is DimOrder.CONTIGUOUS else f", {self.dim_order.value}"

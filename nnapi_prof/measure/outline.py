@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nnapi_prof
-from nnapi_prof.device.build import cache_dir
+from nnapi_prof.device.toolchain import cache_dir
 from nnapi_prof.errors import FrontendError, SerializationError
 from nnapi_prof.graph.json import graph_from_json, graph_to_json
 from nnapi_prof.graph.unit import UnitGraph

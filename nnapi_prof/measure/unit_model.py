@@ -92,7 +92,7 @@ def make_action(
 
 
 def _tensor(known: TensorType, source: Source, value: int) -> TensorSpec:
-    return TensorSpec(OPERAND_CODES[known.dtype], known.memory_shape, source, value)
+    return TensorSpec(OPERAND_CODES[known.device_dtype], known.memory_shape, source, value)
 
 
 def refused(job: Job, graph: UnitGraph, fingerprint: str, simulated: bool, why: str) -> Measurement:

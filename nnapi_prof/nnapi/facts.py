@@ -15,6 +15,7 @@ from typing import Any
 
 from nnapi_prof.errors import UsageError
 from nnapi_prof.nnapi.codes import FeatureLevel, OperandCode, OperationCode
+from nnapi_prof.nnapi.data_index import data_index
 
 DATA = Path(__file__).resolve().parent / "data" / "nnapi_ops.json"
 
@@ -94,14 +95,15 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class OperationFacts:
-    """One operation. ``tensor_types`` and ``max_rank`` limit its first input."""
+    """One operation. ``tensor_types`` and the ranks limit its data: input ``data``."""
 
     code: OperationCode
     since: int
+    data: int
     min_rank: int
     max_rank: int | None
     tensor_types: dict[OperandCode, int]
-    """Type of the first input -> the level that introduced it."""
+    """Type of the data -> the level that introduced it."""
     signatures: tuple[Signature, ...]
 
 
@@ -126,6 +128,7 @@ def all_facts() -> dict[OperationCode, OperationFacts]:
         OperationCode(op["code"]): OperationFacts(
             OperationCode(op["code"]),
             op["min_feature_level"],
+            data_index(op),
             op["rank"].get("min") or 0,
             op["rank"].get("max"),
             {OperandCode[t["type"]]: t["since_level"] for t in op["tensor_types"]},
@@ -168,7 +171,7 @@ def why_not_at(
             f"{code.name} takes {what} from {level_name(since)} on, wanted at {level_name(level)}"
         )
 
-    first = types[0]
+    first, rank = types[facts.data], ranks[facts.data]
     since = facts.tensor_types.get(first, 0) if first in TENSOR_CODES else 1
     if since == 0:
         return f"{code.name} takes no {first.name}"
@@ -177,8 +180,8 @@ def why_not_at(
             f"{code.name} takes {first.name} from {level_name(since)} on, "
             f"wanted at {level_name(level)}"
         )
-    if ranks[0] < facts.min_rank:
-        return f"{code.name} takes rank {facts.min_rank} or more, found {ranks[0]}"
-    if facts.max_rank is not None and ranks[0] > facts.max_rank:
-        return f"{code.name} takes rank {facts.max_rank} at most, found {ranks[0]}"
+    if rank < facts.min_rank:
+        return f"{code.name} takes rank {facts.min_rank} or more, found {rank}"
+    if facts.max_rank is not None and rank > facts.max_rank:
+        return f"{code.name} takes rank {facts.max_rank} at most, found {rank}"
     return None

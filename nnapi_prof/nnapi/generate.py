@@ -1,8 +1,8 @@
 """Writes NNAPI's codes once for Python and once for C, from the JSON facts beside this file.
 
 ``python -m nnapi_prof.nnapi.generate`` rewrites ``nnapi_prof/nnapi/codes.py``,
-``device_agent/include/np_nnapi.h`` and ``device_agent/runtime/graph/ops_table.c``; with ``--check`` it only says whether they are current
-(exit code 1 where they are not). A test runs the check.
+``device_agent/include/np_nnapi.h`` and ``device_agent/runtime/graph/ops_table.c``; with ``--check``
+it only says whether they are current (exit code 1 where they are not). A test runs the check.
 """
 
 from __future__ import annotations

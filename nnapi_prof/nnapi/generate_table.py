@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from nnapi_prof.nnapi.data_index import data_index
+
 Facts = dict[str, Any]
 
 INPUT_KINDS = {
@@ -51,17 +53,6 @@ HASH_TYPES = [
 def _data_types(op: Facts) -> list[Facts]:
     types: list[Facts] = HASH_TYPES if op["name"] == "LSH_PROJECTION" else op["tensor_types"]
     return types
-
-
-def _data_index(op: Facts) -> int:
-    """The first tensor input whose type is free: all that follow its type are judged by it."""
-    inputs = op["signatures"][0]["inputs"]
-    free = (
-        index
-        for index, entry in enumerate(inputs)
-        if entry["kind"] == "tensor" and "tensor_types" not in entry
-    )
-    return next(free, 0)
 
 
 def _input_types(op: Facts, entry: Facts, data: str) -> list[str]:
@@ -136,11 +127,11 @@ def _form_text(op: Facts, form: Facts, number: int, data: list[Facts]) -> tuple[
             lines.append("  " + ", ".join(masks) + ",")
         lines.append("};")
     layout = next((i for i, entry in enumerate(inputs) if entry["name"] == "layout_nchw"), 255)
-    row = (
+    text = (
         f"{{NP_{VARIANTS[form['variant']]}, {form['since_level']}, {len(inputs)}, "
         f"{REPEATED.get(op['name'], 255)}, {layout}, {_counts(op, form)}u, INPUTS_{name}, {types}}}"
     )
-    return lines, row
+    return lines, text
 
 
 def _operation_text(op: Facts) -> tuple[list[str], str]:
@@ -150,9 +141,9 @@ def _operation_text(op: Facts) -> tuple[list[str], str]:
     lines: list[str] = []
     forms: list[str] = []
     for number, form in enumerate(op["signatures"]):
-        definitions, row = _form_text(op, form, number, data)
+        definitions, text = _form_text(op, form, number, data)
         lines += definitions
-        forms.append(f"  {row},")
+        forms.append(f"  {text},")
     lines += [f"static const struct np_op_form FORMS_{name}[] = {{", *forms, "};"]
     types, outputs = "NULL", "NULL"
     low, high = _output_counts(op)
@@ -168,12 +159,12 @@ def _operation_text(op: Facts) -> tuple[list[str], str]:
             lines.append("  " + ", ".join(masks) + ",")
         lines.append("};")
     early = sum(1 << rank for rank in EARLY_RANKS.get(name, ()))
-    row = (
-        f'"{name}", {op["min_feature_level"]}, {_data_index(op)}, '
+    text = (
+        f'"{name}", {op["min_feature_level"]}, {data_index(op)}, '
         f"{op['rank']['min'] or 0}, {op['rank']['max'] or 0}, {early}, {len(data)}, "
         f"{len(forms)}, {low}, {high}, {types}, FORMS_{name}, {outputs}"
     )
-    return lines, f"  [ANEURALNETWORKS_{name}] = {{{row}}},"
+    return lines, f"  [ANEURALNETWORKS_{name}] = {{{text}}},"
 
 
 def table_text(operations: list[Facts], notice: str) -> str:

@@ -84,7 +84,9 @@ def prepare_action(
             index[name] = len(tensors)
             kept = source is Source.SEGMENT and name in keep
             tensors.append(
-                TensorSpec(OPERAND_CODES[known.dtype], known.memory_shape, source, blob, kept)
+                TensorSpec(
+                    OPERAND_CODES[known.device_dtype], known.memory_shape, source, blob, kept
+                )
             )
         return index[name]
 

@@ -7,25 +7,37 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import fx
 
-from nnapi_prof.graph.node import constant_value, is_constant
+from nnapi_prof.errors import NnapiProfError
+from nnapi_prof.graph.node import constant_value, is_constant, torch_dtype
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.types import DimOrder, TensorType
 
 
 def to_memory(value: torch.Tensor, tensor_type: TensorType) -> bytes:
-    """The bytes of a logical tensor as the device holds it, in its dim order."""
+    """The bytes of a logical tensor as the device holds it, in its dim order and element type.
+
+    Raises NnapiProfError where a value does not fit the device's type.
+    """
+    dtype = torch_dtype(tensor_type.device_dtype)
+    narrow = value.detach().to(dtype)
+    if narrow.dtype != value.dtype and not torch.equal(narrow.to(value.dtype), value):
+        raise NnapiProfError(
+            f"a {tensor_type} has values beyond {tensor_type.device_dtype}, which is what the "
+            "device holds"
+        )
+    value = narrow
     if tensor_type.dim_order is DimOrder.CHANNELS_LAST:
         value = value.permute(0, 2, 3, 1)
-    return value.detach().contiguous().numpy().tobytes()
+    return value.contiguous().numpy().tobytes()
 
 
 def from_memory(data: bytes, tensor_type: TensorType) -> torch.Tensor:
     """The logical tensor of some bytes from the device; the opposite of :func:`to_memory`."""
-    dtype: torch.dtype = getattr(torch, tensor_type.dtype)
-    value = torch.frombuffer(bytearray(data), dtype=dtype).reshape(tensor_type.memory_shape)
+    dtype = torch_dtype(tensor_type.device_dtype)
+    value = torch.frombuffer(bytearray(data), dtype=dtype).to(torch_dtype(tensor_type.dtype))
     if tensor_type.dim_order is DimOrder.CHANNELS_LAST:
-        value = value.permute(0, 3, 1, 2)
-    return value
+        return value.reshape(tensor_type.memory_shape).permute(0, 3, 1, 2)
+    return value.reshape(tensor_type.shape)
 
 
 def constant_outputs(program: Program) -> dict[str, torch.Tensor]:

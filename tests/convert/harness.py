@@ -4,14 +4,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor, fx
 
 from nnapi_prof.convert.converted import ConvertedRegion
-from nnapi_prof.graph.node import describe
+from nnapi_prof.convert.serialize import parse
+from nnapi_prof.graph.node import describe, torch_dtype
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
+from tests.convert.capi import run_model
 
 aten = torch.ops.aten
 
@@ -107,7 +110,25 @@ class _Recorder(fx.Interpreter):
 
 
 def run_region(region: ConvertedRegion, values: dict[str, Tensor]) -> list[Tensor]:
-    """Runs a region in stock PyTorch's NNAPI runtime, on logical tensors in and out."""
+    """Runs a region on the emulator, on logical tensors in and out: in stock PyTorch's NNAPI
+    runtime where that carries the types, else through NNAPI's C API."""
+    types = (*region.input_types, *region.output_types)
+    if {t.dtype for t in types} == {"float32"} and all(len(b) % 4 == 0 for b in region.buffers):
+        return run_in_pytorch(region, values)
+    inputs = [
+        to_memory(values[name], type_).numpy().astype(type_.device_dtype)
+        for name, type_ in zip(region.inputs, region.input_types, strict=True)
+    ]
+    outputs = [np.zeros(t.memory_shape, t.device_dtype) for t in region.output_types]
+    run_model(parse(region.serialized), region.buffers, inputs, outputs)
+    return [
+        from_memory(torch.from_numpy(array), type_).to(torch_dtype(type_.dtype))
+        for array, type_ in zip(outputs, region.output_types, strict=True)
+    ]
+
+
+def run_in_pytorch(region: ConvertedRegion, values: dict[str, Tensor]) -> list[Tensor]:
+    """Runs a float32 region in stock PyTorch's NNAPI runtime, on logical tensors in and out."""
     serialized = torch.frombuffer(bytearray(region.serialized), dtype=torch.int32)
     buffers = [torch.frombuffer(bytearray(b), dtype=torch.float32) for b in region.buffers]
     compilation = torch.classes._nnapi.Compilation()
@@ -127,8 +148,8 @@ def run_region(region: ConvertedRegion, values: dict[str, Tensor]) -> list[Tenso
 def to_memory(value: Tensor, type_: TensorType) -> Tensor:
     if type_.dim_order is LAST:
         value = value.permute(0, 2, 3, 1)
-    return value.contiguous()
+    return value.contiguous().reshape(type_.memory_shape)
 
 
 def from_memory(value: Tensor, type_: TensorType) -> Tensor:
-    return value.permute(0, 3, 1, 2) if type_.dim_order is LAST else value
+    return value.permute(0, 3, 1, 2) if type_.dim_order is LAST else value.reshape(type_.shape)

@@ -122,6 +122,6 @@ ACTIVATIONS = {
     "softmax to another type": Case(
         lambda x: aten.softmax.int(x, 1, torch.float64),
         (image(3, 5),),
-        refused=all_levels("gives float64, only float32 is lowered", 31),
+        refused=all_levels("gives float64, which NNAPI does not have", 31),
     ),
 }

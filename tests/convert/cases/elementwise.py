@@ -47,7 +47,7 @@ ARITHMETIC = {
     "add of rank 0": Case(
         lambda x: aten.add.Tensor(x, 1),
         (torch.tensor(1.0),),
-        refused=all_levels("a tensor of rank 0, NNAPI's have rank 1", 31),
+        operations={27: "ADD"},
     ),
     "add of nothing": Case(
         lambda x: aten.add.Tensor(x, 1),
@@ -57,12 +57,12 @@ ARITHMETIC = {
     "add of int64": Case(
         lambda x: aten.add.Tensor(x, 1),
         (torch.arange(4),),
-        refused=all_levels("its value is int64, inputs are float32 or int32", 31),
+        refused=all_levels("ADD takes TENSOR_INT32 from level 4", 30),
     ),
     "add of int32": Case(
         lambda x: aten.add.Tensor(x, 1),
         (torch.arange(4, dtype=torch.int32),),
-        refused=all_levels("gives int32, only float32 is lowered", 31),
+        refused=all_levels("ADD takes TENSOR_INT32 from level 4", 30),
     ),
     "mul broadcasting both": Case(
         lambda x, y: aten.mul.Tensor(x, y), (image(2, 4, 1, 1), image(1, 1, 7, 8))
