@@ -34,7 +34,9 @@ static uint64_t noise_hash(const ANeuralNetworksCompilation *compilation,
   const struct np_simulation *simulation = &compilation->simulation;
   /* A model that NNAPI itself put on one accelerator whole is the same work as on that accelerator
    * by name: it draws the same noise, so that the two do not differ by chance. */
-  const char *name = simulation->n_steps == 1 ? simulation->steps[0].accelerator->name : "several";
+  const char *name = "several";
+  if (simulation->n_steps == 1) /* the CPU engine as NNAPI's CPU path has no name */
+    name = simulation->steps->accelerator->name ? simulation->steps->accelerator->name : "cpu";
   hash = np_hash_bytes(hash, name, strlen(name) + 1);
   return np_hash_u32(hash, (uint32_t)compilation->preference);
 }

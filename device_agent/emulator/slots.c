@@ -14,7 +14,9 @@ static struct np_slot *add(ANeuralNetworksCompilation *compilation, enum np_stat
     np_message_set(why, "no memory for an executor");
     return NULL;
   }
-  const struct np_executor_options options = {.backend = compilation->devices[0]->backend};
+  /* A phone may have no accelerator at all: NNAPI's own CPU path runs everything then. */
+  const struct np_executor_options options = {
+      .backend = compilation->n_devices > 0 ? compilation->devices[0]->backend : NULL};
   *status = np_executor_create(&compilation->model->graph, &options, &slot->executor, why);
   if (*status != NP_OK) {
     free(slot);
