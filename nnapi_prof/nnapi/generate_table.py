@@ -30,7 +30,8 @@ VARIANTS = {
     "resize_by_scale": "BY_SCALE",
 }
 REPEATED = {"CONCATENATION": 0, "PACK": 1, "IF": 3, "WHILE": 2}
-"""Operation -> the input that stands for any number of tensors; see their notes in the facts."""
+"""Operation -> the input that stands for any number of tensors; see their notes in the facts.
+WHILE's three kinds of loop variables are told apart by its models, so one entry stands for all."""
 REPEATED_OUTPUTS = ("SPLIT", "IF", "WHILE")
 EARLY_RANKS = {"SOFTMAX": (2, 4), "L2_NORMALIZATION": (4,), "LOCAL_RESPONSE_NORMALIZATION": (4,)}
 """Ranks below feature level 3; the notes of these operations say so."""
@@ -106,7 +107,7 @@ def _output_counts(op: Facts) -> tuple[int, int]:
 def _form_text(op: Facts, form: Facts, number: int, data: list[Facts]) -> tuple[list[str], str]:
     """Definitions that one form needs, and its row."""
     name = f"{op['name']}_{number}"
-    inputs = form["inputs"]
+    inputs = form["inputs"][:3] if op["name"] == "WHILE" else form["inputs"]
     lines = [f"static const struct np_op_input INPUTS_{name}[] = {{"]
     for entry in inputs:
         kind = INPUT_KINDS[entry["kind"]]

@@ -2782,11 +2782,9 @@ static const struct np_op_input INPUTS_WHILE_0[] = {
   {"condition_model", NP_INPUT_MODEL, 0, 4},
   {"body_model", NP_INPUT_MODEL, 0, 4},
   {"input_output_init", NP_INPUT_TENSOR, 0, 4},
-  {"state_only_init", NP_INPUT_TENSOR, 0, 4},
-  {"input_only", NP_INPUT_TENSOR, 0, 4},
 };
 static const struct np_op_form FORMS_WHILE[] = {
-  {NP_DEFAULT, 4, 5, 2, 255, 32u, INPUTS_WHILE_0, NULL},
+  {NP_DEFAULT, 4, 3, 2, 255, 32u, INPUTS_WHILE_0, NULL},
 };
 static const struct np_op_input INPUTS_ELU_0[] = {
   {"input", NP_INPUT_TENSOR, 0, 4},
