@@ -10,21 +10,25 @@ void np_row_major(uint32_t rank, const uint32_t *dims, ptrdiff_t *strides) {
   }
 }
 
+/* Copies n elements of a size that the compiler knows. */
+static inline void copy_strided(unsigned char *out, ptrdiff_t out_step, const unsigned char *in,
+                                ptrdiff_t in_step, size_t n, size_t size) {
+  for (size_t i = 0; i < n; i++) {
+    memcpy(out + (ptrdiff_t)i * out_step * (ptrdiff_t)size,
+           in + (ptrdiff_t)i * in_step * (ptrdiff_t)size, size);
+  }
+}
+
 static void copy_row(unsigned char *out, ptrdiff_t out_step, const unsigned char *in,
                      ptrdiff_t in_step, size_t n, size_t size) {
   if (in_step == 1 && out_step == 1) {
     memcpy(out, in, n * size);
-    return;
-  }
-  if (size == 4) {
-    for (size_t i = 0; i < n; i++) {
-      memcpy(out + (ptrdiff_t)i * out_step * 4, in + (ptrdiff_t)i * in_step * 4, 4);
-    }
-    return;
-  }
-  for (size_t i = 0; i < n; i++) {
-    memcpy(out + (ptrdiff_t)i * out_step * (ptrdiff_t)size,
-           in + (ptrdiff_t)i * in_step * (ptrdiff_t)size, size);
+  } else if (size == 4) {
+    copy_strided(out, out_step, in, in_step, n, 4);
+  } else if (size == 2) {
+    copy_strided(out, out_step, in, in_step, n, 2);
+  } else {
+    copy_strided(out, out_step, in, in_step, n, 1);
   }
 }
 
@@ -50,32 +54,65 @@ static void transpose_block(const unsigned char *in, size_t in_stride, unsigned 
   }
 }
 
-/* A tile of at most 16 x 16 elements: a cache line each way. */
-static void transpose_tile(const unsigned char *in, size_t in_stride, unsigned char *out,
-                           size_t out_stride, size_t rows, size_t columns) {
-  const size_t whole_rows = rows / 4 * 4;
-  const size_t whole_columns = columns / 4 * 4;
-  for (size_t y = 0; y < whole_rows; y += 4) {
-    for (size_t x = 0; x < whole_columns; x += 4) {
-      transpose_block(in + (y * in_stride + x) * 4, in_stride, out + (x * out_stride + y) * 4,
-                      out_stride);
+/* The same of 8 x 8 elements of 1 byte or 4 x 4 of 2, a row in 8 bytes: quarters of the block trade
+ * places across its diagonal, then quarters of these. */
+static inline void transpose_small_block(const unsigned char *in, size_t in_stride,
+                                         unsigned char *out, size_t out_stride, size_t size) {
+  const size_t side = 8 / size;
+  uint64_t rows[8];
+  for (size_t i = 0; i < side; i++) {
+    memcpy(&rows[i], in + i * in_stride * size, sizeof rows[i]);
+  }
+  for (size_t half = side / 2; half > 0; half /= 2) {
+    const size_t shift = 8 * size * half;
+    const uint64_t lower = UINT64_MAX / (((uint64_t)1 << shift) + 1); /* every other `shift` bits */
+    for (size_t i = 0; i < side; i++) {
+      if ((i & half) == 0) {
+        const uint64_t differing = (rows[i] >> shift ^ rows[i + half]) & lower;
+        rows[i + half] ^= differing;
+        rows[i] ^= differing << shift;
+      }
+    }
+  }
+  for (size_t i = 0; i < side; i++) {
+    memcpy(out + i * out_stride * size, &rows[i], sizeof rows[i]);
+  }
+}
+
+/* A tile of at most 16 x 16 elements: a cache line each way. Whole rows of the output come first,
+ * since rows that a power of two parts share their places in the cache. */
+static inline void transpose_tile(const unsigned char *in, size_t in_stride, unsigned char *out,
+                                  size_t out_stride, size_t rows, size_t columns, size_t size) {
+  const size_t side = size == 4 ? 4 : 8 / size;
+  const size_t whole_rows = rows / side * side;
+  const size_t whole_columns = columns / side * side;
+  for (size_t x = 0; x < whole_columns; x += side) {
+    for (size_t y = 0; y < whole_rows; y += side) {
+      const unsigned char *from = in + (y * in_stride + x) * size;
+      unsigned char *to = out + (x * out_stride + y) * size;
+      if (size == 4) {
+        transpose_block(from, in_stride, to, out_stride);
+      } else {
+        transpose_small_block(from, in_stride, to, out_stride, size);
+      }
     }
   }
   for (size_t y = 0; y < rows; y++) {
     for (size_t x = y < whole_rows ? whole_columns : 0; x < columns; x++) {
-      memcpy(out + (x * out_stride + y) * 4, in + (y * in_stride + x) * 4, 4);
+      memcpy(out + (x * out_stride + y) * size, in + (y * in_stride + x) * size, size);
     }
   }
 }
 
-void np_transpose_words(const void *in, size_t in_stride, void *out, size_t out_stride, size_t rows,
-                        size_t columns) {
+/* Any plane of elements of a size that the compiler knows: 1, 2 or 4. */
+static inline void transpose(const unsigned char *in, size_t in_stride, unsigned char *out,
+                             size_t out_stride, size_t rows, size_t columns, size_t size) {
   const size_t side = 16;
   for (size_t y = 0; y < rows; y += side) {
     for (size_t x = 0; x < columns; x += side) {
-      transpose_tile((const unsigned char *)in + (y * in_stride + x) * 4, in_stride,
-                     (unsigned char *)out + (x * out_stride + y) * 4, out_stride,
-                     rows - y < side ? rows - y : side, columns - x < side ? columns - x : side);
+      transpose_tile(in + (y * in_stride + x) * size, in_stride, out + (x * out_stride + y) * size,
+                     out_stride, rows - y < side ? rows - y : side,
+                     columns - x < side ? columns - x : side, size);
     }
   }
 }
@@ -114,8 +151,16 @@ static void copy_plane(unsigned char *out, const unsigned char *in, const size_t
                        const ptrdiff_t out_strides[2], const ptrdiff_t in_strides[2], size_t size) {
   const size_t side = 16;
   const ptrdiff_t bytes = (ptrdiff_t)size;
-  if (size == 4 && in_strides[1] == 1 && out_strides[0] == 1 && in_strides[0] > 0) {
-    np_transpose_words(in, (size_t)in_strides[0], out, (size_t)out_strides[1], dims[0], dims[1]);
+  if (in_strides[1] == 1 && out_strides[0] == 1 && in_strides[0] > 0) {
+    const size_t step = (size_t)in_strides[0];
+    const size_t out_step = (size_t)out_strides[1];
+    if (size == 4) {
+      transpose(in, step, out, out_step, dims[0], dims[1], 4);
+    } else if (size == 2) {
+      transpose(in, step, out, out_step, dims[0], dims[1], 2);
+    } else {
+      transpose(in, step, out, out_step, dims[0], dims[1], 1);
+    }
     return;
   }
   for (size_t y = 0; y < dims[1]; y += side) {

@@ -17,14 +17,9 @@ struct np_view {
 /* Row-major strides of a shape, in elements. */
 void np_row_major(uint32_t rank, const uint32_t *dims, ptrdiff_t *strides);
 
-/* Copies elements of `size` bytes: out, in the order given by `to`, from `from`. Both views have
- * the dimensions of `to`; from->dims is not looked at. */
+/* Copies elements of `size` (1, 2 or 4) bytes: out, in the order given by `to`, from `from`. Both
+ * views have the dimensions of `to`; from->dims is not looked at. */
 void np_gather(const struct np_view *to, void *out, const struct np_view *from, const void *in,
                size_t size);
-
-/* out[x * out_stride + y] = in[y * in_stride + x] for y < rows and x < columns: elements of 4
- * bytes, strides in elements. */
-void np_transpose_words(const void *in, size_t in_stride, void *out, size_t out_stride, size_t rows,
-                        size_t columns);
 
 #endif
