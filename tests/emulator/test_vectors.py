@@ -17,7 +17,9 @@ from tests.emulator.nnapi import OK, handles, operand_type, u32
 ARCHIVE = Path(__file__).parents[1] / "data" / "vectors" / "aosp.zip"
 DTYPES = {
     "TENSOR_FLOAT32": "<f4",
+    "TENSOR_FLOAT16": "<f2",
     "FLOAT32": "<f4",
+    "FLOAT16": "<f2",
     "TENSOR_INT32": "<i4",
     "TENSOR_QUANT8_ASYMM": "u1",
     "INT32": "<i4",
