@@ -1,6 +1,8 @@
 /* Fixed-point arithmetic of quantised kernels against the C library's floating point. */
 #include <math.h>
 
+#include "kernels/np_gemm.h"
+#include "kernels/np_qgemm.h"
 #include "kernels/np_quant.h"
 #include "np_test.h"
 
@@ -114,7 +116,70 @@ static void functions_are_close(int width, int integer_bits, double units) {
   CHECK(np_fixed_tanh(format, 0) == 0);
 }
 
+/* Every engine's integer products against sums of 64 bits, at the ends of the range too. */
+static void dots_are_exact(void) {
+  enum { DEPTH = 48, ROW = 64 };
+  static int16_t a[2][DEPTH];
+  static int16_t b[4][ROW];
+  uint64_t seed = 11;
+  for (unsigned e = 0; e < 3; e++) {
+    const struct np_gemm_engine *engine = np_gemm_engine_at(e);
+    for (int round = 0; engine != NULL && round < 50; round++) {
+      int32_t found[8];
+      for (size_t i = 0; i < DEPTH; i++) {
+        for (size_t j = 0; j < 4; j++) {
+          a[j % 2][i] = (int16_t)(round == 0 ? -255 : (int)np_test_between(&seed, 0, 510) - 255);
+          b[j][i] = (int16_t)(round == 0 ? 255 : (int)np_test_between(&seed, 0, 510) - 255);
+        }
+      }
+      engine->dots(DEPTH, a[0], a[1], b[0], ROW, found);
+      for (size_t k = 0; k < 8; k++) {
+        int64_t wanted = 0;
+        for (size_t i = 0; i < DEPTH; i++) {
+          wanted += (int64_t)a[k / 4][i] * b[k % 4][i];
+        }
+        CHECK(found[k] == wanted);
+      }
+    }
+  }
+}
+
+/* Products of odd sizes: rows are padded, and no sum is written beyond the last. */
+static void products_of_odd_sizes(void) {
+  enum { MOST = 7, DEPTH = 21 };
+  const struct np_operand operand = {.type = NP_TYPE_TENSOR_QUANT8_ASYMM, .zero_point = 100};
+  unsigned char x[MOST * DEPTH];
+  unsigned char y[MOST * DEPTH];
+  int16_t rows[8 * 32];
+  int16_t packed[8 * 32];
+  uint64_t seed = 13;
+  CHECK(np_q_row(DEPTH) == 32 && np_q_packed(MOST, DEPTH) == sizeof packed / sizeof *packed);
+  for (size_t i = 0; i < sizeof x; i++) {
+    x[i] = (unsigned char)np_test_between(&seed, 0, 255);
+    y[i] = (unsigned char)np_test_between(&seed, 0, 255);
+  }
+  for (size_t m = 1; m <= MOST; m++) {
+    for (size_t n = 1; n <= MOST; n++) {
+      int32_t sums[MOST * MOST + 1];
+      sums[m * n] = 12345;
+      np_q_pack(&operand, x, m, DEPTH, rows);
+      np_q_pack(&operand, y, n, DEPTH, packed);
+      np_q_gemm(m, n, DEPTH, rows, packed, sums);
+      for (size_t i = 0; i < m * n; i++) {
+        int32_t wanted = 0;
+        for (size_t d = 0; d < DEPTH; d++) {
+          wanted += (x[i / n * DEPTH + d] - 100) * (y[i % n * DEPTH + d] - 100);
+        }
+        CHECK(sums[i] == wanted);
+      }
+      CHECK(sums[m * n] == 12345);
+    }
+  }
+}
+
 int main(void) {
+  dots_are_exact();
+  products_of_odd_sizes();
   values_keep_their_sign();
   values_are_quantised();
   fuse_codes_limit();

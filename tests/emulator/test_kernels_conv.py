@@ -13,15 +13,16 @@ from tests.emulator.weighted_sums import (
     VALID,
     Case,
     Tensor,
+    Window,
     build,
     check,
     float_output,
     fused_limits,
     is_float,
-    limits,
     nhwc,
     operands,
     padded,
+    product_scales,
     random_bias,
     random_data,
     random_weights,
@@ -59,6 +60,27 @@ def test_conv_2d(nn, kind, seed):
     output = weighted_output(rng, kind, tensors, products, fuse)
     scalars = [*window.scalars(), fuse, False, window.dilations[1], window.dilations[0]]
     check(nn, Case("CONV_2D", tensors, scalars, output, **variants(rng)))
+
+
+@pytest.mark.parametrize("kind", KINDS[2:])
+def test_sums_smaller_than_steps_of_the_output(nn, kind):
+    """The multiplier is greater than 1: sums are shifted to the left first."""
+    rng = np.random.default_rng(23)
+    window = Window((4, 4), (1, 1), (1, 1), (1, 1), ((0, 0), (0, 0)), VALID)
+    data = random_data(rng, kind, (1, 4, 4, 2))
+    weights = random_weights(rng, kind, (3, 1, 1, 2), 0)
+    for tensor in (data, weights):
+        tensor.zero_point = 0 if kind.endswith("channels") else 7
+        tensor.values = (tensor.zero_point + rng.integers(0, 4, tensor.values.shape)).astype(
+            tensor.values.dtype
+        )
+    bias = random_bias(rng, kind, data, weights, 3)
+    bias.values = np.array([-2, 0, 1], np.int32)
+    tensors = [data, weights, bias]
+    products = convolved(*operands(tensors, kind), window)
+    output = weighted_output(rng, kind, tensors, products, 0)
+    assert max(product_scales(data, weights, 3)) > 4 * output.scale
+    check(nn, Case("CONV_2D", tensors, [VALID, 1, 1, 0], output))
 
 
 @pytest.mark.parametrize("kind", ["float32", "unsigned", "signed-channels"])
@@ -213,9 +235,9 @@ def pooled(name, image, window):
             result[:, y, x] = np.sqrt((cells**2).mean(1))
         elif image.dtype.kind == "f":
             result[:, y, x] = cells.mean(1)
-        else:  # of unsigned values, halves up
-            count = cells.shape[1]
-            result[:, y, x] = (cells.sum(1) + count // 2) // count
+        else:
+            total, count = cells.sum(1), cells.shape[1]
+            result[:, y, x] = np.sign(total) * ((np.abs(total) + count // 2) // count)
     return result
 
 
@@ -233,8 +255,7 @@ def test_pool(nn, name, kind, seed):
     if is_float(kind):
         wanted = float_output(kind, pooled(name, data.values.astype(np.float64), window), fuse)
     else:
-        low = limits(data.code)[0]
-        values = pooled(name, data.values.astype(np.int64) - low, window) + low
+        values = pooled(name, data.values.astype(np.int64), window)
         wanted = Tensor(data.code, data.values, data.scale, data.zero_point)
         wanted.values = np.clip(values, *fused_limits(wanted, fuse)).astype(data.values.dtype)
     scalars = [*window.scalars(), window.filters[1], window.filters[0], fuse]

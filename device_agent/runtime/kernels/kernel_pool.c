@@ -137,23 +137,25 @@ static enum np_status run_float(const struct np_call *call, const struct np_wind
   return NP_OK;
 }
 
-/* Sums, or largest values, of bytes that are flipped to be unsigned: the reference averages signed
- * data so, which tells where halves round to. */
-static void quant_pixel(const struct np_window *w, enum pool pool, const unsigned char *image,
-                        unsigned flip, struct cells cells, int64_t *sums) {
-  memset(sums, 0, w->channels * sizeof *sums);
+/* Averages, or largest values, of 8 bit data: sums of q divided, halves away from zero. (For signed
+ * data that is not the average of the same values as unsigned ones, where halves go up.) */
+static void quant_pixel(const struct np_window *w, enum pool pool, int32_t type,
+                        const unsigned char *image, struct cells cells, int64_t *sums) {
+  for (size_t c = 0; c < w->channels; c++) {
+    sums[c] = pool == POOL_AVERAGE ? 0 : INT8_MIN;
+  }
   for (uint32_t i = 0; i < cells.rows; i++) {
     const unsigned char *cell = image + cells.first + i * cells.row_step;
     for (uint32_t j = 0; j < cells.columns; j++, cell += w->channels) {
       for (size_t c = 0; c < w->channels; c++) {
-        const int64_t value = (int64_t)(cell[c] ^ flip);
-        sums[c] = pool == POOL_AVERAGE ? sums[c] + value : value > sums[c] ? value : sums[c];
+        const int64_t q = np_q_read(type, cell, c);
+        sums[c] = pool == POOL_AVERAGE ? sums[c] + q : q > sums[c] ? q : sums[c];
       }
     }
   }
   const int64_t count = (int64_t)cells.rows * cells.columns;
   for (size_t c = 0; pool == POOL_AVERAGE && c < w->channels; c++) {
-    sums[c] = (sums[c] + count / 2) / count;
+    sums[c] = (sums[c] + (sums[c] > 0 ? count / 2 : -(count / 2))) / count;
   }
 }
 
@@ -161,7 +163,6 @@ static enum np_status run_quant(const struct np_call *call, const struct np_wind
                                 int32_t fuse) {
   const enum pool pool = (enum pool)call->kernel->extra;
   const struct np_operand *operand = np_out_operand(call, 0);
-  const unsigned flip = np_q_is_signed(operand->type) ? 0x80u : 0u;
   const unsigned char *image = np_in(call, 0)->data;
   unsigned char *out = np_out(call, 0)->room;
   int64_t *sums = call->scratch;
@@ -170,10 +171,9 @@ static enum np_status run_quant(const struct np_call *call, const struct np_wind
   for (size_t b = 0; b < w->batches; b++) {
     for (uint32_t y = 0; y < w->out_h; y++) {
       for (uint32_t x = 0; x < w->out_w; x++, out += w->channels) {
-        quant_pixel(w, pool, image, flip, find_cells(w, y, x), sums);
+        quant_pixel(w, pool, operand->type, image, find_cells(w, y, x), sums);
         for (size_t c = 0; c < w->channels; c++) {
-          const int32_t q = (int32_t)sums[c] - (int32_t)flip;
-          np_q_write(operand->type, out, c, np_limit(q, low, high));
+          np_q_write(operand->type, out, c, np_limit((int32_t)sums[c], low, high));
         }
       }
     }
