@@ -5,11 +5,11 @@ A job is {"phone": path, "env": {variables}, "runs": [RUN...], "cpu": [CPU...]}.
 MODEL, "devices": [names] or None, "preference": 0..2 or None, "relaxed": bool, "mode": "sync" |
 "async" | "burst", "repeat": n, "change": new inputs for each run, "cache": a folder, "idle": ns
 before it}. MODEL is {"operations": [codes], "width": n}, a row of element-wise operations;
-{"convolution": True}; or any graph: {"tensors": [[type, dims, scale, zero point, value]...], "steps":
-[[code, inputs, outputs]...], "inputs": [...], "outputs": [...]}, where a value is None, 0 for zeros,
-or a list. CPU is {"codes": [...], "works": [[macs, input, output, constant bytes, type]...],
-"threads": n}. The answer has the devices, what np_emulator_* tells, and for each RUN its result
-codes, times in ns, and temperature and clock of the CPU after it.
+{"convolution": True}; or any graph: {"tensors": [[type, dims, scale, zero point, value]...],
+"steps": [[code, inputs, outputs]...], "inputs": [one], "outputs": [...]}, where a value is None, 0
+for zeros, or a list. CPU is {"codes": [...], "works": [[macs, input, output, constant bytes,
+type]...], "threads": n}. The answer has the devices, what np_emulator_* tells, and for each RUN its
+result codes, times in ns, and temperature and clock of the CPU after it.
 """
 
 import ctypes as C
@@ -87,17 +87,17 @@ def any_graph(nn, shape, relaxed=False):
 
 
 def build(nn, run):
-    """The model of a RUN, its input and its output, and the number of its operations."""
+    """The model of a RUN, its input and its outputs, and the number of its operations."""
     shape, rng = run["model"], np.random.default_rng(3)
     relaxed = run.get("relaxed", False)
     if "steps" in shape:
-        kinds = [shape["tensors"][shape[end][0]] for end in ("inputs", "outputs")]
-        data, output = [np.zeros(kind[1], DTYPES[kind[0]]) for kind in kinds]
-        return any_graph(nn, shape, relaxed), data, output, len(shape["steps"])
+        ends = [shape["tensors"][index] for index in [*shape["inputs"], *shape["outputs"]]]
+        data, *outputs = [np.zeros(dims, DTYPES[code]) for code, dims, *_ in ends]
+        return any_graph(nn, shape, relaxed), data, outputs, len(shape["steps"])
     if shape.get("convolution"):
         model, before, after = convolution(nn, size=16, depth_in=8, depth_out=16), 8, 16
         data = rng.standard_normal((1, 16, 16, before)).astype(np.float32)
-        return model, data, np.full((1, 16, 16, after), np.nan, np.float32), 1
+        return model, data, [np.full((1, 16, 16, after), np.nan, np.float32)], 1
     codes, width = shape["operations"], shape["width"]
     data = rng.standard_normal((1, width)).astype(np.float32)
     return (
@@ -141,7 +141,7 @@ def compile_model(nn, model, named, run):
 def measure(nn, devices, run):
     """One RUN of a job."""
     nn.emulator_idle(run.get("idle", 0))
-    model, data, output, n_operations = build(nn, run)
+    model, data, outputs, n_operations = build(nn, run)
     named = None if run.get("devices") is None else [devices[name] for name in run["devices"]]
     supported = None
     if named:
@@ -164,7 +164,7 @@ def measure(nn, devices, run):
     for index in range(run.get("repeat", 1) if code == OK else 0):
         if run.get("change"):
             data = data + np.float32(index)
-        execution = prepared(nn, compilation, [data], [output])
+        execution = prepared(nn, compilation, [data], outputs)
         timed = nn.Execution_setMeasureTiming(execution, True) == OK
         start = nn.emulator_now()
         result = execute(nn, compilation, execution, run.get("mode", "sync"))
@@ -172,7 +172,7 @@ def measure(nn, devices, run):
         answer["wall"].append(nn.emulator_now() - start)
         answer["hardware"].append(duration(nn, execution, 0) if timed else None)
         answer["driver"].append(duration(nn, execution, 1) if timed else None)
-        answer["outputs"].append([float(data.sum(dtype=np.float64)), float(output.sum())])
+        answer["outputs"].append([float(data.sum(dtype=np.float64)), float(outputs[0].sum())])
         nn.Execution_free(execution)
     nn.Compilation_free(compilation)
     model.free()

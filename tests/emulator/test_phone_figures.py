@@ -1,7 +1,7 @@
 """The phones that come along, held against the whole models they are shaped after.
 
-Each row names a published figure (PHONES.md and the descriptions cite the files); the simulated time
-of the same network must be within a factor of it.
+Each row names a published figure (the descriptions cite the files); the simulated time of the same
+network must be within a factor of it.
 """
 
 import json
