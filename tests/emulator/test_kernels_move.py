@@ -279,6 +279,10 @@ OF_NOTHING = [
     (BATCH_TO_SPACE_ND, [Listed([2, 3])], [(0, 4, 12, 4)]),
     (RESIZE_BILINEAR, [5, 3, False], [(0, 3, 5, 4)]),
     (RESIZE_NEAREST_NEIGHBOR, [5, 3, False], [(0, 3, 5, 4)]),
+    (RESIZE_BILINEAR, [5, 3, True], [(0, 2, 3, 5)]),
+    (RESIZE_NEAREST_NEIGHBOR, [5, 3, True], [(0, 2, 3, 5)]),
+    (SPACE_TO_DEPTH, [2, True], [(0, 8, 2, 2)]),
+    (SPACE_TO_BATCH_ND, [Listed([2, 2]), Listed([[0, 0], [2, 0]]), True], [(0, 2, 2, 3)]),
 ]
 
 
