@@ -172,7 +172,7 @@ static enum np_status read_sizes(const struct np_call *call, struct np_lstm *lst
   return np_lstm_read_sizes(call, &PLACE, *batch, inputs, 0, lstm);
 }
 
-static enum np_status infer(const struct np_call *call) {
+static enum np_status find_shapes(const struct np_call *call) {
   struct np_lstm lstm = {0};
   size_t batch;
   NP_TRY(read_sizes(call, &lstm, &batch));
@@ -181,6 +181,10 @@ static enum np_status infer(const struct np_call *call) {
   NP_TRY(np_set_matrix(call, STATE_OUT, batch, lstm.outputs));
   NP_TRY(np_set_matrix(call, CELL_OUT, batch, lstm.units));
   return np_set_matrix(call, OUTPUT, batch, lstm.outputs);
+}
+
+static enum np_status infer(const struct np_call *call) {
+  return np_unless_left_out(call, find_shapes(call));
 }
 
 static enum np_status run(const struct np_call *call) {

@@ -108,7 +108,7 @@ static enum np_status read_one_way(const struct np_call *call, struct direction 
   return np_lstm_read_sizes(call, &ONE_WAY, one->sequence.batch, width, 0, &one->lstm);
 }
 
-static enum np_status infer_one_way(const struct np_call *call) {
+static enum np_status find_shapes_one_way(const struct np_call *call) {
   struct direction one = {0};
   NP_TRY(read_one_way(call, &one));
   const uint32_t n_outputs = call->operation->n_outputs;
@@ -119,6 +119,10 @@ static enum np_status infer_one_way(const struct np_call *call) {
     NP_TRY(set_states(call, 1, &one));
   }
   return np_set_sequence(call, 0, &one.sequence, one.lstm.outputs);
+}
+
+static enum np_status infer_one_way(const struct np_call *call) {
+  return np_unless_left_out(call, find_shapes_one_way(call));
 }
 
 static size_t scratch_one_way(const struct np_call *call) {
@@ -237,7 +241,7 @@ static enum np_status read_two_ways(const struct np_call *call, struct two_ways 
   return NP_OK;
 }
 
-static enum np_status infer_two_ways(const struct np_call *call) {
+static enum np_status find_shapes_two_ways(const struct np_call *call) {
   struct two_ways two = {0};
   NP_TRY(read_two_ways(call, &two));
   const struct np_sequence *sequence = &two.forward.sequence;
@@ -252,6 +256,10 @@ static enum np_status infer_two_ways(const struct np_call *call) {
   }
   NP_TRY(np_set_sequence(call, 0, sequence, forward));
   return np_set_sequence(call, 1, sequence, backward);
+}
+
+static enum np_status infer_two_ways(const struct np_call *call) {
+  return np_unless_left_out(call, find_shapes_two_ways(call));
 }
 
 static size_t scratch_two_ways(const struct np_call *call) {

@@ -110,6 +110,17 @@ enum np_status np_set_sequence(const struct np_call *call, uint32_t output,
   return np_set_shape(call, output, 3, dims);
 }
 
+enum np_status np_unless_left_out(const struct np_call *call, enum np_status status) {
+  const uint32_t n_inputs = call->operation->n_inputs;
+  for (uint32_t i = 0; status == NP_BAD_MODEL && i < n_inputs; i++) {
+    if (np_form_input(call->form, n_inputs, i)->optional && np_has(call, i) &&
+        np_in(call, i)->data == NULL) {
+      return NP_MISSING;
+    }
+  }
+  return status;
+}
+
 const float *np_floats(const struct np_call *call, uint32_t input) {
   return np_has(call, input) ? np_in(call, input)->data : NULL;
 }

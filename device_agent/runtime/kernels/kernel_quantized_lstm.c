@@ -65,7 +65,7 @@ static enum np_status read_cell_format(const struct np_call *call, int *integer_
   return NP_OK;
 }
 
-static enum np_status infer(const struct np_call *call) {
+static enum np_status find_shapes(const struct np_call *call) {
   struct np_lstm sizes = {0};
   size_t batch;
   int integer_bits;
@@ -74,6 +74,10 @@ static enum np_status infer(const struct np_call *call) {
   NP_TRY(np_set_matrix(call, STATE_OUT, batch, sizes.outputs));
   NP_TRY(np_set_matrix(call, CELL_OUT, batch, sizes.units));
   return np_set_matrix(call, OUTPUT, batch, sizes.outputs);
+}
+
+static enum np_status infer(const struct np_call *call) {
+  return np_unless_left_out(call, find_shapes(call));
 }
 
 /* Reads a scale that a scalar gives. */

@@ -276,7 +276,7 @@ static enum np_status read_two_ways(const struct np_call *call, struct two_ways 
   return NP_OK;
 }
 
-static enum np_status infer_two_ways(const struct np_call *call) {
+static enum np_status find_shapes_two_ways(const struct np_call *call) {
   struct two_ways two = {0};
   NP_TRY(read_two_ways(call, &two));
   const struct np_sequence *sequence = &two.forward.sequence;
@@ -289,6 +289,10 @@ static enum np_status infer_two_ways(const struct np_call *call) {
   }
   NP_TRY(np_set_sequence(call, 0, sequence, two.forward.units));
   return np_set_sequence(call, 1, sequence, two.backward.units);
+}
+
+static enum np_status infer_two_ways(const struct np_call *call) {
+  return np_unless_left_out(call, find_shapes_two_ways(call));
 }
 
 static size_t scratch_two_ways(const struct np_call *call) {

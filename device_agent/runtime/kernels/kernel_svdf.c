@@ -41,11 +41,15 @@ static enum np_status read_svdf(const struct np_call *call, struct svdf *svdf) {
   return np_want_matrix(call, STATE_IN, svdf->batch, np_times(svdf->filters, svdf->memory));
 }
 
-static enum np_status infer(const struct np_call *call) {
+static enum np_status find_shapes(const struct np_call *call) {
   struct svdf svdf = {0};
   NP_TRY(read_svdf(call, &svdf));
   NP_TRY(np_set_matrix(call, STATE_OUT, svdf.batch, np_times(svdf.filters, svdf.memory)));
   return np_set_matrix(call, OUTPUT, svdf.batch, svdf.units);
+}
+
+static enum np_status infer(const struct np_call *call) {
+  return np_unless_left_out(call, find_shapes(call));
 }
 
 /* One filter of one row: its sum over time; its state moves on by one place. */

@@ -54,6 +54,10 @@ enum np_status np_read_matrix(const struct np_call *call, uint32_t input, size_t
 enum np_status np_read_sequence(const struct np_call *call, uint32_t input, int time_major,
                                 struct np_sequence *sequence, size_t *width);
 
+/* What infer returns for what it came to: NP_MISSING instead of NP_BAD_MODEL while an optional
+ * input has no values yet, since a run may leave it out, and the shapes may fit then. */
+enum np_status np_unless_left_out(const struct np_call *call, enum np_status status);
+
 /* The values of a float input, NULL for one left out. */
 const float *np_floats(const struct np_call *call, uint32_t input);
 
