@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from tests.emulator.detect import (
+    ANCHOR,
     AXIS_ALIGNED_BBOX_TRANSFORM,
+    BOX,
     BOX_WITH_NMS_LIMIT,
     DETECTION_POSTPROCESSING,
     FLOAT,
@@ -107,6 +109,57 @@ BAD = {
     "transform: batches": transform_case(batches=(4,)),
     "transform: images": transform_case(images=(1, 3)),
 }
+COARSE = Kind(TENSOR_QUANT16_ASYMM, 0.25)
+Q8, OTHER = Kind(TENSOR_QUANT8_ASYMM, 0.5, 1), Kind(TENSOR_QUANT8_ASYMM, 0.5, 2)
+
+
+def quantised_cases():
+    """Name, case, whether it is good: each operation with its outputs' scales as they must be, and
+    with one of them changed."""
+    ones, box, batch = Q8.make(np.ones((1, 2))), BOX.make(np.ones((1, 8))), ints([0])
+    one_box, image = BOX.make([[1, 1, 2, 2]]), Q8.make(np.ones((1, 4, 4, 1)))
+    limits = [ones, box, batch, 0.1, -1, 0, 0.5, 1.0, 0.1]
+    scores, deltas = Q8.make(np.ones((1, 1, 1, 1))), Q8.make(np.ones((1, 1, 1, 4)))
+    proposals = [scores, deltas, ANCHOR.make([[1, 1, 2, 2]]), BOX.make([[9, 9]])]
+    proposals += [1.0, 1.0, -1, -1, 0.5, 0.0, False]
+    pooling = [image, one_box, batch, 2, 2, 1.0, 1.0, False]
+    transform = [one_box, Q8.make([[0] * 4]), batch, BOX.make([[9, 9]])]
+    heatmap, lists = [image, one_box, False], [(INT, (0,)), (INT, (0,))]
+    for name, code, inputs, kinds, dims in (
+        ("limit", BOX_WITH_NMS_LIMIT, limits, (Q8, BOX), ((0,), (0, 4))),
+        ("proposals", GENERATE_PROPOSALS, proposals, (Q8, BOX), ((0,), (0, 4))),
+        ("pooling", ROI_POOLING, pooling, (Q8,), ((0, 0, 0, 0),)),
+        ("transform", AXIS_ALIGNED_BBOX_TRANSFORM, transform, (BOX,), ((0, 0),)),
+        (
+            "heatmap",
+            HEATMAP_MAX_KEYPOINT,
+            [image, one_box, False],
+            (None, BOX),
+            ((0, 0), (0, 0, 0)),
+        ),
+    ):
+        more = lists[: {"limit": 2, "proposals": 1}.get(name, 0)]
+        for changed in (None, *range(len(kinds))):
+            if changed is not None and kinds[changed] is None:
+                continue  # free
+            types = [
+                {Q8: OTHER, BOX: COARSE}[k] if i == changed else k or OTHER
+                for i, k in enumerate(kinds)
+            ]
+            outputs = [*zip(types, dims, strict=True), *more]
+            yield f"{name} {changed}", (code, inputs, outputs), changed is None
+
+
+QUANTISED = list(quantised_cases())
+
+
+@pytest.mark.parametrize(
+    ("case", "good"), [q[1:] for q in QUANTISED], ids=[q[0] for q in QUANTISED]
+)
+def test_scales_of_outputs(nn, case, good):
+    assert (execute(nn, *case)[0] == OK) is good
+
+
 GOOD = (proposals_case, limit_case, detection_case, align_case, heatmap_case, transform_case)
 
 

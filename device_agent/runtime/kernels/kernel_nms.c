@@ -74,12 +74,6 @@ static float overlap_of(const struct np_candidates *candidates, size_t a, size_t
                  candidates->boxes + b / candidates->per_box * NP_BOX);
 }
 
-static void swap(size_t *a, size_t *b) {
-  const size_t kept = *a;
-  *a = *b;
-  *b = kept;
-}
-
 /* Brings the best of [start, end) to its front: the first of those with the highest score. */
 static void bring_best(const float *scores, size_t *select, size_t start, size_t end) {
   size_t best = start;
@@ -88,7 +82,9 @@ static void bring_best(const float *scores, size_t *select, size_t start, size_t
       best = i;
     }
   }
-  swap(&select[best], &select[start]);
+  const size_t index = select[best];
+  select[best] = select[start];
+  select[start] = index;
 }
 
 size_t np_nms_hard(const struct np_candidates *candidates, float iou_threshold, size_t limit,
@@ -99,7 +95,7 @@ size_t np_nms_hard(const struct np_candidates *candidates, float iou_threshold, 
     bring_best(candidates->scores, select, kept, end);
     for (size_t i = kept + 1; i < end;) {
       if (overlap_of(candidates, select[i], select[kept]) >= iou_threshold) {
-        swap(&select[i], &select[--end]); /* dropped; what came in its place is next */
+        select[i] = select[--end]; /* dropped; what came in its place is next */
       } else {
         i++;
       }
@@ -129,7 +125,7 @@ size_t np_nms_soft(const struct np_candidates *candidates, float *scores,
       float *score = &scores[select[i]];
       *score *= softened(soft, overlap_of(candidates, select[i], select[kept]));
       if (*score < soft->score_threshold) {
-        swap(&select[i], &select[--end]);
+        select[i] = select[--end];
       } else {
         i++;
       }
