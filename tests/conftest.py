@@ -18,7 +18,8 @@ from typing import Any
 import hypothesis
 import pytest
 
-from nnapi_prof.device.build import HostBuild, build_host, find_compiler
+from nnapi_prof.device.build import HostBuild, build_host
+from nnapi_prof.device.toolchain import find_compiler
 
 REPO = Path(__file__).resolve().parent.parent
 CACHE = REPO / "build" / "cache"

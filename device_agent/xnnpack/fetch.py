@@ -138,7 +138,9 @@ def download(wanted: list[Archive], directory: Path) -> None:
         if done:
             break
     else:
-        raise FetchError(f"no repository of this machine's apt has {' and '.join(suites)}:\n{words}")
+        raise FetchError(
+            f"no repository of this machine's apt has {' and '.join(suites)}:\n{words}"
+        )
     # Only the upstream archive: mirrors lack some of the other files of these packages.
     names = [f"{a.package}={a.version}" for a in wanted]
     command = ["apt-get", "source", "-qq", "--download-only", "--tar-only", *names]

@@ -10,7 +10,6 @@ import hashlib
 import uuid
 from collections.abc import Generator, Iterator, Mapping
 
-from nnapi_prof.device.build import Progress
 from nnapi_prof.device.install import InstalledAgent, install_agent
 from nnapi_prof.device.request import PROTOCOL_VERSION, longest_timeout_s
 from nnapi_prof.device.results import (
@@ -25,6 +24,7 @@ from nnapi_prof.device.results import (
     Start,
     parse_line,
 )
+from nnapi_prof.device.toolchain import Progress
 from nnapi_prof.device.transport import LineStream, Transport, refusal, storage_error
 from nnapi_prof.errors import AgentError, DeviceError, DeviceOffline, DeviceStorageError
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from nnapi_prof.device.adb_server import AdbServer
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.build import Progress
 from nnapi_prof.device.emulator import (
     DEFAULT_PHONE,
     LOCAL,
@@ -17,6 +16,7 @@ from nnapi_prof.device.emulator import (
     open_local,
     open_simulated,
 )
+from nnapi_prof.device.toolchain import Progress
 from nnapi_prof.device.transport import Transport
 from nnapi_prof.errors import DeviceError, DeviceNotFound
 

@@ -15,7 +15,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnapi_prof.device.build import Progress, agent_binary
+from nnapi_prof.device.build import agent_binary
+from nnapi_prof.device.toolchain import Progress
 from nnapi_prof.device.transport import Transport, refusal
 from nnapi_prof.errors import AgentError
 

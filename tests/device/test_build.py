@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.device import build
+from nnapi_prof.device import build, toolchain
 from nnapi_prof.device.results import AgentInfo, parse_line
 from nnapi_prof.errors import BuildError
 
@@ -70,7 +70,7 @@ def test_without_a_working_cc_zig_builds(tiny, tmp_path, monkeypatch):
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(broken.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{broken.parent}{os.pathsep}{os.environ['PATH']}")
-    assert build.find_compiler(tmp_path / "cache").path.name == "zig-cc"
+    assert toolchain.find_compiler(tmp_path / "cache").path.name == "zig-cc"
 
 
 def test_the_compilers_words_reach_the_user(tiny, tmp_path):
@@ -113,10 +113,10 @@ def test_only_this_hosts_abi(built_host):
 def test_the_cache_is_where_the_environment_says(monkeypatch):
     monkeypatch.delenv("NNAPI_PROF_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", "/x/cache")
-    assert build.cache_dir() == Path("/x/cache/nnapi-prof")
+    assert toolchain.cache_dir() == Path("/x/cache/nnapi-prof")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/x/home")
-    assert build.cache_dir() == Path("/x/home/.cache/nnapi-prof")
+    assert toolchain.cache_dir() == Path("/x/home/.cache/nnapi-prof")
 
 
 def test_the_agent_needs_only_libc_of_the_device(built_host):

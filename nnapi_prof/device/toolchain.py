@@ -1,0 +1,196 @@
+"""Compilers and build tools of this host, and the cache that builds go to.
+
+cmake and ninja come from their Python packages. The C compiler is the system's ``cc`` where one
+works, else ``zig cc`` from the ``ziglang`` package; $NNAPI_PROF_CC names another, ``zig`` forces
+zig. zig builds for an old glibc, so that what it makes runs on other Linux machines too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import importlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnapi_prof.errors import BuildError
+
+Progress = Callable[[str], None]
+
+ZIG_GLIBC = "2.28"
+"""Debian 10's: has every libc function that agent and emulator use."""
+BUILD_TIMEOUT_S = 1800.0
+TAIL_LINES = 30
+
+_PROBE = '#include <pthread.h>\n#include <stdio.h>\nint main(void) { return puts("") < 0; }\n'
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A working C compiler: one executable, and what CMake must be told besides."""
+
+    path: Path
+    identity: str
+    """Part of the cache key: a compiler's update builds anew."""
+    cxx: Path | None = None
+    """Its C++ compiler, where that is not the same executable."""
+    cmake_options: tuple[str, ...] = ()
+
+
+def cache_dir() -> Path:
+    """Where built things live: $NNAPI_PROF_CACHE_DIR, else nnapi-prof in $XDG_CACHE_HOME or
+    ~/.cache."""
+    if own := os.environ.get("NNAPI_PROF_CACHE_DIR"):
+        return Path(own).absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base).absolute() / "nnapi-prof"
+
+
+def find_compiler(cache: Path) -> Compiler:
+    """The C compiler to use. Raises BuildError where none works."""
+    wanted = os.environ.get("NNAPI_PROF_CC", "")
+    if wanted and wanted != "zig":
+        found = shutil.which(wanted)
+        if found is None or not _works(found):
+            raise BuildError(f"NNAPI_PROF_CC is {wanted!r}, which is no working C compiler")
+        return _system_compiler(found)
+    if not wanted:
+        found = shutil.which("cc")
+        if found is not None and _works(found):
+            return _system_compiler(found)
+    return _zig(cache)
+
+
+def find_clang(cache: Path) -> Compiler:
+    """A compiler for XNNPACK, which is written for clang and has files in C++: clang or zig, or
+    what $NNAPI_PROF_CC names. Raises BuildError where none works."""
+    if os.environ.get("NNAPI_PROF_CC"):
+        return find_compiler(cache)
+    found = shutil.which("clang")
+    if found is not None and _works(found) and _has_cxx_headers(found):
+        return _system_compiler(found)
+    return _zig(cache)
+
+
+def _system_compiler(path: str) -> Compiler:
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    return Compiler(Path(path), f"{path} {version.stdout.partition(chr(10))[0]}")
+
+
+@functools.cache
+def _works(path: str) -> bool:
+    """Whether a compiler makes an executable: on some machines ``cc`` lacks libc's headers."""
+    with tempfile.TemporaryDirectory(prefix="nnapi-prof-") as work:
+        source = Path(work) / "probe.c"
+        source.write_text(_PROBE)
+        command = [path, str(source), "-o", f"{work}/probe", "-lm", "-ldl", "-lpthread"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@functools.cache
+def _has_cxx_headers(path: str) -> bool:
+    """Whether a C compiler compiles C++: the headers are a package of their own."""
+    with tempfile.TemporaryDirectory(prefix="nnapi-prof-") as work:
+        source = Path(work) / "probe.cc"
+        source.write_text("#include <algorithm>\n#include <cmath>\n")
+        command = [path, "-c", str(source), "-o", f"{work}/probe.o"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def _zig(cache: Path) -> Compiler:
+    """zig's C compiler: CMake wants one executable, so scripts stand for ``zig cc`` and friends."""
+    try:
+        package = importlib.import_module("ziglang")
+    except ImportError as error:
+        raise BuildError(
+            "there is no C compiler: install one (Debian: gcc and libc6-dev) or the Python "
+            "package ziglang"
+        ) from error
+    zig = Path(str(package.__file__)).parent / "zig"
+    version = subprocess.run([zig, "version"], capture_output=True, text=True, check=False)
+    target = f"{platform.machine()}-linux-gnu.{ZIG_GLIBC}"
+    tools = {
+        "zig-cc": f'exec "{zig}" cc -target {target} "$@"',
+        "zig-c++": f'exec "{zig}" c++ -target {target} "$@"',
+        "zig-ar": f'exec "{zig}" ar "$@"',
+        "zig-ranlib": f'exec "{zig}" ranlib "$@"',
+    }
+    folder = cache / "zig" / hashlib.sha256(str(tools).encode()).hexdigest()[:12]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, line in tools.items():
+        _write_script(folder / name, f"#!/bin/sh\n{line}\n")
+    return Compiler(
+        folder / "zig-cc",
+        f"zig {version.stdout.strip()} {target}",
+        folder / "zig-c++",
+        (
+            f"-DCMAKE_AR={folder / 'zig-ar'}",
+            f"-DCMAKE_RANLIB={folder / 'zig-ranlib'}",
+        ),
+    )
+
+
+def _write_script(path: Path, text: str) -> None:
+    if path.exists():
+        return
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_text(text)
+    draft.chmod(draft.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    draft.rename(path)
+
+
+def python_tool(package: str, folder_name: str) -> str:
+    """An executable that a Python package brings along, else the system's."""
+    try:
+        folder = getattr(importlib.import_module(package), folder_name)
+    except (ImportError, AttributeError):
+        found = shutil.which(package, path=str(Path(sys.executable).parent)) or shutil.which(
+            package
+        )
+        if found is None:
+            raise BuildError(
+                f"{package} is missing: install the Python package {package}"
+            ) from None
+        return found
+    return str(Path(folder) / package)
+
+
+def run_tool(command: Sequence[str], failed: str) -> None:
+    """Runs a tool of a build. Raises BuildError with ``failed`` and the end of what it said."""
+    # CFLAGS and the like are for the user's own projects; the cache key knows nothing of them.
+    env = {k: v for k, v in os.environ.items() if k not in ("CC", "CFLAGS", "CPPFLAGS", "LDFLAGS")}
+    try:
+        result = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            timeout=BUILD_TIMEOUT_S,
+            env=env,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(f"{failed}: it took more than {BUILD_TIMEOUT_S:g} s") from error
+    if result.returncode != 0:
+        tail = "\n".join(result.stdout.splitlines()[-TAIL_LINES:])
+        raise BuildError(f"{failed}:\n{tail}")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds a lock that other processes respect; it ends with the process."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,125 @@
+"""Builds XNNPACK for this host into the cache, where the agent's build finds it.
+
+``python -m nnapi_prof.device.xnnpack`` fetches the pinned sources (some 5 MB, through apt on
+Debian, or from the folder that $NNAPI_PROF_XNNPACK_ARCHIVES names), builds them and prints the
+prefix. From then on agent and emulator of this host have the back end ``fast``; without XNNPACK
+they have ``reference`` alone, which computes the same more slowly.
+
+$NNAPI_PROF_XNNPACK names the prefix of another build; set but empty, none is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from nnapi_prof.device.toolchain import (
+    Progress,
+    cache_dir,
+    find_clang,
+    locked,
+    python_tool,
+    run_tool,
+)
+from nnapi_prof.device_agent import SOURCE_DIR
+from nnapi_prof.errors import BuildError
+
+RECIPE_DIR = SOURCE_DIR / "xnnpack"
+RECIPE = ("CMakeLists.txt", "archives.txt")
+LIBRARIES = ("XNNPACK", "microkernels-prod", "pthreadpool", "cpuinfo")
+
+
+def built_prefix(cache: Path | None = None) -> Path | None:
+    """Where XNNPACK has been built for this host; None where it has not.
+
+    Raises BuildError where $NNAPI_PROF_XNNPACK names a folder without it.
+    """
+    named = os.environ.get("NNAPI_PROF_XNNPACK")
+    if named == "":
+        return None
+    if named is not None:
+        prefix = Path(named).absolute()
+        if not _is_complete(prefix):
+            raise BuildError(f"NNAPI_PROF_XNNPACK is {named}, where XNNPACK is not built")
+        return prefix
+    prefix = _own_prefix(cache or cache_dir())
+    return prefix if _is_complete(prefix) else None
+
+
+def identity(prefix: Path) -> str:
+    """Names the build in a prefix: another one there has another identity."""
+    stats = [path.stat() for path in _archives(prefix)]
+    return " ".join([str(prefix), *(f"{s.st_size}:{s.st_mtime_ns}" for s in stats)])
+
+
+def build_xnnpack(cache: Path | None = None, progress: Progress | None = None) -> Path:
+    """Fetches and builds XNNPACK unless the cache has it; its prefix. Raises BuildError."""
+    base = cache or cache_dir()
+    prefix = _own_prefix(base)
+    if _is_complete(prefix):
+        return prefix
+    compiler = find_clang(base)
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    with locked(prefix.with_suffix(".lock")):
+        if _is_complete(prefix):
+            return prefix
+        if progress is not None:
+            progress(f"building XNNPACK with {compiler.path.name} (this takes some minutes)")
+        with tempfile.TemporaryDirectory(prefix="build-", dir=prefix.parent) as work:
+            sources = Path(work) / "sources"
+            _fetch(sources)
+            build, draft = Path(work) / "build", Path(work) / "prefix"
+            cmake, ninja = python_tool("cmake", "CMAKE_BIN_DIR"), python_tool("ninja", "BIN_DIR")
+            configure = [
+                *(cmake, "-Wno-dev", "-S", str(RECIPE_DIR), "-B", str(build), "-G", "Ninja"),
+                f"-DCMAKE_MAKE_PROGRAM={ninja}",
+                f"-DCMAKE_C_COMPILER={compiler.path}",
+                f"-DCMAKE_CXX_COMPILER={compiler.cxx or compiler.path}",
+                "-DCMAKE_BUILD_TYPE=Release",
+                f"-DNP_XNNPACK_SOURCES={sources}",
+                *compiler.cmake_options,
+            ]
+            run_tool(configure, "XNNPACK could not be configured")
+            run_tool([cmake, "--build", str(build)], "XNNPACK could not be compiled")
+            run_tool(
+                [cmake, "--install", str(build), "--prefix", str(draft)],
+                "XNNPACK could not be installed",
+            )
+            shutil.rmtree(prefix, ignore_errors=True)
+            draft.rename(prefix)
+    return prefix
+
+
+def _fetch(folder: Path) -> None:
+    command = [sys.executable, str(RECIPE_DIR / "fetch.py"), str(folder)]
+    result = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    if result.returncode != 0:
+        raise BuildError(f"the sources of XNNPACK are not to be had: {result.stderr.strip()}")
+
+
+def _own_prefix(cache: Path) -> Path:
+    """The prefix in the cache; its name changes with the recipe."""
+    digest = hashlib.sha256()
+    for path in (RECIPE_DIR / name for name in RECIPE):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return cache / "xnnpack" / digest.hexdigest()[:16]
+
+
+def _archives(prefix: Path) -> list[Path]:
+    return [prefix / "lib" / f"lib{name}.a" for name in LIBRARIES]
+
+
+def _is_complete(prefix: Path) -> bool:
+    return all(path.is_file() for path in [*_archives(prefix), prefix / "include" / "xnnpack.h"])
+
+
+if __name__ == "__main__":
+    try:
+        print(build_xnnpack(progress=lambda text: print(text, file=sys.stderr)))
+    except BuildError as error:
+        sys.exit(f"python -m nnapi_prof.device.xnnpack: {error}")
