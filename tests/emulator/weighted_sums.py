@@ -54,7 +54,7 @@ class Case:
     tensors: list
     scalars: list
     output: Tensor  # values are what is wanted
-    constant: bool = True  # weights and bias are constants
+    constant: bool = True  # weights, bias and shape_input are constants
     dynamic: bool = False  # the model knows ranks only
     shape_input: list = field(default_factory=list)  # a TENSOR_INT32 behind the tensors
 
@@ -94,7 +94,13 @@ def build(nn, case):
             inputs.append(operands[-1])
             arrays.append(tensor)
     if case.shape_input:
-        operands.append(model.constant(np.array(case.shape_input, np.int32)))
+        sizes = Tensor(TENSOR_INT32, np.array(case.shape_input, np.int32))
+        operands.append(model.operand(TENSOR_INT32, sizes.values.shape))
+        if case.constant:
+            set_value(model, operands[-1], sizes.values)
+        else:
+            inputs.append(operands[-1])
+            arrays.append(sizes)
     operands += [model.scalar(value) for value in case.scalars]
     rank = case.output.values.ndim
     out = add_operand(model, case.output, [0] * rank if case.dynamic else case.output.values.shape)
