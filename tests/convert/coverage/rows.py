@@ -1,0 +1,56 @@
+"""One row of the coverage table."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Row:
+    """``make`` gives the model (a module, or a function of tensors) and its inputs.
+
+    ``missing`` says why the row is not converted yet, in the words of the refusal; None where it
+    must convert. ``level`` is the feature level to convert for. ``tolerance`` is absolute and
+    relative.
+    """
+
+    make: Callable[[], tuple[nn.Module | Callable[..., Any], tuple[Tensor, ...]]]
+    missing: str | None = None
+    level: int = 30
+    tolerance: float = 1e-4
+
+
+class Function(nn.Module):
+    """A function as a module, so that it can be traced and exported."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.function(*inputs)
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    """Normal numbers of a shape, the same for the same arguments."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+def seeded(module: Callable[[], nn.Module]) -> nn.Module:
+    """A module whose random weights are always the same, in eval mode."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return module().eval()
+
+
+def row(function: Callable[..., Any], *inputs: Tensor, **options: Any) -> Row:
+    """A row of a plain function of tensors."""
+    return Row(lambda: (Function(function), inputs), **options)
+
+
+def layer(module: Callable[[], nn.Module], *inputs: Tensor, **options: Any) -> Row:
+    """A row of a module with weights."""
+    return Row(lambda: (seeded(module), inputs), **options)
