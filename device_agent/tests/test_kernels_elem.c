@@ -108,6 +108,33 @@ static void test_scalar_casts(void) {
   CHECK(lone.call.kernel->run(&lone.call) == NP_OK && half_found == half);
 }
 
+/* Quantised RSQRT is of feature level 7, beyond the C API's devices: all 256 values. */
+static void test_rsqrt(void) {
+  const int32_t types[2] = {NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED, NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED};
+  signed char in[256], out[256];
+  struct lone lone;
+  lone_make(&lone, ANEURALNETWORKS_RSQRT, 2, types);
+  lone.operands[0].scale = 0.125f;
+  lone.operands[0].zero_point = -20;
+  lone.operands[1].scale = 0.03125f;
+  lone.operands[1].zero_point = 7;
+  for (int i = 0; i < 256; i++) {
+    in[i] = (signed char)(i - 128);
+  }
+  lone.tensors[0].rank = 1;
+  lone.tensors[0].dims[0] = 256;
+  lone.tensors[0].elements = 256;
+  lone.tensors[0].data = in;
+  lone.tensors[1].room = out;
+  CHECK(lone.call.kernel->infer(&lone.call) == NP_OK);
+  CHECK(lone.call.kernel->run(&lone.call) == NP_OK);
+  for (int i = 0; i < 256; i++) {
+    const double x = (in[i] + 20) * 0.125;
+    const double wanted = x > 0 ? fmin(127, round(1 / sqrt(x) / 0.03125) + 7) : 127;
+    CHECK(fabs(out[i] - wanted) <= 0);
+  }
+}
+
 /* Runs a model of one TENSOR_FLOAT32 input of unknown dimensions on an empty tensor [2, 0, 3];
  * the output must be empty, too, or have the wanted value. */
 static void check_empty(struct model *model, uint32_t wanted_elements, float wanted) {
@@ -260,6 +287,7 @@ int main(void) {
   uint64_t seed = 5;
   test_half(&seed);
   test_scalar_casts();
+  test_rsqrt();
   test_empty_unary();
   test_empty_binary();
   test_empty_reductions();

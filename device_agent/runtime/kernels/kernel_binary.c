@@ -95,10 +95,8 @@ static enum np_status infer(const struct np_call *call) {
   if (read_fuse(call, &fuse) == NP_OK) {
     NP_TRY(check_fuse(call, fuse));
   }
-  if (is_quant(call)) {
-    NP_TRY(np_binary_quant_check(call));
-  }
-  return np_broadcast_infer(call);
+  NP_TRY(np_broadcast_infer(call));
+  return is_quant(call) ? np_binary_quant_check(call) : NP_OK;
 }
 
 static int has_zero(const struct np_tensor *tensor) {

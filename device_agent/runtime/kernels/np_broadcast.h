@@ -32,7 +32,7 @@ enum np_binary {
   NP_BINARY_PRELU,
 };
 
-/* That the scales of a quantised operation suit it. */
+/* That the scales of a quantised operation, whose shape is known, suit it. */
 enum np_status np_binary_quant_check(const struct np_call *call);
 
 /* Computes a quantised operation, its results limited to low and high. */
