@@ -179,8 +179,10 @@ enum np_status np_phone_inject(struct np_phone *phone, const char *text, struct 
 
 bool np_fault_meets(const struct np_fault *fault, const struct np_accelerator *accelerator,
                     const struct np_graph *graph, uint32_t operation) {
-  if (graph->operations[operation].code != fault->code ||
-      (fault->accelerator && fault->accelerator != accelerator))
+  /* NNAPI's own CPU path is no driver: it fails only where a fault names it. */
+  const bool its = fault->accelerator ? fault->accelerator == accelerator
+                                      : accelerator->type != ANEURALNETWORKS_DEVICE_CPU;
+  if (!its || graph->operations[operation].code != fault->code)
     return false;
   uint32_t nth = 0;
   for (uint32_t k = 0; k <= operation; k++)
