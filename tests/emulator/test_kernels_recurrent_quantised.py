@@ -47,8 +47,8 @@ def outputs16(batch, units):
     ]
 
 
-# The weights of AOSP's example of this operation (Apache License 2.0), which has them in one matrix:
-# a row for each unit of the gates i, c, f, o; four columns for the state, two for the input.
+# The weights of AOSP's example of this operation (Apache License 2.0), which has one matrix: a row
+# for each unit of the gates i, c, f, o; four columns for the state, two for the input.
 AOSP_16_ROWS = """
     254 206 77 168 146 250  71 20 215 6 235 171  223 7 118 225 10 218  59 130 174 26 171 108
     172 60 205 65 133 34  14 0 140 168 29 49  240 223 133 56 206 109  142 64 246 216 54 183
