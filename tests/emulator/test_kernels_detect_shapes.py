@@ -130,13 +130,7 @@ def quantised_cases():
         ("proposals", GENERATE_PROPOSALS, proposals, (Q8, BOX), ((0,), (0, 4))),
         ("pooling", ROI_POOLING, pooling, (Q8,), ((0, 0, 0, 0),)),
         ("transform", AXIS_ALIGNED_BBOX_TRANSFORM, transform, (BOX,), ((0, 0),)),
-        (
-            "heatmap",
-            HEATMAP_MAX_KEYPOINT,
-            [image, one_box, False],
-            (None, BOX),
-            ((0, 0), (0, 0, 0)),
-        ),
+        ("heatmap", HEATMAP_MAX_KEYPOINT, heatmap, (None, BOX), ((0, 0), (0, 0, 0))),
     ):
         more = lists[: {"limit": 2, "proposals": 1}.get(name, 0)]
         for changed in (None, *range(len(kinds))):
