@@ -55,13 +55,12 @@ static uint32_t bit_of(const struct np_call *call, float seed) {
   const struct np_tensor *data = np_in(call, 1);
   const struct np_tensor *weights = np_has(call, 2) ? np_in(call, 2) : NULL;
   const size_t bytes = row_bytes(data);
+  const size_t rows = bytes == 0 ? 0 : data->dims[0]; /* what is empty has no bits */
   unsigned char *key = call->scratch;
   double sum = 0.0;
   memcpy(key, &seed, sizeof seed);
-  for (size_t row = 0; row < data->dims[0]; row++) {
-    if (bytes > 0) {
-      memcpy(key + sizeof seed, (const unsigned char *)data->data + row * bytes, bytes);
-    }
+  for (size_t row = 0; row < rows; row++) {
+    memcpy(key + sizeof seed, (const unsigned char *)data->data + row * bytes, bytes);
     const uint64_t bits = np_fingerprint(key, sizeof seed + bytes);
     int64_t number;
     memcpy(&number, &bits, sizeof number);

@@ -103,17 +103,21 @@ static float scale_of(uint32_t in, uint32_t out, int align_corners) {
   return align_corners && out > 1 ? (float)(in - 1) / (float)(out - 1) : (float)in / (float)out;
 }
 
+/* A whole number as an index below `in`; compared as integers, for floats beyond 2^24 are not
+ * exact. */
+static uint32_t index_of(float whole, uint32_t in) {
+  const uint64_t index = whole > 0.0f ? (uint64_t)whole : 0;
+  return index < in ? (uint32_t)index : in - 1;
+}
+
 static struct sample bilinear_sample(const struct resize *resize, uint32_t at, uint32_t in,
                                      uint32_t out) {
   const float scale = scale_of(in, out, resize->align_corners);
   const float place =
       resize->half_pixel_centers ? ((float)at + 0.5f) * scale - 0.5f : (float)at * scale;
-  const float low = floorf(place);
-  const float top = (float)(in - 1);
-  const float high = ceilf(place);
   struct sample sample;
-  sample.low = low < 0.0f ? 0 : low > top ? in - 1 : (uint32_t)low;
-  sample.high = high < 0.0f ? 0 : high > top ? in - 1 : (uint32_t)high;
+  sample.low = index_of(floorf(place), in);
+  sample.high = index_of(ceilf(place), in);
   sample.share = place - (float)sample.low;
   return sample;
 }
@@ -122,9 +126,7 @@ static uint32_t nearest_sample(const struct resize *resize, uint32_t at, uint32_
                                uint32_t out) {
   const float scale = scale_of(in, out, resize->align_corners);
   const float place = ((float)at + (resize->half_pixel_centers ? 0.5f : 0.0f)) * scale;
-  const float whole = resize->align_corners ? roundf(place) : floorf(place);
-  const float top = (float)(in - 1);
-  return whole < 0.0f ? 0 : whole > top ? in - 1 : (uint32_t)whole;
+  return index_of(resize->align_corners ? roundf(place) : floorf(place), in);
 }
 
 static struct sample sample_of(const struct np_call *call, const struct resize *resize, uint32_t at,

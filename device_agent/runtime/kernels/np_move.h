@@ -29,7 +29,7 @@ size_t np_place(size_t index, uint32_t n, const uint32_t *dims, const ptrdiff_t 
 /* Elements of a tensor before an axis, and from it on; both are 0 only where a dimension is. */
 void np_split_at(const struct np_tensor *tensor, uint32_t axis, size_t *outer, size_t *inner);
 
-/* A new dimension: left x times, NP_BAD_MODEL where it does not fit 32 bits. */
+/* A dimension that grows `times` its length; NP_BAD_MODEL where that does not fit 32 bits. */
 enum np_status np_multiply_dim(const struct np_call *call, uint32_t dim, uint64_t times,
                                uint32_t *product);
 
