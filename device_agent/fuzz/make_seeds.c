@@ -1,4 +1,4 @@
-/* Writes a fuzzer's first inputs: make_seeds request|model FOLDER. Small and valid, so that
+/* Writes a fuzzer's first inputs: make_seeds request|model|api FOLDER. Small and valid, so that
  * mutations get past the parsers' first questions. */
 #include <stdio.h>
 
@@ -75,9 +75,32 @@ static void write_models(const char *folder) {
   }
 }
 
+/* For each operation a model of it alone, on each device, with bytes that keep operands new,
+ * constants many and values small; see api_models.h. */
+static void write_calls(const char *folder) {
+  enum { N_CODES = 106, N_BYTES = 160 };
+  for (unsigned number = 0; number < 4 * N_CODES; number++) {
+    struct np_build seed = {.n = 0};
+    uint8_t bytes[N_BYTES];
+    uint64_t state = number;
+    for (int i = 0; i < N_BYTES; i++)
+      bytes[i] = (uint8_t)(np_test_between(&state, 0, 59) * 4 + (unsigned)(i % 3));
+    bytes[0] = 0;                           /* one model, */
+    bytes[1] = (uint8_t)(number * 5);       /* of any sizes, */
+    bytes[2] = 0;                           /* of one operation, */
+    bytes[3] = (uint8_t)(number % N_CODES); /* this one */
+    np_put(&seed, bytes, sizeof bytes);
+    write_seed(folder, number, &seed);
+  }
+}
+
 int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "model") == 0) {
     write_models(argv[2]);
+    return 0;
+  }
+  if (argc == 3 && strcmp(argv[1], "api") == 0) {
+    write_calls(argv[2]);
     return 0;
   }
   if (argc == 3 && strcmp(argv[1], "request") == 0) {
@@ -88,6 +111,6 @@ int main(int argc, char **argv) {
     write_seed(argv[2], 0, &container);
     return 0;
   }
-  (void)fprintf(stderr, "usage: make_seeds request|model FOLDER\n");
+  (void)fprintf(stderr, "usage: make_seeds request|model|api FOLDER\n");
   return 2;
 }

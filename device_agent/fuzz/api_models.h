@@ -1,0 +1,279 @@
+/* Bytes of a fuzzer as models built through the C API. Most bytes pick among what the table of
+ * operations allows, so that most models are valid; some pick anything. */
+#ifndef NP_FUZZ_API_MODELS_H
+#define NP_FUZZ_API_MODELS_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "np_graph.h"
+#include "np_ops.h"
+
+#define NP_DECLARE(type, name, parameters, level) type name parameters;
+NP_NNAPI_FUNCTIONS(NP_DECLARE)
+#undef NP_DECLARE
+
+enum {
+  MOST_OPERANDS = 96,
+  MOST_PARTS = 12, /* inputs or outputs of one operation */
+  MOST_MODELS = 3,
+  MOST_DIM = 4,
+  MOST_BYTES = 8 << 12, /* of one operand */
+  N_CODES = 106,
+};
+
+/* What is left of the input; zeros behind its end. */
+struct bytes {
+  const uint8_t *at, *end;
+};
+
+static inline uint32_t take(struct bytes *bytes) {
+  return bytes->at < bytes->end ? *bytes->at++ : 0;
+}
+
+/* A number below n, or 0 where n is 0. */
+static inline uint32_t pick(struct bytes *bytes, uint32_t n) { return n ? take(bytes) % n : 0; }
+
+/* True for one byte in n. */
+static inline int one_in(struct bytes *bytes, uint32_t n) { return pick(bytes, n) == n - 1; }
+
+struct operand {
+  int32_t type;
+  uint32_t rank;
+  uint32_t dims[NP_MAX_RANK];
+  float scale;
+  int32_t zero_point;
+  enum { FREE, INPUT, VALUED, WRITTEN } state;
+  int read;
+};
+
+struct fuzzed {
+  ANeuralNetworksModel *model;
+  struct operand operands[MOST_OPERANDS];
+  uint32_t n_operands;
+  uint32_t inputs[MOST_OPERANDS], n_inputs;
+  uint32_t outputs[MOST_OPERANDS], n_outputs;
+  uint32_t n_operations;
+  uint32_t sizes[2]; /* dimensions of most operands, so that they fit each other */
+  uint32_t scale;    /* which scale most have */
+  int finished;
+};
+
+/* Bytes of an operand of these dimensions; 0 where it is unknown or large. */
+static inline size_t bytes_of(const struct operand *operand, uint32_t rank, const uint32_t *dims) {
+  size_t n = np_type_bytes(operand->type);
+  if (np_type_is_tensor(operand->type) && rank == 0)
+    return 0;
+  for (uint32_t i = 0; i < rank; i++) {
+    if (dims[i] > MOST_BYTES)
+      return 0;
+    n *= dims[i];
+    if (n > MOST_BYTES)
+      return 0;
+  }
+  return n;
+}
+
+/* Fills n bytes with values that are small most of the time. */
+static inline void fill(struct bytes *bytes, int32_t type, void *data, size_t n) {
+  static const float FLOATS[] = {0, 1, -1, 0.5f, 2, 3.25f, -7, 1e-8f, 100, -1e30f, 1e38f};
+  static const int32_t INTS[] = {INT32_MAX, INT32_MIN, 1 << 20, -100, 65536};
+  const uint32_t seed = take(bytes), kind = take(bytes);
+  for (size_t i = 0; i < n; i++)
+    ((uint8_t *)data)[i] = (uint8_t)((seed + i * 37) % (kind % 3 == 0 ? 3 : 256));
+  const int floats = type == NP_TYPE_TENSOR_FLOAT32 || type == NP_TYPE_FLOAT32;
+  const int ints = type == NP_TYPE_TENSOR_INT32 || type == NP_TYPE_INT32;
+  for (size_t i = 0; (floats || ints) && i + 4 <= n; i += 4) {
+    const uint32_t byte = i < 64 ? take(bytes) : (uint32_t)(seed + i) % 256;
+    const float f = FLOATS[byte % (sizeof FLOATS / sizeof FLOATS[0])];
+    const int32_t v = byte > 250   ? INTS[byte - 251]
+                      : byte > 240 ? -(int32_t)(byte - 240)
+                                   : (int32_t)(byte % 12);
+    if (floats)
+      memcpy((uint8_t *)data + i, &f, 4);
+    else
+      memcpy((uint8_t *)data + i, &v, 4);
+  }
+}
+
+/* A dimension: mostly one of the model's two sizes or 1, now and then another, or unknown. */
+static inline uint32_t pick_size(const struct fuzzed *f, struct bytes *bytes) {
+  const uint32_t how = take(bytes);
+  if (how >= 240)
+    return 0;
+  return how >= 200 ? 1 + how % MOST_DIM : how % 5 == 4 ? 1 : f->sizes[how % 5 / 2];
+}
+
+/* Adds an operand of a type; its index, or MOST_OPERANDS where it is refused. */
+static inline uint32_t add_operand(struct fuzzed *f, struct bytes *bytes, int32_t type,
+                                   uint32_t rank) {
+  enum { N_SCALES = 6 };
+  static const float SCALES[N_SCALES] = {0.5f, 0.25f, 1.0f / 256, 1.0f / 128, 1.0f / 32768, 2};
+  if (f->n_operands >= MOST_OPERANDS)
+    return MOST_OPERANDS;
+  struct operand *o = &f->operands[f->n_operands];
+  *o = (struct operand){.type = type, .rank = np_type_is_tensor(type) ? rank : 0};
+  for (uint32_t i = 0; i < o->rank; i++)
+    o->dims[i] = pick_size(f, bytes);
+  const int quantised = type == NP_TYPE_TENSOR_QUANT8_ASYMM || type == NP_TYPE_TENSOR_QUANT8_SYMM ||
+                        type == NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED ||
+                        type == NP_TYPE_TENSOR_QUANT16_SYMM || type == NP_TYPE_TENSOR_QUANT16_ASYMM;
+  if (quantised || (type == NP_TYPE_TENSOR_INT32 && one_in(bytes, 2)))
+    o->scale = SCALES[one_in(bytes, 8) ? pick(bytes, N_SCALES) : f->scale % N_SCALES];
+  if (type == NP_TYPE_TENSOR_QUANT8_ASYMM)
+    o->zero_point = one_in(bytes, 8) ? (int32_t)take(bytes) : 128;
+  if (type == NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED && one_in(bytes, 8))
+    o->zero_point = (int8_t)take(bytes);
+  if (one_in(bytes, 64))
+    o->zero_point = (int8_t)take(bytes);
+  const ANeuralNetworksOperandType made = {o->type, o->rank, o->rank ? o->dims : NULL, o->scale,
+                                           o->zero_point};
+  if (ANeuralNetworksModel_addOperand(f->model, &made) != ANEURALNETWORKS_NO_ERROR)
+    return MOST_OPERANDS;
+  const uint32_t index = f->n_operands++;
+  if (type == NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL && o->rank) {
+    static const float CHANNELS[] = {0.5f, 0.25f, 1, 0.125f, 2};
+    const uint32_t dim = pick(bytes, o->rank);
+    const ANeuralNetworksSymmPerChannelQuantParams channels = {dim, o->dims[dim], CHANNELS};
+    (void)ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(f->model, (int32_t)index,
+                                                                   &channels);
+  }
+  return index;
+}
+
+/* Gives an operand a value, makes it a model input, or leaves it. `models` [n_models] may be named.
+ * Values longer than the API copies must outlive the model: they come from `pool`. */
+static inline void give_value(struct fuzzed *f, struct bytes *bytes, uint32_t index,
+                              const struct fuzzed *models, uint32_t n_models,
+                              uint8_t pool[MOST_BYTES]) {
+  struct operand *o = &f->operands[index];
+  const uint32_t how = take(bytes);
+  if (o->type == NP_TYPE_MODEL) {
+    if (n_models && ANeuralNetworksModel_setOperandValueFromModel(
+                        f->model, (int32_t)index, models[how % n_models].model) == 0)
+      o->state = VALUED;
+    return;
+  }
+  const size_t n = bytes_of(o, o->rank, o->dims);
+  if (how % 32 == 31) {
+    if (ANeuralNetworksModel_setOperandValue(f->model, (int32_t)index, NULL, 0) == 0)
+      o->state = VALUED;
+  } else if (n != 0 && (how % 4 != 0 || !np_type_is_tensor(o->type)) && how % 16 != 15) {
+    uint8_t small[ANEURALNETWORKS_MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES];
+    uint8_t *room = n <= sizeof small ? small : pool;
+    if (n <= sizeof small || how % 2)
+      fill(bytes, o->type, room, n);
+    if (ANeuralNetworksModel_setOperandValue(f->model, (int32_t)index, room, n) == 0)
+      o->state = VALUED;
+  } else {
+    o->state = INPUT;
+    f->inputs[f->n_inputs++] = index;
+  }
+}
+
+/* One of the types of a set. */
+static inline int32_t pick_type(struct bytes *bytes, uint32_t set) {
+  int32_t types[16];
+  uint32_t n = 0;
+  for (int32_t t = 0; t < 16; t++) {
+    if (set & NP_BIT(t))
+      types[n++] = t;
+  }
+  return n && !one_in(bytes, 32) ? types[pick(bytes, n)] : (int32_t)pick(bytes, 17);
+}
+
+static inline int32_t scalar_type(int kind, int32_t data) {
+  const int half = data == NP_TYPE_TENSOR_FLOAT16;
+  const int single = data == NP_TYPE_TENSOR_FLOAT32;
+  switch (kind) {
+  case NP_INPUT_BOOL:
+    return NP_TYPE_BOOL;
+  case NP_INPUT_FLOAT32:
+    return NP_TYPE_FLOAT32;
+  case NP_INPUT_FLOAT:
+    return half ? NP_TYPE_FLOAT16 : NP_TYPE_FLOAT32;
+  case NP_INPUT_VALUE:
+    return half ? NP_TYPE_FLOAT16 : single ? NP_TYPE_FLOAT32 : NP_TYPE_INT32;
+  case NP_INPUT_MODEL:
+    return NP_TYPE_MODEL;
+  default:
+    return NP_TYPE_INT32;
+  }
+}
+
+/* Adds an operation of the table and the operands that it needs. */
+static inline void add_operation(struct fuzzed *f, struct bytes *bytes, const struct fuzzed *models,
+                                 uint32_t n_models, uint8_t pool[MOST_BYTES]) {
+  const int32_t code = (int32_t)pick(bytes, N_CODES);
+  const struct np_op_info *info = np_op_info(code);
+  if (!info || info->n_forms == 0)
+    return;
+  const struct np_op_form *form = &info->forms[pick(bytes, info->n_forms)];
+  const uint32_t row = pick(bytes, info->n_data);
+  const uint32_t rank = info->max_rank
+                            ? info->min_rank + pick(bytes, info->max_rank - info->min_rank + 1u)
+                            : 1 + pick(bytes, 4);
+  uint32_t inputs[2 * MOST_PARTS + NP_MAX_RANK], outputs[MOST_PARTS];
+  uint32_t n_inputs = form->n_inputs - (one_in(bytes, 8) ? pick(bytes, 3) : 0u);
+  if (n_inputs > form->n_inputs || n_inputs > sizeof inputs / sizeof inputs[0])
+    return;
+  const int32_t data = info->n_data ? info->data_types[row].type : NP_TYPE_TENSOR_FLOAT32;
+  for (uint32_t i = 0; i < n_inputs; i++) {
+    const int tensor = form->inputs[i].kind == NP_INPUT_TENSOR;
+    const uint32_t how = take(bytes);
+    if (tensor && f->n_operands && how % 4 == 3) { /* one that is there */
+      inputs[i] = pick(bytes, f->n_operands);
+    } else {
+      const uint32_t set = tensor && form->types ? form->types[row * form->n_inputs + i] : 0;
+      const int32_t type = !tensor ? scalar_type(form->inputs[i].kind, data)
+                           : set   ? pick_type(bytes, set)
+                                   : (int32_t)(3 + pick(bytes, 3) * 3 % 7);
+      const uint32_t own = i == info->data || how % 2 ? rank : 1 + how / 2 % 4;
+      inputs[i] = add_operand(f, bytes, type, own);
+      if (inputs[i] == MOST_OPERANDS)
+        return;
+      give_value(f, bytes, inputs[i], models, n_models, pool);
+    }
+    f->operands[inputs[i]].read = 1;
+  }
+  uint32_t n_outputs = info->max_outputs == UINT8_MAX ? 1 + pick(bytes, 3) : info->max_outputs;
+  if (n_outputs > info->min_outputs && one_in(bytes, 2))
+    n_outputs = info->min_outputs;
+  for (uint32_t i = 0; i < n_outputs && i < MOST_PARTS; i++) {
+    const uint32_t column = info->max_outputs == UINT8_MAX ? row : row * info->max_outputs + i;
+    const uint32_t set = info->outputs ? info->outputs[column] : NP_BIT(NP_TYPE_TENSOR_FLOAT32);
+    const uint32_t known = take(bytes);
+    const uint32_t first = f->n_operands;
+    outputs[i] = add_operand(f, bytes, pick_type(bytes, set), known % 4 == 0 ? rank : 0);
+    if (outputs[i] == MOST_OPERANDS || first == MOST_OPERANDS)
+      return;
+    f->operands[outputs[i]].state = WRITTEN;
+  }
+  if (ANeuralNetworksModel_addOperation(f->model, code, n_inputs, inputs, n_outputs, outputs) == 0)
+    f->n_operations++;
+}
+
+/* Builds and finishes one model. */
+static inline void build(struct fuzzed *f, struct bytes *bytes, const struct fuzzed *models,
+                         uint32_t n_models, uint8_t pool[MOST_BYTES]) {
+  memset(f, 0, sizeof *f);
+  if (ANeuralNetworksModel_create(&f->model) != ANEURALNETWORKS_NO_ERROR)
+    return;
+  const uint32_t sizes = take(bytes);
+  f->sizes[0] = 1 + sizes % MOST_DIM;
+  f->sizes[1] = 1 + sizes / MOST_DIM % MOST_DIM;
+  f->scale = sizes / MOST_DIM / MOST_DIM;
+  for (uint32_t n = 1 + pick(bytes, 4); n > 0; n--)
+    add_operation(f, bytes, models, n_models, pool);
+  for (uint32_t i = 0; i < f->n_operands; i++) {
+    if (f->operands[i].state == WRITTEN && (!f->operands[i].read || one_in(bytes, 4)))
+      f->outputs[f->n_outputs++] = i;
+  }
+  if (one_in(bytes, 2))
+    (void)ANeuralNetworksModel_relaxComputationFloat32toFloat16(f->model, true);
+  (void)ANeuralNetworksModel_identifyInputsAndOutputs(f->model, f->n_inputs, f->inputs,
+                                                      f->n_outputs, f->outputs);
+  f->finished = ANeuralNetworksModel_finish(f->model) == ANEURALNETWORKS_NO_ERROR;
+}
+
+#endif
