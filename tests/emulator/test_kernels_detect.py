@@ -260,6 +260,27 @@ def test_heatmap_max_keypoint_far_away(nn):
     np.testing.assert_allclose(found[1], [[[2.5 - 0.74, 2.5 - 1.5]]], atol=1e-3)
 
 
+def test_heatmap_max_keypoint_nearly_flat(nn):
+    """Along both axes -16, 0, -4 (of 1024): curved by -20 and rising by 6, so that the peak lies 0.3
+    away. The determinant, 0.00038, is enough for float32, and for float16 not."""
+    line = np.array([-16, 0, -4]) / 1024
+    maps = np.add.outer(line, line).reshape(1, 3, 3, 1)
+    for kind, at in ((FLOAT, 1.8), (HALF, 1.5)):
+        inputs = [kind.make(maps), kind.make([[0, 0, 3, 3]]), False]
+        outputs = [(kind, (1, 1)), (kind, (1, 1, 2))]
+        _, found = run(nn, HEATMAP_MAX_KEYPOINT, inputs, outputs)
+        np.testing.assert_allclose(found, [[[at, at]]], atol=1e-3)
+
+
+@pytest.mark.parametrize("code", QUANT8)
+def test_quantised_results_saturate(nn, code):
+    kind, out = quant8(code, 0.5, 128), quant8(code, 0.01, 128)
+    maps = kind.make(np.broadcast_to([-9.0, 9.0], (1, 2, 2, 2)))
+    inputs = [maps, BOX.make([[0, 0, 4, 4]]), False]
+    found, _ = run(nn, HEATMAP_MAX_KEYPOINT, inputs, [(out, (1, 2)), (BOX, (1, 2, 2))])
+    np.testing.assert_allclose(found, [[-1.28, 1.27]])
+
+
 def test_heatmap_refuses_boxes_inside_out(nn):
     for box, good in (
         ([1, 1, 1, 1], True),

@@ -96,6 +96,17 @@ def test_generate_proposals_by_hand(nn):
     assert proposals(0.41, minimum=-1.0, width=8)[0] == [0.8, 0.5]  # B and D begin at its end
 
 
+def test_proposals_of_equal_scores(nn):
+    """As in BOX_WITH_NMS_LIMIT, the last one takes the place of what is dropped: A D C."""
+    rows = [[0, 0, 10, 10], [1, 0, 11, 10], [20, 0, 30, 10], [40, 0, 50, 10]]
+    scores = floats(np.reshape([0.75, 0.5, 0.5, 0.5], (1, 1, 1, 4)))
+    inputs = [scores, floats(np.zeros((1, 1, 1, 16))), floats(rows), floats([[60, 60]])]
+    inputs += [1.0, 1.0, -1, -1, 0.4, 1.0, False]
+    outputs = [(FLOAT, (0,)), (FLOAT, (0, 4)), (INT, (0,))]
+    _, found, _ = run(nn, GENERATE_PROPOSALS, inputs, outputs)
+    assert found[:, 0].tolist() == [0, 40, 20]
+
+
 def test_generate_proposals_refuses_anchors_inside_out(nn):
     inputs = [floats(np.ones((1, 1, 1, 1))), floats(np.zeros((1, 1, 1, 4)))]
     inputs += [floats([[4, 0, 2, 4]]), floats([[9, 9]]), 1.0, 1.0, -1, -1, 0.5, 0.0, False]
