@@ -261,8 +261,8 @@ def test_heatmap_max_keypoint_far_away(nn):
 
 
 def test_heatmap_max_keypoint_nearly_flat(nn):
-    """Along both axes -16, 0, -4 (of 1024): curved by -20 and rising by 6, so that the peak lies 0.3
-    away. The determinant, 0.00038, is enough for float32, and for float16 not."""
+    """Along both axes -16, 0, -4 (of 1024): curved by -20 and rising by 6, so that the peak lies
+    0.3 away. The determinant, 0.00038, is enough for float32, and for float16 not."""
     line = np.array([-16, 0, -4]) / 1024
     maps = np.add.outer(line, line).reshape(1, 3, 3, 1)
     for kind, at in ((FLOAT, 1.8), (HALF, 1.5)):
