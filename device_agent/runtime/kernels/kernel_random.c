@@ -2,6 +2,8 @@
  *
  * The numbers are those of TensorFlow's Philox generator, which Android's reference uses: the same
  * seeds draw the same classes. */
+#define _POSIX_C_SOURCE 200809L
+
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -57,7 +59,7 @@ static struct philox seeded(const int32_t seeds[2]) {
   uint64_t counter = (uint64_t)(int64_t)seeds[1];
   if (key == 0 && counter == 0) {
     struct timespec now = {0, 0};
-    (void)timespec_get(&now, TIME_UTC);
+    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* fails for unknown clocks only */
     key = (uint64_t)now.tv_sec;
     counter = (uint64_t)now.tv_nsec;
   }
