@@ -3,6 +3,22 @@
 
 #include "backends/xnnpack_rules.h"
 
+/* Whether XNNPACK's fixed-point arithmetic holds for these scales; a release build computes on
+ * without looking. */
+static int scales_fit(const struct np_call *call, int kind) {
+  const struct np_operand *output = np_out_operand(call, 0);
+  if (output->type == NP_TYPE_TENSOR_FLOAT32) {
+    return 1;
+  }
+  const float a = np_in_operand(call, 0)->scale / output->scale;
+  const float b = np_in_operand(call, 1)->scale;
+  if (kind == xnn_binary_multiply) {
+    return a * b >= 0x1.0p-16f && a * b < 0x1.0p+8f;
+  }
+  const float ratio = b / output->scale;
+  return a >= 0x1.0p-10f && a < 0x1.0p+8f && ratio >= 0x1.0p-10f && ratio < 0x1.0p+8f;
+}
+
 static enum xnn_status binary(struct np_xnn_graph *graph, const struct np_call *call,
                               const struct np_xnn_rule *rule) {
   struct xnn_binary_params limits = {-INFINITY, INFINITY};
@@ -16,6 +32,7 @@ static enum xnn_status binary(struct np_xnn_graph *graph, const struct np_call *
     limits.output_max = (double)high;
   }
   NP_XNN_NEED(np_in(call, 0)->rank > 0 && np_in(call, 1)->rank > 0);
+  NP_XNN_NEED(scales_fit(call, rule->extra));
   uint32_t a, b, out;
   NP_XNN_TRY(np_xnn_in(graph, call, 0, &a));
   NP_XNN_TRY(np_xnn_in(graph, call, 1, &b));
@@ -42,6 +59,7 @@ static enum xnn_status unary(struct np_xnn_graph *graph, const struct np_call *c
 static enum xnn_status clamp(struct np_xnn_graph *graph, const struct np_call *call,
                              const struct np_xnn_rule *rule) {
   union xnn_unary_params params;
+  NP_XNN_NEED(np_xnn_same_values(call, 0, 0));
   NP_XNN_NEED(np_fuse_limits(call, rule->extra, &params.clamp.min, &params.clamp.max) == NP_OK);
   return unary_with(graph, call, xnn_unary_clamp, &params);
 }

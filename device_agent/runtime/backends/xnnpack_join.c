@@ -1,4 +1,4 @@
-/* CONCATENATION, SPLIT, BATCH_MATMUL: several tensors in or out. */
+/* CONCATENATION and SPLIT: several tensors in or out. */
 #include "backends/xnnpack_rules.h"
 
 enum { MOST_PARTS = 5 };
@@ -53,25 +53,8 @@ static enum xnn_status split(struct np_xnn_graph *graph, const struct np_call *c
   }
 }
 
-/* Without a transposed left side, which XNNPACK does not have. */
-static enum xnn_status batch_matmul(struct np_xnn_graph *graph, const struct np_call *call,
-                                    const struct np_xnn_rule *rule) {
-  (void)rule;
-  int left;
-  int right;
-  NP_XNN_NEED(np_xnn_bool(call, 2, &left) && np_xnn_bool(call, 3, &right) && !left);
-  NP_XNN_NEED(np_in(call, 0)->rank == np_in(call, 1)->rank);
-  uint32_t a, b, out;
-  NP_XNN_TRY(np_xnn_in(graph, call, 0, &a));
-  NP_XNN_TRY(np_xnn_in(graph, call, 1, &b));
-  NP_XNN_TRY(np_xnn_out(graph, call, 0, &out));
-  return xnn_define_batch_matrix_multiply(graph->subgraph, a, b, out,
-                                          right ? XNN_FLAG_TRANSPOSE_B : 0);
-}
-
 const struct np_xnn_rule np_xnn_join_rules[] = {
     {ANEURALNETWORKS_CONCATENATION, NP_FLOATS | NP_QUANT8, 0, concatenation},
     {ANEURALNETWORKS_SPLIT, NP_FLOATS | NP_QUANT8, 0, split},
-    {ANEURALNETWORKS_BATCH_MATMUL, NP_FLOATS, 0, batch_matmul},
     {0, 0, 0, NULL},
 };
