@@ -93,6 +93,10 @@ static enum np_status hand_over(const struct dynamic_run *run) {
     const struct np_tensor *tensor = &run->executor->tensors[graph->outputs[i]];
     struct np_buffer *buffer = &run->outputs[i];
     const size_t bytes = np_tensor_bytes(tensor);
+    if (tensor->omitted) {
+      np_message_set(run->why, "output %u comes from an input that is left out", i);
+      return NP_BAD_ARGUMENT;
+    }
     buffer->rank = tensor->rank;
     memcpy(buffer->dims, tensor->dims, sizeof buffer->dims);
     if (run->lent) {
