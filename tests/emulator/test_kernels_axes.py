@@ -155,7 +155,7 @@ def test_l2_normalization_quantised(nn, quant):
         axis = int(rng.integers(-len(shape), len(shape)))
         wanted = torch.nn.functional.normalize(torch.from_numpy(x.real), dim=axis).numpy()
         found = execute(nn, "L2_NORMALIZATION", [x, axis], out, shape)
-        assert_rounded(found, wanted, out)
+        assert_rounded(found, wanted, out, 0.9)  # it rounds twice, as Android's reference does
 
 
 @pytest.mark.parametrize("kind", [F32, F16], ids=lambda k: k.name)

@@ -46,24 +46,52 @@ static void l2_f32(const struct np_call *call, size_t start, const struct np_alo
   }
 }
 
+/* The multiplier nearest to 1 / sqrt(sum) for sum >= 1, by five steps of Newton's method in fixed
+ * point with 3 integer bits: Android's reference does it so, and its roundings are its results. The
+ * sum is first brought into [1/4, 1) by powers of 4. */
+static struct np_multiplier inverse_root(int64_t sum) {
+  const int32_t three_halves = (1 << 28) + (1 << 27);
+  const int32_t half_root_of_two = 1518500250;
+  int right = 11;
+  if (sum <= 1) {
+    return (struct np_multiplier){INT32_MAX, 0};
+  }
+  for (; sum >= 1 << 29; right++) {
+    sum /= 4;
+  }
+  for (; sum < 1 << 27; right--) {
+    sum *= 4;
+  }
+  const int32_t half = np_rounding_shift((int32_t)(sum / 2), 1);
+  int32_t x = 1 << 28;
+  for (int step = 0; step < 5; step++) {
+    const int32_t cube = np_doubling_high(np_doubling_high(x, x), x);
+    const int32_t change = np_doubling_high(half, np_saturating_left(cube, 6));
+    x = np_saturating_left(np_doubling_high(three_halves, x) - change, 3);
+  }
+  x = np_doubling_high(x, half_root_of_two);
+  return right < 0 ? (struct np_multiplier){np_saturating_left(x, -right), 0}
+                   : (struct np_multiplier){x, -right};
+}
+
 static void l2_quant(const struct np_call *call, size_t start, const struct np_along *along,
                      const void *how) {
   const struct np_operand *from = np_in_operand(call, 0);
   const struct np_operand *to = np_out_operand(call, 0);
   const unsigned char *in = (const unsigned char *)np_in(call, 0)->data + start;
   unsigned char *out = (unsigned char *)np_out(call, 0)->room + start;
-  double sum = 0.0; /* of squares of integers: exact */
+  int64_t sum = 0;
   int32_t low, high;
   (void)how;
   np_q_limits(to->type, &low, &high);
   for (size_t i = 0; i < along->n; i++) {
     const int32_t x = np_q_read(from->type, in, i * along->inner) - from->zero_point;
-    sum += (double)x * x;
+    sum += x * x;
   }
-  const double factor = sum > 0.0 ? 128.0 / sqrt(sum) : 0.0;
+  const struct np_multiplier factor = inverse_root(sum);
   for (size_t i = 0; i < along->n; i++) {
     const int32_t x = np_q_read(from->type, in, i * along->inner) - from->zero_point;
-    const int32_t q = (int32_t)round(x * factor) + to->zero_point;
+    const int32_t q = np_scale(x * 128, factor) + to->zero_point;
     np_q_write(to->type, out, i * along->inner, np_limit(q, low, high));
   }
 }

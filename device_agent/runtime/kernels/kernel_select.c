@@ -43,17 +43,29 @@ static void select_quant(const struct np_call *call, size_t n) {
   }
 }
 
+/* Values of elements of type T. */
+#define SELECT_EACH(T)                                                                             \
+  for (size_t i = 0; i < output->elements; i++) {                                                  \
+    ((T *)output->room)[i] = condition[i] != 0 ? ((const T *)a)[i] : ((const T *)b)[i];            \
+  }
+
 static enum np_status select_run(const struct np_call *call) {
   const struct np_tensor *output = np_out(call, 0);
   const unsigned char *condition = np_in(call, 0)->data;
-  const size_t size = np_type_bytes(output->type);
-  if ((NP_QUANT8 >> output->type & 1u) != 0) {
+  const void *a = np_in(call, 1)->data;
+  const void *b = np_in(call, 2)->data;
+  switch (output->type) {
+  case NP_TYPE_TENSOR_FLOAT16:
+    SELECT_EACH(uint16_t)
+    break;
+  case NP_TYPE_TENSOR_FLOAT32:
+    SELECT_EACH(float)
+    break;
+  case NP_TYPE_TENSOR_INT32:
+    SELECT_EACH(int32_t)
+    break;
+  default:
     select_quant(call, output->elements);
-    return NP_OK;
-  }
-  for (size_t i = 0; i < output->elements; i++) {
-    const unsigned char *from = np_in(call, condition[i] != 0 ? 1 : 2)->data;
-    memcpy((unsigned char *)output->room + i * size, from + i * size, size);
   }
   return NP_OK;
 }
