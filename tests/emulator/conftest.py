@@ -1,5 +1,6 @@
 """The emulator's library for the tests of the emulator."""
 
+import ctypes
 import os
 from pathlib import Path
 
@@ -21,3 +22,17 @@ def nn(emulator_library):
     """The API in this process: the emulator in real time, since no phone is named."""
     assert "NNAPI_EMULATOR_PHONE" not in os.environ
     return Nnapi(emulator_library)
+
+
+@pytest.fixture
+def torch_finds_the_emulator(emulator_library):
+    """PyTorch's dlopen of ``libneuralnetworks.so`` finds what is loaded under that SONAME. Random
+    numbers are the same in each test, and quantised data as phones have them."""
+    import torch
+
+    ctypes.CDLL(str(emulator_library))
+    torch.manual_seed(29)
+    engine = torch.backends.quantized.engine
+    torch.backends.quantized.engine = "qnnpack"
+    yield
+    torch.backends.quantized.engine = engine

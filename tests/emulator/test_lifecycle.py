@@ -12,6 +12,7 @@ import pytest
 
 from tests.emulator.nnapi import (
     ADD,
+    CAST,
     INT32,
     OK,
     RELU,
@@ -303,6 +304,22 @@ def test_needed_inputs_cannot_be_omitted(nn, chain):
     rank = C.c_uint32()
     assert nn.Execution_getOutputOperandRank(execution, 0, C.byref(rank)) == R.BAD_STATE
     nn.Execution_free(execution)
+
+
+def test_a_cast_needs_its_input(nn):
+    """CAST is what the lowering puts between an optional input and its reader: that one may be
+    left out, a CAST of the model's may not."""
+    model = Model(nn)
+    a, b = model.tensor(1, 8), model.tensor(1, 8)
+    model.operation(CAST, [a], [b])
+    compilation = model.finish([a], [b]).compile()
+    execution, result = nn.new("Execution_create", compilation), np.zeros((1, 8), np.float32)
+    assert nn.Execution_setInput(execution, 0, None, None, 0) == OK
+    assert set_output(nn, execution, 0, result) == OK
+    assert nn.Execution_compute(execution) == R.BAD_DATA
+    nn.Execution_free(execution)
+    nn.Compilation_free(compilation)
+    model.free()
 
 
 def test_outputs_may_be_omitted(nn, chain):
