@@ -92,6 +92,8 @@ def solve_problem(
             f"; {n_segments} segments would take {ms(least)}, which is within {tolerance:.1%} of "
             f"this plan's {ms(total_ns(problem, path))} with {len(path)}"
         )
+    if simulated and (len(path) < n_segments or not exact):
+        note += "; these latencies are simulated"
     return Plan("dp", segments, simulated, (note,))
 
 

@@ -171,7 +171,7 @@ def _scatter(known: pd.DataFrame, palette: Mapping[str, str], simulated: bool) -
         axis.set_minor_formatter(NullFormatter())
     axes.tick_params(which="both", colors=INK, color=FAINT)
     axes.set_xlabel(title("measured, ms", simulated), color=INK)
-    axes.set_ylabel("predicted, ms", color=INK)
+    axes.set_ylabel(title("predicted, ms", simulated), color=INK)
     axes.set_title(title("Segments: predicted against measured", simulated), color=INK)
     _ink(axes.legend(frameon=False, fontsize=8).get_texts())
     return figure

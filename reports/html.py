@@ -123,6 +123,8 @@ def _context(data: ReportData) -> dict[str, Any]:
         "created_at": data.run.created_at if data.run else None,
         "simulated": data.simulated,
         "what_is_simulated": data.what_is_simulated,
+        "predicted_unit": _unit(data.cost_model.simulated or data.plan.simulated),
+        "measured_unit": _unit(data.run is not None and data.run.simulated),
         "plan": data.plan,
         "headlines": _headlines(baselines),
         "run": data.run,
@@ -235,6 +237,11 @@ def _of_this_model(data: ReportData) -> list[Measurement]:
     """Without what the cost table knows from other models on the same device."""
     own = {unit.signature for unit in data.graph.units}
     return [row for row in data.measurements if own.issuperset(row.members)]
+
+
+def _unit(simulated: bool) -> str:
+    """The unit behind a latency: simulated ones are labelled wherever they stand."""
+    return "ms, simulated" if simulated else "ms"
 
 
 def _notes(data: ReportData) -> list[str]:

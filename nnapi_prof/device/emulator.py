@@ -65,8 +65,10 @@ def open_local(progress: Progress | None = None) -> AgentClient:
     built = build_host(progress=progress)
     own = has_system_nnapi()
     words = f"this host, {'its own NNAPI' if own else 'emulated NNAPI in real time'}"
-    # Taken out, so that a variable of the user's does not turn this host into a simulated phone.
-    transport = LocalTransport(LOCAL, words, {"NNAPI_EMULATOR_PHONE": None})
+    # Taken out, so that a variable of the user's does not turn this host into a simulated phone,
+    # nor asks for faults, which only those have.
+    without = {"NNAPI_EMULATOR_PHONE": None, "NNAPI_EMULATOR_FAULTS": None}
+    transport = LocalTransport(LOCAL, words, without)
     return _client(transport, built.agent, None if own else built.library)
 
 

@@ -40,10 +40,11 @@ def choose_measured(
     noise = 0.0 if bundle.simulated else NOISE  # a simulated phone repeats itself exactly
     if planned_ns is not None and fastest_ns >= planned_ns * (1 - noise):
         return bundle
-    what = f"took {planned_ns / 1e6:.3g} ms" if planned_ns else f"failed ({first.error})"
+    unit = "ms (simulated)" if bundle.simulated else "ms"
+    what = f"took {planned_ns / 1e6:.3g} {unit}" if planned_ns else f"failed ({first.error})"
     note = (
         f"run whole, the partitioner's own plan of {len(bundle.plan.segments)} segments {what}, "
-        f"{fastest.name} {fastest_ns / 1e6:.3g} ms: this plan is {fastest.name}"
+        f"{fastest.name} {fastest_ns / 1e6:.3g} {unit}: this plan is {fastest.name}"
     )
     chosen = Plan(bundle.plan.name, fastest.segments, bundle.plan.simulated, (*fastest.notes, note))
     return dataclasses.replace(bundle, plans=(chosen, *bundle.plans[1:]))

@@ -51,12 +51,12 @@ def test_local_is_never_simulated(built_host, monkeypatch):
 def test_unknown_simulated_phone():
     with pytest.raises(DeviceNotFound) as caught:
         open_device("sim:no-phone")
-    assert str(caught.value).startswith("no simulated phone 'no-phone': there are gpu-phone, npu-p")
+    assert str(caught.value).startswith("no simulated phone 'no-phone': there are dsp-phone, gpu-p")
     assert caught.value.exit_code == 1
 
 
 def test_unknown_serial_lists_what_there_is():
-    with pytest.raises(DeviceNotFound, match="no device R5CT: there are local, sim:gpu-phone, sim"):
+    with pytest.raises(DeviceNotFound, match="no device R5CT: there are local, sim:dsp-phone, sim"):
         open_device("R5CT")
     with pytest.raises(DeviceNotFound, match="nothing listens"):
         open_device("127.0.0.1:1")

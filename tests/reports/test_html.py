@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -108,6 +109,13 @@ def test_says_what_the_data_say(data: ReportData, html: str) -> None:
 def test_simulated_is_said_and_only_where_true(data: ReportData, html: str) -> None:
     assert 'class="badge simulated"' in html
     assert 'class="badge simulated"' not in render(measured_on_hardware(data))
+
+
+def test_every_head_says_whose_latencies_stand_below(data: ReportData, html: str) -> None:
+    heads = re.findall(r"(?:predicted|measured|invocation|brackets\),) ms[^<.]*", html)
+    assert len(heads) > 4 and all(head.endswith("ms, simulated") for head in heads), heads
+    assert not re.search(r"\d ms(?!, simulated)", html.split('id="plan"')[0].split("<main>")[1])
+    assert not re.search(r"(predicted|measured) ms, sim", render(measured_on_hardware(data)))
 
 
 def test_what_is_simulated_when_a_bundle_ran_elsewhere(data: ReportData) -> None:
