@@ -72,8 +72,7 @@ struct np_kernel {
 };
 
 /* Every operation has a kernel of its own name: np_kernel_ADD, ... */
-#define NP_DECLARE_KERNEL(name, code, level)                                                       \
-  extern const struct np_kernel np_kernel_##name __attribute__((weak));
+#define NP_DECLARE_KERNEL(name, code, level) extern const struct np_kernel np_kernel_##name;
 NP_OPERATIONS(NP_DECLARE_KERNEL)
 #undef NP_DECLARE_KERNEL
 
