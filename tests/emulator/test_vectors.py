@@ -5,6 +5,7 @@ change, and every byte of an output must be written (buffers start poisoned).
 """
 
 import ctypes as C
+import functools
 import json
 import zipfile
 from pathlib import Path
@@ -28,9 +29,13 @@ DTYPES = {
 CANARY, POISON, MARGIN = 0xA5, 0xCD, 64
 
 
+@functools.cache
+def archive():
+    return zipfile.ZipFile(ARCHIVE)
+
+
 def specs():
-    with zipfile.ZipFile(ARCHIVE) as archive:
-        return sorted(name[:-5] for name in archive.namelist() if name.endswith(".json"))
+    return sorted(name[:-5] for name in archive().namelist() if name.endswith(".json"))
 
 
 class Guarded:
@@ -53,9 +58,8 @@ class VectorRunner:
     """Builds and runs the tests of one spec."""
 
     def __init__(self, nn, spec):
-        with zipfile.ZipFile(ARCHIVE) as archive:
-            self.tests = json.loads(archive.read(spec + ".json"))["tests"]
-            self.data = archive.read(spec + ".bin")
+        self.tests = json.loads(archive().read(spec + ".json"))["tests"]
+        self.data = archive().read(spec + ".bin")
         self.nn, self.constants = nn, []
 
     def bytes_of(self, reference):
