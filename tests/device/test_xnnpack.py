@@ -1,0 +1,175 @@
+"""XNNPACK's sources and its build: what is pinned and refused, and where the build is found."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from nnapi_prof.device import build, toolchain, xnnpack
+from nnapi_prof.errors import BuildError
+
+TINY_CMAKE = """
+cmake_minimum_required(VERSION 3.25)
+project(tiny LANGUAGES C)
+foreach(name XNNPACK microkernels-prod pthreadpool cpuinfo)
+  add_library(${name} STATIC ${NP_XNNPACK_SOURCES}/tiny.c)
+  install(TARGETS ${name} DESTINATION lib)
+endforeach()
+install(FILES ${NP_XNNPACK_SOURCES}/xnnpack.h DESTINATION include)
+"""
+TINY_FETCH = """
+import sys
+from pathlib import Path
+folder = Path(sys.argv[1])
+folder.mkdir()
+(folder / "tiny.c").write_text("int tiny(void) { return 1; }\\n")
+(folder / "xnnpack.h").write_text("")
+"""
+
+
+@pytest.fixture(scope="module")
+def fetching():
+    """The script fetch.py as a module."""
+    name, path = "nnapi_prof_fetch", xnnpack.RECIPE_DIR / "fetch.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def archives(fetching, tmp_path, monkeypatch):
+    """A folder with one archive, pinned in place of the real ones: with a folder of its own inside
+    or without."""
+    folder = tmp_path / "archives"
+    folder.mkdir()
+
+    def make(root="tree-1.0/", text="first"):
+        source = tmp_path / "text"
+        source.write_text(text)
+        path = folder / "tree_1.0.orig.tar.xz"
+        with tarfile.open(path, "w:xz") as tar:
+            tar.add(source, f"{root}README")
+            tar.add(source, f"{root}sub/file")
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        archive = fetching.Archive("tree", "trixie", "tree", "1.0-3", digest)
+        monkeypatch.setattr(fetching, "pinned", lambda: [archive])
+        return folder
+
+    return make
+
+
+def test_what_is_pinned(fetching):
+    listed = fetching.pinned()
+    assert [a.folder for a in listed] == ["xnnpack", "pthreadpool", "fxdiv", "cpuinfo"]
+    for archive in listed:
+        assert re.fullmatch(r"[0-9a-f]{64}", archive.sha256)
+        assert archive.file_name.startswith(f"{archive.package}_0.0~git")
+        assert archive.file_name.endswith(".orig.tar.xz")
+        assert "-" not in archive.file_name
+
+
+def test_the_recipe_names_no_host():
+    for path in xnnpack.RECIPE_DIR.iterdir():
+        if path.is_file():
+            assert "://" not in path.read_text(), path
+
+
+@pytest.mark.parametrize("root", ["tree-1.0/", ""])
+def test_archives_of_a_local_folder_are_unpacked_once(fetching, archives, tmp_path, root):
+    sources = tmp_path / "sources"
+    fetching.fetch(sources, archives(root))
+    readme = sources / "tree" / "README"
+    assert readme.read_text() == "first"
+    assert (sources / "tree" / "sub" / "file").exists()
+    readme.write_text("touched")
+    fetching.fetch(sources, tmp_path / "no such folder")
+    assert readme.read_text() == "touched"  # nothing was missing
+    fetching.fetch(sources, archives(root, "second"))
+    assert readme.read_text() == "second"  # another archive is pinned
+    assert [p.name for p in sources.iterdir()] == ["tree"]
+
+
+def test_another_content_than_the_pinned_one_is_refused(fetching, archives, tmp_path):
+    folder = archives()
+    with (folder / "tree_1.0.orig.tar.xz").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(fetching.FetchError, match="has SHA-256 [0-9a-f]{64}, not [0-9a-f]{64}, wh"):
+        fetching.fetch(tmp_path / "sources", folder)
+    assert list((tmp_path / "sources").iterdir()) == []
+
+
+def test_a_missing_archive_is_named(fetching, archives, tmp_path):
+    archives()
+    with pytest.raises(fetching.FetchError, match="empty has no tree_1.0.orig.tar.xz"):
+        fetching.fetch(tmp_path / "sources", tmp_path / "empty")
+
+
+def test_without_apt_the_user_is_told_what_to_bring(fetching, archives, tmp_path, monkeypatch):
+    archives()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(fetching.FetchError, match="xz in NNAPI_PROF_XNNPACK_ARCHIVES"):
+        fetching.fetch(tmp_path / "sources")
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    """A recipe that builds in a second, in place of XNNPACK's."""
+    folder = tmp_path / "recipe"
+    folder.mkdir()
+    (folder / "CMakeLists.txt").write_text(TINY_CMAKE)
+    (folder / "fetch.py").write_text(TINY_FETCH)
+    (folder / "archives.txt").write_text("")
+    monkeypatch.setattr(xnnpack, "RECIPE_DIR", folder)
+    monkeypatch.delenv("NNAPI_PROF_XNNPACK", raising=False)
+    return folder
+
+
+def test_built_once_found_after_and_again_when_the_recipe_changes(recipe, tmp_path):
+    cache, heard = tmp_path / "cache", []
+    assert xnnpack.built_prefix(cache) is None
+    prefix = xnnpack.build_xnnpack(cache, heard.append)
+    assert xnnpack.built_prefix(cache) == prefix
+    assert xnnpack.build_xnnpack(cache, heard.append) == prefix
+    assert len(heard) == 1 and heard[0].startswith("building XNNPACK with ")
+    assert [p.name for p in prefix.parent.iterdir() if p.name.startswith("build-")] == []
+    (recipe / "archives.txt").write_text("# another\n")
+    assert xnnpack.built_prefix(cache) is None
+    assert xnnpack.build_xnnpack(cache) != prefix
+
+
+def test_the_agents_build_depends_on_xnnpack(recipe, tmp_path):
+    compiler = toolchain.find_compiler(tmp_path / "cache")
+    prefix = xnnpack.build_xnnpack(tmp_path / "cache")
+    keys = {build._key(compiler, None), build._key(compiler, prefix)}
+    (prefix / "lib" / "libcpuinfo.a").write_bytes(b"another build")
+    keys.add(build._key(compiler, prefix))
+    assert len(keys) == 3
+
+
+def test_failures_say_what_failed(recipe, tmp_path):
+    (recipe / "fetch.py").write_text("import sys; sys.exit('fetch.py: no network')")
+    with pytest.raises(BuildError, match="sources of XNNPACK are not to be had: fetch.py: no netw"):
+        xnnpack.build_xnnpack(tmp_path / "cache")
+    (recipe / "fetch.py").write_text(TINY_FETCH.replace("return 1", "return nothing"))
+    with pytest.raises(BuildError, match="(?s)XNNPACK could not be compiled:\n.*nothing"):
+        xnnpack.build_xnnpack(tmp_path / "cache")
+    assert xnnpack.built_prefix(tmp_path / "cache") is None
+
+
+def test_the_environment_names_a_prefix_or_none(recipe, tmp_path, monkeypatch):
+    prefix = xnnpack.build_xnnpack(tmp_path / "cache")
+    monkeypatch.setenv("NNAPI_PROF_XNNPACK", str(prefix))
+    assert xnnpack.built_prefix(tmp_path / "other") == prefix
+    monkeypatch.setenv("NNAPI_PROF_XNNPACK", "")
+    assert xnnpack.built_prefix(tmp_path / "cache") is None
+    monkeypatch.setenv("NNAPI_PROF_XNNPACK", str(Path(tmp_path) / "nowhere"))
+    with pytest.raises(BuildError, match="nowhere, where XNNPACK is not built"):
+        xnnpack.built_prefix(tmp_path / "cache")
