@@ -40,7 +40,7 @@ def how_measured(measurements: Sequence[Measurement], run: RunReport | None) -> 
     timed = [m for m in measurements if m.usable]
     kinds = Counter(m.kind.value for m in measurements)
     outcomes = Counter(m.status.value for m in measurements)
-    compiled = " ms, simulated" if any(m.simulated for m in timed) else " ms"
+    mark = ", simulated" if any(m.simulated for m in timed) else ""
     facts = [
         Fact("measurements", _counts(kinds)),
         Fact("outcomes", _counts(outcomes)),
@@ -51,9 +51,9 @@ def how_measured(measurements: Sequence[Measurement], run: RunReport | None) -> 
         Fact("float32 computed as float16", _all(_yes(m.relaxed) for m in timed)),
         Fact("burst execution", _all(_yes(m.burst) for m in timed)),
         Fact("CPU threads", _all(str(m.threads) for m in timed)),
-        Fact("time to compile", _range([m.compile_ns for m in timed], compiled, 1e6)),
-        Fact("CPU clock", _range([k for m in timed for k in _khz(m)], " MHz", 1e3)),
-        Fact("temperature", _range([t for m in timed for t in _heat(m)], " °C", 1e3)),
+        Fact("time to compile", _range([m.compile_ns for m in timed], f" ms{mark}", 1e6)),
+        Fact("CPU clock", _range([k for m in timed for k in _khz(m)], f" MHz{mark}", 1e3)),
+        Fact("temperature", _range([t for m in timed for t in _heat(m)], f" °C{mark}", 1e3)),
         Fact("agent", _all(m.agent_version for m in measurements)),
         Fact("drivers", _all(_driver(m) for m in measurements if m.driver_version)),
         Fact("measured between", _span([m.measured_at for m in measurements if m.measured_at])),

@@ -86,6 +86,14 @@ static void fill_segments(const struct np_action *action, const struct np_record
   }
 }
 
+/* What the simulated phone told, as the answer has it: -1 where nothing was read. */
+static void take_readings(const struct np_record *record, struct np_result *result) {
+  for (int i = 0; i < 2; i++) {
+    result->cpu_khz[i] = record->cpu_khz[i] > 0 ? record->cpu_khz[i] : -1;
+    result->thermal_mc[i] = record->thermal_mc[i] > 0 ? record->thermal_mc[i] : -1;
+  }
+}
+
 static enum np_status run_recorded(const struct np_session *session, const struct np_action *action,
                                    const struct np_record_view *view,
                                    struct np_segment_result *segments, struct np_answers *answers,
@@ -108,6 +116,8 @@ static enum np_status run_recorded(const struct np_session *session, const struc
   result.thermal_mc[1] = real ? np_thermal_mc() : -1;
 
   np_record_sanitize(view, action);
+  if (session->simulated)
+    take_readings(view->record, &result);
   struct np_message message;
   char signal[32];
   judge(session, action, view->record, &outcome, &result, &message, signal);

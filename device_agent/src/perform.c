@@ -112,6 +112,13 @@ static enum np_status set_up(struct performance *self) {
   return NP_OK;
 }
 
+/* Readings of the simulated phone, whose state lives in this process; 0 before, 1 after. */
+static void read_phone(const struct performance *self, int when) {
+  if (self->session->simulated)
+    np_simulator_readings(&self->simulator, &self->record->cpu_khz[when],
+                          &self->record->thermal_mc[when]);
+}
+
 static enum np_status compile_segment(struct performance *self, uint32_t s) {
   const struct np_action *action = self->action;
   const struct np_segment *segment = &action->segments[s];
@@ -243,11 +250,13 @@ void np_perform(const struct np_session *session, const struct np_action *action
                              .record = view->record,
                              .clock = np_monotonic_clock()};
   enum np_status status = set_up(&self);
+  read_phone(&self, 0);
   for (uint32_t s = 0; s < action->n_segments && status == NP_OK; s++) {
     status = compile_segment(&self, s);
   }
   if (status == NP_OK)
     status = execute(&self);
+  read_phone(&self, 1);
   if (status == NP_OK)
     status = keep(&self);
 

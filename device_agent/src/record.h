@@ -22,6 +22,8 @@ struct np_record {
   uint32_t started_runs;
   uint32_t n_kept;
   uint64_t first_ns;
+  int64_t cpu_khz[2]; /* of a simulated phone, before and after; 0 while not read, -1 unknown */
+  int64_t thermal_mc[2];
 };
 
 /* Where the parts of a record stand; the same addresses in both processes. */

@@ -16,6 +16,8 @@ struct np_simulator np_simulator_of(const struct np_nnapi *nnapi) {
   LOOK_UP(now, "np_emulator_now");
   LOOK_UP(cpu_run, "np_emulator_cpu_run");
   LOOK_UP(identity, "np_emulator_identity");
+  LOOK_UP(temperature, "np_emulator_temperature");
+  LOOK_UP(cpu_khz, "np_emulator_cpu_khz");
   return simulator;
 }
 
@@ -28,6 +30,12 @@ const char *np_simulator_phone(const struct np_simulator *simulator) {
 
 const char *np_simulator_error(const struct np_simulator *simulator) {
   return simulator->error ? simulator->error() : NULL;
+}
+
+void np_simulator_readings(const struct np_simulator *simulator, int64_t *cpu_khz,
+                           int64_t *thermal_mc) {
+  *cpu_khz = simulator->cpu_khz ? simulator->cpu_khz() : -1;
+  *thermal_mc = simulator->temperature ? simulator->temperature() : -1;
 }
 
 static uint64_t simulated_ns(void *ctx) {

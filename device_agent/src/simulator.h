@@ -14,6 +14,8 @@ struct np_simulator {
   np_emulator_now_fn *now;
   np_emulator_cpu_run_fn *cpu_run;
   np_emulator_identity_fn *identity;
+  np_emulator_temperature_fn *temperature;
+  np_emulator_cpu_khz_fn *cpu_khz;
 };
 
 struct np_simulator np_simulator_of(const struct np_nnapi *nnapi);
@@ -23,6 +25,10 @@ const char *np_simulator_phone(const struct np_simulator *simulator);
 
 /* Why the phone's description could not be read, NULL where nothing is wrong. */
 const char *np_simulator_error(const struct np_simulator *simulator);
+
+/* What the simulated phone's CPU and thermal zone tell now, -1 each where they tell nothing. */
+void np_simulator_readings(const struct np_simulator *simulator, int64_t *cpu_khz,
+                           int64_t *thermal_mc);
 
 /* The simulated clock where a phone is simulated, else CLOCK_MONOTONIC. The simulator must outlive
  * the clock. */

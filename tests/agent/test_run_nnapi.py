@@ -68,7 +68,9 @@ def test_simulated_time(npu_phone: Agent) -> None:
     medians, hardware_medians = [], []
     for result in answer.results[:4]:
         (segment,) = result["segments"]
-        assert (result["clock"], result["cpu_khz"]) == ("simulated", [None, None])
+        assert (result["clock"], result["cpu_khz"]) == ("simulated", [2_840_000] * 2)
+        before, after = result["thermal_mc"]  # every action begins with a cold phone
+        assert before == 28_000 < after < 29_000
         assert result["total_ns"] == segment["samples_ns"]
         assert len(segment["hardware_ns"]) == len(segment["driver_ns"]) == 3
         for hardware, driver, wall in zip(
