@@ -8,6 +8,7 @@ the emulator with a description (device_agent/emulator/PHONES.md) whose latencie
 from __future__ import annotations
 
 import ctypes
+import json
 from pathlib import Path
 
 from nnapi_prof.device.agent import AgentClient
@@ -28,6 +29,12 @@ LIBRARY = "libneuralnetworks.so"
 def list_phones() -> list[str]:
     """Names of the simulated phones that come along, for ``sim:NAME``."""
     return sorted(path.stem for path in PHONES_DIR.glob("*.json"))
+
+
+def phone_description(name: str) -> str:
+    """The sentence with which a phone that comes along describes itself."""
+    described = json.loads((PHONES_DIR / f"{name}.json").read_text(encoding="utf-8"))
+    return str(described["description"])
 
 
 def phone_file(name: str) -> Path:

@@ -15,6 +15,7 @@ from nnapi_prof.device.emulator import (
     list_phones,
     open_local,
     open_simulated,
+    phone_description,
 )
 from nnapi_prof.device.toolchain import Progress
 from nnapi_prof.device.transport import Transport
@@ -97,7 +98,7 @@ def list_devices() -> list[ListedDevice]:
     """Everything ``--device`` could name now; devices that cannot be used are listed as such."""
     here = [ListedDevice(LOCAL, "local", "device", "this host")]
     here += [
-        ListedDevice(f"{SIMULATED}{name}", "simulated", "device", "simulated phone")
+        ListedDevice(f"{SIMULATED}{name}", "simulated", "device", phone_description(name))
         for name in list_phones()
     ]
     return _connected() + here
