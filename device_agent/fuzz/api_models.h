@@ -1,5 +1,6 @@
 /* Bytes of a fuzzer as models built through the C API. Most bytes pick among what the table of
- * operations allows, so that most models are valid; some pick anything. */
+ * operations allows, so that most models are valid; some pick anything. A model that starts with
+ * LITERAL is spelled out: its seeds are models of tests. */
 #ifndef NP_FUZZ_API_MODELS_H
 #define NP_FUZZ_API_MODELS_H
 
@@ -20,6 +21,7 @@ enum {
   MOST_DIM = 4,
   MOST_BYTES = 8 << 12, /* of one operand */
   N_CODES = 106,
+  LITERAL = 255,
 };
 
 /* What is left of the input; zeros behind its end. */
@@ -104,6 +106,18 @@ static inline uint32_t pick_size(const struct fuzzed *f, struct bytes *bytes) {
   return how >= 200 ? 1 + how % MOST_DIM : how % 5 == 4 ? 1 : f->sizes[how % 5 / 2];
 }
 
+/* Gives an operand of per-channel type scales along one of its dimensions. */
+static inline void set_channels(struct fuzzed *f, struct bytes *bytes, uint32_t index) {
+  static const float SCALES[16] = {0.5f, 0.25f, 1, 0.125f, 2, 0.5f, 0.5f, 1};
+  const struct operand *o = &f->operands[index];
+  const uint32_t dim = pick(bytes, o->rank);
+  if (o->rank == 0 || o->dims[dim] > sizeof SCALES / sizeof SCALES[0])
+    return;
+  const ANeuralNetworksSymmPerChannelQuantParams channels = {dim, o->dims[dim], SCALES};
+  (void)ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(f->model, (int32_t)index,
+                                                                 &channels);
+}
+
 /* Adds an operand of a type; its index, or MOST_OPERANDS where it is refused. */
 static inline uint32_t add_operand(struct fuzzed *f, struct bytes *bytes, int32_t type,
                                    uint32_t rank) {
@@ -131,13 +145,8 @@ static inline uint32_t add_operand(struct fuzzed *f, struct bytes *bytes, int32_
   if (ANeuralNetworksModel_addOperand(f->model, &made) != ANEURALNETWORKS_NO_ERROR)
     return MOST_OPERANDS;
   const uint32_t index = f->n_operands++;
-  if (type == NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL && o->rank) {
-    static const float CHANNELS[] = {0.5f, 0.25f, 1, 0.125f, 2};
-    const uint32_t dim = pick(bytes, o->rank);
-    const ANeuralNetworksSymmPerChannelQuantParams channels = {dim, o->dims[dim], CHANNELS};
-    (void)ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(f->model, (int32_t)index,
-                                                                   &channels);
-  }
+  if (type == NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL)
+    set_channels(f, bytes, index);
   return index;
 }
 
@@ -253,6 +262,64 @@ static inline void add_operation(struct fuzzed *f, struct bytes *bytes, const st
     f->n_operations++;
 }
 
+/* Adds an operand that is spelled out: type, rank, dimensions, scale, zero point, what it is, and
+ * the bytes of a value. */
+static inline void spell_operand(struct fuzzed *f, struct bytes *bytes, uint8_t pool[MOST_BYTES],
+                                 size_t *used) {
+  enum { IS_INPUT = 1, IS_OUTPUT, HAS_VALUE, HAS_NONE };
+  struct operand *o = &f->operands[f->n_operands];
+  *o = (struct operand){.type = (int32_t)take(bytes), .rank = pick(bytes, NP_MAX_RANK + 2)};
+  for (uint32_t i = 0; i < o->rank && i < NP_MAX_RANK; i++)
+    o->dims[i] = take(bytes);
+  uint8_t scale[4];
+  for (int i = 0; i < 4; i++)
+    scale[i] = (uint8_t)take(bytes);
+  memcpy(&o->scale, scale, 4);
+  o->zero_point = (int16_t)(take(bytes) | take(bytes) << 8);
+  const uint32_t what = take(bytes);
+  const ANeuralNetworksOperandType type = {o->type, o->rank, o->rank ? o->dims : NULL, o->scale,
+                                           o->zero_point};
+  if (o->rank > NP_MAX_RANK || ANeuralNetworksModel_addOperand(f->model, &type) != 0)
+    return;
+  const int32_t index = (int32_t)f->n_operands++;
+  if (what == IS_INPUT)
+    f->inputs[f->n_inputs++] = (uint32_t)index;
+  if (what == IS_OUTPUT)
+    f->outputs[f->n_outputs++] = (uint32_t)index;
+  if (what == HAS_NONE)
+    (void)ANeuralNetworksModel_setOperandValue(f->model, index, NULL, 0);
+  if (what == HAS_VALUE) {
+    const size_t n = bytes_of(o, o->rank, o->dims);
+    uint8_t *value = pool + *used;
+    if (n == 0 || n > MOST_BYTES - *used)
+      return;
+    for (size_t i = 0; i < n; i++)
+      value[i] = (uint8_t)take(bytes);
+    *used += (n + 7) / 8 * 8;
+    *used = *used > MOST_BYTES ? MOST_BYTES : *used;
+    (void)ANeuralNetworksModel_setOperandValue(f->model, index, value, n);
+  }
+  if (o->type == NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL)
+    set_channels(f, bytes, (uint32_t)index);
+}
+
+static inline void spell(struct fuzzed *f, struct bytes *bytes, uint8_t pool[MOST_BYTES]) {
+  uint32_t lists[2][2 * MOST_PARTS];
+  size_t used = 0;
+  for (uint32_t n = pick(bytes, MOST_OPERANDS); n > 0; n--)
+    spell_operand(f, bytes, pool, &used);
+  for (uint32_t o = pick(bytes, 8); o > 0; o--) {
+    const int32_t code = (int32_t)take(bytes);
+    uint32_t n[2];
+    for (int l = 0; l < 2; l++) {
+      n[l] = pick(bytes, 2 * MOST_PARTS);
+      for (uint32_t i = 0; i < n[l]; i++)
+        lists[l][i] = take(bytes);
+    }
+    (void)ANeuralNetworksModel_addOperation(f->model, code, n[0], lists[0], n[1], lists[1]);
+  }
+}
+
 /* Builds and finishes one model. */
 static inline void build(struct fuzzed *f, struct bytes *bytes, const struct fuzzed *models,
                          uint32_t n_models, uint8_t pool[MOST_BYTES]) {
@@ -260,12 +327,15 @@ static inline void build(struct fuzzed *f, struct bytes *bytes, const struct fuz
   if (ANeuralNetworksModel_create(&f->model) != ANEURALNETWORKS_NO_ERROR)
     return;
   const uint32_t sizes = take(bytes);
+  const int literal = sizes == LITERAL;
+  if (literal)
+    spell(f, bytes, pool);
   f->sizes[0] = 1 + sizes % MOST_DIM;
   f->sizes[1] = 1 + sizes / MOST_DIM % MOST_DIM;
   f->scale = sizes / MOST_DIM / MOST_DIM;
-  for (uint32_t n = 1 + pick(bytes, 4); n > 0; n--)
+  for (uint32_t n = literal ? 0 : 1 + pick(bytes, 4); n > 0; n--)
     add_operation(f, bytes, models, n_models, pool);
-  for (uint32_t i = 0; i < f->n_operands; i++) {
+  for (uint32_t i = 0; i < f->n_operands && !literal; i++) {
     if (f->operands[i].state == WRITTEN && (!f->operands[i].read || one_in(bytes, 4)))
       f->outputs[f->n_outputs++] = i;
   }

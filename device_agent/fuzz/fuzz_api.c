@@ -16,6 +16,9 @@ const char *__asan_default_options(void) {
   return "allocator_may_return_null=1:max_allocation_size_mb=64";
 }
 
+/* The file: inputs first, then a region for each output, since outputs must not overlap others. */
+enum { REGION = MOST_BYTES + 64, FILE_BYTES = (1 + MOST_OPERANDS) * REGION };
+
 /* What an execution needs besides itself. */
 struct run {
   const struct fuzzed *model;
@@ -61,8 +64,8 @@ static void set_outputs(struct run *run, struct bytes *bytes) {
     if (i == 0 && run->kept && how % 4 == 0) {
       (void)ANeuralNetworksExecution_setOutputFromMemory(run->execution, 0, NULL, run->kept, 0, 0);
     } else if (how % 16 == 15) {
-      (void)ANeuralNetworksExecution_setOutputFromMemory(run->execution, (int32_t)i, NULL,
-                                                         run->memory, how / 16, n);
+      (void)ANeuralNetworksExecution_setOutputFromMemory(
+          run->execution, (int32_t)i, NULL, run->memory, (1 + i) * REGION + how / 16, n);
     } else if (n == 0 || how % 32 == 14) {
       (void)ANeuralNetworksExecution_setOutput(run->execution, (int32_t)i, NULL, NULL, 0);
     } else if ((run->outputs[i] = malloc(n)) != NULL) {
@@ -148,8 +151,8 @@ static int execute(struct run *run, struct bytes *bytes) {
 
 static void make_memories(struct run *run) {
   const int fd = memfd_create("fuzz", 0);
-  if (fd >= 0 && ftruncate(fd, MOST_BYTES) == 0) {
-    (void)ANeuralNetworksMemory_createFromFd(MOST_BYTES, PROT_READ | PROT_WRITE, fd, 0,
+  if (fd >= 0 && ftruncate(fd, FILE_BYTES) == 0) {
+    (void)ANeuralNetworksMemory_createFromFd(FILE_BYTES, PROT_READ | PROT_WRITE, fd, 0,
                                              &run->memory);
   }
   (void)close(fd);
