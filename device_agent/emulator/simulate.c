@@ -133,38 +133,40 @@ static int spend(double ns, double heat, uint64_t deadline_ns, const char *funct
                    "%llu ns do not fit in front of the deadline", (unsigned long long)whole);
 }
 
+/* Time of compiling the steps; drivers compile on the CPU, which warms the phone. */
+static int spend_compiling(const struct np_simulation *s, bool from_cache, uint64_t deadline_ns) {
+  return spend(np_steps_compile_ns(s->steps, s->n_steps, from_cache),
+               np_device_table()->phone->cpu.heat, deadline_ns, __func__);
+}
+
 /* Compiles what `assignment` says, and again for the CPU where a fault fails and NNAPI chose. */
 static int compile_assigned(ANeuralNetworksCompilation *compilation, const struct candidates *c,
                             uint32_t *assignment, const struct np_simulate_options *options) {
   const struct np_graph *graph = &compilation->model->graph;
   struct np_simulation *s = &compilation->simulation;
-  const double heat = np_device_table()->phone->cpu.heat; /* drivers compile on the CPU */
   if (np_make_steps(graph, &c->choices, assignment, &s->steps, &s->n_steps) != NP_OK)
     return NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
   const struct np_fault *fault =
       first_fault(faults_of(graph, c, assignment, NP_FAULT_COMPILE), UINT64_MAX);
   if (fault && fault->kind >= NP_FAULT_HANG)
     hang_or_abort(fault->kind, __func__);
-  if (!fault)
-    s->faults = faults_of(graph, c, assignment, NP_FAULT_EXECUTE);
-  const double ns = np_steps_compile_ns(s->steps, s->n_steps, options->from_cache);
-  int code = spend(ns, heat, options->deadline_ns, __func__);
+  int code = spend_compiling(s, options->from_cache, options->deadline_ns);
   if (code != ANEURALNETWORKS_NO_ERROR)
     return code;
-  if (fault && compilation->explicit_devices)
-    return NP_REFUSE(OP_FAILED, "an injected fault fails to compile");
-  if (fault) {
-    free(s->steps);
-    s->steps = NULL;
-    code = place_on_cpu(compilation, c, assignment, &s->steps, &s->n_steps);
-    return code != ANEURALNETWORKS_NO_ERROR
-               ? code
-               : spend(np_steps_compile_ns(s->steps, s->n_steps, false), heat, options->deadline_ns,
-                       __func__);
+  if (!fault) {
+    s->faults = faults_of(graph, c, assignment, NP_FAULT_EXECUTE);
+    /* Where the CPU has no way either, the runs that fail say so. */
+    if (s->faults != 0 && !compilation->explicit_devices)
+      (void)place_on_cpu(compilation, c, assignment, &s->fallback, &s->n_fallback);
+    return ANEURALNETWORKS_NO_ERROR;
   }
-  if (s->faults == 0 || compilation->explicit_devices)
-    return code;
-  return place_on_cpu(compilation, c, assignment, &s->fallback, &s->n_fallback);
+  free(s->steps);
+  s->steps = NULL;
+  s->n_steps = 0;
+  if (compilation->explicit_devices)
+    return NP_REFUSE(OP_FAILED, "an injected fault fails to compile");
+  code = place_on_cpu(compilation, c, assignment, &s->steps, &s->n_steps);
+  return code == ANEURALNETWORKS_NO_ERROR ? spend_compiling(s, false, options->deadline_ns) : code;
 }
 
 int np_simulate_compile(ANeuralNetworksCompilation *compilation, const bool *supported,

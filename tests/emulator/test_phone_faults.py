@@ -40,6 +40,11 @@ jobs("well", phone(accelerators=3), NAMED, CHOSEN, CPU)
 for kind in ("refuse", "fail"):
     for stage in ("compile", "execute"):
         inject(f"{kind} {stage}", f"{kind}:{stage}:RELU:2", NAMED, CHOSEN)
+for stage in ("compile", "execute"):
+    made = phone(accelerators=3)
+    made["accelerators"][2]["operations"]["except"] = ["RELU"]
+    faults = f"fail:{stage}:RELU:2"
+    jobs(f"no way out of {stage}", made, CHOSEN, env={"NNAPI_EMULATOR_FAULTS": faults})
 inject("from the third run", "fail:execute:RELU:1:3", NAMED, CHOSEN)
 inject("fourth of three", "fail:execute:RELU:4,refuse:compile:RELU:4", NAMED)
 inject("the CPU path", "fail:execute:RELU@nnapi-reference", CPU)
@@ -87,6 +92,13 @@ def test_failing_compilation(answers):
     assert chosen["finish"] == "NO_ERROR" and chosen["wall"] == cpu["wall"]
     assert chosen["compile"] == pytest.approx(well["compile"] + cpu["compile"], abs=1)
     assert chosen["outputs"] == well["outputs"]
+
+
+def test_failures_that_the_cpu_path_cannot_save(answers):
+    (run,) = answers["no way out of compile"]["runs"]
+    assert run["finish"] == "OP_FAILED"
+    (run,) = answers["no way out of execute"]["runs"]
+    assert run["finish"] == "NO_ERROR" and run["codes"] == ["OP_FAILED"] * 3
 
 
 @pytest.mark.parametrize("kind, code", [("refuse", "BAD_DATA"), ("fail", "OP_FAILED")])
