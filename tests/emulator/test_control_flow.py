@@ -134,6 +134,26 @@ def test_while_loops(nn, frees):
     nn.Compilation_free(compilation)
 
 
+def test_a_loop_of_one_variable(nn, frees):
+    """The fewest inputs: x -> while x < 100: x += x."""
+    condition, body = frees(Model(nn)), frees(Model(nn))
+    x, less = condition.tensor(1), condition.operand(TENSOR_BOOL8, (1,))
+    condition.operation(LESS, [x, condition.constant(np.float32([100]))], [less])
+    condition.finish([x], [less])
+    x, y = body.tensor(1), body.tensor(1)
+    body.operation(ADD, [x, x, body.scalar(0)], [y])
+    body.finish([x], [y])
+    model = frees(Model(nn))
+    x, y = model.tensor(1), model.tensor(1)
+    model.operation(WHILE, [referring(model, condition), referring(model, body), x], [y])
+    compilation = model.finish([x], [y]).compile()
+    for start, wanted in ((3, 192), (100, 100)):
+        result = np.zeros(1, np.float32)
+        assert run(nn, compilation, [np.float32([start])], [result]) == OK
+        assert result[0] == wanted
+    nn.Compilation_free(compilation)
+
+
 def test_endless_loops_time_out(nn, frees):
     compilation = counting_loop(nn, frees, step=0).compile()
     inputs = [np.int32([0]), np.zeros((1, 4), np.float32), np.int32([1])]
