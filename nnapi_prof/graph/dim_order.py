@@ -51,6 +51,8 @@ _WANTS = frozenset(
 _FOLLOWS = frozenset(
     {
         aten.batch_norm.default,
+        aten.instance_norm.default,
+        aten.group_norm.default,
         aten.cat.default,
         aten.softmax.int,
         aten.log_softmax.int,

@@ -2,10 +2,14 @@
 
 from nnapi_prof.convert.ops import (
     activation,
+    arg,
+    attention,
     conv,
     elementwise,
     linear,
+    matmul,
     normalise,
+    norms,
     pool,
     reduce,
     resize,
@@ -16,10 +20,14 @@ from nnapi_prof.convert.ops import (
 
 __all__ = [
     "activation",
+    "arg",
+    "attention",
     "conv",
     "elementwise",
     "linear",
+    "matmul",
     "normalise",
+    "norms",
     "pool",
     "reduce",
     "resize",

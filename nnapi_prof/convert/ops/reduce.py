@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from collections.abc import Sequence
+
 import torch
 
 from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert.ops.pieces import (
+    add,
+    averaged,
+    finite,
+    kept_dims,
+    mul,
+    number,
+    reduced,
+    sub,
+    summed,
+    unary,
+)
 from nnapi_prof.convert.registry import Lowering, lies_as_it_reads, lowers, memory_axis
 from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
@@ -14,58 +28,180 @@ aten = torch.ops.aten
 
 REDUCTIONS = {
     aten.sum.dim_IntList: OperationCode.REDUCE_SUM,
+    aten.sum.default: OperationCode.REDUCE_SUM,
     aten.amax.default: OperationCode.REDUCE_MAX,
     aten.amin.default: OperationCode.REDUCE_MIN,
+    aten.max.default: OperationCode.REDUCE_MAX,
+    aten.min.default: OperationCode.REDUCE_MIN,
+    aten.prod.default: OperationCode.REDUCE_PROD,
+    aten.prod.dim_int: OperationCode.REDUCE_PROD,
+    aten.any.default: OperationCode.REDUCE_ANY,
+    aten.any.dim: OperationCode.REDUCE_ANY,
+    aten.any.dims: OperationCode.REDUCE_ANY,
+    aten.all.default: OperationCode.REDUCE_ALL,
+    aten.all.dim: OperationCode.REDUCE_ALL,
+    aten.all.dims: OperationCode.REDUCE_ALL,
 }
 """Reductions that take whether to keep the axes as a BOOL; MEAN alone takes an INT32."""
 
 
-@lowers(aten.mean.dim)
+@lowers(aten.mean.dim, aten.mean.default)
 def mean(op: Lowering) -> OperandId:
     """Lowers ``mean(x, dim, keepdim)`` over any axes.
 
-    The mean of an image over height and width is a global AVERAGE_POOL_2D below level 2, which
-    has no MEAN.
+    Below level 2, which has no MEAN, the mean of an image over height and width is a global
+    AVERAGE_POOL_2D, and that of the last axes a FULLY_CONNECTED.
     """
     source = op.type("self")
-    axes = _axes(op)
-    if op.level >= 2 or axes != [2, 3] or source.dim_order is DimOrder.CONTIGUOUS:
-        return _reduce(op, OperationCode.MEAN, int(op.arg("keepdim")))
-    kept = _kept(op)
+    if op.level >= 2:
+        return _reduce(op, OperationCode.MEAN)
+    if _axes(op) != [2, 3] or source.dim_order is DimOrder.CONTIGUOUS:
+        return _give(op, averaged(op, op.tensor("self"), _memory_axes(op)))
     _, _, h, w = source.shape
     scalars = [0, 0, 0, 0, w, h, w, h, int(FuseCode.NONE)]
-    pooled = op.emit(
-        OperationCode.AVERAGE_POOL_2D, [op.tensor("self")], scalars, dims=kept.memory_shape
+    dims = _kept(op).memory_shape
+    return _give(
+        op, op.emit(OperationCode.AVERAGE_POOL_2D, [op.tensor("self")], scalars, dims=dims)
     )
-    return op.relay(pooled, kept, op.out)
 
 
 @lowers(*REDUCTIONS)
 def reduction(op: Lowering) -> OperandId:
-    """Lowers ``sum``, ``amax`` and ``amin`` over any axes."""
-    return _reduce(op, REDUCTIONS[op.target], bool(op.arg("keepdim")))
+    """Lowers sums, products, extremes, ``any`` and ``all`` over any axes; below level 3 only
+    sums, by MEAN or FULLY_CONNECTED."""
+    code = REDUCTIONS[op.target]
+    if code is OperationCode.REDUCE_SUM and op.level < 3 and op.out.dtype == "float32":
+        return _give(op, summed(op, op.tensor("self"), _memory_axes(op)))
+    return _reduce(op, code)
+
+
+@lowers(aten.var.default, aten.var.dim, aten.var.correction)
+def variance(op: Lowering) -> OperandId:
+    """Lowers ``var`` over any axes: the mean of (x - mean)^2, times n / (n - correction)."""
+    return _give(op, _variance(op)[0])
+
+
+@lowers(aten.std.default, aten.std.dim, aten.std.correction)
+def deviation(op: Lowering) -> OperandId:
+    """Lowers ``std``, the root of ``var``; roots came with level 3."""
+    return _give(op, _root(op, _variance(op)[0]))
+
+
+@lowers(*(aten.var_mean.default, aten.var_mean.dim, aten.var_mean.correction))
+def variance_and_mean(op: Lowering) -> tuple[OperandId, ...]:
+    """Lowers ``var_mean(x) -> (variance, mean)``."""
+    return tuple(op.relay(x, _kept(op), op.out) for x in _variance(op))
+
+
+def _variance(op: Lowering) -> tuple[OperandId, OperandId]:
+    """Variance and mean over axes in memory, which stay with size 1."""
+    x, axes = op.tensor("self"), _memory_axes(op)
+    count = math.prod(op.dims(x)[axis] for axis in axes)
+    correction = _correction(op)
+    op.require(
+        count > correction,
+        f"correction {correction:g} with {count} elements: there is no such variance",
+    )
+    average = averaged(op, x, axes)
+    centred = sub(op, x, average)
+    return summed(op, mul(op, centred, centred), axes, 1 / (count - correction)), average
+
+
+def _root(op: Lowering, x: OperandId) -> OperandId:
+    op.require_level(3, "a root (SQRT)")
+    return unary(op, OperationCode.SQRT, x)
+
+
+@lowers(aten.logsumexp.default)
+def logsumexp(op: Lowering) -> OperandId:
+    """Lowers ``log(sum(exp(x)))`` as ``m + log(sum(exp(x - m)))`` with ``m`` the maximum.
+
+    ``m`` is kept finite, so that a row of minus infinities gives minus infinity, as in PyTorch.
+    """
+    x, axes = op.tensor("self"), _memory_axes(op)
+    highest = finite(op, reduced(op, OperationCode.REDUCE_MAX, x, axes))
+    powers = unary(op, OperationCode.EXP, sub(op, x, highest))
+    result = unary(op, OperationCode.LOG, summed(op, powers, axes))
+    return _give(op, add(op, result, highest))
+
+
+@lowers(
+    aten.linalg_vector_norm.default,
+    *(aten.norm.Scalar, aten.norm.ScalarOpt_dim),
+)
+def vector_norm(op: Lowering) -> OperandId:
+    """Lowers ``(sum |x|^p)^(1/p)`` over any axes: p = 1, 2, +-infinity without powers, 0 (the
+    number of elements that are not zero) refused, others by POW."""
+    known = op.arg("ord" if op.target is aten.linalg_vector_norm.default else "p")
+    order = 2.0 if known is None else float(known)
+    op.require(order != 0, "the norm of order 0 counts elements, 1, 2, inf or another p is wanted")
+    x, axes = op.tensor("self"), _memory_axes(op)
+    if order == 2:
+        total = summed(op, mul(op, x, x), axes)
+        return _give(op, _root(op, total))
+    size = unary(op, OperationCode.ABS, x)
+    if math.isinf(order):
+        code = OperationCode.REDUCE_MAX if order > 0 else OperationCode.REDUCE_MIN
+        return _give(op, reduced(op, code, size, axes))
+    if order == 1:
+        return _give(op, summed(op, size, axes))
+    total = summed(op, _power(op, size, order), axes)
+    return _give(op, _power(op, total, 1 / order))
+
+
+def _power(op: Lowering, x: OperandId, exponent: float) -> OperandId:
+    return op.emit(OperationCode.POW, [x, number(op, x, exponent)], dims=op.dims(x))
+
+
+def _correction(op: Lowering) -> float:
+    """What is taken from the number of elements: 1 unless said otherwise."""
+    if op.target in (aten.var.correction, aten.std.correction, aten.var_mean.correction):
+        given = op.arg("correction")
+        return 1.0 if given is None else float(given)
+    return 1.0 if op.arg("unbiased") else 0.0
+
+
+def _argument(op: Lowering, name: str) -> object:
+    """An argument that the operator's overload may not have."""
+    known = {argument.name for argument in op.target._schema.arguments}
+    return op.arg(name) if name in known else None
 
 
 def _axes(op: Lowering) -> list[int]:
     """The logical axes to reduce, ascending; none stated means all."""
     rank = len(op.type("self").shape)
-    return sorted({axis % rank for axis in op.arg("dim") or range(rank)})
+    given = _argument(op, "dim")
+    stated = [given] if isinstance(given, int) else given
+    listed: Sequence[int] = stated if isinstance(stated, list | tuple) and stated else range(rank)
+    return sorted({axis % max(rank, 1) for axis in listed})
+
+
+def _memory_axes(op: Lowering) -> list[int]:
+    """The axes to reduce as they lie in memory; a tensor of rank 0 has one there."""
+    order = op.type("self").dim_order
+    return sorted(memory_axis(order, axis) for axis in _axes(op)) or [0]
 
 
 def _kept(op: Lowering) -> TensorType:
     """What the reduction gives where it keeps its axes with size 1, in the input's dim order."""
-    source, axes = op.type("self"), _axes(op)
-    shape = tuple(1 if axis in axes else size for axis, size in enumerate(source.shape))
+    source = op.type("self")
+    shape = tuple(kept_dims(source.shape, _axes(op)))
     return TensorType(shape, source.dtype, source.dim_order)
 
 
-def _reduce(op: Lowering, code: OperationCode, keep: bool | int) -> OperandId:
+def _give(op: Lowering, x: OperandId) -> OperandId:
+    """The node's result from a reduction that kept its axes."""
+    return op.relay(x, _kept(op), op.out)
+
+
+def _reduce(op: Lowering, code: OperationCode) -> OperandId:
     """NNAPI drops axes as they lie in memory; where that is not PyTorch's order, the axes stay
-    until the result is back in it. ``keep`` has the type that ``code`` wants."""
-    kept = _kept(op)
-    axes = np.array(sorted(memory_axis(kept.dim_order, axis) for axis in _axes(op)), np.int32)
-    x = op.tensor("self")
-    if not keep and lies_as_it_reads(kept):
-        return op.emit(code, [x, axes], [keep])
-    x = op.emit(code, [x, axes], [type(keep)(1)], dims=kept.memory_shape)
-    return op.relay(x, kept, op.out)
+    until the result is back in it."""
+    x, axes = op.tensor("self"), _memory_axes(op)
+    op.require(
+        op.type("self").dtype == op.out.dtype,
+        f"reduces {op.type('self').dtype} to {op.out.dtype}, NNAPI reduces to the same type",
+    )
+    if not _argument(op, "keepdim") and lies_as_it_reads(_kept(op)):
+        return reduced(op, code, x, axes, keep=False)
+    return _give(op, reduced(op, code, x, axes))

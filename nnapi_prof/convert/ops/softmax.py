@@ -7,6 +7,15 @@ import math
 import torch
 
 from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert.ops.pieces import (
+    div,
+    finite,
+    limit,
+    reduced,
+    sub,
+    summed,
+    unary,
+)
 from nnapi_prof.convert.registry import Lowering, lowers, memory_axis
 from nnapi_prof.nnapi.codes import OperationCode
 
@@ -24,10 +33,31 @@ def softmax(op: Lowering) -> OperandId:
     the axis is brought to the end, and all others are flattened into one.
     """
     x, axis = _operand_and_axis(op)
+    return softmax_of(op, x, axis)
+
+
+@lowers(aten._safe_softmax.default)
+def safe_softmax(op: Lowering) -> OperandId:
+    """Lowers the softmax of attention: zeros where a row is minus infinity throughout."""
+    x, axis = _operand_and_axis(op)
+    op.require(op.arg("dtype") is None, f"dtype={op.arg('dtype')}, that of the input is wanted")
+    return masked_softmax(op, x, axis)
+
+
+@lowers(aten.log_softmax.int)
+def log_softmax(op: Lowering) -> OperandId:
+    """Lowers ``log(softmax(x, dim))``."""
+    x, axis = _operand_and_axis(op)
+    return op.emit(OperationCode.LOG_SOFTMAX, [x], [BETA, axis])
+
+
+def softmax_of(op: Lowering, x: OperandId, axis: int) -> OperandId:
+    """The softmax of an operand along an axis in memory."""
     dims = op.dims(x)
     rank = len(dims)
     if op.level >= 3:
-        return op.emit(OperationCode.SOFTMAX, [x], [BETA] if axis == rank - 1 else [BETA, axis])
+        scalars = [BETA] if axis == rank - 1 else [BETA, axis]
+        return op.emit(OperationCode.SOFTMAX, [x], scalars, dims=dims)
 
     to_end = [i for i in range(rank) if i != axis] + [axis]
     x = op.transpose(x, to_end)
@@ -39,13 +69,20 @@ def softmax(op: Lowering) -> OperandId:
     return op.transpose(x, [to_end.index(i) for i in range(rank)])
 
 
-@lowers(aten.log_softmax.int)
-def log_softmax(op: Lowering) -> OperandId:
-    """Lowers ``log(softmax(x, dim))``."""
-    x, axis = _operand_and_axis(op)
-    return op.emit(OperationCode.LOG_SOFTMAX, [x], [BETA, axis])
+def masked_softmax(op: Lowering, x: OperandId, axis: int = -1) -> OperandId:
+    """The softmax of an operand along an axis in memory; zeros where all is minus infinity.
+
+    ``exp(x - max) / sum``, whose sum is at least 1 but in a row of minus infinities, where it is
+    0: dividing by 1 then gives zeros. From level 3 on.
+    """
+    axes = [axis % len(op.dims(x))]
+    highest = finite(op, reduced(op, OperationCode.REDUCE_MAX, x, axes))
+    powers = unary(op, OperationCode.EXP, sub(op, x, highest))
+    total = limit(op, OperationCode.MAXIMUM, summed(op, powers, axes), 1.0)
+    return div(op, powers, total)
 
 
 def _operand_and_axis(op: Lowering) -> tuple[OperandId, int]:
     order = op.out.dim_order
-    return op.tensor("self", order), memory_axis(order, op.arg("dim") % len(op.out.shape))
+    rank = max(len(op.out.shape), 1)
+    return op.tensor("self", order), memory_axis(order, op.arg("dim") % rank)

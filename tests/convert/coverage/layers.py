@@ -22,7 +22,10 @@ ROWS = {
     "conv3d": layer(lambda: nn.Conv3d(2, 3, 3), numbers(1, 2, 5, 6, 7)),
     "linear": layer(lambda: nn.Linear(16, 5, bias=False), numbers(2, 3, 16)),
     "addmm": row(
-        lambda x: torch.addmm(numbers(5), x, numbers(16, 5), beta=0.5, alpha=2.0), ROWS_2D
+        lambda b, x, y: torch.addmm(b, x, y, beta=0.5, alpha=2.0),
+        numbers(5),
+        ROWS_2D,
+        numbers(16, 5),
     ),
     "mm / matmul / bmm": row(
         lambda x, y: torch.matmul(x, y), numbers(2, 3, 4, 5), numbers(2, 3, 5, 6)

@@ -20,5 +20,10 @@ ROWS = {
     "topk": row(lambda x: torch.topk(x, 3), X),
     "var / std / logsumexp": row(lambda x: x.var(1) + x.std(1, unbiased=False) + x.logsumexp(1), X),
     "norm / normalize": row(lambda x: F.normalize(x, dim=1) * x.norm(dim=1, keepdim=True), X),
-    "multinomial": row(lambda x: torch.multinomial(x, 3, replacement=True), X[0, 0].abs()),
+    # Random numbers of NNAPI's generator are others than PyTorch's: nothing could be compared.
+    "multinomial": row(
+        lambda x: torch.multinomial(x, 3, replacement=True),
+        X[0, 0].abs(),
+        missing="multinomial.*draws random numbers",
+    ),
 }
