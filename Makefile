@@ -49,6 +49,7 @@ fuzz: $(READY)  ## what reads others' bytes under libFuzzer, FUZZ_SECONDS each (
 	mkdir -p $(addprefix build/host-fuzz/corpus/,request model phone api)
 	for t in request model api; do build/host-fuzz/make_seeds $$t build/host-fuzz/corpus/$$t || exit 1; done
 	cp device_agent/emulator/phones/*.json build/host-fuzz/corpus/phone
+	$(BIN)/python -m zipfile -e device_agent/fuzz/api_corpus.zip build/host-fuzz/corpus/api
 	for t in request model phone api; do echo "fuzz_$$t" && build/host-fuzz/fuzz_$$t \
 	  -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -timeout=20 -verbosity=0 -print_final_stats=1 \
 	  -artifact_prefix=build/host-fuzz/ build/host-fuzz/corpus/$$t || exit 1; done
