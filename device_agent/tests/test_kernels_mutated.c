@@ -86,8 +86,10 @@ int main(void) {
         mutate(m, &seed);
       }
       enum np_status status = model_check(m, &why);
-      if (status == NP_OK) {
-        status = np_executor_create(&m->graph, NULL, &executor, &why);
+      if (status == NP_OK) { /* in turns on the reference, and on `fast` where there is one */
+        const struct np_executor_options options = {
+            .backend = i % 2 == 0 ? NULL : np_backend_named("fast")};
+        status = np_executor_create(&m->graph, &options, &executor, &why);
       }
       if (!CHECK(i > 0 || status == NP_OK)) {
         (void)fprintf(stderr, "%s\n", why.text);

@@ -3,6 +3,10 @@
 
 #include "backends/xnnpack_rules.h"
 
+/* Most pointers to pixels that a sliding window may need: XNNPACK keeps one for each tap of each
+ * output. */
+#define MOST_POINTERS ((size_t)1 << 26)
+
 static int is_constant(const struct np_call *call, uint32_t input) {
   return np_has(call, input) && np_in_operand(call, input)->lifetime == NP_CONSTANT;
 }
@@ -72,6 +76,11 @@ static int fit(uint32_t size, uint32_t out, uint32_t stride, uint64_t reach, int
   return (padded - (int64_t)reach) / stride + 1 == (int64_t)out;
 }
 
+int np_xnn_pointers_fit(const struct np_call *call, const uint32_t filter[2]) {
+  const uint32_t *out = np_out(call, 0)->dims;
+  return np_times(np_times(filter[0], filter[1]), np_times(out[1], out[2])) <= MOST_POINTERS;
+}
+
 int np_xnn_read_window(const struct np_call *call, uint32_t at, const uint32_t filter[2],
                        const uint32_t dilation[2], struct np_xnn_window *window) {
   const struct np_tensor *input = np_in(call, 0);
@@ -97,6 +106,9 @@ int np_xnn_read_window(const struct np_call *call, uint32_t at, const uint32_t f
   if (!np_xnn_i32(call, window->next - 2, &stride_w) ||
       !np_xnn_i32(call, window->next - 1, &stride_h) || stride_w < 1 || stride_h < 1 ||
       input->rank != 4 || output->rank != 4 || filter[0] == 0 || filter[1] == 0) {
+    return 0;
+  }
+  if (!np_xnn_pointers_fit(call, filter)) {
     return 0;
   }
   window->stride_h = (uint32_t)stride_h;

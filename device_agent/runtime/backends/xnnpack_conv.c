@@ -123,6 +123,7 @@ static enum xnn_status transposed(struct np_xnn_graph *graph, const struct np_ca
   NP_XNN_NEED(np_xnn_i32(call, strides, &stride_w) && np_xnn_i32(call, strides + 1, &stride_h));
   NP_XNN_NEED(stride_w > 0 && stride_h > 0 && input->rank == 4 && weights->rank == 4 &&
               output->rank == 4 && output->elements > 0);
+  NP_XNN_NEED(np_xnn_pointers_fit(call, &weights->dims[1]));
   uint32_t vertical[2], horizontal[2], more_h, more_w;
   NP_XNN_NEED(cut(input->dims[1], output->dims[1], (uint32_t)stride_h, weights->dims[1], top,
                   vertical, &more_h));

@@ -92,6 +92,10 @@ struct np_xnn_window {
 int np_xnn_read_window(const struct np_call *call, uint32_t at, const uint32_t filter[2],
                        const uint32_t dilation[2], struct np_xnn_window *window);
 
+/* Whether XNNPACK's tables of pointers, for a filter of this size and output 0 [N, H, W, C], have a
+ * bearable size. */
+int np_xnn_pointers_fit(const struct np_call *call, const uint32_t filter[2]);
+
 /* Returns from the calling function where a status is not success. */
 #define NP_XNN_TRY(expression)                                                                     \
   do {                                                                                             \
