@@ -10,7 +10,14 @@
 
 #include "np_test_api.h"
 
-#if defined(__SANITIZE_ADDRESS__) || !defined(__GLIBC__)
+#ifdef __has_feature /* clang; gcc defines macros of its own */
+#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#else
+#define SANITIZED 0
+#endif
+
+#if SANITIZED || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                  \
+    !defined(__GLIBC__)
 #define COUNTS 0
 #else
 #define COUNTS 1
