@@ -1,4 +1,4 @@
-"""Activations: one operation each where NNAPI has it, short chains where it has not."""
+"""Activations: one operation each where NNAPI has it, formulas where it has not."""
 
 from __future__ import annotations
 
@@ -8,25 +8,37 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.registry import Lowering, lowers
+from nnapi_prof.convert.ops.formula import (
+    FLOATS,
+    RELU,
+    RELU1,
+    Value,
+    absolute,
+    constant,
+    exponential,
+    negative_part,
+    number,
+    relu,
+    sigmoid,
+)
+from nnapi_prof.convert.ops.operands import argument, fuse
+from nnapi_prof.convert.ops.slicing import slice_axis
+from nnapi_prof.convert.ops.transcendental import normal_logit
+from nnapi_prof.convert.registry import Lowering, lowers, memory_axis
+from nnapi_prof.graph.types import DimOrder
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
 aten = torch.ops.aten
 
 UNARY = {
-    aten.relu.default: OperationCode.RELU,
     aten.sigmoid.default: OperationCode.LOGISTIC,
     aten.tanh.default: OperationCode.TANH,
     aten.floor.default: OperationCode.FLOOR,
-    aten.abs.default: OperationCode.ABS,
-    aten.exp.default: OperationCode.EXP,
-    aten.log.default: OperationCode.LOG,
-    aten.neg.default: OperationCode.NEG,
     aten.rsqrt.default: OperationCode.RSQRT,
     aten.sin.default: OperationCode.SIN,
     aten.sqrt.default: OperationCode.SQRT,
 }
-"""Operators of one tensor that NNAPI has as they are."""
+"""Operators of one float tensor that NNAPI has as they are."""
 
 CLAMPS = {
     (0.0, math.inf): OperationCode.RELU,
@@ -38,8 +50,27 @@ CLAMPS = {
 
 @lowers(*UNARY)
 def unary(op: Lowering) -> OperandId:
-    """Lowers ``f(x) -> y`` of one shape and dim order."""
-    return op.emit(UNARY[op.target], [op.tensor("self", op.out.dim_order)])
+    """Lowers ``f(x) -> y`` of one shape and dim order; integers become floats first, as in
+    PyTorch."""
+    return argument(op, "self").unary(UNARY[op.target]).operand
+
+
+@lowers(aten.relu.default)
+def relu_(op: Lowering) -> OperandId:
+    """Lowers ``max(x, 0)``: RELU, of integers MAXIMUM."""
+    return relu(argument(op, "self")).operand
+
+
+@lowers(aten.abs.default)
+def abs_(op: Lowering) -> OperandId:
+    """Lowers ``|x|``; below level 3, which has ABS, as ``relu(x) + relu(-x)``."""
+    return absolute(argument(op, "self")).operand
+
+
+@lowers(aten.neg.default)
+def neg(op: Lowering) -> OperandId:
+    """Lowers ``-x``; below level 3, which has NEG, as ``x * -1``."""
+    return (-argument(op, "self")).operand
 
 
 @lowers(aten.hardtanh.default)
@@ -54,68 +85,199 @@ def clamp(op: Lowering) -> OperandId:
     return _clamp(op, op.arg("min"), op.arg("max"))
 
 
+@lowers(aten.clamp.Tensor)
+def clamp_tensor(op: Lowering) -> OperandId:
+    """Lowers ``min(max(x, min), max)`` with tensors as bounds, either of which may be None."""
+    result = argument(op, "self")
+    if op.arg("min") is not None:
+        result = result.binary(OperationCode.MAXIMUM, argument(op, "min"))
+    if op.arg("max") is not None:
+        result = result.binary(OperationCode.MINIMUM, argument(op, "max"))
+    return result.operand
+
+
 def _clamp(op: Lowering, lower: float | None, upper: float | None) -> OperandId:
-    """Bounds that no RELU has take MAXIMUM and MINIMUM, which came with level 3."""
-    low = -math.inf if lower is None else float(lower)
-    high = math.inf if upper is None else float(upper)
-    result = op.tensor("self", op.out.dim_order)
-    if (low, high) in CLAMPS:
-        return op.emit(CLAMPS[low, high], [result])
-    op.require_level(3, f"clamping to [{low:g}, {high:g}] (not [0, inf], [0, 6] or [-1, 1])")
+    """One RELU of some kind where the bounds are its own, else MAXIMUM and MINIMUM, which came
+    with level 3; before, see :func:`_shifted`."""
+    low = -math.inf if lower is None else lower
+    high = math.inf if upper is None else upper
+    x = argument(op, "self")
+    if x.dtype in FLOATS and (low, high) in CLAMPS:
+        return x.unary(CLAMPS[low, high]).operand
+    if op.level < 3 and x.dtype in FLOATS:
+        return _shifted(x, low, high).operand
     if low > -math.inf:
-        result = op.emit(OperationCode.MAXIMUM, [result, np.array([low], np.float32)])
+        x = x.binary(OperationCode.MAXIMUM, low)
     if high < math.inf:
-        result = op.emit(OperationCode.MINIMUM, [result, np.array([high], np.float32)])
-    return result
+        x = x.binary(OperationCode.MINIMUM, high)
+    return x.operand
+
+
+def _shifted(x: Value, low: float, high: float) -> Value:
+    """A clamp by RELUs of level 1: x is moved (and scaled) to bounds that a RELU has, and back.
+
+    The roundings on the way are 2 ** -22 of the larger bound at most, or of x where that is larger.
+    """
+    if low == -math.inf:
+        return (x * -1).plus(high, RELU) * -1 + high
+    if high == math.inf:
+        return x.plus(-low, RELU) + low
+    x.op.require(low < high, f"clamps to [{low:g}, {high:g}], which is one number or none")
+    middle, half = (low + high) / 2, (high - low) / 2
+    if middle == 0:
+        return x.times(1 / half, RELU1) * half
+    return (x * (1 / half)).plus(-middle / half, RELU1) * half + middle
+
+
+@lowers(aten.threshold.default)
+def threshold(op: Lowering) -> OperandId:
+    """Lowers ``x if x > threshold else value``."""
+    x = argument(op, "self")
+    above = x > float(op.arg("threshold"))
+    return above.select(x, float(op.arg("value")), x.dtype).operand
+
+
+@lowers(aten.hardshrink.default)
+def hardshrink(op: Lowering) -> OperandId:
+    """Lowers ``x if |x| > lambd else 0``."""
+    x = argument(op, "self")
+    return (absolute(x) > float(op.arg("lambd"))).select(x, 0, x.dtype).operand
+
+
+@lowers(aten.softshrink.default)
+def softshrink(op: Lowering) -> OperandId:
+    """Lowers ``x`` moved towards 0 by lambd, and 0 where that is beyond, as
+    ``relu(x - lambd) - relu(-x - lambd)``."""
+    x, size = argument(op, "self"), float(op.arg("lambd"))
+    return (x.plus(-size, RELU) - (x * -1).plus(-size, RELU)).operand
 
 
 @lowers(aten.hardsigmoid.default)
 def hardsigmoid(op: Lowering) -> OperandId:
     """Lowers ``relu6(x + 3) / 6``."""
-    return _times_sixth(op, _relu6_of_plus_3(op))
+    return _gate(argument(op, "self")).operand
 
 
 @lowers(aten.hardswish.default)
 def hardswish(op: Lowering) -> OperandId:
     """Lowers ``x * relu6(x + 3) / 6``: one operation from level 4 on, three before."""
-    x = op.tensor("self", op.out.dim_order)
+    x = argument(op, "self")
     if op.level >= 4:
-        return op.emit(OperationCode.HARD_SWISH, [x])
-    gate = _times_sixth(op, _relu6_of_plus_3(op))
-    return op.emit(OperationCode.MUL, [x, gate], [op.fuse()])
+        return x.unary(OperationCode.HARD_SWISH).operand
+    return x.times(_gate(x), op.fuse()).operand
 
 
-def _relu6_of_plus_3(op: Lowering) -> OperandId:
-    x = op.tensor("self", op.out.dim_order)
-    three = np.array([3], np.float32)
-    return op.emit(OperationCode.ADD, [x, three], [int(FuseCode.RELU6)])
-
-
-def _times_sixth(op: Lowering, x: OperandId) -> OperandId:
-    sixth = np.array([1 / 6], np.float32)
-    return op.emit(OperationCode.MUL, [x, sixth], [int(FuseCode.NONE)])
+def _gate(x: Value) -> Value:
+    return x.plus(3, FuseCode.RELU6) * (1 / 6)
 
 
 @lowers(aten.silu.default)
 def silu(op: Lowering) -> OperandId:
     """Lowers ``x * sigmoid(x)``."""
-    x = op.tensor("self", op.out.dim_order)
-    gate = op.emit(OperationCode.LOGISTIC, [x])
-    return op.emit(OperationCode.MUL, [x, gate], [op.fuse()])
+    x = argument(op, "self")
+    return x.times(sigmoid(x), op.fuse()).operand
+
+
+@lowers(aten.gelu.default)
+def gelu(op: Lowering) -> OperandId:
+    """Lowers ``x * P(x)``, P being the normal distribution function, as ``x * sigmoid(logit)``.
+
+    For approximate="tanh" the logit is PyTorch's cubic, doubled. For "none" it is a polynomial
+    (:func:`~nnapi_prof.convert.ops.transcendental.normal_logit`): the error is 2e-7 * max(1, |x|)
+    at most, in float32, for all x.
+    """
+    x = argument(op, "self")
+    if op.arg("approximate") == "tanh":
+        slope = 2 * math.sqrt(2 / math.pi)
+        logit = ((x * x) * (slope * 0.044715) + slope) * x
+    else:
+        logit = normal_logit(x)
+    return x.times(sigmoid(logit), op.fuse()).operand
+
+
+@lowers(aten.mish.default)
+def mish(op: Lowering) -> OperandId:
+    """Lowers ``x * tanh(log(1 + e ** x))``.
+
+    With ``s = sigmoid(x)`` and ``q = 1 - s`` the second factor is ``s * (1 + q) / (1 + q * q)``,
+    where nothing overflows or cancels.
+    """
+    x = argument(op, "self")
+    s = sigmoid(x)
+    q = 1 - s
+    return x.times((s * (q + 1)) / (q * q + 1), op.fuse()).operand
 
 
 @lowers(aten.elu.default)
 def elu(op: Lowering) -> OperandId:
-    """Lowers ``x if x > 0 else alpha * (exp(x) - 1)``."""
-    for name in ("scale", "input_scale"):
-        op.require(op.arg(name) == 1, f"{name}={op.arg(name)}, ELU has none (1)")
-    x = op.tensor("self", op.out.dim_order)
-    return op.emit(OperationCode.ELU, [x], [float(op.arg("alpha"))])
+    """Lowers ``scale * x if x > 0 else scale * alpha * (e ** (input_scale * x) - 1)``."""
+    alpha, scale = float(op.arg("alpha")), float(op.arg("scale"))
+    return _elu(op, alpha, scale, float(op.arg("input_scale")))
+
+
+@lowers(aten.selu.default)
+def selu(op: Lowering) -> OperandId:
+    """Lowers ELU with the two constants of self-normalising networks."""
+    return _elu(op, 1.6732632423543772, 1.0507009873554805, 1.0)
+
+
+@lowers(aten.celu.default)
+def celu(op: Lowering) -> OperandId:
+    """Lowers ``x if x > 0 else alpha * (e ** (x / alpha) - 1)``."""
+    alpha = float(op.arg("alpha"))
+    return _elu(op, alpha, 1.0, 1 / alpha)
+
+
+def _elu(op: Lowering, alpha: float, scale: float, input_scale: float) -> OperandId:
+    """ELU where level 4 has it; else ``scale * max(x, 0)`` and the negative part, one of which
+    is 0. EXP is of level 3, what it is made of of level 2. Near 0 the error is 1.2e-7 * alpha *
+    scale, as that of ``e ** x - 1`` is."""
+    x = argument(op, "self")
+    if op.level >= 4 and input_scale == 1 and x.dtype == "float32":
+        result = x.unary(OperationCode.ELU, alpha)
+        return (result if scale == 1 else result.times(scale, op.fuse())).operand
+    negative = negative_part(x)
+    if input_scale != 1:
+        negative = negative * input_scale
+    positive = relu(x) if scale == 1 else relu(x) * scale
+    return positive.plus((exponential(negative) - 1) * (alpha * scale), op.fuse()).operand
 
 
 @lowers(aten.leaky_relu.default)
 def leaky_relu(op: Lowering) -> OperandId:
     """Lowers ``x if x > 0 else slope * x`` as a PRELU with one slope."""
-    x = op.tensor("self", op.out.dim_order)
-    slope = np.array([op.arg("negative_slope")], np.float32)
-    return op.emit(OperationCode.PRELU, [x, slope])
+    x = argument(op, "self")
+    return _prelu(x, number(op, op.arg("negative_slope"), x.dtype))
+
+
+@lowers(aten.prelu.default)
+def prelu(op: Lowering) -> OperandId:
+    """Lowers ``x[N, C, ...] if x > 0 else w[C] * x``; one slope serves all channels."""
+    x = argument(op, "self")
+    slopes = op.any_array("weight").reshape(-1)
+    if slopes.size > 1 and op.out.dim_order is DimOrder.CONTIGUOUS:
+        slopes = slopes.reshape((-1,) + (1,) * (len(op.out.shape) - 2))
+    return _prelu(x, constant(op, slopes))
+
+
+def _prelu(x: Value, slopes: Value) -> OperandId:
+    """PRELU, or before level 3, which has it, ``relu(x) - slope * relu(-x)``, one of which is 0."""
+    if x.op.level >= 3:
+        return x.binary(OperationCode.PRELU, slopes).operand
+    assert slopes.array is not None
+    return (relu(x) + relu(x * -1) * constant(x.op, np.negative(slopes.array))).operand
+
+
+@lowers(aten.glu.default)
+def glu(op: Lowering) -> OperandId:
+    """Lowers ``a * sigmoid(b)``, a and b being the halves of x along ``dim``."""
+    order = op.out.dim_order
+    x = op.tensor("self", order)
+    dims = op.dims(x)
+    axis = memory_axis(order, op.arg("dim") % len(dims))
+    middle, end = dims[axis] // 2, dims[axis]
+    a, b = (
+        Value(op, slice_axis(op, x, axis, first, last))
+        for first, last in ((0, middle), (middle, end))
+    )
+    return a.times(sigmoid(b), fuse(op)).operand

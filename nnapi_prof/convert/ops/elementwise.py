@@ -1,4 +1,10 @@
-"""Arithmetic of two tensors, or of a tensor and a number."""
+"""Arithmetic of two tensors, or of a tensor and a number.
+
+Element types are PyTorch's: both operands become the result's before the operation, integers stay
+integers (NNAPI adds and multiplies them from level 4 on). A device holds int64 as int32, so sums
+and products beyond 32 bits wrap there. MAXIMUM and MINIMUM of a NaN are not defined by NNAPI;
+PyTorch gives NaN.
+"""
 
 from __future__ import annotations
 
@@ -6,79 +12,127 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert.ops.formula import NONE, Value, number
+from nnapi_prof.convert.ops.operands import argument, fuse, result_dtype
 from nnapi_prof.convert.registry import Lowering, lowers
-from nnapi_prof.nnapi.codes import FuseCode, OperationCode
+from nnapi_prof.nnapi.codes import OperationCode
 
 aten = torch.ops.aten
 
 BINARY = {
-    aten.maximum.default: OperationCode.MAXIMUM,
-    aten.minimum.default: OperationCode.MINIMUM,
+    aten.maximum.default: (OperationCode.MAXIMUM, OperationCode.LOGICAL_OR),
+    aten.minimum.default: (OperationCode.MINIMUM, OperationCode.LOGICAL_AND),
 }
-"""Operators of two tensors that NNAPI has as they are, without a fuse code."""
+"""Operators of two tensors without a fuse code: of numbers, and of bools."""
+
+MOST_FACTORS = 8
+"""Whole exponents up to here are products, which are defined for negative bases too."""
+
+
+def _pair(op: Lowering) -> tuple[Value, Value]:
+    return argument(op, "self"), argument(op, "other")
 
 
 @lowers(*BINARY)
 def binary(op: Lowering) -> OperandId:
     """Lowers ``f(x, y) -> z`` with PyTorch's broadcasting."""
-    return op.emit(BINARY[op.target], [op.broadcast("self"), op.broadcast("other")])
+    x, y = _pair(op)
+    of_numbers, of_bools = BINARY[op.target]
+    return (x.is_(of_bools, y) if x.dtype == "bool" else x.binary(of_numbers, y)).operand
 
 
 @lowers(aten.add.Tensor)
 def add(op: Lowering) -> OperandId:
-    """Lowers ``self + other``."""
+    """Lowers ``self + other``; of bools it is ``self or other``."""
     _require_no_alpha(op)
-    return op.emit(OperationCode.ADD, [op.broadcast("self"), op.broadcast("other")], [op.fuse()])
+    x, y = _pair(op)
+    if x.dtype == "bool":
+        return x.is_(OperationCode.LOGICAL_OR, y).operand
+    return x.plus(y, fuse(op)).operand
 
 
 @lowers(aten.mul.Tensor)
 def mul(op: Lowering) -> OperandId:
-    """Lowers ``self * other``."""
-    return op.emit(OperationCode.MUL, [op.broadcast("self"), op.broadcast("other")], [op.fuse()])
+    """Lowers ``self * other``; of bools it is ``self and other``."""
+    x, y = _pair(op)
+    if x.dtype == "bool":
+        return x.is_(OperationCode.LOGICAL_AND, y).operand
+    return x.times(y, fuse(op)).operand
 
 
 @lowers(aten.sub.Tensor)
 def sub(op: Lowering) -> OperandId:
     """Lowers ``self - other``; below level 2, which has SUB, as ``self + -1 * other``."""
     _require_no_alpha(op)
-    left, right = op.broadcast("self"), op.broadcast("other")
-    if op.level >= 2:
-        return op.emit(OperationCode.SUB, [left, right], [op.fuse()])
-    minus = np.array([-1], np.float32)
-    right = op.emit(OperationCode.MUL, [right, minus], [int(FuseCode.NONE)], dims=op.dims(right))
-    return op.emit(OperationCode.ADD, [left, right], [op.fuse()])
+    x, y = _pair(op)
+    return x.minus(y, fuse(op)).operand
 
 
 @lowers(aten.div.Tensor)
 def div(op: Lowering) -> OperandId:
-    """Lowers ``self / other``; below level 2, which has DIV, as a product with the reciprocal of
-    a constant ``other``."""
-    left = op.broadcast("self")
+    """Lowers ``self / other``, of integers too, which PyTorch makes floats first; below level 2,
+    which has DIV, as a product with the reciprocal of a constant ``other``."""
+    x, y = _pair(op)
     if op.level >= 2:
-        return op.emit(OperationCode.DIV, [left, op.broadcast("other")], [op.fuse()])
-    divisor = op.broadcast_array("other")
-    if divisor is None:
+        return x.over(y, fuse(op)).operand
+    if y.array is None:
         op.refuse(
             "dividing by a computed tensor needs DIV of level 2 (API 28), the device has "
             "level 1 (API 27)"
         )
-    return op.emit(OperationCode.MUL, [left, np.reciprocal(divisor)], [op.fuse()])
+    return op.emit(OperationCode.MUL, [x.operand, np.reciprocal(y.array)], [op.fuse()])
 
 
 @lowers(aten.reciprocal.default)
 def reciprocal(op: Lowering) -> OperandId:
     """Lowers ``1 / self``."""
-    one = np.array([1], np.float32)
-    return op.emit(OperationCode.DIV, [one, op.broadcast("self")], [op.fuse()])
+    return number(op, 1, result_dtype(op)).over(argument(op, "self"), op.fuse()).operand
+
+
+@lowers(aten.square.default)
+def square(op: Lowering) -> OperandId:
+    """Lowers ``self * self``."""
+    x = argument(op, "self")
+    return x.times(x, fuse(op)).operand
 
 
 @lowers(aten.pow.Tensor_Scalar)
 def pow_scalar(op: Lowering) -> OperandId:
-    """Lowers ``self ** exponent``; a square is a product at every level."""
-    x, exponent = op.broadcast("self"), float(op.arg("exponent"))
-    if exponent == 2:
-        return op.emit(OperationCode.MUL, [x, x], [op.fuse()])
-    return op.emit(OperationCode.POW, [x, np.array([exponent], np.float32)])
+    """Lowers ``self ** exponent``.
+
+    Whole exponents up to 8 are products, as many roundings as factors at most, and defined for
+    negative bases; 0.5 and -0.5 are SQRT and RSQRT, all others POW.
+    """
+    x, exponent = argument(op, "self"), float(op.arg("exponent"))
+    if exponent.is_integer() and 0 < abs(exponent) <= MOST_FACTORS:
+        power = _product(x, int(abs(exponent)), NONE if exponent < 0 else fuse(op))
+        return power.operand if exponent > 0 else (1 / power).operand
+    if abs(exponent) == 0.5:
+        return x.unary(OperationCode.SQRT if exponent > 0 else OperationCode.RSQRT).operand
+    return x.binary(OperationCode.POW, exponent).operand
+
+
+def _product(x: Value, factors: int, fused: int) -> Value:
+    """``x`` to a power by squaring; ``fused`` goes to the last product."""
+    if factors == 1:
+        return x
+    half = _product(x, factors // 2, NONE)
+    if factors % 2 == 0:
+        return half.times(half, fused)
+    return (half * half).times(x, fused)
+
+
+@lowers(aten.pow.Tensor_Tensor)
+def pow_tensor(op: Lowering) -> OperandId:
+    """Lowers ``self ** exponent``, both tensors. NNAPI says nothing of negative bases: with whole
+    exponents they are well defined in PyTorch, and in Android's own code."""
+    return argument(op, "self").binary(OperationCode.POW, argument(op, "exponent")).operand
+
+
+@lowers(aten.pow.Scalar)
+def pow_of_number(op: Lowering) -> OperandId:
+    """Lowers ``number ** exponent``."""
+    return argument(op, "self").binary(OperationCode.POW, argument(op, "exponent")).operand
 
 
 def _require_no_alpha(op: Lowering) -> None:

@@ -35,12 +35,3 @@ def batch_norm(op: Lowering) -> OperandId:
         OperationCode.MUL, [x, scale.astype(np.float32).reshape(shape)], [int(FuseCode.NONE)]
     )
     return op.emit(OperationCode.ADD, [x, shift.astype(np.float32).reshape(shape)], [op.fuse()])
-
-
-@lowers(aten.prelu.default)
-def prelu(op: Lowering) -> OperandId:
-    """Lowers ``x[N, C, ...] if x > 0 else w[C] * x``; one slope serves all channels."""
-    slopes = op.array("weight").reshape(-1)
-    if slopes.size > 1 and op.out.dim_order is DimOrder.CONTIGUOUS:
-        slopes = slopes.reshape((-1,) + (1,) * (len(op.out.shape) - 2))
-    return op.emit(OperationCode.PRELU, [op.tensor("self", op.out.dim_order), slopes])

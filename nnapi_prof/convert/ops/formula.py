@@ -1,0 +1,259 @@
+"""Formulas of several NNAPI operations, written as formulas: values with Python's operators.
+
+A lowering that is a composition reads ``x * sigmoid(x)``; what a level lacks is composed here from
+what it has. Values broadcast as NNAPI's operands do, at the last dimension in memory; numbers stand
+for tensors of one element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnapi_prof.convert.model import ELEMENT_TYPES, OperandId
+from nnapi_prof.convert.registry import Lowering
+from nnapi_prof.graph.types import TensorType
+from nnapi_prof.nnapi.codes import FuseCode, OperationCode
+
+FLOATS = ("float32", "float16")
+CASTABLE = (*FLOATS, "int32")
+"""Element types that CAST turns into each other."""
+SMALL = 1024
+"""A number as a whole tensor has up to so many elements in the model; beyond it is a TILE."""
+
+_DTYPES = {code: dtype.name for dtype, code in ELEMENT_TYPES.items()}
+NONE, RELU, RELU1 = FuseCode.NONE, FuseCode.RELU, FuseCode.RELU1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Value:
+    """An operand in a formula of ``op``."""
+
+    op: Lowering
+    operand: OperandId
+    array: NDArray[Any] | None = None
+    """What it is, where it is a constant."""
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return self.op.dims(self.operand)
+
+    @property
+    def dtype(self) -> str:
+        return _DTYPES[self.op.model.operand(self.operand).type]
+
+    # Arithmetic, of equal element types
+
+    def __add__(self, other: Value | float) -> Value:
+        return self.plus(other)
+
+    def __radd__(self, other: float) -> Value:
+        return self.plus(other)
+
+    def __mul__(self, other: Value | float) -> Value:
+        return self.times(other)
+
+    def __rmul__(self, other: float) -> Value:
+        return self.times(other)
+
+    def __sub__(self, other: Value | float) -> Value:
+        return self.minus(other)
+
+    def __rsub__(self, other: float) -> Value:
+        return self._beside(other).minus(self)
+
+    def __truediv__(self, other: Value | float) -> Value:
+        return self.over(other)
+
+    def __rtruediv__(self, other: float) -> Value:
+        return self._beside(other).over(self)
+
+    def plus(self, other: Value | float, fuse: int = NONE) -> Value:
+        return self.binary(OperationCode.ADD, other, [int(fuse)])
+
+    def times(self, other: Value | float, fuse: int = NONE) -> Value:
+        return self.binary(OperationCode.MUL, other, [int(fuse)])
+
+    def minus(self, other: Value | float, fuse: int = NONE) -> Value:
+        """SUB, or below level 2 ``self + -1 * other``, which is the same to the last bit."""
+        other = self._beside(other)
+        if self.op.level >= 2:
+            return self.binary(OperationCode.SUB, other, [int(fuse)])
+        return self.plus(other * -1, fuse)
+
+    def over(self, other: Value | float, fuse: int = NONE) -> Value:
+        return self.binary(OperationCode.DIV, other, [int(fuse)])
+
+    def __neg__(self) -> Value:
+        """NEG, or a product with -1 below level 3."""
+        return self.unary(OperationCode.NEG) if self.op.level >= 3 else self * -1
+
+    def binary(
+        self, code: OperationCode, other: Value | float, scalars: Sequence[int] = ()
+    ) -> Value:
+        """An operation of two tensors that broadcasts and keeps the element type."""
+        right = self._beside(other)
+        dims = np.broadcast_shapes(self.dims, right.dims)
+        return Value(self.op, self.op.emit(code, [self.operand, right.operand], scalars, dims=dims))
+
+    def unary(self, code: OperationCode, *scalars: float) -> Value:
+        """An operation of one tensor that keeps shape and element type."""
+        return Value(self.op, self.op.emit(code, [self.operand], scalars, dims=self.dims))
+
+    # Comparison and choice: level 3
+
+    def is_(self, code: OperationCode, other: Value | float) -> Value:
+        """A comparison or logical operation of two tensors; the result is bool."""
+        right = self._beside(other)
+        known = TensorType(tuple(np.broadcast_shapes(self.dims, right.dims)), "bool")
+        (found,) = self.op.emit_as([known], code, [self.operand, right.operand])
+        return Value(self.op, found)
+
+    def __gt__(self, other: Value | float) -> Value:
+        return self.is_(OperationCode.GREATER, other)
+
+    def __lt__(self, other: Value | float) -> Value:
+        return self.is_(OperationCode.LESS, other)
+
+    def select(self, then: Value | float, other: Value | float, dtype: str) -> Value:
+        """Elements of ``then`` where this bool value holds, of ``other`` elsewhere."""
+        parts = [_value(self.op, part, dtype) for part in (then, other)]
+        dims = np.broadcast_shapes(self.dims, *(part.dims for part in parts))
+        condition = self.expanded(dims).operand
+        tensors = [part.expanded(dims).operand for part in parts]
+        known = TensorType(tuple(dims), dtype)
+        (found,) = self.op.emit_as([known], OperationCode.SELECT, [condition, *tensors])
+        return Value(self.op, found)
+
+    # Shape and element type
+
+    def expanded(self, dims: Sequence[int]) -> Value:
+        """The value broadcast to ``dims`` by an operation of its own: SELECT does not broadcast.
+
+        A small constant is made so. A bool value is joined to a constant that is false, of size 1
+        wherever the value has its full size; any other is repeated by TILE.
+        """
+        if self.dims == tuple(dims):
+            return self
+        if self.array is not None and math.prod(dims) <= SMALL:
+            return constant(self.op, np.broadcast_to(self.array, dims))
+        own = (1,) * (len(dims) - len(self.dims)) + self.dims
+        repeats = [1 if have == want else want for have, want in zip(own, dims, strict=True)]
+        if self.dtype == "bool":
+            return self.is_(OperationCode.LOGICAL_OR, constant(self.op, np.zeros(repeats, bool)))
+        tall = self if self.array is None else constant(self.op, self.array.reshape(own))
+        while len(tall.dims) < len(dims):
+            shape = (1, *tall.dims)
+            found = self.op.emit(OperationCode.EXPAND_DIMS, [tall.operand], [0], dims=shape)
+            tall = Value(self.op, found)
+        if math.prod(repeats) == 1:
+            return tall
+        tiles = np.array(repeats, np.int32)
+        return Value(self.op, self.op.emit(OperationCode.TILE, [tall.operand, tiles], dims=dims))
+
+    def cast(self, dtype: str) -> Value:
+        """The value as another element type of the device, by PyTorch's rules.
+
+        CAST knows numbers only, among which floats to integers cut off the fraction as in PyTorch.
+        To bool it is a comparison with 0, from bool a choice between 1 and 0.
+        """
+        have = self.dtype
+        if have == dtype:
+            return self
+        if dtype == "bool":
+            return self.is_(OperationCode.NOT_EQUAL, 0)
+        if have == "bool":
+            return self.select(1, 0, dtype)
+        assert have in CASTABLE and dtype in CASTABLE
+        (found,) = self.op.emit_as(
+            [TensorType(self.dims, dtype)], OperationCode.CAST, [self.operand]
+        )
+        return Value(self.op, found)
+
+    def _beside(self, other: Value | float) -> Value:
+        return _value(self.op, other, self.dtype)
+
+
+def constant(op: Lowering, array: NDArray[Any]) -> Value:
+    """A constant tensor in the device's element type; rank 0 becomes rank 1."""
+    array = np.atleast_1d(array)
+    return Value(op, op.constant(array), array)
+
+
+def number(op: Lowering, value: float, dtype: str) -> Value:
+    """A tensor of one element; refuses what the element type cannot hold."""
+    return constant(op, numbers(op, np.array([value]), dtype))
+
+
+def numbers(op: Lowering, array: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """An array as an element type of the device: floats are rounded, integers must be exact."""
+    if dtype in FLOATS:
+        return array.astype(dtype)
+    with np.errstate(invalid="ignore"):
+        found = array.astype(dtype)
+    exact = np.array_equal(found, array)
+    op.require(exact, f"the constant {array.reshape(-1)[:8].tolist()} is no {dtype}")
+    return found
+
+
+def _value(op: Lowering, term: Value | float, dtype: str) -> Value:
+    return term if isinstance(term, Value) else number(op, term, dtype)
+
+
+# Functions that a level lacks, from what it has
+
+
+def relu(x: Value) -> Value:
+    """``max(x, 0)``, of integers too."""
+    return x.unary(OperationCode.RELU) if x.dtype in FLOATS else x.binary(OperationCode.MAXIMUM, 0)
+
+
+def negative_part(x: Value) -> Value:
+    """``min(x, 0)`` at every level."""
+    if x.op.level >= 3:
+        return x.binary(OperationCode.MINIMUM, 0)
+    return -relu(-x)
+
+
+def absolute(x: Value) -> Value:
+    """``|x|``: ABS, or the sum of ``relu(x)`` and ``relu(-x)``, one of which is 0."""
+    if x.op.level >= (3 if x.dtype in FLOATS else 4):
+        return x.unary(OperationCode.ABS)
+    if x.dtype in FLOATS:
+        return relu(x) + relu(-x)
+    return x.binary(OperationCode.MAXIMUM, -x)
+
+
+def sigmoid(x: Value) -> Value:
+    return x.unary(OperationCode.LOGISTIC)
+
+
+def exponential(x: Value) -> Value:
+    """``e ** x``. EXP came with level 3; at level 2 it is ``sigmoid(x) / sigmoid(-x)``, which is
+    the same number and loses no more than three roundings anywhere."""
+    if x.op.level >= 3:
+        return x.unary(OperationCode.EXP)
+    return sigmoid(x) / sigmoid(-x)
+
+
+def floor(x: Value) -> Value:
+    return x.unary(OperationCode.FLOOR)
+
+
+def truncated(x: Value) -> Value:
+    """``x`` without its fraction: both signs floored on their own, one of them is 0."""
+    return floor(relu(x)) - floor(relu(-x))
+
+
+def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
+    """``c[0] + c[1] * x + c[2] * x ** 2 + ...`` by Horner's rule."""
+    *rest, top = coefficients
+    result = x * top + rest[-1]
+    for coefficient in reversed(rest[:-1]):
+        result = result * x + coefficient
+    return result
