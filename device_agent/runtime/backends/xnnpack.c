@@ -120,6 +120,18 @@ static enum xnn_status check_shapes(const struct np_region *region, const struct
   return xnn_status_success;
 }
 
+/* With a workspace of ours: XNNPACK leaks its own where it fails. */
+static enum xnn_status create_runtime(const struct np_xnn_graph *graph, struct state *state) {
+  /* Workers sleep after a region: what follows may be the reference, or nothing for long. */
+  const uint32_t flags = state->pool != NULL ? XNN_FLAG_YIELD_WORKERS : 0;
+  xnn_workspace_t workspace;
+  NP_XNN_TRY(xnn_create_workspace(&workspace));
+  const enum xnn_status status =
+      xnn_create_runtime_v4(graph->subgraph, NULL, workspace, state->pool, flags, &state->runtime);
+  (void)xnn_release_workspace(workspace); /* the runtime holds it from here on */
+  return status;
+}
+
 static enum xnn_status build(const struct np_region *region, struct np_xnn_graph *graph,
                              struct state *state) {
   NP_XNN_TRY(xnn_create_subgraph(state->n, 0, &graph->subgraph));
@@ -128,10 +140,7 @@ static enum xnn_status build(const struct np_region *region, struct np_xnn_graph
     state->pool = pthreadpool_create(region->threads);
     NP_XNN_NEED(state->pool != NULL);
   }
-  /* Workers sleep after a region: what follows may be the reference, or nothing for long. */
-  NP_XNN_TRY(xnn_create_runtime_v4(graph->subgraph, NULL, NULL, state->pool,
-                                   state->pool != NULL ? XNN_FLAG_YIELD_WORKERS : 0,
-                                   &state->runtime));
+  NP_XNN_TRY(create_runtime(graph, state));
   NP_XNN_TRY(xnn_reshape_runtime(state->runtime));
   return check_shapes(region, state);
 }

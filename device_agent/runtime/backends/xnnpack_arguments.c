@@ -35,7 +35,11 @@ int np_xnn_list(const struct np_call *call, uint32_t input, const int32_t **valu
 
 int np_xnn_fuse(const struct np_call *call, uint32_t input, float *low, float *high) {
   int32_t fuse;
-  if (!np_xnn_i32(call, input, &fuse) || np_fuse_limits(call, fuse, low, high) != NP_OK) {
+  return np_xnn_i32(call, input, &fuse) && np_xnn_limits(call, fuse, low, high);
+}
+
+int np_xnn_limits(const struct np_call *call, int32_t fuse, float *low, float *high) {
+  if (np_fuse_limits(call, fuse, low, high) != NP_OK) {
     return 0;
   }
   const struct np_operand *output = np_out_operand(call, 0);

@@ -60,7 +60,7 @@ static enum xnn_status clamp(struct np_xnn_graph *graph, const struct np_call *c
                              const struct np_xnn_rule *rule) {
   union xnn_unary_params params;
   NP_XNN_NEED(np_xnn_same_values(call, 0, 0));
-  NP_XNN_NEED(np_fuse_limits(call, rule->extra, &params.clamp.min, &params.clamp.max) == NP_OK);
+  NP_XNN_NEED(np_xnn_limits(call, rule->extra, &params.clamp.min, &params.clamp.max));
   return unary_with(graph, call, xnn_unary_clamp, &params);
 }
 

@@ -73,7 +73,9 @@ int np_xnn_bool(const struct np_call *call, uint32_t input, int *value); /* 0 if
 int np_xnn_f32(const struct np_call *call, uint32_t input, float *value);
 int np_xnn_list(const struct np_call *call, uint32_t input, const int32_t **values, size_t *n);
 
-/* The limits of the fuse code in input `input`. 0 where there are none that XNNPACK can do. */
+/* The limits of a fuse code for output 0, and of the code in input `input`. 0 where there are none
+ * that XNNPACK can do. */
+int np_xnn_limits(const struct np_call *call, int32_t fuse, float *low, float *high);
 int np_xnn_fuse(const struct np_call *call, uint32_t input, float *low, float *high);
 
 /* Whether input and output 0 are of one type, scale and zero point: what only moves values needs
