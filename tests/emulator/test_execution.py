@@ -7,6 +7,7 @@ import pytest
 
 from tests.emulator.nnapi import (
     ADD,
+    BOX_WITH_NMS_LIMIT,
     CAST,
     INT32,
     OK,
@@ -222,6 +223,69 @@ def test_timing_needs_one_named_device(nn, chain):
     assert nn.Execution_setTimeout(execution, 1) == R.BAD_DATA
     nn.Execution_free(execution)
     nn.Compilation_free(compilation)
+
+
+# ---- shapes that the run finds -----------------------------------------------------------------
+
+
+def shape_of(nn, execution, index):
+    """Result code and dimensions of an output."""
+    rank, dims = C.c_uint32(), (C.c_uint32 * 8)()
+    code = nn.Execution_getOutputOperandRank(execution, index, C.byref(rank))
+    assert nn.Execution_getOutputOperandDimensions(execution, index, dims) == code
+    return code, list(dims)[: rank.value]
+
+
+def test_each_output_tells_whether_it_was_too_small(nn):
+    model = Model(nn)
+    a = model.tensor(0, 4)
+    outputs = [model.tensor(0, 0) for _ in range(3)]
+    for output in outputs:
+        model.operation(RELU, [a], [output])
+    compilation = model.finish([a], outputs).compile()
+    data, shape = DATA.reshape(2, 4), operand_type(TENSOR_FLOAT32, (2, 4))
+    small = R.OUTPUT_INSUFFICIENT_SIZE
+    for rooms in ((8, 7, 8), (1, 9, 7), (8, 8, 8)):
+        execution = nn.new("Execution_create", compilation)
+        results = [np.zeros(n, np.float32) for n in rooms]
+        assert set_input(nn, execution, 0, data, shape) == OK
+        for i, result in enumerate(results):
+            assert set_output(nn, execution, i, result) == OK
+        fits = all(n >= 8 for n in rooms)
+        assert nn.Execution_compute(execution) == (OK if fits else small)
+        for i, room in enumerate(rooms):
+            wanted = OK if room >= 8 else small
+            assert shape_of(nn, execution, i) == (wanted, [2, 4])
+        nn.Execution_free(execution)
+    nn.Compilation_free(compilation)
+    model.free()
+
+
+def test_tensors_without_elements(nn):
+    """No box reaches the score: four outputs of [0] and [0, 4], and a RELU that reads one."""
+    model = Model(nn)
+    scores, boxes = model.tensor(3, 2), model.tensor(3, 8)
+    batches = model.constant(np.zeros(3, np.int32))
+    limits = [model.scalar(v) for v in (0.9, -1, 0, 0.4, 1.0, 0.3)]
+    found = [model.tensor(0), model.tensor(0, 4)]
+    found += [model.operand(TENSOR_INT32, (0,)) for _ in range(2)]
+    relu = model.tensor(0, 0)
+    model.operation(BOX_WITH_NMS_LIMIT, [scores, boxes, batches, *limits], found)
+    model.operation(RELU, [found[1]], [relu])
+    outputs = [found[0], *found[2:], relu]
+    compilation = model.finish([scores, boxes], outputs).compile()
+    inputs = [np.full((3, 2), 0.5, np.float32), np.tile(np.float32([0, 0, 5, 5]), (3, 2))]
+    for room in (1, 4):
+        results = [np.full(room, 77, np.float32), *np.full((2, room), 77, np.int32)]
+        results.append(np.full(room, 77, np.float32))
+        execution = prepared(nn, compilation, inputs, results)
+        assert nn.Execution_compute(execution) == OK
+        shapes = [shape_of(nn, execution, i) for i in range(4)]
+        assert shapes == [(OK, [0]), (OK, [0]), (OK, [0]), (OK, [0, 4])]
+        assert all((result == 77).all() for result in results)
+        nn.Execution_free(execution)
+    nn.Compilation_free(compilation)
+    model.free()
 
 
 # ---- deadlines -----------------------------------------------------------------------------------
