@@ -63,6 +63,10 @@ _FOLLOWS = frozenset(
         aten.hardswish.default,
         aten.hardsigmoid.default,
         aten.prelu.default,
+        aten.glu.default,
+        aten.log_sigmoid.default,
+        aten.floor_divide.default,
+        aten.floor_divide.Scalar,
     }
 )
 _RESHAPES = frozenset({aten.view.default, aten.reshape.default})

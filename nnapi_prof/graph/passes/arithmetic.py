@@ -17,6 +17,7 @@ from nnapi_prof.graph.node import (
     type_of,
 )
 from nnapi_prof.graph.passes.rewrite import Rule, Site, apply_rules
+from nnapi_prof.graph.passes.synonyms import RULES as SYNONYMS
 
 aten = torch.ops.aten
 
@@ -220,6 +221,7 @@ def _linear(site: Site) -> fx.Node | None:
 
 
 _RULES: dict[torch._ops.OpOverload, Rule] = {
+    **SYNONYMS,
     aten.add.Tensor: _add,
     aten.add.Scalar: _add,
     aten.sub.Tensor: _sub,

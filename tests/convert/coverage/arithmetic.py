@@ -7,6 +7,7 @@ from tests.convert.coverage.rows import numbers, row
 X, Y = numbers(2, 3, 5), numbers(2, 3, 5, seed=1)
 POSITIVE = X.abs() + 0.1
 MASK = X > 0
+ROW = numbers(5)
 
 ROWS = {
     "add / sub / mul / div (tensor,tensor)": row(
@@ -14,7 +15,7 @@ ROWS = {
     ),
     "add / mul with Python scalar": row(lambda x: x * 3 + 2.5, X),
     "add_ / mul_ (in-place)": row(lambda x: (x * 1.5).add_(2).mul_(x), X),
-    "add with constant tensor": row(lambda x: x + numbers(5), X),
+    "add with constant tensor": row(lambda x: x + ROW, X),
     "rsub": row(lambda x: 2 - x, X),
     "floor_divide / div rounding": row(
         lambda x: torch.floor_divide(x * 7, 2.0) + torch.div(x * 7, 2.0, rounding_mode="trunc"),
