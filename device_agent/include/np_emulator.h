@@ -17,8 +17,9 @@
  * function reads the description; a bad one is reported by np_emulator_error. */
 typedef const char *np_emulator_phone_fn(void);
 
-/* The sentence that says why NNAPI_EMULATOR_PHONE could not be read, or NULL. With an error the
- * library offers no device, and every compilation fails. */
+/* The sentence that says why NNAPI_EMULATOR_PHONE could not be read, or that this build has no back
+ * end of NNAPI_EMULATOR_BACKEND's name, or NULL. With an error the library offers no device, and
+ * every compilation fails. */
 typedef const char *np_emulator_error_fn(void);
 
 /* Android system property of the simulated phone ("ro.product.model"), or NULL. */
