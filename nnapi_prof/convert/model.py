@@ -50,7 +50,8 @@ class BufferSlice:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A constant operand's value: its bytes, or where they are."""
+    """A constant operand's value: its bytes, or where they are. No bytes stand for an optional
+    argument that is left out."""
 
     operand: OperandId
     source: bytes | BufferSlice
@@ -121,6 +122,10 @@ class ModelBuilder:
         operand = Operand(ELEMENT_TYPES[array.dtype], array.shape)
         self._require_sized(operand)
         return self._constant(operand, np.ascontiguousarray(array).tobytes())
+
+    def omitted(self, rank: int) -> OperandId:
+        """An optional float32 tensor argument, of this rank, that is left out."""
+        return self._constant(Operand(OperandCode.TENSOR_FLOAT32, (0,) * rank), b"")
 
     def add(
         self, code: OperationCode, inputs: Sequence[OperandId], dims: Sequence[int]

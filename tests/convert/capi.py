@@ -45,7 +45,7 @@ def _build(nn, model, buffers):
         data = value.source
         if isinstance(data, BufferSlice):
             data = buffers[data.buffer][data.offset : data.offset + data.length]
-        block = C.create_string_buffer(data, len(data))
+        block = C.create_string_buffer(data, len(data)) if data else None  # none: left out
         kept.append(block)
         assert nn.Model_setOperandValue(handle, value.operand, block, len(data)) == OK, value
     for operation in model.operations:

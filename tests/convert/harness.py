@@ -111,16 +111,18 @@ class _Recorder(fx.Interpreter):
 
 def run_region(region: ConvertedRegion, values: dict[str, Tensor]) -> list[Tensor]:
     """Runs a region on the emulator, on logical tensors in and out: in stock PyTorch's NNAPI
-    runtime where that carries the types, else through NNAPI's C API."""
+    runtime where that carries the types and the arguments left out, else through NNAPI's C API."""
     types = (*region.input_types, *region.output_types)
-    if {t.dtype for t in types} == {"float32"} and all(len(b) % 4 == 0 for b in region.buffers):
+    model = parse(region.serialized)
+    plain = {t.dtype for t in types} == {"float32"} and all(len(b) % 4 == 0 for b in region.buffers)
+    if plain and all(value.source for value in model.values):
         return run_in_pytorch(region, values)
     inputs = [
         to_memory(values[name], type_).numpy().astype(type_.device_dtype)
         for name, type_ in zip(region.inputs, region.input_types, strict=True)
     ]
     outputs = [np.zeros(t.memory_shape, t.device_dtype) for t in region.output_types]
-    run_model(parse(region.serialized), region.buffers, inputs, outputs)
+    run_model(model, region.buffers, inputs, outputs)
     return [
         from_memory(torch.from_numpy(array), type_).to(torch_dtype(type_.dtype))
         for array, type_ in zip(outputs, region.output_types, strict=True)

@@ -1,0 +1,267 @@
+"""Recurrent layers: LSTM, RNN and GRU.
+
+NNAPI has whole sequences of LSTMs and of RNNs from level 3 on, and single steps of both at every
+level; of GRUs it has nothing. What no sequence operation does is unrolled, step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert.ops.recurrent_steps import (
+    NO_CLIP,
+    TANH,
+    Direction,
+    Layer,
+    Run,
+    gru_steps,
+    lstm_steps,
+    lstm_weights,
+    rnn_steps,
+    rnn_weights,
+    tanh_steps,
+    unrolled,
+)
+from nnapi_prof.convert.ops.slicing import strided_slice
+from nnapi_prof.convert.registry import Lowering, lowers
+from nnapi_prof.graph.node import results_of
+from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.nnapi.codes import FuseCode, OperationCode
+
+aten = torch.ops.aten
+
+MAX_STEPS = 256
+"""How many steps a node may be unrolled to, over all its layers and directions: each is 1 to 14
+operations."""
+
+
+@lowers(aten.lstm.input)
+def lstm(op: Lowering) -> tuple[OperandId, ...]:
+    """Lowers ``lstm(x[T, B, I], (h, c)) -> (outputs, h_n, c_n)``.
+
+    UNIDIRECTIONAL_ or BIDIRECTIONAL_SEQUENCE_LSTM for each layer from level 3 on; c_n, their
+    third output, came with level 4. Before, one LSTM for each step.
+    """
+    level = 4 if 2 in _read(op) else 3
+    return _layers(op, 4, _lstm_sequence if op.level >= level else unrolled(lstm_steps))
+
+
+@lowers(aten.rnn_relu.input)
+def rnn_relu(op: Lowering) -> tuple[OperandId, ...]:
+    """Lowers ``rnn_relu(x[T, B, I], h) -> (outputs, h_n)``: UNIDIRECTIONAL_ or
+    BIDIRECTIONAL_SEQUENCE_RNN from level 3 on, before one RNN for each step."""
+    return _layers(op, 1, _rnn_sequence if op.level >= 3 else unrolled(rnn_steps))
+
+
+@lowers(aten.rnn_tanh.input)
+def rnn_tanh(op: Lowering) -> tuple[OperandId, ...]:
+    """Lowers ``rnn_tanh(x[T, B, I], h) -> (outputs, h_n)``, unrolled: the activation of NNAPI's
+    RNNs is a fuse code, and tanh is none."""
+    return _layers(op, 1, unrolled(tanh_steps))
+
+
+@lowers(aten.gru.input)
+def gru(op: Lowering) -> tuple[OperandId, ...]:
+    """Lowers ``gru(x[T, B, I], h) -> (outputs, h_n)``, unrolled."""
+    return _layers(op, 3, unrolled(gru_steps))
+
+
+@lowers(aten.lstm_cell.default)
+def lstm_cell(op: Lowering) -> tuple[OperandId, ...]:
+    """Lowers ``lstm_cell(x[B, I], (h, c)) -> (h', c')``: one LSTM."""
+    one = _cell(op, op.arg("hx"))
+    outputs, cells = lstm_steps(op, [op.tensor("input")], one)
+    return outputs[0], cells[0]
+
+
+@lowers(aten.gru_cell.default, aten.rnn_tanh_cell.default, aten.rnn_relu_cell.default)
+def cell(op: Lowering) -> OperandId:
+    """Lowers ``gru_cell(x[B, I], h) -> h'`` and its like: one step."""
+    outputs, _ = CELLS[op.target](op, [op.tensor("input")], _cell(op, [op.arg("hx")]))
+    return outputs[0]
+
+
+CELLS = {
+    aten.gru_cell.default: gru_steps,
+    aten.rnn_tanh_cell.default: tanh_steps,
+    aten.rnn_relu_cell.default: rnn_steps,
+}
+
+
+def _cell(op: Lowering, states: Sequence[torch.fx.Node]) -> Direction:
+    """The weights and states of a single step."""
+    w_input, w_hidden = op.array("w_ih"), op.array("w_hh")
+    biases = [op.optional_array(name) for name in ("b_ih", "b_hh")]
+    b_input, b_hidden = (np.zeros(len(w_input), np.float32) if b is None else b for b in biases)
+    first, *more = [op.tensor(node) for node in states]
+    memory = more[0] if more else None
+    return Direction(w_input, w_hidden, b_input, b_hidden, None, first, memory, backward=False)
+
+
+def _read(op: Lowering) -> set[object]:
+    """Which of the node's values somebody reads."""
+    return {reader.args[1] for reader in results_of(op.node)}
+
+
+def _layers(op: Lowering, gates: int, layer: Layer) -> tuple[OperandId, ...]:
+    """All layers of a node, one on top of the other, and its results."""
+    op.require(not op.arg("train") or float(op.arg("dropout")) == 0, "dropout in training mode")
+    op.require(len(op.type("input").shape) == 3, "an input without a batch, rank 3 is wanted")
+    x = op.tensor("input", DimOrder.CONTIGUOUS)
+    time_major = not op.arg("batch_first")
+    unroll = layer not in (_lstm_sequence, _rnn_sequence)
+    if unroll:
+        _require_short(op, op.dims(x)[0 if time_major else 1])
+        x = x if time_major else op.transpose(x, (1, 0, 2))
+    states: list[OperandId] = []
+    cells: list[OperandId] = []
+    for index in range(int(op.arg("num_layers"))):
+        run = layer(op, x, _directions(op, index, gates), time_major)
+        x = run.outputs
+        states += run.states
+        cells += run.cells
+    if unroll and not time_major:
+        x = op.transpose(x, (1, 0, 2))
+    results = [x]
+    for index, values in enumerate((states, cells), start=1):
+        if index in _read(op):
+            results.append(_stack(op, values))
+        elif values:
+            results.append(x)  # nobody reads it
+    return tuple(results)
+
+
+def _require_short(op: Lowering, length: int) -> None:
+    """Refuses what would become more than MAX_STEPS steps."""
+    steps = length * int(op.arg("num_layers")) * (2 if op.arg("bidirectional") else 1)
+    op.require(
+        steps <= MAX_STEPS,
+        f"{steps} steps, up to {MAX_STEPS} are unrolled (whole sequences: LSTM and RNN with relu "
+        "from level 3 (API 29) on, with c_n from level 4 (API 30) on)",
+    )
+
+
+def _stack(op: Lowering, values: Sequence[OperandId]) -> OperandId:
+    """[B, N] each -> [count, B, N]."""
+    dims = op.dims(values[0])
+    rows = [op.reshape(value, (1, *dims)) for value in values]
+    if len(rows) == 1:
+        return rows[0]
+    return op.emit(OperationCode.CONCATENATION, rows, [0], dims=(len(rows), *dims))
+
+
+def _directions(op: Lowering, layer: int, gates: int) -> list[Direction]:
+    """The one or two directions of a layer, weights and first states."""
+    count = 2 if op.arg("bidirectional") else 1
+    params = [op.array(node) for node in op.arg("params")]
+    size = len(params) // (count * int(op.arg("num_layers")))
+    biases = 2 if op.arg("has_biases") else 0
+    initial = op.arg("hx")
+    nodes = list(initial) if isinstance(initial, list | tuple) else [initial]
+    found = []
+    for place in range(layer * count, (layer + 1) * count):
+        own = params[place * size : (place + 1) * size]
+        w_input, w_hidden, *rest = own
+        zeros = np.zeros(w_input.shape[0], np.float32)
+        b_input, b_hidden = rest[:2] if biases else (zeros, zeros)
+        states = [_initial(op, node, place) for node in nodes]
+        found.append(
+            Direction(
+                w_input,
+                w_hidden,
+                b_input,
+                b_hidden,
+                rest[biases] if len(rest) > biases else None,
+                states[0],
+                states[1] if len(states) > 1 else None,
+                backward=place % count == 1,
+            )
+        )
+    return found
+
+
+def _initial(op: Lowering, node: torch.fx.Node, place: int) -> OperandId:
+    """One state [B, N] of ``node`` [places, B, N]."""
+    if node.op == "get_attr":
+        return op.constant(op.array(node)[place])
+    states = op.tensor(node, DimOrder.CONTIGUOUS)
+    _, batch, width = op.dims(states)
+    one = strided_slice(op, states, (place, 0, 0), (place + 1, batch, width))
+    return op.reshape(one, (batch, width))
+
+
+# Whole sequences
+
+
+def _last_states(
+    op: Lowering, outputs: OperandId, directions: list[Direction], time_major: bool
+) -> list[OperandId]:
+    """The last output of each direction, cut out of all: backward it is that of the first step."""
+    dims = op.dims(outputs)
+    time = 0 if time_major else 1
+    found, column = [], 0
+    for one in directions:
+        begin, end = [0, 0, column], [*dims[:2], column + one.width]
+        begin[time] = 0 if one.backward else dims[time] - 1
+        end[time] = begin[time] + 1
+        cut = strided_slice(op, outputs, begin, end)
+        found.append(op.reshape(cut, (dims[1 - time], one.width)))
+        column += one.width
+    return found
+
+
+def _merged_shape(op: Lowering, x: OperandId, directions: list[Direction]) -> TensorType:
+    return TensorType((*op.dims(x)[:2], sum(one.width for one in directions)))
+
+
+def _lstm_sequence(
+    op: Lowering, x: OperandId, directions: list[Direction], time_major: bool
+) -> Run:
+    """A layer of LSTMs as one operation. Operands that are left out: peepholes, auxiliary inputs
+    and norms, which torch's LSTM has not."""
+    with_cells = 2 in _read(op)
+    inputs: list[OperandId] = [x]
+    for one in directions:
+        inputs += lstm_weights(op, one)
+    for one in directions:
+        assert one.cell is not None
+        inputs += [one.state, one.cell]
+    clips = [op.model.scalar(value) for value in (TANH, NO_CLIP, NO_CLIP)]
+    norm = op.model.omitted(1)
+    if len(directions) == 1:
+        code = OperationCode.UNIDIRECTIONAL_SEQUENCE_LSTM
+        inputs += [*clips, op.model.scalar(time_major), *[norm] * 4]
+    else:
+        code = OperationCode.BIDIRECTIONAL_SEQUENCE_LSTM
+        inputs += [op.model.omitted(3), *[op.model.omitted(2)] * 8]
+        inputs += [*clips, op.model.scalar(True), op.model.scalar(time_major), *[norm] * 8]
+    types = [_merged_shape(op, x, directions)]
+    if with_cells:
+        for one in directions:
+            assert one.cell is not None
+            types += [TensorType(op.dims(one.state)), TensorType(op.dims(one.cell))]
+    outputs, *rest = op.emit_as(types, code, inputs)
+    states = _last_states(op, outputs, directions, time_major) if 1 in _read(op) else [outputs]
+    return Run(outputs, states, rest[1::2] or [outputs])
+
+
+def _rnn_sequence(op: Lowering, x: OperandId, directions: list[Direction], time_major: bool) -> Run:
+    """A layer of RNNs with RELU as one operation."""
+    inputs = [x]
+    for one in directions:
+        inputs += [*rnn_weights(op, one), one.state]
+    relu = int(FuseCode.RELU)
+    if len(directions) == 1:
+        code = OperationCode.UNIDIRECTIONAL_SEQUENCE_RNN
+        scalars: list[bool | int] = [relu, int(time_major)]
+    else:
+        code = OperationCode.BIDIRECTIONAL_SEQUENCE_RNN
+        inputs += [op.model.omitted(3), *[op.model.omitted(2)] * 2]
+        scalars = [relu, time_major, True]  # the last: outputs are merged
+    (outputs,) = op.emit_as([_merged_shape(op, x, directions)], code, inputs, scalars)
+    states = _last_states(op, outputs, directions, time_major) if 1 in _read(op) else [outputs]
+    return Run(outputs, states, [])
