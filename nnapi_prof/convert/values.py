@@ -1,0 +1,158 @@
+"""Constants of a model as JSON values, and which operand may have which."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, OperandId, Value
+from nnapi_prof.errors import SerializationError
+from nnapi_prof.nnapi.codes import OperandCode
+from nnapi_prof.nnapi.facts import TENSOR_CODES
+
+ELEMENTS: dict[OperandCode, np.dtype[Any]] = {
+    code: np.dtype(name)
+    for name, codes in {
+        "<f4": (OperandCode.FLOAT32, OperandCode.TENSOR_FLOAT32),
+        "<f2": (OperandCode.FLOAT16, OperandCode.TENSOR_FLOAT16),
+        "<i4": (OperandCode.INT32, OperandCode.TENSOR_INT32),
+        "<u4": (OperandCode.UINT32,),
+        "?": (OperandCode.BOOL, OperandCode.TENSOR_BOOL8),
+        "u1": (OperandCode.TENSOR_QUANT8_ASYMM,),
+        "i1": (
+            OperandCode.TENSOR_QUANT8_SYMM,
+            OperandCode.TENSOR_QUANT8_ASYMM_SIGNED,
+            OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL,
+        ),
+        "<i2": (OperandCode.TENSOR_QUANT16_SYMM,),
+        "<u2": (OperandCode.TENSOR_QUANT16_ASYMM,),
+    }.items()
+    for code in codes
+}
+"""Operand type -> its elements in memory. A MODEL has none."""
+
+
+def element_bytes(code: OperandCode) -> int:
+    """Bytes of one element; 1 for a MODEL, whose value no file of ours holds."""
+    return ELEMENTS[code].itemsize if code in ELEMENTS else 1
+
+
+def operand_bytes(operand: Operand) -> int | None:
+    """Bytes of an operand's value; None where a dimension is unknown."""
+    if operand.type in TENSOR_CODES and (not operand.dims or 0 in operand.dims):
+        return None
+    return math.prod(operand.dims) * element_bytes(operand.type)
+
+
+def float32(value: float) -> float:
+    """The float32 nearest to a number, as Python holds it."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
+def short_float32(value: float) -> float:
+    """The number with the fewest digits whose float32 is ``value``; ``value`` itself, if none."""
+    short = float(str(np.float32(value)))
+    return short if float32(short) == value else value
+
+
+def value_to_json(code: OperandCode, source: bytes | BufferSlice) -> dict[str, Any]:
+    """``{"numbers": [...]}``, ``{"hex": ...}`` or a slice's ``{"buffer", "offset", "length"}``.
+
+    Numbers where they give the very bytes back, hex for others (NaN, cut elements).
+    """
+    if isinstance(source, BufferSlice):
+        return {"buffer": source.buffer, "offset": source.offset, "length": source.length}
+    element = ELEMENTS.get(code)
+    if element is not None and len(source) % element.itemsize == 0:
+        numbers = np.frombuffer(source, element).tolist()
+        if code in (OperandCode.FLOAT32, OperandCode.TENSOR_FLOAT32):
+            numbers = [short_float32(number) for number in numbers]
+        if all(map(math.isfinite, numbers)) and np.array(numbers, element).tobytes() == source:
+            return {"numbers": numbers}
+    return {"hex": source.hex()}
+
+
+def value_from_json(index: OperandId, operand: Operand, row: Mapping[str, Any]) -> Value:
+    """The inverse of :func:`value_to_json`; SerializationError where a number is not of the
+    operand's type."""
+    place = f"the value of operand {index} ({operand.type.name})"
+    source: bytes | BufferSlice
+    if "numbers" in row:
+        source = _pack(operand.type, row["numbers"], place)
+    elif "hex" in row:
+        source = bytes.fromhex(row["hex"])
+    else:
+        source = BufferSlice(int(row["buffer"]), int(row["offset"]), int(row["length"]))
+    return Value(index, source)
+
+
+def _pack(code: OperandCode, numbers: list[Any], place: str) -> bytes:
+    if code not in ELEMENTS:
+        raise SerializationError(f"{place}: this type has no numbers")
+    element = ELEMENTS[code]
+    boolean = element == np.dtype("?")
+    for number in numbers:
+        if isinstance(number, bool) != boolean:
+            wanted = "true or false" if boolean else "a number"
+            raise SerializationError(f"{place}: {number!r} found, {wanted} is wanted")
+        if element.kind in "iu":
+            limits = np.iinfo(element)
+            if number != int(number) or not limits.min <= number <= limits.max:
+                raise SerializationError(
+                    f"{place}: {number!r} found, whole numbers from {limits.min} to {limits.max}"
+                    " are wanted"
+                )
+    try:
+        with np.errstate(over="ignore"):
+            packed = np.array(numbers, element)
+    except OverflowError as error:  # an integer beyond every float
+        raise SerializationError(f"{place}: a number beyond its type") from error
+    if element.kind == "f" and not np.isfinite(packed).all():
+        raise SerializationError(f"{place}: a number beyond its type")
+    return packed.tobytes()
+
+
+def require_inside(source: bytes | BufferSlice, lengths: Sequence[int], place: str) -> None:
+    """Raises SerializationError where a slice is not inside its buffer; ``lengths`` are theirs."""
+    if not isinstance(source, BufferSlice):
+        return
+    if source.buffer >= len(lengths):
+        raise SerializationError(f"{place} names buffer {source.buffer}, there are {len(lengths)}")
+    end, limit = source.offset + source.length, lengths[source.buffer]
+    if end > limit:
+        raise SerializationError(
+            f"{place} ends at byte {end} of buffer {source.buffer}, which has {limit}"
+        )
+
+
+def require_consistent(model: NnapiModel) -> dict[OperandId, bytes | BufferSlice]:
+    """The values by operand.
+
+    Raises SerializationError where an operand has two values, or one of another size (none at all
+    leaves an optional operand out), or is more than one of input, output and constant.
+    """
+    values = {value.operand: value.source for value in model.values}
+    if len(values) != len(model.values):
+        raise SerializationError("an operand has two values")
+    for value in model.values:
+        source, operand = value.source, model.operands[value.operand]
+        length = source.length if isinstance(source, BufferSlice) else len(source)
+        wanted = operand_bytes(operand)
+        if length and wanted is not None and length != wanted:
+            raise SerializationError(
+                f"the value of operand {value.operand} ({operand.type.name}) has {length} bytes,"
+                f" wanted {wanted}"
+            )
+    for name, ids in (("inputs", model.inputs), ("outputs", model.outputs)):
+        if len(set(ids)) != len(ids):
+            raise SerializationError(f"an operand stands twice among the {name}")
+    both = set(model.inputs) & set(model.outputs) or set(values) & {*model.inputs, *model.outputs}
+    if both:
+        raise SerializationError(
+            f"operand {min(both)} is more than one of input, output and constant"
+        )
+    return values

@@ -1,0 +1,304 @@
+"""Regions as JSON and back, and what is said of files that are none."""
+
+import json
+import math
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from nnapi_prof.convert.json import (
+    SCHEMA,
+    Description,
+    from_json,
+    model_from_json,
+    model_to_json,
+    to_json,
+    weights_name,
+)
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, Operation, Value
+from nnapi_prof.convert.values import ELEMENTS, operand_bytes
+from nnapi_prof.convert.weights import lay_out
+from nnapi_prof.errors import SerializationError
+from nnapi_prof.graph.plan import Preference
+from nnapi_prof.nnapi.codes import OperandCode, OperationCode
+from tests.convert.harness import LEVELS, aten, image, program_of
+
+SHARED_MACHINE = settings(deadline=None, max_examples=100)
+WORDS = st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def operands(draw):
+    """Operands with room for small values too."""
+    code = draw(st.sampled_from(OperandCode))
+    sizes = st.integers(1, 3) if draw(st.booleans()) else WORDS
+    return Operand(
+        code,
+        tuple(draw(st.lists(sizes, max_size=4))) if code.name.startswith("TENSOR_") else (),
+        draw(st.floats(width=32, allow_nan=False, allow_infinity=False)),
+        draw(st.integers(-(2**31), 2**31 - 1)),
+    )
+
+
+@st.composite
+def values(draw, index, operand):
+    """A value of an operand: of its size, or left out; any bytes at all."""
+    size = operand_bytes(operand)
+    if size is not None and size < 200 and draw(st.booleans()):
+        return Value(index, draw(st.binary(min_size=size, max_size=size) | st.just(b"")))
+    if size is None:
+        size = draw(WORDS)
+    length = size if size < 2**32 else 0
+    return Value(index, BufferSlice(draw(st.integers(0, 9)), draw(WORDS), length))
+
+
+@st.composite
+def models(draw):
+    """Models whose operands have one role each, as the converter makes them."""
+    all_operands = draw(st.lists(operands(), min_size=1, max_size=8).map(tuple))
+    ids = range(len(all_operands))
+    roles = draw(st.tuples(*(st.sampled_from("iovt") for _ in ids)))
+    id_lists = st.lists(st.sampled_from(ids), max_size=4).map(tuple)
+    operations = st.builds(Operation, st.sampled_from(OperationCode), id_lists, id_lists)
+    of_role = {role: [i for i in ids if roles[i] == role] for role in "iov"}
+    return NnapiModel(
+        all_operands,
+        tuple(draw(values(i, all_operands[i])) for i in of_role["v"]),
+        draw(st.lists(operations, max_size=4).map(tuple)),
+        tuple(draw(st.permutations(of_role["i"]))),
+        tuple(draw(st.permutations(of_role["o"]))),
+    )
+
+
+@SHARED_MACHINE
+@given(models())
+def test_what_is_written_is_read_back(model):
+    rows = {
+        **json.loads(json.dumps(model_to_json(model), allow_nan=False)),
+        "inputs": [{"operand": i} for i in model.inputs],
+        "outputs": [{"operand": i} for i in model.outputs],
+    }
+    assert model_from_json(rows) == model
+    schema = json.loads(SCHEMA.read_text())
+    schema |= {
+        "required": [],
+        "properties": {k: schema["properties"][k] for k in model_to_json(model)},
+    }
+    Draft202012Validator(schema).validate(model_to_json(model))
+
+
+@SHARED_MACHINE
+@given(st.lists(st.binary(max_size=200) | st.sampled_from([b"", b"a" * 64, b"b"]), max_size=6))
+def test_a_weights_file_holds_its_buffers(buffers):
+    weights = lay_out(buffers)
+    content = b"".join(weights.chunks())
+    assert len(content) == weights.n_bytes
+    for buffer, offset in zip(buffers, weights.offsets, strict=True):
+        assert offset % 64 == 0 and content[offset : offset + len(buffer)] == buffer
+    n_distinct = sum(-(-len(buffer) // 64) for buffer in set(buffers))
+    assert weights.n_bytes == 64 * (1 + n_distinct), "equal buffers stand there once"
+
+
+def network(x, skip):
+    """Two convolutions by one weight, a skip connection, and a small constant."""
+    y = aten.convolution.default(x, WEIGHT, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    y = aten.relu.default(y)
+    y = aten.convolution.default(y, WEIGHT, BIAS, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    return aten.add.Tensor(y, skip)
+
+
+WEIGHT, BIAS = image(4, 4, 3, 3), torch.tensor([0.1, -1.5, 1e-7, 3e30])
+
+
+def region(level=30):
+    program = program_of(network, (image(1, 4, 6, 5), image(1, 4, 1, 1)))
+    return convert_region(program, [0], level)
+
+
+@pytest.fixture(scope="module")
+def written():
+    described = Description(region(), Preference.LOW_POWER, True, "npu")
+    text, weights = to_json(described, "net.weights")
+    return described, text, b"".join(weights.chunks())
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_region_is_read_back(level):
+    described = Description(region(level))
+    text, weights = to_json(described, "net.weights")
+    assert from_json(text, b"".join(weights.chunks())) == described
+    assert to_json(described, "net.weights")[0] == text
+
+
+def test_the_options_are_read_back(written):
+    described, text, weights = written
+    assert from_json(text, weights) == described
+    assert weights_name(text) == "net.weights"
+
+
+def test_a_description_can_be_read_by_people_and_programs(written):
+    described, text, weights = written
+    data = json.loads(text)
+    Draft202012Validator(json.loads(SCHEMA.read_text())).validate(data)
+    (first, _) = data["inputs"]
+    assert first == {
+        "name": described.region.inputs[0],
+        "operand": 0,
+        "shape": [1, 4, 6, 5],
+        "dtype": "float32",
+        "dim_order": "channels_last",
+    }
+    assert data["operands"][0]["dims"] == [1, 6, 5, 4]
+    assert [o["name"] for o in data["operations"]] == list(described.region.operations)
+    shown = [o["value"]["numbers"] for o in data["operands"] if "numbers" in o.get("value", {})]
+    assert [0.1, -1.5, 1e-7, 3e30] in shown, "as few digits as say it"
+    assert [o["lifetime"] for o in data["operands"]].count("input") == 2
+    # The convolution's weight, found as the schema says; NNAPI's order is [O, H, W, I].
+    conv = data["operations"][0]
+    slice_ = data["operands"][conv["inputs"][1]]["value"]
+    start = data["buffers"][slice_["buffer"]]["offset"] + slice_["offset"]
+    found = np.frombuffer(weights[start : start + slice_["length"]], "<f4")
+    assert np.array_equal(found, WEIGHT.permute(0, 2, 3, 1).numpy().ravel())
+    longest = max(len(line) for line in text.splitlines())
+    assert longest < 200, "a row a line"
+
+
+def test_a_region_without_weights_needs_no_file():
+    program = program_of(lambda x: aten.relu.default(x), (image(2, 3),))
+    text, weights = to_json(Description(convert_region(program, [0], 27)), "none.weights")
+    assert weights_name(text) is None and weights.n_bytes == 64
+    assert from_json(text).region.operations == ("RELU",)
+
+
+def test_the_schema_is_a_schema_and_knows_every_code():
+    schema = json.loads(SCHEMA.read_text())
+    Draft202012Validator.check_schema(schema)
+    kinds = schema["$defs"]
+    assert kinds["operand"]["properties"]["type"]["enum"] == [c.name for c in OperandCode]
+    assert kinds["operation"]["properties"]["name"]["enum"] == [c.name for c in OperationCode]
+    assert set(ELEMENTS) == set(OperandCode) - {OperandCode.MODEL}
+
+
+def changed(text, *path_and_value):
+    """The description with one member changed, or removed where the value is None."""
+    data = json.loads(text)
+    *path, last, value = path_and_value
+    at = data
+    for step in path:
+        at = at[step]
+    if value is None:
+        del at[last]
+    else:
+        at[last] = value
+    return json.dumps(data)
+
+
+def operand_index(data, **wanted):
+    return next(
+        i for i, o in enumerate(data["operands"]) if all(o[k] == v for k, v in wanted.items())
+    )
+
+
+def test_bad_descriptions_are_refused_in_words(written):
+    _, text, weights = written
+    data = json.loads(text)
+    scalar = operand_index(data, type="INT32")
+    wide = next(i for i, o in enumerate(data["operands"]) if "buffer" in o.get("value", {}))
+    hidden = operand_index(data, lifetime="temporary")
+    for path_and_value, message in (
+        (("format", "other"), "no description of a region"),
+        (("version", 2), "version 2, only 1 is read"),
+        (("level", None), "'level' is a required property"),
+        (("level", "30"), "level: '30' is not of type 'integer'"),
+        (("preference", "quick"), "preference: 'quick' is not one of"),
+        (("operands", 0, "type", "FLOAT"), r"operands\[0\].type: 'FLOAT' is not one of"),
+        (("operands", 0, "dims", [1, -6, 5, 4]), r"operands\[0\].dims\[1\]: -6 is less than"),
+        (("operands", 0, "dims", [1, 6, 5]), r"inputs: 'x' is float32.*\[1x6x5\]"),
+        (("operands", 0, "colour", 1), "'colour' was unexpected"),
+        (("operands", 0, "lifetime", "output"), "operand 0 is said to be output, it is input"),
+        (("operands", hidden, "lifetime", "input"), "said to be input, it is temporary"),
+        (("operands", 0, "value", {"numbers": [1]}), r"operands\[0\]"),
+        (("operands", scalar, "value", None), "'value' is a required property"),
+        (("operands", scalar, "value", {"numbers": [1, 2]}), "has 8 bytes, wanted 4"),
+        (("operands", scalar, "value", {"numbers": [1.5]}), "1.5 found, whole numbers from -2147"),
+        (("operands", scalar, "value", {"numbers": [1 << 31]}), "2147483648 found, whole"),
+        (("operands", scalar, "value", {"numbers": [True]}), "True found, a number is wanted"),
+        (("operands", scalar, "value", {"hex": "0"}), r"\.value"),
+        (("operands", wide, "value", "buffer", 7), "names buffer 7, there are"),
+        (("operands", wide, "value", "offset", 4), "ends at byte 580 of buffer 0, which has 576"),
+        (("operations", 0, "name", "CONV"), r"operations\[0\].name: 'CONV' is not one of"),
+        (("operations", 0, "inputs", [999]), "operation 0 names operand 999, there are"),
+        (("inputs", 0, "operand", 999), "an input names operand 999"),
+        (("inputs", 0, "operand", 1), "stands twice among the inputs"),
+        (("inputs", 0, "operand", scalar), "more than one of input, output and constant"),
+        (("inputs", 0, "dtype", "int32"), "inputs: 'x' is int32"),
+        (("inputs", 0, "shape", [4, 6, 5]), "channels_last is for rank 4"),
+        (("buffers", 0, "offset", 64000), "buffer 0 ends at byte 64576, the weights file at"),
+        (("weights", {"file": "w"}), "weights"),
+        (("weights", "bytes", 100), "the weights file has 640 bytes, wanted 100"),
+        (("weights", "sha256", "0" * 64), "belongs to another region"),
+    ):
+        with pytest.raises(SerializationError, match=message) as refused:
+            from_json(changed(text, *path_and_value), weights)
+        assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", "{", "[" * 100_000, '{"format": NaN}', '{"scale": Infinity}']
+)
+def test_what_is_no_json_is_refused(text):
+    with pytest.raises(SerializationError, match="no JSON|no description"):
+        from_json(text)
+
+
+def test_damaged_weights_are_refused(written):
+    _, text, weights = written
+    for content, message in (
+        (b"", "0 bytes, wanted"),
+        (weights[:-1], "bytes, wanted"),
+        (b"X" + weights[1:], "does not begin with NNPROFW1"),
+        (weights[:8] + b"X" + weights[9:], "another region"),
+        (weights[:60] + b"X" + weights[61:], "another region"),
+        (weights[:70] + b"\xff" + weights[71:], "was changed"),
+    ):
+        with pytest.raises(SerializationError, match=message):
+            from_json(text, content)
+
+
+ADD = NnapiModel(
+    operands=(Operand(OperandCode.TENSOR_FLOAT32, (2,)),) * 3,
+    values=(Value(1, struct.pack("<2f", 1, math.nan)),),
+    operations=(Operation(OperationCode.ADD, (0, 1), (2,)),),
+    inputs=(0,),
+    outputs=(2,),
+)
+
+
+def test_what_numbers_cannot_say_is_hex():
+    assert model_to_json(ADD)["operands"][1]["value"] == {"hex": "0000803f0000c07f"}
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (replace(ADD, values=ADD.values * 2), "two values"),
+        (replace(ADD, values=(Value(1, bytes(4)),)), "has 4 bytes, wanted 8"),
+        (replace(ADD, inputs=(0, 1)), "operand 1 is more than one of"),
+        (replace(ADD, outputs=(0,)), "operand 0 is more than one of"),
+        (replace(ADD, inputs=(0, 0)), "twice among the inputs"),
+        (
+            replace(ADD, operands=(Operand(OperandCode.INT32, scale=math.inf),) * 3, values=()),
+            "scale inf",
+        ),
+    ],
+)
+def test_models_that_json_cannot_say_are_refused(model, message):
+    with pytest.raises(SerializationError, match=message):
+        model_to_json(model)
