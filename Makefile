@@ -7,7 +7,7 @@ DEVICE ?= sim:npu-phone
 PHONE ?= npu-phone
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo phone test lint format generate agents bench sanitize fuzz clean
+.PHONY: demo phone test lint format generate agents xnnpack bench sanitize fuzz clean
 
 demo: $(READY)  ## profile, partition, run and report MobileNetV2 on DEVICE, a simulated phone
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/demo.sh $(DEVICE)
@@ -35,6 +35,9 @@ generate: $(READY)  ## rewrites what is generated from the NNAPI facts
 
 agents: $(READY)  ## agent and emulator for this machine; prints where they are
 	$(BIN)/python -m nnapi_prof.device.build
+
+xnnpack: $(READY)  ## XNNPACK, for the emulator's device nnapi-fast; prints where it is
+	NNAPI_PROF_CACHE_DIR=build/cache $(BIN)/python -m nnapi_prof.device.xnnpack
 
 bench: $(READY)  ## ratios against a baseline in the same run
 	for f in benchmarks/bench_*.py; do $(BIN)/python $$f || exit 1; done
