@@ -2,11 +2,13 @@
 
 from nnapi_prof.convert.ops import (
     activation,
+    angle,
     arg,
     attention,
     cast,
     comparison,
     conv,
+    cumulative,
     division,
     elementwise,
     linear,
@@ -26,11 +28,13 @@ from nnapi_prof.convert.ops import (
 
 __all__ = [
     "activation",
+    "angle",
     "arg",
     "attention",
     "cast",
     "comparison",
     "conv",
+    "cumulative",
     "division",
     "elementwise",
     "linear",

@@ -35,7 +35,6 @@ UNARY = {
     aten.tanh.default: OperationCode.TANH,
     aten.floor.default: OperationCode.FLOOR,
     aten.rsqrt.default: OperationCode.RSQRT,
-    aten.sin.default: OperationCode.SIN,
     aten.sqrt.default: OperationCode.SQRT,
 }
 """Operators of one float tensor that NNAPI has as they are."""

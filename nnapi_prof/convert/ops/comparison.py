@@ -110,6 +110,12 @@ def isinf(op: Lowering) -> OperandId:
     return absolute(argument(op, "self", "float32")).is_(OperationCode.EQUAL, math.inf).operand
 
 
+@lowers(aten.isfinite.default)
+def isfinite(op: Lowering) -> OperandId:
+    """Lowers ``|self| < inf``, which no NaN is either."""
+    return (absolute(argument(op, "self", "float32")) < math.inf).operand
+
+
 @lowers(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar)
 def where(op: Lowering) -> OperandId:
     """Lowers ``self if condition else other``; SELECT takes equal shapes, so that what is smaller

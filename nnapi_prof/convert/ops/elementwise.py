@@ -135,5 +135,32 @@ def pow_of_number(op: Lowering) -> OperandId:
     return argument(op, "self").binary(OperationCode.POW, argument(op, "exponent")).operand
 
 
+@lowers(aten.addcmul.default)
+def addcmul(op: Lowering) -> OperandId:
+    """Lowers ``self + value * tensor1 * tensor2``."""
+    product = argument(op, "tensor1") * argument(op, "tensor2")
+    return argument(op, "self").plus(_weighed(op, product), fuse(op)).operand
+
+
+@lowers(aten.addcdiv.default)
+def addcdiv(op: Lowering) -> OperandId:
+    """Lowers ``self + value * tensor1 / tensor2``."""
+    quotient = argument(op, "tensor1") / argument(op, "tensor2")
+    return argument(op, "self").plus(_weighed(op, quotient), fuse(op)).operand
+
+
+def _weighed(op: Lowering, x: Value) -> Value:
+    value = op.arg("value")
+    return x if value == 1 else x * value
+
+
+@lowers(aten.lerp.Scalar, aten.lerp.Tensor)
+def lerp(op: Lowering) -> OperandId:
+    """Lowers ``self + weight * (end - self)``."""
+    x = argument(op, "self")
+    step = (argument(op, "end") - x) * argument(op, "weight")
+    return x.plus(step, fuse(op)).operand
+
+
 def _require_no_alpha(op: Lowering) -> None:
     op.require(op.arg("alpha") == 1, f"alpha={op.arg('alpha')}, only 1 is lowered")

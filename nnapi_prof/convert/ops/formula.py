@@ -90,8 +90,10 @@ class Value:
         return self.binary(OperationCode.DIV, other, [int(fuse)])
 
     def __neg__(self) -> Value:
-        """NEG, or a product with -1 below level 3."""
-        return self.unary(OperationCode.NEG) if self.op.level >= 3 else self * -1
+        """NEG, or of floats a product with -1 below level 3."""
+        if self.op.level >= 3 or self.dtype not in FLOATS:
+            return self.unary(OperationCode.NEG)
+        return self * -1
 
     def binary(
         self, code: OperationCode, other: Value | float, scalars: Sequence[int] = ()

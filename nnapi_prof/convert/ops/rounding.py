@@ -57,7 +57,7 @@ def round_(op: Lowering) -> OperandId:
     return (above.minus(below, RELU1) + 1 + even).operand
 
 
-@lowers(aten.sign.default)
+@lowers(aten.sign.default, aten.sgn.default)
 def sign(op: Lowering) -> OperandId:
     """Lowers ``1 if x > 0 else -1 if x < 0 else 0``: SELECT of level 3."""
     op.require_level(3, "telling signs apart (GREATER and SELECT)")

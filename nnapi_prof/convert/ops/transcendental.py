@@ -1,4 +1,4 @@
-"""Exponentials, logarithms, cosine and the error function."""
+"""Exponentials, logarithms and the error function."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from nnapi_prof.convert.ops.formula import (
     number,
     polynomial,
     relu,
+    sigmoid,
 )
 from nnapi_prof.convert.ops.operands import argument
 from nnapi_prof.convert.registry import Lowering, lowers
@@ -53,6 +54,14 @@ def erf(op: Lowering) -> OperandId:
     """
     logit = normal_logit(argument(op, "self") * math.sqrt(2))
     return (logit * 0.5).unary(OperationCode.TANH).operand
+
+
+@lowers(aten.erfc.default)
+def erfc(op: Lowering) -> OperandId:
+    """Lowers ``1 - erf(x)`` as ``2 * sigmoid(-logit(P(x * sqrt 2)))``, with the error of
+    :func:`erf`; it does not fall below 3.8e-8."""
+    logit = normal_logit(argument(op, "self") * -math.sqrt(2))
+    return (sigmoid(logit) * 2).operand
 
 
 @lowers(aten.exp.default)
@@ -103,14 +112,6 @@ def log1p(op: Lowering) -> OperandId:
     return tiny.select(x, corrected, x.dtype).operand
 
 
-@lowers(aten.cos.default)
-def cos(op: Lowering) -> OperandId:
-    """Lowers ``cos(x)`` as ``1 - 2 * sin(x / 2) ** 2``: unlike ``sin(x + pi / 2)`` it does not
-    round a large x; the error is 3e-7 at most where SIN is exact to the last bit."""
-    sine = (argument(op, "self") * 0.5).unary(OperationCode.SIN)
-    return ((sine * sine) * -2 + 1).operand
-
-
 @lowers(aten.softplus.default)
 def softplus(op: Lowering) -> OperandId:
     """Lowers ``log(1 + e ** (beta * x)) / beta``, and x itself where beta * x > threshold.
@@ -143,3 +144,20 @@ def log_sigmoid(op: Lowering) -> OperandId:
     x = argument(op, "self")
     bend = (exponential(-absolute(x)) + 1).unary(OperationCode.LOG)
     return (negative_part(x) - bend).operand
+
+
+@lowers(aten.logaddexp.default)
+def logaddexp(op: Lowering) -> OperandId:
+    """Lowers ``log(e ** x + e ** y)`` as ``y + log(1 + e ** (x - y))``."""
+    x, y = argument(op, "self"), argument(op, "other")
+    return (y + log_1_plus_exp(x - y)).operand
+
+
+@lowers(aten.logit.default)
+def logit(op: Lowering) -> OperandId:
+    """Lowers ``log(x / (1 - x))``, x clamped to [eps, 1 - eps] where there is an eps."""
+    x = argument(op, "self")
+    eps = op.arg("eps")
+    if eps is not None:
+        x = x.binary(OperationCode.MAXIMUM, float(eps)).binary(OperationCode.MINIMUM, 1 - eps)
+    return (x / (1 - x)).unary(OperationCode.LOG).operand

@@ -2,28 +2,30 @@
 
 import torch
 
-from tests.convert.cases.common import NEEDS_2, W, X, all_levels
+from tests.convert.cases.common import INTEGERS, NEEDS_2, W, X, all_levels
 from tests.convert.harness import FIRST, Case, aten, image
 
 
-def unary(name, x, first, operations=None):
-    function = getattr(aten, name).default
-    refused = all_levels(f"{name.upper()} exists from level", 26 + first)
-    return Case(lambda y: function(y), (x,), refused=refused, operations=operations or {})
+def unary(function, x=X, operations=None, first=1, **options):
+    """A case that converts from a level on."""
+    refused = all_levels("exists from level", 26 + first)
+    return Case(
+        lambda y: function(y), (x,), refused=refused, operations=operations or {}, **options
+    )
 
 
 ACTIVATIONS = {
-    "relu": unary("relu", X, 1, {27: "RELU"}),
-    "sigmoid": unary("sigmoid", X, 1, {27: "LOGISTIC"}),
-    "tanh": unary("tanh", X, 1),
-    "floor": unary("floor", X, 1),
-    "abs": unary("abs", X, 3),
-    "exp": unary("exp", X, 3),
-    "neg": unary("neg", X, 3),
-    "sqrt": unary("sqrt", X.abs(), 3),
-    "rsqrt": unary("rsqrt", X.abs() + 0.1, 3),
-    "log": unary("log", X.abs() + 0.1, 3),
-    "sin": unary("sin", X, 3),
+    "relu": unary(aten.relu.default, operations={27: "RELU"}),
+    "relu of integers": unary(aten.relu.default, INTEGERS, {29: "MAXIMUM"}, first=3),
+    "sigmoid": unary(aten.sigmoid.default, operations={27: "LOGISTIC"}),
+    "sigmoid of integers": unary(aten.sigmoid.default, INTEGERS, {29: "CAST LOGISTIC"}, first=3),
+    "tanh": unary(aten.tanh.default, operations={27: "TANH"}),
+    "abs": unary(aten.abs.default, operations={27: "RELU MUL RELU ADD", 29: "ABS"}),
+    "abs of integers": unary(aten.abs.default, INTEGERS, {29: "NEG MAXIMUM", 30: "ABS"}, first=3),
+    "neg": unary(aten.neg.default, operations={27: "MUL", 29: "NEG"}),
+    "neg of integers": unary(aten.neg.default, INTEGERS, {29: "NEG"}, first=3),
+    "sqrt": unary(aten.sqrt.default, X.abs(), first=3),
+    "rsqrt": unary(aten.rsqrt.default, X.abs() + 0.1, first=3),
     "relu of rank 5": Case(
         lambda x: aten.relu.default(x),
         (image(1, 1, 1, 2, 3),),
@@ -34,16 +36,62 @@ ACTIVATIONS = {
     "hardtanh of other bounds": Case(
         lambda x: aten.hardtanh.default(x, -0.5, 0.25),
         (X,),
-        refused=all_levels(r"clamping to \[-0.5, 0.25\].*needs level 3", 29),
-        operations={29: "MAXIMUM MINIMUM"},
+        operations={27: "MUL ADD MUL ADD", 29: "MAXIMUM MINIMUM"},
+    ),
+    "hardtanh of equal bounds on both sides": Case(
+        lambda x: aten.hardtanh.default(x, -0.5, 0.5),
+        (X,),
+        operations={27: "MUL MUL", 29: "MAXIMUM MINIMUM"},
     ),
     "clamp below": Case(lambda x: aten.clamp.default(x, 0), (X,), operations={27: "RELU"}),
     "clamp above": Case(
         lambda x: aten.clamp.default(x, None, 0.5),
         (X,),
-        refused=all_levels(r"clamping to \[-inf, 0.5\]", 29),
-        operations={29: "MINIMUM"},
+        operations={27: "MUL ADD MUL ADD", 29: "MINIMUM"},
     ),
+    "clamp below something": Case(
+        lambda x: aten.clamp.default(x, 0.5),
+        (X,),
+        operations={27: "ADD ADD", 29: "MAXIMUM"},
+    ),
+    "clamp to bounds in the wrong order": Case(
+        lambda x: aten.clamp.default(x, 0.5, -0.5),
+        (X,),
+        refused=all_levels(r"clamps to \[0.5, -0.5\], which is one number", 29),
+    ),
+    "clamp integers": Case(
+        lambda x: aten.clamp.default(x, -2, 3),
+        (INTEGERS,),
+        refused=all_levels("MAXIMUM exists", 29),
+    ),
+    "clamp integers to a fraction": Case(
+        lambda x: aten.clamp.default(x, -2, 2.5),
+        (INTEGERS,),
+        refused=all_levels("CAST exists", 29),
+        operations={29: "CAST MAXIMUM MINIMUM"},
+    ),
+    "clamp by tensors": Case(
+        lambda x, y: aten.clamp.Tensor(x, y, W["grid"] + 1),
+        (X, -X.abs()),
+        refused=all_levels("MAXIMUM exists", 29),
+    ),
+    "clamp above by a tensor": Case(
+        lambda x, y: aten.clamp.Tensor(x, None, y),
+        (X, image(8)),
+        refused=all_levels("MINIMUM exists", 29),
+    ),
+    "threshold": Case(
+        lambda x: aten.threshold.default(x, 0.25, -3.0),
+        (X,),
+        refused=all_levels("GREATER exists", 29),
+        operations={29: "GREATER SELECT"},
+    ),
+    "hardshrink": Case(
+        lambda x: aten.hardshrink.default(x, 0.25),
+        (X,),
+        refused=all_levels("GREATER exists", 29),
+    ),
+    "softshrink": Case(lambda x: aten.softshrink.default(x, 0.25), (X,)),
     "hardsigmoid": Case(
         lambda x: aten.hardsigmoid.default(x), (X * 3,), operations={27: "ADD MUL"}
     ),
@@ -56,28 +104,77 @@ ACTIVATIONS = {
     "silu then relu": Case(
         lambda x: aten.relu.default(aten.silu.default(x)), (X,), operations={27: "LOGISTIC MUL"}
     ),
-    "elu": Case(lambda x: aten.elu.default(x, 1.5), (X,), refused=all_levels("ELU exists", 30)),
-    "elu with a scale": Case(
-        lambda x: aten.elu.default(x, 1.0, 2.0),
+    "elu": Case(
+        lambda x: aten.elu.default(x, 1.5),
         (X,),
-        refused=all_levels(r"scale=2.0, ELU has none \(1\)", 31),
+        refused={27: "DIV exists"},
+        operations={29: "MINIMUM RELU EXP SUB MUL ADD", 30: "ELU"},
     ),
+    "elu with scales": Case(
+        lambda x: aten.elu.default(x, 1.5, 2.0, 0.5), (X,), refused={27: "DIV exists"}
+    ),
+    "elu with a scale": Case(
+        lambda x: aten.elu.default(x, 0.5, -2.0),
+        (X,),
+        refused={27: "DIV exists"},
+        operations={30: "ELU MUL"},
+    ),
+    "elu of half precision": Case(
+        lambda x: aten.elu.default(x, 1.5),
+        (X.half(),),
+        refused=all_levels("TENSOR_FLOAT16 from level 3", 29),
+        rtol=2e-3,
+        atol=2e-3,
+    ),
+    "selu": Case(lambda x: aten.selu.default(x), (X,), refused={27: "DIV exists"}),
+    "celu": Case(lambda x: aten.celu.default(x, 0.7), (X,), refused={27: "DIV exists"}),
     "leaky relu": Case(
-        lambda x: aten.leaky_relu.default(x, 0.1), (X,), refused=all_levels("PRELU exists", 29)
+        lambda x: aten.leaky_relu.default(x, 0.1),
+        (X,),
+        operations={27: "RELU MUL RELU MUL ADD", 29: "PRELU"},
     ),
     "prelu": Case(
-        lambda x: aten.prelu.default(x, W["channels"]), (X,), refused=all_levels("PRELU exists", 29)
-    ),
-    "prelu of a contiguous image": Case(
         lambda x: aten.prelu.default(x, W["channels"]),
         (X,),
-        FIRST,
-        refused=all_levels("PRELU exists", 29),
+        operations={27: "RELU MUL RELU MUL ADD", 29: "PRELU"},
+    ),
+    "prelu of a contiguous image": Case(
+        lambda x: aten.prelu.default(x, W["channels"]), (X,), FIRST
+    ),
+    "prelu of rows": Case(lambda x: aten.prelu.default(x, W["channels"]), (image(3, 4),)),
+    "prelu of rank 3": Case(lambda x: aten.prelu.default(x, W["channels"]), (image(2, 4, 5),)),
+    "prelu with one slope": Case(lambda x: aten.prelu.default(x, torch.tensor([0.3])), (X,)),
+    "prelu with computed slopes": Case(
+        lambda x, w: aten.prelu.default(x, w),
+        (X, image(4)),
+        refused=all_levels("w is computed by the model, a constant is wanted", 31),
     ),
     "gelu": Case(
         lambda x: aten.gelu.default(x),
-        (X,),
-        refused=all_levels("aten.gelu.default cannot run on NNAPI: NNAPI has no such", 31),
+        (X * 3,),
+        operations={27: "MUL MUL " + "MUL ADD " * 6 + "MUL LOGISTIC MUL"},
+        rtol=1e-6,
+        atol=1e-6,
+    ),
+    "gelu by tanh": Case(
+        lambda x: aten.gelu.default(x, approximate="tanh"),
+        (X * 3,),
+        operations={27: "MUL MUL ADD MUL LOGISTIC MUL"},
+        rtol=1e-6,
+        atol=1e-6,
+    ),
+    "gelu then relu": Case(lambda x: aten.relu.default(aten.gelu.default(x)), (X,)),
+    "mish": Case(
+        lambda x: aten.mish.default(x), (X * 10,), refused={27: "SUB|DIV exists"}, atol=1e-6
+    ),
+    "glu over channels": Case(
+        lambda x: aten.glu.default(x, 1), (X,), refused={27: "STRIDED_SLICE exists"}
+    ),
+    "glu over the last axis": Case(
+        lambda x: aten.glu.default(x), (image(3, 8),), refused={27: "STRIDED_SLICE exists"}
+    ),
+    "glu of a contiguous image": Case(
+        lambda x: aten.glu.default(x, -3), (X,), FIRST, refused={27: "STRIDED_SLICE exists"}
     ),
     "mul with relu": Case(
         lambda x: aten.relu.default(aten.mul.Tensor(x, -1.0)), (X,), operations={27: "MUL"}

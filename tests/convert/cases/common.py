@@ -1,5 +1,7 @@
 """Tensors and refusals that several tables of cases share."""
 
+import torch
+
 from tests.convert.harness import image
 
 W = {name: image(*shape, seed=9) for name, shape in {
@@ -21,6 +23,8 @@ W = {name: image(*shape, seed=9) for name, shape in {
 POSITIVE = image(4, seed=3).abs() + 0.5
 X = image(2, 4, 7, 8)
 SQUARE = image(1, 4, 8, 8)
+INTEGERS = torch.tensor([[-7, -4, -3, -1], [0, 2, 5, 8]])
+MASK = image(3, 5) > 0
 
 
 def all_levels(reason, below):
