@@ -45,7 +45,9 @@ _WANTS = frozenset(
         aten.adaptive_max_pool2d.default,
         aten.upsample_nearest2d.vec,
         aten.upsample_bilinear2d.vec,
+        aten._upsample_nearest_exact2d.vec,
         aten.pixel_shuffle.default,
+        aten.pixel_unshuffle.default,
     }
 )
 _FOLLOWS = frozenset(
@@ -58,6 +60,20 @@ _FOLLOWS = frozenset(
         aten.log_softmax.int,
         aten.slice.Tensor,
         aten.constant_pad_nd.default,
+        aten.pad.default,
+        aten._pad_circular.default,
+        aten.reflection_pad2d.default,
+        aten.replication_pad2d.default,
+        aten.flip.default,
+        aten.roll.default,
+        aten.repeat.default,
+        aten.repeat_interleave.self_int,
+        aten.expand.default,
+        aten.index_select.default,
+        aten.channel_shuffle.default,
+        aten.upsample_bicubic2d.vec,
+        aten._upsample_bilinear2d_aa.vec,
+        aten._upsample_bicubic2d_aa.vec,
         aten._to_copy.default,
         # pointwise, but not tagged so:
         aten.hardswish.default,

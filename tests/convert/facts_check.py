@@ -17,7 +17,7 @@ KINDS = {"INT32": "int32", "FLOAT32": "float32", "BOOL": "bool"}
 
 def broken_rules(model: NnapiModel, api_level: int) -> list[str]:
     """What in a model is newer than a level, or against an operation's form."""
-    level = api_level - 26
+    level = api_level - 1_000_000 if api_level > 1_000_000 else api_level - 26
     found = []
     for operation in model.operations:
         facts = OPERATIONS[operation.code]

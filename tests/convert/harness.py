@@ -28,7 +28,8 @@ class Case:
 
     Images lie as ``order`` says unless ``orders`` names their node. ``refused`` maps levels to a
     pattern of the expected sentence; at all others the case must convert and run.
-    ``operations`` maps levels to the expected NNAPI operations.
+    ``operations`` maps levels to the expected NNAPI operations. ``beyond`` names levels above the
+    fourth to try as well.
     """
 
     function: Callable[..., Tensor]
@@ -37,8 +38,13 @@ class Case:
     orders: dict[str, DimOrder] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
     operations: dict[int, str] = field(default_factory=dict)
+    beyond: tuple[int, ...] = ()
     rtol: float = 1e-5
     atol: float = 1e-5
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        return (*LEVELS, *self.beyond)
 
     @cached_property
     def program(self) -> Program:
@@ -115,6 +121,7 @@ def run_region(region: ConvertedRegion, values: dict[str, Tensor]) -> list[Tenso
     types = (*region.input_types, *region.output_types)
     model = parse(region.serialized)
     plain = {t.dtype for t in types} == {"float32"} and all(len(b) % 4 == 0 for b in region.buffers)
+    plain = plain and all(operand.channels is None for operand in model.operands)
     if plain and all(value.source for value in model.values):
         return run_in_pytorch(region, values)
     inputs = [

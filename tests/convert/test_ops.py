@@ -15,14 +15,14 @@ from nnapi_prof.convert.support import why_not
 from nnapi_prof.errors import UnsupportedOp
 from tests.convert.cases import CASES
 from tests.convert.facts_check import broken_rules
-from tests.convert.harness import LEVELS, run_region
+from tests.convert.harness import run_region
 
 
 def supported():
     return [
         pytest.param(case, level, id=f"{name}-{level}")
         for name, case in CASES.items()
-        for level in LEVELS
+        for level in case.levels
         if level not in case.refused
     ]
 
@@ -65,7 +65,7 @@ def test_a_refusal_says_why(case, level):
 @pytest.mark.parametrize("case", [pytest.param(c, id=name) for name, c in CASES.items()])
 def test_a_dry_run_agrees(case):
     program = case.program
-    for level in LEVELS:
+    for level in case.levels:
         answer = why_not(program, 0, level)
         assert (answer is None) == (level not in case.refused)
         assert why_not(program, 0, level) is answer
@@ -85,7 +85,7 @@ def test_every_lowering_has_a_case_that_converts():
     called = {
         node.target
         for case in CASES.values()
-        if len(case.refused) < len(LEVELS)
+        if len(case.refused) < len(case.levels)
         for node in case.program.module.graph.nodes
         if node.op == "call_function"
     }

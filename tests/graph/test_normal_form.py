@@ -277,7 +277,8 @@ def test_batch_norm_folds(layer: nn.Module, norm: nn.Module, shape: tuple[int, .
     model = Normed(layer, norm).eval()
     x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     program = frontend.prepare(model, [x], "normed")
-    assert len(calls(program)) == 1
+    layers = [call for call in calls(program) if call != "reshape.default"]  # around a line's image
+    assert len(layers) == 1
     torch.testing.assert_close(program.module(x)[0], model(x), rtol=1e-4, atol=1e-5)
 
 

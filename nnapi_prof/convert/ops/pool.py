@@ -2,24 +2,73 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert.ops.resample import axis_matrix, resample
+from nnapi_prof.convert.ops.slicing import slice_axis
 from nnapi_prof.convert.registry import FloatArray, Lowering, lowers
+from nnapi_prof.graph.windows import equal_windows
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
 aten = torch.ops.aten
 
+MAX_SLICES = 32
+"""Slices at most, of both axes, in place of a dilated pooling."""
+
 
 @lowers(aten.max_pool2d.default)
 def max_pool2d(op: Lowering) -> OperandId:
-    """Lowers ``max_pool2d(x[N, C, H, W]) -> [N, C, H', W']``; there is no dilation in NNAPI."""
-    dilation = op.pair("dilation")
-    op.require(dilation == (1, 1), f"dilation {dilation}, NNAPI's pooling has none (1, 1)")
+    """Lowers ``max_pool2d(x[N, C, H, W]) -> [N, C, H', W']``.
+
+    There is no dilation in NNAPI: with one, the maximum over each axis of the window is that of as
+    many slices.
+    """
     x = op.image("self")
-    window = _window(op, op.pair("padding"))
-    return op.emit(OperationCode.MAX_POOL_2D, [x], [*window, op.fuse()])
+    padding, dilation = op.pair("padding"), op.pair("dilation")
+    if dilation == (1, 1):
+        return op.emit(OperationCode.MAX_POOL_2D, [x], [*_window(op, padding), op.fuse()])
+    kernel, stride = _kernel_and_stride(op)
+    op.require(
+        sum(kernel) <= MAX_SLICES,
+        f"dilation {dilation} by slices for a kernel {kernel}, at most {MAX_SLICES} are made",
+    )
+    op.require_level(3, f"dilation {dilation} (by MAXIMUM of slices)")
+    x = _pad_lowest(op, x, padding, kernel, stride, dilation)
+    for axis in (0, 1):
+        reach = (op.out.shape[2 + axis] - 1) * stride[axis] + 1
+        parts = [
+            slice_axis(op, x, 1 + axis, start, start + reach, stride[axis])
+            for start in range(0, kernel[axis] * dilation[axis], dilation[axis])
+        ]
+        x, *rest = parts
+        for part in rest:
+            x = op.emit(OperationCode.MAXIMUM, [x, part], dims=op.dims(x))
+    return x
+
+
+def _pad_lowest(
+    op: Lowering,
+    x: OperandId,
+    padding: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+) -> OperandId:
+    """The image padded by minus infinity, behind as far as the last window reaches (ceil_mode)."""
+    dims = list(op.dims(x))
+    pads = [[0, 0] for _ in dims]
+    for axis in (0, 1):
+        reach = (op.out.shape[2 + axis] - 1) * stride[axis] + dilation[axis] * (kernel[axis] - 1)
+        after = max(0, reach + 1 - padding[axis] - dims[1 + axis])
+        pads[1 + axis] = [padding[axis], after]
+        dims[1 + axis] += padding[axis] + after
+    if not any(map(any, pads)):
+        return x
+    return op.emit(OperationCode.PAD_V2, [x, np.array(pads, np.int32)], [-math.inf], dims=dims)
 
 
 @lowers(aten.avg_pool2d.default)
@@ -54,18 +103,19 @@ def avg_pool2d(op: Lowering) -> OperandId:
 
 @lowers(aten.adaptive_avg_pool2d.default)
 def adaptive_avg_pool2d(op: Lowering) -> OperandId:
-    """Lowers ``adaptive_avg_pool2d(x[N, C, H, W]) -> [N, C, H', W']`` where H' and W' divide H and
-    W; else its windows differ in size and no single pooling does it."""
-    x = op.image("self")
+    """Lowers ``adaptive_avg_pool2d(x[N, C, H, W]) -> [N, C, H', W']``: one AVERAGE_POOL_2D where
+    all windows are alike, else a product with a matrix along each axis."""
     _, _, h, w = op.type("self").shape
     _, _, out_h, out_w = op.out.shape
-    op.require(
-        h % out_h == 0 and w % out_w == 0,
-        f"from {h}x{w} to {out_h}x{out_w}, only sizes that divide evenly have equal windows",
+    rows, columns = equal_windows(h, out_h), equal_windows(w, out_w)
+    if rows is not None and columns is not None:
+        scalars = [0, 0, 0, 0, columns[1], rows[1], columns[0], rows[0], op.fuse()]
+        return op.emit(OperationCode.AVERAGE_POOL_2D, [op.image("self")], scalars)
+    means = (
+        axis_matrix(aten.adaptive_avg_pool2d.default, size, out, axis)
+        for axis, (size, out) in enumerate(((h, out_h), (w, out_w)))
     )
-    size_w, size_h = w // out_w, h // out_h
-    scalars = [0, 0, 0, 0, size_w, size_h, size_w, size_h, op.fuse()]
-    return op.emit(OperationCode.AVERAGE_POOL_2D, [x], scalars)
+    return resample(op, "self", *means)
 
 
 def _kernel_and_stride(op: Lowering) -> tuple[tuple[int, int], tuple[int, int]]:

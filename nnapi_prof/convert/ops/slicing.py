@@ -9,9 +9,13 @@ import torch
 
 from nnapi_prof.convert.model import OperandId
 from nnapi_prof.convert.registry import Lowering, logical_axes, lowers, memory_axis
-from nnapi_prof.nnapi.codes import OperationCode
+from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 
 aten = torch.ops.aten
+
+MAX_RANK = 4
+"""The highest rank that most operations of NNAPI take."""
+_SLICED = (OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_FLOAT16)
 
 
 def strided_slice(
@@ -22,15 +26,56 @@ def strided_slice(
     strides: Sequence[int] | None = None,
 ) -> OperandId:
     """``x[begin:end:strides]`` on every axis in memory; positions lie within the tensor, strides
-    are positive. STRIDED_SLICE, or the operand itself where nothing is cut."""
+    are not 0. Where one is negative, ``end`` may be -1: the slice runs through to position 0.
+
+    STRIDED_SLICE; SLICE for what that does not take, integers and ranks above 4; the operand
+    itself where nothing is cut.
+    """
     steps = [1] * len(begin) if strides is None else list(strides)
     dims = [
         len(range(first, last, step)) for first, last, step in zip(begin, end, steps, strict=True)
     ]
-    if tuple(dims) == op.dims(x):
+    if tuple(dims) == op.dims(x) and min(steps) > 0:
         return x
+    is_float = op.model.operand(x).type in _SLICED
+    if (not is_float or len(dims) > MAX_RANK) and set(steps) == {1}:
+        bounds = [np.array(positions, np.int32) for positions in (begin, dims)]
+        return op.emit(OperationCode.SLICE, [x, *bounds], dims=dims)
+    # A negative end counts from the back, so that -1 itself has to be said by a mask.
+    through = sum(1 << axis for axis, last in enumerate(end) if last < 0)
     bounds = [np.array(positions, np.int32) for positions in (begin, end, steps)]
-    return op.emit(OperationCode.STRIDED_SLICE, [x, *bounds], [0, 0, 0], dims=dims)
+    return op.emit(OperationCode.STRIDED_SLICE, [x, *bounds], [0, through, 0], dims=dims)
+
+
+def slice_axis(
+    op: Lowering, x: OperandId, axis: int, first: int, last: int, step: int = 1
+) -> OperandId:
+    """:func:`strided_slice` along one axis in memory."""
+    begin, end, strides = [0] * len(op.dims(x)), list(op.dims(x)), [1] * len(op.dims(x))
+    begin[axis], end[axis], strides[axis] = first, last, step
+    return strided_slice(op, x, begin, end, strides)
+
+
+def pad_zeros(op: Lowering, x: OperandId, pads: Sequence[tuple[int, int]]) -> OperandId:
+    """``x`` with (before, after) zeros on every axis in memory; what is negative is cut off."""
+    dims = op.dims(x)
+    cut = [(max(0, -before), max(0, -after)) for before, after in pads]
+    last = [size - after for size, (_, after) in zip(dims, cut, strict=True)]
+    x = strided_slice(op, x, [before for before, _ in cut], last)
+    added = np.maximum(np.array(pads, np.int32), 0)
+    if not added.any():
+        return x
+    padded = [size + int(sum(pair)) for size, pair in zip(op.dims(x), added, strict=True)]
+    return op.emit(OperationCode.PAD, [x, added], dims=padded)
+
+
+def concatenate(op: Lowering, parts: Sequence[OperandId], axis: int) -> OperandId:
+    """CONCATENATION along an axis in memory, or the one part there is."""
+    if len(parts) == 1:
+        return parts[0]
+    dims = list(op.dims(parts[0]))
+    dims[axis] = sum(op.dims(part)[axis] for part in parts)
+    return op.emit(OperationCode.CONCATENATION, parts, [axis], dims=dims)
 
 
 @lowers(aten.slice.Tensor)
@@ -42,10 +87,7 @@ def slice_tensor(op: Lowering) -> OperandId:
     span = slice(op.arg("start"), op.arg("end"), op.arg("step"))
     first, last, step = span.indices(shape[axis])
     x = op.tensor("self", order)
-    begin, end, strides = [0] * len(shape), list(op.dims(x)), [1] * len(shape)
-    at = memory_axis(order, axis)
-    begin[at], end[at], strides[at] = first, last, step
-    return strided_slice(op, x, begin, end, strides)
+    return slice_axis(op, x, memory_axis(order, axis), first, last, step)
 
 
 @lowers(aten.constant_pad_nd.default)

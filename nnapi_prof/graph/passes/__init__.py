@@ -13,6 +13,9 @@ from nnapi_prof.graph.passes.layers import (
     fold_batch_norm,
     normalise_layers,
 )
+from nnapi_prof.graph.passes.lines import raise_lines
+from nnapi_prof.graph.passes.movement import normalise_movement
+from nnapi_prof.graph.passes.ranks import lower_ranks
 from nnapi_prof.graph.passes.run import Pass, run_passes
 from nnapi_prof.graph.passes.views import merge_views, normalise_views
 
@@ -20,6 +23,7 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     drop_finished_getitems,  # first: rules ask which of several values are read
     drop_noops,  # before any matching: a clone between two nodes hides one from the other
     fold_constants,  # a transposed weight must be a constant before anything looks at it
+    normalise_movement,  # before normalise_views and normalise_layers, whose spelling it ends in
     normalise_views,
     normalise_layers,
     normalise_arithmetic,
@@ -27,7 +31,9 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     normalise_matmul,  # after folding: asks for constant matrices
     drop_noops,  # what only the normal spelling shows: mul by 1, view to the same shape
     fold_batch_norm,  # after drop_noops: a dropout between layer and norm is gone
+    raise_lines,  # after fold_batch_norm, which wants the norm to read the layer itself
     merge_views,
+    lower_ranks,  # after merge_views: a permutation must be seen between its two views
     cancel_permutes,  # before assign_dim_order: a permute and its inverse would force clones
     drop_noops,  # a view of a view that ends where it began
     share_constants,  # after all folding, which writes constants

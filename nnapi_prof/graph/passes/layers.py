@@ -244,6 +244,7 @@ _RULES: dict[torch._ops.OpOverload, Rule] = {
             aten.conv_transpose3d.input,
             aten.convolution.default,
             aten._convolution.default,
+            aten._convolution_mode.default,
             aten._convolution.deprecated,
         ),
         _convolution,

@@ -1,0 +1,187 @@
+"""Indexing by tensors: index_select, index, gather, embedding."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import fx
+
+from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert.ops.take import take
+from nnapi_prof.convert.registry import Lowering, lowers, memory_axis
+from nnapi_prof.graph.node import is_constant, type_of
+from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.nnapi.codes import FuseCode, OperationCode
+
+aten = torch.ops.aten
+
+EXACT_FLOAT = 2**24
+"""Integers up to here are exact in float32."""
+PLAIN = DimOrder.CONTIGUOUS
+
+
+@lowers(aten.index_select.default)
+def index_select(op: Lowering) -> OperandId:
+    """Lowers ``index_select(x, dim, index[n])``: slices or GATHER for constant indices, GATHER or
+    EMBEDDING_LOOKUP for computed ones."""
+    shape = op.type("self").shape
+    axis = op.arg("dim") % max(len(shape), 1)
+    order = op.out.dim_order
+    x = op.tensor("self", order)
+    index = op.arg("index")
+    if not is_constant(index):
+        return _gather(op, x, memory_axis(order, axis), op.tensor("index"), op.type("index").shape)
+    return take(op, x, memory_axis(order, axis), op.any_array("index").reshape(-1).tolist())
+
+
+@lowers(aten.embedding.default)
+def embedding(op: Lowering) -> OperandId:
+    """Lowers ``embedding(weight[V, D], indices[...]) -> [..., D]``; what padding_idx says matters
+    to training only."""
+    known = op.type("indices")
+    return _gather(op, op.tensor("weight"), 0, op.tensor("indices"), known.shape)
+
+
+@lowers(aten.index.Tensor)
+def index(op: Lowering) -> OperandId:
+    """Lowers ``x[:, i, j]``: index tensors on neighbouring axes, broadcast against each other; the
+    result has their shape in the axes' place.
+
+    One tensor is a GATHER along its axis. Several gather from their axes flattened into one. An
+    index below 0 counts from the end: constants are wrapped here, computed ones in the model.
+    """
+    shape = op.type("self").shape
+    listed: list[fx.Node | None] = list(op.arg("indices"))
+    axes = [axis for axis, node in enumerate(listed) if node is not None]
+    nodes = [node for node in listed if node is not None]
+    for node in nodes:
+        dtype = type_of(node).dtype
+        op.require(dtype in ("int64", "int32"), f"indexed by {node.name}, {dtype}, wanted int64")
+    op.require(
+        axes == list(range(axes[0], axes[-1] + 1)),
+        f"index tensors on axes {axes}, neighbouring axes are wanted",
+    )
+    first, sizes = axes[0], [shape[axis] for axis in axes]
+    broadcast = np.broadcast_shapes(*(type_of(node).shape for node in nodes))
+    dims = (*shape[:first], *broadcast, *shape[axes[-1] + 1 :])
+    x = op.tensor("self", PLAIN)
+    if len(axes) > 1:
+        x = op.reshape(x, (*shape[:first], math.prod(sizes), *shape[axes[-1] + 1 :]))
+    where = _flat_index(op, nodes, sizes, broadcast)
+    if isinstance(where, np.ndarray) and where.ndim == 1:
+        result = take(op, x, first, where.tolist())
+    else:
+        result = _gather(op, x, first, where, broadcast)
+    return op.reorder(result, dims, PLAIN, op.out.dim_order)
+
+
+@lowers(aten.gather.default)
+def gather(op: Lowering) -> OperandId:
+    """Lowers ``gather(x, dim, index)``: ``out[i, j] = x[i, index[i, j]]`` for dim 1.
+
+    The source is flattened; the positions in it are ``index * stride + what the other axes add``,
+    the second a constant. Where the other axes have size 1, a plain GATHER does.
+    """
+    shape, known = op.type("self").shape, op.type("index")
+    if not shape:
+        return op.tensor("self")
+    dim = op.arg("dim") % len(shape)
+    x = op.tensor("self", PLAIN)
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    grids = np.indices(known.shape, dtype=np.int64, sparse=True)
+    others = [grids[axis] * strides[axis] for axis in range(len(shape)) if axis != dim]
+    offsets = np.broadcast_to(sum(others, np.zeros((1,) * len(shape))), known.shape)
+    x = op.reshape(x, (math.prod(shape),))
+    node = op.arg("index")
+    if is_constant(node):
+        where: OperandId | NDArray[np.int32] = (op.any_array(node) * strides[dim] + offsets).astype(
+            np.int32
+        )
+    else:
+        where = op.tensor(node)
+        if strides[dim] != 1:
+            where = _scaled(op, where, strides[dim], known.shape, math.prod(shape))
+        if offsets.any():
+            where = _shifted(op, where, offsets.astype(np.int32), math.prod(shape))
+    result = _gather(op, x, 0, where, known.shape)
+    return op.reorder(result, known.shape, PLAIN, op.out.dim_order)
+
+
+def _gather(
+    op: Lowering,
+    x: OperandId,
+    axis: int,
+    index: OperandId | NDArray[np.int32],
+    shape: tuple[int, ...],
+) -> OperandId:
+    """GATHER along an axis in memory; the index's shape comes in the axis's place. Rows by a
+    vector are an EMBEDDING_LOOKUP below level 3, which has no GATHER."""
+    where = op.constant(index) if isinstance(index, np.ndarray) else index
+    dims = op.dims(x)
+    result = (*dims[:axis], *shape, *dims[axis + 1 :]) or (1,)
+    if op.level < 3 and axis == 0 and len(shape) == 1 and len(dims) >= 2:
+        return op.emit(OperationCode.EMBEDDING_LOOKUP, [where, x], dims=result)
+    if not shape:  # one index of rank 0, which a device holds as [1]
+        kept = (*dims[:axis], 1, *dims[axis + 1 :])
+        one = op.emit(OperationCode.GATHER, [x, op.model.scalar(axis), where], dims=kept)
+        return op.reshape(one, result)
+    return op.emit(OperationCode.GATHER, [x, op.model.scalar(axis), where], dims=result)
+
+
+def _flat_index(
+    op: Lowering, nodes: list[fx.Node], sizes: list[int], shape: tuple[int, ...]
+) -> OperandId | NDArray[np.int32]:
+    """The position in axes of ``sizes`` flattened into one that each tuple of indices means."""
+    if all(map(is_constant, nodes)):
+        arrays = [op.any_array(node).astype(np.int64) for node in nodes]
+        wrapped = [
+            np.where(array < 0, array + size, array)
+            for array, size in zip(arrays, sizes, strict=True)
+        ]
+        return np.asarray(np.ravel_multi_index(np.broadcast_arrays(*wrapped), sizes), np.int32)
+    op.require(
+        len(nodes) == 1,
+        f"indexed by {len(nodes)} tensors of which some are computed, one or constants are wanted",
+    )
+    return _wrapped(op, op.tensor(nodes[0]), sizes[0], shape)
+
+
+def _wrapped(op: Lowering, index: OperandId, size: int, shape: tuple[int, ...]) -> OperandId:
+    """``index`` with ``size`` added where it is below 0."""
+    moved = _shifted(op, index, np.array([size], np.int32), size)
+    dims = shape or (1,)
+    zero = np.zeros(1, np.int32)
+    (below,) = op.emit_as([TensorType(dims, "bool")], OperationCode.LESS, [index, zero])
+    return op.emit_as([TensorType(dims, "int32")], OperationCode.SELECT, [below, moved, index])[0]
+
+
+def _scaled(
+    op: Lowering, index: OperandId, factor: int, shape: tuple[int, ...], bound: int
+) -> OperandId:
+    return _integers(op, OperationCode.MUL, index, np.array([factor], np.int32), bound)
+
+
+def _shifted(op: Lowering, index: OperandId, added: NDArray[np.int32], bound: int) -> OperandId:
+    return _integers(op, OperationCode.ADD, index, added, bound)
+
+
+def _integers(
+    op: Lowering, code: OperationCode, index: OperandId, other: NDArray[np.int32], bound: int
+) -> OperandId:
+    """Arithmetic on indices. Before level 4, which brought it for integers, it runs on floats:
+    exact for results below 2^24, which ``bound`` says of all indices that are inside."""
+    none = [int(FuseCode.NONE)]
+    dims = op.dims(index)
+    if op.level >= 4:
+        return op.emit(code, [index, other], none, dims=dims)
+    op.require_level(3, f"{code.name} on indices (CAST)")
+    op.require(
+        bound <= EXACT_FLOAT,
+        f"indices up to {bound} computed as floats (exact up to {EXACT_FLOAT}) before level 4",
+    )
+    (floats,) = op.emit_as([TensorType(dims)], OperationCode.CAST, [index])
+    moved = op.emit(code, [floats, other.astype(np.float32)], none, dims=dims)
+    return op.emit_as([TensorType(dims, "int32")], OperationCode.CAST, [moved])[0]

@@ -1,0 +1,188 @@
+"""One-dimensional convolutions, pools and resizing as images of one row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from nnapi_prof.graph.node import calls, is_constant, makes_tensor, type_of
+from nnapi_prof.graph.passes.rewrite import ManyRule, Rule, Site, apply_many_rules, apply_rules
+
+aten = torch.ops.aten
+
+
+def raise_lines(graph: fx.Graph) -> int:
+    """Makes every one-dimensional layer a two-dimensional one between views.
+
+    Given:
+        %c [1, 8, 30] = convolution(%x [1, 4, 32], %w [8, 4, 3], %b, [1], [0], [1], ...)
+        %r [1, 8, 30] = relu(%c)
+    Result:
+        %v [1, 4, 1, 32] = view(%x, ...)
+        %c [1, 8, 1, 30] = convolution(%v, %w [8, 4, 1, 3], %b, [1, 1], [0, 0], [1, 1], ...)
+        %r [1, 8, 1, 30] = relu(%c)
+        %l [1, 8, 30]    = view(%r, ...)
+
+    Pointwise operations of what such views give stay between them, so that neighbouring layers
+    meet without views. Returns the nodes replaced.
+    """
+    changed = apply_many_rules(graph, _MANY_RULES) + apply_rules(graph, _RULES)
+    return changed + (_sink_views(graph) if changed else 0)
+
+
+def _raised(site: Site, node: fx.Node) -> fx.Node:
+    """``[N, C, L]`` (or ``[C, L]``) as ``[N, C, 1, L]``."""
+    *batch, channels, length = type_of(node).shape
+    if not batch:
+        batch = [1]
+    return site.call(aten.reshape.default, node, [*batch, channels, 1, length])
+
+
+def _lowered(site: Site, node: fx.Node) -> fx.Node:
+    return site.call(aten.reshape.default, node, list(site.type.shape))
+
+
+def _convolution(site: Site) -> fx.Node | None:
+    arg = site.args
+    weight = site.constant("weight")
+    if len(type_of(site.input("input")).shape) != 3 or weight is None:
+        return None
+    image = _raised(site, site.input("input"))
+    filters = site.add_constant(weight.unsqueeze(2), f"{site.input('weight').target}_image")
+    pairs = [
+        [neutral, *arg[name]] for name, neutral in (("stride", 1), ("padding", 0), ("dilation", 1))
+    ]
+    result = site.call(
+        aten.convolution.default,
+        *(image, filters, arg["bias"], *pairs, arg["transposed"]),
+        *([0, *arg["output_padding"]], arg["groups"]),
+    )
+    return _lowered(site, result)
+
+
+def _max_pool(site: Site) -> fx.Node | None:
+    arg = site.args
+    stride = arg["stride"] or arg["kernel_size"]
+    result = site.call(
+        aten.max_pool2d.default,
+        *(_raised(site, site.input()), [1, *arg["kernel_size"]], [1, *stride]),
+        *([0, *arg["padding"]], [1, *arg["dilation"]], bool(arg["ceil_mode"])),
+    )
+    return _lowered(site, result)
+
+
+def _max_pool_with_indices(site: Site) -> list[fx.Node] | None:
+    node = _max_pool(site) if all(user.args[1] == 0 for user in site.node.users) else None
+    return None if node is None else [node]
+
+
+def _avg_pool(site: Site) -> fx.Node | None:
+    arg = site.args
+    stride = arg["stride"] or arg["kernel_size"]
+    result = site.call(
+        aten.avg_pool2d.default,
+        *(_raised(site, site.input()), [1, *arg["kernel_size"]], [1, *stride]),
+        *([0, *arg["padding"]], bool(arg["ceil_mode"]), bool(arg["count_include_pad"]), None),
+    )
+    return _lowered(site, result)
+
+
+def _adaptive_avg_pool(site: Site) -> fx.Node | None:
+    size = [1, site.type.shape[-1]]
+    image = _raised(site, site.input())
+    return _lowered(site, site.call(aten.adaptive_avg_pool2d.default, image, size))
+
+
+def _upsample(target: torch._ops.OpOverload, source: str) -> Rule:
+    """A ``.vec`` of images: sizes that both axes state, or scales that both have."""
+
+    def rule(site: Site) -> fx.Node | None:
+        arg = site.args
+        scales = arg.get("scale_factors")
+        if "scales" in arg:
+            scales = None if arg["scales"] is None else [arg["scales"]]
+        factor = None if scales is None else scales[0]
+        before, after = type_of(site.input(source)).shape[-1], site.type.shape[-1]
+        if factor is not None and factor * before == after:
+            factor = None
+        extra: list[Any] = [bool(arg["align_corners"])] if "align_corners" in arg else []
+        size = [1, after] if factor is None else None
+        factors = None if factor is None else [1.0, factor]
+        image = _raised(site, site.input(source))
+        return _lowered(site, site.call(target, image, size, *extra, factors))
+
+    return rule
+
+
+def _sink_views(graph: fx.Graph) -> int:
+    """Moves pointwise operations in front of the views that make lines of images."""
+    moved = 0
+    for node in calls(graph):
+        tags = getattr(node.target, "tags", ())
+        if torch.Tag.pointwise not in tags and node.target not in _ROWS_ALIKE:
+            continue
+        if not makes_tensor(node):
+            continue
+        sources = [a for a in node.all_input_nodes if not is_constant(a)]
+        images = [_image_of(source) for source in sources]
+        shapes = {type_of(source).shape for source in sources}
+        others = [a for a in node.all_input_nodes if is_constant(a)]
+        if not images or not all(images) or shapes != {type_of(node).shape}:
+            continue
+        if node.target not in _ROWS_ALIKE and any(type_of(a).n_elements > 1 for a in others):
+            continue
+        site = Site(node)
+        swap = {line: image for line, image in zip(sources, images, strict=True) if image}
+        line = _lowered(site, _with_inputs(site, swap))
+        node.replace_all_uses_with(line)
+        graph.erase_node(node)
+        moved += 1
+    # A view back to the image that a view came from is nothing.
+    for node in calls(graph):
+        if node.target is not aten.reshape.default:
+            continue
+        source = _image_of(node.args[0])
+        if source is not None and type_of(source).shape == type_of(node).shape:
+            node.replace_all_uses_with(source)
+    return moved
+
+
+def _with_inputs(site: Site, swap: Mapping[fx.Node, fx.Node]) -> fx.Node:
+    """The same call on other nodes."""
+    node = site.node
+    args: Any = fx.node.map_arg(node.args, lambda a: swap.get(a, a))
+    kwargs: Any = fx.node.map_arg(node.kwargs, lambda a: swap.get(a, a))
+    assert isinstance(node.target, torch._ops.OpOverload)
+    return site.call(node.target, *args, **kwargs)
+
+
+def _image_of(line: Any) -> fx.Node | None:
+    """The image ``[N, C, 1, L]`` that ``line`` is a reshape of, or None."""
+    if not isinstance(line, fx.Node) or line.target is not aten.reshape.default:
+        return None
+    image: Any = line.args[0]
+    shape = type_of(line).shape
+    return image if len(shape) == 3 and type_of(image).shape == (*shape[:2], 1, shape[2]) else None
+
+
+_ROWS_ALIKE = frozenset({aten.batch_norm.default, aten.hardswish.default, aten.hardsigmoid.default})
+"""Not tagged pointwise, but the same on lines and on images of one row."""
+
+_RULES: dict[torch._ops.OpOverload, Rule] = {
+    aten.convolution.default: _convolution,
+    aten.max_pool1d.default: _max_pool,
+    aten.avg_pool1d.default: _avg_pool,
+    aten.adaptive_avg_pool1d.default: _adaptive_avg_pool,
+    aten.upsample_nearest1d.vec: _upsample(aten.upsample_nearest2d.vec, "input"),
+    aten.upsample_nearest1d.default: _upsample(aten.upsample_nearest2d.vec, "self"),
+    aten._upsample_nearest_exact1d.vec: _upsample(aten._upsample_nearest_exact2d.vec, "input"),
+    aten._upsample_nearest_exact1d.default: _upsample(aten._upsample_nearest_exact2d.vec, "self"),
+    aten.upsample_linear1d.vec: _upsample(aten.upsample_bilinear2d.vec, "input"),
+    aten.upsample_linear1d.default: _upsample(aten.upsample_bilinear2d.vec, "self"),
+}
+_MANY_RULES: dict[torch._ops.OpOverload, ManyRule] = {
+    aten.max_pool1d_with_indices.default: _max_pool_with_indices,
+}
