@@ -12,6 +12,7 @@ from nnapi_prof.convert.model import OperandId
 from nnapi_prof.convert.ops.pieces import NONE, add, mul
 from nnapi_prof.convert.ops.slicing import strided_slice
 from nnapi_prof.convert.registry import Lowering, lowers
+from nnapi_prof.graph.node import is_constant
 from nnapi_prof.graph.types import DimOrder
 from nnapi_prof.nnapi.codes import OperationCode
 
@@ -62,11 +63,16 @@ def _product_of(op: Lowering, first: str, second: str) -> OperandId:
     for name in (first, second):
         known = op.type(name)
         op.require(known.dtype == "float32", f"a product of {known.dtype}, float32 is wanted")
-    x, y = op.tensor(first, _PLAIN), op.tensor(second, _PLAIN)
+    x = op.tensor(first, _PLAIN)
     if len(op.type(first).shape) == 1:
         x = op.reshape(x, (1, *op.dims(x)))
+    if is_constant(op.arg(second)):  # transposed here, once
+        matrix = op.array(second)
+        rows = matrix[None] if matrix.ndim == 1 else matrix.swapaxes(-1, -2)
+        return product(op, x, op.constant(rows), transposed=True)
+    y = op.tensor(second, _PLAIN)
     if len(op.type(second).shape) == 1:
-        y = op.reshape(y, (*op.dims(y), 1))
+        return product(op, x, op.reshape(y, (1, *op.dims(y))), transposed=True)
     return product(op, x, y)
 
 

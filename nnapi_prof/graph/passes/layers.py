@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from nnapi_prof.graph.node import bound_args, calls, constant_value, is_constant, type_of
+from nnapi_prof.graph.passes.composites import COMPOSITES, COMPOSITES_OF_SEVERAL
 from nnapi_prof.graph.passes.rewrite import ManyRule, Rule, Site, apply_many_rules, apply_rules
 
 aten = torch.ops.aten
@@ -231,6 +232,7 @@ _nearest = _upsample(aten.upsample_nearest2d.vec, "input")
 _bilinear = _upsample(aten.upsample_bilinear2d.vec, "input")
 
 _RULES: dict[torch._ops.OpOverload, Rule] = {
+    **COMPOSITES,
     **dict.fromkeys(
         (
             aten.conv1d.default,
@@ -261,6 +263,7 @@ _RULES: dict[torch._ops.OpOverload, Rule] = {
 }
 
 _MANY_RULES: dict[torch._ops.OpOverload, ManyRule] = {
+    **COMPOSITES_OF_SEVERAL,
     aten._native_batch_norm_legit_no_training.default: _native_batch_norm,
     aten.native_batch_norm.default: _native_batch_norm,
     aten.max_pool2d_with_indices.default: _max_pool_with_indices,

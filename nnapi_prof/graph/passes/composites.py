@@ -1,0 +1,226 @@
+"""Composites written out: what PyTorch has one operator for and others have several.
+
+Sums of products (einsum), attention blocks in their native form, normalisation layers that give
+their statistics too, and the average over channels of a local response norm.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import fx
+
+from nnapi_prof.graph.node import constant_value, is_constant, type_of
+from nnapi_prof.graph.passes.einsum import einsum, tensordot
+from nnapi_prof.graph.passes.rewrite import ManyRule, Rule, Site
+
+aten = torch.ops.aten
+
+
+def _only_first_read(node: fx.Node) -> bool:
+    return all(user.args[1] == 0 for user in node.users if user.users)
+
+
+def _first_of(rule: Rule) -> ManyRule:
+    """A rule for a node of several values of which only the first is read."""
+
+    def many(site: Site) -> list[fx.Node] | None:
+        node = rule(site) if _only_first_read(site.node) else None
+        return None if node is None else [node]
+
+    return many
+
+
+def _layer_norm(site: Site) -> fx.Node | None:
+    arg = site.args
+    return site.call(
+        aten.layer_norm.default,
+        *(site.input("input"), list(arg["normalized_shape"]), arg["weight"], arg["bias"]),
+        *(float(arg["eps"]), False),
+    )
+
+
+def _group_norm(site: Site) -> fx.Node | None:
+    arg = site.args
+    return site.call(
+        aten.group_norm.default,
+        *(site.input("input"), arg["group"], arg["weight"], arg["bias"], float(arg["eps"]), False),
+    )
+
+
+def _batch_statistics(site: Site) -> fx.Node | None:
+    """Batch norm of one image by its own statistics is an instance norm."""
+    arg, source = site.args, site.input("input")
+    if not arg["training"] or type_of(source).shape[0] != 1:
+        return None
+    return site.call(
+        aten.instance_norm.default,
+        *(source, arg["weight"], arg["bias"], None, None, True, 0.0, float(arg["eps"]), False),
+    )
+
+
+def _instance_norm(site: Site) -> fx.Node | None:
+    """With stored statistics an instance norm is a batch norm."""
+    arg = site.args
+    names = ("weight", "bias", "running_mean", "running_var")
+    known = [arg[name] for name in names]
+    if arg["use_input_stats"] or known[2] is None:
+        return None
+    if not all(value is None or is_constant(value) for value in known):
+        return None
+    like = constant_value(known[2])
+    if known[0] is None:
+        known[0] = site.add_constant(torch.ones_like(like), "instance_norm_ones")
+    if known[1] is None:
+        known[1] = site.add_constant(torch.zeros_like(like), "instance_norm_zeros")
+    return site.call(
+        aten.batch_norm.default, site.input("input"), *known, False, 0.0, float(arg["eps"]), False
+    )
+
+
+def _attention(site: Site) -> fx.Node | None:
+    """The forms of attention that also give what only training needs."""
+    arg = site.args
+    if arg["dropout_p"] != 0:
+        return None
+    return site.call(
+        aten.scaled_dot_product_attention.default,
+        *(arg["query"], arg["key"], arg["value"], arg["attn_mask"], 0.0, bool(arg["is_causal"])),
+        scale=arg["scale"],
+    )
+
+
+def _multi_head(site: Site) -> fx.Node | None:
+    """Multi-head attention without a mask: projections, attention, projection."""
+    arg = site.args
+    if arg["mask"] is not None:
+        return None
+    sources = [site.input(name) for name in ("query", "key", "value")]
+    names = ("qkv_weight", "qkv_bias", "proj_weight", "proj_bias")
+    weights = [site.constant(name) for name in names]
+    if any(weight is None for weight in weights):
+        return None
+    return _self_attention(site, sources, arg["num_head"], [arg[name] for name in names])
+
+
+def _self_attention(
+    site: Site, sources: list[fx.Node], heads: int, weights: list[fx.Node]
+) -> fx.Node:
+    """``proj(attention(qkv(x)))`` of [B, T, D] inputs; qkv_weight is [3 D, D]."""
+    qkv_weight, qkv_bias = (constant_value(node) for node in weights[:2])
+    parts = []
+    for source, weight, bias in zip(sources, qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True):
+        stem = str(weights[0].target)
+        matrix = site.add_constant(weight.contiguous(), f"{stem}_part")
+        offset = site.add_constant(bias.contiguous(), f"{stem}_part_bias")
+        projected = site.call(aten.linear.default, source, matrix, offset)
+        batch, length, width = type_of(projected).shape
+        split = [batch, length, heads, width // heads]
+        parts.append(
+            site.call(
+                aten.permute.default,
+                site.call(aten.view.default, projected, split),
+                [0, 2, 1, 3],
+            )
+        )
+    mixed = site.call(aten.scaled_dot_product_attention.default, *parts)
+    mixed = site.call(aten.permute.default, mixed, [0, 2, 1, 3])
+    batch, length, *_ = type_of(mixed).shape
+    joined = site.call(
+        aten.view.default, mixed, [batch, length, math.prod(type_of(mixed).shape[2:])]
+    )
+    return site.call(aten.linear.default, joined, *weights[2:])
+
+
+def _encoder_layer(site: Site) -> fx.Node | None:
+    """A transformer's encoder layer without a mask, norms first or last."""
+    arg = site.args
+    names = ("qkv_weight", "qkv_bias", "proj_weight", "proj_bias")
+    if arg["mask"] is not None or any(site.constant(name) is None for name in names):
+        return None
+    source, first = site.input("src"), bool(arg["norm_first"])
+
+    def norm(x: fx.Node, which: int) -> fx.Node:
+        scale, offset = arg[f"norm_weight_{which}"], arg[f"norm_bias_{which}"]
+        size = [type_of(x).shape[-1]]
+        return site.call(aten.layer_norm.default, x, size, scale, offset, float(arg["eps"]), False)
+
+    def mix(x: fx.Node) -> fx.Node:
+        return _self_attention(site, [x] * 3, arg["num_heads"], [arg[name] for name in names])
+
+    def feed_forward(x: fx.Node) -> fx.Node:
+        x = site.call(aten.linear.default, x, arg["ffn_weight_1"], arg["ffn_bias_1"])
+        x = site.call(aten.gelu.default if arg["use_gelu"] else aten.relu.default, x)
+        return site.call(aten.linear.default, x, arg["ffn_weight_2"], arg["ffn_bias_2"])
+
+    if first:
+        source = site.call(aten.add.Tensor, source, mix(norm(source, 1)))
+        return site.call(aten.add.Tensor, source, feed_forward(norm(source, 2)))
+    source = norm(site.call(aten.add.Tensor, source, mix(source)), 1)
+    return norm(site.call(aten.add.Tensor, source, feed_forward(source)), 2)
+
+
+def _average_over_channels(site: Site) -> fx.Node | None:
+    """The average that a local response norm takes over neighbouring channels, as a convolution.
+
+    Given:
+        %p [N, 1, C + 4, H, W] = constant_pad_nd(%v [N, 1, C, H, W], [0, 0, 0, 0, 2, 2], 0.0)
+        %a [N, 1, C, H, W]     = avg_pool3d(%p, [5, 1, 1], [1, 1, 1], ...)
+    Result:
+        %c [N, C, H, W] = convolution(view(%v), %band [C, C, 1, 1], None, ...)
+        %a              = view(%c)
+
+    ``%band`` has 1 / 5 where two channels are neighbours.
+    """
+    arg, pad = site.args, site.input("self")
+    size = arg["kernel_size"][0]
+    plain = _listed(arg["stride"]) in ([], [1, 1, 1]) and _listed(arg["padding"]) in ([0], [0] * 3)
+    if not plain or list(arg["kernel_size"]) != [size, 1, 1] or arg["divisor_override"]:
+        return None
+    if not arg["stride"] and size != 1 or pad.target is not aten.constant_pad_nd.default:
+        return None
+    source, pads, value = pad.args
+    assert isinstance(source, fx.Node) and isinstance(pads, list | tuple)
+    shape = type_of(source).shape
+    if value != 0 or len(shape) != 5 or shape[1] != 1 or list(pads[:4]) != [0] * 4:
+        return None
+    n, _, channels, h, w = shape
+    if len(pads) != 6 or site.type.shape != shape:
+        return None
+    before: Any = pads[4]
+    first = torch.arange(channels)[:, None] - before
+    at = torch.arange(channels)[None, :]
+    band = ((at >= first) & (at < first + size)).float() / size
+    weight = site.add_constant(band[:, :, None, None], "channel_band")
+    image = site.call(aten.view.default, source, [n, channels, h, w])
+    average = site.call(
+        aten.convolution.default,
+        *(image, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1),
+    )
+    return site.call(aten.view.default, average, list(shape))
+
+
+def _listed(value: Any) -> list[int]:
+    return [value] if isinstance(value, int) else list(value or [])
+
+
+COMPOSITES: dict[torch._ops.OpOverload, Rule] = {
+    aten.einsum.default: einsum,
+    aten.tensordot.default: tensordot,
+    aten.instance_norm.default: _instance_norm,
+    aten.avg_pool3d.default: _average_over_channels,
+    aten._transformer_encoder_layer_fwd.default: _encoder_layer,
+}
+"""Operators of one value."""
+
+COMPOSITES_OF_SEVERAL: dict[torch._ops.OpOverload, ManyRule] = {
+    aten.native_layer_norm.default: _first_of(_layer_norm),
+    aten.native_group_norm.default: _first_of(_group_norm),
+    aten._native_batch_norm_legit.no_stats: _first_of(_batch_statistics),
+    aten._native_multi_head_attention.default: _first_of(_multi_head),
+    aten._scaled_dot_product_flash_attention_for_cpu.default: _first_of(_attention),
+    aten._scaled_dot_product_attention_math.default: _first_of(_attention),
+}
+"""Operators of several values, of which the first is read."""
