@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nnapi_prof.graph.types import TensorType
+import numpy as np
+
+from nnapi_prof.convert.model import Operand
+from nnapi_prof.graph.types import Quantisation, TensorType
 from nnapi_prof.nnapi.codes import OperandCode
 
 OPERAND_CODES = {
@@ -13,17 +16,46 @@ OPERAND_CODES = {
     "int32": OperandCode.TENSOR_INT32,
     "bool": OperandCode.TENSOR_BOOL8,
 }
-"""Element type in a device's memory -> operand code; no other type crosses a region's boundary."""
+"""Element type in a device's memory -> operand code."""
+
+QUANTISED_CODES = {
+    "uint8": OperandCode.TENSOR_QUANT8_ASYMM,
+    "int8": OperandCode.TENSOR_QUANT8_ASYMM_SIGNED,
+}
+"""The same for integers that stand for real numbers. No other type crosses a region's boundary."""
 
 
 def operand_code(known: TensorType) -> OperandCode | None:
     """The operand type of a value, or None for one that NNAPI does not have."""
-    return OPERAND_CODES.get(known.device_dtype)
+    codes = OPERAND_CODES if known.quant is None else QUANTISED_CODES
+    return codes.get(known.device_dtype)
+
+
+def operand_of(known: TensorType) -> Operand | None:
+    """The operand of a value, or None where NNAPI does not have its type."""
+    code = operand_code(known)
+    if code is None:
+        return None
+    if known.quant is None:
+        return Operand(code, known.memory_shape)
+    return quantised_operand(code, known.memory_shape, known.quant)
+
+
+def quantised_operand(code: OperandCode, dims: tuple[int, ...], quant: Quantisation) -> Operand:
+    """An operand of quantised integers; its scale is rounded to float32, as NNAPI's are."""
+    return Operand(code, dims, float(np.float32(quant.scale)), quant.zero_point)
+
+
+def alike(a: Operand, b: Operand) -> bool:
+    """Whether two operands have one type, and their integers mean the same."""
+    close = abs(a.scale - b.scale) <= 1e-6 * abs(b.scale)
+    return a.type is b.type and close and a.zero_point == b.zero_point
 
 
 @dataclass(frozen=True)
 class ConvertedRegion:
-    """One NNAPI model in PyTorch's serialized format (PROTOCOL.md, section 4).
+    """One NNAPI model in PyTorch's serialized format, or that of version 2 which has scales for
+    each channel (PROTOCOL.md, section 4).
 
     ``buffers[i]`` holds the bytes of numbered buffer i, already in NNAPI's layout. ``inputs`` and
     ``outputs`` name the graph's values in the order of the model's; their

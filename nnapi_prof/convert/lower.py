@@ -9,13 +9,20 @@ import torch
 from torch import fx
 
 import nnapi_prof.convert.ops  # noqa: F401  (fills the registry)
-from nnapi_prof.convert.converted import OPERAND_CODES, ConvertedRegion, operand_code
-from nnapi_prof.convert.model import EmissionError, ModelBuilder, Operand, OperandId
+from nnapi_prof.convert.converted import (
+    OPERAND_CODES,
+    QUANTISED_CODES,
+    ConvertedRegion,
+    operand_of,
+)
+from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
+from nnapi_prof.convert.quantised import lower_quantised
 from nnapi_prof.convert.registry import Lowering, lower_node, lower_values, lowerer_of
 from nnapi_prof.convert.serialize import serialize
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.node import bound_args, makes_tensor, op_name
 from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.quantisation import is_quantize, quantised_unit
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit
 from nnapi_prof.nnapi.codes import FuseCode
@@ -54,14 +61,14 @@ def convert_region(program: Program, units: Sequence[int], level: int) -> Conver
 
 
 def _add_input(builder: ModelBuilder, node: fx.Node, type_: TensorType) -> OperandId:
-    code = operand_code(type_)
-    if code is None:
-        wanted = " or ".join(OPERAND_CODES)
+    operand = operand_of(type_)
+    if operand is None:
+        wanted = ", ".join([*OPERAND_CODES, *(f"quantised {name}" for name in QUANTISED_CODES)])
         raise UnsupportedOp(
-            node.name, op_name(node.target), f"its value is {type_.dtype}, inputs are {wanted}"
+            node.name, op_name(node.target), f"its value is {type_}, inputs are {wanted}"
         )
     try:
-        return builder.input(Operand(code, type_.memory_shape))
+        return builder.input(operand)
     except EmissionError as error:
         raise UnsupportedOp(
             node.name, op_name(node.target), f"as an input it is {error}"
@@ -81,6 +88,14 @@ def _lower_unit(
     """
     members = [nodes[name] for name in unit.nodes if _computes(nodes[name])]
     inside = set(members)
+    quantised = quantised_unit(members[-1], _fuse_code) if is_quantize(members[-1]) else None
+    if quantised is not None and set(quantised.nodes) == inside:
+        sides = (0, 0, 0, 0) if quantised.pad is None else _zero_pad(quantised.pad)
+        if sides is not None:
+            fused = _fuse_code(quantised.activation)
+            found = lower_quantised(quantised, builder, values, fused, sides)
+            values[quantised.quantize.name] = found
+            return
     done: set[fx.Node] = set()
     for node in members:
         if node in done or _folded_pad(_only_reader(node, inside)) is node:

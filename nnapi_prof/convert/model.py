@@ -30,6 +30,14 @@ ELEMENT_TYPES: dict[np.dtype[np.generic], OperandCode] = {
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelScales:
+    """Scales of TENSOR_QUANT8_SYMM_PER_CHANNEL: one for each index along the dimension ``dim``."""
+
+    dim: int
+    scales: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Operand:
     """Type and shape of an operand. ``dims`` is empty for a scalar; 0 in it is unknown."""
 
@@ -37,6 +45,7 @@ class Operand:
     dims: tuple[int, ...] = ()
     scale: float = 0.0
     zero_point: int = 0
+    channels: ChannelScales | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,16 @@ class EmissionError(Exception):
     """
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How much a builder held at a time: counts of its parts."""
+
+    operands: int
+    values: int
+    operations: int
+    buffers: int
+
+
 class ModelBuilder:
     """An NNAPI model under construction for a feature level (27, 28, ... as devices report it).
 
@@ -122,6 +141,26 @@ class ModelBuilder:
         operand = Operand(ELEMENT_TYPES[array.dtype], array.shape)
         self._require_sized(operand)
         return self._constant(operand, np.ascontiguousarray(array).tobytes())
+
+    def quantised_constant(self, operand: Operand, array: NDArray[np.generic]) -> OperandId:
+        """A constant tensor of integers that ``operand`` says the meaning of."""
+        self._require_sized(operand)
+        return self._constant(operand, np.ascontiguousarray(array).tobytes())
+
+    def mark(self) -> Mark:
+        """What there is now, for :meth:`back_to`."""
+        return Mark(
+            len(self._operands), len(self._values), len(self._operations), len(self.buffers)
+        )
+
+    def back_to(self, mark: Mark) -> None:
+        """Takes back everything added since ``mark``."""
+        del self._operands[mark.operands :]
+        del self._values[mark.values :]
+        del self._operations[mark.operations :]
+        del self.buffers[mark.buffers :]
+        kept = {key: found for key, found in self._constants.items() if found < mark.operands}
+        self._constants = kept
 
     def omitted(self, rank: int) -> OperandId:
         """An optional float32 tensor argument, of this rank, that is left out."""

@@ -15,17 +15,16 @@ from numpy.typing import NDArray
 from torch import fx
 from torch._ops import OpOverload
 
-from nnapi_prof.convert.converted import operand_code
-from nnapi_prof.convert.model import EmissionError, ModelBuilder, Operand, OperandId
+from nnapi_prof.convert.converted import alike, operand_code, operand_of
+from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.node import (
     bound_args,
-    constant_value,
-    is_constant,
     op_name,
     results_of,
     type_of,
 )
+from nnapi_prof.graph.quantisation import is_weight, reads_integers, weight_value
 from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperandCode, OperationCode
 from nnapi_prof.nnapi.facts import level_name
@@ -164,11 +163,11 @@ class Lowering:
         """A constant tensor argument in PyTorch's layout and the device's element type."""
         node = self._node(value)
         self.require(
-            is_constant(node), f"{node.name} is computed by the model, a constant is wanted here"
+            is_weight(node), f"{node.name} is computed by the model, a constant is wanted here"
         )
         known = type_of(node)
         self.operand_code(node)
-        array: NDArray[Any] = constant_value(node).detach().cpu().contiguous().numpy()
+        array: NDArray[Any] = weight_value(node).detach().cpu().contiguous().numpy()
         narrow = array.astype(known.device_dtype)
         self.require(
             narrow.dtype == array.dtype or np.array_equal(narrow, array),
@@ -184,7 +183,7 @@ class Lowering:
         node = self._node(value)
         type_ = type_of(node)
         order = order or type_.dim_order
-        if is_constant(node):
+        if is_weight(node):
             array = self.any_array(node)
             return self.constant(array.transpose(logical_axes(order, array.ndim)))
         self.operand_code(node)
@@ -225,7 +224,7 @@ class Lowering:
             beside = next((a for a in self._args.values() if isinstance(a, fx.Node)), None)
             known = self.out if beside is None else type_of(beside)
             return np.array([value], known.device_dtype)
-        if not is_constant(self._node(name)):
+        if not is_weight(self._node(name)):
             return None
         array = self.any_array(name)
         if self.out.dim_order is DimOrder.CONTIGUOUS or array.size == 1:
@@ -268,10 +267,10 @@ class Lowering:
         """The same for an operation with results of other types than its data's, or several."""
         results = []
         for known in types:
-            found = operand_code(known)
+            found = operand_of(known)
             if found is None:
                 self.refuse(f"gives {known.dtype}, which NNAPI does not have")
-            results.append(Operand(found, known.memory_shape))
+            results.append(found)
         return self.model.add_results(code, self._inputs(tensors, scalars), results)
 
     def _inputs(
@@ -352,6 +351,11 @@ class Lowering:
         found = operand_code(type_of(node))
         if found is None:
             self.refuse(f"{node.name} is {type_of(node).dtype}, which NNAPI does not have")
+        self.require(
+            type_of(node).quant is None or reads_integers(self.node),
+            f"reads the integers of the quantised value {node.name}, NNAPI would read what they "
+            "stand for",
+        )
         return found
 
 
@@ -368,6 +372,14 @@ def lowerer_of(node: fx.Node) -> Lowerer:
 
 
 def lower_node(op: Lowering) -> OperandId:
+    """Runs the lowering of ``op``'s node, which makes one tensor, and gives its operand, which has
+    the type that the graph says. Raises UnsupportedOp."""
+    result = run_lowering(op)
+    check_result(op, result, op.out)
+    return result
+
+
+def run_lowering(op: Lowering) -> OperandId:
     """Runs the lowering of ``op``'s node, which makes one tensor, and gives its operand.
 
     An activation that the lowering did not fuse follows as an operation of its own; a lowering
@@ -385,7 +397,6 @@ def lower_node(op: Lowering) -> OperandId:
             result = op.emit(code, [result], dims=op.dims(result))
     except EmissionError as error:
         op.refuse(str(error))
-    _check_result(op, result, op.out)
     return result
 
 
@@ -403,19 +414,19 @@ def lower_values(op: Lowering) -> dict[str, OperandId]:
     found = {}
     for reader in results_of(op.node):
         result = results[cast("int", reader.args[1])]
-        _check_result(op, result, type_of(reader))
+        check_result(op, result, type_of(reader))
         found[reader.name] = result
     return found
 
 
-def _check_result(op: Lowering, result: OperandId, known: TensorType) -> None:
+def check_result(op: Lowering, result: OperandId, known: TensorType) -> None:
     """That a lowering gave what the graph says: the last guard against a silent mistake."""
     operand = op.model.operand(result)
-    code = operand_code(known)
-    if code is None:
+    wanted = operand_of(known)
+    if wanted is None:
         op.refuse(f"gives {known.dtype}, which NNAPI does not have")
     op.require(
-        operand.type == code,
+        alike(operand, wanted),
         f"NNAPI gives {operand.type.name}, PyTorch {known.dtype}: such an element type is not "
         "lowered here",
     )

@@ -1,16 +1,20 @@
 """NnapiModel <-> bytes: PyTorch's serialized NNAPI model, version 1 (PROTOCOL.md, section 4).
 
 Little-endian 32-bit words throughout; stock PyTorch (``torch.classes._nnapi.Compilation``) and the
-device agent read the same bytes.
+device agent read the same bytes. A model with scales for each channel, which PyTorch's format
+cannot say, has version 2: the same, and a table of them at its end. Stock PyTorch refuses that.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable
+from dataclasses import replace
 
 from nnapi_prof.convert.model import (
     BufferSlice,
+    ChannelScales,
     NnapiModel,
     Operand,
     OperandId,
@@ -21,6 +25,8 @@ from nnapi_prof.errors import SerializationError
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 
 FORMAT_VERSION = 1
+CHANNEL_VERSION = 2
+"""Of models that end with a table of channel scales."""
 SOURCE_IMMEDIATE = 0
 SOURCE_NUMBERED_BUFFER = 2
 
@@ -47,9 +53,10 @@ def serialize(model: NnapiModel) -> bytes:
         else v.source
         for v in model.values
     ]
+    channels = [(i, o.channels) for i, o in enumerate(model.operands) if o.channels is not None]
     parts = [
         _HEADER.pack(
-            FORMAT_VERSION,
+            CHANNEL_VERSION if channels else FORMAT_VERSION,
             len(model.operands),
             len(model.values),
             len(model.operations),
@@ -67,6 +74,11 @@ def serialize(model: NnapiModel) -> bytes:
     parts += [source + bytes(-len(source) % 4) for source in sources]
     parts += [_words(o.inputs + o.outputs) for o in model.operations]
     parts += [_words(model.inputs), _words(model.outputs)]
+    if channels:
+        parts.append(_words([len(channels)]))
+    for index, found in channels:
+        parts.append(_words([index, found.dim, len(found.scales)]))
+        parts.append(struct.pack(f"<{len(found.scales)}f", *found.scales))
     return b"".join(parts)
 
 
@@ -117,9 +129,10 @@ def parse(data: bytes) -> NnapiModel:
     reader = _Reader(data)
     (header,) = reader.rows(_HEADER, 1, "the header")
     version, *counts = header
-    if version != FORMAT_VERSION:
+    if version not in (FORMAT_VERSION, CHANNEL_VERSION):
         raise SerializationError(
-            f"serialized model: version {version} found, only {FORMAT_VERSION} is read"
+            f"serialized model: version {version} found, {FORMAT_VERSION} and {CHANNEL_VERSION} "
+            "are read"
         )
     names = ("operands", "values", "operations", "inputs", "outputs")
     for name, count in zip(names, counts, strict=True):
@@ -139,6 +152,8 @@ def parse(data: bytes) -> NnapiModel:
     )
     inputs = reader.operand_ids(n_inputs, n_operands, "the inputs")
     outputs = reader.operand_ids(n_outputs, n_operands, "the outputs")
+    if version == CHANNEL_VERSION:
+        operands = _with_channels(reader, operands)
     if reader.at != len(data):
         raise SerializationError(
             f"serialized model: ends at byte {reader.at}, the data at {len(data)}"
@@ -155,6 +170,32 @@ def _read_operand(reader: _Reader, index: int, row: tuple[int, ...]) -> Operand:
         raise SerializationError(message) from None
     dims = reader.words(rank, f"the dimensions of operand {index}")
     return Operand(operand_type, dims, scale, zero_point)
+
+
+def _with_channels(reader: _Reader, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    """The operands with the scales that stand at the end of the model, one set for each at most."""
+    found = list(operands)
+    (count,) = reader.words(1, "the count of channel scales")
+    for number in range(count):
+        what = f"channel scales {number}"
+        index, dim, n = reader.words(3, what)
+        _require_operand(index, len(found), what)
+        operand = found[index]
+        known = operand.type is OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL
+        if not known or operand.channels is not None:
+            raise SerializationError(
+                f"serialized model: {what} are for operand {index}, {operand.type.name}"
+                f"{' that has some' if known else ''}"
+            )
+        if dim >= len(operand.dims) or operand.dims[dim] != n:
+            raise SerializationError(
+                f"serialized model: {what} are {n} along dimension {dim} of {operand.dims}"
+            )
+        scales = struct.unpack(f"<{n}f", reader.take(4 * n, what))
+        if not all(math.isfinite(scale) and scale > 0 for scale in scales):
+            raise SerializationError(f"serialized model: {what} are not all above 0")
+        found[index] = replace(operand, channels=ChannelScales(dim, scales))
+    return tuple(found)
 
 
 def _read_value(reader: _Reader, index: int, row: tuple[int, ...], n_operands: int) -> Value:

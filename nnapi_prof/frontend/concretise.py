@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.graph.node import TENSOR, add_constant, bind, describe, op_name
+from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS
 
 
 @dataclass(eq=False)
@@ -56,6 +57,18 @@ class Step:
     kwargs: dict[str, Any]
     where: str
     hint: str
+
+
+_decomposed = torch.ops.quantized_decomposed
+CONVERSIONS = frozenset(
+    {
+        DEQUANTIZE,
+        DEQUANTIZE_CHANNELS,
+        _decomposed.dequantize_per_tensor.tensor,
+        _decomposed.dequantize_per_tensor.tensor2,
+    }
+)
+"""Calls that are written down even on constants: quantised weights stay integers."""
 
 
 class WritesToViews(Exception):
@@ -146,7 +159,7 @@ class Concretiser:
             return None
         if isinstance(step.target, OpOverload):
             self._refuse_training(step, step.target)
-        if not is_moving((step.args, step.kwargs)):
+        if not is_moving((step.args, step.kwargs)) and step.target not in CONVERSIONS:
             return self._compute(step)
         if step.target is operator.getitem and isinstance(step.args[0], list | tuple):
             return step.args[0][step.args[1]]

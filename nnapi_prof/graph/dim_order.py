@@ -1,6 +1,6 @@
 """What each operation asks of the dim order of its tensors: a table, and nothing else.
 
-Every rank-4 float value may lie CONTIGUOUS or CHANNELS_LAST. An operation
+Every rank-4 value of floats or quantised integers may lie CONTIGUOUS or CHANNELS_LAST. An operation
 
 * WANTS channels last: NNAPI's (and XNNPACK's) kernels for it read [N, H, W, C];
 * FOLLOWS: works on either, but all its rank-4 tensors must lie alike;
@@ -20,7 +20,8 @@ from torch import fx
 from torch._ops import OpOverload
 
 from nnapi_prof.graph.node import bound_args, makes_tensor, type_of
-from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE, is_weight
+from nnapi_prof.graph.types import DTYPE_BYTES, DimOrder, TensorType
 
 aten = torch.ops.aten
 
@@ -76,6 +77,8 @@ _FOLLOWS = frozenset(
         aten._upsample_bicubic2d_aa.vec,
         aten._to_copy.default,
         # pointwise, but not tagged so:
+        QUANTIZE,
+        DEQUANTIZE,
         aten.hardswish.default,
         aten.hardsigmoid.default,
         aten.prelu.default,
@@ -91,7 +94,12 @@ _REDUCTIONS = frozenset({aten.mean.dim, aten.sum.dim_IntList, aten.amax.default,
 
 def can_be_channels_last(known: TensorType) -> bool:
     """Whether a value may lie CHANNELS_LAST at all."""
-    return len(known.shape) == 4 and known.dtype in ("float32", "float16")
+    return len(known.shape) == 4 and _holds_numbers(known)
+
+
+def _holds_numbers(known: TensorType) -> bool:
+    """Whether the elements are real numbers, and no indices or truth values."""
+    return known.dtype in ("float32", "float16") or known.quant is not None
 
 
 def orders_agree(known: TensorType) -> bool:
@@ -121,8 +129,8 @@ def layout_of(node: fx.Node) -> Layout:
 
 def _inputs_can_follow(node: fx.Node) -> bool:
     """A mask or an index that takes part has one order only, and so has what is made with it."""
-    moving = [source for source in node.all_input_nodes if source.op != "get_attr"]
-    return all(type_of(source).dtype in ("float32", "float16") for source in moving)
+    moving = [source for source in node.all_input_nodes if not is_weight(source)]
+    return all(_holds_numbers(type_of(source)) for source in moving)
 
 
 def reads_either(node: fx.Node, source: TensorType) -> bool:
@@ -163,5 +171,6 @@ def transposed_bytes(known: TensorType) -> int:
     few large and many small ones. 16 KiB is about what moves in the time of one kernel launch on a
     CPU (one to two us at some GB/s).
     """
-    moved = 0 if orders_agree(known) else 2 * math.prod(known.shape) * 4
+    n_bytes = math.prod(known.shape) * DTYPE_BYTES[known.dtype]
+    moved = 0 if orders_agree(known) else 2 * n_bytes
     return moved + 16384

@@ -5,21 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from nnapi_prof.errors import SerializationError
-from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.graph.types import DimOrder, Quantisation, TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
 
 
 def type_to_json(value: TensorType) -> dict[str, Any]:
-    """``{"shape": [...], "dtype": "float32", "dim_order": "contiguous"}``."""
-    return {
+    """``{"shape": [...], "dtype": "float32", "dim_order": "contiguous"}``, and of a quantised value
+    ``"scale": 0.5, "zero_point": 128``."""
+    plain = {
         "shape": list(value.shape),
         "dtype": value.dtype,
         "dim_order": value.dim_order.value,
     }
+    if value.quant is None:
+        return plain
+    return {**plain, "scale": value.quant.scale, "zero_point": value.quant.zero_point}
 
 
 def type_from_json(data: dict[str, Any]) -> TensorType:
-    return TensorType(tuple(data["shape"]), data["dtype"], DimOrder(data["dim_order"]))
+    quant = Quantisation(data["scale"], data["zero_point"]) if "scale" in data else None
+    return TensorType(tuple(data["shape"]), data["dtype"], DimOrder(data["dim_order"]), quant)
 
 
 def graph_to_json(graph: UnitGraph) -> dict[str, Any]:

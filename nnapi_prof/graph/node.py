@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -71,8 +72,7 @@ def type_of(node: fx.Node) -> TensorType:
 
 def set_order(node: fx.Node, order: DimOrder) -> None:
     """Writes another dim order into the node's type."""
-    known = type_of(node)
-    node.meta[TENSOR] = TensorType(known.shape, known.dtype, order)
+    node.meta[TENSOR] = replace(type_of(node), dim_order=order)
 
 
 def makes_tensor(node: fx.Node) -> bool:

@@ -27,7 +27,10 @@ def digest(description: Any) -> str:
 
 def describe_type(known: TensorType) -> list[Any]:
     """A TensorType as JSON."""
-    return [list(known.shape), known.dtype, known.dim_order.value]
+    plain = [list(known.shape), known.dtype, known.dim_order.value]
+    if known.quant is None:
+        return plain
+    return [*plain, repr(known.quant.scale), known.quant.zero_point]
 
 
 def unit_signature(

@@ -31,12 +31,25 @@ class DimOrder(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Quantisation:
+    """What the integers of a quantised value stand for: ``(integer - zero_point) * scale``."""
+
+    scale: float
+    zero_point: int
+
+    def __str__(self) -> str:
+        return f"scale {self.scale:.6g}, zero point {self.zero_point}"
+
+
+@dataclass(frozen=True, slots=True)
 class TensorType:
-    """Logical shape (PyTorch's), element type and dim order of one value of the graph."""
+    """Logical shape (PyTorch's), element type, dim order and, of uint8 and int8 values that stand
+    for real numbers, the quantisation of one value of the graph."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     dim_order: DimOrder = DimOrder.CONTIGUOUS
+    quant: Quantisation | None = None
 
     @property
     def memory_shape(self) -> tuple[int, ...]:
@@ -63,4 +76,5 @@ class TensorType:
 
     def __str__(self) -> str:
         order = "" if self.dim_order is DimOrder.CONTIGUOUS else f", {self.dim_order.value}"
-        return f"{self.dtype}[{'x'.join(map(str, self.shape))}{order}]"
+        quant = "" if self.quant is None else f", {self.quant}"
+        return f"{self.dtype}[{'x'.join(map(str, self.shape))}{order}{quant}]"

@@ -15,11 +15,11 @@ from nnapi_prof.graph.node import (
     constant_value,
     describe,
     infer,
-    is_constant,
     makes_tensor,
     op_name,
     type_of,
 )
+from nnapi_prof.graph.quantisation import is_weight
 from nnapi_prof.graph.types import DimOrder, TensorType
 
 
@@ -57,7 +57,7 @@ def _order_fits(node: fx.Node) -> bool:
 
 def _inputs_lie_right(node: fx.Node) -> bool:
     for source in node.all_input_nodes:
-        if is_constant(source) or not makes_tensor(source):
+        if is_weight(source) or not makes_tensor(source):
             continue
         if not can_be_channels_last(type_of(source)):
             continue

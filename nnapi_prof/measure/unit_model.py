@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from nnapi_prof.convert.converted import OPERAND_CODES, ConvertedRegion
+from nnapi_prof.convert.converted import ConvertedRegion, operand_of
 from nnapi_prof.costs.locate import Region
 from nnapi_prof.costs.measurement import Measurement, Status
 from nnapi_prof.device.request import (
@@ -92,7 +92,9 @@ def make_action(
 
 
 def _tensor(known: TensorType, source: Source, value: int) -> TensorSpec:
-    return TensorSpec(OPERAND_CODES[known.device_dtype], known.memory_shape, source, value)
+    operand = operand_of(known)
+    assert operand is not None, f"{known} crosses to a device"
+    return TensorSpec(operand.type, operand.dims, source, value)
 
 
 def refused(job: Job, graph: UnitGraph, fingerprint: str, simulated: bool, why: str) -> Measurement:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.convert.converted import OPERAND_CODES
+from nnapi_prof.convert.converted import operand_of
 from nnapi_prof.device.request import (
     ActionSpec,
     RequestBuilder,
@@ -83,11 +83,9 @@ def prepare_action(
             blob = request.add_blob(value_bytes(name)) if source is Source.BLOB else 0
             index[name] = len(tensors)
             kept = source is Source.SEGMENT and name in keep
-            tensors.append(
-                TensorSpec(
-                    OPERAND_CODES[known.device_dtype], known.memory_shape, source, blob, kept
-                )
-            )
+            operand = operand_of(known)
+            assert operand is not None, f"{name} crosses to a device as {known}"
+            tensors.append(TensorSpec(operand.type, operand.dims, source, blob, kept))
         return index[name]
 
     for segment in segments:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnapi_prof.convert.model import BufferSlice, NnapiModel
-from tests.emulator.nnapi import OK, Nnapi, operand_type, u32
+from tests.emulator.nnapi import OK, ChannelQuant, Nnapi, operand_type, u32
 
 
 def run_model(
@@ -41,6 +41,12 @@ def _build(nn, model, buffers):
     for operand in model.operands:
         kind = operand_type(operand.type, operand.dims, operand.scale, operand.zero_point)
         assert nn.Model_addOperand(handle, C.byref(kind)) == OK, operand
+    for index, operand in enumerate(model.operands):
+        if operand.channels is not None:
+            scales = (C.c_float * len(operand.channels.scales))(*operand.channels.scales)
+            given = ChannelQuant(operand.channels.dim, len(scales), scales)
+            setter = nn.Model_setOperandSymmPerChannelQuantParams
+            assert setter(handle, index, C.byref(given)) == OK, operand
     for value in model.values:
         data = value.source
         if isinstance(data, BufferSlice):

@@ -114,7 +114,7 @@ def patched(at, *words):
     ("data", "message"),
     [
         (b"", "the header takes 24 bytes from byte 0, the data ends at 0"),
-        (patched(0, 2), "version 2 found, only 1 is read"),
+        (patched(0, 3), "version 3 found, 1 and 2 are read"),
         (patched(1, -1), "-1 operands stated"),
         (patched(3, 1 << 24), "16777216 operations stated"),
         (patched(1, 1000), "the operand table takes 16000 bytes"),

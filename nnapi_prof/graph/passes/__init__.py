@@ -15,14 +15,22 @@ from nnapi_prof.graph.passes.layers import (
 )
 from nnapi_prof.graph.passes.lines import raise_lines
 from nnapi_prof.graph.passes.movement import normalise_movement
+from nnapi_prof.graph.passes.quantised import (
+    fold_weights,
+    move_integers,
+    normalise_quantisation,
+    part_conversions,
+)
 from nnapi_prof.graph.passes.ranks import lower_ranks
 from nnapi_prof.graph.passes.run import Pass, run_passes
 from nnapi_prof.graph.passes.views import merge_views, normalise_views
+from nnapi_prof.graph.quantisation import annotate_quantisation
 
 DEFAULT_PASSES: tuple[Pass, ...] = (
     drop_finished_getitems,  # first: rules ask which of several values are read
     drop_noops,  # before any matching: a clone between two nodes hides one from the other
     fold_constants,  # a transposed weight must be a constant before anything looks at it
+    normalise_quantisation,  # before move_integers: asks for numbers
     normalise_movement,  # before normalise_views and normalise_layers, whose spelling it ends in
     normalise_views,
     normalise_layers,
@@ -31,12 +39,16 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     normalise_matmul,  # after folding: asks for constant matrices
     drop_noops,  # what only the normal spelling shows: mul by 1, view to the same shape
     fold_batch_norm,  # after drop_noops: a dropout between layer and norm is gone
+    move_integers,  # after the normal spelling of views, before they are merged
     raise_lines,  # after fold_batch_norm, which wants the norm to read the layer itself
     merge_views,
     lower_ranks,  # after merge_views: a permutation must be seen between its two views
     cancel_permutes,  # before assign_dim_order: a permute and its inverse would force clones
     drop_noops,  # a view of a view that ends where it began
+    fold_weights,  # after everything that may bring a weight to its quantised operation
     share_constants,  # after all folding, which writes constants
+    part_conversions,  # before annotate_quantisation, which types its nodes
+    annotate_quantisation,  # before assign_dim_order: quantised images have an order
     assign_dim_order,  # after everything that adds or drops nodes
     fuse_activations,  # last: units must not cross a clone that assign_dim_order put in
 )

@@ -18,6 +18,7 @@ from nnapi_prof.graph.node import (
 )
 from nnapi_prof.graph.passes.rewrite import Rule, Site, apply_rules
 from nnapi_prof.graph.passes.synonyms import RULES as SYNONYMS
+from nnapi_prof.graph.quantisation import is_weight
 
 aten = torch.ops.aten
 
@@ -196,22 +197,26 @@ def _to(site: Site) -> fx.Node | None:
 
 
 def _addmm(site: Site) -> fx.Node | None:
-    matrix, bias = site.constant("mat2"), site.args["self"]
-    if matrix is None or (site.args["beta"], site.args["alpha"]) != (1, 1):
+    matrix, bias = site.args["mat2"], site.args["self"]
+    if not is_weight(matrix) or (site.args["beta"], site.args["alpha"]) != (1, 1):
         return None
-    if not is_constant(bias) or type_of(bias).shape != (matrix.shape[1],):
+    if not is_weight(bias) or type_of(bias).shape != (type_of(matrix).shape[1],):
         return None
-    weight = site.add_constant(matrix.t().contiguous(), f"{site.args['mat2'].target}_t")
-    return site.call(aten.linear.default, site.input("mat1"), weight, bias)
+    return site.call(aten.linear.default, site.input("mat1"), _transposed(site, matrix), bias)
 
 
 def _product(site: Site) -> fx.Node | None:
-    name = "mat2" if "mat2" in site.args else "other"
-    matrix = site.constant(name)
-    if matrix is None or matrix.dim() != 2 or is_constant(site.args["self"]):
+    matrix = site.args["mat2" if "mat2" in site.args else "other"]
+    if not is_weight(matrix) or len(type_of(matrix).shape) != 2 or is_weight(site.args["self"]):
         return None
-    weight = site.add_constant(matrix.t().contiguous(), f"{site.args[name].target}_t")
-    return site.call(aten.linear.default, site.input(), weight, None)
+    return site.call(aten.linear.default, site.input(), _transposed(site, matrix), None)
+
+
+def _transposed(site: Site, matrix: fx.Node) -> fx.Node:
+    """A constant matrix, transposed now; a quantised one by a node (see move_integers)."""
+    if not is_constant(matrix):
+        return site.call(aten.permute.default, matrix, [1, 0])
+    return site.add_constant(constant_value(matrix).t().contiguous(), f"{matrix.target}_t")
 
 
 def _linear(site: Site) -> fx.Node | None:

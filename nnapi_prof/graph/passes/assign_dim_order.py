@@ -22,6 +22,7 @@ from nnapi_prof.graph.dim_order import (
     writes_either,
 )
 from nnapi_prof.graph.node import calls, insert_call, makes_tensor, set_order, type_of
+from nnapi_prof.graph.quantisation import is_weight, set_quantisation
 from nnapi_prof.graph.types import DimOrder
 
 aten = torch.ops.aten
@@ -73,7 +74,8 @@ def _order(node: fx.Node) -> DimOrder:
 
 def _is_free(node: fx.Node) -> bool:
     """Whether the node's value has a choice of order."""
-    return node.op == "call_function" and makes_tensor(node) and can_be_channels_last(type_of(node))
+    computed = node.op == "call_function" and makes_tensor(node) and not is_weight(node)
+    return computed and can_be_channels_last(type_of(node))
 
 
 def _cheapest_channels_last(graph: fx.Graph) -> list[fx.Node]:
@@ -87,7 +89,7 @@ def _cheapest_channels_last(graph: fx.Graph) -> list[fx.Node]:
         elif layout is not Layout.FOLLOWS and not writes_either(node):
             network.edge(network.vertex(node), network.CONTIGUOUS, _INFINITE)
     for source in graph.nodes:
-        if source.op in ("get_attr", "output") or not makes_tensor(source):
+        if source.op == "output" or is_weight(source) or not makes_tensor(source):
             continue
         if can_be_channels_last(type_of(source)):
             _price(network, source)
@@ -167,7 +169,7 @@ def _raise_ranks(graph: fx.Graph, node: fx.Node) -> None:
         return
     for source in node.all_input_nodes:
         shape = type_of(source).shape
-        if source.op == "get_attr" or len(shape) >= 4:
+        if is_weight(source) or len(shape) >= 4:
             continue
         with graph.inserting_before(node):
             target_shape = [1] * (4 - len(shape)) + list(shape)
@@ -180,7 +182,7 @@ def _raise_ranks(graph: fx.Graph, node: fx.Node) -> None:
 def _insert_clones(graph: fx.Graph) -> int:
     inserted = 0
     for source in list(graph.nodes):
-        if source.op in ("get_attr", "output") or not makes_tensor(source):
+        if source.op == "output" or is_weight(source) or not makes_tensor(source):
             continue
         if not can_be_channels_last(type_of(source)):
             continue
@@ -199,6 +201,7 @@ def _clone_for(graph: fx.Graph, source: fx.Node, readers: Iterable[fx.Node]) -> 
         clone = insert_call(
             graph, aten.clone.default, (source,), {"memory_format": _FORMATS[changed]}
         )
+    set_quantisation(clone, type_of(source).quant)
     set_order(clone, changed)
     for reader in readers:
         reader.replace_input_with(source, clone)

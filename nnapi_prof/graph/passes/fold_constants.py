@@ -15,6 +15,7 @@ from nnapi_prof.graph.node import (
     dtype_name,
     makes_tensor,
 )
+from nnapi_prof.graph.quantisation import is_weight
 
 
 def fold_constants(graph: fx.Graph) -> int:
@@ -28,13 +29,14 @@ def fold_constants(graph: fx.Graph) -> int:
         %t [10, 8] constant
         %y [1, 10] = linear(%x, %t, None)
 
-    Returns the calls replaced. Random numbers and nodes that make several values are left alone.
+    Returns the calls replaced. Random numbers and nodes that make several values are left alone,
+    and so are quantised constants behind their dequantize nodes (see fold_weights).
     """
     folded = 0
     for node in calls(graph):
         if not isinstance(node.target, OpOverload) or not makes_tensor(node):
             continue
-        if torch.Tag.nondeterministic_seeded in node.target.tags:
+        if torch.Tag.nondeterministic_seeded in node.target.tags or is_weight(node):
             continue
         if any(source.op != "get_attr" for source in node.all_input_nodes):
             continue

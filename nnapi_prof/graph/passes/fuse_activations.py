@@ -6,6 +6,7 @@ import torch
 from torch import fx
 
 from nnapi_prof.graph.node import bound_args, calls, type_of
+from nnapi_prof.graph.quantisation import QUANTIZE, quantised_unit
 
 aten = torch.ops.aten
 
@@ -42,7 +43,8 @@ def fuse_activations(graph: fx.Graph) -> int:
 
     NNAPI fuses relu, relu6 and [-1, 1] into what makes their input, where nothing else reads that.
     A zero pad of H and W joins the convolution that alone reads it, whose explicit padding it
-    becomes. Returns the number of nodes that joined another's unit.
+    becomes. An operation between dequantize and quantize nodes of its own takes them along.
+    Returns the number of nodes that joined another's unit.
     """
     joined = 0
     for node in calls(graph):
@@ -60,6 +62,21 @@ def fuse_activations(graph: fx.Graph) -> int:
             if reader.target is aten.convolution.default and _pads_for(node, reader):
                 node.meta[UNIT] = reader.meta[UNIT]
                 joined += 1
+    return joined + _join_conversions(graph)
+
+
+def _join_conversions(graph: fx.Graph) -> int:
+    joined = 0
+    for node in graph.find_nodes(op="call_function", target=QUANTIZE):
+        unit = quantised_unit(node, is_fused_activation)
+        if unit is None:
+            continue
+        own = set(unit.nodes)
+        if any(set(member.users) - own for member in unit.nodes if member is not node):
+            continue
+        for member in unit.nodes:
+            joined += member.meta[UNIT] != node.name
+            member.meta[UNIT] = node.name
     return joined
 
 

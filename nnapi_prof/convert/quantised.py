@@ -1,0 +1,465 @@
+"""An operation between dequantize and quantize nodes as one quant8 operation.
+
+The lowering of the float operation runs as for floats. :class:`QuantisedLowering` gives it the
+integers where it asks for tensors, turns the constants it writes into integers, and gives each
+result the scale and zero point that NNAPI's rules demand. What breaks a rule ends the attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import fx
+
+from nnapi_prof.convert.converted import alike, operand_of, quantised_operand
+from nnapi_prof.convert.model import (
+    ChannelScales,
+    EmissionError,
+    ModelBuilder,
+    Operand,
+    OperandId,
+)
+from nnapi_prof.convert.quantised_rules import (
+    FIXED,
+    FREE,
+    ROUNDS,
+    SAME_AS_INPUT,
+    WEIGHTED,
+    ZERO_PADS,
+)
+from nnapi_prof.convert.registry import Lowering, lower_node, run_lowering
+from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.graph.node import op_name, type_of
+from nnapi_prof.graph.quantisation import (
+    QuantisedUnit,
+    Scheme,
+    is_dequantize,
+    is_weight,
+    same_quantisation,
+    scheme_of,
+    stated_quantisation,
+    value_type,
+)
+from nnapi_prof.graph.types import DimOrder, Quantisation, TensorType
+from nnapi_prof.nnapi.codes import FuseCode, OperandCode, OperationCode
+from nnapi_prof.nnapi.facts import level_name
+
+Pads = tuple[int, int, int, int]
+QUANT8 = (OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED)
+
+
+def lower_quantised(
+    unit: QuantisedUnit,
+    model: ModelBuilder,
+    values: Mapping[str, OperandId],
+    activation: FuseCode,
+    pad: Pads,
+) -> OperandId:
+    """The operand of the unit's result.
+
+    One quant8 operation where NNAPI has it and its rules hold; else the float operation between
+    DEQUANTIZE and QUANTIZE, which takes level 3. Raises UnsupportedOp with both reasons.
+    """
+    mark = model.mark()
+    try:
+        return _in_integers(unit, model, values, activation, pad)
+    except (UnsupportedOp, EmissionError) as refusal:
+        why = refusal.reason if isinstance(refusal, UnsupportedOp) else str(refusal)
+    model.back_to(mark)
+    try:
+        return _in_floats(unit, model, values, activation, pad)
+    except UnsupportedOp as refusal:
+        model.back_to(mark)
+        name, op = unit.core.name, op_name(unit.core.target)
+        reason = f"as a quant8 operation: {why}; in float32 between conversions: {refusal.reason}"
+        raise UnsupportedOp(name, op, reason) from refusal
+
+
+def _in_integers(
+    unit: QuantisedUnit,
+    model: ModelBuilder,
+    values: Mapping[str, OperandId],
+    activation: FuseCode,
+    pad: Pads,
+) -> OperandId:
+    if unit.core is unit.dequantize[-1]:
+        raise UnsupportedOp(unit.core.name, op_name(unit.core.target), "NNAPI has no requantising")
+    op = QuantisedLowering(unit, model, values, activation, pad)
+    result = run_lowering(op)
+    op.require_wanted(result)
+    return result
+
+
+def _in_floats(
+    unit: QuantisedUnit,
+    model: ModelBuilder,
+    values: Mapping[str, OperandId],
+    activation: FuseCode,
+    pad: Pads,
+) -> OperandId:
+    known = dict(values)
+    for node in unit.dequantize:
+        known[node.name] = lower_node(Lowering(node, model, known))
+    if unit.core not in unit.dequantize:
+        op = Lowering(unit.core, model, known, activation, unit.pad, pad)
+        known[unit.core.name] = lower_node(op)
+        if unit.activation is not None:
+            known[unit.activation.name] = known[unit.core.name]
+    return lower_node(Lowering(unit.quantize, model, known))
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """Numbers that become integers once it is known what reads them."""
+
+    array: NDArray[Any]
+    scheme: Scheme | None
+
+
+class _AsFloats(ModelBuilder):
+    """A builder that shows quantised operands, and constants without an operand, as float32: a
+    lowering that asks for the type of an operand is one for floats."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self, builder: ModelBuilder, waiting: Mapping[OperandId, _Constant]) -> None:
+        self.__dict__ = builder.__dict__
+        self._waiting = waiting
+
+    def operand(self, operand_id: OperandId) -> Operand:
+        if operand_id in self._waiting:
+            return Operand(OperandCode.TENSOR_FLOAT32, self._waiting[operand_id].array.shape)
+        known = super().operand(operand_id)
+        return Operand(OperandCode.TENSOR_FLOAT32, known.dims) if known.type in QUANT8 else known
+
+
+class QuantisedLowering(Lowering):
+    """A Lowering of a float operation whose tensors are the integers behind dequantize nodes.
+
+    Float constants have no operand before an operation reads them: they are known by negative ids.
+    """
+
+    def __init__(
+        self,
+        unit: QuantisedUnit,
+        model: ModelBuilder,
+        values: Mapping[str, OperandId],
+        activation: FuseCode,
+        pad: Pads,
+    ) -> None:
+        self._real = model
+        self._constants: dict[OperandId, _Constant] = {}
+        shown = _AsFloats(model, self._constants)
+        super().__init__(unit.core, shown, values, activation, unit.pad, pad)
+        self.wanted = type_of(unit.quantize)
+        self.weights = [found for w in unit.weights if (found := scheme_of(w)) is not None]
+        self.rounded: set[OperandId] = set()
+        if self.wanted.quant is None:
+            self.refuse(_narrow(unit.quantize))
+
+    def require_wanted(self, result: OperandId) -> None:
+        """That the unit's result is what its quantize node says."""
+        found, wanted = self._real.operand(result), operand_of(self.wanted)
+        assert wanted is not None
+        if not alike(found, wanted):
+            self.refuse(
+                f"NNAPI gives {_said(found)} here, the model wants {_said(wanted)} of its result"
+            )
+        dims = wanted.dims
+        self.require(found.dims == dims, f"its lowering gives the shape {found.dims}, not {dims}")
+
+    # What a lowering asks for
+
+    def operand_code(self, node: fx.Node) -> OperandCode:
+        if not is_dequantize(node):
+            return super().operand_code(node)
+        known = value_type(node)
+        found = operand_of(known)
+        stated = stated_quantisation(node)
+        if found is None or known.quant is None:
+            self.refuse(f"reads {known}, whose integers are no quantised numbers to NNAPI")
+        if stated is None or not same_quantisation(known.quant, stated):
+            self.refuse(f"reads {known} as {stated or _narrow(node)}")
+        return found.type
+
+    def tensor(self, value: str | fx.Node, order: DimOrder | None = None) -> OperandId:
+        node = self._node(value)
+        if is_weight(node):
+            found = super().tensor(node, order)
+            kept = self._constants.get(found)
+            if kept is not None:
+                self._constants[found] = replace(kept, scheme=scheme_of(node))
+            return found
+        if not is_dequantize(node):
+            return super().tensor(node, order)
+        self.operand_code(node)
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        known = type_of(source)
+        return self.reorder(
+            self._values[source.name], known.shape, known.dim_order, order or known.dim_order
+        )
+
+    def constant(self, array: NDArray[Any]) -> OperandId:
+        if array.dtype != np.float32:
+            return super().constant(array)
+        found = OperandId(-1 - len(self._constants))
+        self._constants[found] = _Constant(np.atleast_1d(array), None)
+        return found
+
+    # What a lowering writes
+
+    def emit(
+        self,
+        code: OperationCode,
+        tensors: Sequence[OperandId | NDArray[Any]],
+        scalars: Sequence[bool | int | float] = (),
+        dims: Sequence[int] | None = None,
+    ) -> OperandId:
+        shape = self.out.memory_shape if dims is None else tuple(dims)
+        return self._emit(code, tensors, scalars, [shape])[0]
+
+    def emit_as(
+        self,
+        types: Sequence[TensorType],
+        code: OperationCode,
+        tensors: Sequence[OperandId | NDArray[Any]],
+        scalars: Sequence[bool | int | float] = (),
+    ) -> tuple[OperandId, ...]:
+        if any(known.dtype != "float32" for known in types):
+            self.refuse(f"{code.name} gives no quantised values")
+        return self._emit(code, tensors, scalars, [known.memory_shape for known in types])
+
+    def _emit(
+        self,
+        code: OperationCode,
+        tensors: Sequence[OperandId | NDArray[Any]],
+        scalars: Sequence[bool | int | float],
+        shapes: Sequence[tuple[int, ...]],
+    ) -> tuple[OperandId, ...]:
+        given = [self.constant(t) if isinstance(t, np.ndarray) else t for t in tensors]
+        if code not in SAME_AS_INPUT | FREE and code not in FIXED:
+            self.refuse(f"{code.name} has no quant8 form that is used here")
+        like = self._data_operand(code, given)
+        if code in WEIGHTED:
+            self._require_constants(code, given[1:3])
+            if code is OperationCode.FULLY_CONNECTED and self.weights[0].axis is not None:
+                return (self._by_convolution(given, scalars, shapes[0]),)
+            given[1:3] = self._filter_and_bias(code, like, given[1], given[2])
+        given = [self._data(like, t) if t in self._constants else t for t in given]
+        result = self._result(code, given, like)
+        rounds = code in ROUNDS and not self._only_joins(code, given, result)
+        if rounds and self.rounded & set(given) and code not in SAME_AS_INPUT:
+            self.refuse(f"{code.name} would round what was rounded before it in this operation")
+        numbers = [self._scalar(code, like, value) for value in scalars]
+        found = self._real.add_results(
+            code, [*given, *numbers], [replace(result, dims=shape) for shape in shapes]
+        )
+        if rounds or self.rounded & set(given):
+            self.rounded.update(found)
+        return found
+
+    def _data_operand(self, code: OperationCode, given: Sequence[OperandId]) -> Operand:
+        """The first quantised value among the tensors: what constants take their type from."""
+        for operand in given:
+            if operand not in self._constants:
+                known = self._real.operand(operand)
+                if known.type in QUANT8:
+                    return known
+        self.refuse(f"{code.name} of constants alone")
+
+    def _result(self, code: OperationCode, given: Sequence[OperandId], like: Operand) -> Operand:
+        """Type, scale and zero point of an operation's result, with its rules checked."""
+        data = [self._real.operand(operand) for operand in given]
+        data = [operand for operand in data if operand.type is like.type]
+        if code in SAME_AS_INPUT:
+            if code in ZERO_PADS and like.zero_point != 0:
+                self.require_level(3, f"{code.name} of quantised values with a zero point not 0")
+            return like
+        if code in FIXED:
+            fixed = FIXED[code]
+            shift = 0 if like.type is OperandCode.TENSOR_QUANT8_ASYMM else 128
+            return quantised_operand(
+                like.type, (), replace(fixed, zero_point=fixed.zero_point - shift)
+            )
+        assert self.wanted.quant is not None
+        result = quantised_operand(like.type, (), self.wanted.quant)
+        if code is OperationCode.CONCATENATION and self.level < 3:
+            for operand in data:
+                if not alike(operand, result):
+                    self.refuse(
+                        f"CONCATENATION below {level_name(3)} wants one scale and zero point for "
+                        f"all, found {_said(operand)} for {_said(result)}"
+                    )
+        if code is OperationCode.MUL:
+            product = np.float32(data[0].scale) * np.float32(data[-1].scale)
+            self._require_above(code, result, float(product), "the product of its inputs' scales")
+        if code in WEIGHTED and self.level < 3:
+            product = np.float32(data[0].scale) * np.float32(data[1].scale)
+            self._require_above(
+                code, result, float(product), f"input x filter scale below {level_name(3)}"
+            )
+        return result
+
+    def _require_above(self, code: OperationCode, result: Operand, bound: float, what: str) -> None:
+        self.require(
+            result.scale > bound,
+            f"{code.name} wants a scale of its result above {what}, found {result.scale:.6g} and "
+            f"{bound:.6g}",
+        )
+
+    def _only_joins(self, code: OperationCode, given: Sequence[OperandId], result: Operand) -> bool:
+        """Whether a CONCATENATION has nothing to requantise."""
+        operands = [self._real.operand(operand) for operand in given]
+        return code is OperationCode.CONCATENATION and all(alike(o, result) for o in operands)
+
+    def _scalar(self, code: OperationCode, like: Operand, value: bool | int | float) -> OperandId:
+        if code is OperationCode.PAD_V2:  # an INT32 in the data's quantisation
+            number = round(float(value) / like.scale) + like.zero_point
+            low, high = _limits(like.type)
+            return self._real.scalar(min(max(number, low), high))
+        return self._real.scalar(value)
+
+    # Constants
+
+    def _data(self, like: Operand, operand: OperandId) -> OperandId:
+        """A constant as integers of the data's type: by its own scheme, or one number for all."""
+        known = self._constants[operand]
+        low, high = _limits(like.type)
+        numbers = known.array
+        scheme = known.scheme
+        if scheme is None and np.isfinite(numbers).all() and np.ptp(numbers) == 0:
+            number = float(numbers.flat[0])
+            quant = Quantisation(abs(number) / 255 or 1.0, high if number < 0 else low)
+            filled = np.full(numbers.shape, low if number <= 0 else high)
+            return self._integers(like.type, quant, filled)
+        if scheme is None:  # a lowering may have taken its array apart
+            scheme = next((s for s in self.weights if s.axis is None), None)
+        if scheme is None or scheme.axis is not None:
+            self.refuse("a float constant of several values, quantised ones are wanted here")
+        return self._by_scheme(scheme, like.type, numbers)
+
+    def _integers(self, code: OperandCode, quant: Quantisation, numbers: NDArray[Any]) -> OperandId:
+        dtype = np.uint8 if code is OperandCode.TENSOR_QUANT8_ASYMM else np.int8
+        operand = quantised_operand(code, numbers.shape, quant)
+        return self._real.quantised_constant(operand, numbers.astype(dtype))
+
+    def _filter_and_bias(
+        self, code: OperationCode, data: Operand, weight: OperandId, bias: OperandId
+    ) -> tuple[OperandId, OperandId]:
+        """Filter and bias as integers: the bias's scale is that of the input times the filter's."""
+        scheme = self.weights[0]
+        numbers = self._constants[weight].array
+        if scheme.axis is None:
+            found = self._by_scheme(scheme, data.type, numbers)
+            scales: NDArray[Any] = np.array([self._real.operand(found).scale], np.float32)
+        else:
+            found = self._channel_filter(code, scheme, numbers)
+            scales = np.array(scheme.scales, np.float32)
+        bias_scales = np.float32(data.scale) * scales
+        integers = np.rint(self._constants[bias].array.astype(np.float64) / bias_scales)
+        self.require(
+            bool((np.abs(integers) < 2**31).all()),
+            f"the bias goes to {np.abs(integers).max():.3g} in steps of input x filter scale, "
+            "INT32 is what NNAPI takes",
+        )
+        scale = float(bias_scales[0]) if scheme.axis is None else 0.0
+        operand = Operand(OperandCode.TENSOR_INT32, integers.shape, scale)
+        return found, self._real.quantised_constant(operand, integers.astype(np.int32))
+
+    def _require_constants(self, code: OperationCode, given: Sequence[OperandId]) -> None:
+        for operand in given:
+            if operand not in self._constants:
+                self.refuse(f"{code.name} with a computed filter or bias, constants are wanted")
+        if not self.weights:
+            self.refuse("float32 weights, quantised ones are wanted")
+
+    def _by_scheme(self, scheme: Scheme, code: OperandCode, numbers: NDArray[Any]) -> OperandId:
+        quant = Quantisation(scheme.scales[0], scheme.zero_points[0] + _shift(scheme.dtype, code))
+        integers = _recovered(numbers, scheme.scales[0]) + quant.zero_point
+        self._require_held(integers, code)
+        return self._integers(code, quant, integers)
+
+    def _channel_filter(
+        self, code: OperationCode, scheme: Scheme, numbers: NDArray[Any]
+    ) -> OperandId:
+        """A filter with a scale for each output channel, which came with level 3."""
+        self.require_level(3, "a filter with a scale for each channel")
+        self.require(
+            not any(scheme.zero_points),
+            f"a filter with zero points {sorted(set(scheme.zero_points))} for its channels, "
+            "NNAPI's are 0",
+        )
+        dim = WEIGHTED[code]
+        self.require(
+            numbers.shape[dim] == len(scheme.scales),
+            f"{len(scheme.scales)} scales along axis {scheme.axis} of the weights, NNAPI wants "
+            f"one for each of {numbers.shape[dim]} output channels",
+        )
+        shape = [1] * numbers.ndim
+        shape[dim] = -1
+        integers = _recovered(numbers, np.array(scheme.scales).reshape(shape))
+        self._require_held(integers, OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL)
+        channels = ChannelScales(dim, tuple(float(np.float32(s)) for s in scheme.scales))
+        kind = OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL
+        operand = Operand(kind, numbers.shape, channels=channels)
+        return self._real.quantised_constant(operand, integers.astype(np.int8))
+
+    def _require_held(self, integers: NDArray[Any], code: OperandCode) -> None:
+        low, high = _limits(code)
+        exact = np.rint(integers)
+        self.require(
+            bool((np.abs(integers - exact) < 1e-2).all() and low <= exact.min())
+            and bool(exact.max() <= high),
+            "its constants are no multiples of their scale within 8 bits",
+        )
+        integers[...] = exact
+
+    # Linear layers with a scale for each channel
+
+    def _by_convolution(
+        self,
+        given: Sequence[OperandId],
+        scalars: Sequence[bool | int | float],
+        shape: tuple[int, ...],
+    ) -> OperandId:
+        """FULLY_CONNECTED takes no scales for channels; a CONV_2D of one pixel does."""
+        x, weight, bias = given
+        n_out, n_in = self.dims(weight)
+        batch, _ = shape
+        pixels = self.reshape(x, (batch, 1, 1, n_in))
+        filters = self._constants[weight].array.reshape(n_out, 1, 1, n_in)
+        window = [0, 0, 0, 0, 1, 1, *scalars]
+        dims = (batch, 1, 1, n_out)
+        found = self.emit(OperationCode.CONV_2D, [pixels, filters, bias], window, dims=dims)
+        return self.reshape(found, shape)
+
+
+def _narrow(node: fx.Node) -> str:
+    low, high = node.args[3:5]
+    return f"integers from {low} to {high} only, NNAPI's types use their whole range"
+
+
+def _said(operand: Operand) -> str:
+    name = operand.type.name.removeprefix("TENSOR_")
+    return f"{name} of scale {operand.scale:.6g} and zero point {operand.zero_point}"
+
+
+def _limits(code: OperandCode) -> tuple[int, int]:
+    return (0, 255) if code is OperandCode.TENSOR_QUANT8_ASYMM else (-128, 127)
+
+
+def _shift(dtype: str, code: OperandCode) -> int:
+    """What is added to integers of ``dtype`` to hold them as operands of ``code``."""
+    signed = code is not OperandCode.TENSOR_QUANT8_ASYMM
+    return {(False, "int8"): 128, (True, "uint8"): -128}.get((signed, dtype), 0)
+
+
+def _recovered(numbers: NDArray[Any], scale: Any) -> NDArray[Any]:
+    """The integers less their zero point, exact to float32's rounding."""
+    found: NDArray[Any] = numbers.astype(np.float64) / scale
+    return found

@@ -1,0 +1,253 @@
+"""Normal form of quantised graphs; :mod:`nnapi_prof.graph.quantisation` says what it looks like."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import fx
+
+from nnapi_prof.graph.node import (
+    add_constant,
+    bound_args,
+    calls,
+    constant_value,
+    insert_call,
+    is_constant,
+    type_of,
+)
+from nnapi_prof.graph.passes.fuse_activations import is_fused_activation
+from nnapi_prof.graph.passes.rewrite import Rule, Site, apply_rules
+from nnapi_prof.graph.quantisation import (
+    DEQUANTIZE,
+    DEQUANTIZE_CHANNELS,
+    MOVES,
+    QUANTIZE,
+    is_dequantize,
+    is_quantize,
+    is_weight,
+    quantised_unit,
+    scheme_of,
+    weight_value,
+)
+
+aten = torch.ops.aten
+_decomposed = torch.ops.quantized_decomposed
+
+
+def normalise_quantisation(graph: fx.Graph) -> int:
+    """One overload of quantize and dequantize, numbers in place of constant tensors, and uint8 for
+    int8 between a quantize node and its readers.
+
+    Given:
+        %q = quantize_per_tensor.tensor(%x, %s, %z, -128, 127, torch.int8), %s and %z constants
+        %f = dequantize_per_tensor.tensor(%q, %s, %z, -128, 127, torch.int8)
+    Result:
+        %q = quantize_per_tensor(%x, 0.05, 131, 0, 255, torch.uint8)
+        %f = dequantize_per_tensor(%q, 0.05, 131, 0, 255, torch.uint8)
+
+    Both stand for the same numbers, and NNAPI has the unsigned type at every level, the signed one
+    from level 4 on. Returns the nodes replaced.
+    """
+    return apply_rules(graph, _RULES) + _unsigned(graph)
+
+
+def _numbers(target: torch._ops.OpOverload) -> Rule:
+    def rule(site: Site) -> fx.Node | None:
+        args = site.args
+        names = ("scale", "zero_point", "quant_min", "quant_max")
+        given = [constant_value(args[n]).item() if is_constant(args[n]) else args[n] for n in names]
+        if any(isinstance(value, fx.Node) for value in given):
+            return None
+        scale, *rest = given
+        return site.call(target, site.input("input"), float(scale), *map(int, rest), args["dtype"])
+
+    return rule
+
+
+_RULES: dict[torch._ops.OpOverload, Rule] = {
+    _decomposed.quantize_per_tensor.tensor: _numbers(QUANTIZE),
+    _decomposed.quantize_per_tensor.tensor2: _numbers(QUANTIZE),
+    _decomposed.dequantize_per_tensor.tensor: _numbers(DEQUANTIZE),
+    _decomposed.dequantize_per_tensor.tensor2: _numbers(DEQUANTIZE),
+}
+
+
+def _unsigned(graph: fx.Graph) -> int:
+    changed = 0
+    for node in calls(graph):
+        if not is_quantize(node) or bound_args(node)["dtype"] is not torch.int8:
+            continue
+        readers = list(node.users)
+        if not readers or not all(map(is_dequantize, readers)):
+            continue
+        if any(bound_args(reader)["dtype"] is not torch.int8 for reader in readers):
+            continue
+        replacement = _shifted(graph, node, node.args[0])
+        for reader in readers:
+            reader.replace_all_uses_with(_shifted(graph, reader, replacement))
+            graph.erase_node(reader)
+        graph.erase_node(node)
+        changed += 1 + len(readers)
+    return changed
+
+
+def _shifted(graph: fx.Graph, node: fx.Node, source: Any) -> fx.Node:
+    """The same quantize or dequantize node for integers that are larger by 128."""
+    args = bound_args(node)
+    numbers = [args[name] + 128 for name in ("zero_point", "quant_min", "quant_max")]
+    assert isinstance(node.target, torch._ops.OpOverload)
+    with graph.inserting_before(node):
+        return insert_call(graph, node.target, (source, args["scale"], *numbers, torch.uint8))
+
+
+def move_integers(graph: fx.Graph) -> int:
+    """Moves of elements are carried out on the integers, not on floats between two conversions.
+
+    Given:
+        %f [1, 8, 2, 2] = dequantize_per_tensor(%q, 0.05, 128, 0, 255, torch.uint8)
+        %v [1, 32]      = view(%f, [1, 32])
+        %r [1, 32]      = quantize_per_tensor(%v, 0.05, 128, 0, 255, torch.uint8)
+    Result:
+        %r [1, 32] = view(%q, [1, 32])
+
+    The same for constants: permute(dequantize(%w)) becomes dequantize(permute(%w)). Without a move
+    the two conversions fall away. Returns the nodes replaced.
+    """
+    changed = sum(map(_move_weight, [node for node in calls(graph) if node.target in MOVES]))
+    for node in calls(graph):
+        if is_quantize(node) and _move_value(node):
+            changed += 1
+    return changed
+
+
+def _move_value(quantize: fx.Node) -> bool:
+    moves: list[fx.Node] = []
+    at = quantize.args[0]
+    while isinstance(at, fx.Node) and at.target in MOVES and len(at.users) == 1:
+        moves.append(at)
+        at = at.all_input_nodes[0]
+        if moves[-1].target is aten.cat.default:
+            break
+    sources = moves[-1].all_input_nodes if moves else [quantize.all_input_nodes[0]]
+    if not all(is_dequantize(source) and _converts_alike(source, quantize) for source in sources):
+        return False
+    graph = quantize.graph
+    behind = {source: source.args[0] for source in sources}
+    with graph.inserting_before(quantize):
+        for move in reversed(moves):
+            args = fx.node.map_arg(move.args, lambda n: behind.get(n, n))
+            assert isinstance(move.target, torch._ops.OpOverload)
+            behind[move] = insert_call(graph, move.target, args, dict(move.kwargs))
+    last = behind[moves[0] if moves else sources[0]]
+    assert isinstance(last, fx.Node)
+    quantize.replace_all_uses_with(last)
+    for node in (quantize, *moves):
+        graph.erase_node(node)
+    return True
+
+
+def _converts_alike(dequantize: fx.Node, quantize: fx.Node) -> bool:
+    names = ("scale", "zero_point", "quant_min", "quant_max", "dtype")
+    ours, theirs = bound_args(dequantize), bound_args(quantize)
+    return all(ours[name] == theirs[name] for name in names)
+
+
+def _move_weight(move: fx.Node) -> bool:
+    source = move.args[0]
+    if not isinstance(source, fx.Node) or is_constant(source) or not is_weight(source):
+        return False
+    if len(move.all_input_nodes) > 1 or scheme_of(source) is None:
+        return False
+    axis = None
+    if source.target is DEQUANTIZE_CHANNELS:
+        axis = _moved_axis(move, int(bound_args(source)["axis"]) % len(type_of(source).shape))
+        if axis is None:
+            return False
+    site = Site(move)
+    integers = source.args[0]
+    assert isinstance(integers, fx.Node) and isinstance(move.target, torch._ops.OpOverload)
+    values = constant_value(integers)
+    moved = move.target(values, *move.args[1:], **move.kwargs).contiguous()
+    constant = site.add_constant(moved, str(integers.target))
+    args = list(source.args)
+    args[0] = constant
+    if axis is not None:
+        args[3] = axis
+    assert isinstance(source.target, torch._ops.OpOverload)
+    move.replace_all_uses_with(site.call(source.target, *args, **source.kwargs))
+    move.graph.erase_node(move)
+    return True
+
+
+def _moved_axis(move: fx.Node, axis: int) -> int | None:
+    """Where a move puts an axis of its input; None where it does not stay one."""
+    if move.target is aten.permute.default:
+        dims = [d % len(type_of(move).shape) for d in bound_args(move)["dims"]]
+        return dims.index(axis)
+    before, after = type_of(move.all_input_nodes[0]).shape, type_of(move).shape
+    if move.target in (aten.view.default, aten.reshape.default):
+        for index, size in enumerate(after):
+            outer = math.prod(after[:index]) == math.prod(before[:axis])
+            if outer and size == before[axis]:
+                return index
+    return None
+
+
+def fold_weights(graph: fx.Graph) -> int:
+    """Quantised constants that no quantised operation reads become float ones.
+
+    Given:
+        %w [5, 8] = dequantize_per_tensor(%i [5, 8] int8 constant, 0.01, 0, -128, 127, torch.int8)
+        %y [1, 5] = linear(%x [1, 8], %w, None), %x computed in float32
+    Result:
+        %y [1, 5] = linear(%x, %w [5, 8] float32 constant, None)
+
+    Where one does, that constant is its own. Returns the constants folded.
+    """
+    kept: set[tuple[fx.Node, fx.Node]] = set()
+    for node in graph.find_nodes(op="call_function", target=QUANTIZE):
+        unit = quantised_unit(node, is_fused_activation)
+        if unit is not None:
+            kept |= {(w, unit.core) for w in unit.weights if scheme_of(w) is not None}
+    folded = 0
+    for node in calls(graph):
+        if not is_weight(node):
+            continue
+        readers = [user for user in node.users if (node, user) not in kept]
+        if not readers:
+            continue
+        with graph.inserting_before(node):
+            constant = add_constant(graph, weight_value(node).contiguous(), node.name)
+        for reader in readers:
+            reader.replace_input_with(node, constant)
+        folded += 1
+    return folded
+
+
+def part_conversions(graph: fx.Graph) -> int:
+    """Every quantised operation gets dequantize nodes of its own, its constants' included.
+
+    Given:
+        %f = dequantize_per_tensor(%q, ...), read by two operations
+    Result:
+        %f read by one, %g = dequantize_per_tensor(%q, ...) by the other
+
+    Returns the nodes added.
+    """
+    added = 0
+    for node in graph.find_nodes(op="call_function", target=QUANTIZE):
+        unit = quantised_unit(node, is_fused_activation)
+        for source in () if unit is None else (*unit.dequantize, *unit.weights):
+            assert unit is not None
+            reader = node if source is unit.core else (unit.pad or unit.core)
+            if source not in reader.all_input_nodes:
+                reader = unit.core
+            if len(source.users) > 1:
+                assert isinstance(source.target, torch._ops.OpOverload)
+                with graph.inserting_before(reader):
+                    own = insert_call(graph, source.target, source.args, dict(source.kwargs))
+                reader.replace_input_with(source, own)
+                added += 1
+    return added

@@ -1,0 +1,243 @@
+"""Quantisation in the graph: ``quantize`` and ``dequantize`` nodes around float operations.
+
+A quantised value is a uint8 or int8 tensor. It is made by ``quantize_per_tensor`` from a float one
+and read by ``dequantize_per_tensor``; what computes stands between the two in float32, so that the
+graph runs in eager PyTorch. Quantised weights are integer constants behind a
+``dequantize_per_tensor`` or ``dequantize_per_channel``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_decomposed
+from torch import Tensor, fx
+
+from nnapi_prof.graph.node import (
+    TENSOR,
+    bound_args,
+    constant_value,
+    is_constant,
+    makes_tensor,
+    type_of,
+)
+from nnapi_prof.graph.types import Quantisation, TensorType
+
+aten = torch.ops.aten
+_decomposed = torch.ops.quantized_decomposed
+
+QUANTIZE = _decomposed.quantize_per_tensor.default
+DEQUANTIZE = _decomposed.dequantize_per_tensor.default
+DEQUANTIZE_CHANNELS = _decomposed.dequantize_per_channel.default
+
+RANGES = {"uint8": (0, 255), "int8": (-128, 127)}
+"""Element types that NNAPI has for quantised values, and the integers they hold."""
+
+MOVES = frozenset(
+    {
+        aten.view.default,
+        aten.reshape.default,
+        aten.permute.default,
+        aten.slice.Tensor,
+        aten.clone.default,
+        aten.expand.default,
+        aten.cat.default,
+    }
+)
+"""Operators that put elements in other places and do not look at them."""
+
+
+def is_quantize(value: Any) -> bool:
+    return isinstance(value, fx.Node) and value.target is QUANTIZE
+
+
+def is_dequantize(value: Any) -> bool:
+    """Whether a node turns a quantised value into floats; weights are :func:`is_weight`."""
+    return (
+        isinstance(value, fx.Node) and value.target is DEQUANTIZE and not is_constant(value.args[0])
+    )
+
+
+def is_weight(value: Any) -> bool:
+    """Whether an argument is a constant, or a quantised constant behind its dequantize node."""
+    if not isinstance(value, fx.Node):
+        return False
+    behind = value.args[0] if value.target in (DEQUANTIZE, DEQUANTIZE_CHANNELS) else value
+    return is_constant(behind)
+
+
+def weight_value(node: fx.Node) -> Tensor:
+    """The tensor that :func:`is_weight` found, in floats where it is quantised."""
+    if is_constant(node):
+        return constant_value(node)
+    args: Any = fx.node.map_arg(node.args, constant_value)
+    kwargs: Any = fx.node.map_arg(node.kwargs, constant_value)
+    assert callable(node.target)
+    value = node.target(*args, **kwargs)
+    assert isinstance(value, Tensor)
+    return value
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How the integers of a constant are quantised: one scale and zero point, or with ``axis`` one
+    of each for every index along it."""
+
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    axis: int | None
+    dtype: str
+
+
+def scheme_of(weight: fx.Node) -> Scheme | None:
+    """The scheme of a quantised weight; None for a plain constant and for integers of other types
+    than uint8 and int8."""
+    if weight.target not in (DEQUANTIZE, DEQUANTIZE_CHANNELS):
+        return None
+    args = bound_args(weight)
+    dtype = type_of(args["input"]).dtype
+    if dtype not in RANGES:
+        return None
+    if weight.target is DEQUANTIZE:
+        return Scheme((float(args["scale"]),), (int(args["zero_point"]),), None, dtype)
+    scales = tuple(constant_value(args["scales"]).double().tolist())
+    zeros = args["zero_points"]
+    points = (0,) * len(scales) if zeros is None else tuple(constant_value(zeros).long().tolist())
+    return Scheme(scales, points, int(args["axis"]), dtype)
+
+
+def stated_quantisation(node: fx.Node) -> Quantisation | None:
+    """The scale and zero point of a quantize or dequantize node; None where it holds integers to a
+    narrower range than its type's, which no type of NNAPI does."""
+    args = bound_args(node)
+    limits = (args["quant_min"], args["quant_max"])
+    if RANGES.get(str(args["dtype"]).removeprefix("torch.")) != limits:
+        return None
+    return Quantisation(float(args["scale"]), int(args["zero_point"]))
+
+
+def _reads_alike(node: fx.Node) -> Quantisation | None:
+    """The quantisation that all readers of an integer input of the model agree on."""
+    found = {stated_quantisation(user) if is_dequantize(user) else None for user in node.users}
+    return found.pop() if len(found) == 1 else None
+
+
+def reads_integers(node: fx.Node) -> bool:
+    """Whether a node may read a quantised value: it moves, converts or casts it."""
+    return node.target in MOVES or node.target in (DEQUANTIZE, aten._to_copy.default)
+
+
+def annotate_quantisation(graph: fx.Graph) -> int:
+    """Writes into the types of quantised values what their integers stand for.
+
+    Given:
+        %q [1, 3, 8, 8] = quantize_per_tensor(%x, 0.05, 128, 0, 255, torch.uint8)
+        %v [1, 192]     = view(%q, [1, 192])
+        %f [1, 192]     = dequantize_per_tensor(%v, 0.05, 128, 0, 255, torch.uint8)
+    Result:
+        the same graph; the types of %q and %v carry scale 0.05 and zero point 128
+
+    An input of the model has the quantisation of its readers, where they agree. Returns the number
+    of values annotated.
+    """
+    annotated = 0
+    for node in graph.nodes:
+        if not makes_tensor(node) or type_of(node).dtype not in RANGES:
+            continue
+        quant = None
+        if is_quantize(node):
+            quant = stated_quantisation(node)
+        elif node.op == "placeholder":
+            quant = _reads_alike(node)
+        elif node.target in MOVES:
+            sources = {type_of(source).quant for source in node.all_input_nodes}
+            quant = sources.pop() if len(sources) == 1 else None
+        if quant is not None:
+            set_quantisation(node, quant)
+            annotated += 1
+    return annotated
+
+
+def set_quantisation(node: fx.Node, quant: Quantisation | None) -> None:
+    node.meta[TENSOR] = replace(type_of(node), quant=quant)
+
+
+def same_quantisation(a: Quantisation, b: Quantisation) -> bool:
+    """Whether two say the same to NNAPI, whose scales are float32."""
+    close = abs(a.scale - b.scale) <= 1e-6 * abs(b.scale)
+    return close and a.zero_point == b.zero_point
+
+
+@dataclass(frozen=True)
+class QuantisedUnit:
+    """Nodes that are one quantised operation: what computes, and the dequantize and quantize nodes
+    around it."""
+
+    core: fx.Node
+    """The float operation; the unit's last dequantize node where nothing stands between."""
+    activation: fx.Node | None
+    pad: fx.Node | None
+    """A constant_pad_nd that a convolution reads."""
+    dequantize: tuple[fx.Node, ...]
+    """Of computed values, in order of reading."""
+    weights: tuple[fx.Node, ...]
+    """Of constants."""
+    quantize: fx.Node
+
+    @property
+    def nodes(self) -> tuple[fx.Node, ...]:
+        middle = [node for node in (self.pad, self.core, self.activation) if node is not None]
+        return tuple(dict.fromkeys((*self.weights, *self.dequantize, *middle, self.quantize)))
+
+
+def quantised_unit(quantize: fx.Node, is_activation: Any) -> QuantisedUnit | None:
+    """The unit that ends with a quantize node: dequantize(s), one operation, an activation.
+
+    ``is_activation`` says which nodes an operation may take along. None where what the node reads
+    is read by others too, or computed from anything but quantised values and constants.
+    """
+    core = quantize.args[0]
+    assert isinstance(core, fx.Node)
+    if is_dequantize(core):
+        return QuantisedUnit(core, None, None, (core,), (), quantize)
+    activation, pad = None, None
+    if is_activation(core) and _only_read(core):
+        before = core.args[0]
+        if isinstance(before, fx.Node) and _computes(before) and _only_read(before):
+            activation, core = core, before
+    if not _computes(core) or not _only_read(core):
+        return None
+    sources = list(core.all_input_nodes)
+    if core.target is aten.convolution.default:
+        first = sources[0]
+        if first.target is aten.constant_pad_nd.default and _only_read(first):
+            pad, sources[0] = first, first.all_input_nodes[0]
+    moving = [source for source in sources if not is_weight(source)]
+    if not moving or not all(map(is_dequantize, moving)):
+        return None
+    weights = [source for source in sources if is_weight(source) and not is_constant(source)]
+    return QuantisedUnit(core, activation, pad, tuple(moving), tuple(weights), quantize)
+
+
+def _computes(node: fx.Node) -> bool:
+    """Whether a node is a call that gives one float tensor and is none of quantisation's own."""
+    return (
+        node.op == "call_function"
+        and node.target not in (QUANTIZE, DEQUANTIZE, DEQUANTIZE_CHANNELS)
+        and isinstance(node.target, torch._ops.OpOverload)
+        and makes_tensor(node)
+        and type_of(node).dtype == "float32"
+    )
+
+
+def _only_read(node: fx.Node) -> bool:
+    return len(node.users) == 1
+
+
+def value_type(node: fx.Node) -> TensorType:
+    """The type of the integers that a dequantize node reads."""
+    source = node.args[0]
+    assert isinstance(source, fx.Node)
+    return type_of(source)
