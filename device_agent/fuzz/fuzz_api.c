@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
  * there is none. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) {
-  return "allocator_may_return_null=1:max_allocation_size_mb=16";
+  return "allocator_may_return_null=1:max_allocation_size_mb=32";
 }
 
 /* The file: inputs first, then a region for each output, since outputs must not overlap others. */
