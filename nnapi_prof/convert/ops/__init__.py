@@ -5,6 +5,7 @@ from nnapi_prof.convert.ops import (
     angle,
     arg,
     attention,
+    bools,
     cast,
     comparison,
     conv,
@@ -40,6 +41,7 @@ __all__ = [
     "angle",
     "arg",
     "attention",
+    "bools",
     "cast",
     "comparison",
     "conv",
@@ -61,3 +63,5 @@ __all__ = [
     "softmax",
     "transcendental",
 ]
+
+bools.carry_bools()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
@@ -114,6 +115,21 @@ def isinf(op: Lowering) -> OperandId:
 def isfinite(op: Lowering) -> OperandId:
     """Lowers ``|self| < inf``, which no NaN is either."""
     return (absolute(argument(op, "self", "float32")) < math.inf).operand
+
+
+@lowers(aten.nan_to_num.default)
+def nan_to_num(op: Lowering) -> OperandId:
+    """Lowers NaN to ``nan``, infinities to ``posinf`` and ``neginf`` (the largest numbers where
+    they are None) by a SELECT each."""
+    x = argument(op, "self")
+    limit = float(np.finfo(x.dtype).max)
+    posinf, neginf = (
+        default if op.arg(name) is None else float(op.arg(name))
+        for name, default in (("posinf", limit), ("neginf", -limit))
+    )
+    result = x.is_(OperationCode.NOT_EQUAL, x).select(float(op.arg("nan") or 0), x, x.dtype)
+    result = x.is_(OperationCode.EQUAL, math.inf).select(posinf, result, x.dtype)
+    return x.is_(OperationCode.EQUAL, -math.inf).select(neginf, result, x.dtype).operand
 
 
 @lowers(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar)

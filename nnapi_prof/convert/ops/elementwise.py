@@ -3,7 +3,8 @@
 Element types are PyTorch's: both operands become the result's before the operation, integers stay
 integers (NNAPI adds and multiplies them from level 4 on). A device holds int64 as int32, so sums
 and products beyond 32 bits wrap there. MAXIMUM and MINIMUM of a NaN are not defined by NNAPI;
-PyTorch gives NaN.
+PyTorch gives NaN, but fmax and fmin the
+other number.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ aten = torch.ops.aten
 BINARY = {
     aten.maximum.default: (OperationCode.MAXIMUM, OperationCode.LOGICAL_OR),
     aten.minimum.default: (OperationCode.MINIMUM, OperationCode.LOGICAL_AND),
+    aten.fmax.default: (OperationCode.MAXIMUM, OperationCode.LOGICAL_OR),
+    aten.fmin.default: (OperationCode.MINIMUM, OperationCode.LOGICAL_AND),
 }
 """Operators of two tensors without a fuse code: of numbers, and of bools."""
 

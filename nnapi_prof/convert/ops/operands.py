@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import fx
 
+from nnapi_prof.convert.ops.bools import broadcast_bools
 from nnapi_prof.convert.ops.formula import CASTABLE, FLOATS, Value, constant, number, numbers
 from nnapi_prof.convert.registry import MEMORY_AXES, Lowering
 from nnapi_prof.graph.node import constant_value, dtype_name, is_constant, torch_dtype, type_of
@@ -51,7 +52,8 @@ def argument(op: Lowering, name: str, dtype: str | None = None) -> Value:
         return constant(op, _placed(op, _converted(op, constant_value(given), dtype)))
     if not isinstance(given, fx.Node):
         op.refuse(f"{name} is {given!r}, a tensor or a number is wanted")
-    device_dtype(op, type_of(given).dtype)
+    if device_dtype(op, type_of(given).dtype) == "bool":
+        return broadcast_bools(op, name).cast(dtype)
     return Value(op, op.broadcast(name)).cast(dtype)
 
 

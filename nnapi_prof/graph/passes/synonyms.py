@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from nnapi_prof.graph.node import torch_dtype
+from nnapi_prof.graph.node import torch_dtype, type_of
 from nnapi_prof.graph.passes.rewrite import Rule, Site
 
 aten = torch.ops.aten
@@ -72,6 +72,19 @@ def _constant(site: Site, value: float) -> fx.Node:
     return site.add_constant(tensor, site.node.name)
 
 
+def _index_put(site: Site) -> fx.Node | None:
+    """``x[mask] = value`` is a choice where the mask has x's shape and the value one element."""
+    indices, values = site.args["indices"], site.args["values"]
+    if len(indices) != 1 or site.args["accumulate"] or type_of(values).n_elements != 1:
+        return None
+    mask = indices[0]
+    if type_of(mask).dtype != "bool" or type_of(mask).shape != site.type.shape:
+        return None
+    if len(type_of(values).shape) > len(site.type.shape):
+        return None
+    return site.call(aten.where.self, mask, values, site.input())
+
+
 RULES: dict[torch._ops.OpOverload, Rule] = {
     **{target: _synonym(synonym) for target, synonym in SYNONYMS.items()},
     aten.zeros_like.default: _filled(0),
@@ -80,4 +93,5 @@ RULES: dict[torch._ops.OpOverload, Rule] = {
     aten.new_zeros.default: _filled(0),
     aten.new_ones.default: _filled(1),
     aten.new_full.default: _full,
+    aten.index_put.default: _index_put,
 }

@@ -1,7 +1,7 @@
 """The operator harness's table: id -> what is converted, and where it is refused and why."""
 
 from tests.convert.cases.activation import ACTIVATIONS
-from tests.convert.cases.comparison import CASTS, CHOICE, COMPARISON
+from tests.convert.cases.comparison import CASTS, CHOICE, COMPARISON, MOVES
 from tests.convert.cases.convolution import CONVOLUTIONS, LINEAR
 from tests.convert.cases.elementwise import ARITHMETIC
 from tests.convert.cases.formulas import FORMULAS
@@ -9,7 +9,7 @@ from tests.convert.cases.pool import POOLING, RESIZING
 from tests.convert.cases.rounding import ROUNDING
 from tests.convert.cases.shape import SHAPES
 
-POINTWISE = {**COMPARISON, **CHOICE, **CASTS, **ROUNDING, **FORMULAS}
+POINTWISE = {**COMPARISON, **CHOICE, **MOVES, **CASTS, **ROUNDING, **FORMULAS}
 
 CASES = {
     **POINTWISE,

@@ -99,6 +99,8 @@ COMPARISON = {
     "maximum of bools": from_3(lambda a, b: aten.maximum.default(a, b), MASK, OTHER),
     "isnan": from_3(lambda x: aten.isnan.default(x), SPECIAL),
     "isinf": from_3(lambda x: aten.isinf.default(x), SPECIAL),
+    "nan to num": from_3(lambda x: aten.nan_to_num.default(x), SPECIAL),
+    "nan to given numbers": from_3(lambda x: aten.nan_to_num.default(x, 1.0, 2.0, -3.0), SPECIAL),
     "isfinite": from_3(lambda x: aten.isfinite.default(x), SPECIAL),
 }
 
@@ -188,6 +190,25 @@ SOURCES = {
 def conversion(dtype, source):
     return from_3(lambda x: aten._to_copy.default(x, dtype=dtype), source)
 
+
+MOVES = {
+    "view of bools": from_3(lambda m: aten.view.default(m, [5, 3]), MASK),
+    "view of bools with one more axis": from_3(lambda m: aten.view.default(m, [3, 1, 5]), MASK),
+    "permute of bools": from_3(lambda m: aten.permute.default(m, [1, 0]), MASK),
+    "slice of bools": from_3(lambda m: aten.slice.Tensor(m, 1, 1, 4), MASK),
+    "cat of bools": from_3(lambda m: aten.cat.default([m, OTHER], 0), MASK),
+    "clone of a bool image": from_3(
+        lambda m: aten.logical_not.default(aten.clone.default(m)),
+        X > 0,
+        orders={"m": FIRST},
+    ),
+    "row of bools against an image": from_3(
+        lambda m, x: aten.where.ScalarOther(m, x, 0.5), MASK[0], image(2, 4, 7, 5)
+    ),
+    "bools of the other order": from_3(
+        lambda m, x: aten.where.ScalarOther(m, x, 0.5), X > 0, X, orders={"m": FIRST}
+    ),
+}
 
 CASTS = {
     **{

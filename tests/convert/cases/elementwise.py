@@ -99,6 +99,16 @@ ARITHMETIC = {
         refused=all_levels("POW exists", 29),
         operations={29: "POW"},
     ),
+    "fmax": Case(
+        lambda x: aten.fmax.default(x, W["row"]),
+        (X,),
+        refused=all_levels("MAXIMUM exists from level 3", 29),
+    ),
+    "fmin": Case(
+        lambda x: aten.fmin.default(x, W["row"]),
+        (X,),
+        refused=all_levels("MINIMUM exists from level 3", 29),
+    ),
     "maximum": Case(
         lambda x: aten.maximum.default(x, W["grid"]),
         (X,),
