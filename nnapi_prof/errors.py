@@ -6,6 +6,7 @@
     |   +-- InputSpecError         the stated inputs do not fit the model
     +-- FrontendError              the model was read but cannot become a graph
     +-- UnsupportedOp              a lowering refuses a node; carries the reason as a sentence
+    +-- ConversionError            a region cannot be had in the precision or form asked for
     +-- SerializationError         bytes that are no model, request or bundle of ours
     +-- CostError                  a cost table cannot be opened or lacks what is asked
     +-- PartitionError             no plan exists for the given costs
@@ -59,6 +60,10 @@ class UnsupportedOp(NnapiProfError):
         self.node = node
         self.op = op
         self.reason = reason
+
+
+class ConversionError(NnapiProfError):
+    """A converted region cannot be had in the precision or form asked for."""
 
 
 class SerializationError(NnapiProfError):

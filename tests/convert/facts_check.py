@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = {
     op["code"]: op for op in json.loads((ROOT / "nnapi_prof/nnapi/data/nnapi_ops.json").read_text())
 }
-KINDS = {"INT32": "int32", "FLOAT32": "float32", "BOOL": "bool"}
+KINDS = {"INT32": "int32", "FLOAT32": "float32", "FLOAT16": "float16", "BOOL": "bool"}
 
 
 def broken_rules(model: NnapiModel, api_level: int) -> list[str]:

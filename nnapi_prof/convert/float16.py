@@ -1,0 +1,125 @@
+"""A region in float16: NNAPI computes and stores halves, the boundary stays float32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, OperandId, Operation, Value
+from nnapi_prof.convert.serialize import parse, serialize
+from nnapi_prof.errors import ConversionError
+from nnapi_prof.nnapi.codes import OperandCode, OperationCode
+from nnapi_prof.nnapi.facts import level_number, why_not_at
+
+HALVES = {
+    OperandCode.TENSOR_FLOAT32: OperandCode.TENSOR_FLOAT16,
+    OperandCode.FLOAT32: OperandCode.FLOAT16,
+}
+FIRST_LEVEL = 3
+"""The feature level (API 29) that brought float16 tensors, and CAST."""
+
+
+def to_float16(region: ConvertedRegion) -> ConvertedRegion:
+    """The region with float16 in place of float32 everywhere but at its inputs and outputs.
+
+    Given:
+        %y:float32 = CONV_2D(%x:float32 input, %w:float32 constant, ...)      %y is an output
+    Result:
+        %x':float16 = CAST(%x), %y':float16 = CONV_2D(%x', %w':float16 constant, ...),
+        %y:float32 = CAST(%y')
+
+    Each operation rounds its result to 11 significant bits, and values beyond 65504 become
+    infinite. ``relaxed`` allows a driver as much with float32 operands; here it is certain.
+    Raises ConversionError below level 3, where an operation does not take float16, and where a
+    constant does not fit.
+    """
+    if level_number(region.level) < FIRST_LEVEL:
+        raise ConversionError(
+            f"float16 needs API 29 (feature level 3), the region is for API {region.level}"
+        )
+    model = parse(region.serialized)
+    halving = _Halving(model, region.buffers)
+    halved = halving.model()
+    for operation in halved.operations:
+        _check(operation, halved, level_number(region.level))
+    return replace(
+        region,
+        serialized=serialize(halved),
+        buffers=tuple(halving.buffers),
+        operations=tuple(operation.code.name for operation in halved.operations),
+    )
+
+
+def _check(operation: Operation, model: NnapiModel, level: int) -> None:
+    given = [model.operands[operand] for operand in operation.inputs]
+    reason = why_not_at(
+        operation.code, [o.type for o in given], [len(o.dims) for o in given], level
+    )
+    if reason is not None:
+        raise ConversionError(f"the region cannot be in float16: {reason}")
+
+
+@dataclass
+class _Halving:
+    """One model on its way to float16."""
+
+    source: NnapiModel
+    given: Sequence[bytes]
+    buffers: list[bytes] = field(default_factory=list)
+
+    def model(self) -> NnapiModel:
+        source = self.source
+        operands = [self._half(operand) for operand in source.operands]
+        boundary: dict[OperandId, OperandId] = {}
+        for index in (*source.inputs, *source.outputs):
+            if source.operands[index].type in HALVES and index not in boundary:
+                operands.append(source.operands[index])
+                boundary[index] = OperandId(len(operands) - 1)
+        into = [
+            Operation(OperationCode.CAST, (boundary[i],), (i,))
+            for i in source.inputs
+            if i in boundary
+        ]
+        out_of = [
+            Operation(OperationCode.CAST, (i,), (boundary[i],))
+            for i in dict.fromkeys(source.outputs)
+            if i in boundary and i not in source.inputs
+        ]
+        return NnapiModel(
+            tuple(operands),
+            tuple(map(self._value, source.values)),
+            (*into, *source.operations, *out_of),
+            tuple(boundary.get(i, i) for i in source.inputs),
+            tuple(boundary.get(i, i) for i in source.outputs),
+        )
+
+    def _half(self, operand: Operand) -> Operand:
+        return replace(operand, type=HALVES.get(operand.type, operand.type))
+
+    def _value(self, value: Value) -> Value:
+        found = value.source
+        data = found
+        if isinstance(found, BufferSlice):
+            data = self.given[found.buffer][found.offset : found.offset + found.length]
+        assert isinstance(data, bytes)
+        if self.source.operands[value.operand].type in HALVES:
+            data = self._halve(data, value.operand)
+        if not isinstance(found, BufferSlice):
+            return Value(value.operand, data)
+        self.buffers.append(data)
+        return Value(value.operand, BufferSlice(len(self.buffers) - 1, 0, len(data)))
+
+    def _halve(self, data: bytes, operand: OperandId) -> bytes:
+        wide = np.frombuffer(data, "<f4")
+        with np.errstate(over="ignore"):
+            narrow = wide.astype("<f2")
+        lost = np.isinf(narrow) & np.isfinite(wide)
+        if lost.any():
+            raise ConversionError(
+                f"the region cannot be in float16: a constant (operand {operand}) holds "
+                f"{wide[lost][0]:g}, float16 ends at 65504"
+            )
+        return narrow.tobytes()
