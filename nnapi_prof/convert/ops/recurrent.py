@@ -110,7 +110,6 @@ def _read(op: Lowering) -> set[object]:
 def _layers(op: Lowering, gates: int, layer: Layer) -> tuple[OperandId, ...]:
     """All layers of a node, one on top of the other, and its results."""
     op.require(not op.arg("train") or float(op.arg("dropout")) == 0, "dropout in training mode")
-    op.require(len(op.type("input").shape) == 3, "an input without a batch, rank 3 is wanted")
     x = op.tensor("input", DimOrder.CONTIGUOUS)
     time_major = not op.arg("batch_first")
     unroll = layer not in (_lstm_sequence, _rnn_sequence)

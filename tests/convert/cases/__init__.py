@@ -5,7 +5,11 @@ from tests.convert.cases.comparison import CASTS, CHOICE, COMPARISON, MOVES
 from tests.convert.cases.convolution import CONVOLUTIONS, LINEAR
 from tests.convert.cases.elementwise import ARITHMETIC
 from tests.convert.cases.formulas import FORMULAS
+from tests.convert.cases.norms import NORMS
 from tests.convert.cases.pool import POOLING, RESIZING
+from tests.convert.cases.products import ATTENTION, PRODUCTS
+from tests.convert.cases.recurrent import RECURRENT
+from tests.convert.cases.reduction import REDUCTIONS
 from tests.convert.cases.rounding import ROUNDING
 from tests.convert.cases.shape import SHAPES
 
@@ -19,5 +23,10 @@ CASES = {
     **ACTIVATIONS,
     **POOLING,
     **SHAPES,
+    **REDUCTIONS,
+    **NORMS,
+    **PRODUCTS,
+    **ATTENTION,
+    **RECURRENT,
     **RESIZING,
 }

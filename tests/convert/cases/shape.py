@@ -1,44 +1,11 @@
-"""Cases of reductions and changes of shape."""
+"""Cases of changes of shape."""
 
 import torch
 
 from tests.convert.cases.common import NEEDS_2, W, X, all_levels
-from tests.convert.harness import FIRST, LAST, Case, aten, image
-
-
-def mean(x, dim, keepdim=False, order=LAST, refused=None, operations=None):
-    return Case(
-        lambda y: aten.mean.dim(y, dim, keepdim),
-        (x,),
-        order,
-        refused={27: f"MEAN exists {NEEDS_2}"} if refused is None else refused,
-        operations=operations or {},
-    )
-
+from tests.convert.harness import FIRST, Case, aten, image
 
 SHAPES = {
-    "mean of an image": mean(
-        X, [2, 3], refused={}, operations={27: "AVERAGE_POOL_2D RESHAPE", 28: "MEAN"}
-    ),
-    "mean of an image, kept": mean(X, [-1, -2], True, refused={}, operations={28: "MEAN"}),
-    "mean of a contiguous image": mean(X, [2, 3], order=FIRST),
-    "mean over channels": mean(X, [1], operations={28: "MEAN"}),
-    "mean over the batch": mean(X, [0], operations={28: "MEAN TRANSPOSE RESHAPE"}),
-    "mean of rows": mean(image(3, 5), [1]),
-    "mean over all, kept": mean(image(3, 5), None, True),
-    "mean over all": mean(
-        image(3, 5),
-        None,
-    ),
-    "sum over channels": Case(
-        lambda x: aten.sum.dim_IntList(x, [1]), (X,), refused=all_levels("REDUCE_SUM exists", 29)
-    ),
-    "maximum over the batch, kept": Case(
-        lambda x: aten.amax.default(x, [0], True), (X,), refused=all_levels("REDUCE_MAX exists", 29)
-    ),
-    "minimum over the batch": Case(
-        lambda x: aten.amin.default(x, [0]), (X,), refused=all_levels("REDUCE_MIN exists", 29)
-    ),
     "cat over channels": Case(
         lambda x, y: aten.cat.default([x, y], 1),
         (X, image(2, 3, 7, 8)),

@@ -1,0 +1,104 @@
+"""Cases of normalisation layers with statistics of their own input."""
+
+from tests.convert.cases.common import all_levels
+from tests.convert.harness import FIRST, LAST, Case, aten, image
+
+NEEDS_SLICE = {27: "STRIDED_SLICE exists from level"}
+NEEDS_LAST = {27: "(TRANSPOSE|STRIDED_SLICE) exists from level"}
+X = image(2, 6, 4, 5) * 3 + 1
+W6, B6 = image(6, seed=7), image(6, seed=8)
+W5, B5 = image(5, seed=7), image(5, seed=8)
+W45 = image(4, 5, seed=7)
+
+
+def layer_norm(shape, weight=None, bias=None, x=X, order=FIRST, eps=1e-5, refused=None):
+    return Case(
+        lambda y: aten.layer_norm.default(y, shape, weight, bias, eps),
+        (x,),
+        order,
+        refused=NEEDS_SLICE if refused is None else refused,
+    )
+
+
+def rms_norm(weight, x, eps=None):
+    return Case(
+        lambda y: aten.rms_norm.default(y, [5], weight, eps), (x,), FIRST, refused=NEEDS_SLICE
+    )
+
+
+def group_norm(groups, weight=W6, bias=B6, x=X, order=FIRST, operations=None):
+    return Case(
+        lambda y: aten.group_norm.default(y, groups, weight, bias),
+        (x,),
+        order,
+        refused=NEEDS_SLICE if order is FIRST else NEEDS_LAST,
+        operations=operations or {},
+    )
+
+
+def instance_norm(x, weight=None, bias=None, order=FIRST, operations=None):
+    return Case(
+        lambda y: aten.instance_norm.default(y, weight, bias, None, None, True, 0.1, 1e-5, False),
+        (x,),
+        order,
+        refused=NEEDS_SLICE if order is FIRST else NEEDS_LAST,
+        operations=operations or {},
+    )
+
+
+ONE = "RESHAPE INSTANCE_NORMALIZATION RESHAPE"
+
+NORMS = {
+    "layer norm": Case(
+        lambda y: aten.layer_norm.default(y, [5], W5, B5),
+        (X,),
+        FIRST,
+        refused=NEEDS_SLICE,
+        operations={29: f"{ONE} MUL ADD"},
+    ),
+    "layer norm without weights": layer_norm([5]),
+    "layer norm without a bias": layer_norm([5], W5),
+    "layer norm of rank 3": layer_norm([5], W5, B5, image(2, 3, 5) * 10),
+    "layer norm of a vector": layer_norm([5], W5, B5, image(5)),
+    "layer norm over two axes": layer_norm([4, 5], W45, W45 + 1),
+    "layer norm over all": layer_norm([6], W6, B6, image(6)),
+    "layer norm of an image": layer_norm([5], W5, B5, order=LAST, refused=NEEDS_LAST),
+    "layer norm of equal numbers": Case(
+        lambda y: aten.layer_norm.default(y, [5], W5, B5),
+        (image(2, 3, 1).expand(2, 3, 5).clone(),),
+        refused=NEEDS_SLICE,
+        atol=1e-4,  # the rounding of the mean, divided by sqrt(eps)
+    ),
+    "layer norm with a large eps": layer_norm([5], W5, B5, eps=0.5),
+    "layer norm without an eps": layer_norm(
+        [5], eps=0.0, refused={28: "eps=0 below level 3: a number above 0 is wanted", 27: "eps=0"}
+    ),
+    "layer norm far from zero": layer_norm([5], W5, B5, image(2, 3, 5) + 30),
+    "RMS norm": rms_norm(W5, X),
+    "RMS norm without weights": rms_norm(None, image(2, 3, 5)),
+    "RMS norm with an eps": rms_norm(W5, image(3, 5), 0.1),
+    "group norm": group_norm(3, operations={29: f"{ONE} MUL ADD"}),
+    "group norm of one group": group_norm(1),
+    "group norm of single channels": group_norm(6),
+    "group norm without weights": group_norm(2, None, None, operations={29: ONE}),
+    "group norm of lines": group_norm(3, x=image(2, 6, 7)),
+    "group norm of rank 2": group_norm(3, x=image(2, 6)),
+    "group norm, channels last": group_norm(
+        2, order=LAST, operations={29: "RESHAPE MEAN SUB MUL MEAN ADD RSQRT MUL RESHAPE MUL ADD"}
+    ),
+    "group norm without weights, channels last": group_norm(3, None, None, order=LAST),
+    "instance norm": instance_norm(X, operations={29: ONE}),
+    "instance norm with weights": instance_norm(X, W6, B6),
+    "instance norm, channels last": instance_norm(
+        X, order=LAST, operations={29: "INSTANCE_NORMALIZATION"}
+    ),
+    "instance norm with weights, channels last": instance_norm(
+        X, W6, B6, LAST, {29: "INSTANCE_NORMALIZATION MUL ADD"}
+    ),
+    "instance norm of lines": instance_norm(image(2, 6, 7), W6, B6),
+    "instance norm with stored statistics": Case(
+        lambda y: aten.instance_norm.default(y, None, None, B6, W6.abs(), False, 0.1, 1e-5, False),
+        (X,),
+        refused=all_levels("use_input_stats=False, statistics of the input are wanted", 31),
+    ),
+}

@@ -1,0 +1,144 @@
+"""Cases of LSTMs, RNNs and GRUs, and of their single steps."""
+
+import torch
+
+from tests.convert.cases.common import all_levels
+from tests.convert.harness import Case, aten, image
+
+T, B, N, H = 3, 2, 4, 5
+X = image(T, B, N)
+NEEDS_SLICE = {27: "(STRIDED_SLICE|TRANSPOSE) exists from level"}
+GATES = {"lstm": 4, "gru": 3, "rnn_relu": 1, "rnn_tanh": 1}
+
+
+def weights(kind, layers=1, directions=1, bias=True, projection=0):
+    """Random weights in PyTorch's order."""
+    found, out = [], projection or H
+    for layer in range(layers):
+        for direction in range(directions):
+            seed = 10 * layer + direction
+            width = out * directions if layer else N
+            rows = GATES[kind] * H
+            found += [image(rows, width, seed=seed) / 2, image(rows, out, seed=seed + 1) / 2]
+            found += [image(rows, seed=seed + 2), image(rows, seed=seed + 3)] if bias else []
+            found += [image(projection, H, seed=seed + 4)] if projection else []
+    return found
+
+
+def recurrent(
+    kind,
+    value,
+    layers=1,
+    directions=1,
+    bias=True,
+    batch_first=False,
+    projection=0,
+    x=X,
+    states=False,
+    refused=None,
+    operations=None,
+):
+    """Value ``value`` of a recurrent layer; its first states are inputs of the model or zeros."""
+    params = weights(kind, layers, directions, bias, projection)
+    batch = x.shape[0 if batch_first else 1]
+    shapes = [(layers * directions, batch, projection or H)]
+    if kind == "lstm":
+        shapes.append((layers * directions, batch, H))
+    function = getattr(aten, kind).input
+    zeros = [torch.zeros(shape) for shape in shapes]
+
+    def call(x, *given):
+        first = list(given or zeros)
+        hx = first if kind == "lstm" else first[0]
+        both = directions == 2
+        return function(x, hx, params, bias, layers, 0.0, False, both, batch_first)[value]
+
+    given = tuple(image(*shape, seed=5 + i) for i, shape in enumerate(shapes)) if states else ()
+    return Case(
+        # as many parameters as there are inputs, for the tracer
+        [lambda x: call(x), lambda x, h: call(x, h), lambda x, h, c: call(x, h, c)][len(given)],
+        (x, *given),
+        refused=NEEDS_SLICE if refused is None else refused,
+        operations=operations or {},
+    )
+
+
+SEQUENCE = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+FORMS = {
+    "": {},
+    ", two layers": {"layers": 2},
+    ", both directions": {"directions": 2},
+    ", two layers and directions": {"layers": 2, "directions": 2},
+    ", batch first": {"batch_first": True},
+    ", both directions, batch first": {"directions": 2, "batch_first": True},
+    ", no bias": {"bias": False},
+    ", states given": {"states": True},
+    ", both directions, states given": {"directions": 2, "states": True, "layers": 2},
+}
+PARTS = ("outputs", "last states", "last cells")
+
+RECURRENT = {
+    f"{kind}{form}, {PARTS[value]}": recurrent(kind, value, **options)
+    for kind in GATES
+    for form, options in FORMS.items()
+    for value in range(3 if kind == "lstm" else 2)
+}
+RECURRENT |= {
+    f"lstm with a projection{form}, {PARTS[value]}": recurrent(
+        "lstm", value, projection=3, **options
+    )
+    for form, options in (("", {}), (", both directions", {"directions": 2, "layers": 2}))
+    for value in range(3)
+}
+RECURRENT |= {
+    "lstm as one operation": recurrent(
+        "lstm",
+        0,
+        operations={
+            28: "RESHAPE" + " STRIDED_SLICE" * T + " LSTM" * T + " CONCATENATION RESHAPE",
+            29: SEQUENCE,
+        },
+    ),
+    "lstm of both directions as one operation": recurrent(
+        "lstm", 0, directions=2, operations={29: "BIDIRECTIONAL_SEQUENCE_LSTM"}
+    ),
+    "rnn as one operation": recurrent(
+        "rnn_relu", 0, operations={29: "UNIDIRECTIONAL_SEQUENCE_RNN"}
+    ),
+    "rnn of both directions as one operation": recurrent(
+        "rnn_relu", 0, directions=2, operations={29: "BIDIRECTIONAL_SEQUENCE_RNN"}
+    ),
+    "lstm of one step": recurrent("lstm", 0, x=image(1, B, N), refused={}),
+    "gru of one step": recurrent("gru", 1, x=image(1, B, N), refused={}),
+    "long lstm": recurrent(
+        "lstm", 0, x=image(300, 1, N) / 3, refused=all_levels("300 steps, up to 256 are", 29)
+    ),
+    "long lstm and its cells": recurrent(
+        "lstm", 2, x=image(300, 1, N) / 3, refused=all_levels("300 steps, up to 256 are", 30)
+    ),
+    "long gru": recurrent(
+        "gru", 0, x=image(129, 1, N), layers=2, refused=all_levels("258 steps, up to 256 are", 31)
+    ),
+}
+
+
+def cell(kind, bias=True):
+    """One step of a GRU or an RNN."""
+    packet = {"gru": aten.gru_cell, "rnn_tanh": aten.rnn_tanh_cell, "rnn_relu": aten.rnn_relu_cell}
+    params = weights(kind, bias=bias)
+    return Case(lambda x, h: packet[kind].default(x, h, *params), (image(B, N), image(B, H)))
+
+
+RECURRENT |= {f"one {kind} cell": cell(kind) for kind in GATES if kind != "lstm"}
+RECURRENT |= {
+    "one gru cell without a bias": cell("gru", bias=False),
+    "one lstm cell, state": Case(
+        lambda x, h, c: aten.lstm_cell.default(x, [h, c], *weights("lstm"))[0],
+        (image(B, N), image(B, H), image(B, H, seed=1)),
+        operations={27: "LSTM"},
+    ),
+    "one lstm cell, memory": Case(
+        lambda x, h, c: aten.lstm_cell.default(x, [h, c], *weights("lstm", bias=False))[1],
+        (image(B, N), image(B, H), image(B, H, seed=1)),
+    ),
+}

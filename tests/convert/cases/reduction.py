@@ -1,0 +1,268 @@
+"""Cases of reductions, statistics, norms of vectors and positions of extreme values."""
+
+import math
+
+import torch
+
+from tests.convert.cases.common import X, all_levels
+from tests.convert.harness import FIRST, LAST, Case, aten, image
+
+ROWS = image(3, 5)
+LAST_AXES = r"summing other than the last axes needs level 2 \(API 28\)"
+MASK = image(2, 3, 4) > 0.3
+HALF_MASK = torch.tensor([[True, True, False], [True, True, True], [False, False, False]])
+TIES = torch.tensor([[1.0, 3.0, 3.0, 0.0], [2.0, 2.0, 2.0, 2.0], [-1.0, -3.0, -3.0, 0.0]])
+FAR = torch.tensor([[500.0, 499.0, -600.0], [-math.inf, -math.inf, -math.inf], [1.0, math.inf, 2]])
+
+
+def mean(x, dim, keepdim=False, order=LAST, refused=None, operations=None):
+    return Case(
+        lambda y: aten.mean.dim(y, dim, keepdim),
+        (x,),
+        order,
+        refused=refused or {},
+        operations=operations or {},
+    )
+
+
+def needs(name, level=29):
+    return all_levels(f"{name} exists from level", level)
+
+
+def statistics(name, refused):
+    """``var`` or ``std`` in their three spellings."""
+    f = getattr(aten, name)
+    known = {
+        "of all": (lambda x: f.default(x, False), ROWS, FIRST),
+        "of rows": (lambda x: f.dim(x, [1]), ROWS, FIRST),
+        "of channels": (lambda x: f.dim(x, [1], False), X, LAST),
+        "of pixels, kept": (lambda x: f.correction(x, [2, 3], correction=2, keepdim=True), X, LAST),
+        "of contiguous pixels": (lambda x: f.correction(x, [2, 3]), X, FIRST),
+        "of everything, no correction": (lambda x: f.correction(x, correction=0), ROWS, FIRST),
+    }
+    return {
+        f"{name} {how}": Case(
+            function,
+            (x,),
+            order,
+            # the rows of the graph that level 1 cannot sum
+            refused={**refused, **({27: LAST_AXES} if how == "of pixels, kept" else {})},
+        )
+        for how, (function, x, order) in known.items()
+    }
+
+
+MEANS = {
+    "mean of an image": mean(X, [2, 3], operations={27: "AVERAGE_POOL_2D RESHAPE", 28: "MEAN"}),
+    "mean of an image, kept": mean(X, [-1, -2], True, operations={28: "MEAN"}),
+    "mean of a contiguous image": mean(
+        X,
+        [2, 3],
+        order=FIRST,
+        operations={27: "RESHAPE FULLY_CONNECTED RESHAPE RESHAPE", 28: "MEAN"},
+    ),
+    "mean over channels": mean(X, [1], operations={28: "MEAN"}),
+    "mean over the batch": mean(
+        X, [0], refused={27: LAST_AXES}, operations={28: "MEAN TRANSPOSE RESHAPE"}
+    ),
+    "mean of rows": mean(ROWS, [1]),
+    "mean of columns": mean(ROWS, [0], refused={27: LAST_AXES}),
+    "mean over all, kept": mean(ROWS, None, True),
+    "mean over all": mean(ROWS, None),
+    "mean over all, without a list": Case(lambda x: aten.mean.default(x), (X,)),
+    "mean of one element": mean(image(), None),
+    "mean of rank 5": mean(
+        image(1, 2, 1, 2, 3),
+        [4],
+        refused=all_levels("takes rank 4 at most", 31),
+    ),
+}
+
+SUMS = {
+    "sum over channels": Case(
+        lambda x: aten.sum.dim_IntList(x, [1]),
+        (X,),
+        operations={28: "MEAN MUL RESHAPE", 29: "REDUCE_SUM"},
+    ),
+    "sum over rows of a contiguous image": Case(
+        lambda x: aten.sum.dim_IntList(x, [3]), (X,), FIRST, operations={29: "REDUCE_SUM"}
+    ),
+    "sum over the batch": Case(
+        lambda x: aten.sum.dim_IntList(x, [0]), (X,), refused={27: LAST_AXES}
+    ),
+    "sum over all": Case(lambda x: aten.sum.default(x), (X,)),
+    "sum over all, kept": Case(lambda x: aten.sum.dim_IntList(x, [], True), (ROWS,)),
+    "sum of integers": Case(
+        lambda x: aten.sum.default(x),
+        (torch.arange(5),),
+        refused=all_levels("REDUCE_SUM (takes no TENSOR_INT32|exists from)", 31),
+    ),
+    "number of true elements": Case(
+        lambda x: aten.sum.default(x),
+        (MASK,),
+        refused=all_levels("reduces bool to int64, NNAPI reduces to the same type", 31),
+    ),
+}
+
+EXTREMES = {
+    "maximum over the batch, kept": Case(
+        lambda x: aten.amax.default(x, [0], True), (X,), refused=needs("REDUCE_MAX")
+    ),
+    "minimum over the batch": Case(
+        lambda x: aten.amin.default(x, [0]), (X,), refused=needs("REDUCE_MIN")
+    ),
+    "maximum over all": Case(lambda x: aten.max.default(x), (X,), refused=needs("REDUCE_MAX")),
+    "minimum over all": Case(lambda x: aten.min.default(x), (X,), refused=needs("REDUCE_MIN")),
+    "product over an axis": Case(
+        lambda x: aten.prod.dim_int(x, 1), (X,), refused=needs("REDUCE_PROD")
+    ),
+    "product over an axis, kept": Case(
+        lambda x: aten.prod.dim_int(x, -1, True), (ROWS,), refused=needs("REDUCE_PROD")
+    ),
+    "product over all": Case(lambda x: aten.prod.default(x), (ROWS,), refused=needs("REDUCE_PROD")),
+}
+
+
+def logical(packet, code):
+    """``any`` or ``all`` in their spellings."""
+    f = getattr(aten, packet)
+    refused = all_levels(f"{code} exists from level|TENSOR_BOOL8|BOOL8", 29)
+    return {
+        f"{packet} of rows": Case(
+            lambda x: f.dim(x, 1), (HALF_MASK,), refused=refused, operations={29: code}
+        ),
+        f"{packet} of columns, kept": Case(lambda x: f.dim(x, -2, True), (MASK,), refused=refused),
+        f"{packet} of two axes": Case(lambda x: f.dims(x, [0, 2]), (MASK,), refused=refused),
+        f"{packet} of everything": Case(lambda x: f.default(x), (HALF_MASK,), refused=refused),
+    }
+
+
+ROOTS = {28: r"a root \(SQRT\) needs level 3 \(API 29\)"}
+STATISTICS = {
+    **statistics("var", {}),
+    **statistics("std", {27: ROOTS[28], **ROOTS}),
+    "variance, and the mean beside it": Case(
+        lambda x: aten.var_mean.correction(x, [1], correction=1, keepdim=True)[0], (ROWS,)
+    ),
+    "mean, and the variance beside it": Case(lambda x: aten.var_mean.dim(x, [1])[1], (ROWS,)),
+    "mean beside the variance of all": Case(lambda x: aten.var_mean.default(x)[1], (ROWS,)),
+    "variance of one element": Case(
+        lambda x: aten.var.dim(x, [1]),
+        (image(3, 1),),
+        refused=all_levels("correction 1 with 1 elements: there is no such variance", 31),
+    ),
+    "logsumexp of rows": Case(
+        lambda x: aten.logsumexp.default(x, [1]), (ROWS * 9,), refused=needs("REDUCE_MAX")
+    ),
+    "logsumexp over channels, kept": Case(
+        lambda x: aten.logsumexp.default(x, [1], True), (X,), refused=needs("REDUCE_MAX")
+    ),
+    "logsumexp of large numbers and infinities": Case(
+        lambda x: aten.logsumexp.default(x, [1]), (FAR,), refused=needs("REDUCE_MAX")
+    ),
+}
+
+
+def norm(order, axes, x=ROWS, keepdim=False, refused=None):
+    return Case(
+        lambda y: aten.linalg_vector_norm.default(y, order, axes, keepdim),
+        (x,),
+        refused=all_levels("ABS exists", 29) if refused is None else refused,
+    )
+
+
+VECTOR_NORMS = {
+    "norm of rows": norm(2, [1], refused={27: ROOTS[28], **ROOTS}),
+    "norm of an image's pixels": norm(2, [2, 3], X, refused={27: LAST_AXES, **ROOTS}),
+    "norm over channels, kept": norm(2, [1], X, True, refused={27: ROOTS[28], **ROOTS}),
+    "norm of everything": norm(2, None, X, refused={27: ROOTS[28], **ROOTS}),
+    "norm of order 1": norm(1, [1]),
+    "norm of order 3": norm(3.0, [0]),
+    "norm of order 0.5": norm(0.5, [1]),
+    "norm of order infinity": norm(math.inf, [1]),
+    "norm of order minus infinity": norm(-math.inf, [0]),
+    "norm of order 0": norm(0, [1], refused=all_levels("the norm of order 0 counts elements", 31)),
+    "norm of the old kind": Case(
+        lambda x: aten.norm.ScalarOpt_dim(x, 2, [1]), (ROWS,), refused={27: ROOTS[28], **ROOTS}
+    ),
+    "norm of the old kind, of order 1": Case(
+        lambda x: aten.norm.Scalar(x, 1), (ROWS,), refused=all_levels("ABS exists", 29)
+    ),
+}
+
+
+def argument(name, x, *args, order=FIRST):
+    f = getattr(aten, name).default
+    return Case(lambda y: f(y, *args), (x,), order, refused=needs(name.upper()))
+
+
+POSITIONS = {
+    f"{name} {how}": argument(name, x, *args)
+    for name in ("argmax", "argmin")
+    for how, x, args in (
+        ("of rows", ROWS, (1,)),
+        ("of columns, kept", ROWS, (0, True)),
+        ("over channels", X, (1,)),
+        ("over the last axis, kept", X, (-1, True)),
+        ("of everything", ROWS, ()),
+        ("of everything, kept", ROWS, (None, True)),
+        ("of equal elements", TIES, (1,)),
+        ("of a vector", image(7), (0,)),
+        ("of a vector, kept", image(7), (0, True)),
+    )
+}
+POSITIONS["argmax over an image's channels"] = Case(
+    lambda x: aten.argmax.default(x, 1), (X,), refused=needs("ARGMAX|TRANSPOSE")
+)
+
+
+def pair(function, x, index, refused, order=FIRST):
+    return Case(lambda y: function(y)[index], (x,), order, refused=refused)
+
+
+def extreme(f, *args):
+    return lambda y: f(y, *args)
+
+
+SELECTIONS = {
+    f"{what} {how}, {part}": pair(extreme(f, *args), x, index, all_levels("exists from level", 29))
+    for what, f in (("maximum", aten.max.dim), ("minimum", aten.min.dim))
+    for how, x, args in (
+        ("of rows", TIES, (1,)),
+        ("of columns, kept", ROWS, (0, True)),
+        ("over channels", X, (1,)),
+    )
+    for index, part in enumerate(("values", "positions"))
+}
+SELECTIONS |= {
+    f"{how}, {part}": pair(f, x, index, all_levels("exists from level", 29))
+    for how, f, x in (
+        ("topk of rows", lambda y: aten.topk.default(y, 3), ROWS),
+        ("topk of all of a row", lambda y: aten.topk.default(y, 5), ROWS),
+        ("topk of columns", lambda y: aten.topk.default(y, 2, 0), ROWS),
+        ("topk over channels", lambda y: aten.topk.default(y, 2, 1), X),
+        ("the smallest of rows", lambda y: aten.topk.default(y, 2, -1, False), ROWS),
+        ("topk of a vector", lambda y: aten.topk.default(y, 2), image(7)),
+        ("a sorted row", lambda y: aten.sort.default(y), ROWS),
+        ("columns from the largest", lambda y: aten.sort.default(y, 0, True), ROWS),
+    )
+    for index, part in enumerate(("values", "positions"))
+}
+SELECTIONS["topk of equal elements, values"] = pair(
+    lambda y: aten.topk.default(y, 3), TIES, 0, needs("TOPK_V2")
+)
+SELECTIONS["topk of an image over channels, values"] = Case(
+    lambda y: aten.topk.default(y, 2, 1)[0], (X,), refused=all_levels("exists from level", 29)
+)
+
+REDUCTIONS = {
+    **MEANS,
+    **SUMS,
+    **EXTREMES,
+    **logical("any", "REDUCE_ANY"),
+    **logical("all", "REDUCE_ALL"),
+    **STATISTICS,
+    **VECTOR_NORMS,
+    **POSITIONS,
+    **SELECTIONS,
+}
