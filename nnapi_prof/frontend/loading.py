@@ -17,6 +17,7 @@ from nnapi_prof.errors import FrontendError, InputSpecError, ModelFileError
 from nnapi_prof.frontend import exported, torchscript
 from nnapi_prof.frontend.eager import settle_views
 from nnapi_prof.frontend.inputs import InputSpec, example_tensors
+from nnapi_prof.frontend.quantised import plain, plain_inputs
 from nnapi_prof.frontend.quiet import essential_line, quiet_torch, run_once
 from nnapi_prof.graph.grouping import unit_graph
 from nnapi_prof.graph.passes import DEFAULT_PASSES, run_passes
@@ -121,7 +122,8 @@ def load(path: Path, inputs: Sequence[InputSpec] = ()) -> Program:
 
 
 def reference(path: Path) -> Callable[..., tuple[Tensor, ...]]:
-    """The model of ``path`` in eager PyTorch, its outputs flattened to a tuple of tensors.
+    """The model of ``path`` in eager PyTorch, its outputs flattened to a tuple of tensors, those
+    quantised to their integers.
 
     Raises ModelFileError.
     """
@@ -181,7 +183,7 @@ def _flat(model: Callable[..., object]) -> Callable[..., tuple[Tensor, ...]]:
     def run(*args: Tensor) -> tuple[Tensor, ...]:
         with run_once():
             leaves = pytree.tree_leaves(model(*args))
-        return tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
+        return tuple(plain(leaf) for leaf in leaves if isinstance(leaf, Tensor))
 
     return run
 
@@ -193,7 +195,9 @@ def _finish(
     notes: tuple[str, ...],
     model: Callable[..., object],
 ) -> Program:
-    """Normalises, checks the graph against the model on the examples, and cuts units."""
+    """Normalises, checks the graph against the model on the examples, and cuts units. Quantised
+    inputs and outputs are integers in the program."""
+    model, examples = plain_inputs(model, examples), tuple(map(plain, examples))
     with quiet_torch():
         run_passes(graph, DEFAULT_PASSES)
         verify(graph.graph, types=True)

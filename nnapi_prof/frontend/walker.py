@@ -23,6 +23,14 @@ from nnapi_prof.frontend.concretise import (
     Step,
     branch_refusal,
 )
+from nnapi_prof.frontend.quantised import (
+    NoFloatForm,
+    Quantised,
+    QuantisedCalls,
+    is_quantised,
+    plain,
+    quantised_input,
+)
 
 
 class WalkRefused(Exception):
@@ -42,16 +50,27 @@ def walked_graph(
         maker.names.setdefault(value.data_ptr(), path)
     graph = model.inlined_graph
     arguments = forward_arguments(model)
+    names = _distinct([argument.name for argument in arguments])
     inputs: list[Any] = [
-        maker.placeholder(argument.name, example)
-        for argument, example in zip(arguments, examples, strict=False)
+        quantised_input(maker, given, example)
+        for given, example in zip(names, examples, strict=False)
     ]
     inputs += [argument.default_value for argument in arguments[len(examples) :]]
     walker = _Walker(maker, name)
     for parameter, given in zip(graph.inputs(), [model, *inputs], strict=True):
         walker.values[parameter.debugName()] = given
     results = walker.block(graph)
-    return maker.finish(pytree.tree_leaves(results, is_leaf=lambda v: isinstance(v, Moving)))
+    leaves = pytree.tree_leaves(results, is_leaf=lambda v: isinstance(v, Moving))
+    return maker.finish([plain(leaf) for leaf in leaves])
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names of inputs made different: a trace may give two the same."""
+    found: list[str] = []
+    for name in names:
+        copies = sum(other == name for other in names[: len(found)])
+        found.append(f"{name}_{copies}" if copies else name)
+    return found
 
 
 def forward_arguments(model: torch.jit.ScriptModule) -> list[Any]:
@@ -67,6 +86,7 @@ class _Walker:
         self.maker = maker
         self.name = name
         self.values: dict[str, Any] = {}
+        self.quantised = QuantisedCalls(maker)
 
     def block(self, block: Any) -> list[Any]:
         """Runs the nodes of a graph or block; returns its outputs."""
@@ -133,29 +153,45 @@ class _Walker:
     def _interpolate(self, node: Any, inputs: Sequence[Any]) -> Any:
         """``interpolate`` of torch.nn.functional, a builtin of TorchScript, as an ATen op."""
         x, size, factor, mode, align_corners = inputs[:5]
+        if isinstance(x, Quantised) and mode not in ("nearest", "bilinear"):
+            raise WalkRefused(f"{node.kind()} of quantised tensors in mode {mode} {source(node)}")
         recompute, antialias = inputs[5], inputs[6]
-        rank = len(x.fake.shape) - 2 if isinstance(x, Moving) else 0
+        rank = len(x.fake.shape) - 2 if isinstance(x, Moving | Quantised) else 0
         sizes, factors = ([v] * rank if isinstance(v, int | float) else v for v in (size, factor))
         target = getattr(torch.ops.aten, f"upsample_{mode}{rank}d", None)
         if target is None or antialias or recompute:
             raise WalkRefused(f"{node.kind()} in mode {mode} {source(node)}")
         align = [] if mode == "nearest" else [bool(align_corners)]
+        if isinstance(x, Quantised):
+            return self.quantised.call(target.vec, (x, sizes, *align, factors), {}, source(node))
         step = Step(target.vec, (x, sizes, *align, factors), {}, source(node), f"upsample_{mode}")
         return self.maker.call(step)
 
     def _operator(self, node: Any, kind: str, inputs: Sequence[Any]) -> list[Any]:
         namespace, _, packet = kind.partition("::")
-        if namespace != "aten":
+        if namespace not in ("aten", "quantized"):
             raise WalkRefused(f"{kind} {source(node)}")
         found = re.match(r"[\w:]+(?:\.(\w+))?\(", node.schema())
-        family = getattr(torch.ops.aten, packet, None)
+        family = getattr(getattr(torch.ops, namespace), packet, None)
         target = getattr(family, (found.group(1) if found else None) or "default", None)
         if target is None:
             raise WalkRefused(f"{kind} {source(node)}")
         arguments = target._schema.arguments
         args = tuple(v for v, a in zip(inputs, arguments, strict=True) if not a.kwarg_only)
         kwargs = {a.name: v for v, a in zip(inputs, arguments, strict=True) if a.kwarg_only}
+        quantises = packet == "quantize_per_tensor" and isinstance(inputs[0], Moving)
+        if quantises or namespace == "quantized" or is_quantised(inputs):
+            return self._quantised(node, target, args, kwargs)
         result = self.maker.call(Step(target, args, kwargs, source(node), packet.strip("_")))
+        return [result] if node.outputsSize() == 1 else list(result or ())
+
+    def _quantised(self, node: Any, target: Any, args: tuple[Any, ...], kwargs: Any) -> list[Any]:
+        if not is_quantised(args) and target._schema.name.startswith("quantized::"):
+            raise WalkRefused(f"{node.kind()} {source(node)}")
+        try:
+            result = self.quantised.call(target, args, kwargs, source(node))
+        except NoFloatForm as error:
+            raise WalkRefused(f"{node.kind()} {source(node)}: {error}") from error
         return [result] if node.outputsSize() == 1 else list(result or ())
 
 
@@ -168,7 +204,7 @@ def source(node: Any) -> str:
 
 
 def _dtype(value: Any) -> torch.dtype:
-    return (value.fake if isinstance(value, Moving) else value).dtype
+    return (value.fake if isinstance(value, Moving) else value).dtype  # Quantised has its own
 
 
 def _listed(*values: Any) -> list[Any]:

@@ -6,6 +6,7 @@ from torch import nn
 from tests.convert.coverage.rows import Function, Row, numbers
 
 X = numbers(1, 4, 6, 8)
+FOUR = numbers(4)
 SCALE, ZERO = 0.05, 128
 
 
@@ -77,10 +78,7 @@ ROWS = {
     "quantized::mul": quantised(lambda x, y: Q.mul(x, y, 0.1, 100), X, X * 0.7),
     "quantized::cat": quantised(lambda x, y: Q.cat([x, y], 1, 0.05, 128), X, X * 0.7),
     "quantized::batch_norm2d": quantised(
-        lambda x: Q.batch_norm2d(
-            x, numbers(4).abs(), numbers(4), numbers(4), numbers(4).abs() + 0.5, 1e-5, 0.1, 100
-        ),
-        X,
+        lambda x: Q.batch_norm2d(x, FOUR.abs(), FOUR, FOUR, FOUR.abs() + 0.5, 1e-5, 0.1, 100), X
     ),
 }
 
