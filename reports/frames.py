@@ -7,11 +7,13 @@ is NaN.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 
+from nnapi_prof.convert.permutes import Permutes
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.graph.plan import Plan, Target
@@ -30,7 +32,7 @@ UNIT_COLUMNS = (
 )  # fmt: skip
 BASELINE_COLUMNS = (
     "plan", "n_segments", "n_targets", "predicted_ms", "measured_ms", "low_ms", "high_ms", "runs",
-    "error",
+    "permutes", "permuted_bytes", "error",
 )  # fmt: skip
 SEGMENT_COLUMNS = (
     "plan", "segment", "target", "label", "predicted_ms", "measured_ms", "low_ms", "high_ms",
@@ -153,8 +155,14 @@ def refusal_frame(costs: CostModel) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["unit", "name", "label", "targets", "reason"])
 
 
-def baseline_frame(plans: Iterable[Plan], run: RunReport | None) -> pd.DataFrame:
+def baseline_frame(
+    plans: Iterable[Plan],
+    run: RunReport | None,
+    permutes: Mapping[str, Permutes] = MappingProxyType({}),
+) -> pd.DataFrame:
     """One row a plan: predicted, and measured end to end where ``run`` holds it.
+
+    ``permutes`` says by plan name what each permutes; unknown ones are NaN.
 
     ``low_ms`` and ``high_ms`` are the 10th and 90th percentile of the measured runs. A plan that
     ran is predicted for what was timed: without its segments on the host.
@@ -174,6 +182,10 @@ def baseline_frame(plans: Iterable[Plan], run: RunReport | None) -> pd.DataFrame
                 "low_ms": low,
                 "high_ms": high,
                 "runs": len(found.total_ns) if found else 0,
+                "permutes": permutes[plan.name].count if plan.name in permutes else math.nan,
+                "permuted_bytes": (
+                    permutes[plan.name].n_bytes if plan.name in permutes else math.nan
+                ),
                 "error": found.error if found else None,
             }
         )

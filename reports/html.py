@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
+from nnapi_prof.convert.permutes import Permutes
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.errors import UsageError
@@ -40,6 +41,8 @@ class ReportData:
     device_info: Mapping[str, Any] = field(default_factory=dict)
     """What the agent's info said; may nest."""
     notes: tuple[str, ...] = ()
+    permutes: Mapping[str, Permutes] = field(default_factory=dict)
+    """Plan name -> what it permutes."""
 
     @property
     def simulated(self) -> bool:
@@ -107,7 +110,7 @@ def render(data: ReportData) -> str:
 
 def _context(data: ReportData) -> dict[str, Any]:
     plans = (data.plan, *data.baselines)
-    baselines = frames.baseline_frame(plans, data.run)
+    baselines = frames.baseline_frame(plans, data.run, data.permutes)
     segments = frames.plan_frame(data.plan, data.graph)
     ran = _run_of_plan(data)
     timed = frames.segment_frame([ran] if ran else [])

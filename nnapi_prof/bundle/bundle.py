@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.convert.permutes import Permutes, permutes
 from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
 
@@ -50,6 +51,11 @@ class Bundle:
     def region(self, units: tuple[int, ...], target: Target) -> ConvertedRegion:
         """The NNAPI model of a segment that the agent runs."""
         return self.regions[(tuple(sorted(units)), self.levels[target.key])]
+
+    def permutes(self, plan: Plan) -> Permutes:
+        """What the segments of a plan that the agent runs permute, together."""
+        on_device = [s for s in plan.segments if s.target.engine is not Engine.HOST]
+        return sum((permutes(self.region(s.units, s.target)) for s in on_device), Permutes())
 
 
 def needed_regions(plans: tuple[Plan, ...], levels: Mapping[str, int]) -> tuple[RegionKey, ...]:

@@ -54,6 +54,7 @@ def command(costs: str | None, output: Path | None, bundle: Path) -> None:
         run=run,
         device_info=known.get(loaded.fingerprint, {}),
         notes=loaded.notes,
+        permutes={plan.name: loaded.permutes(plan) for plan in loaded.plans},
     )
     write_report(path, data)
     click.echo(path)
