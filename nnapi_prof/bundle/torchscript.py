@@ -14,6 +14,7 @@ import torch
 from torch.backends._nnapi.prepare import NnapiModule
 
 from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.convert.serialize import parse
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.graph.plan import Preference
@@ -50,13 +51,19 @@ def stock_module(
     several. An output may stand there twice, be an input as it is, or a constant; ``constants``
     has those by name. Running it needs a ``libneuralnetworks.so``: the phone's, or on a host our
     emulator's loaded first with ``ctypes.CDLL``. NnapiProfError where a value that NNAPI takes or
-    gives is not float32, which is all that PyTorch's runtime carries.
+    gives is not float32, which is all that PyTorch's runtime carries, or where the model leaves out
+    optional arguments.
     """
     for tensor_type in (*region.input_types, *region.output_types):
         if tensor_type.dtype != "float32":
             raise NnapiProfError(
                 f"a stock PyTorch module carries float32 inputs and outputs, found {tensor_type}"
             )
+    if any(not value.source for value in parse(region.serialized).values):
+        raise NnapiProfError(
+            "operations of the model leave out optional arguments (those of an LSTM or RNN), which "
+            "stock PyTorch's runtime cannot: run it by the agent"
+        )
     serialized = torch.frombuffer(bytearray(region.serialized), dtype=torch.int32)
     weights = [torch.frombuffer(bytearray(b), dtype=torch.float32) for b in region.buffers]
     templates = [torch.empty(t.memory_shape) for t in region.output_types]
