@@ -12,8 +12,9 @@ from tests.convert.cases.recurrent import RECURRENT
 from tests.convert.cases.reduction import REDUCTIONS
 from tests.convert.cases.rounding import ROUNDING
 from tests.convert.cases.shape import SHAPES
+from tests.convert.cases.variants import VARIANTS
 
-POINTWISE = {**COMPARISON, **CHOICE, **MOVES, **CASTS, **ROUNDING, **FORMULAS}
+POINTWISE = {**COMPARISON, **CHOICE, **MOVES, **CASTS, **ROUNDING, **FORMULAS, **VARIANTS}
 
 CASES = {
     **POINTWISE,
