@@ -179,7 +179,9 @@ def _average_over_channels(site: Site) -> fx.Node | None:
     plain = _listed(arg["stride"]) in ([], [1, 1, 1]) and _listed(arg["padding"]) in ([0], [0] * 3)
     if not plain or list(arg["kernel_size"]) != [size, 1, 1] or arg["divisor_override"]:
         return None
-    if not arg["stride"] and size != 1 or pad.target is not aten.constant_pad_nd.default:
+    if size == 1:
+        return pad
+    if not arg["stride"] or pad.target is not aten.constant_pad_nd.default:
         return None
     source, pads, value = pad.args
     assert isinstance(source, fx.Node) and isinstance(pads, list | tuple)

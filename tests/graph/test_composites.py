@@ -1,0 +1,161 @@
+"""Composites written out: the graph that remains, checked against eager PyTorch by prepare."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from nnapi_prof.errors import NnapiProfError
+from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.graph.node import op_name
+from tests.convert.coverage.rows import Function, numbers, seeded
+
+
+def operators(program):
+    """Names of the overloads that the graph calls, views and permutes left out."""
+    names = [op_name(n.target) for n in program.module.graph.nodes if n.op == "call_function"]
+    names = [name.removeprefix("aten.").partition(".")[0] for name in names]
+    return [n for n in names if n not in ("view", "reshape", "permute", "clone", "getitem")]
+
+
+def program_of(model, *inputs, traced=False, decomposed=False):
+    """The normalised program; ``prepare`` compares it with the model, on the same inputs only."""
+    model = model.eval() if isinstance(model, nn.Module) else Function(model)
+    with torch.no_grad(), quiet_torch():
+        if traced:
+            model = torch.jit.trace(model, inputs, check_trace=False)
+        if decomposed:
+            model = torch.export.export(model, inputs).run_decompositions()
+    program = prepare(model, inputs, "composite")
+    return program
+
+
+EQUATIONS = [
+    ("bij,bkj->bik", [(2, 4, 5), (2, 6, 5)], ["matmul"]),
+    ("ij,jk", [(3, 4), (4, 5)], ["matmul"]),
+    ("bhqd,bhkd->bhqk", [(1, 2, 3, 4), (1, 2, 5, 4)], ["matmul"]),
+    ("bqhd,bkhd->bhqk", [(2, 3, 2, 4), (2, 5, 2, 4)], ["matmul"]),
+    ("bhqk,bkhd->bqhd", [(2, 2, 3, 5), (2, 5, 2, 4)], ["matmul"]),
+    ("...ij,jk->...ik", [(2, 3, 4), (4, 5)], ["matmul"]),
+    ("i...,i...->...", [(3, 2, 4), (3, 2, 4)], ["matmul"]),
+    ("i,j->ij", [(3,), (4,)], ["matmul"]),
+    ("i,i", [(3,), (3,)], ["matmul"]),
+    ("ij->ji", [(3, 4)], []),
+    ("ij->", [(3, 4)], ["sum"]),
+    ("ij->j", [(3, 4)], ["sum"]),
+    ("ij,ij->", [(3, 4), (3, 4)], ["matmul"]),
+    ("ijk,jl->il", [(3, 4, 2), (4, 5)], ["sum", "matmul"]),
+    ("ba", [(3, 4)], []),
+    ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 5)], ["matmul", "matmul"]),
+    ("bchw,oc->bohw", [(2, 3, 4, 5), (6, 3)], ["matmul"]),
+    ("nctkv,kvw->nctw", [(2, 3, 4, 2, 5), (2, 5, 6)], ["matmul"]),
+]
+
+
+@pytest.mark.parametrize(("equation", "shapes", "left"), EQUATIONS)
+def test_einsum(equation, shapes, left):
+    inputs = [numbers(*shape, seed=i) for i, shape in enumerate(shapes)]
+    program = program_of(lambda *x: torch.einsum(equation, *x), *inputs)
+    assert operators(program) == left
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [("ii->i", [(3, 3)]), ("ii", [(3, 3)]), ("bi,ci->bc", [(2, 1), (3, 4)])],
+)
+def test_einsum_of_other_kinds_stays(equation, shapes):
+    inputs = [numbers(*shape) for shape in shapes]
+    program = program_of(lambda *x: torch.einsum(equation, *x), *inputs)
+    assert "einsum" in operators(program) or "sum" in operators(program)
+
+
+def test_tensordot():
+    program = program_of(
+        lambda x, y: torch.tensordot(x, y, dims=([1, 2], [0, 1])),
+        numbers(2, 3, 4),
+        numbers(3, 4, 5),
+    )
+    assert operators(program) == ["matmul"]
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(16, 4, batch_first=True, **options)
+
+    def forward(self, x):
+        return self.inner(x, x, x)[0]
+
+
+ATTENTION = ["linear"] * 3 + ["scaled_dot_product_attention", "linear"]
+
+
+def test_native_multi_head_attention():
+    program = program_of(seeded(SelfAttention), numbers(2, 5, 16), traced=True)
+    assert operators(program) == ATTENTION
+
+
+def test_native_attention_whose_weights_are_read_stays():
+    class Weights(SelfAttention):
+        def forward(self, x):
+            return self.inner(x, x, x)
+
+    program = program_of(seeded(Weights), numbers(2, 5, 16), traced=True)
+    assert operators(program) == ["_native_multi_head_attention"]
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_native_encoder_layer(norm_first, activation):
+    layer = seeded(
+        lambda: nn.TransformerEncoderLayer(
+            16, 4, 24, batch_first=True, norm_first=norm_first, activation=activation
+        )
+    )
+    program = program_of(layer, numbers(2, 5, 16), traced=True)
+    mixing, feeding = [*ATTENTION, "add"], ["linear", activation, "linear", "add"]
+    norm = ["layer_norm"]
+    order = [norm, mixing, norm, feeding] if norm_first else [mixing, norm, feeding, norm]
+    assert operators(program) == [name for part in order for name in part]
+
+
+X = numbers(2, 4, 5, 6)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "left"),
+    [
+        (lambda x: F.layer_norm(x, (6,)), (X,), ["layer_norm"]),
+        (lambda x: F.group_norm(x, 2), (X,), ["group_norm"]),
+        (lambda x: F.instance_norm(x), (X,), ["instance_norm"]),
+        (lambda x: F.instance_norm(x), (X[:1],), ["instance_norm"]),
+    ],
+)
+def test_norms_of_decomposed_programs(function, inputs, left):
+    assert operators(program_of(function, *inputs, decomposed=True)) == left
+
+
+def test_an_instance_norm_with_stored_statistics_is_a_batch_norm():
+    layer = seeded(lambda: nn.InstanceNorm2d(4, track_running_stats=True))
+    assert operators(program_of(layer, X)) == ["batch_norm"]
+    layer = seeded(lambda: nn.InstanceNorm2d(4, affine=True, track_running_stats=True))
+    assert operators(program_of(nn.Sequential(nn.Conv2d(4, 4, 1), layer), X)) == ["convolution"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 9])
+@pytest.mark.parametrize("traced", [False, True])
+def test_local_response_norm_averages_by_a_convolution(size, traced):
+    layer = nn.LocalResponseNorm(size, 0.2, 0.75, 2.0)
+    program = program_of(layer, numbers(2, 6, 3, 4), traced=traced)
+    assert operators(program) == ["mul", "convolution", "mul", "add", "pow", "div"]
+
+
+def test_an_average_over_volumes_stays():
+    program = program_of(lambda x: F.avg_pool3d(x, (3, 1, 1), 1), numbers(1, 1, 5, 3, 4))
+    assert operators(program) == ["avg_pool3d"]
+
+
+def test_a_model_that_draws_numbers_is_refused():
+    with pytest.raises(NnapiProfError, match="multinomial.*draws random numbers"):
+        program_of(lambda x: torch.multinomial(x, 2), X[0, 0].abs())
