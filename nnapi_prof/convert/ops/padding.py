@@ -42,6 +42,8 @@ def pad(op: Lowering) -> OperandId:
     }
     x = op.tensor("self", order)
     pads = [pairs.get(axis, (0, 0)) for axis in logical_axes(order, len(shape))]
+    if not any(map(any, pads)):
+        return x
     if mode == "reflect" and op.level >= 7 and min(map(min, pads)) >= 0:
         return op.emit(OperationCode.MIRROR_PAD, [x, np.array(pads, np.int32)], [REFLECT])
     for axis, pair in enumerate(pads):

@@ -22,12 +22,17 @@ Resize = Callable[[Tensor, list[int]], Tensor]
 
 def axis_matrix(resize: Resize, size: int, out: int, axis: int) -> FloatArray:
     """The matrix [out, size] by which ``resize`` works along height (axis 0) or width (1): its
-    results for each unit vector. ``resize`` must be linear and treat the axes on their own."""
-    unit = torch.eye(size).reshape(1, size, size, 1)
-    wanted = [out, 1]
+    results for each unit vector. ``resize`` must be linear and treat the axes on their own.
+
+    The other axis has two alike pixels: images of one column are resized wrongly by torch 2.13
+    where it smooths (antialias=True).
+    """
+    unit = torch.eye(size).reshape(1, size, size, 1).repeat(1, 1, 1, 2)
+    wanted = [out, 2]
     if axis == 1:
-        unit, wanted = unit.transpose(2, 3), wanted[::-1]
-    matrix: FloatArray = resize(unit, wanted).reshape(size, out).t().contiguous().numpy()
+        unit, wanted = unit.transpose(2, 3).contiguous(), wanted[::-1]
+    results = resize(unit, wanted).select(3 - axis, 0).reshape(size, out)
+    matrix: FloatArray = results.t().contiguous().numpy()
     return matrix
 
 

@@ -37,7 +37,7 @@ def take(op: Lowering, x: OperandId, axis: int, indices: Sequence[int]) -> Opera
         dims[axis] = len(listed)
         tensors = [x, op.model.scalar(axis), op.constant(np.array(listed, np.int32))]
         return op.emit(OperationCode.GATHER, tensors, dims=dims)
-    op.require_level(2, f"taking {len(listed)} of {size} elements out of order (STRIDED_SLICE)")
+    op.require_level(2, f"taking {len(listed)} of {size} elements (by STRIDED_SLICE)")
     op.require(
         len(runs) <= MAX_PIECES,
         f"{len(runs)} slices in place of GATHER (level 3), at most {MAX_PIECES} are made",

@@ -1,6 +1,6 @@
 """Cases of convolutions and linear layers."""
 
-from tests.convert.cases.common import NEEDS_2, NEEDS_3, SQUARE, W, X, all_levels
+from tests.convert.cases.common import NEEDS_2, SQUARE, W, X, all_levels
 from tests.convert.harness import FIRST, Case, aten, image
 
 
@@ -31,7 +31,8 @@ CONVOLUTIONS = {
     "conv dilated": Case(
         conv("plain", W["six"], 1, 2, (2, 1)),
         (X,),
-        refused=all_levels(r"dilation \(2, 1\) needs level 3 \(API 29\), the device has", 29),
+        refused={27: r"dilation \(2, 1\) \(by SPACE_TO_BATCH_ND; .*\) needs level 2 \(API 28\)"},
+        operations={28: "SPACE_TO_BATCH_ND CONV_2D BATCH_TO_SPACE_ND STRIDED_SLICE", 29: "CONV_2D"},
     ),
     "conv depthwise": Case(
         conv("depth", W["channels"], 1, 1, groups=4), (X,), operations={27: "DEPTHWISE_CONV_2D"}
@@ -40,22 +41,25 @@ CONVOLUTIONS = {
         conv("depth2", W["eight"], 2, 1, groups=4), (X,), operations={27: "DEPTHWISE_CONV_2D"}
     ),
     "conv depthwise, dilated": Case(
-        conv("depth", None, 1, 2, 2, groups=4), (X,), refused=all_levels(NEEDS_3, 29)
+        conv("depth", None, 1, 2, 2, groups=4),
+        (X,),
+        refused={27: "by SPACE_TO_BATCH_ND"},
+        operations={29: "DEPTHWISE_CONV_2D"},
     ),
     "conv grouped": Case(
         conv("group", W["six"], 1, 1, groups=2),
         (X,),
         refused={27: r"groups=2 by slices \(STRIDED_SLICE\) needs level 2"},
         operations={
-            28: "STRIDED_SLICE CONV_2D STRIDED_SLICE CONV_2D CONCATENATION",
+            28: "STRIDED_SLICE STRIDED_SLICE CONV_2D CONV_2D CONCATENATION",
             29: "GROUPED_CONV_2D",
         },
     ),
     "conv grouped, dilated": Case(
         conv("group", W["six"], 1, 2, 2, groups=2),
         (X,),
-        refused=all_levels(NEEDS_3, 29),
-        operations={30: "STRIDED_SLICE CONV_2D STRIDED_SLICE CONV_2D CONCATENATION"},
+        refused={27: "by SPACE_TO_BATCH_ND"},
+        operations={29: "SPLIT CONV_2D CONV_2D CONCATENATION"},
     ),
     "conv padded asymmetrically": Case(
         padded_conv([0, 1, 2, 1]), (SQUARE,), operations={27: "CONV_2D"}
@@ -99,14 +103,14 @@ CONVOLUTIONS = {
     "conv1d": Case(
         lambda x: aten.convolution.default(x, W["line"], None, [1], [0], [1], False, [0], 1),
         (image(2, 4, 9),),
-        refused=all_levels(r"a 1-d convolution, NNAPI has 2-d ones only", 31),
+        refused=all_levels(r"a 1-d convolution \(input of rank 3\), NNAPI has 2-d ones only", 31),
     ),
     "conv transposed": Case(
         lambda x: aten.convolution.default(
             x, W["wide"], None, [1, 1], [0, 0], [1, 1], True, [0, 0], 1
         ),
         (image(1, 5, 4, 4),),
-        refused=all_levels("transposed=True, only plain convolutions are lowered", 31),
+        operations={27: "CONV_2D", 29: "TRANSPOSE_CONV_2D"},
     ),
     "conv of computed weights": Case(
         lambda x, w: aten.convolution.default(x, w, None, [1] * 2, [0] * 2, [1] * 2, False, [0], 1),

@@ -1,7 +1,7 @@
 """Cases of pooling and resizing."""
 
 from tests.convert.cases.common import SQUARE, X, all_levels
-from tests.convert.harness import FIRST, Case, aten, image
+from tests.convert.harness import FIRST, Case, aten
 
 
 def avg_pool(x, kernel=3, stride=2, padding=0, ceil=False, include=True, divisor=None):
@@ -33,7 +33,7 @@ POOLING = {
     "max pool dilated": Case(
         lambda x: aten.max_pool2d.default(x, [2, 2], [1, 1], [0, 0], [2, 2]),
         (X,),
-        refused=all_levels(r"dilation \(2, 2\), NNAPI's pooling has none", 31),
+        refused=all_levels(r"dilation \(2, 2\) \(by MAXIMUM of slices\) needs level 3", 29),
     ),
     "max pool of a contiguous image": Case(
         lambda x: aten.max_pool2d.default(x, [2, 2]),
@@ -68,50 +68,9 @@ POOLING = {
     "adaptive pool unevenly": Case(
         lambda x: aten.adaptive_avg_pool2d.default(x, [3, 3]),
         (SQUARE,),
-        refused=all_levels("from 8x8 to 3x3, only sizes that divide evenly", 31),
+        operations={
+            27: "RESHAPE CONV_2D RESHAPE CONV_2D RESHAPE CONV_2D RESHAPE",
+            28: "RESHAPE CONV_2D RESHAPE CONV_2D RESHAPE TRANSPOSE",
+        },
     ),
-}
-
-
-def nearest(size, scales=None):
-    return lambda x: aten.upsample_nearest2d.vec(x, size, scales)
-
-
-def bilinear(size, align, scales=None):
-    return lambda x: aten.upsample_bilinear2d.vec(x, size, align, scales)
-
-
-NEEDS_FLAGS = r"bilinear from 8x8 to .* needs level 4 \(API 30\)"
-
-RESIZING = {
-    "nearest twice": Case(
-        nearest(None, [2.0, 2.0]),
-        (SQUARE,),
-        refused=all_levels("RESIZE_NEAREST_NEIGHBOR exists", 29),
-    ),
-    "nearest to a size": Case(
-        nearest([5, 13]), (X,), refused=all_levels("RESIZE_NEAREST_NEIGHBOR exists", 29)
-    ),
-    "nearest by an odd scale": Case(
-        nearest(None, [1.7, 2.0]),
-        (SQUARE,),
-        refused=all_levels("scale factor 1.7 from 8 to 13, NNAPI scales by 13/8", 31),
-    ),
-    "bilinear": Case(bilinear([16, 12], False), (SQUARE,), refused=all_levels(NEEDS_FLAGS, 30)),
-    "bilinear, corners aligned": Case(
-        bilinear([15, 12], True), (SQUARE,), refused=all_levels(NEEDS_FLAGS, 30)
-    ),
-    "bilinear downwards": Case(
-        bilinear([5, 3], False), (SQUARE,), refused=all_levels(NEEDS_FLAGS, 30)
-    ),
-    "bilinear twice": Case(
-        bilinear(None, False, [2.0, 2.0]), (SQUARE,), refused=all_levels(NEEDS_FLAGS, 30)
-    ),
-    "bilinear by an odd scale": Case(
-        bilinear(None, False, [1.7, 2.0]),
-        (SQUARE,),
-        refused=all_levels("scale factor 1.7 from 8 to 13", 31),
-    ),
-    "bilinear of one pixel": Case(bilinear([4, 5], False), (image(2, 3, 1, 1),)),
-    "bilinear to one pixel, corners aligned": Case(bilinear([1, 1], True), (SQUARE,)),
 }

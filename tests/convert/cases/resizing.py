@@ -1,0 +1,125 @@
+"""Cases of resizing images: every mode, up and down, at every level."""
+
+import torch
+
+from tests.convert.cases.common import SQUARE, X, all_levels
+from tests.convert.harness import FIRST, LAST, Case, aten, image
+
+
+def nearest(size, scales=None, exact=False):
+    target = aten._upsample_nearest_exact2d if exact else aten.upsample_nearest2d
+    return lambda x: target.vec(x, size, scales)
+
+
+def smooth(mode, size, align, scales=None):
+    return lambda x: getattr(aten, mode).vec(x, size, align, scales)
+
+
+def bilinear(size, align, scales=None):
+    return smooth("upsample_bilinear2d", size, align, scales)
+
+
+BY_COPIES = "RESHAPE CONCATENATION RESHAPE RESHAPE CONCATENATION RESHAPE"
+BY_MATRICES = "RESHAPE CONV_2D RESHAPE CONV_2D RESHAPE TRANSPOSE"
+NO_SLICES = {27: r"elements \(by STRIDED_SLICE\) needs level 2"}
+BEFORE_FLAGS = {28: BY_MATRICES, 30: "RESIZE_BILINEAR"}
+
+RESIZING = {
+    "nearest twice": Case(
+        nearest(None, [2.0, 2.0]),
+        (SQUARE,),
+        operations={27: BY_COPIES, 29: "RESIZE_NEAREST_NEIGHBOR"},
+    ),
+    "nearest of three rows and two columns each": Case(nearest([21, 16]), (X,)),
+    "nearest to a size": Case(
+        nearest([5, 13]),
+        (X,),
+        refused=NO_SLICES,
+        operations={29: "RESIZE_NEAREST_NEIGHBOR"},
+    ),
+    "nearest downwards": Case(nearest([3, 2]), (X,), refused=NO_SLICES),
+    "nearest by an odd scale": Case(
+        nearest(None, [1.7, 2.0]), (SQUARE,), refused=NO_SLICES, operations={29: "GATHER GATHER"}
+    ),
+    "nearest exact twice": Case(
+        nearest([16, 16], exact=True),
+        (SQUARE,),
+        operations={27: BY_COPIES, 29: "RESIZE_NEAREST_NEIGHBOR"},
+    ),
+    "nearest exact to a size": Case(
+        nearest([5, 13], exact=True),
+        (X,),
+        refused=NO_SLICES,
+        operations={30: "RESIZE_NEAREST_NEIGHBOR"},
+    ),
+    "nearest exact downwards": Case(
+        nearest([3, 2], exact=True),
+        (X,),
+        refused=NO_SLICES,
+        operations={30: "RESIZE_NEAREST_NEIGHBOR"},
+    ),
+    "nearest exact by an odd scale": Case(
+        nearest(None, [1.7, 0.6], exact=True), (SQUARE,), refused=NO_SLICES
+    ),
+    "nearest in too many pieces": Case(
+        nearest([1, 300]),
+        (image(1, 2, 1, 200),),
+        refused={**NO_SLICES, 28: "slices in place of GATHER .level 3., at most 64 are made"},
+    ),
+    "bilinear": Case(bilinear([16, 12], False), (SQUARE,), operations=BEFORE_FLAGS),
+    "bilinear, corners aligned": Case(bilinear([15, 12], True), (SQUARE,), operations=BEFORE_FLAGS),
+    "bilinear downwards": Case(bilinear([5, 3], False), (SQUARE,), operations=BEFORE_FLAGS),
+    "bilinear downwards, corners aligned": Case(
+        bilinear([5, 3], True), (SQUARE,), operations=BEFORE_FLAGS
+    ),
+    "bilinear twice": Case(bilinear(None, False, [2.0, 2.0]), (SQUARE,), operations=BEFORE_FLAGS),
+    "bilinear by an odd scale": Case(
+        bilinear(None, False, [1.7, 2.0]),
+        (SQUARE,),
+        operations={28: BY_MATRICES, 30: BY_MATRICES},
+    ),
+    "bilinear by an odd scale, corners aligned": Case(
+        bilinear(None, True, [1.7, 2.0]), (SQUARE,), operations=BEFORE_FLAGS
+    ),
+    "bilinear with relu": Case(
+        lambda x: aten.relu.default(bilinear([5, 3], False)(x)),
+        (SQUARE,),
+        operations={28: BY_MATRICES, 30: "RESIZE_BILINEAR RELU"},
+    ),
+    "bilinear of one pixel": Case(
+        bilinear([4, 5], False), (image(2, 3, 1, 1),), operations={27: "RESIZE_BILINEAR"}
+    ),
+    "bilinear of one row": Case(bilinear([4, 12], False), (image(2, 3, 1, 6),)),
+    "bilinear of a contiguous image": Case(
+        bilinear([16, 12], False),
+        (SQUARE,),
+        FIRST,
+        operations={27: "RESHAPE CONV_2D RESHAPE CONV_2D RESHAPE"},
+        refused={30: "NNAPI expects channels_last images"},
+    ),
+    "bilinear to one pixel, corners aligned": Case(
+        bilinear([1, 1], True), (SQUARE,), operations={27: "RESIZE_BILINEAR"}
+    ),
+    "bilinear of a large image": Case(
+        bilinear([512, 512], True),
+        (torch.zeros(1, 4, 400, 400),),
+        refused=all_levels("multiplications, at most 536870912 are accepted", 30),
+    ),
+    **{
+        f"{mode} to {size}, corners {'' if align else 'not '}aligned, {order.value}": Case(
+            smooth(mode, size, align),
+            (X,),
+            order,
+            operations={28: BY_MATRICES} if order is LAST else {},
+        )
+        for mode, aligned in (
+            ("upsample_bicubic2d", (False, True)),
+            ("_upsample_bilinear2d_aa", (False,)),
+            ("_upsample_bicubic2d_aa", (False,)),
+        )
+        for align in aligned
+        for size in ([13, 17], [3, 5])
+        for order in (LAST, FIRST)
+    },
+    "bicubic by scales": Case(smooth("upsample_bicubic2d", None, False, [1.5, 2.3]), (X,)),
+}
