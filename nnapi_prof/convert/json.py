@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.convert.converted import ConvertedRegion, operand_code
-from nnapi_prof.convert.model import NnapiModel, Operand, OperandId, Operation
+from nnapi_prof.convert.converted import ConvertedRegion, operand_of
+from nnapi_prof.convert.model import (
+    ChannelScales,
+    NnapiModel,
+    Operand,
+    OperandId,
+    Operation,
+)
 from nnapi_prof.convert.serialize import parse, serialize
 from nnapi_prof.convert.values import (
     float32,
@@ -131,7 +138,8 @@ def model_to_json(model: NnapiModel) -> dict[str, Any]:
 
     A reader gets an equal model, its values in the order of their operands (the converter's own
     order). Raises SerializationError where NNAPI would refuse the model for its operands: one with
-    two values, one that is input or output and a constant or both, a scale that is no number.
+    two values, one that is input or output and a constant or both, a scale that is not finite,
+    scales of channels that are not one for each.
     """
     values = require_consistent(model)
     lifetimes = {
@@ -148,6 +156,9 @@ def model_to_json(model: NnapiModel) -> dict[str, Any]:
             "zero_point": operand.zero_point,
             "lifetime": lifetimes.get(OperandId(index), "temporary"),
         }
+        if operand.channels is not None:
+            scales = [short_float32(scale) for scale in operand.channels.scales]
+            row["channel_scales"] = {"dim": operand.channels.dim, "scales": scales}
         if index in values:
             row["value"] = value_to_json(operand.type, values[OperandId(index)])
         operands.append(row)
@@ -159,9 +170,36 @@ def model_to_json(model: NnapiModel) -> dict[str, Any]:
 
 
 def _checked(operand: Operand) -> Operand:
-    if operand.scale - operand.scale != 0.0:  # not finite
+    """The operand; SerializationError where its scales cannot be."""
+    if not math.isfinite(operand.scale):
         raise SerializationError(f"an operand has the scale {operand.scale}, which JSON cannot say")
+    channels = operand.channels
+    if channels is None:
+        return operand
+    if operand.type is not OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL:
+        raise SerializationError(f"{operand.type.name} has no scales for each channel")
+    n = operand.dims[channels.dim] if channels.dim < len(operand.dims) else 0
+    if n != len(channels.scales):
+        raise SerializationError(
+            f"{len(channels.scales)} scales along dimension {channels.dim} of {operand.dims}"
+        )
+    if not all(math.isfinite(scale) and scale > 0 for scale in channels.scales):
+        raise SerializationError("scales of channels are above 0 and finite")
     return operand
+
+
+def _operand(row: Mapping[str, Any]) -> Operand:
+    given = row.get("channel_scales")
+    channels = given and ChannelScales(int(given["dim"]), tuple(map(float32, given["scales"])))
+    return _checked(
+        Operand(
+            OperandCode[row["type"]],
+            tuple(map(int, row["dims"])),
+            float32(row["scale"]),
+            int(row["zero_point"]),
+            channels,
+        )
+    )
 
 
 def model_from_json(data: Mapping[str, Any]) -> NnapiModel:
@@ -169,15 +207,7 @@ def model_from_json(data: Mapping[str, Any]) -> NnapiModel:
 
     Raises SerializationError where an index is out of range, or as :func:`require_consistent` does.
     """
-    operands = tuple(
-        Operand(
-            OperandCode[row["type"]],
-            tuple(map(int, row["dims"])),
-            float32(row["scale"]),
-            int(row["zero_point"]),
-        )
-        for row in data["operands"]
-    )
+    operands = tuple(map(_operand, data["operands"]))
 
     def known(ids: Sequence[int], what: str) -> tuple[OperandId, ...]:
         for index in ids:
@@ -236,9 +266,12 @@ def _types(rows: Sequence[Mapping[str, Any]], model: NnapiModel, what: str) -> t
         place = f"{what}: {row['name']!r} is {type_}"
         if type_.dim_order.value == "channels_last" and len(type_.shape) != 4:
             raise SerializationError(f"{place}, channels_last is for rank 4")
-        if (operand_code(type_), type_.memory_shape) != (operand.type, operand.dims):
+        if operand_of(type_) != operand:
             dims = "x".join(map(str, operand.dims))
-            raise SerializationError(f"{place}, its operand {operand.type.name}[{dims}]")
+            raise SerializationError(
+                f"{place}, its operand {operand.type.name}[{dims}] with scale {operand.scale:.6g}"
+                f" and zero point {operand.zero_point}"
+            )
         found.append(type_)
     return tuple(found)
 

@@ -22,7 +22,14 @@ from nnapi_prof.convert.json import (
     weights_name,
 )
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, Operation, Value
+from nnapi_prof.convert.model import (
+    BufferSlice,
+    ChannelScales,
+    NnapiModel,
+    Operand,
+    Operation,
+    Value,
+)
 from nnapi_prof.convert.values import ELEMENTS, operand_bytes
 from nnapi_prof.convert.weights import lay_out
 from nnapi_prof.errors import SerializationError
@@ -39,11 +46,20 @@ def operands(draw):
     """Operands with room for small values too."""
     code = draw(st.sampled_from(OperandCode))
     sizes = st.integers(1, 3) if draw(st.booleans()) else WORDS
+    dims = tuple(draw(st.lists(sizes, max_size=4))) if code.name.startswith("TENSOR_") else ()
+    channels = None
+    short = [dim for dim, size in enumerate(dims) if size <= 3]
+    if code is OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL and short:
+        dim = draw(st.sampled_from(short))
+        scale = st.floats(2.0**-100, 2.0**100, width=32)
+        scales = draw(st.lists(scale, min_size=dims[dim], max_size=dims[dim]))
+        channels = ChannelScales(dim, tuple(scales))
     return Operand(
         code,
-        tuple(draw(st.lists(sizes, max_size=4))) if code.name.startswith("TENSOR_") else (),
+        dims,
         draw(st.floats(width=32, allow_nan=False, allow_infinity=False)),
         draw(st.integers(-(2**31), 2**31 - 1)),
+        channels,
     )
 
 
@@ -281,6 +297,13 @@ ADD = NnapiModel(
 )
 
 
+CHANNELED, ONE_SCALE = OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL, ChannelScales(0, (0.5,))
+
+
+def of_operand(operand):
+    return NnapiModel((operand,), (), (), (), ())
+
+
 def test_what_numbers_cannot_say_is_hex():
     assert model_to_json(ADD)["operands"][1]["value"] == {"hex": "0000803f0000c07f"}
 
@@ -293,10 +316,11 @@ def test_what_numbers_cannot_say_is_hex():
         (replace(ADD, inputs=(0, 1)), "operand 1 is more than one of"),
         (replace(ADD, outputs=(0,)), "operand 0 is more than one of"),
         (replace(ADD, inputs=(0, 0)), "twice among the inputs"),
-        (
-            replace(ADD, operands=(Operand(OperandCode.INT32, scale=math.inf),) * 3, values=()),
-            "scale inf",
-        ),
+        (of_operand(Operand(OperandCode.INT32, scale=math.inf)), "scale inf"),
+        (of_operand(Operand(OperandCode.INT32, channels=ONE_SCALE)), "INT32 has no scales for"),
+        (of_operand(Operand(CHANNELED, (2,), channels=ONE_SCALE)), "1 scales along dimension 0"),
+        (of_operand(Operand(CHANNELED, (), channels=ONE_SCALE)), "1 scales along dimension 0"),
+        (of_operand(Operand(CHANNELED, (1,), channels=ChannelScales(0, (0.0,)))), "are above 0"),
     ],
 )
 def test_models_that_json_cannot_say_are_refused(model, message):

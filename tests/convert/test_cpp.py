@@ -1,0 +1,404 @@
+"""Generated C++ classes, compiled, run on the emulator and compared with eager PyTorch."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.convert.cpp import class_name, to_cpp
+from nnapi_prof.convert.json import Description, from_json, to_json
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.model import (
+    BufferSlice,
+    ChannelScales,
+    NnapiModel,
+    Operand,
+    Operation,
+    Value,
+)
+from nnapi_prof.convert.serialize import parse, serialize
+from nnapi_prof.convert.weights import lay_out
+from nnapi_prof.errors import SerializationError
+from nnapi_prof.graph.node import torch_dtype
+from nnapi_prof.graph.plan import Preference
+from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.types import DimOrder, Quantisation, TensorType
+from nnapi_prof.nnapi.codes import OperandCode, OperationCode
+from tests.convert.harness import FIRST, aten, from_memory, image, program_of, to_memory
+
+HERE = Path(__file__).resolve().parent
+INCLUDE = HERE.parent.parent / "device_agent" / "include"
+WARNINGS = (
+    *("-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Wpedantic"),
+    "-Werror",
+)
+COMPILERS = tuple(name for name in ("g++", "clang++") if shutil.which(name))
+
+
+@pytest.fixture(scope="session")
+def compilers():
+    """Commands of all C++ compilers here; zig's, which is a dependency of ours, where no other."""
+    return tuple((name,) for name in COMPILERS) or ((sys.executable, "-m", "ziglang", "c++"),)
+
+
+@pytest.fixture(scope="session")
+def ndk(tmp_path_factory):
+    """A folder with the header that Android's NDK has, for hosts: ours."""
+    folder = tmp_path_factory.mktemp("ndk")
+    (folder / "android").mkdir()
+    (folder / "android" / "NeuralNetworks.h").write_text('#include "np_nnapi.h"\n')
+    return folder
+
+
+@dataclass(frozen=True)
+class Built:
+    """A class with its driver, as files."""
+
+    region: ConvertedRegion
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    """Names in the program's order, which need not be the region's."""
+    driver: Path
+    weights: Path
+
+    def run(self, library, runs: Sequence[Sequence[Tensor]], device="auto", options=""):
+        """The program's outputs of each run, for its inputs of each."""
+        region, folder = self.region, self.driver.parent
+        for i, inputs in enumerate(runs):
+            values = dict(zip(self.inputs, inputs, strict=True))
+            for k, (name, type_) in enumerate(zip(region.inputs, region.input_types, strict=True)):
+                array = to_memory(values[name], type_).numpy().astype(type_.device_dtype)
+                (folder / f"in_{i}_{k}").write_bytes(array.tobytes())
+        done = self.call("run", library, self.weights, device, options, folder, len(runs))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [[self.read(i, name) for name in self.outputs] for i in range(len(runs))]
+
+    def read(self, run: int, name: str) -> Tensor:
+        k = self.region.outputs.index(name)
+        type_ = self.region.output_types[k]
+        path = self.driver.parent / f"out_{run}_{k}"
+        array = np.fromfile(path, type_.device_dtype).reshape(type_.memory_shape)
+        return from_memory(torch.from_numpy(array), type_).to(torch_dtype(type_.dtype))
+
+    def call(self, *arguments):
+        return subprocess.run(
+            [self.driver, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={k: v for k, v in os.environ.items() if k != "NNAPI_EMULATOR_PHONE"},
+        )
+
+
+@pytest.fixture(scope="session")
+def build(ndk, compilers, tmp_path_factory):
+    """``build(program, stem)``: compiles the class of a program or a region with a driver."""
+
+    def made(given, stem: str, level=30, compiler=0, standard=14) -> Built:
+        folder = tmp_path_factory.mktemp(stem)
+        region, ends = given, given
+        if isinstance(given, Program):
+            region = convert_region(given, range(len(given.units.units)), level)
+            ends = given.units
+        weights = lay_out(region.buffers)
+        weights.write(folder / f"{stem}.weights")
+        texts = to_cpp(Description(region), stem, weights)
+        (folder / texts.header_file).write_text(texts.header)
+        (folder / f"{stem}.cpp").write_text(texts.source)
+        defines = [f"-DMODEL={texts.name}", f'-DHEADER="{texts.header_file}"']
+        if not region.buffers:
+            defines.append("-DWEIGHTLESS")
+        command = [
+            *(*compilers[compiler % len(compilers)], f"-std=c++{standard}", "-O1", *WARNINGS),
+            *("-I", ndk, "-I", INCLUDE, "-I", folder, *defines),
+            *(folder / f"{stem}.cpp", HERE / "cpp" / "driver.cpp", "-ldl", "-o", folder / "driver"),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        driver, weights_file = folder / "driver", folder / f"{stem}.weights"
+        return Built(region, ends.inputs, ends.outputs, driver, weights_file)
+
+    return made
+
+
+FIRST_WEIGHT, SECOND_WEIGHT = image(8, 3, 3, 3), image(8, 1, 3, 3, seed=1)
+BIAS, ONE = image(8), [1, 1]
+LINEAR, LINEAR_BIAS = image(10, 8), image(10)
+
+
+def conv_net(x):
+    """Convolution, depthwise convolution, mean over the image, linear and softmax."""
+    y = aten.convolution.default(x, FIRST_WEIGHT, BIAS, [2, 2], [1, 1], [1, 1], False, [0, 0], 1)
+    y = aten.relu.default(y)
+    y = aten.convolution.default(y, SECOND_WEIGHT, BIAS, [1, 1], [1, 1], [1, 1], False, [0, 0], 8)
+    y = aten.hardtanh.default(y, 0.0, 6.0)
+    y = aten.mean.dim(y, [2, 3])
+    y = aten.linear.default(y, LINEAR, LINEAR_BIAS)
+    return aten.softmax.int(y, -1)
+
+
+def crossed(x, y, z):
+    """Three inputs of different ranks, two outputs that are not made in their order."""
+    early = aten.convolution.default(
+        y, FIRST_WEIGHT, BIAS, [1, 1], [1, 1], [1, 1], False, [0, 0], 1
+    )
+    late = aten.add.Tensor(early, x)
+    return late, aten.sigmoid.default(z), early
+
+
+def integers(x, y):
+    """int32 and int64 in, int32 and bool out."""
+    total = aten.add.Tensor(x, y)
+    return total, aten.lt.Tensor(x, y)
+
+
+def counted(start, *shape):
+    return torch.arange(start, start + torch.Size(shape).numel()).reshape(shape)
+
+
+@pytest.fixture(scope="session")
+def conv_class(build):
+    return build(program_of(conv_net, (image(1, 3, 16, 16),)), "conv_net")
+
+
+@pytest.mark.parametrize("options", ["", "m", "b", "m b 1", "r 0", "2"])
+def test_a_network_runs_many_times(conv_class, nnapi_library, options):
+    runs = [(image(1, 3, 16, 16, seed=seed),) for seed in range(3)]
+    rtol = 2e-2 if "r" in options else 1e-5
+    for (found,), (x,) in zip(
+        conv_class.run(nnapi_library, runs, options=options), runs, strict=True
+    ):
+        torch.testing.assert_close(found, conv_net(x), rtol=rtol, atol=1e-5)
+
+
+def test_a_device_is_named(conv_class, nnapi_library):
+    x = image(1, 3, 16, 16)
+    ((found,),) = conv_class.run(nnapi_library, [(x,)], device="nnapi-reference")
+    torch.testing.assert_close(found, conv_net(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("compiler", [0, 1])
+@pytest.mark.parametrize("standard", [14, 20])
+def test_several_inputs_and_outputs(build, nnapi_library, compiler, standard):
+    inputs = image(1, 8, 1, 1), image(1, 3, 5, 7), image(2, 3)
+    built = build(program_of(crossed, inputs, split=True), "crossed", 30, compiler, standard)
+    (found,) = built.run(nnapi_library, [inputs])
+    assert len(found) == 3
+    for value, wanted in zip(found, crossed(*inputs), strict=True):
+        torch.testing.assert_close(value, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_integers_and_booleans(build, nnapi_library):
+    inputs = counted(-3, 2, 3).to(torch.int32), torch.tensor([0, -9, 7])
+    built = build(program_of(integers, inputs, FIRST, split=True), "integers")
+    assert [type_.device_dtype for type_ in built.region.input_types] == ["int32", "int32"]
+    (found,) = built.run(nnapi_library, [inputs])
+    for value, wanted in zip(found, integers(*inputs), strict=True):
+        assert torch.equal(value, wanted)
+
+
+def test_a_model_without_constants(build, nnapi_library):
+    built = build(program_of(lambda x: aten.relu.default(x), (image(2, 3),)), "relu", 27)
+    assert not built.region.buffers
+    (((found,)),) = built.run(nnapi_library, [(image(2, 3),)])
+    assert torch.equal(found, image(2, 3).relu())
+
+
+def test_arguments_left_out(build, nnapi_library):
+    """An LSTM has optional operands that nothing is given for."""
+    x, width = image(3, 2, 4), 5
+    shapes = ((4 * width, 4), (4 * width, width), (4 * width,), (4 * width,))
+    params = [image(*shape) / 2 for shape in shapes]
+    states = [torch.zeros(1, 2, width)] * 2
+
+    def lstm(x):
+        return aten.lstm.input(x, states, params, True, 1, 0.0, False, False, False)[0]
+
+    built = build(program_of(lstm, (x,), FIRST), "lstm")
+    assert any(not value.source for value in parse(built.region.serialized).values)
+    (((found,)),) = built.run(nnapi_library, [(x,)])
+    torch.testing.assert_close(found, lstm(x), rtol=1e-5, atol=1e-5)
+
+
+def test_scales_for_each_channel(build, nnapi_library):
+    """uint8 through a convolution whose weight has scales of its own for each channel."""
+    scales, quant, quant_out = (0.25, 0.5, 1.0), Quantisation(0.5, 10), Quantisation(2.0, 100)
+    weight = counted(-12, 3, 2, 2, 2).to(torch.int8)  # [O, H, W, I]
+    kind, scalar = OperandCode.TENSOR_QUANT8_ASYMM, Operand(OperandCode.INT32)
+    one, zero, sixteen = (value.to_bytes(4, "little") for value in (1, 0, 16))
+    model = NnapiModel(
+        operands=(
+            Operand(kind, (1, 4, 5, 2), quant.scale, quant.zero_point),
+            Operand(
+                OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL,
+                (3, 2, 2, 2),
+                channels=ChannelScales(0, scales),
+            ),
+            Operand(OperandCode.TENSOR_INT32, (3,)),
+            *(scalar, scalar),
+            Operand(kind, (1, 3, 4, 3), quant_out.scale, quant_out.zero_point),
+        ),
+        values=(
+            Value(1, BufferSlice(0, 0, 24)),
+            *(Value(2, 3 * sixteen), Value(3, zero), Value(4, one)),
+        ),
+        operations=(Operation(OperationCode.CONV_2D, (0, 1, 2, 3, 3, 3, 3, 4, 4, 3), (5,)),),
+        inputs=(0,),
+        outputs=(5,),
+    )
+    types = (
+        TensorType((1, 2, 4, 5), "uint8", DimOrder.CHANNELS_LAST, quant),
+        TensorType((1, 3, 3, 4), "uint8", DimOrder.CHANNELS_LAST, quant_out),
+    )
+    region = ConvertedRegion(
+        serialize(model),
+        (weight.numpy().tobytes(),),
+        *(("x",), ("y",), types[:1], types[1:], ("CONV_2D",), 29),
+    )
+    described = Description(region)
+    text, weights = to_json(described, "w")
+    assert from_json(text, b"".join(weights.chunks())) == described
+
+    x = counted(0, 1, 2, 4, 5).to(torch.uint8)
+    real = (x.float() - quant.zero_point) * quant.scale
+    real_weight = weight.permute(0, 3, 1, 2) * torch.tensor(scales).reshape(3, 1, 1, 1)
+    bias = 16 * quant.scale * torch.tensor(scales)
+    wanted = torch.nn.functional.conv2d(real, real_weight, bias) / quant_out.scale
+    wanted = (wanted + quant_out.zero_point).clamp(0, 255)
+    (((found,)),) = build(region, "quantised").run(nnapi_library, [(x,)])
+    assert 20 < wanted.unique().numel() and (found - wanted).abs().max() <= 1
+
+
+def test_many_arguments_stay_code(build, nnapi_library):
+    """A list of operands that takes several lines."""
+    program = program_of(
+        lambda x: aten.cat.default([x, aten.relu.default(x)] * 40, 1), (image(2, 3),)
+    )
+    built = build(program, "cat")
+    (((found,)),) = built.run(nnapi_library, [(image(2, 3),)])
+    assert torch.equal(found, torch.cat([image(2, 3), image(2, 3).relu()] * 40, 1))
+
+
+def test_misuse_is_answered_in_words(conv_class, nnapi_library):
+    done = conv_class.call("misuse", nnapi_library, conv_class.weights)
+    assert done.returncode == 0, done.stderr
+    size = conv_class.weights.stat().st_size
+    wanted = (
+        "no library: -1 ConvNet: no NNAPI here: libno-such-library.so: cannot open",
+        "empty: -1 ConvNet: nothing was created yet",
+        "device: -1 ConvNet: no NNAPI device is called 'no such device', there are: nnapi-",
+        "missing file: -1 ConvNet: the weights file no/such/file cannot be read",
+        "folder: -1 ConvNet: the weights file / cannot be read",
+        f"short: -1 ConvNet: the weights have {size - 1} bytes, wanted {size}",
+        "other: -1 ConvNet: the weights are not those of this model",
+        "nullptr: -1 ConvNet: the weights are nullptr",
+        "create: 0 ",
+        "unset: -1 ConvNet: input 'x' was not set",
+        "size: -1 ConvNet: input 'x' has 768 elements, given are 769",
+        "name: -1 ConvNet: no input is called 'nobody'",
+        "type: -1 ConvNet: input 'x' has elements of another type",
+        "data: -1 ConvNet: input: nullptr",
+        "output size: -1 ConvNet: output 'softmax_int' has 10 elements, given are 9",
+        "input: 0 ",
+        "still unset: -1 ConvNet: output 'softmax_int' was not set",
+        "moved from: -1 ConvNet: nothing was created yet",
+        "0 1",
+    )
+    for line, beginning in zip(done.stdout.splitlines(), wanted, strict=True):
+        assert line.startswith(beginning)
+
+
+def test_what_nnapi_refuses_is_said(conv_class, nnapi_library, tmp_path):
+    """The weights file of another region of the same size, and a library that is none."""
+    done = conv_class.call("run", "libm.so.6", conv_class.weights, "auto", "", tmp_path, 0)
+    assert done.returncode == 1
+    assert done.stdout == "create: -1 ConvNet: libm.so.6 lacks functions of NNAPI\n"
+
+
+def texts(described: Description, stem="net"):
+    return to_cpp(described, stem, lay_out(described.region.buffers))
+
+
+@pytest.fixture(scope="module")
+def region():
+    return convert_region(program_of(conv_net, (image(1, 3, 16, 16),)), [0], 30)
+
+
+def test_the_text_depends_on_the_region_alone(region):
+    assert texts(Description(region)) == texts(Description(region))
+    asked = Description(region, Preference.FAST_SINGLE_ANSWER, True, 'an "npu"??/')
+    header = texts(asked).header
+    assert "Preference preference = Preference::kFastSingleAnswer;" in header
+    assert "bool relaxed = true;" in header
+    assert r'const char* device = "an \042npu\042\077\077/";' in header
+
+
+def test_the_text_can_be_read(region):
+    found = texts(Description(region))
+    assert max(map(len, found.source.splitlines())) <= 100
+    assert max(map(len, found.header.splitlines())) <= 100
+    for text in (found.header, found.source):
+        assert "\n\n\n" not in text and text.endswith("\n") and not text.endswith("\n\n")
+        assert not any(line != line.rstrip() for line in text.splitlines())
+    assert '//   input   "x": float32 [1, 16, 16, 3]' in found.header
+    assert "channels last, for PyTorch's [1, 3, 16, 16]" in found.header
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("mobilenet_v2", "MobilenetV2"),
+        ("U-Net.large", "UNetLarge"),
+        ("NULL", "Null"),
+        ("3d", "Model3d"),
+        ("", "Model"),
+        ("größe", "GrE"),
+        ("status", "StatusModel"),
+    ],
+)
+def test_class_names(words, name):
+    assert class_name(words) == name
+
+
+# An ADD whose second operand is a constant; no program makes the faults below.
+MODEL = NnapiModel(
+    operands=(
+        Operand(OperandCode.TENSOR_FLOAT32, (2,)),
+        Operand(OperandCode.TENSOR_FLOAT32, (2,), 0.5, -(2**31)),
+        Operand(OperandCode.INT32),
+        Operand(OperandCode.TENSOR_FLOAT32, (2,)),
+    ),
+    values=(Value(1, BufferSlice(0, 8, 8)), Value(2, bytes(4))),
+    operations=(Operation(OperationCode.ADD, (0, 1, 2), (3,)),),
+    inputs=(0,),
+    outputs=(3,),
+)
+
+
+def hand_made(model: NnapiModel, buffers=(bytes(16),)) -> Description:
+    type_ = TensorType((2,))
+    return Description(
+        ConvertedRegion(serialize(model), buffers, ("a",), ("b",), (type_,), (type_,), ("ADD",), 30)
+    )
+
+
+def test_odd_models_are_said_or_refused():
+    found = texts(hand_made(MODEL)).source
+    assert "{1, Source::kWeights, 72, 8}," in found
+    assert "{3, 1, 0.5f, -2147483647 - 1}," in found
+    with pytest.raises(SerializationError, match="buffer 0, there are 0"):
+        texts(hand_made(MODEL, ()))
+    with pytest.raises(SerializationError, match="ends at byte 16 of buffer 0, which has 15"):
+        texts(hand_made(MODEL, (bytes(15),)))
+    unsized = (Operand(OperandCode.TENSOR_FLOAT32, (0,)), *MODEL.operands[1:])
+    with pytest.raises(SerializationError, match="input 'a' is .* of known sizes"):
+        texts(hand_made(replace(MODEL, operands=unsized)))
