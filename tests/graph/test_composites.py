@@ -148,7 +148,9 @@ def test_an_instance_norm_with_stored_statistics_is_a_batch_norm():
 def test_local_response_norm_averages_by_a_convolution(size, traced):
     layer = nn.LocalResponseNorm(size, 0.2, 0.75, 2.0)
     program = program_of(layer, numbers(2, 6, 3, 4), traced=traced)
-    assert operators(program) == ["mul", "convolution", "mul", "add", "pow", "div"]
+    average = ["convolution"] if size > 1 else []
+    left = [name for name in operators(program) if name != "constant_pad_nd"]  # by nothing, size 1
+    assert left == ["mul", *average, "mul", "add", "pow", "div"]
 
 
 def test_an_average_over_volumes_stays():
