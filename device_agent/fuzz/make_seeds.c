@@ -62,12 +62,14 @@ static void write_models(const char *folder) {
     np_build_model(&seed, (int)in_buffer);
     write_seed(folder, in_buffer, &seed);
   }
+  np_build_channel_model(&seed);
+  write_seed(folder, 2, &seed);
   for (uint32_t which = 0;; which++) {
     struct model *model = model_new();
     const int exists = family_model(model, which);
     if (exists) {
       put_graph(&seed, &model->graph);
-      write_seed(folder, 2 + which, &seed);
+      write_seed(folder, 3 + which, &seed);
     }
     free(model);
     if (!exists)

@@ -1,17 +1,20 @@
 #include "model.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cursor.h"
 
 #define MODEL_VERSION 1u
+#define CHANNEL_VERSION 2u /* ends with a table of channel scales */
 #define SOURCE_IMMEDIATE 0u
 #define SOURCE_BUFFER 2u
 #define BUFFER_VALUE_BYTES 12u
 
 /* The parts of a serialized model, in place. */
 struct parts {
+  uint32_t version;
   uint32_t n_operands, n_values, n_operations, n_inputs, n_outputs;
   const uint32_t *operands;   /* [n_operands][4] */
   const uint32_t *values;     /* [n_values][3] */
@@ -25,7 +28,7 @@ static enum np_status bad(struct np_message *why, const char *what) {
 
 static enum np_status read_parts(struct np_cursor *cursor, struct parts *parts,
                                  struct np_message *why) {
-  const uint32_t version = np_take_u32(cursor);
+  parts->version = np_take_u32(cursor);
   parts->n_operands = np_take_u32(cursor);
   parts->n_values = np_take_u32(cursor);
   parts->n_operations = np_take_u32(cursor);
@@ -33,8 +36,9 @@ static enum np_status read_parts(struct np_cursor *cursor, struct parts *parts,
   parts->n_outputs = np_take_u32(cursor);
   if (cursor->bad)
     return bad(why, "it is shorter than its header of 24 bytes");
-  if (version != MODEL_VERSION) {
-    np_message_set(why, "version %u, want %u", version, MODEL_VERSION);
+  if (parts->version != MODEL_VERSION && parts->version != CHANNEL_VERSION) {
+    np_message_set(why, "version %u, want %u or %u", parts->version, MODEL_VERSION,
+                   CHANNEL_VERSION);
     return NP_BAD_REQUEST;
   }
   const uint64_t words = 4 * (uint64_t)parts->n_operands + 3 * (uint64_t)parts->n_values +
@@ -156,6 +160,59 @@ static enum np_status read_value(struct np_model *model, struct np_cursor *curso
   return NP_OK;
 }
 
+/* Reads one operand's channel scales, which stay where they are. */
+static enum np_status read_channels(struct np_graph *graph, struct np_cursor *cursor,
+                                    struct np_message *why) {
+  const uint32_t index = np_take_u32(cursor);
+  const uint32_t dim = np_take_u32(cursor);
+  const uint32_t n = np_take_u32(cursor);
+  const uint32_t *words = np_take_words(cursor, n);
+  if (!words)
+    return bad(why, "they are cut off");
+  if (index >= graph->n_operands) {
+    np_message_set(why, "operand %u of %u", index, graph->n_operands);
+    return NP_BAD_REQUEST;
+  }
+  struct np_operand *operand = &graph->operands[index];
+  if (operand->type != NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL || operand->channel_scales) {
+    np_message_set(why, "operand %u has %s", index,
+                   operand->channel_scales ? "some already" : "a type without channel scales");
+    return NP_BAD_REQUEST;
+  }
+  if (n == 0 || dim >= operand->rank || operand->dims[dim] != n) {
+    np_message_set(why, "operand %u: %u scales along dimension %u of %u, which has %u", index, n,
+                   dim, operand->rank, dim < operand->rank ? operand->dims[dim] : 0);
+    return NP_BAD_REQUEST;
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    float scale;
+    memcpy(&scale, words + i, sizeof scale);
+    if (!(scale > 0) || !isfinite(scale)) {
+      np_message_set(why, "operand %u: scale %u is %g, want one above 0", index, i, (double)scale);
+      return NP_BAD_REQUEST;
+    }
+  }
+  operand->channel_scales = (const float *)(const void *)words;
+  operand->channel_dim = dim;
+  return NP_OK;
+}
+
+static enum np_status read_channel_table(struct np_graph *graph, struct np_cursor *cursor,
+                                         struct np_message *why) {
+  const uint32_t n = np_take_u32(cursor);
+  if (cursor->bad)
+    return bad(why, "its table of channel scales is cut off");
+  for (uint32_t i = 0; i < n; i++) {
+    struct np_message inner = {""};
+    const enum np_status status = read_channels(graph, cursor, &inner);
+    if (status != NP_OK) {
+      np_message_set(why, "channel scales %u: %s", i, inner.text);
+      return status;
+    }
+  }
+  return NP_OK;
+}
+
 /* Marks the inputs; operations and outputs come after them. */
 static enum np_status mark_inputs(struct np_graph *graph, struct np_message *why) {
   for (uint32_t i = 0; i < graph->n_inputs; i++) {
@@ -267,6 +324,11 @@ enum np_status np_model_open(const void *bytes, size_t length, struct np_model *
   graph->outputs = np_take_words(&cursor, parts.n_outputs);
   if (cursor.bad)
     return bad(why, "its lists of inputs and outputs are cut off");
+  if (parts.version == CHANNEL_VERSION) {
+    status = read_channel_table(graph, &cursor, why);
+    if (status != NP_OK)
+      return status;
+  }
   if (np_cursor_left(&cursor) != 0) {
     np_message_set(why, "%zu bytes stand after its end", np_cursor_left(&cursor) * 4);
     return NP_BAD_REQUEST;

@@ -22,8 +22,8 @@ struct np_buffer_use {
   uint32_t length; /* the operand's bytes */
 };
 
-/* Immediate constants, operation arguments, inputs and outputs of `graph` point into the serialized
- * bytes; constants in numbered buffers have no value before np_model_bind. */
+/* Immediate constants, channel scales, operation arguments, inputs and outputs of `graph` point
+ * into the serialized bytes; constants in numbered buffers have no value before np_model_bind. */
 struct np_model {
   struct np_graph graph; /* operands and operations are owned */
   struct np_buffer_use *uses;
@@ -34,7 +34,8 @@ struct np_model {
 /* Reads a model from bytes[length], which must be aligned to 4 and outlive it.
  *
  * Checks every count, index and length, that values have their operands' sizes, that an operand has
- * at most one origin (input, value or operation) and that outputs are written. What an operation
+ * at most one origin (input, value or operation), that outputs are written, and that channel scales
+ * fit their operands. What an operation
  * demands of its operands is the engines' to check. The caller frees *model with np_model_free also
  * after a failure. NP_BAD_ARGUMENT where not aligned, NP_NO_MEMORY, or NP_BAD_REQUEST with the
  * broken rule in *why. */

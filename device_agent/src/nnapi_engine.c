@@ -43,6 +43,17 @@ static enum np_status add_operands(const struct np_compiled *self, struct np_fau
                                              .zeroPoint = operand->zero_point};
     int code = table->ANeuralNetworksModel_addOperand(self->model, &type);
     const char *call = "addOperand";
+    if (code == ANEURALNETWORKS_NO_ERROR && operand->channel_scales) {
+      if (!table->ANeuralNetworksModel_setOperandSymmPerChannelQuantParams)
+        return absent(fault, "setOperandSymmPerChannelQuantParams", 29);
+      const ANeuralNetworksSymmPerChannelQuantParams channels = {
+          .channelDim = operand->channel_dim,
+          .scaleCount = operand->dims[operand->channel_dim],
+          .scales = operand->channel_scales};
+      call = "setOperandSymmPerChannelQuantParams";
+      code = table->ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(self->model,
+                                                                             (int32_t)i, &channels);
+    }
     if (code == ANEURALNETWORKS_NO_ERROR &&
         (operand->lifetime == NP_CONSTANT || operand->lifetime == NP_NO_VALUE)) {
       /* Values longer than 128 bytes stay where they are: in the request or in a blob, both of

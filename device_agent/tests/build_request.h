@@ -116,6 +116,39 @@ static inline void np_build_model(struct np_build *model, int in_buffer) {
   np_put_words(model, 2, (const uint32_t[]){0, 3}); /* input, output */
 }
 
+/* y[1, 1, 1, 2] = x[1, 1, 1, 2] convolved by w[2, 1, 1, 2], which has a scale for each of its two
+ * filters: operands x, w, b, one, zero, y, and the table of scales that version 2 ends with. */
+static inline void np_build_channel_model(struct np_build *model) {
+  const float scales[2] = {0.5f, 0.25f};
+  const int8_t filters[4] = {1, 2, 3, -4};
+  const uint32_t zeros[2] = {0, 0};
+  float data_scale = 0.5f;
+  uint32_t scale;
+  memcpy(&scale, &data_scale, sizeof scale);
+  model->n = 0;
+  np_put_words(model, 6, (const uint32_t[]){2, 6, 4, 1, 1, 1});
+  np_put_words(model, 4, (const uint32_t[]){NP_TYPE_TENSOR_QUANT8_ASYMM, 4, scale, 3});
+  np_put_words(model, 4, (const uint32_t[]){NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL, 4, 0, 0});
+  np_put_words(model, 4, (const uint32_t[]){NP_TYPE_TENSOR_INT32, 1, 0, 0});
+  np_put_words(model, 4, (const uint32_t[]){NP_TYPE_INT32, 0, 0, 0});
+  np_put_words(model, 4, (const uint32_t[]){NP_TYPE_INT32, 0, 0, 0});
+  np_put_words(model, 4, (const uint32_t[]){NP_TYPE_TENSOR_QUANT8_ASYMM, 4, scale, 100});
+  np_put_words(model, 12, (const uint32_t[]){1, 0, 4, 2, 0, 8, 3, 0, 4, 4, 0, 4}); /* values */
+  np_put_words(model, 3, (const uint32_t[]){ANEURALNETWORKS_CONV_2D, 7, 1});
+  np_put_words(model, 4, (const uint32_t[]){1, 1, 1, 2});
+  np_put_words(model, 4, (const uint32_t[]){2, 1, 1, 2});
+  np_put_words(model, 1, (const uint32_t[]){2});
+  np_put_words(model, 4, (const uint32_t[]){1, 1, 1, 2});
+  np_put(model, filters, sizeof filters);
+  np_put_words(model, 2, zeros);
+  np_put_u32(model, 1);
+  np_put_u32(model, 0);
+  np_put_words(model, 8, (const uint32_t[]){0, 1, 2, 3, 3, 3, 4, 5});
+  np_put_words(model, 2, (const uint32_t[]){0, 5}); /* input, output */
+  np_put_words(model, 4, (const uint32_t[]){1, 1, 0, 2});
+  np_put(model, scales, sizeof scales);
+}
+
 /* The blob that np_build_sections refers to. */
 static const float np_build_blob[4] = {1, 2, 3, 4};
 

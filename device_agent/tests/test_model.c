@@ -44,10 +44,65 @@ static void check_refused(int in_buffer, size_t at, uint32_t word, const char *w
   np_model_free(&model);
 }
 
+/* The table of channel scales: five words, four of them before the scales, at the end. */
+static void check_channels(size_t from_end, uint32_t word, const char *wanted) {
+  struct np_build bytes;
+  np_build_channel_model(&bytes);
+  if (from_end != 0)
+    memcpy(bytes.bytes + bytes.n - from_end, &word, 4);
+  struct np_model model;
+  struct np_message why = {""};
+  const enum np_status status = np_model_open(bytes.bytes, bytes.n, &model, &why);
+  if (wanted) {
+    CHECK(status == NP_BAD_REQUEST);
+    CHECK_TEXT(why.text, wanted);
+  } else if (CHECK(status == NP_OK)) {
+    const struct np_operand *filter = &model.graph.operands[1];
+    CHECK(filter->channel_dim == 0 && filter->channel_scales != NULL);
+    CHECK(filter->channel_scales[0] == 0.5f && filter->channel_scales[1] == 0.25f);
+    CHECK(model.graph.operands[0].channel_scales == NULL);
+  }
+  np_model_free(&model);
+}
+
+static void check_channel_table(void) {
+  struct np_build bytes;
+  struct np_model model;
+  struct np_message why = {""};
+  check_channels(0, 0, NULL);
+  check_channels(24, 0, "stand after its end");
+  check_channels(24, 2, "channel scales 1: they are cut off");
+  check_channels(24, 0xffffffff, "channel scales 1: they are cut off");
+  check_channels(20, 6, "channel scales 0: operand 6 of 6");
+  check_channels(20, 0, "channel scales 0: operand 0 has a type without channel scales");
+  check_channels(16, 4, "operand 1: 2 scales along dimension 4 of 4, which has 0");
+  check_channels(16, 1, "operand 1: 2 scales along dimension 1 of 4, which has 1");
+  check_channels(12, 1, "operand 1: 1 scales along dimension 0 of 4, which has 2");
+  check_channels(12, 0xffffffff, "channel scales 0: they are cut off");
+  check_channels(8, 0, "operand 1: scale 0 is 0, want one above 0");
+  check_channels(4, 0xbf800000, "operand 1: scale 1 is -1, want one above 0");
+  check_channels(4, 0x7f800000, "operand 1: scale 1 is inf, want one above 0");
+  check_channels(4, 0x7fc00000, "operand 1: scale 1 is nan, want one above 0");
+  np_build_channel_model(&bytes);
+  for (size_t n = 0; n < bytes.n; n++) {
+    CHECK(np_model_open(bytes.bytes, n, &model, &why) == NP_BAD_REQUEST);
+    np_model_free(&model);
+  }
+  const uint32_t again[5] = {1, 0, 2, 0x3f800000, 0x3f800000};
+  const uint32_t two = 2;
+  memcpy(bytes.bytes + bytes.n - 24, &two, 4);
+  np_put_words(&bytes, 5, again);
+  CHECK(np_model_open(bytes.bytes, bytes.n, &model, &why) == NP_BAD_REQUEST);
+  CHECK_TEXT(why.text, "channel scales 1: operand 1 has some already");
+  np_model_free(&model);
+}
+
 int main(void) {
   check_valid(0);
   check_valid(1);
-  check_refused(0, HEADER, 2, "version 2, want 1");
+  check_channel_table();
+  check_refused(0, HEADER, 3, "version 3, want 1 or 2");
+  check_refused(0, HEADER, 2, "its table of channel scales is cut off");
   check_refused(0, HEADER + 4, 0x40000000, "do not fit");
   check_refused(0, HEADER + 12, 0, "at least one operation");
   check_refused(0, HEADER + 16, 0, "stand after its end");

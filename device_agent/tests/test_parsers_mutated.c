@@ -70,7 +70,10 @@ static uint32_t mutate_models(void) {
   uint32_t n_valid = 0;
   for (int i = 0; i < N_MODELS; i++) {
     struct np_build broken;
-    np_build_model(&broken, i % 2);
+    if (i % 3 == 2)
+      np_build_channel_model(&broken);
+    else
+      np_build_model(&broken, i % 3);
     const size_t n = mutate(broken.bytes, broken.n, &state);
     uint8_t *copy = copy_of(broken.bytes, n);
     struct np_model model;
