@@ -182,7 +182,7 @@ def gelu(op: Lowering) -> OperandId:
     """Lowers ``x * P(x)``, P being the normal distribution function, as ``x * sigmoid(logit)``.
 
     For approximate="tanh" the logit is PyTorch's cubic, doubled. For "none" it is a polynomial
-    (:func:`~nnapi_prof.convert.ops.transcendental.normal_logit`): the error is 2e-7 * max(1, |x|)
+    (:func:`~nnapi_prof.convert.ops.transcendental.normal_logit`): the error is 3e-7 * max(1, |x|)
     at most, in float32, for all x.
     """
     x = argument(op, "self")

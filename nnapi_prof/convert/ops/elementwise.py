@@ -83,7 +83,14 @@ def div(op: Lowering) -> OperandId:
             "dividing by a computed tensor needs DIV of level 2 (API 28), the device has "
             "level 1 (API 27)"
         )
-    return op.emit(OperationCode.MUL, [x.operand, np.reciprocal(y.array)], [op.fuse()])
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = np.reciprocal(y.array)
+    sizes = np.abs(inverse)
+    op.require(
+        bool(np.all((sizes >= np.finfo(inverse.dtype).tiny) & np.isfinite(sizes))),
+        "divides by a constant whose reciprocal is no normal number, DIV of level 2 is needed",
+    )
+    return op.emit(OperationCode.MUL, [x.operand, inverse], [op.fuse()])
 
 
 @lowers(aten.reciprocal.default)

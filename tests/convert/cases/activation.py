@@ -156,6 +156,15 @@ ACTIVATIONS = {
         rtol=1e-6,
         atol=1e-6,
     ),
+    "gelu everywhere": Case(
+        lambda x: aten.gelu.default(x), (torch.linspace(-12, 12, 4001),), rtol=3e-7, atol=3e-7
+    ),
+    "gelu of large numbers": Case(
+        lambda x: aten.gelu.default(x),
+        (torch.tensor([20.0, 1e3, 1e9, 1e30, -20.0, -30.0]),),
+        rtol=3e-7,
+        atol=6e-7,
+    ),
     "gelu by tanh": Case(
         lambda x: aten.gelu.default(x, approximate="tanh"),
         (X * 3,),

@@ -78,6 +78,11 @@ ARITHMETIC = {
     "div by a number": Case(
         lambda x: aten.div.Tensor(x, 3.0), (X,), operations={27: "MUL", 28: "DIV"}
     ),
+    "div by 0": Case(
+        lambda x: aten.div.Tensor(x, 0.0),
+        (X,),
+        refused={27: "divides by a constant whose reciprocal is no normal number"},
+    ),
     "div by a constant": Case(lambda x: aten.div.Tensor(x, POSITIVE), (image(3, 4),)),
     "div": Case(
         lambda x, y: aten.div.Tensor(x, y),
