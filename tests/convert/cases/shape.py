@@ -6,6 +6,18 @@ from tests.convert.cases.common import NEEDS_2, W, X, all_levels
 from tests.convert.harness import FIRST, Case, aten, image
 
 SHAPES = {
+    "integers with new axes": Case(
+        lambda x: aten.view.default(x, [2, 1, 3, 1]),
+        (torch.arange(6).reshape(2, 3),),
+        FIRST,
+        refused=all_levels("EXPAND_DIMS exists from level", 29),
+        operations={29: "EXPAND_DIMS EXPAND_DIMS"},
+    ),
+    "integers in another shape": Case(
+        lambda x: aten.view.default(x, [3, 2]),
+        (torch.arange(6).reshape(2, 3),),
+        refused=all_levels("RESHAPE takes TENSOR_INT32 from level 6 on", 31),
+    ),
     "cat over channels": Case(
         lambda x, y: aten.cat.default([x, y], 1),
         (X, image(2, 3, 7, 8)),
