@@ -65,7 +65,11 @@ def stock_module(
             "stock PyTorch's runtime cannot: run it by the agent"
         )
     serialized = torch.frombuffer(bytearray(region.serialized), dtype=torch.int32)
-    weights = [torch.frombuffer(bytearray(b), dtype=torch.float32) for b in region.buffers]
+    # PyTorch takes float32 tensors for the bytes; a constant of bools need not fill its last one
+    weights = [
+        torch.frombuffer(bytearray(data + bytes(-len(data) % 4)), dtype=torch.float32)
+        for data in region.buffers
+    ]
     templates = [torch.empty(t.memory_shape) for t in region.output_types]
     inner = NnapiModule(
         _FixedShapes(templates),

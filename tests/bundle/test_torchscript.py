@@ -1,0 +1,39 @@
+"""The stock-PyTorch module: what its runtime must carry beside float32 weights."""
+
+import ctypes
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from nnapi_prof.bundle.torchscript import stock_module
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.device.build import build_host
+from nnapi_prof.frontend import prepare
+
+
+@pytest.fixture(scope="module")
+def nnapi_library():
+    path = Path(os.environ.get("NNAPI_PROF_TEST_LIBRARY") or build_host().library)
+    ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+
+
+class Masked(torch.nn.Module):
+    """A constant of 11 x 13 bools, whose bytes are no multiple of four."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.arange(143).reshape(11, 13) % 3 == 0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.where(self.mask, x, x * 2)
+
+
+def test_a_constant_of_bools(nnapi_library):
+    x = torch.randn(11, 13)
+    program = prepare(Masked().eval(), [x], "masked")
+    region = convert_region(program, range(len(program.units.units)), 30)
+    assert any(len(data) % 4 for data in region.buffers)
+    module = stock_module(program.units, region, {})
+    torch.testing.assert_close(module(x), Masked()(x))
