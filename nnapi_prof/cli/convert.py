@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from nnapi_prof.cli.options import MODEL, PREFERENCES, input_option, load_model, say, writing
+from nnapi_prof.errors import UsageError
+
+if TYPE_CHECKING:
+    from nnapi_prof.convert.converted import ConvertedRegion
+    from nnapi_prof.graph.plan import Preference
+    from nnapi_prof.graph.program import Program
 
 
 @click.command("convert", context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,45 +35,122 @@ from nnapi_prof.cli.options import MODEL, PREFERENCES, input_option, load_model,
 )
 @click.option("--relaxed", is_flag=True, help="Let NNAPI compute float32 as float16.")
 @click.option(
+    "--format",
+    "formats",
+    type=click.Choice(["stock", "json", "cpp"]),
+    multiple=True,
+    default=("stock",),
+    show_default=True,
+    help="What to write; repeat it for several.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="TorchScript file to write. Default: MODEL.nnapi.pt beside the model.",
+    help="File to write; several are named after it, with endings of their own. Default: beside the"
+    " model, MODEL.nnapi.pt for stock PyTorch.",
 )
 @MODEL
+@click.pass_context
 def command(
+    context: click.Context,
     inputs: tuple[str, ...],
     level: int,
     preference: str,
     relaxed: bool,
+    formats: tuple[str, ...],
     output: Path | None,
     model: Path,
 ) -> None:
-    """Convert the whole of MODEL for stock PyTorch's NNAPI runtime.
+    """Convert the whole of MODEL for stock PyTorch, to JSON or to C++.
 
-    The result is TorchScript that holds one torch.classes._nnapi.Compilation and nothing of ours.
-    It takes MODEL's inputs and returns its outputs, flattened to a tuple where there are several.
+    stock: TorchScript for PyTorch's own NNAPI runtime, with nothing of ours in it. It takes
+    MODEL's inputs and returns its outputs, flattened to a tuple where there are several.
+
+    json: a description of the NNAPI model for other programs; its schema is
+    nnapi_prof/convert/data/region.schema.json.
+
+    cpp: a class, header and source, that builds and compiles the NNAPI model once and executes it
+    many times. Like json, it keeps weights in a file beside it.
+
     A model with an operation that NNAPI cannot say at this level is refused: see which by
-    `nnapi-prof partition`, which keeps such operations on the CPU.
+    `nnapi-prof partition`, which keeps such operations on the CPU. The bundle that partition writes
+    may stand for MODEL: then each region that its plan gives to NNAPI becomes a description or a
+    class of its own.
     """
+    from nnapi_prof.cli.regions import base_path, write_region
+    from nnapi_prof.convert.json import Description
+    from nnapi_prof.convert.lower import convert_region
+    from nnapi_prof.graph.plan import Preference
+
+    if (model / "manifest.json").is_file():
+        _convert_bundle(context, model, output or model, formats)
+        return
+    program = load_model(model, inputs)
+    region = convert_region(program, tuple(range(len(program.units.units))), level)
+    chosen = next(p for p in Preference if p.short == preference)
+    if "stock" in formats:
+        path = output or model.with_suffix(".nnapi.pt")
+        if len(formats) > 1:
+            base = base_path(path)
+            path = base.with_name(f"{base.name}.nnapi.pt")
+        _write_stock(path, program, region, chosen, relaxed)
+    if set(formats) != {"stock"}:
+        _say_what_is_beside(program, region)
+        write_region(base_path(output or model), Description(region, chosen, relaxed), formats)
+
+
+def _write_stock(
+    path: Path, program: Program, region: ConvertedRegion, preference: Preference, relaxed: bool
+) -> None:
     import io
 
     import torch
 
     from nnapi_prof.bundle.torchscript import stock_module
-    from nnapi_prof.convert.lower import convert_region
     from nnapi_prof.frontend.quiet import quiet_torch
-    from nnapi_prof.graph.plan import Preference
     from nnapi_prof.run.host import constant_outputs
 
-    program = load_model(model, inputs)
-    region = convert_region(program, tuple(range(len(program.units.units))), level)
-    chosen = next(p for p in Preference if p.short == preference)
-    module = stock_module(program.units, region, constant_outputs(program), chosen, relaxed)
-    path = output or model.with_suffix(".nnapi.pt")
+    module = stock_module(program.units, region, constant_outputs(program), preference, relaxed)
     content = io.BytesIO()
     with quiet_torch():
         torch.jit.save(module, content)
     with writing(path):
         path.write_bytes(content.getvalue())
     say(f"{len(region.operations)} NNAPI operations in {path}")
+
+
+def _say_what_is_beside(program: Program, region: ConvertedRegion) -> None:
+    """A region has only what is computed: a model may have more outputs and inputs."""
+    for kind, names, known in (
+        ("outputs", program.units.outputs, region.outputs),
+        ("inputs", program.units.inputs, region.inputs),
+    ):
+        beside = [name for name in dict.fromkeys(names) if name not in known]
+        if beside:
+            say(
+                f"note: {kind} of the model that NNAPI has nothing to do with (constants, inputs as"
+                f" they are or that nothing reads) are not there: {', '.join(beside)}"
+            )
+
+
+def _convert_bundle(
+    context: click.Context, bundle_path: Path, output: Path, formats: tuple[str, ...]
+) -> None:
+    """Writes each NNAPI region of a bundle's plan."""
+    from nnapi_prof.bundle.storage import read_bundle
+    from nnapi_prof.cli.regions import base_path, bundle_regions, write_region
+
+    if "stock" in formats:
+        raise UsageError(
+            f"{bundle_path} is a bundle: its regions become --format json or --format cpp"
+        )
+    for name in ("inputs", "level", "preference", "relaxed"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{name.removesuffix('s')} is for models: a bundle has its own")
+    regions = list(bundle_regions(read_bundle(bundle_path)))
+    if not regions:
+        raise UsageError(f"the plan of {bundle_path} gives NNAPI nothing to run")
+    base = base_path(output)
+    for number, described in regions:
+        write_region(base.with_name(f"{base.name}_{number}"), described, formats)

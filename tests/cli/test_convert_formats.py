@@ -1,0 +1,181 @@
+"""``convert --format json`` and ``--format cpp``: which files there are and what they hold."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.bundle.storage import read_bundle, write_bundle
+from nnapi_prof.convert.json import Description, from_json
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.frontend import load, reference
+from nnapi_prof.frontend.inputs import parse_input_spec
+from nnapi_prof.graph.plan import Engine, Preference
+from nnapi_prof.run.host import from_memory, to_memory
+from tests.cli.common import INPUT, Profiled, Result, trace
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DRIVER = ROOT / "tests" / "convert" / "cpp" / "driver.cpp"
+HEADERS = ROOT / "device_agent" / "include"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def described(base: Path) -> Description:
+    text, weights = base.with_suffix(".json"), base.with_suffix(".weights")
+    return from_json(text.read_text(), weights.read_bytes() if weights.exists() else b"")
+
+
+@pytest.fixture
+def model(tiny: Path, tmp_path: Path) -> Path:
+    """The tiny model, alone in a folder."""
+    (tmp_path / "models").mkdir()
+    return Path(shutil.copyfile(tiny, tmp_path / "models" / "tiny.pt"))
+
+
+def test_json(cli: Callable[..., Result], model: Path) -> None:
+    asked = ("--preference", "fast", "--relaxed", "--level", "28")
+    found = cli("convert", "--format", "json", "--input", INPUT, *asked, model)
+    assert found.code == 0, found.err
+    base = model.with_suffix("")
+    assert names(model.parent) == ["tiny.json", "tiny.pt", "tiny.weights"]
+    program = load(model, [parse_input_spec(INPUT)])
+    region = convert_region(program, range(len(program.units.units)), 28)
+    n = len(region.operations)
+    assert found.err == f"{n} NNAPI operations in {base}.json, {base}.weights\n"
+    assert described(base) == Description(region, Preference.FAST_SINGLE_ANSWER, True)
+
+
+def test_cpp_is_compiled_and_runs_as_eager_does(
+    cli: Callable[..., Result], model: Path, emulator_library: Path
+) -> None:
+    folder = model.parent
+    formats = ("--format", "cpp", "--format", "json")
+    found = cli("convert", *formats, "--input", INPUT, "-o", folder / "a b-1.cpp", model)
+    assert found.code == 0, found.err
+    written = ["a_b-1.cpp", "a_b-1.h", "a_b-1.json", "a_b-1.weights"]
+    assert names(folder) == [*written, "tiny.pt"]
+    assert all(str(folder / name) in found.err for name in written)
+    region = described(folder / "a_b-1").region
+    compiler = next((c for c in ("g++", "clang++") if shutil.which(c)), None)
+    command = [compiler] if compiler else [sys.executable, "-m", "ziglang", "c++"]
+    (folder / "android").mkdir()
+    (folder / "android" / "NeuralNetworks.h").write_text('#include "np_nnapi.h"\n')
+    includes = ["-I", folder, "-I", HEADERS, "-DMODEL=AB1", '-DHEADER="a_b-1.h"']
+    sources = [folder / "a_b-1.cpp", DRIVER]
+    subprocess.run(
+        [*command, "-std=c++14", *includes, *sources, "-ldl", "-o", folder / "app"], check=True
+    )
+    x = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    (folder / "in_0_0").write_bytes(to_memory(x, region.input_types[0]))
+    weights = folder / "a_b-1.weights"
+    subprocess.run(
+        [folder / "app", "run", emulator_library, weights, "auto", "", folder, "1"], check=True
+    )
+    value = from_memory((folder / "out_0_0").read_bytes(), region.output_types[0])
+    torch.testing.assert_close(value, reference(model)(x)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_several_formats(cli: Callable[..., Result], model: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    formats = ("--format", "cpp", "--format", "stock", "--format", "json")
+    found = cli("convert", *formats, "--input", INPUT, "-o", output / "net.nnapi.pt", model)
+    assert found.code == 0, found.err
+    wanted = ["net.cpp", "net.h", "net.json", "net.nnapi.pt", "net.weights"]
+    assert names(output) == wanted
+    assert all(str(output / name) in found.err for name in wanted)
+    weights = json.loads((output / "net.json").read_text())["weights"]
+    assert weights["file"] == "net.weights"
+
+
+@pytest.fixture
+def offloading(profiled: Profiled) -> Path:
+    """A bundle whose plan has NNAPI run something: a baseline of the profiled model's."""
+    bundle = read_bundle(profiled.bundle)
+    for plan in bundle.plans:
+        if any(segment.target.engine is Engine.NNAPI for segment in plan.segments):
+            write_bundle(profiled.bundle, replace(bundle, plans=(plan,)), profiled.model)
+            return profiled.bundle
+    pytest.fail("no plan of the model uses NNAPI")
+
+
+def test_a_plan_without_nnapi_has_nothing_to_convert(
+    cli: Callable[..., Result], profiled: Profiled
+) -> None:
+    bundle = read_bundle(profiled.bundle)
+    on_cpu = next(plan for plan in bundle.plans if plan.name == "all-cpu")
+    write_bundle(profiled.bundle, replace(bundle, plans=(on_cpu,)), profiled.model)
+    found = cli("convert", "--format", "json", profiled.bundle)
+    assert found.code == 2
+    assert found.error == f"the plan of {profiled.bundle} gives NNAPI nothing to run"
+
+
+def test_the_regions_of_a_plan(cli: Callable[..., Result], offloading: Path) -> None:
+    folder = offloading.parent
+    before = names(folder)
+    found = cli("convert", "--format", "json", "--format", "cpp", offloading)
+    assert found.code == 0, found.err
+    manifest = json.loads((offloading / "manifest.json").read_text())
+    segments = manifest["plans"][0]["segments"]
+    on_nnapi = [i for i, s in enumerate(segments) if s["target"].startswith("nnapi:")]
+    endings = ("cpp", "h", "json", "weights")
+    wanted = [f"tiny_{i}.{ending}" for i in on_nnapi for ending in endings]
+    assert on_nnapi and names(folder) == sorted(before + wanted)
+    for i in on_nnapi:
+        read = described(folder / f"tiny_{i}")
+        accelerator, _, preference = segments[i]["target"].removeprefix("nnapi:").rpartition("/")
+        assert (read.device or "auto", read.preference.short) == (accelerator, preference)
+        assert f"class Tiny{i} " in (folder / f"tiny_{i}.h").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ((), "is a bundle: its regions become --format json or --format cpp"),
+        (("--format", "json", "--format", "stock"), "is a bundle: its regions become"),
+        (("--format", "json", "--level", "30"), "--level is for models: a bundle has its own"),
+        (("--format", "cpp", "--input", INPUT), "--input is for models"),
+        (("--format", "cpp", "--output", "no/such/x"), "cannot write no/such/x_"),
+    ],
+)
+def test_a_bundle_refuses(
+    cli: Callable[..., Result], offloading: Path, options: tuple[str, ...], wanted: str
+) -> None:
+    found = cli("convert", *options, offloading)
+    assert found.code == 2
+    assert wanted in found.error
+
+
+class Beside(nn.Module):
+    """An input that nothing reads, an output that is an input, and a constant one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("anchors", torch.arange(3.0))
+
+    def forward(self, unread: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.relu(x), x, self.anchors * 2
+
+
+def test_what_nnapi_does_not_compute_is_said(cli: Callable[..., Result], tmp_path: Path) -> None:
+    path = trace(Beside(), tmp_path / "beside.pt", (2,), (2, 3))
+    found = cli("convert", "--format", "json", "--input", "2", "--input", "2x3", path)
+    assert found.code == 0, found.err
+    assert "note: outputs of the model that NNAPI has nothing to do with" in found.err
+    assert "note: inputs of the model that NNAPI has nothing to do with" in found.err
+    assert f"1 NNAPI operations in {tmp_path}/beside.json\n" in found.err
+    assert not (tmp_path / "beside.weights").exists()
+    region = described(tmp_path / "beside").region
+    assert (len(region.inputs), len(region.outputs)) == (1, 1)
