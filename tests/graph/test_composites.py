@@ -105,6 +105,49 @@ def test_native_attention_whose_weights_are_read_stays():
     assert operators(program) == ["_native_multi_head_attention"]
 
 
+class Masked(nn.Module):
+    """An encoder layer with a mask over scores, one over keys, or both."""
+
+    def __init__(self, over_scores, over_keys, dtype):
+        super().__init__()
+        self.inner = nn.TransformerEncoderLayer(16, 4, 24, batch_first=True)
+        self.over_scores, self.over_keys = over_scores, over_keys
+        hidden = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1)
+        shown = torch.zeros(5, 5).masked_fill(hidden, float("-inf"))
+        self.register_buffer("mask", hidden if dtype is torch.bool else shown)
+
+    def forward(self, x, padded):
+        mask = self.mask if self.over_scores else None
+        return self.inner(x, mask, padded > 0 if self.over_keys else None)
+
+
+PADDED = torch.tensor([[0.0, 0, 0, 0, 1], [0, 0, 0, 0, 0]])
+
+
+@pytest.mark.parametrize(("over_scores", "over_keys"), [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
+def test_native_encoder_layer_with_masks(over_scores, over_keys, dtype):
+    layer = seeded(lambda: Masked(over_scores, over_keys, dtype))
+    program = program_of(layer, numbers(2, 5, 16), PADDED, traced=True)
+    assert "scaled_dot_product_attention" in operators(program)
+
+
+def test_native_attention_with_a_mask_over_keys():
+    class Padded(SelfAttention):
+        def forward(self, x, padded):
+            return self.inner(x, x, x, key_padding_mask=padded > 0, need_weights=False)[0]
+
+    program = program_of(seeded(Padded), numbers(2, 5, 16), PADDED, traced=True)
+    assert "scaled_dot_product_attention" in operators(program)
+
+
+def test_attention_for_the_cpu():
+    function = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    q, k, v = (numbers(2, 3, 4, 5, seed=seed) for seed in range(3))
+    program = program_of(lambda *x: function(*x, is_causal=True, scale=0.3)[0], q, k, v)
+    assert operators(program) == ["scaled_dot_product_attention"]
+
+
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_native_encoder_layer(norm_first, activation):

@@ -92,55 +92,64 @@ def _attention(site: Site) -> fx.Node | None:
     )
 
 
+_PROJECTIONS = ("qkv_weight", "qkv_bias", "proj_weight", "proj_bias")
+"""Constants of multi-head attention: [3 D, D], [3 D], [D, D], [D]."""
+
+_OVER_KEYS = 1
+"""The kind of a native mask that is [B, T]; others broadcast against [B, heads, T, T] already."""
+
+
 def _multi_head(site: Site) -> fx.Node | None:
-    """Multi-head attention without a mask: projections, attention, projection."""
-    arg = site.args
-    if arg["mask"] is not None:
+    """Multi-head attention: projections, attention, projection."""
+    if any(site.constant(name) is None for name in _PROJECTIONS):
         return None
     sources = [site.input(name) for name in ("query", "key", "value")]
-    names = ("qkv_weight", "qkv_bias", "proj_weight", "proj_bias")
-    weights = [site.constant(name) for name in names]
-    if any(weight is None for weight in weights):
+    return _self_attention(site, sources, site.args["num_head"], _added_mask(site))
+
+
+def _added_mask(site: Site) -> fx.Node | None:
+    """The mask of native attention as what is added to [B, heads, T, T] scores: what is true in a
+    mask of truth values is minus infinity."""
+    if site.args["mask"] is None:
         return None
-    return _self_attention(site, sources, arg["num_head"], [arg[name] for name in names])
+    mask, kind = site.input("mask"), site.args["mask_type"]
+    shape = type_of(mask).shape
+    if type_of(mask).dtype == "bool":
+        zeros = site.add_constant(torch.zeros(shape), "nothing_masked")
+        mask = site.call(aten.masked_fill.Scalar, zeros, mask, -math.inf)
+    if kind == _OVER_KEYS:
+        return site.call(aten.view.default, mask, [shape[0], 1, 1, shape[1]])
+    return mask
 
 
 def _self_attention(
-    site: Site, sources: list[fx.Node], heads: int, weights: list[fx.Node]
+    site: Site, sources: list[fx.Node], heads: int, mask: fx.Node | None
 ) -> fx.Node:
-    """``proj(attention(qkv(x)))`` of [B, T, D] inputs; qkv_weight is [3 D, D]."""
-    qkv_weight, qkv_bias = (constant_value(node) for node in weights[:2])
+    """``proj(attention(qkv(x)))`` of [B, T, D] inputs."""
+    qkv_weight, qkv_bias = (constant_value(site.args[name]) for name in _PROJECTIONS[:2])
+    stem = str(site.args["qkv_weight"].target)
     parts = []
     for source, weight, bias in zip(sources, qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True):
-        stem = str(weights[0].target)
         matrix = site.add_constant(weight.contiguous(), f"{stem}_part")
         offset = site.add_constant(bias.contiguous(), f"{stem}_part_bias")
         projected = site.call(aten.linear.default, source, matrix, offset)
         batch, length, width = type_of(projected).shape
         split = [batch, length, heads, width // heads]
-        parts.append(
-            site.call(
-                aten.permute.default,
-                site.call(aten.view.default, projected, split),
-                [0, 2, 1, 3],
-            )
-        )
-    mixed = site.call(aten.scaled_dot_product_attention.default, *parts)
+        split_up = site.call(aten.view.default, projected, split)
+        parts.append(site.call(aten.permute.default, split_up, [0, 2, 1, 3]))
+    mixed = site.call(aten.scaled_dot_product_attention.default, *parts, mask)
     mixed = site.call(aten.permute.default, mixed, [0, 2, 1, 3])
-    batch, length, *_ = type_of(mixed).shape
-    joined = site.call(
-        aten.view.default, mixed, [batch, length, math.prod(type_of(mixed).shape[2:])]
-    )
-    return site.call(aten.linear.default, joined, *weights[2:])
+    batch, length, *rest = type_of(mixed).shape
+    joined = site.call(aten.view.default, mixed, [batch, length, math.prod(rest)])
+    return site.call(aten.linear.default, joined, *(site.args[name] for name in _PROJECTIONS[2:]))
 
 
 def _encoder_layer(site: Site) -> fx.Node | None:
-    """A transformer's encoder layer without a mask, norms first or last."""
+    """A transformer's encoder layer, norms first or last."""
     arg = site.args
-    names = ("qkv_weight", "qkv_bias", "proj_weight", "proj_bias")
-    if arg["mask"] is not None or any(site.constant(name) is None for name in names):
+    if any(site.constant(name) is None for name in _PROJECTIONS):
         return None
-    source, first = site.input("src"), bool(arg["norm_first"])
+    source, mask = site.input("src"), _added_mask(site)
 
     def norm(x: fx.Node, which: int) -> fx.Node:
         scale, offset = arg[f"norm_weight_{which}"], arg[f"norm_bias_{which}"]
@@ -148,14 +157,14 @@ def _encoder_layer(site: Site) -> fx.Node | None:
         return site.call(aten.layer_norm.default, x, size, scale, offset, float(arg["eps"]), False)
 
     def mix(x: fx.Node) -> fx.Node:
-        return _self_attention(site, [x] * 3, arg["num_heads"], [arg[name] for name in names])
+        return _self_attention(site, [x] * 3, arg["num_heads"], mask)
 
     def feed_forward(x: fx.Node) -> fx.Node:
         x = site.call(aten.linear.default, x, arg["ffn_weight_1"], arg["ffn_bias_1"])
         x = site.call(aten.gelu.default if arg["use_gelu"] else aten.relu.default, x)
         return site.call(aten.linear.default, x, arg["ffn_weight_2"], arg["ffn_bias_2"])
 
-    if first:
+    if arg["norm_first"]:
         source = site.call(aten.add.Tensor, source, mix(norm(source, 1)))
         return site.call(aten.add.Tensor, source, feed_forward(norm(source, 2)))
     source = norm(site.call(aten.add.Tensor, source, mix(source)), 1)
