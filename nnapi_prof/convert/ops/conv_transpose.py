@@ -6,7 +6,7 @@ import numpy as np
 
 from nnapi_prof.convert.model import OperandId
 from nnapi_prof.convert.ops.convolve import Filters, convolve
-from nnapi_prof.convert.ops.slicing import pad_zeros
+from nnapi_prof.convert.ops.slicing import pad_constant
 from nnapi_prof.convert.registry import FloatArray, Lowering
 from nnapi_prof.nnapi.codes import OperationCode
 
@@ -24,7 +24,7 @@ def transposed(
     the image with zeros between its pixels.
     """
     left, right, top, bottom = op.pad
-    x = pad_zeros(op, x, [(0, 0), (top, bottom), (left, right), (0, 0)])
+    x = pad_constant(op, x, [(0, 0), (top, bottom), (left, right), (0, 0)])
     groups = op.arg("groups")
     if bias is None:
         bias = np.zeros(weight.shape[1] * groups, np.float32)
@@ -77,8 +77,8 @@ def _spread(op: Lowering, x: OperandId, stride: tuple[int, int]) -> OperandId:
     stride_h, stride_w = stride
     if stride_w > 1:
         x = op.reshape(x, (n * h, w, 1, c))
-        x = pad_zeros(op, x, [(0, 0), (0, 0), (0, stride_w - 1), (0, 0)])
+        x = pad_constant(op, x, [(0, 0), (0, 0), (0, stride_w - 1), (0, 0)])
     if stride_h > 1:
         x = op.reshape(x, (n, h, 1, w * stride_w * c))
-        x = pad_zeros(op, x, [(0, 0), (0, 0), (0, stride_h - 1), (0, 0)])
+        x = pad_constant(op, x, [(0, 0), (0, 0), (0, stride_h - 1), (0, 0)])
     return op.reshape(x, (n, h * stride_h, w * stride_w, c))

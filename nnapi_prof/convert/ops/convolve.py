@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.slicing import concatenate, pad_zeros, slice_axis, strided_slice
+from nnapi_prof.convert.ops.slicing import concatenate, pad_constant, slice_axis, strided_slice
 from nnapi_prof.convert.registry import FloatArray, Lowering
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.nnapi.codes import OperationCode
@@ -56,7 +56,7 @@ def convolve(op: Lowering, x: OperandId, filters: Filters, fuse: int) -> Operand
     One group is CONV_2D, a group for each input channel DEPTHWISE_CONV_2D, other counts
     GROUPED_CONV_2D; where that does not exist (below level 3, or with a dilation) one CONV_2D per
     group between slices and a concatenation. Before level 3, which brought dilations, a dilated
-    convolution of stride 1 runs on the image's phases as a batch (SPACE_TO_BATCH_ND). Pads that
+    convolution runs on the image's phases as a batch (SPACE_TO_BATCH_ND). Pads that
     hold a whole window, which NNAPI refuses, are a PAD of their own.
     """
     outside = [
@@ -65,7 +65,7 @@ def convolve(op: Lowering, x: OperandId, filters: Filters, fuse: int) -> Operand
     ]
     if any(map(any, outside)):
         (top, bottom), (left, right) = outside
-        x = pad_zeros(op, x, [(0, 0), (top, bottom), (left, right), (0, 0)])
+        x = pad_constant(op, x, [(0, 0), (top, bottom), (left, right), (0, 0)])
         inside = [
             (pads[0] - out[0], pads[1] - out[1])
             for pads, out in zip(filters.pads, outside, strict=True)
@@ -151,15 +151,9 @@ def _by_phases(op: Lowering, x: OperandId, filters: Filters, fuse: int) -> Opera
     """A dilated convolution without dilations: every ``dilation``-th pixel is an image of its own.
 
     The phases lie along the batch. Zeros fill the image up to whole phases; what they make is cut
-    off in the end.
+    off in the end, together with what a stride leaves out.
     """
-    found = f"dilation {filters.dilation}"
-    op.require_level(2, f"{found} (by SPACE_TO_BATCH_ND; itself from level 3)")
-    op.require(
-        filters.stride == (1, 1),
-        f"{found} with stride {filters.stride} needs level 3, the device has level {op.level}; "
-        "with stride 1 the image's phases could be a batch",
-    )
+    op.require_level(2, f"dilation {filters.dilation} (by SPACE_TO_BATCH_ND; itself from level 3)")
     n, *size, channels = op.dims(x)
     dims = filters.dims(op.dims(x))
     pads = [
@@ -177,7 +171,7 @@ def _by_phases(op: Lowering, x: OperandId, filters: Filters, fuse: int) -> Opera
         [x, block, np.array(pads, np.int32)],
         dims=(n * phases, *small, channels),
     )
-    plain = replace(filters, pads=((0, 0), (0, 0)), dilation=(1, 1))
+    plain = replace(filters, pads=((0, 0), (0, 0)), stride=(1, 1), dilation=(1, 1))
     batch = _direct(op, batch, plain, fuse)
     _, h, w, out_channels = op.dims(batch)
     whole = op.emit(
@@ -185,4 +179,6 @@ def _by_phases(op: Lowering, x: OperandId, filters: Filters, fuse: int) -> Opera
         [batch, block],
         dims=(n, h * int(block[0]), w * int(block[1]), out_channels),
     )
-    return strided_slice(op, whole, [0] * 4, dims)
+    steps = [1, *filters.stride, 1]
+    ends = [(count - 1) * step + 1 for count, step in zip(dims, steps, strict=True)]
+    return strided_slice(op, whole, [0] * 4, ends, steps)

@@ -9,7 +9,7 @@ import torch
 
 from nnapi_prof.convert.model import OperandId
 from nnapi_prof.convert.ops.resample import axis_matrix, resample
-from nnapi_prof.convert.ops.slicing import slice_axis
+from nnapi_prof.convert.ops.slicing import pad_constant, slice_axis
 from nnapi_prof.convert.registry import FloatArray, Lowering, lowers
 from nnapi_prof.graph.windows import equal_windows
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
@@ -59,16 +59,13 @@ def _pad_lowest(
     dilation: tuple[int, int],
 ) -> OperandId:
     """The image padded by minus infinity, behind as far as the last window reaches (ceil_mode)."""
-    dims = list(op.dims(x))
-    pads = [[0, 0] for _ in dims]
+    dims = op.dims(x)
+    pads = [(0, 0) for _ in dims]
     for axis in (0, 1):
         reach = (op.out.shape[2 + axis] - 1) * stride[axis] + dilation[axis] * (kernel[axis] - 1)
         after = max(0, reach + 1 - padding[axis] - dims[1 + axis])
-        pads[1 + axis] = [padding[axis], after]
-        dims[1 + axis] += padding[axis] + after
-    if not any(map(any, pads)):
-        return x
-    return op.emit(OperationCode.PAD_V2, [x, np.array(pads, np.int32)], [-math.inf], dims=dims)
+        pads[1 + axis] = (padding[axis], after)
+    return pad_constant(op, x, pads, -math.inf)
 
 
 @lowers(aten.avg_pool2d.default)
@@ -85,12 +82,7 @@ def avg_pool2d(op: Lowering) -> OperandId:
     counts_padding = op.arg("count_include_pad") and padding != (0, 0)
     if divisor is None and counts_padding and op.level >= 2:
         pad_h, pad_w = padding
-        n, h, w, c = op.dims(x)
-        x = op.emit(
-            OperationCode.PAD,
-            [x, np.array([[0, 0], [pad_h, pad_h], [pad_w, pad_w], [0, 0]], np.int32)],
-            dims=(n, h + 2 * pad_h, w + 2 * pad_w, c),
-        )
+        x = pad_constant(op, x, [(0, 0), (pad_h, pad_h), (pad_w, pad_w), (0, 0)])
         window = _window(op, padding, padded=True)
         return op.emit(OperationCode.AVERAGE_POOL_2D, [x], [*window, op.fuse()])
 

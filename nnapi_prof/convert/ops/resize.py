@@ -78,6 +78,10 @@ def upsample_bilinear2d(op: Lowering) -> OperandId:
 def upsample_smooth2d(op: Lowering) -> OperandId:
     """Lowers ``upsample_bicubic2d(x[N, C, H, W]) -> [N, C, H', W']`` and the resizings with
     antialiasing, of which NNAPI has none."""
+    op.require(
+        op.target is aten.upsample_bicubic2d.vec or op.out.shape[3] > 1,
+        "smoothed to a width of 1, which PyTorch itself (2.13) computes from the wrong rows",
+    )
     return _by_matrices(op)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +16,8 @@ aten = torch.ops.aten
 
 MAX_RANK = 4
 """The highest rank that most operations of NNAPI take."""
-_SLICED = (OperandCode.TENSOR_FLOAT32, OperandCode.TENSOR_FLOAT16)
+MAX_CONSTANTS = 2**20
+"""Elements that a pad at the edge of one axis may have as a constant."""
 
 
 def strided_slice(
@@ -37,8 +39,8 @@ def strided_slice(
     ]
     if tuple(dims) == op.dims(x) and min(steps) > 0:
         return x
-    is_float = op.model.operand(x).type in _SLICED
-    if (not is_float or len(dims) > MAX_RANK) and set(steps) == {1}:
+    is_integer = op.model.operand(x).type is OperandCode.TENSOR_INT32
+    if (is_integer or len(dims) > MAX_RANK) and set(steps) == {1}:
         bounds = [np.array(positions, np.int32) for positions in (begin, dims)]
         return op.emit(OperationCode.SLICE, [x, *bounds], dims=dims)
     # A negative end counts from the back, so that -1 itself has to be said by a mask.
@@ -56,17 +58,48 @@ def slice_axis(
     return strided_slice(op, x, begin, end, strides)
 
 
-def pad_zeros(op: Lowering, x: OperandId, pads: Sequence[tuple[int, int]]) -> OperandId:
-    """``x`` with (before, after) zeros on every axis in memory; what is negative is cut off."""
-    dims = op.dims(x)
+def pad_constant(
+    op: Lowering, x: OperandId, pads: Sequence[tuple[int, int]], value: float = 0.0
+) -> OperandId:
+    """``x`` with (before, after) elements ``value`` on every axis in memory; what is negative is
+    cut off.
+
+    PAD for zeros, PAD_V2 for other values; at levels without them (below 2 and 3) a CONCATENATION
+    with constants along each axis.
+    """
     cut = [(max(0, -before), max(0, -after)) for before, after in pads]
-    last = [size - after for size, (_, after) in zip(dims, cut, strict=True)]
+    last = [size - after for size, (_, after) in zip(op.dims(x), cut, strict=True)]
     x = strided_slice(op, x, [before for before, _ in cut], last)
     added = np.maximum(np.array(pads, np.int32), 0)
     if not added.any():
         return x
+    is_float = op.model.operand(x).type is OperandCode.TENSOR_FLOAT32
+    if is_float and op.level < (2 if value == 0 else 3):
+        for axis, (before, after) in enumerate(added.tolist()):
+            x = _surround(op, x, axis, (before, after), value)
+        return x
     padded = [size + int(sum(pair)) for size, pair in zip(op.dims(x), added, strict=True)]
-    return op.emit(OperationCode.PAD, [x, added], dims=padded)
+    if value == 0:
+        return op.emit(OperationCode.PAD, [x, added], dims=padded)
+    return op.emit(OperationCode.PAD_V2, [x, added], [value], dims=padded)
+
+
+def _surround(
+    op: Lowering, x: OperandId, axis: int, pads: tuple[int, int], value: float
+) -> OperandId:
+    """Constants before and after ``x`` along one axis."""
+    parts = [x]
+    for place, size in enumerate(pads):
+        shape = list(op.dims(x))
+        shape[axis] = size
+        op.require(
+            math.prod(shape) <= MAX_CONSTANTS,
+            f"a pad of {math.prod(shape)} constants without PAD (level 2, level 3 for values but "
+            f"0), at most {MAX_CONSTANTS} are concatenated",
+        )
+        if size:
+            parts.insert(len(parts) * place, op.constant(np.full(shape, value, np.float32)))
+    return concatenate(op, parts, axis)
 
 
 def concatenate(op: Lowering, parts: Sequence[OperandId], axis: int) -> OperandId:
@@ -92,8 +125,7 @@ def slice_tensor(op: Lowering) -> OperandId:
 
 @lowers(aten.constant_pad_nd.default)
 def constant_pad_nd(op: Lowering) -> OperandId:
-    """Lowers ``constant_pad_nd(x, pad, value)``: negative pads cut first, then PAD for zeros or
-    PAD_V2 for other values."""
+    """Lowers ``constant_pad_nd(x, pad, value)``; negative pads cut first."""
     shape = op.type("self").shape
     rank = len(shape)
     pad = [int(size) for size in op.arg("pad")]
@@ -102,20 +134,8 @@ def constant_pad_nd(op: Lowering) -> OperandId:
         before[rank - 1 - i], after[rank - 1 - i] = pad[2 * i], pad[2 * i + 1]
 
     order = op.out.dim_order
-    axes = logical_axes(order, rank)
-    x = strided_slice(
-        op,
-        op.tensor("self", order),
-        [max(0, -before[axis]) for axis in axes],
-        [shape[axis] - max(0, -after[axis]) for axis in axes],
-    )
-    pads = np.array([[max(0, before[axis]), max(0, after[axis])] for axis in axes], np.int32)
-    if not pads.any():
-        return x
-    value = float(op.arg("value"))
-    if value == 0:
-        return op.emit(OperationCode.PAD, [x, pads])
-    return op.emit(OperationCode.PAD_V2, [x, pads], [value])
+    pads = [(before[axis], after[axis]) for axis in logical_axes(order, rank)]
+    return pad_constant(op, op.tensor("self", order), pads, float(op.arg("value")))
 
 
 @lowers(aten.cat.default)

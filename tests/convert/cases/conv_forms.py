@@ -35,7 +35,10 @@ def transposed(
     """``out`` channels for each group."""
     weight = image(x.shape[1], out, *kernel, seed=4)
     offsets = image(out * groups, seed=5) if bias else None
-    known.setdefault("refused", {27: "PAD exists from level 2"} if max(stride) > 1 else {})
+    before = [d * (k - 1) - p for d, k, p in zip(dilation, kernel, padding, strict=True)]
+    after = [b + o - s + 1 for b, o, s in zip(before, outpad, stride, strict=True)]
+    if min(before + after) < 0:
+        known.setdefault("refused", {27: "STRIDED_SLICE exists from level 2"})
     return Case(
         lambda y: aten.convolution.default(
             y, weight, offsets, stride, padding, dilation, True, outpad, groups
@@ -56,15 +59,15 @@ FORMS = {
         (3, 3),
         stride=(2, 2),
         dilation=(2, 2),
-        refused={**NO_PHASES, 28: r"dilation \(2, 2\) with stride \(2, 2\) needs level 3"},
+        refused=NO_PHASES,
+        operations={28: "SPACE_TO_BATCH_ND CONV_2D BATCH_TO_SPACE_ND STRIDED_SLICE", 29: "CONV_2D"},
     ),
     "conv dilated in one direction": plain(3, (3, 3), dilation=(1, 3), refused=NO_PHASES),
     "conv padded by more than its kernel": plain(
         5,
         (2, 1),
         padding=(2, 3),
-        refused={27: "PAD exists from level 2"},
-        operations={28: "PAD CONV_2D"},
+        operations={27: "CONCATENATION CONCATENATION CONV_2D", 28: "PAD CONV_2D"},
     ),
     "conv padded to its kernel's end": plain(5, (3, 4), padding=(2, 3), operations={27: "CONV_2D"}),
     "conv in three groups": plain(
@@ -82,7 +85,7 @@ FORMS = {
         2,
         stride=(2, 1),
         dilation=(2, 2),
-        refused={**NO_PHASES, 28: "with stride"},
+        refused=NO_PHASES,
         operations={29: "SPLIT CONV_2D CONV_2D CONCATENATION"},
     ),
     "conv in many groups": plain(
@@ -139,7 +142,6 @@ TRANSPOSED = {
     "conv transposed with relu": Case(
         lambda x: aten.relu.default(transposed(3, (3, 3), (2, 2)).function(x)),
         (X,),
-        refused={27: "PAD exists"},
         operations={29: "TRANSPOSE_CONV_2D"},
     ),
     "conv transposed after a pad": Case(
@@ -147,7 +149,6 @@ TRANSPOSED = {
             aten.constant_pad_nd.default(x, [1, 0, 2, 1], 0.0)
         ),
         (X,),
-        refused={27: "PAD exists"},
         operations={29: "PAD TRANSPOSE_CONV_2D"},
     ),
     "conv transposed in groups": transposed(
@@ -157,6 +158,7 @@ TRANSPOSED = {
         (1, 1),
         (1, 1),
         groups=2,
+        refused={27: r"groups=2 by slices"},
         operations={29: "RESHAPE PAD RESHAPE PAD RESHAPE GROUPED_CONV_2D"},
     ),
     "conv transposed in groups of one channel": transposed(
@@ -170,9 +172,11 @@ TRANSPOSED = {
     "conv transposed in groups of one channel, two filters each": transposed(
         2, (3, 3), (2, 1), groups=4
     ),
-    "conv transposed, dilated": transposed(3, (3, 2), (2, 2), (1, 1), (1, 0), dilation=(2, 3)),
+    "conv transposed, dilated": transposed(
+        3, (3, 2), (2, 2), (1, 1), (1, 0), dilation=(2, 3), refused=NO_PHASES
+    ),
     "conv transposed, dilated and longer than a stride allows": transposed(
-        3, (3, 3), (1, 1), outpad=(1, 1), dilation=(2, 2), refused={27: "PAD exists"}
+        3, (3, 3), (1, 1), outpad=(1, 1), dilation=(2, 2), refused=NO_PHASES
     ),
     "conv transposed, cropped to less than the image": transposed(
         3, (2, 2), (1, 1), (2, 2), dilation=(1, 1), refused={27: "STRIDED_SLICE exists"}

@@ -70,8 +70,7 @@ CONVOLUTIONS = {
     "conv after a pad of ones": Case(
         padded_conv([0, 1, 0, 1], 1.0),
         (SQUARE,),
-        refused=all_levels("PAD_V2 exists from level 3", 29),
-        operations={29: "PAD_V2 CONV_2D"},
+        operations={27: "CONCATENATION CONCATENATION CONV_2D", 29: "PAD_V2 CONV_2D"},
     ),
     "conv after a crop": Case(
         padded_conv([0, -1, 0, 0]),

@@ -51,7 +51,6 @@ PEERS = {
             1,
         ),
         (image(1, 4, 16, 16),),
-        refused={27: "PAD exists"},
     ),
     "peers: conv_transpose2d with a group for each channel": Case(
         lambda x: aten.convolution.default(
@@ -66,7 +65,6 @@ PEERS = {
             4,
         ),
         (X,),
-        refused={27: "PAD exists"},
     ),
     **orders(
         "every second of a whole dimension",

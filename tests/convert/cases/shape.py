@@ -16,7 +16,7 @@ SHAPES = {
     "integers in another shape": Case(
         lambda x: aten.view.default(x, [3, 2]),
         (torch.arange(6).reshape(2, 3),),
-        refused=all_levels("RESHAPE takes TENSOR_INT32 from level 6 on", 31),
+        refused=all_levels("RESHAPE takes TENSOR_INT32 from level 6 on", 30),
     ),
     "cat over channels": Case(
         lambda x, y: aten.cat.default([x, y], 1),
@@ -118,12 +118,17 @@ SHAPES = {
     "pad": Case(
         lambda x: aten.constant_pad_nd.default(x, [1, 2, 0, 1, 1, 0]),
         (X,),
-        refused={27: f"PAD exists {NEEDS_2}"},
+        operations={27: " ".join(["CONCATENATION"] * 3), 28: "PAD"},
     ),
     "pad with ones": Case(
         lambda x: aten.constant_pad_nd.default(x, [1, 2], 1.0),
         (X,),
-        refused=all_levels("PAD_V2 exists", 29),
+        operations={27: "CONCATENATION", 29: "PAD_V2"},
+    ),
+    "pad by much": Case(
+        lambda x: aten.constant_pad_nd.default(x, [0, 0, 0, 1 << 19], 1.0),
+        (image(1, 1, 1, 3),),
+        refused=all_levels("a pad of 1572864 constants without PAD .*, at most 1048576", 29),
     ),
     "pad and crop": Case(
         lambda x: aten.constant_pad_nd.default(x, [-1, 2, 1, -2]),

@@ -1,0 +1,258 @@
+"""Models that spell movement, lines and high ranks in many ways, converted whole and run."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend.quiet import quiet_torch
+from tests.convert.coverage.rows import layer, numbers, row
+from tests.convert.harness import run_region
+
+X = numbers(2, 8, 6, 4)
+LINE = numbers(2, 4, 15)
+ROWS = numbers(3, 4)
+
+
+def windows(x):
+    """Swin's partition of [B, H, W, C] into windows of 2 x 2, and back."""
+    b, h, w, c = x.shape
+    parted = x.view(b, h // 2, 2, w // 2, 2, c).permute(0, 1, 3, 2, 4, 5).reshape(-1, 4, c)
+    parted = parted + 1
+    whole = parted.view(b, h // 2, w // 2, 2, 2, c).permute(0, 1, 3, 2, 4, 5)
+    return whole.reshape(b, h, w, c)
+
+
+def shuffled(x):
+    """ShuffleNet's channel shuffle."""
+    n, c, h, w = x.shape
+    return x.view(n, 2, c // 2, h, w).transpose(1, 2).contiguous().view(n, c, h, w)
+
+
+def pixels(x):
+    n, c, h, w = x.shape
+    split = x.view(n, c // 4, 2, 2, h, w).permute(0, 1, 4, 2, 5, 3)
+    return split.reshape(n, c // 4, h * 2, w * 2)
+
+
+def unpixels(x):
+    n, c, h, w = x.shape
+    split = x.view(n, c, h // 2, 2, w // 2, 2).permute(0, 1, 3, 5, 2, 4)
+    return split.reshape(n, c * 4, h // 2, w // 2)
+
+
+def depth_to_space(x):
+    """The other order of channels, (i, j, c), which is no pixel_shuffle."""
+    n, c, h, w = x.shape
+    split = x.view(n, 2, 2, c // 4, h, w).permute(0, 3, 4, 1, 5, 2)
+    return split.reshape(n, c // 4, h * 2, w * 2)
+
+
+def heads(x):
+    """q, k, v of 2 heads from one projection, as timm's attention has them."""
+    b, n, c = x.shape
+    q, k, v = x.reshape(b, n, 3, 2, c // 6).permute(2, 0, 3, 1, 4).unbind(0)
+    return (q * 2 + k - v).transpose(1, 2).reshape(b, n, c // 3)
+
+
+def grouped_heads(x):
+    """Heads repeated for grouped queries."""
+    b, h, n, d = x.shape
+    return x[:, :, None].expand(b, h, 3, n, d).reshape(b, h * 3, n, d)
+
+
+def masked_windows(x, mask):
+    """Swin's mask on the scores of shifted windows, then a softmax."""
+    scores = x.view(2, 3, 2, 4, 4) + mask.unsqueeze(1).unsqueeze(0)
+    return scores.view(-1, 2, 4, 4).softmax(-1)
+
+
+def patches(x):
+    """ViT's patches by rearrangement."""
+    n, c, h, w = x.shape
+    split = x.reshape(n, c, h // 2, 2, w // 2, 2).permute(0, 2, 4, 3, 5, 1)
+    return split.reshape(n, (h // 2) * (w // 2), 4 * c)
+
+
+def reversed_dims(x):
+    """Five dimensions turned round: more than one transposition of rank 4."""
+    return x.view(2, 3, 2, 2, 2).permute(4, 3, 2, 1, 0).reshape(6, 8)
+
+
+class Line(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv1d(4, 8, 3, 2, 1), nn.BatchNorm1d(8), nn.ReLU())
+        self.second = nn.Sequential(nn.Conv1d(8, 8, 3, 1, 2, 2, 8), nn.Hardswish())
+        self.up = nn.ConvTranspose1d(8, 4, 4, 2, 1)
+        self.first[1].running_mean.normal_()
+
+    def forward(self, x):
+        y = self.first(x)
+        return self.up(self.second(y) + y)
+
+
+SPELLINGS = {
+    "windows of Swin": row(windows, numbers(2, 4, 6, 5)),
+    "windows of Swin, one image": row(windows, numbers(1, 4, 6, 5)),
+    "channel shuffle": row(shuffled, X),
+    "channel shuffle between convolutions": layer(
+        lambda: nn.Sequential(nn.Conv2d(8, 8, 1), Apply(shuffled), nn.Conv2d(8, 8, 1)), X
+    ),
+    "pixel shuffle": row(pixels, X),
+    "pixel shuffle behind a convolution": layer(
+        lambda: nn.Sequential(nn.Conv2d(8, 12, 3, padding=1), nn.PixelShuffle(2), nn.ReLU()), X
+    ),
+    "pixel unshuffle": row(unpixels, X),
+    "pixel unshuffle by name": row(lambda x: F.pixel_unshuffle(x, 2), X),
+    "depth to space": row(depth_to_space, X),
+    "heads of attention": row(heads, numbers(2, 5, 24)),
+    "heads of attention, one image": row(heads, numbers(1, 5, 24)),
+    "heads for grouped queries": row(grouped_heads, numbers(2, 2, 3, 4)),
+    "masked windows": row(masked_windows, numbers(6, 2, 4, 4), numbers(3, 4, 4)),
+    "patches": row(patches, X),
+    "five dimensions reversed": row(reversed_dims, numbers(6, 8)),
+    "softmax in rank 5": row(
+        lambda x: x.view(2, 2, 4, 6, 4).softmax(2).view(2, 8, 24), numbers(2, 8, 24)
+    ),
+    "cat in rank 5": row(
+        lambda x: torch.stack([x.view(2, 2, 4, 6, 4), x.view(2, 2, 4, 6, 4) * 2], 2).view(4, -1), X
+    ),
+    "pointwise in rank 6": row(lambda x: (x.view(2, 2, 4, 3, 2, 4) * 2).relu().view(2, -1), X),
+    "line of layers": layer(Line, LINE),
+    "conv1d without a batch": layer(lambda: nn.Conv1d(4, 6, 3), numbers(4, 15)),
+    "conv1d dilated in groups": layer(lambda: nn.Conv1d(4, 6, 3, 1, 2, 2, 2), LINE),
+    "conv1d padding='same'": layer(lambda: nn.Conv1d(4, 6, 4, padding="same"), LINE),
+    "conv_transpose1d": layer(lambda: nn.ConvTranspose1d(4, 6, 3, 2, 1, 1), LINE),
+    "max_pool1d": row(lambda x: F.max_pool1d(x, 3, 2, 1, ceil_mode=True), LINE),
+    "avg_pool1d": row(lambda x: F.avg_pool1d(x, 4, 3, 2), LINE),
+    "avg_pool1d, padding left out": row(
+        lambda x: F.avg_pool1d(x, 4, 3, 2, count_include_pad=False), LINE
+    ),
+    "adaptive_avg_pool1d": row(lambda x: F.adaptive_avg_pool1d(x, 4), LINE),
+    "adaptive_max_pool1d": row(lambda x: F.adaptive_max_pool1d(x, 5), LINE),
+    "interpolate nearest 1-d": row(lambda x: F.interpolate(x, scale_factor=2.0), LINE),
+    "interpolate linear 1-d": row(lambda x: F.interpolate(x, size=22, mode="linear"), LINE),
+    "interpolate nearest-exact 1-d": row(
+        lambda x: F.interpolate(x, size=22, mode="nearest-exact"), LINE
+    ),
+    "interpolate area": row(lambda x: F.interpolate(x, size=(4, 3), mode="area"), X),
+    "interpolate nearest-exact": row(
+        lambda x: F.interpolate(x, size=(9, 3), mode="nearest-exact"), X
+    ),
+    "interpolate antialiased": row(
+        lambda x: F.interpolate(x, size=(3, 3), mode="bilinear", antialias=True), X
+    ),
+    "adaptive_max_pool2d, even": row(lambda x: F.adaptive_max_pool2d(x, (3, 2)), X),
+    "adaptive_max_pool2d, uneven": row(lambda x: F.adaptive_max_pool2d(x, (4, 3)), X),
+    "lp_pool2d with padding elsewhere": row(lambda x: F.lp_pool2d(F.relu(x), 2, (2, 3), 1), X),
+    "hstack": row(lambda x: torch.hstack([x, x * 2]), ROWS),
+    "hstack of vectors": row(lambda x: torch.hstack([x, x * 2]), numbers(5)),
+    "vstack of vectors": row(lambda x: torch.vstack([x, x * 2]), numbers(5)),
+    "column_stack": row(lambda x: torch.column_stack([x[:, 0], x]), ROWS),
+    "tensor_split": row(lambda x: torch.tensor_split(x, 3, dim=1), numbers(2, 8)),
+    "tensor_split at places": row(lambda x: torch.tensor_split(x, (1, -2), dim=1), numbers(2, 8)),
+    "chunk of uneven parts": row(lambda x: x.chunk(3, 1), numbers(2, 7)),
+    "rot90": row(lambda x: x.rot90(1, (2, 3)) + x.rot90(-1, (2, 3)), X),
+    "rot90 twice": row(lambda x: x.rot90(2, (0, 1)), ROWS),
+    "fliplr, flipud": row(lambda x: x.fliplr() + x.flipud(), ROWS),
+    "moveaxis": row(lambda x: torch.moveaxis(x, 1, -1), X),
+    "tile": row(lambda x: torch.tile(x, (2, 1, 1, 2)) * x.tile((2, 1, 1, 2)), X),
+    "take_along_dim": row(
+        lambda x, i: torch.take_along_dim(x, i, 1), ROWS, torch.tensor([[1], [3], [0]])
+    ),
+    "advanced indexing with numbers and slices": row(lambda x: x[:, [0, 3], 1:, -1], X),
+    "x[..., None]": row(lambda x: x[:, None, 1:] * x[..., :1].unsqueeze(1), ROWS),
+    "pad in three modes": row(
+        lambda x: (
+            F.pad(x, (2, 1, 1, 0), "reflect")
+            + F.pad(x, (2, 1, 1, 0), "replicate")
+            + F.pad(x, (2, 1, 1, 0), "circular")
+        ),
+        X,
+    ),
+    "padding modes of convolutions": layer(
+        lambda: nn.Sequential(
+            nn.Conv2d(8, 4, 3, padding=1, padding_mode="reflect"),
+            nn.Conv2d(4, 4, (3, 2), padding=1, padding_mode="circular"),
+            nn.Conv2d(4, 4, 3, padding=1, padding_mode="replicate"),
+        ),
+        X,
+    ),
+    "roll as Swin does": row(lambda x: torch.roll(x, (-1, -1), (1, 2)), numbers(1, 4, 4, 6)),
+    "repeat_interleave": row(lambda x: x.repeat_interleave(2, 1), X),
+    "index_select by computed indices": row(
+        lambda x, i: torch.index_select(x, 1, i) + x[:, i], ROWS, torch.tensor([2, -0, 1])
+    ),
+    "embedding and positions": layer(lambda: Words(), torch.tensor([[3, 1, 4, 1], [5, 2, 6, 5]])),
+}
+
+
+class Apply(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(10, 6, padding_idx=0)
+        self.places = nn.Embedding(8, 6)
+
+    def forward(self, ids):
+        return self.words(ids) + self.places(torch.arange(ids.shape[1]))
+
+
+@pytest.fixture(params=["trace", "export"])
+def prepared(request):
+    def prepare_it(module, inputs):
+        with quiet_torch():
+            if request.param == "trace":
+                model = torch.jit.trace(module, inputs, check_trace=False)
+            else:
+                model = torch.export.export(module, inputs)
+        return prepare(model, inputs, "spelling")
+
+    return prepare_it
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_spelling(name, prepared, nnapi_library):
+    module, inputs = SPELLINGS[name].make()
+    program = prepared(module, inputs)
+    region = convert_region(program, range(len(program.units.units)), SPELLINGS[name].level)
+    with torch.inference_mode():
+        expected = module(*inputs)
+    expected = expected if isinstance(expected, tuple | list) else (expected,)
+    values = dict(zip(program.units.inputs, inputs, strict=True))
+    found = dict(zip(region.outputs, run_region(region, values), strict=True))
+    for output, wanted in zip(program.units.outputs, expected, strict=True):
+        torch.testing.assert_close(found[output], wanted, rtol=1e-5, atol=1e-5)
+
+
+OPERATIONS = {
+    "channel shuffle between convolutions": "TRANSPOSE CONV_2D CHANNEL_SHUFFLE CONV_2D TRANSPOSE",
+    "pixel shuffle behind a convolution": (
+        "TRANSPOSE CONV_2D CHANNEL_SHUFFLE DEPTH_TO_SPACE RELU TRANSPOSE"
+    ),
+    "line of layers": (
+        "RESHAPE TRANSPOSE CONV_2D DEPTHWISE_CONV_2D HARD_SWISH ADD TRANSPOSE_CONV_2D TRANSPOSE"
+        " RESHAPE"
+    ),
+    "windows of Swin": "RESHAPE TRANSPOSE RESHAPE ADD RESHAPE TRANSPOSE RESHAPE",
+    "heads for grouped queries": "RESHAPE TILE RESHAPE",
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_few_operations(name, prepared):
+    module, inputs = SPELLINGS[name].make()
+    program = prepared(module, inputs)
+    region = convert_region(program, range(len(program.units.units)), 30)
+    assert " ".join(region.operations) == OPERATIONS[name]
