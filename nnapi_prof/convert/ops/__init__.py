@@ -5,7 +5,7 @@ from nnapi_prof.convert.ops import (
     angle,
     arg,
     attention,
-    bools,
+    carry,
     cast,
     comparison,
     conv,
@@ -41,7 +41,7 @@ __all__ = [
     "angle",
     "arg",
     "attention",
-    "bools",
+    "carry",
     "cast",
     "comparison",
     "conv",
@@ -64,4 +64,4 @@ __all__ = [
     "transcendental",
 ]
 
-bools.carry_bools()
+carry.carry_moves()

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import fx
 
-from nnapi_prof.convert.ops.bools import broadcast_bools
+from nnapi_prof.convert.ops.carry import broadcast_bools
 from nnapi_prof.convert.ops.formula import CASTABLE, FLOATS, Value, constant, number, numbers
 from nnapi_prof.convert.registry import MEMORY_AXES, Lowering
 from nnapi_prof.graph.node import constant_value, dtype_name, is_constant, torch_dtype, type_of

@@ -191,12 +191,30 @@ def conversion(dtype, source):
     return from_3(lambda x: aten._to_copy.default(x, dtype=dtype), source)
 
 
+HUGE = torch.tensor([[2**31 - 1, -(2**31), 65535, -65536], [16777217, -1, 65536, -16777219]])
+
+
+def integer_move(function):
+    return Case(
+        function,
+        (HUGE,),
+        refused=all_levels("RESHAPE|TRANSPOSE|CONCATENATION|STRIDED_SLICE", 30),
+        rtol=0,
+        atol=0,
+    )
+
+
 MOVES = {
     "view of bools": from_3(lambda m: aten.view.default(m, [5, 3]), MASK),
     "view of bools with one more axis": from_3(lambda m: aten.view.default(m, [3, 1, 5]), MASK),
     "permute of bools": from_3(lambda m: aten.permute.default(m, [1, 0]), MASK),
     "slice of bools": from_3(lambda m: aten.slice.Tensor(m, 1, 1, 4), MASK),
     "cat of bools": from_3(lambda m: aten.cat.default([m, OTHER], 0), MASK),
+    "view of integers": integer_move(lambda i: aten.view.default(i, [4, 2])),
+    "view of integers as a row": integer_move(lambda i: aten.view.default(i, [8])),
+    "permute of integers": integer_move(lambda i: aten.permute.default(i, [1, 0])),
+    "cat of integers": integer_move(lambda i: aten.cat.default([i, HUGE, i], 1)),
+    "every second integer": integer_move(lambda i: aten.slice.Tensor(i, 1, 0, 4, 2)),
     "clone of a bool image": from_3(
         lambda m: aten.logical_not.default(aten.clone.default(m)),
         X > 0,

@@ -1,0 +1,130 @@
+"""Moves of bools and integers, which NNAPI reshapes, transposes, slices and joins hardly or not at
+all: they are carried as floats, and no bit is lost."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+from torch import fx
+
+from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
+from nnapi_prof.convert.ops.formula import Value
+from nnapi_prof.convert.registry import ENTRIES, Lowerer, Lowering, logical_axes
+from nnapi_prof.graph.node import type_of
+from nnapi_prof.graph.types import DimOrder
+from nnapi_prof.nnapi.codes import OperationCode
+
+aten = torch.ops.aten
+
+INTEGER_MOVES = (
+    aten.view.default,
+    aten.reshape.default,
+    aten.permute.default,
+    aten.clone.default,
+    aten.slice.Tensor,
+    aten.cat.default,
+    aten.roll.default,
+)
+"""Operators that copy elements to other places, and read nothing but what they copy."""
+MOVES = (
+    *INTEGER_MOVES,
+    aten.expand.default,
+    aten.repeat.default,
+    aten.flip.default,
+    aten.index_select.default,
+    aten.gather.default,
+)
+"""Those, and some that NNAPI has for integers, or that read indices."""
+
+HALF = 65536
+"""An int32 is ``high * 65536 + low``; both are floats without rounding."""
+
+
+class _AsFloats(Lowering):
+    """A lowering's surroundings in which every tensor of one element type is float32 instead."""
+
+    def __init__(self, op: Lowering, dtype: str, part: Callable[[Value], Value]) -> None:
+        super().__init__(op.node, op.model, op._values)
+        self._dtype = dtype
+        self._part = part
+
+    def tensor(self, value: str | fx.Node, order: DimOrder | None = None) -> OperandId:
+        node = self._node(value)
+        known = type_of(node)
+        if known.device_dtype != self._dtype:
+            return super().tensor(value, order)
+        order = order or known.dim_order
+        if node.name not in self._values:
+            array = self.any_array(node)
+            moved = self.constant(array.transpose(logical_axes(order, array.ndim)))
+            return self._part(Value(self, moved)).operand
+        floats = self._part(Value(self, self._values[node.name])).operand
+        return self.reorder(floats, known.shape, known.dim_order, order)
+
+
+def _bools_as_floats(op: Lowering) -> Lowering:
+    return _AsFloats(op, "bool", lambda x: x.cast("float32"))
+
+
+def broadcast_bools(op: Lowering, name: str) -> Value:
+    """A computed bool tensor that is to broadcast against the result. Where it has to be moved to
+    the result's dim order, it goes there as floats."""
+    known = op.type(name)
+    stays = op.out.dim_order is DimOrder.CONTIGUOUS or len(known.shape) == 4
+    if stays and (len(known.shape) != 4 or known.dim_order is op.out.dim_order):
+        return Value(op, op.broadcast(name))
+    return Value(op, _bools_as_floats(op).broadcast(name)).cast("bool")
+
+
+def carry_moves() -> None:
+    """Lets the lowerings of MOVES, as far as there are any, take bools and integers too."""
+    for target in MOVES:
+        if target in ENTRIES:
+            ENTRIES[target] = _carrying(ENTRIES[target], target in INTEGER_MOVES)
+
+
+def _carrying(lowerer: Lowerer, integers: bool) -> Lowerer:
+    @functools.wraps(lowerer)
+    def carry(op: Lowering) -> OperandId | tuple[OperandId, ...]:
+        if op.out.dtype == "bool":
+            moved = _moved(lowerer, _bools_as_floats(op))
+            return moved.is_(OperationCode.NOT_EQUAL, 0).operand
+        # Products and quotients of integers came with level 4.
+        if not integers or op.out.device_dtype != "int32" or op.level < 4 or _fits(lowerer, op):
+            return lowerer(op)
+        high = _moved(lowerer, _AsFloats(op, "int32", lambda x: _high(x).cast("float32")))
+        low = _moved(lowerer, _AsFloats(op, "int32", lambda x: _low(x).cast("float32")))
+        return (high.cast("int32") * HALF + low.cast("int32")).operand
+
+    return carry
+
+
+def _high(x: Value) -> Value:
+    return x / HALF
+
+
+def _low(x: Value) -> Value:
+    return x - _high(x) * HALF
+
+
+def _moved(lowerer: Lowerer, op: Lowering) -> Value:
+    moved = lowerer(op)
+    assert not isinstance(moved, tuple), f"{op.target} makes one tensor"
+    return Value(op, moved)
+
+
+def _fits(lowerer: Lowerer, op: Lowering) -> bool:
+    """Whether NNAPI can do it as it is: a dry run on a scratch model."""
+    scratch = ModelBuilder(op.model.level)
+    values = {
+        source.name: scratch.input(op.model.operand(op._values[source.name]))
+        for source in op.node.all_input_nodes
+        if source.name in op._values
+    }
+    try:
+        lowerer(Lowering(op.node, scratch, values))
+    except EmissionError:
+        return False
+    return True
