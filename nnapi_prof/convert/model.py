@@ -105,11 +105,13 @@ class ModelBuilder:
     """An NNAPI model under construction for a feature level (27, 28, ... as devices report it).
 
     Constants are deduplicated. Up to 128 bytes they stand in the model, longer ones each make a
-    numbered buffer of their own in ``buffers``.
+    numbered buffer of their own in ``buffers``. Unless ``shared``, each constant that stands in the
+    model is its own operand: which of them are equal may depend on sizes (see convert.sizes).
     """
 
-    def __init__(self, level: int) -> None:
+    def __init__(self, level: int, shared: bool = True) -> None:
         self.level = level
+        self.shared = shared
         self.level_number = level_number(level)
         self.buffers: list[bytes] = []
         self._operands: list[Operand] = []
@@ -146,6 +148,12 @@ class ModelBuilder:
         """A constant tensor of integers that ``operand`` says the meaning of."""
         self._require_sized(operand)
         return self._constant(operand, np.ascontiguousarray(array).tobytes())
+
+    def constant_bytes(self, operand_id: OperandId) -> bytes | None:
+        """The bytes of a constant that stands in the model itself; None of any other operand."""
+        sources = (v.source for v in self._values if v.operand == operand_id)
+        found = next(sources, None)
+        return found if isinstance(found, bytes) else None
 
     def mark(self) -> Mark:
         """What there is now, for :meth:`back_to`."""
@@ -219,12 +227,13 @@ class ModelBuilder:
         return OperandId(len(self._operands) - 1)
 
     def _constant(self, operand: Operand, data: bytes) -> OperandId:
+        long = len(data) > MAX_IMMEDIATE_BYTES
         known = self._constants.get((operand, data))
-        if known is not None:
+        if known is not None and (self.shared or long):
             return known
         found = self._new(operand)
         source: bytes | BufferSlice = data
-        if len(data) > MAX_IMMEDIATE_BYTES:
+        if long:
             source = BufferSlice(len(self.buffers), 0, len(data))
             self.buffers.append(data)
         self._values.append(Value(found, source))

@@ -245,12 +245,14 @@ class QuantisedLowering(Lowering):
         if code not in SAME_AS_INPUT | FREE and code not in FIXED:
             self.refuse(f"{code.name} has no quant8 form that is used here")
         like = self._data_operand(code, given)
+        if code is OperationCode.MEAN and self._over_image(given):
+            return (self._pooled(given[0], shapes[0]),)
         if code in WEIGHTED:
             self._require_constants(code, given[1:3])
             if code is OperationCode.FULLY_CONNECTED and self.weights[0].axis is not None:
                 return (self._by_convolution(given, scalars, shapes[0]),)
             given[1:3] = self._filter_and_bias(code, like, given[1], given[2])
-        given = [self._data(like, t) if t in self._constants else t for t in given]
+        given = [self._data(code, like, t) if t in self._constants else t for t in given]
         result = self._result(code, given, like)
         rounds = code in ROUNDS and not self._only_joins(code, given, result)
         if rounds and self.rounded & set(given) and code not in SAME_AS_INPUT:
@@ -326,14 +328,20 @@ class QuantisedLowering(Lowering):
 
     # Constants
 
-    def _data(self, like: Operand, operand: OperandId) -> OperandId:
-        """A constant as integers of the data's type: by its own scheme, or one number for all."""
+    def _data(self, code: OperationCode, like: Operand, operand: OperandId) -> OperandId:
+        """A constant as integers of the data's type: by its own scheme, or one number for all,
+        which a CONCATENATION takes in the data's own scale if it can."""
         known = self._constants[operand]
         low, high = _limits(like.type)
         numbers = known.array
         scheme = known.scheme
         if scheme is None and np.isfinite(numbers).all() and np.ptp(numbers) == 0:
             number = float(numbers.flat[0])
+            whole = number / like.scale + like.zero_point
+            exact = low <= whole <= high and abs(whole - round(whole)) < 1e-3
+            if code is OperationCode.CONCATENATION and exact:
+                own = Quantisation(like.scale, like.zero_point)
+                return self._integers(like.type, own, np.full(numbers.shape, round(whole)))
             quant = Quantisation(abs(number) / 255 or 1.0, high if number < 0 else low)
             filled = np.full(numbers.shape, low if number <= 0 else high)
             return self._integers(like.type, quant, filled)
@@ -419,7 +427,19 @@ class QuantisedLowering(Lowering):
         )
         integers[...] = exact
 
-    # Linear layers with a scale for each channel
+    # What a quant8 operation does better than the float one's counterpart
+
+    def _over_image(self, given: Sequence[OperandId]) -> bool:
+        axes = self._real.constant_bytes(given[1])
+        wanted = np.array([1, 2], np.int32).tobytes()
+        return axes == wanted and len(self.dims(given[0])) == 4
+
+    def _pooled(self, x: OperandId, shape: tuple[int, ...]) -> OperandId:
+        """The mean of an image: quantised MEAN cuts the fraction off, AVERAGE_POOL_2D rounds."""
+        n, h, w, c = self.dims(x)
+        window = [0, 0, 0, 0, w, h, w, h, int(FuseCode.NONE)]
+        found = self.emit(OperationCode.AVERAGE_POOL_2D, [x], window, dims=(n, 1, 1, c))
+        return self.reshape(found, shape)
 
     def _by_convolution(
         self,

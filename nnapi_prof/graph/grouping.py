@@ -18,6 +18,7 @@ from nnapi_prof.graph.node import (
     type_of,
 )
 from nnapi_prof.graph.passes.fuse_activations import UNIT
+from nnapi_prof.graph.quantisation import CONVERSIONS
 from nnapi_prof.graph.signature import describe_type, unit_signature
 from nnapi_prof.graph.unit import Unit, UnitGraph
 
@@ -114,9 +115,11 @@ _ACTIVATIONS = {(0.0, 6.0): "relu6", (-1.0, 1.0): "relu1"}
 def label(nodes: list[fx.Node]) -> str:
     """A unit for people: operations, attributes, channels, size of the result.
 
-    ``conv2d+relu6 3x3/2 3->32 112x112``, ``linear 1280->1000``, ``add 1x24x56x56``.
+    ``conv2d+relu6 3x3/2 3->32 112x112``, ``quantised linear 1280->1000``, ``add 1x24x56x56``.
     """
-    words = "+".join(map(_word, nodes))
+    shown = [node for node in nodes if node.target not in CONVERSIONS] or nodes
+    words = ("quantised " if len(shown) < len(nodes) else "") + "+".join(map(_word, shown))
+    nodes = shown
     main = next((n for n in nodes if n.target is aten.convolution.default), nodes[0])
     return " ".join([words, *_details(main)])
 

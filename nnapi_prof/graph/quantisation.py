@@ -32,6 +32,8 @@ QUANTIZE = _decomposed.quantize_per_tensor.default
 DEQUANTIZE = _decomposed.dequantize_per_tensor.default
 DEQUANTIZE_CHANNELS = _decomposed.dequantize_per_channel.default
 
+CONVERSIONS = frozenset({QUANTIZE, DEQUANTIZE, DEQUANTIZE_CHANNELS})
+
 RANGES = {"uint8": (0, 255), "int8": (-128, 127)}
 """Element types that NNAPI has for quantised values, and the integers they hold."""
 
@@ -119,8 +121,16 @@ def stated_quantisation(node: fx.Node) -> Quantisation | None:
 
 
 def _reads_alike(node: fx.Node) -> Quantisation | None:
-    """The quantisation that all readers of an integer input of the model agree on."""
-    found = {stated_quantisation(user) if is_dequantize(user) else None for user in node.users}
+    """The quantisation that all readers of an integer input of the model, and of what it is moved
+    to, agree on."""
+    found = {
+        stated_quantisation(user)
+        if is_dequantize(user)
+        else _reads_alike(user)
+        if user.target in MOVES
+        else None
+        for user in node.users
+    }
     return found.pop() if len(found) == 1 else None
 
 
@@ -225,7 +235,7 @@ def _computes(node: fx.Node) -> bool:
     """Whether a node is a call that gives one float tensor and is none of quantisation's own."""
     return (
         node.op == "call_function"
-        and node.target not in (QUANTIZE, DEQUANTIZE, DEQUANTIZE_CHANNELS)
+        and node.target not in CONVERSIONS
         and isinstance(node.target, torch._ops.OpOverload)
         and makes_tensor(node)
         and type_of(node).dtype == "float32"

@@ -12,6 +12,7 @@ from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.convert.serialize import parse
 from nnapi_prof.graph.node import describe, torch_dtype
 from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.quantisation import annotate_quantisation
 from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from tests.convert.capi import run_model
@@ -67,6 +68,7 @@ def program_of(
     module = fx.symbolic_trace(function)
     recorder = _Recorder(module, order, orders or {})
     recorder.run(*inputs)
+    annotate_quantisation(module.graph)
     nodes = list(module.graph.nodes)
     calls = [node for node in nodes if node.op == "call_function"]
     groups = [[call] for call in calls] if split else [calls]

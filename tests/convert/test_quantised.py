@@ -1,0 +1,139 @@
+"""Quantised models end to end, and the table of NNAPI's rules against the facts."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.quantised_rules import FIXED, FREE, SAME_AS_INPUT
+from nnapi_prof.convert.serialize import parse
+from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.nnapi.codes import OperandCode
+from nnapi_prof.run.host import all_values
+from tests.convert.harness import run_region
+from tests.convert.quantised_models import ExportedNet, eager_net
+
+ROOT = Path(__file__).resolve().parents[2]
+QUANT8 = OperandCode.TENSOR_QUANT8_ASYMM
+
+
+@pytest.fixture(scope="module", params=["qnnpack", "x86", "exported", "exported channels"])
+def quantised(request):
+    """A program, the model it came from and its input."""
+    x = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(3))
+    with quiet_torch(), torch.random.fork_rng():
+        if request.param.startswith("exported"):
+            model = ExportedNet("channels" in request.param).eval()
+            return prepare(torch.export.export(model, (x,)), (x,), "net"), model, x
+        engine = torch.backends.quantized.engine
+        model = eager_net(request.param)
+        program = prepare(torch.jit.trace(model, x), (x,), "net")
+        torch.backends.quantized.engine = engine
+        return program, model, x
+
+
+@pytest.mark.parametrize("level", [27, 28, 29, 30])
+def test_every_unit_is_right_within_a_step(quantised, level, nnapi_library):
+    program, _, x = quantised
+    values = all_values(program, (x,))
+    converted = 0
+    for unit in program.units.units:
+        try:
+            region = convert_region(program, [unit.index], level)
+        except UnsupportedOp:
+            assert level < 29
+            continue
+        converted += 1
+        found = run_region(region, values)
+        for name, result in zip(region.outputs, found, strict=True):
+            wanted = values[name]
+            if wanted.dtype == torch.uint8:
+                apart = (result.int() - wanted.int()).abs()
+                assert apart.max() <= 1
+                assert apart.float().mean() < 0.25  # means of few pixels are ties
+            else:
+                torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-5)
+    assert converted >= (len(program.units.units) if level >= 29 else 5)
+
+
+@pytest.mark.parametrize("level", [29, 30])
+def test_the_whole_model(quantised, level, nnapi_library):
+    program, model, x = quantised
+    region = convert_region(program, range(len(program.units.units)), level)
+    assert region.operations.count("QUANTIZE") == region.operations.count("DEQUANTIZE") == 1
+    assert region.operations.count("TRANSPOSE") <= 1
+    (found,) = run_region(region, {program.units.inputs[0]: x})
+    wanted = model(x)
+    assert (found - wanted).abs().max() <= 1.01 * model.step
+
+
+def test_channel_scales_are_refused_by_stock_pytorch(quantised):
+    program, _, _ = quantised
+    region = convert_region(program, range(len(program.units.units)), 29)
+    channels = any(operand.channels for operand in parse(region.serialized).operands)
+    assert channels == (int.from_bytes(region.serialized[:4], "little") == 2)
+
+
+def test_units_say_that_they_are_quantised(quantised):
+    program, _, _ = quantised
+    labels = [unit.label for unit in program.units.units]
+    assert sum(label.startswith("quantised conv2d+relu ") for label in labels) >= 1
+    assert sum(label.startswith("quantised linear ") for label in labels) == 1
+
+
+class Edges(nn.Module):
+    """Takes and gives quantised tensors."""
+
+    def forward(self, x, y):
+        return torch.ops.quantized.add(x, y, 0.1, 20), torch.relu(x)
+
+
+@pytest.mark.parametrize("level", [27, 30])
+def test_quantised_inputs_and_outputs_are_their_integers(level, nnapi_library):
+    with quiet_torch():
+        inputs = [
+            torch.quantize_per_tensor(torch.randn(2, 5), scale, zero, torch.quint8)
+            for scale, zero in ((0.03, 120), (0.02, 100))
+        ]
+        program = prepare(torch.jit.trace(Edges(), inputs), inputs, "edges")
+    assert [program.units.values[n].quant.zero_point for n in program.units.inputs] == [120, 100]
+    region = convert_region(program, range(len(program.units.units)), level)
+    model = parse(region.serialized)
+    assert {model.operands[i].type for i in (*model.inputs, *model.outputs)} == {QUANT8}
+    given = dict(zip(program.units.inputs, (x.int_repr() for x in inputs), strict=True))
+    found = dict(zip(region.outputs, run_region(region, given), strict=True))
+    for name, wanted in zip(program.units.outputs, Edges()(*inputs), strict=True):
+        apart = found[name].int() - wanted.int_repr().int()
+        assert apart.abs().max() <= 1
+
+
+def test_scales_are_part_of_signatures():
+    def signature(scale):
+        class Relu(nn.Module):
+            def forward(self, x):
+                return torch.relu(torch.quantize_per_tensor(x, scale, 10, torch.quint8))
+
+        x = torch.ones(2, 3)
+        with quiet_torch():
+            program = prepare(torch.jit.trace(Relu(), x), (x,), "relu")
+        return program.units.units[-1].signature
+
+    assert signature(0.5) == signature(0.5) != signature(0.25)
+
+
+def test_the_rules_are_those_of_the_facts():
+    facts = json.loads((ROOT / "nnapi_prof/nnapi/data/nnapi_ops.json").read_text())
+    rules = {op["name"]: op.get("output_quant_rule") or "" for op in facts}
+    for code in SAME_AS_INPUT:
+        assert re.match("output scale/zero_point = input0|output = input0", rules[code.name])
+    for code in FREE:
+        assert re.search("free|must exceed", rules[code.name]), code
+    for code, fixed in FIXED.items():
+        wanted = f"fixed: scale 1/{round(1 / fixed.scale)}, zero_point {fixed.zero_point} "
+        assert rules[code.name].startswith(wanted)
