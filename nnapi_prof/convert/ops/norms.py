@@ -23,7 +23,7 @@ _PLAIN = DimOrder.CONTIGUOUS
 def layer_norm(op: Lowering) -> OperandId:
     """Lowers ``(x - mean) / sqrt(var + eps) * w + b`` over the last axes: rows of a matrix."""
     length = math.prod(op.arg("normalized_shape"))
-    x = standardised(op, op.tensor("input", _PLAIN), length, float(op.arg("eps")))
+    x = standardised(op, _input(op, _PLAIN), length, float(op.arg("eps")))
     return _affine(op, x, op.optional_array("weight"), op.optional_array("bias"))
 
 
@@ -31,7 +31,7 @@ def layer_norm(op: Lowering) -> OperandId:
 def rms_norm(op: Lowering) -> OperandId:
     """Lowers ``x / sqrt(mean(x^2) + eps) * w`` over the last axes: rows of a matrix."""
     length = math.prod(op.arg("normalized_shape"))
-    x = op.reshape(op.tensor("input", _PLAIN), (op.out.n_elements // length, length))
+    x = op.reshape(_input(op, _PLAIN), (op.out.n_elements // length, length))
     given = op.arg("eps")
     eps = float(np.finfo(np.float32).eps) if given is None else float(given)
     return _affine(op, _scaled_to_one(op, x, eps), op.optional_array("weight"), None)
@@ -46,14 +46,14 @@ def group_norm(op: Lowering) -> OperandId:
     if op.out.dim_order is DimOrder.CHANNELS_LAST and op.level >= 3:
         weight, bias = op.optional_array("weight"), op.optional_array("bias")
         return _times_plus(op, _standardised_groups(op, groups, eps), weight, bias)
-    x = standardised(op, op.tensor("input", _PLAIN), op.out.n_elements // (n * groups), eps)
+    x = standardised(op, _input(op, _PLAIN), op.out.n_elements // (n * groups), eps)
     return _affine_channels(op, x, channels)
 
 
 def _standardised_groups(op: Lowering, groups: int, eps: float) -> OperandId:
     """``(x - mean) / sqrt(var + eps)`` of each group of channels of an image that lies channels
     last, as [N, H * W, groups, C / groups]: nothing moves."""
-    x = op.tensor("input", op.out.dim_order)
+    x = _input(op, op.out.dim_order)
     n, h, w, channels = op.dims(x)
     x = op.reshape(x, (n, h * w, groups, channels // groups))
     x = sub(op, x, averaged(op, x, [1, 3]))
@@ -73,10 +73,10 @@ def instance_norm(op: Lowering) -> OperandId:
     n, channels, *_ = op.type("input").shape
     eps = float(op.arg("eps"))
     if op.out.dim_order is DimOrder.CHANNELS_LAST and op.level >= 3:
-        x = op.tensor("input", op.out.dim_order)
+        x = _input(op, op.out.dim_order)
         x = op.emit(OperationCode.INSTANCE_NORMALIZATION, [x], [1.0, 0.0, eps, False])
         return _times_plus(op, x, op.optional_array("weight"), op.optional_array("bias"))
-    x = standardised(op, op.tensor("input", _PLAIN), op.out.n_elements // (n * channels), eps)
+    x = standardised(op, _input(op, _PLAIN), op.out.n_elements // (n * channels), eps)
     return _affine_channels(op, x, channels)
 
 
@@ -113,6 +113,12 @@ def _scaled_to_one(op: Lowering, x: OperandId, eps: float) -> OperandId:
     wide = op.emit(OperationCode.L2_NORMALIZATION, [wide], dims=op.dims(wide))
     cut = strided_slice(op, op.reshape(wide, dims), (0, 0), (rows, length))
     return mul(op, cut, math.sqrt(length))
+
+
+def _input(op: Lowering, order: DimOrder) -> OperandId:
+    known = op.type("input").dtype
+    op.require(known == "float32", f"a norm of {known}, float32 is wanted")
+    return op.tensor("input", order)
 
 
 def _affine(

@@ -8,8 +8,8 @@ import torch
 
 from nnapi_prof.convert.model import OperandId
 from nnapi_prof.convert.ops.pieces import (
+    LARGEST,
     div,
-    finite,
     limit,
     reduced,
     sub,
@@ -76,13 +76,16 @@ def masked_softmax(op: Lowering, x: OperandId, axis: int = -1) -> OperandId:
     0: dividing by 1 then gives zeros. From level 3 on.
     """
     axes = [axis % len(op.dims(x))]
-    highest = finite(op, reduced(op, OperationCode.REDUCE_MAX, x, axes))
+    highest = reduced(op, OperationCode.REDUCE_MAX, x, axes)
+    highest = limit(op, OperationCode.MAXIMUM, highest, -LARGEST)
     powers = unary(op, OperationCode.EXP, sub(op, x, highest))
     total = limit(op, OperationCode.MAXIMUM, summed(op, powers, axes), 1.0)
     return div(op, powers, total)
 
 
 def _operand_and_axis(op: Lowering) -> tuple[OperandId, int]:
+    known = op.type("self").dtype
+    op.require(known == "float32", f"a softmax of {known}, float32 is wanted")
     order = op.out.dim_order
     rank = max(len(op.out.shape), 1)
     return op.tensor("self", order), memory_axis(order, op.arg("dim") % rank)

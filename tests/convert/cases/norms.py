@@ -74,6 +74,9 @@ NORMS = {
         [5], eps=0.0, refused={28: "eps=0 below level 3: a number above 0 is wanted", 27: "eps=0"}
     ),
     "layer norm far from zero": layer_norm([5], W5, B5, image(2, 3, 5) + 30),
+    "layer norm of float16": layer_norm(
+        [5], x=X.half(), refused=all_levels("a norm of float16, float32 is wanted", 31)
+    ),
     "RMS norm": rms_norm(W5, X),
     "RMS norm without weights": rms_norm(None, image(2, 3, 5)),
     "RMS norm with an eps": rms_norm(W5, image(3, 5), 0.1),

@@ -183,6 +183,16 @@ ATTENTION = {
         (ADDED,),
         refused=all_levels("REDUCE_MAX exists", 29),
     ),
+    "softmax of float16": Case(
+        lambda x: aten.softmax.int(x, -1),
+        (image(3, 5).half(),),
+        refused=all_levels("a softmax of float16, float32 is wanted", 31),
+    ),
+    "softmax of the least numbers": Case(
+        lambda x: aten._safe_softmax.default(x, -1),
+        (torch.full((2, 3), torch.finfo(torch.float32).min),),
+        refused=all_levels("REDUCE_MAX exists", 29),
+    ),
     "softmax of hidden rows, channels last": Case(
         lambda x: aten._safe_softmax.default(x, 1),
         (image(2, 3, 4, 5),),
