@@ -16,12 +16,17 @@ from tests.cli.common import INPUT, Result, TinyNet, trace, unit_row
 Cli = Callable[..., Result]
 
 
-def cumulated(x: torch.Tensor) -> torch.Tensor:
-    return torch.cumsum(x, 1) * 0.1
+def multiplied(x: torch.Tensor) -> torch.Tensor:
+    return torch.cumprod(x, 1) * 0.1
+
+
+def log_gamma(x: torch.Tensor) -> torch.Tensor:
+    return torch.lgamma(x.abs() + 1)
 
 
 @pytest.mark.parametrize(
-    ("between", "operation"), [(torch.erf, "aten.erf.default"), (cumulated, "aten.cumsum.default")]
+    ("between", "operation"),
+    [(log_gamma, "aten.lgamma.default"), (multiplied, "aten.cumprod.default")],
 )
 def test_an_operation_that_nobody_converts(
     cli: Cli, tmp_path: Path, between: Callable[[torch.Tensor], torch.Tensor], operation: str
