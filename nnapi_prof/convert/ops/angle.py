@@ -34,9 +34,6 @@ ARCTANGENT = (
 """``atan(t) / t`` for 0 <= t <= 1 as a polynomial in ``t ** 2``. Fitted by linear programming; the
 error of atan is 1.1e-8, and 1e-7 where float32 computes it."""
 
-LEAST = 1.17549435e-38
-"""The smallest normal float32: a divisor that is at least that is not 0."""
-
 
 @lowers(aten.sin.default)
 def sin(op: Lowering) -> OperandId:
@@ -107,8 +104,9 @@ def atan2(op: Lowering) -> OperandId:
 def _first_quadrant(y: Value, x: Value) -> Value:
     """The angle of (x, y), neither negative: 0 to pi / 2."""
     y.op.require(y.dtype == "float32", f"an angle of {y.dtype}, float32 is wanted")
-    longer = y.binary(OperationCode.MAXIMUM, x).binary(OperationCode.MAXIMUM, LEAST)
-    t = y.binary(OperationCode.MINIMUM, x) / longer
+    longer = y.binary(OperationCode.MAXIMUM, x)
+    divisor = longer.is_(OperationCode.EQUAL, 0).select(1, longer, y.dtype)
+    t = y.binary(OperationCode.MINIMUM, x) / divisor
     angle = polynomial(t * t, ARCTANGENT) * t
     return (y > x).select(math.pi / 2 - angle, angle, y.dtype)
 

@@ -38,8 +38,9 @@ MOVES = (
 )
 """Those, and some that NNAPI has for integers, or that read indices."""
 
-HALF = 65536
-"""An int32 is ``high * 65536 + low``; both are floats without rounding."""
+PART = 2048
+"""An int32 is ``(high * 2048 + middle) * 2048 + low``, each of them below 2048 in size: a float16
+holds it without rounding, should the model be made or run so."""
 
 
 class _AsFloats(Lowering):
@@ -94,19 +95,32 @@ def _carrying(lowerer: Lowerer, integers: bool) -> Lowerer:
         # Products and quotients of integers came with level 4.
         if not integers or op.out.device_dtype != "int32" or op.level < 4 or _fits(lowerer, op):
             return lowerer(op)
-        high = _moved(lowerer, _AsFloats(op, "int32", lambda x: _high(x).cast("float32")))
-        low = _moved(lowerer, _AsFloats(op, "int32", lambda x: _low(x).cast("float32")))
-        return (high.cast("int32") * HALF + low.cast("int32")).operand
+        result: Value | None = None
+        for part in (_high, _middle, _low):
+            moved = _moved(lowerer, _AsFloats(op, "int32", part)).cast("int32")
+            result = moved if result is None else result * PART + moved
+        assert result is not None
+        return result.operand
 
     return carry
 
 
 def _high(x: Value) -> Value:
-    return x / HALF
+    return (x / PART**2).cast("float32")
+
+
+def _middle(x: Value) -> Value:
+    return (_rest(x) / PART).cast("float32")
 
 
 def _low(x: Value) -> Value:
-    return x - _high(x) * HALF
+    rest = _rest(x)
+    return (rest - rest / PART * PART).cast("float32")
+
+
+def _rest(x: Value) -> Value:
+    """What division by 2048 ** 2 leaves over; whichever way it rounds, less than that in size."""
+    return x - x / PART**2 * PART**2
 
 
 def _moved(lowerer: Lowerer, op: Lowering) -> Value:
