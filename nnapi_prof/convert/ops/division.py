@@ -139,9 +139,9 @@ class _Division:
 
     The rounded quotient is off by one at most where it is below 2 ** 24, and then too large. To
     see that, its product with y is subtracted from x in four parts of 12 by 12 bits, none of which
-    rounds. From 2 ** 24 on float32 numbers are further apart than y, and the rest means nothing. All this holds
-    in float32 only: a device that is allowed relaxed precision may be off by y next to a multiple
-    of it.
+    rounds. From 2 ** 24 on float32 numbers are further apart than y, and the rest means nothing.
+    All this holds in float32 only: a device that is allowed relaxed precision may be off by y next
+    to a multiple of it.
     """
 
     whole: Value
