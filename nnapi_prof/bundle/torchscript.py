@@ -8,7 +8,7 @@ runtime puts it; its costs are those of the target ``auto``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch.backends._nnapi.prepare import NnapiModule
@@ -18,7 +18,7 @@ from nnapi_prof.convert.serialize import parse
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.graph.plan import Preference
-from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.graph.types import DimOrder, Quantisation, TensorType
 from nnapi_prof.graph.unit import UnitGraph
 
 
@@ -50,10 +50,31 @@ def stock_module(
     that nothing reads, and returns the model's outputs, flattened: one tensor, or a tuple of
     several. An output may stand there twice, be an input as it is, or a constant; ``constants``
     has those by name. Running it needs a ``libneuralnetworks.so``: the phone's, or on a host our
-    emulator's loaded first with ``ctypes.CDLL``. NnapiProfError where a value that NNAPI takes or
-    gives is not float32, which is all that PyTorch's runtime carries, or where the model leaves out
-    optional arguments.
+    emulator's loaded first with ``ctypes.CDLL``. Quantised inputs may come as quint8 or as their
+    integers, quantised outputs are quint8. NnapiProfError where a value that NNAPI takes or gives
+    is neither float32 nor quantised uint8, which is all that PyTorch's runtime carries here, where
+    the model leaves out optional arguments, or where filters have a scale for each channel.
     """
+    refuse_uncarried(region)
+    templates = [torch.empty(t.memory_shape) for t in region.output_types]
+    inner = runtime_module(region, _FixedShapes(templates), preference, relaxed)
+
+    # ``define`` adds to the class that TorchScript makes of this one: each module needs its own.
+    class Wrapper(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mod = inner
+            for index, value in enumerate(constants.values()):
+                self.register_buffer(f"constant_{index}", value)
+
+    with quiet_torch():
+        wrapper = torch.jit.script(Wrapper())
+        wrapper.define(forward_text(graph, region, list(constants)))
+    return wrapper
+
+
+def refuse_uncarried(region: ConvertedRegion) -> None:
+    """Raises NnapiProfError for what PyTorch's runtime does not carry."""
     for tensor_type in (*region.input_types, *region.output_types):
         if tensor_type.dtype != "float32":
             raise NnapiProfError(
@@ -64,15 +85,20 @@ def stock_module(
             "operations of the model leave out optional arguments (those of an LSTM or RNN), which "
             "stock PyTorch's runtime cannot: run it by the agent"
         )
+
+
+def runtime_module(
+    region: ConvertedRegion, shapes: torch.nn.Module, preference: Preference, relaxed: bool
+) -> NnapiModule:
+    """PyTorch's module for a region; ``shapes.prepare`` gives its output templates."""
     serialized = torch.frombuffer(bytearray(region.serialized), dtype=torch.int32)
     # PyTorch takes float32 tensors for the bytes; a constant of bools need not fill its last one
     weights = [
         torch.frombuffer(bytearray(data + bytes(-len(data) % 4)), dtype=torch.float32)
         for data in region.buffers
     ]
-    templates = [torch.empty(t.memory_shape) for t in region.output_types]
-    inner = NnapiModule(
-        _FixedShapes(templates),
+    return NnapiModule(
+        shapes,
         serialized,
         weights,
         [_memory_format(t) for t in region.input_types],
@@ -81,28 +107,24 @@ def stock_module(
         relaxed,
     )
 
-    # ``define`` adds to the class that TorchScript makes of this one: each module needs its own.
-    class Wrapper(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.mod = inner
-            for index, value in enumerate(constants.values()):
-                self.register_buffer(f"constant_{index}", value)
 
+def forward_text(
+    graph: UnitGraph, region: ConvertedRegion, constants: Sequence[str], first: str = ""
+) -> str:
+    """TorchScript of the wrapper's ``forward``, its arguments ``arg_0``, ...; ``first`` has the
+    lines that come before the rest, indented."""
     arguments = {name: f"arg_{index}" for index, name in enumerate(graph.inputs)}
     said = {
         **arguments,
         **{name: f"self.constant_{index}" for index, name in enumerate(constants)},
         **{name: f"outputs[{index}]" for index, name in enumerate(region.outputs)},
     }
-    with quiet_torch():
-        wrapper = torch.jit.script(Wrapper())
-        wrapper.define(
-            f"def forward(self, {', '.join(f'{name}: Tensor' for name in arguments.values())}):\n"
-            f"    outputs = self.mod([{', '.join(arguments[name] for name in region.inputs)}])\n"
-            f"    return {', '.join(said[name] for name in graph.outputs)}\n"
-        )
-    return wrapper
+    return (
+        f"def forward(self, {', '.join(f'{name}: Tensor' for name in arguments.values())}):\n"
+        f"{first}"
+        f"    outputs = self.mod([{', '.join(arguments[name] for name in region.inputs)}])\n"
+        f"    return {', '.join(said[name] for name in graph.outputs)}\n"
+    )
 
 
 def _memory_format(tensor_type: TensorType) -> int:

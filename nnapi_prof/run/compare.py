@@ -7,10 +7,35 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.run.result import OutputCheck
 
 TOLERANCE = 1e-4
 """Largest allowed ``max |found - wanted| / max |wanted|`` of an output in float32."""
+
+QUANTISED_TOLERANCE = 0.1
+"""The same of an output that quantised values lead to: a device may round a tie the other way, and
+what moves by one step can move steps behind it. Two steps of the last scale are always allowed."""
+
+
+def last_step(graph: UnitGraph, output: str) -> float:
+    """The coarsest scale among the quantised values nearest to an output; 0 where there are none.
+
+    An output that is quantised itself comes as integers: its step is 1.
+    """
+    if graph.values[output].quant is not None:
+        return 1.0
+    steps, seen, waiting = [0.0], {output}, [output]
+    while waiting:
+        value = waiting.pop()
+        quant = graph.values[value].quant
+        if quant is not None:
+            steps.append(quant.scale)
+        elif value in graph.producer:
+            new = [v for v in graph.units[graph.producer[value]].inputs if v not in seen]
+            seen.update(new)
+            waiting += new
+    return max(steps)
 
 
 def compare(
@@ -18,14 +43,28 @@ def compare(
     found: Sequence[npt.NDArray[np.generic]],
     wanted: Sequence[npt.NDArray[np.generic]],
     tolerance: float = TOLERANCE,
+    steps: Sequence[float] | None = None,
 ) -> tuple[OutputCheck, ...]:
     """One check per output. A shape that differs or a value that is not finite on one side only
-    counts as an infinite difference."""
+    counts as an infinite difference. ``steps`` has :func:`last_step` of each output."""
     checks = []
-    for name, mine, theirs in zip(names, found, wanted, strict=True):
+    steps = [0.0] * len(names) if steps is None else steps
+    for name, mine, theirs, step in zip(names, found, wanted, steps, strict=True):
         max_abs, relative = _difference(mine, theirs)
-        checks.append(OutputCheck(name, tuple(theirs.shape), max_abs, relative, tolerance))
+        allowed = tolerance if step == 0 else max(tolerance, _quantised(theirs, step))
+        checks.append(OutputCheck(name, tuple(theirs.shape), max_abs, relative, allowed))
     return tuple(checks)
+
+
+def _quantised(wanted: npt.NDArray[np.generic], step: float) -> float:
+    """The tolerance of an output with quantised values before it."""
+    largest = _largest(wanted.astype(np.float64))
+    return max(QUANTISED_TOLERANCE, 2.01 * step / largest if largest > 0 else 0.0)
+
+
+def _largest(values: npt.NDArray[np.float64]) -> float:
+    finite = np.abs(values[np.isfinite(values)])
+    return float(finite.max()) if finite.size else 0.0
 
 
 def _difference(
@@ -41,8 +80,7 @@ def _difference(
         apart = np.where(same, 0.0, np.abs(mine - theirs))
     apart = np.where(np.isnan(apart), np.inf, apart)
     max_abs = float(apart.max())
-    finite = np.abs(theirs[np.isfinite(theirs)])
-    scale = float(finite.max()) if finite.size else 0.0
+    scale = _largest(theirs)
     if max_abs == 0.0:
         return 0.0, 0.0
     return max_abs, max_abs / scale if scale > 0.0 else float("inf")

@@ -19,7 +19,7 @@ from nnapi_prof.device.results import ActionResult
 from nnapi_prof.errors import AgentError
 from nnapi_prof.graph.program import Program
 from nnapi_prof.run.actions import PreparedAction, prepare_action, read_later, stretches
-from nnapi_prof.run.compare import compare
+from nnapi_prof.run.compare import compare, last_step
 from nnapi_prof.run.host import constant_outputs, from_memory, run_units, to_memory
 from nnapi_prof.run.result import PlanRun, RunReport, SegmentTiming
 from nnapi_prof.run.timing import (
@@ -69,6 +69,7 @@ def run_bundle(
         [found[name].numpy() for name in bundle.graph.outputs],
         [value.detach().numpy() for value in wanted],
         options.tolerance,
+        [last_step(bundle.graph, name) for name in bundle.graph.outputs],
     )
     plans = bundle.plans if options.baselines else bundle.plans[:1]
     if any(stretch.on_host for stretch in stretches(bundle.plan)):

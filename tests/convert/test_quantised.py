@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from nnapi_prof.bundle.torchscript import stock_module
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.quantised_rules import FIXED, FREE, SAME_AS_INPUT
 from nnapi_prof.convert.serialize import parse
-from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.errors import NnapiProfError, UnsupportedOp
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.nnapi.codes import OperandCode
@@ -73,11 +74,17 @@ def test_the_whole_model(quantised, level, nnapi_library):
     assert (found - wanted).abs().max() <= 1.01 * model.step
 
 
-def test_channel_scales_are_refused_by_stock_pytorch(quantised):
-    program, _, _ = quantised
+def test_stock_pytorch_runs_it_but_for_channel_scales(quantised, nnapi_library):
+    program, model, x = quantised
     region = convert_region(program, range(len(program.units.units)), 29)
-    channels = any(operand.channels for operand in parse(region.serialized).operands)
-    assert channels == (int.from_bytes(region.serialized[:4], "little") == 2)
+    if any(operand.channels for operand in parse(region.serialized).operands):
+        assert int.from_bytes(region.serialized[:4], "little") == 2
+        with pytest.raises(NnapiProfError, match="a scale for each channel, which the format"):
+            stock_module(program.units, region, {})
+        return
+    with quiet_torch():
+        found = stock_module(program.units, region, {})(x)
+    assert (found - model(x)).abs().max() <= 1.01 * model.step
 
 
 def test_units_say_that_they_are_quantised(quantised):
@@ -111,6 +118,12 @@ def test_quantised_inputs_and_outputs_are_their_integers(level, nnapi_library):
     for name, wanted in zip(program.units.outputs, Edges()(*inputs), strict=True):
         apart = found[name].int() - wanted.int_repr().int()
         assert apart.abs().max() <= 1
+    with quiet_torch():
+        stock = stock_module(program.units, region, {})
+        for given in (inputs, [x.int_repr() for x in inputs]):
+            for result, name in zip(stock(*given), program.units.outputs, strict=True):
+                assert torch.equal(result.int_repr(), found[name])
+                assert result.q_scale() == program.units.values[name].quant.scale
 
 
 def test_scales_are_part_of_signatures():
