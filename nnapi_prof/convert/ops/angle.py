@@ -85,7 +85,8 @@ def cosh(op: Lowering) -> OperandId:
 def atan(op: Lowering) -> OperandId:
     """Lowers ``atan(x)`` as the angle of (1, x); the error is 3e-7 at most."""
     x = argument(op, "self")
-    return _signed(x, _first_quadrant(absolute(x), number(op, 1, x.dtype))).operand
+    size = _first_quadrant(absolute(x), number(op, 1, x.dtype))
+    return (x < 0).select(-size, size, x.dtype).operand
 
 
 @lowers(aten.atan2.default)
@@ -93,12 +94,18 @@ def atan2(op: Lowering) -> OperandId:
     """Lowers the angle of (other, self), in [-pi, pi]; the error is 4e-7 at most.
 
     NNAPI has no inverse functions: the smaller coordinate over the larger goes through
-    :data:`ARCTANGENT`, and reflections bring the angle home. A zero has no sign here; two infinite
-    coordinates give NaN.
+    :data:`ARCTANGENT`, and reflections bring the angle home, by the sign of a zero too. Two
+    infinite coordinates give NaN.
     """
     y, x = argument(op, "self"), argument(op, "other")
     angle = _first_quadrant(absolute(y), absolute(x))
-    return _signed(y, (x < 0).select(math.pi - angle, angle, x.dtype)).operand
+    angle = _negative(x).select(math.pi - angle, angle, x.dtype)
+    return _negative(y).select(-angle, angle, x.dtype).operand
+
+
+def _negative(x: Value) -> Value:
+    """Whether x is below 0, or the 0 that divides 1 to minus infinity."""
+    return (x < 0).is_(OperationCode.LOGICAL_OR, (1 / x) < 0)
 
 
 def _first_quadrant(y: Value, x: Value) -> Value:
@@ -109,7 +116,3 @@ def _first_quadrant(y: Value, x: Value) -> Value:
     t = y.binary(OperationCode.MINIMUM, x) / divisor
     angle = polynomial(t * t, ARCTANGENT) * t
     return (y > x).select(math.pi / 2 - angle, angle, y.dtype)
-
-
-def _signed(model: Value, size: Value) -> Value:
-    return (model < 0).select(-size, size, size.dtype)

@@ -11,6 +11,7 @@ WIDE = torch.cat([torch.linspace(-80, 80, 321), image(40), image(20) * 1e-4])
 POSITIVE = torch.cat([torch.linspace(1e-3, 4, 200), torch.logspace(-30, 30, 60)])
 SMALL = torch.cat([torch.linspace(-0.9, 3, 100), torch.logspace(-9, 4, 50), torch.zeros(1)])
 ALL_SIGNS = torch.tensor([[1.0, 2.0], [-1.0, 3.0], [-2.0, -0.5], [2.0, -3.0], [0.0, 0.0]])
+ZEROS = torch.tensor([0.0, -0.0, 0.0, -0.0, 2.0, 2.0, -2.0, -2.0])
 DIV_LATER = {27: "DIV exists from level 2"}
 
 
@@ -80,6 +81,14 @@ FORMULAS = {
     ),
     "atan2 in every quadrant": from_3(
         lambda x: aten.atan2.default(x, ALL_SIGNS), ALL_SIGNS.flip(1), reason="exists"
+    ),
+    "atan2 with zeros of either sign": from_3(
+        lambda y: aten.atan2.default(y, torch.cat([ZEROS[2:], ZEROS[:2]])), ZEROS, reason="exists"
+    ),
+    "atan2 of zeros of either sign": from_3(
+        lambda y: aten.atan2.default(y, torch.tensor([0.0, -0.0, -0.0, 0.0])),
+        ZEROS[:4],
+        reason="exists",
     ),
     "atan2 of half precision": Case(
         lambda y, x: aten.atan2.default(y, x),
