@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/np_half.h"
+
 #define TENSOR_ALIGNMENT 64u /* a cache line, and what vendor drivers like best */
 
 /* splitmix64 (Steele, Lea, Flood 2014): the next output of a 64-bit state. */
@@ -13,27 +15,6 @@ static uint64_t splitmix64(uint64_t *state) {
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
   z = (z ^ z >> 27) * 0x94d049bb133111ebu;
   return z ^ z >> 31;
-}
-
-/* The IEEE half nearest to a float of [-1, 1), ties to even. */
-static uint16_t half_of(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  const uint32_t sign = bits >> 16 & 0x8000u;
-  const uint32_t exponent = bits >> 23 & 0xffu;
-  uint32_t mantissa = (bits & 0x7fffffu) | (exponent != 0 ? 0x800000u : 0);
-  if (exponent < 102)
-    return (uint16_t)sign; /* below half of the smallest subnormal, 2^-24 */
-  /* A normal half has 10 mantissa bits, 13 fewer than the float; a subnormal one fewer still. */
-  const uint32_t shift = exponent >= 113 ? 13 : 126 - exponent;
-  const uint32_t half = 1u << (shift - 1);
-  const uint32_t lost = mantissa & ((half << 1) - 1);
-  mantissa >>= shift;
-  if (lost > half || (lost == half && (mantissa & 1) != 0))
-    mantissa++;
-  /* A mantissa that overflows carries into the exponent, as it must. */
-  const uint32_t base = exponent >= 113 ? (exponent - 113) << 10 : 0;
-  return (uint16_t)(sign | (base + mantissa));
 }
 
 void np_tensor_randomize(const struct np_tensor *tensor, void *data) {
@@ -50,7 +31,7 @@ void np_tensor_randomize(const struct np_tensor *tensor, void *data) {
       break;
     case NP_TYPE_FLOAT16:
     case NP_TYPE_TENSOR_FLOAT16:
-      ((uint16_t *)data)[i] = half_of(real);
+      ((uint16_t *)data)[i] = np_half_from_float(real);
       break;
     case NP_TYPE_BOOL:
     case NP_TYPE_TENSOR_BOOL8:
@@ -59,7 +40,7 @@ void np_tensor_randomize(const struct np_tensor *tensor, void *data) {
     default:
       switch (np_type_bytes(tensor->type)) {
       case 4:
-        ((uint32_t *)data)[i] = whole;
+        ((uint32_t *)data)[i] = whole & 1;
         break;
       case 2:
         ((uint16_t *)data)[i] = whole;

@@ -16,7 +16,7 @@ from nnapi_prof.run.result import RunReport
 
 
 class Embedded(nn.Module):
-    """An operation for the host alone in front of one for the device: no device value precedes."""
+    """Indices of 64 bits in, which a device holds in 32."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,6 +25,17 @@ class Embedded(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.layer(self.table(x)))
+
+
+class HostFirst(nn.Module):
+    """An operation for the host alone in front of one for the device: no device value precedes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.layer(torch.lgamma(x)))
 
 
 class WithConstant(nn.Module):
@@ -41,7 +52,7 @@ class WithConstant(nn.Module):
 
 class HostOnly(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.erf(torch.cumsum(x, 1))
+        return torch.lgamma(torch.cumprod(x, 1) + 1)
 
 
 def run_all(tmp_path: Path, model: nn.Module, example: torch.Tensor, spec: str) -> dict:
@@ -63,8 +74,14 @@ def run_all(tmp_path: Path, model: nn.Module, example: torch.Tensor, spec: str) 
     return json.loads((bundle / "run.json").read_text())
 
 
-def test_a_host_segment_comes_first(tmp_path: Path) -> None:
+def test_indices_reach_the_device(tmp_path: Path) -> None:
     kept = run_all(tmp_path, Embedded(), torch.zeros(1, 12, dtype=torch.int64), "1x12:int64")
+    assert [check["relative"] <= 1e-6 for check in kept["checks"]] == [True]
+    assert "host" not in {segment["target"] for segment in kept["runs"][0]["segments"]}
+
+
+def test_a_host_segment_comes_first(tmp_path: Path) -> None:
+    kept = run_all(tmp_path, HostFirst(), torch.ones(1, 16), "1x16")
     assert [check["relative"] <= 1e-4 for check in kept["checks"]] == [True]
     plan = kept["runs"][0]
     assert [segment["target"] == "host" for segment in plan["segments"]] == [True, False]
