@@ -20,6 +20,10 @@ relu6, clamp(0, 6)             hardtanh.default(x, 0.0, 6.0)
 hardtanh, clamp(-1, 1)         hardtanh.default(x, -1.0, 1.0)
 other clamps and hardtanhs     clamp.default(x, min | None, max | None)
 activations                    sigmoid, hardsigmoid, hardswish, silu, tanh: .default(x)
+a & b, greater, absolute, ...  bitwise_and.Tensor, gt.Tensor, abs.default, ...: one name each, see
+                               graph/passes/synonyms.py
+zeros_like, new_full, ...      constants
+x[mask] = one value            where.self(mask, value, x)
 softmax, log_softmax           softmax.int(x, dim), log_softmax.int(x, dim)
 max pool                       max_pool2d.default(x, kernel, stride, padding, dilation, ceil_mode)
 average pool                   avg_pool2d.default(x, kernel, stride, padding, ceil_mode,
