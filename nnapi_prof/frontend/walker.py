@@ -48,7 +48,7 @@ def walked_graph(
     maker = Concretiser(name)
     for path, value in [*model.named_parameters(), *model.named_buffers()]:
         maker.names.setdefault(value.data_ptr(), path)
-    graph = model.inlined_graph
+    graph = _inlined(model.inlined_graph)
     arguments = forward_arguments(model)
     names = _distinct([argument.name for argument in arguments])
     inputs: list[Any] = [
@@ -62,6 +62,14 @@ def walked_graph(
     results = walker.block(graph)
     leaves = pytree.tree_leaves(results, is_leaf=lambda v: isinstance(v, Moving))
     return maker.finish([plain(leaf) for leaf in leaves])
+
+
+def _inlined(graph: Any) -> Any:
+    """A copy without calls of functions. TorchScript inlines what a graph calls when first asked,
+    and leaves out functions that ran before that without its optimiser."""
+    graph = graph.copy()
+    torch._C._jit_pass_inline(graph)
+    return graph
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
@@ -125,7 +133,7 @@ class _Walker:
         """A call that TorchScript did not inline: of an interface's method, for one."""
         if not isinstance(owner, torch.jit.ScriptModule):
             raise WalkRefused(f"{node.kind()} {source(node)}")
-        graph = owner._c._get_method(node.s("name")).inlined_graph
+        graph = _inlined(owner._c._get_method(node.s("name")).inlined_graph)
         inner = _Walker(self.maker, self.name)
         for parameter, given in zip(graph.inputs(), inputs, strict=True):
             inner.values[parameter.debugName()] = given
