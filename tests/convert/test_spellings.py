@@ -81,6 +81,14 @@ def reversed_dims(x):
     return x.view(2, 3, 2, 2, 2).permute(4, 3, 2, 1, 0).reshape(6, 8)
 
 
+def assigned(x):
+    y = x.clone()
+    y[:, 1:3] = 0.5
+    y[:, :, 2] = x[:, :, 0]
+    y[0, -1] += 1
+    return y
+
+
 class Line(nn.Module):
     def __init__(self):
         super().__init__()
@@ -186,6 +194,15 @@ SPELLINGS = {
     "index_select by computed indices": row(
         lambda x, i: torch.index_select(x, 1, i) + x[:, i], ROWS, torch.tensor([2, -0, 1])
     ),
+    "assignment to a slice": row(assigned, X),
+    "unfold": row(lambda x: x.unfold(1, 3, 2) * 2, numbers(2, 9)),
+    "unfold of an image": row(lambda x: x.unfold(2, 3, 1).reshape(2, -1), X),
+    "im2col": row(lambda x: F.unfold(x, (3, 2), (2, 1), (1, 0), 2), X),
+    "col2im": row(lambda x: F.fold(x * 2, (6, 4), (3, 2), 1, (1, 0), 1), numbers(2, 12, 18)),
+    "col2im that leaves rows over": row(lambda x: F.fold(x, (6, 5), 2, stride=2), numbers(2, 8, 6)),
+    "expand_as of a broadcast operand": row(
+        lambda x: x * x.mean((2, 3), keepdim=True).expand_as(x) + 1, X
+    ),
     "embedding and positions": layer(lambda: Words(), torch.tensor([[3, 1, 4, 1], [5, 2, 6, 5]])),
 }
 
@@ -247,6 +264,7 @@ OPERATIONS = {
     ),
     "windows of Swin": "RESHAPE TRANSPOSE RESHAPE ADD RESHAPE TRANSPOSE RESHAPE",
     "heads for grouped queries": "RESHAPE TILE RESHAPE",
+    "expand_as of a broadcast operand": "TRANSPOSE AVERAGE_POOL_2D RESHAPE MUL ADD",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,18 +55,15 @@ def index(op: Lowering) -> OperandId:
     index below 0 counts from the end: constants are wrapped here, computed ones in the model.
     """
     shape = op.type("self").shape
-    listed: list[fx.Node | None] = list(op.arg("indices"))
-    axes = [axis for axis, node in enumerate(listed) if node is not None]
-    nodes = [node for node in listed if node is not None]
-    for node in nodes:
-        dtype = type_of(node).dtype
-        op.require(dtype in ("int64", "int32"), f"indexed by {node.name}, {dtype}, wanted int64")
+    axes, nodes = _index_tensors(op)
     op.require(
         axes == list(range(axes[0], axes[-1] + 1)),
         f"index tensors on axes {axes}, neighbouring axes are wanted",
     )
     first, sizes = axes[0], [shape[axis] for axis in axes]
-    broadcast = np.broadcast_shapes(*(type_of(node).shape for node in nodes))
+    broadcast = np.broadcast_shapes(
+        *(n.shape if isinstance(n, np.ndarray) else type_of(n).shape for n in nodes)
+    )
     dims = (*shape[:first], *broadcast, *shape[axes[-1] + 1 :])
     x = op.tensor("self", PLAIN)
     if len(axes) > 1:
@@ -76,6 +74,32 @@ def index(op: Lowering) -> OperandId:
     else:
         result = _gather(op, x, first, where, broadcast)
     return op.reorder(result, dims, PLAIN, op.out.dim_order)
+
+
+def _index_tensors(op: Lowering) -> tuple[list[int], list[fx.Node | NDArray[Any]]]:
+    """The axes that are indexed and by what: computed tensors as nodes, constants as arrays. A
+    constant mask stands for the positions where it is true, on as many axes as it has."""
+    axes: list[int] = []
+    found: list[fx.Node | NDArray[Any]] = []
+    axis = 0
+    for node in op.arg("indices"):
+        if node is None:
+            axis += 1
+            continue
+        dtype = type_of(node).dtype
+        if is_constant(node):
+            array = op.any_array(node)
+            parts: list[Any] = list(np.nonzero(array)) if dtype == "bool" else [array]
+        else:
+            op.require(
+                dtype in ("int64", "int32"),
+                f"indexed by {node.name}, a computed {dtype}, wanted int64 or int32",
+            )
+            parts = [node]
+        found += parts
+        axes += range(axis, axis + len(parts))
+        axis += len(parts)
+    return axes, found
 
 
 @lowers(aten.gather.default)
@@ -132,11 +156,14 @@ def _gather(
 
 
 def _flat_index(
-    op: Lowering, nodes: list[fx.Node], sizes: list[int], shape: tuple[int, ...]
+    op: Lowering,
+    nodes: list[fx.Node | NDArray[Any]],
+    sizes: list[int],
+    shape: tuple[int, ...],
 ) -> OperandId | NDArray[np.int32]:
     """The position in axes of ``sizes`` flattened into one that each tuple of indices means."""
-    if all(map(is_constant, nodes)):
-        arrays = [op.any_array(node).astype(np.int64) for node in nodes]
+    arrays = [node.astype(np.int64) for node in nodes if isinstance(node, np.ndarray)]
+    if len(arrays) == len(nodes):
         wrapped = [
             np.where(array < 0, array + size, array)
             for array, size in zip(arrays, sizes, strict=True)
@@ -146,7 +173,9 @@ def _flat_index(
         len(nodes) == 1,
         f"indexed by {len(nodes)} tensors of which some are computed, one or constants are wanted",
     )
-    return _wrapped(op, op.tensor(nodes[0]), sizes[0], shape)
+    (node,) = nodes
+    assert isinstance(node, fx.Node)
+    return _wrapped(op, op.tensor(node), sizes[0], shape)
 
 
 def _wrapped(op: Lowering, index: OperandId, size: int, shape: tuple[int, ...]) -> OperandId:

@@ -14,7 +14,7 @@ from nnapi_prof.graph.passes.layers import (
     normalise_layers,
 )
 from nnapi_prof.graph.passes.lines import raise_lines
-from nnapi_prof.graph.passes.movement import normalise_movement
+from nnapi_prof.graph.passes.movement import drop_expands, normalise_movement
 from nnapi_prof.graph.passes.quantised import (
     fold_weights,
     move_integers,
@@ -42,6 +42,7 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     move_integers,  # after the normal spelling of views, before they are merged
     raise_lines,  # after fold_batch_norm, which wants the norm to read the layer itself
     merge_views,
+    drop_expands,  # after the normal spelling of expand
     lower_ranks,  # after merge_views: a permutation must be seen between its two views
     cancel_permutes,  # before assign_dim_order: a permute and its inverse would force clones
     drop_noops,  # a view of a view that ends where it began

@@ -6,10 +6,20 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 
-from nnapi_prof.graph.node import positive_dim, type_of
+from nnapi_prof.graph.node import (
+    calls,
+    constant_value,
+    is_constant,
+    makes_tensor,
+    positive_dim,
+    torch_dtype,
+    type_of,
+)
+from nnapi_prof.graph.passes.patches import PATCH_RULES
 from nnapi_prof.graph.passes.rewrite import ManyRule, Rule, Site, apply_many_rules, apply_rules
 from nnapi_prof.graph.windows import adaptive_windows, equal_windows
 
@@ -218,6 +228,83 @@ def _signed(site: Site) -> fx.Node | None:
     return None
 
 
+def _slice_scatter(site: Site) -> fx.Node | None:
+    """``x[start:end] = src`` without steps: what is before, ``src``, what is after."""
+    arg = site.args
+    dim = positive_dim(arg["dim"], len(site.type.shape))
+    start, _, step = slice(arg["start"], arg["end"], arg["step"]).indices(site.type.shape[dim])
+    return _replaced(site, site.input("src"), dim, start) if step == 1 else None
+
+
+def _select_scatter(site: Site) -> fx.Node | None:
+    """``x[index] = src``: the same with ``src`` as a slice of one."""
+    dim = positive_dim(site.args["dim"], len(site.type.shape))
+    shape = list(site.type.shape)
+    start = site.args["index"] % shape[dim]
+    shape[dim] = 1
+    return _replaced(site, site.call(aten.reshape.default, site.input("src"), shape), dim, start)
+
+
+def _replaced(site: Site, src: fx.Node, dim: int, start: int) -> fx.Node:
+    """``self`` with ``src`` in the place that begins at ``start`` along ``dim``."""
+    size, end = site.type.shape[dim], start + type_of(src).shape[dim]
+    if end == start:
+        return site.input()
+    parts = [
+        site.call(aten.slice.Tensor, site.input(), dim, a, b, 1)
+        for a, b in ((0, start), (end, size))
+        if b > a
+    ]
+    parts.insert(1 if start else 0, src)
+    return src if len(parts) == 1 else site.call(aten.cat.default, parts, dim)
+
+
+def _copy(site: Site) -> fx.Node | None:
+    """``copy``, as assignments are written without a change in place: ``src``, broadcast."""
+    if type_of(site.input("src")).dtype != site.type.dtype:
+        return None
+    return site.call(aten.expand.default, site.input("src"), list(site.type.shape))
+
+
+def _fill(site: Site) -> fx.Node | None:
+    """``fill``: one number as large as ``self``; what ``self`` holds does not matter."""
+    value = site.args["value"]
+    if isinstance(value, fx.Node):
+        if not is_constant(value):
+            return None
+        value = constant_value(value).item()
+    shape = list(site.type.shape)
+    number = torch.full([1] * len(shape), value, dtype=torch_dtype(site.type.dtype))
+    return site.call(aten.expand.default, site.add_constant(number, "filling"), shape)
+
+
+def drop_expands(graph: fx.Graph) -> int:
+    """Lets pointwise operations, which broadcast by themselves, read what an expand reads.
+
+    Given:
+        %e [2, 3, 4] = expand(%b [3, 1], [2, 3, 4])
+        %s [2, 3, 4] = add(%x [2, 3, 4], %e)
+    Result:
+        %s [2, 3, 4] = add(%x, %b)
+
+    Returns the number of inputs replaced.
+    """
+    dropped = 0
+    for node in calls(graph):
+        if torch.Tag.pointwise not in getattr(node.target, "tags", ()) or not makes_tensor(node):
+            continue
+        for source in node.all_input_nodes:
+            if source.target is not aten.expand.default:
+                continue
+            given: Any = source.args[0]
+            others = [a for a in node.all_input_nodes if a is not source]
+            shapes = [type_of(a).shape for a in (*others, given)]
+            if np.broadcast_shapes(*shapes) == type_of(node).shape:
+                node.replace_input_with(source, given)
+                dropped += 1
+    return dropped
+
+
 _RULES: dict[torch._ops.OpOverload, Rule] = {
     aten.flip.default: _flip,
     aten.fliplr.default: _flip_one(1),
@@ -236,6 +323,12 @@ _RULES: dict[torch._ops.OpOverload, Rule] = {
     aten.native_channel_shuffle.default: _channel_shuffle,
     aten.take_along_dim.default: _take_along_dim,
     aten.mul.Tensor: _signed,
+    aten.slice_scatter.default: _slice_scatter,
+    aten.select_scatter.default: _select_scatter,
+    aten.copy.default: _copy,
+    aten.fill.Scalar: _fill,
+    aten.fill.Tensor: _fill,
+    **PATCH_RULES,
 }
 _MANY_RULES: dict[torch._ops.OpOverload, ManyRule] = {
     aten.tensor_split.sections: _sections,

@@ -145,9 +145,15 @@ INDEXING = {
         refused=all_levels("indexed by 2 tensors of which some are computed", 31),
     ),
     "index by a mask": Case(
-        lambda x: aten.index.Tensor(x, [torch.tensor([True, False, True])]),
-        (image(3, 2),),
-        refused=all_levels("bool, wanted int64", 31),
+        lambda x, m: aten.index.Tensor(x, [m]),
+        (image(3, 2), torch.tensor([True, False, True])),
+        refused=all_levels("indexed by m, a computed bool, wanted int64", 31),
+    ),
+    "index by a constant mask": indexed(
+        image(3, 2), torch.tensor([True, False, True]), refused=NO_GATHER
+    ),
+    "index by a constant mask of two axes": indexed(
+        image(2, 3, 4), None, torch.eye(3, 4) > 0, refused=NO_GATHER
     ),
     "index distant axes": indexed(
         image(3, 4, 5), ids(0, 1), None, ids(1, 2), refused=all_levels(r"axes \[0, 2\]", 31)
