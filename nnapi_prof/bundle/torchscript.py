@@ -17,6 +17,14 @@ from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.convert.serialize import parse
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.frontend.structure import (
+    Leaf,
+    Structure,
+    annotation,
+    checks,
+    expression,
+    places,
+)
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.graph.types import DimOrder, Quantisation, TensorType
 from nnapi_prof.graph.unit import UnitGraph
@@ -43,17 +51,19 @@ def stock_module(
     constants: Mapping[str, torch.Tensor],
     preference: Preference = Preference.SUSTAINED_SPEED,
     relaxed: bool = False,
+    structure: Structure | None = None,
 ) -> torch.jit.ScriptModule:
     """Wraps ``region``, which is all units of ``graph``, for stock PyTorch.
 
     The module takes the model's inputs as logical (NCHW) float tensors, in order, those included
-    that nothing reads, and returns the model's outputs, flattened: one tensor, or a tuple of
-    several. An output may stand there twice, be an input as it is, or a constant; ``constants``
-    has those by name. Running it needs a ``libneuralnetworks.so``: the phone's, or on a host our
-    emulator's loaded first with ``ctypes.CDLL``. Quantised inputs may come as quint8 or as their
-    integers, quantised outputs are quint8. NnapiProfError where a value that NNAPI takes or gives
-    is neither float32 nor quantised uint8, which is all that PyTorch's runtime carries here, where
-    the model leaves out optional arguments, or where filters have a scale for each channel.
+    that nothing reads, and returns the model's outputs, both nested as ``structure`` says: without,
+    each input is an argument, and outputs are one tensor or a tuple of several. An output may stand
+    there twice, be an input as it is, or a constant; ``constants`` has those by name. Running it
+    needs a ``libneuralnetworks.so``: the phone's, or on a host our emulator's loaded first with
+    ``ctypes.CDLL``. Quantised inputs may come as quint8 or as their integers, quantised outputs are
+    quint8. NnapiProfError where a value that NNAPI takes or gives is neither float32 nor quantised
+    uint8, which is all that PyTorch's runtime carries here, where the model leaves out optional
+    arguments, or where filters have a scale for each channel.
     """
     refuse_uncarried(region)
     templates = [torch.empty(t.memory_shape) for t in region.output_types]
@@ -69,7 +79,7 @@ def stock_module(
 
     with quiet_torch():
         wrapper = torch.jit.script(Wrapper())
-        wrapper.define(forward_text(graph, region, list(constants)))
+        wrapper.define(forward_text(graph, region, list(constants), structure=structure))
     return wrapper
 
 
@@ -109,21 +119,39 @@ def runtime_module(
 
 
 def forward_text(
-    graph: UnitGraph, region: ConvertedRegion, constants: Sequence[str], first: str = ""
+    graph: UnitGraph,
+    region: ConvertedRegion,
+    constants: Sequence[str],
+    first: str = "",
+    structure: Structure | None = None,
 ) -> str:
-    """TorchScript of the wrapper's ``forward``, its arguments ``arg_0``, ...; ``first`` has the
-    lines that come before the rest, indented."""
-    arguments = {name: f"arg_{index}" for index, name in enumerate(graph.inputs)}
+    """TorchScript of the wrapper's ``forward``, its arguments ``arg_0``, ... unless ``structure``
+    says others; ``first`` has the lines that come before the rest, indented.
+
+    NnapiProfError where TorchScript has no type for the structure.
+    """
+    structure = structure or Structure.flat(len(graph.inputs), len(graph.outputs))
+    given = {
+        graph.inputs[leaf.index]: place
+        for name, tree in structure.inputs.items()
+        for place, leaf in places(name, tree)
+        if isinstance(leaf, Leaf)
+    }
     said = {
-        **arguments,
+        **given,
         **{name: f"self.constant_{index}" for index, name in enumerate(constants)},
         **{name: f"outputs[{index}]" for index, name in enumerate(region.outputs)},
     }
+    annotation(structure.outputs)  # refuses what TorchScript cannot say
+    arguments = [f"{name}: {annotation(tree)}" for name, tree in structure.inputs.items()]
+    asserted = [
+        f"    {line}\n" for name, tree in structure.inputs.items() for line in checks(name, tree)
+    ]
     return (
-        f"def forward(self, {', '.join(f'{name}: Tensor' for name in arguments.values())}):\n"
-        f"{first}"
-        f"    outputs = self.mod([{', '.join(arguments[name] for name in region.inputs)}])\n"
-        f"    return {', '.join(said[name] for name in graph.outputs)}\n"
+        f"def forward(self, {', '.join(arguments)}):\n"
+        f"{''.join(asserted)}{first}"
+        f"    outputs = self.mod([{', '.join(given[name] for name in region.inputs)}])\n"
+        f"    return {expression(structure.outputs, [said[name] for name in graph.outputs])}\n"
     )
 
 

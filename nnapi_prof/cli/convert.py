@@ -13,6 +13,7 @@ from nnapi_prof.errors import UsageError
 
 if TYPE_CHECKING:
     from nnapi_prof.convert.converted import ConvertedRegion
+    from nnapi_prof.frontend.structure import Structure
     from nnapi_prof.graph.plan import Preference
     from nnapi_prof.graph.program import Program
 
@@ -65,7 +66,7 @@ def command(
     """Convert the whole of MODEL for stock PyTorch, to JSON or to C++.
 
     stock: TorchScript for PyTorch's own NNAPI runtime, with nothing of ours in it. It takes
-    MODEL's inputs and returns its outputs, flattened to a tuple where there are several.
+    MODEL's inputs and returns its outputs, nested in tuples, lists and dicts as MODEL's are.
 
     json: a description of the NNAPI model for other programs; its schema is
     nnapi_prof/convert/data/region.schema.json.
@@ -81,6 +82,7 @@ def command(
     from nnapi_prof.cli.regions import base_path, write_region
     from nnapi_prof.convert.json import Description
     from nnapi_prof.convert.lower import convert_region
+    from nnapi_prof.frontend.structure import model_structure
     from nnapi_prof.graph.plan import Preference
 
     if (model / "manifest.json").is_file():
@@ -94,14 +96,20 @@ def command(
         if len(formats) > 1:
             base = base_path(path)
             path = base.with_name(f"{base.name}.nnapi.pt")
-        _write_stock(path, program, region, chosen, relaxed)
+        structure = model_structure(model, program.example_inputs)
+        _write_stock(path, program, region, chosen, relaxed, structure)
     if set(formats) != {"stock"}:
         _say_what_is_beside(program, region)
         write_region(base_path(output or model), Description(region, chosen, relaxed), formats)
 
 
 def _write_stock(
-    path: Path, program: Program, region: ConvertedRegion, preference: Preference, relaxed: bool
+    path: Path,
+    program: Program,
+    region: ConvertedRegion,
+    preference: Preference,
+    relaxed: bool,
+    structure: Structure,
 ) -> None:
     import io
 
@@ -111,7 +119,9 @@ def _write_stock(
     from nnapi_prof.frontend.quiet import quiet_torch
     from nnapi_prof.run.host import constant_outputs
 
-    module = stock_module(program.units, region, constant_outputs(program), preference, relaxed)
+    module = stock_module(
+        program.units, region, constant_outputs(program), preference, relaxed, structure
+    )
     content = io.BytesIO()
     with quiet_torch():
         torch.jit.save(module, content)

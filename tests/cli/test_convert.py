@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,20 +14,21 @@ import torch
 from torch import nn
 
 from nnapi_prof.cli import main
-from nnapi_prof.frontend import reference
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 # A process of its own, without anything of ours but the library: what an app would run.
 PROGRAM = """
 import ctypes, sys, torch
+from torch.utils._pytree import tree_flatten
 ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
 module = torch.jit.load(sys.argv[2])
 assert "torch.classes._nnapi.Compilation" in str(module.mod.graph)
-inputs, wanted = torch.load(sys.argv[3])
+inputs, returned = torch.load(sys.argv[3])
 for _ in range(2):
-    found = module(*inputs)
-    found = found if isinstance(found, tuple) else (found,)
+    found, shape = tree_flatten(module(*inputs))
+    wanted, wanted_shape = tree_flatten(returned)
+    assert shape == wanted_shape
     assert [value.shape for value in found] == [value.shape for value in wanted]
     for mine, theirs in zip(found, wanted):
         print(((mine - theirs).abs().max() / theirs.abs().max()).item())
@@ -82,18 +84,149 @@ def test_inputs_and_outputs_are_the_models(tmp_path: Path, emulator_library: Pat
     assert len(differences) == 2 * 5 and max(differences) <= 1e-4
 
 
+class Nested(nn.Module):
+    """A dict of pairs, of tensors that were made in another order."""
+
+    def forward(self, x):
+        low, high = torch.relu(-x), torch.relu(x)
+        return {"z": (high, low), "a": (x + high, x)}
+
+
+class Listed(nn.Module):
+    """A list and a dict in a tuple."""
+
+    def forward(self, x):
+        return [torch.relu(x), x * 2.0], {"only": torch.sigmoid(x)}
+
+
+class Lone(nn.Module):
+    """A list of one."""
+
+    def forward(self, x):
+        return [torch.relu(x)]
+
+
+@pytest.mark.parametrize("kind", [Nested, Listed, Lone])
+@pytest.mark.parametrize("ending", ["pt", "pt2"])
+def test_outputs_are_nested_as_the_models(
+    tmp_path: Path, emulator_library: Path, kind: type[nn.Module], ending: str
+) -> None:
+    model, converted = tmp_path / f"nested.{ending}", tmp_path / "converted.pt"
+    x = torch.randn(2, 3)
+    save(kind().eval(), model, (x,))
+    convert("--input", "2x3", "--output", converted, model)
+    assert max(run_in_stock_pytorch(tmp_path, emulator_library, converted, model, x)) <= 1e-6
+
+
+class Takes(nn.Module):
+    """A pair, a list in a dict, a number, and a keyword."""
+
+    def forward(self, pair, named, power, *, shift=None):
+        first, second = pair
+        return {"sum": first + second + named["one"][0] * power, "diff": named["one"][1] - shift}
+
+
+NESTED_PROGRAM = """
+import ctypes, sys, torch
+ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+module = torch.jit.load(sys.argv[2])
+args, kwargs, wanted, wrong = torch.load(sys.argv[3])
+found = module(*args, **kwargs)
+assert list(found) == list(wanted)
+for name in found:
+    torch.testing.assert_close(found[name], wanted[name])
+for bad in wrong:
+    try:
+        module(*bad, **kwargs)
+    except torch.jit.Error as error:
+        print(str(error).strip().splitlines()[-1].removeprefix("RuntimeError: AssertionError: "))
+"""
+
+
+def test_inputs_are_nested_as_the_models(tmp_path: Path, emulator_library: Path) -> None:
+    model, converted = tmp_path / "takes.pt2", tmp_path / "converted.pt"
+    a, b, c, d, e = (torch.randn(2, 3) for _ in range(5))
+    args, kwargs = ((a, b), {"one": [c, d]}, 3.0), {"shift": e}
+    save(Takes().eval(), model, args, kwargs)
+    convert("--output", converted, model)
+    wrong = (
+        ((a, b), {"one": [c, d]}, 4.0),
+        ((a, b), {"two": [c, d]}, 3.0),
+        ((a, b), {"one": [c, d, a]}, 3.0),
+    )
+    torch.save((args, kwargs, Takes()(*args, **kwargs), wrong), tmp_path / "data.pt")
+    done = in_a_process(NESTED_PROGRAM, emulator_library, converted, tmp_path / "data.pt")
+    assert done.stdout.splitlines() == [
+        "arg_2: the model was exported for 3.0",
+        "arg_1: the model was exported for the key one",
+        'arg_1["one"]: the model was exported for 2 items',
+    ]
+
+
+class Mixed(nn.Module):
+    """A dict that TorchScript has no type for."""
+
+    def forward(self, x):
+        return {"one": torch.relu(x), "two": (x + 1.0, x)}
+
+
+def test_a_structure_without_a_type_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "mixed.pt2"
+    save(Mixed().eval(), model, (torch.randn(2, 3),))
+    with pytest.raises(SystemExit) as ended:
+        main(["convert", str(model)])
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert "a dict of values of several types (Tensor and Tuple[Tensor, Tensor])" in said
+
+
+def save(
+    module: nn.Module, path: Path, args: tuple[object, ...], kwargs: dict[str, object] | None = None
+) -> None:
+    """As TorchScript or, by its ending, as an ExportedProgram."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if path.suffix == ".pt2":
+            torch.export.save(torch.export.export(module, args, kwargs), path)
+        else:
+            torch.jit.save(torch.jit.trace(module, args, strict=False), str(path))
+
+
+def convert(*arguments: object) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["convert", *map(str, arguments)])
+    assert ended.value.code == 0
+
+
+def eager(model: Path) -> Callable[..., object]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if model.suffix == ".pt2":
+            return torch.export.load(model).module()
+        return torch.jit.load(str(model))
+
+
 def run_in_stock_pytorch(
     folder: Path, library: Path, converted: Path, model: Path, *inputs: torch.Tensor
 ) -> list[float]:
     """The relative difference of every output of ``converted`` from eager's, of two runs."""
-    torch.save((inputs, reference(model)(*inputs)), folder / "data.pt")
+    torch.save((inputs, eager(model)(*inputs)), folder / "data.pt")
+    done = in_a_process(PROGRAM, library, converted, folder / "data.pt")
+    return [float(line) for line in done.stdout.split()]
+
+
+def in_a_process(
+    program: str, library: Path, converted: Path, data: Path
+) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM, library, converted, folder / "data.pt"],
-        cwd=folder,
+        [sys.executable, "-W", "ignore", "-c", program, library, converted, data],
+        cwd=data.parent,
         env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return [float(line) for line in done.stdout.split()]
+    return done
