@@ -33,16 +33,19 @@ aten = torch.ops.aten
 HARDTANH_FUSE_CODES = {(0.0, 6.0): FuseCode.RELU6, (-1.0, 1.0): FuseCode.RELU1}
 
 
-def convert_region(program: Program, units: Sequence[int], level: int) -> ConvertedRegion:
+def convert_region(
+    program: Program, units: Sequence[int], level: int, shared: bool = True
+) -> ConvertedRegion:
     """One NNAPI model that computes the units with these indices.
 
     ``level`` is a feature level as devices report it (27, 28, ...); nothing newer is used. The
     model's inputs and outputs are the region's boundary, in the order of ``UnitGraph.boundary``.
-    Raises UnsupportedOp, with the node and the reason, where a unit cannot be lowered.
+    ``shared`` is ModelBuilder's. Raises UnsupportedOp, with the node and the reason, where a unit
+    cannot be lowered.
     """
     entering, leaving = program.units.boundary(units)
     types = program.units.values
-    builder = ModelBuilder(level)
+    builder = ModelBuilder(level, shared)
     nodes = {node.name: node for node in program.module.graph.nodes}
     values = {name: _add_input(builder, nodes[name], types[name]) for name in entering}
     for index in sorted(set(units)):

@@ -100,9 +100,12 @@ class Concretiser:
         return self.module.graph
 
     def placeholder(self, name: str, example: Tensor) -> Moving:
-        """Adds an input of the model."""
+        """Adds an input of the model; a meta tensor will do as its example."""
         node = self.graph.placeholder(name)
         node.meta[TENSOR] = describe(example)
+        if example.is_meta:
+            with self.mode:
+                return self._remember(Moving(node, torch.empty(example.shape, dtype=example.dtype)))
         return self._remember(Moving(node, self.mode.from_tensor(example)))
 
     def _remember(self, value: Moving) -> Moving:
@@ -189,6 +192,9 @@ class Concretiser:
                 f"depend on the values of a tensor: only shapes that follow from input shapes are "
                 f"possible"
             ) from error
+        except RuntimeError as error:
+            error.add_note(f"{op_name(step.target)}, {step.where}")
+            raise
         if not any(isinstance(value, Tensor) for value in pytree.tree_leaves(result)):
             return result  # a size, a number of dimensions: concrete on these inputs
         if not isinstance(step.target, OpOverload):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
@@ -139,3 +140,34 @@ def check_specs(program: ExportedProgram, stated: Sequence[InputSpec], name: str
                 f"{name} was exported for the input {listed(wanted)}, {listed(stated)} was stated: "
                 f"leave --input out or export the model again for other shapes"
             )
+
+
+def check_open(program: ExportedProgram, specs: Sequence[InputSpec], name: str) -> None:
+    """Raises InputSpecError where ``specs`` leave open what the program was exported with."""
+    for index, (node, spec) in enumerate(zip(tensor_inputs(program), specs, strict=False)):
+        sizes = node.meta["val"].shape
+        for dim in spec.open_dims:
+            if dim < len(sizes) and isinstance(sizes[dim], int):
+                raise InputSpecError(
+                    f"{name} was exported with {sizes[dim]} as dimension {dim} of input {index}: "
+                    f"export it with dynamic_shapes to leave that size open"
+                )
+
+
+def check_sizes(program: ExportedProgram, specs: Sequence[InputSpec], name: str) -> None:
+    """Raises InputSpecError where the sizes of ``specs`` are not among those that the program was
+    exported for: their ranges, multiples, and which must be equal."""
+    values: dict[Any, int] = {}
+    for node, spec in zip(tensor_inputs(program), specs, strict=True):
+        for size, given in zip(node.meta["val"].shape, spec.shape, strict=True):
+            if isinstance(size, int):
+                continue
+            expression = size.node.expr
+            (symbol,) = expression.free_symbols
+            found = sympy.solve(expression - given, symbol)
+            value = found[0] if found and found[0].is_integer else None
+            bounds = program.range_constraints.get(symbol)
+            if value is None or (bounds is not None and not bounds.lower <= value <= bounds.upper):
+                raise InputSpecError(f"{name} was not exported for a size of {given}: {expression}")
+            if values.setdefault(symbol, value) != value:
+                raise InputSpecError(f"{name} was exported for equal sizes, {spec} was stated")

@@ -18,17 +18,31 @@ _SHORT = {"float": "float32", "half": "float16", "long": "int64", "int": "int32"
 _IMAGE_SIZES = (224, 64, 32, 28, 299, 512, 16)
 """Sides tried for a guess: ImageNet's first, then what small models are trained on."""
 
+_SIZE = r"(?:\d+|\?(?:=\d+)?)"
+_OPEN_BATCH, _OPEN_SIZE = 1, 224
+"""Examples of sizes left open without one."""
+
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One input of a model: its shape and element type (a name in DTYPES)."""
+    """One input of a model: its shape and element type (a name in DTYPES).
+
+    Dimensions in ``open_dims`` are left open until the model is loaded; ``shape`` has an example.
+    """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
+    open_dims: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         suffix = "" if self.dtype == "float32" else f":{self.dtype}"
-        return "x".join(map(str, self.shape)) + suffix
+        sizes = [f"?={n}" if i in self.open_dims else str(n) for i, n in enumerate(self.shape)]
+        return "x".join(sizes) + suffix
+
+    @property
+    def closed(self) -> InputSpec:
+        """The example's spec: nothing left open."""
+        return InputSpec(self.shape, self.dtype)
 
     @classmethod
     def of(cls, tensor: Tensor) -> InputSpec:
@@ -37,24 +51,31 @@ class InputSpec:
 
 
 def parse_input_spec(text: str) -> InputSpec:
-    """Reads ``1x3x224x224`` or ``1x128:int64``.
+    """Reads ``1x3x224x224``, ``1x128:int64`` or, with sizes left open, ``1x3x?x?``.
 
-    Raises InputSpecError where ``text`` is neither.
+    ``?=256`` leaves a size open and says which stands for it where one is needed; without, 1 does
+    in the first dimension and 224 in others. Raises InputSpecError where ``text`` is none of these.
     """
     shape, _, dtype = text.strip().partition(":")
     dtype = _SHORT.get(dtype, dtype) or "float32"
-    if not re.fullmatch(r"\d+(x\d+)*", shape):
+    if not re.fullmatch(rf"{_SIZE}(x{_SIZE})*", shape):
         raise InputSpecError(
-            f"input {text!r} is no shape: write sizes joined by x, as in 1x3x224x224 or 1x128:int64"
+            f"input {text!r} is no shape: write sizes joined by x, as in 1x3x224x224 or "
+            f"1x128:int64; ? or ?=256 leaves a size open"
         )
-    sizes = tuple(map(int, shape.split("x")))
+    words = shape.split("x")
+    open_dims = tuple(dim for dim, word in enumerate(words) if word.startswith("?"))
+    sizes = tuple(
+        int(word.removeprefix("?=")) if word != "?" else _OPEN_BATCH if dim == 0 else _OPEN_SIZE
+        for dim, word in enumerate(words)
+    )
     if 0 in sizes:
         raise InputSpecError(f"input {text!r} has a dimension of 0: every size must be at least 1")
     if dtype not in DTYPES:
         raise InputSpecError(
             f"input {text!r} has the element type {dtype!r}: one of {', '.join(DTYPES)} is wanted"
         )
-    return InputSpec(sizes, dtype)
+    return InputSpec(sizes, dtype, open_dims)
 
 
 def example_tensors(specs: Sequence[InputSpec]) -> tuple[Tensor, ...]:

@@ -82,7 +82,8 @@ def _pickled(path: Path) -> str:
     )
 
 
-def _read_torchscript(path: Path) -> torch.jit.ScriptModule:
+def read_torchscript(path: Path) -> torch.jit.ScriptModule:
+    """A TorchScript file in eval mode. Raises ModelFileError."""
     try:
         with quiet_torch():
             model = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
@@ -96,7 +97,8 @@ def _read_torchscript(path: Path) -> torch.jit.ScriptModule:
     return model
 
 
-def _read_exported(path: Path) -> ExportedProgram:
+def read_exported(path: Path) -> ExportedProgram:
+    """An ExportedProgram's file. Raises ModelFileError."""
     try:
         with quiet_torch():
             return torch.export.load(path)
@@ -114,8 +116,8 @@ def load(path: Path, inputs: Sequence[InputSpec] = ()) -> Program:
     """
     path = Path(path)
     if model_kind(path) is ModelKind.EXPORTED:
-        return _from_exported(_read_exported(path), inputs, path.name)
-    model = _read_torchscript(path)
+        return _from_exported(read_exported(path), inputs, path.name)
+    model = read_torchscript(path)
     examples, notes = torchscript.find_inputs(model, inputs, path.name)
     graph = torchscript.torchscript_graph(model, examples, path.name)
     return _finish(graph, examples, path.stem, notes, lambda *args: model(*args))
@@ -129,8 +131,8 @@ def reference(path: Path) -> Callable[..., tuple[Tensor, ...]]:
     """
     path = Path(path)
     if model_kind(path) is ModelKind.EXPORTED:
-        return _flat(exported.eager(_read_exported(path)))
-    return _flat(_read_torchscript(path))
+        return _flat(exported.eager(read_exported(path)))
+    return _flat(read_torchscript(path))
 
 
 def prepare(

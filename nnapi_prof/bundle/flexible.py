@@ -1,0 +1,132 @@
+"""A converted model with open sizes as a TorchScript module that stock PyTorch runs.
+
+PyTorch's ``NnapiModule`` compiles its model at the first inputs, after a call of its ``prepare``
+that may change the serialized model. Ours writes the sizes of those inputs, and all that follows
+from them, into it, so that NNAPI sees fixed sizes. PyTorch's module would then give inputs of other
+sizes to the same compilation, which NNAPI refuses; ours compiles anew whenever sizes change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from nnapi_prof.bundle.torchscript import forward_text, refuse_uncarried, runtime_module
+from nnapi_prof.convert.serialize import parse
+from nnapi_prof.convert.sizes import OpenSize, Template
+from nnapi_prof.convert.sizes.expressions import Expression
+from nnapi_prof.convert.sizes.words import word_map
+from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.graph.plan import Preference
+from nnapi_prof.graph.unit import UnitGraph
+
+
+def flexible_stock_module(
+    graph: UnitGraph,
+    template: Template,
+    constants: Mapping[str, torch.Tensor],
+    preference: Preference = Preference.SUSTAINED_SPEED,
+    relaxed: bool = False,
+) -> torch.jit.ScriptModule:
+    """:func:`~nnapi_prof.bundle.torchscript.stock_module` for inputs of any sizes that the template
+    holds for; others are refused by an exception that says which are possible."""
+    region = template.region
+    refuse_uncarried(region)
+
+    class Shapes(torch.nn.Module):
+        """``sizes`` are the open ones, written by the wrapper."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.sizes = [known.example for known in template.opens]
+            for index, words in enumerate(_by_expression(template).values()):
+                self.register_buffer(f"words_{index}", torch.tensor(words))
+
+    with quiet_torch():
+        shapes = torch.jit.script(Shapes())
+        shapes.define(_prepare_text(template))
+    inner = runtime_module(region, shapes, preference, relaxed)
+
+    class Wrapper(torch.nn.Module):
+        """``seen`` are ranks and sizes of the inputs that the model is compiled for."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.mod = inner
+            self.seen = [0]
+            for index, value in enumerate(constants.values()):
+                self.register_buffer(f"constant_{index}", value)
+
+    shapes_wanted = [graph.values[name].shape for name in graph.inputs]
+    with quiet_torch():
+        wrapper = torch.jit.script(Wrapper())
+        wrapper.define(
+            forward_text(graph, region, list(constants), _check_text(shapes_wanted, template.opens))
+        )
+    return wrapper
+
+
+def _by_expression(template: Template) -> dict[Expression, list[int]]:
+    found: dict[Expression, list[int]] = {}
+    for word, expression in template.patches.items():
+        found.setdefault(expression, []).append(word)
+    return found
+
+
+def _prepare_text(template: Template) -> str:
+    """TorchScript that patches the serialized model and gives output templates."""
+    names = [f"size_{index}" for index in range(len(template.opens))]
+    lines = [f"{name} = self.sizes[{index}]" for index, name in enumerate(names)]
+    for index, expression in enumerate(_by_expression(template)):
+        value = expression.text(names)
+        lines.append(f"ser_model.index_fill_(0, self.words_{index}, {value})")
+    model = parse(template.region.serialized)
+    dims_at = word_map(model).dims
+    outputs = []
+    for operand in model.outputs:
+        words = range(dims_at[operand], dims_at[operand] + len(model.operands[operand].dims))
+        dims = [
+            template.patches[word].text(names) if word in template.patches else str(size)
+            for word, size in zip(words, model.operands[operand].dims, strict=True)
+        ]
+        outputs.append(f"torch.empty([{', '.join(dims)}])")
+    lines.append(f"return [{', '.join(outputs)}]")
+    head = "def prepare(self, ser_model: Tensor, args: List[Tensor]) -> List[Tensor]:\n"
+    return head + "".join(f"    {line}\n" for line in lines)
+
+
+def _check_text(shapes: Sequence[tuple[int, ...]], opens: Sequence[OpenSize]) -> str:
+    """TorchScript that, at inputs of other sizes than before, checks them and has the model
+    compiled anew."""
+    seen = " + ".join(f"[arg_{i}.dim()] + arg_{i}.size()" for i in range(len(shapes)))
+    lines = [f"seen = {seen}", "if seen != self.seen:"]
+    for index, shape in enumerate(shapes):
+        open_dims = {known.dim for known in opens if known.input == index}
+        fixed = {dim: n for dim, n in enumerate(shape) if dim not in open_dims}
+        wrong = [f"arg_{index}.dim() != {len(shape)}"]
+        wrong += [f"arg_{index}.size({dim}) != {n}" for dim, n in fixed.items()]
+        wanted = "x".join(str(fixed.get(dim, "?")) for dim in range(len(shape))) or "a scalar"
+        lines += [
+            f"    if {' or '.join(wrong)}:",
+            f'        raise RuntimeError("input {index} has the shape " + str(arg_{index}.size())'
+            f' + ", {wanted} is wanted")',
+        ]
+    for number, known in enumerate(opens):
+        size = f"size_{number}"
+        rest = known.step - known.example % known.step
+        steps = f" in steps of {known.step}" if known.step > 1 else ""
+        lines += [
+            f"    {size} = arg_{known.input}.size({known.dim})",
+            f"    if {size} < {known.least} or {size} > {known.most}"
+            f" or ({size} + {rest}) % {known.step} != 0:",
+            f'        raise RuntimeError("dimension {known.dim} of input {known.input} is " + '
+            f'str({size}) + ", {known.least} to {known.most}{steps} are possible")',
+        ]
+    sizes = ", ".join(f"size_{number}" for number in range(len(opens)))
+    lines += [
+        f"    self.mod.shape_compute_module.sizes = [{sizes}]",
+        "    self.mod.comp = None",
+        "    self.seen = seen",
+    ]
+    return "".join(f"    {line}\n" for line in lines)

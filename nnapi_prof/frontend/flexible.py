@@ -1,0 +1,97 @@
+"""A model as a function of its input sizes: the normalised program at any of them.
+
+Unlike :func:`nnapi_prof.frontend.load`, no program is compared with eager PyTorch: the example's
+was, and others are run only to see which sizes follow. Nothing is computed but shapes where the
+model is an ExportedProgram or the walker takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, fx
+from torch.export import ExportedProgram
+
+from nnapi_prof.errors import FrontendError
+from nnapi_prof.frontend import exported, torchscript
+from nnapi_prof.frontend.inputs import InputSpec, example_tensors
+from nnapi_prof.frontend.loading import ModelKind, model_kind, read_exported, read_torchscript
+from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.frontend.walker import walked_graph
+from nnapi_prof.graph.grouping import unit_graph
+from nnapi_prof.graph.node import torch_dtype
+from nnapi_prof.graph.passes import DEFAULT_PASSES, run_passes
+from nnapi_prof.graph.program import Program
+
+
+class FlexibleModel:
+    """The model of a file with the sizes that ``specs`` leave open.
+
+    Raises InputSpecError where an ExportedProgram fixes one of them.
+    """
+
+    def __init__(self, path: Path, specs: Sequence[InputSpec]) -> None:
+        self.name = path.name
+        self.specs = tuple(specs)
+        self.model: torch.jit.ScriptModule | ExportedProgram
+        if model_kind(path) is ModelKind.EXPORTED:
+            self.model = read_exported(path)
+            exported.check_open(self.model, specs, self.name)
+        else:
+            self.model = read_torchscript(path)
+        self._walks = True
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether large sizes cost nothing: shapes alone are computed."""
+        return self._walks
+
+    @property
+    def open_dims(self) -> tuple[tuple[int, int], ...]:
+        """(input, dimension) of every open size, in order."""
+        return tuple((i, dim) for i, spec in enumerate(self.specs) for dim in spec.open_dims)
+
+    @property
+    def examples(self) -> tuple[int, ...]:
+        return tuple(self.specs[i].shape[dim] for i, dim in self.open_dims)
+
+    def at(self, sizes: Sequence[int]) -> tuple[InputSpec, ...]:
+        """The specs with these in place of the open sizes."""
+        shapes = [list(spec.shape) for spec in self.specs]
+        for (index, dim), size in zip(self.open_dims, sizes, strict=True):
+            shapes[index][dim] = size
+        return tuple(
+            InputSpec(tuple(shape), spec.dtype)
+            for shape, spec in zip(shapes, self.specs, strict=True)
+        )
+
+    def program(self, sizes: Sequence[int]) -> Program:
+        """The program at these sizes. Raises what reading the model at them does, and PyTorch's
+        own errors where it does not run."""
+        with quiet_torch():
+            graph, inputs = self._graph(sizes)
+            run_passes(graph, DEFAULT_PASSES)
+        return Program(graph, unit_graph(graph.graph), self.name, inputs)
+
+    def _graph(self, sizes: Sequence[int]) -> tuple[fx.GraphModule, tuple[Tensor, ...]]:
+        """The straight graph, and the examples that it was made with."""
+        shapes = tuple(
+            torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device="meta")
+            for spec in self.at(sizes)
+        )
+        if isinstance(self.model, ExportedProgram):
+            exported.check_sizes(self.model, self.at(sizes), self.name)
+            return exported.straight_graph(self.model, shapes, self.name), shapes
+        if self._walks:
+            try:
+                return walked_graph(self.model, shapes, self.name), shapes
+            except FrontendError:
+                raise
+            except Exception:
+                if tuple(sizes) != self.examples:
+                    raise
+                self._walks = False  # the example ran: it is a construct, not a size
+        examples = example_tensors(self.at(sizes))
+        return torchscript.torchscript_graph(self.model, examples, self.name), examples
