@@ -93,8 +93,12 @@ def _describe(node: fx.Node, nodes: list[fx.Node], inputs: list[fx.Node]) -> dic
     return {"op": op_name(node.target), "args": args}
 
 
+_RECURRENT = frozenset({aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input})
+
+
 def macs(node: fx.Node) -> int:
-    """Multiply-accumulates of one node: convolutions, linear layers and matrix products; else 0."""
+    """Multiply-accumulates of one node: convolutions, linear layers, matrix products, attention and
+    recurrent layers; else 0."""
     if node.target is aten.convolution.default:
         args = bound_args(node)
         weight = type_of(args["weight"]).shape
@@ -106,6 +110,19 @@ def macs(node: fx.Node) -> int:
     if node.target in (aten.matmul.default, aten.mm.default, aten.bmm.default):
         first = bound_args(node)["self"]
         return type_of(node).n_elements * type_of(first).shape[-1]
+    if node.target in (aten.addmm.default, aten.baddbmm.default):
+        args = bound_args(node)
+        inner = type_of(args.get("mat1") or args["batch1"]).shape[-1]
+        return type_of(node).n_elements * inner
+    if node.target is aten.scaled_dot_product_attention.default:
+        query, key = (type_of(bound_args(node)[name]).shape for name in ("query", "key"))
+        # Each query meets each key, and each value its weight.
+        return math.prod(query[:-1]) * key[-2] * (query[-1] + type_of(node).shape[-1])
+    if node.target in _RECURRENT:
+        args = bound_args(node)
+        steps = math.prod(type_of(args["input"]).shape[:2])
+        shapes = [type_of(parameter).shape for parameter in args["params"]]
+        return steps * sum(math.prod(shape) for shape in shapes if len(shape) == 2)
     return 0
 
 
