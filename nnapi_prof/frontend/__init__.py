@@ -37,6 +37,10 @@ squeeze, unsqueeze             strides forbid a view: lower both alike
 permute, transpose, t, movedim permute.default(x, dims)
 slice, narrow, split, chunk    slice.Tensor(x, dim, start, end, step)
 select, unbind                 slice.Tensor, then view
+split and assignment of parts  slice.Tensor and cat.default; fill: expand of one constant
+flip, roll, repeat, other pads flip/roll/repeat/pad.default; tile, rot90, hstack ... in these terms
+layers of lines (conv1d, ...)  those of images [N, C, 1, L], between reshapes
+ranks above 4                  reshapes around operations of rank 4, where that can be
 pad with a constant            constant_pad_nd.default(x, pad, value), no zero pairs at the end
 resize                         upsample_nearest2d.vec(x, [h, w], None),
                                upsample_bilinear2d.vec(x, [h, w], align_corners, None)

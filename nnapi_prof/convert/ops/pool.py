@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.resample import axis_matrix, resample
+from nnapi_prof.convert.ops.resample import resample
 from nnapi_prof.convert.ops.slicing import pad_constant, slice_axis
 from nnapi_prof.convert.registry import FloatArray, Lowering, lowers
 from nnapi_prof.graph.windows import equal_windows
@@ -103,11 +103,7 @@ def adaptive_avg_pool2d(op: Lowering) -> OperandId:
     if rows is not None and columns is not None:
         scalars = [0, 0, 0, 0, columns[1], rows[1], columns[0], rows[0], op.fuse()]
         return op.emit(OperationCode.AVERAGE_POOL_2D, [op.image("self")], scalars)
-    means = (
-        axis_matrix(aten.adaptive_avg_pool2d.default, size, out, axis)
-        for axis, (size, out) in enumerate(((h, out_h), (w, out_w)))
-    )
-    return resample(op, "self", *means)
+    return resample(op, "self", aten.adaptive_avg_pool2d.default)
 
 
 def _kernel_and_stride(op: Lowering) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -17,12 +17,13 @@ MAX_PRODUCTS = 2**29
 """Multiplications at most, those of a large convolution: a few tenths of a second on one core."""
 
 Resize = Callable[[Tensor, list[int]], Tensor]
-"""What torch computes: image [1, C, h, w] -> [1, C, h', w'], the wanted size second."""
+"""What torch computes: image [1, C, h, w] -> [1, C, h', w'], the wanted size second. It must be
+linear and treat height and width on their own."""
 
 
-def axis_matrix(resize: Resize, size: int, out: int, axis: int) -> FloatArray:
+def _axis_matrix(resize: Resize, size: int, out: int, axis: int) -> FloatArray:
     """The matrix [out, size] by which ``resize`` works along height (axis 0) or width (1): its
-    results for each unit vector. ``resize`` must be linear and treat the axes on their own.
+    results for each unit vector.
 
     The other axis has two alike pixels: images of one column are resized wrongly by torch 2.13
     where it smooths (antialias=True).
@@ -36,18 +37,19 @@ def axis_matrix(resize: Resize, size: int, out: int, axis: int) -> FloatArray:
     return matrix
 
 
-def resample(op: Lowering, name: str, rows: FloatArray, columns: FloatArray) -> OperandId:
-    """``out[n, c] = rows x[n, c] columns^T`` for the image argument ``name``, [N, C, H, W].
+def resample(op: Lowering, name: str, resize: Resize) -> OperandId:
+    """``resize`` of the image argument ``name``, as ``out[n, c] = rows x[n, c] columns^T`` with
+    constants ``rows[H', H]`` and ``columns[W', W]``.
 
-    ``rows[H', H]``, ``columns[W', W]``. A product along the axis behind the batch is a CONV_2D
-    whose kernel covers that axis, on an image of one channel; its result stands last. Two of them
-    give [N, C, H', W'] from either dim order: from [N, H, W, C] by way of [N, W, C, H'], from
-    [N, C, H, W] with the channels as part of the batch. Level 1 has no TRANSPOSE back: there the
-    channels are multiplied by the identity in the same way, which puts them last.
+    A product along the axis behind the batch is a CONV_2D whose kernel covers that axis, on an
+    image of one channel; its result stands last. Two of them give [N, C, H', W'] from either dim
+    order: from [N, H, W, C] by way of [N, W, C, H'], from [N, C, H, W] with the channels as part
+    of the batch. Level 1 has no TRANSPOSE back: there the channels are multiplied by the identity
+    in the same way, which puts them last. (An infinity makes NaN of the zeros in its row.)
     """
     known = op.type(name)
     n, c, h, w = known.shape
-    new_h, new_w = rows.shape[0], columns.shape[0]
+    new_h, new_w = op.out.shape[2:]
     turns = op.level < 2 and op.out.dim_order is DimOrder.CHANNELS_LAST
     products = n * c * new_h * (h * w + w * new_w + turns * c * new_w)
     op.require(
@@ -55,6 +57,7 @@ def resample(op: Lowering, name: str, rows: FloatArray, columns: FloatArray) -> 
         f"from {h}x{w} to {new_h}x{new_w} by matrix products takes {products} multiplications, at "
         f"most {MAX_PRODUCTS} are accepted",
     )
+    rows, columns = _axis_matrix(resize, h, new_h, 0), _axis_matrix(resize, w, new_w, 1)
     x = op.tensor(name)
     if known.dim_order is DimOrder.CHANNELS_LAST:
         x = _along_first(op, x, (n, h, w * c), rows, int(FuseCode.NONE))

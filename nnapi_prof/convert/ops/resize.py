@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.resample import axis_matrix, resample
+from nnapi_prof.convert.ops.resample import resample
 from nnapi_prof.convert.ops.slicing import concatenate
 from nnapi_prof.convert.ops.take import take
 from nnapi_prof.convert.ops.tiling import MAX_COPIES
@@ -87,13 +87,7 @@ def upsample_smooth2d(op: Lowering) -> OperandId:
 
 def _by_matrices(op: Lowering) -> OperandId:
     """Resizing that is linear along each axis, by the two matrices that torch applies."""
-    sizes, wanted = op.type("input").shape[2:], op.out.shape[2:]
-
-    def resize(image: Tensor, size: list[int]) -> Tensor:
-        return _by_torch(op, image, size)
-
-    rows, columns = (axis_matrix(resize, sizes[axis], wanted[axis], axis) for axis in (0, 1))
-    return resample(op, "input", rows, columns)
+    return resample(op, "input", lambda image, size: _by_torch(op, image, size))
 
 
 def _by_torch(op: Lowering, image: Tensor, size: list[int]) -> Tensor:
