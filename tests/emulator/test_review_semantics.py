@@ -14,8 +14,8 @@ import pytest
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 from nnapi_prof.nnapi.facts import all_facts
 from tests.emulator.nnapi import OK, Model, operand_type, prepared, set_input
-from tests.emulator.one_operation import F16, F32, I32, Half, Tensor, add_operand
-from tests.emulator.review_cases import KINDS, TO_NCHW, Maker, Omitted
+from tests.emulator.one_operation import F16, F32, I32, Half, Kind, Tensor, add_operand
+from tests.emulator.review_cases import KINDS, OTHER_Q8, Q8, TO_NCHW, Maker, Omitted
 from tests.emulator.review_more_cases import CASES
 
 REFERENCE, FAST = "nnapi-reference", "nnapi-fast"
@@ -240,6 +240,35 @@ def test_batches_of_none(nn, case, kind):
                 assert array.shape == (shape[0] // 2, *shape[1:])
             else:
                 assert (array.shape[0], array.shape[1:]) == (0, shape[1:])
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_scales_matter_where_there_are_values(nn, rows):
+    """Android's reference looks at the scale of a SOFTMAX and of a bias when it computes with
+    them, so models of AOSP's that make batches of none may have others."""
+    image = Maker(Q8).tensor(2, 3, 3, 1)
+    weights = Maker(Q8).weights(1, 1, 1, 1)
+    bias = Tensor(Kind("TENSOR_INT32", 0.5), np.zeros(1, np.int32), True)
+    window = [2, 1, 1]
+    models = [
+        ("SOFTMAX", [image, 1.0]),
+        ("CONV_2D", [image, weights, bias, *window, 0]),
+        ("DEPTHWISE_CONV_2D", [image, weights, bias, *window, 1, 0]),
+        ("GROUPED_CONV_2D", [image, weights, bias, *window, 1, 0, False]),
+        ("FULLY_CONNECTED", [image, Maker(Q8).weights(1, 3), bias, 0]),
+    ]
+    for name, arguments in models:
+        builder = Builder(nn, Form(empty=rows == 0))
+        shape = [(0, 1) if name == "FULLY_CONNECTED" else (0, 3, 3, 1)]
+        builder.build(name, arguments, [OTHER_Q8], shape if rows == 0 else None)
+        compilation, result = builder.model.try_compile([nn.devices()[REFERENCE]])
+        assert (result == OK) == (rows == 0)
+        if result == OK:
+            execution = prepared(nn, compilation, [image.array], [np.zeros(1, np.uint8)])
+            assert nn.Execution_compute(execution) == OK
+            nn.Execution_free(execution)
+        nn.Compilation_free(compilation)
+        builder.model.free()
 
 
 def box_graph(nn, min_size):
