@@ -12,12 +12,18 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from nnapi_prof.bundle.torchscript import forward_text, refuse_uncarried, runtime_module
+from nnapi_prof.bundle.torchscript import (
+    forward_text,
+    input_places,
+    refuse_uncarried,
+    runtime_module,
+)
 from nnapi_prof.convert.serialize import parse
 from nnapi_prof.convert.sizes import OpenSize, Template
 from nnapi_prof.convert.sizes.expressions import Expression
 from nnapi_prof.convert.sizes.words import word_map
 from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.frontend.structure import Structure
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.graph.unit import UnitGraph
 
@@ -28,6 +34,7 @@ def flexible_stock_module(
     constants: Mapping[str, torch.Tensor],
     preference: Preference = Preference.SUSTAINED_SPEED,
     relaxed: bool = False,
+    structure: Structure | None = None,
 ) -> torch.jit.ScriptModule:
     """:func:`~nnapi_prof.bundle.torchscript.stock_module` for inputs of any sizes that the template
     holds for; others are refused by an exception that says which are possible."""
@@ -58,12 +65,16 @@ def flexible_stock_module(
             for index, value in enumerate(constants.values()):
                 self.register_buffer(f"constant_{index}", value)
 
-    shapes_wanted = [graph.values[name].shape for name in graph.inputs]
+    structure = structure or Structure.flat(len(graph.inputs), len(graph.outputs))
+    places = input_places(graph, structure)
+    check = _check_text(
+        [places[name] for name in graph.inputs],
+        [graph.values[name].shape for name in graph.inputs],
+        template.opens,
+    )
     with quiet_torch():
         wrapper = torch.jit.script(Wrapper())
-        wrapper.define(
-            forward_text(graph, region, list(constants), _check_text(shapes_wanted, template.opens))
-        )
+        wrapper.define(forward_text(graph, region, list(constants), check, structure))
     return wrapper
 
 
@@ -84,32 +95,41 @@ def _prepare_text(template: Template) -> str:
     model = parse(template.region.serialized)
     dims_at = word_map(model).dims
     outputs = []
-    for operand in model.outputs:
+    for operand, known in zip(model.outputs, template.region.output_types, strict=True):
         words = range(dims_at[operand], dims_at[operand] + len(model.operands[operand].dims))
         dims = [
             template.patches[word].text(names) if word in template.patches else str(size)
             for word, size in zip(words, model.operands[operand].dims, strict=True)
         ]
-        outputs.append(f"torch.empty([{', '.join(dims)}])")
+        shape = f"[{', '.join(dims)}]"
+        outputs.append(f"torch.empty({shape})")
+        if known.quant is not None:
+            outputs[-1] = (
+                f"torch._empty_affine_quantized({shape}, scale={known.quant.scale!r}, "
+                f"zero_point={known.quant.zero_point}, dtype=torch.quint8)"
+            )
     lines.append(f"return [{', '.join(outputs)}]")
     head = "def prepare(self, ser_model: Tensor, args: List[Tensor]) -> List[Tensor]:\n"
     return head + "".join(f"    {line}\n" for line in lines)
 
 
-def _check_text(shapes: Sequence[tuple[int, ...]], opens: Sequence[OpenSize]) -> str:
+def _check_text(
+    places: Sequence[str], shapes: Sequence[tuple[int, ...]], opens: Sequence[OpenSize]
+) -> str:
     """TorchScript that, at inputs of other sizes than before, checks them and has the model
-    compiled anew."""
-    seen = " + ".join(f"[arg_{i}.dim()] + arg_{i}.size()" for i in range(len(shapes)))
+    compiled anew. ``places`` are expressions of the inputs."""
+    seen = " + ".join(f"[{place}.dim()] + {place}.size()" for place in places)
     lines = [f"seen = {seen}", "if seen != self.seen:"]
     for index, shape in enumerate(shapes):
         open_dims = {known.dim for known in opens if known.input == index}
         fixed = {dim: n for dim, n in enumerate(shape) if dim not in open_dims}
-        wrong = [f"arg_{index}.dim() != {len(shape)}"]
-        wrong += [f"arg_{index}.size({dim}) != {n}" for dim, n in fixed.items()]
+        place = places[index]
+        wrong = [f"{place}.dim() != {len(shape)}"]
+        wrong += [f"{place}.size({dim}) != {n}" for dim, n in fixed.items()]
         wanted = "x".join(str(fixed.get(dim, "?")) for dim in range(len(shape))) or "a scalar"
         lines += [
             f"    if {' or '.join(wrong)}:",
-            f'        raise RuntimeError("input {index} has the shape " + str(arg_{index}.size())'
+            f'        raise RuntimeError("input {index} has the shape " + str({place}.size())'
             f' + ", {wanted} is wanted")',
         ]
     for number, known in enumerate(opens):
@@ -117,7 +137,7 @@ def _check_text(shapes: Sequence[tuple[int, ...]], opens: Sequence[OpenSize]) ->
         rest = known.step - known.example % known.step
         steps = f" in steps of {known.step}" if known.step > 1 else ""
         lines += [
-            f"    {size} = arg_{known.input}.size({known.dim})",
+            f"    {size} = {places[known.input]}.size({known.dim})",
             f"    if {size} < {known.least} or {size} > {known.most}"
             f" or ({size} + {rest}) % {known.step} != 0:",
             f'        raise RuntimeError("dimension {known.dim} of input {known.input} is " + '

@@ -66,7 +66,7 @@ def stock_module(
     arguments, or where filters have a scale for each channel.
     """
     refuse_uncarried(region)
-    templates = [torch.empty(t.memory_shape) for t in region.output_types]
+    templates = list(map(_template, region.output_types))
     inner = runtime_module(region, _FixedShapes(templates), preference, relaxed)
 
     # ``define`` adds to the class that TorchScript makes of this one: each module needs its own.
@@ -86,11 +86,20 @@ def stock_module(
 def refuse_uncarried(region: ConvertedRegion) -> None:
     """Raises NnapiProfError for what PyTorch's runtime does not carry."""
     for tensor_type in (*region.input_types, *region.output_types):
-        if tensor_type.dtype != "float32":
+        quantised = tensor_type.dtype == "uint8" and tensor_type.quant is not None
+        if tensor_type.dtype != "float32" and not quantised:
             raise NnapiProfError(
-                f"a stock PyTorch module carries float32 inputs and outputs, found {tensor_type}"
+                "a stock PyTorch module carries float32 and quantised uint8 inputs and outputs, "
+                f"found {tensor_type}"
             )
-    if any(not value.source for value in parse(region.serialized).values):
+    model = parse(region.serialized)
+    if any(operand.channels for operand in model.operands):
+        raise NnapiProfError(
+            "filters of the model have a scale for each channel, which the format of stock "
+            "PyTorch's runtime cannot say: quantise with one scale for each tensor, or run it by "
+            "the agent"
+        )
+    if any(not value.source for value in model.values):
         raise NnapiProfError(
             "operations of the model leave out optional arguments (those of an LSTM or RNN), which "
             "stock PyTorch's runtime cannot: run it by the agent"
@@ -118,6 +127,16 @@ def runtime_module(
     )
 
 
+def input_places(graph: UnitGraph, structure: Structure) -> dict[str, str]:
+    """How TorchScript reads each input of the graph from the arguments of ``forward``."""
+    return {
+        graph.inputs[leaf.index]: place
+        for name, tree in structure.inputs.items()
+        for place, leaf in places(name, tree)
+        if isinstance(leaf, Leaf)
+    }
+
+
 def forward_text(
     graph: UnitGraph,
     region: ConvertedRegion,
@@ -131,12 +150,11 @@ def forward_text(
     NnapiProfError where TorchScript has no type for the structure.
     """
     structure = structure or Structure.flat(len(graph.inputs), len(graph.outputs))
-    given = {
-        graph.inputs[leaf.index]: place
-        for name, tree in structure.inputs.items()
-        for place, leaf in places(name, tree)
-        if isinstance(leaf, Leaf)
-    }
+    given = input_places(graph, structure)
+    read = [
+        _carried(given[name], known.quant)
+        for name, known in zip(region.inputs, region.input_types, strict=True)
+    ]
     said = {
         **given,
         **{name: f"self.constant_{index}" for index, name in enumerate(constants)},
@@ -150,9 +168,29 @@ def forward_text(
     return (
         f"def forward(self, {', '.join(arguments)}):\n"
         f"{''.join(asserted)}{first}"
-        f"    outputs = self.mod([{', '.join(given[name] for name in region.inputs)}])\n"
+        f"    outputs = self.mod([{', '.join(read)}])\n"
         f"    return {expression(structure.outputs, [said[name] for name in graph.outputs])}\n"
     )
+
+
+def _template(known: TensorType) -> torch.Tensor:
+    """A tensor without values of the shape and type that an output has in memory."""
+    if known.quant is None:
+        return torch.empty(known.memory_shape)
+    return torch._empty_affine_quantized(
+        known.memory_shape,
+        scale=known.quant.scale,
+        zero_point=known.quant.zero_point,
+        dtype=torch.quint8,
+    )
+
+
+def _carried(place: str, quant: Quantisation | None) -> str:
+    """TorchScript of an input as PyTorch's runtime takes it: integers become quint8."""
+    if quant is None:
+        return place
+    made = f"torch._make_per_tensor_quantized_tensor({place}, {quant.scale!r}, {quant.zero_point})"
+    return f"{place} if {place}.is_quantized else {made}"
 
 
 def _memory_format(tensor_type: TensorType) -> int:

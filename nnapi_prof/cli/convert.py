@@ -13,6 +13,7 @@ from nnapi_prof.errors import UsageError
 
 if TYPE_CHECKING:
     from nnapi_prof.convert.converted import ConvertedRegion
+    from nnapi_prof.convert.sizes import Template
     from nnapi_prof.frontend.structure import Structure
     from nnapi_prof.graph.plan import Preference
     from nnapi_prof.graph.program import Program
@@ -78,26 +79,39 @@ def command(
     `nnapi-prof partition`, which keeps such operations on the CPU. The bundle that partition writes
     may stand for MODEL: then each region that its plan gives to NNAPI becomes a description or a
     class of its own.
+
+    Sizes may be left open for stock: --input "1x3x?x?". The module takes them from its inputs
+    whenever these change, and compiles then.
     """
     from nnapi_prof.cli.regions import base_path, write_region
     from nnapi_prof.convert.json import Description
     from nnapi_prof.convert.lower import convert_region
+    from nnapi_prof.convert.sizes import flexible_region
+    from nnapi_prof.frontend.flexible import FlexibleModel
+    from nnapi_prof.frontend.inputs import parse_input_spec
     from nnapi_prof.frontend.structure import model_structure
     from nnapi_prof.graph.plan import Preference
 
     if (model / "manifest.json").is_file():
         _convert_bundle(context, model, output or model, formats)
         return
-    program = load_model(model, inputs)
+    specs = [parse_input_spec(text) for text in inputs]
+    program = load_model(model, [str(spec.closed) for spec in specs])
     region = convert_region(program, tuple(range(len(program.units.units))), level)
     chosen = next(p for p in Preference if p.short == preference)
+    template = None
+    if any(spec.open_dims for spec in specs):
+        if set(formats) != {"stock"}:
+            raise UsageError("--format json and cpp are for fixed sizes: state them instead of ?")
+        template = flexible_region(FlexibleModel(model, specs), level)
+        _say_sizes(template)
     if "stock" in formats:
         path = output or model.with_suffix(".nnapi.pt")
         if len(formats) > 1:
             base = base_path(path)
             path = base.with_name(f"{base.name}.nnapi.pt")
         structure = model_structure(model, program.example_inputs)
-        _write_stock(path, program, region, chosen, relaxed, structure)
+        _write_stock(path, program, template or region, chosen, relaxed, structure)
     if set(formats) != {"stock"}:
         _say_what_is_beside(program, region)
         write_region(base_path(output or model), Description(region, chosen, relaxed), formats)
@@ -106,7 +120,7 @@ def command(
 def _write_stock(
     path: Path,
     program: Program,
-    region: ConvertedRegion,
+    found: ConvertedRegion | Template,
     preference: Preference,
     relaxed: bool,
     structure: Structure,
@@ -115,19 +129,34 @@ def _write_stock(
 
     import torch
 
+    from nnapi_prof.bundle.flexible import flexible_stock_module
     from nnapi_prof.bundle.torchscript import stock_module
+    from nnapi_prof.convert.sizes import Template
     from nnapi_prof.frontend.quiet import quiet_torch
     from nnapi_prof.run.host import constant_outputs
 
-    module = stock_module(
-        program.units, region, constant_outputs(program), preference, relaxed, structure
-    )
+    rest = (constant_outputs(program), preference, relaxed, structure)
+    if isinstance(found, Template):
+        region = found.region
+        module = flexible_stock_module(program.units, found, *rest)
+    else:
+        region = found
+        module = stock_module(program.units, region, *rest)
     content = io.BytesIO()
     with quiet_torch():
         torch.jit.save(module, content)
     with writing(path):
         path.write_bytes(content.getvalue())
     say(f"{len(region.operations)} NNAPI operations in {path}")
+
+
+def _say_sizes(template: Template) -> None:
+    for known in template.opens:
+        steps = f" in steps of {known.step}" if known.step > 1 else ""
+        say(
+            f"note: dimension {known.dim} of input {known.input} may be {known.least} to"
+            f" {known.most}{steps}"
+        )
 
 
 def _say_what_is_beside(program: Program, region: ConvertedRegion) -> None:

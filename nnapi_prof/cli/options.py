@@ -50,7 +50,8 @@ def input_option(function: F) -> F:
         "inputs",
         multiple=True,
         metavar="1x3x224x224[:DTYPE]",
-        help="Shape of an input; repeat it for each. Default: what the file bundles, else a guess.",
+        help="Shape of an input; repeat it for each. ? or ?=256 leaves a size open (quote it)."
+        " Default: what the file bundles, else a guess.",
     )(function)
 
 

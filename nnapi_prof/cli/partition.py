@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,7 @@ def command(
     from nnapi_prof.bundle.storage import write_bundle
     from nnapi_prof.cli.planning import make_bundle
     from nnapi_prof.costs.store import CostStore
+    from nnapi_prof.frontend.inputs import parse_input_spec
     from nnapi_prof.run.timing import RunOptions
     from nnapi_prof.run.verify import choose_measured
 
@@ -69,6 +71,9 @@ def command(
     path = output or model.with_suffix(".nnprof")
     with CostStore(costs) as store, device(device_spec) as opened:
         bundle = make_bundle(program, model, opened.client, store, threads)
+        if inputs:  # sizes left open stay so
+            specs = tuple(str(parse_input_spec(text)) for text in inputs)
+            bundle = replace(bundle, inputs=specs)
         if not no_verify:
             with stderr().status("running plan and baselines whole"):
                 options = RunOptions(threads=threads)

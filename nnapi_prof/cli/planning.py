@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from nnapi_prof.bundle.bundle import Bundle, needed_regions
+from nnapi_prof.cli.options import load_model
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.region import CostModel, fit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.info import describe, device_fingerprint
-from nnapi_prof.errors import CostError
+from nnapi_prof.errors import CostError, InputSpecError
+from nnapi_prof.frontend.inputs import InputSpec, listed, parse_input_spec
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import UnitGraph
@@ -70,6 +73,48 @@ def make_bundle(
         threads=threads,
         notes=program.notes,
     )
+
+
+def at_sizes(bundle: Bundle, model: Path, stated: Sequence[str]) -> tuple[Bundle, Program]:
+    """The bundle for the sizes that ``stated`` gives to those it leaves open, and its program.
+
+    The plan stays, its regions are converted for the sizes. Raises InputSpecError where the bundle
+    does not leave them open, or the model has other units with them.
+    """
+    given = [parse_input_spec(text) for text in stated]
+    made_for = [parse_input_spec(text) for text in bundle.inputs]
+    if len(given) != len(made_for) or not all(map(_fills, made_for, given)):
+        raise InputSpecError(
+            f"the bundle is for the input {listed(made_for)}, {listed(given)} was stated: sizes"
+            ' that may change must be left open in `nnapi-prof partition --input "1x3x?x?"`'
+        )
+    program = load_model(model, stated)
+    for known, found in zip(bundle.graph.units, program.units.units, strict=False):
+        if (known.nodes, known.inputs, known.outputs) != (found.nodes, found.inputs, found.outputs):
+            break
+    else:
+        if len(bundle.graph.units) == len(program.units.units):
+            return _converted_again(bundle, program, listed(given)), program
+    raise InputSpecError(
+        f"with the input {listed(given)} the model has other units than with that which the bundle"
+        f" was made for: make one for these sizes with `nnapi-prof partition`"
+    )
+
+
+def _fills(made_for: InputSpec, given: InputSpec) -> bool:
+    """Whether ``given`` is ``made_for`` with numbers in place of its open sizes."""
+    if made_for.dtype != given.dtype or given.open_dims:
+        return False
+    return len(made_for.shape) == len(given.shape) and all(
+        dim in made_for.open_dims or wanted == size
+        for dim, (wanted, size) in enumerate(zip(made_for.shape, given.shape, strict=True))
+    )
+
+
+def _converted_again(bundle: Bundle, program: Program, stated: str) -> Bundle:
+    regions = {key: convert_region(program, key[0], key[1]) for key in bundle.regions}
+    note = f"the plan and its predicted latencies are for the bundle's own sizes, not {stated}"
+    return replace(bundle, graph=program.units, regions=regions, notes=(*program.notes, note))
 
 
 def input_specs(program: Program) -> tuple[str, ...]:

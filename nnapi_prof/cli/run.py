@@ -48,6 +48,13 @@ RESULT_FILE = "run.json"
     type=int,
     help="Random inputs of this seed. Default: bundled inputs, else always the same.",
 )
+@click.option(
+    "--input",
+    "stated",
+    multiple=True,
+    metavar="1x3x256x256",
+    help="Sizes for those that the bundle leaves open; repeat it for each input.",
+)
 @BUNDLE
 def command(
     device_spec: str | None,
@@ -55,6 +62,7 @@ def command(
     no_baselines: bool,
     tolerance: float,
     seed: int | None,
+    stated: tuple[str, ...],
     bundle: Path,
 ) -> None:
     """Run BUNDLE on a device and compare its outputs with eager PyTorch.
@@ -67,12 +75,16 @@ def command(
 
     loaded = read_bundle(bundle)  # before torch is: a wrong path should be told at once
 
+    from nnapi_prof.cli.planning import at_sizes
     from nnapi_prof.run.reference import choose_inputs, run_eager
     from nnapi_prof.run.runner import run_bundle
     from nnapi_prof.run.timing import RunOptions
 
     model = bundle / loaded.model_file
-    program = load_model(model, loaded.inputs)
+    if stated:
+        loaded, program = at_sizes(loaded, model, stated)
+    else:
+        program = load_model(model, loaded.inputs)
     inputs = choose_inputs(program, seed)
     wanted = run_eager(model, inputs)
     options = RunOptions(

@@ -16,7 +16,8 @@ from torch.utils import _pytree as pytree
 from nnapi_prof.errors import FrontendError, InputSpecError, ModelFileError
 from nnapi_prof.frontend import exported, torchscript
 from nnapi_prof.frontend.eager import settle_views
-from nnapi_prof.frontend.inputs import InputSpec, example_tensors
+from nnapi_prof.frontend.inputs import InputSpec, example_tensors, listed
+from nnapi_prof.frontend.nested import flat_inputs
 from nnapi_prof.frontend.quantised import plain, plain_inputs
 from nnapi_prof.frontend.quiet import essential_line, quiet_torch, run_once
 from nnapi_prof.graph.grouping import unit_graph
@@ -83,7 +84,8 @@ def _pickled(path: Path) -> str:
 
 
 def read_torchscript(path: Path) -> torch.jit.ScriptModule:
-    """A TorchScript file in eval mode. Raises ModelFileError."""
+    """A TorchScript file in eval mode, as a model that takes tensors one by one. Raises
+    ModelFileError, InputSpecError."""
     try:
         with quiet_torch():
             model = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
@@ -94,7 +96,7 @@ def read_torchscript(path: Path) -> torch.jit.ScriptModule:
             f"{path} cannot be loaded as TorchScript: {essential_line(error)}"
         ) from error
     assert isinstance(model, torch.jit.ScriptModule)
-    return model
+    return flat_inputs(model, path.name)
 
 
 def read_exported(path: Path) -> ExportedProgram:
@@ -116,9 +118,12 @@ def load(path: Path, inputs: Sequence[InputSpec] = ()) -> Program:
     """
     path = Path(path)
     if model_kind(path) is ModelKind.EXPORTED:
-        return _from_exported(read_exported(path), inputs, path.name)
+        program = read_exported(path)
+        exported.check_open(program, inputs, path.name)
+        return _from_exported(program, inputs, path.name, _open_notes(inputs))
     model = read_torchscript(path)
     examples, notes = torchscript.find_inputs(model, inputs, path.name)
+    notes += _open_notes(inputs)
     graph = torchscript.torchscript_graph(model, examples, path.name)
     return _finish(graph, examples, path.stem, notes, lambda *args: model(*args))
 
@@ -173,12 +178,20 @@ def _eval_mode(model: torch.nn.Module) -> Iterator[None]:
             part.training = True
 
 
-def _from_exported(program: ExportedProgram, inputs: Sequence[InputSpec], name: str) -> Program:
+def _open_notes(inputs: Sequence[InputSpec]) -> tuple[str, ...]:
+    if not any(spec.open_dims for spec in inputs):
+        return ()
+    return (f"sizes left open are those of {listed([spec.closed for spec in inputs])} here",)
+
+
+def _from_exported(
+    program: ExportedProgram, inputs: Sequence[InputSpec], name: str, notes: tuple[str, ...] = ()
+) -> Program:
     specs = tuple(inputs) or exported.stored_specs(program)
     exported.check_specs(program, specs, name)
     examples = example_tensors(specs)
     graph = exported.straight_graph(program, examples, name)
-    return _finish(graph, examples, Path(name).stem, (), exported.eager(program))
+    return _finish(graph, examples, Path(name).stem, notes, exported.eager(program))
 
 
 def _flat(model: Callable[..., object]) -> Callable[..., tuple[Tensor, ...]]:
