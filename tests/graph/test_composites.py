@@ -79,6 +79,52 @@ def test_tensordot():
     assert operators(program) == ["matmul"]
 
 
+A, B, ROWS = numbers(4), numbers(5), numbers(3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "left"),
+    [
+        (torch.inner, (ROWS, numbers(2, 5)), ["matmul"]),
+        (torch.inner, (A, numbers(4, seed=1)), ["matmul"]),
+        (torch.outer, (A, B), ["mul"]),
+        (torch.ger, (A, B), ["mul"]),
+        (
+            lambda x, a, b: torch.addr(x, a, b, beta=2, alpha=3),
+            (ROWS[0], A, B),
+            ["mul"] * 3 + ["add"],
+        ),
+        (lambda a, x, b: torch.addmv(a, x, b, beta=0), (A, ROWS[0], B), ["mv"]),
+        (torch.addbmm, (numbers(4, 6), ROWS, numbers(3, 5, 6)), ["bmm", "sum", "add"]),
+        (
+            lambda *x: torch.linalg.multi_dot(x),
+            (numbers(2, 3), numbers(3, 4), numbers(4, 5)),
+            ["matmul"] * 2,
+        ),
+        (
+            lambda x, y: F.cosine_similarity(x, y, dim=1),
+            (ROWS, numbers(3, 4, 5, seed=2)),
+            ["linalg_vector_norm", "clamp", "div"] * 2 + ["mul", "sum"],
+        ),
+        (
+            F.pairwise_distance,
+            (ROWS[0], numbers(4, 5, seed=2)),
+            ["sub", "add", "linalg_vector_norm"],
+        ),
+        (lambda x: torch.linalg.norm(x, dim=1), (ROWS,), ["linalg_vector_norm"]),
+        (lambda x: torch.linalg.norm(x, 1, dim=2, keepdim=True), (ROWS,), ["linalg_vector_norm"]),
+        (torch.linalg.matrix_norm, (ROWS,), ["linalg_vector_norm"]),
+    ],
+)
+def test_algebra(function, inputs, left):
+    assert operators(program_of(function, *inputs)) == left
+
+
+def test_bilinear():
+    program = program_of(seeded(lambda: nn.Bilinear(4, 5, 3)), numbers(2, 4), numbers(2, 5))
+    assert operators(program)[-2:] == ["matmul", "add"]
+
+
 class SelfAttention(nn.Module):
     def __init__(self, **options):
         super().__init__()

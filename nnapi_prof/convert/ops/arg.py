@@ -86,22 +86,36 @@ def extreme(op: Lowering) -> tuple[OperandId, ...]:
     return values, positions
 
 
-@lowers(aten.topk.default, aten.sort.default)
+@lowers(aten.topk.default)
 def topk(op: Lowering) -> tuple[OperandId, ...]:
-    """Lowers ``topk(x, k, dim, largest) -> (values, positions)`` and ``sort`` (k is all).
+    """Lowers ``topk(x, k, dim, largest) -> (values, positions)``.
 
     TOPK_V2 searches the last axis for the largest: others are moved there, and the smallest are
     the largest of -x. Of equal elements NNAPI names the later one first; PyTorch leaves open
     which one its CPU names, so that positions of equal elements may differ.
     """
+    return _placed(op, *_largest(op, int(op.arg("k")), bool(op.arg("largest"))))
+
+
+@lowers(aten.sort.default)
+def sort(op: Lowering) -> tuple[OperandId, ...]:
+    """Lowers ``sort(x, dim, descending) -> (values, positions)``: topk of all."""
+    return _placed(op, *_largest(op, None, bool(op.arg("descending"))))
+
+
+@lowers(aten.argsort.default)
+def argsort(op: Lowering) -> OperandId:
+    """Lowers ``argsort(x, dim, descending)``: the positions that ``sort`` gives."""
+    return _largest(op, None, bool(op.arg("descending")))[1]
+
+
+def _largest(op: Lowering, k: int | None, largest: bool) -> tuple[OperandId, OperandId]:
+    """The ``k`` largest or smallest elements along the node's axis (None: all), and where."""
     source = op.type("self")
     op.require(bool(source.shape), "an element alone has no axis to search")
     rank = len(source.shape)
     axis = op.arg("dim") % rank
-    if op.target is aten.topk.default:
-        k, largest = int(op.arg("k")), bool(op.arg("largest"))
-    else:
-        k, largest = source.shape[axis], bool(op.arg("descending"))
+    k = source.shape[axis] if k is None else k
     to_end = [i for i in range(rank) if i != axis] + [axis]
     back = [to_end.index(i) for i in range(rank)]
     x = op.transpose(op.tensor("self", _PLAIN), to_end)
@@ -116,7 +130,7 @@ def topk(op: Lowering) -> tuple[OperandId, ...]:
     )
     if not largest:
         values = unary(op, OperationCode.NEG, values)
-    values = _placed(op, op.transpose(values, back))
+    values = op.transpose(values, back)
     if back != list(range(rank)):
         positions = _moved(op, positions, back)
     return values, positions
@@ -135,10 +149,10 @@ def _moved(op: Lowering, positions: OperandId, permutation: list[int]) -> Operan
     return moved
 
 
-def _placed(op: Lowering, values: OperandId) -> OperandId:
-    """The contiguous values in the dim order that their reader has."""
+def _placed(op: Lowering, values: OperandId, positions: OperandId) -> tuple[OperandId, OperandId]:
+    """Values and positions, contiguous, in the dim orders that their readers have."""
     for reader in results_of(op.node):
         if reader.args[1] == 0:
             known = type_of(reader)
-            return op.reorder(values, known.shape, _PLAIN, known.dim_order)
-    return values
+            values = op.reorder(values, known.shape, _PLAIN, known.dim_order)
+    return values, positions

@@ -87,10 +87,24 @@ def deviation(op: Lowering) -> OperandId:
     return _give(op, _root(op, _variance(op)[0]))
 
 
-@lowers(*(aten.var_mean.default, aten.var_mean.dim, aten.var_mean.correction))
-def variance_and_mean(op: Lowering) -> tuple[OperandId, ...]:
-    """Lowers ``var_mean(x) -> (variance, mean)``."""
-    return tuple(op.relay(x, _kept(op), op.out) for x in _variance(op))
+@lowers(
+    *(aten.var_mean.default, aten.var_mean.dim, aten.var_mean.correction),
+    *(aten.std_mean.default, aten.std_mean.dim, aten.std_mean.correction),
+)
+def spread_and_mean(op: Lowering) -> tuple[OperandId, ...]:
+    """Lowers ``var_mean(x) -> (variance, mean)``, and ``std_mean`` with the variance's root."""
+    spread, average = _variance(op)
+    if op.target in (aten.std_mean.default, aten.std_mean.dim, aten.std_mean.correction):
+        spread = _root(op, spread)
+    return _give(op, spread), _give(op, average)
+
+
+@lowers(aten.aminmax.default)
+def extremes(op: Lowering) -> tuple[OperandId, ...]:
+    """Lowers ``aminmax(x, dim, keepdim) -> (minimum, maximum)``."""
+    x, axes = op.tensor("self"), _memory_axes(op)
+    codes = (OperationCode.REDUCE_MIN, OperationCode.REDUCE_MAX)
+    return tuple(_give(op, reduced(op, code, x, axes)) for code in codes)
 
 
 def _variance(op: Lowering) -> tuple[OperandId, OperandId]:
@@ -155,7 +169,7 @@ def _power(op: Lowering, x: OperandId, exponent: float) -> OperandId:
 
 def _correction(op: Lowering) -> float:
     """What is taken from the number of elements: 1 unless said otherwise."""
-    if op.target in (aten.var.correction, aten.std.correction, aten.var_mean.correction):
+    if "correction" in {argument.name for argument in op.target._schema.arguments}:
         given = op.arg("correction")
         return 1.0 if given is None else float(given)
     return 1.0 if op.arg("unbiased") else 0.0

@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from nnapi_prof.graph.node import constant_value, is_constant, type_of
+from nnapi_prof.graph.passes.algebra import ALGEBRA
 from nnapi_prof.graph.passes.einsum import einsum, tensordot
 from nnapi_prof.graph.passes.rewrite import ManyRule, Rule, Site
 
@@ -218,6 +219,7 @@ def _listed(value: Any) -> list[int]:
 
 
 COMPOSITES: dict[torch._ops.OpOverload, Rule] = {
+    **ALGEBRA,
     aten.einsum.default: einsum,
     aten.tensordot.default: tensordot,
     aten.instance_norm.default: _instance_norm,

@@ -32,7 +32,7 @@ def einsum(site: Site) -> fx.Node | None:
     tensors = list(site.args["tensors"])
     try:
         terms, result = _parse(str(site.args["equation"]), tensors)
-        return _sum_of_products(site, tensors, terms, result)
+        return sum_of_products(site, tensors, terms, result)
     except Unspelt:
         return None
 
@@ -40,13 +40,23 @@ def einsum(site: Site) -> fx.Node | None:
 def tensordot(site: Site) -> fx.Node | None:
     """``tensordot(x, y, dims_self, dims_other)``, which is an Einstein sum."""
     x, y = site.input("self"), site.input("other")
+    return contracted(site, x, y, site.args["dims_self"], site.args["dims_other"])
+
+
+def contracted(
+    site: Site, x: fx.Node, y: fx.Node, x_dims: Sequence[int], y_dims: Sequence[int]
+) -> fx.Node | None:
+    """``x`` times ``y`` summed over pairs of axes; the others of ``x``, then of ``y``, remain.
+
+    None where sizes of 1 broadcast.
+    """
     first = [f"x{i}" for i in range(len(type_of(x).shape))]
     second = [f"y{i}" for i in range(len(type_of(y).shape))]
-    for mine, other in zip(site.args["dims_self"], site.args["dims_other"], strict=True):
+    for mine, other in zip(x_dims, y_dims, strict=True):
         second[other] = first[mine]
     result = [name for name in (*first, *second) if not (name in first and name in second)]
     try:
-        return _sum_of_products(site, [x, y], [first, second], result)
+        return sum_of_products(site, [x, y], [first, second], result)
     except Unspelt:
         return None
 
@@ -75,9 +85,13 @@ def _letters(term: str, hidden: int) -> list[str]:
     return [*before, *(f".{i}" for i in reversed(range(hidden))), *after]
 
 
-def _sum_of_products(
+def sum_of_products(
     site: Site, tensors: list[fx.Node], terms: list[list[str]], result: list[str]
 ) -> fx.Node:
+    """The products of ``tensors``, whose axes ``terms`` names, summed to the axes of ``result``.
+
+    Raises Unspelt where a name stands twice in a term, or has two sizes.
+    """
     sizes: dict[str, int] = {}
     for tensor, term in zip(tensors, terms, strict=True):
         if len(set(term)) != len(term):

@@ -113,6 +113,15 @@ EXTREMES = {
     ),
     "maximum over all": Case(lambda x: aten.max.default(x), (X,), refused=needs("REDUCE_MAX")),
     "minimum over all": Case(lambda x: aten.min.default(x), (X,), refused=needs("REDUCE_MIN")),
+    "minimum beside the maximum": Case(
+        lambda x: aten.aminmax.default(x, dim=1)[0], (X,), FIRST, refused=needs("REDUCE_MIN")
+    ),
+    "maximum beside the minimum, kept": Case(
+        lambda x: aten.aminmax.default(x, dim=1, keepdim=True)[1], (X,), refused=needs("REDUCE_MIN")
+    ),
+    "maximum beside the minimum of all": Case(
+        lambda x: aten.aminmax.default(x)[1], (X,), refused=needs("REDUCE_MIN")
+    ),
     "product over an axis": Case(
         lambda x: aten.prod.dim_int(x, 1), (X,), refused=needs("REDUCE_PROD")
     ),
@@ -146,6 +155,17 @@ STATISTICS = {
     ),
     "mean, and the variance beside it": Case(lambda x: aten.var_mean.dim(x, [1])[1], (ROWS,)),
     "mean beside the variance of all": Case(lambda x: aten.var_mean.default(x)[1], (ROWS,)),
+    "deviation, and the mean beside it": Case(
+        lambda x: aten.std_mean.correction(x, [1], correction=0)[0],
+        (ROWS,),
+        refused={27: ROOTS[28], **ROOTS},
+    ),
+    "mean beside the deviation": Case(
+        lambda x: aten.std_mean.dim(x, [1])[1], (ROWS,), refused={27: ROOTS[28], **ROOTS}
+    ),
+    "deviation of all beside the mean": Case(
+        lambda x: aten.std_mean.default(x)[0], (ROWS,), refused={27: ROOTS[28], **ROOTS}
+    ),
     "variance of one element": Case(
         lambda x: aten.var.dim(x, [1]),
         (image(3, 1),),
@@ -248,6 +268,14 @@ SELECTIONS |= {
     )
     for index, part in enumerate(("values", "positions"))
 }
+SELECTIONS["order of rows"] = Case(
+    lambda y: aten.argsort.default(y), (ROWS,), refused=all_levels("exists from level", 29)
+)
+SELECTIONS["order of columns from the largest"] = Case(
+    lambda y: aten.argsort.default(y, 0, True),
+    (ROWS,),
+    refused=all_levels("exists from level", 29),
+)
 SELECTIONS["topk of equal elements, values"] = pair(
     lambda y: aten.topk.default(y, 3), TIES, 0, needs("TOPK_V2")
 )
