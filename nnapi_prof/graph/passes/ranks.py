@@ -17,7 +17,7 @@ from nnapi_prof.graph.passes.rewrite import Rule, Site, apply_rules, erase_unuse
 aten = torch.ops.aten
 
 MAX_RANK = 4
-MAX_STEPS = 3
+MAX_STEPS = 4
 """Transpositions of rank 4 that may stand for one of a higher rank."""
 
 
@@ -35,7 +35,7 @@ def lower_ranks(graph: fx.Graph) -> int:
 
     Channel shuffles, pixel shuffles and their inverses that are spelt so become the operators.
     Dimensions that stay side by side are one; a slice stands before the permutation it reads; a
-    permutation that needs more dimensions still is up to three of rank 4, one after the other.
+    permutation that needs more dimensions still is up to four of rank 4, one after the other.
     Returns the nodes replaced.
     """
     changed = apply_rules(graph, dict.fromkeys(_RESHAPES, _shuffle))
