@@ -16,7 +16,7 @@ from nnapi_prof.convert.converted import (
     operand_of,
 )
 from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
-from nnapi_prof.convert.quantised import lower_quantised
+from nnapi_prof.convert.quantised import MovingLowering, lower_quantised, moves_integers
 from nnapi_prof.convert.registry import Lowering, lower_node, lower_values, lowerer_of
 from nnapi_prof.convert.serialize import serialize
 from nnapi_prof.errors import UnsupportedOp
@@ -110,7 +110,8 @@ def _lower_unit(
         reader = _only_reader(node, inside)
         activation = _fuse_code(reader)
         pad = _zero_pad(pad_node) if pad_node is not None else None
-        op = Lowering(node, builder, values, activation, pad_node, pad or (0, 0, 0, 0))
+        kind = MovingLowering if moves_integers(node) else Lowering
+        op = kind(node, builder, values, activation, pad_node, pad or (0, 0, 0, 0))
         if not makes_tensor(node):
             values.update(lower_values(op))
             continue

@@ -33,8 +33,9 @@ from nnapi_prof.convert.quantised_rules import (
 )
 from nnapi_prof.convert.registry import Lowering, lower_node, run_lowering
 from nnapi_prof.errors import UnsupportedOp
-from nnapi_prof.graph.node import op_name, type_of
+from nnapi_prof.graph.node import makes_tensor, op_name, type_of
 from nnapi_prof.graph.quantisation import (
+    MOVES,
     QuantisedUnit,
     Scheme,
     is_dequantize,
@@ -110,6 +111,43 @@ def _in_floats(
         if unit.activation is not None:
             known[unit.activation.name] = known[unit.core.name]
     return lower_node(Lowering(unit.quantize, model, known))
+
+
+class MovingLowering(Lowering):
+    """A Lowering of an operator that moves quantised integers: what would compute is refused."""
+
+    def emit(
+        self,
+        code: OperationCode,
+        tensors: Sequence[OperandId | NDArray[Any]],
+        scalars: Sequence[bool | int | float] = (),
+        dims: Sequence[int] | None = None,
+    ) -> OperandId:
+        self._require_move(code, tensors)
+        return super().emit(code, tensors, scalars, dims)
+
+    def emit_as(
+        self,
+        types: Sequence[TensorType],
+        code: OperationCode,
+        tensors: Sequence[OperandId | NDArray[Any]],
+        scalars: Sequence[bool | int | float] = (),
+    ) -> tuple[OperandId, ...]:
+        self._require_move(code, tensors)
+        types = [replace(known, dtype=self.out.dtype, quant=self.out.quant) for known in types]
+        return super().emit_as(types, code, tensors, scalars)
+
+    def _require_move(
+        self, code: OperationCode, tensors: Sequence[OperandId | NDArray[Any]]
+    ) -> None:
+        moves = code in SAME_AS_INPUT - ROUNDS - ZERO_PADS or code is OperationCode.CONCATENATION
+        floats = any(isinstance(t, np.ndarray) and t.dtype == np.float32 for t in tensors)
+        self.require(moves and not floats, f"{code.name} does more than move quantised integers")
+
+
+def moves_integers(node: fx.Node) -> bool:
+    """Whether a node is one for :class:`MovingLowering`."""
+    return node.target in MOVES and makes_tensor(node) and type_of(node).quant is not None
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ class QuantisedCalls:
         return self._step(DEQUANTIZE_CHANNELS, args, where)
 
     def _quantized(self, target: OpOverload, packet: str, bound: dict[str, Any], where: str) -> Any:
-        base = packet.removesuffix("_relu")
+        base = packet if packet in _FLOAT_FORMS else packet.removesuffix("_relu")
         if base == "dropout" and not bound["training"]:
             return bound["self"]
         form = _FLOAT_FORMS.get(base)
@@ -178,18 +178,25 @@ class QuantisedCalls:
 
     def _like_pytorch(
         self, found: Any, target: OpOverload, args: Sequence[Any], kwargs: Any, where: str
-    ) -> Quantised:
-        """Quantizes ``found`` as PyTorch does the result of this call, which it is asked for: scale
-        and zero point follow from those of the arguments, never from their elements."""
+    ) -> Any:
+        """Quantizes ``found``, a value or several, as PyTorch does the result of this call, which
+        it is asked for: scale and zero point follow from those of the arguments, never from their
+        elements."""
         real_args, real_kwargs = pytree.tree_map(_sample, (tuple(args), kwargs))
         with torch.no_grad():
             try:
                 result = target(*real_args, **real_kwargs)
             except (RuntimeError, TypeError) as error:
                 raise NoFloatForm(f"{target._schema.name} of quantised tensors") from error
-        if not isinstance(result, Tensor) or not result.is_quantized:
-            raise NoFloatForm(f"{target._schema.name} of quantised tensors")
-        return self._quantize(found, result.q_scale(), result.q_zero_point(), result.dtype, where)
+
+        def quantised(value: Any, like: Any) -> Any:
+            if not isinstance(like, Tensor) or not like.is_quantized:
+                return value
+            return self._quantize(value, like.q_scale(), like.q_zero_point(), like.dtype, where)
+
+        if isinstance(found, Moving):
+            return quantised(found, result)
+        return [quantised(value, like) for value, like in zip(found, result, strict=True)]
 
     def _moved(self, target: OpOverload, args: Any, kwargs: Any, where: str) -> Any:
         """Operators that only move elements, on the integers."""
@@ -205,9 +212,7 @@ class QuantisedCalls:
 
         return pytree.tree_map(wrapped, found)
 
-    def _as_float(
-        self, target: OpOverload, packet: str, args: Any, kwargs: Any, where: str
-    ) -> Quantised:
+    def _as_float(self, target: OpOverload, packet: str, args: Any, kwargs: Any, where: str) -> Any:
         """Any other operator: on floats, and quantized as PyTorch's own result is."""
         functional: Any = target
         if target._schema.is_mutable:
@@ -218,8 +223,6 @@ class QuantisedCalls:
         floats, named = pytree.tree_map(lambda v: self._float(v, where), (args, kwargs))
         hint = packet.strip("_")
         result = self.maker.call(Step(functional, floats, named, where, hint))
-        if not isinstance(result, Moving):
-            raise NoFloatForm(f"aten::{packet} of quantised tensors")
         found = self._like_pytorch(result, functional, args, kwargs, where)
         written = args[0] if args else None
         if functional is target or not isinstance(written, Quantised):

@@ -199,7 +199,10 @@ class _Walker:
         try:
             result = self.quantised.call(target, args, kwargs, source(node))
         except NoFloatForm as error:
-            raise WalkRefused(f"{node.kind()} {source(node)}: {error}") from error
+            raise FrontendError(
+                f"{self.name}: {node.kind()} ({source(node)}) of quantised tensors is no float "
+                f"operator between conversions that is known here ({error})"
+            ) from error
         return [result] if node.outputsSize() == 1 else list(result or ())
 
 

@@ -46,6 +46,13 @@ MOVES = frozenset(
         aten.clone.default,
         aten.expand.default,
         aten.cat.default,
+        aten.channel_shuffle.default,
+        aten.flip.default,
+        aten.index_select.default,
+        aten.pixel_shuffle.default,
+        aten.pixel_unshuffle.default,
+        aten.repeat.default,
+        aten.roll.default,
     }
 )
 """Operators that put elements in other places and do not look at them."""
@@ -162,7 +169,8 @@ def annotate_quantisation(graph: fx.Graph) -> int:
         elif node.op == "placeholder":
             quant = _reads_alike(node)
         elif node.target in MOVES:
-            sources = {type_of(source).quant for source in node.all_input_nodes}
+            data = [n for n in node.all_input_nodes if type_of(n).dtype == type_of(node).dtype]
+            sources = {type_of(source).quant for source in data}
             quant = sources.pop() if len(sources) == 1 else None
         if quant is not None:
             set_quantisation(node, quant)

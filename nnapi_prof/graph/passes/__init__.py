@@ -39,8 +39,8 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     normalise_matmul,  # after folding: asks for constant matrices
     drop_noops,  # what only the normal spelling shows: mul by 1, view to the same shape
     fold_batch_norm,  # after drop_noops: a dropout between layer and norm is gone
-    move_integers,  # after the normal spelling of views, before they are merged
     raise_lines,  # after fold_batch_norm, which wants the norm to read the layer itself
+    move_integers,  # after the normal spelling of views, before they are merged
     merge_views,
     drop_expands,  # after the normal spelling of expand
     lower_ranks,  # after merge_views: a permutation must be seen between its two views

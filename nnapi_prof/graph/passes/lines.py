@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from nnapi_prof.graph.node import calls, is_constant, makes_tensor, type_of
+from nnapi_prof.graph.node import calls, constant_value, is_constant, makes_tensor, type_of
 from nnapi_prof.graph.passes.rewrite import ManyRule, Rule, Site, apply_many_rules, apply_rules
+from nnapi_prof.graph.quantisation import is_weight
 
 aten = torch.ops.aten
 
@@ -47,11 +48,11 @@ def _lowered(site: Site, node: fx.Node) -> fx.Node:
 
 def _convolution(site: Site) -> fx.Node | None:
     arg = site.args
-    weight = site.constant("weight")
-    if len(type_of(site.input("input")).shape) != 3 or weight is None:
+    weight = site.input("weight")
+    if len(type_of(site.input("input")).shape) != 3 or not is_weight(weight):
         return None
     image = _raised(site, site.input("input"))
-    filters = site.add_constant(weight.unsqueeze(2), f"{site.input('weight').target}_image")
+    filters = _raised_weight(site, weight)
     pairs = [
         [neutral, *arg[name]] for name, neutral in (("stride", 1), ("padding", 0), ("dilation", 1))
     ]
@@ -61,6 +62,14 @@ def _convolution(site: Site) -> fx.Node | None:
         *([0, *arg["output_padding"]], arg["groups"]),
     )
     return _lowered(site, result)
+
+
+def _raised_weight(site: Site, weight: fx.Node) -> fx.Node:
+    """``[O, C, k]`` as ``[O, C, 1, k]``, a quantised one by a node (see move_integers)."""
+    if is_constant(weight):
+        return site.add_constant(constant_value(weight).unsqueeze(2), f"{weight.target}_image")
+    outputs, channels, length = type_of(weight).shape
+    return site.call(aten.reshape.default, weight, [outputs, channels, 1, length])
 
 
 def _max_pool(site: Site) -> fx.Node | None:

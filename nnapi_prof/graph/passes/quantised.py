@@ -103,7 +103,7 @@ def _shifted(graph: fx.Graph, node: fx.Node, source: Any) -> fx.Node:
 
 
 def move_integers(graph: fx.Graph) -> int:
-    """Moves of elements are carried out on the integers, not on floats between two conversions.
+    """Moves of elements are carried out on integers, and conversions that undo each other go.
 
     Given:
         %f [1, 8, 2, 2] = dequantize_per_tensor(%q, 0.05, 128, 0, 255, torch.uint8)
@@ -112,45 +112,69 @@ def move_integers(graph: fx.Graph) -> int:
     Result:
         %r [1, 32] = view(%q, [1, 32])
 
-    The same for constants: permute(dequantize(%w)) becomes dequantize(permute(%w)). Without a move
-    the two conversions fall away. Returns the nodes replaced.
+    A dequantize node goes behind the moves that read it, a quantize node before the move that it
+    alone reads. The same for constants: permute(dequantize(%w)) becomes dequantize(permute(%w)).
+    Returns the nodes replaced.
     """
-    changed = sum(map(_move_weight, [node for node in calls(graph) if node.target in MOVES]))
-    for node in calls(graph):
-        if is_quantize(node) and _move_value(node):
+    changed = 0
+    for node in [node for node in calls(graph) if node.target in MOVES]:
+        changed += _move_weight(node) or _move_before_dequantize(node)
+    for node in reversed(graph.find_nodes(op="call_function", target=QUANTIZE)):
+        changed += _move_behind_quantize(node)
+    for node in graph.find_nodes(op="call_function", target=QUANTIZE):
+        source = node.args[0]
+        if is_dequantize(source) and _converts_alike(source, node):
+            node.replace_all_uses_with(source.args[0])
+            graph.erase_node(node)
             changed += 1
     return changed
 
 
-def _move_value(quantize: fx.Node) -> bool:
-    moves: list[fx.Node] = []
-    at = quantize.args[0]
-    while isinstance(at, fx.Node) and at.target in MOVES and len(at.users) == 1:
-        moves.append(at)
-        at = at.all_input_nodes[0]
-        if moves[-1].target is aten.cat.default:
-            break
-    sources = moves[-1].all_input_nodes if moves else [quantize.all_input_nodes[0]]
-    if not all(is_dequantize(source) and _converts_alike(source, quantize) for source in sources):
+def _move_before_dequantize(move: fx.Node) -> bool:
+    """``move(dequantize(q))`` becomes ``dequantize(move(q))``; all inputs of a cat must agree."""
+    sources = [source for source in move.all_input_nodes if not is_constant(source)]
+    if not sources or not all(map(is_dequantize, sources)):
         return False
-    graph = quantize.graph
+    first = sources[0]
+    if not all(_converts_alike(source, first) for source in sources):
+        return False
+    site = Site(move)
     behind = {source: source.args[0] for source in sources}
-    with graph.inserting_before(quantize):
-        for move in reversed(moves):
-            args = fx.node.map_arg(move.args, lambda n: behind.get(n, n))
-            assert isinstance(move.target, torch._ops.OpOverload)
-            behind[move] = insert_call(graph, move.target, args, dict(move.kwargs))
-    last = behind[moves[0] if moves else sources[0]]
-    assert isinstance(last, fx.Node)
-    quantize.replace_all_uses_with(last)
-    for node in (quantize, *moves):
-        graph.erase_node(node)
+    args = fx.node.map_arg(move.args, lambda node: behind.get(node, node))
+    assert isinstance(move.target, torch._ops.OpOverload)
+    assert isinstance(first.target, torch._ops.OpOverload)
+    moved = site.call(move.target, *args, **move.kwargs)
+    move.replace_all_uses_with(site.call(first.target, moved, *first.args[1:], **first.kwargs))
+    move.graph.erase_node(move)
     return True
 
 
-def _converts_alike(dequantize: fx.Node, quantize: fx.Node) -> bool:
+def _move_behind_quantize(quantize: fx.Node) -> int:
+    """``quantize(move(x))`` becomes ``move(quantize(x))``, again and again."""
+    moved = 0
+    while True:
+        move = quantize.args[0]
+        assert isinstance(move, fx.Node)
+        if move.target not in MOVES or move.target is aten.cat.default or len(move.users) > 1:
+            return moved
+        if is_weight(move.args[0]):
+            return moved
+        graph = quantize.graph
+        assert isinstance(move.target, torch._ops.OpOverload)
+        with graph.inserting_before(quantize):
+            earlier = insert_call(graph, QUANTIZE, (move.args[0], *quantize.args[1:]))
+            args = (earlier, *move.args[1:])
+            later = insert_call(graph, move.target, args, dict(move.kwargs))
+        quantize.replace_all_uses_with(later)
+        graph.erase_node(quantize)
+        graph.erase_node(move)
+        quantize = earlier
+        moved += 1
+
+
+def _converts_alike(a: fx.Node, b: fx.Node) -> bool:
     names = ("scale", "zero_point", "quant_min", "quant_max", "dtype")
-    ours, theirs = bound_args(dequantize), bound_args(quantize)
+    ours, theirs = bound_args(a), bound_args(b)
     return all(ours[name] == theirs[name] for name in names)
 
 
