@@ -163,6 +163,34 @@ def test_inputs_are_nested_as_the_models(tmp_path: Path, emulator_library: Path)
     ]
 
 
+class Scripted(nn.Module):
+    """A tuple, a list and a dict, as TorchScript types them."""
+
+    def forward(
+        self,
+        pair: tuple[torch.Tensor, torch.Tensor],
+        listed: list[torch.Tensor],
+        named: dict[str, torch.Tensor],
+    ) -> dict[str, torch.Tensor]:
+        return {"sum": pair[0] + pair[1] + listed[0], "diff": listed[1] - named["one"]}
+
+
+def test_torchscript_inputs_are_nested_as_the_models(
+    tmp_path: Path, emulator_library: Path
+) -> None:
+    model, converted = tmp_path / "scripted.pt", tmp_path / "converted.pt"
+    a, b, c, d, e = (torch.randn(2, 3) for _ in range(5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.save(torch.jit.script(Scripted().eval()), str(model))
+    convert(*(word for _ in range(5) for word in ("--input", "2x3")), "--output", converted, model)
+    args = ((a, b), [c, d], {"one": e})
+    wrong = (((a, b), [c], {"one": e}),)
+    torch.save((args, {}, Scripted()(*args), wrong), tmp_path / "data.pt")
+    done = in_a_process(NESTED_PROGRAM, emulator_library, converted, tmp_path / "data.pt")
+    assert done.stdout == "arg_1: the model was exported for 2 items\n"
+
+
 class Mixed(nn.Module):
     """A dict that TorchScript has no type for."""
 

@@ -1,0 +1,104 @@
+"""TorchScript models that take tuples, lists and dicts; how they nest what they return."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.bundled_inputs import augment_model_with_bundled_inputs
+
+from nnapi_prof import frontend
+from nnapi_prof.errors import InputSpecError
+from nnapi_prof.frontend import parse_input_spec
+from nnapi_prof.frontend.structure import model_structure
+from nnapi_prof.frontend.trees import Leaf, Named, Sequenced, tree_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit itself
+
+
+class Everything(nn.Module):
+    def forward(
+        self,
+        pair: tuple[Tensor, tuple[Tensor, Tensor]],
+        listed: list[Tensor],
+        named: dict[str, Tensor],
+        plain: Tensor,
+        flag: bool = False,
+    ) -> dict[str, list[Tensor]]:
+        first, inner = pair
+        total = first + inner[0] - inner[1]
+        one, two = listed
+        if flag:
+            total = total * 2
+        return {"sum": [total + one], "rest": [two * named["b"], named["a"] - plain]}
+
+
+class Indexed(nn.Module):
+    def forward(self, listed: list[Tensor]) -> Tensor:
+        return listed[0] + listed[2] * 2.0
+
+
+class Looped(nn.Module):
+    def forward(self, listed: list[Tensor]) -> Tensor:
+        total = torch.zeros(3)
+        for value in listed:
+            total = total + value
+        return total
+
+
+def save(module, path):
+    torch.jit.save(torch.jit.script(module.eval()), str(path))
+    return path
+
+
+def loaded(path, specs):
+    return frontend.load(path, [parse_input_spec(spec) for spec in specs])
+
+
+def test_tuples_lists_and_dicts(tmp_path):
+    path = save(Everything(), tmp_path / "all.pt")
+    program = loaded(path, ["2x3"] * 8)
+    assert len(program.units.inputs) == 8
+    a, b, c, d, e, f, g, h = program.example_inputs
+    wanted = Everything()((a, (b, c)), [d, e], {"b": f, "a": g}, h)
+    found = program.module(*program.example_inputs)
+    for mine, value in zip(found, [*wanted["sum"], *wanted["rest"]], strict=True):
+        torch.testing.assert_close(mine, value)
+    structure = model_structure(path, program.example_inputs)
+    assert structure.inputs == {
+        "arg_0": Sequenced((Leaf(0), Sequenced((Leaf(1), Leaf(2))))),
+        "arg_1": Sequenced((Leaf(3), Leaf(4)), True),
+        "arg_2": Named((("b", Leaf(5)), ("a", Leaf(6)))),
+        "arg_3": Leaf(7),
+    }
+    assert structure.outputs == tree_of(wanted)
+
+
+def test_a_list_is_as_long_as_its_last_index_says(tmp_path):
+    program = loaded(save(Indexed(), tmp_path / "indexed.pt"), ["2x3"] * 3)
+    a, _, c = program.example_inputs
+    torch.testing.assert_close(program.module(*program.example_inputs)[0], a + c * 2)
+
+
+def test_bundled_inputs_say_how_long_a_list_is(tmp_path):
+    path = save(Looped(), tmp_path / "looped.pt")
+    with pytest.raises(InputSpecError, match=r"looped.pt takes the input listed of type List"):
+        loaded(path, ["3"] * 2)
+    model = torch.jit.script(Looped().eval())
+    example = [torch.rand(3), torch.rand(3)]
+    augment_model_with_bundled_inputs(model, [(example,)])
+    torch.jit.save(model, str(path))
+    program = loaded(path, [])
+    assert [tuple(value.shape) for value in program.example_inputs] == [(3,), (3,)]
+    torch.testing.assert_close(program.module(*example)[0], sum(example))
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_traced_lists_and_dicts(tmp_path):
+    class Traced(nn.Module):
+        def forward(self, listed, named):
+            return listed[0] + listed[1] * named["x"]
+
+    a, b, c = (torch.rand(2, 3) for _ in range(3))
+    path = tmp_path / "traced.pt"
+    traced = torch.jit.trace(Traced(), ([a, b], {"x": c}), strict=False)
+    torch.jit.save(traced, str(path))
+    torch.testing.assert_close(loaded(path, ["2x3"] * 3).module(a, b, c)[0], a + b * c)
