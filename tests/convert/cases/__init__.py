@@ -13,6 +13,7 @@ from tests.convert.cases.peers import PEERS
 from tests.convert.cases.pool import POOLING
 from tests.convert.cases.products import ATTENTION, PRODUCTS
 from tests.convert.cases.quantised import QUANTISED
+from tests.convert.cases.quantised_layers import QUANTISED_LAYERS
 from tests.convert.cases.recurrent import RECURRENT
 from tests.convert.cases.reduction import REDUCTIONS
 from tests.convert.cases.resizing import RESIZING
@@ -41,5 +42,5 @@ CASES = {
     **INDEXING,
     **MOVING,
     **PEERS,
-    **{f"quantised {name}": case for name, case in QUANTISED.items()},
+    **{f"quantised {name}": case for name, case in {**QUANTISED, **QUANTISED_LAYERS}.items()},
 }
