@@ -15,9 +15,10 @@ from nnapi_prof.convert.converted import (
     ConvertedRegion,
     operand_of,
 )
+from nnapi_prof.convert.lowered import lower_node, lower_values, lowerer_of
 from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
 from nnapi_prof.convert.quantised import MovingLowering, lower_quantised, moves_integers
-from nnapi_prof.convert.registry import Lowering, lower_node, lower_values, lowerer_of
+from nnapi_prof.convert.registry import Lowering
 from nnapi_prof.convert.serialize import serialize
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.node import bound_args, makes_tensor, op_name

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import fx
 
+from nnapi_prof.convert.lowered import lower_node, run_lowering
 from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
 from nnapi_prof.convert.quantised_lowering import Pads, QuantisedLowering
 from nnapi_prof.convert.quantised_rules import ROUNDS, SAME_AS_INPUT, ZERO_PADS
-from nnapi_prof.convert.registry import Lowering, lower_node, run_lowering
+from nnapi_prof.convert.registry import Lowering
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.node import makes_tensor, op_name, type_of
 from nnapi_prof.graph.quantisation import MOVES, QuantisedUnit

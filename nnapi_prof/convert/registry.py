@@ -8,15 +8,15 @@ written once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import fx
 from torch._ops import OpOverload
 
-from nnapi_prof.convert.converted import alike, operand_code, operand_of
-from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
+from nnapi_prof.convert.converted import operand_code, operand_of
+from nnapi_prof.convert.model import ModelBuilder, OperandId
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.node import (
     bound_args,
@@ -357,81 +357,3 @@ class Lowering:
             "stand for",
         )
         return found
-
-
-def lowerer_of(node: fx.Node) -> Lowerer:
-    """The lowering of a node's operator. Raises UnsupportedOp where there is none."""
-    lowerer = ENTRIES.get(node.target) if isinstance(node.target, OpOverload) else None
-    if lowerer is None:
-        raise UnsupportedOp(
-            node.name,
-            op_name(node.target),
-            "NNAPI has no such operation and nothing here rewrites it into others",
-        )
-    return lowerer
-
-
-def lower_node(op: Lowering) -> OperandId:
-    """Runs the lowering of ``op``'s node, which makes one tensor, and gives its operand, which has
-    the type that the graph says. Raises UnsupportedOp."""
-    result = run_lowering(op)
-    check_result(op, result, op.out)
-    return result
-
-
-def run_lowering(op: Lowering) -> OperandId:
-    """Runs the lowering of ``op``'s node, which makes one tensor, and gives its operand.
-
-    An activation that the lowering did not fuse follows as an operation of its own; a lowering
-    that had nothing to do (a view of the same shape) becomes a copy, since a value of the graph
-    needs an operand of its own. Raises UnsupportedOp.
-    """
-    lowerer = lowerer_of(op.node)
-    try:
-        result = lowerer(op)
-        assert not isinstance(result, tuple), f"{op.target} makes one tensor"
-        if op.is_argument(result):
-            result = op.copy(result)
-        if op.activation_left:
-            code = OperationCode[FuseCode(op.fuse()).name]
-            result = op.emit(code, [result], dims=op.dims(result))
-    except EmissionError as error:
-        op.refuse(str(error))
-    return result
-
-
-def lower_values(op: Lowering) -> dict[str, OperandId]:
-    """Runs the lowering of a node of several values; the operand of each of its readers by name.
-
-    Raises UnsupportedOp.
-    """
-    lowerer = lowerer_of(op.node)
-    try:
-        results = lowerer(op)
-    except EmissionError as error:
-        op.refuse(str(error))
-    assert isinstance(results, tuple), f"{op.target} makes several values"
-    found = {}
-    for reader in results_of(op.node):
-        result = results[cast("int", reader.args[1])]
-        check_result(op, result, type_of(reader))
-        found[reader.name] = result
-    return found
-
-
-def check_result(op: Lowering, result: OperandId, known: TensorType) -> None:
-    """That a lowering gave what the graph says: the last guard against a silent mistake."""
-    operand = op.model.operand(result)
-    wanted = operand_of(known)
-    if wanted is None:
-        op.refuse(f"gives {known.dtype}, which NNAPI does not have")
-    op.require(
-        alike(operand, wanted),
-        f"NNAPI gives {operand.type.name}, PyTorch {known.dtype}: such an element type is not "
-        "lowered here",
-    )
-    op.require(
-        operand.dims == known.memory_shape,
-        f"its lowering gives the shape {operand.dims}, the graph says {known.memory_shape}: "
-        "please report this as a bug",
-    )
