@@ -7,7 +7,6 @@ of the result's scale.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -250,10 +249,6 @@ _ASKS: dict[str, Callable[[Quantised], Any]] = {
     "q_scale": lambda value: value.scale,
     "q_zero_point": lambda value: value.zero_point,
     "int_repr": lambda value: value.value,
-    "size": lambda value: list(value.fake.shape),
-    "dim": lambda value: value.fake.dim(),
-    "numel": lambda value: math.prod(value.fake.shape),
-    "is_floating_point": lambda value: False,
 }
 
 _ON_INTEGERS = frozenset(
@@ -262,7 +257,8 @@ _ON_INTEGERS = frozenset(
         *("flip", "index_select", "movedim", "narrow", "permute", "pixel_shuffle"),
         *("pixel_unshuffle", "repeat", "reshape", "roll", "select", "slice", "split", "squeeze"),
         *("channel_shuffle", "t", "tile", "to", "transpose", "unbind", "unflatten", "unsqueeze"),
-        *("view", "view_as", "split_with_sizes", "tensor_split", "size", "swapaxes"),
+        *("view", "view_as", "split_with_sizes", "tensor_split", "swapaxes"),
+        *("dim", "is_floating_point", "numel", "size"),
     }
 )
 

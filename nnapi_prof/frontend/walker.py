@@ -194,7 +194,13 @@ class _Walker:
         return [result] if node.outputsSize() == 1 else list(result or ())
 
     def _quantised(self, node: Any, target: Any, args: tuple[Any, ...], kwargs: Any) -> list[Any]:
-        if not is_quantised(args) and target._schema.name.startswith("quantized::"):
+        if target._schema.name.endswith("_dynamic"):
+            raise FrontendError(
+                f"{self.name}: {node.kind()} ({source(node)}) chooses its scales when it runs, "
+                "which NNAPI cannot: quantise the model statically, or convert it in floats"
+            )
+        quantises = target._schema.name.endswith("::quantize_per_tensor")
+        if not quantises and not is_quantised(args):
             raise WalkRefused(f"{node.kind()} {source(node)}")
         try:
             result = self.quantised.call(target, args, kwargs, source(node))
@@ -252,6 +258,7 @@ _ON_CONTAINERS: dict[str, Callable[..., Any]] = {
     "aten::__getitem__": operator.getitem,
     "aten::len": len,
     "aten::append": _append,
+    "aten::slice": lambda items, start, end, step: items[start:end:step],
     "aten::list": list,
     "aten::add": operator.add,
 }

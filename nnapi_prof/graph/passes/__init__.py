@@ -36,6 +36,7 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     normalise_layers,
     normalise_arithmetic,
     fold_constants,  # views and products of constants that the three above wrote
+    move_integers,  # a transposed weight of integers is a weight to normalise_matmul
     normalise_matmul,  # after folding: asks for constant matrices
     drop_noops,  # what only the normal spelling shows: mul by 1, view to the same shape
     fold_batch_norm,  # after drop_noops: a dropout between layer and norm is gone

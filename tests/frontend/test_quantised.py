@@ -1,0 +1,112 @@
+"""Eager-mode quantised TorchScript: what has a float form, and what is refused."""
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.errors import FrontendError
+from nnapi_prof.frontend import load, parse_input_spec, prepare
+from nnapi_prof.frontend.quiet import quiet_torch, run_once
+
+ops = torch.ops.quantized
+BIAS = torch.linspace(-2, 2, 8)
+
+
+class Between(nn.Module):
+    """A function of a quint8 tensor; its result's floats."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        result = self.function(torch.quantize_per_tensor(x, 0.05, 128, torch.quint8))
+        return result.dequantize() if result.is_quantized else result
+
+
+def prepared(function, *shape):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    with quiet_torch():
+        module = Between(function).eval()
+        program = prepare(torch.jit.trace(module, x), (x,), "model")
+        return program, program.module(x)[0], module(x)
+
+
+EXACT = {
+    "add number": (lambda x: ops.add(x, 1.5), (2, 8)),
+    "mul number": (lambda x: ops.mul(x, -0.5), (2, 8)),
+    "sub scale": (lambda x: ops.mul_scalar(x, 0.25), (2, 8)),
+    "relu in place": (lambda x: torch.relu_(x), (2, 8)),
+    "relu6": (lambda x: ops.relu6(x), (2, 8)),
+    "clamp": (lambda x: torch.clamp(x, -0.5, 0.7), (2, 8)),
+    "cat": (lambda x: ops.cat([x, x], 1, 0.07, 100), (2, 8)),
+    "stack": (lambda x: torch.stack([x, x], 1), (2, 8)),
+    "parts": (lambda x: ops.add(*x.chunk(2, 1), 0.1, 100), (2, 8)),
+    "pool": (lambda x: nn.functional.max_pool2d(x, 2), (1, 4, 6, 8)),
+    "resize": (lambda x: nn.functional.interpolate(x, scale_factor=2), (1, 4, 6, 8)),
+    "shuffle": (lambda x: torch.channel_shuffle(x, 2), (1, 4, 6, 8)),
+    "largest": (lambda x: torch.max(x, 1)[0], (2, 8)),
+    "two largest": (lambda x: torch.topk(x, 2)[0], (2, 8)),
+    "layer_norm": (lambda x: ops.layer_norm(x, [8], BIAS, BIAS, 1e-5, 0.05, 100), (3, 8)),
+    "softmax": (lambda x: ops.softmax(x, 1, 1 / 256, 0), (2, 8)),
+    "leaky_relu": (lambda x: ops.leaky_relu(x, 0.1, False, 0.05, 100), (2, 8)),
+    "integers": (lambda x: x.int_repr().float(), (2, 8)),
+    "sizes": (lambda x: x.view(x.size(0) * 2, -1), (2, 8)),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_floats_between_conversions_give_pytorchs_integers(name):
+    function, shape = EXACT[name]
+    _, found, wanted = prepared(function, *shape)
+    torch.testing.assert_close(found, wanted, atol=0.101, rtol=0)
+    assert (found != wanted).float().mean() < 0.15
+
+
+def test_an_operator_without_a_float_form_is_named():
+    def wide(x):
+        return torch.quantize_per_tensor(x.dequantize(), 0.001, 0, torch.qint32)
+
+    named = "aten::quantize_per_tensor .* no float operator between conversions that is known here"
+    with pytest.raises(FrontendError, match=named):
+        prepared(wide, 3, 8)
+
+
+def test_dynamic_quantisation_is_refused():
+    with quiet_torch():
+        layer = torch.ao.nn.quantized.dynamic.Linear(8, 5)
+        traced = torch.jit.trace(layer, torch.ones(3, 8))
+    with pytest.raises(FrontendError, match="linear_dynamic .* chooses its scales when it runs"):
+        prepare(traced, (torch.ones(3, 8),), "dynamic")
+
+
+def test_inputs_of_one_name():
+    class Both(nn.Module):
+        def forward(self, *values):
+            return values[0] - values[1]
+
+    with quiet_torch():
+        x, y = torch.ones(2), torch.arange(2.0)
+        traced = torch.jit.trace(Both(), (x, y))
+    program = prepare(traced, (x, y), "both")
+    assert len(set(program.units.inputs)) == 2
+    assert program.module(x, y)[0].tolist() == [1, 0]
+
+
+def test_a_scripted_model_that_ran_before_is_still_walked(tmp_path):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pool = nn.MaxPool2d(2)
+            self.quantize = torch.ao.nn.quantized.Quantize(0.05, 128, torch.quint8)
+
+        def forward(self, x):
+            return self.pool(self.quantize(x)).dequantize()
+
+    with quiet_torch():
+        torch.jit.script(Net().eval()).save(str(tmp_path / "net.pt"))
+        model = torch.jit.load(str(tmp_path / "net.pt"))
+        with run_once():
+            model(torch.ones(1, 3, 4, 4))
+        program = load(tmp_path / "net.pt", [parse_input_spec("1x3x4x4")])
+    assert any(unit.label.startswith("quantised max_pool2d") for unit in program.units.units)
