@@ -6,11 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, Operation, Value
+from nnapi_prof.convert.model import (
+    BufferSlice,
+    ChannelScales,
+    NnapiModel,
+    Operand,
+    Operation,
+    Value,
+)
 from nnapi_prof.convert.serialize import parse, serialize
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 
+PER_CHANNEL = OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL
 SHARED_MACHINE = settings(deadline=None, max_examples=60)
 WORDS = st.integers(0, 2**32 - 1)
 OPERANDS = st.builds(
@@ -131,3 +139,61 @@ def patched(at, *words):
 def test_a_bad_model_is_refused_in_words(data, message):
     with pytest.raises(SerializationError, match=message):
         parse(data)
+
+
+def with_channels(*given):
+    """A model of these operands, (dims, channel scales), and its bytes as words."""
+    operands = tuple(Operand(PER_CHANNEL, dims, channels=channels) for dims, channels in given)
+    model = NnapiModel(operands, (), (), (), ())
+    return model, serialize(model)
+
+
+def test_channel_scales_come_back():
+    model, data = with_channels(
+        ((2, 3), ChannelScales(0, (0.5, 0.25))), ((1, 3), ChannelScales(1, (1.0, 2.0, 4.0)))
+    )
+    assert struct.unpack_from("<i", data) == (2,)
+    assert parse(data) == model
+    _, plain = with_channels(((2, 3), None))
+    assert struct.unpack_from("<i", plain) == (1,)
+
+
+def test_every_truncation_of_channel_scales_is_found():
+    _, data = with_channels(((2, 3), ChannelScales(0, (0.5, 0.25))))
+    for length in range(0, len(data), 4):
+        with pytest.raises(SerializationError):
+            parse(data[:length])
+    with pytest.raises(SerializationError, match="ends at byte"):
+        parse(data + bytes(4))
+
+
+@pytest.mark.parametrize(
+    ("from_end", "word", "message"),
+    [
+        (20, 1, "names operand 1, there are 1"),
+        (16, 2, r"are 2 along dimension 2 of \(2, 3\)"),
+        (16, 1, r"are 2 along dimension 1 of \(2, 3\)"),
+        (12, 1, r"are 1 along dimension 0 of \(2, 3\)"),
+        (8, 0, "are not all above 0"),
+        (4, 0x7F800000, "are not all above 0"),
+        (24, 2, "channel scales 1"),
+    ],
+)
+def test_bad_channel_scales_are_refused(from_end, word, message):
+    _, data = with_channels(((2, 3), ChannelScales(0, (0.5, 0.25))))
+    broken = bytearray(data)
+    struct.pack_into("<I", broken, len(broken) - from_end, word)
+    with pytest.raises(SerializationError, match=message):
+        parse(bytes(broken))
+
+
+def test_channel_scales_of_another_type_or_twice_are_refused():
+    _, data = with_channels(((2, 3), ChannelScales(0, (0.5, 0.25))))
+    other = bytearray(data)
+    struct.pack_into("<i", other, 24, OperandCode.TENSOR_QUANT8_SYMM)
+    with pytest.raises(SerializationError, match="operand 0, TENSOR_QUANT8_SYMM$"):
+        parse(bytes(other))
+    twice = bytearray(data) + data[-20:]
+    struct.pack_into("<I", twice, len(data) - 24, 2)
+    with pytest.raises(SerializationError, match="that has some"):
+        parse(bytes(twice))

@@ -7,7 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from nnapi_prof.run.compare import compare
+from nnapi_prof.graph.types import Quantisation, TensorType
+from nnapi_prof.graph.unit import Unit, UnitGraph
+from nnapi_prof.run.compare import compare, last_step
 
 
 def relative(found: object, wanted: object) -> float:
@@ -43,3 +45,33 @@ def test_zeros_and_empty_outputs() -> None:
 def test_a_missing_output_is_no_agreement() -> None:
     with pytest.raises(ValueError, match="zip"):
         compare(["a", "b"], [np.zeros(1)], [np.zeros(1), np.zeros(1)])
+
+
+def test_two_steps_of_a_quantised_output_are_allowed() -> None:
+    wanted = [np.array([1.0, 0.5])]
+    (check,) = compare(["y"], [np.array([1.0, 1.0])], wanted, steps=[0.25])
+    assert check.ok
+    (check,) = compare(["y"], [np.array([1.0, 1.1])], wanted, steps=[0.25])
+    assert not check.ok
+    (check,) = compare(["y"], [np.array([1.0, 0.501])], wanted, steps=[0.0])
+    assert not check.ok
+    (check,) = compare(["y"], [np.array([0.1])], [np.array([0.0])], steps=[0.1])
+    assert not check.ok
+
+
+def test_the_last_step_is_the_coarsest_scale_before_an_output() -> None:
+    fine, coarse = Quantisation(0.1, 3), Quantisation(0.5, 3)
+    values = {
+        "x": TensorType((2,), "uint8", quant=Quantisation(9.0, 0)),
+        "a": TensorType((2,), "uint8", quant=fine),
+        "b": TensorType((2,), "uint8", quant=coarse),
+        "y": TensorType((2,)),
+        "z": TensorType((2,)),
+    }
+    edges = [("a", ("x",)), ("b", ("x",)), ("y", ("a", "b")), ("z", ())]
+    units = tuple(
+        Unit(index, name, name, (name,), inputs, (name,), name)
+        for index, (name, inputs) in enumerate(edges)
+    )
+    graph = UnitGraph(units, values, ("x",), ("y", "z", "a"))
+    assert [last_step(graph, name) for name in graph.outputs] == [0.5, 0.0, 1.0]
