@@ -21,6 +21,7 @@ specs = st.builds(
     frontend.InputSpec,
     st.lists(st.integers(1, 4096), min_size=1, max_size=6).map(tuple),
     st.sampled_from(DTYPES),
+    st.sets(st.integers(0, 0)).map(tuple),
 )
 
 
@@ -34,9 +35,26 @@ def test_spec_with_dtype():
     assert frontend.parse_input_spec("1x3x2x2:half").dtype == "float16"
 
 
+def test_open_sizes_have_examples():
+    spec = frontend.parse_input_spec("?x3x?=96x?:half")
+    assert spec == frontend.InputSpec((1, 3, 96, 224), "float16", (0, 2, 3))
+    assert str(spec) == "?=1x3x?=96x?=224:float16"
+    assert spec.closed == frontend.InputSpec((1, 3, 96, 224), "float16")
+
+
+def test_open_sizes_are_loaded_at_their_examples(saved):
+    path = saved(nn.Conv2d(3, 4, 3).eval(), torch.ones(1, 3, 8, 8))
+    program = frontend.load(path, [frontend.parse_input_spec("1x3x?=20x?")])
+    assert program.units.values[program.units.inputs[0]].shape == (1, 3, 20, 224)
+    assert program.notes == ("sizes left open are those of 1x3x20x224 here",)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("1x3x??", "input '1x3x??' is no shape"),
+        ("1x3x?=", "input '1x3x?=' is no shape"),
+        ("1x3x?=0", "input '1x3x?=0' has a dimension of 0"),
         ("1,3,224,224", "input '1,3,224,224' is no shape: write sizes joined by x"),
         ("", "input '' is no shape"),
         ("1x-3", "input '1x-3' is no shape"),

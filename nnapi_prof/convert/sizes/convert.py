@@ -14,8 +14,8 @@ from nnapi_prof.frontend.inputs import listed
 from nnapi_prof.graph.node import constant_value, is_constant
 from nnapi_prof.graph.program import Program
 
-CHEAP_JUMP = 64
-"""The furthest size where a model must be run to see its shapes."""
+FAR = 64
+"""The largest jump where a model must run to show its shapes."""
 
 
 def flexible_region(model: FlexibleModel, level: int) -> Template:
@@ -34,10 +34,16 @@ def flexible_region(model: FlexibleModel, level: int) -> Template:
         region = convert_region(program, _all_units(program), level, shared=False)
         return Converted(region, _beside(program))
 
-    example = _Makers(model, level)
-    jumps = JUMPS if model.is_cheap else [jump for jump in JUMPS if jump <= CHEAP_JUMP]
+    first = convert(model.examples)  # now it is known whether shapes are enough
+    jumps = JUMPS if model.is_cheap else [jump for jump in JUMPS if jump <= FAR]
     try:
-        return derive(convert, opens, lambda s: listed(model.at(s)), example.name, jumps)
+        return derive(
+            lambda sizes: first if sizes == model.examples else convert(sizes),
+            opens,
+            lambda sizes: listed(model.at(sizes)),
+            _Makers(model, level).name,
+            jumps,
+        )
     except InputSpecError as error:
         raise InputSpecError(f"{model.name}: --input {listed(model.specs)}: {error}") from error
 
