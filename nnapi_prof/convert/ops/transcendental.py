@@ -49,9 +49,8 @@ def normal_logit(x: Value) -> Value:
 def erf(op: Lowering) -> OperandId:
     """Lowers ``erf(x)`` as ``tanh(logit(P(x * sqrt 2)) / 2)``.
 
-    NNAPI has no erf. With :data:`NORMAL_LOGIT` the error is 2.5e-7 at most, in float32, for all x, plus
-    that of the device's TANH;
-    near 0 it is relative.
+    NNAPI has no erf. With :data:`NORMAL_LOGIT` the error is 2.5e-7 at most, in float32, for all x,
+    plus that of the device's TANH; near 0 it is relative.
     """
     logit = normal_logit(argument(op, "self") * math.sqrt(2))
     return (logit * 0.5).unary(OperationCode.TANH).operand
