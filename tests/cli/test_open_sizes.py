@@ -1,0 +1,96 @@
+"""Sizes left open on the command line: converted for stock PyTorch, and filled in by `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.run.result import RunReport
+from tests.cli.common import Result, TinyNet, trace
+from tests.cli.test_convert import run_in_stock_pytorch
+
+Cli = Callable[..., Result]
+OPEN = "1x3x?=16x?=16"
+
+
+def test_a_module_for_any_size(
+    cli: Cli, tiny: Path, tmp_path: Path, emulator_library: Path
+) -> None:
+    converted = tmp_path / "converted.pt"
+    done = cli("convert", "--input", OPEN, "--output", converted, tiny)
+    assert done.code == 0
+    assert "note: dimension 2 of input 0 may be 2 to 1936\n" in done.err
+    for shape in ((1, 3, 16, 16), (1, 3, 21, 9)):
+        found = run_in_stock_pytorch(
+            tmp_path, emulator_library, converted, tiny, torch.randn(shape)
+        )
+        assert len(found) == 2 and max(found) <= 1e-4
+
+
+def test_other_formats_are_for_fixed_sizes(cli: Cli, tiny: Path) -> None:
+    done = cli("convert", "--input", OPEN, "--format", "json", tiny)
+    assert done.code == 2
+    assert done.error == "--format json and cpp are for fixed sizes: state them instead of ?"
+
+
+def test_a_model_that_fixes_its_sizes(cli: Cli, tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(2 * 14 * 14, 4))
+    path = trace(model, tmp_path / "flat.pt")
+    done = cli("convert", "--input", OPEN, path)
+    assert done.code == 2
+    assert done.error.startswith(
+        "flat.pt: --input 1x3x?=16x?=16: these sizes cannot be left open: with 1x3x976x16 it does "
+        "not run: "
+    )
+    assert "aten.linear.default" in done.error
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle with open sizes, of TinyNet on sim:npu-phone."""
+    from nnapi_prof.cli import main
+
+    folder = tmp_path_factory.mktemp("open")
+    model = trace(TinyNet(), folder / "tiny.pt")
+    named = ["--device", "sim:npu-phone", "--input", OPEN, "--costs", str(folder / "costs.sqlite")]
+    path = folder / "tiny.nnprof"
+    for command in (
+        ["profile", *named, "--preference", "fast", "--runs", "5", str(model)],
+        ["partition", *named, "--no-verify", "--output", str(path), str(model)],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(command)
+        assert ended.value.code == 0
+    return path
+
+
+def run(cli: Cli, bundle: Path, *inputs: str) -> Result:
+    named = [word for text in inputs for word in ("--input", text)]
+    return cli("run", "--device", "sim:npu-phone", "--runs", "3", *named, bundle)
+
+
+def test_a_bundle_at_its_examples(cli: Cli, bundle: Path) -> None:
+    done = run(cli, bundle)
+    assert done.code == 0
+    assert "note: sizes left open are those of 1x3x16x16 here\n" in done.err
+
+
+def test_a_bundle_at_other_sizes(cli: Cli, bundle: Path) -> None:
+    assert run(cli, bundle, "1x3x20x12").code == 0
+    report = RunReport.from_json((bundle / "run.json").read_text())
+    assert [(check.shape, check.ok) for check in report.checks] == [((1, 8, 20, 12), True)]
+    assert all(run.error is None for run in report.runs)
+    assert report.notes[0] == (
+        "the plan and its predicted latencies are for the bundle's own sizes, not 1x3x20x12"
+    )
+
+
+@pytest.mark.parametrize("stated", ["1x4x16x16", "1x3x16", "1x3x16x16:int32", "1x3x?x16"])
+def test_sizes_that_the_bundle_does_not_leave_open(cli: Cli, bundle: Path, stated: str) -> None:
+    done = run(cli, bundle, stated)
+    assert done.code == 2
+    assert done.error.startswith("the bundle is for the input 1x3x?=16x?=16, 1x")
