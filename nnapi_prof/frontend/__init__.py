@@ -45,6 +45,12 @@ pad with a constant            constant_pad_nd.default(x, pad, value), no zero p
 resize                         upsample_nearest2d.vec(x, [h, w], None),
                                upsample_bilinear2d.vec(x, [h, w], align_corners, None)
 change of element type         _to_copy.default(x, dtype=...)
+quantised values               uint8 or int8 tensors between quantize_per_tensor.default(x, scale,
+                               zero_point, quant_min, quant_max, dtype) and dequantize_per_tensor
+                               of the same arguments; operators between the two are on floats
+quantised weights              integer constants behind dequantize_per_tensor.default or
+                               dequantize_per_channel.default
+moves of quantised values      on the integers
 change of dim order            clone.default(x, memory_format=...): the only clones there are
 dropout, identity, detach ...  gone
 =============================  =====================================================================
