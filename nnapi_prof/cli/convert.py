@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from nnapi_prof.cli.options import MODEL, PREFERENCES, input_option, load_model, say, writing
-from nnapi_prof.errors import UsageError
+from nnapi_prof.errors import NnapiProfError, UsageError
 
 if TYPE_CHECKING:
     from nnapi_prof.convert.converted import ConvertedRegion
@@ -35,7 +35,17 @@ if TYPE_CHECKING:
     show_default=True,
     help="NNAPI PreferenceCode.",
 )
-@click.option("--relaxed", is_flag=True, help="Let NNAPI compute float32 as float16.")
+@click.option(
+    "--relaxed",
+    is_flag=True,
+    help="Let NNAPI compute float32 as float16; says what that may cost in accuracy.",
+)
+@click.option(
+    "--float16",
+    is_flag=True,
+    help="Weights and computation in float16 (API 29), inputs and outputs in float32; says how far"
+    " the outputs move.",
+)
 @click.option(
     "--format",
     "formats",
@@ -60,6 +70,7 @@ def command(
     level: int,
     preference: str,
     relaxed: bool,
+    float16: bool,
     formats: tuple[str, ...],
     output: Path | None,
     model: Path,
@@ -84,6 +95,7 @@ def command(
     whenever these change, and compiles then.
     """
     from nnapi_prof.cli.regions import base_path, write_region
+    from nnapi_prof.convert.float16 import to_float16
     from nnapi_prof.convert.json import Description
     from nnapi_prof.convert.lower import convert_region
     from nnapi_prof.convert.sizes import flexible_region
@@ -99,8 +111,13 @@ def command(
     program = load_model(model, [str(spec.closed) for spec in specs])
     region = convert_region(program, tuple(range(len(program.units.units))), level)
     chosen = next(p for p in Preference if p.short == preference)
+    if relaxed or float16:
+        _say_precision(program, region, float16)
+    region = to_float16(region) if float16 else region
     template = None
     if any(spec.open_dims for spec in specs):
+        if float16:
+            raise UsageError("--float16 is for fixed sizes: state them instead of ?")
         if set(formats) != {"stock"}:
             raise UsageError("--format json and cpp are for fixed sizes: state them instead of ?")
         template = flexible_region(FlexibleModel(model, specs), level)
@@ -150,6 +167,25 @@ def _write_stock(
     say(f"{len(region.operations)} NNAPI operations in {path}")
 
 
+def _say_precision(program: Program, region: ConvertedRegion, float16: bool) -> None:
+    """How far float16 moves the outputs; only ``float16`` itself must be possible."""
+    from nnapi_prof.run.precision import float16_checks
+
+    try:
+        checks = float16_checks(program, region)
+    except NnapiProfError as error:
+        if float16:
+            raise
+        say(f"note: what relaxed precision may cost is not measured: {error}")
+        return
+    worst = max(check.relative for check in checks)
+    asked = "float16" if float16 else "a driver that computes relaxed float32 all in float16"
+    say(
+        f"note: {asked} moves the outputs by {worst:.1e} of their largest value (measured on the"
+        " emulator with the example inputs, against float32 in eager PyTorch)"
+    )
+
+
 def _say_sizes(template: Template) -> None:
     for known in template.opens:
         steps = f" in steps of {known.step}" if known.step > 1 else ""
@@ -184,7 +220,7 @@ def _convert_bundle(
         raise UsageError(
             f"{bundle_path} is a bundle: its regions become --format json or --format cpp"
         )
-    for name in ("inputs", "level", "preference", "relaxed"):
+    for name in ("inputs", "level", "preference", "relaxed", "float16"):
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise UsageError(f"--{name.removesuffix('s')} is for models: a bundle has its own")
     regions = list(bundle_regions(read_bundle(bundle_path)))
