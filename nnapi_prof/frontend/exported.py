@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import sympy  # type: ignore[import-untyped]
 import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
@@ -164,10 +163,10 @@ def check_sizes(program: ExportedProgram, specs: Sequence[InputSpec], name: str)
                 continue
             expression = size.node.expr
             (symbol,) = expression.free_symbols
-            found = sympy.solve(expression - given, symbol)
-            value = found[0] if found and found[0].is_integer else None
+            at_0, at_1 = (int(expression.subs(symbol, n)) for n in (0, 1))  # it is linear
+            value, rest = divmod(given - at_0, at_1 - at_0)
             bounds = program.range_constraints.get(symbol)
-            if value is None or (bounds is not None and not bounds.lower <= value <= bounds.upper):
+            if rest or (bounds is not None and not bounds.lower <= value <= bounds.upper):
                 raise InputSpecError(f"{name} was not exported for a size of {given}: {expression}")
             if values.setdefault(symbol, value) != value:
                 raise InputSpecError(f"{name} was exported for equal sizes, {spec} was stated")

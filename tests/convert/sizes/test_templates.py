@@ -118,6 +118,13 @@ def test_exported_programs(tmp_path):
     assert found.fill([61, 77]) == whole(model.program([61, 77]))
 
 
+def test_an_export_for_multiples(tmp_path):
+    side = Dim("side", min=3, max=200)
+    model = exported(tmp_path, {2: 4 * side}, "1x3x?=64x64")
+    (known,) = flexible_region(model, 30).opens
+    assert (known.step, known.least) == (4, 12)
+
+
 def test_a_size_that_an_export_fixed(tmp_path):
     with pytest.raises(InputSpecError, match=r"was exported with 64 as dimension 3 of input 0"):
         exported(tmp_path, {2: Dim("height", min=16, max=256)}, "1x3x?=64x?=64")
