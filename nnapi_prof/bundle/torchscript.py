@@ -177,12 +177,13 @@ def _template(known: TensorType) -> torch.Tensor:
     """A tensor without values of the shape and type that an output has in memory."""
     if known.quant is None:
         return torch.empty(known.memory_shape)
-    return torch._empty_affine_quantized(
-        known.memory_shape,
-        scale=known.quant.scale,
-        zero_point=known.quant.zero_point,
-        dtype=torch.quint8,
-    )
+    with quiet_torch():
+        return torch._empty_affine_quantized(
+            known.memory_shape,
+            scale=known.quant.scale,
+            zero_point=known.quant.zero_point,
+            dtype=torch.quint8,
+        )
 
 
 def _carried(place: str, quant: Quantisation | None) -> str:
