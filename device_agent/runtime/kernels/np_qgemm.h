@@ -48,8 +48,8 @@ int np_q_data(const struct np_call *call);
 
 /* Checks what NNAPI wants of a quantised weighted sum over input 0: bias of zero point 0 and of
  * scale input x weights (0 where weights have a scale for each channel), scales along
- * `channel_dim`. The shape of the weights is known. Says yes to floats, and to any scale of the bias
- * where input 0 has no elements, as Android's reference does. */
+ * `channel_dim`. The shape of the weights is known. Says yes to floats, and to any scale of the
+ * bias where input 0 has no elements, as Android's reference does. */
 enum np_status np_q_check_weights(const struct np_call *call, uint32_t channel_dim);
 
 /* The multipliers of n output channels, from a checked operation's scales. */
