@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
 
 from nnapi_prof.device.build import build_host
 
@@ -19,11 +18,3 @@ def nnapi_library():
     path = Path(os.environ.get("NNAPI_PROF_TEST_LIBRARY") or build_host().library)
     ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     return path
-
-
-@pytest.fixture(autouse=True)
-def own_quantised_engine():
-    """Quantised models choose PyTorch's engine, which is one for the process."""
-    engine = torch.backends.quantized.engine
-    yield
-    torch.backends.quantized.engine = engine

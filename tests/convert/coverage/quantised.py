@@ -37,10 +37,14 @@ def quantised_layer(make, *inputs, **options):
     """A row of a module of torch.ao.nn.quantized, made under the qnnpack engine."""
 
     def whole():
+        engine = torch.backends.quantized.engine
         torch.backends.quantized.engine = "qnnpack"
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            return Layer(make()).eval(), inputs
+        try:
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                return Layer(make()).eval(), inputs
+        finally:  # it is one for the process
+            torch.backends.quantized.engine = engine
 
     options.setdefault("tolerance", 0.21)
     return Row(whole, **options)
