@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from tests.cli.common import INPUT, Profiled, Result, count_rows
+from tests.cli.common import INPUT, Profiled, Result, TinyNet, count_rows, trace
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 Cli = Callable[..., Result]
@@ -184,9 +185,11 @@ def test_ctrl_c_keeps_what_was_measured(cli: Cli, tiny: Path, tmp_path: Path) ->
     check_resumes(cli, "local", costs, tiny)
 
 
-def test_ctrl_c_before_anything_was_measured(tiny: Path, tmp_path: Path) -> None:
-    # No other test has this shape, so that its outline is not remembered: torch must be loaded.
-    process = start_profile(tmp_path / "costs.sqlite", tiny, "1x3x19x17")
+def test_ctrl_c_before_anything_was_measured(tmp_path: Path) -> None:
+    # Weights that no run before had, so that no outline is remembered: torch must be loaded.
+    torch.manual_seed(time.time_ns())
+    model = trace(TinyNet(), tmp_path / "new.pt")
+    process = start_profile(tmp_path / "costs.sqlite", model, "1x3x19x17")
     maps = Path(f"/proc/{process.pid}/maps")
     deadline = time.monotonic() + 30
     while "libtorch" not in maps.read_text() and time.monotonic() < deadline:
