@@ -71,7 +71,7 @@ static enum np_status bind_calls(struct np_executor *executor, struct np_message
                              .options = &executor->options,
                              .why = why};
     if (call->kernel == NULL) {
-      return np_fail(call, NP_UNSUPPORTED, "no kernel for this operation yet");
+      return np_fail(call, NP_UNSUPPORTED, "this engine has no kernel for the operation");
     }
     call->form = np_form_of(graph, o, why);
     if (call->form == NULL) {

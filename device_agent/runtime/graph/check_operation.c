@@ -358,7 +358,7 @@ enum np_status np_operation_check(const struct np_graph *graph, uint32_t operati
   const uint32_t computed =
       data == NP_TYPE_TENSOR_FLOAT16 ? NP_BIT(data) | NP_FLOATS : NP_BIT(data);
   if (kernel == NULL || (info->n_data > 0 && (kernel->types & computed) == 0)) {
-    return np_fail(&call, NP_UNSUPPORTED, "no kernel for %s yet", np_type_name(data));
+    return np_fail(&call, NP_UNSUPPORTED, "this engine has no kernel for %s", np_type_name(data));
   }
   return NP_OK;
 }
