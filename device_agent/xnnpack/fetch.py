@@ -39,6 +39,8 @@ Debug::NoLocking "true";
 APT::Sandbox::User "";
 Acquire::Languages "none";
 Acquire::Retries "3";
+Acquire::http::Timeout "30";
+Acquire::https::Timeout "30";
 """
 
 

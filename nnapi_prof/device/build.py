@@ -1,6 +1,7 @@
 """Builds the agent and the emulator from their C sources, into a cache keyed by what they are.
 
-Where XNNPACK has been built (see :mod:`nnapi_prof.device.xnnpack`), both get the back end `fast`.
+Where XNNPACK has been built (see :mod:`nnapi_prof.device.xnnpack`), both get the back end `fast`;
+who measures this host's CPU has it built first.
 
 ``python -m nnapi_prof.device.build`` builds for this host and prints where the results are.
 """
@@ -67,15 +68,20 @@ def agent_binary(abi: str, os_name: str, progress: Progress | None = None) -> Pa
     return build_host(progress=progress).agent
 
 
-def build_host(cache: Path | None = None, progress: Progress | None = None) -> HostBuild:
+def build_host(
+    cache: Path | None = None, progress: Progress | None = None, *, fast: bool = False
+) -> HostBuild:
     """Agent and emulator for this host, built unless the cache has them.
 
-    ``cache`` replaces :func:`cache_dir`. Processes that need the same build at once build it once.
-    Raises BuildError with the tail of the compiler's words, or where the cache cannot be written.
+    With ``fast`` XNNPACK is built first where it can be had, which takes minutes, once; otherwise
+    it is used where it has been built already. ``cache`` replaces :func:`cache_dir`. Processes
+    that need the same build at once build it once. Raises BuildError with the tail of the
+    compiler's words, or where the cache cannot be written.
     """
     base = cache or cache_dir()
     try:
-        return _build_host(base, progress)
+        prefix = xnnpack.first_use(base, progress) if fast else xnnpack.built_prefix(base)
+        return _build_host(base, prefix, progress)
     except OSError as error:
         raise BuildError(
             f"the agent cannot be built in {base}: {error.strerror or error}: name a folder that "
@@ -83,9 +89,8 @@ def build_host(cache: Path | None = None, progress: Progress | None = None) -> H
         ) from error
 
 
-def _build_host(base: Path, progress: Progress | None) -> HostBuild:
+def _build_host(base: Path, prefix: Path | None, progress: Progress | None) -> HostBuild:
     compiler = find_compiler(base)
-    prefix = xnnpack.built_prefix(base)
     directory = base / "agents" / _key(compiler, prefix)
     built = HostBuild(directory, directory / "agent", directory / "libneuralnetworks.so")
     if built.agent.exists() and built.library.exists():
@@ -144,6 +149,6 @@ def _cmake_build(compiler: Compiler, prefix: Path | None, work: Path) -> None:
 
 
 if __name__ == "__main__":
-    made = build_host(progress=print)
+    made = build_host(progress=print, fast=True)
     print(made.agent)
     print(made.library)

@@ -68,8 +68,8 @@ def open_simulated(name: str, progress: Progress | None = None) -> AgentClient:
 
 
 def open_local(progress: Progress | None = None) -> AgentClient:
-    """This machine, in real time. Raises BuildError."""
-    built = build_host(progress=progress)
+    """This machine, in real time; at its first use XNNPACK is built for it. Raises BuildError."""
+    built = build_host(progress=progress, fast=True)
     own = has_system_nnapi()
     words = f"this host, {'its own NNAPI' if own else 'emulated NNAPI in real time'}"
     # Taken out, so that a variable of the user's does not turn this host into a simulated phone,

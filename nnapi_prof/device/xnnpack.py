@@ -1,11 +1,12 @@
 """Builds XNNPACK for this host into the cache, where the agent's build finds it.
 
-``python -m nnapi_prof.device.xnnpack`` fetches the pinned sources (some 5 MB, through apt on
-Debian, or from the folder that $NNAPI_PROF_XNNPACK_ARCHIVES names), builds them and prints the
-prefix. From then on agent and emulator of this host have the back end ``fast``; without XNNPACK
-they have ``reference`` alone, which computes the same more slowly.
+The first use of the device ``local`` does it, once: fetches the pinned sources (some 5 MB, through
+apt on Debian, or from the folder that $NNAPI_PROF_XNNPACK_ARCHIVES names) and builds them. From
+then on agent and emulator of this host have the back end ``fast``; without XNNPACK they have
+``reference`` alone, which computes the same more slowly. Simulated phones do not wait for it.
 
-$NNAPI_PROF_XNNPACK names the prefix of another build; set but empty, none is used.
+``python -m nnapi_prof.device.xnnpack`` does the same and prints the prefix. $NNAPI_PROF_XNNPACK
+names the prefix of another build; set but empty, none is used.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from nnapi_prof.device.toolchain import (
@@ -32,6 +34,8 @@ from nnapi_prof.errors import BuildError
 RECIPE_DIR = SOURCE_DIR / "xnnpack"
 RECIPE = ("CMakeLists.txt", "archives.txt")
 LIBRARIES = ("XNNPACK", "microkernels-prod", "pthreadpool", "cpuinfo")
+RETRY_S = 24 * 3600.0
+"""How long a build that failed at first use is not tried again."""
 
 
 def built_prefix(cache: Path | None = None) -> Path | None:
@@ -49,6 +53,32 @@ def built_prefix(cache: Path | None = None) -> Path | None:
         return prefix
     prefix = _own_prefix(cache or cache_dir())
     return prefix if _is_complete(prefix) else None
+
+
+def first_use(cache: Path | None = None, progress: Progress | None = None) -> Path | None:
+    """The prefix, fetched and built where it has not been yet; None where it cannot be had.
+
+    Says why it cannot, in one line and once: for a day after, nothing is tried or said again.
+    Raises BuildError where $NNAPI_PROF_XNNPACK names a folder without it.
+    """
+    base = cache or cache_dir()
+    if (prefix := built_prefix(base)) is not None or "NNAPI_PROF_XNNPACK" in os.environ:
+        return prefix
+    failed = _own_prefix(base).with_suffix(".failed")
+    if failed.exists() and 0 <= time.time() - failed.stat().st_mtime < RETRY_S:
+        return None
+    try:
+        return build_xnnpack(base, progress)
+    except (BuildError, OSError) as error:
+        reason = str(error).partition("\n")[0].rstrip(":")
+        failed.parent.mkdir(parents=True, exist_ok=True)
+        failed.write_text(str(error))
+        if progress is not None:
+            progress(
+                f"going on without XNNPACK, with slower kernels for the CPU: {reason} "
+                "(`python -m nnapi_prof.device.xnnpack` tries again)"
+            )
+        return None
 
 
 def identity(prefix: Path) -> str:
@@ -69,7 +99,8 @@ def build_xnnpack(cache: Path | None = None, progress: Progress | None = None) -
         if _is_complete(prefix):
             return prefix
         if progress is not None:
-            progress(f"building XNNPACK with {compiler.path.name} (this takes some minutes)")
+            name = compiler.path.name
+            progress(f"building XNNPACK with {name}, once for this host (1 to 3 minutes)")
         with tempfile.TemporaryDirectory(prefix="build-", dir=prefix.parent) as work:
             sources = Path(work) / "sources"
             _fetch(sources)
@@ -92,6 +123,7 @@ def build_xnnpack(cache: Path | None = None, progress: Progress | None = None) -
             )
             shutil.rmtree(prefix, ignore_errors=True)
             draft.rename(prefix)
+    prefix.with_suffix(".failed").unlink(missing_ok=True)
     return prefix
 
 

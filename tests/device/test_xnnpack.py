@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.device import build, toolchain, xnnpack
+from nnapi_prof.device import build, emulator, toolchain, xnnpack
 from nnapi_prof.errors import BuildError
 
 TINY_CMAKE = """
@@ -143,6 +143,49 @@ def test_built_once_found_after_and_again_when_the_recipe_changes(recipe, tmp_pa
     (recipe / "archives.txt").write_text("# another\n")
     assert xnnpack.built_prefix(cache) is None
     assert xnnpack.build_xnnpack(cache) != prefix
+
+
+def test_first_use_builds_once(recipe, tmp_path):
+    cache, heard = tmp_path / "cache", []
+    prefix = xnnpack.first_use(cache, heard.append)
+    assert prefix is not None and prefix == xnnpack.first_use(cache, heard.append)
+    assert len(heard) == 1 and "1 to 3 minutes" in heard[0]
+
+
+def test_first_use_goes_on_without_and_says_so_once(recipe, tmp_path, monkeypatch):
+    cache, heard = tmp_path / "cache", []
+    (recipe / "fetch.py").write_text("import sys\nsys.exit('no network\\nat all')\n")
+    for _ in range(2):
+        assert xnnpack.first_use(cache, heard.append) is None
+    assert len(heard) == 2, heard
+    assert heard[0].startswith("building XNNPACK")
+    assert heard[1].startswith("going on without XNNPACK") and "no network (`python" in heard[1]
+    monkeypatch.setattr(xnnpack, "RETRY_S", 0.0)  # a day later
+    (recipe / "fetch.py").write_text(TINY_FETCH)
+    prefix = xnnpack.first_use(cache, heard.append)
+    assert prefix is not None
+    assert [p.name for p in prefix.parent.iterdir() if p.suffix == ".failed"] == []
+
+
+def test_first_use_leaves_xnnpack_out_where_the_user_says_so(recipe, tmp_path, monkeypatch):
+    heard = []
+    monkeypatch.setenv("NNAPI_PROF_XNNPACK", "")
+    assert xnnpack.first_use(tmp_path / "cache", heard.append) is None
+    assert heard == []
+
+
+def test_simulated_phones_do_not_wait_for_xnnpack(monkeypatch):
+    asked = []
+
+    def build_host(*, progress=None, fast=False):
+        asked.append(fast)
+        raise BuildError("no compiler")
+
+    monkeypatch.setattr(emulator, "build_host", build_host)
+    for opens in (emulator.open_local, lambda: emulator.open_simulated("npu-phone")):
+        with pytest.raises(BuildError):
+            opens()
+    assert asked == [True, False]
 
 
 def test_the_agents_build_depends_on_xnnpack(recipe, tmp_path):
