@@ -14,6 +14,8 @@ struct np_options {
   int32_t preference;      /* 0, 1, 2, or -1 for none */
   int relaxed;             /* fp32 may be computed as fp16 */
   int burst;
+  int async;          /* start the computation, then wait for its event; not with burst */
+  int pointers;       /* hand NNAPI addresses, no shared memory */
   int measure_timing; /* ask the driver for durations where it can tell them */
   uint32_t threads;   /* at least 1 */
 };
@@ -41,6 +43,14 @@ struct np_fault {
   struct np_message why;
 };
 
+/* What became of a model: zero where an engine has nothing to tell. */
+struct np_engine_facts {
+  int shared;          /* inputs and outputs are handed over in shared memory */
+  int has_kernels;     /* the two counts are known */
+  uint32_t n_xnnpack;  /* operations of the lowered graph that XNNPACK computes */
+  uint32_t n_portable; /* those of our portable kernels */
+};
+
 /* A compiled model of some engine. */
 struct np_compiled;
 
@@ -64,6 +74,9 @@ struct np_engine {
   /* Releases what the last run left and tells its durations; is not timed. Optional: no durations,
    * nothing to release. */
   void (*settle)(struct np_compiled *compiled, struct np_durations *durations);
+
+  /* Tells what became of the model; *facts is zero before. Optional. */
+  void (*describe)(const struct np_compiled *compiled, struct np_engine_facts *facts);
 
   void (*free)(struct np_compiled *compiled);
 };
