@@ -10,19 +10,11 @@
 
 #include "cpu.h"
 #include "nnapi.h"
+#include "pipeline.h"
 #include "sha256.h"
 #include "simulator.h"
 #include "sysinfo.h"
 #include "tensors.h"
-
-/* One segment as it runs. */
-struct lane {
-  struct np_engine engine;
-  struct np_compiled *compiled; /* NULL until compiled */
-  struct np_io *inputs;
-  struct np_io *outputs;
-  struct np_fault *fault; /* the record's */
-};
 
 struct performance {
   const struct np_session *session;
@@ -32,9 +24,9 @@ struct performance {
   struct np_nnapi *nnapi; /* NULL where no segment and no simulation needs it */
   struct np_simulator simulator;
   struct np_clock clock;
-  void **data;        /* [n_tensors] */
-  struct lane *lanes; /* [n_segments] */
-  struct np_step *steps;
+  char **accelerators; /* [n_segments], names as C strings, NULL where none is named */
+  struct np_pipeline_plan plan;
+  struct np_pipeline *pipeline;
 };
 
 static void enter(const struct performance *self, enum np_stage stage, uint32_t segment) {
@@ -55,17 +47,66 @@ static int needs_nnapi(const struct performance *self) {
   return self->session->simulated; /* the simulated clock lives in the library */
 }
 
-/* The list of a segment's inputs or outputs. */
-static struct np_io *make_ios(const struct performance *self, uint32_t n, const uint32_t *list) {
-  struct np_io *ios = calloc(n + (size_t)1, sizeof *ios);
-  for (uint32_t i = 0; ios && i < n; i++) {
-    const struct np_tensor *tensor = &self->action->tensors[list[i]];
-    ios[i] = (struct np_io){.data = self->data[list[i]],
-                            .n_bytes = tensor->n_bytes,
-                            .rank = tensor->rank,
-                            .dims = tensor->dims};
+static enum np_status open_library(struct performance *self) {
+  if (!needs_nnapi(self))
+    return NP_OK;
+  const enum np_status status =
+      np_nnapi_open(self->session->library, &self->nnapi, &self->record->fault.why);
+  if (status != NP_OK)
+    return status;
+  self->simulator = np_simulator_of(self->nnapi);
+  self->clock = np_simulator_clock(&self->simulator);
+  return NP_OK;
+}
+
+/* The name of a segment's accelerator as a C string. */
+static enum np_status name_accelerator(struct performance *self, uint32_t s) {
+  const uint32_t index = self->action->segments[s].accelerator;
+  if (index == NP_NONE)
+    return NP_OK;
+  const struct np_text text = self->session->request->strings[index];
+  self->accelerators[s] = calloc((size_t)text.length + 1, 1);
+  if (!self->accelerators[s])
+    return no_memory(self, "a name");
+  memcpy(self->accelerators[s], text.bytes, text.length);
+  return NP_OK;
+}
+
+static void describe_tensors(struct performance *self) {
+  for (uint32_t t = 0; t < self->action->n_tensors; t++) {
+    const struct np_tensor *tensor = &self->action->tensors[t];
+    self->plan.tensors[t] = (struct np_pipeline_tensor){
+        .rank = tensor->rank,
+        .dims = tensor->dims,
+        .n_bytes = tensor->n_bytes,
+        .bytes = tensor->source == NP_FROM_BLOB ? self->session->blobs[tensor->value].data : NULL};
   }
-  return ios;
+}
+
+static enum np_status describe_segment(struct performance *self, uint32_t s) {
+  const struct np_action *action = self->action;
+  const struct np_segment *segment = &action->segments[s];
+  struct np_pipeline_segment *described = &self->plan.segments[s];
+  if (name_accelerator(self, s) != NP_OK ||
+      np_pipeline_plan_bindings(described, segment->n_inputs, segment->n_outputs) != NP_OK)
+    return no_memory(self, "the action");
+  described->engine = segment->engine == NP_ENGINE_NNAPI
+                          ? np_nnapi_engine(self->nnapi)
+                          : np_cpu_engine(self->session->simulated ? &self->simulator : NULL);
+  described->model = &self->session->request->models[segment->model].model;
+  described->options = (struct np_options){
+      .accelerator = self->accelerators[s],
+      .preference = segment->preference,
+      .relaxed = (segment->flags & NP_SEGMENT_RELAXED) != 0,
+      .burst = (action->flags & NP_ACTION_BURST) != 0,
+      .measure_timing = (action->flags & NP_ACTION_UNTIMED) == 0,
+      .threads = action->threads,
+  };
+  for (uint32_t i = 0; i < segment->n_inputs; i++)
+    described->inputs[i].tensor = segment->inputs[i];
+  for (uint32_t i = 0; i < segment->n_outputs; i++)
+    described->outputs[i].tensor = segment->outputs[i];
+  return NP_OK;
 }
 
 static enum np_status set_up(struct performance *self) {
@@ -80,36 +121,21 @@ static enum np_status set_up(struct performance *self) {
       return NP_BAD_ARGUMENT;
     }
   }
-  if (needs_nnapi(self)) {
-    const enum np_status status =
-        np_nnapi_open(self->session->library, &self->nnapi, &self->record->fault.why);
-    if (status != NP_OK)
-      return status;
-    self->simulator = np_simulator_of(self->nnapi);
-    self->clock = np_simulator_clock(&self->simulator);
-  }
-  self->data = calloc(action->n_tensors + (size_t)1, sizeof *self->data);
-  self->lanes = calloc(action->n_segments, sizeof *self->lanes);
-  self->steps = calloc(action->n_segments, sizeof *self->steps);
-  if (!self->data || !self->lanes || !self->steps)
-    return no_memory(self, "the action");
-  const enum np_status status =
-      np_tensors_make(action, self->session->blobs, self->data, &self->record->fault.why);
+  enum np_status status = open_library(self);
   if (status != NP_OK)
     return status;
-  for (uint32_t s = 0; s < action->n_segments; s++) {
-    const struct np_segment *segment = &action->segments[s];
-    struct lane *lane = &self->lanes[s];
-    lane->fault = &self->record->fault;
-    lane->engine = segment->engine == NP_ENGINE_NNAPI
-                       ? np_nnapi_engine(self->nnapi)
-                       : np_cpu_engine(self->session->simulated ? &self->simulator : NULL);
-    lane->inputs = make_ios(self, segment->n_inputs, segment->inputs);
-    lane->outputs = make_ios(self, segment->n_outputs, segment->outputs);
-    if (!lane->inputs || !lane->outputs)
-      return no_memory(self, "the action");
-  }
-  return NP_OK;
+  self->accelerators = calloc(action->n_segments, sizeof *self->accelerators);
+  if (!self->accelerators ||
+      np_pipeline_plan_make(action->n_tensors, action->n_segments, &self->plan) != NP_OK)
+    return no_memory(self, "the action");
+  describe_tensors(self);
+  for (uint32_t s = 0; s < action->n_segments && status == NP_OK; s++)
+    status = describe_segment(self, s);
+  if (status == NP_OK)
+    status = np_pipeline_make(&self->plan, &self->record->fault, &self->pipeline);
+  if (status == NP_OK)
+    np_tensors_fill(action, self->pipeline);
+  return status;
 }
 
 /* Readings of the simulated phone, whose state lives in this process; 0 before, 1 after. */
@@ -120,61 +146,25 @@ static void read_phone(const struct performance *self, int when) {
 }
 
 static enum np_status compile_segment(struct performance *self, uint32_t s) {
-  const struct np_action *action = self->action;
-  const struct np_segment *segment = &action->segments[s];
-  struct lane *lane = &self->lanes[s];
-  char *accelerator = NULL;
-  if (segment->accelerator != NP_NONE) {
-    const struct np_text text = self->session->request->strings[segment->accelerator];
-    accelerator = calloc((size_t)text.length + 1, 1);
-    if (!accelerator)
-      return no_memory(self, "a name");
-    memcpy(accelerator, text.bytes, text.length);
-  }
-  const struct np_options options = {
-      .accelerator = accelerator,
-      .preference = segment->preference,
-      .relaxed = (segment->flags & NP_SEGMENT_RELAXED) != 0,
-      .burst = (action->flags & NP_ACTION_BURST) != 0,
-      .measure_timing = (action->flags & NP_ACTION_UNTIMED) == 0,
-      .threads = action->threads,
-  };
   enter(self, NP_STAGE_COMPILE, s);
   const uint64_t before = self->clock.now_ns(self->clock.ctx);
-  const enum np_status status =
-      lane->engine.compile(lane->engine.ctx, &self->session->request->models[segment->model].model,
-                           &options, &lane->compiled, lane->fault);
+  const enum np_status status = np_pipeline_compile(self->pipeline, s);
   const uint64_t after = self->clock.now_ns(self->clock.ctx);
   if (status == NP_OK)
     self->view->compile_ns[s] = 1 + (after - before);
-  free(accelerator);
   return status;
-}
-
-static enum np_status run_lane(void *ctx) {
-  struct lane *lane = ctx;
-  return lane->engine.run(lane->compiled, lane->inputs, lane->outputs, lane->fault);
-}
-
-static void settle_lane(void *ctx, struct np_durations *durations) {
-  struct lane *lane = ctx;
-  lane->engine.settle(lane->compiled, durations);
 }
 
 static enum np_status execute(struct performance *self) {
   const struct np_action *action = self->action;
-  for (uint32_t s = 0; s < action->n_segments; s++) {
-    self->steps[s] = (struct np_step){.run = run_lane,
-                                      .settle = self->lanes[s].engine.settle ? settle_lane : NULL,
-                                      .ctx = &self->lanes[s]};
-  }
   enter(self, NP_STAGE_EXECUTE, 0);
   const struct np_timing_plan plan = {.warmup_runs = action->warmup_runs,
                                       .min_runs = action->min_runs,
                                       .max_runs = action->max_runs,
                                       .budget_ns = action->budget_ns};
   const struct np_samples samples = np_record_samples(self->view);
-  return np_time_steps(self->steps, action->n_segments, self->clock, &plan, &samples);
+  return np_time_steps(np_pipeline_steps(self->pipeline), action->n_segments, self->clock, &plan,
+                       &samples);
 }
 
 /* Writes a whole file that only its owner may read. Sets errno. */
@@ -212,7 +202,8 @@ static enum np_status keep(struct performance *self) {
       continue;
     char name[32];
     np_kept_name(action->id, t, name);
-    if (write_file(self->session->work_fd, name, self->data[t], tensor->n_bytes) != 0) {
+    const void *data = np_pipeline_data(self->pipeline, t);
+    if (write_file(self->session->work_fd, name, data, tensor->n_bytes) != 0) {
       np_message_set(&self->record->fault.why, "cannot write %s, %zu bytes: %s", name,
                      tensor->n_bytes, strerror(errno));
       return NP_IO;
@@ -220,25 +211,18 @@ static enum np_status keep(struct performance *self) {
     struct np_kept *kept = &self->view->kept[self->record->n_kept];
     kept->tensor = t;
     kept->n_bytes = tensor->n_bytes;
-    np_sha256(self->data[t], tensor->n_bytes, kept->sha256);
+    np_sha256(data, tensor->n_bytes, kept->sha256);
     self->record->n_kept++;
   }
   return NP_OK;
 }
 
 static void release(struct performance *self) {
-  for (uint32_t s = 0; self->lanes && s < self->action->n_segments; s++) {
-    struct lane *lane = &self->lanes[s];
-    if (lane->compiled)
-      lane->engine.free(lane->compiled);
-    free(lane->inputs);
-    free(lane->outputs);
-  }
-  if (self->data)
-    np_tensors_free(self->action, self->data);
-  free(self->data);
-  free(self->lanes);
-  free(self->steps);
+  np_pipeline_free(self->pipeline);
+  np_pipeline_plan_free(&self->plan);
+  for (uint32_t s = 0; self->accelerators && s < self->action->n_segments; s++)
+    free(self->accelerators[s]);
+  free(self->accelerators);
   np_nnapi_close(self->nnapi);
 }
 

@@ -1,13 +1,6 @@
-#define _POSIX_C_SOURCE 200809L
-
 #include "tensors.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "kernels/np_half.h"
-
-#define TENSOR_ALIGNMENT 64u /* a cache line, and what vendor drivers like best */
 
 /* splitmix64 (Steele, Lea, Flood 2014): the next output of a 64-bit state. */
 static uint64_t splitmix64(uint64_t *state) {
@@ -54,32 +47,9 @@ void np_tensor_randomize(const struct np_tensor *tensor, void *data) {
   }
 }
 
-enum np_status np_tensors_make(const struct np_action *action, const struct np_bytes *blobs,
-                               void **data, struct np_message *why) {
-  memset(data, 0, action->n_tensors * sizeof *data);
+void np_tensors_fill(const struct np_action *action, const struct np_pipeline *pipeline) {
   for (uint32_t t = 0; t < action->n_tensors; t++) {
-    const struct np_tensor *tensor = &action->tensors[t];
-    if (tensor->source == NP_FROM_BLOB) {
-      data[t] = (void *)(uintptr_t)blobs[tensor->value].data;
-      continue;
-    }
-    if (posix_memalign(&data[t], TENSOR_ALIGNMENT, tensor->n_bytes) != 0) {
-      data[t] = NULL;
-      np_message_set(why, "no memory for tensor %u of %zu bytes", t, tensor->n_bytes);
-      return NP_NO_MEMORY;
-    }
-    if (tensor->source == NP_PSEUDO_RANDOM) {
-      np_tensor_randomize(tensor, data[t]);
-    } else {
-      memset(data[t], 0, tensor->n_bytes);
-    }
-  }
-  return NP_OK;
-}
-
-void np_tensors_free(const struct np_action *action, void **data) {
-  for (uint32_t t = 0; t < action->n_tensors; t++) {
-    if (action->tensors[t].source != NP_FROM_BLOB)
-      free(data[t]);
+    if (action->tensors[t].source == NP_PSEUDO_RANDOM)
+      np_tensor_randomize(&action->tensors[t], np_pipeline_data(pipeline, t));
   }
 }

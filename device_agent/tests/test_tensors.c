@@ -50,23 +50,37 @@ static void check_random(void) {
   }
 }
 
-int main(void) {
-  check_random();
-  const struct np_bytes blob = {(const uint8_t *)"0123456789", 10};
+static void check_filled(void) {
+  const uint8_t blob[N] = "0123456789";
   struct np_tensor tensors[3] = {
       tensor_of(NP_TYPE_TENSOR_FLOAT32, NP_ZERO, 0),
       tensor_of(NP_TYPE_TENSOR_QUANT8_ASYMM, NP_FROM_BLOB, 0),
       tensor_of(NP_TYPE_TENSOR_FLOAT32, NP_PSEUDO_RANDOM, 1),
   };
-  struct np_action action = {.n_tensors = 3, .tensors = tensors};
-  void *data[3];
-  struct np_message why = {""};
-  if (CHECK(np_tensors_make(&action, &blob, data, &why) == NP_OK)) {
-    CHECK(data[1] == blob.data);
-    CHECK((uintptr_t)data[0] % 64 == 0 && (uintptr_t)data[2] % 64 == 0);
-    CHECK(((const float *)data[0])[N - 1] == 0);
-    CHECK(((const float *)data[2])[0] >= -1 && ((const float *)data[2])[0] < 1);
-  }
-  np_tensors_free(&action, data);
+  const struct np_action action = {.n_tensors = 3, .tensors = tensors};
+  struct np_pipeline_tensor described[3];
+  for (uint32_t t = 0; t < 3; t++)
+    described[t] = (struct np_pipeline_tensor){.rank = 1,
+                                               .dims = tensors[t].dims,
+                                               .n_bytes = tensors[t].n_bytes,
+                                               .bytes = t == 1 ? blob : NULL};
+  const struct np_pipeline_plan plan = {.n_tensors = 3, .tensors = described};
+  struct np_fault fault = {.code = 0};
+  struct np_pipeline *pipeline = NULL;
+  if (!CHECK(np_pipeline_make(&plan, &fault, &pipeline) == NP_OK))
+    return;
+  np_tensors_fill(&action, pipeline);
+  const float *zeros = np_pipeline_data(pipeline, 0);
+  const float *random = np_pipeline_data(pipeline, 2);
+  CHECK(np_pipeline_data(pipeline, 1) == blob);
+  CHECK((uintptr_t)zeros % 64 == 0 && (uintptr_t)random % 64 == 0);
+  CHECK(zeros[0] == 0 && zeros[N - 1] == 0);
+  CHECK(random[0] >= -1 && random[0] < 1 && random[0] != 0);
+  np_pipeline_free(pipeline);
+}
+
+int main(void) {
+  check_random();
+  check_filled();
   return np_test_exit();
 }

@@ -1,0 +1,71 @@
+/* Segments that run one after the other over common tensors, whoever describes them: an action of a
+ * request, or a bundle in an app. Knows neither files nor processes. */
+#ifndef NP_PIPELINE_H
+#define NP_PIPELINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine.h"
+#include "model.h"
+#include "np_status.h"
+#include "timing.h"
+
+/* One input or output of a segment: the tensor that it is. */
+struct np_binding {
+  uint32_t tensor;
+};
+
+struct np_pipeline_tensor {
+  uint32_t rank;
+  const uint32_t *dims; /* [rank] */
+  size_t n_bytes;
+  const void *bytes; /* what it holds for ever; NULL: memory is made for it, all zero */
+};
+
+struct np_pipeline_segment {
+  struct np_engine engine;
+  const struct np_model *model;
+  struct np_options options;
+  uint32_t n_inputs;
+  struct np_binding *inputs; /* [n_inputs], in the order of the model's */
+  uint32_t n_outputs;
+  struct np_binding *outputs;
+};
+
+/* What is to run. Indices and sizes are taken as checked. */
+struct np_pipeline_plan {
+  uint32_t n_tensors;
+  struct np_pipeline_tensor *tensors;
+  uint32_t n_segments;
+  struct np_pipeline_segment *segments;
+};
+
+struct np_pipeline;
+
+/* Arrays for a plan with room for so many; bindings are made with np_pipeline_plan_bindings. To be
+ * freed with np_pipeline_plan_free also after a failure, which is NP_NO_MEMORY. */
+enum np_status np_pipeline_plan_make(uint32_t n_tensors, uint32_t n_segments,
+                                     struct np_pipeline_plan *plan);
+enum np_status np_pipeline_plan_bindings(struct np_pipeline_segment *segment, uint32_t n_inputs,
+                                         uint32_t n_outputs);
+void np_pipeline_plan_free(struct np_pipeline_plan *plan);
+
+/* Makes the tensors' memory, aligned to 64 bytes, and the places of the segments. The plan must
+ * outlive the pipeline and is not written; so must *fault, which every later failure is told in.
+ * NP_NO_MEMORY with the tensor named in fault->why; *pipeline is NULL then. */
+enum np_status np_pipeline_make(const struct np_pipeline_plan *plan, struct np_fault *fault,
+                                struct np_pipeline **pipeline);
+
+void np_pipeline_free(struct np_pipeline *pipeline); /* may be NULL */
+
+/* The bytes of a tensor; for a tensor with bytes of its own only to be read. */
+void *np_pipeline_data(const struct np_pipeline *pipeline, uint32_t tensor);
+
+/* Compiles one segment; the engine's status. */
+enum np_status np_pipeline_compile(struct np_pipeline *pipeline, uint32_t segment);
+
+/* The steps of a run, [n_segments], of a pipeline whose segments are all compiled. */
+const struct np_step *np_pipeline_steps(const struct np_pipeline *pipeline);
+
+#endif
