@@ -60,6 +60,15 @@ enum np_status np_executor_create(const struct np_graph *graph,
 /* Writes the lowered graph and the plan as text, one operation or step a line, for people. */
 void np_executor_dump(const struct np_executor *executor, FILE *file);
 
+/* How many operations of the lowered graph each back end computes; all are the reference's where
+ * that is the executor's back end, and where shapes are found at run time. */
+struct np_shares {
+  uint32_t backend; /* the back end asked for, where it is another than the reference */
+  uint32_t reference;
+};
+
+struct np_shares np_executor_shares(const struct np_executor *executor);
+
 void np_executor_free(struct np_executor *executor);
 
 /* One buffer of an execution. rank and dims are the caller's for an input whose model dimensions

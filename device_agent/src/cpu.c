@@ -79,8 +79,13 @@ static enum np_status cpu_compile(void *ctx, const struct np_model *model,
   enum np_status status = copy_graph(self, &model->graph, fault);
   if (status == NP_OK)
     status = np_graph_check(&self->graph, ANY_FEATURE_LEVEL, &fault->why);
+  /* A simulated phone's results are the reference's, the same on every machine. */
+  const struct np_executor_options how = {
+      .backend = self->simulator ? NULL : np_backend_named("fast"),
+      .threads = options->threads,
+  };
   if (status == NP_OK)
-    status = np_executor_create(&self->graph, NULL, &self->executor, &fault->why);
+    status = np_executor_create(&self->graph, &how, &self->executor, &fault->why);
   if (status == NP_OK && self->simulator)
     status = list_work(self, fault);
   if (status != NP_OK) {
@@ -159,6 +164,13 @@ static enum np_status cpu_run(struct np_compiled *self, const struct np_io *inpu
   return NP_OK;
 }
 
+static void cpu_describe(const struct np_compiled *self, struct np_engine_facts *facts) {
+  const struct np_shares shares = np_executor_shares(self->executor);
+  facts->has_kernels = 1;
+  facts->n_xnnpack = shares.backend;
+  facts->n_portable = shares.reference;
+}
+
 struct np_engine np_cpu_engine(struct np_simulator *simulator) {
   return (struct np_engine){.name = "cpu",
                             .kernels = "portable",
@@ -166,5 +178,6 @@ struct np_engine np_cpu_engine(struct np_simulator *simulator) {
                             .compile = cpu_compile,
                             .run = cpu_run,
                             .settle = NULL,
+                            .describe = cpu_describe,
                             .free = cpu_free};
 }

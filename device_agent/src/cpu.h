@@ -1,4 +1,5 @@
-/* The engine `cpu`: the portable kernels on this device's CPU. */
+/* The engine `cpu`: this device's CPU, by XNNPACK where it is built in and takes an operation, by
+ * the portable kernels for the rest. */
 #ifndef NP_CPU_H
 #define NP_CPU_H
 
@@ -10,7 +11,9 @@
  * those of the run before leaves its outputs as they are instead of computing them again: nobody
  * else writes them, and real time is not what is measured. The simulator must outlive the engine.
  *
- * The portable kernels use one thread; options->threads reaches the simulated CPU only. */
+ * XNNPACK computes with options->threads threads, which keep to the CPUs of the thread that
+ * compiles; the portable kernels use the caller's alone. A simulated phone computes with the
+ * portable kernels, whose results are the same on every machine. */
 struct np_engine np_cpu_engine(struct np_simulator *simulator);
 
 #endif

@@ -21,12 +21,16 @@ struct np_region {
   uint32_t n_inputs;
   const uint32_t *outputs; /* [n_outputs] operands written here and needed outside */
   uint32_t n_outputs;
-  uint32_t threads;
+  void *shared; /* what the back end's `open` made for the executor */
 };
 
 struct np_backend {
   const char *name;
   int joins; /* takes whole regions of known shapes; else one operation at a time, of any shape */
+
+  /* Makes *shared, which all regions of one executor have: its threads. Optional, with `close`. */
+  enum np_status (*open)(uint32_t threads, void **shared, struct np_message *why);
+  void (*close)(void *shared);
 
   /* Whether the back end computes the operation of `call`; shapes are known. NULL: every one. */
   int (*takes)(const struct np_call *call);

@@ -1,8 +1,9 @@
 /* The back end `fast`: regions of a lowered graph as XNNPACK runtimes.
  *
  * XNNPACK may read XNN_EXTRA_BYTES beyond the end of what it is given. Its own memory has that
- * room. A caller's buffer need not: where those bytes would lie on a page of their own, or the
- * buffer is not aligned, the region goes through a copy that is made when the region is compiled.
+ * room, and so has what lies between two steps. A caller's buffer need not: where those bytes would
+ * lie on a page of their own, or the buffer is not aligned, the region goes through a copy, whose
+ * room is made when the region is compiled.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,19 +12,27 @@
 #include <pthreadpool.h>
 
 #include "backends/xnnpack_rules.h"
+#include "plan/np_plan.h"
+
+_Static_assert(XNN_EXTRA_BYTES <= NP_TAIL, "temporaries have room behind them");
+
+/* What the regions of one executor share. */
+struct workers {
+  uint32_t n;
+  pthreadpool_t pool; /* NULL before there is a region, and where the caller's thread is alone */
+};
 
 /* A tensor that crosses the region's border. */
 struct border {
   uint32_t operand;
   int is_input;
   size_t bytes, element;
-  void *staging; /* [bytes] */
-  void *outside; /* where the caller has it, in this run */
+  void *staging; /* [bytes]; NULL where the executor has it, which gives it room enough */
+  void *outside; /* where it lies in this run */
 };
 
 struct state {
   xnn_runtime_t runtime;
-  pthreadpool_t pool; /* NULL: the caller's thread alone */
   struct np_xnn_block *blocks;
   struct border *borders;            /* [n] inputs, then outputs */
   struct xnn_external_value *values; /* [n] as XNNPACK knows them */
@@ -85,6 +94,9 @@ static enum xnn_status define_borders(const struct np_region *region, struct np_
     state->values[b].id = b;
     border->element = np_type_bytes(operand->type);
     border->bytes = tensor->elements * border->element;
+    if (operand->lifetime == NP_TEMPORARY) {
+      continue;
+    }
     border->staging = np_xnn_room(graph, border->bytes);
     if (border->staging == NULL) {
       return xnn_status_out_of_memory;
@@ -121,13 +133,14 @@ static enum xnn_status check_shapes(const struct np_region *region, const struct
 }
 
 /* With a workspace of ours: XNNPACK leaks its own where it fails. */
-static enum xnn_status create_runtime(const struct np_xnn_graph *graph, struct state *state) {
+static enum xnn_status create_runtime(const struct np_xnn_graph *graph, pthreadpool_t pool,
+                                      struct state *state) {
   /* Workers sleep after a region: what follows may be the reference, or nothing for long. */
-  const uint32_t flags = state->pool != NULL ? XNN_FLAG_YIELD_WORKERS : 0;
+  const uint32_t flags = pool != NULL ? XNN_FLAG_YIELD_WORKERS : 0;
   xnn_workspace_t workspace;
   NP_XNN_TRY(xnn_create_workspace(&workspace));
   const enum xnn_status status =
-      xnn_create_runtime_v4(graph->subgraph, NULL, workspace, state->pool, flags, &state->runtime);
+      xnn_create_runtime_v4(graph->subgraph, NULL, workspace, pool, flags, &state->runtime);
   (void)xnn_release_workspace(workspace); /* the runtime holds it from here on */
   return status;
 }
@@ -136,11 +149,12 @@ static enum xnn_status build(const struct np_region *region, struct np_xnn_graph
                              struct state *state) {
   NP_XNN_TRY(xnn_create_subgraph(state->n, 0, &graph->subgraph));
   NP_XNN_TRY(define_all(region, graph, state));
-  if (region->threads > 1) {
-    state->pool = pthreadpool_create(region->threads);
-    NP_XNN_NEED(state->pool != NULL);
+  struct workers *workers = region->shared;
+  if (workers->n > 1 && workers->pool == NULL) {
+    workers->pool = pthreadpool_create(workers->n);
+    NP_XNN_NEED(workers->pool != NULL);
   }
-  NP_XNN_TRY(create_runtime(graph, state));
+  NP_XNN_TRY(create_runtime(graph, workers->pool, state));
   NP_XNN_TRY(xnn_reshape_runtime(state->runtime));
   return check_shapes(region, state);
 }
@@ -152,9 +166,6 @@ static void release(void *opaque) {
   }
   if (state->runtime != NULL) {
     (void)xnn_delete_runtime(state->runtime);
-  }
-  if (state->pool != NULL) {
-    pthreadpool_destroy(state->pool);
   }
   np_xnn_free_blocks(state->blocks);
   free(state->borders);
@@ -205,8 +216,9 @@ static int find_borders(const struct np_region *region, struct state *state) {
     const struct np_tensor *tensor = &region->tensors[border->operand];
     const void *data = border->is_input ? tensor->data : tensor->room;
     border->outside = (void *)(uintptr_t)data;
-    void *place =
-        np_xnn_must_copy(data, border->bytes, border->element) ? border->staging : border->outside;
+    const int copied =
+        border->staging != NULL && np_xnn_must_copy(data, border->bytes, border->element);
+    void *place = copied ? border->staging : border->outside;
     moved |= place != state->values[b].data;
     state->values[b].data = place;
   }
@@ -243,9 +255,30 @@ static enum np_status run(const struct np_region *region, void *opaque, struct n
   return NP_OK;
 }
 
+static enum np_status open_workers(uint32_t threads, void **shared, struct np_message *why) {
+  struct workers *workers = calloc(1, sizeof *workers);
+  if (workers == NULL) {
+    np_message_set(why, "no memory for threads");
+    return NP_NO_MEMORY;
+  }
+  workers->n = threads;
+  *shared = workers;
+  return NP_OK;
+}
+
+static void close_workers(void *shared) {
+  struct workers *workers = shared;
+  if (workers->pool != NULL) {
+    pthreadpool_destroy(workers->pool);
+  }
+  free(workers);
+}
+
 const struct np_backend np_xnnpack_backend = {
     .name = "fast",
     .joins = 1,
+    .open = open_workers,
+    .close = close_workers,
     .takes = takes,
     .compile = compile,
     .run = run,

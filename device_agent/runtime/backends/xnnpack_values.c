@@ -169,6 +169,15 @@ static enum xnn_status channel_weights(struct np_xnn_graph *graph, const struct 
                                                        added->data, XNN_INVALID_VALUE_ID, 0, bias);
 }
 
+/* A constant that packing alone reads, to its last byte: from where it is. */
+static enum xnn_status packed(struct np_xnn_graph *graph, const struct np_call *call,
+                              uint32_t input, uint32_t *id) {
+  const struct np_tensor *tensor = np_in(call, input);
+  NP_XNN_NEED((uintptr_t)tensor->data % np_type_bytes(tensor->type) == 0);
+  return define(graph, np_in_operand(call, input), tensor, tensor->data, XNN_INVALID_VALUE_ID, 0,
+                id);
+}
+
 enum xnn_status np_xnn_weights(struct np_xnn_graph *graph, const struct np_call *call,
                                uint32_t input, uint32_t *weights, uint32_t *bias) {
   const struct np_operand *operand = np_in_operand(call, input);
@@ -183,9 +192,9 @@ enum xnn_status np_xnn_weights(struct np_xnn_graph *graph, const struct np_call 
     return channel_weights(graph, call, input, weights, bias);
   }
   NP_XNN_NEED(operand->type == data->type);
-  NP_XNN_TRY(np_xnn_in(graph, call, input, weights));
+  NP_XNN_TRY(packed(graph, call, input, weights));
   if (operand->type == NP_TYPE_TENSOR_FLOAT32) {
-    return np_xnn_in(graph, call, input + 1, bias);
+    return packed(graph, call, input + 1, bias);
   }
   const double product = (double)data->scale * (double)operand->scale;
   NP_XNN_NEED(isnormal((float)product) && rescales(product, np_out_operand(call, 0)));

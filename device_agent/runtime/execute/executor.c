@@ -157,10 +157,12 @@ static enum np_status plan_memory(struct np_executor *executor, struct np_messag
 static enum np_status plan_steps(struct np_executor *executor, const struct np_backend *backend,
                                  struct np_message *why) {
   struct np_graph *graph = &executor->lowered->graph;
+  if (backend->open != NULL) {
+    NP_TRY(backend->open(executor->options.threads, &executor->shared, why));
+  }
   enum np_status status = np_linearise(graph, executor->calls, backend);
   if (status == NP_OK) {
-    status =
-        np_plan_steps(graph, executor->calls, backend, executor->options.threads, &executor->plan);
+    status = np_plan_steps(graph, executor->calls, backend, executor->shared, &executor->plan);
   }
   if (status != NP_OK) {
     np_message_set(why, "no memory to plan %u operations", graph->n_operations);
@@ -227,11 +229,27 @@ enum np_status np_executor_create(const struct np_graph *graph,
   return NP_OK;
 }
 
+struct np_shares np_executor_shares(const struct np_executor *executor) {
+  struct np_shares shares = {0, 0};
+  for (uint32_t s = 0; s < executor->plan.n_steps; s++) {
+    const struct np_step *step = &executor->plan.steps[s];
+    if (step->backend == &np_reference_backend) {
+      shares.reference += step->region.n_operations;
+    } else {
+      shares.backend += step->region.n_operations;
+    }
+  }
+  return shares;
+}
+
 void np_executor_free(struct np_executor *executor) {
   if (executor == NULL) {
     return;
   }
   np_plan_clear(&executor->plan);
+  if (executor->shared != NULL) {
+    executor->options.backend->close(executor->shared);
+  }
   for (uint32_t o = 0; executor->calls != NULL && o < executor->graph->n_operations; o++) {
     const struct np_call *call = &executor->calls[o];
     if (call->kernel != NULL && call->kernel->release != NULL && call->state != NULL) {

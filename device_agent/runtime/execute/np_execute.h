@@ -23,6 +23,7 @@ struct np_executor {
   struct np_tensor *tensors;    /* [n_operands] */
   struct np_call *calls;        /* [n_operations] */
   struct np_plan plan;
+  void *shared;            /* what the back end's regions share */
   void **copies;           /* [n_operands] constants that were not aligned to their type */
   unsigned char *placed;   /* [n_operands] lies in `arena` */
   size_t *offsets;         /* [n_operands] in `arena` */

@@ -190,8 +190,7 @@ static enum np_status draw_borders(const struct np_graph *graph, struct np_plan 
 }
 
 enum np_status np_plan_steps(const struct np_graph *graph, struct np_call *calls,
-                             const struct np_backend *backend, uint32_t threads,
-                             struct np_plan *plan) {
+                             const struct np_backend *backend, void *shared, struct np_plan *plan) {
   const size_t n = (size_t)graph->n_operations + 1;
   plan->steps = calloc(n, sizeof *plan->steps);
   plan->operations = malloc(n * sizeof *plan->operations);
@@ -213,7 +212,7 @@ enum np_status np_plan_steps(const struct np_graph *graph, struct np_call *calls
                                     .calls = calls,
                                     .operations = &plan->operations[o],
                                     .n_operations = 1,
-                                    .threads = threads}};
+                                    .shared = shared}};
     joined = taken;
   }
   return draw_borders(graph, plan);

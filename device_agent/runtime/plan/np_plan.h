@@ -32,10 +32,10 @@ enum np_status np_linearise(struct np_graph *graph, struct np_call *calls,
                             const struct np_backend *backend);
 
 /* Cuts the operations into steps: runs that `backend` takes, and single ones for the reference.
+ * `shared` is what the back end's `open` made.
  * Nothing is compiled yet. */
 enum np_status np_plan_steps(const struct np_graph *graph, struct np_call *calls,
-                             const struct np_backend *backend, uint32_t threads,
-                             struct np_plan *plan);
+                             const struct np_backend *backend, void *shared, struct np_plan *plan);
 
 /* Gives a step to the reference, an operation at a time: its back end refused to compile it. */
 enum np_status np_plan_split(struct np_plan *plan, uint32_t step);
