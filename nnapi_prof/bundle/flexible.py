@@ -102,8 +102,8 @@ def _prepare_text(template: Template) -> str:
             for word, size in zip(words, model.operands[operand].dims, strict=True)
         ]
         shape = f"[{', '.join(dims)}]"
-        outputs.append(f"torch.empty({shape})")
-        if known.quant is not None:
+        outputs.append(f"torch.empty({shape}, dtype=torch.{known.device_dtype})")
+        if known.quant is not None and known.dtype == "uint8":
             outputs[-1] = (
                 f"torch._empty_affine_quantized({shape}, scale={known.quant.scale!r}, "
                 f"zero_point={known.quant.zero_point}, dtype=torch.quint8)"

@@ -25,9 +25,13 @@ from nnapi_prof.frontend.structure import (
     expression,
     places,
 )
+from nnapi_prof.graph.node import torch_dtype
 from nnapi_prof.graph.plan import Preference
-from nnapi_prof.graph.types import DimOrder, Quantisation, TensorType
+from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.graph.unit import UnitGraph
+
+_TAKEN = ("float32", "int32", "int64")
+_GIVEN = (*_TAKEN, "float16", "bool")
 
 
 class _FixedShapes(torch.nn.Module):
@@ -55,19 +59,16 @@ def stock_module(
 ) -> torch.jit.ScriptModule:
     """Wraps ``region``, which is all units of ``graph``, for stock PyTorch.
 
-    The module takes the model's inputs as logical (NCHW) float tensors, in order, those included
-    that nothing reads, and returns the model's outputs, both nested as ``structure`` says: without,
-    each input is an argument, and outputs are one tensor or a tuple of several. An output may stand
+    The module takes the model's inputs as logical (NCHW) tensors, in order, those included that
+    nothing reads, and returns the model's outputs, both nested as ``structure`` says: without, each
+    input is an argument, and outputs are one tensor or a tuple of several. An output may stand
     there twice, be an input as it is, or a constant; ``constants`` has those by name. Running it
     needs a ``libneuralnetworks.so``: the phone's, or on a host our emulator's loaded first with
-    ``ctypes.CDLL``. Quantised inputs may come as quint8 or as their integers, quantised outputs are
-    quint8. NnapiProfError where a value that NNAPI takes or gives is neither float32 nor quantised
-    uint8, which is all that PyTorch's runtime carries here, where the model leaves out optional
-    arguments, or where filters have a scale for each channel.
+    ``ctypes.CDLL``. Quantised inputs may come as quint8 or as their integers, outputs quantised to
+    uint8 are quint8. NnapiProfError where :func:`why_uncarried` has something to say.
     """
     refuse_uncarried(region)
-    templates = list(map(_template, region.output_types))
-    inner = runtime_module(region, _FixedShapes(templates), preference, relaxed)
+    inner = fixed_module(region, preference, relaxed)
 
     # ``define`` adds to the class that TorchScript makes of this one: each module needs its own.
     class Wrapper(torch.nn.Module):
@@ -85,46 +86,87 @@ def stock_module(
 
 def refuse_uncarried(region: ConvertedRegion) -> None:
     """Raises NnapiProfError for what PyTorch's runtime does not carry."""
-    for tensor_type in (*region.input_types, *region.output_types):
-        quantised = tensor_type.dtype == "uint8" and tensor_type.quant is not None
-        if tensor_type.dtype != "float32" and not quantised:
-            raise NnapiProfError(
-                "a stock PyTorch module carries float32 and quantised uint8 inputs and outputs, "
-                f"found {tensor_type}"
-            )
+    reason = why_uncarried(region)
+    if reason is not None:
+        raise NnapiProfError(reason)
+
+
+def why_uncarried(region: ConvertedRegion) -> str | None:
+    """Why PyTorch's runtime cannot carry a region, in a sentence; None where it can."""
+    taken = next((t for t in region.input_types if not takes(t)), None)
+    given = next((t for t in region.output_types if not gives(t)), None)
+    if taken is not None:
+        return (
+            "a stock PyTorch module carries float32, int32, int64 and quantised uint8 inputs to "
+            f"NNAPI, found {taken}"
+        )
+    if given is not None:
+        return f"a stock PyTorch module carries no {given} from NNAPI"
     model = parse(region.serialized)
     if any(operand.channels for operand in model.operands):
-        raise NnapiProfError(
+        return (
             "filters of the model have a scale for each channel, which the format of stock "
             "PyTorch's runtime cannot say: quantise with one scale for each tensor, or run it by "
             "the agent"
         )
     if any(not value.source for value in model.values):
-        raise NnapiProfError(
+        return (
             "operations of the model leave out optional arguments (those of an LSTM or RNN), which "
             "stock PyTorch's runtime cannot: run it by the agent"
         )
+    return None
+
+
+def takes(known: TensorType) -> bool:
+    """Whether PyTorch's runtime hands such a value to NNAPI; int64 goes as int32, checked."""
+    return known.dtype in _TAKEN if known.quant is None else known.dtype == "uint8"
+
+
+def gives(known: TensorType) -> bool:
+    """Whether PyTorch's runtime returns such a value of NNAPI's."""
+    return known.dtype in _GIVEN if known.quant is None else known.dtype in ("uint8", "int8")
 
 
 def runtime_module(
-    region: ConvertedRegion, shapes: torch.nn.Module, preference: Preference, relaxed: bool
+    region: ConvertedRegion,
+    shapes: torch.nn.Module,
+    preference: Preference,
+    relaxed: bool,
+    weights: Sequence[torch.Tensor] | None = None,
 ) -> NnapiModule:
-    """PyTorch's module for a region; ``shapes.prepare`` gives its output templates."""
+    """PyTorch's module for a region; ``shapes.prepare`` gives its output templates.
+
+    ``weights`` hold the region's buffers (:func:`weight`); made anew without.
+    """
     serialized = torch.frombuffer(bytearray(region.serialized), dtype=torch.int32)
-    # PyTorch takes float32 tensors for the bytes; a constant of bools need not fill its last one
-    weights = [
-        torch.frombuffer(bytearray(data + bytes(-len(data) % 4)), dtype=torch.float32)
-        for data in region.buffers
-    ]
     return NnapiModule(
         shapes,
         serialized,
-        weights,
+        [weight(data) for data in region.buffers] if weights is None else list(weights),
         [_memory_format(t) for t in region.input_types],
         [_memory_format(t) for t in region.output_types],
         preference.value,
         relaxed,
     )
+
+
+def fixed_module(
+    region: ConvertedRegion,
+    preference: Preference,
+    relaxed: bool,
+    weights: Sequence[torch.Tensor] | None = None,
+) -> NnapiModule:
+    """:func:`runtime_module` of a region whose sizes are all known."""
+    shapes = _FixedShapes(list(map(_template, region.output_types)))
+    return runtime_module(region, shapes, preference, relaxed, weights)
+
+
+def weight(data: bytes) -> torch.Tensor:
+    """The bytes of a buffer as PyTorch's runtime takes them, in float32 tensors.
+
+    A constant of bools need not fill its last number.
+    """
+    return torch.frombuffer(bytearray(data + bytes(-len(data) % 4)), dtype=torch.float32)
 
 
 def input_places(graph: UnitGraph, structure: Structure) -> dict[str, str]:
@@ -151,32 +193,65 @@ def forward_text(
     """
     structure = structure or Structure.flat(len(graph.inputs), len(graph.outputs))
     given = input_places(graph, structure)
-    read = [
-        _carried(given[name], known.quant)
-        for name, known in zip(region.inputs, region.input_types, strict=True)
-    ]
+    lines, made = call_lines("mod", region, given, "outputs")
     said = {
         **given,
         **{name: f"self.constant_{index}" for index, name in enumerate(constants)},
-        **{name: f"outputs[{index}]" for index, name in enumerate(region.outputs)},
+        **made,
     }
+    returned = expression(structure.outputs, [said[name] for name in graph.outputs])
+    called = "".join(f"    {line}\n" for line in lines)
+    return f"{head_text(structure)}{first}{called}    return {returned}\n"
+
+
+def head_text(structure: Structure) -> str:
+    """TorchScript of the first lines of ``forward``: its arguments, and what they must be.
+
+    NnapiProfError where TorchScript has no type for the structure.
+    """
     annotation(structure.outputs)  # refuses what TorchScript cannot say
     arguments = [f"{name}: {annotation(tree)}" for name, tree in structure.inputs.items()]
     asserted = [
         f"    {line}\n" for name, tree in structure.inputs.items() for line in checks(name, tree)
     ]
-    return (
-        f"def forward(self, {', '.join(arguments)}):\n"
-        f"{''.join(asserted)}{first}"
-        f"    outputs = self.mod([{', '.join(read)}])\n"
-        f"    return {expression(structure.outputs, [said[name] for name in graph.outputs])}\n"
-    )
+    return f"def forward(self, {', '.join(arguments)}):\n{''.join(asserted)}"
+
+
+def call_lines(
+    module: str, region: ConvertedRegion, said: Mapping[str, str], variable: str
+) -> tuple[list[str], dict[str, str]]:
+    """TorchScript that calls the member ``module``, a region's, and the expressions of its outputs.
+
+    ``said`` has the expressions of the values that the region reads.
+    """
+    lines, read = [], []
+    for index, (name, known) in enumerate(zip(region.inputs, region.input_types, strict=True)):
+        place = said[name]
+        if known.dtype == "int64":
+            narrow = f"{variable}_{index}"
+            lines += [
+                f"{narrow} = {place}.to(torch.int32)",
+                f"if not torch.equal({narrow}.to(torch.int64), {place}):",
+                f'    raise RuntimeError("{name} has integers beyond 32 bits, which NNAPI lacks")',
+            ]
+            place = narrow
+        place = _carried(place, known)
+        read.append(place if known.shape else f"({place}).reshape([1])")
+    lines.append(f"{variable} = self.{module}([{', '.join(read)}])")
+    made = {}
+    for index, (name, known) in enumerate(zip(region.outputs, region.output_types, strict=True)):
+        made[name] = f"{variable}[{index}]"
+        if not known.shape:
+            made[name] += ".reshape([])"
+        if known.dtype == "int64":
+            made[name] += ".to(torch.int64)"
+    return lines, made
 
 
 def _template(known: TensorType) -> torch.Tensor:
     """A tensor without values of the shape and type that an output has in memory."""
-    if known.quant is None:
-        return torch.empty(known.memory_shape)
+    if known.quant is None or known.dtype != "uint8":
+        return torch.empty(known.memory_shape, dtype=torch_dtype(known.device_dtype))
     with quiet_torch():
         return torch._empty_affine_quantized(
             known.memory_shape,
@@ -186,11 +261,12 @@ def _template(known: TensorType) -> torch.Tensor:
         )
 
 
-def _carried(place: str, quant: Quantisation | None) -> str:
-    """TorchScript of an input as PyTorch's runtime takes it: integers become quint8."""
-    if quant is None:
+def _carried(place: str, known: TensorType) -> str:
+    """TorchScript of an input as PyTorch's runtime takes it: quantised integers become quint8."""
+    if known.quant is None:
         return place
-    made = f"torch._make_per_tensor_quantized_tensor({place}, {quant.scale!r}, {quant.zero_point})"
+    scale, zero_point = known.quant.scale, known.quant.zero_point
+    made = f"torch._make_per_tensor_quantized_tensor({place}, {scale!r}, {zero_point})"
     return f"{place} if {place}.is_quantized else {made}"
 
 
