@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Generator, Iterator, Mapping
 
 from nnapi_prof.device.install import InstalledAgent, install_agent
-from nnapi_prof.device.request import PROTOCOL_VERSION, longest_timeout_s
+from nnapi_prof.device.request import PROTOCOL_VERSION, longest_silence_s
 from nnapi_prof.device.results import (
     ActionResult,
     AgentInfo,
@@ -95,7 +95,7 @@ class AgentClient:
         each naming the action that ran; what was yielded before stays valid.
         DeviceStorageError where the device cannot store what it needs.
         """
-        silence_s = longest_timeout_s(request) + SILENCE_MARGIN_S
+        silence_s = longest_silence_s(request) + SILENCE_MARGIN_S
         work = self._fresh_work()
         self.transport.push(request, f"{work}/request")
         missing = yield from self._attempt(work, silence_s)

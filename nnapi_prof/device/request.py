@@ -1,46 +1,31 @@
-"""Requests to the agent as data, and their bytes: PROTOCOL.md, section 3. No I/O here."""
+"""Requests to the agent and their bytes: PROTOCOL.md, section 3. No I/O here."""
 
 from __future__ import annotations
 
-import enum
 import hashlib
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.device.action import (
+    ALL_CORES,
+    BIG_CORES,
+    ENGINE_CODES,
+    ActionSpec,
+    check_action,
+    check_group,
+)
 from nnapi_prof.errors import SerializationError
-from nnapi_prof.graph.plan import AUTO, Engine, Preference, Target
+from nnapi_prof.graph.plan import AUTO
 from nnapi_prof.nnapi.container import ContainerKind, read_container, write_container
 
 PROTOCOL_VERSION = 1
 NONE = 0xFFFFFFFF
 """No accelerator named, no preference set."""
-MAX_RUNS = 100_000
 MODEL_ALIGNMENT = 8
 """Models in DATA begin at multiples of this, so that the agent may read their words in place."""
-_U32_MAX = 0xFFFFFFFF
-_U64_MAX = 0xFFFFFFFFFFFFFFFF
-
-
-class Source(enum.IntEnum):
-    """Where a tensor's bytes come from."""
-
-    SEGMENT = 0
-    BLOB = 1
-    RANDOM = 2
-    ZERO = 3
-
-
-class ActionFlag(enum.IntFlag):
-    """Bits of an action's flags."""
-
-    BURST = 1
-    UNTIMED = 2
-
-
 _RELAXED = 1  # a segment's only flag
-_ENGINE_CODES = {Engine.CPU: 0, Engine.NNAPI: 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,80 +39,6 @@ class Blob:
     @classmethod
     def of(cls, data: bytes) -> Blob:
         return cls(hashlib.sha256(data).hexdigest(), data)
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """A tensor of an action. ``dims`` are as it lies in memory."""
-
-    type_code: int
-    """NNAPI operand code."""
-    dims: tuple[int, ...]
-    source: Source = Source.SEGMENT
-    value: int = 0
-    """Blob index (BLOB) or seed (RANDOM)."""
-    keep: bool = False
-    """Its bytes are written to the work folder after the last run."""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentSpec:
-    """One model on one engine. ``inputs`` and ``outputs`` are tensor indices, in the model's order.
-
-    ``accelerator`` is None (or ``auto``) where NNAPI chooses; ``model`` comes from
-    :meth:`RequestBuilder.add_model`.
-    """
-
-    engine: Engine
-    model: int
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    accelerator: str | None = None
-    preference: Preference | None = None
-    relaxed: bool = False
-
-    @classmethod
-    def on(
-        cls,
-        target: Target,
-        model: int,
-        inputs: tuple[int, ...],
-        outputs: tuple[int, ...],
-        relaxed: bool = False,
-    ) -> SegmentSpec:
-        """A segment on a plan's target."""
-        return cls(
-            target.engine, model, inputs, outputs, target.accelerator, target.preference, relaxed
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How an action is repeated. Recorded runs: at least ``min_runs``, at most ``max_runs``, and
-    no more once they have taken ``budget_ns``."""
-
-    warmup_runs: int
-    min_runs: int
-    max_runs: int
-    budget_ns: int
-    timeout_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ActionSpec:
-    """Segments that run in order, measured together. A unit is one segment, a plan several."""
-
-    id: int
-    tensors: tuple[TensorSpec, ...]
-    segments: tuple[SegmentSpec, ...]
-    timeout_ms: int = 60_000
-    warmup_runs: int = 2
-    min_runs: int = 5
-    max_runs: int = 50
-    budget_ns: int = 500_000_000
-    flags: ActionFlag = ActionFlag(0)
-    threads: int = 1
-    cpu_mask: int = 0
 
 
 class RequestBuilder:
@@ -161,7 +72,8 @@ class RequestBuilder:
         """Raises SerializationError where the action breaks a rule of the protocol."""
         if action.id in self._actions:
             raise SerializationError(f"action id {action.id} is used twice in a request")
-        _check(action, len(self._blobs), len(self._models))
+        check_action(action, len(self._blobs), len(self._models))
+        check_group(action, tuple(self._actions.values()))
         self._actions[action.id] = action
 
     def build(self) -> bytes:
@@ -192,26 +104,37 @@ class RequestBuilder:
         )
 
 
-def longest_timeout_s(request: bytes) -> float:
-    """The longest watchdog of a request's actions: for how long its agent may say nothing.
+def longest_silence_s(request: bytes) -> float:
+    """For how long the agent may say nothing over a request: the longest of its groups.
 
     Raises SerializationError where ``request`` is no request.
     """
     section = read_container(request, ContainerKind.REQUEST).get("ACTN", b"")
-    longest_ms = 0
+    silence: dict[int, int] = {}
+    alone = 0
     try:
         (n_actions,) = struct.unpack_from("<I", section)
         at = 4
         for _ in range(n_actions):
-            (timeout_ms,) = struct.unpack_from("<I", section, at + 4)
-            longest_ms = max(longest_ms, timeout_ms)
+            if PROTOCOL_VERSION == 1:
+                timeout_ms, group, cooldown_ms = _HEAD_1.unpack_from(section, at)[1], 0, 0
+            else:
+                head = _HEAD.unpack_from(section, at)
+                timeout_ms, group, cooldown_ms = head[1], head[6], head[14]
+            if group == 0:
+                alone = max(alone, timeout_ms + cooldown_ms)
+            else:
+                silence[group] = silence.get(group, cooldown_ms) + timeout_ms
             at = _action_end(section, at)
     except struct.error as error:
         raise SerializationError(f"the request's actions are cut off: {error}") from error
-    return longest_ms / 1000
+    return max(alone, *silence.values(), 0) / 1000
 
 
-_FIXED = struct.Struct("<IIIIIQIIQ")  # an action up to its tensors
+_HEAD = struct.Struct("<IIIIQIIIIQIIIQI")
+"""An action up to its tensors."""
+_HEAD_1 = struct.Struct("<IIIIIQIIQ")
+"""The same in protocol 1."""
 
 
 def _action_end(section: bytes, at: int) -> int:
@@ -221,7 +144,7 @@ def _action_end(section: bytes, at: int) -> int:
         found: int = struct.unpack_from("<I", section, index)[0]
         return found
 
-    at += _FIXED.size
+    at += _HEAD.size if PROTOCOL_VERSION > 1 else _HEAD_1.size
     n_tensors = word(at)
     at += 4
     for _ in range(n_tensors):
@@ -231,7 +154,7 @@ def _action_end(section: bytes, at: int) -> int:
     for _ in range(n_segments):
         at += 5 * 4
         for _ in range(2):
-            at += 4 * (1 + word(at))
+            at += 4 * (1 + min(PROTOCOL_VERSION, 2) * word(at))
     return at
 
 
@@ -253,19 +176,7 @@ class _Strings:
 
 
 def _action(action: ActionSpec, strings: _Strings) -> bytes:
-    out = bytearray(
-        _FIXED.pack(
-            action.id,
-            action.timeout_ms,
-            action.warmup_runs,
-            action.min_runs,
-            action.max_runs,
-            action.budget_ns,
-            action.flags,
-            action.threads,
-            action.cpu_mask,
-        )
-    )
+    out = bytearray(_head(action))
     out += _u32(len(action.tensors))
     for tensor in action.tensors:
         out += _u32(tensor.type_code) + _u32s(tensor.dims)
@@ -275,64 +186,56 @@ def _action(action: ActionSpec, strings: _Strings) -> bytes:
         named = segment.accelerator not in (None, AUTO)
         out += struct.pack(
             "<IIIII",
-            _ENGINE_CODES[segment.engine],
+            ENGINE_CODES[segment.engine],
             strings.add(str(segment.accelerator)) if named else NONE,
             NONE if segment.preference is None else segment.preference.value,
             _RELAXED if segment.relaxed else 0,
             segment.model,
         )
-        out += _u32s(segment.inputs) + _u32s(segment.outputs)
+        out += _ordered(segment.inputs, segment.input_orders)
+        out += _ordered(segment.outputs, segment.output_orders)
     return bytes(out)
 
 
-def _check(action: ActionSpec, n_blobs: int, n_models: int) -> None:
-    def require(holds: bool, rule: str) -> None:
-        if not holds:
-            raise SerializationError(f"action {action.id}: {rule}")
-
-    require(0 <= action.id <= _U32_MAX, "the id does not fit 32 bits")
-    require(0 < action.timeout_ms <= _U32_MAX, f"timeout of {action.timeout_ms} ms")
-    require(0 <= action.warmup_runs <= MAX_RUNS, f"{action.warmup_runs} warm-up runs")
-    require(
-        1 <= action.min_runs <= action.max_runs <= MAX_RUNS,
-        f"runs from {action.min_runs} to {action.max_runs}, 1 <= min <= max <= {MAX_RUNS} wanted",
-    )
-    require(0 <= action.budget_ns <= _U64_MAX, f"budget of {action.budget_ns} ns")
-    require(0 <= action.threads <= _U32_MAX, f"{action.threads} threads")
-    require(0 <= action.cpu_mask <= _U64_MAX, "the CPU mask does not fit 64 bits")
-    require(
-        ActionFlag.UNTIMED not in action.flags or action.max_runs == 1,
-        f"up to {action.max_runs} runs without timing, 1 wanted",
-    )
-    require(bool(action.segments), "no segments")
-
-    for index, tensor in enumerate(action.tensors):
-        what = f"tensor {index}"
-        require(0 <= tensor.type_code <= _U32_MAX, f"{what} has type {tensor.type_code}")
-        require(all(0 <= dim <= _U32_MAX for dim in tensor.dims), f"{what} has dims {tensor.dims}")
-        require(0 <= tensor.value <= _U32_MAX, f"{what} has the value {tensor.value}")
-        require(
-            tensor.source is not Source.BLOB or tensor.value < n_blobs,
-            f"{what} is blob {tensor.value}, there are {n_blobs}",
+def _head(action: ActionSpec) -> bytes:
+    timing = action.timing
+    if PROTOCOL_VERSION == 1:
+        return _HEAD_1.pack(
+            action.id,
+            timing.timeout_ms,
+            timing.warmup_min,
+            timing.min_runs,
+            timing.max_runs,
+            timing.budget_ns,
+            action.flags & 3,
+            action.threads,
+            0 if action.cpu_mask in (BIG_CORES, ALL_CORES) else action.cpu_mask,
         )
+    return _HEAD.pack(
+        action.id,
+        timing.timeout_ms,
+        action.flags,
+        action.threads,
+        action.cpu_mask,
+        action.memory_kb,
+        action.group,
+        timing.warmup_min,
+        timing.warmup_max,
+        timing.warmup_ns,
+        timing.rounds,
+        timing.min_runs,
+        timing.max_runs,
+        timing.budget_ns,
+        timing.cooldown_ms,
+    )
 
-    ready = {i for i, t in enumerate(action.tensors) if t.source is not Source.SEGMENT}
-    for index, segment in enumerate(action.segments):
-        what = f"segment {index}"
-        require(segment.engine in _ENGINE_CODES, f"{what} runs on {segment.engine.value}")
-        require(0 <= segment.model < n_models, f"{what} has model {segment.model} of {n_models}")
-        for tensor_index in (*segment.inputs, *segment.outputs):
-            require(
-                0 <= tensor_index < len(action.tensors),
-                f"{what} names tensor {tensor_index}, there are {len(action.tensors)}",
-            )
-        for tensor_index in segment.inputs:
-            require(
-                tensor_index in ready, f"{what} reads tensor {tensor_index} before it is written"
-            )
-        for tensor_index in segment.outputs:
-            require(tensor_index not in ready, f"{what} writes tensor {tensor_index} a second time")
-            ready.add(tensor_index)
+
+def _ordered(tensors: Sequence[int], orders: Sequence[int]) -> bytes:
+    """A count, then each tensor's index and order."""
+    if PROTOCOL_VERSION == 1:
+        return _u32s(tensors)
+    pairs = zip(tensors, orders or [0] * len(tensors), strict=True)
+    return _u32(len(tensors)) + b"".join(struct.pack("<II", *pair) for pair in pairs)
 
 
 def _u32(value: int) -> bytes:

@@ -57,6 +57,29 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Kernels:
+    """How many operations of a segment the CPU engine ran on whose kernels."""
+
+    xnnpack: int
+    portable: int
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The recorded runs of one turn, and the device before and after them."""
+
+    runs: int
+    cpu_khz: tuple[int | None, int | None] = (None, None)
+    """Before and after."""
+    thermal_mc: tuple[int | None, int | None] = (None, None)
+    """Before and after, thousandths of a degree Celsius."""
+    throttled: bool | None = None
+    """The device was held back by heat; None where it does not tell."""
+    repeats: int | None = None
+    """The round (its index) that this one was measured again for."""
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentTiming:
     """Raw times of one segment in ns, one for each recorded run."""
 
@@ -65,8 +88,10 @@ class SegmentTiming:
     hardware_ns: tuple[int, ...]
     """On the accelerator itself; empty where the driver does not tell."""
     driver_ns: tuple[int, ...]
-    kernels: str | None
-    """Whose kernels the CPU engine used; None on NNAPI."""
+    kernels: Kernels | None = None
+    """None on NNAPI."""
+    memory: str | None = None
+    """How its tensors reach the engine: ``shared`` or ``pointers``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +127,14 @@ class ActionResult:
     """Before and after."""
     thermal_mc: tuple[int | None, int | None]
     """Before and after, thousandths of a degree Celsius."""
-    outputs: tuple[KeptOutput, ...]
+    outputs: tuple[KeptOutput, ...] = ()
+    rounds: tuple[Round, ...] = ()
+    """In the order of the samples."""
+    warmup_runs: int | None = None
+    warm: bool | None = None
+    """The runs' times had become stable before the recorded ones."""
+    cpu_mask: str | None = None
+    """The affinity kept to, as hex text."""
 
     @property
     def ok(self) -> bool:
@@ -164,6 +196,11 @@ class AgentInfo:
     identity: str
     """Identifies a simulated phone's description; empty for real devices."""
     nnapi: NnapiInfo
+    engines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Engine -> whose kernels it has, the preferred ones first."""
+    big_cores: str | None = None
+    """Affinity mask of the cores with the highest clock rate, as hex text."""
+    threads_max: int | None = None
 
 
 Event = Hello | Missing | Start | ActionResult | End | ErrorLine
@@ -251,6 +288,16 @@ class _Fields:
     def inner(self, name: str) -> _Fields:
         return _Fields(self._take(name, dict), f"{self._where}.{name}")
 
+    def optional_inner(self, name: str) -> _Fields | None:
+        """An object that may be null or absent; protocol 1 had a word there, passed over."""
+        found = self._data.get(name)
+        return None if found is None or isinstance(found, str) else self.inner(name)
+
+    def lists_of_texts(self, name: str) -> dict[str, tuple[str, ...]]:
+        found = self.optional(name, dict) or {}
+        inner = _Fields(found, f"{self._where}.{name}")
+        return {str(key): inner.many(str(key), str) for key in found}
+
     def texts(self, name: str) -> dict[str, str]:
         inner = self._take(name, dict)
         return {str(k): self._of_kind(f"{name}.{k}", v, str) for k, v in inner.items()}
@@ -282,7 +329,23 @@ def _segment(line: _Fields) -> SegmentTiming:
         line.many("samples_ns", int),
         line.many("hardware_ns", int),
         line.many("driver_ns", int),
-        line.optional("kernels", str),
+        _kernels(line),
+        line.optional("memory", str),
+    )
+
+
+def _kernels(line: _Fields) -> Kernels | None:
+    found = line.optional_inner("kernels")
+    return None if found is None else Kernels(found.number("xnnpack"), found.number("portable"))
+
+
+def _round(line: _Fields) -> Round:
+    return Round(
+        line.number("runs"),
+        line.before_after("cpu_khz"),
+        line.before_after("thermal_mc"),
+        line.optional("throttled", bool),
+        line.optional("repeats", int),
     )
 
 
@@ -308,6 +371,10 @@ def _result(line: _Fields) -> ActionResult:
         cpu_khz=line.before_after("cpu_khz"),
         thermal_mc=line.before_after("thermal_mc"),
         outputs=line.objects("outputs", _output),
+        rounds=line.objects("rounds", _round),
+        warmup_runs=line.optional("warmup_runs", int),
+        warm=line.optional("warm", bool),
+        cpu_mask=line.optional("cpu_mask", str),
     )
 
 
@@ -338,6 +405,9 @@ def _info(line: _Fields) -> AgentInfo:
             nnapi.many("missing", str),
             nnapi.objects("accelerators", _accelerator),
         ),
+        engines=line.lists_of_texts("engines"),
+        big_cores=line.optional("big_cores", str),
+        threads_max=line.optional("threads_max", int),
     )
 
 

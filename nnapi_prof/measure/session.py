@@ -14,8 +14,9 @@ from nnapi_prof.costs.locate import Locator, Region
 from nnapi_prof.costs.measurement import Key, Kind, Measurement
 from nnapi_prof.costs.region import CostModel, fit
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.action import Timing
 from nnapi_prof.device.info import device_fingerprint
-from nnapi_prof.device.request import RequestBuilder, Timing
+from nnapi_prof.device.request import RequestBuilder
 from nnapi_prof.device.results import ActionResult, AgentInfo, Event
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.graph.plan import Engine, Plan, Preference, Target
@@ -77,11 +78,12 @@ class ProfileOptions:
         """A simulated phone's time costs nothing, so that no budget ends the runs early there."""
         most = max(self.min_runs, self.max_runs)
         return Timing(
-            self.warmup_runs,
-            most if simulated else self.min_runs,
-            most,
-            round(self.budget_ms * 1e6),
-            max(1, round(self.timeout_s * 1e3)),
+            warmup_min=self.warmup_runs,
+            warmup_max=self.warmup_runs,
+            min_runs=most if simulated else self.min_runs,
+            max_runs=most,
+            budget_ns=round(self.budget_ms * 1e6),
+            timeout_ms=max(1, round(self.timeout_s * 1e3)),
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nnapi_prof.convert.converted import ConvertedRegion, operand_of
 from nnapi_prof.costs.locate import Region
 from nnapi_prof.costs.measurement import Measurement, Status
-from nnapi_prof.device.request import (
+from nnapi_prof.device.action import (
     ActionFlag,
     ActionSpec,
     SegmentSpec,
@@ -81,11 +81,7 @@ def make_action(
         number,
         tuple(tensors),
         (segment,),
-        timeout_ms=timing.timeout_ms,
-        warmup_runs=timing.warmup_runs,
-        min_runs=timing.min_runs,
-        max_runs=timing.max_runs,
-        budget_ns=timing.budget_ns,
+        timing=timing,
         flags=ActionFlag.BURST if job.key.burst else ActionFlag(0),
         threads=job.key.threads,
     )

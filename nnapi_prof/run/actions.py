@@ -7,14 +7,8 @@ from dataclasses import dataclass
 
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.convert.converted import operand_of
-from nnapi_prof.device.request import (
-    ActionSpec,
-    RequestBuilder,
-    SegmentSpec,
-    Source,
-    TensorSpec,
-    Timing,
-)
+from nnapi_prof.device.action import ActionSpec, SegmentSpec, Source, TensorSpec, Timing
+from nnapi_prof.device.request import RequestBuilder
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 
 
@@ -98,11 +92,7 @@ def prepare_action(
         id=number,
         tensors=tuple(tensors),
         segments=tuple(specs),
-        timeout_ms=timing.timeout_ms,
-        warmup_runs=timing.warmup_runs,
-        min_runs=timing.min_runs,
-        max_runs=timing.max_runs,
-        budget_ns=timing.budget_ns,
+        timing=timing,
         threads=threads,
     )
     return PreparedAction(spec, index)

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import torch
 
 from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.device.action import Timing
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.info import describe, device_fingerprint
-from nnapi_prof.device.request import RequestBuilder, Timing
+from nnapi_prof.device.request import RequestBuilder
 from nnapi_prof.device.results import ActionResult
 from nnapi_prof.errors import AgentError
 from nnapi_prof.graph.program import Program
@@ -130,7 +131,7 @@ def _outputs(
 ) -> dict[str, torch.Tensor]:
     """Runs the plan once; returns the values that came home, the graph's outputs among them."""
     values = dict(zip(bundle.graph.inputs, inputs, strict=True)) | constant_outputs(program)
-    once = Timing(0, 1, 1, 0, options.timeout_s * 1000)
+    once = Timing.once(options.timeout_s * 1000)
     cut = stretches(bundle.plan)
     for position, stretch in enumerate(cut):
         segments = [bundle.plan.segments[number] for number in stretch.numbers]

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 import torch
 
 from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.device.action import Timing
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.request import RequestBuilder, Timing
+from nnapi_prof.device.request import RequestBuilder
 from nnapi_prof.device.results import ActionResult
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.program import Program
@@ -102,7 +103,8 @@ def time_plans(
     rounds = 1 if simulated else options.rounds
     runs = max(1, options.runs // rounds)
     timing = Timing(
-        options.warmup_runs,
+        warmup_min=options.warmup_runs,
+        warmup_max=options.warmup_runs,
         min_runs=runs if simulated else min(2, runs),
         max_runs=runs,
         budget_ns=options.budget_ms * 1_000_000,

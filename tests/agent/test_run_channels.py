@@ -12,13 +12,8 @@ import torch
 
 from nnapi_prof.convert.converted import operand_code
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.device.request import (
-    ActionSpec,
-    RequestBuilder,
-    SegmentSpec,
-    Source,
-    TensorSpec,
-)
+from nnapi_prof.device.action import ActionSpec, SegmentSpec, Source, TensorSpec, Timing
+from nnapi_prof.device.request import RequestBuilder
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE
@@ -60,7 +55,7 @@ def test_a_region_with_channel_scales(agent_build: Path, tmp_path: Path, engine:
     given = TensorSpec(operand_code(read), read.memory_shape, Source.BLOB, blob)
     made = TensorSpec(operand_code(written), written.memory_shape, keep=True)
     segment = SegmentSpec(engine, request.add_region(region), (0,), (1,))
-    request.add_action(ActionSpec(1, (given, made), (segment,), min_runs=1, max_runs=1))
+    request.add_action(ActionSpec(1, (given, made), (segment,), Timing.once()))
     for name, data in request.blobs.items():
         assert hashlib.sha256(data).hexdigest() == name
         (tmp_path / name).write_bytes(data)

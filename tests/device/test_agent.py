@@ -12,20 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nnapi_prof.device.action import ActionFlag, ActionSpec, SegmentSpec, Source, TensorSpec, Timing
 from nnapi_prof.device.adb import connect_tcp
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.emulator import open_local, open_simulated
 from nnapi_prof.device.find import open_device
 from nnapi_prof.device.install import InstalledAgent, device_platform, install_agent
 from nnapi_prof.device.local import LocalTransport
-from nnapi_prof.device.request import (
-    ActionFlag,
-    ActionSpec,
-    RequestBuilder,
-    SegmentSpec,
-    Source,
-    TensorSpec,
-)
+from nnapi_prof.device.request import RequestBuilder
 from nnapi_prof.device.results import ActionResult, End, Hello, Start, Status
 from nnapi_prof.errors import (
     AgentError,
@@ -93,8 +87,7 @@ def product(n: int) -> tuple[RequestBuilder, np.ndarray]:
             5,
             (given, tensor(n), tensor(n, keep=True)),
             (SegmentSpec.on(nnapi, multiply, (0,), (1,)), SegmentSpec.on(CPU, relu, (1,), (2,))),
-            min_runs=4,
-            max_runs=4,
+            Timing(min_runs=4, max_runs=4),
         )
     )
     return builder, np.maximum(x * w, 0)
@@ -111,9 +104,7 @@ def endless(first: int = 1) -> RequestBuilder:
                 first + number,
                 (tensor(size, Source.RANDOM, 1), tensor(size)),
                 (SegmentSpec(Engine.CPU, model, (0,), (1,)),),
-                min_runs=runs,
-                max_runs=runs,
-                timeout_ms=120_000,
+                Timing(min_runs=runs, max_runs=runs, timeout_ms=120_000),
             )
         )
     return builder
@@ -186,7 +177,7 @@ def test_a_phone_without_nnapi_still_runs_on_its_cpu(start_daemon, built_host):
         relu = builder.add_model(models.relu(8), [])
         segment = SegmentSpec(Engine.CPU, relu, (0,), (1,))
         tensors = (tensor(8, Source.RANDOM, 9), tensor(8))
-        builder.add_action(ActionSpec(1, tensors, (segment,), min_runs=1, max_runs=1))
+        builder.add_action(ActionSpec(1, tensors, (segment,), Timing.once()))
         assert list(client.run(builder.build(), {}))[-1] == End(1, 1, 0)
 
 
@@ -337,9 +328,7 @@ def test_an_action_may_fail_and_the_next_run(client):
     for number, model in enumerate([broken, relu]):
         segment = SegmentSpec(Engine.CPU, model, (0,), (1,))
         untimed = ActionFlag.UNTIMED
-        builder.add_action(
-            ActionSpec(number, tensors, (segment,), min_runs=1, max_runs=1, flags=untimed)
-        )
+        builder.add_action(ActionSpec(number, tensors, (segment,), Timing.once(), flags=untimed))
     try:
         events = list(client.run(builder.build(), {}))
     except AgentError as error:

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnapi_prof.device.request import (
+from nnapi_prof.device.action import (
     ActionFlag,
     ActionSpec,
-    RequestBuilder,
     SegmentSpec,
     Source,
     TensorSpec,
-    longest_timeout_s,
+    Timing,
+    axis_order,
 )
+from nnapi_prof.device.request import RequestBuilder, longest_silence_s
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.nnapi.container import read_container
 
 FLOAT = 3
+
+
+@pytest.fixture(autouse=True, scope="module")
+def protocol_2() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nnapi_prof.device.request.PROTOCOL_VERSION", 2)
+        yield
 
 
 class Words:
@@ -44,6 +54,9 @@ class Words:
     def u32s(self) -> list[int]:
         return [self.u32() for _ in range(self.u32())]
 
+    def pairs(self) -> list[tuple[int, int]]:
+        return [(self.u32(), self.u32()) for _ in range(self.u32())]
+
     def take(self, n: int) -> bytes:
         self.at += n
         return self.data[self.at - n : self.at]
@@ -53,7 +66,7 @@ def read_request(data: bytes) -> dict[str, Any]:
     """An independent reader of section 3."""
     sections = read_container(data, 1)
     head = Words(sections["HEAD"])
-    assert (head.u32(), head.u32()) == (1, 0)
+    assert (head.u32(), head.u32()) == (2, 0)
     blobs = Words(sections["BLOB"])
     read_blobs = [(blobs.u64(), blobs.take(32).hex()) for _ in range(blobs.u32())]
     strings = Words(sections["STRS"])
@@ -75,16 +88,24 @@ def read_request(data: bytes) -> dict[str, Any]:
 
 
 def read_action(words: Words, texts: list[str]) -> ActionSpec:
-    fields = dict(
-        id=words.u32(),
-        timeout_ms=words.u32(),
-        warmup_runs=words.u32(),
-        min_runs=words.u32(),
-        max_runs=words.u32(),
-        budget_ns=words.u64(),
+    fields = dict(id=words.u32())
+    timing = dict(timeout_ms=words.u32())
+    fields |= dict(
         flags=ActionFlag(words.u32()),
         threads=words.u32(),
         cpu_mask=words.u64(),
+        memory_kb=words.u32(),
+        group=words.u32(),
+    )
+    timing |= dict(
+        warmup_min=words.u32(),
+        warmup_max=words.u32(),
+        warmup_ns=words.u64(),
+        rounds=words.u32(),
+        min_runs=words.u32(),
+        max_runs=words.u32(),
+        budget_ns=words.u64(),
+        cooldown_ms=words.u32(),
     )
     tensors = []
     for _ in range(words.u32()):
@@ -94,22 +115,35 @@ def read_action(words: Words, texts: list[str]) -> ActionSpec:
     segments = []
     for _ in range(words.u32()):
         engine, accelerator, preference, flags, model = (words.u32() for _ in range(5))
+        inputs, outputs = words.pairs(), words.pairs()
         segments.append(
             SegmentSpec(
                 (Engine.CPU, Engine.NNAPI)[engine],
                 model,
-                tuple(words.u32s()),
-                tuple(words.u32s()),
+                tuple(index for index, _ in inputs),
+                tuple(index for index, _ in outputs),
                 None if accelerator == 0xFFFFFFFF else texts[accelerator],
                 None if preference == 0xFFFFFFFF else Preference(preference),
                 bool(flags & 1),
+                tuple(order for _, order in inputs),
+                tuple(order for _, order in outputs),
             )
         )
-    return ActionSpec(tensors=tuple(tensors), segments=tuple(segments), **fields)
+    return ActionSpec(
+        tensors=tuple(tensors), segments=tuple(segments), timing=Timing(**timing), **fields
+    )
 
 
 def words32() -> st.SearchStrategy[int]:
     return st.integers(0, 0xFFFFFFFF)
+
+
+RUNS = st.integers(1, 100_000)
+FLAGS = [ActionFlag(0), ActionFlag.BURST, ActionFlag.ASYNC | ActionFlag.POINTERS]
+
+
+def orders(tensor: TensorSpec) -> st.SearchStrategy[int]:
+    return st.permutations(range(len(tensor.dims))).map(axis_order)
 
 
 @st.composite
@@ -120,6 +154,7 @@ def requests(draw: st.DrawFn) -> tuple[RequestBuilder, list[tuple[bytes, list[by
     models = draw(st.lists(st.tuples(st.binary(max_size=40), buffers), min_size=1, max_size=4))
     indices = [builder.add_model(serialized, b) for serialized, b in models]
     n_blobs = len(builder.blobs)
+    rounds, cooldown_ms, group = draw(RUNS), draw(words32()), 0
     for number in range(draw(st.integers(0, 3))):
         tensors, segments, ready = [], [], []
         for _ in range(draw(st.integers(1, 4))):
@@ -145,22 +180,33 @@ def requests(draw: st.DrawFn) -> tuple[RequestBuilder, list[tuple[bytes, list[by
                     draw(st.sampled_from([None, "npu", "gpu é"])),
                     draw(st.sampled_from([None, *Preference])),
                     draw(st.booleans()),
+                    tuple(draw(orders(tensors[i])) for i in inputs),
+                    tuple(draw(orders(tensors[i])) for i in outputs),
                 )
             )
-        runs = sorted((draw(st.integers(1, 100_000)), draw(st.integers(1, 100_000))))
+        runs, warmup = (sorted(draw(st.tuples(RUNS, RUNS))) for _ in range(2))
+        group = draw(st.sampled_from([0, group, number + 1]))
         builder.add_action(
             ActionSpec(
                 number * 7,
                 tuple(tensors),
                 tuple(segments),
-                timeout_ms=draw(st.integers(1, 0xFFFFFFFF)),
-                warmup_runs=draw(st.integers(0, 100_000)),
-                min_runs=runs[0],
-                max_runs=runs[1],
-                budget_ns=draw(st.integers(0, 2**64 - 1)),
-                flags=draw(st.sampled_from([ActionFlag(0), ActionFlag.BURST])),
+                Timing(
+                    warmup_min=warmup[0],
+                    warmup_max=warmup[1],
+                    warmup_ns=draw(st.integers(0, 2**64 - 1)),
+                    rounds=rounds,
+                    min_runs=runs[0],
+                    max_runs=runs[1],
+                    budget_ns=draw(st.integers(0, 2**64 - 1)),
+                    cooldown_ms=cooldown_ms,
+                    timeout_ms=draw(st.integers(1, 0xFFFFFFFF)),
+                ),
+                flags=draw(st.sampled_from(FLAGS)),
                 threads=draw(words32()),
                 cpu_mask=draw(st.integers(0, 2**64 - 1)),
+                memory_kb=draw(words32()),
+                group=group,
             )
         )
     return builder, models
@@ -183,8 +229,16 @@ def test_what_is_read_is_what_was_written(case):
         assert model in read_back
     assert len(read_back) == len({(m, tuple(b)) for m, b in models})
     assert builder.build() == data
-    longest = max((a.timeout_ms for a in found["actions"]), default=0)
-    assert longest_timeout_s(data) == longest / 1000
+    assert longest_silence_s(data) == longest_of_groups(found["actions"]) / 1000
+
+
+def longest_of_groups(actions: list[ActionSpec]) -> int:
+    """Milliseconds: each group may time out once for each action, and cool down once."""
+    found = [a.timing.timeout_ms + a.timing.cooldown_ms for a in actions if a.group == 0]
+    for group in {a.group for a in actions} - {0}:
+        members = [a.timing for a in actions if a.group == group]
+        found.append(sum(t.timeout_ms for t in members) + members[0].cooldown_ms)
+    return max(found, default=0)
 
 
 def one_model() -> RequestBuilder:
@@ -195,15 +249,21 @@ def one_model() -> RequestBuilder:
 
 IN, OUT = TensorSpec(FLOAT, (1,), Source.RANDOM, 7), TensorSpec(FLOAT, (1,))
 SEGMENT = SegmentSpec(Engine.CPU, 0, (0,), (1,))
+BOTH = ActionFlag.BURST | ActionFlag.ASYNC
 
 
 @pytest.mark.parametrize(
     ("action", "rule"),
     [
         (ActionSpec(1, (IN, OUT), ()), "no segments"),
-        (ActionSpec(1, (IN, OUT), (SEGMENT,), timeout_ms=0), "timeout of 0 ms"),
-        (ActionSpec(1, (IN, OUT), (SEGMENT,), min_runs=9, max_runs=8), "runs from 9 to 8"),
-        (ActionSpec(1, (IN, OUT), (SEGMENT,), max_runs=100_001), "100001"),
+        (ActionSpec(1, (IN, OUT), (SEGMENT,), Timing(timeout_ms=0)), "timeout of 0 ms"),
+        (ActionSpec(1, (IN, OUT), (SEGMENT,), Timing(min_runs=9, max_runs=8)), "runs from 9 to 8"),
+        (ActionSpec(1, (IN, OUT), (SEGMENT,), Timing(max_runs=100_001)), "100001"),
+        (ActionSpec(1, (IN, OUT), (SEGMENT,), Timing(warmup_min=3)), "warm-up runs from 3 to 2"),
+        (ActionSpec(1, (IN, OUT), (SEGMENT,), Timing(rounds=0)), "0 rounds"),
+        (ActionSpec(1, (IN, OUT), (SEGMENT,), flags=BOTH), "a burst is not asynchronous"),
+        (ActionSpec(1, (IN, OUT), (replace(SEGMENT, input_orders=(0x10,)),)), "0x10 for rank 1"),
+        (ActionSpec(1, (IN, OUT), (replace(SEGMENT, input_orders=(0, 0)),)), "2 orders"),
         (ActionSpec(1, (IN, OUT), (SEGMENT,), flags=ActionFlag.UNTIMED), "without timing"),
         (ActionSpec(1, (IN, OUT), (SegmentSpec(Engine.CPU, 3, (0,), (1,)),)), "model 3 of 1"),
         (ActionSpec(1, (IN,), (SEGMENT,)), "names tensor 1"),
@@ -223,6 +283,34 @@ def test_an_action_id_is_used_once():
     builder.add_action(ActionSpec(4, (IN, OUT), (SEGMENT,)))
     with pytest.raises(SerializationError, match="action id 4 is used twice"):
         builder.add_action(ActionSpec(4, (IN, OUT), (SEGMENT,)))
+
+
+@pytest.mark.parametrize(
+    ("permutation", "order"),
+    [((), 0), ((0, 1, 2), 0), ((0, 2, 3, 1), 0x1320), ((1, 0), 0x01)],
+)
+def test_the_order_of_axes(permutation, order):
+    assert axis_order(permutation) == order
+
+
+def test_a_group_is_together_alike_and_small():
+    def action(number, group, rounds=2):
+        return ActionSpec(number, (IN, OUT), (SEGMENT,), Timing(rounds=rounds), group=group)
+
+    builder = one_model()
+    builder.add_action(action(1, 1))
+    with pytest.raises(SerializationError, match="action 2 has other rounds or another cool-down"):
+        builder.add_action(action(2, 1, rounds=3))
+    builder.add_action(action(2, 1))
+    builder.add_action(action(3, 2))
+    with pytest.raises(SerializationError, match="action 4 is of group 1, which ended before"):
+        builder.add_action(action(4, 1))
+    for number in range(31):
+        builder.add_action(action(100 + number, 2))
+    with pytest.raises(SerializationError, match="one too many in its group, which may have 32"):
+        builder.add_action(action(5, 2))
+    for number in range(40):
+        builder.add_action(action(200 + number, 0, rounds=number + 1))
 
 
 def test_segments_on_the_targets_of_a_plan():
@@ -246,4 +334,4 @@ def test_equal_models_and_blobs_are_stored_once():
 
 def test_a_cut_request_has_no_timeout():
     with pytest.raises(SerializationError):
-        longest_timeout_s(b"NNPF")
+        longest_silence_s(b"NNPF")

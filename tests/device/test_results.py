@@ -18,7 +18,9 @@ from nnapi_prof.device.results import (
     ErrorLine,
     Hello,
     KeptOutput,
+    Kernels,
     Missing,
+    Round,
     SegmentTiming,
     Start,
     Status,
@@ -50,7 +52,8 @@ RESULT = {
             "samples_ns": [1, 2],
             "hardware_ns": [1, 1],
             "driver_ns": [],
-            "kernels": "portable",
+            "kernels": {"xnnpack": 3, "portable": 1},
+            "memory": "shared",
         }
     ],
     "total_ns": [3, 4],
@@ -59,6 +62,19 @@ RESULT = {
     "cpu_khz": [1800000, None],
     "thermal_mc": [None, None],
     "outputs": [{"tensor": 1, "file": "7-1.bin", "n_bytes": 4, "sha256": "ab"}],
+    "rounds": [
+        {
+            "runs": 1,
+            "cpu_khz": [1800000, None],
+            "thermal_mc": [41000, 42000],
+            "throttled": True,
+            "repeats": None,
+        },
+        {"runs": 1, "cpu_khz": [None, None], "thermal_mc": [], "throttled": None, "repeats": 0},
+    ],
+    "warmup_runs": 12,
+    "warm": True,
+    "cpu_mask": "f0",
 }
 
 INFO = {
@@ -74,6 +90,9 @@ INFO = {
     "simulated": True,
     "phone": "npu-phone",
     "identity": "abcd",
+    "engines": {"cpu": ["xnnpack", "portable"]},
+    "big_cores": "c0",
+    "threads_max": 8,
     "nnapi": {
         "library": "/x/libneuralnetworks.so",
         "error": None,
@@ -107,16 +126,25 @@ def test_every_type_of_line():
         None,
         None,
         "simulated",
-        (SegmentTiming(5, (1, 2), (1, 1), (), "portable"),),
+        (SegmentTiming(5, (1, 2), (1, 1), (), Kernels(3, 1), "shared"),),
         (3, 4),
         9,
         1000,
         (1800000, None),
         (None, None),
         (KeptOutput(1, "7-1.bin", 4, "ab"),),
+        (
+            Round(1, (1800000, None), (41000, 42000), True, None),
+            Round(1, (None, None), (None, None), None, 0),
+        ),
+        12,
+        True,
+        "f0",
     )
     found = info()
     assert found.properties["ro.product.model"] == "Phone"
+    assert found.engines == {"cpu": ("xnnpack", "portable")}
+    assert (found.big_cores, found.threads_max) == ("c0", 8)
     assert found.nnapi.accelerators == (Accelerator("npu", "ACCELERATOR", "1.0", 30),)
 
 
@@ -177,7 +205,10 @@ def test_a_type_of_a_later_protocol_is_passed_over():
         (line("result", **{**RESULT, "status": "great"}), "status is 'great', one of ok, refused"),
         (line("result", **{**RESULT, "cpu_khz": [1]}), "cpu_khz has 1 values, 2 wanted"),
         (line("result", **{**RESULT, "outputs": [3]}), r"outputs\[0\]: an object wanted"),
+        (line("result", **{**RESULT, "rounds": [{}]}), r"rounds\[0\] lacks 'runs'"),
+        (line("result", **{**RESULT, "warm": 1}), "warm is 1, bool wanted"),
         (line("info", **{**INFO, "nnapi": None}), "nnapi is None, dict wanted"),
+        (line("info", **{**INFO, "engines": {"cpu": [1]}}), r"cpu\[0\] is 1, str wanted"),
     ],
 )
 def test_a_broken_line_of_ours_is_refused(text, words):
