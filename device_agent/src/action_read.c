@@ -11,17 +11,58 @@ static enum np_status bad(struct np_message *why, const char *what) {
   return NP_BAD_REQUEST;
 }
 
+static enum np_status check_runs(const struct np_action *action, struct np_message *why) {
+  if (action->warmup_min > action->warmup_max || action->warmup_max > NP_MAX_RUNS) {
+    np_message_set(why, "warmup_min %u and warmup_max %u, want min <= max <= %u",
+                   action->warmup_min, action->warmup_max, NP_MAX_RUNS);
+    return NP_BAD_REQUEST;
+  }
+  if (action->min_runs == 0 || action->min_runs > action->max_runs ||
+      action->max_runs > NP_MAX_RUNS) {
+    np_message_set(why, "min_runs %u and max_runs %u, want 1 <= min <= max <= %u", action->min_runs,
+                   action->max_runs, NP_MAX_RUNS);
+    return NP_BAD_REQUEST;
+  }
+  if (action->rounds == 0 || action->rounds > NP_MAX_ROUNDS) {
+    np_message_set(why, "rounds %u, want 1 to %u", action->rounds, NP_MAX_ROUNDS);
+    return NP_BAD_REQUEST;
+  }
+  return NP_OK;
+}
+
+static enum np_status check_flags(const struct np_action *action, struct np_message *why) {
+  const uint32_t known = NP_ACTION_BURST | NP_ACTION_UNTIMED | NP_ACTION_ASYNC | NP_ACTION_POINTERS;
+  if ((action->flags & ~known) != 0) {
+    np_message_set(why, "flags 0x%x, known are bits 0 to 3", action->flags);
+    return NP_BAD_REQUEST;
+  }
+  if ((action->flags & NP_ACTION_BURST) != 0 && (action->flags & NP_ACTION_ASYNC) != 0)
+    return bad(why, "flags: burst (bit 0) and async (bit 2) exclude each other");
+  if ((action->flags & NP_ACTION_UNTIMED) != 0 && (action->max_runs != 1 || action->rounds != 1)) {
+    np_message_set(why, "max_runs %u and rounds %u, want 1 and 1 without timing (flag bit 1)",
+                   action->max_runs, action->rounds);
+    return NP_BAD_REQUEST;
+  }
+  return NP_OK;
+}
+
 static enum np_status read_head(struct np_cursor *cursor, struct np_action *action,
                                 struct np_message *why) {
   action->id = np_take_u32(cursor);
   action->timeout_ms = np_take_u32(cursor);
-  action->warmup_runs = np_take_u32(cursor);
-  action->min_runs = np_take_u32(cursor);
-  action->max_runs = np_take_u32(cursor);
-  action->budget_ns = np_take_u64(cursor);
   action->flags = np_take_u32(cursor);
   action->threads = np_take_u32(cursor);
   action->cpu_mask = np_take_u64(cursor);
+  action->memory_kb = np_take_u32(cursor);
+  action->group = np_take_u32(cursor);
+  action->warmup_min = np_take_u32(cursor);
+  action->warmup_max = np_take_u32(cursor);
+  action->warmup_ns = np_take_u64(cursor);
+  action->rounds = np_take_u32(cursor);
+  action->min_runs = np_take_u32(cursor);
+  action->max_runs = np_take_u32(cursor);
+  action->budget_ns = np_take_u64(cursor);
+  action->cooldown_ms = np_take_u32(cursor);
   if (cursor->bad)
     return bad(why, "it is cut off");
   if (action->threads == 0)
@@ -29,21 +70,8 @@ static enum np_status read_head(struct np_cursor *cursor, struct np_action *acti
 
   if (action->timeout_ms == 0)
     return bad(why, "timeout_ms 0, want more than 0");
-  if (action->min_runs == 0 || action->min_runs > action->max_runs ||
-      action->max_runs > NP_MAX_RUNS) {
-    np_message_set(why, "min_runs %u and max_runs %u, want 1 <= min <= max <= %u", action->min_runs,
-                   action->max_runs, NP_MAX_RUNS);
-    return NP_BAD_REQUEST;
-  }
-  if ((action->flags & ~(uint32_t)(NP_ACTION_BURST | NP_ACTION_UNTIMED)) != 0) {
-    np_message_set(why, "flags 0x%x, known are bits 0 and 1", action->flags);
-    return NP_BAD_REQUEST;
-  }
-  if ((action->flags & NP_ACTION_UNTIMED) != 0 && action->max_runs != 1) {
-    np_message_set(why, "max_runs %u, want 1 without timing (flag bit 1)", action->max_runs);
-    return NP_BAD_REQUEST;
-  }
-  return NP_OK;
+  const enum np_status status = check_runs(action, why);
+  return status == NP_OK ? check_flags(action, why) : status;
 }
 
 /* Sets n_elements and n_bytes from type and dims. */
@@ -118,6 +146,14 @@ static enum np_status read_tensor(struct np_cursor *cursor, const struct np_requ
   return NP_OK;
 }
 
+/* A count and that many ports, in place. */
+static const struct np_port *take_ports(struct np_cursor *cursor, uint32_t *n) {
+  *n = np_take_u32(cursor);
+  if (*n > np_cursor_left(cursor) / 2)
+    cursor->bad = 1;
+  return (const struct np_port *)np_take_words(cursor, 2 * (size_t)*n);
+}
+
 static enum np_status read_segment(struct np_cursor *cursor, const struct np_request *request,
                                    struct np_segment *segment, struct np_message *why) {
   const uint32_t engine = np_take_u32(cursor);
@@ -125,10 +161,8 @@ static enum np_status read_segment(struct np_cursor *cursor, const struct np_req
   const uint32_t preference = np_take_u32(cursor);
   segment->flags = np_take_u32(cursor);
   segment->model = np_take_u32(cursor);
-  segment->n_inputs = np_take_u32(cursor);
-  segment->inputs = np_take_words(cursor, segment->n_inputs);
-  segment->n_outputs = np_take_u32(cursor);
-  segment->outputs = np_take_words(cursor, segment->n_outputs);
+  segment->inputs = take_ports(cursor, &segment->n_inputs);
+  segment->outputs = take_ports(cursor, &segment->n_outputs);
   if (cursor->bad)
     return bad(why, "it is cut off");
 
@@ -163,9 +197,30 @@ static enum np_status read_segment(struct np_cursor *cursor, const struct np_req
   return NP_OK;
 }
 
+/* Whether an order is 0, or a permutation of 0..rank-1 that is not the identity. */
+static int is_order(uint32_t order, uint32_t rank) {
+  if (order == 0)
+    return 1;
+  uint32_t seen = 0;
+  int moves = 0;
+  for (uint32_t i = 0; i < NP_MAX_RANK; i++) {
+    const uint32_t axis = np_order_axis(order, i);
+    if (i >= rank) {
+      if (axis != 0)
+        return 0;
+      continue;
+    }
+    if (axis >= rank || (seen >> axis & 1) != 0)
+      return 0;
+    seen |= 1u << axis;
+    moves |= axis != i;
+  }
+  return moves;
+}
+
 /* Whether a tensor may stand for a model's operand; a dimension of 0 in the model is any, and so
  * is a tensor operand of rank 0. */
-static int fits(const struct np_tensor *tensor, const struct np_operand *operand) {
+static int fits(const struct np_tensor *tensor, uint32_t order, const struct np_operand *operand) {
   if (tensor->type != operand->type)
     return 0;
   if (operand->rank == 0 && np_type_is_tensor(operand->type))
@@ -173,7 +228,8 @@ static int fits(const struct np_tensor *tensor, const struct np_operand *operand
   if (tensor->rank != operand->rank)
     return 0;
   for (uint32_t i = 0; i < operand->rank; i++) {
-    if (operand->dims[i] != 0 && operand->dims[i] != tensor->dims[i])
+    const uint32_t dim = tensor->dims[order == 0 ? i : np_order_axis(order, i)];
+    if (operand->dims[i] != 0 && operand->dims[i] != dim)
       return 0;
   }
   return 1;
@@ -182,17 +238,23 @@ static int fits(const struct np_tensor *tensor, const struct np_operand *operand
 /* Checks one list of a segment's tensors. written[n_tensors] tells which tensors have their bytes;
  * outputs set it. */
 static enum np_status check_list(const struct np_action *action, const struct np_graph *graph,
-                                 int is_output, uint32_t n, const uint32_t *list, uint8_t *written,
-                                 struct np_message *why) {
+                                 int is_output, uint32_t n, const struct np_port *list,
+                                 uint8_t *written, struct np_message *why) {
   const char *what = is_output ? "output" : "input";
   for (uint32_t i = 0; i < n; i++) {
-    const uint32_t t = list[i];
+    const uint32_t t = list[i].tensor;
     if (t >= action->n_tensors) {
       np_message_set(why, "%s %u: tensor %u of %u", what, i, t, action->n_tensors);
       return NP_BAD_REQUEST;
     }
+    if (!is_order(list[i].order, action->tensors[t].rank)) {
+      np_message_set(why,
+                     "%s %u: order 0x%x, want 0 or a permutation of the %u axes that moves one",
+                     what, i, list[i].order, action->tensors[t].rank);
+      return NP_BAD_REQUEST;
+    }
     const uint32_t operand = is_output ? graph->outputs[i] : graph->inputs[i];
-    if (!fits(&action->tensors[t], &graph->operands[operand])) {
+    if (!fits(&action->tensors[t], list[i].order, &graph->operands[operand])) {
       np_message_set(why, "%s %u: tensor %u has another type or shape than the model's operand %u",
                      what, i, t, operand);
       return NP_BAD_REQUEST;

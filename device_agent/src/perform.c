@@ -103,9 +103,9 @@ static enum np_status describe_segment(struct performance *self, uint32_t s) {
       .threads = action->threads,
   };
   for (uint32_t i = 0; i < segment->n_inputs; i++)
-    described->inputs[i].tensor = segment->inputs[i];
+    described->inputs[i].tensor = segment->inputs[i].tensor;
   for (uint32_t i = 0; i < segment->n_outputs; i++)
-    described->outputs[i].tensor = segment->outputs[i];
+    described->outputs[i].tensor = segment->outputs[i].tensor;
   return NP_OK;
 }
 
@@ -158,7 +158,7 @@ static enum np_status compile_segment(struct performance *self, uint32_t s) {
 static enum np_status execute(struct performance *self) {
   const struct np_action *action = self->action;
   enter(self, NP_STAGE_EXECUTE, 0);
-  const struct np_timing_plan plan = {.warmup_runs = action->warmup_runs,
+  const struct np_timing_plan plan = {.warmup_runs = action->warmup_min,
                                       .min_runs = action->min_runs,
                                       .max_runs = action->max_runs,
                                       .budget_ns = action->budget_ns};

@@ -10,7 +10,7 @@
 
 #define BLOB_WORDS (2 + NP_SHA256_BYTES / 4)
 #define LEAST_MODEL_WORDS 5u   /* offset, length, number of buffers */
-#define LEAST_ACTION_WORDS 13u /* all scalars, no tensors, no segments */
+#define LEAST_ACTION_WORDS 20u /* all scalars, no tensors, no segments */
 
 /* Reads a section's count. The section must hold `least` words for each item. */
 static enum np_status open_list(struct np_section section, const char *tag, uint32_t least,
@@ -216,6 +216,40 @@ static enum np_status check_ids(const struct np_request *request, struct np_mess
   return status;
 }
 
+uint32_t np_request_group_end(const struct np_request *request, uint32_t first) {
+  const uint32_t group = request->actions[first].group;
+  uint32_t end = first + 1;
+  while (group != 0 && end < request->n_actions && request->actions[end].group == group)
+    end++;
+  return end;
+}
+
+static enum np_status check_groups(const struct np_request *request, struct np_message *why) {
+  uint32_t end;
+  for (uint32_t first = 0; first < request->n_actions; first = end) {
+    const struct np_action *leader = &request->actions[first];
+    end = np_request_group_end(request, first);
+    if (end - first > NP_MAX_GROUP) {
+      np_message_set(why, "ACTN: action %u (id %u): its group has %u actions, want at most %u",
+                     first, leader->id, end - first, NP_MAX_GROUP);
+      return NP_BAD_REQUEST;
+    }
+    for (uint32_t i = first + 1; i < end; i++) {
+      const struct np_action *action = &request->actions[i];
+      if (action->rounds != leader->rounds || action->cooldown_ms != leader->cooldown_ms) {
+        np_message_set(
+            why,
+            "ACTN: action %u (id %u): rounds %u and cooldown_ms %u, its group has %u and "
+            "%u",
+            i, action->id, action->rounds, action->cooldown_ms, leader->rounds,
+            leader->cooldown_ms);
+        return NP_BAD_REQUEST;
+      }
+    }
+  }
+  return NP_OK;
+}
+
 static enum np_status read_actions(const struct np_container *container, struct np_request *request,
                                    struct np_message *why) {
   struct np_cursor cursor;
@@ -237,7 +271,9 @@ static enum np_status read_actions(const struct np_container *container, struct 
     }
   }
   status = close_list(&cursor, "ACTN", why);
-  return status == NP_OK ? check_ids(request, why) : status;
+  if (status == NP_OK)
+    status = check_ids(request, why);
+  return status == NP_OK ? check_groups(request, why) : status;
 }
 
 enum np_status np_request_open(const void *bytes, size_t size, struct np_request *request,

@@ -7,12 +7,22 @@
 
 #include "model.h"
 #include "np_status.h"
+#include "order.h"
 
-#define NP_PROTOCOL_VERSION 1u
+#define NP_PROTOCOL_VERSION 2u
 #define NP_NONE UINT32_MAX
 #define NP_MAX_RUNS 100000u
+#define NP_MAX_ROUNDS 1000u
+#define NP_MAX_GROUP 32u
+#define NP_ALL_CPUS UINT64_MAX  /* of cpu_mask: leave the affinity as it is */
+#define NP_UNBOUNDED UINT32_MAX /* of memory_kb */
 
-enum np_action_flags { NP_ACTION_BURST = 1, NP_ACTION_UNTIMED = 2 };
+enum np_action_flags {
+  NP_ACTION_BURST = 1,
+  NP_ACTION_UNTIMED = 2,
+  NP_ACTION_ASYNC = 4,
+  NP_ACTION_POINTERS = 8,
+};
 enum np_segment_flags { NP_SEGMENT_RELAXED = 1 };
 enum np_engine_kind { NP_ENGINE_CPU = 0, NP_ENGINE_NNAPI = 1 };
 
@@ -57,21 +67,27 @@ struct np_segment {
   uint32_t flags;
   uint32_t model;
   uint32_t n_inputs;
-  const uint32_t *inputs; /* [n_inputs] tensor indices */
+  const struct np_port *inputs; /* [n_inputs], words of the request, in place */
   uint32_t n_outputs;
-  const uint32_t *outputs;
+  const struct np_port *outputs;
 };
 
 struct np_action {
   uint32_t id;
-  uint32_t timeout_ms;
-  uint32_t warmup_runs;
+  uint32_t timeout_ms; /* of set-up, compilation and warm-up together, and of each round */
+  uint32_t flags;
+  uint32_t threads;   /* at least 1 */
+  uint64_t cpu_mask;  /* 0: the big cores */
+  uint32_t memory_kb; /* 0: the agent's default */
+  uint32_t group;     /* 0: alone */
+  uint32_t warmup_min;
+  uint32_t warmup_max;
+  uint64_t warmup_ns;
+  uint32_t rounds;
   uint32_t min_runs;
   uint32_t max_runs;
   uint64_t budget_ns;
-  uint32_t flags;
-  uint32_t threads; /* at least 1 */
-  uint64_t cpu_mask;
+  uint32_t cooldown_ms;
   uint32_t n_tensors;
   struct np_tensor *tensors;
   uint32_t n_segments;
@@ -93,12 +109,17 @@ struct np_request {
 /* Reads a request from bytes[size], which must be aligned to 8 and outlive it.
  *
  * Everything section 3 says is checked, so that whoever runs an action may index without looking:
- * also that segments' tensors have the types and shapes of their models' operands, that each
- * tensor is written by one segment at most and before it is read, and that constants fit their
- * blobs. The caller frees *request with np_request_free also after a failure. NP_BAD_REQUEST with
- * section, item and field in *why; NP_BAD_ARGUMENT, NP_NO_MEMORY. */
+ * also that segments' tensors have the types and shapes of their models' operands, that orders are
+ * permutations, that each tensor is written by one segment at most and before it is read, that
+ * constants fit their blobs, and that actions of a group may run in rounds together. The caller
+ * frees *request with np_request_free also after a failure. NP_BAD_REQUEST with section, item and
+ * field in *why; NP_BAD_ARGUMENT, NP_NO_MEMORY. */
 enum np_status np_request_open(const void *bytes, size_t size, struct np_request *request,
                                struct np_message *why);
+
+/* Where the group that begins with action `first` < n_actions ends: the index behind its last one.
+ */
+uint32_t np_request_group_end(const struct np_request *request, uint32_t first);
 
 void np_request_free(struct np_request *request);
 

@@ -156,7 +156,7 @@ static const float np_build_blob[4] = {1, 2, 3, 4};
  * the accelerator "sim-npu". Tensors: pseudo-random, made by each segment; the last one is kept. */
 static inline void np_build_sections(struct np_build_request *request) {
   memset(request, 0, sizeof *request);
-  np_put_words(&request->head, 2, (const uint32_t[]){1, 0});
+  np_put_words(&request->head, 2, (const uint32_t[]){2, 0});
 
   uint8_t digest[NP_SHA256_BYTES];
   np_sha256(np_build_blob, sizeof np_build_blob, digest);
@@ -175,17 +175,20 @@ static inline void np_build_sections(struct np_build_request *request) {
 
   struct np_build *actn = &request->actn;
   np_put_u32(actn, 1);
-  np_put_words(actn, 5, (const uint32_t[]){7, 10000, 1, 2, 3}); /* id, timeout, runs */
-  np_put_u64(actn, 0);                                          /* budget */
-  np_put_words(actn, 2, (const uint32_t[]){0, 1});              /* flags, threads */
-  np_put_u64(actn, 0);                                          /* CPU mask */
+  np_put_words(actn, 4, (const uint32_t[]){7, 10000, 0, 2}); /* id, timeout, flags, threads */
+  np_put_u64(actn, 0x30);                                    /* CPU mask */
+  np_put_words(actn, 4, (const uint32_t[]){4096, 5, 1, 9});  /* memory, group, warm-up min, max */
+  np_put_u64(actn, 1000);                                    /* warm-up ns */
+  np_put_words(actn, 3, (const uint32_t[]){2, 2, 3});        /* rounds, runs */
+  np_put_u64(actn, 1u << 20);                                /* budget */
+  np_put_u32(actn, 250);                                     /* cool-down */
   np_put_u32(actn, 3);
   np_put_words(actn, 7, (const uint32_t[]){NP_TYPE_TENSOR_FLOAT32, 2, 1, 4, 2, 99, 0});
   np_put_words(actn, 7, (const uint32_t[]){NP_TYPE_TENSOR_FLOAT32, 2, 1, 4, 0, 0, 0});
   np_put_words(actn, 7, (const uint32_t[]){NP_TYPE_TENSOR_FLOAT32, 2, 1, 4, 0, 0, 1});
   np_put_u32(actn, 2);
-  np_put_words(actn, 9, (const uint32_t[]){0, UINT32_MAX, UINT32_MAX, 0, 0, 1, 0, 1, 1});
-  np_put_words(actn, 9, (const uint32_t[]){1, 0, 1, 1, 0, 1, 1, 1, 2});
+  np_put_words(actn, 11, (const uint32_t[]){0, UINT32_MAX, UINT32_MAX, 0, 0, 1, 0, 0, 1, 1, 0});
+  np_put_words(actn, 11, (const uint32_t[]){1, 0, 1, 1, 0, 1, 1, 0, 1, 2, 0});
 }
 
 #endif

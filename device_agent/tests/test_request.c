@@ -6,12 +6,20 @@
 /* Offsets of fields in the sections that np_build_sections makes. */
 enum {
   ACTION = 4,
-  TENSORS = ACTION + 44,  /* their count */
+  FLAGS = ACTION + 8,
+  GROUP = ACTION + 28,
+  WARMUP = ACTION + 32, /* min, max */
+  ROUNDS = ACTION + 48,
+  RUNS = ACTION + 52, /* min, max */
+  COOLDOWN = ACTION + 68,
+  TENSORS = ACTION + 72,  /* their count */
   TENSOR_0 = TENSORS + 4, /* type, rank, two dims, source, value, keep */
   TENSOR_1 = TENSOR_0 + 28,
   SEGMENTS = TENSOR_0 + 84, /* their count */
-  SEGMENT_0 = SEGMENTS + 4, /* engine, accelerator, preference, flags, model, 1, in, 1, out */
-  SEGMENT_1 = SEGMENT_0 + 36,
+  SEGMENT_0 = SEGMENTS + 4, /* engine, accelerator, preference, flags, model, */
+  INPUT_0 = SEGMENT_0 + 20, /* 1, tensor, order */
+  OUTPUT_0 = INPUT_0 + 12,
+  SEGMENT_1 = SEGMENT_0 + 44,
 };
 
 static void check_valid(void) {
@@ -26,15 +34,18 @@ static void check_valid(void) {
     CHECK(request.n_strings == 1 && request.strings[0].length == 7);
     CHECK(request.n_models == 1 && request.n_actions == 1);
     const struct np_action *action = &request.actions[0];
-    CHECK(action->id == 7 && action->timeout_ms == 10000 && action->warmup_runs == 1);
-    CHECK(action->min_runs == 2 && action->max_runs == 3 && action->threads == 1);
+    CHECK(action->id == 7 && action->timeout_ms == 10000 && action->threads == 2);
+    CHECK(action->cpu_mask == 0x30 && action->memory_kb == 4096 && action->group == 5);
+    CHECK(action->warmup_min == 1 && action->warmup_max == 9 && action->warmup_ns == 1000);
+    CHECK(action->rounds == 2 && action->min_runs == 2 && action->max_runs == 3);
+    CHECK(action->budget_ns == 1u << 20 && action->cooldown_ms == 250);
     CHECK(action->n_tensors == 3 && action->n_segments == 2);
     CHECK(action->tensors[0].source == NP_PSEUDO_RANDOM && action->tensors[0].value == 99);
     CHECK(action->tensors[2].keep == 1 && action->tensors[2].n_bytes == 16);
     CHECK(action->segments[0].engine == NP_ENGINE_CPU && action->segments[0].preference == -1);
     CHECK(action->segments[1].engine == NP_ENGINE_NNAPI && action->segments[1].preference == 1);
     CHECK(action->segments[1].accelerator == 0 && action->segments[1].flags == NP_SEGMENT_RELAXED);
-    CHECK(action->segments[1].inputs[0] == 1 && action->segments[1].outputs[0] == 2);
+    CHECK(action->segments[1].inputs[0].tensor == 1 && action->segments[1].outputs[0].tensor == 2);
   } else {
     (void)fprintf(stderr, "%s\n", why.text);
   }
@@ -65,7 +76,7 @@ static void check_refused(size_t section, size_t at, uint32_t word, const char *
 #define ACTN offsetof(struct np_build_request, actn)
 
 static void check_sections(void) {
-  check_refused(HEAD, 0, 2, "HEAD: protocol version 2");
+  check_refused(HEAD, 0, 1, "HEAD: protocol version 1");
   check_refused(HEAD, 8, 0, "HEAD: 12 bytes, want 8");
   check_refused(BLOB, 0, 2, "BLOB: 2 items do not fit");
   check_refused(BLOB, 0, 0, "BLOB: 40 bytes stand after its last item");
@@ -85,11 +96,16 @@ static void check_sections(void) {
 
 static void check_action(void) {
   check_refused(ACTN, ACTION + 4, 0, "ACTN: action 0 (id 7): timeout_ms 0");
-  check_refused(ACTN, ACTION + 12, 0, "min_runs 0 and max_runs 3");
-  check_refused(ACTN, ACTION + 16, 1, "min_runs 2 and max_runs 1");
-  check_refused(ACTN, ACTION + 16, 100001, "max_runs 100001");
-  check_refused(ACTN, ACTION + 28, 4, "flags 0x4, known are bits 0 and 1");
-  check_refused(ACTN, ACTION + 28, 2, "max_runs 3, want 1 without timing");
+  check_refused(ACTN, RUNS, 0, "min_runs 0 and max_runs 3");
+  check_refused(ACTN, RUNS + 4, 1, "min_runs 2 and max_runs 1");
+  check_refused(ACTN, RUNS + 4, 100001, "max_runs 100001");
+  check_refused(ACTN, WARMUP, 10, "warmup_min 10 and warmup_max 9");
+  check_refused(ACTN, WARMUP + 4, 100001, "warmup_max 100001");
+  check_refused(ACTN, ROUNDS, 0, "rounds 0, want 1 to 1000");
+  check_refused(ACTN, ROUNDS, 1001, "rounds 1001, want 1 to 1000");
+  check_refused(ACTN, FLAGS, 16, "flags 0x10, known are bits 0 to 3");
+  check_refused(ACTN, FLAGS, 5, "burst (bit 0) and async (bit 2)");
+  check_refused(ACTN, FLAGS, 2, "max_runs 3 and rounds 2, want 1 and 1 without timing");
   check_refused(ACTN, TENSORS, 0x10000000, "268435456 tensors do not fit");
   check_refused(ACTN, TENSOR_0, 15, "tensor 0: unknown type 15");
   check_refused(ACTN, TENSOR_0, NP_TYPE_FLOAT32, "tensor 0: rank 2, want 0 for type 0");
@@ -108,13 +124,81 @@ static void check_action(void) {
   check_refused(ACTN, SEGMENT_1 + 8, 3, "segment 1: preference 3");
   check_refused(ACTN, SEGMENT_1 + 12, 2, "segment 1: flags 0x2");
   check_refused(ACTN, SEGMENT_0 + 16, 1, "segment 0: model 1 of 1");
-  check_refused(ACTN, SEGMENT_0 + 20, 0xffffffff, "segment 0: it is cut off");
-  check_refused(ACTN, SEGMENT_0 + 20, 0, "segment 0: 0 inputs and 0 outputs, model 0 has 1 and 1");
-  check_refused(ACTN, SEGMENT_0 + 24, 3, "segment 0: input 0: tensor 3 of 3");
-  check_refused(ACTN, SEGMENT_0 + 24, 1, "segment 0: input 0: tensor 1 is read before");
-  check_refused(ACTN, SEGMENT_0 + 32, 2, "segment 1: input 0: tensor 1 is read before");
-  check_refused(ACTN, SEGMENT_1 + 36, 0, "ACTN: 4 bytes stand after its last item");
+  check_refused(ACTN, INPUT_0, 0xffffffff, "segment 0: it is cut off");
+  check_refused(ACTN, INPUT_0, 0x80000001, "segment 0: it is cut off");
+  check_refused(ACTN, INPUT_0, 0, "segment 0: 0 inputs and 0 outputs, model 0 has 1 and 1");
+  check_refused(ACTN, INPUT_0 + 4, 3, "segment 0: input 0: tensor 3 of 3");
+  check_refused(ACTN, INPUT_0 + 4, 1, "segment 0: input 0: tensor 1 is read before");
+  check_refused(ACTN, OUTPUT_0 + 4, 2, "segment 1: input 0: tensor 1 is read before");
+  check_refused(ACTN, SEGMENT_1 + 44, 0, "ACTN: 4 bytes stand after its last item");
   check_refused(ACTN, 0, 2, "ACTN: ");
+}
+
+/* Each order of a tensor of shape [1, 4]; it has two axes, and the exchange of them is no shape of
+ * the model's. */
+static void check_orders(void) {
+  static const uint32_t none[] = {0x10, 0x11, 0x02, 0x101, 0x20, 0xffffffff, 0x10000000};
+  for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+    check_refused(ACTN, INPUT_0 + 8, none[i], "segment 0: input 0: order 0x");
+    check_refused(ACTN, OUTPUT_0 + 8, none[i], "segment 0: output 0: order 0x");
+  }
+  check_refused(ACTN, INPUT_0 + 8, 0x01, "input 0: tensor 0 has another type or shape");
+
+  struct np_build_request sections;
+  struct np_build container;
+  struct np_request request;
+  struct np_message why = {""};
+  np_build_sections(&sections);
+  const uint32_t exchange = 0x01, dims[2] = {4, 1};
+  memcpy(sections.actn.bytes + INPUT_0 + 8, &exchange, sizeof exchange);
+  memcpy(sections.actn.bytes + TENSOR_0 + 8, dims, sizeof dims);
+  np_build_container(&sections, &container);
+  CHECK(np_request_open(container.bytes, container.n, &request, &why) == NP_OK);
+  CHECK(request.actions[0].segments[0].inputs[0].order == 0x01);
+  CHECK(np_order_axis(0x1320, 0) == 0 && np_order_axis(0x1320, 1) == 2);
+  CHECK(np_order_axis(0x1320, 3) == 1);
+  np_request_free(&request);
+}
+
+/* Makes n copies of the action, with ids of their own. */
+static void multiply_action(struct np_build_request *sections, uint32_t n) {
+  struct np_build *actn = &sections->actn;
+  const size_t size = actn->n - 4;
+  memcpy(actn->bytes, &n, 4);
+  for (uint32_t i = 1; i < n; i++) {
+    const uint32_t id = 100 + i;
+    memcpy(actn->bytes + actn->n, actn->bytes + 4, size);
+    memcpy(actn->bytes + actn->n, &id, 4);
+    actn->n += size;
+  }
+}
+
+/* Three actions; `at` of the second one gets another word. NULL: it is fine. */
+static void check_group(uint32_t at, uint32_t word, uint32_t end, const char *wanted) {
+  struct np_build_request sections;
+  struct np_build container;
+  struct np_request request;
+  struct np_message why = {""};
+  np_build_sections(&sections);
+  const size_t size = sections.actn.n - 4;
+  multiply_action(&sections, 3);
+  memcpy(sections.actn.bytes + size + at, &word, 4);
+  np_build_container(&sections, &container);
+  const enum np_status status = np_request_open(container.bytes, container.n, &request, &why);
+  CHECK(status == (wanted ? NP_BAD_REQUEST : NP_OK));
+  if (wanted)
+    CHECK_TEXT(why.text, wanted);
+  else
+    CHECK(np_request_group_end(&request, 0) == end && np_request_group_end(&request, 2) == 3);
+  np_request_free(&request);
+}
+
+static void check_groups(void) {
+  check_group(GROUP, 5, 3, NULL);
+  check_group(GROUP, 6, 1, NULL);
+  check_group(GROUP, 0, 1, NULL);
+  check_group(COOLDOWN, 7, 0, "ACTN: action 1 (id 101): rounds 2 and cooldown_ms 7, its group has");
+  check_group(ROUNDS, 1, 0, "ACTN: action 1 (id 101): rounds 1 and cooldown_ms 250, its group has");
 }
 
 /* The same action twice: its id is no longer unique. */
@@ -139,6 +223,8 @@ int main(void) {
   check_valid();
   check_sections();
   check_action();
+  check_orders();
+  check_groups();
   check_ids();
   return np_test_exit();
 }

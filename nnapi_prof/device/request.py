@@ -20,7 +20,7 @@ from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import AUTO
 from nnapi_prof.nnapi.container import ContainerKind, read_container, write_container
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 NONE = 0xFFFFFFFF
 """No accelerator named, no preference set."""
 MODEL_ALIGNMENT = 8

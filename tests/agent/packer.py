@@ -8,6 +8,7 @@ import os
 import struct
 import subprocess
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,11 @@ TENSOR_FLOAT32, TENSOR_INT32 = 3, 4
 ADD, CONV_2D, MUL, RELU, TANH = 0, 3, 18, 19, 28  # NNAPI operation codes
 SEGMENT, BLOB, RANDOM, ZERO = 0, 1, 2, 3
 CPU, NNAPI = 0, 1
-BURST, UNTIMED = 1, 2
+BURST, UNTIMED, ASYNC, POINTERS = 1, 2, 4, 8
+ALL_CPUS = (1 << 64) - 1
+UNBOUNDED = 0xFFFFFFFF
+TO_NHWC = 0x1320  # order of an NCHW tensor under an NHWC model
+TO_NCHW = 0x2130
 
 
 def words(*values: int) -> bytes:
@@ -36,6 +41,12 @@ def container(sections: dict[str, bytes], kind: int = 1) -> bytes:
         body += data + bytes(-len(data) % 8)
     head = struct.pack("<4sHHI", b"NNPF", 1, kind, len(sections))
     return head + words(zlib.crc32(head + table)) + table + body
+
+
+def ports(tensors: Sequence[int | tuple[int, int]]) -> bytes:
+    """Tensors, each with an order where it does not lie as the model wants it."""
+    pairs = [(port, 0) if isinstance(port, int) else port for port in tensors]
+    return words(len(pairs), *(word for pair in pairs for word in pair))
 
 
 @dataclass
@@ -121,16 +132,24 @@ class Request:
         *,
         id: int | None = None,
         timeout_ms: int = 20000,
-        warmup: int = 1,
-        runs: tuple[int, int] = (3, 3),
-        budget_ns: int = 0,
         flags: int = 0,
         threads: int = 1,
-        mask: int = 0,
+        mask: int = ALL_CPUS,
+        memory_kb: int = 0,
+        group: int = 0,
+        warmup: int | tuple[int, int] = 1,
+        warmup_ns: int = 0,
+        rounds: int = 1,
+        runs: tuple[int, int] = (3, 3),
+        budget_ns: int = 0,
+        cooldown_ms: int = 0,
     ) -> int:
         number = len(self.actions) if id is None else id
+        warm = (warmup, warmup) if isinstance(warmup, int) else warmup
         head = struct.pack(
-            "<IIIIIQIIQ", number, timeout_ms, warmup, *runs, budget_ns, flags, threads, mask
+            "<IIIIQIIIIQIIIQI",
+            *(number, timeout_ms, flags, threads, mask, memory_kb, group),
+            *(*warm, warmup_ns, rounds, *runs, budget_ns, cooldown_ms),
         )
         self.actions.append(
             head
@@ -145,8 +164,8 @@ class Request:
         self,
         engine: int,
         model: int,
-        inputs: list[int],
-        outputs: list[int],
+        inputs: Sequence[int | tuple[int, int]],
+        outputs: Sequence[int | tuple[int, int]],
         accelerator: str | None = None,
         preference: int = NONE,
         relaxed: bool = False,
@@ -156,11 +175,7 @@ class Request:
             if accelerator not in self.strings:
                 self.strings.append(accelerator)
             name = self.strings.index(accelerator)
-        return (
-            words(engine, name, preference, int(relaxed), model)
-            + words(len(inputs), *inputs)
-            + words(len(outputs), *outputs)
-        )
+        return words(engine, name, preference, int(relaxed), model) + ports(inputs) + ports(outputs)
 
     def sections(self) -> dict[str, bytes]:
         data, modl = b"", words(len(self.models))
@@ -175,7 +190,7 @@ class Request:
             raw = text.encode()
             strs += words(len(raw)) + raw + bytes(-len(raw) % 4)
         return {
-            "HEAD": words(1, 0),
+            "HEAD": words(2, 0),
             "BLOB": blob,
             "STRS": strs,
             "DATA": data,
