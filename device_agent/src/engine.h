@@ -20,12 +20,17 @@ struct np_options {
   uint32_t threads;   /* at least 1 */
 };
 
+/* Memory that an engine was given by `share`. */
+struct np_engine_memory;
+
 /* One input or output of a run. */
 struct np_io {
   void *data; /* aligned to 64 bytes, or a page of a blob; inputs are not written */
   size_t n_bytes;
   uint32_t rank;
-  const uint32_t *dims; /* [rank], all known */
+  const uint32_t *dims;                  /* [rank], all known */
+  const struct np_engine_memory *memory; /* what `data` is a part of, NULL: of nothing shared */
+  size_t offset;                         /* of `data` in it */
 };
 
 #define NP_NO_DURATION UINT64_MAX
@@ -79,6 +84,13 @@ struct np_engine {
   void (*describe)(const struct np_compiled *compiled, struct np_engine_facts *facts);
 
   void (*free)(struct np_compiled *compiled);
+
+  /* Takes memory that lies in a file, from its start on, to be named by inputs and outputs; the
+   * engine maps it for itself. NP_OK with *memory, to be given back with `unshare` after the
+   * compiled models that were run with it are freed; any other status where it does not take it.
+   * Optional, both or none: an engine without needs addresses only. */
+  enum np_status (*share)(void *ctx, int fd, size_t size, struct np_engine_memory **memory);
+  void (*unshare)(void *ctx, struct np_engine_memory *memory);
 };
 
 #endif

@@ -9,18 +9,15 @@
 #include "engine.h"
 #include "model.h"
 #include "np_status.h"
+#include "order.h"
 #include "timing.h"
 
-/* One input or output of a segment: the tensor that it is. */
-struct np_binding {
-  uint32_t tensor;
-};
-
 struct np_pipeline_tensor {
+  int32_t type; /* NP_TYPE_* */
   uint32_t rank;
   const uint32_t *dims; /* [rank] */
   size_t n_bytes;
-  const void *bytes; /* what it holds for ever; NULL: memory is made for it, all zero */
+  const void *bytes; /* what it holds for ever; NULL: nothing yet, its memory is all zero */
 };
 
 struct np_pipeline_segment {
@@ -28,9 +25,9 @@ struct np_pipeline_segment {
   const struct np_model *model;
   struct np_options options;
   uint32_t n_inputs;
-  struct np_binding *inputs; /* [n_inputs], in the order of the model's */
+  struct np_port *inputs; /* [n_inputs], in the order of the model's */
   uint32_t n_outputs;
-  struct np_binding *outputs;
+  struct np_port *outputs;
 };
 
 /* What is to run. Indices and sizes are taken as checked. */
@@ -39,31 +36,44 @@ struct np_pipeline_plan {
   struct np_pipeline_tensor *tensors;
   uint32_t n_segments;
   struct np_pipeline_segment *segments;
+  int folder_fd; /* where shared memory may lie if there is no better place; -1: nowhere */
+  /* Told after each change of layout within a run, where a simulated clock is to know; may be NULL.
+   */
+  void (*moved)(void *ctx, int32_t type, size_t n_bytes);
+  void *moved_ctx;
 };
 
 struct np_pipeline;
 
-/* Arrays for a plan with room for so many; bindings are made with np_pipeline_plan_bindings. To be
+/* Arrays for a plan with room for so many; ports are made with np_pipeline_plan_bindings. To be
  * freed with np_pipeline_plan_free also after a failure, which is NP_NO_MEMORY. */
 enum np_status np_pipeline_plan_make(uint32_t n_tensors, uint32_t n_segments,
                                      struct np_pipeline_plan *plan);
 enum np_status np_pipeline_plan_bindings(struct np_pipeline_segment *segment, uint32_t n_inputs,
-                                         uint32_t n_outputs);
+                                      uint32_t n_outputs);
 void np_pipeline_plan_free(struct np_pipeline_plan *plan);
 
-/* Makes the tensors' memory, aligned to 64 bytes, and the places of the segments. The plan must
- * outlive the pipeline and is not written; so must *fault, which every later failure is told in.
- * NP_NO_MEMORY with the tensor named in fault->why; *pipeline is NULL then. */
+/* Makes the tensors' memory, aligned to 64 bytes, and the places of the segments; tensors of a
+ * segment whose engine takes shared memory lie there, unless its options say `pointers` or there is
+ * none. The plan must outlive the pipeline and is not written; so must *fault, which every later
+ * failure is told in. NP_NO_MEMORY with what it was for in fault->why; *pipeline is NULL then. */
 enum np_status np_pipeline_make(const struct np_pipeline_plan *plan, struct np_fault *fault,
                                 struct np_pipeline **pipeline);
 
 void np_pipeline_free(struct np_pipeline *pipeline); /* may be NULL */
 
-/* The bytes of a tensor; for a tensor with bytes of its own only to be read. */
+/* The bytes of a tensor; of one with bytes of its own only to be read. */
 void *np_pipeline_data(const struct np_pipeline *pipeline, uint32_t tensor);
 
 /* Compiles one segment; the engine's status. */
 enum np_status np_pipeline_compile(struct np_pipeline *pipeline, uint32_t segment);
+
+/* Gives a segment that is not compiled another engine, for one that refused it. */
+void np_pipeline_replace(struct np_pipeline *pipeline, uint32_t segment, struct np_engine engine);
+
+/* What became of a segment that is compiled. */
+void np_pipeline_describe(const struct np_pipeline *pipeline, uint32_t segment,
+                          struct np_engine_facts *facts);
 
 /* The steps of a run, [n_segments], of a pipeline whose segments are all compiled. */
 const struct np_step *np_pipeline_steps(const struct np_pipeline *pipeline);

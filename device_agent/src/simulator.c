@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "np_nnapi.h"
+
 #define LOOK_UP(field, name)                                                                       \
   do {                                                                                             \
     void *symbol = np_nnapi_symbol(nnapi, name);                                                   \
@@ -47,4 +49,14 @@ struct np_clock np_simulator_clock(struct np_simulator *simulator) {
   if (!np_simulator_phone(simulator))
     return np_monotonic_clock();
   return (struct np_clock){.now_ns = simulated_ns, .ctx = simulator};
+}
+
+void np_simulator_moved(void *ctx, int32_t type, size_t n_bytes) {
+  const struct np_simulator *simulator = ctx;
+  const int32_t code = ANEURALNETWORKS_TRANSPOSE;
+  const struct np_work work = {.macs = n_bytes / np_type_bytes(type),
+                               .input_bytes = n_bytes,
+                               .output_bytes = n_bytes,
+                               .type = type};
+  simulator->cpu_run(&code, &work, 1, 1);
 }

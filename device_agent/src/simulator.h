@@ -30,6 +30,10 @@ const char *np_simulator_error(const struct np_simulator *simulator);
 void np_simulator_readings(const struct np_simulator *simulator, int64_t *cpu_khz,
                            int64_t *thermal_mc);
 
+/* Lets the simulated clock run for a copy with a change of layout on the phone's CPU, which takes
+ * what a TRANSPOSE takes; ctx is the simulator, of a phone that is simulated. */
+void np_simulator_moved(void *ctx, int32_t type, size_t n_bytes);
+
 /* The simulated clock where a phone is simulated, else CLOCK_MONOTONIC. The simulator must outlive
  * the clock. */
 struct np_clock np_simulator_clock(struct np_simulator *simulator);

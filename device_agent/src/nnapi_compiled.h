@@ -1,0 +1,35 @@
+/* A model compiled by NNAPI: for nnapi_engine.c and nnapi_model.c only. */
+#ifndef NP_NNAPI_COMPILED_H
+#define NP_NNAPI_COMPILED_H
+
+#include "engine.h"
+#include "nnapi.h"
+#include "nnapi_table.h"
+
+struct np_compiled {
+  const struct np_nnapi_table *table;
+  const struct np_model *source;
+  ANeuralNetworksDevice *device; /* NULL: NNAPI chooses */
+  ANeuralNetworksModel *model;
+  ANeuralNetworksCompilation *compilation;
+  ANeuralNetworksBurst *burst;         /* NULL without burst */
+  ANeuralNetworksExecution *execution; /* of the last run, until it is settled */
+  int measure_timing;
+  int async;
+};
+
+/* Records a call that did not return NO_ERROR. */
+enum np_status np_nnapi_failed(struct np_fault *fault, const char *call, int code);
+
+/* Records a function that this library lacks. */
+enum np_status np_nnapi_absent(struct np_fault *fault, const char *call, int level);
+
+/* Makes self->model from self->source and finishes it. */
+enum np_status np_nnapi_build_model(struct np_compiled *self, const struct np_options *options,
+                                    struct np_fault *fault);
+
+/* Asks the accelerator of this name, self->device, whether it takes every operation. */
+enum np_status np_nnapi_check_support(const struct np_compiled *self, const char *accelerator,
+                                      struct np_fault *fault);
+
+#endif

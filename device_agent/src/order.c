@@ -1,0 +1,50 @@
+#include "order.h"
+
+#include "kernels/np_gather.h"
+
+void np_order_dims(uint32_t order, uint32_t rank, const uint32_t *dims, uint32_t *operand_dims) {
+  for (uint32_t i = 0; i < rank; i++)
+    operand_dims[i] = dims[order == 0 ? i : np_order_axis(order, i)];
+}
+
+/* Both layouts as views whose dimensions are the operand's. */
+static void make_views(uint32_t order, uint32_t rank, const uint32_t *dims, struct np_view *operand,
+                       struct np_view *tensor) {
+  uint32_t operand_dims[NP_MAX_RANK];
+  ptrdiff_t steps[NP_MAX_RANK];
+  np_order_dims(order, rank, dims, operand_dims);
+  np_row_major(rank, operand_dims, operand->strides);
+  np_row_major(rank, dims, steps);
+  operand->rank = rank;
+  tensor->rank = rank;
+  for (uint32_t i = 0; i < rank; i++) {
+    operand->dims[i] = operand_dims[i];
+    tensor->dims[i] = operand_dims[i];
+    tensor->strides[i] = steps[np_order_axis(order, i)];
+  }
+}
+
+/* The same walk with the dimensions as the written side has them: whole rows are written. */
+static void by_writing_order(uint32_t order, const struct np_view *from, struct np_view *to) {
+  for (uint32_t i = 0; i < from->rank; i++) {
+    to->dims[np_order_axis(order, i)] = from->dims[i];
+    to->strides[np_order_axis(order, i)] = from->strides[i];
+  }
+  to->rank = from->rank;
+}
+
+void np_order_to_operand(uint32_t order, uint32_t rank, const uint32_t *dims, size_t element_bytes,
+                         const void *tensor, void *operand) {
+  struct np_view to, from;
+  make_views(order, rank, dims, &to, &from);
+  np_gather(&to, operand, &from, tensor, element_bytes);
+}
+
+void np_order_from_operand(uint32_t order, uint32_t rank, const uint32_t *dims,
+                           size_t element_bytes, const void *operand, void *tensor) {
+  struct np_view read, written, from, to;
+  make_views(order, rank, dims, &read, &written);
+  by_writing_order(order, &read, &from);
+  by_writing_order(order, &written, &to);
+  np_gather(&to, tensor, &from, operand, element_bytes);
+}

@@ -1,0 +1,104 @@
+#define _GNU_SOURCE /* syscall, RTLD_NOLOAD */
+
+#include "shm.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define REGION_NAME "nnapi-prof"
+#define ASHMEM_SET_SIZE _IOW(0x77, 3, size_t)
+#define MEMFD_CLOEXEC 1u
+
+typedef int create_fn(const char *name, size_t size);
+
+/* The NDK's way, from API 26 on. The library is large: `flags` may ask for it only where it is
+ * loaded already, as it is in an app. */
+static int from_ndk(size_t size, int flags) {
+  void *library = dlopen("libandroid.so", RTLD_NOW | RTLD_LOCAL | flags);
+  if (!library)
+    return -1;
+  void *symbol = dlsym(library, "ASharedMemory_create");
+  create_fn *create;
+  memcpy(&create, &symbol, sizeof symbol);
+  const int fd = create ? create(REGION_NAME, size) : -1;
+  (void)dlclose(library);
+  return fd;
+}
+
+/* The kernel's device behind it, which phones up to Android 9 let everybody open. */
+static int from_device(size_t size) {
+  const int fd = open("/dev/ashmem", O_RDWR | O_CLOEXEC);
+  if (fd >= 0 && ioctl(fd, (int)ASHMEM_SET_SIZE, size) != 0) {
+    (void)close(fd);
+    return -1;
+  }
+  return fd;
+}
+
+/* Gives a new file its size. The system call, for the C library's function takes an off_t, whose
+ * size is not the same in all C libraries of 32-bit systems. */
+static int sized(int fd, size_t size) {
+  if (fd >= 0 && syscall(__NR_ftruncate, fd, (long)size) != 0) {
+    (void)close(fd);
+    return -1;
+  }
+  return fd;
+}
+
+/* The system call, for Android's C library has the function only since API 30. */
+static int from_memfd(size_t size) {
+  return sized((int)syscall(__NR_memfd_create, REGION_NAME, MEMFD_CLOEXEC), size);
+}
+
+static int from_file(size_t size, int folder_fd) {
+  if (folder_fd < 0)
+    return -1;
+  static const char name[] = "." REGION_NAME "-shared";
+  /* What a process that died between the two calls may have left. */
+  (void)unlinkat(folder_fd, name, 0);
+  const int fd = openat(folder_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd >= 0)
+    (void)unlinkat(folder_fd, name, 0);
+  return sized(fd, size);
+}
+
+int np_shm_make(size_t size, int folder_fd, struct np_shm *shared) {
+  const long asked = sysconf(_SC_PAGESIZE);
+  const size_t page = asked > 0 ? (size_t)asked : 4096;
+  *shared = (struct np_shm){.fd = -1};
+  if (size > SIZE_MAX / 2 - page)
+    return -1;
+  size = size == 0 ? page : (size + page - 1) / page * page;
+  int fd = from_ndk(size, RTLD_NOLOAD);
+  if (fd < 0)
+    fd = from_device(size);
+  if (fd < 0)
+    fd = from_ndk(size, 0);
+  if (fd < 0)
+    fd = from_memfd(size);
+  if (fd < 0)
+    fd = from_file(size, folder_fd);
+  if (fd < 0)
+    return -1;
+  void *data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) {
+    (void)close(fd);
+    return -1;
+  }
+  *shared = (struct np_shm){.fd = fd, .data = data, .size = size};
+  return 0;
+}
+
+void np_shm_free(struct np_shm *shared) {
+  if (!shared->data)
+    return;
+  (void)munmap(shared->data, shared->size);
+  (void)close(shared->fd);
+  *shared = (struct np_shm){.fd = -1};
+}

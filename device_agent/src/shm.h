@@ -1,0 +1,20 @@
+/* Memory that another process may map: what NNAPI's drivers take without copying it. */
+#ifndef NP_SHM_H
+#define NP_SHM_H
+
+#include <stddef.h>
+
+struct np_shm {
+  int fd;
+  void *data; /* mapped to be read and written, all zero at first */
+  size_t size;
+};
+
+/* Makes memory of at least `size` bytes, by whichever of these this system has: ashmem, which every
+ * Android's drivers take (its device, or the NDK's ASharedMemory_create), memfd, or a file without
+ * a name in the folder folder_fd (-1: none). 0, or -1 where there is no way or no memory. */
+int np_shm_make(size_t size, int folder_fd, struct np_shm *shared);
+
+void np_shm_free(struct np_shm *shared);
+
+#endif
