@@ -102,6 +102,11 @@ def why_uncarried(region: ConvertedRegion) -> str | None:
         )
     if given is not None:
         return f"a stock PyTorch module carries no {given} from NNAPI"
+    return why_not_said(region)
+
+
+def why_not_said(region: ConvertedRegion) -> str | None:
+    """Why stock PyTorch cannot read a region, whatever it takes and gives; None where it can."""
     model = parse(region.serialized)
     if any(operand.channels for operand in model.operands):
         return (
@@ -235,7 +240,7 @@ def call_lines(
                 f'    raise RuntimeError("{name} has integers beyond 32 bits, which NNAPI lacks")',
             ]
             place = narrow
-        place = _carried(place, known)
+        place = carried(place, known)
         read.append(place if known.shape else f"({place}).reshape([1])")
     lines.append(f"{variable} = self.{module}([{', '.join(read)}])")
     made = {}
@@ -261,7 +266,7 @@ def _template(known: TensorType) -> torch.Tensor:
         )
 
 
-def _carried(place: str, known: TensorType) -> str:
+def carried(place: str, known: TensorType) -> str:
     """TorchScript of an input as PyTorch's runtime takes it: quantised integers become quint8."""
     if known.quant is None:
         return place

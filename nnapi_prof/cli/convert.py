@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from nnapi_prof.cli.options import MODEL, PREFERENCES, input_option, load_model, say, writing
-from nnapi_prof.errors import NnapiProfError, UsageError
+from nnapi_prof.cli.options import MODEL, PREFERENCES, input_option, load_model, say
+from nnapi_prof.errors import NnapiProfError, UnsupportedOp, UsageError
 
 if TYPE_CHECKING:
     from nnapi_prof.convert.converted import ConvertedRegion
     from nnapi_prof.convert.sizes import Template
-    from nnapi_prof.frontend.structure import Structure
-    from nnapi_prof.graph.plan import Preference
     from nnapi_prof.graph.program import Program
 
 
@@ -47,6 +45,18 @@ if TYPE_CHECKING:
     " the outputs move.",
 )
 @click.option(
+    "--whole",
+    is_flag=True,
+    help="Refuse a model that NNAPI cannot run whole, instead of leaving the rest to the CPU.",
+)
+@click.option(
+    "--min-region",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="NNAPI operations that a part must have to leave the CPU.",
+)
+@click.option(
     "--format",
     "formats",
     type=click.Choice(["stock", "json", "cpp"]),
@@ -71,14 +81,18 @@ def command(
     preference: str,
     relaxed: bool,
     float16: bool,
+    whole: bool,
+    min_region: int,
     formats: tuple[str, ...],
     output: Path | None,
     model: Path,
 ) -> None:
-    """Convert the whole of MODEL for stock PyTorch, to JSON or to C++.
+    """Convert MODEL for stock PyTorch, to JSON or to C++.
 
     stock: TorchScript for PyTorch's own NNAPI runtime, with nothing of ours in it. It takes
-    MODEL's inputs and returns its outputs, nested in tuples, lists and dicts as MODEL's are.
+    MODEL's inputs and returns its outputs, nested in tuples, lists and dicts as MODEL's are. What
+    NNAPI cannot say at this level stays on the CPU, as TorchScript in the same file; a table says
+    what does and why.
 
     json: a description of the NNAPI model for other programs; its schema is
     nnapi_prof/convert/data/region.schema.json.
@@ -86,15 +100,17 @@ def command(
     cpp: a class, header and source, that builds and compiles the NNAPI model once and executes it
     many times. Like json, it keeps weights in a file beside it.
 
-    A model with an operation that NNAPI cannot say at this level is refused: see which by
-    `nnapi-prof partition`, which keeps such operations on the CPU. The bundle that partition writes
-    may stand for MODEL: then each region that its plan gives to NNAPI becomes a description or a
-    class of its own.
+    json and cpp are for models that NNAPI can run whole; `nnapi-prof partition` cuts others. The
+    bundle that it writes may stand for MODEL: then each region that its plan gives to NNAPI becomes
+    a description or a class of its own, and stock follows the plan. Stock PyTorch cannot name an
+    accelerator: of the bundle's plans it follows the fastest that names none.
 
-    Sizes may be left open for stock: --input "1x3x?x?". The module takes them from its inputs
-    whenever these change, and compiles then.
+    Sizes may be left open for stock where NNAPI can run the model whole: --input "1x3x?x?". The
+    module takes them from its inputs whenever these change, and compiles then.
     """
+    from nnapi_prof.bundle.torchscript import why_uncarried
     from nnapi_prof.cli.regions import base_path, write_region
+    from nnapi_prof.cli.stock import find_parts, refusal_of_whole, write_parts, write_stock
     from nnapi_prof.convert.float16 import to_float16
     from nnapi_prof.convert.json import Description
     from nnapi_prof.convert.lower import convert_region
@@ -105,66 +121,46 @@ def command(
     from nnapi_prof.graph.plan import Preference
 
     if (model / "manifest.json").is_file():
-        _convert_bundle(context, model, output or model, formats)
+        _convert_bundle(context, model, output, formats)
         return
     specs = [parse_input_spec(text) for text in inputs]
+    is_open = any(spec.open_dims for spec in specs)
+    if is_open and float16:
+        raise UsageError("--float16 is for fixed sizes: state them instead of ?")
+    if is_open and set(formats) != {"stock"}:
+        raise UsageError("--format json and cpp are for fixed sizes: state them instead of ?")
     program = load_model(model, [str(spec.closed) for spec in specs])
-    region = convert_region(program, tuple(range(len(program.units.units))), level)
     chosen = next(p for p in Preference if p.short == preference)
+    path = output or model.with_suffix(".nnapi.pt")
+    if len(formats) > 1:
+        base = base_path(path)
+        path = base.with_name(f"{base.name}.nnapi.pt")
+    whole_needed = whole or is_open or set(formats) != {"stock"}
+    region = None
+    try:
+        region = convert_region(program, tuple(range(len(program.units.units))), level)
+    except UnsupportedOp as refusal:
+        if whole_needed:
+            raise refusal_of_whole(program, level, refusal, formats, is_open) from refusal
+    if region is None or ("stock" in formats and why_uncarried(region) and not whole_needed):
+        parts = find_parts(program, level, chosen, min_region, float16)
+        if relaxed or float16:
+            say("note: what float16 costs in accuracy is measured where NNAPI runs the whole model")
+        write_parts(path, program, parts, relaxed, model_structure(model, program.example_inputs))
+        return
     if relaxed or float16:
         _say_precision(program, region, float16)
     region = to_float16(region) if float16 else region
     template = None
-    if any(spec.open_dims for spec in specs):
-        if float16:
-            raise UsageError("--float16 is for fixed sizes: state them instead of ?")
-        if set(formats) != {"stock"}:
-            raise UsageError("--format json and cpp are for fixed sizes: state them instead of ?")
+    if is_open:
         template = flexible_region(FlexibleModel(model, specs), level)
         _say_sizes(template)
     if "stock" in formats:
-        path = output or model.with_suffix(".nnapi.pt")
-        if len(formats) > 1:
-            base = base_path(path)
-            path = base.with_name(f"{base.name}.nnapi.pt")
         structure = model_structure(model, program.example_inputs)
-        _write_stock(path, program, template or region, chosen, relaxed, structure)
+        write_stock(path, program, template or region, chosen, relaxed, structure)
     if set(formats) != {"stock"}:
         _say_what_is_beside(program, region)
         write_region(base_path(output or model), Description(region, chosen, relaxed), formats)
-
-
-def _write_stock(
-    path: Path,
-    program: Program,
-    found: ConvertedRegion | Template,
-    preference: Preference,
-    relaxed: bool,
-    structure: Structure,
-) -> None:
-    import io
-
-    import torch
-
-    from nnapi_prof.bundle.flexible import flexible_stock_module
-    from nnapi_prof.bundle.torchscript import stock_module
-    from nnapi_prof.convert.sizes import Template
-    from nnapi_prof.frontend.quiet import quiet_torch
-    from nnapi_prof.run.host import constant_outputs
-
-    rest = (constant_outputs(program), preference, relaxed, structure)
-    if isinstance(found, Template):
-        region = found.region
-        module = flexible_stock_module(program.units, found, *rest)
-    else:
-        region = found
-        module = stock_module(program.units, region, *rest)
-    content = io.BytesIO()
-    with quiet_torch():
-        torch.jit.save(module, content)
-    with writing(path):
-        path.write_bytes(content.getvalue())
-    say(f"{len(region.operations)} NNAPI operations in {path}")
 
 
 def _say_precision(program: Program, region: ConvertedRegion, float16: bool) -> None:
@@ -210,22 +206,29 @@ def _say_what_is_beside(program: Program, region: ConvertedRegion) -> None:
 
 
 def _convert_bundle(
-    context: click.Context, bundle_path: Path, output: Path, formats: tuple[str, ...]
+    context: click.Context, bundle_path: Path, output: Path | None, formats: tuple[str, ...]
 ) -> None:
-    """Writes each NNAPI region of a bundle's plan."""
+    """Writes what a bundle's plan gives to NNAPI, and the whole plan for stock PyTorch."""
     from nnapi_prof.bundle.storage import read_bundle
     from nnapi_prof.cli.regions import base_path, bundle_regions, write_region
+    from nnapi_prof.cli.stock import write_plan
 
-    if "stock" in formats:
-        raise UsageError(
-            f"{bundle_path} is a bundle: its regions become --format json or --format cpp"
-        )
-    for name in ("inputs", "level", "preference", "relaxed", "float16"):
+    refused = ["inputs", "level", "preference", "float16", "whole", "min_region"]
+    if "stock" not in formats:
+        refused.append("relaxed")
+    for name in refused:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"--{name.removesuffix('s')} is for models: a bundle has its own")
-    regions = list(bundle_regions(read_bundle(bundle_path)))
+            option = name.removesuffix("s").replace("_", "-")
+            raise UsageError(f"--{option} is for models: a bundle has its own")
+    bundle = read_bundle(bundle_path)
+    base = base_path(output or bundle_path)
+    if "stock" in formats:
+        path = output if output and len(formats) == 1 else base.with_name(f"{base.name}.nnapi.pt")
+        write_plan(path, bundle_path, bundle, context.params["relaxed"])
+    if set(formats) == {"stock"}:
+        return
+    regions = list(bundle_regions(bundle))
     if not regions:
         raise UsageError(f"the plan of {bundle_path} gives NNAPI nothing to run")
-    base = base_path(output)
     for number, described in regions:
         write_region(base.with_name(f"{base.name}_{number}"), described, formats)

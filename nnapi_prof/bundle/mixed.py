@@ -1,0 +1,282 @@
+"""A model as one TorchScript module for stock PyTorch, parts of it on NNAPI, others on the CPU.
+
+The NNAPI parts are PyTorch's own ``NnapiModule``, the CPU parts ATen operators as they were traced
+from the normalised graph. Nothing of ours is in either. A constant that several parts use stands
+once in the file and in memory, NNAPI's own copy included where NNAPI reads the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from nnapi_prof.bundle.parts import Part, Parts
+from nnapi_prof.bundle.torchscript import (
+    call_lines,
+    carried,
+    fixed_module,
+    head_text,
+    input_places,
+    weight,
+)
+from nnapi_prof.errors import NnapiProfError
+from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.frontend.structure import Structure, expression
+from nnapi_prof.graph.node import constant_value, is_constant
+from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE
+
+aten = torch.ops.aten
+
+
+def mixed_module(
+    program: Program,
+    parts: Parts,
+    constants: Mapping[str, Tensor],
+    relaxed: bool = False,
+    structure: Structure | None = None,
+) -> torch.jit.ScriptModule:
+    """The whole of ``program``, ``parts`` one after the other.
+
+    Inputs, outputs and ``constants`` are as those of
+    :func:`~nnapi_prof.bundle.torchscript.stock_module`. NNAPI's members are called ``nnapi_0``,
+    ``nnapi_1``, ..., those of the CPU ``cpu_0``, ...; each NNAPI model is compiled when it first
+    runs. A compilation that failed is tried again by the next call. Raises NnapiProfError for what
+    stock PyTorch cannot carry.
+    """
+    graph = program.units
+    structure = structure or Structure.flat(len(graph.inputs), len(graph.outputs))
+    weights = _Weights()
+    members: dict[str, torch.nn.Module] = {}
+    said = dict(input_places(graph, structure))
+    said |= {name: f"self.constant_{index}" for index, name in enumerate(constants)}
+    lines: list[str] = []
+    names: list[str] = []
+    for part in parts.parts:  # the weights of NNAPI first: those of the CPU are found among them
+        if part.region is not None:
+            name = f"nnapi_{len(members)}"
+            buffers = [weights.for_nnapi(data) for data in part.region.buffers]
+            members[name] = fixed_module(part.region, part.preference, relaxed, buffers)
+            names.append(name)
+        else:
+            names.append(f"cpu_{len(names) - len(members)}")
+    examples = _examples(program, parts)
+    for name, part in zip(names, parts.parts, strict=True):
+        if part.region is None:
+            members[name] = _cpu_module(program, part, examples, weights)
+            called, made = _cpu_lines(program, part, name, said)
+        else:
+            called, made = call_lines(name, part.region, said, f"out_{name}")
+        lines += called
+        said |= made
+    returned = [
+        carried(said[name], graph.values[name])
+        if graph.values[name].dtype == "uint8"
+        else said[name]
+        for name in graph.outputs
+    ]
+
+    class Wrapper(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, member in members.items():
+                self.add_module(name, member)
+            for index, value in enumerate(constants.values()):
+                self.register_buffer(f"constant_{index}", value)
+
+    text = head_text(structure) + "".join(f"    {line}\n" for line in lines)
+    with quiet_torch():
+        wrapper = torch.jit.script(Wrapper())
+        wrapper.define(f"{text}    return {expression(structure.outputs, returned)}\n")
+    return wrapper
+
+
+def _cpu_lines(
+    program: Program, part: Part, member: str, said: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """TorchScript that calls a CPU part, and the expressions of what it makes."""
+    entering, leaving = program.units.boundary(part.units)
+    read = []
+    for name in entering:
+        place, known = said[name], program.units.values[name]
+        if known.quant is not None or known.dtype == "uint8":
+            place = f"{place}.int_repr() if {place}.is_quantized else {place}"
+        read.append(place)
+    variable = f"out_{member}"
+    made = {name: f"{variable}[{index}]" for index, name in enumerate(leaving)}
+    return [f"{variable} = self.{member}({', '.join(read)})"], made
+
+
+def _examples(program: Program, parts: Parts) -> dict[str, Tensor]:
+    """The values that enter parts on the CPU, for the example inputs."""
+    wanted = {
+        name
+        for part in parts.parts
+        if part.region is None
+        for name in program.units.boundary(part.units)[0]
+    }
+
+    class Collect(fx.Interpreter):
+        def run_node(self, n: fx.Node) -> Any:
+            result = super().run_node(n)
+            if n.name in wanted:
+                found[n.name] = result
+            return result
+
+    found: dict[str, Tensor] = {}
+    if wanted:
+        with torch.no_grad():
+            Collect(program.module).run(*program.example_inputs)
+    return found
+
+
+def _cpu_module(
+    program: Program, part: Part, examples: Mapping[str, Tensor], weights: _Weights
+) -> torch.nn.Module:
+    """The units of a part as TorchScript, from the values that enter to a tuple of those that
+    leave."""
+    entering, leaving = program.units.boundary(part.units)
+    module = _sub_graph(program.module, entering, leaving, weights)
+    given = tuple(examples[name] for name in entering)
+    with quiet_torch(), torch.no_grad():
+        try:
+            traced = torch.jit.trace(  # type: ignore[no-untyped-call]
+                module, given, check_trace=False
+            )
+        except RuntimeError as error:
+            raise NnapiProfError(
+                f"a part on the CPU ({program.units.units[part.units[0]].label}, ...) cannot become"
+                f" TorchScript: {error}"
+            ) from error
+    assert isinstance(traced, torch.nn.Module)
+    return traced
+
+
+def _sub_graph(
+    source: fx.GraphModule, entering: Sequence[str], leaving: Sequence[str], weights: _Weights
+) -> fx.GraphModule:
+    """What ``source`` computes between some of its values, ATen operators alone.
+
+    Views become reshapes: a value of NNAPI's lies in the order that the graph says, which need not
+    be eager's.
+    """
+    nodes = {node.name: node for node in source.graph.nodes}
+    made = fx.GraphModule(torch.nn.Module(), fx.Graph())
+    graph = made.graph
+    copies = {nodes[name]: graph.placeholder(f"value_{i}") for i, name in enumerate(entering)}
+    needed: set[fx.Node] = set()
+    waiting = [nodes[name] for name in leaving]
+    while waiting:
+        node = waiting.pop()
+        if node not in copies and node not in needed:
+            needed.add(node)
+            waiting += node.all_input_nodes
+    for node in source.graph.nodes:
+        if node not in needed:
+            continue
+        if is_constant(node):
+            name = f"constant_{len(copies)}"
+            made.register_buffer(name, weights.for_cpu(constant_value(node).detach()))
+            copies[node] = graph.get_attr(name)
+            continue
+        copies[node] = graph.node_copy(node, lambda n: copies[n])
+        copies[node].target = _PLAIN.get(node.target, node.target)
+    graph.output(tuple(copies[nodes[name]] for name in leaving))
+    made.recompile()
+    return made
+
+
+def _quantize(
+    x: Tensor, scale: float, zero_point: int, low: int, high: int, dtype: torch.dtype
+) -> Tensor:
+    return torch.clamp(torch.round(x * (1.0 / scale)) + zero_point, low, high).to(dtype)
+
+
+def _dequantize(
+    x: Tensor,
+    scale: float,
+    zero_point: int,
+    low: int,
+    high: int,
+    dtype: torch.dtype,
+    *,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    return (x.to(out_dtype or torch.float32) - zero_point) * scale
+
+
+def _dequantize_channels(
+    x: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None,
+    axis: int,
+    low: int,
+    high: int,
+    dtype: torch.dtype,
+    *,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    shape = [-1 if dim == axis else 1 for dim in range(x.dim())]
+    floats = x.to(out_dtype or torch.float32)
+    if zero_points is not None:
+        floats = floats - zero_points.reshape(shape)
+    return (floats * scales.reshape(shape)).to(out_dtype or torch.float32)
+
+
+_PLAIN: dict[Any, Any] = {
+    aten.view.default: aten.reshape.default,
+    QUANTIZE: _quantize,
+    DEQUANTIZE: _dequantize,
+    DEQUANTIZE_CHANNELS: _dequantize_channels,
+}
+"""Operators that stock PyTorch lacks, or that ask for more than is known here, in plain ATen."""
+
+
+class _Weights:
+    """Constants of all parts, equal bytes once."""
+
+    ORDERS = {
+        2: ((0, 1), (1, 0)),
+        4: ((0, 1, 2, 3), (0, 2, 3, 1), (1, 2, 3, 0), (2, 3, 0, 1)),
+    }
+    """Orders in which NNAPI may hold a constant of some rank; others as the shape reads."""
+
+    def __init__(self) -> None:
+        self._held: dict[bytes, Tensor] = {}
+        self._lengths: set[int] = set()
+        self._of_cpu: dict[tuple[Any, ...], Tensor] = {}
+
+    def for_nnapi(self, data: bytes) -> Tensor:
+        """The bytes as PyTorch's NNAPI runtime takes them."""
+        key = hashlib.sha256(data).digest()
+        if key not in self._held:
+            self._held[key] = weight(data)
+            self._lengths.add(len(data))
+        return self._held[key]
+
+    def for_cpu(self, value: Tensor) -> Tensor:
+        """The same tensor, a view of what NNAPI's parts hold where they do."""
+        place = (value.data_ptr(), value.dtype, value.shape, value.stride())
+        if place not in self._of_cpu or not value.numel():
+            self._of_cpu[place] = self._found(value)
+        return self._of_cpu[place]
+
+    def _found(self, value: Tensor) -> Tensor:
+        n_bytes = value.numel() * value.element_size()
+        if value.untyped_storage().nbytes() > n_bytes:
+            value = value.clone()  # a file holds all of a tensor's memory
+        if n_bytes not in self._lengths or n_bytes % 4:
+            return value
+        rank = value.dim()
+        for order in self.ORDERS.get(rank, (tuple(range(rank)),)):
+            lying = value.permute(order).contiguous()
+            data = lying.reshape(-1).view(torch.uint8).numpy().data
+            held = self._held.get(hashlib.sha256(data).digest())
+            if held is not None:
+                back = [order.index(dim) for dim in range(rank)]
+                return held.view(value.dtype).view(lying.shape).permute(back)
+        return value

@@ -1,0 +1,215 @@
+"""What NNAPI runs of a model in a stock PyTorch module, and what stays on the CPU.
+
+Stock PyTorch has a CPU for whatever is not converted. A part is a stretch of units that runs as
+one: an NNAPI model, or TorchScript.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle.torchscript import gives, takes, why_not_said
+from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.support import why_not
+from nnapi_prof.errors import UnsupportedOp, UsageError
+from nnapi_prof.graph.plan import AUTO, Engine, Plan, Preference, Segment
+from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.unit import UnitGraph
+
+MOVES = frozenset(
+    {
+        *("RESHAPE", "TRANSPOSE", "SQUEEZE", "EXPAND_DIMS", "SLICE", "STRIDED_SLICE", "SPLIT"),
+        *("CONCATENATION", "PAD", "PAD_V2", "TILE", "GATHER", "CAST", "CHANNEL_SHUFFLE"),
+        *("DEPTH_TO_SPACE", "SPACE_TO_DEPTH", "BATCH_TO_SPACE_ND", "SPACE_TO_BATCH_ND"),
+    }
+)
+"""NNAPI operations that compute nothing: alone they are not worth the way there and back."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Units that run as one: on NNAPI where there is a region, else on the CPU."""
+
+    units: tuple[int, ...]
+    region: ConvertedRegion | None = field(default=None, repr=False)
+    preference: Preference = Preference.SUSTAINED_SPEED
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All parts in their order, and why a unit is kept on the CPU, in a sentence."""
+
+    parts: tuple[Part, ...]
+    kept: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def regions(self) -> tuple[ConvertedRegion, ...]:
+        return tuple(part.region for part in self.parts if part.region is not None)
+
+
+def largest_parts(program: Program, level: int, preference: Preference, least: int = 1) -> Parts:
+    """NNAPI gets all that it can run at ``level``, in parts as large as can be.
+
+    Parts of fewer than ``least`` NNAPI operations, and those that only move data, stay on the CPU.
+    """
+    everything = range(len(program.units.units))
+    kept = {u: reason for u in everything if (reason := why_not(program, u, level)) is not None}
+    parts = _settled(program, everything, level, preference, kept, least)
+    return Parts(tuple(parts), kept)
+
+
+def planned_parts(program: Program, bundle: Bundle) -> tuple[Plan, Parts]:
+    """The parts of the fastest of a bundle's plans that stock PyTorch can follow.
+
+    It cannot name an accelerator, so that only plans for the CPU and ``auto`` come into question.
+    Raises UsageError where all plans name others.
+    """
+    possible = [plan for plan in bundle.plans if all(map(_can_follow, plan.segments))]
+    plan = min(possible, key=lambda p: p.predicted_ns, default=None)
+    if plan is None or not any(s.target.engine is Engine.NNAPI for s in plan.segments):
+        if bundle.plan in possible:
+            raise UsageError("the bundle's plan gives NNAPI nothing to run")
+        raise UsageError(
+            "no plan of the bundle gives NNAPI's own choice (auto) anything to run: stock PyTorch "
+            "cannot name an accelerator; measure auto, too, or convert the model instead"
+        )
+    kept: dict[int, str] = {}
+    parts: list[Part] = []
+    for segment in plan.segments:
+        if segment.target.engine is not Engine.NNAPI:
+            kept |= {u: f"the plan has it on the CPU: {segment.cause}" for u in segment.units}
+            parts.append(Part(tuple(sorted(segment.units))))
+            continue
+        preference = segment.target.preference
+        assert preference is not None
+        level = bundle.levels[segment.target.key]
+        parts += _settled(program, segment.units, level, preference, kept, 1)
+    return plan, Parts(tuple(parts), kept)
+
+
+def _can_follow(segment: Segment) -> bool:
+    target = segment.target
+    return target.engine is not Engine.NNAPI or target.accelerator == AUTO
+
+
+def _settled(
+    program: Program,
+    units: Iterable[int],
+    level: int,
+    preference: Preference,
+    kept: dict[int, str],
+    least: int,
+) -> list[Part]:
+    """``units`` in parts; ``kept`` gains those that NNAPI could run, but not in these parts."""
+    members = sorted(units)
+    while True:
+        parts: list[Part] = []
+        n_kept = len(kept)
+        for piece, on_cpu in _pieces(program.units, members, kept):
+            if on_cpu:
+                parts.append(Part(piece))
+                continue
+            region = _region(program, piece, level, kept)
+            if region is not None:
+                kept |= _uncarried(program, piece, region)
+                parts.append(Part(piece, region, preference))
+        if len(kept) == n_kept:
+            small = {u: why for part in parts for u, why in _too_small(part, least)}
+            if not small:
+                return parts
+            kept |= small
+
+
+def _region(
+    program: Program, units: Sequence[int], level: int, kept: dict[int, str]
+) -> ConvertedRegion | None:
+    """The units as one NNAPI model; None where a unit fits alone but not with others."""
+    try:
+        return convert_region(program, units, level)
+    except UnsupportedOp as refusal:
+        made = {name: u for u in units for name in program.units.units[u].nodes}
+        readers = program.units.readers.get(refusal.node, ())
+        blamed = (
+            [made[refusal.node]] if refusal.node in made else [u for u in readers if u in units]
+        )
+        kept |= {u: str(refusal) for u in blamed or units}
+        return None
+
+
+def _uncarried(program: Program, units: Sequence[int], region: ConvertedRegion) -> dict[int, str]:
+    """Units whose inputs, outputs or constants PyTorch's runtime cannot carry, and why not."""
+    graph, inside = program.units, set(units)
+    found: dict[int, str] = {}
+    for name, known in zip(region.inputs, region.input_types, strict=True):
+        if not takes(known):
+            reason = f"it reads {name}, and stock PyTorch hands NNAPI no {known}"
+            found |= {u: reason for u in graph.readers[name] if u in inside}
+    for name, known in zip(region.outputs, region.output_types, strict=True):
+        if not gives(known):
+            found[graph.producer[name]] = (
+                f"it makes {name}, and stock PyTorch gets no {known} from NNAPI"
+            )
+    if not found and why_not_said(region) is not None:
+        for u in units:
+            reason_alone = why_not_said(convert_region(program, [u], region.level))
+            if reason_alone is not None:
+                found[u] = reason_alone
+    return found
+
+
+def _too_small(part: Part, least: int) -> Iterator[tuple[int, str]]:
+    if part.region is None:
+        return
+    names = part.region.operations
+    reason = None
+    if len(names) < least:
+        reason = f"alone it would be {len(names)} NNAPI operations, fewer than {least}"
+    elif MOVES.issuperset(names):
+        reason = "alone it would only move data to NNAPI and back"
+    if reason is not None:
+        yield from ((u, reason) for u in part.units)
+
+
+def _pieces(
+    graph: UnitGraph, units: Sequence[int], on_cpu: Mapping[int, str]
+) -> list[tuple[tuple[int, ...], bool]]:
+    """Convex pieces of ascending units, each all on the CPU or all not, in an order that runs.
+
+    Of the two orders that begin with one kind or the other, the one of fewer pieces.
+    """
+    orders = [_order(graph, units, on_cpu, first) for first in (False, True)]
+    return min(orders, key=len)
+
+
+def _order(
+    graph: UnitGraph, units: Sequence[int], on_cpu: Mapping[int, str], first: bool
+) -> list[tuple[tuple[int, ...], bool]]:
+    """All that is ready of one kind, then all that then is of the other, and so on."""
+    inside = set(units)
+    missing = {u: {p for p in graph.predecessors(u) if p in inside} for u in units}
+    readers: dict[int, list[int]] = {u: [] for u in units}
+    for u, needed in missing.items():
+        for p in needed:
+            readers[p].append(u)
+    ready: dict[bool, set[int]] = {True: set(), False: set()}
+    for u in units:
+        if not missing[u]:
+            ready[u in on_cpu].add(u)
+    pieces = []
+    kind = first
+    while ready[True] or ready[False]:
+        piece: list[int] = []
+        while ready[kind]:
+            u = ready[kind].pop()
+            piece.append(u)
+            for reader in readers[u]:
+                missing[reader].discard(u)
+                if not missing[reader]:
+                    ready[reader in on_cpu].add(reader)
+        if piece:
+            pieces.append((tuple(sorted(piece)), kind))
+        kind = not kind
+    return pieces

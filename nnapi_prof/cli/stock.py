@@ -1,0 +1,170 @@
+"""Modules for stock PyTorch as files, for ``nnapi-prof convert``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnapi_prof.cli.options import load_model, say, stdout, writing
+from nnapi_prof.errors import InputSpecError, NnapiProfError, UnsupportedOp
+
+if TYPE_CHECKING:
+    import torch
+
+    from nnapi_prof.bundle.bundle import Bundle
+    from nnapi_prof.bundle.parts import Parts
+    from nnapi_prof.convert.converted import ConvertedRegion
+    from nnapi_prof.convert.sizes import Template
+    from nnapi_prof.frontend.structure import Structure
+    from nnapi_prof.graph.plan import Preference
+    from nnapi_prof.graph.program import Program
+
+
+def write_stock(
+    path: Path,
+    program: Program,
+    found: ConvertedRegion | Template,
+    preference: Preference,
+    relaxed: bool,
+    structure: Structure,
+) -> None:
+    """Writes a model that NNAPI runs whole."""
+    from nnapi_prof.bundle.flexible import flexible_stock_module
+    from nnapi_prof.bundle.torchscript import stock_module
+    from nnapi_prof.convert.sizes import Template
+    from nnapi_prof.run.host import constant_outputs
+
+    rest = (constant_outputs(program), preference, relaxed, structure)
+    if isinstance(found, Template):
+        region = found.region
+        module = flexible_stock_module(program.units, found, *rest)
+    else:
+        region = found
+        module = stock_module(program.units, region, *rest)
+    _save(module, path)
+    say(f"{len(region.operations)} NNAPI operations in {path}")
+
+
+def find_parts(
+    program: Program, level: int, preference: Preference, least: int, float16: bool
+) -> Parts:
+    """What NNAPI can run of a model, and the rest. Raises NnapiProfError where it is nothing."""
+    from nnapi_prof.bundle.parts import largest_parts
+    from nnapi_prof.convert.float16 import to_float16
+
+    parts = largest_parts(program, level, preference, least)
+    if not parts.regions:
+        show_kept(program, parts.kept)
+        raise NnapiProfError(
+            "NNAPI can run nothing of the model in stock PyTorch: the table says why of each"
+            " operation"
+        )
+    if float16:
+        parts = replace(
+            parts,
+            parts=tuple(
+                p if p.region is None else replace(p, region=to_float16(p.region))
+                for p in parts.parts
+            ),
+        )
+    return parts
+
+
+def write_parts(
+    path: Path, program: Program, parts: Parts, relaxed: bool, structure: Structure
+) -> None:
+    """Writes a model that runs in parts, and says what stays on the CPU."""
+    from nnapi_prof.bundle.mixed import mixed_module
+    from nnapi_prof.run.host import constant_outputs
+
+    show_kept(program, parts.kept)
+    _save(mixed_module(program, parts, constant_outputs(program), relaxed, structure), path)
+    n_operations = sum(len(region.operations) for region in parts.regions)
+    n_cpu = sum(len(part.units) for part in parts.parts if part.region is None)
+    say(
+        f"{n_operations} NNAPI operations in {_counted(len(parts.regions), 'part')} and"
+        f" {_counted(n_cpu, 'unit')} on the CPU in {path}"
+    )
+
+
+def write_plan(path: Path, bundle_path: Path, bundle: Bundle, relaxed: bool) -> None:
+    """Writes the plan of a bundle that stock PyTorch can follow."""
+    from nnapi_prof.bundle.parts import planned_parts
+    from nnapi_prof.frontend.structure import model_structure
+
+    model = bundle_path / bundle.model_file
+    program = load_model(model, bundle.inputs)
+    known = [(unit.nodes, unit.inputs, unit.outputs) for unit in bundle.graph.units]
+    if known != [(unit.nodes, unit.inputs, unit.outputs) for unit in program.units.units]:
+        raise InputSpecError(
+            f"{bundle_path} was made by another version, which cut the model otherwise: make it "
+            "again with `nnapi-prof partition`"
+        )
+    plan, parts = planned_parts(program, bundle)
+    if plan is not bundle.plan:
+        say(
+            f"note: stock PyTorch cannot name the accelerators of the plan {bundle.plan.name};"
+            f" {plan.name} is the fastest of the bundle's plans that names none"
+        )
+    write_parts(path, program, parts, relaxed, model_structure(model, program.example_inputs))
+
+
+def refusal_of_whole(
+    program: Program, level: int, refusal: UnsupportedOp, formats: Sequence[str], is_open: bool
+) -> NnapiProfError:
+    """The refusal of a model that NNAPI cannot run whole; what stays behind is shown."""
+    from nnapi_prof.convert.support import why_not
+
+    every = range(len(program.units.units))
+    kept = {u: reason for u in every if (reason := why_not(program, u, level)) is not None}
+    show_kept(program, kept)
+    others = [name for name in formats if name != "stock"]
+    if others:
+        hint = (
+            f"--format {others[0]} is for models that NNAPI can run whole: cut the model by"
+            " `nnapi-prof partition` and convert the bundle"
+        )
+    elif is_open:
+        hint = "sizes left open need the model whole on NNAPI: state them instead of ?"
+    else:
+        hint = "without --whole the rest stays on the CPU"
+    return NnapiProfError(f"{refusal}; {hint}")
+
+
+def show_kept(program: Program, kept: Mapping[int, str]) -> None:
+    """A table of the units that stay on the CPU, those of one reason in one row."""
+    from rich.table import Table
+
+    if not kept:
+        return
+    rows: dict[tuple[str, str], list[int]] = {}
+    for u, reason in sorted(kept.items()):
+        label = program.units.units[u].label
+        rows.setdefault((label.split()[0], reason.partition(": ")[2] or reason), []).append(u)
+    table = Table(title="Stays on the CPU", title_justify="left")
+    for name in ("operation", "units", "first", "why"):
+        table.add_column(name, justify="right" if name == "units" else "left")
+    for (operation, reason), units in rows.items():
+        first = program.units.units[units[0]].name
+        table.add_row(operation, str(len(units)), first, reason)
+    stdout().print(table)
+
+
+def _counted(n: int, word: str) -> str:
+    return f"{n} {word}" if n == 1 else f"{n} {word}s"
+
+
+def _save(module: torch.jit.ScriptModule, path: Path) -> None:
+    import io
+
+    import torch
+
+    from nnapi_prof.frontend.quiet import quiet_torch
+
+    content = io.BytesIO()
+    with quiet_torch():
+        torch.jit.save(module, content)
+    with writing(path):
+        path.write_bytes(content.getvalue())
