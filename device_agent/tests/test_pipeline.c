@@ -1,0 +1,276 @@
+/* Segments over common tensors: on both engines, in shared memory and without, in other layouts. */
+#include "cpu.h"
+#include "nnapi.h"
+#include "np_test_model.h"
+#include "pipeline.h"
+
+/* ---- Layouts ---- */
+
+static uint32_t make_order(const uint32_t *axes, uint32_t rank) {
+  uint32_t order = 0;
+  for (uint32_t i = 0; i < rank; i++)
+    order |= axes[i] << 4 * i;
+  return order;
+}
+
+/* Where element `index` of the operand lies in the tensor, by dividing and multiplying. */
+static size_t naive_index(size_t index, uint32_t rank, const uint32_t *dims, const uint32_t *axes) {
+  uint32_t at[NP_MAX_RANK];
+  for (uint32_t i = rank; i-- > 0;) {
+    at[axes[i]] = (uint32_t)(index % dims[axes[i]]);
+    index /= dims[axes[i]];
+  }
+  size_t found = 0;
+  for (uint32_t d = 0; d < rank; d++)
+    found = found * dims[d] + at[d];
+  return found;
+}
+
+static void check_order(uint64_t *seed, uint32_t rank, size_t element_bytes) {
+  uint32_t dims[NP_MAX_RANK], axes[NP_MAX_RANK], turned[NP_MAX_RANK];
+  size_t n = 1;
+  for (uint32_t d = 0; d < rank; d++) {
+    dims[d] = np_test_between(seed, 1, rank <= 3 ? 40 : rank <= 5 ? 7 : 3);
+    n *= dims[d];
+    axes[d] = d;
+  }
+  for (uint32_t d = rank; d > 1; d--) {
+    const uint32_t other = np_test_between(seed, 0, d - 1);
+    const uint32_t axis = axes[d - 1];
+    axes[d - 1] = axes[other];
+    axes[other] = axis;
+  }
+  const uint32_t order = make_order(axes, rank);
+  if (order == 0)
+    return; /* rank 1, or what stands for the identity */
+  uint8_t *tensor = malloc(n * element_bytes);
+  uint8_t *operand = malloc(n * element_bytes);
+  uint8_t *back = malloc(n * element_bytes);
+  for (size_t i = 0; i < n * element_bytes; i++)
+    tensor[i] = (uint8_t)np_test_random(seed);
+  np_order_to_operand(order, rank, dims, element_bytes, tensor, operand);
+  int same = 1;
+  for (size_t i = 0; i < n; i++)
+    same &= memcmp(operand + i * element_bytes,
+                   tensor + naive_index(i, rank, dims, axes) * element_bytes, element_bytes) == 0;
+  CHECK(same);
+  np_order_from_operand(order, rank, dims, element_bytes, operand, back);
+  CHECK(memcmp(back, tensor, n * element_bytes) == 0);
+  np_order_dims(order, rank, dims, turned);
+  for (uint32_t d = 0; d < rank; d++)
+    CHECK(turned[d] == dims[axes[d]]);
+  free(tensor);
+  free(operand);
+  free(back);
+}
+
+/* ---- Two segments ---- */
+
+enum { N_IN = 2 * 3 * 5 * 7 };
+static const uint32_t nchw[4] = {2, 3, 5, 7};
+static const uint32_t nhwc[4] = {2, 5, 7, 3};
+static const uint32_t to_nhwc = 0x1320; /* axes 0, 2, 3, 1 */
+static const uint32_t to_nchw = 0x2130; /* axes 0, 3, 1, 2 */
+
+/* y[NHWC] = x[NHWC] * c[3] or + c[3]. */
+static struct model *channel_model(int32_t code, const float *factors) {
+  const uint32_t three[1] = {3};
+  struct model *model = model_new();
+  const uint32_t x = model_operand(model, NP_TYPE_TENSOR_FLOAT32, NP_INPUT, 4, nhwc);
+  const uint32_t c = model_operand(model, NP_TYPE_TENSOR_FLOAT32, NP_CONSTANT, 1, three);
+  model_value(model, c, factors);
+  const uint32_t y = model_operand(model, NP_TYPE_TENSOR_FLOAT32, NP_OUTPUT, 4, nhwc);
+  model_operation(model, code, y, 3, x, c, model_i32(model, ANEURALNETWORKS_FUSED_NONE));
+  return model;
+}
+
+struct mode {
+  int pointers;
+  int burst;
+  int async;
+  int with_bytes; /* the input has bytes of its own */
+  int both_nnapi;
+};
+
+static void check_two_segments(struct np_nnapi *nnapi, struct mode mode) {
+  static const float factors[3] = {2, 3, 5};
+  static const float terms[3] = {0.5f, 0.25f, 0.125f};
+  struct model *models[2] = {channel_model(ANEURALNETWORKS_MUL, factors),
+                             channel_model(ANEURALNETWORKS_ADD, terms)};
+  const struct np_model wrapped[2] = {{.graph = models[0]->graph}, {.graph = models[1]->graph}};
+  float input[N_IN];
+  for (int i = 0; i < N_IN; i++)
+    input[i] = (float)i;
+  const struct np_options options = {.preference = -1,
+                                     .threads = 1,
+                                     .pointers = mode.pointers,
+                                     .burst = mode.burst,
+                                     .async = mode.async};
+  struct np_pipeline_plan plan;
+  CHECK(np_pipeline_plan_make(3, 2, &plan) == NP_OK);
+  for (uint32_t t = 0; t < 3; t++)
+    plan.tensors[t] =
+        (struct np_pipeline_tensor){.type = NP_TYPE_TENSOR_FLOAT32,
+                                    .rank = 4,
+                                    .dims = t == 1 ? nhwc : nchw,
+                                    .n_bytes = sizeof input,
+                                    .bytes = t == 0 && mode.with_bytes ? input : NULL};
+  for (uint32_t s = 0; s < 2; s++) {
+    CHECK(np_pipeline_plan_bindings(&plan.segments[s], 1, 1) == NP_OK);
+    plan.segments[s].engine =
+        s == 0 || mode.both_nnapi ? np_nnapi_engine(nnapi) : np_cpu_engine(NULL);
+    plan.segments[s].model = &wrapped[s];
+    plan.segments[s].options = options;
+    plan.segments[s].inputs[0] = (struct np_port){s, s == 0 ? to_nhwc : 0};
+    /* The tensor is [2, 3, 5, 7] and its axes 0, 2, 3, 1 are the operand's. */
+    plan.segments[s].outputs[0] = (struct np_port){s + 1, s == 1 ? to_nhwc : 0};
+  }
+  struct np_fault fault = {.code = 0};
+  struct np_pipeline *pipeline = NULL;
+  if (!CHECK(np_pipeline_make(&plan, &fault, &pipeline) == NP_OK))
+    return;
+  for (uint32_t t = 0; t < 3; t++)
+    CHECK((uintptr_t)np_pipeline_data(pipeline, t) % 4 == 0);
+  CHECK(np_pipeline_compile(pipeline, 0) == NP_OK);
+  CHECK(np_pipeline_compile(pipeline, 1) == NP_OK);
+  struct np_engine_facts facts;
+  np_pipeline_describe(pipeline, 0, &facts);
+  CHECK(facts.shared == !mode.pointers);
+  np_pipeline_describe(pipeline, 1, &facts);
+  CHECK(facts.shared == (!mode.pointers && mode.both_nnapi));
+  const struct np_step *steps = np_pipeline_steps(pipeline);
+  for (int run = 0; run < 3; run++) {
+    float *in = np_pipeline_data(pipeline, 0);
+    const float *out = np_pipeline_data(pipeline, 2);
+    for (int i = 0; i < N_IN && !mode.with_bytes; i++)
+      in[i] = input[i] + (float)run;
+    for (uint32_t s = 0; s < 2; s++) {
+      struct np_durations durations = {0, 0};
+      CHECK(steps[s].run(steps[s].ctx) == NP_OK);
+      if (steps[s].settle)
+        steps[s].settle(steps[s].ctx, &durations);
+    }
+    int same = 1;
+    for (int i = 0; i < N_IN; i++) {
+      const int channel = i / (5 * 7) % 3;
+      const float x = input[i] + (mode.with_bytes ? 0.0f : (float)run);
+      same &= out[i] == x * factors[channel] + terms[channel];
+    }
+    CHECK(same);
+  }
+  CHECK(fault.why.text[0] == 0);
+  np_pipeline_free(pipeline);
+  np_pipeline_plan_free(&plan);
+  free(models[0]);
+  free(models[1]);
+}
+
+/* ---- An engine that cannot map ---- */
+
+static enum np_status fake_compile(void *ctx, const struct np_model *model,
+                                   const struct np_options *options, struct np_compiled **compiled,
+                                   struct np_fault *fault) {
+  (void)model;
+  (void)options;
+  (void)fault;
+  *compiled = ctx;
+  return NP_OK;
+}
+
+/* Copies its input to its output, from addresses only; ctx counts the runs. */
+static enum np_status fake_run(struct np_compiled *compiled, const struct np_io *inputs,
+                               const struct np_io *outputs, struct np_fault *fault) {
+  (*(int *)compiled)++;
+  if (inputs[0].memory || outputs[0].memory) {
+    fault->has_code = 1;
+    fault->code = ANEURALNETWORKS_UNMAPPABLE;
+    return NP_RUN_FAILED;
+  }
+  memcpy(outputs[0].data, inputs[0].data, inputs[0].n_bytes);
+  return NP_OK;
+}
+
+static void fake_free(struct np_compiled *compiled) { (void)compiled; }
+
+static enum np_status fake_share(void *ctx, int fd, size_t size, struct np_engine_memory **memory) {
+  CHECK(fd >= 0 && size > 0);
+  *memory = ctx;
+  return NP_OK;
+}
+
+static enum np_status no_share(void *ctx, int fd, size_t size, struct np_engine_memory **memory) {
+  (void)ctx;
+  (void)fd;
+  (void)size;
+  (void)memory;
+  return NP_UNSUPPORTED;
+}
+
+static void fake_unshare(void *ctx, struct np_engine_memory *memory) { CHECK(ctx == memory); }
+
+static void check_unmappable(int is_shared) {
+  int n_runs = 0;
+  const struct np_engine engine = {.name = "fake",
+                                   .ctx = &n_runs,
+                                   .compile = fake_compile,
+                                   .run = fake_run,
+                                   .free = fake_free,
+                                   .share = is_shared ? fake_share : no_share,
+                                   .unshare = fake_unshare};
+  struct np_pipeline_plan plan;
+  CHECK(np_pipeline_plan_make(2, 1, &plan) == NP_OK);
+  const uint32_t dims[1] = {4};
+  for (uint32_t t = 0; t < 2; t++)
+    plan.tensors[t] = (struct np_pipeline_tensor){
+        .type = NP_TYPE_TENSOR_FLOAT32, .rank = 1, .dims = dims, .n_bytes = 16};
+  CHECK(np_pipeline_plan_bindings(&plan.segments[0], 1, 1) == NP_OK);
+  plan.segments[0].engine = engine;
+  plan.segments[0].inputs[0].tensor = 0;
+  plan.segments[0].outputs[0].tensor = 1;
+  struct np_fault fault = {.code = 0};
+  struct np_pipeline *pipeline = NULL;
+  if (!CHECK(np_pipeline_make(&plan, &fault, &pipeline) == NP_OK))
+    return;
+  CHECK(np_pipeline_compile(pipeline, 0) == NP_OK);
+  struct np_engine_facts facts;
+  np_pipeline_describe(pipeline, 0, &facts);
+  CHECK(facts.shared == is_shared);
+  const struct np_step *step = np_pipeline_steps(pipeline);
+  memcpy(np_pipeline_data(pipeline, 0), "0123456789abcdef", 16);
+  CHECK(step->run(step->ctx) == NP_OK);
+  CHECK(n_runs == (is_shared ? 2 : 1));
+  CHECK(step->run(step->ctx) == NP_OK);
+  CHECK(n_runs == (is_shared ? 3 : 2));
+  CHECK(memcmp(np_pipeline_data(pipeline, 1), "0123456789abcdef", 16) == 0);
+  CHECK(!fault.has_code);
+  np_pipeline_describe(pipeline, 0, &facts);
+  CHECK(!facts.shared);
+  np_pipeline_free(pipeline);
+  np_pipeline_plan_free(&plan);
+}
+
+int main(void) {
+  uint64_t seed = 7;
+  for (uint32_t rank = 2; rank <= NP_MAX_RANK; rank++) {
+    for (size_t element_bytes = 1; element_bytes <= 4; element_bytes *= 2) {
+      for (int i = 0; i < 12; i++)
+        check_order(&seed, rank, element_bytes);
+    }
+  }
+  const uint32_t there[4] = {0, 2, 3, 1}, back[4] = {0, 3, 1, 2};
+  CHECK(make_order(there, 4) == to_nhwc && make_order(back, 4) == to_nchw);
+
+  struct np_nnapi *nnapi = NULL;
+  struct np_message why = {""};
+  if (CHECK(np_nnapi_open(NULL, &nnapi, &why) == NP_OK)) {
+    for (int bits = 0; bits < 32; bits++) {
+      const struct mode mode = {bits & 1, bits >> 1 & 1, bits >> 2 & 1, bits >> 3 & 1, bits >> 4};
+      if (!(mode.burst && mode.async))
+        check_two_segments(nnapi, mode);
+    }
+    np_nnapi_close(nnapi);
+  }
+  check_unmappable(1);
+  check_unmappable(0);
+  return np_test_exit();
+}
