@@ -4,6 +4,9 @@ A daemon gets what an Android device has and this host lacks: ``getprop`` (a sta
 that reads the daemon's own properties), and a ``/data/local/tmp`` of its own (a mount namespace,
 as root or through a user namespace). adbd hands its environment to the shells it starts, so
 LD_LIBRARY_PATH and NNAPI_EMULATOR_PHONE in it make our libneuralnetworks.so the phone's own.
+
+With a root of tests/android/phone_root.py the device is an Android phone: nothing of the host is
+visible on it, and its executables are those of the phone's ABI.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ from adb_shell.adb_device import AdbDeviceTcp
 RIG_DIR = Path(__file__).resolve().parent
 START_TIMEOUT_S = 20.0
 DATA_DIR = "/data/local/tmp"
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_LIBRARIES = "root/usr/lib/x86_64-linux-gnu"
 
 PROPERTIES = {
     "ro.product.manufacturer": "nnapi-prof",
@@ -110,6 +115,7 @@ def start_daemon(
     phone: Path | None = None,
     properties: Mapping[str, str] | None = None,
     storage: str = "plain",
+    root: Path | None = None,
 ) -> Daemon:
     """Starts an adbd and waits until it answers.
 
@@ -117,47 +123,88 @@ def start_daemon(
     that this emulator follows. ``properties`` change :data:`PROPERTIES`. ``storage`` is the kind of
     /data/local/tmp: ``plain``, ``ro``, or a size such as ``2m``; the last two need a mount
     namespace (RigError without).
-    """
-    folder = Path(tempfile.mkdtemp(prefix="nnapi-prof-adbd-"))
-    data, root, tools = folder / "data", folder / "root", folder / "bin"
-    for path in (data, root, tools):
-        path.mkdir()
-    shutil.copy(RIG_DIR / "getprop", tools / "getprop")
-    props = folder / "props"
-    merged = {**PROPERTIES, **(properties or {})}
-    props.write_text("".join(f"{name}={value}\n" for name, value in merged.items()))
 
-    isolation = mount_isolation()
-    private = isolation is not None
-    if not private and storage != "plain":
-        raise RigError(f"storage {storage!r} needs a mount namespace: run the tests as root")
+    ``root`` is a folder of tests/android/phone_root.py; it needs a mount namespace, too, has its
+    NNAPI library inside, and excludes ``library_dir`` and ``storage``.
+    """
+    if mount_isolation() is None and (storage != "plain" or root is not None):
+        wanted = f"storage {storage!r}" if root is None else "a phone's root"
+        raise RigError(f"{wanted} needs a mount namespace: run the tests as root")
+    folder = Path(tempfile.mkdtemp(prefix="nnapi-prof-adbd-"))
+    (folder / "data").mkdir()
+    merged = {**PROPERTIES, **(properties or {})}
+    props = "".join(f"{name}={value}\n" for name, value in merged.items())
+    (folder / "props").write_text(props)
     port = _free_port()
-    # Nothing of the developer's: variables of ours would change what the device is.
+    if root is None:
+        env, command = _on_the_host(prefix, shim, folder, library_dir, phone, storage)
+    else:
+        env, command = _on_a_phone(shim, folder, root, phone)
+    log = folder / "log"
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            command,
+            # Nothing of the developer's: variables of ours would change what the device is.
+            env={"ADBD_PORT": str(port), **env},
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            cwd="/",
+        )
+    private = mount_isolation() is not None
+    remote_dir = f"{DATA_DIR}/nnapi-prof" if private else str(folder / "data/nnapi-prof")
+    daemon = Daemon(port, process, folder, remote_dir, private, log)
+    _wait_until_it_answers(daemon)
+    return daemon
+
+
+def _on_the_host(
+    prefix: Path,
+    shim: Path,
+    folder: Path,
+    library_dir: Path | None,
+    phone: Path | None,
+    storage: str,
+) -> tuple[dict[str, str], list[str]]:
+    """Environment and command of an adbd that sees the host's files."""
+    data, root, tools = folder / "data", folder / "root", folder / "bin"
+    root.mkdir()
+    tools.mkdir()
+    shutil.copy(RIG_DIR / "getprop", tools / "getprop")
     env = {
-        "PATH": f"{tools}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PATH": f"{tools}:{_PATH}",
         "HOME": str(data),
         "LANG": "C.UTF-8",
-        "ADBD_PORT": str(port),
-        "NNAPI_PROF_RIG_PROPS": str(props),
+        "NNAPI_PROF_RIG_PROPS": str(folder / "props"),
     }
     if library_dir is not None:
         env["LD_LIBRARY_PATH"] = str(library_dir)
     if phone is not None:
         env["NNAPI_EMULATOR_PHONE"] = str(phone)
-    command = _adbd_command(prefix, shim)
+    command = _adbd_command(prefix / "root/usr/sbin/adbd", prefix / _LIBRARIES, shim)
+    isolation = mount_isolation()
     if isolation is not None:
-        command = [*isolation, "sh", str(RIG_DIR / "enter.sh"), str(root), str(data), storage] + (
-            command
-        )
-    log = folder / "log"
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            command, env=env, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd="/"
-        )
-    remote_dir = f"{DATA_DIR}/nnapi-prof" if private else str(data / "nnapi-prof")
-    daemon = Daemon(port, process, folder, remote_dir, private, log)
-    _wait_until_it_answers(daemon)
-    return daemon
+        enter = ["sh", str(RIG_DIR / "enter.sh"), str(root), str(data), storage]
+        command = [*isolation, *enter, *command]
+    return env, command
+
+
+def _on_a_phone(
+    shim: Path, folder: Path, root: Path, phone: Path | None
+) -> tuple[dict[str, str], list[str]]:
+    """Environment and command of an adbd that sees a phone's files; ``folder`` is its /rig/own."""
+    (folder / "root").mkdir()
+    shutil.copy(shim, folder / "loopback.so")
+    own = Path("/rig/own")
+    env = {"PATH": _PATH, "HOME": DATA_DIR, "NNAPI_PROF_RIG_PROPS": str(own / "props")}
+    if phone is not None:
+        shutil.copy(phone, folder / "phone.json")
+        env["NNAPI_EMULATOR_PHONE"] = str(own / "phone.json")
+    enter = ["sh", str(RIG_DIR.parent / "android/enter.sh"), str(folder / "root"), str(root)]
+    isolation = mount_isolation()
+    assert isolation is not None
+    adbd = _adbd_command(Path("/rig/adbd"), Path("/rig/lib"), own / "loopback.so")
+    return env, [*isolation, *enter, str(folder), *adbd]
 
 
 @cache
@@ -173,14 +220,13 @@ def mount_isolation() -> tuple[str, ...] | None:
     return command if allowed else None
 
 
-def _adbd_command(prefix: Path, shim: Path) -> list[str]:
+def _adbd_command(adbd: Path, libraries: Path, shim: Path) -> list[str]:
     """adbd with the libc it was built for, whatever the host's is."""
-    libraries = prefix / "root/usr/lib/x86_64-linux-gnu"
     return [
         str(libraries / "ld-linux-x86-64.so.2"),
         *("--library-path", f"{libraries}:{libraries}/android"),
         *("--preload", str(shim)),
-        str(prefix / "root/usr/sbin/adbd"),
+        str(adbd),
     ]
 
 

@@ -4,20 +4,13 @@
 #
 #   setup_adbd.sh PREFIX
 #
-# Needs apt-get, dpkg-deb and Debian's archive keyring; no root. The system's apt state is not
-# touched: a private one lives in PREFIX/apt. The mirror is the system's own with the suite replaced
-# by trixie, checked against Debian's keys like any other apt source. A second call does nothing.
+# Needs apt-get, dpkg-deb and Debian's archive keyring; no root (see archive.sh). A second call does
+# nothing.
 # The daemon is PREFIX/root/usr/sbin/adbd; its own libc comes along (see daemon.py). The client and
 # server is PREFIX/bin/adb.
 set -euo pipefail
 
-readonly SUITE=trixie
-readonly KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
-
-fail() {
-  echo "setup_adbd.sh: $*" >&2
-  exit 1
-}
+. "$(dirname "$0")/archive.sh"
 
 [ $# -eq 1 ] || fail "usage: setup_adbd.sh PREFIX"
 mkdir -p "$1"
@@ -28,53 +21,9 @@ exec 9>"$prefix/lock"
 flock 9
 if [ -e "$done_mark" ]; then exit 0; fi
 
-for tool in apt-get dpkg-deb; do
-  command -v "$tool" >/dev/null || fail "$tool is missing: adbd comes from Debian's archive"
-done
-[ -r "$KEYRING" ] || fail "$KEYRING is missing: install debian-archive-keyring"
-
 apt=$prefix/apt
 rm -rf "$apt" "$prefix/root"
-mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
-: >"$apt/status"  # no package counts as installed, so that all dependencies are fetched
-
-# APT_CONFIG is read before the system's apt.conf.d: proxies and certificates stay as they are.
-cat >"$apt/apt.conf" <<EOF
-Dir::State "$apt";
-Dir::State::lists "$apt/lists";
-Dir::State::status "$apt/status";
-Dir::State::extended_states "$apt/extended_states";
-Dir::Cache "$apt/cache";
-Dir::Etc::sourcelist "$apt/sources.list";
-Dir::Etc::sourceparts "/dev/null";
-Dir::Etc::preferences "/dev/null";
-Dir::Etc::preferencesparts "/dev/null";
-Debug::NoLocking "true";
-APT::Sandbox::User "";
-APT::Install-Recommends "false";
-Acquire::Languages "none";
-Acquire::Retries "3";
-EOF
-
-# The repositories of the system's own configuration (sources.list or deb822 alike), main component
-# only; which of them is Debian's archive shows in whether Debian's keys accept its trixie index.
-mapfile -t mirrors < <(
-  apt-get indextargets --format '$(REPO_URI) $(COMPONENT)' 'Created-By: Packages' |
-    awk '$2 == "main" && !seen[$1]++ { print $1 }')
-[ ${#mirrors[@]} -gt 0 ] || fail "the system's apt configuration names no repository"
-
-export APT_CONFIG=$apt/apt.conf
-found=
-for mirror in "${mirrors[@]}"; do
-  echo "deb [signed-by=$KEYRING] $mirror $SUITE main" >"$apt/sources.list"
-  if apt-get update -qq --error-on=any >"$apt/log" 2>&1; then
-    found=yes
-    break
-  fi
-  cat "$apt/log" >>"$apt/refused"
-done
-[ -n "$found" ] || fail "no repository of the system's apt configuration has $SUITE:
-$(tail -n 5 "$apt/refused")"
+private_apt "$apt" "$(dpkg --print-architecture)"
 
 apt-get install -qq -y --download-only adbd adb >"$apt/log" 2>&1 ||
   fail "adbd and adb cannot be fetched: $(tail -n 5 "$apt/log")"

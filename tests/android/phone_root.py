@@ -1,0 +1,181 @@
+"""A folder that looks like the root of an Android phone, for an agent made for Android.
+
+    /system/bin        linker64 (or linker), sh (mksh), toybox and its names, getprop
+    /system/lib64      libc.so, libm.so, libdl.so, libneuralnetworks.so (/system/lib on 32 bits)
+    /data/local/tmp    empty
+    /rig               what no phone has: QEMU, and the glibc that the native programs use
+
+musl stands in for bionic. Its linker takes the names libc.so, libm.so and libdl.so for itself
+wherever they are asked for; the copy here has them changed to libC.so, libM.so and libDL.so, so
+that /system's are loaded: libc.so is bionic.c, which asks for libC.so, that is musl.
+
+The shell and the tools are native (Debian's mksh and toybox, which are Android's own), so that a
+phone answers fast; foreign.c puts QEMU before what is not. Nothing of the host is visible inside.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+HOST_LIBRARIES = "usr/lib/x86_64-linux-gnu"
+
+_RESERVED = b"c.pthread.rt.m.dl.util.xnet."
+_RENAMED = b"C.pthread.rt.M.DL.util.xnet."
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What an ABI's phone is made of."""
+
+    target: str
+    """zig's name."""
+    musl: str
+    """musl's name for the machine in its files."""
+    uname: str
+    """What the phone's kernel calls it."""
+    bits: int = 64
+    qemu: str | None = None
+
+    @property
+    def linker(self) -> str:
+        return "system/bin/linker64" if self.bits == 64 else "system/bin/linker"
+
+    @property
+    def libraries(self) -> str:
+        return "system/lib64" if self.bits == 64 else "system/lib"
+
+
+MACHINES = {
+    "arm64-v8a": Machine("aarch64-linux-musl", "aarch64", "aarch64", qemu="qemu-aarch64"),
+    "armeabi-v7a": Machine("arm-linux-musleabi", "arm", "armv8l", 32, qemu="qemu-arm"),
+    "x86_64": Machine("x86_64-linux-musl", "x86_64", "x86_64"),
+}
+
+
+def set_up(prefix: Path) -> Path:
+    """Runs setup_android.sh; a second call does nothing. Raises RuntimeError with its words."""
+    result = subprocess.run(
+        ["bash", str(HERE / "setup_android.sh"), str(prefix)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    if result.returncode != 0:
+        raise RuntimeError(f"what phones are made of cannot be had:\n{result.stdout}")
+    return prefix
+
+
+def build_root(root: Path, abi: str, prefix: Path, adbd: Path, nnapi: Path | None) -> None:
+    """Builds the phone of an ABI in the new folder ``root``.
+
+    ``prefix`` and ``adbd`` are those of setup_android.sh and setup_adbd.sh, ``nnapi`` the phone's
+    libneuralnetworks.so, None for a phone that has none.
+    """
+    machine = MACHINES[abi]
+    binaries, libraries = root / "system/bin", root / machine.libraries
+    for folder in (binaries, libraries, root / "system/etc", root / "data/local/tmp", root / "rig"):
+        folder.mkdir(parents=True)
+    for mount_point in ("dev", "proc", "sys", "rig/own"):
+        (root / mount_point).mkdir()
+    for name, path in {"bin": "system/bin", "etc": "system/etc"}.items():
+        (root / name).symlink_to(path)
+    _add_libc(root, machine, prefix)
+    if nnapi is not None:
+        shutil.copy(nnapi, libraries / "libneuralnetworks.so")
+    _add_native(root, machine, prefix, adbd)
+    if machine.qemu is not None:
+        shutil.copy(prefix / "qemu" / machine.qemu, root / "rig" / machine.qemu)
+
+
+def _add_libc(root: Path, machine: Machine, prefix: Path) -> None:
+    """The dynamic linker, and the three libraries of bionic."""
+    suffix = "eabi" if machine.musl == "arm" else ""
+    linker = root / machine.linker
+    musl = (prefix / f"root/usr/lib/{machine.musl}-linux-musl{suffix}/libc.so").read_bytes()
+    if musl.count(_RESERVED) != 1:
+        raise RuntimeError("this musl has another list of the names that it takes for itself")
+    linker.write_bytes(musl.replace(_RESERVED, _RENAMED))
+    linker.chmod(0o755)
+    paths = root / f"system/etc/ld-musl-{machine.musl}.path"
+    paths.write_text(f"/{machine.libraries}\n")
+
+    folder = root / machine.libraries
+    empty, libc = folder / "empty.c", folder / "libc.so"
+    empty.touch()
+    _link(machine, empty, folder / "libC.so")
+    _link(machine, HERE / "bionic.c", libc, folder / "libC.so")
+    for name in ("libm.so", "libdl.so"):
+        _link(machine, empty, folder / name, libc)
+    (folder / "libC.so").unlink()
+    empty.unlink()
+
+
+def _link(machine: Machine, source: Path, library: Path, *needed: Path) -> None:
+    """Compiles a source file into a library without what zig would link to it."""
+    compiler = [zig(), "cc", "-target", machine.target]
+    made = library.with_suffix(".o")
+    options = ["-c", "-O2", "-fPIC", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables"]
+    subprocess.run([*compiler, *options, source, "-o", made], check=True, timeout=300)
+    subprocess.run(
+        [*compiler, "-shared", "-nostdlib", str(made), "-Wl,--no-as-needed", *map(str, needed)]
+        + [f"-Wl,-soname,{library.name}", "-o", str(library)],
+        check=True,
+        timeout=300,
+    )
+    made.unlink()
+
+
+def _add_native(root: Path, machine: Machine, prefix: Path, adbd: Path) -> None:
+    """adbd, shell and tools, with their own libc."""
+    libraries = root / "rig/lib"
+    shutil.copytree(adbd / "root" / HOST_LIBRARIES, libraries, symlinks=True)
+    shutil.copytree(prefix / "root" / HOST_LIBRARIES, libraries, symlinks=True, dirs_exist_ok=True)
+    shutil.copy(adbd / "root/usr/sbin/adbd", root / "rig/adbd")
+    # Where these programs look for their dynamic linker and their libraries.
+    (root / "lib64").symlink_to("rig/lib")
+    (root / "lib").mkdir()
+    (root / "lib/x86_64-linux-gnu").symlink_to("../rig/lib")
+    foreign = root / "rig/foreign.so"
+    _compile_native(HERE / "foreign.c", foreign, f'-DPHONE_MACHINE="{machine.uname}"')
+    (root / "system/etc/ld.so.preload").write_text("/rig/foreign.so\n")
+    (root / "system/etc/passwd").write_text("root:x:0:0::/:/bin/sh\nshell:x:2000:2000::/:/bin/sh\n")
+    (root / "system/etc/group").write_text("root:x:0:\nshell:x:2000:\n")
+
+    binaries = root / "system/bin"
+    shutil.copy(prefix / "root/usr/bin/mksh", binaries / "sh")
+    toybox = binaries / "toybox"
+    shutil.copy(prefix / "root/usr/bin/toybox", toybox)
+    listing = subprocess.run(
+        [libraries / "ld-linux-x86-64.so.2", "--library-path", libraries, toybox],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in listing.stdout.split():
+        if not (binaries / name).exists():
+            (binaries / name).symlink_to("toybox")
+    shutil.copy(HERE.parent / "adbd/getprop", binaries / "getprop")
+
+
+def _compile_native(source: Path, library: Path, *options: str) -> None:
+    """A library for the phone's native programs, whose glibc is newer than most."""
+    made = library.with_suffix(".o")
+    compiler = [zig(), "cc", "-target", "x86_64-linux-gnu.2.34", *options]
+    subprocess.run([*compiler, "-c", "-O2", "-fPIC", source, "-o", made], check=True, timeout=300)
+    subprocess.run(
+        [*compiler, "-shared", "-nostdlib", made, "-o", library], check=True, timeout=300
+    )
+    made.unlink()
+
+
+def zig() -> str:
+    """The executable of the Python package ziglang."""
+    package = importlib.import_module("ziglang")
+    return str(Path(str(package.__file__)).parent / "zig")
