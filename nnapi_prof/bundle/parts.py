@@ -50,13 +50,21 @@ class Parts:
         return tuple(part.region for part in self.parts if part.region is not None)
 
 
-def largest_parts(program: Program, level: int, preference: Preference, least: int = 1) -> Parts:
+def largest_parts(
+    program: Program,
+    level: int,
+    preference: Preference,
+    least: int = 1,
+    on_cpu: Mapping[int, str] | None = None,
+) -> Parts:
     """NNAPI gets all that it can run at ``level``, in parts as large as can be.
 
-    Parts of fewer than ``least`` NNAPI operations, and those that only move data, stay on the CPU.
+    Parts of fewer than ``least`` NNAPI operations, and those that only move data, stay on the CPU,
+    and so do the units ``on_cpu``, for the reasons there.
     """
     everything = range(len(program.units.units))
     kept = {u: reason for u in everything if (reason := why_not(program, u, level)) is not None}
+    kept |= on_cpu or {}
     parts = _settled(program, everything, level, preference, kept, least)
     return Parts(tuple(parts), kept)
 

@@ -1,22 +1,10 @@
 """The stock-PyTorch module: what its runtime must carry beside float32 weights."""
 
-import ctypes
-import os
-from pathlib import Path
-
-import pytest
 import torch
 
 from nnapi_prof.bundle.torchscript import stock_module
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.device.build import build_host
 from nnapi_prof.frontend import prepare
-
-
-@pytest.fixture(scope="module")
-def nnapi_library():
-    path = Path(os.environ.get("NNAPI_PROF_TEST_LIBRARY") or build_host().library)
-    ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 
 class Masked(torch.nn.Module):

@@ -68,10 +68,17 @@ def test_an_operation_that_nobody_converts(
     assert page == tmp_path / "odd.html"
     assert re.search(sentence, html.unescape(page.read_text()))
 
-    # Stock PyTorch has nothing else to run it with: there it is refused.
-    found = cli("convert", "--input", INPUT, model)
-    assert found.code == 1 and re.match(sentence, found.error)
+    # Where the whole model is asked for, it is refused.
+    for option, advice in (("--whole", "stays on the CPU"), ("--format=json", "partition")):
+        found = cli("convert", "--input", INPUT, option, model)
+        assert found.code == 1 and re.match(sentence, found.error) and advice in found.error
+        assert "Stays on the CPU" in found.out and operation in found.out
     assert not (tmp_path / "odd.nnapi.pt").exists()
+
+    # Stock PyTorch has a CPU.
+    found = cli("convert", "--input", INPUT, model)
+    assert found.code == 0 and "in 2 parts and 1 unit on the CPU" in found.err
+    assert "Stays on the CPU" in found.out and operation in found.out
 
 
 def test_an_operation_that_one_driver_lacks(cli: Cli, tmp_path: Path) -> None:

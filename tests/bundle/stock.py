@@ -1,0 +1,75 @@
+"""Modules for stock PyTorch: made from models in memory, saved, loaded, and run on the emulator."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from nnapi_prof.bundle.mixed import mixed_module
+from nnapi_prof.bundle.parts import Parts, largest_parts
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.plan import Preference
+from nnapi_prof.graph.program import Program
+from nnapi_prof.run.host import constant_outputs
+
+
+@dataclass(frozen=True)
+class Made:
+    """A mixed module as a file holds it."""
+
+    program: Program
+    parts: Parts
+    module: torch.jit.ScriptModule
+    size: int
+
+    @property
+    def kinds(self) -> list[str]:
+        return ["cpu" if part.region is None else "nnapi" for part in self.parts.parts]
+
+    @property
+    def operations(self) -> list[str]:
+        return [name for region in self.parts.regions for name in region.operations]
+
+    def stays(self) -> set[str]:
+        """The first words of the labels of what stays on the CPU."""
+        return {self.program.units.units[u].label.split()[0] for u in self.parts.kept}
+
+
+def make(
+    model: torch.nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    level: int = 30,
+    least: int = 1,
+    on_cpu: Mapping[int, str] | None = None,
+) -> Made:
+    """``on_cpu`` has units that shall stay on the CPU though NNAPI could run them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return made(prepare(model, inputs, "model"), level, least, on_cpu)
+
+
+def made(
+    program: Program, level: int = 30, least: int = 1, on_cpu: Mapping[int, str] | None = None
+) -> Made:
+    parts = largest_parts(program, level, Preference.FAST_SINGLE_ANSWER, least, on_cpu or {})
+    return from_parts(program, parts)
+
+
+def from_parts(program: Program, parts: Parts) -> Made:
+    content = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.save(mixed_module(program, parts, constant_outputs(program)), content)
+        size = content.tell()
+        content.seek(0)
+        module = torch.jit.load(content)
+    return Made(program, parts, module, size)
+
+
+def without_nnapi(parts: Parts) -> Parts:
+    """The same parts, all on the CPU."""
+    return replace(parts, parts=tuple(replace(part, region=None) for part in parts.parts))

@@ -1,0 +1,272 @@
+"""Models in parts: NNAPI's and the CPU's in one module for stock PyTorch."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from nnapi_prof.bundle.mixed import mixed_module
+from nnapi_prof.frontend import prepare
+from tests.bundle.stock import from_parts, made, make, without_nnapi
+from tests.convert.quantised_models import eager_net
+from tests.convert.test_random_networks import LAYERS, network
+
+
+def roughly(found: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+class Between(nn.Module):
+    """Two convolutions and what stands between them. [1, 3, 12, 12] -> [1, 4, 10, 10]"""
+
+    def __init__(self, between) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.second = nn.Conv2d(8, 4, 3)
+        self.between = between
+
+    def forward(self, x):
+        return self.second(self.between(torch.relu(self.first(x))))
+
+
+def sampled(x):
+    grid = torch.stack([x[:, 0], x[:, 1]], -1) - 0.5
+    return F.grid_sample(x, grid, align_corners=False)
+
+
+BETWEEN = {
+    "cumprod": lambda x: torch.cumprod(x.sigmoid(), 1),
+    "lgamma": lambda x: torch.lgamma(x + 1),
+    "grid_sampler": sampled,
+    "conv3d": lambda x: F.conv3d(x[None], torch.ones(1, 1, 3, 3, 3) / 9, padding=1)[0],
+    "bucketize": lambda x: x * torch.bucketize(x, torch.tensor([0.1, 0.2, 0.5])),
+    "cummax": lambda x: torch.cummax(x, 2)[0] + torch.cummax(x, 3)[1],
+    "median": lambda x: x - x.median(1, keepdim=True)[0],
+    "fft": lambda x: torch.fft.irfft2(torch.fft.rfft2(x) * 0.5, s=(12, 12)),
+    "float64": lambda x: torch.lgamma(x.double() + 1).float(),
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_an_operation_in_the_middle(nnapi_library, name):
+    torch.manual_seed(0)
+    model, x = Between(BETWEEN[name]).eval(), torch.randn(1, 3, 12, 12)
+    found = make(model, (x,))
+    assert found.kinds == ["nnapi", "cpu", "nnapi"]
+    for _ in range(2):
+        with torch.no_grad():
+            roughly(found.module(x), model(x))
+    kinds = {node.kind() for node in found.module.inlined_graph.nodes()}
+    assert {kind.partition("::")[0] for kind in kinds} == {"aten", "prim"}  # nothing of ours
+
+
+class Tied(nn.Module):
+    """One table at the beginning, on the CPU, and at the end, on NNAPI; and one convolution twice,
+    once on each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(300, 64)
+        self.conv = nn.Conv2d(64, 64, 3, padding=1)
+
+    def forward(self, ids):
+        x = torch.cumprod(self.embedding(ids), 1)  # [1, 4, 64]
+        image = x.permute(0, 2, 1)[:, :, :, None]
+        image = F.leaky_relu(self.conv(image), 0.1)
+        image = torch.cumprod(self.conv(image), 2)
+        return F.linear(image[:, :, :, 0].permute(0, 2, 1), self.embedding.weight)
+
+
+def test_weights_are_shared(nnapi_library):
+    """Between parts, also where NNAPI wants them in another order."""
+    torch.manual_seed(0)
+    model, ids = Tied().eval(), torch.randint(0, 300, (1, 4))
+    program = prepare(model, (ids,), "tied")
+    on_cpu = {u.index: "asked" for u in program.units.units if u.label.startswith("embedding")}
+    convolutions = [u.index for u in program.units.units if u.label.startswith("conv2d")]
+    on_cpu[convolutions[0]] = "asked"
+    found = made(program, on_cpu=on_cpu)
+    with torch.no_grad():
+        roughly(found.module(ids), model(ids))
+    weights = 4 * (300 * 64 + 64 * 64 * 9)
+    assert weights < found.size < weights + 40_000
+    of_cpu = {
+        tensor.untyped_storage().data_ptr()
+        for name, tensor in found.module.named_buffers()
+        if name.startswith("cpu_") and tensor.numel() > 1000
+    }
+    of_nnapi = {
+        tensor.untyped_storage().data_ptr()
+        for name, part in found.module.named_children()
+        if name.startswith("nnapi_")
+        for tensor in part.weights
+    }
+    assert len(of_cpu) == 2 and of_cpu <= of_nnapi
+
+
+def test_constants_of_several_parts_stand_once():
+    """Without any NNAPI part: a file of the size of the weights."""
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(200, 200))
+
+        def forward(self, x):
+            return torch.cumprod(x @ self.weight, 0) @ self.weight[:, :40]
+
+    model, x = Twice().eval(), torch.randn(3, 200)
+    found = make(model, (x,))
+    found = from_parts(found.program, without_nnapi(found.parts))
+    assert len(found.kinds) > 1 and found.size < 4 * 240 * 200 + 30_000
+    with torch.no_grad():
+        roughly(found.module(x), model(x))
+
+
+class Typed(nn.Module):
+    """Integers, bools and scalars cross the border, both ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(10, 6)
+
+    def forward(self, ids, mask):
+        x = torch.where(mask[..., None], self.table(ids), -1.0)
+        top = x.argmax(-1)  # int64, from NNAPI
+        late = torch.cumprod(x, 1)
+        worst = late.amin()
+        seen = late > worst  # bool, from NNAPI
+        tail = torch.cumprod(seen.float() + worst, 1)
+        return tail.sum(), top, seen, self.table(torch.cummax(top, 1)[1]) * worst
+
+
+def test_element_types_at_the_border(nnapi_library):
+    torch.manual_seed(0)
+    inputs = torch.randint(0, 10, (2, 5)), torch.rand(2, 5) < 0.7
+    model = Typed().eval()
+    found = make(model, inputs)
+    assert found.kinds.count("nnapi") >= 2
+    assert any("hands NNAPI no bool" in reason for reason in found.parts.kept.values())
+    for mine, theirs in zip(found.module(*inputs), model(*inputs), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_integers_beyond_32_bits(nnapi_library):
+    model = nn.Embedding(10, 6).eval()
+    found = make(nn.Sequential(model, nn.ReLU()).eval(), (torch.tensor([3]),))
+    with pytest.raises(torch.jit.Error, match="beyond 32 bits"):
+        found.module(torch.tensor([2**32 + 3]))
+
+
+@pytest.fixture(scope="module")
+def quantised():
+    """A quantised network, traced; its example."""
+    before = torch.backends.quantized.engine
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            model = eager_net("qnnpack")
+            x = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+            return torch.jit.trace(model, x), x, model(x), model.step
+    finally:
+        torch.backends.quantized.engine = before
+
+
+@pytest.mark.parametrize("remainder", range(4))
+def test_quantised_values_at_the_border(nnapi_library, quantised, remainder):
+    """Scale and zero point stay with the integers that cross, whichever units stay."""
+    model, x, wanted, step = quantised
+    program = prepare(model, (x,), "quantised")
+    n = len(program.units.units)
+    found = made(program, on_cpu={u: "asked" for u in range(n) if u % 4 == remainder})
+    crossing = [known for region in found.parts.regions for known in region.input_types]
+    assert sum(known.quant is not None for known in crossing) > 2
+    assert found.kinds.count("cpu") > 2
+    assert (found.module(x) - wanted).abs().max() <= 2.01 * step
+
+
+class Crossed(nn.Module):
+    """Outputs twice, as they came in, and constant, beside parts."""
+
+    def forward(self, unread, x, y):
+        z = torch.cumprod(torch.relu(x), 0)
+        return z, (z.tanh(), y), x, torch.arange(3.0), z
+
+
+def test_outputs_are_the_models(nnapi_library):
+    inputs = torch.randn(2), torch.randn(3, 4), torch.randn(1)
+    found = make(Crossed(), inputs)
+    late, tanh, y, x, constant, again = found.module(*inputs)
+    wanted = Crossed()(*inputs)
+    roughly(late, wanted[0])
+    roughly(tanh, wanted[1][0])
+    assert torch.equal(again, late) and torch.equal(x, inputs[1]) and torch.equal(y, inputs[2])
+    assert torch.equal(constant, torch.arange(3.0))
+
+
+def test_small_parts_stay():
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Softmin(1), nn.Conv2d(4, 4, 1), nn.Tanh()).eval()
+    x = torch.randn(1, 3, 5, 5)
+    program = prepare(model, (x,), "model")
+    middle = {u.index: "asked" for u in program.units.units if u.label.startswith("softm")}
+    assert made(program, on_cpu=middle).kinds.count("nnapi") == 2
+    found = made(program, least=4, on_cpu=middle)
+    assert found.kinds == ["cpu"]
+    assert any("fewer than 4" in reason for reason in found.parts.kept.values())
+
+
+def test_moves_alone_stay():
+    class Moves(nn.Module):
+        def forward(self, x):
+            y = torch.cumprod(x, 0).t()
+            return torch.cumprod(y.reshape(2, 6), 0)
+
+    found = make(Moves(), (torch.randn(3, 4),))
+    assert found.kinds == ["cpu"]
+    assert any("only move data" in reason for reason in found.parts.kept.values())
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    layers=st.lists(LAYERS, min_size=1, max_size=4),
+    marks=st.lists(st.booleans(), min_size=12, max_size=12),
+    seed=st.integers(0, 99),
+)
+def test_random_cuts(nnapi_library, layers, marks, seed):
+    """Any units may stay on the CPU: the module computes what eager PyTorch does."""
+    torch.manual_seed(seed)
+    model, x = network(layers), torch.randn(2, 4, 11, 13)
+    try:
+        with torch.no_grad():
+            wanted = model(x)
+    except RuntimeError:
+        return  # the drawn layers left no pixel
+    program = prepare(model, (x,), "network")
+    n = len(program.units.units)
+    found = made(program, on_cpu={u: "drawn" for u in range(n) if marks[u % len(marks)]})
+    order = [u for part in found.parts.parts for u in part.units]
+    assert sorted(order) == list(range(n))
+    with torch.no_grad():
+        roughly(found.module(x), wanted)
+
+
+def test_a_cpu_part_that_is_no_torchscript(monkeypatch):
+    found = make(Between(BETWEEN["cumprod"]).eval(), (torch.randn(1, 3, 12, 12),))
+
+    def failing(*args, **kwargs):
+        raise RuntimeError("no such trace")
+
+    monkeypatch.setattr(torch.jit, "trace", failing)
+    with pytest.raises(Exception, match=r"\(cumprod .*cannot become TorchScript: no such trace"):
+        mixed_module(found.program, found.parts, {})
