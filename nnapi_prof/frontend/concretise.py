@@ -8,8 +8,8 @@ ATen overloads on tensors, every size a number.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,41 +23,10 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError
+from nnapi_prof.frontend.known import settled
+from nnapi_prof.frontend.steps import Moving, Step
 from nnapi_prof.graph.node import TENSOR, add_constant, bind, describe, op_name
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS
-
-
-@dataclass(eq=False)
-class Moving:
-    """A value that depends on the inputs: the node that makes it, and a stand-in without data.
-
-    Writing to the value in place makes ``node`` the node of the new value.
-    """
-
-    node: fx.Node
-    fake: Tensor
-
-    @property
-    def memory(self) -> Any:
-        """The stand-in's storage: views of one tensor have the same."""
-        return self.fake.untyped_storage()._cdata
-
-    @property
-    def place(self) -> tuple[Any, ...]:
-        """Where in its storage the value lies."""
-        return (self.fake.shape, self.fake.stride(), self.fake.storage_offset())
-
-
-@dataclass(frozen=True)
-class Step:
-    """One call to carry out. ``where`` is its source line or node, ``hint`` a name for its node."""
-
-    target: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    where: str
-    hint: str
-
 
 _decomposed = torch.ops.quantized_decomposed
 CONVERSIONS = frozenset(
@@ -164,6 +133,7 @@ class Concretiser:
             self._refuse_training(step, step.target)
         if not is_moving((step.args, step.kwargs)) and step.target not in CONVERSIONS:
             return self._compute(step)
+        step = settled(step)
         if step.target is operator.getitem and isinstance(step.args[0], list | tuple):
             return step.args[0][step.args[1]]
         if isinstance(step.target, OpOverload) and step.target._schema.is_mutable:

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
-from nnapi_prof.frontend.concretise import Concretiser, Moving, Step
+from nnapi_prof.frontend.concretise import Concretiser
+from nnapi_prof.frontend.steps import Moving, Step
 from nnapi_prof.graph.node import bind
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE
 

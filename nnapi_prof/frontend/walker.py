@@ -17,12 +17,7 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError
-from nnapi_prof.frontend.concretise import (
-    Concretiser,
-    Moving,
-    Step,
-    branch_refusal,
-)
+from nnapi_prof.frontend.concretise import Concretiser, branch_refusal
 from nnapi_prof.frontend.quantised import (
     NoFloatForm,
     Quantised,
@@ -31,6 +26,7 @@ from nnapi_prof.frontend.quantised import (
     plain,
     quantised_input,
 )
+from nnapi_prof.frontend.steps import Moving, Step
 
 
 class WalkRefused(Exception):

@@ -207,3 +207,33 @@ def test_pytorch_is_quiet(saved, capfd, caplog):
     captured = capfd.readouterr()
     assert captured.out == captured.err == ""
     assert not caplog.records
+
+
+def traced(path, function, *inputs):
+    class Traced(nn.Module):
+        def forward(self, *given):
+            return function(*given)
+
+    with quiet_torch():
+        torch.jit.save(torch.jit.trace(Traced(), inputs, check_trace=False), str(path))
+    return path
+
+
+SIZE_ARITHMETIC = {
+    "the last of an axis": lambda x: x.narrow(1, x.shape[1] - 1, 1),
+    "the second half": lambda x: x.narrow(3, x.shape[3] // 2, x.size(3) - x.size(3) // 2),
+    "split at a size": lambda x: torch.tensor_split(x, torch.tensor([x.size(1) // 2]), 1)[1],
+    "repeats by a tensor": lambda x: x.repeat_interleave(torch.arange(x.size(1)), 1),
+    "one repeat for all": lambda x: torch.repeat_interleave(x, torch.tensor([2]), 1),
+    "a mask of positions": lambda x: x[:, torch.arange(x.size(1)) % 2 == 0],
+    "selected by a mask": lambda x: x.masked_select(torch.ones(x.shape).tril() > 0),
+    "written by a mask": lambda x: (x * 2).index_put((torch.arange(x.size(0)) < 1,), x[0]),
+    "size of a tensor of sizes": lambda x: x.reshape(int(torch.tensor(x.shape[1:]).prod()), -1),
+    "scale by a tensor": lambda x: x / torch.tensor(x.shape[-1]).float().sqrt(),
+}
+
+
+@pytest.mark.parametrize("name", SIZE_ARITHMETIC)
+def test_sizes_that_became_tensors(name, tmp_path):
+    path = traced(tmp_path / "model.pt", SIZE_ARITHMETIC[name], torch.randn(IMAGE.shape))
+    agree(path, IMAGE)

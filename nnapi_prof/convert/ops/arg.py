@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.pieces import reduced, unary
+from nnapi_prof.convert.ops.pieces import NONE, reduced, unary
+from nnapi_prof.convert.ops.take import take
 from nnapi_prof.convert.registry import Lowering, lowers
 from nnapi_prof.graph.node import results_of, type_of
 from nnapi_prof.graph.types import DimOrder, TensorType
@@ -97,20 +99,25 @@ def topk(op: Lowering) -> tuple[OperandId, ...]:
     return _placed(op, *_largest(op, int(op.arg("k")), bool(op.arg("largest"))))
 
 
-@lowers(aten.sort.default)
+@lowers(aten.sort.default, aten.sort.stable)
 def sort(op: Lowering) -> tuple[OperandId, ...]:
-    """Lowers ``sort(x, dim, descending) -> (values, positions)``: topk of all."""
-    return _placed(op, *_largest(op, None, bool(op.arg("descending"))))
+    """Lowers ``sort(x, dim, descending) -> (values, positions)``: topk of all. Equal elements keep
+    their order: where positions are read, the axis is searched backwards."""
+    read = {reader.args[1] for reader in results_of(op.node)}
+    return _placed(op, *_largest(op, None, bool(op.arg("descending")), stable=1 in read))
 
 
-@lowers(aten.argsort.default)
+@lowers(aten.argsort.default, aten.argsort.stable)
 def argsort(op: Lowering) -> OperandId:
     """Lowers ``argsort(x, dim, descending)``: the positions that ``sort`` gives."""
-    return _largest(op, None, bool(op.arg("descending")))[1]
+    return _largest(op, None, bool(op.arg("descending")), stable=True)[1]
 
 
-def _largest(op: Lowering, k: int | None, largest: bool) -> tuple[OperandId, OperandId]:
-    """The ``k`` largest or smallest elements along the node's axis (None: all), and where."""
+def _largest(
+    op: Lowering, k: int | None, largest: bool, stable: bool = False
+) -> tuple[OperandId, OperandId]:
+    """The ``k`` largest or smallest elements along the node's axis (None: all), and where; with
+    ``stable`` of equal elements the first one first."""
     source = op.type("self")
     op.require(bool(source.shape), "an element alone has no axis to search")
     rank = len(source.shape)
@@ -121,6 +128,8 @@ def _largest(op: Lowering, k: int | None, largest: bool) -> tuple[OperandId, Ope
     x = op.transpose(op.tensor("self", _PLAIN), to_end)
     if not largest:
         x = unary(op, OperationCode.NEG, x)
+    if stable:
+        x = take(op, x, rank - 1, range(source.shape[axis] - 1, -1, -1))
     dims = (*op.dims(x)[:-1], k)
     values, positions = op.emit_as(
         [TensorType(dims, source.dtype), TensorType(dims, "int64")],
@@ -130,10 +139,26 @@ def _largest(op: Lowering, k: int | None, largest: bool) -> tuple[OperandId, Ope
     )
     if not largest:
         values = unary(op, OperationCode.NEG, values)
+    if stable:
+        positions = _from_the_end(op, positions, source.shape[axis] - 1)
     values = op.transpose(values, back)
     if back != list(range(rank)):
         positions = _moved(op, positions, back)
     return values, positions
+
+
+def _from_the_end(op: Lowering, positions: OperandId, last: int) -> OperandId:
+    """``last - positions``; before level 4, which subtracts integers, as float32."""
+    dims = op.dims(positions)
+    if op.level >= 4:
+        numbers = np.full((1,) * len(dims), last, np.int32)
+        return op.emit(OperationCode.SUB, [numbers, positions], [NONE], dims=dims)
+    op.require(last <= 1 << 24, f"positions up to {last}, float32 counts to 2^24")
+    (floats,) = op.emit_as([TensorType(dims)], OperationCode.CAST, [positions])
+    found = op.emit(
+        OperationCode.SUB, [np.full((1,) * len(dims), last, np.float32), floats], [NONE], dims=dims
+    )
+    return op.emit_as([TensorType(dims, "int64")], OperationCode.CAST, [found])[0]
 
 
 def _moved(op: Lowering, positions: OperandId, permutation: list[int]) -> OperandId:

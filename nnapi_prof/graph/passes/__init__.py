@@ -15,6 +15,7 @@ from nnapi_prof.graph.passes.layers import (
 )
 from nnapi_prof.graph.passes.lines import raise_lines
 from nnapi_prof.graph.passes.movement import drop_expands, normalise_movement
+from nnapi_prof.graph.passes.overloads import unify_overloads
 from nnapi_prof.graph.passes.quantised import (
     fold_weights,
     move_integers,
@@ -29,6 +30,7 @@ from nnapi_prof.graph.quantisation import annotate_quantisation
 DEFAULT_PASSES: tuple[Pass, ...] = (
     drop_finished_getitems,  # first: rules ask which of several values are read
     drop_noops,  # before any matching: a clone between two nodes hides one from the other
+    unify_overloads,  # before the passes that ask for one overload
     fold_constants,  # a transposed weight must be a constant before anything looks at it
     normalise_quantisation,  # before move_integers: asks for numbers
     normalise_movement,  # before normalise_views and normalise_layers, whose spelling it ends in

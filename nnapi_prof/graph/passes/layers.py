@@ -10,6 +10,7 @@ from torch import fx
 
 from nnapi_prof.graph.node import bound_args, calls, constant_value, is_constant, type_of
 from nnapi_prof.graph.passes.composites import COMPOSITES, COMPOSITES_OF_SEVERAL
+from nnapi_prof.graph.passes.overloads import resized
 from nnapi_prof.graph.passes.rewrite import ManyRule, Rule, Site, apply_many_rules, apply_rules
 
 aten = torch.ops.aten
@@ -30,7 +31,8 @@ def normalise_layers(graph: fx.Graph) -> int:
         %p = max_pool2d(%n, [2, 2], [2, 2], [0, 0], [1, 1], False)
         %u = upsample_nearest2d.vec(%p, [8, 8], None)
 
-    A pool whose indices are read stays as it is. Returns the nodes replaced.
+    Resizing keeps its scales where the sizes do not say the same. A pool whose indices are read
+    stays as it is. Returns the nodes replaced.
     """
     return apply_many_rules(graph, _MANY_RULES) + apply_rules(graph, _RULES)
 
@@ -197,27 +199,6 @@ def _adaptive_avg_pool(site: Site) -> fx.Node | None:
     return site.become(aten.adaptive_avg_pool2d.default, site.input(), list(site.type.shape[-2:]))
 
 
-def _upsample(target: torch._ops.OpOverload, source_name: str) -> Rule:
-    """``.vec`` with a concrete output size.
-
-    Scale factors go where they say the same as the two sizes; where they do not (a factor of 1.3
-    rounded to whole pixels), the coordinates would move, so the node stays as it is.
-    """
-
-    def rule(site: Site) -> fx.Node | None:
-        arg = site.args
-        source = site.input(source_name)
-        before, after = type_of(source).shape[-2:], list(site.type.shape[-2:])
-        factors = arg.get("scale_factors") or [arg.get("scales_h"), arg.get("scales_w")]
-        for factor, n_in, n_out in zip(factors, before, after, strict=True):
-            if factor is not None and factor > 0 and factor * n_in != n_out:
-                return None
-        extra: list[Any] = [bool(arg["align_corners"])] if "align_corners" in arg else []
-        return site.become(target, source, after, *extra, None)
-
-    return rule
-
-
 def drop_finished_getitems(graph: fx.Graph) -> int:
     """Erases ``getitem`` readers that nobody reads, so that a rule sees only real readers."""
     dead = [
@@ -228,9 +209,14 @@ def drop_finished_getitems(graph: fx.Graph) -> int:
     return len(dead)
 
 
-_nearest = _upsample(aten.upsample_nearest2d.vec, "input")
-_bilinear = _upsample(aten.upsample_bilinear2d.vec, "input")
-
+_RESIZES = (
+    aten.upsample_nearest2d,
+    aten._upsample_nearest_exact2d,
+    aten.upsample_bilinear2d,
+    aten.upsample_bicubic2d,
+    aten._upsample_bilinear2d_aa,
+    aten._upsample_bicubic2d_aa,
+)
 _RULES: dict[torch._ops.OpOverload, Rule] = {
     **COMPOSITES,
     **dict.fromkeys(
@@ -256,10 +242,8 @@ _RULES: dict[torch._ops.OpOverload, Rule] = {
     aten.avg_pool2d.default: _avg_pool,
     aten.adaptive_avg_pool2d.default: _adaptive_avg_pool,
     aten._adaptive_avg_pool2d.default: _adaptive_avg_pool,
-    aten.upsample_nearest2d.vec: _nearest,
-    aten.upsample_bilinear2d.vec: _bilinear,
-    aten.upsample_nearest2d.default: _upsample(aten.upsample_nearest2d.vec, "self"),
-    aten.upsample_bilinear2d.default: _upsample(aten.upsample_bilinear2d.vec, "self"),
+    **{packet.vec: resized(packet.vec) for packet in _RESIZES},
+    **{packet.default: resized(packet.vec) for packet in _RESIZES},
 }
 
 _MANY_RULES: dict[torch._ops.OpOverload, ManyRule] = {

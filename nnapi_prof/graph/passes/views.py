@@ -236,6 +236,8 @@ _RULES: dict[torch._ops.OpOverload, Rule] = {
     aten.swapdims.default: _transpose,
     aten.t.default: _matrix_transpose,
     aten.mT.default: _matrix_transpose,
+    aten.mH.default: _matrix_transpose,  # of real numbers
+    aten.matrix_H.default: _matrix_transpose,
     aten.numpy_T.default: _numpy_transpose,
     aten.movedim.int: _movedim,
     aten.movedim.intlist: _movedim,

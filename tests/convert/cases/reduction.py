@@ -255,7 +255,7 @@ SELECTIONS = {
     for index, part in enumerate(("values", "positions"))
 }
 SELECTIONS |= {
-    f"{how}, {part}": pair(f, x, index, all_levels("exists from level", 29))
+    f"{how}, {part}": pair(f, x, index, all_levels("from level|needs level", 29))
     for how, f, x in (
         ("topk of rows", lambda y: aten.topk.default(y, 3), ROWS),
         ("topk of all of a row", lambda y: aten.topk.default(y, 5), ROWS),
@@ -269,13 +269,25 @@ SELECTIONS |= {
     for index, part in enumerate(("values", "positions"))
 }
 SELECTIONS["order of rows"] = Case(
-    lambda y: aten.argsort.default(y), (ROWS,), refused=all_levels("exists from level", 29)
+    lambda y: aten.argsort.default(y), (ROWS,), refused=all_levels("from level|needs level", 29)
 )
 SELECTIONS["order of columns from the largest"] = Case(
     lambda y: aten.argsort.default(y, 0, True),
     (ROWS,),
-    refused=all_levels("exists from level", 29),
+    refused=all_levels("from level|needs level", 29),
 )
+SELECTIONS |= {
+    f"equal elements {how}": Case(
+        f, (TIES,), FIRST, refused=all_levels("from level|needs level", 29)
+    )
+    for how, f in (
+        ("sorted, positions", lambda y: aten.sort.default(y, 1)[1]),
+        ("sorted from the largest, positions", lambda y: aten.sort.default(y, 1, True)[1]),
+        ("sorted along columns", lambda y: aten.sort.stable(y, stable=True, dim=0)[1]),
+        ("in order", lambda y: aten.argsort.default(y, 1)),
+        ("in stable order", lambda y: aten.argsort.stable(y, stable=True, dim=0, descending=True)),
+    )
+}
 SELECTIONS["topk of equal elements, values"] = pair(
     lambda y: aten.topk.default(y, 3), TIES, 0, needs("TOPK_V2")
 )

@@ -27,7 +27,7 @@ REFUSED = {
     "view": "does not run: shape",  # the model states sizes
     "flip": "its operations have other arguments",  # one for each column
     "pad reflect": "its operations have other arguments",
-    "upsample_bicubic2d / grid_sampler": "no such operation",  # by its name in saved modules
+    "upsample_bicubic2d / grid_sampler": "has another value",  # matrices of the sizes
 }
 
 
