@@ -69,8 +69,7 @@ static int from_file(size_t size, int folder_fd) {
 }
 
 int np_shm_make(size_t size, int folder_fd, struct np_shm *shared) {
-  const long asked = sysconf(_SC_PAGESIZE);
-  const size_t page = asked > 0 ? (size_t)asked : 4096;
+  const size_t page = (size_t)getpagesize(); /* not sysconf: its numbers differ on Android */
   *shared = (struct np_shm){.fd = -1};
   if (size > SIZE_MAX / 2 - page)
     return -1;

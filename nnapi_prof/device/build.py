@@ -1,26 +1,33 @@
 """Builds the agent and the emulator from their C sources, into a cache keyed by what they are.
 
 Where XNNPACK has been built (see :mod:`nnapi_prof.device.xnnpack`), both get the back end `fast`;
-who measures this host's CPU has it built first.
+who measures this host's CPU has it built first, and so has who builds for another device.
 
-``python -m nnapi_prof.device.build`` builds for this host and prints where the results are.
+A wheel brings the agents of all devices along (see :mod:`nnapi_prof.device.agents`); they are taken
+where they are of these very sources.
+
+``python -m nnapi_prof.device.build`` builds for this host and prints where the results are; with
+``--abi ABI`` the agent for an Android of that ABI, with ``--os linux`` for a Linux.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
-import platform
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnapi_prof.device import xnnpack
+from nnapi_prof.device import agents, xnnpack
 from nnapi_prof.device.toolchain import (
     Compiler,
     Progress,
     cache_dir,
+    cross_compiler,
     find_compiler,
+    host_abi,
     locked,
     python_tool,
     run_tool,
@@ -36,6 +43,7 @@ SOURCES = (
     "emulator/*.map",
     "src/*.[ch]",
 )
+ANDROID_SOURCES = ("android/CMakeLists.txt", "android/*.c", "android/*.cmake", "android/*.txt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +56,37 @@ class HostBuild:
     """The emulator: libneuralnetworks.so."""
 
 
-def host_abi() -> str:
-    """This machine's ABI in Android's words."""
-    machine = platform.machine().lower()
-    known = {"amd64": "x86_64", "aarch64": "arm64-v8a", "arm64": "arm64-v8a"}
-    return known.get(machine, machine)
-
-
 def agent_binary(abi: str, os_name: str, progress: Progress | None = None) -> Path:
     """The agent for a device with this ABI and operating system (``android`` or ``linux``).
 
-    Raises BuildError where this host cannot build it.
+    Built unless a wheel brought it or the cache has it. Raises BuildError where it cannot be had.
     """
-    if (abi, os_name) != (host_abi(), "linux"):
-        raise BuildError(
-            f"the device is {os_name} on {abi}; so far the agent can only be built for this host, "
-            f"linux on {host_abi()}"
-        )
-    return build_host(progress=progress).agent
+    if (abi, os_name) == (host_abi(), "linux"):
+        return build_host(progress=progress).agent
+    shipped = agents.find(abi, os_name, sources_key())
+    return shipped or build_agent(abi, os_name, progress=progress)
+
+
+def build_agent(
+    abi: str, os_name: str, cache: Path | None = None, progress: Progress | None = None
+) -> Path:
+    """The agent for another device than this host, built unless the cache has it.
+
+    The first time takes minutes: XNNPACK is built for the device, too. Raises as
+    :func:`build_host`.
+    """
+    base = cache or cache_dir()
+    try:
+        compiler = cross_compiler(abi, os_name, base)
+        device = f"{os_name}-{abi}"
+        prefix = None
+        if (abi, os_name) != ("armeabi-v7a", "linux"):  # whose flags zig has other words for
+            prefix = xnnpack.for_device(base, compiler, device, progress)
+        directory = base / "agents" / f"{device}-{_key(compiler, prefix)}"
+        _built(directory, ("agent",), device, compiler, prefix, progress)
+        return directory / "agent"
+    except OSError as error:
+        raise _cannot_write(base, error) from error
 
 
 def build_host(
@@ -83,32 +104,58 @@ def build_host(
         prefix = xnnpack.first_use(base, progress) if fast else xnnpack.built_prefix(base)
         return _build_host(base, prefix, progress)
     except OSError as error:
-        raise BuildError(
-            f"the agent cannot be built in {base}: {error.strerror or error}: name a folder that "
-            "is writable and has room in NNAPI_PROF_CACHE_DIR"
-        ) from error
+        raise _cannot_write(base, error) from error
+
+
+def _cannot_write(base: Path, error: OSError) -> BuildError:
+    return BuildError(
+        f"the agent cannot be built in {base}: {error.strerror or error}: name a folder that "
+        "is writable and has room in NNAPI_PROF_CACHE_DIR"
+    )
 
 
 def _build_host(base: Path, prefix: Path | None, progress: Progress | None) -> HostBuild:
     compiler = find_compiler(base)
     directory = base / "agents" / _key(compiler, prefix)
     built = HostBuild(directory, directory / "agent", directory / "libneuralnetworks.so")
-    if built.agent.exists() and built.library.exists():
-        return built
+    made = (built.library.name, built.agent.name)
+    _built(directory, made, "", compiler, prefix, progress)
+    return built
+
+
+def _built(
+    directory: Path,
+    files: tuple[str, ...],
+    device: str,
+    compiler: Compiler,
+    prefix: Path | None,
+    progress: Progress | None,
+) -> None:
+    """Makes a folder of the cache hold what a build makes, once."""
+    made = [directory / name for name in files]
+    if all(path.exists() for path in made):
+        return
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with locked(directory.with_suffix(".lock")):
-        if built.agent.exists() and built.library.exists():
-            return built  # another process built it while this one waited
+    with locked(directory.with_name(directory.name + ".lock")):
+        if all(path.exists() for path in made):
+            return  # another process built it while this one waited
         if progress is not None:
             hint = " (its first use takes a minute)" if compiler.path.name == "zig-cc" else ""
-            progress(f"building the agent and the emulator with {compiler.path.name}{hint}")
+            what = f"the agent for {device}" if device else "the agent and the emulator"
+            progress(f"building {what} with {compiler.path.name}{hint}")
         with tempfile.TemporaryDirectory(prefix="build-", dir=directory.parent) as work:
-            _cmake_build(compiler, prefix, Path(work))
+            _cmake_build(compiler, prefix, Path(work), device)
             directory.mkdir(exist_ok=True)
-            for made in (built.library, built.agent):
+            for path in made:
                 # A rename, so that nobody meets half a file.
-                os.replace(Path(work) / made.name, made)
-    return built
+                os.replace(Path(work) / path.name, path)
+
+
+def sources_key() -> str:
+    """Names what agents for other devices are built of, whatever the compiler."""
+    digest = hashlib.sha256(xnnpack.recipe_hash().encode())
+    _add_sources(digest, (*SOURCES, *ANDROID_SOURCES))
+    return digest.hexdigest()[:16]
 
 
 def _key(compiler: Compiler, prefix: Path | None) -> str:
@@ -116,17 +163,17 @@ def _key(compiler: Compiler, prefix: Path | None) -> str:
     digest = hashlib.sha256(compiler.identity.encode())
     if prefix is not None:
         digest.update(f"\0{xnnpack.identity(prefix)}".encode())
-    for path in _sources():
-        content = path.read_bytes()
-        digest.update(f"\0{path.relative_to(SOURCE_DIR)}\0{len(content)}\0".encode() + content)
+    _add_sources(digest, SOURCES if compiler.toolchain is None else (*SOURCES, *ANDROID_SOURCES))
     return digest.hexdigest()[:16]
 
 
-def _sources() -> list[Path]:
-    return sorted(p for pattern in SOURCES for p in SOURCE_DIR.glob(pattern))
+def _add_sources(digest: hashlib._Hash, patterns: tuple[str, ...]) -> None:
+    for path in sorted(p for pattern in patterns for p in SOURCE_DIR.glob(pattern)):
+        content = path.read_bytes()
+        digest.update(f"\0{path.relative_to(SOURCE_DIR)}\0{len(content)}\0".encode() + content)
 
 
-def _cmake_build(compiler: Compiler, prefix: Path | None, work: Path) -> None:
+def _cmake_build(compiler: Compiler, prefix: Path | None, work: Path, device: str) -> None:
     cmake = python_tool("cmake", "CMAKE_BIN_DIR")
     ninja = python_tool("ninja", "BIN_DIR")
     run_tool(
@@ -134,21 +181,47 @@ def _cmake_build(compiler: Compiler, prefix: Path | None, work: Path) -> None:
             cmake,
             *("-S", str(SOURCE_DIR), "-B", str(work), "-G", "Ninja"),
             f"-DCMAKE_MAKE_PROGRAM={ninja}",
-            f"-DCMAKE_C_COMPILER={compiler.path}",
             "-DCMAKE_BUILD_TYPE=Release",
             "-DNP_WERROR=OFF",
             f"-DNP_XNNPACK={prefix or ''}",
-            *compiler.cmake_options,
+            *(("-DCMAKE_EXE_LINKER_FLAGS=-s",) if device else ()),
+            *compiler.configure_options,
         ],
         f"the agent could not be configured from {SOURCE_DIR}",
     )
     run_tool(
-        [cmake, "--build", str(work), "--target", "agent", "neuralnetworks"],
+        [
+            cmake,
+            "--build",
+            str(work),
+            "--target",
+            "agent",
+            *(() if device else ("neuralnetworks",)),
+        ],
         f"the agent could not be compiled from {SOURCE_DIR}",
     )
 
 
+def _main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m nnapi_prof.device.build")
+    parser.add_argument("--abi", help="arm64-v8a, armeabi-v7a or x86_64; default: this host's")
+    parser.add_argument("--os", default="android", choices=("android", "linux"))
+    options = parser.parse_args()
+
+    def progress(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    try:
+        if options.abi:
+            print(build_agent(options.abi, options.os, progress=progress))
+        else:
+            made = build_host(progress=progress, fast=True)
+            print(made.agent, made.library, sep="\n")
+    except BuildError as error:
+        print(f"python -m nnapi_prof.device.build: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
-    made = build_host(progress=print, fast=True)
-    print(made.agent)
-    print(made.library)
+    sys.exit(_main())

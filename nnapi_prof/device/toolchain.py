@@ -1,8 +1,9 @@
 """Compilers and build tools of this host, and the cache that builds go to.
 
-cmake and ninja come from their Python packages. The C compiler is the system's ``cc`` where one
-works, else ``zig cc`` from the ``ziglang`` package; $NNAPI_PROF_CC names another, ``zig`` forces
-zig. zig builds for an old glibc, so that what it makes runs on other Linux machines too.
+cmake and ninja come from their Python packages. The C compiler for this host is the system's ``cc``
+where one works, else ``zig cc`` from the ``ziglang`` package; $NNAPI_PROF_CC names another, ``zig``
+forces zig. zig builds for an old glibc, so that what it makes runs on other Linux machines too.
+What is for another machine, or for Android, zig builds.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.errors import BuildError
 
 Progress = Callable[[str], None]
@@ -32,6 +34,19 @@ ZIG_GLIBC = "2.28"
 BUILD_TIMEOUT_S = 1800.0
 TAIL_LINES = 30
 
+ANDROID_ABIS = ("arm64-v8a", "armeabi-v7a", "x86_64")
+
+# CMake's word for the processor, and zig's for processor and C library.
+_LINUX = {
+    "arm64-v8a": ("aarch64", "aarch64-linux-gnu"),
+    "armeabi-v7a": ("armv7-a", "arm-linux-gnueabihf"),
+    "x86_64": ("x86_64", "x86_64-linux-gnu"),
+}
+# -march=armv8.2-a+fp16+dotprod -> -mcpu=generic+v8_2a+fullfp16+dotprod
+_ZIG_FEATURES = (
+    r"s/^-march=armv8\.\([0-9]\)-a/-mcpu=generic+v8_\1a/; s/+fp16\b/+fullfp16/; "
+    r"s/+nofp16\b//"
+)
 _PROBE = '#include <pthread.h>\n#include <stdio.h>\nint main(void) { return puts("") < 0; }\n'
 
 
@@ -45,6 +60,19 @@ class Compiler:
     cxx: Path | None = None
     """Its C++ compiler, where that is not the same executable."""
     cmake_options: tuple[str, ...] = ()
+    toolchain: Path | None = None
+    """A CMake toolchain file that says how the executable is used."""
+
+    @property
+    def configure_options(self) -> tuple[str, ...]:
+        """What chooses this compiler on CMake's command line."""
+        if self.toolchain is not None:
+            return (f"-DCMAKE_TOOLCHAIN_FILE={self.toolchain}", *self.cmake_options)
+        return (
+            f"-DCMAKE_C_COMPILER={self.path}",
+            f"-DCMAKE_CXX_COMPILER={self.cxx or self.path}",
+            *self.cmake_options,
+        )
 
 
 def cache_dir() -> Path:
@@ -56,8 +84,15 @@ def cache_dir() -> Path:
     return Path(base).absolute() / "nnapi-prof"
 
 
+def host_abi() -> str:
+    """This machine's ABI in Android's words."""
+    machine = platform.machine().lower()
+    known = {"amd64": "x86_64", "aarch64": "arm64-v8a", "arm64": "arm64-v8a"}
+    return known.get(machine, machine)
+
+
 def find_compiler(cache: Path) -> Compiler:
-    """The C compiler to use. Raises BuildError where none works."""
+    """The C compiler to use for this host. Raises BuildError where none works."""
     wanted = os.environ.get("NNAPI_PROF_CC", "")
     if wanted and wanted != "zig":
         found = shutil.which(wanted)
@@ -80,6 +115,27 @@ def find_clang(cache: Path) -> Compiler:
     if found is not None and _works(found) and _has_cxx_headers(found):
         return _system_compiler(found)
     return _zig(cache)
+
+
+def cross_compiler(abi: str, os_name: str, cache: Path) -> Compiler:
+    """The compiler for another machine than this, or for Android. Raises BuildError."""
+    zig, version = _find_zig()
+    if os_name == "android" and abi in ANDROID_ABIS:
+        return Compiler(
+            zig,
+            f"zig {version} android {abi}",
+            cmake_options=(f"-DNP_ZIG={zig}", f"-DNP_ANDROID_ABI={abi}"),
+            toolchain=SOURCE_DIR / "android" / "zig.cmake",
+        )
+    if os_name == "linux" and abi in _LINUX:
+        processor, target = _LINUX[abi]
+        compiler = _zig_scripts(zig, version, f"{target}.{ZIG_GLIBC}", cache)
+        foreign = ("-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={processor}")
+        return replace(compiler, cmake_options=(*foreign, *compiler.cmake_options))
+    raise BuildError(
+        f"the device is {os_name} on {abi}: agents exist for android and linux on "
+        f"{', '.join(ANDROID_ABIS)}"
+    )
 
 
 def _system_compiler(path: str) -> Compiler:
@@ -107,8 +163,8 @@ def _has_cxx_headers(path: str) -> bool:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def _zig(cache: Path) -> Compiler:
-    """zig's C compiler: CMake wants one executable, so scripts stand for ``zig cc`` and friends."""
+def _find_zig() -> tuple[Path, str]:
+    """zig's executable and its version."""
     try:
         package = importlib.import_module("ziglang")
     except ImportError as error:
@@ -118,10 +174,25 @@ def _zig(cache: Path) -> Compiler:
         ) from error
     zig = Path(str(package.__file__)).parent / "zig"
     version = subprocess.run([zig, "version"], capture_output=True, text=True, check=False)
+    return zig, version.stdout.strip()
+
+
+def _zig(cache: Path) -> Compiler:
     target = f"{platform.machine()}-linux-gnu.{ZIG_GLIBC}"
+    return _zig_scripts(*_find_zig(), target, cache)
+
+
+def _zig_scripts(zig: Path, version: str, target: str, cache: Path) -> Compiler:
+    """zig's C compiler: CMake wants one executable, so scripts stand for ``zig cc`` and friends."""
+    # XNNPACK's spelling of an ARM processor's features, in the way that `zig cc` takes.
+    features = (
+        'for a; do shift; case "$a" in -march=armv8.?-a*) '
+        f"a=$(echo \"$a\" | sed '{_ZIG_FEATURES}');; esac; "
+        'set -- "$@" "$a"; done; '
+    )
     tools = {
-        "zig-cc": f'exec "{zig}" cc -target {target} "$@"',
-        "zig-c++": f'exec "{zig}" c++ -target {target} "$@"',
+        "zig-cc": f'{features}exec "{zig}" cc -target {target} "$@"',
+        "zig-c++": f'{features}exec "{zig}" c++ -target {target} "$@"',
         "zig-ar": f'exec "{zig}" ar "$@"',
         "zig-ranlib": f'exec "{zig}" ranlib "$@"',
     }
@@ -131,7 +202,7 @@ def _zig(cache: Path) -> Compiler:
         _write_script(folder / name, f"#!/bin/sh\n{line}\n")
     return Compiler(
         folder / "zig-cc",
-        f"zig {version.stdout.strip()} {target}",
+        f"zig {version} {target}",
         folder / "zig-c++",
         (
             f"-DCMAKE_AR={folder / 'zig-ar'}",

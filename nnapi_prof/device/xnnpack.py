@@ -6,7 +6,9 @@ then on agent and emulator of this host have the back end ``fast``; without XNNP
 ``reference`` alone, which computes the same more slowly. Simulated phones do not wait for it.
 
 ``python -m nnapi_prof.device.xnnpack`` does the same and prints the prefix. $NNAPI_PROF_XNNPACK
-names the prefix of another build; set but empty, none is used.
+names the prefix of another build for this host; set but empty, none is used, for no device.
+
+Agents for other machines get a build of their own (:func:`for_device`).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import time
 from pathlib import Path
 
 from nnapi_prof.device.toolchain import (
+    Compiler,
     Progress,
     cache_dir,
     find_clang,
@@ -64,11 +67,31 @@ def first_use(cache: Path | None = None, progress: Progress | None = None) -> Pa
     base = cache or cache_dir()
     if (prefix := built_prefix(base)) is not None or "NNAPI_PROF_XNNPACK" in os.environ:
         return prefix
-    failed = _own_prefix(base).with_suffix(".failed")
-    if failed.exists() and 0 <= time.time() - failed.stat().st_mtime < RETRY_S:
+    return _tried(base, None, "", progress)
+
+
+def for_device(
+    cache: Path, compiler: Compiler, device: str, progress: Progress | None = None
+) -> Path | None:
+    """The prefix for another machine, that ``compiler`` builds for; as :func:`first_use`.
+
+    ``device`` names the machine: ``android-arm64-v8a``.
+    """
+    if os.environ.get("NNAPI_PROF_XNNPACK") == "":
         return None
+    return _tried(cache, compiler, device, progress)
+
+
+def _tried(
+    base: Path, compiler: Compiler | None, device: str, progress: Progress | None
+) -> Path | None:
+    prefix = _own_prefix(base, device, compiler)
+    failed = prefix.with_suffix(".failed")
+    if not _is_complete(prefix) and failed.exists():
+        if 0 <= time.time() - failed.stat().st_mtime < RETRY_S:
+            return None
     try:
-        return build_xnnpack(base, progress)
+        return build_xnnpack(base, progress, compiler, device)
     except (BuildError, OSError) as error:
         reason = str(error).partition("\n")[0].rstrip(":")
         failed.parent.mkdir(parents=True, exist_ok=True)
@@ -87,33 +110,40 @@ def identity(prefix: Path) -> str:
     return " ".join([str(prefix), *(f"{s.st_size}:{s.st_mtime_ns}" for s in stats)])
 
 
-def build_xnnpack(cache: Path | None = None, progress: Progress | None = None) -> Path:
-    """Fetches and builds XNNPACK unless the cache has it; its prefix. Raises BuildError."""
+def build_xnnpack(
+    cache: Path | None = None,
+    progress: Progress | None = None,
+    compiler: Compiler | None = None,
+    device: str = "",
+) -> Path:
+    """Fetches and builds XNNPACK unless the cache has it; its prefix. Raises BuildError.
+
+    Without ``compiler`` and ``device`` for this host.
+    """
     base = cache or cache_dir()
-    prefix = _own_prefix(base)
+    prefix = _own_prefix(base, device, compiler)
     if _is_complete(prefix):
         return prefix
-    compiler = find_clang(base)
+    compiler = compiler or find_clang(base)
     prefix.parent.mkdir(parents=True, exist_ok=True)
     with locked(prefix.with_suffix(".lock")):
         if _is_complete(prefix):
             return prefix
         if progress is not None:
-            name = compiler.path.name
-            progress(f"building XNNPACK with {name}, once for this host (1 to 3 minutes)")
+            whose = device or "this host"
+            progress(
+                f"building XNNPACK for {whose} with {compiler.path.name}, once (1 to 3 minutes)"
+            )
         with tempfile.TemporaryDirectory(prefix="build-", dir=prefix.parent) as work:
-            sources = Path(work) / "sources"
-            _fetch(sources)
+            sources = _sources(base)
             build, draft = Path(work) / "build", Path(work) / "prefix"
             cmake, ninja = python_tool("cmake", "CMAKE_BIN_DIR"), python_tool("ninja", "BIN_DIR")
             configure = [
                 *(cmake, "-Wno-dev", "-S", str(RECIPE_DIR), "-B", str(build), "-G", "Ninja"),
                 f"-DCMAKE_MAKE_PROGRAM={ninja}",
-                f"-DCMAKE_C_COMPILER={compiler.path}",
-                f"-DCMAKE_CXX_COMPILER={compiler.cxx or compiler.path}",
                 "-DCMAKE_BUILD_TYPE=Release",
                 f"-DNP_XNNPACK_SOURCES={sources}",
-                *compiler.cmake_options,
+                *compiler.configure_options,
             ]
             run_tool(configure, "XNNPACK could not be configured")
             run_tool([cmake, "--build", str(build)], "XNNPACK could not be compiled")
@@ -127,6 +157,15 @@ def build_xnnpack(cache: Path | None = None, progress: Progress | None = None) -
     return prefix
 
 
+def _sources(base: Path) -> Path:
+    """The unpacked sources, kept: each device's build uses them."""
+    digest = hashlib.sha256((RECIPE_DIR / "archives.txt").read_bytes()).hexdigest()[:16]
+    folder = base / "xnnpack" / f"sources-{digest}"
+    with locked(folder.with_suffix(".lock")):
+        _fetch(folder)
+    return folder
+
+
 def _fetch(folder: Path) -> None:
     command = [sys.executable, str(RECIPE_DIR / "fetch.py"), str(folder)]
     result = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
@@ -134,12 +173,23 @@ def _fetch(folder: Path) -> None:
         raise BuildError(f"the sources of XNNPACK are not to be had: {result.stderr.strip()}")
 
 
-def _own_prefix(cache: Path) -> Path:
-    """The prefix in the cache; its name changes with the recipe."""
+def recipe_hash() -> str:
+    """Changes with what is built and how."""
     digest = hashlib.sha256()
     for path in (RECIPE_DIR / name for name in RECIPE):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return cache / "xnnpack" / digest.hexdigest()[:16]
+    return digest.hexdigest()[:16]
+
+
+def _own_prefix(cache: Path, device: str = "", compiler: Compiler | None = None) -> Path:
+    """The prefix in the cache; its name changes with the recipe, and with a device's compiler."""
+    name = recipe_hash()
+    if compiler is not None:
+        digest = hashlib.sha256(compiler.identity.encode())
+        if compiler.toolchain is not None:
+            digest.update(compiler.toolchain.read_bytes())
+        name += f"-{device}-{digest.hexdigest()[:8]}"
+    return cache / "xnnpack" / name
 
 
 def _archives(prefix: Path) -> list[Path]:

@@ -27,7 +27,7 @@ TINY_FETCH = """
 import sys
 from pathlib import Path
 folder = Path(sys.argv[1])
-folder.mkdir()
+folder.mkdir(exist_ok=True)
 (folder / "tiny.c").write_text("int tiny(void) { return 1; }\\n")
 (folder / "xnnpack.h").write_text("")
 """

@@ -2,6 +2,7 @@
  *
  *   w' = TRANSPOSE(w, [...])   w constant
  * becomes a constant w'. What would grow the model much, or fails, is left for the run. */
+#define _POSIX_C_SOURCE 200809L /* posix_memalign */
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,8 +80,8 @@ static enum np_status compute(struct np_lowered *lowered, struct np_call *call) 
   }
   if (call->kernel->scratch != NULL) {
     const size_t bytes = call->kernel->scratch(call);
-    call->scratch = bytes > PTRDIFF_MAX / 2 ? NULL : aligned_alloc(64, (bytes / 64 + 1) * 64);
-    if (call->scratch == NULL) {
+    if (bytes > PTRDIFF_MAX / 2 || posix_memalign(&call->scratch, 64, bytes + 1) != 0) {
+      call->scratch = NULL;
       return NP_NO_MEMORY;
     }
   }
