@@ -197,44 +197,6 @@ static enum np_status read_segment(struct np_cursor *cursor, const struct np_req
   return NP_OK;
 }
 
-/* Whether an order is 0, or a permutation of 0..rank-1 that is not the identity. */
-static int is_order(uint32_t order, uint32_t rank) {
-  if (order == 0)
-    return 1;
-  uint32_t seen = 0;
-  int moves = 0;
-  for (uint32_t i = 0; i < NP_MAX_RANK; i++) {
-    const uint32_t axis = np_order_axis(order, i);
-    if (i >= rank) {
-      if (axis != 0)
-        return 0;
-      continue;
-    }
-    if (axis >= rank || (seen >> axis & 1) != 0)
-      return 0;
-    seen |= 1u << axis;
-    moves |= axis != i;
-  }
-  return moves;
-}
-
-/* Whether a tensor may stand for a model's operand; a dimension of 0 in the model is any, and so
- * is a tensor operand of rank 0. */
-static int fits(const struct np_tensor *tensor, uint32_t order, const struct np_operand *operand) {
-  if (tensor->type != operand->type)
-    return 0;
-  if (operand->rank == 0 && np_type_is_tensor(operand->type))
-    return 1;
-  if (tensor->rank != operand->rank)
-    return 0;
-  for (uint32_t i = 0; i < operand->rank; i++) {
-    const uint32_t dim = tensor->dims[order == 0 ? i : np_order_axis(order, i)];
-    if (operand->dims[i] != 0 && operand->dims[i] != dim)
-      return 0;
-  }
-  return 1;
-}
-
 /* Checks one list of a segment's tensors. written[n_tensors] tells which tensors have their bytes;
  * outputs set it. */
 static enum np_status check_list(const struct np_action *action, const struct np_graph *graph,
@@ -247,14 +209,16 @@ static enum np_status check_list(const struct np_action *action, const struct np
       np_message_set(why, "%s %u: tensor %u of %u", what, i, t, action->n_tensors);
       return NP_BAD_REQUEST;
     }
-    if (!is_order(list[i].order, action->tensors[t].rank)) {
+    if (!np_order_is_valid(list[i].order, action->tensors[t].rank)) {
       np_message_set(why,
                      "%s %u: order 0x%x, want 0 or a permutation of the %u axes that moves one",
                      what, i, list[i].order, action->tensors[t].rank);
       return NP_BAD_REQUEST;
     }
     const uint32_t operand = is_output ? graph->outputs[i] : graph->inputs[i];
-    if (!fits(&action->tensors[t], list[i].order, &graph->operands[operand])) {
+    const struct np_tensor *tensor = &action->tensors[t];
+    if (!np_order_fits(list[i].order, tensor->type, tensor->rank, tensor->dims,
+                       &graph->operands[operand])) {
       np_message_set(why, "%s %u: tensor %u has another type or shape than the model's operand %u",
                      what, i, t, operand);
       return NP_BAD_REQUEST;

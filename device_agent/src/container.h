@@ -14,7 +14,11 @@
 #define NP_CONTAINER_HEADER_BYTES 16u
 #define NP_CONTAINER_ENTRY_BYTES 24u
 
-enum np_container_kind { NP_CONTAINER_REQUEST = 1, NP_CONTAINER_MODEL = 2 };
+enum np_container_kind {
+  NP_CONTAINER_REQUEST = 1,
+  NP_CONTAINER_MODEL = 2,
+  NP_CONTAINER_BUNDLE = 3,
+};
 
 struct np_container {
   const uint8_t *bytes; /* not owned */

@@ -2,6 +2,42 @@
 
 #include "kernels/np_gather.h"
 
+int np_order_is_valid(uint32_t order, uint32_t rank) {
+  if (order == 0)
+    return 1;
+  uint32_t seen = 0;
+  int moves = 0;
+  for (uint32_t i = 0; i < NP_MAX_RANK; i++) {
+    const uint32_t axis = np_order_axis(order, i);
+    if (i >= rank) {
+      if (axis != 0)
+        return 0;
+      continue;
+    }
+    if (axis >= rank || (seen >> axis & 1) != 0)
+      return 0;
+    seen |= 1u << axis;
+    moves |= axis != i;
+  }
+  return moves;
+}
+
+int np_order_fits(uint32_t order, int32_t type, uint32_t rank, const uint32_t *dims,
+                  const struct np_operand *operand) {
+  if (type != operand->type)
+    return 0;
+  if (operand->rank == 0 && np_type_is_tensor(operand->type))
+    return 1;
+  if (rank != operand->rank)
+    return 0;
+  for (uint32_t i = 0; i < rank; i++) {
+    const uint32_t dim = dims[order == 0 ? i : np_order_axis(order, i)];
+    if (operand->dims[i] != 0 && operand->dims[i] != dim)
+      return 0;
+  }
+  return 1;
+}
+
 void np_order_dims(uint32_t order, uint32_t rank, const uint32_t *dims, uint32_t *operand_dims) {
   for (uint32_t i = 0; i < rank; i++)
     operand_dims[i] = dims[order == 0 ? i : np_order_axis(order, i)];
@@ -10,7 +46,7 @@ void np_order_dims(uint32_t order, uint32_t rank, const uint32_t *dims, uint32_t
 /* Both layouts as views whose dimensions are the operand's. */
 static void make_views(uint32_t order, uint32_t rank, const uint32_t *dims, struct np_view *operand,
                        struct np_view *tensor) {
-  uint32_t operand_dims[NP_MAX_RANK];
+  uint32_t operand_dims[NP_MAX_RANK] = {0};
   ptrdiff_t steps[NP_MAX_RANK];
   np_order_dims(order, rank, dims, operand_dims);
   np_row_major(rank, operand_dims, operand->strides);

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "np_graph.h"
+
 /* An input or output of a segment. */
 struct np_port {
   uint32_t tensor;
@@ -13,6 +15,14 @@ struct np_port {
 
 /* Axis of the tensor that is axis i < 8 of the model's operand, for an order that is not 0. */
 static inline uint32_t np_order_axis(uint32_t order, uint32_t i) { return order >> 4 * i & 15; }
+
+/* Whether an order is 0, or a permutation of 0..rank-1 that is not the identity. */
+int np_order_is_valid(uint32_t order, uint32_t rank);
+
+/* Whether a tensor may stand for a model's operand in a valid order; a dimension of 0 in the model
+ * is any, and so is a tensor operand of rank 0. */
+int np_order_fits(uint32_t order, int32_t type, uint32_t rank, const uint32_t *dims,
+                  const struct np_operand *operand);
 
 /* A tensor's shape as the operand has it: operand_dims[rank]. Order 0 leaves it as it is. */
 void np_order_dims(uint32_t order, uint32_t rank, const uint32_t *dims, uint32_t *operand_dims);

@@ -13,6 +13,7 @@
 /* An input or output whose layout is not the tensor's: it has a buffer of its own. */
 struct reordered {
   uint32_t order;
+  uint32_t index; /* of the tensor */
   const struct np_pipeline_tensor *tensor;
   void *tensor_bytes;
   void *operand_bytes;
@@ -167,6 +168,7 @@ static struct np_io *make_ios(const struct np_pipeline *self, struct lane *lane,
       continue;
     struct reordered *reordered = &lane->reordered[lane->n_reordered++];
     *reordered = (struct reordered){.order = port->order,
+                                    .index = port->tensor,
                                     .tensor = tensor,
                                     .tensor_bytes = np_pipeline_data(self, port->tensor),
                                     .operand_bytes = io->data};
@@ -267,6 +269,37 @@ static enum np_status finish_lanes(struct np_pipeline *self) {
         .run = run_lane, .settle = lane->engine.settle ? settle_lane : NULL, .ctx = lane};
   }
   return NP_OK;
+}
+
+/* Points the ports that are this tensor at some bytes. */
+static void bind_ports(struct lane *lane, uint32_t n, const struct np_port *ports,
+                       struct np_io *ios, uint32_t tensor, void *data) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (ports[i].tensor == tensor && ports[i].order == 0)
+      ios[i].data = data;
+  }
+  for (uint32_t i = 0; i < lane->n_reordered; i++) {
+    if (lane->reordered[i].index == tensor)
+      lane->reordered[i].tensor_bytes = data;
+  }
+}
+
+int np_pipeline_bind(struct np_pipeline *self, uint32_t tensor, void *data) {
+  if (self->places[tensor].is_shared)
+    return data == NULL;
+  if (!data)
+    data = np_pipeline_data(self, tensor);
+  for (uint32_t s = 0; s < self->plan->n_segments; s++) {
+    const struct np_pipeline_segment *segment = &self->plan->segments[s];
+    struct lane *lane = &self->lanes[s];
+    bind_ports(lane, segment->n_inputs, segment->inputs, lane->inputs, tensor, data);
+    bind_ports(lane, segment->n_outputs, segment->outputs, lane->outputs, tensor, data);
+  }
+  return 1;
+}
+
+int np_pipeline_is_shared(const struct np_pipeline *self, uint32_t tensor) {
+  return self->places[tensor].is_shared;
 }
 
 /* ---- The whole ---- */

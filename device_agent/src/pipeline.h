@@ -50,7 +50,7 @@ struct np_pipeline;
 enum np_status np_pipeline_plan_make(uint32_t n_tensors, uint32_t n_segments,
                                      struct np_pipeline_plan *plan);
 enum np_status np_pipeline_plan_bindings(struct np_pipeline_segment *segment, uint32_t n_inputs,
-                                      uint32_t n_outputs);
+                                         uint32_t n_outputs);
 void np_pipeline_plan_free(struct np_pipeline_plan *plan);
 
 /* Makes the tensors' memory, aligned to 64 bytes, and the places of the segments; tensors of a
@@ -64,6 +64,13 @@ void np_pipeline_free(struct np_pipeline *pipeline); /* may be NULL */
 
 /* The bytes of a tensor; of one with bytes of its own only to be read. */
 void *np_pipeline_data(const struct np_pipeline *pipeline, uint32_t tensor);
+
+/* Lets all segments read and write a tensor at `data` from now on, NULL: in its own
+ * memory again. 0 where it cannot, for it lies in shared memory: then its own holds it still. */
+int np_pipeline_bind(struct np_pipeline *pipeline, uint32_t tensor, void *data);
+
+/* Whether a tensor lies in shared memory. */
+int np_pipeline_is_shared(const struct np_pipeline *pipeline, uint32_t tensor);
 
 /* Compiles one segment; the engine's status. */
 enum np_status np_pipeline_compile(struct np_pipeline *pipeline, uint32_t segment);

@@ -1,0 +1,243 @@
+#include "bundle.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bundle_sections.h"
+
+#define LEAST_TENSOR_WORDS 4u /* type, rank, scale, zero point */
+#define LEAST_MODEL_WORDS 5u  /* offset, length, number of buffers */
+#define BUFFER_WORDS 4u       /* offset, length */
+#define WEIGHT_ALIGNMENT 64u
+
+static enum np_status no_memory(struct np_message *why) {
+  np_message_set(why, "no memory for the bundle");
+  return NP_NO_MEMORY;
+}
+
+enum np_status np_bundle_list(const struct np_container *container, const char *tag, uint32_t least,
+                              struct np_cursor *cursor, uint32_t *n, struct np_message *why) {
+  const struct np_section section = np_container_find(container, tag);
+  *n = 0;
+  *cursor = np_cursor_over(section.bytes, section.length);
+  if (!section.present)
+    return NP_OK;
+  const uint32_t count = np_take_u32(cursor);
+  if (cursor->bad || section.length % 4 != 0 || count > np_cursor_left(cursor) / least) {
+    np_message_set(why, "%s: %u items do not fit its %zu bytes", tag, count, section.length);
+    return NP_BAD_REQUEST;
+  }
+  *n = count;
+  return NP_OK;
+}
+
+enum np_status np_bundle_list_end(const struct np_cursor *cursor, const char *tag,
+                                  struct np_message *why) {
+  if (np_cursor_left(cursor) == 0)
+    return NP_OK;
+  np_message_set(why, "%s: %zu bytes stand after its last item", tag, np_cursor_left(cursor) * 4);
+  return NP_BAD_REQUEST;
+}
+
+const char *np_bundle_string(const struct np_bundle *bundle, uint32_t index) {
+  return index < bundle->n_strings ? bundle->strings[index] : NULL;
+}
+
+static enum np_status read_head(const struct np_container *container, struct np_message *why) {
+  const struct np_section section = np_container_find(container, "HEAD");
+  struct np_cursor cursor = np_cursor_over(section.bytes, section.length);
+  const uint32_t version = np_take_u32(&cursor);
+  const uint32_t flags = np_take_u32(&cursor);
+  if (cursor.bad || section.length != 8) {
+    np_message_set(why, "HEAD: %zu bytes, want 8", section.length);
+    return NP_BAD_REQUEST;
+  }
+  if (version != NP_BUNDLE_VERSION || flags != 0) {
+    np_message_set(why, "HEAD: bundle version %u and flags 0x%x, this library reads %u and 0",
+                   version, flags, NP_BUNDLE_VERSION);
+    return NP_BAD_REQUEST;
+  }
+  return NP_OK;
+}
+
+static enum np_status read_strings(const struct np_container *container, struct np_bundle *bundle,
+                                   struct np_message *why) {
+  struct np_cursor cursor;
+  uint32_t n;
+  const enum np_status status = np_bundle_list(container, "STRS", 1, &cursor, &n, why);
+  if (status != NP_OK)
+    return status;
+  bundle->strings = calloc(n + (size_t)1, sizeof *bundle->strings);
+  if (!bundle->strings)
+    return no_memory(why);
+  for (; bundle->n_strings < n; bundle->n_strings++) {
+    const uint32_t length = np_take_u32(&cursor);
+    const char *bytes =
+        (const char *)np_take_words(&cursor, (size_t)length / 4 + (length % 4 != 0));
+    if (!bytes || memchr(bytes, 0, length)) {
+      np_message_set(why, "STRS: string %u of %u bytes is cut off or holds a zero",
+                     bundle->n_strings, length);
+      return NP_BAD_REQUEST;
+    }
+    char *string = malloc((size_t)length + 1);
+    if (!string)
+      return no_memory(why);
+    memcpy(string, bytes, length);
+    string[length] = 0;
+    bundle->strings[bundle->n_strings] = string;
+  }
+  return np_bundle_list_end(&cursor, "STRS", why);
+}
+
+/* Sets n_bytes; 0 where type or shape are none or overflow. */
+static size_t measure(const struct np_bundle_tensor *tensor) {
+  if (!np_type_is_tensor(tensor->type) || tensor->rank == 0 || tensor->rank > NP_MAX_RANK)
+    return 0;
+  size_t n_bytes = np_type_bytes(tensor->type);
+  for (uint32_t i = 0; i < tensor->rank; i++) {
+    /* Half of the address space, so that sizes may be added without care later on. */
+    if (tensor->dims[i] == 0 || n_bytes > SIZE_MAX / 2 / tensor->dims[i])
+      return 0;
+    n_bytes *= tensor->dims[i];
+  }
+  return n_bytes;
+}
+
+static enum np_status read_tensors(const struct np_container *container, struct np_bundle *bundle,
+                                   struct np_message *why) {
+  struct np_cursor cursor;
+  uint32_t n;
+  const enum np_status status =
+      np_bundle_list(container, "TENS", LEAST_TENSOR_WORDS, &cursor, &n, why);
+  if (status != NP_OK)
+    return status;
+  bundle->tensors = calloc(n + (size_t)1, sizeof *bundle->tensors);
+  if (!bundle->tensors)
+    return no_memory(why);
+  bundle->n_tensors = n;
+  for (uint32_t i = 0; i < n; i++) {
+    struct np_bundle_tensor *tensor = &bundle->tensors[i];
+    tensor->type = (int32_t)np_take_u32(&cursor);
+    tensor->rank = np_take_u32(&cursor);
+    tensor->dims = np_take_words(&cursor, tensor->rank);
+    const uint32_t scale = np_take_u32(&cursor);
+    memcpy(&tensor->scale, &scale, sizeof scale);
+    tensor->zero_point = (int32_t)np_take_u32(&cursor);
+    tensor->n_bytes = cursor.bad ? 0 : measure(tensor);
+    if (tensor->n_bytes == 0 || !isfinite(tensor->scale)) {
+      np_message_set(why, "TENS: tensor %u is cut off, or its type, shape or scale are none", i);
+      return NP_BAD_REQUEST;
+    }
+  }
+  return np_bundle_list_end(&cursor, "TENS", why);
+}
+
+/* A part of a section; NULL where it does not lie in it whole. */
+static const uint8_t *part(struct np_section section, uint64_t offset, uint64_t length,
+                           uint64_t alignment) {
+  if (offset % alignment != 0 || offset > section.length || length > section.length - offset)
+    return NULL;
+  return section.bytes ? section.bytes + offset : NULL;
+}
+
+/* Reads one model's buffers and binds it to them. */
+static enum np_status bind_model(struct np_cursor *cursor, struct np_section weights,
+                                 uint32_t n_buffers, struct np_model *model,
+                                 struct np_message *why) {
+  if (n_buffers > np_cursor_left(cursor) / BUFFER_WORDS) {
+    np_message_set(why, "%u buffers are cut off", n_buffers);
+    return NP_BAD_REQUEST;
+  }
+  struct np_bytes *buffers = calloc(n_buffers + (size_t)1, sizeof *buffers);
+  if (!buffers)
+    return no_memory(why);
+  enum np_status status = NP_OK;
+  for (uint32_t i = 0; i < n_buffers && status == NP_OK; i++) {
+    const uint64_t offset = np_take_u64(cursor);
+    const uint64_t length = np_take_u64(cursor);
+    buffers[i].data = part(weights, offset, length, WEIGHT_ALIGNMENT);
+    buffers[i].length = (size_t)length;
+    if (!buffers[i].data) {
+      np_message_set(why, "buffer %u: bytes %llu + %llu of WGHT, which has %zu", i,
+                     (unsigned long long)offset, (unsigned long long)length, weights.length);
+      status = NP_BAD_REQUEST;
+    }
+  }
+  if (status == NP_OK)
+    status = np_model_bind(model, buffers, n_buffers, why);
+  free(buffers);
+  return status;
+}
+
+static enum np_status read_models(const struct np_container *container, struct np_bundle *bundle,
+                                  struct np_message *why) {
+  struct np_cursor cursor;
+  uint32_t n;
+  enum np_status status = np_bundle_list(container, "MODL", LEAST_MODEL_WORDS, &cursor, &n, why);
+  if (status != NP_OK)
+    return status;
+  bundle->models = calloc(n + (size_t)1, sizeof *bundle->models);
+  if (!bundle->models)
+    return no_memory(why);
+  bundle->n_models = n;
+  const struct np_section data = np_container_find(container, "DATA");
+  const struct np_section weights = np_container_find(container, "WGHT");
+  for (uint32_t i = 0; i < n && status == NP_OK; i++) {
+    struct np_model *model = &bundle->models[i];
+    struct np_message inner = {""};
+    const uint64_t offset = np_take_u64(&cursor);
+    const uint64_t length = np_take_u64(&cursor);
+    const uint32_t n_buffers = np_take_u32(&cursor);
+    const uint8_t *bytes = cursor.bad ? NULL : part(data, offset, length, 4);
+    if (!bytes) {
+      np_message_set(&inner, "it is cut off or not in DATA");
+      status = NP_BAD_REQUEST;
+    }
+    if (status == NP_OK)
+      status = np_model_open(bytes, (size_t)length, model, &inner);
+    if (status == NP_OK)
+      status = bind_model(&cursor, weights, n_buffers, model, &inner);
+    if (status != NP_OK)
+      np_message_set(why, "MODL: model %u: %s", i, inner.text);
+  }
+  return status == NP_OK ? np_bundle_list_end(&cursor, "MODL", why) : status;
+}
+
+enum np_status np_bundle_read(const void *bytes, size_t size, struct np_bundle *bundle,
+                              struct np_message *why) {
+  *bundle = (struct np_bundle){.n_strings = 0};
+  struct np_container container;
+  enum np_status status = np_container_open(bytes, size, NP_CONTAINER_BUNDLE, &container, why);
+  if (status == NP_OK)
+    status = read_head(&container, why);
+  if (status == NP_OK)
+    status = read_strings(&container, bundle, why);
+  if (status == NP_OK)
+    status = read_tensors(&container, bundle, why);
+  if (status == NP_OK)
+    status = read_models(&container, bundle, why);
+  if (status == NP_OK)
+    status = np_bundle_read_plans(&container, bundle, why);
+  if (status == NP_OK)
+    status = np_bundle_read_ends(&container, bundle, why);
+  if (status == NP_OK)
+    status = np_bundle_check_flow(bundle, why);
+  return status;
+}
+
+void np_bundle_free(struct np_bundle *bundle) {
+  for (uint32_t i = 0; i < bundle->n_strings; i++)
+    free(bundle->strings[i]);
+  for (uint32_t i = 0; i < bundle->n_models; i++)
+    np_model_free(&bundle->models[i]);
+  for (uint32_t i = 0; i < bundle->n_plans; i++)
+    free(bundle->plans[i].segments);
+  free(bundle->strings);
+  free(bundle->tensors);
+  free(bundle->models);
+  free(bundle->plans);
+  free(bundle->inputs);
+  free(bundle->outputs);
+  *bundle = (struct np_bundle){.n_strings = 0};
+}

@@ -1,0 +1,77 @@
+/* A bundle file as data (FORMAT.md). */
+#ifndef NP_BUNDLE_H
+#define NP_BUNDLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model.h"
+#include "nnapi_prof_runtime.h"
+#include "np_status.h"
+#include "order.h"
+
+#define NP_BUNDLE_VERSION 1u
+#define NP_BUNDLE_NONE UINT32_MAX
+
+enum np_bundle_engine { NP_BUNDLE_CPU = 0, NP_BUNDLE_NNAPI = 1 };
+enum { NP_BUNDLE_RELAXED = 1 }; /* flags of a segment */
+
+struct np_bundle_tensor {
+  int32_t type;
+  uint32_t rank;
+  const uint32_t *dims; /* [rank], none is 0 */
+  float scale;
+  int32_t zero_point;
+  size_t n_bytes;
+};
+
+struct np_bundle_segment {
+  enum np_bundle_engine engine;
+  const char *accelerator; /* NULL: none or NNAPI's choice */
+  int32_t preference;      /* -1: none */
+  uint32_t flags;
+  uint32_t model;
+  uint32_t n_inputs;
+  const struct np_port *inputs; /* [n_inputs], in place */
+  uint32_t n_outputs;
+  const struct np_port *outputs;
+};
+
+struct np_bundle_plan {
+  const char *name;
+  uint32_t n_segments;
+  struct np_bundle_segment *segments;
+};
+
+/* An input or output of the whole: what the app sees, and which tensor it is. */
+struct np_bundle_end {
+  nnp_tensor known;
+  uint32_t tensor;
+};
+
+/* Arrays and strings are owned; models and ports point into the bytes. */
+struct np_bundle {
+  uint32_t n_strings;
+  char **strings;
+  uint32_t n_tensors;
+  struct np_bundle_tensor *tensors;
+  uint32_t n_models;
+  struct np_model *models; /* bound to their weights */
+  uint32_t n_plans;
+  struct np_bundle_plan *plans;
+  uint32_t n_inputs;
+  struct np_bundle_end *inputs;
+  uint32_t n_outputs;
+  struct np_bundle_end *outputs;
+};
+
+/* Reads a bundle from bytes[size], which must be aligned to 8 and outlive it. Everything that
+ * FORMAT.md says is checked, so that whoever runs a plan may index without looking. The caller
+ * frees with np_bundle_free also after a failure. NP_BAD_REQUEST with section, item and field in
+ * *why; NP_BAD_ARGUMENT, NP_NO_MEMORY. */
+enum np_status np_bundle_read(const void *bytes, size_t size, struct np_bundle *bundle,
+                              struct np_message *why);
+
+void np_bundle_free(struct np_bundle *bundle);
+
+#endif

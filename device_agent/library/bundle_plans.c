@@ -1,0 +1,231 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "bundle_sections.h"
+#include "np_nnapi.h"
+
+#define LEAST_PLAN_WORDS 2u    /* name, number of segments */
+#define LEAST_SEGMENT_WORDS 7u /* all but the ports */
+#define END_WORDS 3u           /* name, tensor, dim order */
+
+static enum np_status no_memory(struct np_message *why) {
+  np_message_set(why, "no memory for the bundle");
+  return NP_NO_MEMORY;
+}
+
+static const struct np_port *take_ports(struct np_cursor *cursor, uint32_t *n) {
+  *n = np_take_u32(cursor);
+  return (const struct np_port *)np_take_words(cursor, 2 * (size_t)*n);
+}
+
+/* Checks that the tensors of one list exist and stand for the model's operands. */
+static enum np_status check_ports(const struct np_bundle *bundle, const struct np_graph *graph,
+                                  const uint32_t *operands, uint32_t n, const struct np_port *ports,
+                                  struct np_message *why) {
+  for (uint32_t i = 0; i < n; i++) {
+    if (ports[i].tensor >= bundle->n_tensors) {
+      np_message_set(why, "tensor %u of %u", ports[i].tensor, bundle->n_tensors);
+      return NP_BAD_REQUEST;
+    }
+    const struct np_bundle_tensor *tensor = &bundle->tensors[ports[i].tensor];
+    if (!np_order_is_valid(ports[i].order, tensor->rank) ||
+        !np_order_fits(ports[i].order, tensor->type, tensor->rank, tensor->dims,
+                       &graph->operands[operands[i]])) {
+      np_message_set(why, "tensor %u in the order 0x%x has not the type and shape of operand %u",
+                     ports[i].tensor, ports[i].order, operands[i]);
+      return NP_BAD_REQUEST;
+    }
+  }
+  return NP_OK;
+}
+
+static enum np_status read_segment(struct np_cursor *cursor, const struct np_bundle *bundle,
+                                   struct np_bundle_segment *segment, struct np_message *why) {
+  const uint32_t engine = np_take_u32(cursor);
+  const uint32_t accelerator = np_take_u32(cursor);
+  const uint32_t preference = np_take_u32(cursor);
+  segment->flags = np_take_u32(cursor);
+  segment->model = np_take_u32(cursor);
+  segment->inputs = take_ports(cursor, &segment->n_inputs);
+  segment->outputs = take_ports(cursor, &segment->n_outputs);
+  if (cursor->bad) {
+    np_message_set(why, "it is cut off");
+    return NP_BAD_REQUEST;
+  }
+  segment->engine = engine == NP_BUNDLE_NNAPI ? NP_BUNDLE_NNAPI : NP_BUNDLE_CPU;
+  segment->accelerator = np_bundle_string(bundle, accelerator);
+  segment->preference = preference == NP_BUNDLE_NONE ? -1 : (int32_t)preference;
+  if (engine > NP_BUNDLE_NNAPI || (accelerator != NP_BUNDLE_NONE && !segment->accelerator) ||
+      segment->preference > ANEURALNETWORKS_PREFER_SUSTAINED_SPEED || segment->preference < -1 ||
+      (segment->flags & ~(uint32_t)NP_BUNDLE_RELAXED) != 0 || segment->model >= bundle->n_models) {
+    np_message_set(why, "engine %u, accelerator %u, preference %u, flags 0x%x or model %u is none",
+                   engine, accelerator, preference, segment->flags, segment->model);
+    return NP_BAD_REQUEST;
+  }
+  const struct np_graph *graph = &bundle->models[segment->model].graph;
+  if (segment->n_inputs != graph->n_inputs || segment->n_outputs != graph->n_outputs) {
+    np_message_set(why, "%u inputs and %u outputs, its model has %u and %u", segment->n_inputs,
+                   segment->n_outputs, graph->n_inputs, graph->n_outputs);
+    return NP_BAD_REQUEST;
+  }
+  enum np_status status =
+      check_ports(bundle, graph, graph->inputs, segment->n_inputs, segment->inputs, why);
+  if (status == NP_OK)
+    status = check_ports(bundle, graph, graph->outputs, segment->n_outputs, segment->outputs, why);
+  return status;
+}
+
+static enum np_status read_plan(struct np_cursor *cursor, struct np_bundle *bundle,
+                                struct np_bundle_plan *plan, struct np_message *why) {
+  plan->name = np_bundle_string(bundle, np_take_u32(cursor));
+  const uint32_t n = np_take_u32(cursor);
+  if (cursor->bad || !plan->name || n == 0 || n > np_cursor_left(cursor) / LEAST_SEGMENT_WORDS) {
+    np_message_set(why, "it is cut off, or has no name or segments");
+    return NP_BAD_REQUEST;
+  }
+  plan->segments = calloc(n, sizeof *plan->segments);
+  if (!plan->segments)
+    return no_memory(why);
+  plan->n_segments = n;
+  for (uint32_t s = 0; s < n; s++) {
+    struct np_message inner = {""};
+    const enum np_status status = read_segment(cursor, bundle, &plan->segments[s], &inner);
+    if (status != NP_OK) {
+      np_message_set(why, "segment %u: %s", s, inner.text);
+      return status;
+    }
+  }
+  return NP_OK;
+}
+
+enum np_status np_bundle_read_plans(const struct np_container *container, struct np_bundle *bundle,
+                                    struct np_message *why) {
+  struct np_cursor cursor;
+  uint32_t n;
+  enum np_status status = np_bundle_list(container, "PLAN", LEAST_PLAN_WORDS, &cursor, &n, why);
+  if (status != NP_OK)
+    return status;
+  if (n == 0) {
+    np_message_set(why, "PLAN: there is none");
+    return NP_BAD_REQUEST;
+  }
+  bundle->plans = calloc(n, sizeof *bundle->plans);
+  if (!bundle->plans)
+    return no_memory(why);
+  bundle->n_plans = n;
+  for (uint32_t i = 0; i < n; i++) {
+    struct np_message inner = {""};
+    status = read_plan(&cursor, bundle, &bundle->plans[i], &inner);
+    if (status != NP_OK) {
+      np_message_set(why, "PLAN: plan %u: %s", i, inner.text);
+      return status;
+    }
+  }
+  return np_bundle_list_end(&cursor, "PLAN", why);
+}
+
+/* Fills what the app sees of a tensor. `order` is 0 or a permutation, as an np_port's. */
+static nnp_tensor describe(const struct np_bundle_tensor *tensor, const char *name,
+                           uint32_t order) {
+  nnp_tensor known = {.name = name,
+                      .type = tensor->type,
+                      .rank = tensor->rank,
+                      .scale = tensor->scale,
+                      .zero_point = tensor->zero_point,
+                      .n_bytes = tensor->n_bytes};
+  for (uint32_t i = 0; i < tensor->rank; i++) {
+    known.dims[i] = tensor->dims[i];
+    known.dim_order[i] = order == 0 ? i : np_order_axis(order, i);
+  }
+  return known;
+}
+
+static enum np_status read_list(const struct np_container *container, const char *tag,
+                                const struct np_bundle *bundle, uint32_t *n,
+                                struct np_bundle_end **ends, struct np_message *why) {
+  struct np_cursor cursor;
+  uint32_t count;
+  const enum np_status status = np_bundle_list(container, tag, END_WORDS, &cursor, &count, why);
+  if (status != NP_OK)
+    return status;
+  *ends = calloc(count + (size_t)1, sizeof **ends);
+  if (!*ends)
+    return no_memory(why);
+  *n = count;
+  for (uint32_t i = 0; i < count; i++) {
+    const char *name = np_bundle_string(bundle, np_take_u32(&cursor));
+    const uint32_t t = np_take_u32(&cursor);
+    const uint32_t order = np_take_u32(&cursor);
+    if (!name || t >= bundle->n_tensors || !np_order_is_valid(order, bundle->tensors[t].rank)) {
+      np_message_set(why, "%s: item %u has no name, tensor or dim order", tag, i);
+      return NP_BAD_REQUEST;
+    }
+    (*ends)[i] = (struct np_bundle_end){describe(&bundle->tensors[t], name, order), t};
+  }
+  return np_bundle_list_end(&cursor, tag, why);
+}
+
+enum np_status np_bundle_read_ends(const struct np_container *container, struct np_bundle *bundle,
+                                   struct np_message *why) {
+  const enum np_status status =
+      read_list(container, "INPT", bundle, &bundle->n_inputs, &bundle->inputs, why);
+  if (status != NP_OK)
+    return status;
+  return read_list(container, "OUTP", bundle, &bundle->n_outputs, &bundle->outputs, why);
+}
+
+/* One plan's flow; written[n_tensors] is room. */
+static enum np_status check_plan(const struct np_bundle *bundle, const struct np_bundle_plan *plan,
+                                 uint8_t *written, struct np_message *why) {
+  memset(written, 0, bundle->n_tensors);
+  for (uint32_t i = 0; i < bundle->n_inputs; i++)
+    written[bundle->inputs[i].tensor] = 1;
+  for (uint32_t s = 0; s < plan->n_segments; s++) {
+    const struct np_bundle_segment *segment = &plan->segments[s];
+    for (uint32_t i = 0; i < segment->n_inputs; i++) {
+      if (!written[segment->inputs[i].tensor]) {
+        np_message_set(why, "plan %s: segment %u reads tensor %u before it is written", plan->name,
+                       s, segment->inputs[i].tensor);
+        return NP_BAD_REQUEST;
+      }
+    }
+    for (uint32_t i = 0; i < segment->n_outputs; i++) {
+      if (written[segment->outputs[i].tensor]) {
+        np_message_set(why, "plan %s: segment %u writes tensor %u, which has its bytes already",
+                       plan->name, s, segment->outputs[i].tensor);
+        return NP_BAD_REQUEST;
+      }
+      written[segment->outputs[i].tensor] = 1;
+    }
+  }
+  for (uint32_t i = 0; i < bundle->n_outputs; i++) {
+    if (!written[bundle->outputs[i].tensor]) {
+      np_message_set(why, "plan %s: output %u is never written", plan->name, i);
+      return NP_BAD_REQUEST;
+    }
+  }
+  return NP_OK;
+}
+
+enum np_status np_bundle_check_flow(const struct np_bundle *bundle, struct np_message *why) {
+  uint8_t *written = calloc(bundle->n_tensors + (size_t)1, 1);
+  if (!written)
+    return no_memory(why);
+  enum np_status status = NP_OK;
+  for (uint32_t i = 0; i < bundle->n_inputs && status == NP_OK; i++) {
+    if (written[bundle->inputs[i].tensor]++ != 0) {
+      np_message_set(why, "INPT: item %u is a tensor that another one is", i);
+      status = NP_BAD_REQUEST;
+    }
+  }
+  for (uint32_t i = 0; i < bundle->n_outputs && status == NP_OK; i++) {
+    if (written[bundle->outputs[i].tensor]++ != 0) {
+      np_message_set(why, "OUTP: item %u is a tensor that another one or an input is", i);
+      status = NP_BAD_REQUEST;
+    }
+  }
+  for (uint32_t i = 0; i < bundle->n_plans && status == NP_OK; i++)
+    status = check_plan(bundle, &bundle->plans[i], written, why);
+  free(written);
+  return status;
+}

@@ -1,0 +1,158 @@
+/* The library's bundles, texts and failures. */
+#define _POSIX_C_SOURCE 200809L
+
+#include "runtime.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+const char *nnp_version(void) { return NP_AGENT_VERSION; }
+
+const char *nnp_status_text(nnp_status status) {
+  static const char *const texts[] = {"no error",
+                                      "the call breaks a rule of the library",
+                                      "no bundle that this library reads",
+                                      "this phone cannot run it",
+                                      "no memory",
+                                      "the file cannot be read",
+                                      "no such library or accelerator",
+                                      "NNAPI or its driver failed"};
+  const size_t index = (size_t)status;
+  return index < sizeof texts / sizeof *texts ? texts[index] : "an unknown status";
+}
+
+nnp_status np_runtime_status(enum np_status status) {
+  switch (status) {
+  case NP_OK:
+    return NNP_OK;
+  case NP_BAD_ARGUMENT:
+    return NNP_BAD_ARGUMENT;
+  case NP_BAD_REQUEST:
+  case NP_BAD_MODEL:
+    return NNP_BAD_BUNDLE;
+  case NP_UNSUPPORTED:
+    return NNP_UNSUPPORTED;
+  case NP_NO_MEMORY:
+    return NNP_NO_MEMORY;
+  case NP_IO:
+    return NNP_IO;
+  case NP_MISSING:
+    return NNP_MISSING;
+  case NP_RUN_FAILED:
+  case NP_DEADLINE:
+    break;
+  }
+  return NNP_FAILED;
+}
+
+nnp_status np_runtime_fail(nnp_error *error, nnp_status status, int32_t segment, int32_t nnapi_code,
+                           const char *format, ...) {
+  if (!error)
+    return status;
+  *error = (nnp_error){.status = status, .segment = segment, .nnapi_code = nnapi_code};
+  va_list arguments;
+  va_start(arguments, format);
+  (void)vsnprintf(error->message, sizeof error->message, format, arguments);
+  va_end(arguments);
+  if (error->message[0] == 0)
+    (void)snprintf(error->message, sizeof error->message, "%s", nnp_status_text(status));
+  return status;
+}
+
+void np_runtime_clear(nnp_error *error) {
+  if (error)
+    *error = (nnp_error){.status = NNP_OK, .segment = -1};
+}
+
+nnp_status nnp_bundle_open_memory(const void *bytes, size_t n_bytes, nnp_bundle **bundle,
+                                  nnp_error *error) {
+  np_runtime_clear(error);
+  if (!bundle || !bytes)
+    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "bytes or bundle is NULL");
+  *bundle = NULL;
+  struct nnp_bundle *opened = calloc(1, sizeof *opened);
+  if (!opened)
+    return np_runtime_fail(error, NNP_NO_MEMORY, -1, 0, "no memory for the bundle");
+  struct np_message why = {""};
+  const enum np_status status = np_bundle_read(bytes, n_bytes, &opened->bundle, &why);
+  if (status != NP_OK) {
+    nnp_bundle_close(opened);
+    return np_runtime_fail(error, np_runtime_status(status), -1, 0, "%s", why.text);
+  }
+  *bundle = opened;
+  return NNP_OK;
+}
+
+/* Maps a whole regular file; 0, or errno. */
+static int map_file(const char *path, void **bytes, size_t *n_bytes) {
+  const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0)
+    return errno;
+  struct stat facts;
+  int cause = fstat(fd, &facts) != 0 ? errno : 0;
+  if (cause == 0 && (!S_ISREG(facts.st_mode) || facts.st_size <= 0))
+    cause = EINVAL;
+  if (cause == 0 && (uintmax_t)facts.st_size > SIZE_MAX / 2)
+    cause = EFBIG;
+  if (cause == 0) {
+    *n_bytes = (size_t)facts.st_size;
+    *bytes = mmap(NULL, *n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    cause = *bytes == MAP_FAILED ? errno : 0;
+  }
+  (void)close(fd);
+  return cause;
+}
+
+nnp_status nnp_bundle_open(const char *path, nnp_bundle **bundle, nnp_error *error) {
+  np_runtime_clear(error);
+  if (!bundle || !path)
+    return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "path or bundle is NULL");
+  *bundle = NULL;
+  void *bytes = NULL;
+  size_t n_bytes = 0;
+  const int cause = map_file(path, &bytes, &n_bytes);
+  if (cause != 0)
+    return np_runtime_fail(error, NNP_IO, -1, 0, "%s cannot be opened: %s", path, strerror(cause));
+  const nnp_status status = nnp_bundle_open_memory(bytes, n_bytes, bundle, error);
+  if (status != NNP_OK) {
+    (void)munmap(bytes, n_bytes);
+    return status;
+  }
+  (*bundle)->mapped = bytes;
+  (*bundle)->n_mapped = n_bytes;
+  return NNP_OK;
+}
+
+void nnp_bundle_close(nnp_bundle *bundle) {
+  if (!bundle)
+    return;
+  np_bundle_free(&bundle->bundle);
+  if (bundle->mapped)
+    (void)munmap(bundle->mapped, bundle->n_mapped);
+  free(bundle);
+}
+
+uint32_t nnp_bundle_n_inputs(const nnp_bundle *bundle) { return bundle->bundle.n_inputs; }
+
+uint32_t nnp_bundle_n_outputs(const nnp_bundle *bundle) { return bundle->bundle.n_outputs; }
+
+uint32_t nnp_bundle_n_plans(const nnp_bundle *bundle) { return bundle->bundle.n_plans; }
+
+const nnp_tensor *nnp_bundle_input(const nnp_bundle *bundle, uint32_t index) {
+  return index < bundle->bundle.n_inputs ? &bundle->bundle.inputs[index].known : NULL;
+}
+
+const nnp_tensor *nnp_bundle_output(const nnp_bundle *bundle, uint32_t index) {
+  return index < bundle->bundle.n_outputs ? &bundle->bundle.outputs[index].known : NULL;
+}
+
+const char *nnp_bundle_plan(const nnp_bundle *bundle, uint32_t index) {
+  return index < bundle->bundle.n_plans ? bundle->bundle.plans[index].name : NULL;
+}

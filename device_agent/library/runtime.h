@@ -1,0 +1,25 @@
+/* What the library's files share: for library/ only. */
+#ifndef NP_RUNTIME_H
+#define NP_RUNTIME_H
+
+#include "bundle.h"
+#include "nnapi_prof_runtime.h"
+#include "np_status.h"
+
+struct nnp_bundle {
+  struct np_bundle bundle;
+  void *mapped; /* NULL: the bytes are the caller's */
+  size_t n_mapped;
+};
+
+/* Our own status as the library's. */
+nnp_status np_runtime_status(enum np_status status);
+
+/* Fills *error (may be NULL) and returns its status. */
+nnp_status np_runtime_fail(nnp_error *error, nnp_status status, int32_t segment, int32_t nnapi_code,
+                           const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+/* An error that says nothing. */
+void np_runtime_clear(nnp_error *error);
+
+#endif
