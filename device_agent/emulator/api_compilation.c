@@ -162,7 +162,7 @@ static bool *find_support(const ANeuralNetworksCompilation *compilation) {
   }
   for (uint32_t k = 0; k < n && !has_cpu && !compilation->explicit_devices; k++) {
     supported[compilation->n_devices * n + k] =
-        np_operation_check(graph, k, NP_RUNTIME_LEVEL, NULL) == NP_OK;
+        np_operation_check(graph, k, np_device_table()->level, NULL) == NP_OK;
   }
   return supported;
 }

@@ -80,7 +80,8 @@ void ANeuralNetworksModel_free(ANeuralNetworksModel *model) {
 static int check_operation(const ANeuralNetworksModel *model, uint32_t index,
                            const char *function) {
   struct np_message why = {""};
-  const enum np_status status = np_operation_check(&model->graph, index, NP_RUNTIME_LEVEL, &why);
+  const enum np_status status =
+      np_operation_check(&model->graph, index, np_device_table()->level, &why);
   if (status != NP_OK && status != NP_UNSUPPORTED)
     return np_refuse(np_result_code(status), function, "%s", why.text);
   return np_check_referenced_models(model, &model->graph.operations[index]);
@@ -248,7 +249,7 @@ static int finish(ANeuralNetworksModel *model, const char *function) {
     for (uint32_t i = 0; i < n; i++)
       before[i] = graph->operations[i].inputs;
     struct np_message why = {""};
-    const enum np_status status = np_graph_check(graph, NP_RUNTIME_LEVEL, &why);
+    const enum np_status status = np_graph_check(graph, np_device_table()->level, &why);
     for (uint32_t i = 0; i < n; i++) { /* each operation owns a list: its address names it */
       model->order[i] = 0;
       while (before[model->order[i]] != graph->operations[i].inputs)

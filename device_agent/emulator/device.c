@@ -1,5 +1,5 @@
 /* The device table: what this process offers, decided once by NNAPI_EMULATOR_PHONE and
- * NNAPI_EMULATOR_BACKEND. */
+ * NNAPI_EMULATOR_BACKEND and its fellows. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,6 +12,7 @@
 #define BACKEND_VARIABLE "NNAPI_EMULATOR_BACKEND"
 #define VERBOSE_VARIABLE "NNAPI_EMULATOR_VERBOSE"
 #define FAULTS_VARIABLE "NNAPI_EMULATOR_FAULTS"
+#define LEVEL_VARIABLE "NNAPI_EMULATOR_FEATURE_LEVEL"
 
 static struct np_device_table table;
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
@@ -36,7 +37,7 @@ static void offer_backends(const char *only) {
         (struct ANeuralNetworksDevice){.name = rows[i].device,
                                        .version = "1.0",
                                        .type = ANEURALNETWORKS_DEVICE_CPU,
-                                       .feature_level = NP_RUNTIME_LEVEL,
+                                       .feature_level = table.level,
                                        .backend = backend};
   }
 }
@@ -64,9 +65,28 @@ static void offer_phone(const char *path, const struct np_backend *backend) {
   table.n_devices = table.phone->n_accelerators;
 }
 
+/* The feature level that `text` says, as devices report it; 0 where it says none. */
+static int32_t read_level(const char *text) {
+  char *end = NULL;
+  const long level = strtol(text, &end, 10);
+  const bool by_api =
+      level >= ANEURALNETWORKS_FEATURE_LEVEL_1 && level <= ANEURALNETWORKS_FEATURE_LEVEL_5;
+  const bool by_number =
+      level >= ANEURALNETWORKS_FEATURE_LEVEL_6 && level <= ANEURALNETWORKS_FEATURE_LEVEL_8;
+  return *end == '\0' && (by_api || by_number) ? (int32_t)level : 0;
+}
+
 static void build_table(void) {
   const char *verbose = setting(VERBOSE_VARIABLE);
   table.verbose = verbose && strcmp(verbose, "0") != 0;
+  const char *level = setting(LEVEL_VARIABLE);
+  table.level = level ? read_level(level) : NP_DEFAULT_LEVEL;
+  if (table.level == 0) {
+    table.level = NP_DEFAULT_LEVEL;
+    snprintf(table.error, sizeof table.error,
+             "%s is \"%s\", wanted is 27 to 31 or 1000006 to 1000008", LEVEL_VARIABLE, level);
+    return;
+  }
   const char *only = setting(BACKEND_VARIABLE);
   if (only && !np_backend_named(only)) {
     snprintf(table.error, sizeof table.error, "%s is \"%s\", this library has: reference%s",

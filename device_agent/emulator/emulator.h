@@ -31,8 +31,9 @@
 NP_NNAPI_FUNCTIONS(NP_DECLARE)
 #undef NP_DECLARE
 
-/* The level at which models are checked: that of Android 11. */
-#define NP_RUNTIME_LEVEL ANEURALNETWORKS_FEATURE_LEVEL_4
+/* The feature level that the library has unless NNAPI_EMULATOR_FEATURE_LEVEL says another: that of
+ * Android 11, whose functions it has. */
+#define NP_DEFAULT_LEVEL ANEURALNETWORKS_FEATURE_LEVEL_4
 
 /* Returns `code`; with NNAPI_EMULATOR_VERBOSE set, the reason goes to standard error as Android's
  * would go to its log. */
@@ -59,6 +60,7 @@ struct np_device_table {
   uint32_t n_devices;
   struct np_phone *phone;         /* NULL in real time */
   struct np_accelerator host_cpu; /* the phone's CPU where it has no CPU accelerator */
+  int32_t level;                  /* the feature level at which models are checked */
   bool verbose;
   char error[512];           /* why there is no device; empty where all is well */
   _Atomic uint64_t clock_ns; /* the simulated clock */

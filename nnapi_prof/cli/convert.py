@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from nnapi_prof.cli.levels import Level
 from nnapi_prof.cli.options import MODEL, PREFERENCES, input_option, load_model, say
 from nnapi_prof.errors import NnapiProfError, UnsupportedOp, UsageError
 
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
 @input_option
 @click.option(
     "--level",
-    type=click.IntRange(27, 30),
+    type=Level(),
+    metavar="27..31|1000006..1000008",
     default=30,
     show_default=True,
-    help="API level of the phones it must run on.",
+    help="NNAPI feature level of the phones it must run on: their API level, or what their NNAPI"
+    " reports beyond 31.",
 )
 @click.option(
     "--preference",

@@ -1,7 +1,7 @@
 """Products of matrices at level 6, which has BATCH_MATMUL.
 
-The emulator is of level 4, so that NumPy computes the models here: the few operations that products
-and attention consist of, by their definitions.
+NumPy computes the models here, the few operations that products and attention consist of, by their
+definitions; test_later_levels has the emulator do it.
 """
 
 import numpy as np

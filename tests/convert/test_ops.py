@@ -2,7 +2,7 @@
 
 Right means: the model contains nothing newer than the level by an independent reading of the facts,
 consists of the expected operations, and gives eager PyTorch's numbers when stock PyTorch's NNAPI
-runtime executes it on the emulator, whose level is the fourth: models for later ones are not run.
+runtime executes it on the emulator, whose level is the fourth; test_later_levels runs the others.
 """
 
 import pytest

@@ -105,6 +105,50 @@ def test_one_back_end_can_be_chosen(nn, emulator_library):
     assert none.startswith('NNAPI_EMULATOR_BACKEND is "quick", this library has: reference')
 
 
+LEVELS = """
+import ctypes as C, sys
+from tests.emulator.nnapi import Nnapi, operand_type, u32
+
+nn = Nnapi(sys.argv[1])
+level = C.c_int64()
+for device in nn.devices().values():
+    nn.Device_getFeatureLevel(device, C.byref(level))
+model = nn.new("Model_create")
+kind = operand_type(3, (2, 3))  # TENSOR_FLOAT32
+axes = operand_type(4, (1,))  # TENSOR_INT32
+for one in (kind, axes, kind):
+    nn.Model_addOperand(model, C.byref(one))
+nn.Model_setOperandValue(model, 1, (C.c_int32 * 1)(0), 4)
+result = nn.Model_addOperation(model, 105, 2, u32([0, 1]), 1, u32([2]))  # REVERSE
+print(level.value, result, nn.emulator_error())
+"""
+
+
+@pytest.mark.parametrize(
+    ("level", "found"),
+    [
+        ("", "30 4 None"),
+        ("1000007", "1000007 0 None"),
+        ("28", "28 4 None"),
+        ("1000006", "1000006 4 None"),
+    ],
+)
+def test_the_feature_level_can_be_chosen(emulator_library, level, found):
+    environment = dict(os.environ, NNAPI_EMULATOR_FEATURE_LEVEL=level)
+    command = [sys.executable, "-c", LEVELS, str(emulator_library)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == found
+
+
+@pytest.mark.parametrize("level", ["26", "32", "1000005", "1000009", "30x", "level"])
+def test_other_feature_levels_leave_no_device(emulator_library, level):
+    environment = dict(os.environ, NNAPI_EMULATOR_FEATURE_LEVEL=level)
+    command = [sys.executable, "-c", DEVICES, str(emulator_library)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    wanted = "wanted is 27 to 31 or 1000006 to 1000008"
+    assert done.stdout.strip() == f'NNAPI_EMULATOR_FEATURE_LEVEL is "{level}", {wanted}'
+
+
 def test_real_time_clock_runs(nn):
     before = nn.emulator_now()
     assert nn.emulator_now() >= before > 0

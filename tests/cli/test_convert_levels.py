@@ -1,0 +1,76 @@
+"""``convert --level``: what devices report, also beyond API levels."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.cli.common import Result, trace
+
+
+class Attention(nn.Module):
+    """Products of computed matrices: many operations before level 6, one from there on."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ((x @ x.transpose(1, 2)).softmax(-1) @ x).flip(2)
+
+
+@pytest.fixture
+def attention(tmp_path: Path) -> Path:
+    return trace(Attention(), tmp_path / "attention.pt", (2, 3, 4))
+
+
+def operations(path: Path) -> set[str]:
+    model = json.loads(path.with_suffix(".json").read_text())
+    return {operation["name"] for operation in model["operations"]}
+
+
+@pytest.mark.parametrize("level", [27, 30, 31, 1000006, 1000007, 1000008])
+def test_levels(cli: Callable[..., Result], attention: Path, level: int) -> None:
+    asked = ("--input", "2x3x4", "--level", level, "--format", "json", attention)
+    found = cli("convert", *asked)
+    if level == 27:
+        assert found.code == 2 and "needs level" in found.error or "from level" in found.error
+        return
+    assert found.code == 0, found.err
+    have = operations(attention)
+    assert ("BATCH_MATMUL" in have) == (level >= 1000006)
+    assert ("REVERSE" in have) == (level >= 1000007)
+
+
+@pytest.mark.parametrize("level", ["26", "32", "6", "1000005", "thirty"])
+def test_other_levels_are_refused(cli: Callable[..., Result], level: str) -> None:
+    found = cli("convert", "--level", level, "attention.pt")
+    assert found.code == 2
+    assert f"{level} is none of 27, 28, 29, 30, 31, 1000006, 1000007, 1000008" in found.error
+
+
+RUN = """
+import ctypes, sys, torch
+
+ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+x = torch.arange(24.0).reshape(2, 3, 4) / 10
+torch.testing.assert_close(torch.jit.load(sys.argv[3])(x), torch.jit.load(sys.argv[2])(x))
+"""
+
+
+@pytest.mark.parametrize(("emulated", "runs"), [("1000007", True), ("30", False)])
+def test_stock_pytorch_runs_level_7(
+    cli: Callable[..., Result], attention: Path, emulator_library: Path, emulated: str, runs: bool
+) -> None:
+    found = cli("convert", "--input", "2x3x4", "--level", "1000007", attention)
+    assert found.code == 0, found.err
+    command = [sys.executable, "-W", "ignore", "-c", RUN, emulator_library, attention]
+    environment = dict(os.environ, NNAPI_EMULATOR_FEATURE_LEVEL=emulated)
+    done = subprocess.run(
+        [*command, attention.with_suffix(".nnapi.pt")], env=environment, capture_output=True
+    )
+    assert (done.returncode == 0) == runs, done.stderr

@@ -1,0 +1,26 @@
+"""Levels 6 and 7, which the emulator has where it is told to: a process of its own."""
+
+import subprocess
+import sys
+
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.nnapi.codes import FeatureLevel
+from tests.convert.cases import CASES
+
+
+def test_every_case_is_right_at_later_levels(nnapi_library):
+    command = [sys.executable, "-W", "ignore", "-m", "tests.convert.later_levels", nnapi_library]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    *wrong, last = done.stdout.splitlines()
+    assert wrong == []
+    assert last.split() == [str(len(CASES)), "BATCH_MATMUL", "MIRROR_PAD", "REVERSE"]
+
+
+def test_level_5_brought_nothing():
+    for name in ("max pool dilated", "order of rows", "avg pool in ceil mode, padding counted"):
+        program = CASES[name].program
+        fourth, fifth = (
+            convert_region(program, [0], level) for level in (30, FeatureLevel.LEVEL_5)
+        )
+        assert fourth.operations == fifth.operations
+        assert fourth.serialized == fifth.serialized
