@@ -17,6 +17,7 @@ EXPORT np_emulator_identity_fn np_emulator_identity;
 EXPORT np_emulator_idle_fn np_emulator_idle;
 EXPORT np_emulator_temperature_fn np_emulator_temperature;
 EXPORT np_emulator_cpu_khz_fn np_emulator_cpu_khz;
+EXPORT np_emulator_throttled_fn np_emulator_throttled;
 
 uint64_t np_clock_now(void) {
   struct np_device_table *table = np_device_table();
@@ -94,4 +95,9 @@ int64_t np_emulator_temperature(void) {
 int64_t np_emulator_cpu_khz(void) {
   struct np_phone *phone = np_device_table()->phone;
   return phone && phone->cpu_khz > 0 ? llround(phone->cpu_khz / np_phone_throttle(phone)) : -1;
+}
+
+int32_t np_emulator_throttled(void) {
+  struct np_phone *phone = np_device_table()->phone;
+  return phone && phone->thermal.time_constant > 0 ? np_phone_throttle(phone) > 1 : -1;
 }

@@ -48,8 +48,12 @@ typedef int64_t np_emulator_temperature_fn(void);
 /* Clock of the simulated phone's CPU in kHz as throttling lets it run; -1 as above. */
 typedef int64_t np_emulator_cpu_khz_fn(void);
 
+/* Whether the simulated phone's temperature slows its operations now: 1 or 0; -1 as above. */
+typedef int32_t np_emulator_throttled_fn(void);
+
 /* The library exports them under these names: np_emulator_phone, np_emulator_error,
  * np_emulator_property, np_emulator_now, np_emulator_cpu_run, np_emulator_identity,
- * np_emulator_idle, np_emulator_temperature, np_emulator_cpu_khz. */
+ * np_emulator_idle, np_emulator_temperature, np_emulator_cpu_khz,
+ * np_emulator_throttled. */
 
 #endif

@@ -1,25 +1,10 @@
 #include "action.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu.h"
-#include "perform.h"
-#include "record.h"
 #include "supervise.h"
-#include "sysinfo.h"
-
-struct job {
-  const struct np_session *session;
-  const struct np_action *action;
-  const struct np_record_view *view;
-};
-
-static int perform(void *ctx) {
-  const struct job *job = ctx;
-  np_perform(job->session, job->action, job->view);
-  return 0;
-}
 
 /* "compile of segment 1 (nnapi, sim-npu)". */
 static void describe_place(const struct np_session *session, const struct np_action *action,
@@ -42,135 +27,114 @@ static void describe_place(const struct np_session *session, const struct np_act
   }
 }
 
+/* The message of a process that came to its end before its action did. */
+static void tell_end(const struct np_ended *ended, const char *place, const char *signal,
+                     struct np_message *message) {
+  const struct np_outcome *outcome = &ended->outcome;
+  if (ended->event == NP_EVENT_LATE) {
+    np_message_set(message, "not done after %u ms, in %s", ended->action->timeout_ms, place);
+  } else if (ended->event == NP_EVENT_TOO_BIG) {
+    np_message_set(message, "killed during %s: it used %lld kB of memory, %lld kB are allowed",
+                   place, (long long)ended->used_kb, (long long)ended->memory_kb);
+  } else if (outcome->signal == SIGKILL) {
+    np_message_set(message, "SIGKILL during %s: the system may have been out of memory", place);
+  } else if (outcome->signal != 0) {
+    np_message_set(message, "%s during %s", signal, place);
+  } else {
+    np_message_set(message, "the process ended itself with code %d during %s", outcome->exit_code,
+                   place);
+  }
+}
+
 /* Sets verdict, message and signal from how the process ended. */
-static void judge(const struct np_session *session, const struct np_action *action,
-                  const struct np_record *record, const struct np_outcome *outcome,
+static void judge(const struct np_session *session, const struct np_ended *ended,
                   struct np_result *result, struct np_message *message, char signal[32]) {
+  const struct np_record *record = ended->view->record;
   struct np_message place;
-  describe_place(session, action, record, &place);
+  describe_place(session, ended->action, record, &place);
   result->message = message->text;
   if (record->done) {
     result->verdict = (enum np_verdict)record->verdict;
     result->has_code = record->fault.has_code;
     result->code = record->fault.code;
     /* With one segment the stage says where already. */
-    const char *where = action->n_segments > 1 ? place.text : "";
+    const char *where = ended->action->n_segments > 1 ? place.text : "";
     np_message_set(message, "%s%s%s", where, where[0] ? ": " : "", record->fault.why.text);
-  } else if (outcome->timed_out) {
-    result->verdict = NP_TIMED_OUT;
-    np_message_set(message, "not done after %u ms, in %s", action->timeout_ms, place.text);
-  } else if (outcome->signal != 0) {
-    result->verdict = NP_CRASHED;
-    result->signal = np_signal_name(outcome->signal, signal, 32);
-    np_message_set(message, "%s during %s", result->signal, place.text);
-  } else {
-    result->verdict = NP_CRASHED;
-    np_message_set(message, "the process ended itself with code %d during %s", outcome->exit_code,
-                   place.text);
+    return;
   }
+  result->verdict = ended->event == NP_EVENT_LATE ? NP_TIMED_OUT : NP_CRASHED;
+  if (result->verdict == NP_CRASHED && ended->outcome.signal != 0)
+    result->signal = np_signal_name(ended->outcome.signal, signal, 32);
+  tell_end(ended, place.text, result->signal, message);
 }
 
 static void fill_segments(const struct np_action *action, const struct np_record_view *view,
                           struct np_segment_result *segments) {
   for (uint32_t s = 0; s < action->n_segments; s++) {
-    const size_t column = (size_t)s * action->max_runs;
+    const size_t column = (size_t)s * view->room;
     const int compiled = view->compile_ns[s] != 0;
     segments[s] = (struct np_segment_result){.compiled = compiled,
                                              .compile_ns = compiled ? view->compile_ns[s] - 1 : 0,
                                              .samples_ns = view->samples_ns + column,
                                              .hardware_ns = view->hardware_ns + column,
                                              .driver_ns = view->driver_ns + column,
-                                             .kernels = action->segments[s].engine == NP_ENGINE_CPU
-                                                            ? np_cpu_engine(NULL).kernels
-                                                            : NULL};
+                                             .facts = &view->facts[s]};
   }
 }
 
-/* What the simulated phone told, as the answer has it: -1 where nothing was read. */
-static void take_readings(const struct np_record *record, struct np_result *result) {
-  for (int i = 0; i < 2; i++) {
-    result->cpu_khz[i] = record->cpu_khz[i] > 0 ? record->cpu_khz[i] : -1;
-    result->thermal_mc[i] = record->thermal_mc[i] > 0 ? record->thermal_mc[i] : -1;
-  }
-}
-
-static enum np_status run_recorded(const struct np_session *session, const struct np_action *action,
-                                   const struct np_record_view *view,
-                                   struct np_segment_result *segments, struct np_answers *answers,
-                                   int *ok, struct np_message *why) {
-  struct np_result result = {.action = action->id, .simulated = session->simulated};
-  const int real = !session->simulated; /* this host's readings say nothing about the phone */
-  struct job job = {.session = session, .action = action, .view = view};
-  struct np_outcome outcome;
-  result.cpu_khz[0] = real ? np_cpu_now_khz(action->cpu_mask) : -1;
-  result.thermal_mc[0] = real ? np_thermal_mc() : -1;
-  const enum np_status status =
-      np_supervise(perform, &job, action->timeout_ms, answers->fd, &outcome, why);
+static enum np_status no_line(enum np_status status, const struct np_action *action,
+                              struct np_message *why) {
   if (status != NP_OK)
-    return status;
-  if (outcome.abandoned) {
-    np_message_set(why, "nobody reads the answers any more");
-    return NP_IO;
-  }
-  result.cpu_khz[1] = real ? np_cpu_now_khz(action->cpu_mask) : -1;
-  result.thermal_mc[1] = real ? np_thermal_mc() : -1;
+    np_message_set(why, "cannot write the result of action %u", action->id);
+  return status;
+}
 
-  np_record_sanitize(view, action);
-  if (session->simulated)
-    take_readings(view->record, &result);
+enum np_status np_action_answer(const struct np_session *session, const struct np_ended *ended,
+                                struct np_answers *answers, int *ok, struct np_message *why) {
+  const struct np_action *action = ended->action;
+  const struct np_record *record = ended->view->record;
+  *ok = 0;
+  struct np_segment_result *segments = calloc(action->n_segments, sizeof *segments);
+  if (!segments)
+    return np_action_answer_unbegun(action, "no memory for its result", answers, why);
+  fill_segments(action, ended->view, segments);
+  struct np_result result = {.action = action->id,
+                             .stage = (enum np_stage)record->stage,
+                             .simulated = session->simulated,
+                             .n_segments = action->n_segments,
+                             .segments = segments,
+                             .n_runs = record->n_runs,
+                             .total_ns = ended->view->total_ns,
+                             .first_ns = record->first_ns,
+                             .warmth = record->warmth,
+                             .n_rounds = ended->n_rounds,
+                             .rounds = ended->rounds,
+                             .cpu_mask = record->cpu_mask,
+                             .rss_peak_kb = ended->outcome.rss_peak_kb,
+                             .before = ended->before,
+                             .after = ended->after,
+                             .kept = ended->view->kept};
   struct np_message message;
   char signal[32];
-  judge(session, action, view->record, &outcome, &result, &message, signal);
-  fill_segments(action, view, segments);
-  result.stage = (enum np_stage)view->record->stage;
-  result.n_segments = action->n_segments;
-  result.segments = segments;
-  result.n_runs = view->record->n_runs;
-  result.total_ns = view->total_ns;
-  result.first_ns = view->record->first_ns;
-  result.rss_peak_kb = outcome.rss_peak_kb;
-  result.n_kept = result.verdict == NP_VERDICT_OK ? view->record->n_kept : 0;
-  result.kept = view->kept;
+  judge(session, ended, &result, &message, signal);
   *ok = result.verdict == NP_VERDICT_OK;
-  const enum np_status answered = np_answer_result(answers, &result);
-  if (answered != NP_OK)
-    np_message_set(why, "cannot write the result of action %u", action->id);
-  return answered;
+  result.n_kept = *ok ? record->n_kept : 0;
+  const enum np_status status = np_answer_result(answers, &result);
+  free(segments);
+  return no_line(status, action, why);
 }
 
-/* The line of an action that could not even begin. */
-static enum np_status answer_no_memory(const struct np_action *action, struct np_answers *answers,
-                                       struct np_message *why) {
+enum np_status np_action_answer_unbegun(const struct np_action *action, const char *cause,
+                                        struct np_answers *answers, struct np_message *why) {
   struct np_message message;
-  np_message_set(&message, "setup: no memory for %u samples of each of %u segments",
-                 action->max_runs, action->n_segments);
+  np_message_set(&message, "setup: %s", cause);
+  const struct np_readings unknown = {-1, -1, -1};
   const struct np_result result = {.action = action->id,
                                    .verdict = NP_FAILED,
                                    .stage = NP_STAGE_SETUP,
                                    .message = message.text,
                                    .rss_peak_kb = -1,
-                                   .cpu_khz = {-1, -1},
-                                   .thermal_mc = {-1, -1}};
-  const enum np_status status = np_answer_result(answers, &result);
-  if (status != NP_OK)
-    np_message_set(why, "cannot write the result of action %u", action->id);
-  return status;
-}
-
-enum np_status np_action_run(const struct np_session *session, const struct np_action *action,
-                             struct np_answers *answers, int *ok, struct np_message *why) {
-  *ok = 0;
-  struct np_record_view view;
-  if (np_record_make(action, &view) != NP_OK)
-    return answer_no_memory(action, answers, why);
-  enum np_status status;
-  struct np_segment_result *segments = calloc(action->n_segments, sizeof *segments);
-  if (segments) {
-    status = run_recorded(session, action, &view, segments, answers, ok, why);
-  } else {
-    status = answer_no_memory(action, answers, why);
-  }
-  free(segments);
-  np_record_free(&view);
-  return status;
+                                   .before = unknown,
+                                   .after = unknown};
+  return no_line(np_answer_result(answers, &result), action, why);
 }

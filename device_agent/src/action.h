@@ -1,11 +1,14 @@
-/* One action to its end: in a process of its own, with a watchdog. */
+/* How an action ended: from what its process recorded to its line. */
 #ifndef NP_ACTION_H
 #define NP_ACTION_H
 
+#include "child.h"
 #include "model.h"
 #include "np_status.h"
+#include "record.h"
 #include "request.h"
 #include "result.h"
+#include "sysfs.h"
 
 /* What all actions of a request share. Nothing is owned. */
 struct np_session {
@@ -14,12 +17,30 @@ struct np_session {
   const char *library;          /* NNAPI's, NULL for its own name */
   int simulated;                /* that library simulates a phone */
   int work_fd;                  /* folder of kept tensors */
+  const struct np_sysfs *sysfs; /* of this device; says nothing about a simulated one */
 };
 
-/* Runs an action and writes its result line; *ok tells whether its status was ok. NP_OK also where
- * the action failed; NP_IO where the reader of the answers is gone (the action's process is killed
- * then), NP_NO_MEMORY. */
-enum np_status np_action_run(const struct np_session *session, const struct np_action *action,
-                             struct np_answers *answers, int *ok, struct np_message *why);
+/* An action's process that is over. */
+struct np_ended {
+  const struct np_action *action;
+  const struct np_record_view *view; /* sane: np_record_sanitize */
+  enum np_event event;               /* what its parent saw last */
+  struct np_outcome outcome;
+  int64_t used_kb;   /* of memory when it was seen last */
+  int64_t memory_kb; /* that it might have */
+  uint32_t n_rounds;
+  const struct np_round *rounds;
+  struct np_readings before; /* of the whole action */
+  struct np_readings after;
+};
+
+/* Writes the result line of an action; *ok tells whether its status was ok. NP_IO where nobody
+ * reads it, NP_NO_MEMORY, with *why. */
+enum np_status np_action_answer(const struct np_session *session, const struct np_ended *ended,
+                                struct np_answers *answers, int *ok, struct np_message *why);
+
+/* The line of an action that could not even begin, with the cause. */
+enum np_status np_action_answer_unbegun(const struct np_action *action, const char *cause,
+                                        struct np_answers *answers, struct np_message *why);
 
 #endif

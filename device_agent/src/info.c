@@ -4,9 +4,16 @@
 #include <string.h>
 
 #include "probe.h"
+#include "sysfs.h"
 #include "sysinfo.h"
 
-#define MAX_CPUS 256u
+/* Whose kernels the CPU engine has in this build. */
+static const char *const cpu_kernels[] = {
+#ifdef NP_WITH_XNNPACK
+    "xnnpack",
+#endif
+    "portable",
+};
 
 /* The facts that an info line points to. */
 struct facts {
@@ -15,7 +22,7 @@ struct facts {
   char kernel[256];
   struct np_info_property listed[NP_N_PROPERTIES];
   const char *missing[NP_PROBE_MAX_FUNCTIONS];
-  int64_t cpu_max_khz[MAX_CPUS];
+  struct np_sysfs sysfs;
 };
 
 /* The simulated phone's properties, or this device's own. */
@@ -52,10 +59,8 @@ static enum np_status answer(struct facts *facts, struct np_answers *answers) {
     facts->listed[i] = (struct np_info_property){np_property_names[i], facts->properties[i]};
   }
   const int64_t level = api_level(facts->properties[NP_N_PROPERTIES - 1]);
-  const uint32_t n_cpus = np_cpu_count() < MAX_CPUS ? np_cpu_count() : MAX_CPUS;
-  for (uint32_t i = 0; i < n_cpus; i++) {
-    facts->cpu_max_khz[i] = probe->simulated ? -1 : np_cpu_max_khz(i);
-  }
+  for (uint32_t i = 0; i < facts->sysfs.n_cpus && probe->simulated; i++)
+    facts->sysfs.max_khz[i] = -1; /* this host's say nothing about the phone */
   const struct np_info info = {
       .abi = np_abi(),
       .os = level > 0 || np_is_android() ? "android" : "linux",
@@ -63,8 +68,11 @@ static enum np_status answer(struct facts *facts, struct np_answers *answers) {
       .n_properties = NP_N_PROPERTIES - 1,
       .properties = facts->listed,
       .api_level = level,
-      .n_cpus = n_cpus,
-      .cpu_max_khz = facts->cpu_max_khz,
+      .n_cpus = facts->sysfs.n_cpus,
+      .cpu_max_khz = facts->sysfs.max_khz,
+      .big_cores = np_sysfs_big_cores(&facts->sysfs, 1),
+      .n_kernels = sizeof cpu_kernels / sizeof *cpu_kernels,
+      .kernels = cpu_kernels,
       .memory_kb = np_memory_kb(),
       .phone = probe->simulated ? probe->phone : NULL,
       .identity = probe->identity,
@@ -78,13 +86,14 @@ static enum np_status answer(struct facts *facts, struct np_answers *answers) {
   return np_answer_info(answers, &info);
 }
 
-enum np_status np_info_command(const char *library, struct np_answers *answers,
+enum np_status np_info_command(const char *library, const char *sysfs, struct np_answers *answers,
                                struct np_message *why) {
   struct facts *facts = calloc(1, sizeof *facts);
   if (!facts) {
     np_message_set(why, "no memory for the facts of this device");
     return NP_NO_MEMORY;
   }
+  np_sysfs_open(sysfs, &facts->sysfs);
   enum np_status status = np_probe_library(library, &facts->probe, why);
   if (status == NP_OK) {
     status = answer(facts, answers);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -74,12 +75,13 @@ static int parse(int argc, char **argv, struct arguments *arguments) {
 static int carry_out(const struct arguments *arguments) {
   struct np_answers answers = np_answers_to(1);
   struct np_message why = {""};
+  const char *sysfs = getenv("NNAPI_PROF_SYSFS");
   enum np_status status;
   if (strcmp(arguments->command, "info") == 0) {
-    status = np_info_command(arguments->library, &answers, &why);
+    status = np_info_command(arguments->library, sysfs, &answers, &why);
   } else {
     status = np_run_command(arguments->request, arguments->store, arguments->work,
-                            arguments->library, &answers, &why);
+                            arguments->library, sysfs, &answers, &why);
   }
   if (status != NP_OK && status != NP_MISSING) {
     /* Where nobody reads standard output any more, standard error is all that is left. */

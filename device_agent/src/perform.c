@@ -76,6 +76,7 @@ static void describe_tensors(struct performance *self) {
   for (uint32_t t = 0; t < self->action->n_tensors; t++) {
     const struct np_tensor *tensor = &self->action->tensors[t];
     self->plan.tensors[t] = (struct np_pipeline_tensor){
+        .type = tensor->type,
         .rank = tensor->rank,
         .dims = tensor->dims,
         .n_bytes = tensor->n_bytes,
@@ -99,28 +100,42 @@ static enum np_status describe_segment(struct performance *self, uint32_t s) {
       .preference = segment->preference,
       .relaxed = (segment->flags & NP_SEGMENT_RELAXED) != 0,
       .burst = (action->flags & NP_ACTION_BURST) != 0,
+      .async = (action->flags & NP_ACTION_ASYNC) != 0,
+      .pointers = (action->flags & NP_ACTION_POINTERS) != 0,
       .measure_timing = (action->flags & NP_ACTION_UNTIMED) == 0,
       .threads = action->threads,
   };
   for (uint32_t i = 0; i < segment->n_inputs; i++)
-    described->inputs[i].tensor = segment->inputs[i].tensor;
+    described->inputs[i] = segment->inputs[i];
   for (uint32_t i = 0; i < segment->n_outputs; i++)
-    described->outputs[i].tensor = segment->outputs[i].tensor;
+    described->outputs[i] = segment->outputs[i];
   return NP_OK;
+}
+
+/* The simulated phone's CPUs are none of this host's. */
+static enum np_status keep_to_cpus(struct performance *self) {
+  if (self->session->simulated)
+    return NP_OK;
+  const uint64_t wanted = self->action->cpu_mask;
+  uint64_t mask = wanted;
+  if (wanted == 0) { /* the big ones among those that we may use */
+    mask = np_sysfs_big_cores(self->session->sysfs, self->action->threads) & np_affinity();
+    mask = mask == 0 || mask == np_affinity() ? NP_ALL_CPUS : mask;
+  }
+  const int cause = mask == NP_ALL_CPUS ? 0 : np_set_affinity(mask);
+  self->record->cpu_mask = np_affinity();
+  if (cause == 0 || wanted == 0)
+    return NP_OK;
+  np_message_set(&self->record->fault.why, "cannot keep to the CPUs of mask 0x%llx: %s",
+                 (unsigned long long)mask, strerror(cause));
+  return NP_BAD_ARGUMENT;
 }
 
 static enum np_status set_up(struct performance *self) {
   const struct np_action *action = self->action;
   enter(self, NP_STAGE_SETUP, 0);
-  /* The simulated phone's CPU is none of this host's. */
-  if (action->cpu_mask != 0 && !self->session->simulated) {
-    const int cause = np_set_affinity(action->cpu_mask);
-    if (cause != 0) {
-      np_message_set(&self->record->fault.why, "cannot keep to the CPUs of mask 0x%llx: %s",
-                     (unsigned long long)action->cpu_mask, strerror(cause));
-      return NP_BAD_ARGUMENT;
-    }
-  }
+  if (keep_to_cpus(self) != NP_OK)
+    return NP_BAD_ARGUMENT;
   enum np_status status = open_library(self);
   if (status != NP_OK)
     return status;
@@ -128,6 +143,11 @@ static enum np_status set_up(struct performance *self) {
   if (!self->accelerators ||
       np_pipeline_plan_make(action->n_tensors, action->n_segments, &self->plan) != NP_OK)
     return no_memory(self, "the action");
+  self->plan.folder_fd = self->session->work_fd;
+  if (self->session->simulated) {
+    self->plan.moved = np_simulator_moved;
+    self->plan.moved_ctx = &self->simulator;
+  }
   describe_tensors(self);
   for (uint32_t s = 0; s < action->n_segments && status == NP_OK; s++)
     status = describe_segment(self, s);
@@ -138,11 +158,10 @@ static enum np_status set_up(struct performance *self) {
   return status;
 }
 
-/* Readings of the simulated phone, whose state lives in this process; 0 before, 1 after. */
-static void read_phone(const struct performance *self, int when) {
-  if (self->session->simulated)
-    np_simulator_readings(&self->simulator, &self->record->cpu_khz[when],
-                          &self->record->thermal_mc[when]);
+/* What the simulated phone, whose state lives in this process, tells now. */
+static void read_phone(const struct performance *self, struct np_readings *readings) {
+  if (self->session->simulated && np_simulator_phone(&self->simulator))
+    *readings = np_simulator_readings(&self->simulator);
 }
 
 static enum np_status compile_segment(struct performance *self, uint32_t s) {
@@ -150,21 +169,47 @@ static enum np_status compile_segment(struct performance *self, uint32_t s) {
   const uint64_t before = self->clock.now_ns(self->clock.ctx);
   const enum np_status status = np_pipeline_compile(self->pipeline, s);
   const uint64_t after = self->clock.now_ns(self->clock.ctx);
+  if (status != NP_OK)
+    return status;
+  np_pipeline_describe(self->pipeline, s, &self->view->facts[s]);
+  self->view->compile_ns[s] = 1 + (after - before);
+  return NP_OK;
+}
+
+static enum np_status warm_up(struct performance *self) {
+  const struct np_action *action = self->action;
+  enter(self, NP_STAGE_EXECUTE, 0);
+  const struct np_timing_plan plan = {.min_runs = action->warmup_min,
+                                      .max_runs = action->warmup_max,
+                                      .budget_ns = action->warmup_ns};
+  const struct np_samples samples = np_record_samples(self->view);
+  return np_warm_up(np_pipeline_steps(self->pipeline), action->n_segments, self->clock, &plan,
+                    &samples, &self->record->warmth);
+}
+
+static enum np_status prepare(struct performance *self) {
+  enum np_status status = set_up(self);
+  read_phone(self, &self->record->first_reading);
+  for (uint32_t s = 0; s < self->action->n_segments && status == NP_OK; s++)
+    status = compile_segment(self, s);
   if (status == NP_OK)
-    self->view->compile_ns[s] = 1 + (after - before);
+    status = warm_up(self);
+  read_phone(self, &self->record->readings[1]);
   return status;
 }
 
-static enum np_status execute(struct performance *self) {
+static enum np_status run_round(struct performance *self) {
   const struct np_action *action = self->action;
-  enter(self, NP_STAGE_EXECUTE, 0);
-  const struct np_timing_plan plan = {.warmup_runs = action->warmup_min,
-                                      .min_runs = action->min_runs,
-                                      .max_runs = action->max_runs,
-                                      .budget_ns = action->budget_ns};
+  const struct np_timing_plan plan = {.min_runs = (uint32_t)np_share(action, action->min_runs),
+                                      .max_runs = (uint32_t)np_share(action, action->max_runs),
+                                      .budget_ns = np_share(action, action->budget_ns)};
   const struct np_samples samples = np_record_samples(self->view);
-  return np_time_steps(np_pipeline_steps(self->pipeline), action->n_segments, self->clock, &plan,
-                       &samples);
+  const uint32_t unrecorded = (action->flags & NP_ACTION_UNTIMED) == 0;
+  read_phone(self, &self->record->readings[0]);
+  const enum np_status status = np_time_round(np_pipeline_steps(self->pipeline), action->n_segments,
+                                              self->clock, unrecorded, &plan, &samples);
+  read_phone(self, &self->record->readings[1]);
+  return status;
 }
 
 /* Writes a whole file that only its owner may read. Sets errno. */
@@ -226,30 +271,47 @@ static void release(struct performance *self) {
   np_nnapi_close(self->nnapi);
 }
 
+/* Carries out one order; *last tells whether it is the last one. */
+static enum np_status obey(struct performance *self, int *last) {
+  struct np_record *record = self->record;
+  switch ((enum np_order)record->order) {
+  case NP_ORDER_ROUND:
+    return run_round(self);
+  case NP_ORDER_COOL:
+    record->cool_ns = np_simulator_cool(&self->simulator, record->cool_ns);
+    read_phone(self, &record->readings[1]);
+    return NP_OK;
+  case NP_ORDER_FINISH:
+    break;
+  }
+  *last = 1;
+  return keep(self);
+}
+
+static void conclude(const struct performance *self, enum np_status status) {
+  if (status != NP_OK && self->record->fault.why.text[0] == 0)
+    np_message_set(&self->record->fault.why, "%s", np_status_text(status));
+  self->record->verdict = status == NP_OK            ? NP_VERDICT_OK
+                          : status == NP_UNSUPPORTED ? NP_REFUSED
+                                                     : NP_FAILED;
+  __atomic_store_n(&self->record->done, 1u, __ATOMIC_RELEASE);
+}
+
 void np_perform(const struct np_session *session, const struct np_action *action,
-                const struct np_record_view *view) {
+                const struct np_record_view *view, struct np_link *link) {
   struct performance self = {.session = session,
                              .action = action,
                              .view = view,
                              .record = view->record,
                              .clock = np_monotonic_clock()};
-  enum np_status status = set_up(&self);
-  read_phone(&self, 0);
-  for (uint32_t s = 0; s < action->n_segments && status == NP_OK; s++) {
-    status = compile_segment(&self, s);
+  enum np_status status = prepare(&self);
+  int last = 0;
+  while (status == NP_OK && !last) {
+    np_link_reach(link);
+    np_link_await(link);
+    status = obey(&self, &last);
   }
-  if (status == NP_OK)
-    status = execute(&self);
-  read_phone(&self, 1);
-  if (status == NP_OK)
-    status = keep(&self);
-
-  if (status != NP_OK && self.record->fault.why.text[0] == 0) {
-    np_message_set(&self.record->fault.why, "%s", np_status_text(status));
-  }
-  self.record->verdict = status == NP_OK            ? NP_VERDICT_OK
-                         : status == NP_UNSUPPORTED ? NP_REFUSED
-                                                    : NP_FAILED;
-  __atomic_store_n(&self.record->done, 1u, __ATOMIC_RELEASE);
+  conclude(&self, status);
+  np_link_reach(link);
   release(&self); /* what goes wrong from here on changes nothing */
 }

@@ -5,6 +5,7 @@
 
 #include "simulator.h"
 #include "supervise.h"
+#include "sysinfo.h"
 
 #define PROBE_TIMEOUT_MS 20000u
 
@@ -95,8 +96,13 @@ enum np_status np_probe_library(const char *library, struct np_probe *probe,
     return NP_NO_MEMORY;
   }
   struct job job = {.library = library, .probe = shared};
+  const int64_t available_kb = np_memory_available_kb();
+  const struct np_watch watch = {.timeout_ms = PROBE_TIMEOUT_MS,
+                                 .reader_fd = -1,
+                                 .memory_kb = available_kb < 0 ? -1 : available_kb / 4 * 3};
+  enum np_event event;
   struct np_outcome outcome;
-  const enum np_status status = np_supervise(describe, &job, PROBE_TIMEOUT_MS, -1, &outcome, why);
+  const enum np_status status = np_supervise(describe, &job, &watch, &event, &outcome, why);
   if (status == NP_OK)
     *probe = *shared;
   np_shared_free(shared, sizeof *shared);
@@ -106,7 +112,10 @@ enum np_status np_probe_library(const char *library, struct np_probe *probe,
   terminate_texts(probe);
   const char *name = library ? library : NP_NNAPI_LIBRARY;
   char text[32];
-  if (outcome.timed_out) {
+  if (event == NP_EVENT_TOO_BIG) {
+    np_message_set(&probe->error,
+                   "%s wanted more memory than there is when asked for its accelerators", name);
+  } else if (event == NP_EVENT_LATE) {
     np_message_set(&probe->error, "%s did not answer within %u s", name, PROBE_TIMEOUT_MS / 1000);
   } else if (outcome.signal != 0) {
     np_message_set(&probe->error, "%s crashed when asked for its accelerators: %s", name,

@@ -18,14 +18,15 @@ static size_t reserve(size_t *total, size_t count, size_t size) {
 
 enum np_status np_record_make(const struct np_action *action, struct np_record_view *view) {
   memset(view, 0, sizeof *view);
-  const size_t runs = action->max_runs;
-  /* NP_MAX_RUNS bounds runs, so that this fits 64 bits; reserve() checks it against size_t. */
+  /* NP_MAX_RUNS and NP_MAX_ROUNDS bound the runs to less than 2^18. */
+  const size_t runs = (size_t)np_share(action, action->max_runs) * np_all_rounds(action);
   const uint64_t all_runs = (uint64_t)action->n_segments * runs;
   if (all_runs > SIZE_MAX / 64)
     return NP_NO_MEMORY;
   size_t total = 0;
   (void)reserve(&total, 1, sizeof *view->record);
   const size_t compile = reserve(&total, action->n_segments, sizeof(uint64_t));
+  const size_t facts = reserve(&total, action->n_segments, sizeof *view->facts);
   const size_t totals = reserve(&total, runs, sizeof(uint64_t));
   const size_t samples = reserve(&total, (size_t)all_runs, sizeof(uint64_t));
   const size_t hardware = reserve(&total, (size_t)all_runs, sizeof(uint64_t));
@@ -37,13 +38,17 @@ enum np_status np_record_make(const struct np_action *action, struct np_record_v
   if (!memory)
     return NP_NO_MEMORY;
   view->n_bytes = total;
+  view->room = (uint32_t)runs;
   view->record = (struct np_record *)(void *)memory;
   view->compile_ns = (uint64_t *)(void *)(memory + compile);
+  view->facts = (struct np_engine_facts *)(void *)(memory + facts);
   view->total_ns = (uint64_t *)(void *)(memory + totals);
   view->samples_ns = (uint64_t *)(void *)(memory + samples);
   view->hardware_ns = (uint64_t *)(void *)(memory + hardware);
   view->driver_ns = (uint64_t *)(void *)(memory + driver);
   view->kept = (struct np_kept *)(void *)(memory + kept);
+  const struct np_readings unknown = {-1, -1, -1};
+  view->record->first_reading = view->record->readings[0] = view->record->readings[1] = unknown;
   return NP_OK;
 }
 
@@ -53,7 +58,8 @@ void np_record_free(struct np_record_view *view) {
 }
 
 struct np_samples np_record_samples(const struct np_record_view *view) {
-  return (struct np_samples){.n_runs = &view->record->n_runs,
+  return (struct np_samples){.room = view->room,
+                             .n_runs = &view->record->n_runs,
                              .started_runs = &view->record->started_runs,
                              .step = &view->record->segment,
                              .first_ns = &view->record->first_ns,
@@ -71,8 +77,8 @@ void np_record_sanitize(const struct np_record_view *view, const struct np_actio
     record->stage = NP_STAGE_EXECUTE;
   if (record->segment >= action->n_segments)
     record->segment = 0;
-  if (record->n_runs > action->max_runs)
-    record->n_runs = action->max_runs;
+  if (record->n_runs > view->room)
+    record->n_runs = view->room;
   if (record->n_kept > action->n_tensors)
     record->n_kept = 0;
   record->fault.why.text[sizeof record->fault.why.text - 1] = 0;

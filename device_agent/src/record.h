@@ -6,43 +6,66 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "child.h"
 #include "engine.h"
 #include "request.h"
 #include "result.h"
+#include "sysfs.h"
 #include "timing.h"
 
-/* The child writes, the parent reads after the child's end and trusts no number in it. */
+/* What a turn of the child is for: see perform.h. */
+enum np_order { NP_ORDER_ROUND, NP_ORDER_COOL, NP_ORDER_FINISH };
+
+/* The child writes all but the order; the parent reads, and trusts no number in it. */
 struct np_record {
-  uint32_t done; /* the fields up to `message` are final */
-  uint32_t verdict;
+  struct np_turns turns;
+  uint32_t order;   /* enum np_order */
+  uint64_t cool_ns; /* of NP_ORDER_COOL: the longest time to wait, and then how long it was */
+  uint32_t done;    /* the action has ended; the next two fields are final */
+  uint32_t verdict; /* enum np_verdict */
   struct np_fault fault;
   uint32_t stage;   /* enum np_stage, always up to date */
   uint32_t segment; /* the one that is compiled or run */
   uint32_t n_runs;
   uint32_t started_runs;
   uint32_t n_kept;
+  struct np_warmth warmth;
   uint64_t first_ns;
-  int64_t cpu_khz[2]; /* of a simulated phone, before and after; 0 while not read, -1 unknown */
-  int64_t thermal_mc[2];
+  uint64_t cpu_mask; /* that the process keeps to, 0 unknown */
+  /* Of a simulated phone: after set-up; before and after the last turn. */
+  struct np_readings first_reading;
+  struct np_readings readings[2];
 };
 
 /* Where the parts of a record stand; the same addresses in both processes. */
 struct np_record_view {
   struct np_record *record;
   size_t n_bytes;
-  uint64_t *compile_ns; /* [n_segments], 0 while not compiled, else 1 + the time */
-  uint64_t *total_ns;   /* [max_runs] */
-  uint64_t *samples_ns; /* [n_segments][max_runs] */
+  uint32_t room;                 /* recorded runs at the most */
+  uint64_t *compile_ns;          /* [n_segments], 0 while not compiled, else 1 + the time */
+  struct np_engine_facts *facts; /* [n_segments], of those that are compiled */
+  uint64_t *total_ns;            /* [room] */
+  uint64_t *samples_ns;          /* [n_segments][room] */
   uint64_t *hardware_ns;
   uint64_t *driver_ns;
   struct np_kept *kept; /* [n_tensors] */
 };
 
-/* Maps a zeroed record for an action. NP_NO_MEMORY. */
+/* A round's share of an action's runs or budget. */
+static inline uint64_t np_share(const struct np_action *action, uint64_t of) {
+  return of / action->rounds + (of % action->rounds != 0);
+}
+
+/* How many rounds an action has at the most, repeated ones included. */
+static inline uint32_t np_all_rounds(const struct np_action *action) {
+  return action->cooldown_ms != 0 ? 2 * action->rounds : action->rounds;
+}
+
+/* Maps a record for an action, all zero but the readings, which are unknown. NP_NO_MEMORY. */
 enum np_status np_record_make(const struct np_action *action, struct np_record_view *view);
 void np_record_free(struct np_record_view *view);
 
-/* The record as the place where np_time_steps puts its samples. */
+/* The record as the place where runs put their samples. */
 struct np_samples np_record_samples(const struct np_record_view *view);
 
 /* Makes a child's record safe to read: counts and indices within the action's, texts ended. */

@@ -156,15 +156,54 @@ static void add_segment(struct np_answers *answers, const struct np_segment_resu
   add_samples(answers, "samples_ns", segment->samples_ns, n_runs);
   add_durations(answers, "hardware_ns", segment->hardware_ns, n_runs);
   add_durations(answers, "driver_ns", segment->driver_ns, n_runs);
-  np_json_string(answers, "kernels", segment->kernels);
+  if (segment->compiled && segment->facts->has_kernels) {
+    np_json_open(answers, "kernels", '{');
+    np_json_unsigned(answers, "xnnpack", segment->facts->n_xnnpack);
+    np_json_unsigned(answers, "portable", segment->facts->n_portable);
+    np_json_close(answers, '}');
+  } else {
+    np_json_null(answers, "kernels");
+  }
+  np_json_string(answers, "memory",
+                 segment->compiled && segment->facts->shared ? "shared" : "pointers");
   np_json_close(answers, '}');
 }
 
-static void add_pair(struct np_answers *answers, const char *key, const int64_t pair[2]) {
+static void add_pair(struct np_answers *answers, const char *key, int64_t before, int64_t after) {
   np_json_open(answers, key, '[');
-  np_json_known(answers, NULL, pair[0]);
-  np_json_known(answers, NULL, pair[1]);
+  np_json_known(answers, NULL, before);
+  np_json_known(answers, NULL, after);
   np_json_close(answers, ']');
+}
+
+static void add_readings(struct np_answers *answers, const struct np_readings *before,
+                         const struct np_readings *after) {
+  add_pair(answers, "cpu_khz", before->cpu_khz, after->cpu_khz);
+  add_pair(answers, "thermal_mc", before->thermal_mc, after->thermal_mc);
+}
+
+static void add_round(struct np_answers *answers, const struct np_round *round) {
+  np_json_open(answers, NULL, '{');
+  np_json_unsigned(answers, "runs", round->runs);
+  add_readings(answers, &round->before, &round->after);
+  if (round->throttled < 0) {
+    np_json_null(answers, "throttled");
+  } else {
+    np_json_bool(answers, "throttled", round->throttled);
+  }
+  if (round->repeats == NP_NONE) {
+    np_json_null(answers, "repeats");
+  } else {
+    np_json_unsigned(answers, "repeats", round->repeats);
+  }
+  np_json_close(answers, '}');
+}
+
+/* A mask of CPUs as text, null for none. */
+static void add_mask(struct np_answers *answers, const char *key, uint64_t mask) {
+  char text[32];
+  (void)snprintf(text, sizeof text, "0x%llx", (unsigned long long)mask);
+  np_json_string(answers, key, mask == 0 ? NULL : text);
 }
 
 static void add_kept(struct np_answers *answers, uint32_t action, const struct np_kept *kept) {
@@ -206,9 +245,15 @@ enum np_status np_answer_result(struct np_answers *answers, const struct np_resu
   } else {
     np_json_null(answers, "first_ns");
   }
+  np_json_unsigned(answers, "warmup_runs", result->warmth.runs);
+  np_json_bool(answers, "warm", result->warmth.stable != 0);
+  np_json_open(answers, "rounds", '[');
+  for (uint32_t i = 0; i < result->n_rounds; i++)
+    add_round(answers, &result->rounds[i]);
+  np_json_close(answers, ']');
+  add_mask(answers, "cpu_mask", result->cpu_mask);
   np_json_known(answers, "rss_peak_kb", result->rss_peak_kb);
-  add_pair(answers, "cpu_khz", result->cpu_khz);
-  add_pair(answers, "thermal_mc", result->thermal_mc);
+  add_readings(answers, &result->before, &result->after);
   np_json_open(answers, "outputs", '[');
   for (uint32_t i = 0; i < result->n_kept; i++) {
     add_kept(answers, result->action, &result->kept[i]);
@@ -260,10 +305,27 @@ enum np_status np_answer_info(struct np_answers *answers, const struct np_info *
     np_json_known(answers, NULL, info->cpu_max_khz[i]);
   }
   np_json_close(answers, ']');
+  add_mask(answers, "big_cores", info->big_cores);
+  np_json_unsigned(answers, "threads_max", info->n_cpus);
+  np_json_open(answers, "engines", '{');
+  np_json_open(answers, "cpu", '[');
+  for (uint32_t i = 0; i < info->n_kernels; i++)
+    np_json_string(answers, NULL, info->kernels[i]);
+  np_json_close(answers, ']');
+  np_json_close(answers, '}');
   np_json_known(answers, "memory_kb", info->memory_kb);
   np_json_bool(answers, "simulated", info->phone != NULL);
   np_json_string(answers, "phone", info->phone);
   np_json_string(answers, "identity", info->identity);
   add_nnapi(answers, info);
+  return end_line(answers);
+}
+
+enum np_status np_answer_cleaned(struct np_answers *answers, uint64_t files, uint64_t bytes,
+                                 uint64_t kept_bytes) {
+  begin_line(answers, "cleaned");
+  np_json_unsigned(answers, "files", files);
+  np_json_unsigned(answers, "bytes", bytes);
+  np_json_unsigned(answers, "kept_bytes", kept_bytes);
   return end_line(answers);
 }

@@ -5,9 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "engine.h"
 #include "nnapi.h"
 #include "np_status.h"
 #include "sha256.h"
+#include "sysfs.h"
+#include "timing.h"
 
 /* Where answers go. A line is made whole in memory and then written at once, so that an agent that
  * is killed leaves whole lines only, but for one it was writing. */
@@ -34,7 +37,16 @@ struct np_segment_result {
   const uint64_t *samples_ns;  /* [n_runs] */
   const uint64_t *hardware_ns; /* [n_runs], NP_NO_DURATION within: the list stays empty */
   const uint64_t *driver_ns;
-  const char *kernels; /* NULL: null */
+  const struct np_engine_facts *facts; /* where compiled */
+};
+
+/* One turn of recorded runs. */
+struct np_round {
+  uint32_t runs;
+  struct np_readings before;
+  struct np_readings after;
+  int throttled;    /* 1, 0, or -1: cannot be known */
+  uint32_t repeats; /* round, NP_NONE: none */
 };
 
 struct np_kept {
@@ -57,9 +69,13 @@ struct np_result {
   uint32_t n_runs;
   const uint64_t *total_ns; /* [n_runs] */
   uint64_t first_ns;        /* 0: no run came to its end */
+  struct np_warmth warmth;
+  uint32_t n_rounds;
+  const struct np_round *rounds;
+  uint64_t cpu_mask; /* 0: null */
   int64_t rss_peak_kb;
-  int64_t cpu_khz[2]; /* before, after; -1: null */
-  int64_t thermal_mc[2];
+  struct np_readings before;
+  struct np_readings after;
   uint32_t n_kept;
   const struct np_kept *kept;
 };
@@ -78,6 +94,9 @@ struct np_info {
   int64_t api_level; /* -1: null */
   uint32_t n_cpus;
   const int64_t *cpu_max_khz; /* [n_cpus], -1: null */
+  uint64_t big_cores;
+  uint32_t n_kernels;
+  const char *const *kernels; /* [n_kernels] of the CPU engine, the preferred ones first */
   int64_t memory_kb;          /* -1: null */
   const char *phone;          /* NULL: not simulated */
   const char *identity;
@@ -100,6 +119,8 @@ enum np_status np_answer_end(struct np_answers *answers, uint32_t actions, uint3
                              uint32_t failed);
 enum np_status np_answer_error(struct np_answers *answers, const char *message);
 enum np_status np_answer_info(struct np_answers *answers, const struct np_info *info);
+enum np_status np_answer_cleaned(struct np_answers *answers, uint64_t files, uint64_t bytes,
+                                 uint64_t kept_bytes);
 
 /* Name of a kept tensor's file in the work folder. */
 void np_kept_name(uint32_t action, uint32_t tensor, char name[32]);

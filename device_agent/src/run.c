@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "action.h"
 #include "blobs.h"
+#include "group.h"
 #include "probe.h"
 #include "request.h"
 
@@ -21,6 +21,7 @@ struct run {
   struct np_bytes *blobs; /* [n_blobs] */
   uint8_t *absent;        /* [n_blobs] */
   struct np_probe probe;
+  struct np_sysfs sysfs;
   int store_fd; /* -1 while closed */
   int work_fd;
 };
@@ -106,21 +107,22 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
                                      .blobs = run->blobs,
                                      .library = library,
                                      .simulated = run->probe.simulated,
-                                     .work_fd = run->work_fd};
-  uint32_t n_ok = 0;
-  for (uint32_t i = 0; i < run->request.n_actions; i++) {
-    const struct np_action *action = &run->request.actions[i];
-    int ok = 0;
-    np_message_set(why, "cannot write an answer");
-    enum np_status status = np_answer_start(run->answers, action->id);
-    if (status == NP_OK)
-      status = np_action_run(&session, action, run->answers, &ok, why);
+                                     .work_fd = run->work_fd,
+                                     .sysfs = &run->sysfs};
+  const uint32_t n = run->request.n_actions;
+  uint32_t all_ok = 0;
+  uint32_t end;
+  for (uint32_t first = 0; first < n; first = end) {
+    end = np_request_group_end(&run->request, first);
+    uint32_t n_ok = 0;
+    const enum np_status status =
+        np_group_run(&session, &run->request.actions[first], end - first, run->answers, &n_ok, why);
     if (status != NP_OK)
       return status;
-    n_ok += ok != 0;
+    all_ok += n_ok;
   }
-  const uint32_t n = run->request.n_actions;
-  return np_answer_end(run->answers, n, n_ok, n - n_ok);
+  np_message_set(why, "cannot write an answer");
+  return np_answer_end(run->answers, n, all_ok, n - all_ok);
 }
 
 /* Everything between the request and its end. */
@@ -145,7 +147,7 @@ static enum np_status carry_out(struct run *run, const char *library, struct np_
 }
 
 enum np_status np_run_command(const char *request_path, const char *store, const char *work,
-                              const char *library, struct np_answers *answers,
+                              const char *library, const char *sysfs, struct np_answers *answers,
                               struct np_message *why) {
   struct run *run = calloc(1, sizeof *run);
   if (!run) {
@@ -153,6 +155,7 @@ enum np_status np_run_command(const char *request_path, const char *store, const
     return NP_NO_MEMORY;
   }
   run->answers = answers;
+  np_sysfs_open(sysfs, &run->sysfs);
   run->store_fd = run->work_fd = -1;
   enum np_status status = open_folder("--store", store, &run->store_fd, why);
   if (status == NP_OK)

@@ -6,10 +6,10 @@
 #include "result.h"
 
 /* Carries out the request in a file. NP_OK; NP_MISSING where blobs are absent (a line of type
- * missing tells which); any other status with the cause in *why. library NULL is NNAPI's own name.
- */
+ * missing tells which); any other status with the cause in *why. library NULL is NNAPI's own name,
+ * sysfs NULL is /sys. */
 enum np_status np_run_command(const char *request_path, const char *store, const char *work,
-                              const char *library, struct np_answers *answers,
+                              const char *library, const char *sysfs, struct np_answers *answers,
                               struct np_message *why);
 
 #endif

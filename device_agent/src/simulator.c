@@ -4,6 +4,8 @@
 
 #include "np_nnapi.h"
 
+#define COOLING_STEP_NS 100000000u
+
 #define LOOK_UP(field, name)                                                                       \
   do {                                                                                             \
     void *symbol = np_nnapi_symbol(nnapi, name);                                                   \
@@ -20,6 +22,8 @@ struct np_simulator np_simulator_of(const struct np_nnapi *nnapi) {
   LOOK_UP(identity, "np_emulator_identity");
   LOOK_UP(temperature, "np_emulator_temperature");
   LOOK_UP(cpu_khz, "np_emulator_cpu_khz");
+  LOOK_UP(throttled, "np_emulator_throttled");
+  LOOK_UP(idle, "np_emulator_idle");
   return simulator;
 }
 
@@ -34,10 +38,23 @@ const char *np_simulator_error(const struct np_simulator *simulator) {
   return simulator->error ? simulator->error() : NULL;
 }
 
-void np_simulator_readings(const struct np_simulator *simulator, int64_t *cpu_khz,
-                           int64_t *thermal_mc) {
-  *cpu_khz = simulator->cpu_khz ? simulator->cpu_khz() : -1;
-  *thermal_mc = simulator->temperature ? simulator->temperature() : -1;
+struct np_readings np_simulator_readings(const struct np_simulator *simulator) {
+  return (struct np_readings){.cpu_khz = simulator->cpu_khz ? simulator->cpu_khz() : -1,
+                              .thermal_mc = simulator->temperature ? simulator->temperature() : -1,
+                              .throttled = simulator->throttled ? simulator->throttled() : -1};
+}
+
+uint64_t np_simulator_cool(const struct np_simulator *simulator, uint64_t limit_ns) {
+  uint64_t spent_ns = 0;
+  if (!simulator->idle || !simulator->throttled)
+    return 0;
+  while (simulator->throttled() == 1 && spent_ns < limit_ns) {
+    const uint64_t left_ns = limit_ns - spent_ns;
+    const uint64_t step_ns = left_ns < COOLING_STEP_NS ? left_ns : COOLING_STEP_NS;
+    simulator->idle(step_ns);
+    spent_ns += step_ns;
+  }
+  return spent_ns;
 }
 
 static uint64_t simulated_ns(void *ctx) {

@@ -4,6 +4,7 @@
 
 #include "nnapi.h"
 #include "np_emulator.h"
+#include "sysfs.h"
 #include "timing.h"
 
 /* Every entry is NULL in a phone's own library. */
@@ -16,6 +17,8 @@ struct np_simulator {
   np_emulator_identity_fn *identity;
   np_emulator_temperature_fn *temperature;
   np_emulator_cpu_khz_fn *cpu_khz;
+  np_emulator_throttled_fn *throttled;
+  np_emulator_idle_fn *idle;
 };
 
 struct np_simulator np_simulator_of(const struct np_nnapi *nnapi);
@@ -27,8 +30,11 @@ const char *np_simulator_phone(const struct np_simulator *simulator);
 const char *np_simulator_error(const struct np_simulator *simulator);
 
 /* What the simulated phone's CPU and thermal zone tell now, -1 each where they tell nothing. */
-void np_simulator_readings(const struct np_simulator *simulator, int64_t *cpu_khz,
-                           int64_t *thermal_mc);
+struct np_readings np_simulator_readings(const struct np_simulator *simulator);
+
+/* Lets the simulated clock run, with nothing busy, until the phone is not throttled, for limit_ns
+ * at the most. Returns how long that was. */
+uint64_t np_simulator_cool(const struct np_simulator *simulator, uint64_t limit_ns);
 
 /* Lets the simulated clock run for a copy with a change of layout on the phone's CPU, which takes
  * what a TRANSPOSE takes; ctx is the simulator, of a phone that is simulated. */

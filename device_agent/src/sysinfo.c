@@ -2,10 +2,8 @@
 
 #include "sysinfo.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -36,86 +34,25 @@ const char *np_abi(void) {
 #endif
 }
 
-/* The number at the beginning of a file, -1 where there is none. */
-static int64_t read_number(const char *path) {
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0)
-    return -1;
-  char text[64];
-  const ssize_t n = read(fd, text, sizeof text - 1);
-  (void)close(fd);
-  if (n <= 0)
-    return -1;
-  text[n] = 0;
-  char *end = text;
-  const long long value = strtoll(text, &end, 10);
-  return end == text || value < 0 ? -1 : (int64_t)value;
-}
-
-uint32_t np_cpu_count(void) {
-  uint32_t n = 0;
-  char path[64];
-  for (; n < 4096; n++) {
-    (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%" PRIu32, n);
-    if (access(path, F_OK) != 0)
-      break;
-  }
-  return n == 0 ? 1 : n;
-}
-
-static int64_t cpufreq(uint32_t cpu, const char *what) {
-  char path[96];
-  (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%" PRIu32 "/cpufreq/%s", cpu, what);
-  return read_number(path);
-}
-
-int64_t np_cpu_max_khz(uint32_t cpu) { return cpufreq(cpu, "cpuinfo_max_freq"); }
-
-int64_t np_cpu_now_khz(uint64_t cpu_mask) {
-  int64_t highest = -1;
-  const uint32_t n = np_cpu_count();
-  for (uint32_t i = 0; i < n && i < MAX_CPUS; i++) {
-    if (cpu_mask != 0 && (cpu_mask >> i & 1) == 0)
-      continue;
-    const int64_t khz = cpufreq(i, "scaling_cur_freq");
-    if (khz > highest)
-      highest = khz;
-  }
-  return highest;
-}
-
-int64_t np_thermal_mc(void) {
-  static const char folder[] = "/sys/class/thermal";
-  int64_t highest = -1;
-  DIR *zones = opendir(folder);
-  if (!zones)
-    return -1;
-  for (const struct dirent *entry = readdir(zones); entry; entry = readdir(zones)) {
-    if (strncmp(entry->d_name, "thermal_zone", 12) != 0)
-      continue;
-    char path[320];
-    (void)snprintf(path, sizeof path, "%s/%s/temp", folder, entry->d_name);
-    const int64_t mc = read_number(path);
-    if (mc > highest && mc < 200000)
-      highest = mc;
-  }
-  (void)closedir(zones);
-  return highest > 0 ? highest : -1;
-}
-
-int64_t np_memory_kb(void) {
+/* A line of /proc/meminfo. */
+static int64_t meminfo(const char *key) {
   FILE *file = fopen("/proc/meminfo", "re");
   if (!file)
     return -1;
   int64_t kb = -1;
   char line[128];
+  const size_t length = strlen(key);
   while (kb < 0 && fgets(line, sizeof line, file)) {
-    if (strncmp(line, "MemTotal:", 9) == 0)
-      kb = strtoll(line + 9, NULL, 10);
+    if (strncmp(line, key, length) == 0)
+      kb = strtoll(line + length, NULL, 10);
   }
   (void)fclose(file);
   return kb;
 }
+
+int64_t np_memory_kb(void) { return meminfo("MemTotal:"); }
+
+int64_t np_memory_available_kb(void) { return meminfo("MemAvailable:"); }
 
 void np_kernel_release(char *text, size_t size) {
   struct utsname name;
@@ -179,4 +116,15 @@ int np_set_affinity(uint64_t cpu_mask) {
       CPU_SET(i, &set);
   }
   return sched_setaffinity(0, sizeof set, &set) == 0 ? 0 : errno;
+}
+
+uint64_t np_affinity(void) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0)
+    return 0;
+  uint64_t mask = 0;
+  for (size_t i = 0; i < MAX_CPUS; i++)
+    mask |= (uint64_t)(CPU_ISSET(i, &set) != 0) << i;
+  return mask;
 }

@@ -2,7 +2,10 @@
 
 #include "timing.h"
 
+#include <string.h>
 #include <time.h>
+
+#define WINDOW 5u /* runs whose median is compared with that of as many before them */
 
 static uint64_t monotonic_ns(void *ctx) {
   (void)ctx;
@@ -20,10 +23,12 @@ static void publish(uint32_t *where, uint32_t value) {
   __atomic_store_n(where, value, __ATOMIC_RELEASE);
 }
 
-/* One run of all steps. Step times go to column `run` of the samples, also for a warm-up run, whose
- * column is written again by the next one. */
+/* One run of all steps. Step times go to the next column of the samples, also for an unrecorded
+ * run, whose column is written again by the next one. */
 static enum np_status run_once(const struct np_step *steps, uint32_t n_steps, struct np_clock clock,
-                               uint32_t max_runs, uint32_t run, const struct np_samples *samples) {
+                               const struct np_samples *samples, uint64_t *total_ns) {
+  const size_t room = samples->room;
+  const uint32_t run = *samples->n_runs;
   publish(samples->started_runs, *samples->started_runs + 1);
   const uint64_t start = clock.now_ns(clock.ctx);
   uint64_t before = start;
@@ -33,47 +38,87 @@ static enum np_status run_once(const struct np_step *steps, uint32_t n_steps, st
     if (status != NP_OK)
       return status;
     const uint64_t after = clock.now_ns(clock.ctx);
-    samples->step_ns[(size_t)i * max_runs + run] = after - before;
+    samples->step_ns[i * room + run] = after - before;
     before = after;
   }
-  samples->total_ns[run] = before - start;
+  *total_ns = samples->total_ns[run] = before - start;
+  if (*samples->started_runs == 1)
+    *samples->first_ns = *total_ns;
 
   for (uint32_t i = 0; i < n_steps; i++) {
     struct np_durations durations = {NP_NO_DURATION, NP_NO_DURATION};
     publish(samples->step, i);
     if (steps[i].settle)
       steps[i].settle(steps[i].ctx, &durations);
-    samples->hardware_ns[(size_t)i * max_runs + run] = durations.hardware_ns;
-    samples->driver_ns[(size_t)i * max_runs + run] = durations.driver_ns;
+    samples->hardware_ns[i * room + run] = durations.hardware_ns;
+    samples->driver_ns[i * room + run] = durations.driver_ns;
   }
   return NP_OK;
 }
 
-enum np_status np_time_steps(const struct np_step *steps, uint32_t n_steps, struct np_clock clock,
-                             const struct np_timing_plan *plan, const struct np_samples *samples) {
-  *samples->n_runs = 0;
-  *samples->started_runs = 0;
-  *samples->step = 0;
-  *samples->first_ns = 0;
-  if (n_steps == 0 || plan->min_runs == 0 || plan->max_runs < plan->min_runs) {
-    return NP_BAD_ARGUMENT;
+static uint64_t median(const uint64_t values[WINDOW]) {
+  uint64_t sorted[WINDOW];
+  for (uint32_t i = 0; i < WINDOW; i++) {
+    uint32_t at = i;
+    for (; at > 0 && sorted[at - 1] > values[i]; at--)
+      sorted[at] = sorted[at - 1];
+    sorted[at] = values[i];
   }
-  for (uint32_t i = 0; i < plan->warmup_runs; i++) {
-    const enum np_status status = run_once(steps, n_steps, clock, plan->max_runs, 0, samples);
+  return sorted[WINDOW / 2];
+}
+
+/* Whether the later half of recent[2 * WINDOW] times is as long as the earlier one. */
+static uint32_t is_stable(const uint64_t *recent) {
+  const uint64_t earlier = median(recent);
+  const uint64_t later = median(recent + WINDOW);
+  const uint64_t apart = later > earlier ? later - earlier : earlier - later;
+  return apart <= earlier / 50; /* 2 % */
+}
+
+enum np_status np_warm_up(const struct np_step *steps, uint32_t n_steps, struct np_clock clock,
+                          const struct np_timing_plan *plan, const struct np_samples *samples,
+                          struct np_warmth *warmth) {
+  *warmth = (struct np_warmth){0, 0};
+  if (n_steps == 0 || *samples->n_runs >= samples->room || plan->max_runs < plan->min_runs)
+    return NP_BAD_ARGUMENT;
+  uint64_t recent[2 * WINDOW] = {0};
+  uint64_t spent = 0;
+  while (warmth->runs < plan->max_runs) {
+    if (warmth->runs >= plan->min_runs && (warmth->stable || spent >= plan->budget_ns))
+      break;
+    memmove(recent, recent + 1, sizeof recent - sizeof *recent);
+    uint64_t *last = &recent[2 * WINDOW - 1];
+    const enum np_status status = run_once(steps, n_steps, clock, samples, last);
     if (status != NP_OK)
       return status;
-    if (i == 0)
-      *samples->first_ns = samples->total_ns[0];
+    spent += *last;
+    publish(&warmth->runs, warmth->runs + 1);
+    warmth->stable = warmth->runs >= 2 * WINDOW && is_stable(recent);
+  }
+  return NP_OK;
+}
+
+enum np_status np_time_round(const struct np_step *steps, uint32_t n_steps, struct np_clock clock,
+                             uint32_t unrecorded, const struct np_timing_plan *plan,
+                             const struct np_samples *samples) {
+  const uint32_t first = *samples->n_runs;
+  if (n_steps == 0 || plan->min_runs == 0 || plan->max_runs < plan->min_runs ||
+      first > samples->room || plan->max_runs > samples->room - first) {
+    return NP_BAD_ARGUMENT;
+  }
+  uint64_t total;
+  for (uint32_t i = 0; i < unrecorded; i++) {
+    const enum np_status status = run_once(steps, n_steps, clock, samples, &total);
+    if (status != NP_OK)
+      return status;
   }
   uint64_t spent = 0;
   for (uint32_t i = 0; i < plan->max_runs; i++) {
-    const enum np_status status = run_once(steps, n_steps, clock, plan->max_runs, i, samples);
+    const enum np_status status = run_once(steps, n_steps, clock, samples, &total);
     if (status != NP_OK)
       return status;
-    if (*samples->started_runs == 1)
-      *samples->first_ns = samples->total_ns[0];
-    publish(samples->n_runs, i + 1);
-    spent += samples->total_ns[i];
+    publish(samples->n_runs, first + i + 1);
+    spent += total;
     if (i + 1 >= plan->min_runs && spent >= plan->budget_ns)
       break;
   }

@@ -16,11 +16,11 @@ struct np_clock {
 /* CLOCK_MONOTONIC. */
 struct np_clock np_monotonic_clock(void);
 
+/* How often: at least min_runs, at most max_runs, and none once they took budget_ns in total. */
 struct np_timing_plan {
-  uint32_t warmup_runs; /* unrecorded */
-  uint32_t min_runs;    /* recorded, at least 1 */
-  uint32_t max_runs;    /* at least min_runs */
-  uint64_t budget_ns;   /* no further run once min_runs took this long in total */
+  uint32_t min_runs;
+  uint32_t max_runs; /* at least min_runs */
+  uint64_t budget_ns;
 };
 
 /* One part of a run. settle is optional and stands outside of all times. */
@@ -30,25 +30,41 @@ struct np_step {
   void *ctx;
 };
 
-/* Where samples go: memory of the caller, [max_runs] or [n_steps][max_runs] values. All of the
- * first *n_runs runs are whole at any moment, so that another process may read them when this one
- * dies. */
+/* Where samples go: memory of the caller, [room] or [n_steps][room] values. All of the first
+ * *n_runs runs are whole at any moment, so that another process may read them when this one dies.
+ */
 struct np_samples {
-  uint32_t *n_runs;
-  uint32_t *started_runs; /* runs that were begun, warm-up included */
+  uint32_t room;
+  uint32_t *n_runs;       /* recorded so far */
+  uint32_t *started_runs; /* runs that were begun, unrecorded ones included */
   uint32_t *step;         /* the step that runs now, or that failed */
-  uint64_t *first_ns;     /* the first run of all, warm-up included */
-  uint64_t *total_ns;     /* [max_runs] from the first step's start to the last one's end */
-  uint64_t *step_ns;      /* [n_steps][max_runs] */
-  uint64_t *hardware_ns;  /* [n_steps][max_runs], NP_NO_DURATION where unknown */
+  uint64_t *first_ns;     /* the first run of all, recorded or not */
+  uint64_t *total_ns;     /* [room] from the first step's start to the last one's end */
+  uint64_t *step_ns;      /* [n_steps][room] */
+  uint64_t *hardware_ns;  /* [n_steps][room], NP_NO_DURATION where unknown */
   uint64_t *driver_ns;
 };
 
-/* Runs all steps in order, plan->warmup_runs times unrecorded and then recorded until the plan is
- * fulfilled. Nothing is sorted, averaged or dropped: statistics belong to the host. NP_OK; a failed
- * step's status, with *samples->step naming it and earlier runs kept; NP_BAD_ARGUMENT where
- * min_runs or n_steps is 0 or max_runs < min_runs. */
-enum np_status np_time_steps(const struct np_step *steps, uint32_t n_steps, struct np_clock clock,
-                             const struct np_timing_plan *plan, const struct np_samples *samples);
+/* How a warm-up went. */
+struct np_warmth {
+  uint32_t runs;
+  uint32_t stable; /* the median of the last 5 runs is within 2 % of that of the 5 before them */
+};
+
+/* Runs all steps in order, unrecorded, until they are stable or the plan ends it; *warmth is up to
+ * date at any moment. NP_OK; a failed step's status, with *samples->step naming it; NP_BAD_ARGUMENT
+ * where n_steps or room is 0 or the plan contradicts itself. */
+enum np_status np_warm_up(const struct np_step *steps, uint32_t n_steps, struct np_clock clock,
+                          const struct np_timing_plan *plan, const struct np_samples *samples,
+                          struct np_warmth *warmth);
+
+/* Runs all steps in order, `unrecorded` times and then recorded until the plan is fulfilled; the
+ * samples go behind those that are there. Nothing is sorted, averaged or dropped: statistics belong
+ * to the host. NP_OK; a failed step's status, with *samples->step naming it and earlier runs kept;
+ * NP_BAD_ARGUMENT where min_runs or n_steps is 0, the plan contradicts itself or there is no room.
+ */
+enum np_status np_time_round(const struct np_step *steps, uint32_t n_steps, struct np_clock clock,
+                             uint32_t unrecorded, const struct np_timing_plan *plan,
+                             const struct np_samples *samples);
 
 #endif

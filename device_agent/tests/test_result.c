@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "np_test.h"
+#include "request.h"
 #include "result.h"
 
 /* What an answer wrote to a pipe, terminated. */
@@ -38,9 +39,16 @@ static void check_result(void) {
   const uint64_t samples[2] = {11, 12};
   const uint64_t hardware[2] = {5, 6};
   const uint64_t driver[2] = {7, NP_NO_DURATION};
-  const struct np_segment_result segments[2] = {
-      {1, 3, samples, hardware, driver, NULL},
-      {0, 0, samples, hardware, driver, "portable"},
+  const struct np_engine_facts facts[2] = {{.shared = 1},
+                                           {.has_kernels = 1, .n_xnnpack = 3, .n_portable = 4}};
+  const struct np_segment_result segments[3] = {
+      {1, 3, samples, hardware, driver, &facts[0]},
+      {1, 4, samples, hardware, driver, &facts[1]},
+      {0, 0, samples, hardware, driver, &facts[1]},
+  };
+  const struct np_round rounds[2] = {
+      {.runs = 1, {1, 2, 0}, {3, 4, 1}, .throttled = 1, .repeats = NP_NONE},
+      {.runs = 1, {-1, -1, -1}, {5, -1, -1}, .throttled = -1, .repeats = 0},
   };
   const struct np_kept kept = {.tensor = 4, .n_bytes = 8, .sha256 = {0xab}};
   const struct np_result result = {.action = 9,
@@ -51,13 +59,17 @@ static void check_result(void) {
                                    .code = 5,
                                    .signal = "SIGSEGV",
                                    .simulated = 1,
-                                   .n_segments = 2,
+                                   .n_segments = 3,
                                    .segments = segments,
                                    .n_runs = 2,
                                    .total_ns = samples,
+                                   .warmth = {.runs = 12, .stable = 1},
+                                   .n_rounds = 2,
+                                   .rounds = rounds,
+                                   .cpu_mask = 0x30,
                                    .rss_peak_kb = 100,
-                                   .cpu_khz = {-1, 2},
-                                   .thermal_mc = {3, -1},
+                                   .before = {-1, 3, -1},
+                                   .after = {2, -1, -1},
                                    .n_kept = 1,
                                    .kept = &kept};
   struct caught caught;
@@ -67,9 +79,16 @@ static void check_result(void) {
   CHECK_TEXT(line, "{\"type\":\"result\",\"action\":9,\"status\":\"crashed\",\"stage\":\"compile\","
                    "\"message\":\"m\",\"code\":5,\"signal\":\"SIGSEGV\",\"clock\":\"simulated\"");
   CHECK_TEXT(line, "{\"compile_ns\":3,\"samples_ns\":[11,12],\"hardware_ns\":[5,6],"
-                   "\"driver_ns\":[],\"kernels\":null}");
-  CHECK_TEXT(line, "{\"compile_ns\":null,");
-  CHECK_TEXT(line, "\"total_ns\":[11,12],\"first_ns\":null,\"rss_peak_kb\":100,"
+                   "\"driver_ns\":[],\"kernels\":null,\"memory\":\"shared\"}");
+  CHECK_TEXT(line, "\"kernels\":{\"xnnpack\":3,\"portable\":4},\"memory\":\"pointers\"},"
+                   "{\"compile_ns\":null,");
+  CHECK_TEXT(line, "\"kernels\":null,\"memory\":\"pointers\"}],\"total_ns\":[11,12],");
+  CHECK_TEXT(line, "\"first_ns\":null,\"warmup_runs\":12,\"warm\":true,\"rounds\":["
+                   "{\"runs\":1,\"cpu_khz\":[1,3],\"thermal_mc\":[2,4],\"throttled\":true,"
+                   "\"repeats\":null},"
+                   "{\"runs\":1,\"cpu_khz\":[null,5],\"thermal_mc\":[null,null],"
+                   "\"throttled\":null,\"repeats\":0}],"
+                   "\"cpu_mask\":\"0x30\",\"rss_peak_kb\":100,"
                    "\"cpu_khz\":[null,2],\"thermal_mc\":[3,null]");
   CHECK_TEXT(line, "{\"tensor\":4,\"file\":\"9-4.bin\",\"n_bytes\":8,\"sha256\":\"ab00");
   CHECK(line[strlen(line) - 1] == '\n');

@@ -48,7 +48,7 @@ def test_crash_while_compiling(faulty: Agent, fault: str, name: str) -> None:
 
 
 def test_crash_midway_keeps_samples(faulty: Agent) -> None:
-    faulty.env |= {"NP_FAULT": "segv", "NP_FAULT_AT": "4"}  # one warm-up run, then two recorded
+    faulty.env |= {"NP_FAULT": "segv", "NP_FAULT_AT": "5"}  # two runs unrecorded, then two recorded
     (result,) = faulty.run(request_of(NNAPI, runs=5)).results
     assert (result["status"], result["stage"]) == ("crashed", "execute")
     assert len(result["total_ns"]) == len(result["segments"][0]["samples_ns"]) == 2

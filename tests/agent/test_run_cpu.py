@@ -68,7 +68,7 @@ def test_convolution(agent: Agent) -> None:
     assert np.allclose(answer.output(result, 1, 6, 5, 4), wanted, rtol=1e-5, atol=1e-5)
 
     (segment,) = result["segments"]
-    assert segment["kernels"] == "portable"
+    assert sum(segment["kernels"].values()) == 1  # XNNPACK's, where it is built in
     assert segment["compile_ns"] > 0
     assert len(segment["samples_ns"]) == len(result["total_ns"]) == 3  # no budget: the least
     assert all(t >= s > 0 for t, s in zip(result["total_ns"], segment["samples_ns"], strict=True))

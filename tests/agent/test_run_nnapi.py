@@ -132,7 +132,7 @@ def test_pipeline_of_two_engines(npu_phone: Agent) -> None:
     assert result["status"] == "ok", result
     wanted = 2 * np.tanh(np.maximum(pseudo_random(9, *DIMS), 0))
     assert np.allclose(answer.output(result, 0, *DIMS), wanted, atol=2e-3)
-    assert [s["kernels"] for s in result["segments"]] == [None, "portable", None]
+    assert [s["kernels"] is None for s in result["segments"]] == [True, False, True]
     samples = np.array([s["samples_ns"] for s in result["segments"]])
     assert (samples > 0).all()
     assert (samples.sum(axis=0) == result["total_ns"]).all()  # the clock stands between segments

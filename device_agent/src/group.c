@@ -1,0 +1,318 @@
+#define _POSIX_C_SOURCE 200809L
+
+#include "group.h"
+
+#include <poll.h>
+#include <stdlib.h>
+
+#include "perform.h"
+#include "sysinfo.h"
+#include "timing.h"
+
+#define LAST_WORDS_MS 2000u /* for a process that has said all, to end itself */
+#define COOLING_STEP_MS 250
+
+/* One action and its process. */
+struct member {
+  const struct np_session *session;
+  const struct np_action *action;
+  struct np_record_view view;
+  struct np_child child;
+  int runs; /* its process is there, its line is not written */
+  uint32_t turns;
+  uint64_t cpu_mask; /* whose clocks are read */
+  int64_t memory_kb; /* -1: any */
+  struct np_readings before;
+  struct np_readings after;
+  uint32_t n_rounds;
+  struct np_round *rounds; /* [np_all_rounds] */
+  struct np_round *round;  /* that is being run, NULL: none */
+  uint32_t runs_before;    /* it */
+};
+
+struct group {
+  const struct np_session *session;
+  struct np_answers *answers;
+  struct np_message *why;
+  uint32_t n;
+  struct member *members; /* [n] */
+  uint32_t n_ok;
+  uint64_t cool_ns; /* left for cooling down */
+};
+
+static int perform(void *ctx, struct np_link *link) {
+  const struct member *member = ctx;
+  np_perform(member->session, member->action, &member->view, link);
+  return 0;
+}
+
+static void read_device(const struct member *member, struct np_readings *readings) {
+  if (!member->session->simulated)
+    np_sysfs_read(member->session->sysfs, member->cpu_mask, readings);
+}
+
+static int throttled(const struct np_readings *before, const struct np_readings *after) {
+  if (before->throttled == 1 || after->throttled == 1)
+    return 1;
+  return before->throttled == 0 && after->throttled == 0 ? 0 : -1;
+}
+
+static uint32_t recorded_runs(const struct member *member) {
+  const uint32_t n = __atomic_load_n(&member->view.record->n_runs, __ATOMIC_ACQUIRE);
+  return n < member->view.room ? n : member->view.room;
+}
+
+static void open_round(struct member *member, uint32_t repeats) {
+  const struct np_readings unknown = {-1, -1, -1};
+  struct np_round *round = &member->rounds[member->n_rounds++];
+  *round = (struct np_round){.before = unknown, .after = unknown, .repeats = repeats};
+  read_device(member, &round->before);
+  member->round = round;
+  member->runs_before = recorded_runs(member);
+}
+
+static void close_round(struct member *member) {
+  struct np_round *round = member->round;
+  if (!round)
+    return;
+  member->round = NULL;
+  read_device(member, &round->after);
+  if (member->session->simulated) {
+    round->before = member->view.record->readings[0];
+    round->after = member->view.record->readings[1];
+  }
+  round->throttled = throttled(&round->before, &round->after);
+  const uint32_t n = recorded_runs(member);
+  round->runs = n > member->runs_before ? n - member->runs_before : 0;
+}
+
+/* Samples belong to rounds, whatever a driver has scribbled over the record. */
+static void reconcile(struct member *member) {
+  uint32_t left = member->view.record->n_runs;
+  for (uint32_t i = 0; i < member->n_rounds; i++) {
+    struct np_round *round = &member->rounds[i];
+    round->runs = round->runs < left ? round->runs : left;
+    left -= round->runs;
+  }
+  member->view.record->n_runs -= left;
+}
+
+/* What is left of a member when its line is written, or never will be. */
+static void drop(struct member *member) {
+  struct np_outcome outcome;
+  struct np_message ignored;
+  (void)np_child_end(&member->child, &outcome, &ignored);
+  np_record_free(&member->view);
+  free(member->rounds);
+  member->rounds = NULL;
+  member->runs = 0;
+}
+
+/* Ends a member's process, if it is not at its end, and writes its line. */
+static enum np_status conclude(struct group *group, struct member *member, enum np_event event) {
+  struct np_ended ended = {.action = member->action,
+                           .view = &member->view,
+                           .event = event,
+                           .used_kb = member->child.used_kb,
+                           .memory_kb = member->memory_kb};
+  const enum np_status status = np_child_end(&member->child, &ended.outcome, group->why);
+  if (status != NP_OK)
+    return status;
+  close_round(member);
+  np_record_sanitize(&member->view, member->action);
+  reconcile(member);
+  read_device(member, &member->after);
+  if (group->session->simulated) {
+    member->before = member->view.record->first_reading;
+    member->after = member->view.record->readings[1];
+  }
+  ended.before = member->before;
+  ended.after = member->after;
+  ended.n_rounds = member->n_rounds;
+  ended.rounds = member->rounds;
+  int ok = 0;
+  const enum np_status answered =
+      np_action_answer(group->session, &ended, group->answers, &ok, group->why);
+  group->n_ok += ok != 0;
+  drop(member);
+  return answered;
+}
+
+/* Waits for a member's next turn. Where anything else happens, or the turn is its last, the member
+ * is over and its line is written. */
+static enum np_status await_turn(struct group *group, struct member *member) {
+  struct np_watch watch = {.timeout_ms = member->action->timeout_ms,
+                           .reader_fd = group->answers->fd,
+                           .memory_kb = member->memory_kb};
+  enum np_event event = np_child_wait(&member->child, ++member->turns, &watch);
+  const int done = __atomic_load_n(&member->view.record->done, __ATOMIC_ACQUIRE) != 0;
+  if (event == NP_EVENT_REACHED && !done) {
+    close_round(member);
+    return NP_OK;
+  }
+  if (event == NP_EVENT_REACHED) {
+    watch.timeout_ms = LAST_WORDS_MS;
+    event = np_child_wait(&member->child, UINT32_MAX, &watch);
+  }
+  if (event == NP_EVENT_ABANDONED) {
+    np_message_set(group->why, "nobody reads the answers any more");
+    return NP_IO;
+  }
+  return conclude(group, member, event);
+}
+
+static enum np_status take_turn(struct group *group, struct member *member, enum np_order order) {
+  __atomic_store_n(&member->view.record->order, (uint32_t)order, __ATOMIC_RELEASE);
+  np_child_order(&member->child);
+  return await_turn(group, member);
+}
+
+static int64_t memory_bound(const struct np_action *action) {
+  if (action->memory_kb == NP_UNBOUNDED)
+    return -1;
+  if (action->memory_kb != 0)
+    return action->memory_kb;
+  const int64_t available_kb = np_memory_available_kb();
+  return available_kb < 0 ? -1 : available_kb / 4 * 3;
+}
+
+/* Sets up, compiles and warms up. */
+static enum np_status start(struct group *group, struct member *member) {
+  const struct np_action *action = member->action;
+  np_message_set(group->why, "cannot write an answer");
+  const enum np_status status = np_answer_start(group->answers, action->id);
+  if (status != NP_OK)
+    return status;
+  struct np_message cause;
+  np_message_set(&cause, "no memory for %u samples of each of %u segments", action->max_runs,
+                 action->n_segments);
+  member->cpu_mask = action->cpu_mask != 0
+                         ? action->cpu_mask
+                         : np_sysfs_big_cores(group->session->sysfs, action->threads);
+  member->memory_kb = memory_bound(action);
+  member->rounds = calloc(np_all_rounds(action), sizeof *member->rounds);
+  read_device(member, &member->before);
+  if (!member->rounds || np_record_make(action, &member->view) != NP_OK ||
+      np_child_start(perform, member, &member->view.record->turns, &member->child, &cause) !=
+          NP_OK) {
+    drop(member);
+    return np_action_answer_unbegun(action, cause.text, group->answers, group->why);
+  }
+  member->runs = 1;
+  return await_turn(group, member);
+}
+
+/* One round of a member; `repeats` is the round that it repeats, NP_NONE for none. */
+static enum np_status run_round(struct group *group, struct member *member, uint32_t repeats) {
+  open_round(member, repeats);
+  return take_turn(group, member, NP_ORDER_ROUND);
+}
+
+static enum np_status run_rounds(struct group *group) {
+  const uint32_t rounds = group->members[0].action->rounds;
+  enum np_status status = NP_OK;
+  for (uint32_t r = 0; r < rounds; r++) {
+    for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
+      struct member *member = &group->members[r % 2 == 0 ? i : group->n - 1 - i];
+      if (member->runs)
+        status = run_round(group, member, NP_NONE);
+    }
+  }
+  return status;
+}
+
+/* Waits for the real device: what each look at it costs is part of the time. */
+static enum np_status cool_device(struct group *group, const struct member *member, int *cool) {
+  const struct np_clock clock = np_monotonic_clock();
+  const uint64_t start = clock.now_ns(clock.ctx);
+  const uint64_t limit_ns = group->cool_ns;
+  for (;;) {
+    struct np_readings readings;
+    read_device(member, &readings);
+    *cool = readings.throttled != 1;
+    const uint64_t spent_ns = clock.now_ns(clock.ctx) - start;
+    group->cool_ns = spent_ns < limit_ns ? limit_ns - spent_ns : 0;
+    if (*cool || group->cool_ns == 0)
+      return NP_OK;
+    const uint64_t left_ms = group->cool_ns / 1000000u + 1;
+    struct pollfd reader = {.fd = group->answers->fd, .events = 0, .revents = 0};
+    if (poll(&reader, 1, left_ms < COOLING_STEP_MS ? (int)left_ms : COOLING_STEP_MS) > 0) {
+      np_message_set(group->why, "nobody reads the answers any more");
+      return NP_IO;
+    }
+  }
+}
+
+/* The clock of a simulated phone is its process's own. */
+static enum np_status cool_phone(struct group *group, struct member *member, int *cool) {
+  struct np_record *record = member->view.record;
+  const uint64_t limit_ns = group->cool_ns;
+  record->cool_ns = limit_ns;
+  const enum np_status status = take_turn(group, member, NP_ORDER_COOL);
+  if (status != NP_OK || !member->runs)
+    return status;
+  group->cool_ns = record->cool_ns < limit_ns ? limit_ns - record->cool_ns : 0;
+  *cool = record->readings[1].throttled != 1;
+  return NP_OK;
+}
+
+/* Repeats the rounds that were throttled, each once, as long as there is time to cool down. */
+static enum np_status repeat_rounds(struct group *group) {
+  const uint32_t rounds = group->members[0].action->rounds;
+  enum np_status status = NP_OK;
+  for (uint32_t r = 0; r < rounds; r++) {
+    for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
+      struct member *member = &group->members[i];
+      if (!member->runs || member->rounds[r].throttled != 1)
+        continue;
+      int cool = 0;
+      status = group->session->simulated ? cool_phone(group, member, &cool)
+                                         : cool_device(group, member, &cool);
+      if (status == NP_OK && member->runs && !cool)
+        return NP_OK; /* it stays hot, and the time is over */
+      if (status == NP_OK && member->runs)
+        status = run_round(group, member, r);
+    }
+  }
+  return status;
+}
+
+static enum np_status run_members(struct group *group) {
+  enum np_status status = NP_OK;
+  for (uint32_t i = 0; i < group->n && status == NP_OK; i++)
+    status = start(group, &group->members[i]);
+  if (status == NP_OK)
+    status = run_rounds(group);
+  if (status == NP_OK && group->cool_ns != 0)
+    status = repeat_rounds(group);
+  for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
+    if (group->members[i].runs)
+      status = take_turn(group, &group->members[i], NP_ORDER_FINISH);
+  }
+  return status;
+}
+
+enum np_status np_group_run(const struct np_session *session, const struct np_action *actions,
+                            uint32_t n, struct np_answers *answers, uint32_t *n_ok,
+                            struct np_message *why) {
+  struct group group = {.session = session,
+                        .answers = answers,
+                        .why = why,
+                        .n = n,
+                        .members = calloc(n, sizeof *group.members),
+                        .cool_ns = (uint64_t)actions[0].cooldown_ms * 1000000u};
+  *n_ok = 0;
+  if (!group.members) {
+    np_message_set(why, "no memory for a group of %u actions", n);
+    return NP_NO_MEMORY;
+  }
+  for (uint32_t i = 0; i < n; i++)
+    group.members[i] = (struct member){
+        .session = session, .action = &actions[i], .child = {.fd = -1, .statm_fd = -1}};
+  const enum np_status status = run_members(&group);
+  for (uint32_t i = 0; i < n; i++)
+    drop(&group.members[i]);
+  free(group.members);
+  *n_ok = group.n_ok;
+  return status;
+}
