@@ -13,8 +13,17 @@
 #define FLOAT_SHARE (5.0f * 0x1.0p-23f)
 #define QUANT_ERROR 1 /* steps: XNNPACK rounds products in float, NNAPI in fixed point */
 
-/* Sets of results that differ by how a type is tested. */
-enum kind { OF_FLOAT, OF_U8, OF_S8, OF_CHANNELS, KINDS };
+/* Sets of results that differ by how a type is tested: floats, unsigned numbers with weights of any
+ * zero point or around 128, signed ones; both with a scale for each channel of the weights. */
+enum kind { OF_FLOAT, OF_U8, OF_U8_CENTRED, OF_S8, OF_CHANNELS, OF_U8_CHANNELS, KINDS };
+
+static inline int kind_is_unsigned(enum kind kind) {
+  return kind == OF_U8 || kind == OF_U8_CENTRED || kind == OF_U8_CHANNELS;
+}
+
+static inline int kind_has_channels(enum kind kind) {
+  return kind == OF_CHANNELS || kind == OF_U8_CHANNELS;
+}
 
 struct bench {
   struct model *model;
@@ -45,9 +54,9 @@ static inline void bench_free(struct bench *bench) {
 }
 
 static inline int32_t bench_type(const struct bench *bench) {
-  return bench->kind == OF_FLOAT ? NP_TYPE_TENSOR_FLOAT32
-         : bench->kind == OF_U8  ? NP_TYPE_TENSOR_QUANT8_ASYMM
-                                 : NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED;
+  return bench->kind == OF_FLOAT         ? NP_TYPE_TENSOR_FLOAT32
+         : kind_is_unsigned(bench->kind) ? NP_TYPE_TENSOR_QUANT8_ASYMM
+                                         : NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED;
 }
 
 /* A tensor of the kind's type; a quantised one spans about [-1, 1] * range. */
@@ -57,7 +66,7 @@ static inline uint32_t bench_tensor(struct bench *bench, enum np_lifetime lifeti
   if (bench->kind != OF_FLOAT) {
     const int32_t shift = (int32_t)np_test_between(bench->seed, 0, 20) - 10;
     bench->model->operands[index].scale = range / 127.0f;
-    bench->model->operands[index].zero_point = (bench->kind == OF_U8 ? 128 : 0) + shift;
+    bench->model->operands[index].zero_point = (kind_is_unsigned(bench->kind) ? 128 : 0) + shift;
   }
   return index;
 }
@@ -97,9 +106,9 @@ static inline uint32_t bench_weights(struct bench *bench, uint32_t data, uint32_
   struct np_operand *added = &bench->model->operands[*bias];
   added->scale = bench->model->operands[data].scale * weights->scale;
   if (bench->kind != OF_U8) {
-    weights->zero_point = 0;
+    weights->zero_point = bench->kind == OF_U8_CENTRED ? 128 : 0;
   }
-  if (bench->kind == OF_CHANNELS) {
+  if (kind_has_channels(bench->kind)) {
     float *scales = bench_own(bench, n * sizeof *scales);
     for (uint32_t c = 0; c < n; c++) {
       scales[c] = 0.004f * (1.5f + np_test_float(bench->seed));

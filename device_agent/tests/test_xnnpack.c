@@ -202,11 +202,11 @@ static void test_unary(uint64_t *seed, enum kind kind, int32_t code) {
   result->zero_point = bench.model->operands[in].zero_point;
   if (kind != OF_FLOAT && code == ANEURALNETWORKS_LOGISTIC) {
     result->scale = 1.0f / 256.0f;
-    result->zero_point = kind == OF_U8 ? 0 : -128;
+    result->zero_point = kind_is_unsigned(kind) ? 0 : -128;
   }
   if (kind != OF_FLOAT && code == ANEURALNETWORKS_TANH) {
     result->scale = 1.0f / 128.0f;
-    result->zero_point = kind == OF_U8 ? 128 : 0;
+    result->zero_point = kind_is_unsigned(kind) ? 128 : 0;
   }
   const uint32_t alpha = model_f32(bench.model, 0.7f);
   const uint32_t arguments[2] = {in, alpha};
@@ -237,7 +237,7 @@ static void test_of_kind(uint64_t *seed, enum kind kind) {
     test_conv(seed, kind, ANEURALNETWORKS_GROUPED_CONV_2D);
     test_conv(seed, kind, ANEURALNETWORKS_DEPTHWISE_CONV_2D);
     test_transposed(seed, kind);
-    if (kind == OF_CHANNELS) {
+    if (kind_has_channels(kind)) {
       continue;
     }
     test_fully_connected(seed, kind);

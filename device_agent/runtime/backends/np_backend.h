@@ -32,8 +32,10 @@ struct np_backend {
   enum np_status (*open)(uint32_t threads, void **shared, struct np_message *why);
   void (*close)(void *shared);
 
-  /* Whether the back end computes the operation of `call`; shapes are known. NULL: every one. */
-  int (*takes)(const struct np_call *call);
+  /* The ways, as a set of bits, in which the back end can compute the operation of `call`, whose
+   * shapes are known; 0 for none. The operations of a region have one in common. NULL: one way for
+   * every operation. */
+  unsigned (*takes)(const struct np_call *call);
 
   /* Makes *state of a region, all of whose operations it takes. NP_UNSUPPORTED where it cannot
    * after all: the planner gives the operations to the reference then. */

@@ -27,7 +27,8 @@ struct border {
   uint32_t operand;
   int is_input;
   size_t bytes, element;
-  void *staging; /* [bytes]; NULL where the executor has it, which gives it room enough */
+  int flipped;   /* its staging holds signed numbers */
+  void *staging; /* [bytes]; NULL where it is never copied */
   void *outside; /* where it lies in this run */
 };
 
@@ -63,12 +64,10 @@ const struct np_xnn_rule *np_xnn_rule_of(const struct np_call *call) {
   return NULL;
 }
 
-static int takes(const struct np_call *call) {
-  const struct np_xnn_rule *rule = np_xnn_rule_of(call);
-  if (rule == NULL || !is_ready()) {
-    return 0;
-  }
-  struct np_xnn_graph scratch = {NULL, NULL, NULL};
+/* Whether XNNPACK computes the call in this way. */
+static int defines(const struct np_xnn_rule *rule, const struct np_call *call,
+                   enum np_xnn_way way) {
+  struct np_xnn_graph scratch = {.way = way};
   if (xnn_create_subgraph(0, 0, &scratch.subgraph) != xnn_status_success) {
     return 0;
   }
@@ -76,6 +75,33 @@ static int takes(const struct np_call *call) {
   xnn_delete_subgraph(scratch.subgraph);
   np_xnn_free_blocks(scratch.blocks);
   return status == xnn_status_success;
+}
+
+/* Whether ways differ for the call at all. */
+static int is_unsigned(const struct np_call *call) {
+  const struct np_operation *operation = call->operation;
+  for (uint32_t i = 0; i < operation->n_inputs + operation->n_outputs; i++) {
+    const uint32_t operand = i < operation->n_inputs ? operation->inputs[i]
+                                                     : operation->outputs[i - operation->n_inputs];
+    if (call->graph->operands[operand].type == NP_TYPE_TENSOR_QUANT8_ASYMM) {
+      return 1;
+    }
+  }
+  return 0;
+}
+
+static unsigned takes(const struct np_call *call) {
+  static const unsigned UNSIGNED = 1u << NP_XNN_UNSIGNED;
+  static const unsigned SIGNED = 1u << NP_XNN_SIGNED;
+  const struct np_xnn_rule *rule = np_xnn_rule_of(call);
+  if (rule == NULL || !is_ready()) {
+    return 0;
+  }
+  if (!is_unsigned(call)) {
+    return defines(rule, call, NP_XNN_UNSIGNED) ? UNSIGNED | SIGNED : 0;
+  }
+  return (defines(rule, call, NP_XNN_UNSIGNED) ? UNSIGNED : 0) |
+         (defines(rule, call, NP_XNN_SIGNED) ? SIGNED : 0);
 }
 
 /* Defines the border's values, which XNNPACK numbers from 0. */
@@ -94,8 +120,9 @@ static enum xnn_status define_borders(const struct np_region *region, struct np_
     state->values[b].id = b;
     border->element = np_type_bytes(operand->type);
     border->bytes = tensor->elements * border->element;
-    if (operand->lifetime == NP_TEMPORARY) {
-      continue;
+    border->flipped = np_xnn_flips(graph, operand->type);
+    if (operand->lifetime == NP_TEMPORARY && !border->flipped) {
+      continue; /* it has room enough behind it */
     }
     border->staging = np_xnn_room(graph, border->bytes);
     if (border->staging == NULL) {
@@ -173,34 +200,55 @@ static void release(void *opaque) {
   free(state);
 }
 
-static enum np_status compile(const struct np_region *region, void **compiled,
-                              struct np_message *why) {
-  struct np_xnn_graph graph = {NULL, NULL, NULL};
-  struct state *state = calloc(1, sizeof *state);
+/* Makes the region's state in one way; what is made stays in *state also after a failure. */
+static enum xnn_status compile_way(const struct np_region *region, enum np_xnn_way way,
+                                   struct state *state) {
   const uint32_t n_operands = region->graph->n_operands;
+  struct np_xnn_graph graph = {.way = way};
   graph.values = malloc(np_times(n_operands, sizeof *graph.values));
-  if (state != NULL) {
-    state->n = region->n_inputs + region->n_outputs;
-    state->borders = calloc(state->n, sizeof *state->borders);
-    state->values = calloc(state->n, sizeof *state->values);
-  }
+  state->n = region->n_inputs + region->n_outputs;
+  state->borders = calloc(state->n, sizeof *state->borders);
+  state->values = calloc(state->n, sizeof *state->values);
   enum xnn_status status = xnn_status_out_of_memory;
-  if (state != NULL && graph.values != NULL && state->borders != NULL && state->values != NULL) {
+  if (graph.values != NULL && state->borders != NULL && state->values != NULL) {
     for (uint32_t i = 0; i < n_operands; i++) {
       graph.values[i] = XNN_INVALID_VALUE_ID;
     }
     status = is_ready() ? build(region, &graph, state) : xnn_status_unsupported_hardware;
-    state->blocks = graph.blocks;
   }
+  state->blocks = graph.blocks;
+  np_xnn_free_blocks(graph.passing);
   if (graph.subgraph != NULL) {
     (void)xnn_delete_subgraph(graph.subgraph);
   }
   free(graph.values);
-  if (status == xnn_status_success) {
-    *compiled = state;
-    return NP_OK;
+  return status;
+}
+
+/* Whether the ways differ for the region. */
+static int has_unsigned(const struct np_region *region) {
+  for (uint32_t i = 0; i < region->n_operations; i++) {
+    if (is_unsigned(&region->calls[region->operations[i]])) {
+      return 1;
+    }
   }
-  release(state);
+  return 0;
+}
+
+static enum np_status compile(const struct np_region *region, void **compiled,
+                              struct np_message *why) {
+  static const enum np_xnn_way WAYS[] = {NP_XNN_SIGNED, NP_XNN_UNSIGNED};
+  enum xnn_status status = xnn_status_unsupported_parameter;
+  for (size_t w = has_unsigned(region) ? 0 : 1;
+       w < sizeof WAYS / sizeof *WAYS && status == xnn_status_unsupported_parameter; w++) {
+    struct state *state = calloc(1, sizeof *state);
+    status = state == NULL ? xnn_status_out_of_memory : compile_way(region, WAYS[w], state);
+    if (status == xnn_status_success) {
+      *compiled = state;
+      return NP_OK;
+    }
+    release(state);
+  }
   np_message_set(
       why, "XNNPACK refuses the region of %u operations from operation %u (%s): status %d",
       region->n_operations, region->operations[0],
@@ -216,13 +264,22 @@ static int find_borders(const struct np_region *region, struct state *state) {
     const struct np_tensor *tensor = &region->tensors[border->operand];
     const void *data = border->is_input ? tensor->data : tensor->room;
     border->outside = (void *)(uintptr_t)data;
-    const int copied =
-        border->staging != NULL && np_xnn_must_copy(data, border->bytes, border->element);
+    const int copied = border->flipped || (border->staging != NULL &&
+                                           np_xnn_must_copy(data, border->bytes, border->element));
     void *place = copied ? border->staging : border->outside;
     moved |= place != state->values[b].data;
     state->values[b].data = place;
   }
   return moved;
+}
+
+/* Between the caller's memory and a border's staging, in either direction. */
+static void copy(const struct border *border, void *to, const void *from) {
+  if (border->flipped) {
+    np_xnn_copy_flipped(to, from, border->bytes);
+  } else {
+    memcpy(to, from, border->bytes);
+  }
 }
 
 static enum np_status run(const struct np_region *region, void *opaque, struct np_message *why) {
@@ -236,7 +293,7 @@ static enum np_status run(const struct np_region *region, void *opaque, struct n
   for (uint32_t b = 0; b < region->n_inputs; b++) {
     const struct border *border = &state->borders[b];
     if (state->values[b].data != border->outside) {
-      memcpy(state->values[b].data, border->outside, border->bytes);
+      copy(border, state->values[b].data, border->outside);
     }
   }
   if (status == xnn_status_success) {
@@ -249,7 +306,7 @@ static enum np_status run(const struct np_region *region, void *opaque, struct n
   for (uint32_t b = region->n_inputs; b < state->n; b++) {
     const struct border *border = &state->borders[b];
     if (state->values[b].data != border->outside) {
-      memcpy(border->outside, state->values[b].data, border->bytes);
+      copy(border, border->outside, state->values[b].data);
     }
   }
   return NP_OK;

@@ -13,11 +13,19 @@
 
 struct np_xnn_block; /* memory that lives as long as the region */
 
+/* How TENSOR_QUANT8_ASYMM is computed: as it is, or as signed numbers, each 128 less (its highest
+ * bit flipped) with a zero point 128 less. XNNPACK's kernels for signed numbers are the faster
+ * ones, and the only ones with a scale for each channel; they want weights whose zero point is 0.
+ */
+enum np_xnn_way { NP_XNN_UNSIGNED, NP_XNN_SIGNED };
+
 /* A subgraph being made of a region, or a scratch one. */
 struct np_xnn_graph {
   xnn_subgraph_t subgraph;
   uint32_t *values; /* [n_operands] value of each operand or XNN_INVALID_VALUE_ID; NULL: scratch */
   struct np_xnn_block *blocks;
+  struct np_xnn_block *passing; /* those that only packing reads */
+  enum np_xnn_way way;
 };
 
 struct np_xnn_rule {
@@ -61,6 +69,11 @@ enum xnn_status np_xnn_weights(struct np_xnn_graph *graph, const struct np_call 
 /* Room for `bytes` and what XNNPACK reads beyond, zeroed; it lives as long as the region. NULL
  * without memory. */
 void *np_xnn_room(struct np_xnn_graph *graph, size_t bytes);
+
+/* Whether values of this type have their highest bits flipped, and copying them so. */
+int np_xnn_flips(const struct np_xnn_graph *graph, int32_t type);
+void np_xnn_copy_flipped(void *to, const void *from, size_t bytes);
+
 void np_xnn_free_blocks(struct np_xnn_block *blocks);
 
 /* Whether XNNPACK may not read these bytes where they are: reading XNN_EXTRA_BYTES beyond their end

@@ -15,15 +15,19 @@ struct np_xnn_block {
   _Alignas(max_align_t) unsigned char bytes[];
 };
 
-void *np_xnn_room(struct np_xnn_graph *graph, size_t bytes) {
+static void *make_block(struct np_xnn_block **list, size_t bytes) {
   const size_t size = np_plus(sizeof(struct np_xnn_block), np_plus(bytes, XNN_EXTRA_BYTES));
   struct np_xnn_block *block = size == SIZE_MAX ? NULL : calloc(1, size);
   if (block == NULL) {
     return NULL;
   }
-  block->next = graph->blocks;
-  graph->blocks = block;
+  block->next = *list;
+  *list = block;
   return block->bytes;
+}
+
+void *np_xnn_room(struct np_xnn_graph *graph, size_t bytes) {
+  return make_block(&graph->blocks, bytes);
 }
 
 void np_xnn_free_blocks(struct np_xnn_block *blocks) {
@@ -40,12 +44,24 @@ int np_xnn_must_copy(const void *data, size_t bytes, size_t element) {
   return first % element != 0 || (end - 1) / PAGE_BYTES != (end - 1 + XNN_EXTRA_BYTES) / PAGE_BYTES;
 }
 
-static enum xnn_datatype datatype(int32_t type) {
+int np_xnn_flips(const struct np_xnn_graph *graph, int32_t type) {
+  return graph->way == NP_XNN_SIGNED && type == NP_TYPE_TENSOR_QUANT8_ASYMM;
+}
+
+void np_xnn_copy_flipped(void *to, const void *from, size_t bytes) {
+  unsigned char *restrict t = to;
+  const unsigned char *restrict f = from;
+  for (size_t i = 0; i < bytes; i++) {
+    t[i] = f[i] ^ 0x80u;
+  }
+}
+
+static enum xnn_datatype datatype(const struct np_xnn_graph *graph, int32_t type) {
   switch (type) {
   case NP_TYPE_TENSOR_FLOAT32:
     return xnn_datatype_fp32;
   case NP_TYPE_TENSOR_QUANT8_ASYMM:
-    return xnn_datatype_quint8;
+    return np_xnn_flips(graph, type) ? xnn_datatype_qint8 : xnn_datatype_quint8;
   case NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED:
     return xnn_datatype_qint8;
   default:
@@ -57,7 +73,7 @@ static enum xnn_datatype datatype(int32_t type) {
 static enum xnn_status define(struct np_xnn_graph *graph, const struct np_operand *operand,
                               const struct np_tensor *tensor, const void *data, uint32_t external,
                               uint32_t flags, uint32_t *id) {
-  const enum xnn_datatype type = datatype(operand->type);
+  const enum xnn_datatype type = datatype(graph, operand->type);
   NP_XNN_NEED(type != xnn_datatype_invalid && tensor->known && tensor->elements > 0 &&
               tensor->rank > 0 && tensor->rank <= XNN_MAX_TENSOR_DIMS);
   size_t dims[XNN_MAX_TENSOR_DIMS];
@@ -69,22 +85,32 @@ static enum xnn_status define(struct np_xnn_graph *graph, const struct np_operan
                                    id);
   }
   NP_XNN_NEED(isnormal(operand->scale) && operand->scale > 0.0f);
-  return xnn_define_quantized_tensor_value(graph->subgraph, type, operand->zero_point,
+  const int32_t shift = np_xnn_flips(graph, operand->type) ? 128 : 0;
+  return xnn_define_quantized_tensor_value(graph->subgraph, type, operand->zero_point - shift,
                                            operand->scale, tensor->rank, dims, data, external,
                                            flags, id);
 }
 
-/* Where XNNPACK can read a constant: in place or, for good, a copy. */
+/* Where XNNPACK can read a constant: in place or in a copy, which only packing reads where it is in
+ * `passing`. */
 static const void *readable(struct np_xnn_graph *graph, const struct np_operand *operand,
-                            const struct np_tensor *tensor) {
+                            const struct np_tensor *tensor, struct np_xnn_block **list) {
   const size_t element = np_type_bytes(operand->type);
   const size_t bytes = tensor->elements * element;
-  if (graph->values == NULL || !np_xnn_must_copy(tensor->data, bytes, element)) {
+  const int flipped = np_xnn_flips(graph, operand->type);
+  /* Packing reads to the last byte and no further. */
+  const int moved = list == &graph->passing ? (uintptr_t)tensor->data % element != 0
+                                            : np_xnn_must_copy(tensor->data, bytes, element);
+  if (graph->values == NULL || (!flipped && !moved)) {
     return tensor->data;
   }
-  void *copy = np_xnn_room(graph, bytes);
+  void *copy = make_block(list, bytes);
   if (copy != NULL) {
-    memcpy(copy, tensor->data, bytes);
+    if (flipped) {
+      np_xnn_copy_flipped(copy, tensor->data, bytes);
+    } else {
+      memcpy(copy, tensor->data, bytes);
+    }
   }
   return copy;
 }
@@ -100,7 +126,7 @@ static enum xnn_status value_of(struct np_xnn_graph *graph, const struct np_call
   const void *data = NULL;
   if (operand->lifetime == NP_CONSTANT) {
     NP_XNN_NEED(tensor->known && tensor->elements > 0 && tensor->data != NULL);
-    data = readable(graph, operand, tensor);
+    data = readable(graph, operand, tensor, &graph->blocks);
     if (data == NULL) {
       return xnn_status_out_of_memory;
     }
@@ -169,13 +195,23 @@ static enum xnn_status channel_weights(struct np_xnn_graph *graph, const struct 
                                                        added->data, XNN_INVALID_VALUE_ID, 0, bias);
 }
 
-/* A constant that packing alone reads, to its last byte: from where it is. */
+/* A constant that packing alone reads. */
 static enum xnn_status packed(struct np_xnn_graph *graph, const struct np_call *call,
                               uint32_t input, uint32_t *id) {
+  const struct np_operand *operand = np_in_operand(call, input);
   const struct np_tensor *tensor = np_in(call, input);
-  NP_XNN_NEED((uintptr_t)tensor->data % np_type_bytes(tensor->type) == 0);
-  return define(graph, np_in_operand(call, input), tensor, tensor->data, XNN_INVALID_VALUE_ID, 0,
-                id);
+  const void *data = readable(graph, operand, tensor, &graph->passing);
+  if (data == NULL) {
+    return xnn_status_out_of_memory;
+  }
+  return define(graph, operand, tensor, data, XNN_INVALID_VALUE_ID, 0, id);
+}
+
+/* Signed weights must be around 0; not all of XNNPACK's functions look. */
+static int is_centred(const struct np_xnn_graph *graph, const struct np_operand *weights) {
+  return np_xnn_flips(graph, weights->type)                    ? weights->zero_point == 128
+         : weights->type == NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED ? weights->zero_point == 0
+                                                               : 1;
 }
 
 enum xnn_status np_xnn_weights(struct np_xnn_graph *graph, const struct np_call *call,
@@ -191,7 +227,7 @@ enum xnn_status np_xnn_weights(struct np_xnn_graph *graph, const struct np_call 
   if (operand->type == NP_TYPE_TENSOR_QUANT8_SYMM_PER_CHANNEL) {
     return channel_weights(graph, call, input, weights, bias);
   }
-  NP_XNN_NEED(operand->type == data->type);
+  NP_XNN_NEED(operand->type == data->type && is_centred(graph, operand));
   NP_XNN_TRY(packed(graph, call, input, weights));
   if (operand->type == NP_TYPE_TENSOR_FLOAT32) {
     return packed(graph, call, input + 1, bias);

@@ -4,8 +4,9 @@
 
 #include "plan/np_plan.h"
 
-static int takes(const struct np_backend *backend, const struct np_call *call) {
-  return backend->joins && (backend->takes == NULL || backend->takes(call));
+/* The ways in which the back end computes a call as part of a region. */
+static unsigned takes(const struct np_backend *backend, const struct np_call *call) {
+  return !backend->joins ? 0u : backend->takes == NULL ? 1u : backend->takes(call);
 }
 
 /* Work space of np_linearise. */
@@ -197,23 +198,24 @@ enum np_status np_plan_steps(const struct np_graph *graph, struct np_call *calls
   if (plan->steps == NULL || plan->operations == NULL) {
     return NP_NO_MEMORY;
   }
-  int joined = 0; /* whether the last step is a region that may grow */
+  unsigned ways = 0; /* those of the last step, a region that may grow where there are any */
   for (uint32_t o = 0; o < graph->n_operations; o++) {
-    const int taken = takes(backend, &calls[o]);
+    const unsigned taken = takes(backend, &calls[o]);
     plan->operations[o] = o;
-    if (taken && joined) {
+    if ((ways & taken) != 0) {
       plan->steps[plan->n_steps - 1].region.n_operations++;
+      ways &= taken;
       continue;
     }
     plan->steps[plan->n_steps++] =
-        (struct np_step){.backend = taken ? backend : &np_reference_backend,
+        (struct np_step){.backend = taken != 0 ? backend : &np_reference_backend,
                          .region = {.graph = graph,
                                     .tensors = calls[o].tensors,
                                     .calls = calls,
                                     .operations = &plan->operations[o],
                                     .n_operations = 1,
                                     .shared = shared}};
-    joined = taken;
+    ways = taken;
   }
   return draw_borders(graph, plan);
 }
