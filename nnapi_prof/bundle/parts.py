@@ -73,16 +73,20 @@ def planned_parts(program: Program, bundle: Bundle) -> tuple[Plan, Parts]:
     """The parts of the fastest of a bundle's plans that stock PyTorch can follow.
 
     It cannot name an accelerator, so that only plans for the CPU and ``auto`` come into question.
-    Raises UsageError where all plans name others.
+    Raises UsageError where all plans name others, and where NNAPI runs nothing of the fastest.
     """
     possible = [plan for plan in bundle.plans if all(map(_can_follow, plan.segments))]
-    plan = min(possible, key=lambda p: p.predicted_ns, default=None)
-    if plan is None or not any(s.target.engine is Engine.NNAPI for s in plan.segments):
-        if bundle.plan in possible:
-            raise UsageError("the bundle's plan gives NNAPI nothing to run")
+    if not possible:
         raise UsageError(
-            "no plan of the bundle gives NNAPI's own choice (auto) anything to run: stock PyTorch "
-            "cannot name an accelerator; measure auto, too, or convert the model instead"
+            "every plan of the bundle names an accelerator, which stock PyTorch cannot: convert the"
+            " model instead, or make the bundle again where NNAPI's own choice (auto) was measured"
+        )
+    plan = min(possible, key=lambda p: p.predicted_ns)
+    if not any(s.target.engine is Engine.NNAPI for s in plan.segments):
+        raise UsageError(
+            f"of the bundle's plans that name no accelerator, which stock PyTorch cannot, the"
+            f" fastest is {plan.name}, and it gives NNAPI nothing to run: use the model as it is,"
+            f" or convert it in spite of the plan"
         )
     kept: dict[int, str] = {}
     parts: list[Part] = []
@@ -94,7 +98,7 @@ def planned_parts(program: Program, bundle: Bundle) -> tuple[Plan, Parts]:
         preference = segment.target.preference
         assert preference is not None
         level = bundle.levels[segment.target.key]
-        parts += _settled(program, segment.units, level, preference, kept, 1)
+        parts += _settled(program, segment.units, level, preference, kept, 0)
     return plan, Parts(tuple(parts), kept)
 
 
@@ -111,7 +115,10 @@ def _settled(
     kept: dict[int, str],
     least: int,
 ) -> list[Part]:
-    """``units`` in parts; ``kept`` gains those that NNAPI could run, but not in these parts."""
+    """``units`` in parts; ``kept`` gains those that NNAPI could run, but not in these parts.
+
+    With ``least`` 0 no part is too small.
+    """
     members = sorted(units)
     while True:
         parts: list[Part] = []
@@ -169,7 +176,7 @@ def _uncarried(program: Program, units: Sequence[int], region: ConvertedRegion) 
 
 
 def _too_small(part: Part, least: int) -> Iterator[tuple[int, str]]:
-    if part.region is None:
+    if part.region is None or not least:
         return
     names = part.region.operations
     reason = None

@@ -141,8 +141,10 @@ def show_kept(program: Program, kept: Mapping[int, str]) -> None:
         return
     rows: dict[tuple[str, str], list[int]] = {}
     for u, reason in sorted(kept.items()):
-        label = program.units.units[u].label
-        rows.setdefault((label.split()[0], reason.partition(": ")[2] or reason), []).append(u)
+        operation = program.units.units[u].label.split()[0]
+        _, _, rest = reason.partition(": ")  # without the node's name
+        said = rest if " cannot run on NNAPI: " in rest else reason
+        rows.setdefault((operation, said), []).append(u)
     table = Table(title="Stays on the CPU", title_justify="left")
     for name in ("operation", "units", "first", "why"):
         table.add_column(name, justify="right" if name == "units" else "left")

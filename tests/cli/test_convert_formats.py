@@ -145,8 +145,8 @@ def test_the_regions_of_a_plan(cli: Callable[..., Result], offloading: Path) -> 
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        ((), "is a bundle: its regions become --format json or --format cpp"),
-        (("--format", "json", "--format", "stock"), "is a bundle: its regions become"),
+        ((), "every plan of the bundle names an accelerator, which stock PyTorch cannot"),
+        (("--format", "json", "--format", "stock"), "every plan of the bundle names"),
         (("--format", "json", "--level", "30"), "--level is for models: a bundle has its own"),
         (("--format", "cpp", "--input", INPUT), "--input is for models"),
         (("--format", "cpp", "--output", "no/such/x"), "cannot write no/such/x_"),

@@ -1,0 +1,206 @@
+"""``convert`` of models that NNAPI cannot run whole, and of bundles, for stock PyTorch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.bundle.storage import read_bundle, write_bundle
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.frontend import load
+from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
+from nnapi_prof.run.reference import run_eager
+from tests.cli.common import INPUT, Profiled, Result, TinyNet, trace
+from tests.cli.test_convert import in_a_process, save
+
+Cli = Callable[..., Result]
+
+PROGRAM = """
+import ctypes, sys, torch
+from torch.utils._pytree import tree_flatten
+module = torch.jit.load(sys.argv[2])
+inputs, returned = torch.load(sys.argv[3])
+try:  # no NNAPI yet
+    module(*inputs)
+except RuntimeError as error:
+    print("libneuralnetworks" in str(error))
+ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+for _ in range(2):
+    found, shape = tree_flatten(module(*inputs))
+    wanted, wanted_shape = tree_flatten(returned)
+    assert shape == wanted_shape
+    for mine, theirs in zip(found, wanted):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+assert "nnapi_prof" not in sys.modules
+print(*(name for name, _ in module.named_children()))
+for name, part in module.named_children():
+    if name.startswith("nnapi"):
+        print(part.compilation_preference, part.relax_f32_to_f16)
+"""
+
+
+def run(library: Path, converted: Path, *inputs: object, wanted: object) -> list[str]:
+    """What PROGRAM prints: whether it missed NNAPI, parts, preference and relaxed of each."""
+    data = converted.with_name("data.pt")
+    torch.save((inputs, wanted), data)
+    return in_a_process(PROGRAM, library, converted, data).stdout.splitlines()
+
+
+def multiplied(x: torch.Tensor) -> torch.Tensor:
+    return torch.cumprod(x, 1) * 0.1
+
+
+def test_an_operation_stays_on_the_cpu(cli: Cli, emulator_library: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = TinyNet(multiplied).eval()
+    model = trace(module, tmp_path / "odd.pt")
+    found = cli("convert", "--input", INPUT, "--preference", "low_power", "--relaxed", model)
+    assert found.code == 0
+    (row,) = (line for line in found.out.splitlines() if "cumprod" in line)
+    assert "NNAPI has no such operation" in row
+    converted = tmp_path / "odd.nnapi.pt"
+    assert f"in 2 parts and 1 unit on the CPU in {converted}" in found.err
+    assert "what float16 costs in accuracy is measured where NNAPI runs the whole" in found.err
+    x = torch.randn(1, 3, 16, 16)
+    said = run(emulator_library, converted, x, wanted=module(x).detach())
+    assert said == ["True", "nnapi_0 nnapi_1 cpu_0", "0 True", "0 True"]
+
+
+class NestedParts(nn.Module):
+    """Dicts and lists around what runs in parts."""
+
+    def forward(self, named, pair):
+        early = torch.relu(named["x"] + pair[0])
+        late = torch.cumprod(early, 1)
+        return [late, early], {"b": torch.tanh(late)}, pair[1]
+
+
+@pytest.mark.parametrize("ending", ["pt", "pt2"])
+def test_nested_values(cli: Cli, emulator_library: Path, tmp_path: Path, ending: str) -> None:
+    inputs = {"x": torch.randn(2, 3)}, (torch.randn(2, 3), torch.randn(4))
+    model, converted = tmp_path / f"nested.{ending}", tmp_path / "out.pt"
+    save(NestedParts(), model, inputs)
+    stated = ("2x3", "2x3", "4")
+    named = [word for shape in stated for word in ("--input", shape)]
+    assert cli("convert", *named, "-o", converted, model).code == 0
+    said = run(emulator_library, converted, *inputs, wanted=NestedParts()(*inputs))
+    assert said[1] == "nnapi_0 nnapi_1 cpu_0"
+
+
+def test_small_parts_and_float16(cli: Cli, emulator_library: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = TinyNet(multiplied).eval()
+    model = trace(module, tmp_path / "odd.pt")
+    found = cli("convert", "--input", INPUT, "--min-region", "9", model)
+    assert found.code == 1 and "NNAPI can run nothing of the model" in found.error
+    assert "fewer than 9" in found.out
+    found = cli("convert", "--input", INPUT, "--float16", model)
+    assert found.code == 0
+    x = torch.randn(1, 3, 16, 16)
+    torch.save(((x,), None), tmp_path / "data.pt")
+    program = """
+import ctypes, sys, torch
+ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+module = torch.jit.load(sys.argv[2])
+torch.save(module(*torch.load(sys.argv[3])[0]), sys.argv[3])
+"""
+    in_a_process(program, emulator_library, tmp_path / "odd.nnapi.pt", tmp_path / "data.pt")
+    moved = (torch.load(tmp_path / "data.pt") - module(x)).abs().max() / module(x).abs().max()
+    assert 1e-5 < moved < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--whole",), "without --whole the rest stays on the CPU"),
+        (("--format", "json"), "--format json is for models that NNAPI can run whole"),
+        (("--format", "stock", "--format", "cpp"), "--format cpp is for models that NNAPI can run"),
+        (("--input", "1x3x?x16"), "sizes left open need the model whole on NNAPI"),
+    ],
+)
+def test_what_must_be_whole(
+    cli: Cli, tmp_path: Path, options: tuple[str, ...], reason: str
+) -> None:
+    model = trace(TinyNet(multiplied), tmp_path / "odd.pt")
+    named = () if "--input" in options else ("--input", INPUT)
+    found = cli("convert", *named, *options, model)
+    assert found.code == 1 and reason in found.error
+    assert "cumprod" in found.out
+    assert [path.name for path in tmp_path.iterdir()] == ["odd.pt"]
+
+
+def test_a_bundle_follows_its_plan(
+    cli: Cli, profiled: Profiled, emulator_library: Path, tmp_path: Path
+) -> None:
+    """The plan where it names no accelerator, else the best of the others."""
+    bundle = read_bundle(profiled.bundle)
+    named, auto = (
+        next(plan for plan in bundle.plans if plan.name.startswith(f"largest-supported nnapi:{on}"))
+        for on in ("sim-npu", "auto")
+    )
+    mixed = Plan("mixed", (), simulated=True)
+    for index in range(len(bundle.graph.units)):
+        target = CPU if index == 1 else Target.nnapi(AUTO, Preference.FAST_SINGLE_ANSWER)
+        segment = Segment((index,), target, 1.0, "for the test")
+        mixed = replace(mixed, segments=(*mixed.segments, segment))
+    regions = {
+        (segment.units, 30): convert_region(load(profiled.model), segment.units, 30)
+        for segment in mixed.segments
+    }
+    bundle = replace(bundle, regions={**bundle.regions, **regions})
+    x = torch.randn(1, 3, 16, 16)
+    wanted = run_eager(profiled.model, (x,))[0]
+    converted = tmp_path / "tiny.nnapi.pt"
+    for plans, followed, parts in (
+        ((mixed, named, auto), mixed, "nnapi_0 nnapi_1 cpu_0"),
+        ((named, auto), auto, "nnapi_0"),
+    ):
+        write_bundle(profiled.bundle, replace(bundle, plans=plans), profiled.model)
+        found = cli("convert", "-o", converted, "--relaxed", profiled.bundle)
+        assert found.code == 0, found.err
+        said = "stock PyTorch cannot name the accelerators of the plan" in found.err
+        assert said == (followed is auto)
+        assert ("the plan has it on the CPU: for the test" in found.out) == (followed is mixed)
+        ran = run(emulator_library, converted, x, wanted=wanted)
+        assert ran[1] == parts and set(ran[2:]) == {"1 True"}
+
+
+def test_a_plan_that_leaves_all_on_the_cpu(cli: Cli, profiled: Profiled) -> None:
+    bundle = read_bundle(profiled.bundle)
+    on_cpu = next(plan for plan in bundle.plans if plan.name == "all-cpu")
+    write_bundle(profiled.bundle, replace(bundle, plans=(on_cpu,)), profiled.model)
+    found = cli("convert", profiled.bundle)
+    assert found.code == 2
+    assert "the fastest is all-cpu, and it gives NNAPI nothing to run" in found.error
+
+
+@pytest.mark.parametrize(
+    "option", [("--input", INPUT), ("--min-region", 2), ("--whole",), ("--preference", "fast")]
+)
+def test_options_that_a_bundle_has_itself(
+    cli: Cli, profiled: Profiled, option: tuple[object, ...]
+) -> None:
+    found = cli("convert", *option, profiled.bundle)
+    assert found.code == 2
+    assert f"{option[0]} is for models: a bundle has its own" in found.error
+
+
+def test_nothing_of_ours_is_imported(tmp_path: Path, cli: Cli) -> None:
+    """A process that cannot import nnapi_prof loads the module."""
+    model = trace(TinyNet(multiplied), tmp_path / "odd.pt")
+    assert cli("convert", "--input", INPUT, model).code == 0
+    program = (
+        "import sys; sys.modules['nnapi_prof'] = None; import torch;"
+        f"print(torch.jit.load({str(tmp_path / 'odd.nnapi.pt')!r}).cpu_0.code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
+    )
+    assert "torch.cumprod" in done.stdout
