@@ -10,11 +10,12 @@ On disk a bundle is a folder::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.convert.permutes import Permutes, permutes
+from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
 
@@ -40,8 +41,10 @@ class Bundle:
     levels: Mapping[str, int]
     """Target key -> feature level its regions were lowered for."""
     regions: Mapping[RegionKey, ConvertedRegion] = field(repr=False)
-    threads: int = 1
-    """Of the device's CPU engine, as measured for the plan."""
+    conditions: Conditions = Conditions()
+    """Under which the plan's costs were measured, and it is to be run."""
+    halved: Mapping[RegionKey, ConvertedRegion] = field(default_factory=dict, repr=False)
+    """The regions on NNAPI where these conditions want models in float16."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -50,7 +53,8 @@ class Bundle:
 
     def region(self, units: tuple[int, ...], target: Target) -> ConvertedRegion:
         """The NNAPI model of a segment that the agent runs."""
-        return self.regions[(tuple(sorted(units)), self.levels[target.key])]
+        key = (tuple(sorted(units)), self.levels[target.key])
+        return self.halved[key] if halves(self.conditions, target.engine) else self.regions[key]
 
     def permutes(self, plan: Plan) -> Permutes:
         """What the segments of a plan that the agent runs permute, together."""
@@ -58,11 +62,20 @@ class Bundle:
         return sum((permutes(self.region(s.units, s.target)) for s in on_device), Permutes())
 
 
-def needed_regions(plans: tuple[Plan, ...], levels: Mapping[str, int]) -> tuple[RegionKey, ...]:
-    """The regions that the agent needs for some plans, each once, in order of first use."""
+def halves(conditions: Conditions, engine: Engine) -> bool:
+    """Whether an engine's models are to be in float16."""
+    return conditions.on(engine).precision is Precision.FLOAT16
+
+
+def needed_regions(
+    plans: tuple[Plan, ...],
+    levels: Mapping[str, int],
+    engines: Collection[Engine] = (Engine.CPU, Engine.NNAPI),
+) -> tuple[RegionKey, ...]:
+    """The regions that some plans need on the agent's engines, each once, in order of first use."""
     found: dict[RegionKey, None] = {}
     for plan in plans:
         for segment in plan.segments:
-            if segment.target.engine is not Engine.HOST:
+            if segment.target.engine in engines:
                 found[(tuple(sorted(segment.units)), levels[segment.target.key])] = None
     return tuple(found)

@@ -6,28 +6,30 @@ import hashlib
 import json
 import shutil
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from nnapi_prof.bundle.bundle import Bundle, RegionKey
 from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.graph.json import graph_from_json, graph_to_json, type_from_json, type_to_json
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.nnapi.container import ContainerKind, read_container, write_container
 
 FORMAT = "nnapi-prof-bundle"
-VERSION = 1
+VERSION = 2
 
 _BUFFER = struct.Struct("<Q32s")
 
 
-def region_id(key: RegionKey) -> str:
-    """File name of a region: first unit, count, level, and a hash over the units."""
+def region_id(key: RegionKey, halved: bool = False) -> str:
+    """File name of a region: first unit, count, level, a hash over the units, and whether it is
+    in float16."""
     units, level = key
     digest = hashlib.sha256(json.dumps(units).encode()).hexdigest()[:8]
-    return f"u{units[0]:03d}n{len(units):03d}-l{level}-{digest}"
+    return f"u{units[0]:03d}n{len(units):03d}-l{level}-{digest}{'-f16' if halved else ''}"
 
 
 def region_to_bytes(region: ConvertedRegion) -> bytes:
@@ -94,8 +96,9 @@ def write_bundle(path: Path, bundle: Bundle, model: Path) -> None:
 def _write(folder: Path, bundle: Bundle, model: Path) -> None:
     (folder / "regions").mkdir(parents=True)
     (folder / "blobs").mkdir()
-    for key, region in bundle.regions.items():
-        (folder / "regions" / f"{region_id(key)}.nnpf").write_bytes(region_to_bytes(region))
+    for key, halved, region in _regions(bundle):
+        name = f"{region_id(key, halved)}.nnpf"
+        (folder / "regions" / name).write_bytes(region_to_bytes(region))
         for buffer in region.buffers:
             blob = folder / "blobs" / hashlib.sha256(buffer).hexdigest()
             if not blob.exists():
@@ -110,17 +113,30 @@ def _write(folder: Path, bundle: Bundle, model: Path) -> None:
         "device": bundle.device,
         "fingerprint": bundle.fingerprint,
         "simulated": bundle.simulated,
-        "threads": bundle.threads,
+        "conditions": bundle.conditions.to_json(),
         "graph": graph_to_json(bundle.graph),
         "plans": [json.loads(plan.to_json()) for plan in bundle.plans],
         "levels": dict(bundle.levels),
         "regions": [
-            {"id": region_id(key), "units": list(key[0]), "level": key[1]} for key in bundle.regions
+            {
+                "id": region_id(key, halved),
+                "units": list(key[0]),
+                "level": key[1],
+                "float16": halved,
+            }
+            for key, halved, _ in _regions(bundle)
         ],
         "notes": list(bundle.notes),
     }
     manifest["sha256"] = _checksum(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+
+
+def _regions(bundle: Bundle) -> Iterator[tuple[RegionKey, bool, ConvertedRegion]]:
+    """Every region, and whether it is in float16."""
+    for halved, regions in ((False, bundle.regions), (True, bundle.halved)):
+        for key, region in regions.items():
+            yield key, halved, region
 
 
 def _checksum(manifest: Mapping[str, Any]) -> str:
@@ -140,12 +156,13 @@ def read_bundle(path: Path) -> Bundle:
         raise UsageError(f"{path} is no bundle: `nnapi-prof partition` makes one")
     try:
         data = _read_manifest(manifest_file)
-        regions = {
-            (tuple(row["units"]), row["level"]): region_from_bytes(
+        regions: dict[RegionKey, ConvertedRegion] = {}
+        halved: dict[RegionKey, ConvertedRegion] = {}
+        for row in data["regions"]:
+            kept = halved if row["float16"] else regions
+            kept[(tuple(row["units"]), row["level"])] = region_from_bytes(
                 (path / "regions" / f"{row['id']}.nnpf").read_bytes(), path / "blobs"
             )
-            for row in data["regions"]
-        }
         return Bundle(
             model=data["model"],
             model_file=data["model_file"],
@@ -153,11 +170,12 @@ def read_bundle(path: Path) -> Bundle:
             device=data["device"],
             fingerprint=data["fingerprint"],
             simulated=data["simulated"],
-            threads=data["threads"],
+            conditions=Conditions.from_json(data["conditions"]),
             graph=graph_from_json(data["graph"]),
             plans=tuple(Plan.from_json(json.dumps(plan)) for plan in data["plans"]),
             levels=data["levels"],
             regions=regions,
+            halved=halved,
             notes=tuple(data["notes"]),
         )
     except (SerializationError, KeyError, TypeError, ValueError, OSError) as error:

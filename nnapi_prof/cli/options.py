@@ -14,6 +14,7 @@ from nnapi_prof.graph.plan import Preference
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from nnapi_prof.costs.conditions import Conditions
     from nnapi_prof.device.find import OpenDevice
     from nnapi_prof.graph.program import Program
 
@@ -62,6 +63,91 @@ def threads_option(function: F) -> F:
         default=1,
         show_default=True,
         help="Threads of the device's CPU engine.",
+    )(function)
+
+
+def _cpus(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    from nnapi_prof.costs.conditions import parse_cpus
+
+    try:
+        return None if value is None else parse_cpus(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def cpus_option(default: str | None) -> Callable[[F], F]:
+    """``--cpus``; without a default it is the bundle's."""
+    said = "" if default else " Default: as the bundle was planned for."
+    return click.option(
+        "--cpus",
+        metavar="big|all|MASK",
+        default=default,
+        show_default=default is not None,
+        callback=_cpus,
+        help="Cores to keep to: those of the highest clock rate, all, or a mask like 0xf0." + said,
+    )
+
+
+def conditions_options(function: F) -> F:
+    """``--threads``, ``--cpus``, ``--mode``, ``--relaxed``, ``--float16``: what
+    :func:`conditions_of` takes."""
+    options = (
+        threads_option,
+        cpus_option("big"),
+        click.option(
+            "--mode",
+            type=click.Choice(["sync", "burst", "async"]),
+            default="sync",
+            show_default=True,
+            help="How NNAPI is asked to compute.",
+        ),
+        click.option(
+            "--relaxed",
+            is_flag=True,
+            help="Let NNAPI compute float32 as float16; the CPU does not.",
+        ),
+        click.option(
+            "--float16",
+            is_flag=True,
+            help="Models for NNAPI in float16 (API 29), their inputs and outputs in float32; the"
+            " CPU's stay in float32.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def conditions_of(threads: int, cpus: str, mode: str, relaxed: bool, float16: bool) -> Conditions:
+    """Raises UsageError where the options exclude each other."""
+    from nnapi_prof.costs.conditions import Conditions, Mode, Precision
+    from nnapi_prof.errors import UsageError
+
+    if relaxed and float16:
+        raise UsageError("--relaxed lets float32 be computed as float16, --float16 has no float32")
+    precision = Precision.FLOAT32
+    if relaxed or float16:
+        precision = Precision.RELAXED if relaxed else Precision.FLOAT16
+    return Conditions(precision, Mode(mode), threads, cpus)
+
+
+def cooldown_option(function: F) -> F:
+    return click.option(
+        "--cooldown-s",
+        type=click.FloatRange(0, 3600),
+        default=60.0,
+        show_default=True,
+        help="Wait this long at most for a phone that is too hot, and measure again what was"
+        " measured hot; 0 does not.",
+    )(function)
+
+
+def memory_option(function: F) -> F:
+    return click.option(
+        "--memory-mb",
+        type=click.IntRange(1, (1 << 22) - 1),
+        help="Memory that one measurement's process may use. Default: three quarters of what is"
+        " available on the device.",
     )(function)
 
 

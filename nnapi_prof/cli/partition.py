@@ -10,16 +10,19 @@ import click
 
 from nnapi_prof.cli.options import (
     MODEL,
+    conditions_of,
+    conditions_options,
+    cooldown_option,
     costs_option,
     device,
     device_option,
     input_option,
     load_model,
+    memory_option,
     ms,
     say,
     stderr,
     stdout,
-    threads_option,
     unit_of,
     writing,
 )
@@ -32,7 +35,9 @@ if TYPE_CHECKING:
 @device_option
 @input_option
 @costs_option
-@threads_option
+@conditions_options
+@cooldown_option
+@memory_option
 @click.option(
     "-o",
     "--output",
@@ -50,13 +55,21 @@ def command(
     inputs: tuple[str, ...],
     costs: str | None,
     threads: int,
+    cpus: str,
+    mode: str,
+    relaxed: bool,
+    float16: bool,
+    cooldown_s: float,
+    memory_mb: int | None,
     output: Path | None,
     no_verify: bool,
     model: Path,
 ) -> None:
     """Choose what runs where from measured costs, and write a bundle.
 
-    Needs what `nnapi-prof profile` measured for the same model and device. Before it is written,
+    Needs what `nnapi-prof profile` measured for the same model and device, under the same
+    conditions (--threads, --cpus, --mode, --relaxed, --float16); `nnapi-prof run` keeps to them,
+    too. Before it is written,
     plan and baselines run whole on the device, a few times each: where a baseline is faster end to
     end, it becomes the plan.
     """
@@ -67,16 +80,19 @@ def command(
     from nnapi_prof.run.timing import RunOptions
     from nnapi_prof.run.verify import choose_measured
 
+    conditions = conditions_of(threads, cpus, mode, relaxed, float16)
     program = load_model(model, inputs)
     path = output or model.with_suffix(".nnprof")
     with CostStore(costs) as store, device(device_spec) as opened:
-        bundle = make_bundle(program, model, opened.client, store, threads)
+        bundle = make_bundle(program, model, opened.client, store, conditions)
         if inputs:  # sizes left open stay so
             specs = tuple(str(parse_input_spec(text)) for text in inputs)
             bundle = replace(bundle, inputs=specs)
         if not no_verify:
             with stderr().status("running plan and baselines whole"):
-                options = RunOptions(threads=threads)
+                options = RunOptions(
+                    cooldown_s=cooldown_s, conditions=conditions, memory_mb=memory_mb
+                )
                 bundle = choose_measured(bundle, program, opened.client, options)
     with writing(path):
         write_bundle(path, bundle, model)

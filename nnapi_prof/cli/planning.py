@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from nnapi_prof.bundle.bundle import Bundle, needed_regions
+from nnapi_prof.bundle.bundle import Bundle, halves, needed_regions
 from nnapi_prof.cli.options import load_model
+from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.region import CostModel, fit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
@@ -23,22 +25,30 @@ from nnapi_prof.partition import baselines, solve
 
 
 def fitted_costs(
-    graph: UnitGraph, store: CostStore, fingerprint: str, threads: int = 1
+    graph: UnitGraph, store: CostStore, fingerprint: str, conditions: Conditions
 ) -> CostModel:
     """The cost model of a graph on a device.
 
-    CostError where a unit was never measured there, or not on the CPU with that many threads.
+    CostError where a unit was never measured there under these conditions, or not on the CPU.
     """
-    rows = store.measurements(fingerprint, relaxed=False, threads=threads, burst=False)
+    rows = store.measurements(fingerprint, conditions=conditions)
     costs = fit(graph, rows)
     on_cpu = {row.signature for row in rows if row.target.engine is Engine.CPU}
     missing = [unit for unit in graph.units if unit.signature not in on_cpu]
     if missing:
-        plural = "" if threads == 1 else "s"
+        plural = "" if conditions.threads == 1 else "s"
+        asked = f"nnapi-prof profile {conditions.options}".rstrip()
         raise CostError(
             f"{len(missing)} of the model's {len(graph.units)} units were never measured on this"
-            f" device's CPU with {threads} thread{plural} (the first is {missing[0].label}): run"
-            f" `nnapi-prof profile --threads {threads}` with the same model, inputs and device"
+            f" device's CPU with {conditions.threads} thread{plural} on cores {conditions.cpus}"
+            f" (the first is {missing[0].label}): run `{asked}` with the same model, inputs and"
+            " device"
+        )
+    for_nnapi = Conditions(conditions.precision, conditions.mode).options
+    if for_nnapi and all(row.target.engine is Engine.CPU for row in rows):
+        raise CostError(
+            f"nothing was measured on this device's NNAPI with {for_nnapi}: run `nnapi-prof profile"
+            f" {conditions.options}` with the same model, inputs and device"
         )
     return costs
 
@@ -48,16 +58,20 @@ def make_bundle(
     model: Path,
     client: AgentClient,
     store: CostStore,
-    threads: int = 1,
+    conditions: Conditions,
 ) -> Bundle:
     """Partitions a model for a device and converts every region of the plan and its baselines."""
     info = client.info()
     fingerprint = device_fingerprint(info)
-    costs = fitted_costs(program.units, store, fingerprint, threads)
+    costs = fitted_costs(program.units, store, fingerprint, conditions)
     plans = (solve(program.units, costs), *baselines(program.units, costs))
     levels = {spec.target.key: spec.level for spec in device_targets(info)}
-    regions = {
-        key: convert_region(program, key[0], key[1]) for key in needed_regions(plans, levels)
+    half = [engine for engine in (Engine.CPU, Engine.NNAPI) if halves(conditions, engine)]
+    full = [engine for engine in (Engine.CPU, Engine.NNAPI) if engine not in half]
+    regions = {key: convert_region(program, *key) for key in needed_regions(plans, levels, full)}
+    halved = {
+        key: to_float16(convert_region(program, *key))
+        for key in needed_regions(plans, levels, half)
     }
     return Bundle(
         model=program.name,
@@ -70,7 +84,8 @@ def make_bundle(
         plans=plans,
         levels=levels,
         regions=regions,
-        threads=threads,
+        halved=halved,
+        conditions=conditions,
         notes=program.notes,
     )
 
@@ -112,9 +127,16 @@ def _fills(made_for: InputSpec, given: InputSpec) -> bool:
 
 
 def _converted_again(bundle: Bundle, program: Program, stated: str) -> Bundle:
-    regions = {key: convert_region(program, key[0], key[1]) for key in bundle.regions}
+    regions = {key: convert_region(program, *key) for key in bundle.regions}
+    halved = {key: to_float16(convert_region(program, *key)) for key in bundle.halved}
     note = f"the plan and its predicted latencies are for the bundle's own sizes, not {stated}"
-    return replace(bundle, graph=program.units, regions=regions, notes=(*program.notes, note))
+    return replace(
+        bundle,
+        graph=program.units,
+        regions=regions,
+        halved=halved,
+        notes=(*program.notes, note),
+    )
 
 
 def input_specs(program: Program) -> tuple[str, ...]:

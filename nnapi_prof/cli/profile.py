@@ -11,17 +11,20 @@ import click
 from nnapi_prof.cli.options import (
     MODEL,
     PREFERENCES,
+    conditions_of,
+    conditions_options,
+    cooldown_option,
     costs_option,
     device,
     device_option,
     input_option,
     load_model,
+    memory_option,
     ms,
     say,
     say_notes,
     stderr,
     stdout,
-    threads_option,
     unit_of,
 )
 
@@ -36,7 +39,7 @@ INTERRUPTED = 130
 @device_option
 @input_option
 @costs_option
-@threads_option
+@conditions_options
 @click.option("--fresh", is_flag=True, help="Measure again what the cost table has already.")
 @click.option(
     "--accelerator",
@@ -55,23 +58,38 @@ INTERRUPTED = 130
 @click.option(
     "--runs",
     type=click.IntRange(1, 100_000),
-    default=30,
+    help="Recorded runs of one region, at most. Default: 200, on a simulated phone 30.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1, 1000),
+    default=5,
     show_default=True,
-    help="Recorded runs of one region, at most.",
+    help="Turns that a region's alternatives take; the runs are spread over them.",
 )
 @click.option(
     "--budget-ms",
     type=click.FloatRange(min=0),
-    default=50.0,
+    default=60.0,
     show_default=True,
     help="Recorded runs of one region stop after this long (at least 5 are made).",
 )
+@click.option(
+    "--warmup-ms",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    help="Runs before these warm up until their times are stable, at most this long (at least 2"
+    " are made).",
+)
+@cooldown_option
+@memory_option
 @click.option(
     "--timeout-s",
     type=click.FloatRange(min=0.001),
     default=60.0,
     show_default=True,
-    help="Watchdog over one region, compilation included.",
+    help="Watchdog over a region's compilation and warm-up, and over each of its rounds.",
 )
 @MODEL
 def command(
@@ -79,11 +97,19 @@ def command(
     inputs: tuple[str, ...],
     costs: str | None,
     threads: int,
+    cpus: str,
+    mode: str,
+    relaxed: bool,
+    float16: bool,
     fresh: bool,
     accelerators: tuple[str, ...],
     preferences: tuple[str, ...],
-    runs: int,
+    runs: int | None,
+    rounds: int,
     budget_ms: float,
+    warmup_ms: float,
+    cooldown_s: float,
+    memory_mb: int | None,
     timeout_s: float,
     model: Path,
 ) -> int:
@@ -91,24 +117,28 @@ def command(
 
     Every unit and chains of two and three units run on the CPU and on every NNAPI accelerator,
     under each preference; then the regions of the best plan and of its rivals are measured whole.
-    What the table has for this device is not measured again. Ctrl-C keeps what was measured.
+    The alternatives of a region take turns, so that what disturbs one disturbs the others. What the
+    table has for this device is not measured again. Ctrl-C keeps what was measured.
     """
     from nnapi_prof.costs.store import CostStore
     from nnapi_prof.device.info import describe
     from nnapi_prof.graph.plan import Preference
-    from nnapi_prof.measure.grid import Conditions
+    from nnapi_prof.measure.options import ProfileOptions
     from nnapi_prof.measure.outline import outline
-    from nnapi_prof.measure.session import ProfileOptions, profile
+    from nnapi_prof.measure.session import profile
 
     known = outline(model, inputs, lambda: load_model(model, inputs, silent=True))
     say_notes(known.notes)  # of a model that is remembered, too
     options = ProfileOptions(
-        min_runs=min(5, runs),
+        warmup_ms=warmup_ms,
+        rounds=rounds,
         max_runs=runs,
         budget_ms=budget_ms,
+        cooldown_s=cooldown_s,
+        memory_mb=memory_mb,
         timeout_s=timeout_s,
         fresh=fresh,
-        conditions=Conditions(threads=threads),
+        conditions=conditions_of(threads, cpus, mode, relaxed, float16),
         preferences=tuple(p for p in Preference if p.short in preferences) or tuple(Preference),
         accelerators=accelerators or None,
     )
@@ -165,6 +195,8 @@ def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None
             f"note: {outcome.n_failed} of these the device refused or did not finish: the bundle's"
             " report says why"
         )
+    for doubt, count in outcome.doubts.items():
+        say(f"note: {count} measurements: {doubt}")
     costs, plan = outcome.costs, outcome.plan
     if costs is None or plan is None:
         return

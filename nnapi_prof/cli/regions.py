@@ -51,6 +51,7 @@ def write_region(base: Path, described: Description, formats: Sequence[str]) -> 
 def bundle_regions(bundle: Bundle) -> Iterator[tuple[int, Description]]:
     """The segments of a bundle's plan that NNAPI runs: the number of each and what it is."""
     from nnapi_prof.convert.json import Description
+    from nnapi_prof.costs.conditions import Precision
     from nnapi_prof.graph.plan import AUTO, Engine
 
     for number, segment in enumerate(bundle.plan.segments):
@@ -63,5 +64,6 @@ def bundle_regions(bundle: Bundle) -> Iterator[tuple[int, Description]]:
                 bundle.region(segment.units, target),
                 target.preference,
                 device=None if target.accelerator == AUTO else target.accelerator,
+                relaxed=bundle.conditions.precision is Precision.RELAXED,
             ),
         )

@@ -39,9 +39,7 @@ def command(costs: str | None, output: Path | None, bundle: Path) -> None:
     if run is None:
         say(f"note: {bundle} was not run yet: the report shows predictions only")
     with CostStore(costs) as store:
-        rows = store.measurements(
-            loaded.fingerprint, relaxed=False, threads=loaded.threads, burst=False
-        )
+        rows = store.measurements(loaded.fingerprint, conditions=loaded.conditions)
         known = {row.fingerprint: row.description for row in store.devices()}
     path = output or bundle.resolve().with_suffix(".html")
     data = ReportData(

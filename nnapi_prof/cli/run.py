@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,12 @@ import click
 
 from nnapi_prof.cli.options import (
     BUNDLE,
+    cooldown_option,
+    cpus_option,
     device,
     device_option,
     load_model,
+    memory_option,
     ms,
     say,
     stderr,
@@ -39,10 +43,12 @@ RESULT_FILE = "run.json"
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
-    default=1e-4,
-    show_default=True,
-    help="Largest allowed difference of an output, relative to its largest value.",
+    help="Largest allowed difference of an output, relative to its largest value. Default: 1e-4,"
+    " with float16 or relaxed precision 2e-2.",
 )
+@cpus_option(None)
+@cooldown_option
+@memory_option
 @click.option(
     "--seed",
     type=int,
@@ -60,14 +66,18 @@ def command(
     device_spec: str | None,
     runs: int,
     no_baselines: bool,
-    tolerance: float,
+    tolerance: float | None,
+    cpus: str | None,
+    cooldown_s: float,
+    memory_mb: int | None,
     seed: int | None,
     stated: tuple[str, ...],
     bundle: Path,
 ) -> None:
     """Run BUNDLE on a device and compare its outputs with eager PyTorch.
 
-    Plan and baselines are timed in turns; predicted and measured latency stand side by side. The
+    It runs under the conditions it was planned for (precision, mode, threads, cores). Plan and
+    baselines are timed in turns; predicted and measured latency stand side by side. The
     result is kept in the bundle, where `nnapi-prof report` finds it.
     """
     from nnapi_prof.bundle.storage import read_bundle
@@ -76,6 +86,8 @@ def command(
     loaded = read_bundle(bundle)  # before torch is: a wrong path should be told at once
 
     from nnapi_prof.cli.planning import at_sizes
+    from nnapi_prof.costs.conditions import Precision
+    from nnapi_prof.run.compare import HALF_TOLERANCE, TOLERANCE
     from nnapi_prof.run.reference import choose_inputs, run_eager
     from nnapi_prof.run.runner import run_bundle
     from nnapi_prof.run.timing import RunOptions
@@ -87,12 +99,16 @@ def command(
         program = load_model(model, loaded.inputs)
     inputs = choose_inputs(program, seed)
     wanted = run_eager(model, inputs)
+    conditions = replace(loaded.conditions, cpus=cpus or loaded.conditions.cpus)
+    exact = conditions.precision is Precision.FLOAT32
+    usual = TOLERANCE if exact else HALF_TOLERANCE
     options = RunOptions(
         runs=runs,
-        rounds=min(3, runs),
-        threads=loaded.threads,
+        cooldown_s=cooldown_s,
+        conditions=conditions,
+        memory_mb=memory_mb,
         baselines=not no_baselines,
-        tolerance=tolerance,
+        tolerance=usual if tolerance is None else tolerance,
     )
     with device(device_spec) as opened, stderr().status("running") as status:
         report = run_bundle(
@@ -120,7 +136,8 @@ def _show(report: RunReport) -> None:
     from rich.table import Table
 
     console = stdout()
-    console.print(f"{report.model} on {report.device}", soft_wrap=True)
+    under = f", {report.conditions}" if report.conditions else ""
+    console.print(f"{report.model} on {report.device}{under}", soft_wrap=True)
     # A bundle may have been made for a phone and run on a simulated one, or the other way round.
     planned = report.runs[0].plan.simulated
     unit = unit_of(report.simulated and planned)
@@ -161,6 +178,9 @@ def _show(report: RunReport) -> None:
             ratio,
         )
     console.print(plans)
+    for run in report.runs:
+        for flag in run.flags:
+            console.print(f"note: {run.plan.name}: {flag}", soft_wrap=True)
     for check in report.checks:
         verdict = "agrees with" if check.ok else "DIFFERS from"
         console.print(

@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from nnapi_prof.costs.conditions import Conditions, Mode, Precision
+from nnapi_prof.costs.rounds import Round, doubts
 from nnapi_prof.costs.summary import Summary, summarise
 from nnapi_prof.graph.plan import Target
 
@@ -39,9 +41,10 @@ class Key(NamedTuple):
     signature: str
     target: str
     """:attr:`Target.key`."""
-    relaxed: bool
+    precision: str
+    mode: str
     threads: int
-    burst: bool
+    cpus: str
     driver_version: str
     agent_version: str
 
@@ -60,13 +63,20 @@ class Measurement:
     agent_version: str
     status: Status
     driver_version: str = ""
-    relaxed: bool = False
-    threads: int = 1
-    burst: bool = False
+    conditions: Conditions = Conditions()
+    """What of them concerns the target's engine (:meth:`Conditions.on`)."""
     message: str | None = None
     samples_ns: tuple[int, ...] = ()
     hardware_ns: tuple[int, ...] = ()
     driver_ns: tuple[int, ...] = ()
+    rounds: tuple[Round, ...] = ()
+    """In the order of the samples; empty where nothing was told of them."""
+    warmup_runs: int | None = None
+    warm: bool | None = None
+    cpu_mask: str | None = None
+    kernels_xnnpack: int | None = None
+    kernels_portable: int | None = None
+    memory: str | None = None
     compile_ns: int | None = None
     first_ns: int | None = None
     n_operations: int = 0
@@ -91,9 +101,10 @@ class Measurement:
         return Key(
             self.signature,
             self.target.key,
-            self.relaxed,
-            self.threads,
-            self.burst,
+            self.conditions.precision.value,
+            self.conditions.mode.value,
+            self.conditions.threads,
+            self.conditions.cpus,
             self.driver_version,
             self.agent_version,
         )
@@ -105,8 +116,28 @@ class Measurement:
 
     @property
     def summary(self) -> Summary:
-        """Summary of ``samples_ns``; raises CostError where nothing was timed."""
-        return summarise(self.samples_ns)
+        """Summary of ``samples_ns``, without those of throttled rounds where there are others.
+
+        Raises CostError where nothing was timed.
+        """
+        return summarise(self.samples_ns, self.rounds)
+
+    @property
+    def relaxed(self) -> bool:
+        return self.conditions.precision is Precision.RELAXED
+
+    @property
+    def burst(self) -> bool:
+        return self.conditions.mode is Mode.BURST
+
+    @property
+    def threads(self) -> int:
+        return self.conditions.threads
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What a reader should know before trusting the latency, for people."""
+        return doubts(self.rounds, self.warm)
 
     @property
     def why_not(self) -> str:

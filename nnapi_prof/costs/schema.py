@@ -21,7 +21,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised with every change that an older nnapi-prof could not read."""
 
 METADATA = MetaData()
@@ -52,9 +52,10 @@ MEASUREMENTS = Table(
     _column("n_units", Integer, "count of members"),
     _column("n_operations", Integer, "NNAPI operations of the model that was run"),
     _column("target", String(128), "Target.key: cpu, or nnapi:ACCELERATOR/PREFERENCE"),
-    _column("relaxed", Boolean, "float32 may be computed as float16"),
+    _column("precision", String(8), "of NNAPI: float32, relaxed or float16"),
+    _column("mode", String(8), "of NNAPI: sync, burst or async"),
     _column("threads", Integer, "threads of the CPU engine"),
-    _column("burst", Boolean, "NNAPI burst execution"),
+    _column("cpus", String(18), "affinity asked for: big, all or a mask in hex"),
     _column("fingerprint", String(96), "the device: key of the table devices"),
     _column(
         "driver_version", Text, "the accelerator's version; of auto, all of them; of cpu, empty"
@@ -65,6 +66,13 @@ MEASUREMENTS = Table(
     _column("samples_ns", JSON, "ns of wall clock, one per recorded run, in order; raw"),
     _column("hardware_ns", JSON, "ns on the accelerator as the driver tells, or empty"),
     _column("driver_ns", JSON, "ns in the driver as it tells, or empty"),
+    _column("rounds", JSON, "in the samples' order: runs, cpu_khz, thermal_mc, throttled, repeats"),
+    _column("warmup_runs", Integer, "unrecorded runs before the first round", null=True),
+    _column("warm", Boolean, "the runs' times were stable before the first round", null=True),
+    _column("cpu_mask", String(18), "affinity kept to, hex", null=True),
+    _column("kernels_xnnpack", Integer, "operations of the CPU engine on XNNPACK", null=True),
+    _column("kernels_portable", Integer, "operations of the CPU engine on ours", null=True),
+    _column("memory", String(8), "of NNAPI's tensors: shared or pointers", null=True),
     _column("compile_ns", BigInteger, "ns to compile", null=True),
     _column("first_ns", BigInteger, "ns of the first run of all, warm-up included", null=True),
     _column("input_bytes", BigInteger, "bytes that enter per run"),

@@ -6,22 +6,37 @@ import dataclasses
 import json
 import math
 import os
-import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from sqlalchemy import Connection, create_engine, event, func, insert, inspect, make_url, select
+from sqlalchemy import (
+    Connection,
+    and_,
+    create_engine,
+    event,
+    func,
+    insert,
+    inspect,
+    make_url,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
+from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.location import VARIABLE, default_location
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status
+from nnapi_prof.costs.migrate import STEPS
+from nnapi_prof.costs.rounds import Round
 from nnapi_prof.costs.schema import DEVICES, MEASUREMENTS, METADATA, SCHEMA, SCHEMA_VERSION
+from nnapi_prof.costs.summary import summarise
 from nnapi_prof.errors import CostError
-from nnapi_prof.graph.plan import CPU, Target
+from nnapi_prof.graph.plan import CPU, Engine, Target
 
 if TYPE_CHECKING:
     import pandas
@@ -31,7 +46,9 @@ BUSY_TIMEOUT_MS = 30_000
 
 _VARIABLES_PER_QUERY = 500  # SQLite's limit is 999 in versions before 3.32
 _LISTS = ("members", "offsets", "samples_ns", "hardware_ns", "driver_ns")
-_COLUMNS = tuple(f.name for f in dataclasses.fields(Measurement))
+_COLUMNS = tuple(
+    f.name for f in dataclasses.fields(Measurement) if f.name not in ("conditions", "rounds")
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,38 +158,31 @@ class CostStore:
         self,
         fingerprint: str,
         signatures: Collection[str] | None = None,
-        *,
-        relaxed: bool | None = None,
-        threads: int | None = None,
-        burst: bool | None = None,
+        conditions: Conditions | None = None,
     ) -> list[Measurement]:
-        """The last measurement of each (signature, target, relaxed, threads, burst) of a device.
+        """The last measurement of each (signature, target, conditions) of a device.
 
-        ``signatures`` limits to those; ``relaxed`` and ``burst`` (of NNAPI) and ``threads`` (of
-        the CPU engine) to rows under those conditions or not concerned by them. In order of
-        arrival.
+        ``signatures`` limits to those, ``conditions`` to rows measured under what of them concerns
+        the row's engine. In order of arrival.
         """
         m = MEASUREMENTS.c
         chosen: list[Measurement] = []
         with self._translated("read"), self._engine.connect() as connection:
             for condition in _conditions(fingerprint, signatures):
-                if relaxed is not None:
-                    condition.append((m.relaxed == relaxed) | (m.target == CPU.key))
-                if burst is not None:
-                    condition.append((m.burst == burst) | (m.target == CPU.key))
-                if threads is not None:
-                    condition.append((m.threads == threads) | (m.target != CPU.key))
+                if conditions is not None:
+                    condition.append(_under(conditions))
                 last = (
                     select(func.max(m.id))
                     .where(*condition)
-                    .group_by(m.signature, m.target, m.relaxed, m.threads, m.burst)
+                    .group_by(m.signature, m.target, m.precision, m.mode, m.threads, m.cpus)
                 )
                 query = select(MEASUREMENTS).where(m.id.in_(last)).order_by(m.id)
                 chosen += [_from_row(row) for row in connection.execute(query).mappings()]
         return chosen
 
     def frame(self, fingerprint: str | None = None) -> pandas.DataFrame:
-        """Every row ever added (of one device) with all columns, plus ``median_ns``."""
+        """Every row ever added (of one device) with all columns, plus ``median_ns``, which leaves
+        out samples of throttled rounds as :attr:`Measurement.summary` does."""
         import pandas
 
         query = select(MEASUREMENTS).order_by(MEASUREMENTS.c.id)
@@ -182,14 +192,15 @@ class CostStore:
             rows = [dict(row) for row in connection.execute(query).mappings()]
         frame = pandas.DataFrame(rows, columns=[c.name for c in MEASUREMENTS.columns])
         frame["median_ns"] = [
-            statistics.median(samples) if samples else math.nan for samples in frame["samples_ns"]
+            summarise(row["samples_ns"], _rounds(row)).median_ns if row["samples_ns"] else math.nan
+            for row in rows
         ]
         return frame
 
     def export_csv(self, path: Path, fingerprint: str | None = None) -> int:
         """Writes :meth:`frame` as CSV (lists as JSON) and returns the number of rows."""
         frame = self.frame(fingerprint)
-        for name in _LISTS:
+        for name in (*_LISTS, "rounds"):
             frame[name] = frame[name].map(json.dumps)
         try:
             frame.to_csv(path, index=False)
@@ -205,7 +216,7 @@ class CostStore:
             names = set(inspect(connection).get_table_names())
             if SCHEMA.name in names:
                 version = connection.execute(select(SCHEMA.c.version)).scalar_one_or_none()
-                self._check_version(version)
+                self._update(connection, version)
                 return
             ours = {MEASUREMENTS.name, DEVICES.name}
             foreign = names if self._is_sqlite else names & ours
@@ -218,7 +229,12 @@ class CostStore:
             METADATA.create_all(connection)
             connection.execute(insert(SCHEMA), {"id": 1, "version": SCHEMA_VERSION})
 
-    def _check_version(self, version: int | None) -> None:
+    def _update(self, connection: Connection, version: int | None) -> None:
+        """Brings tables of an older version up to this one's; CostError where they are not ours."""
+        while version is not None and version in STEPS:
+            STEPS[version](connection)
+            version += 1
+            connection.execute(update(SCHEMA).values(version=version))
         if version == SCHEMA_VERSION:
             return
         if version is not None and version > SCHEMA_VERSION:
@@ -291,8 +307,20 @@ def _conditions(fingerprint: str, signatures: Collection[str] | None) -> Iterabl
     ]
 
 
+def _under(conditions: Conditions) -> Any:
+    """WHERE clause: measured under what of ``conditions`` concerns the row's engine."""
+    m = MEASUREMENTS.c
+    cpu, nnapi = conditions.on(Engine.CPU), conditions.on(Engine.NNAPI)
+    return or_(
+        (m.target == CPU.key) & and_(*(m[k] == v for k, v in cpu.to_json().items())),
+        (m.target != CPU.key) & and_(*(m[k] == v for k, v in nnapi.to_json().items())),
+    )
+
+
 def _to_row(m: Measurement, now: str) -> dict[str, Any]:
     row: dict[str, Any] = {name: getattr(m, name) for name in _COLUMNS}
+    row |= m.conditions.to_json()
+    row["rounds"] = [each.to_json() for each in m.rounds]
     for name in _LISTS:
         row[name] = list(row[name])
     row.update(
@@ -309,10 +337,18 @@ def _from_row(row: RowMapping) -> Measurement:
     fields: dict[str, Any] = {name: row[name] for name in _COLUMNS}
     for name in _LISTS:
         fields[name] = tuple(fields[name])
+    fields["conditions"] = Conditions.from_json(
+        {name: row[name] for name in ("precision", "mode", "threads", "cpus")}
+    )
+    fields["rounds"] = _rounds(row)
     fields["kind"] = Kind(fields["kind"])
     fields["target"] = Target(fields["target"])
     fields["status"] = Status(fields["status"])
     return Measurement(**fields)
+
+
+def _rounds(row: Mapping[str, Any] | RowMapping) -> tuple[Round, ...]:
+    return tuple(Round.from_json(each) for each in row["rounds"])
 
 
 def _utc_now() -> str:

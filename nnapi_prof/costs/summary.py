@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nnapi_prof.costs.rounds import Round, steady
 from nnapi_prof.errors import CostError
 
 MAD_TO_SIGMA = 1.4826
@@ -21,16 +22,23 @@ class Summary:
     """:data:`MAD_TO_SIGMA` times the median absolute deviation: sigma, were the samples normal."""
     n: int
     minimum_ns: int
+    n_left_out: int = 0
+    """Samples of throttled rounds, which take no part."""
 
     @property
     def relative_spread(self) -> float:
         return self.spread_ns / self.median_ns if self.median_ns else 0.0
 
 
-def summarise(samples_ns: Sequence[int]) -> Summary:
-    """Summarises the samples of one measurement; raises CostError where there are none."""
+def summarise(samples_ns: Sequence[int], rounds: Sequence[Round] = ()) -> Summary:
+    """Summarises the samples of one measurement; raises CostError where there are none.
+
+    Those of throttled ``rounds`` are left out where there are others.
+    """
     if not samples_ns:
         raise CostError("a measurement without samples has no latency: it did not run to its end")
-    median = statistics.median(samples_ns)
-    mad = statistics.median(abs(sample - median) for sample in samples_ns)
-    return Summary(float(median), MAD_TO_SIGMA * mad, len(samples_ns), min(samples_ns))
+    kept = steady(samples_ns, rounds)
+    median = statistics.median(kept)
+    mad = statistics.median(abs(sample - median) for sample in kept)
+    left_out = len(samples_ns) - len(kept)
+    return Summary(float(median), MAD_TO_SIGMA * mad, len(kept), min(kept), left_out)

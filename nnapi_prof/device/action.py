@@ -6,6 +6,7 @@ import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from nnapi_prof.costs.conditions import ALL, BIG, Mode
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import Engine, Preference, Target
 
@@ -42,6 +43,13 @@ class ActionFlag(enum.IntFlag):
     """Started, then waited for; not together with BURST."""
     POINTERS = 8
     """No shared memory for NNAPI."""
+
+
+MODE_FLAGS = {
+    Mode.SYNC: ActionFlag(0),
+    Mode.BURST: ActionFlag.BURST,
+    Mode.ASYNC: ActionFlag.ASYNC,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,11 @@ class SegmentSpec:
         return cls(
             target.engine, model, inputs, outputs, target.accelerator, target.preference, relaxed
         )
+
+
+def cpu_mask(cpus: str) -> int:
+    """The mask of :attr:`Conditions.cpus`."""
+    return {BIG: BIG_CORES, ALL: ALL_CORES}[cpus] if cpus in (BIG, ALL) else int(cpus, 16)
 
 
 def axis_order(permutation: Sequence[int]) -> int:

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.device.action import (
-    ALL_CORES,
-    BIG_CORES,
     ENGINE_CODES,
     ActionSpec,
     check_action,
@@ -116,11 +114,8 @@ def longest_silence_s(request: bytes) -> float:
         (n_actions,) = struct.unpack_from("<I", section)
         at = 4
         for _ in range(n_actions):
-            if PROTOCOL_VERSION == 1:
-                timeout_ms, group, cooldown_ms = _HEAD_1.unpack_from(section, at)[1], 0, 0
-            else:
-                head = _HEAD.unpack_from(section, at)
-                timeout_ms, group, cooldown_ms = head[1], head[6], head[14]
+            head = _HEAD.unpack_from(section, at)
+            timeout_ms, group, cooldown_ms = head[1], head[6], head[14]
             if group == 0:
                 alone = max(alone, timeout_ms + cooldown_ms)
             else:
@@ -133,8 +128,6 @@ def longest_silence_s(request: bytes) -> float:
 
 _HEAD = struct.Struct("<IIIIQIIIIQIIIQI")
 """An action up to its tensors."""
-_HEAD_1 = struct.Struct("<IIIIIQIIQ")
-"""The same in protocol 1."""
 
 
 def _action_end(section: bytes, at: int) -> int:
@@ -144,7 +137,7 @@ def _action_end(section: bytes, at: int) -> int:
         found: int = struct.unpack_from("<I", section, index)[0]
         return found
 
-    at += _HEAD.size if PROTOCOL_VERSION > 1 else _HEAD_1.size
+    at += _HEAD.size
     n_tensors = word(at)
     at += 4
     for _ in range(n_tensors):
@@ -154,7 +147,7 @@ def _action_end(section: bytes, at: int) -> int:
     for _ in range(n_segments):
         at += 5 * 4
         for _ in range(2):
-            at += 4 * (1 + min(PROTOCOL_VERSION, 2) * word(at))
+            at += 4 * (1 + 2 * word(at))
     return at
 
 
@@ -199,18 +192,6 @@ def _action(action: ActionSpec, strings: _Strings) -> bytes:
 
 def _head(action: ActionSpec) -> bytes:
     timing = action.timing
-    if PROTOCOL_VERSION == 1:
-        return _HEAD_1.pack(
-            action.id,
-            timing.timeout_ms,
-            timing.warmup_min,
-            timing.min_runs,
-            timing.max_runs,
-            timing.budget_ns,
-            action.flags & 3,
-            action.threads,
-            0 if action.cpu_mask in (BIG_CORES, ALL_CORES) else action.cpu_mask,
-        )
     return _HEAD.pack(
         action.id,
         timing.timeout_ms,
@@ -232,8 +213,6 @@ def _head(action: ActionSpec) -> bytes:
 
 def _ordered(tensors: Sequence[int], orders: Sequence[int]) -> bytes:
     """A count, then each tensor's index and order."""
-    if PROTOCOL_VERSION == 1:
-        return _u32s(tensors)
     pairs = zip(tensors, orders or [0] * len(tensors), strict=True)
     return _u32(len(tensors)) + b"".join(struct.pack("<II", *pair) for pair in pairs)
 

@@ -11,13 +11,12 @@ import enum
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
+from nnapi_prof.costs.rounds import Round
+from nnapi_prof.device.fields import Fields
 from nnapi_prof.errors import SerializationError
 
 PREFIX = '{"type":'
-
-T = TypeVar("T")
 
 
 class Status(enum.Enum):
@@ -62,21 +61,6 @@ class Kernels:
 
     xnnpack: int
     portable: int
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """The recorded runs of one turn, and the device before and after them."""
-
-    runs: int
-    cpu_khz: tuple[int | None, int | None] = (None, None)
-    """Before and after."""
-    thermal_mc: tuple[int | None, int | None] = (None, None)
-    """Before and after, thousandths of a degree Celsius."""
-    throttled: bool | None = None
-    """The device was held back by heat; None where it does not tell."""
-    repeats: int | None = None
-    """The round (its index) that this one was measured again for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,102 +202,21 @@ def parse_line(line: str) -> Event | AgentInfo | None:
         raise SerializationError(f"the agent's line is no JSON ({error}): {line[:200]}") from error
     kind = data["type"]
     reader = _READERS.get(kind) if isinstance(kind, str) else None
-    return None if reader is None else reader(_Fields(data, str(kind)))
+    return None if reader is None else reader(Fields(data, str(kind)))
 
 
-class _Fields:
-    """A JSON object whose fields are taken with their kind checked."""
-
-    def __init__(self, data: Any, where: str) -> None:
-        if not isinstance(data, dict):
-            raise SerializationError(f"the agent's {where}: an object wanted, {data!r} found")
-        self._data = data
-        self._where = where
-
-    def _take(self, name: str, kind: type[T], default: Any = ...) -> T:
-        if name not in self._data and default is not ...:
-            return default  # type: ignore[no-any-return]  # the caller's own default
-        try:
-            value = self._data[name]
-        except KeyError:
-            raise SerializationError(f"the agent's {self._where} lacks {name!r}") from None
-        return self._of_kind(name, value, kind)
-
-    def _of_kind(self, name: str, value: Any, kind: type[T]) -> T:
-        # bool is an int to isinstance, and no int in JSON.
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise SerializationError(
-                f"the agent's {self._where}: {name} is {value!r}, {kind.__name__} wanted"
-            )
-        return value
-
-    def text(self, name: str) -> str:
-        return self._take(name, str)
-
-    def flag(self, name: str) -> bool:
-        return self._take(name, bool)
-
-    def number(self, name: str) -> int:
-        return self._take(name, int)
-
-    def optional(self, name: str, kind: type[T]) -> T | None:
-        """A field that may be null or absent."""
-        value = self._data.get(name)
-        return None if value is None else self._of_kind(name, value, kind)
-
-    def many(self, name: str, kind: type[T]) -> tuple[T, ...]:
-        """A list, empty where absent or null."""
-        found = self.optional(name, list) or []
-        return tuple(self._of_kind(f"{name}[{i}]", v, kind) for i, v in enumerate(found))
-
-    def numbers_or_null(self, name: str) -> tuple[int | None, ...]:
-        found = self.optional(name, list) or []
-        return tuple(
-            None if v is None else self._of_kind(f"{name}[{i}]", v, int)
-            for i, v in enumerate(found)
-        )
-
-    def before_after(self, name: str) -> tuple[int | None, int | None]:
-        found = self.numbers_or_null(name)
-        if len(found) not in (0, 2):
-            raise SerializationError(
-                f"the agent's {self._where}: {name} has {len(found)} values, 2 wanted"
-            )
-        return (found[0], found[1]) if found else (None, None)
-
-    def objects(self, name: str, read: Callable[[_Fields], T]) -> tuple[T, ...]:
-        found = self.optional(name, list) or []
-        return tuple(read(_Fields(v, f"{self._where}.{name}[{i}]")) for i, v in enumerate(found))
-
-    def inner(self, name: str) -> _Fields:
-        return _Fields(self._take(name, dict), f"{self._where}.{name}")
-
-    def optional_inner(self, name: str) -> _Fields | None:
-        """An object that may be null or absent; protocol 1 had a word there, passed over."""
-        found = self._data.get(name)
-        return None if found is None or isinstance(found, str) else self.inner(name)
-
-    def lists_of_texts(self, name: str) -> dict[str, tuple[str, ...]]:
-        found = self.optional(name, dict) or {}
-        inner = _Fields(found, f"{self._where}.{name}")
-        return {str(key): inner.many(str(key), str) for key in found}
-
-    def texts(self, name: str) -> dict[str, str]:
-        inner = self._take(name, dict)
-        return {str(k): self._of_kind(f"{name}.{k}", v, str) for k, v in inner.items()}
-
-    def status(self, name: str) -> Status:
-        word = self.text(name)
-        try:
-            return Status(word)
-        except ValueError:
-            raise SerializationError(
-                f"the agent's {self._where}: {name} is {word!r}, one of "
-                f"{', '.join(s.value for s in Status)} wanted"
-            ) from None
+def _status(line: Fields) -> Status:
+    word = line.text("status")
+    try:
+        return Status(word)
+    except ValueError:
+        raise SerializationError(
+            f"the agent's result: status is {word!r}, one of "
+            f"{', '.join(s.value for s in Status)} wanted"
+        ) from None
 
 
-def _hello(line: _Fields) -> Hello:
+def _hello(line: Fields) -> Hello:
     return Hello(
         line.number("protocol"),
         line.text("agent"),
@@ -323,7 +226,7 @@ def _hello(line: _Fields) -> Hello:
     )
 
 
-def _segment(line: _Fields) -> SegmentTiming:
+def _segment(line: Fields) -> SegmentTiming:
     return SegmentTiming(
         line.optional("compile_ns", int),
         line.many("samples_ns", int),
@@ -334,12 +237,12 @@ def _segment(line: _Fields) -> SegmentTiming:
     )
 
 
-def _kernels(line: _Fields) -> Kernels | None:
+def _kernels(line: Fields) -> Kernels | None:
     found = line.optional_inner("kernels")
     return None if found is None else Kernels(found.number("xnnpack"), found.number("portable"))
 
 
-def _round(line: _Fields) -> Round:
+def _round(line: Fields) -> Round:
     return Round(
         line.number("runs"),
         line.before_after("cpu_khz"),
@@ -349,16 +252,16 @@ def _round(line: _Fields) -> Round:
     )
 
 
-def _output(line: _Fields) -> KeptOutput:
+def _output(line: Fields) -> KeptOutput:
     return KeptOutput(
         line.number("tensor"), line.text("file"), line.number("n_bytes"), line.text("sha256")
     )
 
 
-def _result(line: _Fields) -> ActionResult:
+def _result(line: Fields) -> ActionResult:
     return ActionResult(
         action=line.number("action"),
-        status=line.status("status"),
+        status=_status(line),
         stage=line.optional("stage", str),
         message=line.optional("message", str),
         code=line.optional("code", int),
@@ -378,13 +281,13 @@ def _result(line: _Fields) -> ActionResult:
     )
 
 
-def _accelerator(line: _Fields) -> Accelerator:
+def _accelerator(line: Fields) -> Accelerator:
     return Accelerator(
         line.text("name"), line.text("type"), line.text("version"), line.number("feature_level")
     )
 
 
-def _info(line: _Fields) -> AgentInfo:
+def _info(line: Fields) -> AgentInfo:
     nnapi = line.inner("nnapi")
     return AgentInfo(
         protocol=line.number("protocol"),
@@ -411,7 +314,7 @@ def _info(line: _Fields) -> AgentInfo:
     )
 
 
-_READERS: dict[str, Callable[[_Fields], Event | AgentInfo]] = {
+_READERS: dict[str, Callable[[Fields], Event | AgentInfo]] = {
     "hello": _hello,
     "missing": lambda line: Missing(line.many("blobs", str)),
     "start": lambda line: Start(line.number("action")),

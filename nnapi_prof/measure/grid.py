@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.locate import Locator, Region, chains
 from nnapi_prof.costs.measurement import Key, Kind
 from nnapi_prof.device.results import AgentInfo
 from nnapi_prof.errors import UsageError
-from nnapi_prof.graph.plan import AUTO, CPU, Engine, Preference, Target
+from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 
 NEWEST_LEVEL = 30
@@ -29,25 +30,20 @@ class TargetSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
-    """How everything is measured. Each concerns one engine; see :meth:`Job.of`."""
-
-    relaxed: bool = False
-    """NNAPI may compute float32 as float16."""
-    threads: int = 1
-    """Of the CPU engine."""
-    burst: bool = False
-    """NNAPI burst execution."""
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """One region on one target, to be measured."""
 
     region: Region
     kind: Kind
     spec: TargetSpec
+    conditions: Conditions
+    """What of the profile's conditions concerns the target's engine."""
     key: Key
+
+    @property
+    def halved(self) -> bool:
+        """Its model is to be in float16."""
+        return self.conditions.precision is Precision.FLOAT16
 
     @classmethod
     def of(
@@ -59,19 +55,19 @@ class Job:
         conditions: Conditions,
         agent_version: str,
     ) -> Job:
-        """The job with its key. What does not concern the target's engine stands at its default,
-        so that the CPU is not measured again because NNAPI is to be relaxed."""
-        on_cpu = spec.target.engine is Engine.CPU
+        """The job with its key."""
+        kept = conditions.on(spec.target.engine)
         key = Key(
             signature=locator.signature(region),
             target=spec.target.key,
-            relaxed=conditions.relaxed and not on_cpu,
-            threads=conditions.threads if on_cpu else 1,
-            burst=conditions.burst and not on_cpu,
+            precision=kept.precision.value,
+            mode=kept.mode.value,
+            threads=kept.threads,
+            cpus=kept.cpus,
             driver_version=spec.driver_version,
             agent_version=agent_version,
         )
-        return cls(region, kind, spec, key)
+        return cls(region, kind, spec, kept, key)
 
 
 def device_targets(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -14,14 +15,13 @@ from nnapi_prof.costs.locate import Locator, Region
 from nnapi_prof.costs.measurement import Key, Kind, Measurement
 from nnapi_prof.costs.region import CostModel, fit
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.device.action import Timing
+from nnapi_prof.device.groups import Groups
 from nnapi_prof.device.info import device_fingerprint
 from nnapi_prof.device.request import RequestBuilder
 from nnapi_prof.device.results import ActionResult, AgentInfo, Event
 from nnapi_prof.errors import DeviceError
-from nnapi_prof.graph.plan import Engine, Plan, Preference, Target
+from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.measure.grid import (
-    Conditions,
     Job,
     TargetSpec,
     chain_regions,
@@ -29,6 +29,7 @@ from nnapi_prof.measure.grid import (
     grid,
     unit_regions,
 )
+from nnapi_prof.measure.options import ProfileOptions
 from nnapi_prof.measure.outline import Outline
 from nnapi_prof.measure.unit_model import (
     Converter,
@@ -55,36 +56,6 @@ class Client(Protocol):
 
     def info(self) -> AgentInfo: ...
     def run(self, request: bytes, blobs: Mapping[str, bytes]) -> Generator[Event, None, None]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileOptions:
-    """What and how to measure. ``accelerators`` None means all of them and "auto"."""
-
-    warmup_runs: int = 2
-    min_runs: int = 5
-    max_runs: int = 30
-    budget_ms: float = 50.0
-    """Recorded runs of one action take about this long, once there are ``min_runs``."""
-    timeout_s: float = 60.0
-    """Watchdog over one action, compilation included."""
-    fresh: bool = False
-    """Measure what the store has already as well."""
-    conditions: Conditions = field(default_factory=Conditions)
-    preferences: tuple[Preference, ...] = tuple(Preference)
-    accelerators: tuple[str, ...] | None = None
-
-    def timing(self, simulated: bool) -> Timing:
-        """A simulated phone's time costs nothing, so that no budget ends the runs early there."""
-        most = max(self.min_runs, self.max_runs)
-        return Timing(
-            warmup_min=self.warmup_runs,
-            warmup_max=self.warmup_runs,
-            min_runs=most if simulated else self.min_runs,
-            max_runs=most,
-            budget_ns=round(self.budget_ms * 1e6),
-            timeout_ms=max(1, round(self.timeout_s * 1e3)),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +91,8 @@ class ProfileOutcome:
     stable: bool
     """The last round had nothing new to measure: the plan rests on regions measured whole."""
     seconds: float
+    doubts: Mapping[str, int] = field(default_factory=dict)
+    """:attr:`Measurement.flags` of what was measured now, and of how many."""
     interrupted: bool = False
     costs: CostModel | None = None
     plan: Plan | None = None
@@ -189,6 +162,7 @@ class _Session:
         self.n_measured = 0
         self._n_failed = 0
         self._n_refused = 0
+        self._doubts: Counter[str] = Counter()
         self._known = frozenset(self._have)
         self._reused: set[Key] = set()
         self._rounds = 0
@@ -235,6 +209,7 @@ class _Session:
             rounds=self._rounds,
             stable=self._stable,
             seconds=time.monotonic() - self._began,
+            doubts=dict(self._doubts),
             interrupted=interrupted,
             costs=costs,
             plan=plan,
@@ -272,13 +247,7 @@ class _Session:
         return Job.of(self._locator, region, kind, spec, conditions, self._info.agent)
 
     def _rows(self) -> list[Measurement]:
-        conditions = self._options.conditions
-        return self._store.measurements(
-            self._fingerprint,
-            relaxed=conditions.relaxed,
-            threads=conditions.threads,
-            burst=conditions.burst,
-        )
+        return self._store.measurements(self._fingerprint, conditions=self._options.conditions)
 
     def _fit(self, named: Iterable[Region]) -> CostModel:
         wanted = {spec.target for spec in self._specs}
@@ -331,22 +300,27 @@ class _Session:
         """Converts, sends and stores one request's jobs; calls ``stored`` after each."""
         simulated = self._info.simulated
         request = RequestBuilder()
-        models: dict[tuple[Region, int], int] = {}  # adding one hashes its weights: once will do
+        timing = self._options.timing(simulated)
+        # Adding a model hashes its weights: once will do.
+        models: dict[tuple[Region, int, bool], int] = {}
+        groups = Groups()
         sent: dict[int, tuple[Job, ConvertedRegion]] = {}
         refusals: list[tuple[Job, Measurement]] = []
         for number, job in enumerate(batch):
-            converted = self._converter.convert(job.region, job.spec.level)
+            converted = self._converter.convert(job.region, job.spec.level, job.halved)
             if isinstance(converted, str):
                 row = refused(job, self._graph, self._fingerprint, simulated, converted)
                 refusals.append((job, row))
                 continue
-            key = (job.region, job.spec.level)
+            key = (job.region, job.spec.level, job.halved)
             if key not in models:
                 models[key] = request.add_region(converted)
-            action = make_action(
-                number, job, converted, models[key], self._options.timing(simulated)
+            group = groups.number(job.region, sum(map(len, converted.buffers)))
+            request.add_action(
+                make_action(
+                    number, job, converted, models[key], timing, group, self._options.memory_kb
+                )
             )
-            request.add_action(action)
             sent[number] = (job, converted)
 
         self._store.add(*(row for _, row in refusals))
@@ -365,6 +339,8 @@ class _Session:
                 self._store.add(row)
                 self.n_measured += 1
                 self._n_failed += not row.usable
+                if row.usable:
+                    self._doubts.update(row.flags)
                 stored(job)
 
     def _report(self, phase: str, done: int, total: int, label: str) -> None:

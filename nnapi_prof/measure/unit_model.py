@@ -7,19 +7,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nnapi_prof.convert.converted import ConvertedRegion, operand_of
+from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.costs.locate import Region
 from nnapi_prof.costs.measurement import Measurement, Status
 from nnapi_prof.device.action import (
-    ActionFlag,
+    MODE_FLAGS,
     ActionSpec,
     SegmentSpec,
     Source,
     TensorSpec,
     Timing,
+    cpu_mask,
 )
 from nnapi_prof.device.results import ActionResult
 from nnapi_prof.device.results import Status as ResultStatus
-from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.errors import ConversionError, UnsupportedOp
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.measure.grid import Job
@@ -39,19 +41,28 @@ class Converter:
 
     def __init__(self, load: Callable[[], Program]) -> None:
         self._load = load
-        self._known: dict[tuple[Region, int], ConvertedRegion | str] = {}
+        self._known: dict[tuple[Region, int, bool], ConvertedRegion | str] = {}
 
-    def convert(self, region: Region, level: int) -> ConvertedRegion | str:
-        """The region's model, or the sentence with which a lowering refuses it."""
-        from nnapi_prof.convert.lower import convert_region
-
-        key = (region, level)
+    def convert(self, region: Region, level: int, halved: bool = False) -> ConvertedRegion | str:
+        """The region's model (``halved``: in float16), or the sentence with which it is refused."""
+        key = (region, level, halved)
         if key not in self._known:
             try:
-                self._known[key] = convert_region(self._load(), region, level)
-            except UnsupportedOp as refusal:
+                self._known[key] = self._convert(region, level, halved)
+            except (UnsupportedOp, ConversionError) as refusal:
                 self._known[key] = str(refusal)
         return self._known[key]
+
+    def _convert(self, region: Region, level: int, halved: bool) -> ConvertedRegion:
+        from nnapi_prof.convert.float16 import to_float16
+        from nnapi_prof.convert.lower import convert_region
+
+        if not halved:
+            return convert_region(self._load(), region, level)
+        whole = self.convert(region, level)
+        if isinstance(whole, str):
+            raise ConversionError(whole)
+        return to_float16(whole)
 
     def forget(self) -> None:
         """Lets go of the models, which hold their weights."""
@@ -59,11 +70,18 @@ class Converter:
 
 
 def make_action(
-    number: int, job: Job, converted: ConvertedRegion, model: int, timing: Timing
+    number: int,
+    job: Job,
+    converted: ConvertedRegion,
+    model: int,
+    timing: Timing,
+    group: int,
+    memory_kb: int = 0,
 ) -> ActionSpec:
     """The action that measures ``job``: one segment over pseudo-random inputs.
 
-    ``model`` is the index of ``converted`` in the request that ``number`` is an id in.
+    ``model`` is the index of ``converted`` in the request that ``number`` is an id in, ``group``
+    the number of the alternatives that it takes turns with.
     """
     n_inputs = len(converted.inputs)
     tensors = [
@@ -75,15 +93,18 @@ def make_action(
         model,
         tuple(range(n_inputs)),
         tuple(range(n_inputs, len(tensors))),
-        job.key.relaxed,
+        job.conditions.precision is Precision.RELAXED,
     )
     return ActionSpec(
         number,
         tuple(tensors),
         (segment,),
         timing=timing,
-        flags=ActionFlag.BURST if job.key.burst else ActionFlag(0),
-        threads=job.key.threads,
+        flags=MODE_FLAGS[job.conditions.mode],
+        threads=job.conditions.threads,
+        cpu_mask=cpu_mask(job.conditions.cpus),
+        memory_kb=memory_kb,
+        group=group,
     )
 
 
@@ -107,9 +128,7 @@ def refused(job: Job, graph: UnitGraph, fingerprint: str, simulated: bool, why: 
         fingerprint=fingerprint,
         agent_version=job.key.agent_version,
         driver_version=job.key.driver_version,
-        relaxed=job.key.relaxed,
-        threads=job.key.threads,
-        burst=job.key.burst,
+        conditions=job.conditions,
         status=Status.REFUSED,
         message=why,
         input_bytes=sum(graph.values[name].n_bytes for name in entering),
@@ -129,6 +148,7 @@ def measured(
 ) -> Measurement:
     """The measurement that a result of the agent's is."""
     timing = result.segments[0] if result.segments else None
+    kernels = timing.kernels if timing else None
     return dataclasses.replace(
         refused(job, graph, fingerprint, simulated, ""),
         status=Status(result.status.value),
@@ -138,6 +158,13 @@ def measured(
         driver_ns=timing.driver_ns if timing else (),
         compile_ns=timing.compile_ns if timing else None,
         first_ns=result.first_ns,
+        rounds=result.rounds,
+        warmup_runs=result.warmup_runs,
+        warm=result.warm,
+        cpu_mask=result.cpu_mask,
+        kernels_xnnpack=kernels.xnnpack if kernels else None,
+        kernels_portable=kernels.portable if kernels else None,
+        memory=timing.memory if timing else None,
         n_operations=len(converted.operations),
         clock=result.clock,
         cpu_khz_before=result.cpu_khz[0],

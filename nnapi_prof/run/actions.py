@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.convert.converted import operand_of
-from nnapi_prof.device.action import ActionSpec, SegmentSpec, Source, TensorSpec, Timing
+from nnapi_prof.costs.conditions import Conditions, Precision
+from nnapi_prof.device.action import (
+    MODE_FLAGS,
+    ActionSpec,
+    SegmentSpec,
+    Source,
+    TensorSpec,
+    Timing,
+    cpu_mask,
+)
 from nnapi_prof.device.request import RequestBuilder
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 
@@ -30,6 +39,15 @@ class PreparedAction:
     spec: ActionSpec
     tensors: dict[str, int]
     """Value name -> tensor index."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionOptions:
+    """How an action runs, beside its timing."""
+
+    conditions: Conditions
+    memory_kb: int = 0
+    group: int = 0
 
 
 def stretches(plan: Plan) -> tuple[Stretch, ...]:
@@ -60,7 +78,7 @@ def prepare_action(
     keep: Collection[str],
     request: RequestBuilder,
     timing: Timing,
-    threads: int,
+    options: ActionOptions,
 ) -> PreparedAction:
     """The action that runs some consecutive device segments of a plan.
 
@@ -87,12 +105,17 @@ def prepare_action(
         inputs = tuple(tensor(name, Source.BLOB) for name in region.inputs)
         outputs = tuple(tensor(name, Source.SEGMENT) for name in region.outputs)
         model = request.add_region(region)
-        specs.append(SegmentSpec.on(segment.target, model, inputs, outputs))
+        relaxed = options.conditions.on(segment.target.engine).precision is Precision.RELAXED
+        specs.append(SegmentSpec.on(segment.target, model, inputs, outputs, relaxed))
     spec = ActionSpec(
         id=number,
         tensors=tuple(tensors),
         segments=tuple(specs),
         timing=timing,
-        threads=threads,
+        flags=MODE_FLAGS[options.conditions.mode],
+        threads=options.conditions.threads,
+        cpu_mask=cpu_mask(options.conditions.cpus),
+        memory_kb=options.memory_kb,
+        group=options.group,
     )
     return PreparedAction(spec, index)

@@ -13,6 +13,10 @@ from nnapi_prof.run.result import OutputCheck
 TOLERANCE = 1e-4
 """Largest allowed ``max |found - wanted| / max |wanted|`` of an output in float32."""
 
+HALF_TOLERANCE = 2e-2
+"""The same where NNAPI may compute, or holds everything, in float16: a value has 11 bits there, and
+what many layers round adds up."""
+
 QUANTISED_TOLERANCE = 0.1
 """The same of an output that quantised values lead to: a device may round a tie the other way, and
 what moves by one step can move steps behind it. Two steps of the last scale are always allowed."""

@@ -36,6 +36,8 @@ class PlanRun:
     total_ns: tuple[int, ...]
     segments: tuple[SegmentTiming, ...]
     error: str | None = None
+    flags: tuple[str, ...] = ()
+    """What a reader should know before trusting the times, for people."""
 
     @property
     def median_ns(self) -> float | None:
@@ -78,6 +80,8 @@ class RunReport:
     runs: tuple[PlanRun, ...]
     checks: tuple[OutputCheck, ...]
     notes: tuple[str, ...] = ()
+    conditions: str = ""
+    """The options that asked for other than the usual conditions."""
 
     def to_json(self) -> str:
         data = dataclasses.asdict(self)
@@ -99,6 +103,7 @@ class RunReport:
                         for s in r["segments"]
                     ),
                     r["error"],
+                    tuple(r["flags"]),
                 )
                 for r in data["runs"]
             )

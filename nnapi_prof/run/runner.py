@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.device.action import Timing
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.info import describe, device_fingerprint
@@ -22,7 +23,7 @@ from nnapi_prof.graph.program import Program
 from nnapi_prof.run.actions import PreparedAction, prepare_action, read_later, stretches
 from nnapi_prof.run.compare import compare, last_step
 from nnapi_prof.run.host import constant_outputs, from_memory, run_units, to_memory
-from nnapi_prof.run.result import PlanRun, RunReport, SegmentTiming
+from nnapi_prof.run.result import OutputCheck, PlanRun, RunReport, SegmentTiming
 from nnapi_prof.run.timing import (
     NOISE,
     Progress,
@@ -88,13 +89,15 @@ def run_bundle(
                 target=segment.target.key,
                 label=_label(bundle, segment.units),
                 predicted_ns=segment.predicted_ns,
-                samples_ns=tuple(row.segment_ns.get(number, ())),
+                samples_ns=row.segment_ns.get(number, ()),
                 compile_ns=row.compile_ns.get(number),
             )
             for number, segment in enumerate(plan.segments)
         )
-        runs.append(PlanRun(plan, row.total_ns(), segments, row.error))
+        runs.append(PlanRun(plan, row.total_ns(), segments, row.error, row.flags))
     notes += _faster_rivals(runs)
+    if options.conditions.precision is not Precision.FLOAT32:
+        notes.append(_moved(options.conditions.precision, checks))
     if runs[0].error is not None:
         raise AgentError(f"{client.serial}: the plan ran once, then failed: {runs[0].error}")
     return RunReport(
@@ -106,7 +109,15 @@ def run_bundle(
         runs=tuple(runs),
         checks=checks,
         notes=tuple(notes),
+        conditions=options.conditions.options,
     )
+
+
+def _moved(precision: Precision, checks: Sequence[OutputCheck]) -> str:
+    """What less than float32 costs in accuracy: eager PyTorch computes in float32."""
+    name = "relaxed precision" if precision is Precision.RELAXED else precision.value
+    worst = max((check.relative for check in checks), default=0.0)
+    return f"with {name} the outputs are off float32 by {worst:.1e} of their largest value"
 
 
 def _faster_rivals(runs: Sequence[PlanRun]) -> list[str]:
@@ -150,7 +161,7 @@ def _outputs(
             read_later(bundle, later),
             request,
             once,
-            options.threads,
+            options.action(),
         )
         request.add_action(action.spec)
         for event in client.run(request.build(), request.blobs):

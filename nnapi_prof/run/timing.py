@@ -1,8 +1,8 @@
 """Times plans end to end on a device: every distinct plan once a round, several rounds.
 
-Each round runs all plans once more, so that a drift of the device (heat, other load) hits them
-alike; the samples of the rounds are joined. Segments on the host (units that no engine of the agent
-can run) cut a plan into stretches, each an action of its own; their own time is not measured.
+The plans are one group of the agent's: they take turns, so that a drift of the device (heat, other
+load) hits them alike. Segments on the host (units that no engine of the agent can run) cut a plan
+into stretches, each an action of its own; their own time is not measured.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from dataclasses import dataclass, field
 import torch
 
 from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.rounds import doubts, steady
 from nnapi_prof.device.action import Timing
 from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.groups import Groups
 from nnapi_prof.device.request import RequestBuilder
 from nnapi_prof.device.results import ActionResult
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.program import Program
-from nnapi_prof.run.actions import Stretch, prepare_action, stretches
+from nnapi_prof.run.actions import ActionOptions, Stretch, prepare_action, stretches
 from nnapi_prof.run.compare import TOLERANCE
 from nnapi_prof.run.host import all_values, to_memory
 
@@ -37,25 +40,51 @@ class RunOptions:
     """How often plans run: ``runs`` recorded runs in all, spread over ``rounds``."""
 
     runs: int = 30
-    rounds: int = 3
+    rounds: int = 5
     """One on a simulated phone, which does not drift."""
-    warmup_runs: int = 2
-    budget_ms: int = 3000
-    """Per plan and round: a slow plan stops early, after at least two runs."""
+    warmup_min: int = 2
+    warmup_max: int = 50
+    warmup_ms: int = 200
+    budget_ms: int = 10_000
+    """Per plan: a slow plan stops early, after at least two runs a round."""
+    cooldown_s: float = 60.0
+    """How long all of it may wait for a hot device before rounds measured while it was throttled
+    are repeated; 0 repeats none."""
     timeout_s: int = 120
-    threads: int = 1
+    conditions: Conditions = Conditions()
+    memory_mb: int | None = None
+    """What one plan's process may use; None leaves it to the agent."""
     baselines: bool = True
     tolerance: float = TOLERANCE
+
+    def timing(self, simulated: bool) -> Timing:
+        rounds = 1 if simulated else min(self.rounds, self.runs)
+        return Timing(
+            warmup_min=self.warmup_min,
+            warmup_max=self.warmup_min if simulated else self.warmup_max,
+            warmup_ns=self.warmup_ms * 1_000_000,
+            rounds=rounds,
+            min_runs=self.runs if simulated else min(2 * rounds, self.runs),
+            max_runs=self.runs,
+            budget_ns=self.budget_ms * 1_000_000,
+            cooldown_ms=round(self.cooldown_s * 1000),
+            timeout_ms=self.timeout_s * 1000,
+        )
+
+    def action(self, group: int = 0) -> ActionOptions:
+        return ActionOptions(self.conditions, (self.memory_mb or 0) << 10, group)
 
 
 @dataclass
 class TimedPlan:
-    """Samples of one distinct plan, gathered over rounds."""
+    """Samples of one distinct plan, without those of throttled rounds where there are others."""
 
     plan: Plan
-    stretch_total_ns: dict[int, list[int]] = field(default_factory=dict)
-    segment_ns: dict[int, list[int]] = field(default_factory=dict)
+    stretch_total_ns: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    segment_ns: dict[int, tuple[int, ...]] = field(default_factory=dict)
     compile_ns: dict[int, int | None] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    """What a reader should know before trusting the times, for people."""
     error: str | None = None
 
     def total_ns(self) -> tuple[int, ...]:
@@ -99,21 +128,14 @@ def time_plans(
     if any(stretch.on_host for plan in plans for stretch in stretches(plan)):
         values |= all_values(program, inputs)
 
-    simulated = client.info().simulated
-    rounds = 1 if simulated else options.rounds
-    runs = max(1, options.runs // rounds)
-    timing = Timing(
-        warmup_min=options.warmup_runs,
-        warmup_max=options.warmup_runs,
-        min_runs=runs if simulated else min(2, runs),
-        max_runs=runs,
-        budget_ns=options.budget_ms * 1_000_000,
-        timeout_ms=options.timeout_s * 1000,
-    )
+    timing = options.timing(client.info().simulated)
     request = RequestBuilder()
-    actions = [job for _ in range(rounds) for job in jobs]
-    for number, (timed, _, stretch) in enumerate(actions):
+    groups = Groups()
+    for number, (timed, _, stretch) in enumerate(jobs):
         segments = [timed.plan.segments[n] for n in stretch.numbers]
+        regions = [bundle.region(segment.units, segment.target) for segment in segments]
+        weights = {id(buffer): len(buffer) for region in regions for buffer in region.buffers}
+        group = groups.number("plans", sum(weights.values()))
         action = prepare_action(
             number,
             bundle,
@@ -122,18 +144,18 @@ def time_plans(
             (),
             request,
             timing,
-            options.threads,
+            options.action(group),
         )
         request.add_action(action.spec)
     done = 0
     for event in client.run(request.build(), request.blobs):
         if not isinstance(event, ActionResult):
             continue
-        timed, position, stretch = actions[event.action]
+        timed, position, stretch = jobs[event.action]
         _record(timed, position, stretch, event)
         done += 1
         if progress is not None:
-            progress(timed.plan.name, done, len(actions))
+            progress(timed.plan.name, done, len(jobs))
     return distinct
 
 
@@ -141,10 +163,11 @@ def _record(timed: TimedPlan, position: int, stretch: Stretch, result: ActionRes
     if not result.ok:
         timed.error = why_failed(result)
         return
-    timed.stretch_total_ns.setdefault(position, []).extend(result.total_ns)
+    timed.stretch_total_ns[position] = steady(result.total_ns, result.rounds)
     for number, segment in zip(stretch.numbers, result.segments, strict=True):
-        timed.segment_ns.setdefault(number, []).extend(segment.samples_ns)
-        timed.compile_ns.setdefault(number, segment.compile_ns)
+        timed.segment_ns[number] = steady(segment.samples_ns, result.rounds)
+        timed.compile_ns[number] = segment.compile_ns
+    timed.flags = tuple(dict.fromkeys((*timed.flags, *doubts(result.rounds, result.warm))))
 
 
 def why_failed(result: ActionResult) -> str:

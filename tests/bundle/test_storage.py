@@ -12,10 +12,12 @@ from torch import nn
 
 from nnapi_prof.bundle.bundle import Bundle, needed_regions
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
+from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.frontend import prepare
-from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
+from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Preference, Segment, Target
 
 NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
 LEVELS = {"cpu": 30, NPU.key: 29}
@@ -41,7 +43,7 @@ def bundle() -> Bundle:
         plans=plans,
         levels=LEVELS,
         regions={key: convert_region(program, *key) for key in needed_regions(plans, LEVELS)},
-        threads=2,
+        conditions=Conditions(mode=Mode.BURST, threads=2, cpus="0x3"),
         notes=("guessed",),
     )
 
@@ -71,6 +73,28 @@ def test_a_region_is_found_by_units_and_target(bundle: Bundle) -> None:
     units = bundle.plan.segments[0].units
     assert bundle.region(tuple(reversed(units)), NPU).level == 29
     assert bundle.region(units, CPU).level == 30
+
+
+def test_float16_is_for_nnapi_only(bundle: Bundle, tmp_path: Path) -> None:
+    levels = {"cpu": 30, NPU.key: 30}  # what tells the two apart is not the level
+    (key,) = needed_regions(bundle.plans, levels, [Engine.NNAPI])
+    assert needed_regions(bundle.plans, levels) == (key,)
+    units, _ = key
+    whole = bundle.region(units, CPU)
+    halved = dataclasses.replace(
+        bundle,
+        levels=levels,
+        conditions=Conditions(Precision.FLOAT16),
+        regions={key: whole},
+        halved={key: to_float16(whole)},
+    )
+    model = tmp_path / "small.pt"
+    model.write_bytes(b"")
+    write_bundle(tmp_path / "half.nnprof", halved, model)
+    found = read_bundle(tmp_path / "half.nnprof")
+    assert found == halved
+    assert found.region(units, CPU) == whole
+    assert "CAST" in found.region(units, NPU).operations
 
 
 def test_host_segments_need_no_region(bundle: Bundle) -> None:
@@ -118,7 +142,7 @@ def test_another_version_is_named(written: Path) -> None:
     manifest = written / "manifest.json"
     data = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**data, "version": 99}))
-    with pytest.raises(SerializationError, match="version 99, 1 is read"):
+    with pytest.raises(SerializationError, match="version 99, 2 is read"):
         read_bundle(written)
 
 

@@ -13,12 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.location import default_location
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status
+from nnapi_prof.costs.rounds import Round
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Preference, Target
 
+BURST = Conditions(mode=Mode.BURST)
 NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
 
 
@@ -36,6 +39,13 @@ def measurement(signature: str = "s", target: Target = NPU, **fields: object) ->
         status=Status.OK,
         samples_ns=(30, 10, 20),
         hardware_ns=(5, 5, 5),
+        rounds=(Round(1, (1, None), (2, 3), True), Round(2, throttled=None, repeats=0)),
+        warmup_runs=7,
+        warm=True,
+        cpu_mask="f0",
+        kernels_xnnpack=2,
+        kernels_portable=1,
+        memory="shared",
         compile_ns=2**40,
         first_ns=99,
         n_operations=3,
@@ -67,7 +77,7 @@ def test_the_time_is_filled_in(tmp_path: Path) -> None:
 
 def test_the_latest_row_of_a_key_wins_and_nothing_is_lost(tmp_path: Path) -> None:
     with CostStore(tmp_path / "c.sqlite") as store:
-        store.add(measurement(samples_ns=(1,)), measurement(samples_ns=(5,), burst=True))
+        store.add(measurement(samples_ns=(1,)), measurement(samples_ns=(5,), conditions=BURST))
         store.add(measurement(samples_ns=(2,), driver_version="8"))
         found = {(m.burst, m.samples_ns) for m in store.measurements("phone")}
         assert found == {(True, (5,)), (False, (2,))}
@@ -78,7 +88,7 @@ def test_the_latest_row_of_a_key_wins_and_nothing_is_lost(tmp_path: Path) -> Non
 def test_every_status_counts_as_measured(tmp_path: Path, status: Status) -> None:
     with CostStore(tmp_path / "c.sqlite") as store:
         store.add(measurement(status=status, samples_ns=()))
-        key = Key("s", "nnapi:npu/fast", False, 1, False, "7", "0.1")
+        key = Key("s", "nnapi:npu/fast", "float32", "sync", 1, "big", "7", "0.1")
         assert store.have("phone") == {key}
         assert store.have("phone", ["other"]) == set()
         assert store.have("other phone") == set()
@@ -87,21 +97,27 @@ def test_every_status_counts_as_measured(tmp_path: Path, status: Status) -> None
 def test_conditions_select_rows(tmp_path: Path) -> None:
     with CostStore(tmp_path / "c.sqlite") as store:
         store.add(
-            measurement("cpu1", CPU, threads=1),
-            measurement("cpu4", CPU, threads=4),
+            measurement("cpu1", CPU),
+            measurement("cpu4", CPU, conditions=Conditions(threads=4)),
+            measurement("cpu-all", CPU, conditions=Conditions(cpus="all")),
             measurement("npu"),
-            measurement("npu-relaxed", relaxed=True),
-            measurement("npu-burst", burst=True),
+            measurement("npu-relaxed", conditions=Conditions(Precision.RELAXED)),
+            measurement("npu-float16", conditions=Conditions(Precision.FLOAT16)),
+            measurement("npu-burst", conditions=BURST),
+            measurement("npu-all", conditions=Conditions(cpus="all")),
         )
 
-        def names(**conditions: object) -> set[str]:
-            found = store.measurements("phone", **conditions)  # type: ignore[arg-type]
-            return {m.signature for m in found}
+        def names(conditions: Conditions | None) -> set[str]:
+            return {m.signature for m in store.measurements("phone", conditions=conditions)}
 
-        assert names(threads=4, relaxed=False, burst=False) == {"cpu4", "npu"}
-        assert names(threads=1, relaxed=False, burst=True) == {"cpu1", "npu-burst"}
-        assert names(relaxed=True) == {"npu-relaxed", "cpu1", "cpu4"}
-        assert len(names()) == 5
+        assert names(Conditions()) == {"cpu1", "npu"}
+        assert names(Conditions(threads=4)) == {"cpu4", "npu"}
+        assert names(Conditions(mode=Mode.BURST)) == {"cpu1", "npu-burst"}
+        assert names(Conditions(Precision.RELAXED, threads=4)) == {"npu-relaxed", "cpu4"}
+        assert names(Conditions(Precision.FLOAT16)) == {"npu-float16", "cpu1"}
+        assert names(Conditions(cpus="all")) == {"cpu-all", "npu-all"}
+        assert names(Conditions(cpus="0x3")) == set()
+        assert len(names(None)) == 8
 
 
 def test_more_signatures_than_one_query_takes(tmp_path: Path) -> None:
@@ -151,7 +167,7 @@ def test_frame_and_csv(tmp_path: Path) -> None:
         assert list(store.frame()["median_ns"]) == []
         store.add(measurement(), measurement("t", status=Status.TIMEOUT, samples_ns=()))
         frame = store.frame()
-        assert frame["median_ns"].tolist()[0] == 20
+        assert frame["median_ns"].tolist()[0] == 15  # without the throttled round
         assert frame["median_ns"].isna().tolist() == [False, True]
         assert store.export_csv(tmp_path / "out.csv") == 2
         with pytest.raises(CostError, match="cannot write"):
@@ -159,6 +175,7 @@ def test_frame_and_csv(tmp_path: Path) -> None:
     with (tmp_path / "out.csv").open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     assert json.loads(rows[0]["samples_ns"]) == [30, 10, 20]
+    assert json.loads(rows[0]["rounds"])[1]["repeats"] == 0
     assert rows[1]["status"] == "timeout"
 
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnapi_prof.costs.rounds import Round, doubts
 from nnapi_prof.costs.summary import summarise
 from nnapi_prof.errors import CostError
 
@@ -32,3 +33,29 @@ def test_spread_of_a_known_sample() -> None:
 def test_no_samples_no_latency() -> None:
     with pytest.raises(CostError, match="did not run to its end"):
         summarise([])
+
+
+def test_samples_of_throttled_rounds_are_left_out() -> None:
+    hot, cool = Round(2, throttled=True), Round(3, throttled=False)
+    assert summarise([90, 91, 10, 11, 12], (hot, cool)).median_ns == 11
+    assert summarise([90, 91, 10, 11, 12], (hot, cool)).n_left_out == 2
+    assert summarise([10, 11, 12, 90, 91], (cool, hot)).median_ns == 11
+    unknown = Round(2, throttled=None)
+    assert summarise([90, 91, 10, 20], (hot, unknown)).median_ns == 15
+
+
+def test_all_rounds_throttled_are_better_than_nothing() -> None:
+    hot = Round(2, throttled=True)
+    summary = summarise([90, 91, 92, 93], (hot, hot))
+    assert (summary.n, summary.n_left_out) == (4, 0)
+    assert doubts((hot, hot), True) == ("throttled in every round",)
+
+
+def test_rounds_that_do_not_fit_the_samples_leave_nothing_out() -> None:
+    assert summarise([90, 91, 10], (Round(2, throttled=True), Round(2))).n == 3
+
+
+def test_doubts() -> None:
+    hot, cool = Round(1, throttled=True), Round(1, throttled=False)
+    assert doubts((cool, cool), True) == doubts((), None) == ()
+    assert doubts((hot, cool), False) == ("1 of 2 rounds throttled and left out", "not warm")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,13 +26,6 @@ from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.nnapi.container import read_container
 
 FLOAT = 3
-
-
-@pytest.fixture(autouse=True, scope="module")
-def protocol_2() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nnapi_prof.device.request.PROTOCOL_VERSION", 2)
-        yield
 
 
 class Words:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnapi_prof.costs.rounds import Round
 from nnapi_prof.device.info import describe, device_fingerprint
 from nnapi_prof.device.results import (
     Accelerator,
@@ -20,7 +21,6 @@ from nnapi_prof.device.results import (
     KeptOutput,
     Kernels,
     Missing,
-    Round,
     SegmentTiming,
     Start,
     Status,

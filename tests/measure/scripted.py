@@ -40,6 +40,7 @@ class Action:
     id: int
     on_nnapi: bool
     n_operations: int
+    group: int
 
 
 def read_actions(request: bytes) -> list[Action]:
@@ -57,7 +58,8 @@ def read_actions(request: bytes) -> list[Action]:
     at = 4
     for _ in range(_word(data, 0)):
         number = _word(data, at)
-        at += struct.calcsize("<IIIIIQIIQ")
+        group = struct.unpack_from("<IIIIQIIIIQIIIQI", data, at)[6]
+        at += struct.calcsize("<IIIIQIIIIQIIIQI")
         n_tensors = _word(data, at)
         at += 4
         for _ in range(n_tensors):
@@ -66,8 +68,8 @@ def read_actions(request: bytes) -> list[Action]:
         engine, _accelerator, _preference, _flags, model = struct.unpack_from("<5I", data, at + 4)
         at += 24
         for _ in range(2):
-            at += 4 * (1 + _word(data, at))
-        actions.append(Action(number, engine == 1, operations[model]))
+            at += 4 * (1 + 2 * _word(data, at))
+        actions.append(Action(number, engine == 1, operations[model], group))
     return actions
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.locate import Locator
 from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.device.results import Accelerator, NnapiInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.measure.grid import (
-    Conditions,
     chain_regions,
     device_targets,
     grid,
@@ -77,10 +77,11 @@ def test_equal_signatures_once_and_alternatives_in_a_row() -> None:
 def test_conditions_concern_only_their_engine() -> None:
     graph = chain("relu").units
     specs = device_targets(info(NPU), [Preference.FAST_SINGLE_ANSWER], ["npu"])
-    conditions = Conditions(relaxed=True, threads=4, burst=True)
+    conditions = Conditions(Precision.RELAXED, Mode.BURST, threads=4, cpus="all")
     cpu, npu = grid(Locator(graph), unit_regions(graph), specs, conditions, "1")
-    assert (cpu.key.relaxed, cpu.key.threads, cpu.key.burst) == (False, 4, False)
-    assert (npu.key.relaxed, npu.key.threads, npu.key.burst) == (True, 1, True)
+    assert cpu.conditions == Conditions(threads=4, cpus="all")
+    assert npu.conditions == Conditions(Precision.RELAXED, Mode.BURST, cpus="all")
+    assert npu.key[2:6] == ("relaxed", "burst", 1, "all")
     assert npu.key.driver_version == "1.0" and cpu.key.driver_version == ""
 
 

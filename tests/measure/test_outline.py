@@ -11,8 +11,9 @@ import pytest
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import FrontendError, ModelFileError
 from nnapi_prof.graph.plan import Preference
+from nnapi_prof.measure.options import ProfileOptions
 from nnapi_prof.measure.outline import outline
-from nnapi_prof.measure.session import ProfileOptions, profile
+from nnapi_prof.measure.session import profile
 from tests.measure.programs import chain
 from tests.measure.scripted import ScriptedClient
 

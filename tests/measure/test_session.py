@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.measurement import Kind, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import AgentError
 from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
 from nnapi_prof.measure import session as session_module
-from nnapi_prof.measure.grid import Conditions
-from nnapi_prof.measure.session import ProfileOptions, Progress, profile
+from nnapi_prof.measure.options import ProfileOptions
+from nnapi_prof.measure.session import Progress, profile
 from tests.measure.programs import chain
 from tests.measure.scripted import (
     CPU_OPERATION_NS,
@@ -161,9 +162,9 @@ def test_conditions_are_stored_and_kept_apart(store: CostStore) -> None:
     relaxed = ProfileOptions(
         preferences=FAST.preferences,
         accelerators=FAST.accelerators,
-        conditions=Conditions(relaxed=True),
+        conditions=Conditions(Precision.RELAXED),
     )
     outcome = profile(program, ScriptedClient(), store, relaxed)
-    rows = store.measurements(outcome.fingerprint, relaxed=True)
+    rows = store.measurements(outcome.fingerprint, conditions=relaxed.conditions)
     assert {row.relaxed for row in rows if row.target == ON_NPU} == {True}
     assert 0 < outcome.n_measured < plain.n_measured  # the CPU's rows are shared

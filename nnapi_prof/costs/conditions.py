@@ -1,0 +1,96 @@
+"""Under which conditions things are measured, planned for and run."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nnapi_prof.graph.plan import Engine
+
+BIG = "big"
+"""``cpus``: the cores of the highest clock rate, found on the device."""
+ALL = "all"
+"""``cpus``: wherever the system puts it."""
+_MASK = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
+
+
+class Mode(enum.Enum):
+    """How NNAPI is asked to compute."""
+
+    SYNC = "sync"
+    BURST = "burst"
+    ASYNC = "async"
+    """Started, then its event is waited for."""
+
+
+class Precision(enum.Enum):
+    """What NNAPI may do with float32."""
+
+    FLOAT32 = "float32"
+    RELAXED = "relaxed"
+    """Float32 may be computed as float16."""
+    FLOAT16 = "float16"
+    """The models are float16 but for their inputs and outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Precision and mode concern NNAPI, threads the CPU engine, ``cpus`` both: the process that
+    drives NNAPI runs somewhere, too. ``cpus`` is :data:`BIG`, :data:`ALL` or a mask in hex."""
+
+    precision: Precision = Precision.FLOAT32
+    mode: Mode = Mode.SYNC
+    threads: int = 1
+    cpus: str = BIG
+
+    def on(self, engine: Engine) -> Conditions:
+        """What of these concerns an engine; the rest stands at its default, so that the CPU is
+        not measured again because NNAPI is to be relaxed."""
+        if engine is Engine.CPU:
+            return Conditions(threads=self.threads, cpus=self.cpus)
+        return dataclasses.replace(self, threads=1)
+
+    @property
+    def options(self) -> str:
+        """What of the command line asks for these; empty for the defaults."""
+        said = []
+        if self.threads != 1:
+            said.append(f"--threads {self.threads}")
+        if self.mode is not Mode.SYNC:
+            said.append(f"--mode {self.mode.value}")
+        if self.precision is not Precision.FLOAT32:
+            said.append(f"--{self.precision.value}")
+        if self.cpus != BIG:
+            said.append(f"--cpus {self.cpus}")
+        return " ".join(said)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "precision": self.precision.value,
+            "mode": self.mode.value,
+            "threads": self.threads,
+            "cpus": self.cpus,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, object]) -> Conditions:
+        """Raises ValueError, KeyError or TypeError where ``data`` is something else."""
+        threads = data["threads"]
+        if not isinstance(threads, int):
+            raise TypeError(f"threads are {threads!r}")
+        return cls(
+            Precision(data["precision"]), Mode(data["mode"]), threads, parse_cpus(str(data["cpus"]))
+        )
+
+
+def parse_cpus(text: str) -> str:
+    """``big``, ``all``, or a hexadecimal mask in its shortest spelling. Raises ValueError."""
+    if text in (BIG, ALL):
+        return text
+    mask = int(text, 16) if _MASK.fullmatch(text) else 0
+    if mask == 0:
+        raise ValueError(f"{text!r} is neither {BIG} nor {ALL} nor a mask like 0xf0")
+    return f"{mask:#x}"

@@ -1,0 +1,70 @@
+"""Conditions: which engine they concern, how they are said and spelt."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnapi_prof.cli.options import conditions_of
+from nnapi_prof.costs.conditions import ALL, BIG, Conditions, Mode, Precision, parse_cpus
+from nnapi_prof.errors import UsageError
+from nnapi_prof.graph.plan import Engine
+
+CONDITIONS = st.builds(
+    Conditions,
+    st.sampled_from(Precision),
+    st.sampled_from(Mode),
+    st.integers(1, 64),
+    st.sampled_from([BIG, ALL]) | st.integers(1, 2**64 - 1).map(hex),
+)
+
+
+@given(CONDITIONS)
+def test_there_and_back(conditions: Conditions) -> None:
+    assert Conditions.from_json(conditions.to_json()) == conditions
+    said = iter(conditions.options.split())
+    threads, mode, cpus = 1, "sync", BIG
+    flags = set()
+    for option in said:
+        if option == "--threads":
+            threads = int(next(said))
+        elif option == "--mode":
+            mode = next(said)
+        elif option == "--cpus":
+            cpus = parse_cpus(next(said))
+        else:
+            flags.add(option)
+    relaxed, float16 = "--relaxed" in flags, "--float16" in flags
+    assert conditions_of(threads, cpus, mode, relaxed, float16) == conditions
+
+
+@given(CONDITIONS)
+def test_an_engine_has_its_own_conditions(conditions: Conditions) -> None:
+    cpu, nnapi = conditions.on(Engine.CPU), conditions.on(Engine.NNAPI)
+    assert cpu == Conditions(threads=conditions.threads, cpus=conditions.cpus)
+    assert (nnapi.precision, nnapi.mode) == (conditions.precision, conditions.mode)
+    assert (nnapi.threads, nnapi.cpus) == (1, conditions.cpus)
+    assert cpu.on(Engine.CPU) == cpu and nnapi.on(Engine.NNAPI) == nnapi
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("0XF0", "0xf0"), ("0x00f", "0xf"), ("big", "big")])
+def test_masks_have_one_spelling(text: str, wanted: str) -> None:
+    assert parse_cpus(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["", "0", "0x0", "f0", "-1", "0x" + "f" * 17, "little", "0x1g"])
+def test_what_is_no_mask(text: str) -> None:
+    with pytest.raises(ValueError, match="is neither big nor all nor a mask like 0xf0"):
+        parse_cpus(text)
+
+
+def test_relaxed_and_float16_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="--float16 has no float32"):
+        conditions_of(1, BIG, "sync", True, True)
+
+
+@pytest.mark.parametrize("broken", [{"threads": "2"}, {"mode": "fast"}, {"cpus": "x"}])
+def test_broken_conditions_are_refused(broken: dict[str, object]) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        Conditions.from_json({**Conditions().to_json(), **broken})
