@@ -1,0 +1,59 @@
+"""Architectures in small, from traced, scripted and exported models to modules of parts."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+from tests.bundle.stock import make
+from tests.convert.architectures import ARCHITECTURES
+
+NOT_SCRIPTABLE = {"bert", "deeplab", "flow", "fpn", "t5", "tcn", "two_towers"}
+"""Those whose Python TorchScript's own compiler does not take."""
+
+ON_CPU = {
+    "detr": {"view"},  # a mask of bools comes in
+    "flow": {"grid_sampler"},
+    "lstm_tagger": {"lstm", "slice"},  # stock PyTorch's runtime knows no optional arguments
+    "ssd": {"gather"},
+    "tacotron": {"lstm"},
+}
+"""What may stay on the CPU; nothing of the others does."""
+
+CASES = [
+    (name, kind)
+    for name in ARCHITECTURES
+    for kind in ("traced", "scripted", "exported")
+    if kind != "scripted" or name not in NOT_SCRIPTABLE
+]
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_architecture(nnapi_library, name, kind):
+    torch.manual_seed(0)
+    model, inputs = ARCHITECTURES[name]()
+    model.eval()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        returned = model(*inputs)
+        match kind:
+            case "traced":
+                given = torch.jit.trace(model, inputs, strict=False, check_trace=False)
+            case "scripted":
+                given = torch.jit.script(model)
+            case _:
+                given = torch.export.export(model, inputs)
+    made = make(given, inputs)
+    assert made.stays() <= ON_CPU.get(name, set())
+    if name not in ON_CPU:
+        assert made.kinds == ["nnapi"]
+    wanted = [value for value in tree_leaves(returned) if isinstance(value, torch.Tensor)]
+    with torch.no_grad():
+        found = tree_leaves(made.module(*inputs))
+    assert len(found) == len(wanted)
+    for mine, theirs in zip(found, wanted, strict=True):
+        atol = 1e-5 * max(1.0, theirs.float().abs().max().item())
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=atol)
