@@ -101,6 +101,7 @@ static enum np_status map_file(int folder_fd, const char *name, struct np_bytes 
     np_sha256_add(&hash, piece, (size_t)n);
   }
   np_sha256_end(&hash, digest);
+  (void)futimens(fd, NULL); /* its last use; a store that may only be read has no ages */
   void *address = n_bytes == 0 ? (void *)(uintptr_t)nothing
                                : mmap(NULL, n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
   close_quietly(fd);

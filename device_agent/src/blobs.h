@@ -9,12 +9,13 @@
 #include "request.h"
 
 /* Maps each blob of a request from the folder store_fd, read-only, into blobs[n_blobs], and
- * verifies its hash. A file that is cut off afterwards kills whoever touches the lost part: only
- * actions' processes do, never the agent's own. absent[n_blobs] is set to 1 where a blob is not
- * there or its bytes have another hash; such a file is deleted. NP_OK also with absent blobs;
- * NP_BAD_REQUEST where the request states another length than the (right) bytes have; NP_IO with
- * file and cause in *why. The mappings stay until np_blobs_close, which is to be called also after
- * a failure; blobs is zeroed by the caller before. */
+ * verifies its hash, and sets its time, which is that of its last use. A file that is cut off
+ * afterwards kills whoever touches the lost part: only actions' processes do, never the agent's
+ * own. absent[n_blobs] is set to 1 where a blob is not there or its bytes have another hash; such a
+ * file is deleted. NP_OK also with absent blobs; NP_BAD_REQUEST where the request states another
+ * length than the (right) bytes have; NP_IO with file and cause in *why. The mappings stay until
+ * np_blobs_close, which is to be called also after a failure; blobs is zeroed by the caller before.
+ */
 enum np_status np_blobs_open(int store_fd, const struct np_request *request, struct np_bytes *blobs,
                              uint8_t *absent, struct np_message *why);
 

@@ -1,6 +1,7 @@
 /* The device agent: PROTOCOL.md says what it reads and answers. */
 #define _POSIX_C_SOURCE 200809L
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,10 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "clean.h"
 #include "info.h"
 #include "request.h"
 #include "result.h"
 #include "run.h"
+
+#define MAX_DAYS 100000
 
 enum exit_code { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_BLOBS_MISSING = 3 };
 
@@ -21,16 +25,78 @@ struct arguments {
   const char *store;
   const char *work;
   const char *library;
+  const char *days_text;
+  const char *max_bytes_text;
+  int64_t days; /* -1: not given */
+  int64_t max_bytes;
 };
+
+/* The place of an option's value, NULL where there is no such option. */
+static const char **option_of(struct arguments *arguments, const char *name) {
+  const struct {
+    const char *name;
+    const char **value;
+  } options[] = {
+      {"--store", &arguments->store},
+      {"--work", &arguments->work},
+      {"--nnapi-library", &arguments->library},
+      {"--older-than-days", &arguments->days_text},
+      {"--max-bytes", &arguments->max_bytes_text},
+  };
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+    if (strcmp(name, options[i].name) == 0)
+      return options[i].value;
+  }
+  return NULL;
+}
+
+/* Reads a whole number from 0 to the limit; -1 for no text, -2 for any other. */
+static int64_t whole_number(const char *text, int64_t limit) {
+  if (!text)
+    return -1;
+  char *end = NULL;
+  errno = 0;
+  const long long value = strtoll(text, &end, 10);
+  return end == text || *end != 0 || errno != 0 || value < 0 || value > limit ? -2 : value;
+}
 
 static int usage(const char *problem, const char *what) {
   (void)fprintf(stderr,
                 "agent: %s%s\n"
                 "usage: agent info [--nnapi-library PATH]\n"
                 "       agent run REQUEST --store DIR --work DIR [--nnapi-library PATH]\n"
+                "       agent clean --store DIR --work DIR [--older-than-days N] [--max-bytes N]\n"
                 "       agent version\n",
                 problem, what);
   return EXIT_USAGE;
+}
+
+/* Whether the command has what it needs and nothing else. EXIT_DONE, or EXIT_USAGE. */
+static int check(struct arguments *arguments) {
+  const int is_run = strcmp(arguments->command, "run") == 0;
+  const int is_info = strcmp(arguments->command, "info") == 0;
+  const int is_clean = strcmp(arguments->command, "clean") == 0;
+  if (!is_run && !is_info && !is_clean && strcmp(arguments->command, "version") != 0)
+    return usage("unknown command ", arguments->command);
+  if (is_run && (!arguments->request || !arguments->store || !arguments->work))
+    return usage("run needs a request, --store and --work", "");
+  if (is_clean && (!arguments->store || !arguments->work))
+    return usage("clean needs --store and --work", "");
+  if (!is_run && arguments->request)
+    return usage("a request belongs to run, not to ", arguments->command);
+  if (!is_run && !is_clean && (arguments->store || arguments->work))
+    return usage("--store and --work belong to run and clean, not to ", arguments->command);
+  if (!is_run && !is_info && arguments->library)
+    return usage("--nnapi-library belongs to run and info, not to ", arguments->command);
+  if (!is_clean && (arguments->days_text || arguments->max_bytes_text))
+    return usage("--older-than-days and --max-bytes belong to clean, not to ", arguments->command);
+  arguments->days = whole_number(arguments->days_text, MAX_DAYS);
+  arguments->max_bytes = whole_number(arguments->max_bytes_text, INT64_MAX);
+  if (arguments->days == -2)
+    return usage("--older-than-days is no number of days: ", arguments->days_text);
+  if (arguments->max_bytes == -2)
+    return usage("--max-bytes is no number of bytes: ", arguments->max_bytes_text);
+  return EXIT_DONE;
 }
 
 /* Reads the arguments. EXIT_DONE, or EXIT_USAGE with the problem told. */
@@ -40,10 +106,7 @@ static int parse(int argc, char **argv, struct arguments *arguments) {
     return usage("what is to be done?", "");
   arguments->command = argv[1];
   for (int i = 2; i < argc; i++) {
-    const char **option = strcmp(argv[i], "--store") == 0           ? &arguments->store
-                          : strcmp(argv[i], "--work") == 0          ? &arguments->work
-                          : strcmp(argv[i], "--nnapi-library") == 0 ? &arguments->library
-                                                                    : NULL;
+    const char **option = option_of(arguments, argv[i]);
     if (option) {
       if (i + 1 == argc)
         return usage("a value is missing after ", argv[i]);
@@ -56,20 +119,7 @@ static int parse(int argc, char **argv, struct arguments *arguments) {
       arguments->request = argv[i];
     }
   }
-  const int is_run = strcmp(arguments->command, "run") == 0;
-  const int is_info = strcmp(arguments->command, "info") == 0;
-  if (!is_run && !is_info && strcmp(arguments->command, "version") != 0) {
-    return usage("unknown command ", arguments->command);
-  }
-  if (is_run && (!arguments->request || !arguments->store || !arguments->work)) {
-    return usage("run needs a request, --store and --work", "");
-  }
-  if (!is_run && (arguments->request || arguments->store || arguments->work)) {
-    return usage("REQUEST, --store and --work belong to run, not to ", arguments->command);
-  }
-  if (!is_run && !is_info && arguments->library)
-    return usage("version takes no option", "");
-  return EXIT_DONE;
+  return check(arguments);
 }
 
 static int carry_out(const struct arguments *arguments) {
@@ -79,6 +129,9 @@ static int carry_out(const struct arguments *arguments) {
   enum np_status status;
   if (strcmp(arguments->command, "info") == 0) {
     status = np_info_command(arguments->library, sysfs, &answers, &why);
+  } else if (strcmp(arguments->command, "clean") == 0) {
+    status = np_clean_command(arguments->store, arguments->work, arguments->days,
+                              arguments->max_bytes, &answers, &why);
   } else {
     status = np_run_command(arguments->request, arguments->store, arguments->work,
                             arguments->library, sysfs, &answers, &why);

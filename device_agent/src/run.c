@@ -6,12 +6,17 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "blobs.h"
+#include "clean.h"
 #include "group.h"
 #include "probe.h"
 #include "request.h"
+
+#define UNUSED_DAYS 30          /* after which a blob goes */
+#define SPARE_BYTES (16u << 20) /* that kept outputs leave on the disk */
 
 /* All that a request's run holds; zero is nothing. */
 struct run {
@@ -125,6 +130,43 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
   return np_answer_end(run->answers, n, all_ok, n - all_ok);
 }
 
+/* What the actions' kept outputs need; saturates. */
+static uint64_t kept_bytes(const struct np_request *request) {
+  uint64_t total = 0;
+  for (uint32_t i = 0; i < request->n_actions; i++) {
+    const struct np_action *action = &request->actions[i];
+    for (uint32_t t = 0; t < action->n_tensors; t++) {
+      const uint64_t n_bytes = action->tensors[t].keep ? action->tensors[t].n_bytes : 0;
+      total = n_bytes > UINT64_MAX - total ? UINT64_MAX : total + n_bytes;
+    }
+  }
+  return total;
+}
+
+/* Makes room on the disk, and sees whether that will do. */
+static enum np_status check_disk(const struct run *run, struct np_message *why) {
+  struct np_cleaned cleaned = {0, 0, 0};
+  struct np_message ignored;
+  /* A store that cannot be cleaned may still be read. */
+  (void)np_clean_store(run->store_fd, (int64_t)UNUSED_DAYS * NP_DAY_S, -1, &cleaned, &ignored);
+  const uint64_t needed = kept_bytes(&run->request);
+  struct statvfs disk;
+  if (needed == 0 || fstatvfs(run->work_fd, &disk) != 0)
+    return NP_OK;
+  const uint64_t block = disk.f_frsize != 0 ? disk.f_frsize : disk.f_bsize;
+  const uint64_t blocks = disk.f_bavail;
+  const uint64_t available =
+      block != 0 && blocks > UINT64_MAX / block ? UINT64_MAX : blocks * block;
+  if (available >= SPARE_BYTES && available - SPARE_BYTES >= needed)
+    return NP_OK;
+  np_message_set(why,
+                 "No space left on device: the outputs need %llu bytes and %llu to spare, the "
+                 "disk of the work folder has %llu",
+                 (unsigned long long)needed, (unsigned long long)SPARE_BYTES,
+                 (unsigned long long)available);
+  return NP_IO;
+}
+
 /* Everything between the request and its end. */
 static enum np_status carry_out(struct run *run, const char *library, struct np_message *why) {
   enum np_status status = np_probe_library(library, &run->probe, why);
@@ -139,6 +181,8 @@ static enum np_status carry_out(struct run *run, const char *library, struct np_
                            run->probe.simulated ? run->probe.phone : NULL);
   if (status == NP_OK)
     status = open_blobs(run, why);
+  if (status == NP_OK)
+    status = check_disk(run, why);
   if (status == NP_OK)
     status = bind_models(run, why);
   if (status == NP_OK)

@@ -96,8 +96,8 @@ def test_unreadable_phone(agent: Agent, tmp_path: Path) -> None:
         (["run", "r", "--store", "s"], "run needs a request, --store and --work"),
         (["run", "r", "--store"], "a value is missing after --store"),
         (["run", "r", "q", "--store", "s", "--work", "w"], "one request at a time, not also q"),
-        (["info", "r"], "belong to run, not to info"),
-        (["version", "--nnapi-library", "l"], "version takes no option"),
+        (["info", "r"], "a request belongs to run, not to info"),
+        (["version", "--nnapi-library", "l"], "belongs to run and info, not to version"),
     ],
 )
 def test_usage(agent: Agent, arguments: list[str], words: str) -> None:

@@ -1,0 +1,182 @@
+"""``agent clean``, and what ``agent run`` itself does about the disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from agent_packer import (
+    CPU,
+    RANDOM,
+    RELU,
+    SEGMENT,
+    Agent,
+    Answer,
+    Model,
+    Request,
+    pseudo_random,
+    tensor,
+    unary,
+)
+
+DAY = 86400
+
+
+def put_blob(agent: Agent, content: bytes, age_days: float) -> Path:
+    """A blob of the store, used that long ago."""
+    path = agent.store / hashlib.sha256(content).hexdigest()
+    path.write_bytes(content)
+    make_old(path, age_days)
+    return path
+
+
+def make_old(path: Path, days: float) -> None:
+    then = time.time() - days * DAY
+    os.utime(path, (then, then), follow_symlinks=False)
+
+
+def clean(agent: Agent, *limits: str) -> Answer:
+    return agent.call("clean", "--store", str(agent.store), "--work", str(agent.work), *limits)
+
+
+def counts(answer: Answer) -> tuple[int, int, int]:
+    assert answer.exit_code == 0
+    (line,) = answer.of_type("cleaned")
+    return line["files"], line["bytes"], line["kept_bytes"]
+
+
+def test_blobs_go_by_age(agent: Agent) -> None:
+    old = put_blob(agent, b"old", 8)
+    young = put_blob(agent, b"young", 6)
+    assert counts(clean(agent, "--older-than-days", "7")) == (1, 3, 5)
+    assert not old.exists() and young.exists()
+    assert counts(clean(agent)) == (1, 5, 0)  # without a limit: all
+    assert not young.exists()
+
+
+def test_the_least_recently_used_blobs_go_first(agent: Agent) -> None:
+    blobs = [put_blob(agent, bytes([age]) * size, age) for age, size in ((4, 10), (1, 40), (2, 60))]
+    assert counts(clean(agent, "--max-bytes", "100")) == (1, 10, 100)
+    assert [path.exists() for path in blobs] == [False, True, True]
+    # What does not fit goes, and so does what is older, however small it is.
+    blobs[0] = put_blob(agent, bytes([4]) * 10, 4)
+    assert counts(clean(agent, "--max-bytes", "60")) == (2, 70, 40)
+    assert [path.exists() for path in blobs] == [False, True, False]
+
+
+def test_only_what_is_ours_is_touched(agent: Agent, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("x")
+    kept = [agent.store / "notes.txt", agent.store / ("a" * 63), agent.work / "7-x.bin"]
+    kept += [agent.work / "readme", agent.store / ("A" * 64)]
+    for path in kept:
+        path.write_text("x")
+        make_old(path, 50)
+    (agent.store / ("b" * 64)).symlink_to(outside / "precious")
+    (agent.work / ("c" * 12)).symlink_to(outside)
+    (agent.work / "3-4.bin").symlink_to(outside / "precious")
+    (agent.store / ("d" * 64)).mkdir()
+    assert counts(clean(agent)) == (0, 0, 0)
+    assert all(path.exists() for path in kept) and (outside / "precious").exists()
+
+
+def test_stale_work_goes(agent: Agent, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("x")
+    for name, days in (("0123456789ab", 3.0), ("0123456789ac", 3.0), ("0123456789ad", 0.0)):
+        out = agent.work / name / "out"
+        out.mkdir(parents=True)
+        (out / "0-1.bin").write_bytes(b"12345")
+        (agent.work / name / "request").write_bytes(b"123")
+        (out / "link").symlink_to(precious)
+        for path in (out / "0-1.bin", agent.work / name / "request", out / "link", out, out.parent):
+            make_old(path, days)
+    make_old(agent.work / "0123456789ac" / "out" / "0-1.bin", 0)  # somebody is at work there
+    (agent.work / "0-1.bin").write_bytes(b"1")
+    make_old(agent.work / "0-1.bin", 3)
+
+    files, _, _ = counts(clean(agent, "--older-than-days", "5"))
+    assert files == 0
+    files, _, _ = counts(clean(agent))
+    assert files == 4
+    assert sorted(os.listdir(agent.work)) == ["0123456789ac", "0123456789ad"]
+    assert precious.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["clean", "--store", "."], "clean needs --store and --work"),
+        (["clean", "--store", ".", "--work", ".", "--older-than-days", "-1"], "no number of days"),
+        (["clean", "--store", ".", "--work", ".", "--max-bytes", "1x"], "no number of bytes"),
+        (["clean", "--store", ".", "--work", ".", "--max-bytes", "9" * 20], "no number of bytes"),
+        (["info", "--max-bytes", "1"], "belong to clean"),
+        (["clean", "x", "--store", ".", "--work", "."], "a request belongs to run"),
+    ],
+)
+def test_usage(agent: Agent, arguments: list[str], words: str) -> None:
+    answer = agent.call(*arguments)
+    assert answer.exit_code == 2
+    assert words in answer.stderr
+
+
+def test_a_folder_that_is_not_there(agent: Agent) -> None:
+    answer = agent.call("clean", "--store", str(agent.store / "x"), "--work", str(agent.work))
+    assert answer.exit_code == 1
+    assert "No such file" in answer.error
+
+
+def with_blob(keep: tuple[int, ...] = (4,)) -> Request:
+    """y = x * blob."""
+    request = Request()
+    blob = request.blob(pseudo_random(1, 4))
+    model = Model()
+    x = model.tensor(4)
+    y = model.add(18, [x, model.buffered(0, 4), model.scalar(0)], 4)
+    m = request.model(model.pack([x], [y]), [blob])
+    request.action(
+        [tensor(RANDOM, 4), tensor(SEGMENT, *keep, keep=True)], [request.segment(CPU, m, [0], [1])]
+    )
+    return request
+
+
+def test_a_run_renews_its_blobs_and_drops_unused_ones(agent: Agent) -> None:
+    request = with_blob()
+    agent.push(request)
+    (used,) = agent.store.iterdir()
+    make_old(used, 40)
+    unused = put_blob(agent, b"unused", 31)
+    recent = put_blob(agent, b"recent", 29)
+    assert agent.run_bytes(request.pack()).results[0]["status"] == "ok"
+    assert time.time() - used.stat().st_mtime < 60
+    assert not unused.exists() and recent.exists()
+
+
+def test_a_disk_without_room_is_told_before_anything_is_run(agent: Agent) -> None:
+    request = Request()
+    huge = (1 << 20, 1 << 20, 1 << 20)
+    m = request.model(unary(RELU, *huge))
+    request.action(
+        [tensor(RANDOM, *huge), tensor(SEGMENT, *huge, keep=True)],
+        [request.segment(CPU, m, [0], [1])],
+    )
+    answer = agent.run(request)
+    assert answer.exit_code == 1
+    assert not answer.results
+    assert "No space left on device: the outputs need 4611686018427387904 bytes" in answer.error
+
+
+def test_files_are_for_their_owner_only(agent: Agent) -> None:
+    old = os.umask(0)
+    try:
+        answer = agent.run(with_blob())
+    finally:
+        os.umask(old)
+    assert answer.exit_code == 0
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in agent.work.iterdir()}
+    assert modes == {"0-1.bin": 0o600}
