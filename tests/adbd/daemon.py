@@ -116,6 +116,7 @@ def start_daemon(
     properties: Mapping[str, str] | None = None,
     storage: str = "plain",
     root: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Daemon:
     """Starts an adbd and waits until it answers.
 
@@ -125,7 +126,8 @@ def start_daemon(
     namespace (RigError without).
 
     ``root`` is a folder of tests/android/phone_root.py; it needs a mount namespace, too, has its
-    NNAPI library inside, and excludes ``library_dir`` and ``storage``.
+    NNAPI library inside, and excludes ``library_dir`` and ``storage``. ``environment`` is what all
+    programs on the device get besides.
     """
     if mount_isolation() is None and (storage != "plain" or root is not None):
         wanted = f"storage {storage!r}" if root is None else "a phone's root"
@@ -145,7 +147,7 @@ def start_daemon(
         process = subprocess.Popen(
             command,
             # Nothing of the developer's: variables of ours would change what the device is.
-            env={"ADBD_PORT": str(port), **env},
+            env={"ADBD_PORT": str(port), **env, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=sink,

@@ -1,7 +1,8 @@
 """The agent's tests drive the built binary; requests come from packer.py.
 
 $NNAPI_PROF_TEST_BUILD names a build folder with ``agent`` and ``libneuralnetworks.so``; without it
-both come from the repository's build cache.
+both come from the repository's build cache. $NNAPI_PROF_TEST_CC names the compiler for libraries
+that such an agent can load, where that is not this host's.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def compile_library(
     agent_build: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
     """Compiles tests/agent/NAME.c into a library over the emulator, once for the session."""
+    named = os.environ.get("NNAPI_PROF_TEST_CC")
     folder = tmp_path_factory.mktemp("libraries")
     built: dict[str, Path] = {}
 
@@ -63,7 +65,7 @@ def compile_library(
             path = folder / f"lib{name}.so"
             subprocess.run(
                 [
-                    str(find_compiler(REPO / "build" / "cache").path),
+                    named or str(find_compiler(REPO / "build" / "cache").path),
                     "-shared",
                     "-fPIC",
                     "-o",

@@ -1,0 +1,64 @@
+"""The agents for Android as they are, without a device: QEMU, and musl in bionic's place."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.android.phone import AndroidPhone
+
+REPO = Path(__file__).resolve().parent.parent.parent
+ABIS = ("arm64-v8a", "armeabi-v7a", "x86_64")
+
+# They are about speed, which QEMU does not show.
+NOT_UNDER_QEMU = ("test_slow_actions_meet_the_watchdog",)
+
+
+def say(phone: AndroidPhone, *arguments: str) -> str:
+    done = subprocess.run(
+        phone.command(*arguments), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.parametrize("abi", ABIS)
+def test_starts(abi: str, android_phone: Callable[[str], AndroidPhone]) -> None:
+    """By the phone's dynamic linker, with the phone's libc; its NNAPI is found by name."""
+    phone = android_phone(abi)
+    assert say(phone, "version").startswith("nnapi-prof agent ")
+    info = json.loads(say(phone, "info"))
+    assert info["abi"] == abi
+    assert info["cpus"] == os.cpu_count()
+    assert info["memory_kb"] > 100_000
+    assert info["nnapi"]["error"] is None
+    assert info["nnapi"]["library"].endswith("/libneuralnetworks.so")
+    assert [a["name"] for a in info["nnapi"]["accelerators"]] == ["nnapi-reference"]
+
+
+def test_the_agents_own_tests(android_phone: Callable[[str], AndroidPhone], tmp_path: Path) -> None:
+    """All of tests/agent with the agent for arm64-v8a."""
+    folder = android_phone("arm64-v8a").build_folder(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--durations=5", "-p", "no:cacheprovider"]
+        + ["-k", " and ".join(f"not {name}" for name in NOT_UNDER_QEMU), "tests/agent"],
+        cwd=REPO,
+        env={
+            **os.environ,
+            "NNAPI_PROF_TEST_BUILD": str(folder),
+            "NNAPI_PROF_TEST_CC": str(folder / "cc"),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    print(done.stdout[-6000:])
+    assert done.returncode == 0
