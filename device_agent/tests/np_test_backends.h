@@ -6,16 +6,21 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "kernels/np_half.h"
 #include "np_test_model.h"
 
 /* What Android's own tests allow in float32: |a - b| <= FLOAT_ERROR + FLOAT_SHARE * |b|. */
 #define FLOAT_ERROR 1e-5f
 #define FLOAT_SHARE (5.0f * 0x1.0p-23f)
+#define HALF_SHARE (5.0f * 0x1.0p-10f)
 #define QUANT_ERROR 1 /* steps: XNNPACK rounds products in float, NNAPI in fixed point */
 
 /* Sets of results that differ by how a type is tested: floats, unsigned numbers with weights of any
- * zero point or around 128, signed ones; both with a scale for each channel of the weights. */
-enum kind { OF_FLOAT, OF_U8, OF_U8_CENTRED, OF_S8, OF_CHANNELS, OF_U8_CHANNELS, KINDS };
+ * zero point or around 128, signed ones; both with a scale for each channel of the weights. float16
+ * stands apart. */
+enum kind { OF_FLOAT, OF_U8, OF_U8_CENTRED, OF_S8, OF_CHANNELS, OF_U8_CHANNELS, KINDS, OF_HALF };
+
+static inline int kind_is_float(enum kind kind) { return kind == OF_FLOAT || kind == OF_HALF; }
 
 static inline int kind_is_unsigned(enum kind kind) {
   return kind == OF_U8 || kind == OF_U8_CENTRED || kind == OF_U8_CHANNELS;
@@ -55,6 +60,7 @@ static inline void bench_free(struct bench *bench) {
 
 static inline int32_t bench_type(const struct bench *bench) {
   return bench->kind == OF_FLOAT         ? NP_TYPE_TENSOR_FLOAT32
+         : bench->kind == OF_HALF        ? NP_TYPE_TENSOR_FLOAT16
          : kind_is_unsigned(bench->kind) ? NP_TYPE_TENSOR_QUANT8_ASYMM
                                          : NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED;
 }
@@ -63,7 +69,7 @@ static inline int32_t bench_type(const struct bench *bench) {
 static inline uint32_t bench_tensor(struct bench *bench, enum np_lifetime lifetime, float range,
                                     uint32_t rank, const uint32_t *dims) {
   const uint32_t index = model_operand(bench->model, bench_type(bench), lifetime, rank, dims);
-  if (bench->kind != OF_FLOAT) {
+  if (!kind_is_float(bench->kind)) {
     const int32_t shift = (int32_t)np_test_between(bench->seed, 0, 20) - 10;
     bench->model->operands[index].scale = range / 127.0f;
     bench->model->operands[index].zero_point = (kind_is_unsigned(bench->kind) ? 128 : 0) + shift;
@@ -76,6 +82,8 @@ static inline void bench_fill(uint64_t *seed, int32_t type, float range, void *v
   for (size_t i = 0; i < n; i++) {
     if (type == NP_TYPE_TENSOR_FLOAT32) {
       ((float *)values)[i] = range * np_test_float(seed);
+    } else if (type == NP_TYPE_TENSOR_FLOAT16) {
+      ((uint16_t *)values)[i] = np_half_from_float(range * np_test_float(seed));
     } else {
       ((unsigned char *)values)[i] = (unsigned char)(np_test_random(seed) >> 30);
     }
@@ -218,6 +226,16 @@ static inline int bench_agrees(const struct np_operand *operand, const void *a, 
   if (operand->type == NP_TYPE_TENSOR_FLOAT32) {
     return 1;
   }
+  for (size_t i = 0; operand->type == NP_TYPE_TENSOR_FLOAT16 && i < n; i++) {
+    const float x = np_half_to_float(((const uint16_t *)a)[i]);
+    const float y = np_half_to_float(((const uint16_t *)b)[i]);
+    if (!(fabsf(x - y) <= HALF_SHARE * (1.0f + fabsf(y)))) {
+      return 0;
+    }
+  }
+  if (operand->type == NP_TYPE_TENSOR_FLOAT16) {
+    return 1;
+  }
   const int is_signed = operand->type == NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED;
   for (size_t i = 0; i < n; i++) {
     const int x = is_signed ? ((const signed char *)a)[i] : ((const unsigned char *)a)[i];
@@ -237,7 +255,8 @@ static inline void bench_compare(struct bench *bench, float range, int taken, co
   struct walled wanted[MODEL_ENDS];
   struct walled found[MODEL_ENDS];
   const uint64_t seed = np_test_random(bench->seed);
-  int ok = CHECK(model_check(bench->model, &why) == NP_OK);
+  int ok =
+      CHECK(np_graph_check(&bench->model->graph, ANEURALNETWORKS_FEATURE_LEVEL_8, &why) == NP_OK);
   if (ok && CHECK(bench_run(bench, "reference", range, seed, wanted, &why) > 0)) {
     const int steps = bench_run(bench, "fast", range, seed, found, &why);
     ok = CHECK(steps == (taken ? 1 : 0));

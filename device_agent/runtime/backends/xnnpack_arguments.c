@@ -58,7 +58,7 @@ int np_xnn_same_values(const struct np_call *call, uint32_t input, uint32_t outp
   const struct np_operand *from = np_in_operand(call, input);
   const struct np_operand *to = np_out_operand(call, output);
   return from->type == to->type &&
-         (from->type == NP_TYPE_TENSOR_FLOAT32 ||
+         (from->type == NP_TYPE_TENSOR_FLOAT32 || from->type == NP_TYPE_TENSOR_FLOAT16 ||
           (from->scale == to->scale && from->zero_point == to->zero_point));
 }
 

@@ -1,4 +1,5 @@
-/* Convolutions and FULLY_CONNECTED. Weights and bias are constants: XNNPACK packs them once. */
+/* Convolutions and FULLY_CONNECTED, whose weights and bias are constants that XNNPACK packs once;
+ * and BATCH_MATMUL. */
 #include "backends/xnnpack_rules.h"
 
 enum { PLAIN, GROUPED };
@@ -158,6 +159,39 @@ static enum xnn_status fully_connected(struct np_xnn_graph *graph, const struct 
                                     flat ? 0 : XNN_FLAG_TENSORFLOW_RESHAPE_2D);
 }
 
+/* The first matrix with its last two axes swapped. */
+static enum xnn_status swap(struct np_xnn_graph *graph, const struct np_call *call, uint32_t *id) {
+  const struct np_tensor *tensor = np_in(call, 0);
+  const uint32_t rank = tensor->rank;
+  size_t dims[XNN_MAX_TENSOR_DIMS];
+  size_t axes[XNN_MAX_TENSOR_DIMS];
+  for (uint32_t d = 0; d < rank; d++) {
+    axes[d] = d + 2 < rank ? d : 2 * rank - 3 - d;
+    dims[d] = tensor->dims[axes[d]];
+  }
+  const uint32_t from = *id;
+  NP_XNN_TRY(np_xnn_inner(graph, np_in_operand(call, 0), rank, dims, id));
+  return xnn_define_static_transpose(graph->subgraph, rank, axes, from, *id, 0);
+}
+
+static enum xnn_status matmul(struct np_xnn_graph *graph, const struct np_call *call,
+                              const struct np_xnn_rule *rule) {
+  (void)rule;
+  int swap_first, swap_second;
+  uint32_t a, b, out;
+  NP_XNN_NEED(np_xnn_bool(call, 2, &swap_first) && np_xnn_bool(call, 3, &swap_second));
+  NP_XNN_NEED(np_in(call, 0)->rank >= 2 && np_in(call, 1)->rank >= 2 &&
+              np_in(call, 0)->rank <= XNN_MAX_TENSOR_DIMS);
+  NP_XNN_TRY(np_xnn_in(graph, call, 0, &a));
+  if (swap_first) {
+    NP_XNN_TRY(swap(graph, call, &a));
+  }
+  NP_XNN_TRY(np_xnn_in(graph, call, 1, &b));
+  NP_XNN_TRY(np_xnn_out(graph, call, 0, &out));
+  return xnn_define_batch_matrix_multiply(graph->subgraph, a, b, out,
+                                          swap_second ? XNN_FLAG_TRANSPOSE_B : 0);
+}
+
 #define TYPES (NP_FLOATS | NP_QUANT8)
 
 const struct np_xnn_rule np_xnn_conv_rules[] = {
@@ -166,5 +200,6 @@ const struct np_xnn_rule np_xnn_conv_rules[] = {
     {ANEURALNETWORKS_DEPTHWISE_CONV_2D, TYPES, 0, depthwise},
     {ANEURALNETWORKS_TRANSPOSE_CONV_2D, TYPES, 0, transposed},
     {ANEURALNETWORKS_FULLY_CONNECTED, TYPES, 0, fully_connected},
+    {ANEURALNETWORKS_BATCH_MATMUL, NP_FLOATS, 0, matmul},
     {0, 0, 0, NULL},
 };

@@ -55,6 +55,17 @@ static enum xnn_status unary(struct np_xnn_graph *graph, const struct np_call *c
   return unary_with(graph, call, (enum xnn_unary_operator)rule->extra, NULL);
 }
 
+/* Between the two floats: what lowering puts around arithmetic on FLOAT16. */
+static enum xnn_status cast(struct np_xnn_graph *graph, const struct np_call *call,
+                            const struct np_xnn_rule *rule) {
+  (void)rule;
+  const int32_t from = np_in_operand(call, 0)->type;
+  const int32_t to = np_out_operand(call, 0)->type;
+  NP_XNN_NEED((from == NP_TYPE_TENSOR_FLOAT16 && to == NP_TYPE_TENSOR_FLOAT32) ||
+              (from == NP_TYPE_TENSOR_FLOAT32 && to == NP_TYPE_TENSOR_FLOAT16));
+  return unary_with(graph, call, xnn_unary_convert, NULL);
+}
+
 /* RELU, RELU1 and RELU6: `extra` is the fuse code that says the same. */
 static enum xnn_status clamp(struct np_xnn_graph *graph, const struct np_call *call,
                              const struct np_xnn_rule *rule) {
@@ -101,7 +112,7 @@ const struct np_xnn_rule np_xnn_elementwise_rules[] = {
     {ANEURALNETWORKS_RELU6, NP_FLOATS | NP_QUANT8, ANEURALNETWORKS_FUSED_RELU6, clamp},
     {ANEURALNETWORKS_LOGISTIC, NP_FLOATS | NP_QUANT8, xnn_unary_sigmoid, unary},
     {ANEURALNETWORKS_TANH, NP_FLOATS | NP_QUANT8, xnn_unary_tanh, unary},
-    {ANEURALNETWORKS_HARD_SWISH, NP_FLOATS, xnn_unary_hardswish, unary},
+    {ANEURALNETWORKS_HARD_SWISH, NP_FLOATS | NP_QUANT8, xnn_unary_hardswish, unary},
     {ANEURALNETWORKS_ABS, NP_FLOATS, xnn_unary_abs, unary},
     {ANEURALNETWORKS_NEG, NP_FLOATS, xnn_unary_negate, unary},
     {ANEURALNETWORKS_SQRT, NP_FLOATS, xnn_unary_square_root, unary},
@@ -111,6 +122,7 @@ const struct np_xnn_rule np_xnn_elementwise_rules[] = {
     {ANEURALNETWORKS_FLOOR, NP_FLOATS, xnn_unary_floor, unary},
     {ANEURALNETWORKS_QUANTIZE, NP_FLOATS, xnn_unary_convert, unary},
     {ANEURALNETWORKS_DEQUANTIZE, NP_QUANT8, xnn_unary_convert, unary},
+    {ANEURALNETWORKS_CAST, NP_FLOATS | NP_BIT(NP_TYPE_TENSOR_FLOAT16), 0, cast},
     {ANEURALNETWORKS_ELU, NP_FLOATS, 0, elu},
     {ANEURALNETWORKS_SOFTMAX, NP_FLOATS, 0, softmax},
     {0, 0, 0, NULL},

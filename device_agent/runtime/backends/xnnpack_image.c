@@ -64,8 +64,8 @@ static enum xnn_status reduce(struct np_xnn_graph *graph, const struct np_call *
 }
 
 const struct np_xnn_rule np_xnn_image_rules[] = {
-    {ANEURALNETWORKS_RESIZE_BILINEAR, NP_FLOATS, 0, resize},
-    {ANEURALNETWORKS_MEAN, NP_FLOATS, xnn_reduce_mean, reduce},
+    {ANEURALNETWORKS_RESIZE_BILINEAR, NP_FLOATS | NP_QUANT8, 0, resize},
+    {ANEURALNETWORKS_MEAN, NP_FLOATS | NP_QUANT8, xnn_reduce_mean, reduce},
     {ANEURALNETWORKS_REDUCE_SUM, NP_FLOATS, xnn_reduce_sum, reduce},
     {0, 0, 0, NULL},
 };

@@ -3,6 +3,32 @@
 
 enum { MOST_PARTS = 5 };
 
+/* How far apart scales may be for XNNPACK to bring one to the other; it does not look itself. */
+static int converts(const struct np_operand *from, const struct np_operand *to) {
+  const float ratio = from->scale / to->scale;
+  return ratio >= 0x1.0p-8f && ratio <= 0x1.0p+7f;
+}
+
+/* The value of an input, brought to the output's scale and zero point where it has others. */
+static enum xnn_status part(struct np_xnn_graph *graph, const struct np_call *call, uint32_t input,
+                            uint32_t *id) {
+  const struct np_operand *from = np_in_operand(call, input);
+  const struct np_operand *to = np_out_operand(call, 0);
+  const struct np_tensor *tensor = np_in(call, input);
+  NP_XNN_TRY(np_xnn_in(graph, call, input, id));
+  if (np_xnn_same_values(call, input, 0)) {
+    return xnn_status_success;
+  }
+  NP_XNN_NEED(from->type == to->type && converts(from, to));
+  size_t dims[XNN_MAX_TENSOR_DIMS];
+  for (uint32_t d = 0; d < tensor->rank; d++) {
+    dims[d] = tensor->dims[d];
+  }
+  const uint32_t given = *id;
+  NP_XNN_TRY(np_xnn_inner(graph, to, tensor->rank, dims, id));
+  return xnn_define_unary(graph->subgraph, xnn_unary_convert, NULL, given, *id, 0);
+}
+
 static enum xnn_status concatenation(struct np_xnn_graph *graph, const struct np_call *call,
                                      const struct np_xnn_rule *rule) {
   (void)rule;
@@ -12,8 +38,7 @@ static enum xnn_status concatenation(struct np_xnn_graph *graph, const struct np
   uint32_t in[MOST_PARTS], out;
   NP_XNN_NEED(n >= 2 && n <= MOST_PARTS && np_xnn_i32(call, n, &axis));
   for (uint32_t i = 0; i < n; i++) {
-    NP_XNN_NEED(np_xnn_same_values(call, i, 0));
-    NP_XNN_TRY(np_xnn_in(graph, call, i, &in[i]));
+    NP_XNN_TRY(part(graph, call, i, &in[i]));
   }
   NP_XNN_TRY(np_xnn_out(graph, call, 0, &out));
   NP_XNN_NEED(axis >= 0 && axis < (int32_t)np_out(call, 0)->rank);
@@ -29,32 +54,33 @@ static enum xnn_status concatenation(struct np_xnn_graph *graph, const struct np
   }
 }
 
+/* One slice for each output. */
 static enum xnn_status split(struct np_xnn_graph *graph, const struct np_call *call,
                              const struct np_xnn_rule *rule) {
   (void)rule;
-  const uint32_t n = call->operation->n_outputs;
-  int32_t axis;
-  uint32_t in, out[4];
-  NP_XNN_NEED(n >= 2 && n <= 4 && np_xnn_i32(call, 1, &axis));
-  const int32_t rank = (int32_t)np_in(call, 0)->rank;
-  NP_XNN_NEED(axis >= -rank && axis < rank);
+  const struct np_tensor *input = np_in(call, 0);
+  int32_t given;
+  uint32_t axis, in, out;
+  size_t first[XNN_MAX_TENSOR_DIMS] = {0};
+  size_t sizes[XNN_MAX_TENSOR_DIMS];
+  NP_XNN_NEED(np_xnn_i32(call, 1, &given) && np_axis(call, given, input->rank, &axis) == NP_OK);
+  NP_XNN_NEED(input->rank <= XNN_MAX_TENSOR_DIMS);
   NP_XNN_TRY(np_xnn_in(graph, call, 0, &in));
-  for (uint32_t i = 0; i < n; i++) {
-    NP_XNN_NEED(np_xnn_same_values(call, 0, i));
-    NP_XNN_TRY(np_xnn_out(graph, call, i, &out[i]));
+  for (uint32_t i = 0; i < call->operation->n_outputs; i++) {
+    const struct np_tensor *output = np_out(call, i);
+    NP_XNN_NEED(output->rank == input->rank && np_xnn_same_values(call, 0, i));
+    for (uint32_t d = 0; d < output->rank; d++) {
+      sizes[d] = output->dims[d];
+    }
+    NP_XNN_TRY(np_xnn_out(graph, call, i, &out));
+    NP_XNN_TRY(xnn_define_static_slice(graph->subgraph, output->rank, first, sizes, in, out, 0));
+    first[axis] += output->dims[axis];
   }
-  switch (n) {
-  case 2:
-    return xnn_define_even_split2(graph->subgraph, axis, in, out[0], out[1], 0);
-  case 3:
-    return xnn_define_even_split3(graph->subgraph, axis, in, out[0], out[1], out[2], 0);
-  default:
-    return xnn_define_even_split4(graph->subgraph, axis, in, out[0], out[1], out[2], out[3], 0);
-  }
+  return xnn_status_success;
 }
 
 const struct np_xnn_rule np_xnn_join_rules[] = {
-    {ANEURALNETWORKS_CONCATENATION, NP_FLOATS | NP_QUANT8, 0, concatenation},
-    {ANEURALNETWORKS_SPLIT, NP_FLOATS | NP_QUANT8, 0, split},
+    {ANEURALNETWORKS_CONCATENATION, NP_XNN_MOVES, 0, concatenation},
+    {ANEURALNETWORKS_SPLIT, NP_XNN_MOVES, 0, split},
     {0, 0, 0, NULL},
 };

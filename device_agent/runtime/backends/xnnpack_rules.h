@@ -57,6 +57,10 @@ enum xnn_status np_xnn_in(struct np_xnn_graph *graph, const struct np_call *call
 enum xnn_status np_xnn_out(struct np_xnn_graph *graph, const struct np_call *call, uint32_t output,
                            uint32_t *id);
 
+/* Defines a value of the operand's type, scale and zero point that is no operand of the model. */
+enum xnn_status np_xnn_inner(struct np_xnn_graph *graph, const struct np_operand *like,
+                             uint32_t rank, const size_t *dims, uint32_t *id);
+
 /* Defines an operand of this shape whose pointer the caller of the region gives. */
 enum xnn_status np_xnn_external(struct np_xnn_graph *graph, const struct np_operand *operand,
                                 const struct np_tensor *tensor, uint32_t external, uint32_t flags);
@@ -94,6 +98,9 @@ int np_xnn_fuse(const struct np_call *call, uint32_t input, float *low, float *h
 /* Whether input and output 0 are of one type, scale and zero point: what only moves values needs
  * that. */
 int np_xnn_same_values(const struct np_call *call, uint32_t input, uint32_t output);
+
+/* Data that XNNPACK moves. */
+#define NP_XNN_MOVES (NP_FLOATS | NP_BIT(NP_TYPE_TENSOR_FLOAT16) | NP_QUANT8)
 
 /* Paddings and strides of a window that slides over input 0 (NHWC), as XNNPACK wants them. */
 struct np_xnn_window {

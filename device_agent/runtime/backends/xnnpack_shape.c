@@ -132,7 +132,7 @@ static enum xnn_status blocks(struct np_xnn_graph *graph, const struct np_call *
              : xnn_define_depth_to_space_2d(graph->subgraph, (uint32_t)size, in, out, 0);
 }
 
-#define TYPES (NP_FLOATS | NP_QUANT8)
+#define TYPES NP_XNN_MOVES
 
 const struct np_xnn_rule np_xnn_shape_rules[] = {
     {ANEURALNETWORKS_RESHAPE, TYPES, 0, reshape},

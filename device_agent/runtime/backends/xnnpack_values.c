@@ -60,6 +60,8 @@ static enum xnn_datatype datatype(const struct np_xnn_graph *graph, int32_t type
   switch (type) {
   case NP_TYPE_TENSOR_FLOAT32:
     return xnn_datatype_fp32;
+  case NP_TYPE_TENSOR_FLOAT16:
+    return xnn_datatype_fp16;
   case NP_TYPE_TENSOR_QUANT8_ASYMM:
     return np_xnn_flips(graph, type) ? xnn_datatype_qint8 : xnn_datatype_quint8;
   case NP_TYPE_TENSOR_QUANT8_ASYMM_SIGNED:
@@ -80,7 +82,7 @@ static enum xnn_status define(struct np_xnn_graph *graph, const struct np_operan
   for (uint32_t d = 0; d < tensor->rank; d++) {
     dims[d] = tensor->dims[d];
   }
-  if (type == xnn_datatype_fp32) {
+  if (type == xnn_datatype_fp32 || type == xnn_datatype_fp16) {
     return xnn_define_tensor_value(graph->subgraph, type, tensor->rank, dims, data, external, flags,
                                    id);
   }
@@ -147,6 +149,18 @@ enum xnn_status np_xnn_in(struct np_xnn_graph *graph, const struct np_call *call
 enum xnn_status np_xnn_out(struct np_xnn_graph *graph, const struct np_call *call, uint32_t output,
                            uint32_t *id) {
   return value_of(graph, call, call->operation->outputs[output], id);
+}
+
+enum xnn_status np_xnn_inner(struct np_xnn_graph *graph, const struct np_operand *like,
+                             uint32_t rank, const size_t *dims, uint32_t *id) {
+  struct np_tensor tensor = {.known = 1, .rank = rank, .elements = 1};
+  NP_XNN_NEED(rank > 0 && rank <= NP_MAX_RANK);
+  for (uint32_t d = 0; d < rank; d++) {
+    NP_XNN_NEED(dims[d] <= UINT32_MAX);
+    tensor.dims[d] = (uint32_t)dims[d];
+    tensor.elements = np_times(tensor.elements, dims[d]);
+  }
+  return define(graph, like, &tensor, NULL, XNN_INVALID_VALUE_ID, 0, id);
 }
 
 enum xnn_status np_xnn_external(struct np_xnn_graph *graph, const struct np_operand *operand,
