@@ -147,3 +147,45 @@ int bionic_condition_attributes(long *attributes) {
   *attributes = 0;
   return 0;
 }
+
+/* ---- 32 bits: counts of blocks and files have 32 ---- */
+
+#if !defined(__LP64__)
+#include <sys/statvfs.h>
+
+struct bionic_filesystem {
+  unsigned long block, fragment, blocks, free_blocks, available_blocks, files, free_files,
+      available_files, id, flags, longest_name;
+};
+
+static int told(int result, const struct statvfs *from, struct bionic_filesystem *to) {
+  if (result == 0) {
+    *to = (struct bionic_filesystem){
+        .block = from->f_bsize,
+        .fragment = from->f_frsize,
+        .blocks = (unsigned long)from->f_blocks,
+        .free_blocks = (unsigned long)from->f_bfree,
+        .available_blocks = (unsigned long)from->f_bavail,
+        .files = (unsigned long)from->f_files,
+        .free_files = (unsigned long)from->f_ffree,
+        .available_files = (unsigned long)from->f_favail,
+        .id = from->f_fsid,
+        .flags = from->f_flag,
+        .longest_name = from->f_namemax,
+    };
+  }
+  return result;
+}
+
+int bionic_statvfs(const char *path, struct bionic_filesystem *found) REPLACES("statvfs64");
+int bionic_statvfs(const char *path, struct bionic_filesystem *found) {
+  struct statvfs own;
+  return told(statvfs(path, &own), &own, found);
+}
+
+int bionic_fstatvfs(int file, struct bionic_filesystem *found) REPLACES("fstatvfs64");
+int bionic_fstatvfs(int file, struct bionic_filesystem *found) {
+  struct statvfs own;
+  return told(fstatvfs(file, &own), &own, found);
+}
+#endif
