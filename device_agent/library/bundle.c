@@ -44,18 +44,20 @@ const char *np_bundle_string(const struct np_bundle *bundle, uint32_t index) {
   return index < bundle->n_strings ? bundle->strings[index] : NULL;
 }
 
-static enum np_status read_head(const struct np_container *container, struct np_message *why) {
+static enum np_status read_head(const struct np_container *container, struct np_bundle *bundle,
+                                struct np_message *why) {
   const struct np_section section = np_container_find(container, "HEAD");
   struct np_cursor cursor = np_cursor_over(section.bytes, section.length);
   const uint32_t version = np_take_u32(&cursor);
-  const uint32_t flags = np_take_u32(&cursor);
-  if (cursor.bad || section.length != 8) {
-    np_message_set(why, "HEAD: %zu bytes, want 8", section.length);
+  bundle->mode = np_take_u32(&cursor);
+  bundle->threads = np_take_u32(&cursor);
+  if (cursor.bad || section.length != 12) {
+    np_message_set(why, "HEAD: %zu bytes, want 12", section.length);
     return NP_BAD_REQUEST;
   }
-  if (version != NP_BUNDLE_VERSION || flags != 0) {
-    np_message_set(why, "HEAD: bundle version %u and flags 0x%x, this library reads %u and 0",
-                   version, flags, NP_BUNDLE_VERSION);
+  if (version != NP_BUNDLE_VERSION || bundle->mode > NP_BUNDLE_ASYNC) {
+    np_message_set(why, "HEAD: bundle version %u and mode %u, this library reads %u and 0 to 2",
+                   version, bundle->mode, NP_BUNDLE_VERSION);
     return NP_BAD_REQUEST;
   }
   return NP_OK;
@@ -210,7 +212,7 @@ enum np_status np_bundle_read(const void *bytes, size_t size, struct np_bundle *
   struct np_container container;
   enum np_status status = np_container_open(bytes, size, NP_CONTAINER_BUNDLE, &container, why);
   if (status == NP_OK)
-    status = read_head(&container, why);
+    status = read_head(&container, bundle, why);
   if (status == NP_OK)
     status = read_strings(&container, bundle, why);
   if (status == NP_OK)

@@ -14,6 +14,7 @@
 #define NP_BUNDLE_NONE UINT32_MAX
 
 enum np_bundle_engine { NP_BUNDLE_CPU = 0, NP_BUNDLE_NNAPI = 1 };
+enum { NP_BUNDLE_SYNC = 0, NP_BUNDLE_BURST = 1, NP_BUNDLE_ASYNC = 2 };
 enum { NP_BUNDLE_RELAXED = 1 }; /* flags of a segment */
 
 struct np_bundle_tensor {
@@ -51,6 +52,8 @@ struct np_bundle_end {
 
 /* Arrays and strings are owned; models and ports point into the bytes. */
 struct np_bundle {
+  uint32_t mode;    /* of NNAPI's executions, as the plans were measured */
+  uint32_t threads; /* of the CPU engine, as the plans were measured */
   uint32_t n_strings;
   char **strings;
   uint32_t n_tensors;

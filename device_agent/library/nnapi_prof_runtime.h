@@ -95,20 +95,21 @@ enum {
   NNP_ASYNC = 2,        /* startCompute and a wait, where compute is not wanted; not with burst */
   NNP_POINTERS = 4,     /* hand NNAPI addresses instead of shared memory */
   NNP_CPU_FALLBACK = 8, /* a segment that NNAPI cannot run on this phone runs on the CPU */
-  NNP_DURATIONS = 16    /* ask NNAPI what a run took on the hardware and in the driver */
+  NNP_DURATIONS = 16,   /* ask NNAPI what a run took on the hardware and in the driver */
+  NNP_AS_MEASURED = 32  /* burst or asynchronous, if the plans were measured so */
 };
 
 /* Begin with nnp_options_default(). */
 typedef struct nnp_options {
   uint32_t plan;
   uint32_t flags;
-  uint32_t threads;          /* of the CPU engine, the caller's included; 0 is 1 */
+  uint32_t threads;          /* of the CPU engine, the caller's included; 0: as measured */
   uint64_t cpu_mask;         /* CPUs that its threads keep to, the caller's during calls; 0: any */
   const char *nnapi_library; /* NULL: libneuralnetworks.so */
   const char *folder;        /* writable, for phones without other shared memory; NULL: none */
 } nnp_options;
 
-/* Plan 0, one thread, NNP_CPU_FALLBACK. */
+/* Plan 0, as many threads as it was measured with, NNP_CPU_FALLBACK and NNP_AS_MEASURED. */
 NNP_API nnp_options nnp_options_default(void);
 
 /* Compiles a plan: opens NNAPI's library where it has a part, hands it the models, packs weights,

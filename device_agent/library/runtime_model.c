@@ -43,7 +43,7 @@ static uint64_t now_ns(void) {
 }
 
 nnp_options nnp_options_default(void) {
-  return (nnp_options){.threads = 1, .flags = NNP_CPU_FALLBACK};
+  return (nnp_options){.flags = NNP_CPU_FALLBACK | NNP_AS_MEASURED};
 }
 
 static nnp_status no_memory(nnp_error *error) {
@@ -62,7 +62,8 @@ static nnp_status failed(const struct nnp_model *self, enum np_status status, in
 
 static nnp_status check_options(const nnp_bundle *bundle, const nnp_options *options,
                                 nnp_error *error) {
-  const uint32_t known = NNP_BURST | NNP_ASYNC | NNP_POINTERS | NNP_CPU_FALLBACK | NNP_DURATIONS;
+  const uint32_t known =
+      NNP_BURST | NNP_ASYNC | NNP_POINTERS | NNP_CPU_FALLBACK | NNP_DURATIONS | NNP_AS_MEASURED;
   if (options->plan >= bundle->bundle.n_plans)
     return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "plan %u of %u", options->plan,
                            bundle->bundle.n_plans);
@@ -197,6 +198,12 @@ nnp_status nnp_model_compile(const nnp_bundle *bundle, const nnp_options *option
   self->bundle = &bundle->bundle;
   self->chosen = &bundle->bundle.plans[chosen.plan];
   self->options = chosen;
+  if ((chosen.flags & NNP_AS_MEASURED) != 0 && (chosen.flags & (NNP_BURST | NNP_ASYNC)) == 0)
+    self->options.flags |= bundle->bundle.mode == NP_BUNDLE_BURST   ? NNP_BURST
+                           : bundle->bundle.mode == NP_BUNDLE_ASYNC ? NNP_ASYNC
+                                                                    : 0u;
+  if (chosen.threads == 0)
+    self->options.threads = bundle->bundle.threads;
   self->first_ns = NNP_UNKNOWN_NS;
   self->last_ns = NNP_UNKNOWN_NS;
   status = compile(self, error);

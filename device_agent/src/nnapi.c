@@ -32,7 +32,10 @@ int np_nnapi_has_function(const struct np_nnapi *nnapi, uint32_t index) {
 enum np_status np_nnapi_open(const char *library, struct np_nnapi **nnapi, struct np_message *why) {
   *nnapi = NULL;
   const char *name = library ? library : NP_NNAPI_LIBRARY;
-  void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  /* Its drivers' threads may run on after the last call: the library stays mapped when it is
+   * closed.
+   */
+  void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!handle) {
     const char *words = dlerror();
     np_message_set(why, "no NNAPI library: %s", words ? words : name);

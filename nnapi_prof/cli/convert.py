@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "formats",
-    type=click.Choice(["stock", "json", "cpp"]),
+    type=click.Choice(["stock", "json", "cpp", "runtime"]),
     multiple=True,
     default=("stock",),
     show_default=True,
@@ -108,6 +108,9 @@ def command(
     a description or a class of its own, and stock follows the plan. Stock PyTorch cannot name an
     accelerator: of the bundle's plans it follows the fastest that names none.
 
+    runtime: of a bundle only, one file for apps that embed libnnapi_prof_runtime: its plans, models
+    and weights (device_agent/library/README.md).
+
     Sizes may be left open for stock where NNAPI can run the model whole: --input "1x3x?x?". The
     module takes them from its inputs whenever these change, and compiles then.
     """
@@ -126,6 +129,10 @@ def command(
     if (model / "manifest.json").is_file():
         _convert_bundle(context, model, output, formats)
         return
+    if "runtime" in formats:
+        raise UsageError(
+            f"--format runtime is for bundles: `nnapi-prof partition` makes one of {model}"
+        )
     specs = [parse_input_spec(text) for text in inputs]
     is_open = any(spec.open_dims for spec in specs)
     if is_open and float16:
@@ -214,6 +221,7 @@ def _convert_bundle(
     """Writes what a bundle's plan gives to NNAPI, and the whole plan for stock PyTorch."""
     from nnapi_prof.bundle.storage import read_bundle
     from nnapi_prof.cli.regions import base_path, bundle_regions, write_region
+    from nnapi_prof.cli.runtime import write_runtime
     from nnapi_prof.cli.stock import write_plan
 
     refused = ["inputs", "level", "preference", "float16", "whole", "min_region"]
@@ -228,7 +236,9 @@ def _convert_bundle(
     if "stock" in formats:
         path = output if output and len(formats) == 1 else base.with_name(f"{base.name}.nnapi.pt")
         write_plan(path, bundle_path, bundle, context.params["relaxed"])
-    if set(formats) == {"stock"}:
+    if "runtime" in formats:
+        write_runtime(output if output and len(formats) == 1 else base, bundle)
+    if not {"json", "cpp"} & set(formats):
         return
     regions = list(bundle_regions(bundle))
     if not regions:

@@ -8,7 +8,7 @@
     12     4    CRC-32 of bytes 0..11 followed by the section table
     16     24n  entries: tag (4 ASCII bytes), CRC-32 u32, offset u64, length u64
 
-All little-endian. Sections stand in table order, each at the next multiple of 8; gaps are zero.
+All little-endian. Sections stand in table order, each at a multiple of 8; gaps are zero.
 """
 
 from __future__ import annotations
@@ -36,12 +36,16 @@ class ContainerKind(enum.IntEnum):
 
     REQUEST = 1
     MODEL = 2
+    BUNDLE = 3
 
 
-def write_container(kind: int, sections: Mapping[str, bytes]) -> bytes:
+def write_container(
+    kind: int, sections: Mapping[str, bytes], alignment: int = ALIGNMENT
+) -> bytes:
     """The container of ``kind`` with ``sections``, tag -> bytes, in the mapping's order.
 
-    The same arguments give the same bytes. Raises SerializationError where a tag is not four
+    Sections begin at multiples of ``alignment``, itself a multiple of 8. The same arguments give
+    the same bytes. Raises SerializationError where a tag is not four
     ASCII characters, there are more than 64 sections, or ``kind`` does not fit 16 bits.
     """
     if not 0 <= kind <= 0xFFFF:
@@ -56,7 +60,7 @@ def write_container(kind: int, sections: Mapping[str, bytes]) -> bytes:
     for tag, data in sections.items():
         if len(tag) != 4 or not tag.isascii():
             raise SerializationError(f"section tag {tag!r} is not four ASCII characters")
-        body += bytes(-(body_at + len(body)) % ALIGNMENT)
+        body += bytes(-(body_at + len(body)) % alignment)
         table += _ENTRY.pack(tag.encode(), zlib.crc32(data), body_at + len(body), len(data))
         body += data
     header = _HEADER.pack(MAGIC, VERSION, kind, len(sections))

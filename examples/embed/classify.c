@@ -1,0 +1,205 @@
+/* Runs a bundle of nnapi-prof on one raw input, as an app would:
+ *
+ *   classify BUNDLE.nnprt INPUT.raw [OUTPUT.raw] [--runs N] [--plan N] [--threads N]
+ *            [--nnapi-library PATH] [--no-fallback]
+ *
+ * INPUT.raw has the first input's bytes as they lie in memory. Prints where each segment runs, its
+ * cold and warm times, and the five largest values of the first output. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nnapi_prof_runtime.h"
+
+#define TOP 5
+#define FLOAT32 3
+#define UINT8_QUANTISED 5
+#define INT8_QUANTISED 14
+
+struct arguments {
+  const char *paths[3]; /* bundle, input, output or NULL */
+  uint32_t runs;
+  nnp_options options;
+};
+
+static int usage(void) {
+  (void)fprintf(stderr, "usage: classify BUNDLE.nnprt INPUT.raw [OUTPUT.raw] [--runs N] [--plan N] "
+                        "[--threads N] [--nnapi-library PATH] [--no-fallback]\n");
+  return 2;
+}
+
+static int parse(int argc, char **argv, struct arguments *arguments) {
+  int n_paths = 0;
+  *arguments = (struct arguments){.runs = 20, .options = nnp_options_default()};
+  for (int i = 1; i < argc; i++) {
+    const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+    if (strcmp(argv[i], "--no-fallback") == 0) {
+      arguments->options.flags &= ~(uint32_t)NNP_CPU_FALLBACK;
+    } else if (strncmp(argv[i], "--", 2) != 0) {
+      if (n_paths == 3)
+        return -1;
+      arguments->paths[n_paths++] = argv[i];
+    } else if (!value) {
+      return -1;
+    } else {
+      if (strcmp(argv[i], "--runs") == 0)
+        arguments->runs = (uint32_t)strtoul(value, NULL, 10);
+      else if (strcmp(argv[i], "--plan") == 0)
+        arguments->options.plan = (uint32_t)strtoul(value, NULL, 10);
+      else if (strcmp(argv[i], "--threads") == 0)
+        arguments->options.threads = (uint32_t)strtoul(value, NULL, 10);
+      else if (strcmp(argv[i], "--nnapi-library") == 0)
+        arguments->options.nnapi_library = value;
+      else
+        return -1;
+      i++;
+    }
+  }
+  return n_paths >= 2 && arguments->runs > 0 ? 0 : -1;
+}
+
+/* Reads a whole file of exactly n bytes. */
+static int read_input(const char *path, void *bytes, size_t n) {
+  FILE *file = fopen(path, "rb");
+  if (!file) {
+    perror(path);
+    return -1;
+  }
+  const size_t found = fread(bytes, 1, n, file);
+  const int more = fgetc(file) != EOF;
+  (void)fclose(file);
+  if (found == n && !more)
+    return 0;
+  (void)fprintf(stderr, "%s must have %zu bytes\n", path, n);
+  return -1;
+}
+
+static int write_output(const char *path, const void *bytes, size_t n) {
+  FILE *file = fopen(path, "wb");
+  if (!file || fwrite(bytes, 1, n, file) != n) {
+    perror(path);
+    if (file)
+      (void)fclose(file);
+    return -1;
+  }
+  return fclose(file);
+}
+
+static void print_tensor(const char *what, const nnp_tensor *tensor) {
+  (void)printf("%s %s: type %d, [", what, tensor->name, (int)tensor->type);
+  for (uint32_t i = 0; i < tensor->rank; i++)
+    (void)printf("%s%u", i ? ", " : "", (unsigned)tensor->dims[i]);
+  (void)printf("], axes");
+  for (uint32_t i = 0; i < tensor->rank; i++)
+    (void)printf(" %u", (unsigned)tensor->dim_order[i]);
+  (void)printf(", %zu bytes\n", tensor->n_bytes);
+}
+
+static double real_value(const nnp_tensor *tensor, const void *bytes, size_t i) {
+  switch (tensor->type) {
+  case FLOAT32:
+    return ((const float *)bytes)[i];
+  case UINT8_QUANTISED:
+    return (((const uint8_t *)bytes)[i] - tensor->zero_point) * (double)tensor->scale;
+  case INT8_QUANTISED:
+    return (((const int8_t *)bytes)[i] - tensor->zero_point) * (double)tensor->scale;
+  default:
+    return 0;
+  }
+}
+
+/* The largest values of an output and where they stand. */
+static void print_top(const nnp_tensor *tensor, const void *bytes) {
+  size_t n = 1;
+  for (uint32_t i = 0; i < tensor->rank; i++)
+    n *= tensor->dims[i];
+  size_t top[TOP];
+  size_t n_top = 0;
+  for (size_t i = 0; i < n; i++) {
+    const double value = real_value(tensor, bytes, i);
+    size_t at = n_top;
+    while (at > 0 && real_value(tensor, bytes, top[at - 1]) < value)
+      at--;
+    if (at == TOP)
+      continue;
+    if (n_top < TOP)
+      n_top++;
+    for (size_t j = n_top - 1; j > at; j--)
+      top[j] = top[j - 1];
+    top[at] = i;
+  }
+  for (size_t i = 0; i < n_top; i++)
+    (void)printf("top %zu: class %zu, %.6g\n", i + 1, top[i], real_value(tensor, bytes, top[i]));
+}
+
+static double ms(uint64_t ns) { return ns == NNP_UNKNOWN_NS ? -1 : (double)ns / 1e6; }
+
+static void print_segments(const nnp_model *model) {
+  for (uint32_t s = 0; s < nnp_model_n_segments(model); s++) {
+    nnp_segment segment;
+    if (nnp_model_segment(model, s, &segment) != NNP_OK)
+      continue;
+    (void)printf("segment %u: %s%s%s, compiled in %.3f ms, first run %.3f ms, last run %.3f ms%s\n",
+                 (unsigned)s, segment.engine, segment.accelerator ? " " : "",
+                 segment.accelerator ? segment.accelerator : "", ms(segment.compile_ns),
+                 ms(segment.first_ns), ms(segment.last_ns),
+                 segment.shared_memory ? ", shared memory" : "");
+    if (segment.fell_back)
+      (void)printf("segment %u: on the CPU, for %s\n", (unsigned)s, segment.why);
+  }
+  (void)printf("whole: first run %.3f ms, last run %.3f ms\n", ms(nnp_model_first_ns(model)),
+               ms(nnp_model_last_ns(model)));
+}
+
+static int say(const nnp_error *error) {
+  (void)fprintf(stderr, "classify: %s", error->message);
+  if (error->segment >= 0)
+    (void)fprintf(stderr, " (segment %d)", (int)error->segment);
+  (void)fprintf(stderr, "\n");
+  return 1;
+}
+
+static int run(const nnp_bundle *bundle, nnp_model *model, const struct arguments *arguments) {
+  nnp_error error;
+  const nnp_tensor *input = nnp_bundle_input(bundle, 0);
+  const nnp_tensor *output = nnp_bundle_output(bundle, 0);
+  if (!input || !output) {
+    (void)fprintf(stderr, "classify: the bundle has no input or no output\n");
+    return 1;
+  }
+  print_tensor("input", input);
+  print_tensor("output", output);
+  /* The model's own buffers: nothing is copied. */
+  if (read_input(arguments->paths[1], nnp_model_input(model, 0), input->n_bytes) != 0)
+    return 1;
+  for (uint32_t i = 0; i < arguments->runs; i++) {
+    if (nnp_model_run(model, NULL, NULL, &error) != NNP_OK)
+      return say(&error);
+  }
+  print_segments(model);
+  print_top(output, nnp_model_output(model, 0));
+  if (arguments->paths[2])
+    return write_output(arguments->paths[2], nnp_model_output(model, 0), output->n_bytes) != 0;
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  struct arguments arguments;
+  if (parse(argc, argv, &arguments) != 0)
+    return usage();
+  nnp_bundle *bundle;
+  nnp_model *model;
+  nnp_error error;
+  if (nnp_bundle_open(arguments.paths[0], &bundle, &error) != NNP_OK)
+    return say(&error);
+  if (nnp_model_compile(bundle, &arguments.options, &model, &error) != NNP_OK) {
+    nnp_bundle_close(bundle);
+    return say(&error);
+  }
+  (void)printf("plan %s\n", nnp_bundle_plan(bundle, arguments.options.plan));
+  const int code = run(bundle, model, &arguments);
+  nnp_model_free(model);
+  nnp_bundle_close(bundle);
+  return code;
+}

@@ -1,0 +1,188 @@
+"""A bundle as one file for apps: device_agent/library/FORMAT.md, byte for byte."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.convert.converted import operand_of
+from nnapi_prof.convert.peel import Axes, peel_for
+from nnapi_prof.costs.conditions import Mode, Precision
+from nnapi_prof.errors import UsageError
+from nnapi_prof.graph.plan import AUTO, Engine, Plan
+from nnapi_prof.graph.types import DimOrder
+from nnapi_prof.nnapi.container import ContainerKind, write_container
+
+VERSION = 1
+ALIGNMENT = 64
+NONE = 0xFFFFFFFF
+_ENGINES = {Engine.CPU: 0, Engine.NNAPI: 1}
+_MODES = {Mode.SYNC: 0, Mode.BURST: 1, Mode.ASYNC: 2}
+
+
+def needs_host(plan: Plan) -> bool:
+    """Whether a plan has a segment that only eager PyTorch runs."""
+    return any(segment.target.engine is Engine.HOST for segment in plan.segments)
+
+
+def runtime_plans(bundle: Bundle) -> tuple[Plan, ...]:
+    """The plans that an app can run, the bundle's own first, one of several with the same segments.
+
+    Raises UsageError where the bundle's own has a segment that only eager PyTorch runs, with the
+    operations that make it so.
+    """
+    for segment in bundle.plan.segments:
+        if segment.target.engine is Engine.HOST:
+            labels = sorted({bundle.graph.units[unit].label for unit in segment.units})
+            raise UsageError(
+                "an app has no PyTorch, and neither NNAPI nor the CPU engine can run "
+                f"{', '.join(labels)}: {segment.cause}"
+            )
+    found: dict[tuple[object, ...], Plan] = {}
+    for plan in bundle.plans:
+        if not needs_host(plan):
+            found.setdefault(tuple((s.units, s.target) for s in plan.segments), plan)
+    return tuple(found.values())
+
+
+def runtime_bundle(bundle: Bundle) -> bytes:
+    """The file that ``libnnapi_prof_runtime`` opens. Raises UsageError where an app cannot run the
+    bundle: segments that need PyTorch, outputs that no segment computes."""
+    return _Writer(bundle, runtime_plans(bundle)).write()
+
+
+class _Writer:
+    """Collects what the plans name; equal strings, models and weights are stored once."""
+
+    def __init__(self, bundle: Bundle, plans: tuple[Plan, ...]) -> None:
+        self.bundle = bundle
+        self.plans = plans
+        self.strings: dict[str, int] = {}
+        self.tensors: dict[str, int] = {}
+        self.models: dict[tuple[bytes, tuple[int, ...]], int] = {}
+        self.buffers: dict[bytes, int] = {}
+        self.data = bytearray()
+        self.weights = bytearray()
+        self.model_rows: list[bytes] = []
+
+    def write(self) -> bytes:
+        graph, conditions = self.bundle.graph, self.bundle.conditions
+        computed = {
+            name for segment in self.plans[0].segments for name in graph.boundary(segment.units)[1]
+        }
+        outputs = list(dict.fromkeys(graph.outputs))
+        beside = [name for name in outputs if name not in computed]
+        if beside:
+            raise UsageError(
+                f"outputs that no segment computes (constants, or inputs as they are): "
+                f"{', '.join(beside)}"
+            )
+        inputs = self._ends([name for name in dict.fromkeys(graph.inputs) if self._is_read(name)])
+        plans = [self._plan(plan) for plan in self.plans]
+        ends = self._ends(outputs)
+        sections = {
+            "HEAD": _words(VERSION, _MODES[conditions.mode], conditions.threads),
+            "STRS": _list([_text(text) for text in self.strings]),
+            "TENS": _list([self._tensor_row(name) for name in self.tensors]),
+            "MODL": _list(self.model_rows),
+            "PLAN": _list(plans),
+            "INPT": inputs,
+            "OUTP": ends,
+            "DATA": bytes(self.data),
+            "WGHT": bytes(self.weights),
+        }
+        return write_container(ContainerKind.BUNDLE, sections, ALIGNMENT)
+
+    def _is_read(self, name: str) -> bool:
+        graph = self.bundle.graph
+        return any(name in graph.boundary(s.units)[0] for s in self.plans[0].segments)
+
+    def _ends(self, names: Sequence[str]) -> bytes:
+        rows = []
+        for name in names:
+            last = self.bundle.graph.values[name].dim_order is DimOrder.CHANNELS_LAST
+            axes = (0, 2, 3, 1) if last else None
+            rows.append(_words(self._string(name), self._tensor(name), _order(axes)))
+        return _list(rows)
+
+    def _plan(self, plan: Plan) -> bytes:
+        rows = []
+        conditions = self.bundle.conditions
+        for segment in plan.segments:
+            target = segment.target
+            peeled = peel_for(self.bundle.region(segment.units, target), target)
+            named = target.accelerator is not None and target.accelerator != AUTO
+            rows.append(
+                _words(
+                    _ENGINES[target.engine],
+                    self._string(target.accelerator or "") if named else NONE,
+                    NONE if target.preference is None else target.preference.value,
+                    int(conditions.on(target.engine).precision is Precision.RELAXED),
+                    self._model(peeled.region.serialized, peeled.region.buffers),
+                )
+                + self._ports(peeled.region.inputs, peeled.input_axes)
+                + self._ports(peeled.region.outputs, peeled.output_axes)
+            )
+        return _words(self._string(plan.name)) + _list(rows)
+
+    def _ports(self, names: Sequence[str], axes: Sequence[Axes | None]) -> bytes:
+        pairs = zip(names, axes, strict=True)
+        return _list([_words(self._tensor(name), _order(found)) for name, found in pairs])
+
+    def _string(self, text: str) -> int:
+        return self.strings.setdefault(text, len(self.strings))
+
+    def _tensor(self, name: str) -> int:
+        return self.tensors.setdefault(name, len(self.tensors))
+
+    def _tensor_row(self, name: str) -> bytes:
+        known = self.bundle.graph.values[name]
+        operand = operand_of(known)
+        assert operand is not None, f"{name} crosses to a device as {known}"
+        return _words(operand.type, len(operand.dims), *operand.dims) + struct.pack(
+            "<fi", operand.scale, operand.zero_point
+        )
+
+    def _model(self, serialized: bytes, buffers: tuple[bytes, ...]) -> int:
+        offsets = tuple(self._buffer(buffer) for buffer in buffers)
+        key = (serialized, offsets)
+        if key not in self.models:
+            self.data += bytes(-len(self.data) % 4)
+            rows = [
+                struct.pack("<QQ", offset, len(buffer))
+                for offset, buffer in zip(offsets, buffers, strict=True)
+            ]
+            self.models[key] = len(self.models)
+            self.model_rows.append(
+                struct.pack("<QQ", len(self.data), len(serialized)) + _list(rows)
+            )
+            self.data += serialized
+        return self.models[key]
+
+    def _buffer(self, buffer: bytes) -> int:
+        if buffer not in self.buffers:
+            self.weights += bytes(-len(self.weights) % ALIGNMENT)
+            self.buffers[buffer] = len(self.weights)
+            self.weights += buffer
+        return self.buffers[buffer]
+
+
+def _words(*values: int) -> bytes:
+    return struct.pack(f"<{len(values)}I", *values)
+
+
+def _list(rows: Sequence[bytes]) -> bytes:
+    return _words(len(rows)) + b"".join(rows)
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return _words(len(data)) + data + bytes(-len(data) % 4)
+
+
+def _order(axes: Axes | None) -> int:
+    """4 bits an axis, the lowest first; 0 where nothing moves."""
+    if axes is None or list(axes) == sorted(axes):
+        return 0
+    return sum(axis << 4 * i for i, axis in enumerate(axes))

@@ -1,0 +1,125 @@
+"""Builds the runtime library and the example that embeds it, as a user would: with CMake.
+
+$NNAPI_PROF_TEST_LIBRARY names a folder to build in; without it that is in the repository's build
+cache, where the next run finds it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.device.toolchain import find_compiler, python_tool
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
+
+HERE = Path(__file__).resolve().parent
+# The tests are no package: what they share is put where they can import it.
+_spec = importlib.util.spec_from_file_location("runtime_embedding", HERE / "embedding.py")
+assert _spec is not None and _spec.loader is not None
+runtime_embedding = importlib.util.module_from_spec(_spec)
+sys.modules["runtime_embedding"] = runtime_embedding
+_spec.loader.exec_module(runtime_embedding)
+
+REPO = HERE.parent.parent
+CACHE = REPO / "build" / "cache"
+REFERENCE = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
+CHOICE = Target.nnapi(AUTO, Preference.SUSTAINED_SPEED)
+ELSEWHERE = Target.nnapi("some-other-npu", Preference.LOW_POWER)
+
+
+def _cmake(source: Path, build: Path, options: Sequence[str], targets: Sequence[str]) -> None:
+    cmake, ninja = python_tool("cmake", "CMAKE_BIN_DIR"), python_tool("ninja", "BIN_DIR")
+    configure = [
+        cmake,
+        *("-S", str(source), "-B", str(build), "-GNinja", f"-DCMAKE_MAKE_PROGRAM={ninja}"),
+        f"-DCMAKE_C_COMPILER={find_compiler(CACHE).path}",
+        "-DCMAKE_BUILD_TYPE=Release",
+        *options,
+    ]
+    for command in (configure, [cmake, "--build", str(build), "--target", *targets]):
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="session")
+def built() -> runtime_embedding.Built:
+    """Portable kernels only: what is compared must not depend on the machine."""
+    root = Path(os.environ.get("NNAPI_PROF_TEST_LIBRARY") or CACHE / "library-tests")
+    example = REPO / "examples" / "embed"
+    portable = "-DNP_XNNPACK="
+    _cmake(example, root / "shared", [portable], ["classify"])
+    library = "nnapi_prof/library"
+    _cmake(
+        REPO / "device_agent",
+        root / "library",
+        [portable, "-DNP_LIBRARY=ON"],
+        ["nnapi_prof_runtime", "nnapi_prof_runtime_static"],
+    )
+    prefix = root / "prefix"
+    install = [*("--install", str(root / "library"), "--component", "runtime")]
+    subprocess.run(
+        [python_tool("cmake", "CMAKE_BIN_DIR"), *install, "--prefix", str(prefix)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    installed = ["-DEMBED_INSTALLED=ON", f"-DCMAKE_PREFIX_PATH={prefix}"]
+    _cmake(example, root / "installed", installed, ["classify"])
+    _cmake(example, root / "static", [*installed, "-DEMBED_STATIC=ON"], ["classify"])
+    return runtime_embedding.Built(
+        shared=root / "shared" / library / "libnnapi_prof_runtime.so",
+        prefix=prefix,
+        classify=root / "shared" / "classify",
+        classify_static=root / "static" / "classify",
+        classify_installed=root / "installed" / "classify",
+    )
+
+
+@pytest.fixture(scope="session")
+def made() -> runtime_embedding.Made:
+    """Four plans: three segments that change between NNAPI and CPU, NNAPI's own choice for all, the
+    CPU for all, and an accelerator that no test machine has."""
+    torch.manual_seed(5)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.ReLU6(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, groups=8),
+        nn.Sigmoid(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, 10),
+        nn.Softmax(dim=1),
+    ).eval()
+    image = torch.randn(1, 3, 12, 10)
+    program = prepare(model, (image,), "small")
+    units = tuple(range(len(program.units.units)))
+    third = len(units) // 3
+
+    def plan(name: str, *segments: tuple[tuple[int, ...], Target]) -> Plan:
+        return Plan(name, tuple(Segment(u, t, 1e6, "a test") for u, t in segments), False)
+
+    mixed = plan(
+        "mixed",
+        (units[:third], REFERENCE),
+        (units[third : 2 * third], CPU),
+        (units[2 * third :], CHOICE),
+    )
+    plans = (
+        mixed,
+        plan("auto", (units, CHOICE)),
+        plan("cpu", (units, CPU)),
+        plan("elsewhere", (units, ELSEWHERE)),
+    )
+    with torch.inference_mode():
+        wanted = model(image)
+    return runtime_embedding.Made(
+        runtime_embedding.make_bundle(program, plans), program, image, wanted
+    )

@@ -1,0 +1,242 @@
+"""What the tests of the runtime library share: its C API through ctypes, and bundles to run."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nnapi_prof.bundle.bundle import Bundle, needed_regions
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.graph.plan import Plan
+from nnapi_prof.graph.program import Program
+
+BURST, ASYNC, POINTERS, CPU_FALLBACK, DURATIONS, AS_MEASURED = 1, 2, 4, 8, 16, 32
+UNKNOWN_NS = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class Built:
+    """The library and the programs that use it."""
+
+    shared: Path
+    prefix: Path
+    """Where it is installed."""
+    classify: Path
+    """Against the sources' shared library."""
+    classify_static: Path
+    classify_installed: Path
+    """Against the installed shared library, found by find_package."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A bundle, and what eager PyTorch says."""
+
+    bundle: Bundle
+    program: Program
+    image: torch.Tensor
+    wanted: torch.Tensor
+
+
+def make_bundle(program: Program, plans: tuple[Plan, ...]) -> Bundle:
+    """A bundle without files."""
+    levels = {s.target.key: 30 for plan in plans for s in plan.segments}
+    return Bundle(
+        model="small",
+        model_file="model.pt",
+        inputs=("1x3x12x10:float32",),
+        device="a device",
+        fingerprint="f00",
+        simulated=False,
+        graph=program.units,
+        plans=plans,
+        levels=levels,
+        regions={key: convert_region(program, *key) for key in needed_regions(plans, levels)},
+    )
+
+
+class Error(ctypes.Structure):
+    _fields_ = [
+        ("status", ctypes.c_int),
+        ("segment", ctypes.c_int32),
+        ("nnapi_code", ctypes.c_int32),
+        ("message", ctypes.c_char * 320),
+    ]
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("type", ctypes.c_int32),
+        ("rank", ctypes.c_uint32),
+        ("dims", ctypes.c_uint32 * 8),
+        ("dim_order", ctypes.c_uint32 * 8),
+        ("scale", ctypes.c_float),
+        ("zero_point", ctypes.c_int32),
+        ("n_bytes", ctypes.c_size_t),
+    ]
+
+
+class Options(ctypes.Structure):
+    _fields_ = [
+        ("plan", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("threads", ctypes.c_uint32),
+        ("cpu_mask", ctypes.c_uint64),
+        ("nnapi_library", ctypes.c_char_p),
+        ("folder", ctypes.c_char_p),
+    ]
+
+
+class SegmentFacts(ctypes.Structure):
+    _fields_ = [
+        ("engine", ctypes.c_char_p),
+        ("accelerator", ctypes.c_char_p),
+        ("preference", ctypes.c_int32),
+        ("fell_back", ctypes.c_int32),
+        ("why", ctypes.c_char_p),
+        ("shared_memory", ctypes.c_int32),
+        ("n_xnnpack", ctypes.c_uint32),
+        ("n_portable", ctypes.c_uint32),
+        ("compile_ns", ctypes.c_uint64),
+        ("first_ns", ctypes.c_uint64),
+        ("last_ns", ctypes.c_uint64),
+        ("hardware_ns", ctypes.c_uint64),
+        ("driver_ns", ctypes.c_uint64),
+    ]
+
+
+class RuntimeFailure(Exception):
+    def __init__(self, error: Error) -> None:
+        super().__init__(error.message.decode())
+        self.status = error.status
+        self.segment = error.segment
+
+
+class Runtime:
+    """The shared library and one open bundle."""
+
+    def __init__(self, library: Path, content: bytes, emulator: Path) -> None:
+        self.library = load(library)
+        self.emulator = emulator
+        # 64 bytes is what a mapped file has.
+        room = ctypes.create_string_buffer(len(content) + 64)
+        offset = -ctypes.addressof(room) % 64
+        ctypes.memmove(ctypes.addressof(room) + offset, content, len(content))
+        self._room = room
+        self.bundle = ctypes.c_void_p()
+        self.check(
+            "nnp_bundle_open_memory",
+            ctypes.c_void_p(ctypes.addressof(room) + offset),
+            ctypes.c_size_t(len(content)),
+            ctypes.byref(self.bundle),
+        )
+
+    def check(self, name: str, *arguments: object) -> None:
+        """Calls a function whose last parameter is the error."""
+        error = Error()
+        if getattr(self.library, name)(*arguments, ctypes.byref(error)) != 0:
+            raise RuntimeFailure(error)
+
+    def inputs(self) -> list[Tensor]:
+        count = self.library.nnp_bundle_n_inputs(self.bundle)
+        return [self.library.nnp_bundle_input(self.bundle, i).contents for i in range(count)]
+
+    def outputs(self) -> list[Tensor]:
+        count = self.library.nnp_bundle_n_outputs(self.bundle)
+        return [self.library.nnp_bundle_output(self.bundle, i).contents for i in range(count)]
+
+    def plans(self) -> list[str]:
+        count = self.library.nnp_bundle_n_plans(self.bundle)
+        return [self.library.nnp_bundle_plan(self.bundle, i).decode() for i in range(count)]
+
+    def model(
+        self,
+        plan: int = 0,
+        flags: int = 0,
+        threads: int = 0,
+        cpu_mask: int = 0,
+        library: str | None = None,
+    ) -> Model:
+        options = Options(
+            plan, flags, threads, cpu_mask, (library or str(self.emulator)).encode(), None
+        )
+        return Model(self, options)
+
+
+class Model:
+    def __init__(self, runtime: Runtime, options: Options) -> None:
+        self.runtime = runtime
+        self.library = runtime.library
+        self.handle = ctypes.c_void_p()
+        runtime.check(
+            "nnp_model_compile", runtime.bundle, ctypes.byref(options), ctypes.byref(self.handle)
+        )
+
+    def run(
+        self, inputs: Sequence[NDArray[np.generic]] | None, n_bytes: Sequence[int] = ()
+    ) -> list[bytes]:
+        """Runs with buffers of the caller's."""
+        outputs = [np.zeros(n, np.uint8) for n in n_bytes]
+        self.runtime.check(
+            "nnp_model_run",
+            self.handle,
+            None if inputs is None else _pointers([a.ctypes.data for a in inputs]),
+            _pointers([a.ctypes.data for a in outputs]) if outputs else None,
+        )
+        return [a.tobytes() for a in outputs]
+
+    def run_addresses(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        self.runtime.check("nnp_model_run", self.handle, _pointers(inputs), _pointers(outputs))
+
+    def write_input(self, index: int, data: bytes) -> None:
+        ctypes.memmove(self.library.nnp_model_input(self.handle, index), data, len(data))
+
+    def read_output(self, index: int, n_bytes: int) -> bytes:
+        return ctypes.string_at(self.library.nnp_model_output(self.handle, index), n_bytes)
+
+    def segments(self) -> list[SegmentFacts]:
+        found = []
+        for index in range(self.library.nnp_model_n_segments(self.handle)):
+            facts = SegmentFacts()
+            assert self.library.nnp_model_segment(self.handle, index, ctypes.byref(facts)) == 0
+            found.append(facts)
+        return found
+
+    def first_ns(self) -> int:
+        return int(self.library.nnp_model_first_ns(self.handle))
+
+    def last_ns(self) -> int:
+        return int(self.library.nnp_model_last_ns(self.handle))
+
+    def free(self) -> None:
+        self.library.nnp_model_free(self.handle)
+
+
+def load(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
+    tensor = ctypes.POINTER(Tensor)
+    for name, result in {
+        "nnp_bundle_input": tensor,
+        "nnp_bundle_output": tensor,
+        "nnp_bundle_plan": ctypes.c_char_p,
+        "nnp_model_input": ctypes.c_void_p,
+        "nnp_model_output": ctypes.c_void_p,
+        "nnp_model_first_ns": ctypes.c_uint64,
+        "nnp_model_last_ns": ctypes.c_uint64,
+        "nnp_version": ctypes.c_char_p,
+        "nnp_bundle_close": None,
+        "nnp_model_free": None,
+    }.items():
+        getattr(library, name).restype = result
+    return library
+
+
+def _pointers(addresses: Sequence[int]) -> ctypes.Array[ctypes.c_void_p]:
+    return (ctypes.c_void_p * len(addresses))(*(a or None for a in addresses))

@@ -1,0 +1,248 @@
+"""The runtime library through its C API: bundles in one file, run on the emulator and the CPU."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from runtime_embedding import (
+    ASYNC,
+    BURST,
+    CPU_FALLBACK,
+    DURATIONS,
+    POINTERS,
+    UNKNOWN_NS,
+    Built,
+    Made,
+    Runtime,
+    RuntimeFailure,
+    make_bundle,
+)
+from torch import nn
+
+from nnapi_prof.bundle.runtime import runtime_bundle
+from nnapi_prof.errors import UsageError
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.plan import CPU, HOST, Plan, Segment
+
+BAD_ARGUMENT, BAD_BUNDLE, MISSING = 1, 2, 6
+
+
+@pytest.fixture(scope="session")
+def content(made: Made) -> bytes:
+    return runtime_bundle(made.bundle)
+
+
+@pytest.fixture(scope="session")
+def runtime(built: Built, content: bytes, emulator_library: Path) -> Runtime:
+    return Runtime(built.shared, content, emulator_library)
+
+
+def close(found: bytes, wanted: torch.Tensor) -> bool:
+    values = np.frombuffer(found, np.float32)
+    return bool(np.allclose(values, wanted.numpy().ravel(), rtol=1e-5, atol=1e-6))
+
+
+def test_what_is_in_it(runtime: Runtime) -> None:
+    (image,) = runtime.inputs()
+    (scores,) = runtime.outputs()
+    assert runtime.plans() == ["mixed", "auto", "cpu", "elsewhere"]
+    assert (image.type, list(image.dims[: image.rank])) == (3, [1, 3, 12, 10])
+    assert list(image.dim_order[:4]) == [0, 1, 2, 3]
+    assert image.n_bytes == 3 * 12 * 10 * 4
+    assert (list(scores.dims[: scores.rank]), scores.n_bytes) == ([1, 10], 40)
+
+
+@pytest.mark.parametrize("flags", [0, BURST, ASYNC, POINTERS, POINTERS | ASYNC, DURATIONS])
+@pytest.mark.parametrize("plan", [0, 1, 2])
+def test_outputs_are_those_of_eager_pytorch(
+    runtime: Runtime, made: Made, plan: int, flags: int
+) -> None:
+    model = runtime.model(plan, flags)
+    for turn in range(3):
+        image = made.image.numpy() if turn != 1 else np.zeros((1, 3, 12, 10), np.float32)
+        (found,) = model.run([image], [40])
+        assert close(found, made.wanted) == (turn != 1)
+    on_nnapi = [s.engine == b"nnapi" for s in model.segments()]
+    assert on_nnapi == [[True, False, True], [True], [False]][plan]
+    for segment in model.segments():
+        assert segment.fell_back == 0
+        assert segment.shared_memory == (segment.engine == b"nnapi" and not flags & POINTERS)
+        assert 0 < segment.last_ns < UNKNOWN_NS
+        assert 0 < segment.first_ns < UNKNOWN_NS
+        asked = segment.accelerator is not None and flags & DURATIONS
+        assert (segment.hardware_ns != UNKNOWN_NS) == bool(asked)
+    assert model.last_ns() >= sum(s.last_ns for s in model.segments())
+    model.free()
+
+
+def test_its_own_buffers_and_the_callers_in_turn(runtime: Runtime, made: Made) -> None:
+    model = runtime.model()
+    assert model.last_ns() == UNKNOWN_NS
+    model.write_input(0, made.image.numpy().tobytes())
+    model.run(None)
+    assert close(model.read_output(0, 40), made.wanted)
+    (other,) = model.run([made.image.numpy() * 2], [40])
+    assert not close(other, made.wanted)
+    assert close(model.run(None, [40])[0], made.wanted)  # its own input again, as it was left
+    model.free()
+
+
+def test_an_accelerator_that_is_not_there(runtime: Runtime, made: Made) -> None:
+    with pytest.raises(
+        RuntimeFailure, match='no accelerator is called "some-other-npu"'
+    ) as failure:
+        runtime.model(3)
+    assert (failure.value.status, failure.value.segment) == (MISSING, 0)
+    model = runtime.model(3, CPU_FALLBACK)
+    (segment,) = model.segments()
+    assert (segment.engine, segment.fell_back) == (b"cpu", 1)
+    assert b"some-other-npu" in segment.why
+    assert close(model.run([made.image.numpy()], [40])[0], made.wanted)
+    model.free()
+
+
+def test_a_phone_without_nnapi(runtime: Runtime, made: Made) -> None:
+    with pytest.raises(RuntimeFailure, match="no NNAPI library") as failure:
+        runtime.model(0, 0, library="libno-such-library.so")
+    assert failure.value.status == MISSING
+    model = runtime.model(0, CPU_FALLBACK, library="libno-such-library.so")
+    assert [s.fell_back for s in model.segments()] == [1, 0, 1]
+    assert close(model.run([made.image.numpy()], [40])[0], made.wanted)
+    model.free()
+    runtime.model(2, 0, library="libno-such-library.so").free()  # the CPU's plan asks for none
+
+
+def test_misuse_is_told(runtime: Runtime, made: Made) -> None:
+    for arguments in ((9, 0), (0, 64), (0, BURST | ASYNC)):
+        with pytest.raises(RuntimeFailure) as failure:
+            runtime.model(*arguments)
+        assert failure.value.status == BAD_ARGUMENT
+    model = runtime.model(2)
+    image = made.image.numpy()
+    with pytest.raises(RuntimeFailure, match="multiple of 4 bytes"):
+        model.run_addresses([image.ctypes.data + 1], [0])
+    model.free()
+    with pytest.raises(RuntimeFailure, match="mask"):
+        runtime.model(2, cpu_mask=1 << 63)
+    assert runtime.library.nnp_version() == b"0.1.0"
+
+
+def test_threads_and_cpus(runtime: Runtime, made: Made) -> None:
+    model = runtime.model(2, threads=2, cpu_mask=1)
+    assert close(model.run([made.image.numpy()], [40])[0], made.wanted)
+    model.free()
+
+
+def test_bundles_share_nothing_with_each_other(runtime: Runtime, made: Made) -> None:
+    models = [runtime.model(plan) for plan in (0, 1, 2, 0)]
+    images = [made.image.numpy() * factor for factor in (1, -1, 3, 1)]
+    found = [model.run([image], [40])[0] for model, image in zip(models, images, strict=True)]
+    assert close(found[0], made.wanted) and close(found[3], made.wanted)
+    assert len({found[0], found[1], found[2]}) == 3
+    for model in models:
+        model.free()
+
+
+@pytest.mark.parametrize("cut", [0, 15, 16, 100, -1])
+def test_half_a_file(built: Built, content: bytes, emulator_library: Path, cut: int) -> None:
+    with pytest.raises(RuntimeFailure) as failure:
+        Runtime(built.shared, content[:cut], emulator_library)
+    assert failure.value.status == BAD_BUNDLE
+
+
+def test_a_changed_byte(built: Built, content: bytes, emulator_library: Path) -> None:
+    for at in (200, len(content) // 2, len(content) - 8):
+        changed = bytearray(content)
+        changed[at] ^= 1
+        with pytest.raises(RuntimeFailure):
+            Runtime(built.shared, bytes(changed), emulator_library)
+
+
+def test_files_that_are_not_there(runtime: Runtime, tmp_path: Path) -> None:
+    for path in (tmp_path / "none.nnprt", tmp_path):
+        bundle = ctypes.c_void_p()
+        with pytest.raises(RuntimeFailure, match="cannot be opened"):
+            runtime.check("nnp_bundle_open", str(path).encode(), ctypes.byref(bundle))
+
+
+def test_weights_are_there_once(made: Made, content: bytes) -> None:
+    """Four plans share them; the rest is small."""
+    weights = {b for region in made.bundle.regions.values() for b in region.buffers}
+    assert len(content) < sum(map(len, weights)) + 64 * len(weights) + 12_000
+    assert all(content.count(weight) == 1 for weight in weights)
+
+
+def test_channels_last_inputs_say_so(built: Built, emulator_library: Path) -> None:
+    """Half of a network: what enters it lies as NHWC."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 3)).eval()
+    program = prepare(model, (torch.randn(1, 3, 8, 8),), "two")
+    units = tuple(range(len(program.units.units)))
+    whole = Plan("cpu", (Segment(units, CPU, 1e6, "a test"),), False)
+    runtime = Runtime(
+        built.shared, runtime_bundle(make_bundle(program, (whole,))), emulator_library
+    )
+    for tensor in runtime.inputs() + runtime.outputs():
+        axes = list(tensor.dim_order[: tensor.rank])
+        assert axes in ([0, 1, 2, 3], [0, 2, 3, 1])
+
+
+def test_segments_that_need_pytorch_are_refused(made: Made) -> None:
+    units = made.bundle.plan.segments[0].units + made.bundle.plan.segments[1].units
+    host = Plan("dp", (Segment(units, HOST, 1.0, "no engine runs it", estimated=True),), False)
+    with pytest.raises(UsageError, match=r"conv.*no engine runs it"):
+        runtime_bundle(make_bundle(made.program, (host, *made.bundle.plans)))
+    kept = make_bundle(made.program, (*made.bundle.plans, host))
+    assert b"elsewhere" in runtime_bundle(kept)
+
+
+@pytest.mark.parametrize("which", ["classify", "classify_static", "classify_installed"])
+def test_the_example(
+    built: Built,
+    made: Made,
+    content: bytes,
+    emulator_library: Path,
+    tmp_path: Path,
+    which: str,
+) -> None:
+    (tmp_path / "small.nnprt").write_bytes(content)
+    (tmp_path / "image.raw").write_bytes(made.image.numpy().tobytes())
+    program = getattr(built, which)
+    ran = subprocess.run(
+        [
+            *(str(program), "small.nnprt", "image.raw", "scores.raw", "--runs", "3"),
+            *("--nnapi-library", str(emulator_library)),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert close((tmp_path / "scores.raw").read_bytes(), made.wanted)
+    assert f"top 1: class {int(made.wanted.argmax())}," in ran.stdout
+    assert ran.stdout.startswith("plan mixed\n")
+    assert "segment 0: nnapi nnapi-reference, compiled in " in ran.stdout
+    assert "segment 1: cpu, compiled in " in ran.stdout
+    assert "whole: first run " in ran.stdout
+    failed = subprocess.run(
+        [str(program), "small.nnprt", "small.nnprt"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (failed.returncode, failed.stderr) == (1, "small.nnprt must have 1440 bytes\n")
+
+
+def test_only_the_api_is_exported(built: Built) -> None:
+    listed = subprocess.run(
+        ["nm", "-D", "--defined-only", str(built.shared)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\n")
+    names = {line.split()[2].partition("@")[0] for line in listed if " T " in line}
+    header = (built.prefix / "include" / "nnapi_prof_runtime.h").read_text()
+    assert names and all(name.startswith("nnp_") and f"{name}(" in header for name in names)
+    assert header.count("\nNNP_API") == len(names)
