@@ -113,7 +113,14 @@ struct np_heat {
   double temperature; /* degrees Celsius */
 };
 
-enum np_fault_kind { NP_FAULT_REFUSE, NP_FAULT_FAIL, NP_FAULT_HANG, NP_FAULT_ABORT };
+enum np_fault_kind {
+  NP_FAULT_REFUSE,
+  NP_FAULT_FAIL,
+  NP_FAULT_HANG, /* from here on the call never returns */
+  NP_FAULT_ABORT,
+  NP_FAULT_CRASH,
+  NP_FAULT_EXHAUST,
+};
 enum np_fault_stage { NP_FAULT_COMPILE, NP_FAULT_EXECUTE };
 
 /* What goes wrong with the nth operation of a kind in a model. */

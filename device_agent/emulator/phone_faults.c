@@ -6,7 +6,9 @@
 #include "hash.h"
 #include "phone_read.h"
 
-static const char *const kinds[] = {"refuse", "fail", "hang", "abort"};
+static const char *const kinds[] = {"refuse", "fail", "hang", "abort", "crash", "exhaust"};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+#define KIND_WORDS "refuse, fail, hang, abort, crash or exhaust"
 static const char *const stages[] = {"compile", "execute"};
 
 /* Index of `length` bytes of text among names, -1 for none. */
@@ -27,8 +29,7 @@ static int read_choice(const struct np_field *parent, const char *name, const ch
     return 0;
   *choice = index_of(text, strlen(text), names, n);
   return *choice >= 0 ||
-         np_field_refuse(&field, text,
-                         n == 4 ? "refuse, fail, hang or abort" : "compile or execute");
+         np_field_refuse(&field, text, n == N_KINDS ? KIND_WORDS : "compile or execute");
 }
 
 static int read_fault(const struct np_field *field, struct np_fault *fault) {
@@ -38,7 +39,7 @@ static int read_fault(const struct np_field *field, struct np_fault *fault) {
   const char *name = NULL, *origin = NULL;
   int kind, stage;
   int64_t number = 1, from_run = 1;
-  if (!np_field_object(field, names) || !read_choice(field, "kind", kinds, 4, &kind) ||
+  if (!np_field_object(field, names) || !read_choice(field, "kind", kinds, N_KINDS, &kind) ||
       !read_choice(field, "stage", stages, 2, &stage) ||
       !np_field_member_text(field, "operation", &name) ||
       !np_read_code(field, name, &fault->code) || !np_field_member(field, "nth", &nth) ||
@@ -122,11 +123,11 @@ static const char *parse(const struct np_phone *phone, const char *text, size_t 
     end = sign;
   }
   size_t n = next_part(&at, end, &part);
-  const int kind = index_of(part, n, kinds, 4);
+  const int kind = index_of(part, n, kinds, N_KINDS);
   n = next_part(&at, end, &part);
   const int stage = index_of(part, n, stages, 2);
   if (kind < 0 || stage < 0)
-    return "wanted refuse, fail, hang or abort, a colon, and compile or execute";
+    return "wanted " KIND_WORDS ", a colon, and compile or execute";
   char name[64] = "";
   n = next_part(&at, end, &part);
   if (n < sizeof name)

@@ -6,6 +6,7 @@
 #define _POSIX_C_SOURCE 200809L /* pause */
 #include "simulate.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -62,13 +63,29 @@ static void find_candidates(const ANeuralNetworksCompilation *compilation, const
     c->choices.n_accelerators++;
 }
 
-/* Ends this process's progress as a driver that hangs or aborts does. */
-static void hang_or_abort(enum np_fault_kind kind, const char *function) {
-  if (kind == NP_FAULT_ABORT) {
-    (void)np_refuse(ANEURALNETWORKS_OP_FAILED, function, "an injected fault aborts");
-    abort();
+/* Takes memory and uses it, until somebody stops this process or there is none. */
+static void exhaust(void) {
+  enum { PIECE = 1 << 20 };
+  for (;;) {
+    volatile char *piece = malloc(PIECE);
+    if (!piece)
+      abort();
+    for (size_t i = 0; i < PIECE; i += 1024)
+      piece[i] = 1;
   }
-  (void)np_refuse(ANEURALNETWORKS_OP_FAILED, function, "an injected fault hangs");
+}
+
+/* Ends this process's progress as a driver that hangs or breaks does. */
+static void break_down(enum np_fault_kind kind, const char *function) {
+  static const char *const what[] = {"hangs", "aborts", "crashes", "takes all memory"};
+  (void)np_refuse(ANEURALNETWORKS_OP_FAILED, function, "an injected fault %s",
+                  what[kind - NP_FAULT_HANG]);
+  if (kind == NP_FAULT_ABORT)
+    abort();
+  if (kind == NP_FAULT_CRASH)
+    (void)raise(SIGSEGV);
+  if (kind == NP_FAULT_EXHAUST)
+    exhaust();
   for (;;)
     pause();
 }
@@ -149,7 +166,7 @@ static int compile_assigned(ANeuralNetworksCompilation *compilation, const struc
   const struct np_fault *fault =
       first_fault(faults_of(graph, c, assignment, NP_FAULT_COMPILE), UINT64_MAX);
   if (fault && fault->kind >= NP_FAULT_HANG)
-    hang_or_abort(fault->kind, __func__);
+    break_down(fault->kind, __func__);
   int code = spend_compiling(s, options->from_cache, options->deadline_ns);
   if (code != ANEURALNETWORKS_NO_ERROR)
     return code;
@@ -203,7 +220,7 @@ int np_simulate_execute(ANeuralNetworksExecution *execution,
   const uint64_t run = s->n_runs++;
   const struct np_fault *fault = first_fault(s->faults, run + 1);
   if (fault && fault->kind >= NP_FAULT_HANG)
-    hang_or_abort(fault->kind, __func__);
+    break_down(fault->kind, __func__);
   const double throttle = np_phone_throttle(phone);
   struct np_latency latency =
       np_steps_latency(s->steps, s->n_steps, compilation->preference, options->burst, throttle);

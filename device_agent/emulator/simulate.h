@@ -42,10 +42,10 @@ struct np_simulate_options {
  * whether device i runs operation k; the row behind the devices is the host CPU's, used where NNAPI
  * chooses.
  *
- * NO_ERROR; BAD_DATA where no device runs an operation; OP_FAILED where a fault fails; hangs and
- * aborts where a fault does; MISSED_DEADLINE_PERSISTENT, with the clock at the deadline;
- * OUT_OF_MEMORY. Where NNAPI chooses the devices, a failure puts the model on the CPU, as Android's
- * runtime does. Once per compilation. */
+ * NO_ERROR; BAD_DATA where no device runs an operation; OP_FAILED where a fault fails; does not
+ * return where a fault hangs or breaks the process; MISSED_DEADLINE_PERSISTENT, with the clock at
+ * the deadline; OUT_OF_MEMORY. Where NNAPI chooses the devices, a failure puts the model on the
+ * CPU, as Android's runtime does. Once per compilation. */
 int np_simulate_compile(ANeuralNetworksCompilation *compilation, const bool *supported,
                         const struct np_simulate_options *options);
 
@@ -54,8 +54,8 @@ int np_simulate_compile(ANeuralNetworksCompilation *compilation, const bool *sup
  * compute.
  *
  * NO_ERROR; BAD_DATA or OP_FAILED where a fault refuses or fails and the devices were named, else
- * the CPU takes over; hangs and aborts where a fault does; MISSED_DEADLINE_PERSISTENT, with the
- * clock at the deadline. */
+ * the CPU takes over; does not return where a fault hangs or breaks the process;
+ * MISSED_DEADLINE_PERSISTENT, with the clock at the deadline. */
 int np_simulate_execute(ANeuralNetworksExecution *execution,
                         const struct np_simulate_options *options);
 

@@ -1,10 +1,13 @@
 /* A vendor's broken library: the emulator's, but for two functions that do what $NP_FAULT says.
  *
  * Found by dlsym before the emulator's own, which this library needs; everything else is the
- * emulator's. NP_FAULT is one of abort, segv, hang, exit, noise; NP_FAULT_AT is finish (of a
- * compilation), load (of the library) or the number of the computation. */
+ * emulator's. NP_FAULT is one of abort, segv, hang, exit, noise, spin (for ever), leak (memory),
+ * stubborn (closes all files, ignores signals, leaves a process that holds on, and hangs) and close
+ * (all files, and goes on); NP_FAULT_AT is finish (of a compilation), load (of the library) or the
+ * number of the computation. $NP_LOG names a file to which each computation adds its process. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +25,24 @@ static void fault(const char *place) {
   if (strcmp(what, "hang") == 0) {
     for (;;) (void)pause();
   }
+  if (strcmp(what, "spin") == 0) {
+    for (volatile int i = 0;; i = 1 - i) continue;
+  }
+  if (strcmp(what, "leak") == 0) {
+    for (;;) {
+      char *piece = malloc(1 << 20);
+      if (piece == NULL) abort();
+      memset(piece, 1, 1 << 20);
+    }
+  }
+  if (strcmp(what, "stubborn") == 0 || strcmp(what, "close") == 0) {
+    for (int fd = 0; fd < 1024; fd++) (void)close(fd);
+  }
+  if (strcmp(what, "stubborn") == 0) {
+    for (int number = 1; number < 32; number++) (void)signal(number, SIG_IGN);
+    (void)fork();
+    for (;;) (void)pause();
+  }
   if (strcmp(what, "noise") == 0) {
     (void)printf("{\"type\":\"end\",\"actions\":0}\nhalf a line");
     (void)fflush(stdout);
@@ -29,6 +50,14 @@ static void fault(const char *place) {
 }
 
 __attribute__((constructor)) static void load(void) { fault("load"); }
+
+static void write_log(void) {
+  const char *path = getenv("NP_LOG");
+  FILE *file = path == NULL ? NULL : fopen(path, "a");
+  if (file == NULL) return;
+  (void)fprintf(file, "%ld\n", (long)getpid());
+  (void)fclose(file);
+}
 
 int ANeuralNetworksCompilation_finish(void *compilation) {
   fault("finish");
@@ -38,6 +67,7 @@ int ANeuralNetworksCompilation_finish(void *compilation) {
 int ANeuralNetworksExecution_compute(void *execution) {
   static int count = 0;
   char place[16];
+  write_log();
   (void)snprintf(place, sizeof place, "%d", ++count);
   fault(place);
   return ((call_fn *)dlsym(RTLD_NEXT, "ANeuralNetworksExecution_compute"))(execution);

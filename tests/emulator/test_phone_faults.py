@@ -55,7 +55,7 @@ inject("two", "fail:execute:TANH,fail:execute:RELU", NAMED)
 jobs("described", phone(npu(faults=[{**FAULT, "from_run": 2}]), accelerators=3), NAMED)
 jobs("of the other", phone(npu(faults=[FAULT]), accelerators=3), on(ROW, "sim-gpu"))
 BAD = {
-    "explode:execute:RELU": "wanted refuse, fail, hang or abort",
+    "explode:execute:RELU": "wanted refuse, fail, hang, abort, crash or exhaust",
     "fail:run:RELU": "and compile or execute",
     "fail:execute:RELU6X": "no NNAPI operation has this name",
     "fail:execute": "no NNAPI operation has this name",
