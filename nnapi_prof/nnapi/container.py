@@ -39,9 +39,7 @@ class ContainerKind(enum.IntEnum):
     BUNDLE = 3
 
 
-def write_container(
-    kind: int, sections: Mapping[str, bytes], alignment: int = ALIGNMENT
-) -> bytes:
+def write_container(kind: int, sections: Mapping[str, bytes], alignment: int = ALIGNMENT) -> bytes:
     """The container of ``kind`` with ``sections``, tag -> bytes, in the mapping's order.
 
     Sections begin at multiples of ``alignment``, itself a multiple of 8. The same arguments give
