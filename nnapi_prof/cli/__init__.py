@@ -23,6 +23,7 @@ COMMANDS = {
     "partition": "Choose what runs where from measured costs, and write a bundle.",
     "run": "Run a bundle on a device and compare its outputs with eager PyTorch.",
     "report": "Write one self-contained HTML report of a bundle.",
+    "agent": "Build, push, ask or clean up the executable that measures on a device.",
     "convert": "Convert a whole model for stock PyTorch's NNAPI runtime, to JSON or to C++.",
 }
 """Command -> its line in ``--help``; the module of the same name defines ``command``."""

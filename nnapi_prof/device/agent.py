@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import posixpath
 import uuid
 from collections.abc import Generator, Iterator, Mapping
 
-from nnapi_prof.device.install import InstalledAgent, install_agent
+from nnapi_prof.device.install import InstalledAgent, install_agent, remote_dir
 from nnapi_prof.device.request import PROTOCOL_VERSION, longest_silence_s
 from nnapi_prof.device.results import (
     ActionResult,
     AgentInfo,
+    Cleaned,
     End,
     ErrorLine,
     Event,
@@ -77,6 +79,13 @@ class AgentClient:
         if self._installed is None:
             self._installed = install_agent(self.transport, self._remote_dir, self._progress)
         return self._installed
+
+    @property
+    def folder(self) -> str:
+        """The folder on the device in which everything of ours lies; asks the device nothing."""
+        if self._installed is not None:
+            return posixpath.dirname(self._installed.store)
+        return self._remote_dir or remote_dir()
 
     def info(self) -> AgentInfo:
         """What the device is and offers; asked once. Raises AgentError."""
@@ -262,7 +271,7 @@ class _Reader:
         hello: Hello | None = None
         for line in lines:
             event = parse_line(line)
-            if event is None or isinstance(event, AgentInfo):
+            if event is None or isinstance(event, AgentInfo | Cleaned):
                 self.noise = line.strip()[-300:] or self.noise
             elif isinstance(event, Hello):
                 hello = event

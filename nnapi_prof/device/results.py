@@ -187,11 +187,20 @@ class AgentInfo:
     threads_max: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What ``agent clean`` deleted, and what it left."""
+
+    files: int
+    n_bytes: int
+    kept_bytes: int
+
+
 Event = Hello | Missing | Start | ActionResult | End | ErrorLine
 """What ``agent run`` may say."""
 
 
-def parse_line(line: str) -> Event | AgentInfo | None:
+def parse_line(line: str) -> Event | AgentInfo | Cleaned | None:
     """The event of a line, None for noise. Raises SerializationError."""
     line = line.strip()
     if not line.startswith(PREFIX):
@@ -314,7 +323,7 @@ def _info(line: Fields) -> AgentInfo:
     )
 
 
-_READERS: dict[str, Callable[[Fields], Event | AgentInfo]] = {
+_READERS: dict[str, Callable[[Fields], Event | AgentInfo | Cleaned]] = {
     "hello": _hello,
     "missing": lambda line: Missing(line.many("blobs", str)),
     "start": lambda line: Start(line.number("action")),
@@ -322,4 +331,7 @@ _READERS: dict[str, Callable[[Fields], Event | AgentInfo]] = {
     "end": lambda line: End(line.number("actions"), line.number("ok"), line.number("failed")),
     "error": lambda line: ErrorLine(line.text("message")),
     "info": _info,
+    "cleaned": lambda line: Cleaned(
+        line.number("files"), line.number("bytes"), line.number("kept_bytes")
+    ),
 }

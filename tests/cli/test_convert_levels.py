@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from torch import Tensor, nn
 
 from tests.cli.common import Result, trace

@@ -15,6 +15,7 @@ from nnapi_prof.device.results import (
     Accelerator,
     ActionResult,
     AgentInfo,
+    Cleaned,
     End,
     ErrorLine,
     Hello,
@@ -117,6 +118,7 @@ def test_every_type_of_line():
     assert parse_line(line("missing", blobs=["aa", "bb"])) == Missing(("aa", "bb"))
     assert parse_line(line("start", action=3)) == Start(3)
     assert parse_line(line("end", actions=3, ok=2, failed=1)) == End(3, 2, 1)
+    assert parse_line(line("cleaned", files=2, bytes=30, kept_bytes=5)) == Cleaned(2, 30, 5)
     assert parse_line(line("error", message="no")) == ErrorLine("no")
     assert parse_line(line("result", **RESULT)) == ActionResult(
         7,

@@ -1,0 +1,143 @@
+"""``nnapi-prof agent``: build, push, info, clean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nnapi_prof.cli.options import device, device_option, say, stdout, writing
+from nnapi_prof.device.toolchain import ANDROID_ABIS
+
+if TYPE_CHECKING:
+    from nnapi_prof.device.results import AgentInfo
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+
+
+@click.group("agent", context_settings=_HELP)
+def command() -> None:
+    """The executable that measures and runs on a device.
+
+    Other commands build and push it where they need it: these are for looking after it.
+    """
+
+
+@command.command("build", context_settings=_HELP)
+@click.option(
+    "--abi",
+    "abis",
+    multiple=True,
+    type=click.Choice(["host", *ANDROID_ABIS]),
+    help="Android ABI to build for, or `host`; repeatable. Default: all of them.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Folder to copy the agents to, as ABI/agent. Default: they stay in the cache.",
+)
+def build(abis: tuple[str, ...], output: Path | None) -> None:
+    """Build the agent (or find it built) and say where it is.
+
+    A line for each: ABI, size in bytes, path.
+    """
+    import shutil
+
+    from nnapi_prof.device.build import agent_binary
+    from nnapi_prof.device.toolchain import host_abi
+
+    for abi in abis or ("host", *ANDROID_ABIS):
+        of = (host_abi(), "linux") if abi == "host" else (abi, "android")
+        path = agent_binary(*of, say)
+        if output is not None:
+            target = output / abi / "agent"
+            with writing(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, target)
+            path = target
+        click.echo(f"{abi}\t{path.stat().st_size}\t{path}")
+
+
+@command.command("push", context_settings=_HELP)
+@device_option
+def push(device_spec: str | None) -> None:
+    """Put the agent on a device and see whether it runs there."""
+    with device(device_spec) as opened:
+        installed = opened.client.installed
+        click.echo(f"{opened.serial}\t{installed.path}")
+
+
+@command.command("info", context_settings=_HELP)
+@device_option
+def info(device_spec: str | None) -> None:
+    """What a device is and offers: system, cores, engines, accelerators."""
+    from rich.table import Table
+
+    with device(device_spec) as opened:
+        found = opened.client.info()
+        path = opened.client.installed.path
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in _facts(found, path):
+        facts.add_row(name, value)
+    stdout().print(facts)
+    accelerators = Table("accelerator", "kind", "driver", "API level", title_justify="left")
+    for row in found.nnapi.accelerators:
+        accelerators.add_row(row.name, row.type, row.version, str(row.feature_level))
+    if found.nnapi.accelerators:
+        stdout().print(accelerators)
+
+
+def _facts(info: AgentInfo, path: str) -> list[tuple[str, str]]:
+    from nnapi_prof.device.info import describe, device_fingerprint
+
+    clocks = ["?" if khz is None else f"{khz / 1e6:.2f}" for khz in info.cpu_max_khz]
+    known = any(khz is not None for khz in info.cpu_max_khz)
+    cores = f"{info.cpus}, at most {' '.join(clocks)} GHz" if known else str(info.cpus)
+    if info.big_cores is not None:
+        cores += f"; big ones: mask {info.big_cores}"
+    engines = [f"{name} ({', then '.join(kernels)})" for name, kernels in info.engines.items()]
+    nnapi = info.nnapi.library or "none"
+    if info.nnapi.error:
+        nnapi += f" ({info.nnapi.error})"
+    return [
+        ("device", describe(info)),
+        ("fingerprint", device_fingerprint(info)),
+        ("agent", f"{info.agent}, protocol {info.protocol}, {path}"),
+        ("cores", cores),
+        ("threads of use", "unknown" if info.threads_max is None else str(info.threads_max)),
+        ("memory", "unknown" if info.memory_kb is None else f"{info.memory_kb / 1024:.0f} MB"),
+        ("engines", ", ".join(engines) or "unknown"),
+        ("NNAPI", nnapi),
+        ("lacks", ", ".join(info.nnapi.missing) or "nothing"),
+    ]
+
+
+@command.command("clean", context_settings=_HELP)
+@device_option
+@click.option(
+    "--older-than",
+    "older_than_days",
+    type=click.IntRange(0, 36_500),
+    metavar="DAYS",
+    help="Only what was not used for so many days.",
+)
+@click.option("--all", "everything", is_flag=True, help="The agent itself as well.")
+def clean(device_spec: str | None, older_than_days: int | None, everything: bool) -> None:
+    """Remove what nnapi-prof keeps on a device: weights, files of past runs, old agents.
+
+    What is needed again is pushed again.
+    """
+    from nnapi_prof.device import clean as cleaning
+    from nnapi_prof.errors import UsageError
+
+    if everything and older_than_days is not None:
+        raise UsageError("--all removes everything, --older-than only what is old: choose one")
+    with device(device_spec) as opened:
+        client = opened.client
+        gone = cleaning.clean_all(client) if everything else cleaning.clean(client, older_than_days)
+        click.echo(
+            f"{opened.serial}: {gone.n_bytes / 1e6:.1f} MB removed, "
+            f"{gone.kept_bytes / 1e6:.1f} MB kept; {gone.n_agents} agents removed"
+        )

@@ -1,0 +1,97 @@
+"""What nnapi-prof keeps on a device, and taking it away: blobs, work folders, agents.
+
+Everything lies in one folder (see :mod:`nnapi_prof.device.install`); only names of ours in there
+are touched.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.results import Cleaned, ErrorLine, parse_line
+from nnapi_prof.device.transport import Transport, refusal
+from nnapi_prof.errors import AgentError
+
+# $0 the folder, then more conditions of find. A line for each agent: its size and its path.
+_AGENTS_SCRIPT = (
+    '[ -d "$0" ] || exit 0; '
+    'find "$0" -mindepth 2 -maxdepth 2 -type f -name agent "$@" -exec wc -c {} \\; '
+    "2>/dev/null; true"
+)
+# $0 the folder. Kilobytes of all of it, where it is there.
+_SIZE_SCRIPT = '[ -d "$0" ] || exit 0; du -sk "$0" 2>/dev/null; true'
+_AGENT_LINE = re.compile(r"\s*(\d+)\s+(.*)/([0-9a-f]{16})/agent")
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What went, and how much is left."""
+
+    n_agents: int
+    n_files: int
+    n_bytes: int
+    kept_bytes: int
+
+
+def clean(client: AgentClient, older_than_days: int | None = None) -> Removed:
+    """Removes other versions' agents, blobs and work folders.
+
+    With ``older_than_days`` what was not used for so long, else all but what lies in a work folder
+    that is younger than a day, and the agent itself. Raises AgentError.
+    """
+    transport = client.transport
+    installed = client.installed
+    age = () if older_than_days is None else ("-mtime", f"+{older_than_days}")
+    n_agents, agent_bytes = _remove_agents(transport, client.folder, age, keep=installed.path)
+    limit = () if older_than_days is None else ("--older-than-days", str(older_than_days))
+    folders = ("--store", installed.store, "--work", installed.work)
+    result = transport.shell([installed.path, "clean", *folders, *limit])
+    events = [parse_line(line) for line in result.output.splitlines()]
+    for event in events:
+        if isinstance(event, Cleaned):
+            return Removed(n_agents, event.files, event.n_bytes + agent_bytes, event.kept_bytes)
+    words = "; ".join(event.message for event in events if isinstance(event, ErrorLine))
+    raise AgentError(
+        f"{client.serial}: the agent does not clean (exit code {result.exit_code}): "
+        f"{words or result.output.strip()[-300:]}",
+        client.serial,
+    )
+
+
+def clean_all(client: AgentClient) -> Removed:
+    """Removes the agents, every blob and every work folder; nothing is put there for it."""
+    transport = client.transport
+    folder = client.folder
+    before = _size(transport, folder)
+    n_agents, _ = _remove_agents(transport, folder, (), keep=None)
+    result = transport.shell(["rm", "-rf", f"{folder}/store", f"{folder}/work"])
+    if result.exit_code != 0:
+        raise refusal(result.output, "remove", folder, client.serial)
+    transport.shell(["sh", "-c", 'rmdir "$0" 2>/dev/null; true', folder])
+    left = _size(transport, folder)
+    return Removed(n_agents, 0, before - left, left)
+
+
+def _remove_agents(
+    transport: Transport, folder: str, conditions: tuple[str, ...], keep: str | None
+) -> tuple[int, int]:
+    """Removes agents but the one at ``keep``; how many, and their bytes."""
+    listed = transport.shell(["sh", "-c", _AGENTS_SCRIPT, folder, *conditions])
+    found = [_AGENT_LINE.fullmatch(line.rstrip()) for line in listed.output.splitlines()]
+    gone = [
+        (f"{match[2]}/{match[3]}", int(match[1]))
+        for match in found
+        if match is not None and match[2] == folder and f"{match[2]}/{match[3]}/agent" != keep
+    ]
+    if gone:
+        result = transport.shell(["rm", "-rf", *(path for path, _ in gone)])
+        if result.exit_code != 0:
+            raise refusal(result.output, "remove", folder, transport.serial)
+    return len(gone), sum(n_bytes for _, n_bytes in gone)
+
+
+def _size(transport: Transport, folder: str) -> int:
+    words = transport.shell(["sh", "-c", _SIZE_SCRIPT, folder]).output.split()
+    return int(words[0]) << 10 if words and words[0].isdigit() else 0

@@ -1,0 +1,85 @@
+"""``nnapi-prof agent``: build, push, info, clean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nnapi_prof.device import build as build_module
+from nnapi_prof.device.build import HostBuild
+from nnapi_prof.errors import BuildError
+from tests.cli.common import Result
+
+Cli = Callable[..., Result]
+SIM = ("--device", "sim:npu-phone")
+
+
+@pytest.mark.parametrize("name", ["build", "push", "info", "clean"])
+def test_help_explains_every_option(cli: Cli, name: str) -> None:
+    from nnapi_prof.cli.agent import command
+
+    found = cli("agent", name, "--help")
+    assert found.code == 0 and found.err == ""
+    for parameter in command.commands[name].params:
+        assert parameter.help and all(option in found.out for option in parameter.opts)
+
+
+def test_build_says_abi_size_and_path(cli: Cli, built_host: HostBuild, tmp_path: Path) -> None:
+    found = cli("agent", "build", "--abi", "host", "--output", tmp_path / "out")
+    assert found.code == 0, found.err
+    abi, size, path = found.out.rstrip("\n").split("\t")
+    assert (abi, path) == ("host", str(tmp_path / "out" / "host" / "agent"))
+    assert int(size) == Path(path).stat().st_size
+    assert Path(path).read_bytes() == built_host.agent.read_bytes()
+    assert Path(path).stat().st_mode & 0o111
+    found = cli("agent", "build", "--abi", "host")
+    assert found.out.split("\t")[2].strip() == str(built_host.agent)
+
+
+def test_build_makes_all_abis_unless_told(
+    cli: Cli, built_host: HostBuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def agent_binary(abi: str, os_name: str, progress: object) -> Path:
+        asked.append((abi, os_name))
+        if abi == "armeabi-v7a":
+            raise BuildError("no compiler for armeabi-v7a: install ziglang")
+        return built_host.agent
+
+    monkeypatch.setattr(build_module, "agent_binary", agent_binary)
+    found = cli("agent", "build")
+    assert asked[1:] == [("arm64-v8a", "android"), ("armeabi-v7a", "android")]
+    assert asked[0][1] == "linux"
+    assert found.code == 1 and found.error == "no compiler for armeabi-v7a: install ziglang"
+
+
+def test_push_says_where_it_is(cli: Cli, built_host: HostBuild) -> None:
+    found = cli("agent", "push", *SIM)
+    assert (found.code, found.out) == (0, f"sim:npu-phone\t{built_host.agent}\n")
+
+
+def test_info_names_engines_and_accelerators(cli: Cli, built_host: HostBuild) -> None:
+    found = cli("agent", "info", *SIM)
+    assert found.code == 0
+    for word in ("simulated phone", "protocol 2", "cpu (", "portable", "sim-npu", "sim-gpu"):
+        assert word in found.out
+
+
+def test_clean(cli: Cli, built_host: HostBuild) -> None:
+    for options in ((), ("--older-than", "3"), ("--all",)):
+        found = cli("agent", "clean", *SIM, *options)
+        assert found.code == 0, found.err
+        assert found.out.startswith("sim:npu-phone: 0.0 MB removed, 0.0 MB kept; 0 agents")
+    assert built_host.agent.exists()
+
+
+def test_what_clean_does_not_understand(cli: Cli) -> None:
+    found = cli("agent", "clean", *SIM, "--all", "--older-than", "3")
+    assert found.code == 2 and "choose one" in found.error
+    found = cli("agent", "clean", "--older-than", "-1")
+    assert found.code == 2 and "see `nnapi-prof agent clean --help`" in found.error
+    found = cli("agent", "frobnicate")
+    assert found.code == 2 and "no such command 'frobnicate'" in found.error

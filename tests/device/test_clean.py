@@ -1,0 +1,78 @@
+"""Cleaning up on a phone behind a real adbd: what goes, and what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from nnapi_prof.device.adb import connect_tcp
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.build import HostBuild
+from nnapi_prof.device.clean import clean, clean_all
+from nnapi_prof.device.emulator import open_simulated
+from nnapi_prof.device.results import End
+from tests.device.test_agent import product
+
+OTHER_AGENT = "0123456789abcdef"
+
+
+def on_phone(client: AgentClient, script: str) -> list[str]:
+    """The words a script says; $0 is the folder of ours there."""
+    result = client.transport.shell(["sh", "-c", script, client.folder])
+    assert result.exit_code == 0, result.output
+    return result.output.split()
+
+
+def run_one(client: AgentClient) -> None:
+    builder, _ = product(64)
+    assert list(client.run(builder.build(), builder.blobs))[-1] == End(1, 1, 0)
+
+
+@pytest.fixture
+def used(start_daemon, built_host) -> Iterator[AgentClient]:
+    """A client whose phone ran a request, has another version's agent and a stranger's file."""
+    daemon = start_daemon("npu-phone")
+    with AgentClient(connect_tcp("127.0.0.1", daemon.port), remote_dir=daemon.remote_dir) as client:
+        run_one(client)
+        on_phone(
+            client,
+            f'cd "$0" && mkdir {OTHER_AGENT} photos && echo old >{OTHER_AGENT}/agent'
+            " && echo precious >photos/agent",
+        )
+        yield client
+
+
+def test_other_agents_and_blobs_go(used: AgentClient) -> None:
+    assert on_phone(used, 'ls "$0/store"')
+    removed = clean(used)
+    assert (removed.n_agents, removed.n_files >= 2, removed.n_bytes > 4) == (1, True, True)
+    assert on_phone(used, 'ls "$0/store"') == []
+    assert OTHER_AGENT not in on_phone(used, 'ls "$0"')
+    assert on_phone(used, 'cat "$0/photos/agent"') == ["precious"]
+    run_one(used)  # and all goes on
+
+
+def test_what_is_young_stays(used: AgentClient) -> None:
+    old, *kept = on_phone(used, 'ls "$0/store"')
+    on_phone(used, f'touch -d 2020-01-01 "$0/store/{old}"')
+    removed = clean(used, older_than_days=5)
+    assert (removed.n_agents, removed.n_files) == (0, 1)
+    assert on_phone(used, 'ls "$0/store"') == kept
+    assert OTHER_AGENT in on_phone(used, 'ls "$0"')
+    on_phone(used, f'touch -d 2020-01-01 "$0/{OTHER_AGENT}/agent"')
+    assert clean(used, older_than_days=5).n_agents == 1
+
+
+def test_everything_goes_and_nothing_is_pushed_for_it(used: AgentClient) -> None:
+    fresh = AgentClient(used.transport, remote_dir=used.folder)
+    removed = clean_all(fresh)
+    assert removed.n_agents == 2 and removed.n_bytes > 1000
+    assert on_phone(used, 'ls "$0"') == ["photos"]
+
+
+def test_a_simulated_phone_loses_no_build(built_host: HostBuild) -> None:
+    with open_simulated("npu-phone") as client:
+        clean(client)
+        assert clean_all(client).n_agents == 0
+    assert built_host.agent.exists()
