@@ -1,8 +1,8 @@
-/* Writes a fuzzer's first inputs: make_seeds request|model|api FOLDER. Small and valid, so that
- * mutations get past the parsers' first questions. */
+/* Writes a fuzzer's first inputs: make_seeds request|model|api|bundle FOLDER. Small and valid, so
+ * that mutations get past the parsers' first questions. */
 #include <stdio.h>
 
-#include "../tests/build_request.h"
+#include "../tests/build_bundle.h"
 #include "../tests/np_test_families.h"
 
 static void write_seed(const char *folder, unsigned number, const struct np_build *seed) {
@@ -113,6 +113,14 @@ int main(int argc, char **argv) {
     write_seed(argv[2], 0, &container);
     return 0;
   }
-  (void)fprintf(stderr, "usage: make_seeds request|model|api FOLDER\n");
+  if (argc == 3 && strcmp(argv[1], "bundle") == 0) {
+    struct np_build_bundle sections;
+    struct np_build container;
+    np_build_bundle_sections(&sections);
+    np_build_bundle_container(&sections, &container);
+    write_seed(argv[2], 0, &container);
+    return 0;
+  }
+  (void)fprintf(stderr, "usage: make_seeds request|model|api|bundle FOLDER\n");
   return 2;
 }

@@ -1,0 +1,95 @@
+/* A valid bundle file for the C tests and the fuzz target, byte by byte as FORMAT.md says. */
+#ifndef NP_BUILD_BUNDLE_H
+#define NP_BUILD_BUNDLE_H
+
+#include "build_request.h"
+
+/* The sections of a bundle, each still without its container. */
+struct np_build_bundle {
+  struct np_build head, strs, tens, modl, plan, inpt, outp, data, wght;
+};
+
+/* A container of kind 3 around the sections, sealed; sections begin at multiples of 64. */
+static inline void np_build_bundle_container(const struct np_build_bundle *bundle,
+                                             struct np_build *container) {
+  const struct np_build *sections[9] = {&bundle->head, &bundle->strs, &bundle->tens,
+                                        &bundle->modl, &bundle->plan, &bundle->inpt,
+                                        &bundle->outp, &bundle->data, &bundle->wght};
+  static const char tags[9][5] = {"HEAD", "STRS", "TENS", "MODL", "PLAN",
+                                  "INPT", "OUTP", "DATA", "WGHT"};
+  static const uint8_t zeros[64] = {0};
+  container->n = 0;
+  np_put(container, "NNPF\1\0\3\0", 8);
+  np_put_u32(container, 9);
+  np_put_u32(container, 0);
+  uint64_t offset = (16 + 24 * 9 + 63) / 64 * 64;
+  for (size_t i = 0; i < 9; i++) {
+    np_put(container, tags[i], 4);
+    np_put_u32(container, 0);
+    np_put_u64(container, offset);
+    np_put_u64(container, sections[i]->n);
+    offset += (sections[i]->n + 63) / 64 * 64;
+  }
+  for (size_t i = 0; i < 9; i++) {
+    np_put(container, zeros, (64 - container->n % 64) % 64);
+    np_put(container, sections[i]->bytes, sections[i]->n);
+  }
+  np_build_seal(container->bytes, container->n);
+}
+
+static inline void np_put_text(struct np_build *to, const char *text) {
+  static const uint8_t zeros[4] = {0};
+  const size_t n = strlen(text);
+  np_put_u32(to, (uint32_t)n);
+  np_put(to, text, n);
+  np_put(to, zeros, (4 - n % 4) % 4);
+}
+
+/* One segment: y = relu(x + b), from tensor 0 to 1 or from 1 to 2, which is its transpose. */
+static inline void np_put_segment(struct np_build *plan, uint32_t engine, uint32_t accelerator,
+                                  uint32_t number) {
+  np_put_words(plan, 5, (const uint32_t[]){engine, accelerator, UINT32_MAX, 0, 0});
+  np_put_words(plan, 3, (const uint32_t[]){1, number, 0});
+  np_put_words(plan, 3, (const uint32_t[]){1, number + 1, number == 1 ? 1u : 0u});
+}
+
+/* Two segments of one model with the weights 1, 2, 3, 4: x is [1, 4] and the output [4, 1]. Plans:
+ * "mixed" on CPU and accelerator "sim-npu", "auto" on NNAPI's choice, "cpu". */
+static inline void np_build_bundle_sections(struct np_build_bundle *bundle) {
+  const float weights[4] = {1, 2, 3, 4};
+  memset(bundle, 0, sizeof *bundle);
+  np_put_words(&bundle->head, 3, (const uint32_t[]){1, 0, 1});
+  np_put_u32(&bundle->strs, 6);
+  np_put_text(&bundle->strs, "mixed");
+  np_put_text(&bundle->strs, "sim-npu");
+  np_put_text(&bundle->strs, "auto");
+  np_put_text(&bundle->strs, "cpu");
+  np_put_text(&bundle->strs, "x");
+  np_put_text(&bundle->strs, "y");
+  np_put_u32(&bundle->tens, 3);
+  np_put_words(&bundle->tens, 6, (const uint32_t[]){NP_TYPE_TENSOR_FLOAT32, 2, 1, 4, 0, 0});
+  np_put_words(&bundle->tens, 6, (const uint32_t[]){NP_TYPE_TENSOR_FLOAT32, 2, 1, 4, 0, 0});
+  np_put_words(&bundle->tens, 6, (const uint32_t[]){NP_TYPE_TENSOR_FLOAT32, 2, 4, 1, 0, 0});
+  np_build_model(&bundle->data, 1);
+  np_put(&bundle->wght, weights, sizeof weights);
+  np_put_u32(&bundle->modl, 1);
+  np_put_u64(&bundle->modl, 0);
+  np_put_u64(&bundle->modl, bundle->data.n);
+  np_put_u32(&bundle->modl, 1);
+  np_put_u64(&bundle->modl, 0);
+  np_put_u64(&bundle->modl, sizeof weights);
+  np_put_u32(&bundle->plan, 3);
+  np_put_words(&bundle->plan, 2, (const uint32_t[]){0, 2});
+  np_put_segment(&bundle->plan, 0, UINT32_MAX, 0);
+  np_put_segment(&bundle->plan, 1, 1, 1);
+  np_put_words(&bundle->plan, 2, (const uint32_t[]){2, 2});
+  np_put_segment(&bundle->plan, 1, UINT32_MAX, 0);
+  np_put_segment(&bundle->plan, 1, UINT32_MAX, 1);
+  np_put_words(&bundle->plan, 2, (const uint32_t[]){3, 2});
+  np_put_segment(&bundle->plan, 0, UINT32_MAX, 0);
+  np_put_segment(&bundle->plan, 0, UINT32_MAX, 1);
+  np_put_words(&bundle->inpt, 4, (const uint32_t[]){1, 4, 0, 0});
+  np_put_words(&bundle->outp, 4, (const uint32_t[]){1, 5, 2, 1});
+}
+
+#endif

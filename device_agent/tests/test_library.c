@@ -1,0 +1,230 @@
+/* The runtime library from C: what runs, what is refused, several threads, and broken files. */
+#include <pthread.h>
+
+#include "build_bundle.h"
+#include "nnapi_prof_runtime.h"
+#include "np_test.h"
+
+#define N_MUTATED 30000
+
+static nnp_bundle *open_sections(const struct np_build_bundle *sections, struct np_build *container,
+                                 nnp_error *error) {
+  nnp_bundle *bundle = NULL;
+  np_build_bundle_container(sections, container);
+  if (nnp_bundle_open_memory(container->bytes, container->n, &bundle, error) != NNP_OK)
+    return NULL;
+  return bundle;
+}
+
+/* y = relu(relu(x + b) + b) */
+static int is_right(const float *y, const float *x) {
+  int right = 1;
+  for (int i = 0; i < 4; i++) {
+    const float b = (float)(i + 1);
+    const float once = x[i] + b > 0 ? x[i] + b : 0;
+    right &= y[i] == once + b;
+  }
+  return right;
+}
+
+static void check_runs(const nnp_bundle *bundle) {
+  const nnp_tensor *x = nnp_bundle_input(bundle, 0);
+  const nnp_tensor *y = nnp_bundle_output(bundle, 0);
+  CHECK(nnp_bundle_n_inputs(bundle) == 1 && nnp_bundle_n_outputs(bundle) == 1);
+  CHECK(!nnp_bundle_input(bundle, 1) && !nnp_bundle_output(bundle, 1));
+  CHECK(nnp_bundle_n_plans(bundle) == 3 && !nnp_bundle_plan(bundle, 3));
+  CHECK(strcmp(x->name, "x") == 0 && strcmp(y->name, "y") == 0);
+  CHECK(y->rank == 2 && y->dims[0] == 4 && y->dims[1] == 1 && y->n_bytes == 16);
+  CHECK(y->dim_order[0] == 1 && y->dim_order[1] == 0 && x->dim_order[0] == 0);
+  for (uint32_t plan = 0; plan < 3; plan++) {
+    nnp_options options = nnp_options_default();
+    nnp_error error;
+    nnp_model *model = NULL;
+    options.plan = plan;
+    if (!CHECK(nnp_model_compile(bundle, &options, &model, &error) == NNP_OK))
+      continue;
+    for (int run = 0; run < 4; run++) {
+      const float input[4] = {(float)run, -2, -9, 0.5f};
+      float output[4] = {0};
+      const void *inputs[1] = {input};
+      void *outputs[1] = {output};
+      if (run % 2 == 0) {
+        CHECK(nnp_model_run(model, inputs, outputs, &error) == NNP_OK);
+        CHECK(is_right(output, input));
+      } else {
+        memcpy(nnp_model_input(model, 0), input, sizeof input);
+        CHECK(nnp_model_run(model, NULL, NULL, NULL) == NNP_OK);
+        CHECK(is_right(nnp_model_output(model, 0), input));
+      }
+    }
+    CHECK((uintptr_t)nnp_model_input(model, 0) % 64 == 0 && !nnp_model_input(model, 1));
+    CHECK(nnp_model_n_segments(model) == 2);
+    nnp_segment segment;
+    CHECK(nnp_model_segment(model, 1, &segment) == NNP_OK);
+    /* The emulator without a phone has no "sim-npu". */
+    CHECK(segment.fell_back == (plan == 0));
+    CHECK(strcmp(segment.engine, plan == 1 ? "nnapi" : "cpu") == 0);
+    if (plan == 0)
+      CHECK_TEXT(segment.why, "sim-npu");
+    CHECK(nnp_model_segment(model, 2, &segment) == NNP_BAD_ARGUMENT);
+    nnp_model_free(model);
+  }
+}
+
+static void check_refusals(const nnp_bundle *bundle) {
+  nnp_error error;
+  nnp_model *model;
+  nnp_options options = {.plan = 0};
+  CHECK(nnp_model_compile(bundle, &options, &model, &error) == NNP_MISSING);
+  CHECK(error.status == NNP_MISSING && error.segment == 1 && model == NULL);
+  CHECK_TEXT(error.message, "no accelerator is called \"sim-npu\"");
+  options.plan = 3;
+  CHECK(nnp_model_compile(bundle, &options, &model, &error) == NNP_BAD_ARGUMENT);
+  CHECK_TEXT(error.message, "plan 3 of 3");
+  CHECK(nnp_model_compile(NULL, NULL, &model, NULL) == NNP_BAD_ARGUMENT);
+  CHECK(nnp_model_run(NULL, NULL, NULL, &error) == NNP_BAD_ARGUMENT);
+  nnp_bundle *other = NULL;
+  CHECK(nnp_bundle_open("/nonexistent/x.nnprt", &other, &error) == NNP_IO);
+  CHECK_TEXT(error.message, "/nonexistent/x.nnprt");
+  CHECK(nnp_bundle_open(NULL, &other, &error) == NNP_BAD_ARGUMENT);
+  nnp_bundle_close(NULL);
+  nnp_model_free(NULL);
+  for (int status = NNP_OK; status <= NNP_FAILED + 1; status++)
+    CHECK(nnp_status_text((nnp_status)status)[0] != 0);
+}
+
+/* A thread with a model of its own over the common bundle. */
+static void *run_often(void *argument) {
+  const nnp_bundle *bundle = argument;
+  nnp_options options = nnp_options_default();
+  options.plan = 1;
+  nnp_model *model = NULL;
+  nnp_error error;
+  intptr_t wrong = 0;
+  if (nnp_model_compile(bundle, &options, &model, &error) != NNP_OK)
+    return (void *)1;
+  for (int i = 0; i < 50; i++) {
+    const float input[4] = {(float)i, 1, 2, 3};
+    float output[4];
+    const void *inputs[1] = {input};
+    void *outputs[1] = {output};
+    wrong += nnp_model_run(model, inputs, outputs, &error) != NNP_OK || !is_right(output, input);
+  }
+  nnp_model_free(model);
+  return (void *)wrong;
+}
+
+static void check_threads(nnp_bundle *bundle) {
+  pthread_t threads[3];
+  for (int i = 0; i < 3; i++)
+    CHECK(pthread_create(&threads[i], NULL, run_often, bundle) == 0);
+  for (int i = 0; i < 3; i++) {
+    void *wrong = NULL;
+    CHECK(pthread_join(threads[i], &wrong) == 0);
+    CHECK(wrong == NULL);
+  }
+}
+
+/* One word of one section is changed, and this is what is said about it. */
+static void check_word(size_t section, size_t word, uint32_t value, const char *wanted) {
+  struct np_build_bundle sections;
+  struct np_build container;
+  nnp_error error;
+  np_build_bundle_sections(&sections);
+  struct np_build *all[7] = {&sections.head, &sections.strs, &sections.tens, &sections.modl,
+                             &sections.plan, &sections.inpt, &sections.outp};
+  memcpy(all[section]->bytes + 4 * word, &value, 4);
+  nnp_bundle *bundle = open_sections(&sections, &container, &error);
+  CHECK(bundle == NULL && error.status == NNP_BAD_BUNDLE);
+  CHECK_TEXT(error.message, wanted);
+  nnp_bundle_close(bundle);
+}
+
+static void check_words(void) {
+  enum { HEAD, STRS, TENS, MODL, PLAN, INPT, OUTP };
+  check_word(HEAD, 0, 2, "bundle version 2");
+  check_word(HEAD, 1, 3, "mode 3");
+  check_word(STRS, 0, 99, "STRS: 99 items do not fit");
+  check_word(STRS, 1, 0xfffffff0, "STRS: string 0");
+  check_word(TENS, 1, 99, "TENS: tensor 0");
+  check_word(TENS, 2, 9, "TENS: tensor 0");
+  check_word(TENS, 3, 0, "TENS: tensor 0");
+  check_word(TENS, 3, 0x7fffffff, "PLAN: plan 0: segment 0");
+  check_word(TENS, 5, 0x7f800000, "TENS: tensor 0");
+  check_word(MODL, 1, 2, "MODL: model 0: it is cut off or not in DATA");
+  check_word(MODL, 4, 0x7fffffff, "MODL: model 0");
+  check_word(MODL, 5, 0x7fffffff, "MODL: model 0: 2147483647 buffers are cut off");
+  check_word(MODL, 6, 4, "MODL: model 0: buffer 0");
+  check_word(MODL, 8, 999, "MODL: model 0: buffer 0");
+  check_word(MODL, 8, 15, "MODL: model 0");
+  check_word(PLAN, 0, 0, "PLAN: there is none");
+  check_word(PLAN, 1, 6, "PLAN: plan 0");
+  check_word(PLAN, 2, 0, "PLAN: plan 0");
+  check_word(PLAN, 3, 2, "PLAN: plan 0: segment 0: engine 2");
+  check_word(PLAN, 4, 6, "PLAN: plan 0: segment 0: engine 0, accelerator 6");
+  check_word(PLAN, 5, 3, "preference 3");
+  check_word(PLAN, 6, 2, "flags 0x2");
+  check_word(PLAN, 7, 1, "model 1");
+  check_word(PLAN, 8, 0x80000001, "PLAN: plan 0: segment 0: it is cut off");
+  check_word(PLAN, 9, 3, "tensor 3 of 3");
+  check_word(PLAN, 9, 1, "segment 0 reads tensor 1 before it is written");
+  check_word(PLAN, 9, 2, "not the type and shape of operand 0");
+  check_word(PLAN, 10, 5, "order 0x5");
+  check_word(PLAN, 12, 0, "segment 0 writes tensor 0, which has its bytes already");
+  check_word(INPT, 1, 9, "INPT: item 0");
+  check_word(INPT, 2, 3, "INPT: item 0");
+  check_word(INPT, 3, 2, "INPT: item 0");
+  check_word(OUTP, 2, 0, "OUTP: item 0");
+}
+
+/* Thousands of broken files: none may crash, read out of bounds, leak, or be refused in silence. */
+static void check_mutations(void) {
+  struct np_build_bundle sections;
+  struct np_build container;
+  np_build_bundle_sections(&sections);
+  np_build_bundle_container(&sections, &container);
+  uint64_t state = 11;
+  uint32_t n_valid = 0;
+  for (int i = 0; i < N_MUTATED; i++) {
+    static const uint32_t nasty[] = {0, 1, 2, 8, 0x7fffffff, 0x80000000, 0xffffffff, 0x40000000};
+    const size_t cut =
+        np_test_random(&state) % 16 == 0 ? np_test_random(&state) % container.n : container.n;
+    uint8_t *copy = malloc(cut + (cut == 0));
+    memcpy(copy, container.bytes, cut);
+    for (uint64_t changes = 1 + np_test_random(&state) % 3; changes > 0 && cut >= 4; changes--) {
+      const size_t at = np_test_random(&state) % (cut / 4) * 4;
+      const uint64_t how = np_test_random(&state);
+      if (how % 2 == 0)
+        memcpy(copy + at, &nasty[(how >> 8) % 8], 4);
+      else
+        copy[at + (how >> 8) % 4] ^= (uint8_t)(1u << (how >> 16) % 8);
+    }
+    np_build_seal(copy, cut);
+    nnp_bundle *bundle = NULL;
+    nnp_error error;
+    const nnp_status status = nnp_bundle_open_memory(copy, cut, &bundle, &error);
+    n_valid += status == NNP_OK;
+    CHECK((status == NNP_OK) == (bundle != NULL));
+    CHECK(status == NNP_OK || error.message[0] != 0);
+    nnp_bundle_close(bundle);
+    free(copy);
+  }
+  CHECK(n_valid > N_MUTATED / 100);
+}
+
+int main(void) {
+  struct np_build_bundle sections;
+  struct np_build container;
+  nnp_error error;
+  np_build_bundle_sections(&sections);
+  nnp_bundle *bundle = open_sections(&sections, &container, &error);
+  if (CHECK(bundle != NULL)) {
+    check_runs(bundle);
+    check_refusals(bundle);
+    check_threads(bundle);
+  }
+  nnp_bundle_close(bundle);
+  check_words();
+  check_mutations();
+  return np_test_exit();
+}
