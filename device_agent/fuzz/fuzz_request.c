@@ -12,7 +12,14 @@ static void open_and_free(const uint8_t *bytes, size_t size) {
   struct np_message why = {""};
   const enum np_status status = np_request_open(bytes, size, &request, &why);
   if (status != NP_OK && why.text[0] == 0)
-    abort(); /* a refusal without its sentence */
+    abort();        /* a refusal without its sentence */
+  uint32_t end = 0; /* of the groups, which an agent walks along */
+  while (status == NP_OK && end < request.n_actions) {
+    const uint32_t first = end;
+    end = np_request_group_end(&request, first);
+    if (end <= first || end > request.n_actions || end - first > NP_MAX_GROUP)
+      abort();
+  }
   np_request_free(&request);
 }
 

@@ -191,4 +191,17 @@ static inline void np_build_sections(struct np_build_request *request) {
   np_put_words(actn, 11, (const uint32_t[]){1, 0, 1, 1, 0, 1, 1, 0, 1, 2, 0});
 }
 
+/* Makes n actions of the one, all of one group, with ids of their own. */
+static inline void np_build_multiply(struct np_build_request *request, uint32_t n) {
+  struct np_build *actn = &request->actn;
+  const size_t size = actn->n - 4;
+  memcpy(actn->bytes, &n, 4);
+  for (uint32_t i = 1; i < n; i++) {
+    const uint32_t id = 100 + i;
+    memcpy(actn->bytes + actn->n, actn->bytes + 4, size);
+    memcpy(actn->bytes + actn->n, &id, 4);
+    actn->n += size;
+  }
+}
+
 #endif

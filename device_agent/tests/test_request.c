@@ -160,19 +160,6 @@ static void check_orders(void) {
   np_request_free(&request);
 }
 
-/* Makes n copies of the action, with ids of their own. */
-static void multiply_action(struct np_build_request *sections, uint32_t n) {
-  struct np_build *actn = &sections->actn;
-  const size_t size = actn->n - 4;
-  memcpy(actn->bytes, &n, 4);
-  for (uint32_t i = 1; i < n; i++) {
-    const uint32_t id = 100 + i;
-    memcpy(actn->bytes + actn->n, actn->bytes + 4, size);
-    memcpy(actn->bytes + actn->n, &id, 4);
-    actn->n += size;
-  }
-}
-
 /* Three actions; `at` of the second one gets another word. NULL: it is fine. */
 static void check_group(uint32_t at, uint32_t word, uint32_t end, const char *wanted) {
   struct np_build_request sections;
@@ -181,7 +168,7 @@ static void check_group(uint32_t at, uint32_t word, uint32_t end, const char *wa
   struct np_message why = {""};
   np_build_sections(&sections);
   const size_t size = sections.actn.n - 4;
-  multiply_action(&sections, 3);
+  np_build_multiply(&sections, 3);
   memcpy(sections.actn.bytes + size + at, &word, 4);
   np_build_container(&sections, &container);
   const enum np_status status = np_request_open(container.bytes, container.n, &request, &why);
