@@ -18,6 +18,8 @@ from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend.concretise import Concretiser, branch_refusal
+from nnapi_prof.frontend.keeping import Keeper
+from nnapi_prof.frontend.pending import Later
 from nnapi_prof.frontend.quantised import (
     NoFloatForm,
     Quantised,
@@ -26,7 +28,7 @@ from nnapi_prof.frontend.quantised import (
     plain,
     quantised_input,
 )
-from nnapi_prof.frontend.steps import Moving, Step
+from nnapi_prof.frontend.steps import DataDependent, Moving, Step
 
 
 class WalkRefused(Exception):
@@ -34,12 +36,16 @@ class WalkRefused(Exception):
 
 
 def walked_graph(
-    model: torch.jit.ScriptModule, examples: Sequence[Tensor], name: str
+    model: torch.jit.ScriptModule,
+    examples: Sequence[Tensor],
+    name: str,
+    keeper: Keeper | None = None,
 ) -> fx.GraphModule:
     """The model's straight graph on the shapes of ``examples``.
 
-    Raises WalkRefused for constructs it does not know, WritesToViews, and FrontendError for what
-    has no straight form at all.
+    With a ``keeper`` what depends on data stays TorchScript: then the model must be frozen. Raises
+    WalkRefused for constructs it does not know, WritesToViews, DataDependent, and FrontendError for
+    what else has no straight form.
     """
     maker = Concretiser(name)
     for path, value in [*model.named_parameters(), *model.named_buffers()]:
@@ -53,10 +59,14 @@ def walked_graph(
     ]
     inputs += [argument.default_value for argument in arguments[len(examples) :]]
     walker = _Walker(maker, name)
+    walker.keeper = keeper
     for parameter, given in zip(graph.inputs(), [model, *inputs], strict=True):
         walker.values[parameter.debugName()] = given
     results = walker.block(graph)
+    walker.state.check(name)
     leaves = pytree.tree_leaves(results, is_leaf=lambda v: isinstance(v, Moving))
+    if keeper is not None:
+        leaves = keeper.settle(walker, leaves, lambda: model(*(e.clone() for e in examples)))
     return maker.finish([plain(leaf) for leaf in leaves])
 
 
@@ -83,14 +93,57 @@ def forward_arguments(model: torch.jit.ScriptModule) -> list[Any]:
     return list(forward.schema.arguments)[1:]
 
 
+class _State:
+    """Attributes that the model writes while it runs."""
+
+    def __init__(self) -> None:
+        self.written: dict[tuple[int, str], Any] = {}
+        self.read: dict[tuple[int, str], Any] = {}
+        """What the run found in attributes before it wrote any."""
+
+    def get(self, owner: Any, name: str) -> Any:
+        key = (id(owner), name)
+        if key in self.written:
+            return self.written[key]
+        return self.read.setdefault(key, getattr(owner, name))
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        self.written[id(owner), name] = value
+
+    def check(self, name: str) -> None:
+        """Raises FrontendError where what a run reads is what another run wrote."""
+        for key, found in self.read.items():
+            if key in self.written and not _same(self.written[key], found):
+                raise FrontendError(
+                    f"{name} changes its attribute {key[1]} whenever it runs: a model that keeps "
+                    "state cannot be converted"
+                )
+
+
+def _same(new: Any, old: Any) -> bool:
+    if isinstance(new, Tensor) and isinstance(old, Tensor):
+        return new.dtype == old.dtype and torch.equal(new, old)
+    return type(new) is type(old) and not isinstance(new, Moving) and bool(new == old)
+
+
 class _Walker:
     """Values by their debug name; blocks run in the one namespace, as names are unique."""
 
-    def __init__(self, maker: Concretiser, name: str) -> None:
+    def __init__(self, maker: Concretiser, name: str, state: _State | None = None) -> None:
         self.maker = maker
         self.name = name
+        self.state = state or _State()
         self.values: dict[str, Any] = {}
         self.quantised = QuantisedCalls(maker)
+        self.keeper: Keeper | None = None
+
+    def looking(self, keeper: Keeper) -> _Walker:
+        """A walker that writes nothing, for a look at the shapes of a block."""
+        maker = Concretiser(self.name)
+        maker.mode = self.maker.mode
+        inner = _Walker(maker, self.name)
+        inner.keeper = keeper
+        return inner
 
     def block(self, block: Any) -> list[Any]:
         """Runs the nodes of a graph or block; returns its outputs."""
@@ -101,12 +154,21 @@ class _Walker:
         return [self.values[output.debugName()] for output in block.outputs()]
 
     def _node(self, node: Any) -> list[Any]:
-        kind = node.kind()
         inputs = [self.values[value.debugName()] for value in node.inputs()]
+        if self.keeper is not None:
+            return self.keeper.node(self, node, inputs)
+        return self.carry_out(node, inputs)
+
+    def carry_out(self, node: Any, inputs: Sequence[Any]) -> list[Any]:
+        """What a node makes of its inputs."""
+        kind = node.kind()
         if kind == "prim::Constant":
             return [node.output().toIValue()]
         if kind == "prim::GetAttr":
-            return [getattr(inputs[0], node.s("name"))]
+            return [self.state.get(inputs[0], node.s("name"))]
+        if kind == "prim::SetAttr":
+            self.state.set(inputs[0], node.s("name"), inputs[1])
+            return []
         if kind == "prim::CallMethod":
             return self._method(inputs[0], node, inputs)
         if kind == "prim::If":
@@ -130,14 +192,15 @@ class _Walker:
         if not isinstance(owner, torch.jit.ScriptModule):
             raise WalkRefused(f"{node.kind()} {source(node)}")
         graph = _inlined(owner._c._get_method(node.s("name")).inlined_graph)
-        inner = _Walker(self.maker, self.name)
+        inner = _Walker(self.maker, self.name, self.state)
+        inner.keeper = self.keeper
         for parameter, given in zip(graph.inputs(), inputs, strict=True):
             inner.values[parameter.debugName()] = given
         return inner.block(graph)
 
     def _branch(self, node: Any, condition: Any) -> list[Any]:
-        if isinstance(condition, Moving):
-            raise FrontendError(branch_refusal(self.name, source(node)))
+        if isinstance(condition, Moving | Later):
+            raise DataDependent(branch_refusal(self.name, source(node)))
         if_true, if_false = node.blocks()
         return self.block(if_true if condition else if_false)
 
@@ -146,8 +209,8 @@ class _Walker:
         (body,) = node.blocks()
         names = [value.debugName() for value in body.inputs()]
         for trip in range(int(trips)):
-            if isinstance(condition, Moving):
-                raise FrontendError(branch_refusal(self.name, source(node)))
+            if isinstance(condition, Moving | Later):
+                raise DataDependent(branch_refusal(self.name, source(node)))
             if not condition:
                 break
             self.values.update(zip(names, [trip, *carried], strict=True))
@@ -171,13 +234,22 @@ class _Walker:
         step = Step(target.vec, (x, sizes, *align, factors), {}, source(node), f"upsample_{mode}")
         return self.maker.call(step)
 
-    def _operator(self, node: Any, kind: str, inputs: Sequence[Any]) -> list[Any]:
+    def operator_of(self, node: Any, kind: str) -> Any:
+        """The overload that a node calls; None where it is none of ATen's or quantised ones."""
         namespace, _, packet = kind.partition("::")
         if namespace not in ("aten", "quantized"):
-            raise WalkRefused(f"{kind} {source(node)}")
+            return None
         found = re.match(r"[\w:]+(?:\.(\w+))?\(", node.schema())
         family = getattr(getattr(torch.ops, namespace), packet, None)
-        target = getattr(family, (found.group(1) if found else None) or "default", None)
+        return getattr(family, (found.group(1) if found else None) or "default", None)
+
+    def where(self, node: Any) -> str:
+        """The source line of a node."""
+        return source(node)
+
+    def _operator(self, node: Any, kind: str, inputs: Sequence[Any]) -> list[Any]:
+        namespace, _, packet = kind.partition("::")
+        target = self.operator_of(node, kind)
         if target is None:
             raise WalkRefused(f"{kind} {source(node)}")
         arguments = target._schema.arguments

@@ -28,6 +28,8 @@ BINARY = {
 }
 """Operators of two tensors without a fuse code: of numbers, and of bools."""
 
+MAX_FACTOR = 2**16
+"""The largest constant that int64 is multiplied by."""
 MOST_FACTORS = 8
 """Whole exponents up to here are products, which are defined for negative bases too."""
 
@@ -60,7 +62,21 @@ def mul(op: Lowering) -> OperandId:
     x, y = _pair(op)
     if x.dtype == "bool":
         return x.is_(OperationCode.LOGICAL_AND, y).operand
+    _require_small(op, x, y)
     return x.times(y, fuse(op)).operand
+
+
+def _require_small(op: Lowering, *factors: Value) -> None:
+    """Refuses int64 multiplied by a constant that takes int32, which a device has, beyond its range
+    soon: hashes and the like."""
+    for value in factors:
+        if op.out.dtype == "int64" and value.array is not None:
+            largest = int(np.abs(value.array.astype(np.int64)).max(initial=0))
+            op.require(
+                largest <= MAX_FACTOR,
+                f"multiplies int64 by {largest}: the products would not fit int32, which NNAPI "
+                f"has (factors up to {MAX_FACTOR} are taken)",
+            )
 
 
 @lowers(aten.sub.Tensor)

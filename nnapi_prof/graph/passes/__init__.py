@@ -16,6 +16,8 @@ from nnapi_prof.graph.passes.layers import (
 from nnapi_prof.graph.passes.lines import raise_lines
 from nnapi_prof.graph.passes.movement import drop_expands, normalise_movement
 from nnapi_prof.graph.passes.overloads import unify_overloads
+from nnapi_prof.graph.passes.placing import place_values
+from nnapi_prof.graph.passes.promotion import state_promotion
 from nnapi_prof.graph.passes.quantised import (
     fold_weights,
     move_integers,
@@ -31,6 +33,8 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     drop_finished_getitems,  # first: rules ask which of several values are read
     drop_noops,  # before any matching: a clone between two nodes hides one from the other
     unify_overloads,  # before the passes that ask for one overload
+    state_promotion,  # before normalise_movement, which cuts and joins values of one type
+    place_values,  # before normalise_movement, whose spelling it ends in
     fold_constants,  # a transposed weight must be a constant before anything looks at it
     normalise_quantisation,  # before move_integers: asks for numbers
     normalise_movement,  # before normalise_views and normalise_layers, whose spelling it ends in

@@ -87,6 +87,7 @@ def _index_put(site: Site) -> fx.Node | None:
 
 RULES: dict[torch._ops.OpOverload, Rule] = {
     **{target: _synonym(synonym) for target, synonym in SYNONYMS.items()},
+    aten.zero.default: _filled(0),
     aten.zeros_like.default: _filled(0),
     aten.ones_like.default: _filled(1),
     aten.full_like.default: _full,

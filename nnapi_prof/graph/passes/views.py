@@ -191,8 +191,8 @@ def _stack(site: Site) -> fx.Node | None:
 
 
 def _cat(site: Site) -> fx.Node | None:
-    # PyTorch skips tensors of shape [0], whatever the rank of the others.
-    tensors = [t for t in site.args["tensors"] if type_of(t).shape != (0,)] or site.args["tensors"]
+    # PyTorch skips tensors of shape [0], whatever the rank of the others; empty ones add nothing.
+    tensors = [t for t in site.args["tensors"] if type_of(t).n_elements] or site.args["tensors"]
     dim = positive_dim(site.args["dim"], len(type_of(tensors[0]).shape))
     return site.become(aten.cat.default, list(tensors), dim)
 

@@ -1,0 +1,254 @@
+"""Element types, memory that is shared, state and rare scatters: what converts is right.
+
+Every row goes the whole way: traced or scripted, loaded, converted, run, compared with eager.
+"""
+
+from typing import Optional
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.errors import NnapiProfError
+from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend.quiet import quiet_torch
+from tests.convert.coverage.rows import Function, numbers
+from tests.convert.harness import run_region
+
+V = numbers(3, 5)
+TIES = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])
+WHOLE = torch.tensor([[-7, -4, -3, -1], [1, 2, 5, 8]])
+OTHERS = torch.tensor([[3, -3, 2, 5], [-2, 3, -5, 3]])
+MASK = V > 0
+BYTES = torch.randint(0, 256, (1, 6, 6, 3), dtype=torch.uint8, generator=torch.manual_seed(0))
+FILTERS = numbers(4, 3, 3, 3)
+PLACES = torch.tensor([[0, 1], [2, 3], [4, 0]])
+
+
+def result_of(model, inputs, level=30):
+    """What the emulator computes, and what eager PyTorch does."""
+    program = prepare(model, inputs, "row")
+    region = convert_region(program, range(len(program.units.units)), level)
+    with torch.inference_mode():
+        wanted = model(*(value.clone() for value in inputs))
+    given = dict(zip(program.units.inputs, inputs, strict=True))
+    found = given | dict(zip(region.outputs, run_region(region, given), strict=True))
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    return [found[name] for name in program.units.outputs], wanted
+
+
+def traced(function, inputs):
+    with quiet_torch():
+        return torch.jit.trace(Function(function), inputs, check_trace=False)
+
+
+def agree(model, inputs):
+    found, wanted = result_of(model, inputs)
+    assert len(found) == len(wanted)
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+def view_written(x):
+    y = x * 1.0
+    y[:, 1:] += 1
+    y[0] *= 2
+    return y
+
+
+def input_written(x):
+    y = x[:, 1:]
+    y += 1
+    return x * 1
+
+
+def seen_through_views(x):
+    y = x + 0
+    v = y[1]
+    y.add_(1)
+    return v * 2
+
+
+def transposed_view(x):
+    y = x * 1
+    y.transpose(0, 1)[0] = 5.0
+    return y
+
+
+def part_of_a_line(x):
+    y = x + 0
+    y.reshape(-1)[3:7].zero_()
+    return y
+
+
+def every_other(x):
+    y = torch.zeros(3, 5)
+    y[:, ::2] = x[:, ::2]
+    return y
+
+
+def places_of_columns(x):
+    y = x * 1
+    y[:, torch.tensor([1, 4])] = x[:, :2]
+    return y
+
+
+ROWS = {
+    # element types
+    "int64 + float": (lambda a, b: a + b, torch.arange(5), V),
+    "int64 + int32": (lambda a: a + a.int(), WHOLE),
+    "float * float64 number": (lambda a: a * torch.tensor(1.1, dtype=torch.float64), V),
+    "float * int constants": (lambda a: a * torch.tensor([1, 2, 3, 4, 5]), V),
+    "bool + bool": (lambda a: a + ~a, MASK),
+    "bool * float": (lambda a, b: a * b, MASK, V),
+    "bool - 1": (lambda a: a.int() - 1, MASK),
+    "where of a number": (lambda a, b: torch.where(a, b, 0), MASK, V),
+    "int / int": (lambda a, b: a / b, WHOLE, OTHERS),
+    "int // int": (lambda a: (a // 3, a // -3), WHOLE),
+    "int % int": (lambda a: (a % 3, a % -3), WHOLE),
+    "trunc": (lambda a: torch.div(a, 3, rounding_mode="trunc"), WHOLE),
+    "fmod": (lambda a: torch.fmod(a, -3), WHOLE),
+    "float % float": (lambda a: (a % 0.7, a % -0.7, a // 0.3), V),
+    "powers": (lambda a: (a**2, a**3, a**-1, a**0, a**3.0), V),
+    "int powers": (lambda a: (a**2, a**3), WHOLE),
+    "int compared with a fraction": (lambda a: (a > 0.5, a >= -3.5, a == 1.5), WHOLE),
+    "int clamped": (lambda a: (a.clamp(-2, 2), a.clamp(min=0), a.relu()), WHOLE),
+    "first of equals": (lambda a: (a.argmax(1), a.argmin(0), a.argmax()), TIES),
+    "equals sorted": (lambda a: torch.sort(a, 1, descending=True)[1], TIES),
+    "softmax in float": (lambda a: a.softmax(-1, dtype=torch.float32), WHOLE),
+    "log_softmax in float": (lambda a: F.log_softmax(a, 0, dtype=torch.float32), WHOLE),
+    "mean in float": (lambda a: a.mean(1, dtype=torch.float32), WHOLE),
+    "sum in float": (lambda a: a.sum(1, dtype=torch.float32), WHOLE),
+    "product in float": (lambda a: a.prod(1, dtype=torch.float32), WHOLE),
+    "bools counted": (lambda a: (a.sum(1), a.sum(), a.sum(0, keepdim=True)), MASK),
+    "not 0, counted": (lambda a: (a.round().count_nonzero(), a.count_nonzero(1)), V),
+    "mean of what a mask picks": (lambda a: (a * (a > 0)).sum(1) / (a > 0).sum(1), V),
+    "any and all of numbers": (lambda a: (a.round().any(1), a.round().all(0), a.any()), V),
+    "all of integers": (lambda a: (a - 1).all(1), WHOLE),
+    "cat of types": (lambda a: torch.cat([a, a > 0, a.int()]), V),
+    "stack of types": (lambda a, b: torch.stack([a, b]), V, torch.arange(15).view(3, 5)),
+    "to integers": (lambda a: ((a * 10).int(), (a * 10).long(), a.round().bool()), V),
+    "round to even": (lambda a: a.round(), torch.tensor([0.5, 1.5, 2.5, -0.5, -1.5])),
+    "large constants": (lambda a: (a * 1e30 * 1e30, a + 3e38), V),
+    "infinite mask": (lambda a: a.masked_fill(a > 0, float("-inf")).softmax(-1), V),
+    "NaN constants": (lambda a: a + torch.tensor([float("nan"), 1, 2, 3, 4]), V),
+    "pixels in bytes": (
+        lambda x: F.conv2d(x.permute(0, 3, 1, 2).float().div(255), FILTERS), BYTES
+    ),
+    "bytes divided": (lambda x: x / 255, BYTES),
+    "bytes normalised": (lambda x: (x.to(torch.float32) - 127.5) / 127.5, BYTES),
+    "signed bytes": (lambda x: x.float() / 255, (BYTES.int() - 128).to(torch.int8)),
+    # memory
+    "a view is written": (view_written, V),
+    "a view of the input is written": (input_written, V),
+    "a view sees what is written": (seen_through_views, V),
+    "a transposed view is written": (transposed_view, V),
+    "part of a line is written": (part_of_a_line, V),
+    "every other column is written": (every_other, V),
+    "columns are written": (places_of_columns, V),
+    "strided constant": (lambda x: x + torch.arange(10.0)[::2], V),
+    "transposed constant": (lambda x: x @ torch.arange(20.0).view(4, 5).t(), V),
+    "expanded constant": (lambda x: x * torch.tensor(2.0).expand(3, 5), V),
+    # sizes
+    "rank 0": (lambda x: (x.sum() * 2 + x.mean() / x.max(), x[0, 0], (x > 0).any()), V),
+    "rank 0 broadcast": (lambda x: (x / x.sum(), x > x.mean()), V),
+    "rank 0 stacked": (lambda x: torch.stack([x.sum(), x.mean()]), V),
+    "nothing joined": (lambda x: torch.cat([x[:, :0], x, torch.zeros(3, 0)], 1) + 1, V),
+    # places
+    "scatter": (lambda x: torch.zeros(3, 5).scatter(1, PLACES, x[:, :2]), V),
+    "scatter of a larger source": (lambda x: torch.zeros(5, 5).scatter(0, PLACES, x), V),
+    "scatter of a number": (lambda x: x.scatter(1, PLACES, 1.5), V),
+    "scatter_add": (lambda x: (x * 1).scatter_add(1, torch.zeros_like(PLACES), x[:, :2]), V),
+    "index_put": (lambda x: x.index_put((torch.tensor([0, 2]), torch.tensor([1, 3])), x[0, :2]), V),
+    "index_put, added": (
+        lambda x: x.index_put((torch.tensor([0, 0]),), torch.ones(5), accumulate=True), V
+    ),
+    "index_add": (lambda x: x.index_add(1, torch.tensor([0, 3]), x[:, :2], alpha=2.0), V),
+    "index_copy": (lambda x: x.index_copy(0, torch.tensor([2, 0]), x[:2]), V),
+    "index_fill": (lambda x: x.index_fill(1, torch.tensor([2, 0]), 3.0), V),
+    "take": (lambda x: x.take(torch.tensor([0, 7, -1])), V),
+    "diagonals": (lambda x: (x.diagonal(), x.diagonal(1), x.trace()), V),
+    "one_hot": (lambda i: (F.one_hot(i, 9), F.one_hot(i, 9).float()), WHOLE.abs()),
+    "bucketize": (
+        lambda x: (
+            torch.bucketize(x, torch.tensor([-0.5, 0.0, 0.5])),
+            torch.bucketize(x.round(), torch.tensor([-1.0, 0.0, 1.0]), right=True),
+        ),
+        V,
+    ),
+    "searchsorted": (
+        lambda x: torch.searchsorted(torch.tensor([-1.0, 0.0, 1.0]), x.round(), side="right"), V
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_row(name, nnapi_library):
+    function, *inputs = ROWS[name]
+    agree(traced(function, tuple(inputs)), tuple(inputs))
+
+
+REFUSED = {
+    "int64 beyond 32 bits": (lambda a: a * 2000000000, "products would not fit int32", WHOLE),
+    "int64 constants": (lambda a: a + 3000000000, "is no int32", WHOLE),
+    "float64": (lambda a: a * torch.arange(5, dtype=torch.float64), "float64", V),
+    "int sums": (lambda a: a.sum(1), "REDUCE_SUM takes no TENSOR_INT32", WHOLE),
+    "bytes added": (lambda a: a + 200, "its value is uint8", BYTES),
+    "to bytes": (lambda a: (a.abs() * 10).to(torch.uint8), "uint8, which NNAPI does not have", V),
+    "random": (lambda a: a + torch.randn(5), "draws random numbers", V),
+    "dropout": (lambda a: F.dropout(a, 0.5, True), "draws random numbers", V),
+    "what a mask picks": (lambda a: a[a > 0], "depend on the values", V),
+    "nothing": (lambda a: a[:, :0] + 1, "an empty tensor", V),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name):
+    function, reason, *inputs = REFUSED[name]
+    with pytest.raises(NnapiProfError, match=reason):
+        program = prepare(traced(function, tuple(inputs)), tuple(inputs), "row")
+        convert_region(program, range(len(program.units.units)), 30)
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.n = 0
+
+    def forward(self, x):
+        self.n += 1
+        return x * self.n
+
+
+class KeepsASize(nn.Module):
+    """Writes an attribute before it reads it: no state."""
+
+    cached: Optional[Tensor]  # noqa: UP045  TorchScript
+
+    def __init__(self):
+        super().__init__()
+        self.n = 0
+        self.cached = None
+
+    def forward(self, x):
+        self.n = x.size(0)
+        self.cached = torch.arange(x.size(1)).float()
+        cached = self.cached
+        assert cached is not None
+        return x * self.n + cached
+
+
+def scripted(model):
+    with quiet_torch():
+        return torch.jit.script(model.eval())
+
+
+def test_state_is_refused():
+    with pytest.raises(NnapiProfError, match="changes its attribute n whenever it runs"):
+        prepare(scripted(Counts()), (V,), "row")
+
+
+def test_an_attribute_for_one_run_is_none(nnapi_library):
+    agree(scripted(KeepsASize()), (V,))
