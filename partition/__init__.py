@@ -5,19 +5,23 @@ Knows neither torch nor any device; numpy and scipy only.
 
 from __future__ import annotations
 
-import math
-
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition.baselines import find_baselines, total_ns
-from nnapi_prof.partition.dp import Placement, lower_bound, shortest_path
+from nnapi_prof.partition.baselines import find_baselines
 from nnapi_prof.partition.explain import cause_of_baseline, cause_of_optimum, ms
-from nnapi_prof.partition.ideals import chain_ideals, enumerate_ideals, linear_ideals, sort_ideals
-from nnapi_prof.partition.problem import Costs, Problem, check_runnable, evaluate, make_problem
+from nnapi_prof.partition.problem import (
+    Costs,
+    Placement,
+    Problem,
+    check_runnable,
+    evaluate,
+    make_problem,
+)
+from nnapi_prof.partition.solver import MAX_WORK, Solution, solve_placements
 
 __all__ = [
-    "MAX_IDEALS",
+    "MAX_WORK",
     "TOLERANCE",
     "Costs",
     "Problem",
@@ -29,10 +33,6 @@ __all__ = [
     "solve_problem",
 ]
 
-MAX_IDEALS = 3000
-"""Above this many ideals the search is over linear orders: a few seconds of numpy at the most."""
-
-
 TOLERANCE = 0.01
 """Plans this close are told apart by noise only: repeats of one measurement on a phone's big cores
 vary by 0.1 to 1 %, and the cheapest of many sums is the luckiest. Of such plans the simplest wins.
@@ -43,18 +43,25 @@ def solve(
     graph: UnitGraph,
     costs: Costs,
     *,
-    max_ideals: int = MAX_IDEALS,
     tolerance: float = TOLERANCE,
+    max_regions: int | None = None,
+    max_work: float = MAX_WORK,
 ) -> Plan:
     """The plan ``dp``: of least sequential latency under ``costs``.
 
-    Exact over all plans where the graph has at most ``max_ideals`` ideals; else over the linear
-    orders and baselines named in the plan's notes. Of the plans within ``tolerance`` of the least
-    latency, and no slower than any baseline, it is the fastest of those with fewest segments.
-    Raises PartitionError where a unit can run nowhere.
+    Exact over all plans unless the graph is so wide that ``max_work`` (steps of the search) does
+    not suffice; the plan's notes then say how far from the optimum it can be at most. Of the plans
+    within ``tolerance`` of the least latency, and no slower than any baseline, one with few
+    segments is taken. ``max_regions`` bounds the number of segments on accelerators.
+
+    Raises PartitionError where a unit can run nowhere, or no plan keeps to the limits.
     """
     return solve_problem(
-        make_problem(graph, costs), costs.simulated, max_ideals=max_ideals, tolerance=tolerance
+        make_problem(graph, costs),
+        costs.simulated,
+        tolerance=tolerance,
+        max_regions=max_regions,
+        max_work=max_work,
     )
 
 
@@ -62,50 +69,39 @@ def solve_problem(
     problem: Problem,
     simulated: bool,
     *,
-    max_ideals: int = MAX_IDEALS,
     tolerance: float = TOLERANCE,
+    max_regions: int | None = None,
+    max_work: float = MAX_WORK,
 ) -> Plan:
     """:func:`solve` for a problem that is arrays already."""
     check_runnable(problem)
-    rivals = find_baselines(problem)
-    ideals = enumerate_ideals(problem, max_ideals)
-    exact = ideals is not None
-    if ideals is None:
-        family = set(linear_ideals(problem))
-        for rival in rivals:
-            family.update(chain_ideals(units for units, _ in rival.placements))
-        ideals = sort_ideals(family)
-    bound = min((b.predicted_ns for b in rivals), default=math.inf)
-    found = shortest_path(problem, ideals, bound)
-    if not found:
-        raise PartitionError("no chain of segments runs every unit")
-    ((n_segments, path),) = found.items()
-    least = total_ns(problem, path)
-    if n_segments > 1 and tolerance > 0:
-        close = min(bound, least * (1 + tolerance))
-        simpler = shortest_path(problem, ideals, close, max_segments=n_segments - 1)
-        path = simpler[min(simpler)] if simpler else path
-    segments = tuple(_segment(problem, p, cause_of_optimum(problem, p)) for p in path)
-    note = _scope(problem, exact, len(ideals), max_ideals, least)
-    if len(path) < n_segments:
+    found = solve_placements(
+        problem, tolerance=tolerance, max_regions=max_regions, max_work=max_work
+    )
+    if found is None:
+        limit = "" if max_regions is None else f" with at most {max_regions} regions"
+        raise PartitionError(f"no chain of segments runs every unit{limit}")
+    segments = tuple(_segment(problem, p, cause_of_optimum(problem, p)) for p in found.placements)
+    note = _scope(found)
+    simpler = len(segments) < found.least_segments
+    if simpler:
         note += (
-            f"; {n_segments} segments would take {ms(least)}, which is within {tolerance:.1%} of "
-            f"this plan's {ms(total_ns(problem, path))} with {len(path)}"
+            f"; {found.least_segments} segments would take {ms(found.least_ns)}, which is within "
+            f"{tolerance:.1%} of this plan's {ms(found.ns)} with {len(segments)}"
         )
-    if simulated and (len(path) < n_segments or not exact):
+    if simulated and (simpler or not found.exact):
         note += "; these latencies are simulated"
     return Plan("dp", segments, simulated, (note,))
 
 
-def _scope(problem: Problem, exact: bool, n_ideals: int, max_ideals: int, least: float) -> str:
-    """What the plan was searched among."""
-    if exact:
-        return f"optimal over all plans under these costs: {n_ideals} downward-closed sets"
+def _scope(found: Solution) -> str:
+    """What is proven about a plan."""
+    if found.exact:
+        return f"optimal over all plans under these costs: {found.n_ideals} downward-closed sets"
     return (
-        f"the graph has more than {max_ideals} downward-closed sets, so the plan is "
-        "optimal only over three linear orders (the model's, depth first, breadth first) "
-        "and the baselines; "
-        f"no plan at all is faster than {ms(lower_bound(problem))}, this search found {ms(least)}"
+        f"the graph is too wide to search whole: no plan at all is faster than "
+        f"{ms(found.bound_ns)}, this search found {ms(found.least_ns)}, which is at most "
+        f"{found.gap:.2%} more"
     )
 
 

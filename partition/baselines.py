@@ -18,8 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnapi_prof.graph.plan import Engine
-from nnapi_prof.partition.dp import Placement
-from nnapi_prof.partition.problem import Problem, fallback_target
+from nnapi_prof.partition.problem import Placement, Problem, fallback_target
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ import numpy as np
 
 from nnapi_prof.graph.plan import AUTO, CPU, Engine, Target
 from nnapi_prof.partition.baselines import Baseline
-from nnapi_prof.partition.dp import Placement
-from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.problem import Placement, Problem
 
 _MANY = 3
 """Of more units or reasons than this, the rest is counted."""

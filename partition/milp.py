@@ -14,8 +14,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.partition.dp import Placement
-from nnapi_prof.partition.problem import GRAPH_INPUT, Problem
+from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem
 
 
 class _Model:

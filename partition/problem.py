@@ -21,6 +21,9 @@ from nnapi_prof.graph.unit import UnitGraph
 GRAPH_INPUT = -1
 """The producer of a value that no unit makes."""
 
+Placement = tuple[tuple[int, ...], int]
+"""Units of a segment, ascending, and its target's index."""
+
 _PROBE_BYTES = 1 << 20
 """Transfer is linear, so its slope is read off one probe; 1 MiB keeps the division exact."""
 
@@ -123,7 +126,7 @@ class Problem:
         return tuple(tuple(s) for s in found)
 
     @cached_property
-    def _values_of(self) -> tuple[tuple[int, ...], ...]:
+    def values_of(self) -> tuple[tuple[int, ...], ...]:
         """[n]: indices of the values that a unit reads or makes."""
         found: list[set[int]] = [set() for _ in range(self.n)]
         for index, value in enumerate(self.values):
@@ -145,7 +148,7 @@ class Problem:
         """Bytes that enter and that leave a set of units."""
         inside = frozenset(units)
         entering = leaving = 0
-        for index in {v for u in inside for v in self._values_of[u]}:
+        for index in {v for u in inside for v in self.values_of[u]}:
             value = self.values[index]
             if value.producer not in inside:
                 entering += value.n_bytes

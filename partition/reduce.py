@@ -1,0 +1,182 @@
+"""Units that some optimal plan surely runs together become one unit, before any search.
+
+Two rules, each exact for additive costs (the constants and the dead ends of operator graphs):
+
+* A unit that reads nothing and has one reader joins it, where on every target on which the reader
+  runs it costs no more than anywhere else with its value handed over.
+* A unit that only reads one unit's value, and that nobody reads, joins that unit, where on every
+  target of the latter it costs no more, its own outputs' way out included, than anywhere else with
+  the value brought in.
+
+Taking a unit out of a segment never makes that segment dearer, so such a plan can be changed into
+one of equal or less latency that runs the pair in one segment; that segment stays convex. Regions
+measured whole break the argument: units that one of them tells apart are left alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
+
+_SLACK = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """A smaller problem, and the units of the original behind each of its units."""
+
+    problem: Problem
+    groups: tuple[tuple[int, ...], ...]
+
+    def expand(self, units: Sequence[int]) -> tuple[int, ...]:
+        """The original's units, ascending."""
+        return tuple(sorted(u for unit in units for u in self.groups[unit]))
+
+
+def reduce_problem(problem: Problem) -> Reduced:
+    """Applies both rules until neither holds anywhere."""
+    state = _State(problem)
+    while state.join_one():
+        pass
+    return state.result()
+
+
+class _State:
+    """Groups of units, by their representative."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._group = {u: [u] for u in range(problem.n)}
+        self._ns = {u: problem.unit_ns[u].copy() for u in range(problem.n)}
+        self._of = list(range(problem.n))
+        regions = [units for units, _ in problem.region_ns]
+        self._inside = [
+            frozenset(r for r, units in enumerate(regions) if u in units) for u in range(problem.n)
+        ]
+        self._queue = list(range(problem.n))
+
+    def join_one(self) -> bool:
+        """Joins one pair; False where no unit is left that might join another."""
+        while self._queue:
+            u = self._queue.pop()
+            if self._of[u] != u:
+                continue
+            other = self._reader_to_join(u)
+            if other is None:
+                other = self._maker_to_join(u)
+            if other is not None:
+                self._join(u, other)
+                return True
+        return False
+
+    def _values(self, u: int) -> tuple[list[Value], list[Value], list[Value]]:
+        """Values that a group reads from outside, makes for outside, and makes as outputs."""
+        read, made, outputs = [], [], []
+        touched = {v for member in self._group[u] for v in self._problem.values_of[member]}
+        for value in (self._problem.values[v] for v in sorted(touched)):
+            maker = -1 if value.producer == GRAPH_INPUT else self._of[value.producer]
+            readers = {self._of[r] for r in value.readers}
+            if u in readers and maker != u:
+                read.append(value)
+            if maker == u and readers - {u}:
+                made.append(value)
+            if maker == u and value.is_output:
+                outputs.append(value)
+        return read, made, outputs
+
+    def _reader_to_join(self, u: int) -> int | None:
+        read, made, outputs = self._values(u)
+        readers = {self._of[r] for value in made for r in value.readers} - {u}
+        if read or outputs or len(readers) != 1:
+            return None
+        (other,) = readers
+        handed_over = float(sum(value.n_bytes for value in made))
+        into, out = self._problem.in_ns_per_byte, self._problem.out_ns_per_byte
+        elsewhere = (self._ns[u] + out * handed_over).min()
+        return self._if_no_dearer(u, other, self._ns[u], elsewhere + into * handed_over)
+
+    def _maker_to_join(self, u: int) -> int | None:
+        read, made, outputs = self._values(u)
+        if made or len(read) != 1 or read[0].producer == GRAPH_INPUT:
+            return None
+        other = self._of[read[0].producer]
+        into, out = self._problem.in_ns_per_byte, self._problem.out_ns_per_byte
+        leaving = out * float(sum(value.n_bytes for value in outputs))
+        elsewhere = (self._ns[u] + leaving + into * read[0].n_bytes).min()
+        return self._if_no_dearer(u, other, self._ns[u] + leaving, elsewhere)
+
+    def _if_no_dearer(
+        self, u: int, other: int, here: NDArray[np.float64], elsewhere: NDArray[np.float64] | float
+    ) -> int | None:
+        runs = np.isfinite(self._ns[other])
+        limit = np.broadcast_to(np.asarray(elsewhere), here.shape)
+        if self._inside[u] != self._inside[other] or not runs.any():
+            return None
+        return other if np.all(here[runs] <= limit[runs] * (1 + _SLACK)) else None
+
+    def _join(self, u: int, other: int) -> None:
+        self._group[other] += self._group.pop(u)
+        self._ns[other] = self._ns[other] + self._ns.pop(u)
+        for member in self._group[other]:
+            self._of[member] = other
+        near = {other, *(self._of[p] for p in self._problem.predecessors[other])}
+        self._queue += [*near, *(self._of[s] for s in self._problem.successors[other])]
+
+    def result(self) -> Reduced:
+        problem = self._problem
+        heads = self._ordered_heads()
+        at = {head: i for i, head in enumerate(heads)}
+        place = [at[self._of[u]] for u in range(problem.n)]
+        before: list[set[int]] = [set() for _ in heads]
+        for u in range(problem.n):
+            before[place[u]].update(place[p] for p in problem.predecessors[u])
+        values = []
+        for value in problem.values:
+            maker = GRAPH_INPUT if value.producer == GRAPH_INPUT else place[value.producer]
+            readers = tuple(sorted({place[r] for r in value.readers} - {maker}))
+            if readers or value.is_output:
+                values.append(replace(value, producer=maker, readers=readers))
+        groups = tuple(tuple(sorted(self._group[head])) for head in heads)
+        smaller = Problem(
+            labels=tuple(problem.labels[head] for head in heads),
+            predecessors=tuple(tuple(sorted(b - {i})) for i, b in enumerate(before)),
+            values=tuple(values),
+            targets=problem.targets,
+            unit_ns=np.array([self._ns[head] for head in heads]).reshape(len(heads), -1),
+            overhead_ns=problem.overhead_ns,
+            in_ns_per_byte=problem.in_ns_per_byte,
+            out_ns_per_byte=problem.out_ns_per_byte,
+            region_ns={
+                (frozenset(place[u] for u in units), k): ns
+                for (units, k), ns in problem.region_ns.items()
+            },
+        )
+        return Reduced(smaller, groups)
+
+    def _ordered_heads(self) -> list[int]:
+        """Representatives in a topological order, the earliest unit first."""
+        missing = {
+            head: {self._of[p] for u in group for p in self._problem.predecessors[u]} - {head}
+            for head, group in self._group.items()
+        }
+        follow: dict[int, list[int]] = {head: [] for head in missing}
+        for head, needs in missing.items():
+            for need in needs:
+                follow[need].append(head)
+        ready = [head for head, needs in missing.items() if not needs]
+        heapq.heapify(ready)
+        order = []
+        while ready:
+            head = heapq.heappop(ready)
+            order.append(head)
+            for s in follow[head]:
+                missing[s].discard(head)
+                if not missing[s]:
+                    heapq.heappush(ready, s)
+        return order
