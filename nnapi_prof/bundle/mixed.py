@@ -152,7 +152,8 @@ def _cpu_module(
                 f"a part on the CPU ({program.units.units[part.units[0]].label}, ...) cannot become"
                 f" TorchScript: {error}"
             ) from error
-    assert isinstance(traced, torch.nn.Module)
+    assert isinstance(traced, torch.jit.ScriptModule)
+    torch._C._jit_pass_inline(traced.graph)  # kept functions have no name that a file could hold
     return traced
 
 

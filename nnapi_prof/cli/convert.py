@@ -139,13 +139,13 @@ def command(
         raise UsageError("--float16 is for fixed sizes: state them instead of ?")
     if is_open and set(formats) != {"stock"}:
         raise UsageError("--format json and cpp are for fixed sizes: state them instead of ?")
-    program = load_model(model, [str(spec.closed) for spec in specs])
+    whole_needed = whole or is_open or set(formats) != {"stock"}
+    program = load_model(model, [str(spec.closed) for spec in specs], keep=not whole_needed)
     chosen = next(p for p in Preference if p.short == preference)
     path = output or model.with_suffix(".nnapi.pt")
     if len(formats) > 1:
         base = base_path(path)
         path = base.with_name(f"{base.name}.nnapi.pt")
-    whole_needed = whole or is_open or set(formats) != {"stock"}
     region = None
     try:
         region = convert_region(program, tuple(range(len(program.units.units))), level)

@@ -180,8 +180,10 @@ def say_notes(notes: Iterable[str]) -> None:
         say(f"note: {note}")
 
 
-def load_model(path: Path, inputs: Sequence[str], silent: bool = False) -> Program:
-    """Loads a model and, unless ``silent``, says its notes.
+def load_model(
+    path: Path, inputs: Sequence[str], silent: bool = False, keep: bool = False
+) -> Program:
+    """Loads a model and, unless ``silent``, says its notes; ``keep`` is that of frontend.load.
 
     Raises what :func:`nnapi_prof.frontend.load` raises, and FrontendError where nothing is left to
     place on a device.
@@ -190,7 +192,7 @@ def load_model(path: Path, inputs: Sequence[str], silent: bool = False) -> Progr
     from nnapi_prof.frontend import load
     from nnapi_prof.frontend.inputs import parse_input_spec
 
-    program = load(path, [parse_input_spec(text) for text in inputs])
+    program = load(path, [parse_input_spec(text) for text in inputs], keep)
     if not silent:
         say_notes(program.notes)
     if not program.units.units:

@@ -11,6 +11,7 @@ from nnapi_prof.convert.converted import alike, operand_of
 from nnapi_prof.convert.model import EmissionError, OperandId
 from nnapi_prof.convert.registry import ENTRIES, Lowerer, Lowering
 from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.graph.kept import Kept
 from nnapi_prof.graph.node import op_name, results_of, type_of
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
@@ -19,6 +20,12 @@ from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 def lowerer_of(node: fx.Node) -> Lowerer:
     """The lowering of a node's operator. Raises UnsupportedOp where there is none."""
     lowerer = ENTRIES.get(node.target) if isinstance(node.target, OpOverload) else None
+    if isinstance(node.target, Kept):
+        raise UnsupportedOp(
+            node.name,
+            node.target.construct,
+            f"it depends on the values of a tensor ({node.target.where})",
+        )
     if lowerer is None:
         raise UnsupportedOp(
             node.name,

@@ -24,7 +24,8 @@ from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend.known import settled
-from nnapi_prof.frontend.steps import Moving, Step
+from nnapi_prof.frontend.steps import DataDependent, Moving, Step
+from nnapi_prof.graph.kept import Kept
 from nnapi_prof.graph.node import TENSOR, add_constant, bind, describe, op_name
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS
 
@@ -157,7 +158,7 @@ class Concretiser:
             with self.mode, torch.no_grad():
                 result = step.target(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise FrontendError(
+            raise DataDependent(
                 f"{self.name}: {op_name(step.target)} ({step.where}) makes a shape or a branch "
                 f"depend on the values of a tensor: only shapes that follow from input shapes are "
                 f"possible"
@@ -210,6 +211,19 @@ class Concretiser:
                 part = self._remember(Moving(reader, value))
             parts.append(part)
         return parts
+
+    def kept(
+        self, target: Kept, inputs: Sequence[Moving | Tensor], fakes: Sequence[Tensor]
+    ) -> list[Moving]:
+        """Writes a call of TorchScript that stays so; ``fakes`` stand for what it returns."""
+        made = self.graph.call_function(target, tuple(map(self._argument, inputs)))
+        found = []
+        for index, fake in enumerate(fakes):
+            reader = self.graph.call_function(operator.getitem, (made, index))
+            reader.meta[TENSOR] = describe(fake)
+            with self.mode:
+                found.append(self._remember(Moving(reader, torch.empty_like(fake))))
+        return found
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, Moving):

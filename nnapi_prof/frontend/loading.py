@@ -110,11 +110,13 @@ def read_exported(path: Path) -> ExportedProgram:
         ) from error
 
 
-def load(path: Path, inputs: Sequence[InputSpec] = ()) -> Program:
+def load(path: Path, inputs: Sequence[InputSpec] = (), keep: bool = False) -> Program:
     """Reads a ``.pt`` (TorchScript) or ``.pt2`` (ExportedProgram) into a normalised Program.
 
     Input shapes are the stated ones, else those stored with the model, else a guess that
-    ``Program.notes`` announces. Raises ModelFileError, InputSpecError or FrontendError.
+    ``Program.notes`` announces. With ``keep`` branches and loops on data stay TorchScript, which
+    only eager PyTorch runs; without, they are refused. Raises ModelFileError, InputSpecError
+    or FrontendError.
     """
     path = Path(path)
     if model_kind(path) is ModelKind.EXPORTED:
@@ -124,7 +126,7 @@ def load(path: Path, inputs: Sequence[InputSpec] = ()) -> Program:
     model = read_torchscript(path)
     examples, notes = torchscript.find_inputs(model, inputs, path.name)
     notes += _open_notes(inputs)
-    graph = torchscript.torchscript_graph(model, examples, path.name)
+    graph = torchscript.torchscript_graph(model, examples, path.name, keep)
     return _finish(graph, examples, path.stem, notes, lambda *args: model(*args))
 
 
@@ -141,19 +143,22 @@ def reference(path: Path) -> Callable[..., tuple[Tensor, ...]]:
 
 
 def prepare(
-    model: torch.nn.Module | ExportedProgram, example_inputs: Sequence[Tensor], name: str
+    model: torch.nn.Module | ExportedProgram,
+    example_inputs: Sequence[Tensor],
+    name: str,
+    keep: bool = False,
 ) -> Program:
     """A module or an exported program in memory -> normalised Program, for these input shapes.
 
-    A module is exported in eval mode and left in the mode it was in. Raises InputSpecError,
-    FrontendError.
+    A module is exported in eval mode and left in the mode it was in. ``keep`` is that of
+    :func:`load`, for TorchScript. Raises InputSpecError, FrontendError.
     """
     examples = tuple(example_inputs)
     if isinstance(model, ExportedProgram):
         return _from_exported(model, [InputSpec.of(t) for t in examples], name)
     with _eval_mode(model):
         if isinstance(model, torch.jit.ScriptModule):
-            graph = torchscript.torchscript_graph(model, examples, name)
+            graph = torchscript.torchscript_graph(model, examples, name, keep)
         else:
             try:
                 with quiet_torch():

@@ -8,6 +8,12 @@ from typing import Any
 
 from torch import Tensor, fx
 
+from nnapi_prof.errors import FrontendError
+
+
+class DataDependent(FrontendError):
+    """A shape, a number or a branch depends on the values of a tensor."""
+
 
 @dataclass(eq=False)
 class Moving:

@@ -22,7 +22,9 @@ from nnapi_prof.frontend.inputs import (
     guesses,
     try_model,
 )
+from nnapi_prof.frontend.keeping import Keeper
 from nnapi_prof.frontend.quiet import essential_line, quiet_torch
+from nnapi_prof.frontend.steps import DataDependent
 from nnapi_prof.frontend.walker import forward_arguments, source, walked_graph
 
 _WEIGHT_KINDS = {
@@ -124,14 +126,15 @@ def frozen(model: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 
 
 def torchscript_graph(
-    model: torch.jit.ScriptModule, examples: Sequence[Tensor], name: str
+    model: torch.jit.ScriptModule, examples: Sequence[Tensor], name: str, keep: bool = False
 ) -> fx.GraphModule:
     """The model's straight graph on the shapes of ``examples``.
 
     Routes, the first that takes the model: walking its graph (walker); PyTorch's converter; the
     same after freezing and propagating the known shapes, which folds arithmetic on sizes; tracing
-    of the frozen module. Raises FrontendError with the construct and source line that stopped the
-    first route.
+    of the frozen module. With ``keep``, control flow on data stays TorchScript in the graph
+    (:class:`~nnapi_prof.graph.kept.Kept`). Raises FrontendError with the construct and source line
+    that stopped the first route.
     """
     routes: tuple[Callable[[], fx.GraphModule], ...] = (
         lambda: walked_graph(model, examples, name),
@@ -144,11 +147,29 @@ def torchscript_graph(
         try:
             with quiet_torch():
                 return route()
+        except DataDependent as refusal:
+            if not keep:
+                raise
+            return _kept(model, examples, name, refusal)
         except FrontendError:
             raise  # not the route's fault: no graph can say this
         except Exception as error:
             refusals.append(error)
     raise FrontendError(_refusal(model, refusals, name)) from refusals[0]
+
+
+def _kept(
+    model: torch.jit.ScriptModule, examples: Sequence[Tensor], name: str, refusal: DataDependent
+) -> fx.GraphModule:
+    """The graph with what depends on data kept. Raises ``refusal`` where that fails, too."""
+    try:
+        with quiet_torch():
+            alone = torch.jit.freeze(model, optimize_numerics=False)
+            return walked_graph(alone, examples, name, Keeper())
+    except FrontendError:
+        raise
+    except Exception as error:
+        raise refusal from error
 
 
 def _converted(

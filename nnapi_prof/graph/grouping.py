@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from nnapi_prof.graph.kept import Kept
 from nnapi_prof.graph.node import (
     bound_args,
     calls,
@@ -89,6 +90,8 @@ def _describe(node: fx.Node, nodes: list[fx.Node], inputs: list[fx.Node]) -> dic
             return value
         return repr(value)  # floats exactly, inf and nan, dtypes, memory formats
 
+    if isinstance(node.target, Kept):
+        return {"op": op_name(node.target), "args": {"inputs": describe(node.args)}}
     args = {name: describe(value) for name, value in bound_args(node).items()}
     return {"op": op_name(node.target), "args": args}
 
@@ -151,6 +154,8 @@ def _word(node: fx.Node) -> str:
         return "to_" + type_of(node).dim_order.value
     if node.target is aten.constant_pad_nd.default:
         return "pad"
+    if isinstance(node.target, Kept):
+        return node.target.construct
     return op_name(node.target).split(".")[1]
 
 

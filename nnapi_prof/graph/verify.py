@@ -11,6 +11,7 @@ from torch._ops import OpOverload
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.graph.dim_order import Layout, can_be_channels_last, layout_of, wanted_order
+from nnapi_prof.graph.kept import Kept
 from nnapi_prof.graph.node import (
     constant_value,
     describe,
@@ -33,7 +34,7 @@ class Rule:
 
 
 def _is_aten_or_getitem(node: fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) or node.target is operator.getitem
+    return isinstance(node.target, OpOverload | Kept) or node.target is operator.getitem
 
 
 def _is_functional(node: fx.Node) -> bool:

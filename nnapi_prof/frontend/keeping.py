@@ -1,0 +1,329 @@
+"""Control flow on data, kept as TorchScript in a graph that is straight for the rest.
+
+The walker carries out a TorchScript graph node by node. A number or a branch that hangs on the
+values of a tensor is not known then; here it becomes a :class:`Later`, and so does what is computed
+from it, until a tensor comes out whose shape does not hang on data. The nodes up to there become
+one TorchScript function, which the graph calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from nnapi_prof.errors import FrontendError
+from nnapi_prof.frontend.pending import (
+    NUMBERS,
+    Later,
+    Pending,
+    captured,
+    changed,
+    function,
+    has_later,
+    laters,
+    written,
+)
+from nnapi_prof.frontend.steps import DataDependent, Moving
+from nnapi_prof.graph.kept import Kept
+
+CONTROL = ("prim::If", "prim::Loop")
+_NO_SHAPE = frozenset(
+    {
+        *("other", "alpha", "value", "fill_value", "min", "max", "exponent", "self", "p", "eps"),
+        *("negative_slope", "scale", "lambd", "threshold", "beta", "weight", "index", "shifts"),
+    }
+)
+"""Names of numbers in ATen that say nothing of the result's shape."""
+_TYPES: dict[str, Any] = {
+    "int": torch._C.IntType,
+    "float": torch._C.FloatType,
+    "bool": torch._C.BoolType,
+}
+_SAMPLES = {"int": 0, "float": 1.0, "bool": True, "number": 1.0, "Scalar": 1.0}
+
+
+@dataclass
+class Keeper:
+    """Of one walk. ``outer`` is None for the walk that writes the graph, else the walk looks at the
+    shapes of a block only."""
+
+    shapes_only: bool = False
+    steps: list[Pending] = field(default_factory=list)
+    checks: list[Pending] = field(default_factory=list)
+    n_functions: int = 0
+
+    def node(self, walker: Any, node: Any, inputs: Sequence[Any]) -> list[Any]:
+        """What a node makes, carried out by the walker or kept."""
+        if not (has_later(inputs) and _reads_values(node, inputs)):
+            if node.kind() == "prim::Loop" and self._breaks_on_data(walker, node, inputs):
+                return self._keep(walker, node)
+            try:
+                return walker.carry_out(node, inputs)  # type: ignore[no-any-return]
+            except DataDependent:
+                pass
+        return self._keep(walker, node)
+
+    def _breaks_on_data(self, walker: Any, node: Any, inputs: Sequence[Any]) -> bool:
+        (body,) = node.blocks()
+        values = dict(zip([v.debugName() for v in body.inputs()], [0, *inputs[2:]], strict=True))
+        found = self._look(walker, body, values)
+        return found is not None and isinstance(found[0], Later)
+
+    def _keep(self, walker: Any, node: Any) -> list[Any]:
+        where = walker.where(node)
+        step = Pending(node, {name: walker.values[name] for name in captured(node)}, where)
+        step.written = written(node)
+        for name in step.written:
+            self._require_alone(walker, step, name)
+        self.steps.append(step)
+        outputs = list(node.outputs())
+        results: list[Any] = [Later(step, index) for index in range(len(outputs))]
+        if not outputs:
+            self.checks.append(step)
+        for name in changed(node):
+            _replace(walker.values, step.env[name], Later(step, None, name))
+        fakes = list(self._certain(walker, node, step))
+        sure = [i for i, fake in enumerate(fakes) if fake is not None]
+        if sure and node.kind() in CONTROL:  # its numbers come with it: it should run once
+            for i, output in enumerate(outputs):
+                if str(output.type()) in NUMBERS:
+                    with walker.maker.mode:
+                        fakes[i] = torch.empty((), dtype=NUMBERS[str(output.type())])
+                    sure.append(i)
+        targets = [results[i] for i in sure]
+        stand_ins = [fake for fake in (fakes[i] for i in sure) if fake is not None]
+        for name in step.written:
+            targets.append(Later(step, None, name))
+            stand_ins.append(step.env[name].fake)
+        found = self.emit(walker, targets, stand_ins)
+        for name, value in zip(step.written, found[len(sure) :], strict=True):
+            _replace(walker.values, step.env[name], value)
+        found = found[: len(sure)]
+        for i, value in zip(sure, found, strict=True):
+            kind = str(outputs[i].type())
+            results[i] = self._number(value, kind, where) if kind in NUMBERS else value
+        return results
+
+    def _number(self, tensor: Moving, kind: str, where: str) -> Later:
+        """The number that a tensor of rank 0 holds."""
+        graph = torch._C.Graph()
+        given = graph.addInput()
+        given.setType(torch._C.TensorType.get())
+        node = graph.create(f"aten::{kind.title()}", [given], 1)
+        node.output().setType(_TYPES[kind].get())
+        graph.insertNode(node)
+        step = Pending(node, {given.debugName(): tensor}, where, graph=graph)
+        self.steps.append(step)
+        return Later(step, 0)
+
+    def _require_alone(self, walker: Any, step: Pending, name: str) -> None:
+        """That no other value sees what a step writes to a tensor. Raises FrontendError."""
+        written = step.env[name]
+        others = pytree.tree_leaves(list(walker.values.values()))
+        if not isinstance(written, Moving) or any(
+            isinstance(v, Moving) and v is not written and v.memory == written.memory
+            for v in others
+        ):
+            raise FrontendError(
+                f"{walker.name}: a branch or loop on the values of a tensor ({step.where}) writes"
+                " to a tensor that is read elsewhere, too: write to a copy of it"
+            )
+
+    # Shapes that hold whatever the data
+
+    def _certain(self, walker: Any, node: Any, step: Pending) -> list[Tensor | None]:
+        """Stand-ins for the outputs that are tensors of a certain shape; None for others."""
+        outputs = list(node.outputs())
+        if node.kind() == "prim::If":
+            return self._of_branches(walker, node)
+        if node.kind() == "prim::Loop":
+            return self._of_loop(walker, node, step)
+        if node.kind() == "prim::NumToTensor":
+            dtype = NUMBERS.get(str(next(node.inputs()).type()))
+            with walker.maker.mode:
+                return [None if dtype is None else torch.empty((), dtype=dtype)]
+        return self._of_operator(walker, node, step) or [None] * len(outputs)
+
+    def _of_branches(self, walker: Any, node: Any) -> list[Tensor | None]:
+        ends = [self._look(walker, block, {}) for block in node.blocks() if not _raises(block)]
+        found: list[Tensor | None] = []
+        for index in range(node.outputsSize()):
+            found.append(_common([_fake(end[index]) if end else None for end in ends]))
+        return found
+
+    def _of_loop(self, walker: Any, node: Any, step: Pending) -> list[Tensor | None]:
+        """Of what a loop carries: what comes in and goes out alike, however often it turns."""
+        (body,) = node.blocks()
+        names = [value.debugName() for value in body.inputs()]
+        carried = [step.env[value.debugName()] for value in list(node.inputs())[2:]]
+        fakes = [_fake(value) for value in carried]
+        while True:
+            values: dict[str, Any] = {names[0]: Later(step, None)}
+            for name, fake in zip(names[1:], fakes, strict=True):
+                values[name] = Later(step, None) if fake is None else fake
+            ends = self._look(walker, body, values)
+            after = [_fake(end) for end in ends[1:]] if ends else [None] * len(fakes)
+            settled = [_common([a, b]) for a, b in zip(fakes, after, strict=True)]
+            if all((a is None) == (b is None) for a, b in zip(fakes, settled, strict=True)):
+                return settled
+            fakes = settled
+
+    def _of_operator(self, walker: Any, node: Any, step: Pending) -> list[Tensor | None] | None:
+        found = walker.operator_of(node, node.kind())
+        if found is None:
+            return None
+        arguments = found._schema.arguments
+        given: dict[str, Any] = {}
+        for value, argument in zip(node.inputs(), arguments, strict=False):
+            known = step.env[value.debugName()]
+            if isinstance(known, Later):
+                sample = _SAMPLES.get(str(value.type()))
+                if sample is None or argument.name not in _NO_SHAPE:
+                    return None
+                known = sample
+            elif has_later([known]):
+                return None
+            given[argument.name] = known
+        given = pytree.tree_map_only(Moving, lambda v: v.fake, given)
+        try:
+            with walker.maker.mode, torch.no_grad():
+                result = found(**given)
+        except Exception:
+            return None
+        return [result] if isinstance(result, Tensor) else None
+
+    def _look(self, walker: Any, block: Any, values: dict[str, Any]) -> list[Any] | None:
+        """What a block returns, in stand-ins: nothing is written. None where that fails."""
+        inner = walker.looking(Keeper(shapes_only=True))
+        copies: dict[int, Any] = {}
+
+        def copied(value: Any) -> Any:
+            if isinstance(value, list):
+                return [copied(item) for item in value]
+            if isinstance(value, Moving):
+                value = value.fake
+            if isinstance(value, Tensor) and type(value) is not Tensor:  # a stand-in
+                if id(value) not in copies:
+                    node = inner.maker.graph.placeholder("seen")
+                    copies[id(value)] = Moving(node, value)
+                return copies[id(value)]
+            return value
+
+        inner.values = {name: copied(value) for name, value in (walker.values | values).items()}
+        try:
+            return inner.block(block)  # type: ignore[no-any-return]
+        except Exception:
+            return None
+
+    def settle(self, walker: Any, leaves: Sequence[Any], run: Callable[[], Any]) -> list[Any]:
+        """The leaves of what the model returns, those of no certain shape as it has on the example,
+        for which ``run`` runs the model."""
+        late = [leaf for leaf in leaves if isinstance(leaf, Later)]
+        if not late:
+            return self._checked(walker, list(leaves))
+        with torch.no_grad():
+            returned = pytree.tree_leaves(run())
+        if len(returned) != len(leaves) or any(
+            isinstance(leaf, Later) and not isinstance(value, Tensor)
+            for leaf, value in zip(leaves, returned, strict=False)
+        ):
+            raise FrontendError(
+                f"{walker.name} returns a number, or lists of several lengths, that depend on the"
+                f" values of a tensor ({late[0].step.where}): return tensors"
+            )
+        fakes = [
+            walker.maker.mode.from_tensor(value)
+            for leaf, value in zip(leaves, returned, strict=True)
+            if isinstance(leaf, Later)
+        ]
+        found = iter(self.emit(walker, late, fakes))
+        return [next(found) if isinstance(leaf, Later) else leaf for leaf in leaves]
+
+    def _checked(self, walker: Any, leaves: list[Any]) -> list[Any]:
+        """The leaves, one of them through a function that makes the checks that are left."""
+        first = next((i for i, leaf in enumerate(leaves) if isinstance(leaf, Moving)), None)
+        if self.checks and first is not None:
+            (leaves[first],) = self.emit(walker, [leaves[first]], [leaves[first].fake])
+        return leaves
+
+    # Functions
+
+    def emit(
+        self, walker: Any, targets: Sequence[Later | Moving], fakes: Sequence[Tensor]
+    ) -> list[Moving]:
+        """Has the graph call a function that computes ``targets``, of which ``fakes`` are
+        stand-ins."""
+        if not targets:
+            return []
+        if self.shapes_only:
+            node = walker.maker.graph.placeholder("kept")
+            return [Moving(node, fake) for fake in fakes]
+        steps = self._needed(targets)
+        made, inputs = function(steps, targets)
+        construct = next(
+            (s.node.kind() for s in reversed(steps) if s.node.kind() in CONTROL), "number"
+        )
+        self.n_functions += 1
+        word = construct.rpartition(":")[2].lower()
+        kept = Kept(made, self.n_functions, f"{word}_on_data", steps[-1].where)
+        return walker.maker.kept(kept, inputs, fakes)  # type: ignore[no-any-return]
+
+    def _needed(self, targets: Sequence[Later | Moving]) -> list[Pending]:
+        """The pending nodes that ``targets`` need, in order, checks that wait among them."""
+        needed: set[int] = set()
+        waiting = [later.step for later in laters(targets)]
+        waiting += self.checks
+        self.checks = []
+        while waiting:
+            step = waiting.pop()
+            if id(step) in needed:
+                continue
+            needed.add(id(step))
+            for value in step.env.values():
+                waiting += [later.step for later in laters(value)]
+        return [step for step in self.steps if id(step) in needed]
+
+
+def _reads_values(node: Any, inputs: Sequence[Any]) -> bool:
+    """Whether a node looks at its inputs: putting them into containers and back does not."""
+    kind = node.kind()
+    if kind in ("prim::ListConstruct", "prim::TupleConstruct", "prim::DictConstruct"):
+        return False
+    container = inputs and isinstance(inputs[0], list | tuple | dict)
+    if container and kind in ("prim::ListUnpack", "prim::TupleUnpack", "aten::append"):
+        return False
+    if container and kind in ("prim::TupleIndex", "aten::__getitem__", "aten::len"):
+        return has_later(inputs[1:])
+    return True
+
+
+def _replace(values: dict[str, Any], old: Any, new: Any) -> None:
+    for name, value in values.items():
+        if value is old:
+            values[name] = new
+
+
+def _raises(block: Any) -> bool:
+    return any(node.kind() == "prim::RaiseException" for node in block.nodes())
+
+
+def _fake(value: Any) -> Tensor | None:
+    if isinstance(value, Moving):
+        return value.fake
+    return value if isinstance(value, Tensor) else None
+
+
+def _common(fakes: Sequence[Tensor | None]) -> Tensor | None:
+    """One stand-in for all, where they are of one shape and element type."""
+    first = fakes[0] if fakes else None
+    for fake in fakes:
+        if fake is None or first is None:
+            return None
+        if (fake.shape, fake.dtype) != (first.shape, first.dtype):
+            return None
+    return first
