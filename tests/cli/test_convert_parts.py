@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -179,6 +180,40 @@ def test_a_plan_that_leaves_all_on_the_cpu(cli: Cli, profiled: Profiled) -> None
     found = cli("convert", profiled.bundle)
     assert found.code == 2
     assert "the fastest is all-cpu, and it gives NNAPI nothing to run" in found.error
+
+
+class Deciding(nn.Module):
+    """What stands between two convolutions hangs on the first one's values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)
+        if bool(y.mean() > 0):
+            y = y * 2.0
+        return torch.relu(self.last(y))
+
+
+def test_a_branch_on_data(cli: Cli, emulator_library: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, model = Deciding().eval(), tmp_path / "deciding.pt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.save(torch.jit.script(module), str(model))
+    found = cli("convert", "--input", INPUT, model)
+    assert found.code == 0
+    assert "if_on_data" in found.out and "depends on the values of a tensor" in found.out
+    x = torch.randn(1, 3, 16, 16)
+    said = run(emulator_library, tmp_path / "deciding.nnapi.pt", x, wanted=module(x).detach())
+    assert said[1] == "nnapi_0 nnapi_1 cpu_0"
+    for options in (("--whole",), ("--format", "json")):
+        found = cli("convert", "--input", INPUT, *options, model)
+        assert found.code == 1
+        assert "test_convert_parts.py:" in found.error and "branch depend" in found.error
+    found = cli("profile", "--device", "sim:npu-phone", "--input", INPUT, model)
+    assert found.code == 1 and "test_convert_parts.py:" in found.error
 
 
 @pytest.mark.parametrize(

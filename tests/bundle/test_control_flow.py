@@ -1,0 +1,296 @@
+"""Branches and loops on the values of tensors: they stay TorchScript, what is around them goes to
+NNAPI."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from nnapi_prof.errors import FrontendError
+from nnapi_prof.frontend import prepare
+from tests.bundle.stock import made
+
+
+class Branch(nn.Module):
+    """Convolution, a branch between two layers, another layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, 3)
+        self.left, self.right = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.conv(x)).mean((2, 3))
+        if bool(y.sum() > 0.9):
+            y = torch.relu(self.left(y))
+        else:
+            y = self.right(y) * 2
+        return torch.tanh(self.last(y))
+
+
+class While(nn.Module):
+    """As often as the data want, and how often that was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.turn, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.relu(self.conv(x)).mean((2, 3))
+        turns = 0
+        while bool(y.abs().max() > 0.05) and turns < 5:
+            y = self.turn(y) * 0.5
+            turns += 1
+        return torch.relu(self.last(y)), y * turns
+
+
+class Break(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        for _ in range(4):
+            y = y + self.layer(y)
+            if bool(y.abs().max() > 3):
+                break
+        return torch.sigmoid(self.layer(y))
+
+
+class Numbers(nn.Module):
+    """A number read from a tensor scales one, and selects from one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.conv(x)
+        largest = float(y.max().item())
+        y = y * largest
+        return torch.relu(y + 1) * 2, y[:, int(largest * 3) % 2]
+
+
+class Lists(nn.Module):
+    """Lists that grow as the data want."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        found = [self.layer(x)]
+        for _ in range(3):
+            y = self.layer(found[-1])
+            if bool(y.mean() > 0):
+                found.append(torch.relu(y))
+            else:
+                found.append(y)
+        if bool(x.sum() > 0):
+            found.append(x)
+        return torch.cat(found), torch.stack(found).sum(0)
+
+
+class Shapes(nn.Module):
+    """Outputs whose shapes depend on data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = torch.relu(self.layer(x))
+        large = y[:, 0] > 0.1
+        return y[large] * 2, torch.nonzero(large), self.layer(y)
+
+
+class Writes(nn.Module):
+    """A tensor from before the branch is written to in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        if bool(y.sum() > 0):
+            y[0] = 0.0
+        return torch.relu(y)
+
+
+class Named(nn.Module):
+    """A dict is written to, and a constant changes in one branch only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.layer(x)
+        a = torch.zeros_like(y)
+        named = {"k": y}
+        if bool(y.sum() > 0):
+            a = a + 1
+            named["k"] = a
+        pair = (y, a)
+        return torch.relu(named["k"]), pair[0] * pair[1]
+
+
+class Nested(nn.Module):
+    """A branch in a loop in a branch; after it shapes are certain again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        if bool(x[0, 0] > 0):
+            for i in range(int(x.abs().max().item()) + 1):
+                if bool(y.min() < 0):
+                    y = torch.relu(self.layer(y)) + i
+                else:
+                    y = y - 1.0
+        return self.last(y.tanh()).softmax(-1)
+
+
+MODELS = {
+    Branch: (1, 3, 6, 6),
+    While: (1, 3, 6, 6),
+    Break: (2, 4),
+    Numbers: (1, 3, 6, 6),
+    Lists: (2, 4),
+    Shapes: (5, 4),
+    Writes: (2, 4),
+    Named: (2, 4),
+    Nested: (2, 4),
+}
+CUT = {Branch, While, Break, Numbers, Writes, Named, Nested}
+"""Those with something for NNAPI behind the control flow."""
+
+
+def scripted(kind: type[nn.Module]) -> tuple[nn.Module, torch.jit.ScriptModule]:
+    torch.manual_seed(3)
+    model = kind().eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model, torch.jit.script(model)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_control_flow(nnapi_library, kind):
+    """Inputs of many sizes, so that each branch is taken."""
+    model, script = scripted(kind)
+    found = made(prepare(script, [torch.randn(MODELS[kind])], "model", keep=True))
+    assert found.kinds == (["nnapi", "cpu", "nnapi"] if kind in CUT else ["nnapi", "cpu"])
+    reasons = [reason for reason in found.parts.kept.values() if "only move data" not in reason]
+    assert reasons
+    for reason in reasons:
+        assert (
+            "it depends on the values of a tensor" in reason and "test_control_flow.py:" in reason
+        )
+    results = set()
+    for seed in range(12):
+        torch.manual_seed(seed)
+        x = torch.randn(MODELS[kind]) * (0.1 + seed / 4)
+        with torch.no_grad():
+            mine, theirs = tree_leaves(found.module(x)), tree_leaves(model(x))
+        assert [value.shape for value in mine] == [value.shape for value in theirs]
+        for value, wanted in zip(mine, theirs, strict=True):
+            torch.testing.assert_close(value, wanted, rtol=1e-4, atol=1e-5)
+        results.add(tuple(value.shape for value in mine))
+    assert len(results) > 1 or kind not in (Lists, Shapes)
+
+
+class Check(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if bool(torch.isnan(x).any()):
+            raise ValueError("not a number")
+        return torch.relu(self.layer(x))
+
+
+def test_a_check_stays(nnapi_library):
+    model, script = scripted(Check)
+    x = torch.randn(2, 4)
+    found = made(prepare(script, [x], "model", keep=True))
+    with torch.no_grad():
+        torch.testing.assert_close(found.module(x), model(x))
+    with pytest.raises(torch.jit.Error, match="not a number"):
+        found.module(x * float("nan"))
+
+
+@pytest.mark.parametrize("kind", [Branch, While, Numbers, Shapes])
+def test_the_agent_refuses_it(kind):
+    _, script = scripted(kind)
+    with pytest.raises(FrontendError, match=r"test_control_flow\.py:\d+.* depend"):
+        prepare(script, [torch.randn(MODELS[kind])], "model")
+
+
+class Aliased(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.layer(x)
+        view = y[0]
+        if bool(y.sum() > 0):
+            y[0] = 0.0
+        return view * 2, y
+
+
+def test_writes_that_a_view_would_see_are_refused():
+    _, script = scripted(Aliased)
+    with pytest.raises(FrontendError, match="writes to a tensor that is read elsewhere"):
+        prepare(script, [torch.randn(2, 4)], "model", keep=True)
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, int]:
+        y = self.layer(x)
+        return y, int(y.max().item())
+
+
+def test_numbers_are_no_outputs():
+    _, script = scripted(Counts)
+    with pytest.raises(FrontendError, match="return tensors"):
+        prepare(script, [torch.randn(2, 4)], "model", keep=True)
+
+
+def test_weights_in_branches_are_shared(nnapi_library):
+    """A layer that both a branch and NNAPI use stands once in the file."""
+
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(200, 200)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.layer(x)
+            if bool(y.sum() > 0):
+                y = self.layer(y)
+            return torch.relu(self.layer(y))
+
+    model, script = scripted(Wide)
+    x = torch.randn(1, 200)
+    found = made(prepare(script, [x], "model", keep=True))
+    assert found.kinds == ["nnapi", "cpu", "nnapi"]
+    assert 4 * 200 * 200 < found.size < 4 * 200 * 200 + 40_000
+    for sign in (1.0, -1.0):
+        with torch.no_grad():
+            torch.testing.assert_close(
+                found.module(sign * x), model(sign * x), rtol=1e-4, atol=1e-4
+            )
