@@ -30,7 +30,7 @@ from nnapi_prof.cli.options import (
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.unit import UnitGraph
-    from nnapi_prof.measure.session import ProfileOutcome, Progress, ProgressCallback
+    from nnapi_prof.measure.outcome import ProfileOutcome, Progress, ProgressCallback
 
 INTERRUPTED = 130
 

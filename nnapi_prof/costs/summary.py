@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,15 @@ class Summary:
         return self.spread_ns / self.median_ns if self.median_ns else 0.0
 
 
+@functools.lru_cache(maxsize=1 << 14)
+def _summarise(samples_ns: tuple[int, ...], rounds: tuple[Round, ...]) -> Summary:
+    kept = steady(samples_ns, rounds)
+    median = statistics.median(kept)
+    mad = statistics.median(abs(sample - median) for sample in kept)
+    left_out = len(samples_ns) - len(kept)
+    return Summary(float(median), MAD_TO_SIGMA * mad, len(kept), min(kept), left_out)
+
+
 def summarise(samples_ns: Sequence[int], rounds: Sequence[Round] = ()) -> Summary:
     """Summarises the samples of one measurement; raises CostError where there are none.
 
@@ -37,8 +47,4 @@ def summarise(samples_ns: Sequence[int], rounds: Sequence[Round] = ()) -> Summar
     """
     if not samples_ns:
         raise CostError("a measurement without samples has no latency: it did not run to its end")
-    kept = steady(samples_ns, rounds)
-    median = statistics.median(kept)
-    mad = statistics.median(abs(sample - median) for sample in kept)
-    left_out = len(samples_ns) - len(kept)
-    return Summary(float(median), MAD_TO_SIGMA * mad, len(kept), min(kept), left_out)
+    return _summarise(tuple(samples_ns), tuple(rounds))

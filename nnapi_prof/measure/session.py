@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -18,7 +18,7 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.groups import Groups
 from nnapi_prof.device.info import device_fingerprint
 from nnapi_prof.device.request import RequestBuilder
-from nnapi_prof.device.results import ActionResult, AgentInfo, Event
+from nnapi_prof.device.results import ActionResult, AgentInfo, Event, Start
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.measure.grid import (
@@ -30,6 +30,7 @@ from nnapi_prof.measure.grid import (
     unit_regions,
 )
 from nnapi_prof.measure.options import ProfileOptions
+from nnapi_prof.measure.outcome import ProfileOutcome, Progress, ProgressCallback
 from nnapi_prof.measure.outline import Outline
 from nnapi_prof.measure.unit_model import (
     Converter,
@@ -56,50 +57,6 @@ class Client(Protocol):
 
     def info(self) -> AgentInfo: ...
     def run(self, request: bytes, blobs: Mapping[str, bytes]) -> Generator[Event, None, None]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far one phase is. ``label`` is what was measured last."""
-
-    phase: str
-    done: int
-    total: int
-    label: str
-
-
-@dataclass(frozen=True)
-class ProfileOutcome:
-    """What a profile came to.
-
-    ``costs``, ``plan`` and ``baselines`` are None or empty where the user interrupted it; what was
-    measured until then is in the store.
-    """
-
-    fingerprint: str
-    info: AgentInfo
-    n_measured: int
-    """Rows added that come from runs on the device."""
-    n_failed: int
-    """Of these, rows that say why there is no latency: the driver refused, crashed, hung."""
-    n_refused: int
-    """Rows added because a lowering refused."""
-    n_reused: int
-    """Measurements wanted that the store had before this profile; what it made itself is none."""
-    rounds: int
-    """Of measuring whole regions."""
-    stable: bool
-    """The last round had nothing new to measure: the plan rests on regions measured whole."""
-    seconds: float
-    doubts: Mapping[str, int] = field(default_factory=dict)
-    """:attr:`Measurement.flags` of what was measured now, and of how many."""
-    interrupted: bool = False
-    costs: CostModel | None = None
-    plan: Plan | None = None
-    baselines: tuple[Plan, ...] = ()
-
-
-ProgressCallback = Callable[[Progress], None]
 
 
 def profile(
@@ -135,6 +92,15 @@ def profile(
         raise type(error)(f"{error}; {kept}", error.serial) from error
 
 
+@dataclass
+class _Prepared:
+    """A request, its jobs by action, and the jobs that cannot be sent."""
+
+    request: RequestBuilder = field(default_factory=RequestBuilder)
+    sent: dict[int, tuple[Job, ConvertedRegion]] = field(default_factory=dict)
+    refusals: list[tuple[Job, Measurement]] = field(default_factory=list)
+
+
 class _Session:
     """State of one profile."""
 
@@ -156,13 +122,20 @@ class _Session:
         self._fingerprint = device_fingerprint(self._info)
         self._specs = device_targets(self._info, options.preferences, options.accelerators)
         self._locator = Locator(outline.units)
-        self._converter = Converter(outline.load)
+        self._load_program = outline.load
+        self._converter = Converter(self._load)
         self._have: set[Key] = set() if options.fresh else store.have(self._fingerprint)
+        # What the store has under these conditions, so that it is read once.
+        self._rows = {
+            (row.signature, row.target): row
+            for row in store.measurements(self._fingerprint, conditions=options.conditions)
+        }
         self._unusable: set[tuple[str, Target]] = set()
         self.n_measured = 0
         self._n_failed = 0
         self._n_refused = 0
         self._doubts: Counter[str] = Counter()
+        self._spent_s: dict[str, float] = defaultdict(float)
         self._known = frozenset(self._have)
         self._reused: set[Key] = set()
         self._rounds = 0
@@ -171,7 +144,9 @@ class _Session:
     def run(self) -> ProfileOutcome:
         self._store.add_device(self._fingerprint, _description(self._info), self._info.simulated)
         self._measure("units", self._jobs(unit_regions(self._graph)))
-        self._unusable = {(row.signature, row.target) for row in self._rows() if not row.usable}
+        self._unusable = {
+            (row.signature, row.target) for row in self._rows.values() if not row.usable
+        }
         chains = self._jobs(chain_regions(self._graph))
         self._measure("chains", [job for job in chains if self._all_units_run(job)])
 
@@ -209,6 +184,7 @@ class _Session:
             rounds=self._rounds,
             stable=self._stable,
             seconds=time.monotonic() - self._began,
+            spent_s=dict(self._spent_s),
             doubts=dict(self._doubts),
             interrupted=interrupted,
             costs=costs,
@@ -246,17 +222,33 @@ class _Session:
         conditions = self._options.conditions
         return Job.of(self._locator, region, kind, spec, conditions, self._info.agent)
 
-    def _rows(self) -> list[Measurement]:
-        return self._store.measurements(self._fingerprint, conditions=self._options.conditions)
-
     def _fit(self, named: Iterable[Region]) -> CostModel:
-        wanted = {spec.target for spec in self._specs}
-        rows = [row for row in self._rows() if row.target in wanted]
-        return fit(self._graph, rows, regions=named, locator=self._locator)
+        with self._spending("plan"):
+            wanted = {spec.target for spec in self._specs}
+            rows = [row for row in self._rows.values() if row.target in wanted]
+            return fit(self._graph, rows, regions=named, locator=self._locator)
 
     def _plans(self, costs: CostModel) -> tuple[Plan, ...]:
         """The plan, then its baselines."""
-        return (solve(self._graph, costs), *baselines(self._graph, costs))
+        with self._spending("plan"):
+            return (solve(self._graph, costs), *baselines(self._graph, costs))
+
+    def _load(self) -> Program:
+        began = time.monotonic()
+        program = self._load_program()
+        took = time.monotonic() - began
+        self._spent_s["load"] += took
+        self._spent_s["convert"] -= took  # which asked for it
+        return program
+
+    @contextlib.contextmanager
+    def _spending(self, what: str) -> Iterator[None]:
+        """Adds the time of a block to ``spent_s``."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._spent_s[what] += time.monotonic() - began
 
     # ---- measuring ---------------------------------------------------------------------------
 
@@ -298,50 +290,78 @@ class _Session:
 
     def _measure_batch(self, batch: Sequence[Job], stored: Callable[[Job], None]) -> None:
         """Converts, sends and stores one request's jobs; calls ``stored`` after each."""
-        simulated = self._info.simulated
-        request = RequestBuilder()
-        timing = self._options.timing(simulated)
+        with self._spending("convert"):
+            prepared = self._prepare(batch)
+        with self._spending("store"):
+            self._add(*(row for _, row in prepared.refusals))
+        for job, _ in prepared.refusals:
+            self._n_refused += 1
+            stored(job)
+        if not prepared.sent:
+            return
+        with self._spending("convert"):
+            request = prepared.request.build()
+        # Closing stops the agent where something goes wrong here.
+        with contextlib.closing(self._client.run(request, prepared.request.blobs)) as events:
+            for event in self._waited_for(events):
+                if isinstance(event, ActionResult) and event.action in prepared.sent:
+                    job, converted = prepared.sent.pop(event.action)
+                    with self._spending("store"):
+                        self._keep(job, converted, event)
+                    stored(job)
+
+    def _prepare(self, batch: Sequence[Job]) -> _Prepared:
+        timing = self._options.timing(self._info.simulated)
+        prepared = _Prepared()
+        request = prepared.request
         # Adding a model hashes its weights: once will do.
         models: dict[tuple[Region, int, bool], int] = {}
         groups = Groups()
-        sent: dict[int, tuple[Job, ConvertedRegion]] = {}
-        refusals: list[tuple[Job, Measurement]] = []
         for number, job in enumerate(batch):
             converted = self._converter.convert(job.region, job.spec.level, job.halved)
             if isinstance(converted, str):
+                simulated = self._info.simulated
                 row = refused(job, self._graph, self._fingerprint, simulated, converted)
-                refusals.append((job, row))
+                prepared.refusals.append((job, row))
                 continue
             key = (job.region, job.spec.level, job.halved)
             if key not in models:
                 models[key] = request.add_region(converted)
             group = groups.number(job.region, sum(map(len, converted.buffers)))
+            memory_kb = self._options.memory_kb
             request.add_action(
-                make_action(
-                    number, job, converted, models[key], timing, group, self._options.memory_kb
-                )
+                make_action(number, job, converted, models[key], timing, group, memory_kb)
             )
-            sent[number] = (job, converted)
+            prepared.sent[number] = (job, converted)
+        return prepared
 
-        self._store.add(*(row for _, row in refusals))
-        for job, _ in refusals:
-            self._n_refused += 1
-            stored(job)
-        if not sent:
-            return
-        # Closing stops the agent where something goes wrong here.
-        with contextlib.closing(self._client.run(request.build(), request.blobs)) as events:
-            for event in events:
-                if not isinstance(event, ActionResult) or event.action not in sent:
-                    continue
-                job, converted = sent.pop(event.action)
-                row = measured(job, self._graph, self._fingerprint, simulated, converted, event)
-                self._store.add(row)
-                self.n_measured += 1
-                self._n_failed += not row.usable
-                if row.usable:
-                    self._doubts.update(row.flags)
-                stored(job)
+    def _waited_for(self, events: Iterator[Event]) -> Iterator[Event]:
+        """The events, and the time it takes to wait for them."""
+        began = False
+        while True:
+            with self._spending("measure" if began else "send"):
+                event = next(events, None)
+            if event is None:
+                return
+            began = began or isinstance(event, Start)
+            yield event
+
+    def _add(self, *rows: Measurement) -> None:
+        self._store.add(*rows)
+        for row in rows:
+            # Again as the last: readers of the store find it there, too.
+            self._rows.pop((row.signature, row.target), None)
+            self._rows[row.signature, row.target] = row
+
+    def _keep(self, job: Job, converted: ConvertedRegion, result: ActionResult) -> None:
+        simulated = self._info.simulated
+        row = measured(job, self._graph, self._fingerprint, simulated, converted, result)
+        self._add(row)
+        self.n_measured += 1
+        if row.usable:
+            self._doubts.update(row.flags)
+        else:
+            self._n_failed += 1
 
     def _report(self, phase: str, done: int, total: int, label: str) -> None:
         if self._progress is not None:

@@ -22,7 +22,8 @@ from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
 from nnapi_prof.graph.program import Program
 from nnapi_prof.measure.options import ProfileOptions
-from nnapi_prof.measure.session import ProfileOutcome, Progress, profile
+from nnapi_prof.measure.outcome import ProfileOutcome, Progress
+from nnapi_prof.measure.session import profile
 
 FAST = ProfileOptions(preferences=(Preference.FAST_SINGLE_ANSWER,), max_runs=10)
 NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)

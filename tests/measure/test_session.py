@@ -13,7 +13,8 @@ from nnapi_prof.errors import AgentError
 from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
 from nnapi_prof.measure import session as session_module
 from nnapi_prof.measure.options import ProfileOptions
-from nnapi_prof.measure.session import Progress, profile
+from nnapi_prof.measure.outcome import Progress
+from nnapi_prof.measure.session import profile
 from tests.measure.programs import chain
 from tests.measure.scripted import (
     CPU_OPERATION_NS,

@@ -1,0 +1,58 @@
+"""How far a profile is, and what it came to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from nnapi_prof.costs.region import CostModel
+from nnapi_prof.device.results import AgentInfo
+from nnapi_prof.graph.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far one phase is. ``label`` is what was measured last."""
+
+    phase: str
+    done: int
+    total: int
+    label: str
+
+
+@dataclass(frozen=True)
+class ProfileOutcome:
+    """What a profile came to.
+
+    ``costs``, ``plan`` and ``baselines`` are None or empty where the user interrupted it; what was
+    measured until then is in the store.
+    """
+
+    fingerprint: str
+    info: AgentInfo
+    n_measured: int
+    """Rows added that come from runs on the device."""
+    n_failed: int
+    """Of these, rows that say why there is no latency: the driver refused, crashed, hung."""
+    n_refused: int
+    """Rows added because a lowering refused."""
+    n_reused: int
+    """Measurements wanted that the store had before this profile; what it made itself is none."""
+    rounds: int
+    """Of measuring whole regions."""
+    stable: bool
+    """The last round had nothing new to measure: the plan rests on regions measured whole."""
+    seconds: float
+    spent_s: Mapping[str, float] = field(default_factory=dict)
+    """Of these: ``load`` the model where that was put off, ``convert`` models and make requests,
+    ``send`` them until the first action begins, ``measure`` (the agent works, the host waits),
+    ``store`` results, ``plan``."""
+    doubts: Mapping[str, int] = field(default_factory=dict)
+    """:attr:`Measurement.flags` of what was measured now, and of how many."""
+    interrupted: bool = False
+    costs: CostModel | None = None
+    plan: Plan | None = None
+    baselines: tuple[Plan, ...] = ()
+
+
+ProgressCallback = Callable[[Progress], None]
