@@ -113,6 +113,10 @@ def _prepare_text(template: Template) -> str:
     return head + "".join(f"    {line}\n" for line in lines)
 
 
+def _places(known: OpenSize) -> list[tuple[int, int]]:
+    return [(known.input, known.dim), *known.equal]
+
+
 def _check_text(
     places: Sequence[str], shapes: Sequence[tuple[int, ...]], opens: Sequence[OpenSize]
 ) -> str:
@@ -121,7 +125,7 @@ def _check_text(
     seen = " + ".join(f"[{place}.dim()] + {place}.size()" for place in places)
     lines = [f"seen = {seen}", "if seen != self.seen:"]
     for index, shape in enumerate(shapes):
-        open_dims = {known.dim for known in opens if known.input == index}
+        open_dims = {dim for known in opens for i, dim in _places(known) if i == index}
         fixed = {dim: n for dim, n in enumerate(shape) if dim not in open_dims}
         place = places[index]
         wrong = [f"{place}.dim() != {len(shape)}"]
@@ -143,6 +147,14 @@ def _check_text(
             f'        raise RuntimeError("dimension {known.dim} of input {known.input} is " + '
             f'str({size}) + ", {known.least} to {known.most}{steps} are possible")',
         ]
+        for index, dim in known.equal:
+            also = f"{places[index]}.size({dim})"
+            lines += [
+                f"    if {also} != {size}:",
+                f'        raise RuntimeError("dimension {dim} of input {index} is " + str({also})'
+                f' + ", dimension {known.dim} of input {known.input} is " + str({size})'
+                ' + ": equal ones are wanted")',
+            ]
     sizes = ", ".join(f"size_{number}" for number in range(len(opens)))
     lines += [
         f"    self.mod.shape_compute_module.sizes = [{sizes}]",

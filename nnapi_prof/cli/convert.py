@@ -122,7 +122,7 @@ def command(
     from nnapi_prof.convert.lower import convert_region
     from nnapi_prof.convert.sizes import flexible_region
     from nnapi_prof.frontend.flexible import FlexibleModel
-    from nnapi_prof.frontend.inputs import parse_input_spec
+    from nnapi_prof.frontend.inputs import parse_input_specs
     from nnapi_prof.frontend.structure import model_structure
     from nnapi_prof.graph.plan import Preference
 
@@ -133,7 +133,7 @@ def command(
         raise UsageError(
             f"--format runtime is for bundles: `nnapi-prof partition` makes one of {model}"
         )
-    specs = [parse_input_spec(text) for text in inputs]
+    specs = parse_input_specs(inputs)
     is_open = any(spec.open_dims for spec in specs)
     if is_open and float16:
         raise UsageError("--float16 is for fixed sizes: state them instead of ?")
@@ -195,9 +195,10 @@ def _say_precision(program: Program, region: ConvertedRegion, float16: bool) -> 
 def _say_sizes(template: Template) -> None:
     for known in template.opens:
         steps = f" in steps of {known.step}" if known.step > 1 else ""
+        equal = "".join(f", equal to dimension {dim} of input {i}" for i, dim in known.equal)
         say(
             f"note: dimension {known.dim} of input {known.input} may be {known.least} to"
-            f" {known.most}{steps}"
+            f" {known.most}{steps}{equal}"
         )
 
 

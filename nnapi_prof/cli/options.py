@@ -51,7 +51,8 @@ def input_option(function: F) -> F:
         "inputs",
         multiple=True,
         metavar="1x3x224x224[:DTYPE]",
-        help="Shape of an input; repeat it for each. ? or ?=256 leaves a size open (quote it)."
+        help="Shape of an input; repeat it for each. ? or ?=256 leaves a size open (quote it),"
+        " ?n one that all called ?n have."
         " Default: what the file bundles, else a guess.",
     )(function)
 
@@ -190,9 +191,9 @@ def load_model(
     """
     from nnapi_prof.errors import FrontendError
     from nnapi_prof.frontend import load
-    from nnapi_prof.frontend.inputs import parse_input_spec
+    from nnapi_prof.frontend.inputs import parse_input_specs
 
-    program = load(path, [parse_input_spec(text) for text in inputs], keep)
+    program = load(path, parse_input_specs(inputs), keep)
     if not silent:
         say_notes(program.notes)
     if not program.units.units:

@@ -76,7 +76,7 @@ def command(
     from nnapi_prof.bundle.storage import write_bundle
     from nnapi_prof.cli.planning import make_bundle
     from nnapi_prof.costs.store import CostStore
-    from nnapi_prof.frontend.inputs import parse_input_spec
+    from nnapi_prof.frontend.inputs import parse_input_specs
     from nnapi_prof.run.timing import RunOptions
     from nnapi_prof.run.verify import choose_measured
 
@@ -86,7 +86,7 @@ def command(
     with CostStore(costs) as store, device(device_spec) as opened:
         bundle = make_bundle(program, model, opened.client, store, conditions)
         if inputs:  # sizes left open stay so
-            specs = tuple(str(parse_input_spec(text)) for text in inputs)
+            specs = tuple(map(str, parse_input_specs(inputs)))
             bundle = replace(bundle, inputs=specs)
         if not no_verify:
             with stderr().status("running plan and baselines whole"):

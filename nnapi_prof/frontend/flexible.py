@@ -49,19 +49,24 @@ class FlexibleModel:
         return self._walks
 
     @property
-    def open_dims(self) -> tuple[tuple[int, int], ...]:
-        """(input, dimension) of every open size, in order."""
-        return tuple((i, dim) for i, spec in enumerate(self.specs) for dim in spec.open_dims)
+    def open_sizes(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """(input, dimension) of every open size, in order; equal ones together."""
+        found: dict[object, list[tuple[int, int]]] = {}
+        for index, spec in enumerate(self.specs):
+            for dim in spec.open_dims:
+                found.setdefault(spec.name_of(dim) or (index, dim), []).append((index, dim))
+        return tuple(map(tuple, found.values()))
 
     @property
     def examples(self) -> tuple[int, ...]:
-        return tuple(self.specs[i].shape[dim] for i, dim in self.open_dims)
+        return tuple(self.specs[i].shape[dim] for (i, dim), *_ in self.open_sizes)
 
     def at(self, sizes: Sequence[int]) -> tuple[InputSpec, ...]:
         """The specs with these in place of the open sizes."""
         shapes = [list(spec.shape) for spec in self.specs]
-        for (index, dim), size in zip(self.open_dims, sizes, strict=True):
-            shapes[index][dim] = size
+        for places, size in zip(self.open_sizes, sizes, strict=True):
+            for index, dim in places:
+                shapes[index][dim] = size
         return tuple(
             InputSpec(tuple(shape), spec.dtype)
             for shape, spec in zip(shapes, self.specs, strict=True)

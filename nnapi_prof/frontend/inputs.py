@@ -18,7 +18,7 @@ _SHORT = {"float": "float32", "half": "float16", "long": "int64", "int": "int32"
 _IMAGE_SIZES = (224, 64, 32, 28, 299, 512, 16)
 """Sides tried for a guess: ImageNet's first, then what small models are trained on."""
 
-_SIZE = r"(?:\d+|\?(?:=\d+)?)"
+_SIZE = r"(?:\d+|\?[a-wyzA-WYZ]*(?:=\d+)?)"
 _OPEN_BATCH, _OPEN_SIZE = 1, 224
 """Examples of sizes left open without one."""
 
@@ -28,16 +28,25 @@ class InputSpec:
     """One input of a model: its shape and element type (a name in DTYPES).
 
     Dimensions in ``open_dims`` are left open until the model is loaded; ``shape`` has an example.
+    ``names`` has a name for each of them, or none has one: sizes of one name are equal, also
+    across inputs; those named "" are free.
     """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     open_dims: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         suffix = "" if self.dtype == "float32" else f":{self.dtype}"
-        sizes = [f"?={n}" if i in self.open_dims else str(n) for i, n in enumerate(self.shape)]
+        sizes = list(map(str, self.shape))
+        for dim in self.open_dims:
+            sizes[dim] = f"?{self.name_of(dim)}={self.shape[dim]}"
         return "x".join(sizes) + suffix
+
+    def name_of(self, open_dim: int) -> str:
+        """The name of an open dimension, "" where it has none."""
+        return self.names[self.open_dims.index(open_dim)] if self.names else ""
 
     @property
     def closed(self) -> InputSpec:
@@ -54,28 +63,62 @@ def parse_input_spec(text: str) -> InputSpec:
     """Reads ``1x3x224x224``, ``1x128:int64`` or, with sizes left open, ``1x3x?x?``.
 
     ``?=256`` leaves a size open and says which stands for it where one is needed; without, 1 does
-    in the first dimension and 224 in others. Raises InputSpecError where ``text`` is none of these.
+    in the first dimension and 224 in others. ``1x3x?nx?n`` leaves open one size that both have.
+    Raises InputSpecError where ``text`` is none of these.
     """
+    return parse_input_specs([text])[0]
+
+
+def parse_input_specs(texts: Sequence[str]) -> list[InputSpec]:
+    """:func:`parse_input_spec` for all inputs of a model, in which sizes of one name are equal.
+
+    Raises InputSpecError where a name has two examples.
+    """
+    words = [_words(text) for text in texts]
+    examples: dict[str, int] = {}
+    for text, (sizes, _) in zip(texts, words, strict=True):
+        for word in sizes:
+            name, _, stated = word.removeprefix("?").partition("=")
+            if word.startswith("?") and name and stated:
+                if examples.setdefault(name, int(stated)) != int(stated):
+                    raise InputSpecError(
+                        f"input {text!r}: the size {name} is {stated} here and {examples[name]} "
+                        "elsewhere: sizes of one name are equal"
+                    )
+    return [_spec(text, *known, examples) for text, known in zip(texts, words, strict=True)]
+
+
+def _words(text: str) -> tuple[list[str], str]:
+    """What stands for each size, and the element type."""
     shape, _, dtype = text.strip().partition(":")
-    dtype = _SHORT.get(dtype, dtype) or "float32"
     if not re.fullmatch(rf"{_SIZE}(x{_SIZE})*", shape):
         raise InputSpecError(
             f"input {text!r} is no shape: write sizes joined by x, as in 1x3x224x224 or "
-            f"1x128:int64; ? or ?=256 leaves a size open"
+            f"1x128:int64; ? or ?=256 leaves a size open, ?n or ?n=256 one that others have too"
         )
-    words = shape.split("x")
-    open_dims = tuple(dim for dim, word in enumerate(words) if word.startswith("?"))
-    sizes = tuple(
-        int(word.removeprefix("?=")) if word != "?" else _OPEN_BATCH if dim == 0 else _OPEN_SIZE
-        for dim, word in enumerate(words)
-    )
+    return shape.split("x"), _SHORT.get(dtype, dtype) or "float32"
+
+
+def _spec(text: str, words: Sequence[str], dtype: str, examples: dict[str, int]) -> InputSpec:
+    """``examples`` has a size for each name; a name without one gets it where it first stands."""
+    sizes, open_dims, names = [], [], []
+    for dim, word in enumerate(words):
+        if not word.startswith("?"):
+            sizes.append(int(word))
+            continue
+        name, _, stated = word.removeprefix("?").partition("=")
+        example = int(stated) if stated else _OPEN_BATCH if dim == 0 else _OPEN_SIZE
+        sizes.append(examples.setdefault(name, example) if name else example)
+        open_dims.append(dim)
+        names.append(name)
     if 0 in sizes:
         raise InputSpecError(f"input {text!r} has a dimension of 0: every size must be at least 1")
     if dtype not in DTYPES:
         raise InputSpecError(
             f"input {text!r} has the element type {dtype!r}: one of {', '.join(DTYPES)} is wanted"
         )
-    return InputSpec(sizes, dtype, open_dims)
+    named = tuple(names) if any(names) else ()
+    return InputSpec(tuple(sizes), dtype, tuple(open_dims), named)
 
 
 def example_tensors(specs: Sequence[InputSpec]) -> tuple[Tensor, ...]:

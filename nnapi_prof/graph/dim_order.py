@@ -1,6 +1,7 @@
 """What each operation asks of the dim order of its tensors: a table, and nothing else.
 
-Every rank-4 value of floats or quantised integers may lie CONTIGUOUS or CHANNELS_LAST. An operation
+Every rank-4 value of floats, quantised integers or truth values may lie CONTIGUOUS or
+CHANNELS_LAST. An operation
 
 * WANTS channels last: NNAPI's (and XNNPACK's) kernels for it read [N, H, W, C];
 * FOLLOWS: works on either, but all its rank-4 tensors must lie alike;
@@ -79,6 +80,9 @@ _FOLLOWS = frozenset(
         # pointwise, but not tagged so:
         QUANTIZE,
         DEQUANTIZE,
+        aten.where.ScalarSelf,
+        aten.where.ScalarOther,
+        aten.where.Scalar,
         aten.hardswish.default,
         aten.hardsigmoid.default,
         aten.prelu.default,
@@ -88,13 +92,15 @@ _FOLLOWS = frozenset(
         aten.floor_divide.Scalar,
     }
 )
+_FORBIDDEN = 2**32
+"""Bytes that stand for what cannot be done."""
 _RESHAPES = frozenset({aten.view.default, aten.reshape.default})
 _REDUCTIONS = frozenset({aten.mean.dim, aten.sum.dim_IntList, aten.amax.default, aten.amin.default})
 
 
 def can_be_channels_last(known: TensorType) -> bool:
     """Whether a value may lie CHANNELS_LAST at all."""
-    return len(known.shape) == 4 and _holds_numbers(known)
+    return len(known.shape) == 4 and (_holds_numbers(known) or known.dtype == "bool")
 
 
 def _holds_numbers(known: TensorType) -> bool:
@@ -128,9 +134,10 @@ def layout_of(node: fx.Node) -> Layout:
 
 
 def _inputs_can_follow(node: fx.Node) -> bool:
-    """A mask or an index that takes part has one order only, and so has what is made with it."""
-    moving = [source for source in node.all_input_nodes if not is_weight(source)]
-    return all(_holds_numbers(type_of(source)) for source in moving)
+    """An index that takes part has one order only, and so has what is made with it; a mask of
+    lower rank has, as nothing reshapes it to rank 4."""
+    moving = [type_of(source) for source in node.all_input_nodes if not is_weight(source)]
+    return all(_holds_numbers(known) or can_be_channels_last(known) for known in moving)
 
 
 def reads_either(node: fx.Node, source: TensorType) -> bool:
@@ -169,8 +176,11 @@ def transposed_bytes(known: TensorType) -> int:
 
     The constant stands for what a transposition costs however small it is; it only decides between
     few large and many small ones. 16 KiB is about what moves in the time of one kernel launch on a
-    CPU (one to two us at some GB/s).
+    CPU (one to two us at some GB/s). Truth values are not transposed by NNAPI: any other way out is
+    cheaper.
     """
+    if known.dtype == "bool":
+        return 0 if orders_agree(known) else _FORBIDDEN
     n_bytes = math.prod(known.shape) * DTYPE_BYTES[known.dtype]
     moved = 0 if orders_agree(known) else 2 * n_bytes
     return moved + 16384

@@ -118,7 +118,22 @@ CASES = {
     "mask": (
         lambda conv, x: torch.where(x > 0, conv(x), x),
         [X],
-        [LAST, "conv2d", "gt", FIRST, "where"],
+        [LAST, "conv2d", "gt", "where", FIRST],
+    ),
+    "mask of the convolution": (
+        lambda conv, x: conv(torch.where(conv(x) > 0, conv(x), 0.0)),
+        [X],
+        [LAST, "conv2d", "gt", "conv2d", "where", "conv2d", FIRST],
+    ),
+    "no mask is transposed": (
+        lambda conv, x: conv(x) > 0,
+        [X],
+        [LAST, "conv2d", FIRST, "gt"],
+    ),
+    "a mask of lower rank": (
+        lambda conv, x: torch.where(x[0, 0] > 0, conv(x), x),
+        [X],
+        None,
     ),
 }
 

@@ -25,8 +25,8 @@ def flexible_region(model: FlexibleModel, level: int) -> Template:
     where a size cannot be left open.
     """
     opens = [
-        OpenSize(index, dim, example)
-        for (index, dim), example in zip(model.open_dims, model.examples, strict=True)
+        OpenSize(*places[0], example, equal=places[1:])
+        for places, example in zip(model.open_sizes, model.examples, strict=True)
     ]
 
     def convert(sizes: Sizes) -> Converted:

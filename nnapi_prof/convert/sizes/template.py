@@ -18,6 +18,8 @@ from nnapi_prof.graph.types import DimOrder, TensorType
 class OpenSize:
     """One size that is left open: dimension ``dim`` (PyTorch's) of the model's input ``input``.
 
+    ``equal`` has the inputs and dimensions that have the same size.
+
     It may be ``example`` plus or minus multiples of ``step``, from ``least`` to ``most``: the range
     in which the template was checked.
     """
@@ -28,6 +30,7 @@ class OpenSize:
     step: int = 1
     least: int = 1
     most: int = 1
+    equal: tuple[tuple[int, int], ...] = ()
 
     def why_not(self, size: int) -> str | None:
         """The predicate with which a size is refused; None where it fits."""
