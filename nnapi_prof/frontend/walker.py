@@ -252,6 +252,11 @@ class _Walker:
         target = self.operator_of(node, kind)
         if target is None:
             raise WalkRefused(f"{kind} {source(node)}")
+        if packet.endswith("_dynamic") or packet in _DYNAMIC:
+            raise FrontendError(
+                f"{self.name}: {kind} ({source(node)}) chooses its scales when it runs, which "
+                "NNAPI cannot: quantise the model statically, or convert it in floats"
+            )
         arguments = target._schema.arguments
         args = tuple(v for v, a in zip(inputs, arguments, strict=True) if not a.kwarg_only)
         kwargs = {a.name: v for v, a in zip(inputs, arguments, strict=True) if a.kwarg_only}
@@ -262,11 +267,6 @@ class _Walker:
         return [result] if node.outputsSize() == 1 else list(result or ())
 
     def _quantised(self, node: Any, target: Any, args: tuple[Any, ...], kwargs: Any) -> list[Any]:
-        if target._schema.name.endswith("_dynamic"):
-            raise FrontendError(
-                f"{self.name}: {node.kind()} ({source(node)}) chooses its scales when it runs, "
-                "which NNAPI cannot: quantise the model statically, or convert it in floats"
-            )
         quantises = target._schema.name.endswith("::quantize_per_tensor")
         if not quantises and not is_quantised(args):
             raise WalkRefused(f"{node.kind()} {source(node)}")
@@ -305,6 +305,8 @@ def _dict(*values: Any) -> dict[Any, Any]:
     return dict(zip(values[::2], values[1::2], strict=True))
 
 
+_DYNAMIC = frozenset({"quantized_lstm", "quantized_gru"})
+"""Quantised when they run, though their names do not say so."""
 _UNPACK = frozenset({"prim::ListUnpack", "prim::TupleUnpack"})
 _PYTHON: dict[str, Callable[..., Any]] = {
     "prim::ListConstruct": _listed,

@@ -110,3 +110,18 @@ def test_a_scripted_model_that_ran_before_is_still_walked(tmp_path):
             model(torch.ones(1, 3, 4, 4))
         program = load(tmp_path / "net.pt", [parse_input_spec("1x3x4x4")])
     assert any(unit.label.startswith("quantised max_pool2d") for unit in program.units.units)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "what"),
+    [
+        (torch.ao.nn.quantized.dynamic.LSTM, (3, 2, 8), "aten::quantized_lstm"),
+        (torch.ao.nn.quantized.dynamic.GRU, (3, 2, 8), "aten::quantized_gru"),
+        (torch.ao.nn.quantized.dynamic.GRUCell, (2, 8), "quantized::quantized_gru_cell_dynamic"),
+    ],
+)
+def test_dynamic_quantisation_of_recurrent_layers_is_refused(layer, shape, what):
+    with quiet_torch():
+        traced = torch.jit.trace(layer(8, 5).eval(), torch.ones(shape), check_trace=False)
+    with pytest.raises(FrontendError, match=f"{what} .* chooses its scales when it runs"):
+        prepare(traced, (torch.ones(shape),), "dynamic")
