@@ -139,8 +139,8 @@ def add_operand(model, value):
     return index
 
 
-def attempt(nn, name, arguments, kind, shape):
-    """Runs one operation. Gives result code and output, which is None where anything failed."""
+def attempt(nn, name, arguments, kind, shape, device="nnapi-reference"):
+    """Runs one operation on a device. Gives result code and output, None where anything failed."""
     model = Model(nn)
     indices = [add_operand(model, a) for a in arguments]
     is_scalar = not kind.name.startswith("TENSOR")
@@ -152,7 +152,7 @@ def attempt(nn, name, arguments, kind, shape):
         if isinstance(a, Tensor) and not a.constant
     ]
     model.finish([i for i, _ in inputs], [out])
-    compilation, result = model.try_compile([nn.devices()["nnapi-reference"]])
+    compilation, result = model.try_compile([nn.devices()[device]])
     found = np.full(shape, 77, kind.dtype)
     if result == OK:
         execution = nn.new("Execution_create", compilation)
@@ -166,8 +166,8 @@ def attempt(nn, name, arguments, kind, shape):
     return result, found if result == OK else None
 
 
-def execute(nn, name, arguments, kind, shape):
-    result, found = attempt(nn, name, arguments, kind, shape)
+def execute(nn, name, arguments, kind, shape, device="nnapi-reference"):
+    result, found = attempt(nn, name, arguments, kind, shape, device)
     assert result == OK, repr(result)
     return found
 

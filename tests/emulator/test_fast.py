@@ -17,6 +17,7 @@ import torch.nn.functional as F
 
 from nnapi_prof.device import xnnpack
 from nnapi_prof.nnapi.codes import OperationCode
+from tests.emulator import one_operation as one
 from tests.emulator.nnapi import (
     OK,
     TENSOR_FLOAT32,
@@ -122,6 +123,33 @@ def test_shapes_known_at_run_time_only(nn, fast):
         np.testing.assert_allclose(found, np.tanh(given), rtol=1e-6, atol=1e-6)
     nn.Compilation_free(compilation)
     model.free()
+
+
+@pytest.mark.parametrize("name", ["TENSOR_QUANT8_ASYMM", "TENSOR_QUANT8_ASYMM_SIGNED"])
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_scales_for_each_channel(nn, fast, name, depthwise):
+    """Both kinds of data, though XNNPACK's kernels know signed ones only."""
+    rng = np.random.default_rng(7)
+    given, made = one.quant8(name, 0.02, 131), one.quant8(name, 0.05, 122)
+    data = one.tensor(rng, given, (2, 7, 6, 8))
+    scales = tuple(float(s) for s in rng.uniform(0.002, 0.008, 8).astype(np.float32))
+    shape = (1, 3, 3, 8) if depthwise else (8, 3, 3, 8)
+    numbers = rng.integers(-127, 128, shape).astype(np.int8)
+    dim = 3 if depthwise else 0
+    weights = one.Tensor(one.Kind("TENSOR_QUANT8_SYMM_PER_CHANNEL"), numbers, True, scales, dim)
+    bias = one.Tensor(one.Kind("TENSOR_INT32"), rng.integers(-999, 999, 8).astype(np.int32), True)
+    more = [1] if depthwise else []
+    arguments = [data, weights, bias, SAME, 1, 1, *more, NONE]
+    operation = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D"
+    found = one.execute(nn, operation, arguments, made, (2, 7, 6, 8), "nnapi-fast")
+    images = torch.from_numpy(given.real(data.array)).permute(0, 3, 1, 2).double()
+    order = (3, 0, 1, 2) if depthwise else (0, 3, 1, 2)
+    channels = torch.tensor(scales, dtype=torch.float64)
+    kernel = torch.from_numpy(numbers).permute(order).double() * channels[:, None, None, None]
+    added = torch.from_numpy(bias.array).double() * channels * given.scale
+    real = F.conv2d(images, kernel, added, padding=1, groups=8 if depthwise else 1)
+    steps = np.rint(real.permute(0, 2, 3, 1).numpy() / made.scale) + made.zero
+    assert np.abs(found.astype(int) - np.clip(steps, *made.limits)).max() <= 1
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm, of binutils")
