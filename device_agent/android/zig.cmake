@@ -35,7 +35,7 @@ elseif(NP_ANDROID_ABI STREQUAL "x86_64")
   set(CMAKE_SYSTEM_PROCESSOR x86_64)
   set(np_triple x86_64-linux-android)
   set(np_musl x86_64)
-  set(np_flags "")
+  set(np_flags -march=x86-64-v2) # SSE 4.2 and popcnt: Android's ABI promises them
   set(np_interpreter /system/bin/linker64)
 else()
   message(FATAL_ERROR "NP_ANDROID_ABI is ${NP_ANDROID_ABI}: arm64-v8a, armeabi-v7a, x86_64 exist")
@@ -50,7 +50,6 @@ set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 foreach(language C CXX ASM)
   set(CMAKE_${language}_COMPILER "${NP_ZIG}" clang)
-  set(CMAKE_${language}_COMPILER_TARGET ${np_triple}${NP_ANDROID_API})
 endforeach()
 
 set(np_headers
@@ -88,8 +87,9 @@ set(np_cxx_headers
   -D_LIBCPP_ASSERTION_SEMANTIC_DEFAULT=_LIBCPP_ASSERTION_SEMANTIC_IGNORE
   -fno-exceptions
   -fno-rtti)
-set(np_common ${np_flags} -fPIC -ffunction-sections -fdata-sections -fno-unwind-tables
-  -fno-asynchronous-unwind-tables)
+# bcmp: clang makes it of memcmp, and bionic has it as an inline function alone.
+set(np_common --target=${np_triple}${NP_ANDROID_API} ${np_flags} -fPIC -ffunction-sections
+  -fdata-sections -fno-unwind-tables -fno-asynchronous-unwind-tables -fno-builtin-bcmp)
 list(JOIN np_common " " np_common)
 list(JOIN np_headers " " np_headers)
 list(JOIN np_cxx_headers " " np_cxx_headers)
