@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.graph.plan import CPU
 from nnapi_prof.run.result import RunReport
 
 
@@ -38,6 +39,7 @@ def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
 def how_measured(measurements: Sequence[Measurement], run: RunReport | None) -> list[Fact]:
     """What was measured, how often, under which conditions; empty values are left out."""
     timed = [m for m in measurements if m.usable]
+    on_nnapi = [m for m in timed if m.target != CPU]
     kinds = Counter(m.kind.value for m in measurements)
     outcomes = Counter(m.status.value for m in measurements)
     mark = ", simulated" if any(m.simulated for m in timed) else ""
@@ -48,9 +50,15 @@ def how_measured(measurements: Sequence[Measurement], run: RunReport | None) -> 
         Fact("statistic", "median of the runs; spread is 1.4826 × median absolute deviation"),
         Fact("relative spread", _range([100 * m.summary.relative_spread for m in timed], " %", 1)),
         Fact("clock", _all(_clock(m.clock) for m in timed)),
-        Fact("float32 computed as float16", _all(_yes(m.relaxed) for m in timed)),
-        Fact("burst execution", _all(_yes(m.burst) for m in timed)),
-        Fact("CPU threads", _all(str(m.threads) for m in timed)),
+        Fact("precision on NNAPI", _all(m.conditions.precision.value for m in on_nnapi)),
+        Fact("NNAPI execution", _all(m.conditions.mode.value for m in on_nnapi)),
+        Fact("CPU threads", _all(str(m.threads) for m in timed if m.target == CPU)),
+        Fact("CPU engine's operations", _kernels(timed)),
+        Fact("cores asked for", _all(m.conditions.cpus for m in timed)),
+        Fact("cores kept to", _all(m.cpu_mask or "" for m in timed)),
+        Fact("rounds of each", _range([len(m.rounds) for m in timed if m.rounds], "", 1)),
+        Fact("warm-up runs of each", _range([m.warmup_runs for m in timed], "", 1)),
+        Fact("to doubt", _counts(Counter(flag for m in timed for flag in m.flags))),
         Fact("time to compile", _range([m.compile_ns for m in timed], f" ms{mark}", 1e6)),
         Fact("CPU clock", _range([k for m in timed for k in _khz(m)], f" MHz{mark}", 1e3)),
         Fact("temperature", _range([t for m in timed for t in _heat(m)], f" °C{mark}", 1e3)),
@@ -70,6 +78,13 @@ def _counts(counter: Counter[str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counter.most_common())
 
 
+def _kernels(timed: Iterable[Measurement]) -> str:
+    """Whose kernels the CPU engine's measurements ran on."""
+    of = {"XNNPACK's": "kernels_xnnpack", "our own": "kernels_portable"}
+    sums = {who: sum(getattr(m, name) or 0 for m in timed) for who, name in of.items()}
+    return ", ".join(f"{n} on {who} kernels" for who, n in sums.items() if n)
+
+
 def _all(values: Iterable[str]) -> str:
     return ", ".join(sorted({value for value in values if value}))
 
@@ -87,10 +102,6 @@ def _range(values: Sequence[float | None], unit: str, scale: float) -> str:
 
 def _span(times: Sequence[str]) -> str:
     return f"{min(times)} and {max(times)}" if times else ""
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
 
 
 def _clock(name: str) -> str:

@@ -40,8 +40,8 @@ SEGMENT_COLUMNS = (
 )  # fmt: skip
 MEASUREMENT_COLUMNS = (
     "label", "kind", "n_units", "target", "status", "median_ms", "minimum_ms", "spread", "runs",
-    "hardware_ms", "driver_ms", "compile_ms", "first_ms", "input_bytes", "output_bytes",
-    "reason", "measured_at",
+    "precision", "mode", "flags", "hardware_ms", "driver_ms", "compile_ms", "first_ms",
+    "input_bytes", "output_bytes", "reason", "measured_at",
 )  # fmt: skip
 RESIDUAL_COLUMNS = ("target", "relative_error")
 
@@ -233,6 +233,9 @@ def measurement_frame(measurements: Iterable[Measurement]) -> pd.DataFrame:
                 "minimum_ms": _ms(summary.minimum_ns if summary else None),
                 "spread": summary.relative_spread if summary else math.nan,
                 "runs": len(m.samples_ns),
+                "precision": m.conditions.precision.value,
+                "mode": m.conditions.mode.value,
+                "flags": "; ".join(m.flags),
                 "hardware_ms": _median_ms(m.hardware_ns),
                 "driver_ms": _median_ms(m.driver_ns),
                 "compile_ms": _ms(m.compile_ns),

@@ -178,9 +178,6 @@ def _show(report: RunReport) -> None:
             ratio,
         )
     console.print(plans)
-    for run in report.runs:
-        for flag in run.flags:
-            console.print(f"note: {run.plan.name}: {flag}", soft_wrap=True)
     for check in report.checks:
         verdict = "agrees with" if check.ok else "DIFFERS from"
         console.print(

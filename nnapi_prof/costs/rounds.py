@@ -40,7 +40,7 @@ def doubts(rounds: Sequence[Round], warm: bool | None) -> tuple[str, ...]:
     elif hot:
         found.append(f"{hot} of {len(rounds)} rounds throttled and left out")
     if warm is False:
-        found.append("not warm")
+        found.append("not warm: warming up ended before the times were stable")
     return tuple(found)
 
 

@@ -160,7 +160,7 @@ def measured(
         first_ns=result.first_ns,
         rounds=result.rounds,
         warmup_runs=result.warmup_runs,
-        warm=result.warm,
+        warm=None if simulated else result.warm,  # simulated clocks are as warm as they will be
         cpu_mask=result.cpu_mask,
         kernels_xnnpack=kernels.xnnpack if kernels else None,
         kernels_portable=kernels.portable if kernels else None,

@@ -98,6 +98,7 @@ def run_bundle(
     notes += _faster_rivals(runs)
     if options.conditions.precision is not Precision.FLOAT32:
         notes.append(_moved(options.conditions.precision, checks))
+    notes += [f"{run.plan.name}: {flag}" for run in runs for flag in run.flags]
     if runs[0].error is not None:
         raise AgentError(f"{client.serial}: the plan ran once, then failed: {runs[0].error}")
     return RunReport(

@@ -167,7 +167,8 @@ def _record(timed: TimedPlan, position: int, stretch: Stretch, result: ActionRes
     for number, segment in zip(stretch.numbers, result.segments, strict=True):
         timed.segment_ns[number] = steady(segment.samples_ns, result.rounds)
         timed.compile_ns[number] = segment.compile_ns
-    timed.flags = tuple(dict.fromkeys((*timed.flags, *doubts(result.rounds, result.warm))))
+    warm = None if result.clock == "simulated" else result.warm
+    timed.flags = tuple(dict.fromkeys((*timed.flags, *doubts(result.rounds, warm))))
 
 
 def why_failed(result: ActionResult) -> str:

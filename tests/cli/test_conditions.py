@@ -1,0 +1,132 @@
+"""Precision, mode, threads and cores: asked of profile and partition, kept to by run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nnapi_prof.bundle.storage import read_bundle, write_bundle
+from nnapi_prof.costs.conditions import Conditions, Mode, Precision
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.graph.plan import CPU, Engine
+from nnapi_prof.nnapi.codes import OperandCode
+from tests.cli.common import INPUT, Profiled, Result
+
+Cli = Callable[..., Result]
+SIM = ("--device", "sim:npu-phone")
+
+
+@pytest.mark.parametrize(
+    ("options", "conditions", "words"),
+    [
+        (("--relaxed",), Conditions(Precision.RELAXED), "with relaxed precision the outputs"),
+        (
+            ("--float16", "--mode", "burst", "--threads", "2", "--cpus", "all"),
+            Conditions(Precision.FLOAT16, Mode.BURST, 2, "all"),
+            "with float16 the outputs",
+        ),
+    ],
+)
+def test_from_profile_to_run(
+    cli: Cli, tiny: Path, tmp_path: Path, options: tuple[str, ...], conditions: Conditions,
+    words: str,
+) -> None:  # fmt: skip
+    costs, bundle = tmp_path / "costs.sqlite", tmp_path / "tiny.nnprof"
+    named = (*SIM, "--input", INPUT, "--costs", costs, *options)
+    only = ("--preference", "fast", "--accelerator", "nnapi-reference")
+    found = cli("profile", *named, *only, tiny)
+    assert found.code == 0, found.err
+    with CostStore(costs) as store:
+        (device,) = store.devices()
+        rows = store.measurements(device.fingerprint)
+    assert {r.conditions for r in rows if r.target == CPU} == {conditions.on(Engine.CPU)}
+    assert {r.conditions for r in rows if r.target != CPU} == {conditions.on(Engine.NNAPI)}
+    found = cli("partition", *named, "--output", bundle, tiny)
+    assert found.code == 0, found.err
+    loaded = read_bundle(bundle)
+    assert loaded.conditions == conditions
+    assert bool(loaded.halved) == (conditions.precision is Precision.FLOAT16)
+    # The CPU is the faster one here; what is asked is what NNAPI gives.
+    (on_nnapi,) = (p for p in loaded.plans if {s.target for s in p.segments}.isdisjoint({CPU}))
+    write_bundle(bundle, dataclasses.replace(loaded, plans=(on_nnapi,)), tiny)
+    found = cli("run", *SIM, bundle)
+    assert found.code == 0, found.err
+    assert words in found.out and conditions.options in found.out.splitlines()[0]
+    kept = json.loads((bundle / "run.json").read_text())
+    assert kept["conditions"] == conditions.options
+    if conditions.precision is Precision.FLOAT16:  # near what float32 gives, and not the same
+        assert 1e-6 < max(check["relative"] for check in kept["checks"]) < 1e-2
+
+
+def test_the_cpu_stays_in_float32(cli: Cli, tiny: Path, tmp_path: Path) -> None:
+    costs, bundle = tmp_path / "costs.sqlite", tmp_path / "tiny.nnprof"
+    named = (*SIM, "--input", INPUT, "--costs", costs, "--float16")
+    for command in (
+        ("profile", *named, "--preference", "fast", "--accelerator", "nnapi-reference", tiny),
+        ("partition", *named, "--no-verify", "--output", bundle, tiny),
+    ):
+        assert cli(*command).code == 0
+    from nnapi_prof.convert.serialize import parse
+
+    loaded = read_bundle(bundle)
+    half = OperandCode.TENSOR_FLOAT16
+    for region in loaded.regions.values():
+        assert half not in {operand.type for operand in parse(region.serialized).operands}
+    assert loaded.halved
+    for region in loaded.halved.values():
+        assert half in {operand.type for operand in parse(region.serialized).operands}
+
+
+def test_other_conditions_were_not_measured(cli: Cli, profiled: Profiled) -> None:
+    named = (*SIM, "--input", INPUT, "--costs", profiled.costs, "--output", profiled.bundle)
+    found = cli("partition", *named, "--mode", "burst", profiled.model)
+    assert found.code == 1
+    assert "nothing was measured on this device's NNAPI with --mode burst" in found.error
+    assert "run `nnapi-prof profile --mode burst`" in found.error
+    found = cli("partition", *named, "--cpus", "0x1", profiled.model)
+    assert found.code == 1
+    assert "were never measured" in found.error and "nnapi-prof profile" in found.error
+
+
+def test_a_run_may_keep_to_other_cores(cli: Cli, profiled: Profiled) -> None:
+    found = cli("run", *SIM, "--cpus", "0x01", "--memory-mb", "4096", profiled.bundle)
+    assert found.code == 0, found.err
+    assert "--cpus 0x1" in found.out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--relaxed", "--float16"), "--float16 has no float32"),
+        (("--cpus", "little"), "'little' is neither big nor all nor a mask like 0xf0"),
+        (("--mode", "fast"), "invalid value for '--mode'"),
+        (("--memory-mb", "0"), "invalid value for '--memory-mb'"),
+        (("--cooldown-s", "-1"), "invalid value for '--cooldown-s'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["profile", "partition"])
+def test_what_cannot_be_asked(
+    cli: Cli, tiny: Path, command: str, options: tuple[str, ...], words: str
+) -> None:
+    found = cli(command, *SIM, "--input", INPUT, *options, tiny)
+    assert found.code == 2 and words in found.error
+
+
+def test_times_are_taken_in_rounds(cli: Cli, profiled: Profiled) -> None:
+    with CostStore(profiled.costs) as store:
+        (device,) = store.devices()
+        rows = [row for row in store.measurements(device.fingerprint) if row.usable]
+    assert rows and all(len(row.rounds) == 5 for row in rows)
+    assert all(sum(each.runs for each in row.rounds) == len(row.samples_ns) for row in rows)
+    assert all(row.warmup_runs is not None for row in rows)
+    on_cpu = [row for row in rows if row.target == CPU]
+    assert all((row.kernels_xnnpack or 0) + (row.kernels_portable or 0) > 0 for row in on_cpu)
+    html = profiled.bundle.with_suffix(".html")
+    found = cli("report", "--costs", profiled.costs, "--output", html, profiled.bundle)
+    assert found.code == 0, found.err
+    text = html.read_text()
+    assert "<dt>rounds of each</dt><dd>5</dd>" in text and "to doubt" not in text
