@@ -15,8 +15,8 @@
 #include "probe.h"
 #include "request.h"
 
-#define UNUSED_DAYS 30          /* after which a blob goes */
-#define SPARE_BYTES (16u << 20) /* that kept outputs leave on the disk */
+#define UNUSED_DAYS 30    /* after which a blob goes */
+#define BLOCK_BYTES 4096u /* of the disk */
 
 /* All that a request's run holds; zero is nothing. */
 struct run {
@@ -130,13 +130,16 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
   return np_answer_end(run->answers, n, all_ok, n - all_ok);
 }
 
-/* What the actions' kept outputs need; saturates. */
+/* What the actions' kept outputs need, in whole blocks; saturates. */
 static uint64_t kept_bytes(const struct np_request *request) {
   uint64_t total = 0;
   for (uint32_t i = 0; i < request->n_actions; i++) {
     const struct np_action *action = &request->actions[i];
     for (uint32_t t = 0; t < action->n_tensors; t++) {
-      const uint64_t n_bytes = action->tensors[t].keep ? action->tensors[t].n_bytes : 0;
+      if (!action->tensors[t].keep)
+        continue;
+      const uint64_t n_bytes =
+          ((uint64_t)action->tensors[t].n_bytes / BLOCK_BYTES + 1) * BLOCK_BYTES;
       total = n_bytes > UINT64_MAX - total ? UINT64_MAX : total + n_bytes;
     }
   }
@@ -157,13 +160,13 @@ static enum np_status check_disk(const struct run *run, struct np_message *why) 
   const uint64_t blocks = disk.f_bavail;
   const uint64_t available =
       block != 0 && blocks > UINT64_MAX / block ? UINT64_MAX : blocks * block;
-  if (available >= SPARE_BYTES && available - SPARE_BYTES >= needed)
+  if (available >= needed)
     return NP_OK;
-  np_message_set(why,
-                 "No space left on device: the outputs need %llu bytes and %llu to spare, the "
-                 "disk of the work folder has %llu",
-                 (unsigned long long)needed, (unsigned long long)SPARE_BYTES,
-                 (unsigned long long)available);
+  np_message_set(
+      why,
+      "No space left on device: the outputs need %llu bytes, the disk of the work folder "
+      "has %llu",
+      (unsigned long long)needed, (unsigned long long)available);
   return NP_IO;
 }
 

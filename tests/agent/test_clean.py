@@ -168,7 +168,7 @@ def test_a_disk_without_room_is_told_before_anything_is_run(agent: Agent) -> Non
     answer = agent.run(request)
     assert answer.exit_code == 1
     assert not answer.results
-    assert "No space left on device: the outputs need 4611686018427387904 bytes" in answer.error
+    assert "No space left on device: the outputs need 4611686018427392000 bytes" in answer.error
 
 
 def test_files_are_for_their_owner_only(agent: Agent) -> None:
