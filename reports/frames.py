@@ -32,11 +32,11 @@ UNIT_COLUMNS = (
 )  # fmt: skip
 BASELINE_COLUMNS = (
     "plan", "n_segments", "n_targets", "predicted_ms", "measured_ms", "low_ms", "high_ms", "runs",
-    "permutes", "permuted_bytes", "error",
+    "first_ms", "permutes", "permuted_bytes", "error",
 )  # fmt: skip
 SEGMENT_COLUMNS = (
     "plan", "segment", "target", "label", "predicted_ms", "measured_ms", "low_ms", "high_ms",
-    "compile_ms", "relative_error",
+    "first_ms", "compile_ms", "relative_error",
 )  # fmt: skip
 MEASUREMENT_COLUMNS = (
     "label", "kind", "n_units", "target", "status", "median_ms", "minimum_ms", "spread", "runs",
@@ -182,6 +182,7 @@ def baseline_frame(
                 "low_ms": low,
                 "high_ms": high,
                 "runs": len(found.total_ns) if found else 0,
+                "first_ms": _ms(found.first_ns if found else None),
                 "permutes": permutes[plan.name].count if plan.name in permutes else math.nan,
                 "permuted_bytes": (
                     permutes[plan.name].n_bytes if plan.name in permutes else math.nan
@@ -210,6 +211,7 @@ def segment_frame(runs: Iterable[PlanRun]) -> pd.DataFrame:
                     "measured_ms": _ms(measured),
                     "low_ms": low,
                     "high_ms": high,
+                    "first_ms": _ms(timing.first_ns),
                     "compile_ms": _ms(timing.compile_ns),
                     "relative_error": error,
                 }

@@ -147,7 +147,8 @@ def _show(report: RunReport) -> None:
     table = Table(title=f"Plan, latency in {unit}", title_justify="left")
     for name in ("#", "target", "units"):
         table.add_column(name)
-    for name in (predicted, measured, measured.replace("measured", "compile")):
+    compiled, first = (measured.replace("measured", name) for name in ("compile", "first run"))
+    for name in (predicted, measured, first, compiled):
         table.add_column(name, justify="right")
     for segment in report.runs[0].segments:
         table.add_row(
@@ -156,12 +157,13 @@ def _show(report: RunReport) -> None:
             segment.label,
             ms(segment.predicted_ns),
             ms(segment.median_ns),
+            ms(segment.first_ns),
             ms(segment.compile_ns),
         )
     console.print(table)
     plans = Table(title=f"Plan and baselines, latency in {unit}", title_justify="left")
     plans.add_column("plan")
-    for name in (predicted, f"{measured}, median", "error", "against the plan"):
+    for name in (predicted, f"{measured}, median", "error", "against the plan", first):
         plans.add_column(name, justify="right")
     fastest = report.runs[0].median_ns
     for run in report.runs:
@@ -176,6 +178,7 @@ def _show(report: RunReport) -> None:
             run.error or ms(median),
             error,
             ratio,
+            ms(run.first_ns),
         )
     console.print(plans)
     for check in report.checks:

@@ -22,6 +22,8 @@ class SegmentTiming:
     predicted_ns: float
     samples_ns: tuple[int, ...]
     compile_ns: int | None
+    first_ns: int | None = None
+    """Of its first, cold run; known of the plan itself. ``samples_ns`` are warm."""
 
     @property
     def median_ns(self) -> float | None:
@@ -38,6 +40,8 @@ class PlanRun:
     error: str | None = None
     flags: tuple[str, ...] = ()
     """What a reader should know before trusting the times, for people."""
+    first_ns: int | None = None
+    """Of the first, cold run after compilation. ``total_ns`` are warm."""
 
     @property
     def median_ns(self) -> float | None:
@@ -104,6 +108,7 @@ class RunReport:
                     ),
                     r["error"],
                     tuple(r["flags"]),
+                    r.get("first_ns"),
                 )
                 for r in data["runs"]
             )

@@ -57,7 +57,7 @@ def run_bundle(
             f"the bundle was made for {bundle.device}: predictions are for that device, not this"
         )
     try:
-        found = _outputs(bundle, program, inputs, client, options)
+        found, cold = _outputs(bundle, program, inputs, client, options)
     except AgentError as error:
         if not foreign:
             raise
@@ -91,10 +91,11 @@ def run_bundle(
                 predicted_ns=segment.predicted_ns,
                 samples_ns=row.segment_ns.get(number, ()),
                 compile_ns=row.compile_ns.get(number),
+                first_ns=cold.get(number) if plan is bundle.plan else None,
             )
             for number, segment in enumerate(plan.segments)
         )
-        runs.append(PlanRun(plan, row.total_ns(), segments, row.error, row.flags))
+        runs.append(PlanRun(plan, row.total_ns(), segments, row.error, row.flags, row.first_ns()))
     notes += _faster_rivals(runs)
     if options.conditions.precision is not Precision.FLOAT32:
         notes.append(_moved(options.conditions.precision, checks))
@@ -140,10 +141,12 @@ def _outputs(
     inputs: Sequence[torch.Tensor],
     client: AgentClient,
     options: RunOptions,
-) -> dict[str, torch.Tensor]:
-    """Runs the plan once; returns the values that came home, the graph's outputs among them."""
+) -> tuple[dict[str, torch.Tensor], dict[int, int]]:
+    """Runs the plan once, cold; returns the values that came home, the graph's outputs among them,
+    and what its segments on the device took, by number."""
     values = dict(zip(bundle.graph.inputs, inputs, strict=True)) | constant_outputs(program)
     once = Timing.once(options.timeout_s * 1000)
+    cold: dict[int, int] = {}
     cut = stretches(bundle.plan)
     for position, stretch in enumerate(cut):
         segments = [bundle.plan.segments[number] for number in stretch.numbers]
@@ -168,7 +171,9 @@ def _outputs(
         for event in client.run(request.build(), request.blobs):
             if isinstance(event, ActionResult):
                 values.update(_kept(bundle, action, event, client))
-    return values
+                pairs = zip(stretch.numbers, event.segments, strict=True)
+                cold.update({number: s.samples_ns[0] for number, s in pairs if s.samples_ns})
+    return values, cold
 
 
 def _kept(

@@ -83,6 +83,7 @@ class TimedPlan:
     stretch_total_ns: dict[int, tuple[int, ...]] = field(default_factory=dict)
     segment_ns: dict[int, tuple[int, ...]] = field(default_factory=dict)
     compile_ns: dict[int, int | None] = field(default_factory=dict)
+    stretch_first_ns: dict[int, int | None] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     """What a reader should know before trusting the times, for people."""
     error: str | None = None
@@ -92,6 +93,12 @@ class TimedPlan:
         if self.error is not None or not self.stretch_total_ns:
             return ()
         return tuple(sum(runs) for runs in zip(*self.stretch_total_ns.values(), strict=False))
+
+    def first_ns(self) -> int | None:
+        """The first run of all end to end, the cold one; None where it failed."""
+        first = [ns for ns in self.stretch_first_ns.values() if ns is not None]
+        whole = self.error is None and len(first) == len(self.stretch_total_ns) > 0
+        return sum(first) if whole else None
 
     def median_ns(self) -> float | None:
         """None where it failed or nothing of it runs on the device."""
@@ -164,6 +171,7 @@ def _record(timed: TimedPlan, position: int, stretch: Stretch, result: ActionRes
         timed.error = why_failed(result)
         return
     timed.stretch_total_ns[position] = steady(result.total_ns, result.rounds)
+    timed.stretch_first_ns[position] = result.first_ns
     for number, segment in zip(stretch.numbers, result.segments, strict=True):
         timed.segment_ns[number] = steady(segment.samples_ns, result.rounds)
         timed.compile_ns[number] = segment.compile_ns
