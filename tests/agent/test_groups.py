@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
@@ -223,6 +225,27 @@ def test_rounds_of_a_hot_device_are_flagged_and_not_repeated_in_vain(
     agent.env["NNAPI_PROF_SYSFS"] = str(fake_sys(tmp_path, now_mc=80_000))
     (result,) = agent.run(request_of(CPU, rounds=2, runs=(2, 2), mask=1)).results
     assert [r["throttled"] for r in result["rounds"]] == [True, True]
+
+
+def test_rounds_are_repeated_when_the_device_has_cooled_down(agent: Agent, tmp_path: Path) -> None:
+    agent.env["NNAPI_PROF_SYSFS"] = str(fake_sys(tmp_path, now_mc=90_000))
+    zone = tmp_path / "sys/class/thermal/thermal_zone0/temp"
+    cooling = threading.Timer(0.6, lambda: zone.write_text("60000\n"))
+    cooling.start()
+    begin = time.monotonic()
+    try:
+        answer = agent.run(
+            request_of(CPU, CPU, group=1, rounds=2, runs=(4, 4), mask=1, cooldown_ms=30_000)
+        )
+    finally:
+        cooling.join()
+    assert 0.5 < time.monotonic() - begin < 20
+    for result in answer.results:
+        rounds = result["rounds"]
+        assert [r["throttled"] for r in rounds] == [True, True, False, False]
+        assert [r["repeats"] for r in rounds] == [None, None, 0, 1]
+        assert [r["runs"] for r in rounds] == [2, 2, 2, 2]
+        assert len(result["total_ns"]) == 8
 
 
 # --- a simulated phone that gets hot
