@@ -6,6 +6,7 @@ import struct
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 
+from nnapi_prof.costs.rounds import Round
 from nnapi_prof.device.results import (
     Accelerator,
     ActionResult,
@@ -86,6 +87,10 @@ class ScriptedClient:
     dies_after: int | None = None
     requests: list[int] = field(default_factory=list)
     """Number of actions of each request."""
+    groups: list[list[int]] = field(default_factory=list)
+    """The groups of each request's actions."""
+    throttled: tuple[bool, ...] = ()
+    """Of the rounds of every result; each has three runs, ten times as long when throttled."""
     n_results: int = 0
     closed_early: int = 0
 
@@ -95,26 +100,30 @@ class ScriptedClient:
     def run(self, request: bytes, blobs: Mapping[str, bytes]) -> Generator[Event, None, None]:
         actions = read_actions(request)
         self.requests.append(len(actions))
+        self.groups.append([action.group for action in actions])
         try:
             for action in actions:
                 yield Start(action.id)
                 if self.n_results == self.dies_after:
                     raise AgentError("sim: the agent was killed by signal 9", "sim")
                 self.n_results += 1
-                yield _result(action)
+                yield _result(action, self.throttled)
             yield End(len(actions), len(actions), 0)
         except GeneratorExit:
             self.closed_early += 1
             raise
 
 
-def _result(action: Action) -> ActionResult:
+def _result(action: Action, throttled: tuple[bool, ...]) -> ActionResult:
     ns = (
         NPU_INVOCATION_NS + NPU_OPERATION_NS * action.n_operations
         if action.on_nnapi
         else CPU_OPERATION_NS * action.n_operations
     )
-    timing = SegmentTiming(1000, (ns, ns, ns), (), (), None)
+    rounds = tuple(Round(3, throttled=hot) for hot in throttled)
+    samples = tuple(ns * (10 if each.throttled else 1) for each in rounds for _ in range(3))
+    samples = samples or (ns, ns, ns)
+    timing = SegmentTiming(1000, samples, (), (), None)
     none = (None, None)
     return ActionResult(
         action.id,
@@ -125,10 +134,11 @@ def _result(action: Action) -> ActionResult:
         None,
         "simulated",
         (timing,),
-        (ns, ns, ns),
+        samples,
         ns,
         1,
         none,
         none,
         (),
+        rounds,
     )

@@ -169,3 +169,33 @@ def test_conditions_are_stored_and_kept_apart(store: CostStore) -> None:
     rows = store.measurements(outcome.fingerprint, conditions=relaxed.conditions)
     assert {row.relaxed for row in rows if row.target == ON_NPU} == {True}
     assert 0 < outcome.n_measured < plain.n_measured  # the CPU's rows are shared
+
+
+def test_alternatives_of_a_region_take_turns(store: CostStore) -> None:
+    client = ScriptedClient()
+    both = ProfileOptions(accelerators=("npu",))
+    profile(chain("relu", "sigmoid"), client, store, both)
+    assert client.groups[0] == [1] * 4 + [2] * 4  # CPU, and the NPU under three preferences
+
+
+def test_what_was_measured_hot_is_left_out_and_told(store: CostStore) -> None:
+    program = chain("relu", "tanh")
+    outcome = profile(program, ScriptedClient(throttled=(True, False)), store, FAST)
+    assert outcome.doubts == {"1 of 2 rounds throttled and left out": outcome.n_measured}
+    (relu,) = store.measurements(outcome.fingerprint, [program.units.units[0].signature])[:1]
+    assert relu.summary.median_ns == CPU_OPERATION_NS and len(relu.samples_ns) == 6
+    assert outcome.plan is not None
+    assert outcome.plan.predicted_ns == NPU_INVOCATION_NS + 2 * NPU_OPERATION_NS
+
+
+def test_rows_that_are_hot_altogether_are_flagged(store: CostStore) -> None:
+    program = chain("relu", "tanh")
+    outcome = profile(program, ScriptedClient(throttled=(True, True)), store, FAST)
+    assert outcome.doubts == {"throttled in every round": outcome.n_measured}
+    assert all(r.flags for r in store.measurements(outcome.fingerprint) if r.usable)
+
+
+def test_a_profile_says_where_its_time_went(store: CostStore) -> None:
+    outcome = profile(chain("relu", "tanh"), ScriptedClient(), store, FAST)
+    assert {"convert", "send", "measure", "store", "plan"} <= outcome.spent_s.keys()
+    assert 0 <= sum(outcome.spent_s.values()) <= outcome.seconds
