@@ -1,22 +1,21 @@
 #!/bin/sh
 # A compiler of shared libraries for a test phone: cc -shared ... -o LIBRARY SOURCE.c ...
+# In two steps, because linking alone knows -nostdlib: else zig would first build a musl of its own.
 set -eu
-out=
+previous=
 for argument in "$@"; do
-  shift
-  case ${previous:-} in
-    -o) out=$argument ;;
-  esac
+  if [ "$previous" = -o ]; then object=$argument.o; fi
   previous=$argument
-  case $argument in
-    *.c) source=$argument; set -- "$@" "@OBJECT@" ;;
-    *) set -- "$@" "$argument" ;;
-  esac
 done
-@COMPILER@ -c -O1 -fPIC "$source" -o "$out.o"
 for argument in "$@"; do
   shift
-  if [ "$argument" = "@OBJECT@" ]; then argument=$out.o; fi
+  case $argument in
+    *.c)
+      # As a compiler does that is told nothing: what the source does wrong is there to be run.
+      @COMPILER@ -c -O0 -fno-sanitize=undefined -fPIC "$argument" -o "$object"
+      argument=$object
+      ;;
+  esac
   set -- "$@" "$argument"
 done
 exec @COMPILER@ -nostdlib "$@"

@@ -47,7 +47,6 @@ class AndroidPhone:
         target = f'"{zig()}" cc -target {MACHINES[self.abi].target}'
         scripts = {
             "agent": f'#!/bin/sh\nexec {" ".join(self.command())} "$@"\n',
-            # In two steps, because linking would begin with a build of zig's own musl.
             "cc": (HERE / "cc.sh").read_text().replace("@COMPILER@", target),
         }
         for name, text in scripts.items():
