@@ -43,6 +43,10 @@ SOURCES = (
     "emulator/*.map",
     "src/*.[ch]",
 )
+# What is kept of a build: an Android agent can be checked part by part.
+_PARTS = {
+    "android": ("agent", "libnp_agent.a", "libnp_runtime.a", "android/libnp_android_shims.a"),
+}
 ANDROID_SOURCES = ("android/CMakeLists.txt", "android/*.c", "android/*.cmake", "android/*.txt")
 
 
@@ -83,7 +87,7 @@ def build_agent(
         if (abi, os_name) != ("armeabi-v7a", "linux"):  # whose flags zig has other words for
             prefix = xnnpack.for_device(base, compiler, device, progress)
         directory = base / "agents" / f"{device}-{_key(compiler, prefix)}"
-        _built(directory, ("agent",), device, compiler, prefix, progress)
+        _built(directory, _PARTS.get(os_name, ("agent",)), device, compiler, prefix, progress)
         return directory / "agent"
     except OSError as error:
         raise _cannot_write(base, error) from error
@@ -118,7 +122,7 @@ def _build_host(base: Path, prefix: Path | None, progress: Progress | None) -> H
     compiler = find_compiler(base)
     directory = base / "agents" / _key(compiler, prefix)
     built = HostBuild(directory, directory / "agent", directory / "libneuralnetworks.so")
-    made = (built.library.name, built.agent.name)
+    made = (built.agent.name, built.library.name)
     _built(directory, made, "", compiler, prefix, progress)
     return built
 
@@ -132,7 +136,7 @@ def _built(
     progress: Progress | None,
 ) -> None:
     """Makes a folder of the cache hold what a build makes, once."""
-    made = [directory / name for name in files]
+    made = {directory / Path(name).name: name for name in files}
     if all(path.exists() for path in made):
         return
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -146,9 +150,9 @@ def _built(
         with tempfile.TemporaryDirectory(prefix="build-", dir=directory.parent) as work:
             _cmake_build(compiler, prefix, Path(work), device)
             directory.mkdir(exist_ok=True)
-            for path in made:
-                # A rename, so that nobody meets half a file.
-                os.replace(Path(work) / path.name, path)
+            # Renames, so that nobody meets half a file; the agent, which is what is used, last.
+            for path, name in reversed(made.items()):
+                os.replace(Path(work) / name, path)
 
 
 def sources_key() -> str:

@@ -1,0 +1,125 @@
+"""What an Android device asks of an executable, read from ELF files and archives."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+
+from nnapi_prof.device_agent import SOURCE_DIR
+
+BITS = {"arm64-v8a": "64", "x86_64": "64", "armeabi-v7a": "32"}
+_LINE = re.compile(
+    r"(?P<name>\w+) +(?P<library>libc|libm|libdl|-) +(?P<since>\d+|-) +(?P<abis>all|64|32) +"
+    r"(?P<how>same|data|shim|bionic|never)(?: +(?P<why>.+))?"
+)
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """One line of android/symbols.txt."""
+
+    name: str
+    library: str
+    since: int | None
+    abis: str
+    how: str
+    why: str
+
+
+def symbols(path: Path = SOURCE_DIR / "android" / "symbols.txt") -> list[Symbol]:
+    """The whole list, each line checked for its form."""
+    found = []
+    for line in path.read_text().splitlines():
+        if not line or line.startswith("#"):
+            continue
+        match = _LINE.fullmatch(line)
+        assert match is not None, line
+        fields = match.groupdict()
+        since = None if fields["since"] == "-" else int(fields["since"])
+        found.append(
+            Symbol(
+                fields["name"],
+                fields["library"],
+                since,
+                fields["abis"],
+                fields["how"],
+                fields["why"] or "",
+            )
+        )
+    return found
+
+
+def listed(abi: str) -> dict[str, list[Symbol]]:
+    """By name, the lines that hold for an ABI."""
+    by_name: dict[str, list[Symbol]] = {}
+    for symbol in symbols():
+        if symbol.abis in ("all", BITS[abi]):
+            by_name.setdefault(symbol.name, []).append(symbol)
+    return by_name
+
+
+def read(path: Path) -> ELFFile:
+    """An object or executable."""
+    return ELFFile(io.BytesIO(path.read_bytes()))
+
+
+def members(archive: Path) -> Iterator[tuple[str, ELFFile]]:
+    """The objects of a static library (GNU's format), by name."""
+    data = archive.read_bytes()
+    assert data[:8] == b"!<arch>\n", archive
+    at, long_names = 8, b""
+    while at + 60 <= len(data):
+        name = data[at : at + 16].decode().rstrip()
+        size = int(data[at + 48 : at + 58])
+        content = data[at + 60 : at + 60 + size]
+        at += 60 + size + size % 2
+        if name == "//":
+            long_names = content
+        elif name not in ("/", "/SYM64/"):
+            if name.startswith("/"):
+                start = int(name[1:])
+                name = long_names[start : long_names.index(b"/\n", start)].decode()
+            yield name.rstrip("/"), ELFFile(io.BytesIO(content))
+
+
+def wanted(elf: ELFFile) -> set[str]:
+    """Symbols that an object or executable needs from elsewhere."""
+    return {name for name, section, _ in _symbols(elf) if section == "SHN_UNDEF"}
+
+
+def defined(elf: ELFFile) -> set[str]:
+    """Symbols that others can use."""
+    return {
+        name
+        for name, section, binding in _symbols(elf)
+        if section != "SHN_UNDEF" and binding != "STB_LOCAL"
+    }
+
+
+def _symbols(elf: ELFFile) -> Iterator[tuple[str, str | int, str]]:
+    table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
+    for symbol in table.iter_symbols() if table is not None else ():
+        if symbol.name:
+            yield symbol.name, symbol["st_shndx"], symbol["st_info"]["bind"]
+
+
+def flaws(objects: dict[str, ELFFile], abi: str) -> list[str]:
+    """What is wrong with objects that shall be linked together: a line for each."""
+    known = listed(abi)
+    here = set().union(*map(defined, objects.values()))
+    found = []
+    for name, elf in objects.items():
+        for symbol in sorted(wanted(elf) - here):
+            lines = [line for line in known.get(symbol, []) if line.how != "bionic"]
+            if not lines:
+                found.append(f"{name}: {symbol} is not on the list")
+            elif lines[0].how == "never":
+                found.append(f"{name}: {symbol}: {lines[0].why}")
+        if any(section["sh_flags"] & 0x400 for section in elf.iter_sections()):
+            found.append(f"{name}: a thread-local variable")
+    return found

@@ -1,0 +1,178 @@
+"""The agents for Android as the device's linker sees them, and the objects they are made of."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from nnapi_prof.device import xnnpack
+from nnapi_prof.device.build import build_agent
+from nnapi_prof.device.toolchain import ANDROID_ABIS, cache_dir, cross_compiler
+from tests.device import android_elf
+
+PAGE = 16384
+MACHINES = {"arm64-v8a": "EM_AARCH64", "armeabi-v7a": "EM_ARM", "x86_64": "EM_X86_64"}
+PF_X, PF_W = 1, 2
+
+
+@pytest.fixture(scope="module", params=ANDROID_ABIS)
+def built(request, session_environment) -> tuple[str, Path]:
+    return request.param, build_agent(request.param, "android")
+
+
+@pytest.fixture(scope="module")
+def agent(built) -> tuple[str, ELFFile]:
+    return built[0], android_elf.read(built[1])
+
+
+def dynamic(elf: ELFFile) -> dict[str, list[int | str]]:
+    found: dict[str, list[int | str]] = {}
+    for tag in elf.get_section_by_name(".dynamic").iter_tags():
+        value = tag.needed if tag.entry.d_tag == "DT_NEEDED" else tag.entry.d_val
+        found.setdefault(tag.entry.d_tag, []).append(value)
+    return found
+
+
+def test_an_executable_of_the_abi(agent):
+    abi, elf = agent
+    assert elf["e_machine"] == MACHINES[abi]
+    assert elf["e_type"] == "ET_DYN"  # position-independent: Android runs no others
+    interpreter = next(s for s in elf.iter_segments() if s["p_type"] == "PT_INTERP")
+    linker = "linker" if abi == "armeabi-v7a" else "linker64"
+    assert interpreter.get_interp_name() == f"/system/bin/{linker}"
+
+
+def test_segments_suit_pages_of_16_kb(agent):
+    _, elf = agent
+    loaded = [s for s in elf.iter_segments() if s["p_type"] == "PT_LOAD"]
+    assert len(loaded) >= 3
+    for segment in loaded:
+        assert segment["p_align"] == PAGE
+        assert segment["p_vaddr"] % PAGE == segment["p_offset"] % PAGE
+        assert segment["p_flags"] & (PF_X | PF_W) != PF_X | PF_W
+    pages = [(s["p_vaddr"] // PAGE, (s["p_vaddr"] + s["p_memsz"] - 1) // PAGE) for s in loaded]
+    assert all(one[1] < other[0] for one, other in zip(pages, pages[1:], strict=False)), pages
+    relro = next(s for s in elf.iter_segments() if s["p_type"] == "PT_GNU_RELRO")
+    assert (relro["p_vaddr"] + relro["p_memsz"]) % PAGE == 0
+
+
+def test_nothing_that_bionic_refuses(agent):
+    _, elf = agent
+    segments = {s["p_type"]: s for s in elf.iter_segments()}
+    assert "PT_TLS" not in segments
+    assert segments["PT_GNU_STACK"]["p_flags"] & PF_X == 0
+    tags = dynamic(elf)
+    assert "DT_TEXTREL" not in tags and "DT_RPATH" not in tags and "DT_RUNPATH" not in tags
+    assert tags["DT_FLAGS"][0] & 8, "symbols are bound at the start"
+    assert "DT_GNU_HASH" in tags
+    assert set(tags["DT_NEEDED"]) <= {"libc.so", "libm.so", "libdl.so"}
+    kinds = {
+        relocation["r_info_type"]
+        for section in elf.iter_sections()
+        if section["sh_type"] in ("SHT_REL", "SHT_RELA")
+        for relocation in section.iter_relocations()
+    }
+    # Relative, absolute, GOT, PLT: no copies of a library's variables, nothing thread-local.
+    allowed = {"EM_AARCH64": {257, 1025, 1026, 1027}, "EM_ARM": {2, 21, 22, 23}}
+    assert kinds <= allowed.get(elf["e_machine"], {1, 6, 7, 8})
+
+
+def test_every_symbol_is_the_librarys_that_the_list_says(agent):
+    abi, elf = agent
+    known = android_elf.listed(abi)
+    needed = set(dynamic(elf)["DT_NEEDED"])
+    for name in android_elf.wanted(elf):
+        line = next(s for s in known[name] if s.how in ("same", "data", "bionic"))
+        assert f"{line.library}.so" in needed, line
+    exported = android_elf.defined(elf)
+    assert exported == set(), "nothing of ours takes a library's calls"
+
+
+def test_stripped_and_under_a_megabyte(built):
+    _, path = built
+    elf = android_elf.read(path)
+    assert elf.get_section_by_name(".symtab") is None
+    assert not [s.name for s in elf.iter_sections() if s.name.startswith(".debug")]
+    assert path.stat().st_size < 1_000_000
+
+
+def test_the_note_names_api_27(agent):
+    _, elf = agent
+    section = elf.get_section_by_name(".note.android.ident").data()
+    name_bytes, content_bytes, kind = struct.unpack_from("<3I", section)
+    assert (name_bytes, content_bytes, kind) == (8, 132, 1)
+    assert section[12:20] == b"Android\0"
+    assert struct.unpack_from("<I", section, 20)[0] == 27
+
+
+def attributes(elf: ELFFile) -> dict[str, int | str]:
+    section = elf.get_section_by_name(".ARM.attributes")
+    return {
+        attribute.tag: attribute.value
+        for sub in section.iter_subsections()
+        for part in sub.iter_subsubsections()
+        for attribute in part.iter_attributes()
+    }
+
+
+def test_arm_passes_floating_point_in_integer_registers():
+    elf = android_elf.read(build_agent("armeabi-v7a", "android"))
+    found = attributes(elf)
+    assert "TAG_ABI_VFP_ARGS" not in found
+    assert found["TAG_ADVANCED_SIMD_ARCH"] >= 1
+    assert elf["e_flags"] & 0x400 == 0, "the flag of the other calling convention"
+
+
+@pytest.fixture(scope="module")
+def objects(built) -> tuple[str, dict[str, ELFFile]]:
+    """Every object that the agent is linked from, ours and XNNPACK's."""
+    abi, path = built
+    archives = list(path.parent.glob("*.a"))
+    assert len(archives) == 3
+    compiler = cross_compiler(abi, "android", cache_dir())
+    prefix = xnnpack.for_device(cache_dir(), compiler, f"android-{abi}")
+    if prefix is not None:
+        archives += (prefix / "lib").glob("*.a")
+    found = {}
+    for archive in archives:
+        for name, elf in android_elf.members(archive):
+            found[f"{archive.name}({name})"] = elf
+    assert len(found) > 100
+    return abi, found
+
+
+def test_no_object_needs_what_is_not_on_the_list(objects):
+    abi, found = objects
+    ours = {name: elf for name, elf in found.items() if "shims" not in name}
+    shims = {
+        symbol.name
+        for symbols in android_elf.listed(abi).values()
+        for symbol in symbols
+        if symbol.how == "shim"
+    }
+    flaws = android_elf.flaws(ours, abi)
+    # A function that the agent leaves out may need it; the linker saw to what is left in.
+    assert flaws == []
+    made = set().union(
+        *(android_elf.defined(elf) for name, elf in found.items() if "shims" in name)
+    )
+    assert shims <= made, shims - made
+
+
+def test_no_object_has_thread_local_variables_or_starts_by_itself(objects):
+    _, found = objects
+    for name, elf in found.items():
+        for section in elf.iter_sections():
+            assert not section["sh_flags"] & 0x400, f"{name}: {section.name}"
+            assert not re.match(r"\.(init_array|ctors|preinit_array)", section.name), name
+
+
+def test_a_build_is_kept(built):
+    abi, path = built
+    heard: list[str] = []
+    assert build_agent(abi, "android", progress=heard.append) == path
+    assert heard == []
