@@ -7,7 +7,7 @@ DEVICE ?= sim:npu-phone
 PHONE ?= npu-phone
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo phone test lint format generate agents xnnpack bench sanitize fuzz clean
+.PHONY: demo phone test lint format generate agents wheel xnnpack bench sanitize fuzz clean
 
 demo: $(READY)  ## profile, partition, run and report MobileNetV2 on DEVICE, a simulated phone
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/demo.sh $(DEVICE)
@@ -35,6 +35,11 @@ generate: $(READY)  ## rewrites what is generated from the NNAPI facts
 
 agents: $(READY)  ## agent and emulator for this machine; prints where they are
 	$(BIN)/python -m nnapi_prof.device.build
+
+wheel: $(READY)  ## a wheel with the agents for every device, into dist/ (minutes, the first time)
+	NNAPI_PROF_CACHE_DIR=build/cache $(BIN)/python -m nnapi_prof.device.shipped
+	$(BIN)/python -m pip wheel -q --no-deps -w dist . ; status=$$?; \
+	  $(BIN)/python -m nnapi_prof.device.shipped --clean; exit $$status
 
 xnnpack: $(READY)  ## XNNPACK, for the emulator's device nnapi-fast; prints where it is
 	NNAPI_PROF_CACHE_DIR=build/cache $(BIN)/python -m nnapi_prof.device.xnnpack

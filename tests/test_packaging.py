@@ -1,9 +1,16 @@
 """The wheel's list of packages against the disk, and what the top-level names load."""
 
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
+
+import pytest
+
+from nnapi_prof.device import build, shipped
+from nnapi_prof.errors import BuildError
 
 ROOT = Path(__file__).resolve().parent.parent
 MAPPED = ("partition", "reports", "device_agent")
@@ -35,6 +42,8 @@ def test_every_data_pattern_matches_a_file():
     for package, patterns in setuptools["package-data"].items():
         folder = ROOT / setuptools["package-dir"].get(package, package.replace(".", "/"))
         for pattern in patterns:
+            if pattern.startswith("agents/"):
+                continue  # `make wheel` puts them there
             assert list(folder.glob(pattern)), f"{package}: {pattern} matches nothing"
 
 
@@ -61,3 +70,91 @@ def test_the_partitioner_loads_neither_torch_nor_adb():
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """What git has of this repository, without its history."""
+    folder = tmp_path_factory.mktemp("checkout")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    for name in filter(None, listed.stdout.split("\0")):
+        if name.split("/")[0] in ("tests", "notebooks", "benchmarks", "examples"):
+            continue
+        source, target = ROOT / name, folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_symlink():
+            target.symlink_to(source.readlink())
+        elif source.exists():
+            shutil.copy2(source, target)
+    return folder
+
+
+def wheel_names(checkout: Path, out: Path) -> set[str]:
+    code = f"from setuptools import build_meta; print(build_meta.build_wheel({str(out)!r}))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    (wheel,) = out.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as file:
+        return set(file.namelist())
+
+
+def test_a_wheel_has_the_agents_of_every_device_and_all_sources(checkout, tmp_path):
+    without = wheel_names(checkout, tmp_path / "without")
+    assert not any(name.startswith("nnapi_prof/device/agents/") for name in without)
+    folder = checkout / "nnapi_prof" / "device" / "agents"
+    for os_name, abi in shipped.SHIPPED:
+        (folder / f"{os_name}-{abi}").mkdir(parents=True)
+        (folder / f"{os_name}-{abi}" / "agent").write_bytes(b"\x7fELF")
+    (folder / "sources").write_text("key\n")
+    brought = {"nnapi_prof/device/agents/sources"} | {
+        f"nnapi_prof/device/agents/{os_name}-{abi}/agent" for os_name, abi in shipped.SHIPPED
+    }
+    assert wheel_names(checkout, tmp_path / "with") - without == brought
+    assert {f"android-{abi}" for abi in ("arm64-v8a", "armeabi-v7a", "x86_64")} <= {
+        name.split("/")[3] for name in brought
+    }
+    # What is not brought is built: everything that a build reads is there.
+    sources = {p.relative_to(ROOT / "device_agent").as_posix() for p in build.all_sources()}
+    missing = {s for s in sources if f"nnapi_prof/device_agent/{s}" not in without}
+    assert missing == set()
+
+
+def test_agents_of_other_sources_are_left_aside(tmp_path):
+    folder = tmp_path / "android-arm64-v8a"
+    folder.mkdir()
+    assert shipped.find("arm64-v8a", "android", "key", tmp_path) is None
+    (folder / "agent").write_bytes(b"")
+    assert shipped.find("arm64-v8a", "android", "key", tmp_path) is None
+    (tmp_path / "sources").write_text("key\n")
+    assert shipped.find("arm64-v8a", "android", "key", tmp_path) == folder / "agent"
+    assert shipped.find("arm64-v8a", "android", "other", tmp_path) is None
+    assert shipped.find("x86_64", "android", "key", tmp_path) is None
+
+
+def test_a_shipped_agent_is_taken_and_nothing_built(tmp_path, monkeypatch):
+    agent = tmp_path / "android-x86_64" / "agent"
+    agent.parent.mkdir()
+    agent.write_bytes(b"")
+    (tmp_path / "sources").write_text(build.sources_key())
+    monkeypatch.setattr(shipped.find, "__defaults__", (tmp_path,))
+    heard: list[str] = []
+    assert build.agent_binary("x86_64", "android", heard.append) == agent
+    assert heard == []
+
+
+def test_without_shipped_agents_the_build_is_announced(tmp_path, monkeypatch):
+    """As after `pip install` of an sdist; here the build fails as soon as it has spoken."""
+    monkeypatch.setattr(shipped.find, "__defaults__", (tmp_path,))
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("NNAPI_PROF_XNNPACK", "")
+    monkeypatch.setattr(build, "SOURCE_DIR", tmp_path)
+    heard: list[str] = []
+    with pytest.raises(BuildError, match="the agent could not be configured"):
+        build.agent_binary("arm64-v8a", "android", heard.append)
+    assert heard == ["building the agent for android-arm64-v8a with zig"]

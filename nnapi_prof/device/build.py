@@ -3,8 +3,8 @@
 Where XNNPACK has been built (see :mod:`nnapi_prof.device.xnnpack`), both get the back end `fast`;
 who measures this host's CPU has it built first, and so has who builds for another device.
 
-A wheel brings the agents of all devices along (see :mod:`nnapi_prof.device.agents`); they are taken
-where they are of these very sources.
+A wheel brings the agents of all devices along (see :mod:`nnapi_prof.device.shipped`); they are
+taken where they are of these very sources.
 
 ``python -m nnapi_prof.device.build`` builds for this host and prints where the results are; with
 ``--abi ABI`` the agent for an Android of that ABI, with ``--os linux`` for a Linux.
@@ -20,7 +20,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnapi_prof.device import agents, xnnpack
+from nnapi_prof.device import shipped, xnnpack
 from nnapi_prof.device.toolchain import (
     Compiler,
     Progress,
@@ -43,6 +43,8 @@ SOURCES = (
     "emulator/*.map",
     "src/*.[ch]",
 )
+CMAKE_SOURCES = ("library/CMakeLists.txt", "library/*.[ch]", "library/*.map")
+"""Read by every build, and no part of an agent."""
 # What is kept of a build: an Android agent can be checked part by part.
 _PARTS = {
     "android": ("agent", "libnp_agent.a", "libnp_runtime.a", "android/libnp_android_shims.a"),
@@ -67,8 +69,7 @@ def agent_binary(abi: str, os_name: str, progress: Progress | None = None) -> Pa
     """
     if (abi, os_name) == (host_abi(), "linux"):
         return build_host(progress=progress).agent
-    shipped = agents.find(abi, os_name, sources_key())
-    return shipped or build_agent(abi, os_name, progress=progress)
+    return shipped.find(abi, os_name, sources_key()) or build_agent(abi, os_name, progress=progress)
 
 
 def build_agent(
@@ -171,8 +172,18 @@ def _key(compiler: Compiler, prefix: Path | None) -> str:
     return digest.hexdigest()[:16]
 
 
+def all_sources() -> list[Path]:
+    """Every file that a build for some device reads."""
+    recipe = [xnnpack.RECIPE_DIR / name for name in (*xnnpack.RECIPE, "fetch.py")]
+    return _matching((*SOURCES, *ANDROID_SOURCES, *CMAKE_SOURCES)) + recipe
+
+
+def _matching(patterns: tuple[str, ...]) -> list[Path]:
+    return sorted(p for pattern in patterns for p in SOURCE_DIR.glob(pattern))
+
+
 def _add_sources(digest: hashlib._Hash, patterns: tuple[str, ...]) -> None:
-    for path in sorted(p for pattern in patterns for p in SOURCE_DIR.glob(pattern)):
+    for path in _matching(patterns):
         content = path.read_bytes()
         digest.update(f"\0{path.relative_to(SOURCE_DIR)}\0{len(content)}\0".encode() + content)
 

@@ -4,8 +4,8 @@
     agents/android-ABI/agent
     agents/linux-ABI/agent
 
-A source tree has none of them: there they are built when a device first needs one.
-``python -m nnapi_prof.device.agents`` builds all of them into this folder, for `make wheel`;
+A source tree or an sdist has none of them: there they are built when a device first needs one.
+``python -m nnapi_prof.device.shipped`` builds all of them into this folder, for `make wheel`;
 ``--clean`` takes them away again.
 """
 
@@ -40,7 +40,7 @@ def _main() -> int:
     # Here, for build.py imports this module.
     from nnapi_prof.device.build import build_agent, sources_key
 
-    parser = argparse.ArgumentParser(prog="python -m nnapi_prof.device.agents")
+    parser = argparse.ArgumentParser(prog="python -m nnapi_prof.device.shipped")
     parser.add_argument("--clean", action="store_true", help="remove them")
     if parser.parse_args().clean:
         shutil.rmtree(AGENTS_DIR, ignore_errors=True)
@@ -54,7 +54,7 @@ def _main() -> int:
             print(target)
         (AGENTS_DIR / "sources").write_text(sources_key() + "\n")
     except (BuildError, OSError) as error:
-        print(f"python -m nnapi_prof.device.agents: {error}", file=sys.stderr)
+        print(f"python -m nnapi_prof.device.shipped: {error}", file=sys.stderr)
         return 1
     return 0
 
