@@ -268,7 +268,7 @@ class Concretiser:
                 bound.get("training", bound.get("train", False))
             )
         elif torch.Tag.nondeterministic_seeded in target.tags:
-            off = bound.get("train") is False or bound.get("p") == 0
+            off = bound.get("train", bound.get("training")) is False or bound.get("p") == 0
             draws = not off and bound.get("dropout_p") != 0
         else:
             return

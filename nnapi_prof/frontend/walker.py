@@ -100,15 +100,16 @@ class _State:
         self.written: dict[tuple[int, str], Any] = {}
         self.read: dict[tuple[int, str], Any] = {}
         """What the run found in attributes before it wrote any."""
+        self._owners: dict[int, Any] = {}  # kept, so that an id stays one owner's
 
     def get(self, owner: Any, name: str) -> Any:
-        key = (id(owner), name)
+        key = (id(self._owners.setdefault(id(owner), owner)), name)
         if key in self.written:
             return self.written[key]
         return self.read.setdefault(key, getattr(owner, name))
 
     def set(self, owner: Any, name: str, value: Any) -> None:
-        self.written[id(owner), name] = value
+        self.written[id(self._owners.setdefault(id(owner), owner)), name] = value
 
     def check(self, name: str) -> None:
         """Raises FrontendError where what a run reads is what another run wrote."""
@@ -319,6 +320,7 @@ _PYTHON: dict[str, Callable[..., Any]] = {
     "prim::device": lambda value: torch.device("cpu"),
     "prim::NumToTensor": torch.tensor,
     "aten::warn": lambda *values: None,
+    "aten::format": lambda text, *values: text.format(*values),
     "aten::__is__": operator.is_,
     "aten::__isnot__": operator.is_not,
 }

@@ -252,3 +252,8 @@ def test_state_is_refused():
 
 def test_an_attribute_for_one_run_is_none(nnapi_library):
     agree(scripted(KeepsASize()), (V,))
+
+
+def test_layers_of_training_alone(nnapi_library):
+    layers = [nn.RReLU(0.1, 0.5), nn.AlphaDropout(), nn.FeatureAlphaDropout(), nn.Dropout2d()]
+    agree(scripted(nn.Sequential(nn.Linear(5, 4), *layers)), (V,))  # Dropout2d warns of rank 2

@@ -122,6 +122,7 @@ def test_a_scripted_model_that_ran_before_is_still_walked(tmp_path):
 )
 def test_dynamic_quantisation_of_recurrent_layers_is_refused(layer, shape, what):
     with quiet_torch():
-        traced = torch.jit.trace(layer(8, 5).eval(), torch.ones(shape), check_trace=False)
+        model = torch.nn.Sequential(layer(8, 5)).eval()
+        traced = torch.jit.trace(model, torch.ones(shape), check_trace=False)
     with pytest.raises(FrontendError, match=f"{what} .* chooses its scales when it runs"):
         prepare(traced, (torch.ones(shape),), "dynamic")

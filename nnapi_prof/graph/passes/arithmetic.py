@@ -157,6 +157,15 @@ def _threshold(site: Site) -> fx.Node | None:
     return None
 
 
+def _rrelu(site: Site) -> fx.Node | None:
+    """Outside of training the slope is the mean of the bounds."""
+    arg = site.args
+    if arg["training"]:
+        return None
+    slope = (float(arg["lower"]) + float(arg["upper"])) / 2
+    return site.call(aten.leaky_relu.default, site.input(), slope)
+
+
 def _sigmoid(site: Site) -> fx.Node | None:
     return site.call(aten.sigmoid.default, site.input())
 
@@ -248,6 +257,7 @@ _RULES: dict[torch._ops.OpOverload, Rule] = {
     aten.clamp_max.default: _clamp_max,
     aten.hardtanh.default: _hardtanh,
     aten.threshold.default: _threshold,
+    aten.rrelu.default: _rrelu,
     aten.special_expit.default: _sigmoid,
     aten.softmax.int: _softmax_like(aten.softmax.int),
     aten._softmax.default: _softmax_like(aten.softmax.int),

@@ -86,6 +86,11 @@ _ALWAYS = frozenset(
     }
 )
 _IN_EVAL_MODE = frozenset(
-    {aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default}
+    {
+        aten.dropout.default,
+        aten.feature_dropout.default,
+        aten.alpha_dropout.default,
+        aten.feature_alpha_dropout.default,
+    }
 )
 _NEUTRAL = {aten.add.Tensor: 0, aten.sub.Tensor: 0, aten.mul.Tensor: 1, aten.div.Tensor: 1}
