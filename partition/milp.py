@@ -1,20 +1,37 @@
 """An independent judge: the same problem as a mixed-integer linear programme (HiGHS, via scipy).
 
 Shares no search code with the dynamic programme: units go into ordered slots, a slot has at most
-one target, and no unit stands in an earlier slot than what it reads. Meant for small problems (the
-programme has n slots, so n^2 x targets binaries).
+one target, and no unit stands in an earlier slot than what it reads. How many slots a plan can need
+follows from how far a known plan is above a lower bound: each segment on an accelerator costs its
+overhead beyond that bound. Where overheads are small it is n slots, and n^2 x targets binaries.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from nnapi_prof.errors import PartitionError
+from nnapi_prof.partition.bounds import lower_bound
+from nnapi_prof.partition.cut import minimum_cut
 from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class MilpResult:
+    """The best plan that HiGHS found."""
+
+    placements: tuple[Placement, ...]
+    ns: float
+    bound_ns: float
+    """No plan costs less, as HiGHS proves within its tolerances (1e-6)."""
+    proven: bool
+    """It is the optimum; else the time ran out."""
+    slots: int
 
 
 class _Model:
@@ -33,8 +50,11 @@ class _Model:
     def row(self, terms: dict[int, float], low: float, high: float) -> None:
         self.rows.append((terms, low, high))
 
-    def solve(self) -> list[float]:
-        """Values of the columns. Raises PartitionError where there is no solution."""
+    def solve(self, time_limit_s: float | None) -> tuple[list[float], float, bool]:
+        """Values of the columns, a bound of the least cost, and whether it is reached.
+
+        Raises PartitionError where there is no solution, or none was found in time.
+        """
         data = [(r, c, v) for r, (terms, _, _) in enumerate(self.rows) for c, v in terms.items()]
         r, c, v = zip(*data, strict=True)
         matrix = csr_array((v, (r, c)), shape=(len(self.rows), len(self.cost)))
@@ -46,17 +66,48 @@ class _Model:
             integrality=np.array(self.binary, dtype=np.int8),
             bounds=Bounds(0, 1),
             constraints=LinearConstraint(matrix, low, high),
-            options={"mip_rel_gap": 0.0},
+            options={"mip_rel_gap": 0.0}
+            | ({} if time_limit_s is None else {"time_limit": time_limit_s}),
         )
         if result.x is None:
             raise PartitionError(f"the mixed-integer programme has no solution: {result.message}")
-        return [float(x) for x in result.x]
+        bound = getattr(result, "mip_dual_bound", None)
+        least = float(result.fun if bound is None else bound) * scale
+        return [float(x) for x in result.x], least, result.status == 0
 
 
-def solve_milp(problem: Problem) -> list[Placement]:
-    """The optimal segments in order. Raises PartitionError where no plan exists."""
+def slots_needed(problem: Problem, upper_ns: float) -> int:
+    """How many segments a plan of at most ``upper_ns`` ns can have at most; of plans that cost
+    the same, one whose neighbours on one target are joined where that costs nothing."""
+    free = [
+        k
+        for k in range(len(problem.targets))
+        if problem.overhead_ns[k] == problem.in_ns_per_byte[k] == problem.out_ns_per_byte[k] == 0
+    ]
+    paid = [float(ns) for k, ns in enumerate(problem.overhead_ns) if k not in free]
+    measured_free = any(k in free for _, k in problem.region_ns)
+    if len(free) > 1 or measured_free or not paid or min(paid) <= 0:
+        return problem.n
+    cut = minimum_cut(problem)
+    bound = max(lower_bound(problem), cut.ns if cut is not None else 0.0)
+    if any(ns < problem.additive_ns(units, k) for (units, k), ns in problem.region_ns.items()):
+        return problem.n  # such a region may cost less than its overhead
+    regions = math.floor(max(0.0, upper_ns - bound) / min(paid) * (1 + 1e-9) + 1e-9)
+    return max(1, min(problem.n, regions + (regions + 1) * len(free)))
+
+
+def solve_milp(
+    problem: Problem, *, upper_ns: float = math.inf, time_limit_s: float | None = None
+) -> MilpResult:
+    """The optimal segments in order.
+
+    ``upper_ns`` is the latency of some known plan: the closer, the fewer slots. Raises
+    PartitionError where no plan exists, or none was found within ``time_limit_s``.
+    """
     model = _Model()
-    n, targets, slots = problem.n, range(len(problem.targets)), range(problem.n)
+    n, targets = problem.n, range(len(problem.targets))
+    n_slots = problem.n if math.isinf(upper_ns) else slots_needed(problem, upper_ns)
+    slots = range(n_slots)
     finite = np.where(np.isfinite(problem.unit_ns), problem.unit_ns, 0.0)
     used = {
         (s, k): model.column(float(problem.overhead_ns[k]), binary=True)
@@ -69,6 +120,7 @@ def solve_milp(problem: Problem) -> list[Placement]:
         for s in slots
         for k in targets
     }
+    up_to = {(u, s): model.column(0.0, binary=False) for u in range(n) for s in slots}
     for s in slots:
         model.row({used[s, k]: 1 for k in targets}, 0, 1)
     for u in range(n):
@@ -76,24 +128,28 @@ def solve_milp(problem: Problem) -> list[Placement]:
         for s in slots:
             for k in targets:
                 model.row({here[u, s, k]: 1, used[s, k]: -1}, -math.inf, 0)
+            before = {up_to[u, s - 1]: -1.0} if s else {}
+            model.row({up_to[u, s]: 1, **before, **{here[u, s, k]: -1 for k in targets}}, 0, 0)
             for p in problem.predecessors[u]:  # p stands in a slot up to s wherever u does
-                up_to_s = {here[u, r, k]: 1.0 for r in range(s + 1) for k in targets}
-                up_to_s |= {here[p, r, k]: -1.0 for r in range(s + 1) for k in targets}
-                model.row(up_to_s, -math.inf, 0)
-    _add_transfers(model, problem, here)
-    _add_measured(model, problem, here)
-    x = model.solve()
+                model.row({up_to[u, s]: 1, up_to[p, s]: -1}, -math.inf, 0)
+    _add_transfers(model, problem, here, n_slots)
+    _add_measured(model, problem, here, n_slots)
+    x, bound, proven = model.solve(time_limit_s)
     segments: dict[tuple[int, int], list[int]] = {}
     for (u, s, k), column in here.items():
         if x[column] > 0.5:
             segments.setdefault((s, k), []).append(u)
-    return [(tuple(units), k) for (_, k), units in sorted(segments.items())]
+    placements = tuple((tuple(units), k) for (_, k), units in sorted(segments.items()))
+    ns = sum(problem.segment_ns(units, k) for units, k in placements)
+    return MilpResult(placements, ns, min(bound, ns), proven, n_slots)
 
 
-def _add_transfers(model: _Model, problem: Problem, here: dict[tuple[int, int, int], int]) -> None:
+def _add_transfers(
+    model: _Model, problem: Problem, here: dict[tuple[int, int, int], int], n_slots: int
+) -> None:
     """A value enters a slot that reads and does not make it; it leaves the other way round."""
     for value in problem.values:
-        for s in range(problem.n):
+        for s in range(n_slots):
             for k in range(len(problem.targets)):
                 made = {}
                 if value.producer != GRAPH_INPUT:
@@ -112,7 +168,9 @@ def _add_transfers(model: _Model, problem: Problem, here: dict[tuple[int, int, i
                     model.row({out: 1, here[reader, s, k]: 1, **minus}, 0, math.inf)
 
 
-def _add_measured(model: _Model, problem: Problem, here: dict[tuple[int, int, int], int]) -> None:
+def _add_measured(
+    model: _Model, problem: Problem, here: dict[tuple[int, int, int], int], n_slots: int
+) -> None:
     """Regions measured whole: ``whole`` is 1 exactly where a slot holds that region and no more."""
     permits: dict[tuple[int, int, int], list[int]] = {}
     for (region, k), ns in problem.region_ns.items():
@@ -125,7 +183,7 @@ def _add_measured(model: _Model, problem: Problem, here: dict[tuple[int, int, in
             + leaving * problem.out_ns_per_byte[k]
             + sum(ns for ns in problem.unit_ns[inside, k] if math.isfinite(ns))
         )
-        for s in range(problem.n):
+        for s in range(n_slots):
             exactly = {here[u, s, k]: 1.0 for u in inside} | {here[w, s, k]: -1.0 for w in outside}
             if math.isinf(ns):
                 model.row(exactly, -math.inf, len(inside) - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from dataclasses import replace
 
@@ -128,8 +129,10 @@ def test_lucky_measurements_do_not_split_a_stretch() -> None:
 @given(cases(max_units=4))
 def test_milp_agrees(case: tuple[UnitGraph, Table]) -> None:
     problem = make_problem(*case)
-    judged = sum(problem.segment_ns(units, k) for units, k in solve_milp(problem))
-    assert solve(*case, tolerance=0).predicted_ns == pytest.approx(judged, rel=1e-6)
+    plan = solve(*case, tolerance=0)
+    for upper_ns in (math.inf, plan.predicted_ns):
+        judged = solve_milp(problem, upper_ns=upper_ns)
+        assert judged.proven and plan.predicted_ns == pytest.approx(judged.ns, rel=1e-6)
 
 
 def table(graph: UnitGraph, cpu: list[float], npu: list[float | None], **rest: object) -> Table:
