@@ -126,9 +126,9 @@ NNP_API void nnp_model_free(nnp_model *model);
 NNP_API nnp_status nnp_model_run(nnp_model *model, const void *const *inputs, void *const *outputs,
                                  nnp_error *error);
 
-/* The model's own buffers, aligned to 64 bytes: no copy is made of what is written and read here.
- * An output holds what the last run wrote, unless that was told to write elsewhere. NULL where
- * there is none of this index. */
+/* The model's own buffers, aligned to 64 bytes: no copy is made of what is written and read here. A
+ * run leaves inputs as they are and writes all outputs; one with a buffer of the caller's may leave
+ * anything in the model's own. NULL where there is none of this index. */
 NNP_API void *nnp_model_input(nnp_model *model, uint32_t index);
 NNP_API const void *nnp_model_output(const nnp_model *model, uint32_t index);
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.convert.converted import operand_of
-from nnapi_prof.convert.peel import Axes, peel_for
+from nnapi_prof.convert.peel import Axes, Peeled, peel, unpeeled
+from nnapi_prof.convert.permutes import Permutes
 from nnapi_prof.costs.conditions import Mode, Precision
 from nnapi_prof.errors import UsageError
-from nnapi_prof.graph.plan import AUTO, Engine, Plan
+from nnapi_prof.graph.plan import AUTO, Engine, Plan, Segment
 from nnapi_prof.graph.types import DimOrder
 from nnapi_prof.nnapi.container import ContainerKind, write_container
 
@@ -46,17 +47,30 @@ def runtime_plans(bundle: Bundle) -> tuple[Plan, ...]:
     return tuple(found.values())
 
 
-def runtime_bundle(bundle: Bundle) -> bytes:
-    """The file that ``libnnapi_prof_runtime`` opens. Raises UsageError where an app cannot run the
-    bundle: segments that need PyTorch, outputs that no segment computes."""
-    return _Writer(bundle, runtime_plans(bundle)).write()
+def runtime_bundle(bundle: Bundle, peeled: bool = False) -> bytes:
+    """The file that ``libnnapi_prof_runtime`` opens. With ``peeled``, NNAPI's segments are without
+    the changes of layout at their borders, which become part of copies. Raises UsageError where an
+    app cannot run the bundle: segments that need PyTorch, outputs that no segment computes."""
+    return _Writer(bundle, runtime_plans(bundle), peeled).write()
+
+
+def _without_layouts(bundle: Bundle, segment: Segment, peeled: bool) -> Peeled:
+    region = bundle.region(segment.units, segment.target)
+    return peel(region) if peeled and segment.target.engine is Engine.NNAPI else unpeeled(region)
+
+
+def layout_copies(bundle: Bundle, plan: Plan) -> Permutes:
+    """The changes of layout that become part of copies when a plan is ``peeled``."""
+    found = (_without_layouts(bundle, segment, True).copies for segment in plan.segments)
+    return sum(found, Permutes())
 
 
 class _Writer:
     """Collects what the plans name; equal strings, models and weights are stored once."""
 
-    def __init__(self, bundle: Bundle, plans: tuple[Plan, ...]) -> None:
+    def __init__(self, bundle: Bundle, plans: tuple[Plan, ...], peeled: bool) -> None:
         self.bundle = bundle
+        self.peeled = peeled
         self.plans = plans
         self.strings: dict[str, int] = {}
         self.tensors: dict[str, int] = {}
@@ -111,7 +125,7 @@ class _Writer:
         conditions = self.bundle.conditions
         for segment in plan.segments:
             target = segment.target
-            peeled = peel_for(self.bundle.region(segment.units, target), target)
+            peeled = _without_layouts(self.bundle, segment, self.peeled)
             named = target.accelerator is not None and target.accelerator != AUTO
             rows.append(
                 _words(

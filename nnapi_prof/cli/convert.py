@@ -60,6 +60,12 @@ if TYPE_CHECKING:
     help="NNAPI operations that a part must have to leave the CPU.",
 )
 @click.option(
+    "--peel",
+    is_flag=True,
+    help="runtime: changes of layout at the border of NNAPI's segments happen on the CPU, in the"
+    " copy to the driver, for phones whose accelerators are slow at TRANSPOSE or lack it.",
+)
+@click.option(
     "--format",
     "formats",
     type=click.Choice(["stock", "json", "cpp", "runtime"]),
@@ -86,6 +92,7 @@ def command(
     float16: bool,
     whole: bool,
     min_region: int,
+    peel: bool,
     formats: tuple[str, ...],
     output: Path | None,
     model: Path,
@@ -129,7 +136,7 @@ def command(
     if (model / "manifest.json").is_file():
         _convert_bundle(context, model, output, formats)
         return
-    if "runtime" in formats:
+    if peel or "runtime" in formats:
         raise UsageError(
             f"--format runtime is for bundles: `nnapi-prof partition` makes one of {model}"
         )
@@ -232,13 +239,16 @@ def _convert_bundle(
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             option = name.removesuffix("s").replace("_", "-")
             raise UsageError(f"--{option} is for models: a bundle has its own")
+    if context.params["peel"] and "runtime" not in formats:
+        raise UsageError("--peel is for --format runtime")
     bundle = read_bundle(bundle_path)
     base = base_path(output or bundle_path)
     if "stock" in formats:
         path = output if output and len(formats) == 1 else base.with_name(f"{base.name}.nnapi.pt")
         write_plan(path, bundle_path, bundle, context.params["relaxed"])
     if "runtime" in formats:
-        write_runtime(output if output and len(formats) == 1 else base, bundle)
+        path = output if output and len(formats) == 1 else base
+        write_runtime(path, bundle, context.params["peel"])
     if not {"json", "cpp"} & set(formats):
         return
     regions = list(bundle_regions(bundle))

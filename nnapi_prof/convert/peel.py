@@ -1,9 +1,16 @@
 """Changes of layout at a region's border, taken out of its model.
 
 A TRANSPOSE that only moves an input into the order that the rest reads, or the rest's result into
-the order that the graph wants, need not be an operation: the agent can change the layout in the
-copy that hands the bytes over (PROTOCOL.md, ``order``). Then an accelerator that is slow at it, or
-has no TRANSPOSE at all, need not do it.
+the order that the graph wants, need not be an operation: agent and runtime library can change the
+layout in the copy that hands the bytes over (PROTOCOL.md, ``order``). Then an accelerator that is
+slow at it, or has no TRANSPOSE at all, need not do it.
+
+It is not the default, for either may be faster (benchmarks/bench_layout.py: an image of 224x224
+into a network, a mask of 128x128 out of one, 3x1024x1024 both ways): peeled costs up to 21 % more
+on the simulated NPU and up to 7 % on GPUs, and saves 3 to 30 % on the simulated slow driver and on
+NNAPI's reference. Partitioning chooses between the two as it is: a change of layout is a unit of
+its own, and a segment on the CPU that holds it alone writes straight into the shared memory that
+NNAPI's segment reads.
 """
 
 from __future__ import annotations
@@ -18,7 +25,6 @@ from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.convert.model import NnapiModel, Operand, OperandId, Operation
 from nnapi_prof.convert.permutes import ELEMENT_BYTES, Permutes
 from nnapi_prof.convert.serialize import parse, serialize
-from nnapi_prof.graph.plan import Engine, Target
 from nnapi_prof.nnapi.codes import OperationCode
 
 Axes = tuple[int, ...]
@@ -210,12 +216,3 @@ def _compact(
         renumbered(inputs),
         renumbered(outputs),
     )
-
-
-def peel_for(region: ConvertedRegion, target: Target) -> Peeled:
-    """The region as segments on ``target`` run it, alone and in plans.
-
-    NNAPI's accelerators are spared changes of layout at the border. The CPU engine's TRANSPOSE is
-    the very copy that would take its place.
-    """
-    return peel(region) if target.engine is Engine.NNAPI else unpeeled(region)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner, Result
 from runtime_embedding import (
     ASYNC,
     BURST,
@@ -25,6 +26,8 @@ from runtime_embedding import (
 from torch import nn
 
 from nnapi_prof.bundle.runtime import runtime_bundle
+from nnapi_prof.bundle.storage import write_bundle
+from nnapi_prof.cli.convert import command
 from nnapi_prof.errors import UsageError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Segment
@@ -88,7 +91,9 @@ def test_its_own_buffers_and_the_callers_in_turn(runtime: Runtime, made: Made) -
     assert close(model.read_output(0, 40), made.wanted)
     (other,) = model.run([made.image.numpy() * 2], [40])
     assert not close(other, made.wanted)
-    assert close(model.run(None, [40])[0], made.wanted)  # its own input again, as it was left
+    model.write_input(0, made.image.numpy().tobytes())
+    for _ in range(2):
+        assert close(model.run(None, [40])[0], made.wanted)
     model.free()
 
 
@@ -190,6 +195,46 @@ def test_channels_last_inputs_say_so(built: Built, emulator_library: Path) -> No
     for tensor in runtime.inputs() + runtime.outputs():
         axes = list(tensor.dim_order[: tensor.rank])
         assert axes in ([0, 1, 2, 3], [0, 2, 3, 1])
+
+
+def test_layouts_change_in_the_copy(
+    built: Built, made: Made, content: bytes, emulator_library: Path
+) -> None:
+    """Peeled, NNAPI's first segment has one operation less, and the outputs are the same."""
+    peeled = runtime_bundle(made.bundle, peeled=True)
+    assert peeled != content
+    runtime = Runtime(built.shared, peeled, emulator_library)
+    assert list(runtime.inputs()[0].dims[:4]) == [1, 3, 12, 10]
+    for flags in (0, POINTERS):
+        for plan in (0, 1):
+            model = runtime.model(plan, flags)
+            assert close(model.run([made.image.numpy()], [40])[0], made.wanted)
+            model.write_input(0, made.image.numpy().tobytes())
+            assert close(model.run(None, [40])[0], made.wanted)
+            model.free()
+
+
+def test_the_command(made: Made, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "small.pt").write_bytes(b"the model")
+    write_bundle(tmp_path / "small.nnprof", made.bundle, tmp_path / "small.pt")
+
+    def convert(*arguments: str) -> Result:
+        return CliRunner().invoke(command, [*arguments, str(tmp_path / "small.nnprof")])
+
+    done = convert("--format", "runtime", "-o", str(tmp_path / "out.nnprt"))
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out.nnprt").read_bytes() == content
+    assert "plan mixed" in done.output and "other plans in it: auto, cpu" in done.output
+    peeled = convert("--format", "runtime", "--format", "json", "--peel")
+    assert peeled.exit_code == 0
+    assert "layout changed in copies: 1, 0.00 MB a run" in peeled.output  # 1,440 bytes
+    assert (tmp_path / "small.nnprt").read_bytes() == runtime_bundle(made.bundle, peeled=True)
+    assert (tmp_path / "small_0.json").exists()
+    refused = convert("--format", "json", "--peel")
+    assert isinstance(refused.exception, UsageError)
+    asked = CliRunner().invoke(command, ["--format", "runtime", str(tmp_path / "small.pt")])
+    assert isinstance(asked.exception, UsageError)
+    assert "is for bundles" in str(asked.exception)
 
 
 def test_segments_that_need_pytorch_are_refused(made: Made) -> None:

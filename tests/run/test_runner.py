@@ -106,6 +106,9 @@ def test_a_host_segment_cuts_the_plan_and_outputs_agree(
         on_host = [s for s in timed.segments if s.target == "host"]
         assert len(on_host) == 1 and on_host[0].samples_ns == ()
         assert all(len(s.samples_ns) == 6 for s in timed.segments if s.target != "host")
+        assert timed.first_ns is not None and timed.first_ns > 0
+        cold = [s.first_ns is not None for s in timed.segments]
+        assert cold == [timed is report.runs[0] and s.target != "host" for s in timed.segments]
         measured = [sum(s.samples_ns) for s in timed.segments]
         assert sum(timed.total_ns) >= sum(measured) > 0
 
