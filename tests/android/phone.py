@@ -66,8 +66,11 @@ def build_phone(abi: str, folder: Path, prefix: Path, adbd: Path) -> AndroidPhon
 
 def build_emulator(abi: str) -> Path:
     """A phone's libneuralnetworks.so, built in the cache; a later call builds what has changed."""
-    sources = hashlib.sha256(f"{SOURCE_DIR}\0{zig()}".encode()).hexdigest()[:8]
-    folder = cache_dir() / f"phone-{abi}-{sources}"
+    # A build folder does not survive a change of its toolchain file.
+    toolchain, include = SOURCE_DIR / "android/zig.cmake", HERE / "emulator.cmake"
+    key = hashlib.sha256(f"{SOURCE_DIR}\0{zig()}\0".encode())
+    key.update(toolchain.read_bytes() + include.read_bytes())
+    folder = cache_dir() / f"phone-{abi}-{key.hexdigest()[:8]}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     cmake = python_tool("cmake", "CMAKE_BIN_DIR")
     with locked(folder.with_suffix(".lock")):
@@ -76,8 +79,8 @@ def build_emulator(abi: str) -> Path:
                 cmake,
                 *("-S", str(SOURCE_DIR), "-B", str(folder), "-G", "Ninja"),
                 f"-DCMAKE_MAKE_PROGRAM={python_tool('ninja', 'BIN_DIR')}",
-                f"-DCMAKE_TOOLCHAIN_FILE={SOURCE_DIR / 'android/zig.cmake'}",
-                f"-DCMAKE_PROJECT_INCLUDE={HERE / 'emulator.cmake'}",
+                f"-DCMAKE_TOOLCHAIN_FILE={toolchain}",
+                f"-DCMAKE_PROJECT_INCLUDE={include}",
                 f"-DNP_ZIG={zig()}",
                 f"-DNP_ANDROID_ABI={abi}",
                 "-DCMAKE_BUILD_TYPE=Release",

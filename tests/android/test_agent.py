@@ -16,8 +16,11 @@ from tests.android.phone import AndroidPhone
 REPO = Path(__file__).resolve().parent.parent.parent
 ABIS = ("arm64-v8a", "armeabi-v7a", "x86_64")
 
-# They are about speed, which QEMU does not show.
-NOT_UNDER_QEMU = ("test_slow_actions_meet_the_watchdog",)
+# They race with the clock, and QEMU is slow.
+NOT_UNDER_QEMU = (
+    "test_slow_actions_meet_the_watchdog",
+    "test_rounds_are_repeated_when_the_device_has_cooled_down",
+)
 
 
 def say(phone: AndroidPhone, *arguments: str) -> str:
