@@ -9,7 +9,7 @@ one TorchScript function, which the graph calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -76,17 +76,18 @@ class Keeper:
 
     def _keep(self, walker: Any, node: Any) -> list[Any]:
         where = walker.where(node)
-        step = Pending(node, {name: walker.values[name] for name in captured(node)}, where)
+        before = {name: walker.values[name] for name in captured(node)}
+        step = Pending(node, _as_now(before), where)
         step.written = written(node)
         for name in step.written:
-            self._require_alone(walker, step, name)
+            self._require_alone(walker, before[name], where)
         self.steps.append(step)
         outputs = list(node.outputs())
         results: list[Any] = [Later(step, index) for index in range(len(outputs))]
         if not outputs:
             self.checks.append(step)
         for name in changed(node):
-            _replace(walker.values, step.env[name], Later(step, None, name))
+            _replace(walker.values, before[name], Later(step, None, name))
         fakes = list(self._certain(walker, node, step))
         sure = [i for i, fake in enumerate(fakes) if fake is not None]
         if sure and node.kind() in CONTROL:  # its numbers come with it: it should run once
@@ -102,7 +103,7 @@ class Keeper:
             stand_ins.append(step.env[name].fake)
         found = self.emit(walker, targets, stand_ins)
         for name, value in zip(step.written, found[len(sure) :], strict=True):
-            _replace(walker.values, step.env[name], value)
+            _replace(walker.values, before[name], value)
         found = found[: len(sure)]
         for i, value in zip(sure, found, strict=True):
             kind = str(outputs[i].type())
@@ -121,16 +122,15 @@ class Keeper:
         self.steps.append(step)
         return Later(step, 0)
 
-    def _require_alone(self, walker: Any, step: Pending, name: str) -> None:
-        """That no other value sees what a step writes to a tensor. Raises FrontendError."""
-        written = step.env[name]
+    def _require_alone(self, walker: Any, written: Any, where: str) -> None:
+        """That no other value sees what is written to a tensor. Raises FrontendError."""
         others = pytree.tree_leaves(list(walker.values.values()))
         if not isinstance(written, Moving) or any(
             isinstance(v, Moving) and v is not written and v.memory == written.memory
             for v in others
         ):
             raise FrontendError(
-                f"{walker.name}: a branch or loop on the values of a tensor ({step.where}) writes"
+                f"{walker.name}: a branch or loop on the values of a tensor ({where}) writes"
                 " to a tensor that is read elsewhere, too: write to a copy of it"
             )
 
@@ -300,6 +300,15 @@ def _reads_values(node: Any, inputs: Sequence[Any]) -> bool:
     if container and kind in ("prim::TupleIndex", "aten::__getitem__", "aten::len"):
         return has_later(inputs[1:])
     return True
+
+
+def _as_now(values: dict[str, Any]) -> dict[str, Any]:
+    """The values as they are, whatever is written to them afterwards; equal ones stay one."""
+    copies: dict[int, Any] = {}
+    for value in values.values():
+        if isinstance(value, Moving | list | tuple | dict) and id(value) not in copies:
+            copies[id(value)] = pytree.tree_map_only(Moving, replace, value)
+    return {name: copies.get(id(value), value) for name, value in values.items()}
 
 
 def _replace(values: dict[str, Any], old: Any, new: Any) -> None:
