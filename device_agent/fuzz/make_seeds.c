@@ -111,6 +111,9 @@ int main(int argc, char **argv) {
     np_build_sections(&sections);
     np_build_container(&sections, &container);
     write_seed(argv[2], 0, &container);
+    np_build_multiply(&sections, 3); /* a group */
+    np_build_container(&sections, &container);
+    write_seed(argv[2], 1, &container);
     return 0;
   }
   if (argc == 3 && strcmp(argv[1], "bundle") == 0) {
