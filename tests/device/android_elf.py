@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,23 +90,26 @@ def members(archive: Path) -> Iterator[tuple[str, ELFFile]]:
 
 def wanted(elf: ELFFile) -> set[str]:
     """Symbols that an object or executable needs from elsewhere."""
-    return {name for name, section, _ in _symbols(elf) if section == "SHN_UNDEF"}
+    return {name for name, undefined, _ in _symbols(elf) if undefined}
 
 
 def defined(elf: ELFFile) -> set[str]:
     """Symbols that others can use."""
-    return {
-        name
-        for name, section, binding in _symbols(elf)
-        if section != "SHN_UNDEF" and binding != "STB_LOCAL"
-    }
+    return {name for name, undefined, local in _symbols(elf) if not undefined and not local}
 
 
-def _symbols(elf: ELFFile) -> Iterator[tuple[str, str | int, str]]:
+def _symbols(elf: ELFFile) -> Iterator[tuple[str, bool, bool]]:
+    """Name, whether it is undefined, whether it is local. By hand: there are 100,000 of them."""
     table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
-    for symbol in table.iter_symbols() if table is not None else ():
-        if symbol.name:
-            yield symbol.name, symbol["st_shndx"], symbol["st_info"]["bind"]
+    if table is None:
+        return
+    names = elf.get_section(table["sh_link"]).data()
+    form = struct.Struct("<IBBHQQ" if elf.elfclass == 64 else "<IIIBBH")
+    for entry in form.iter_unpack(table.data()):
+        info, section = (entry[1], entry[3]) if elf.elfclass == 64 else (entry[3], entry[5])
+        if entry[0]:
+            name = names[entry[0] : names.index(b"\0", entry[0])].decode()
+            yield name, section == 0, info >> 4 == 0
 
 
 def flaws(objects: dict[str, ELFFile], abi: str) -> list[str]:
