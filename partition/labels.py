@@ -182,8 +182,9 @@ def opened(
     may = watch.on[target]
     if watch.regions:
         regions = [region for region, *_ in watch.regions]
-        untouched = np.array([[not region & done for region in regions] for done in ideals])
-        may &= untouched[ideal]
+        # Shaped by hand: a level may have no ideals.
+        untouched = np.array([not region & done for done in ideals for region in regions], np.bool_)
+        may &= untouched.reshape(len(ideals), len(regions))[ideal]
     key = tables.target_keys[target].copy()
     if may.shape[1]:
         key ^= np.bitwise_xor.reduce(np.where(may, watch.keys, np.uint64(0)), axis=1)
