@@ -5,10 +5,14 @@ Knows neither torch nor any device; numpy and scipy only.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Literal
+
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.baselines import find_baselines
+from nnapi_prof.partition.constraints import Constraints, constrain
 from nnapi_prof.partition.explain import cause_of_baseline, cause_of_optimum, ms
 from nnapi_prof.partition.problem import (
     Costs,
@@ -23,6 +27,7 @@ from nnapi_prof.partition.solver import MAX_WORK, Solution, solve_placements
 __all__ = [
     "MAX_WORK",
     "TOLERANCE",
+    "Constraints",
     "Costs",
     "Problem",
     "baselines",
@@ -39,12 +44,17 @@ vary by 0.1 to 1 %, and the cheapest of many sums is the luckiest. Of such plans
 """
 
 
+MILP_SECONDS = 60.0
+"""HiGHS stops then with the best plan it has, and says what it has proven."""
+
+
 def solve(
     graph: UnitGraph,
     costs: Costs,
     *,
     tolerance: float = TOLERANCE,
-    max_regions: int | None = None,
+    constraints: Constraints | None = None,
+    solver: Literal["search", "milp"] = "search",
     max_work: float = MAX_WORK,
 ) -> Plan:
     """The plan ``dp``: of least sequential latency under ``costs``.
@@ -52,15 +62,17 @@ def solve(
     Exact over all plans unless the graph is so wide that ``max_work`` (steps of the search) does
     not suffice; the plan's notes then say how far from the optimum it can be at most. Of the plans
     within ``tolerance`` of the least latency, and no slower than any baseline, one with few
-    segments is taken. ``max_regions`` bounds the number of segments on accelerators.
+    segments is taken. ``constraints`` hold for the plan, not for the baselines. ``solver`` "milp"
+    asks HiGHS for the optimum instead, which takes long beyond some dozens of units.
 
-    Raises PartitionError where a unit can run nowhere, or no plan keeps to the limits.
+    Raises PartitionError where a unit can run nowhere, or no plan keeps to the constraints.
     """
     return solve_problem(
         make_problem(graph, costs),
         costs.simulated,
         tolerance=tolerance,
-        max_regions=max_regions,
+        constraints=constraints,
+        solver=solver,
         max_work=max_work,
     )
 
@@ -70,17 +82,21 @@ def solve_problem(
     simulated: bool,
     *,
     tolerance: float = TOLERANCE,
-    max_regions: int | None = None,
+    constraints: Constraints | None = None,
+    solver: Literal["search", "milp"] = "search",
     max_work: float = MAX_WORK,
 ) -> Plan:
     """:func:`solve` for a problem that is arrays already."""
     check_runnable(problem)
-    found = solve_placements(
-        problem, tolerance=tolerance, max_regions=max_regions, max_work=max_work
-    )
+    constraints = constraints or Constraints()
+    problem = constrain(problem, constraints)
+    most = constraints.max_regions
+    found = solve_placements(problem, tolerance=tolerance, max_regions=most, max_work=max_work)
     if found is None:
-        limit = "" if max_regions is None else f" with at most {max_regions} regions"
-        raise PartitionError(f"no chain of segments runs every unit{limit}")
+        limit = "" if most is None else f" with at most {most} on accelerators"
+        raise PartitionError(f"no chain of segments{limit} runs every unit")
+    if solver == "milp":
+        return _judged(problem, simulated, found, constraints)
     segments = tuple(_segment(problem, p, cause_of_optimum(problem, p)) for p in found.placements)
     note = _scope(found)
     simpler = len(segments) < found.least_segments
@@ -94,6 +110,22 @@ def solve_problem(
     return Plan("dp", segments, simulated, (note,))
 
 
+def _judged(problem: Problem, simulated: bool, found: Solution, constraints: Constraints) -> Plan:
+    """The plan of the mixed-integer programme."""
+    from nnapi_prof.partition.milp import solve_milp  # HiGHS takes a while to import
+
+    if constraints.max_regions is not None:
+        raise PartitionError("the MILP solver does not limit regions: use the search for that")
+    judged = solve_milp(problem, upper_ns=found.least_ns, time_limit_s=MILP_SECONDS)
+    segments = tuple(_segment(problem, p, cause_of_optimum(problem, p)) for p in judged.placements)
+    proven = "the optimum" if judged.proven else f"no plan is faster than {ms(judged.bound_ns)}"
+    note = (
+        f"by HiGHS, {judged.slots} slots: {ms(judged.ns)}, {proven}; "
+        f"the search found {ms(found.least_ns)}"
+    )
+    return Plan("milp", segments, simulated, (note,))
+
+
 def _scope(found: Solution) -> str:
     """What is proven about a plan."""
     if found.exact:
@@ -105,19 +137,22 @@ def _scope(found: Solution) -> str:
     )
 
 
-def baselines(graph: UnitGraph, costs: Costs) -> tuple[Plan, ...]:
+def baselines(graph: UnitGraph, costs: Costs, listed: Collection[int] = ()) -> tuple[Plan, ...]:
     """What one would do without the partitioner, all-cpu first (see the module ``baselines``).
 
-    Raises PartitionError where a unit can run nowhere.
+    ``listed`` are units that the baseline of that name keeps off accelerators. Raises
+    PartitionError where a unit can run nowhere.
     """
-    return baselines_of(make_problem(graph, costs), costs.simulated)
+    return baselines_of(make_problem(graph, costs), costs.simulated, listed)
 
 
-def baselines_of(problem: Problem, simulated: bool) -> tuple[Plan, ...]:
+def baselines_of(
+    problem: Problem, simulated: bool, listed: Collection[int] = ()
+) -> tuple[Plan, ...]:
     """:func:`baselines` for a problem that is arrays already."""
     check_runnable(problem)
     plans = []
-    for found in find_baselines(problem):
+    for found in find_baselines(problem, listed):
         segments = tuple(
             _segment(problem, p, cause_of_baseline(problem, p, found)) for p in found.placements
         )

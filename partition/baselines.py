@@ -1,24 +1,33 @@
 """What one would do without this partitioner, as placements under the same costs.
 
 all-cpu            the CPU runs all it can (the host the rest)
+best-single        the whole model on the one target that is fastest for it. On real phones this is
+                   within 3 % of the optimum in the median: the one to beat, and never to lose to
 largest-supported  one accelerator gets every unit it supports, in maximal regions, the CPU the
-                   rest: what PyTorch, TVM, ONNX Runtime and TFLite do. One per accelerator, under
-                   the preference that is best for it; where the accelerator supports everything
-                   this is the whole model on one target.
+                   rest: what PyTorch, TVM and ONNX Runtime do. One per accelerator, under the
+                   preference that is best for it
+largest-3          the same with the three largest regions only, by their number of units, where
+                   there are more: the TFLite delegate's default
+listed             the same for the best accelerator, where units of a given list and all that
+                   depends on them stay off it: ONNX Runtime's partitioning_stop_ops
 greedy             each unit goes where it alone runs fastest, hand-over ignored; neighbours on one
-                   target form segments.
+                   target form segments: what Android's own runtime does with drivers' ratings
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition.problem import Placement, Problem, fallback_target
+
+MOST_REGIONS = 3
+"""TFLite's NNAPI delegate takes this many partitions unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +70,85 @@ def total_ns(problem: Problem, placements: Sequence[Placement]) -> float:
     return sum(problem.segment_ns(units, k) for units, k in placements)
 
 
-def find_baselines(problem: Problem) -> tuple[Baseline, ...]:
-    """All baselines that can run, all-cpu first.
+def find_baselines(problem: Problem, listed: Collection[int] = ()) -> tuple[Baseline, ...]:
+    """All baselines that can run, all-cpu first and greedy last.
 
-    A baseline with a region that was measured and failed on the device cannot run and is left out.
-    None at all where some unit runs only inside a region that was measured whole.
+    ``listed`` are the units that the baseline of that name keeps off accelerators. A baseline with
+    a region that was measured and failed on the device cannot run and is left out. None at all
+    where some unit runs only inside a region that was measured whole.
     """
     if not np.isfinite(problem.unit_ns).any(axis=1).all():
         return ()
     fallback = [fallback_target(problem, u) for u in range(problem.n)]
-    found = [_baseline(problem, "all-cpu", fallback, None)]
-    best: dict[str, Baseline] = {}
-    for k, target in enumerate(problem.targets):
-        supported = np.isfinite(problem.unit_ns[:, k])
-        if target.engine is not Engine.NNAPI or not supported.any():
-            continue
-        mixed = [k if supported[u] else fallback[u] for u in range(problem.n)]
-        candidate = _baseline(problem, f"largest-supported {target}", mixed, k)
-        accelerator = target.accelerator or ""
-        if accelerator not in best or candidate.predicted_ns < best[accelerator].predicted_ns:
-            best[accelerator] = candidate
-    found += best.values()
+    found = [_baseline(problem, "all-cpu", fallback, None), *_best_single(problem)]
+    supported = np.isfinite(problem.unit_ns)
+    largest = _best_of_each(
+        problem, "largest-supported", lambda k: _where(supported[:, k], k, fallback)
+    )
+    found += largest
+    for baseline in largest:
+        if baseline.favoured is not None and _regions(baseline) > MOST_REGIONS:
+            found.append(_limited(problem, baseline, fallback))
+    if listed:
+        free = supported & ~_with_dependents(problem, listed)[:, None]
+        rivals = _best_of_each(problem, "listed", lambda k: _where(free[:, k], k, fallback))
+        found += sorted(rivals, key=lambda b: b.predicted_ns)[:1]
     greedy = [int(k) for k in problem.unit_ns.argmin(axis=1)]
     found.append(_baseline(problem, "greedy", greedy, None))
     return tuple(b for b in found if math.isfinite(b.predicted_ns))
+
+
+def _where(supported: NDArray[np.bool_], k: int, fallback: Sequence[int]) -> list[int]:
+    return [k if able else other for able, other in zip(supported.tolist(), fallback, strict=True)]
+
+
+def _best_single(problem: Problem) -> list[Baseline]:
+    """The whole model on one target, the fastest; none where no target runs all of it."""
+    whole = tuple(range(problem.n))
+    found = [
+        Baseline(f"best-single {target}", ((whole, k),), problem.segment_ns(whole, k), k)
+        for k, target in enumerate(problem.targets)
+    ]
+    best = min(found, key=lambda b: b.predicted_ns)
+    return [best] if math.isfinite(best.predicted_ns) else []
+
+
+def _best_of_each(
+    problem: Problem, name: str, assign: Callable[[int], list[int]]
+) -> list[Baseline]:
+    """One baseline for each accelerator that gets anything, under its best preference."""
+    best: dict[str, Baseline] = {}
+    for k, target in enumerate(problem.targets):
+        assignment = assign(k)
+        if target.engine is not Engine.NNAPI or k not in assignment:
+            continue
+        candidate = _baseline(problem, f"{name} {target}", assignment, k)
+        accelerator = target.accelerator or ""
+        if accelerator not in best or candidate.predicted_ns < best[accelerator].predicted_ns:
+            best[accelerator] = candidate
+    return list(best.values())
+
+
+def _regions(baseline: Baseline) -> int:
+    return sum(k == baseline.favoured for _, k in baseline.placements)
+
+
+def _limited(problem: Problem, baseline: Baseline, fallback: Sequence[int]) -> Baseline:
+    """The largest regions of a baseline stay, the units of the others fall back."""
+    k = baseline.favoured
+    assert k is not None
+    own = sorted((units for units, t in baseline.placements if t == k), key=lambda u: (-len(u), u))
+    kept = {u for units in own[:MOST_REGIONS] for u in units}
+    assignment = [k if u in kept else fallback[u] for u in range(problem.n)]
+    return _baseline(problem, f"largest-{MOST_REGIONS} {problem.targets[k]}", assignment, k)
+
+
+def _with_dependents(problem: Problem, units: Collection[int]) -> NDArray[np.bool_]:
+    """[n]: some units and all that reads from them, however far."""
+    found = np.zeros(problem.n, dtype=np.bool_)
+    for u in range(problem.n):
+        found[u] = u in units or any(found[p] for p in problem.predecessors[u])
+    return found
 
 
 def _baseline(

@@ -50,14 +50,25 @@ def cause_of_baseline(problem: Problem, placement: Placement, baseline: Baseline
         return _cause_of_host(problem, units)
     if baseline.favoured is not None:
         favoured = problem.targets[baseline.favoured]
+        if baseline.name.startswith("best-single"):
+            return f"of all targets that run the whole model, {favoured} is the fastest"
         if k == baseline.favoured:
             return f"{favoured} supports it"
-        return _reasons(problem, units, favoured) or f"{favoured} does not run it"
+        return _reasons(problem, units, favoured) or _left_out(baseline, favoured)
     if baseline.name == "all-cpu":
         if target == CPU:
             return "the rule of this baseline: everything on the CPU"
         return _reasons(problem, units, CPU) or "the CPU does not run it"
     return f"{target} is the fastest for each unit alone, hand-over ignored"
+
+
+def _left_out(baseline: Baseline, favoured: Target) -> str:
+    """Why units that an accelerator supports are not given to it."""
+    if baseline.name.startswith("listed"):
+        return "on the list of what stays off accelerators, or behind it"
+    if baseline.name.startswith("largest-supported"):
+        return f"{favoured} does not run it"
+    return "not among the largest regions, which are all that this baseline offloads"
 
 
 def _rivals(problem: Problem, units: tuple[int, ...], k: int) -> list[tuple[Target, float]]:

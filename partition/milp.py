@@ -66,8 +66,10 @@ class _Model:
             integrality=np.array(self.binary, dtype=np.int8),
             bounds=Bounds(0, 1),
             constraints=LinearConstraint(matrix, low, high),
-            options={"mip_rel_gap": 0.0}
-            | ({} if time_limit_s is None else {"time_limit": time_limit_s}),
+            options={
+                "mip_rel_gap": 0.0,
+                "time_limit": math.inf if time_limit_s is None else time_limit_s,
+            },
         )
         if result.x is None:
             raise PartitionError(f"the mixed-integer programme has no solution: {result.message}")

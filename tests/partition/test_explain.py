@@ -122,6 +122,7 @@ def test_baselines_are_named_and_take_the_best_preference() -> None:
     found = {plan.name: plan for plan in baselines(graph, costs)}
     assert list(found) == [
         "all-cpu",
+        "best-single nnapi:auto/fast",
         "largest-supported nnapi:sim-npu/fast",
         "largest-supported nnapi:sim-gpu/fast",
         "largest-supported nnapi:auto/fast",
@@ -129,6 +130,7 @@ def test_baselines_are_named_and_take_the_best_preference() -> None:
     ]
     assert {name: plan.predicted_ns for name, plan in found.items()} == {
         "all-cpu": 31,
+        "best-single nnapi:auto/fast": 13,
         "largest-supported nnapi:sim-npu/fast": 3 + 11 + 3,
         "largest-supported nnapi:sim-gpu/fast": 28,
         "largest-supported nnapi:auto/fast": 13,

@@ -1,0 +1,80 @@
+"""What a plan must keep to, beside being fast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnapi_prof.errors import PartitionError
+from nnapi_prof.graph.plan import Engine, Preference, Target
+from nnapi_prof.partition.problem import Problem
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Limits of a plan; the default is none."""
+
+    forbidden: Mapping[int, frozenset[Target]] = field(default_factory=dict)
+    """Unit -> targets that it must not run on."""
+    pinned: Mapping[int, Target] = field(default_factory=dict)
+    """Unit -> the one target that it must run on."""
+    preference: Preference | None = None
+    """The only preference that segments on accelerators may have."""
+    max_regions: int | None = None
+    """Most segments on accelerators."""
+
+
+def constrain(problem: Problem, constraints: Constraints) -> Problem:
+    """The problem without what the constraints rule out; ``max_regions`` is the solver's.
+
+    Raises PartitionError where a constraint names a unit or target that is not there, where two
+    contradict each other, or where one leaves a unit nowhere to run.
+    """
+    allowed = np.ones(problem.unit_ns.shape, dtype=np.bool_)
+    why: dict[tuple[int, int], str] = {}
+
+    def rule_out(unit: int, k: int, reason: str) -> None:
+        allowed[unit, k] = False
+        why.setdefault((unit, k), reason)
+
+    for k, target in enumerate(problem.targets):
+        wanted = constraints.preference
+        if wanted is not None and target.engine is Engine.NNAPI and target.preference != wanted:
+            for unit in range(problem.n):
+                rule_out(unit, k, f"only preference {wanted.short} is allowed")
+    for unit, targets in constraints.forbidden.items():
+        _check_unit(problem, unit)
+        for target in targets:
+            rule_out(unit, problem.target_index(target), "forbidden")
+    for unit, target in constraints.pinned.items():
+        _check_unit(problem, unit)
+        for k in range(len(problem.targets)):
+            if k != problem.target_index(target):
+                rule_out(unit, k, f"pinned to {target}")
+    unit_ns = np.where(allowed, problem.unit_ns, np.inf)
+    regions = {
+        (units, k): ns
+        for (units, k), ns in problem.region_ns.items()
+        if all(allowed[u, k] for u in units)
+    }
+    able: NDArray[np.bool_] = np.array(np.isfinite(unit_ns).any(axis=1))
+    for (units, _), ns in regions.items():
+        able[[u for u in units if np.isfinite(ns)]] = True
+    for unit in np.flatnonzero(~able).tolist():
+        reasons = "; ".join(
+            f"{target}: {why.get((unit, k)) or problem.refusals.get((unit, k), 'no cost is known')}"
+            for k, target in enumerate(problem.targets)
+        )
+        raise PartitionError(
+            f"the constraints leave {problem.labels[unit]} nowhere to run ({reasons})"
+        )
+    refusals = {**why, **problem.refusals}
+    return replace(problem, unit_ns=unit_ns, region_ns=regions, refusals=refusals)
+
+
+def _check_unit(problem: Problem, unit: int) -> None:
+    if not 0 <= unit < problem.n:
+        raise PartitionError(f"a constraint names unit {unit}; there are {problem.n}")

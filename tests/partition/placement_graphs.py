@@ -1,0 +1,82 @@
+"""Graphs of a published device-placement paper as problems of ours.
+
+Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators", NeurIPS 2020;
+data of github.com/msr-fiddle/dnn-partitioning, MIT licence (in tests/data/dnn_partitioning.zip).
+Their CPU latencies are not measured (10 or 23 times the accelerator's), so they test scale,
+structure and ties. Our objective: sequential latency on a CPU, whose memory holds all values, and
+one accelerator, with each value paid where it enters or leaves a region, at the cost of its edge,
+and a region's overhead of half the median latency of a CPU node that takes any time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import random
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from nnapi_prof.graph.plan import CPU, Preference, Target
+from nnapi_prof.partition.problem import Problem, Value
+
+ARCHIVE = Path(__file__).parents[1] / "data" / "dnn_partitioning.zip"
+ACCELERATOR = Target.nnapi("accelerator", Preference.FAST_SINGLE_ANSWER)
+
+
+def names() -> list[str]:
+    with zipfile.ZipFile(ARCHIVE) as archive:
+        return sorted(name for name in archive.namelist() if name.endswith(".json"))
+
+
+def placement_problem(name: str, refused: float = 0.0, seed: int = 0) -> Problem:
+    """A graph as a problem. ``refused`` is the share of nodes that the accelerator does not run,
+    drawn with ``seed``; of these graphs, none."""
+    with zipfile.ZipFile(ARCHIVE) as archive:
+        data = json.loads(archive.read(name))
+    nodes = {node["id"]: node for node in data["nodes"]}
+    readers: dict[int, set[int]] = {i: set() for i in nodes}
+    reads: dict[int, set[int]] = {i: set() for i in nodes}
+    cost = dict.fromkeys(nodes, 0.0)
+    for edge in data["edges"]:
+        readers[edge["sourceId"]].add(edge["destId"])
+        reads[edge["destId"]].add(edge["sourceId"])
+        cost[edge["sourceId"]] = edge["cost"]
+    order = _order(reads, readers)
+    at = {node: u for u, node in enumerate(order)}
+    chance = random.Random(seed)
+    unit_ns = np.array([[nodes[i]["cpuLatency"], nodes[i]["fpgaLatency"]] for i in order])
+    unit_ns = np.asarray(unit_ns, dtype=np.float64)
+    unit_ns[[u for u in range(len(order)) if chance.random() < refused], 1] = np.inf
+    busy = unit_ns[unit_ns[:, 0] > 0, 0]
+    return Problem(
+        labels=tuple(str(nodes[i].get("name", i)) for i in order),
+        predecessors=tuple(tuple(sorted(at[p] for p in reads[i])) for i in order),
+        # Sizes are in units of cost, and a byte takes 1 ns: problems do not need whole bytes.
+        values=tuple(
+            Value(at[i], tuple(sorted(at[r] for r in readers[i])), cost[i], not readers[i])  # type: ignore[arg-type]
+            for i in order
+        ),
+        targets=(CPU, ACCELERATOR),
+        unit_ns=unit_ns,
+        overhead_ns=np.array([0.0, float(np.median(busy)) / 2]),
+        in_ns_per_byte=np.array([0.0, 1.0]),
+        out_ns_per_byte=np.array([0.0, 1.0]),
+    )
+
+
+def _order(reads: dict[int, set[int]], readers: dict[int, set[int]]) -> list[int]:
+    """A topological order, smallest id first."""
+    missing = {node: len(found) for node, found in reads.items()}
+    ready = [node for node, count in missing.items() if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        node = heapq.heappop(ready)
+        order.append(node)
+        for reader in sorted(readers[node]):
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, reader)
+    return order

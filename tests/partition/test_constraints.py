@@ -1,0 +1,104 @@
+"""Constraints on plans, and the baselines that keep to rules of others."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnapi_prof.errors import PartitionError
+from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
+from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.partition import Constraints, baselines, make_problem, solve
+from nnapi_prof.partition.constraints import constrain
+from tests.partition.cases import NPU, NPU_LOW, SETTINGS, Table, cases, chain
+from tests.partition.pairs import optimum
+
+
+def costs_of(
+    graph: UnitGraph, cpu: float, npu: list[float | None], targets: tuple[Target, ...] = (CPU, NPU)
+) -> Table:
+    n = len(graph.units)
+    unit = {(u, CPU): cpu for u in range(n)}
+    for target in targets[1:]:
+        unit |= {(u, target): ns for u, ns in enumerate(npu) if ns is not None}
+    return Table(targets, unit, dict.fromkeys(targets, 1.0), dict.fromkeys(targets, (0.0, 0.0)))
+
+
+@SETTINGS
+@given(cases(max_units=7), st.data())
+def test_the_optimum_of_what_is_left(case: tuple[UnitGraph, Table], data: st.DataObject) -> None:
+    problem = make_problem(*case)
+    unit = data.draw(st.integers(0, problem.n - 1))
+    target = data.draw(st.sampled_from(problem.targets))
+    most = data.draw(st.sampled_from([None, 0, 1, 2]))
+    which = data.draw(st.sampled_from(["forbid", "pin"]))
+    constraints = Constraints(
+        forbidden={unit: frozenset({target})} if which == "forbid" else {},
+        pinned={unit: target} if which == "pin" else {},
+        max_regions=most,
+    )
+    try:
+        plan = solve(*case, constraints=constraints, tolerance=0)
+    except PartitionError:
+        return  # nowhere to run: said in words, see below
+    least = optimum(constrain(problem, constraints), None)
+    if most is None:
+        assert plan.predicted_ns == pytest.approx(least, rel=1e-9)
+    else:
+        assert sum(s.target.engine is Engine.NNAPI for s in plan.segments) <= most
+        assert plan.predicted_ns >= least * (1 - 1e-9)
+    (where,) = [s.target for s in plan.segments if unit in s.units]
+    assert (where == target) == (which == "pin") or which == "forbid" and where != target
+
+
+def test_forbidden_pinned_and_one_preference() -> None:
+    graph = chain(4)
+    costs = costs_of(graph, 100.0, [1.0] * 4, (CPU, NPU, NPU_LOW))
+    free = solve(graph, costs)
+    assert [s.target.engine for s in free.segments] == [Engine.NNAPI]
+    low = solve(graph, costs, constraints=Constraints(preference=Preference.LOW_POWER))
+    assert [s.target for s in low.segments] == [NPU_LOW]
+    split = solve(graph, costs, constraints=Constraints(pinned={1: CPU}))
+    assert [s.units for s in split.segments] == [(0,), (1,), (2, 3)]
+    assert "pinned" in split.segments[1].cause
+    one = solve(graph, costs, constraints=Constraints(pinned={1: CPU}, max_regions=1))
+    assert sum(s.target.engine is Engine.NNAPI for s in one.segments) == 1
+
+
+@pytest.mark.parametrize(
+    ("constraints", "words"),
+    [
+        (Constraints(forbidden={1: frozenset({CPU, NPU})}), r"u1 .*nowhere to run.*forbidden"),
+        (Constraints(pinned={9: CPU}), "names unit 9; there are 3"),
+        (Constraints(pinned={0: NPU_LOW}), "no costs for target"),
+        (Constraints(max_regions=0, pinned={0: NPU}), "at most 0 on accelerators"),
+    ],
+)
+def test_what_cannot_be_kept_is_said(constraints: Constraints, words: str) -> None:
+    graph = chain(3)
+    with pytest.raises(PartitionError, match=words):
+        solve(graph, costs_of(graph, 10.0, [1.0] * 3), constraints=constraints)
+
+
+def test_milp_as_the_solver() -> None:
+    graph = chain(5)
+    costs = costs_of(graph, 10.0, [1.0, None, 1.0, None, 1.0])
+    plan = solve(graph, costs, solver="milp")
+    assert plan.name == "milp" and "the optimum" in plan.notes[0]
+    assert plan.predicted_ns == solve(graph, costs, tolerance=0).predicted_ns
+
+
+def test_baselines_of_tflite_and_of_a_list() -> None:
+    graph = chain(11)
+    npu: list[float | None] = [None if u % 2 else 1.0 for u in range(11)]
+    npu[1] = npu[3] = 1.0  # the first region has five units
+    costs = costs_of(graph, 3.0, npu)
+    found = {plan.name: plan for plan in baselines(graph, costs, listed=[6])}
+    three = found[f"largest-3 {NPU}"]
+    on_npu = [s.units for s in three.segments if s.target == NPU]
+    assert on_npu == [(0, 1, 2, 3, 4), (6,), (8,)]
+    listed = found[f"listed {NPU}"]
+    assert [s.units for s in listed.segments if s.target == NPU] == [(0, 1, 2, 3, 4)]
+    assert "on the list" in listed.segments[-1].cause
+    assert found[f"best-single {CPU}"].predicted_ns == found["all-cpu"].predicted_ns
