@@ -80,6 +80,37 @@ int64_t np_divide_signed(int64_t n, int64_t d, int64_t *rest) {
 FOUR_REGISTERS(__aeabi_uldivmod, np_divide);
 FOUR_REGISTERS(__aeabi_ldivmod, np_divide_signed);
 
+/* Shifts, where small code was asked for. A shift is 0 to 63. */
+static uint64_t joined(uint32_t high, uint32_t low) { return (uint64_t)high << 32 | low; }
+
+HIDDEN uint64_t __aeabi_llsl(uint64_t n, int shift);
+uint64_t __aeabi_llsl(uint64_t n, int shift) {
+  const uint32_t high = (uint32_t)(n >> 32), low = (uint32_t)n;
+  if (shift >= 32) {
+    return joined(low << (shift - 32), 0);
+  }
+  return shift == 0 ? n : joined(high << shift | low >> (32 - shift), low << shift);
+}
+HIDDEN uint64_t __aeabi_llsr(uint64_t n, int shift);
+uint64_t __aeabi_llsr(uint64_t n, int shift) {
+  const uint32_t high = (uint32_t)(n >> 32), low = (uint32_t)n;
+  if (shift >= 32) {
+    return joined(0, high >> (shift - 32));
+  }
+  return shift == 0 ? n : joined(high >> shift, low >> shift | high << (32 - shift));
+}
+HIDDEN uint64_t __aeabi_lasr(uint64_t n, int shift);
+uint64_t __aeabi_lasr(uint64_t n, int shift) {
+  const int32_t high = (int32_t)(n >> 32);
+  const uint32_t low = (uint32_t)n;
+  if (shift >= 32) {
+    return joined((uint32_t)(high >> 31), (uint32_t)(high >> (shift - 32)));
+  }
+  return shift == 0
+             ? n
+             : joined((uint32_t)(high >> shift), low >> shift | (uint32_t)high << (32 - shift));
+}
+
 /* Exact in both halves, so that the sum is rounded once. */
 static double wide(double high, uint32_t low) { return high * 0x1p32 + (double)low; }
 
@@ -136,3 +167,21 @@ HIDDEN int64_t __aeabi_d2lz(double n);
 int64_t __aeabi_d2lz(double n) { return truncated_signed(n); }
 HIDDEN int64_t __aeabi_f2lz(float n);
 int64_t __aeabi_f2lz(float n) { return truncated_signed((double)n); }
+
+/* Shifts of 64 bits by 0 to 63, which small code calls instead of having them in place. */
+HIDDEN uint64_t __aeabi_llsl(uint64_t n, int32_t by);
+uint64_t __aeabi_llsl(uint64_t n, int32_t by) {
+  const uint32_t low = (uint32_t)n;
+  const uint32_t high = (uint32_t)(n >> 32);
+  if (by >= 32)
+    return (uint64_t)(low << (by - 32)) << 32;
+  return by == 0 ? n : (uint64_t)(high << by | low >> (32 - by)) << 32 | low << by;
+}
+HIDDEN uint64_t __aeabi_llsr(uint64_t n, int32_t by);
+uint64_t __aeabi_llsr(uint64_t n, int32_t by) {
+  const uint32_t low = (uint32_t)n;
+  const uint32_t high = (uint32_t)(n >> 32);
+  if (by >= 32)
+    return high >> (by - 32);
+  return by == 0 ? n : (uint64_t)(high >> by) << 32 | (low >> by | high << (32 - by));
+}
