@@ -167,21 +167,3 @@ HIDDEN int64_t __aeabi_d2lz(double n);
 int64_t __aeabi_d2lz(double n) { return truncated_signed(n); }
 HIDDEN int64_t __aeabi_f2lz(float n);
 int64_t __aeabi_f2lz(float n) { return truncated_signed((double)n); }
-
-/* Shifts of 64 bits by 0 to 63, which small code calls instead of having them in place. */
-HIDDEN uint64_t __aeabi_llsl(uint64_t n, int32_t by);
-uint64_t __aeabi_llsl(uint64_t n, int32_t by) {
-  const uint32_t low = (uint32_t)n;
-  const uint32_t high = (uint32_t)(n >> 32);
-  if (by >= 32)
-    return (uint64_t)(low << (by - 32)) << 32;
-  return by == 0 ? n : (uint64_t)(high << by | low >> (32 - by)) << 32 | low << by;
-}
-HIDDEN uint64_t __aeabi_llsr(uint64_t n, int32_t by);
-uint64_t __aeabi_llsr(uint64_t n, int32_t by) {
-  const uint32_t low = (uint32_t)n;
-  const uint32_t high = (uint32_t)(n >> 32);
-  if (by >= 32)
-    return high >> (by - 32);
-  return by == 0 ? n : (uint64_t)(high >> by) << 32 | (low >> by | high << (32 - by));
-}
