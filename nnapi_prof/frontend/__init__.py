@@ -24,6 +24,7 @@ a & b, greater, absolute, ...  bitwise_and.Tensor, gt.Tensor, abs.default, ...: 
                                graph/passes/synonyms.py
 zeros_like, new_full, ...      constants
 x[mask] = one value            where.self(mask, value, x)
+scatters at constant places    index_select of cat([x, values]); sums by a product; one_hot: eq
 softmax, log_softmax           softmax.int(x, dim), log_softmax.int(x, dim)
 max pool                       max_pool2d.default(x, kernel, stride, padding, dilation, ceil_mode)
 average pool                   avg_pool2d.default(x, kernel, stride, padding, ceil_mode,
@@ -43,8 +44,11 @@ layers of lines (conv1d, ...)  those of images [N, C, 1, L], between reshapes
 ranks above 4                  reshapes around operations of rank 4, where that can be
 pad with a constant            constant_pad_nd.default(x, pad, value), no zero pairs at the end
 resize                         upsample_nearest2d.vec(x, [h, w], None),
-                               upsample_bilinear2d.vec(x, [h, w], align_corners, None)
-change of element type         _to_copy.default(x, dtype=...)
+                               upsample_bilinear2d.vec(x, [h, w], align_corners, None), ...; of
+                               scales that the sizes do not say: .vec(x, None, ..., [sh, sw])
+change of element type         _to_copy.default(x, dtype=...), also those that cat, softmax, sum,
+                               any and their like make on the way
+bytes of an input as floats    dequantize_per_tensor.default(x, 1.0, 0, ...)
 quantised values               uint8 or int8 tensors between quantize_per_tensor.default(x, scale,
                                zero_point, quant_min, quant_max, dtype) and dequantize_per_tensor
                                of the same arguments; operators between the two are on floats

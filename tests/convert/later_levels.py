@@ -1,4 +1,5 @@
-"""Runs every case at the levels that brought operations after the fourth, in a process whose emulator has the seventh.
+"""Runs every case at the levels that brought operations after the fourth, in a process whose
+emulator has the seventh.
 
 ``python -m tests.convert.later_levels LIBRARY`` prints a line for each case that is wrong, then how
 many ran and which operations of those levels they had.

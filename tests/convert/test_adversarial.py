@@ -170,6 +170,7 @@ ROWS = {
     "index_copy": (lambda x: x.index_copy(0, torch.tensor([2, 0]), x[:2]), V),
     "index_fill": (lambda x: x.index_fill(1, torch.tensor([2, 0]), 3.0), V),
     "take": (lambda x: x.take(torch.tensor([0, 7, -1])), V),
+    "differences": (lambda x: (x.diff(), x.diff(dim=0)), V),
     "diagonals": (lambda x: (x.diagonal(), x.diagonal(1), x.trace()), V),
     "one_hot": (lambda i: (F.one_hot(i, 9), F.one_hot(i, 9).float()), WHOLE.abs()),
     "bucketize": (

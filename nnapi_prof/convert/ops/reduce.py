@@ -216,6 +216,8 @@ def _reduce(op: Lowering, code: OperationCode) -> OperandId:
         op.type("self").dtype == op.out.dtype,
         f"reduces {op.type('self').dtype} to {op.out.dtype}, NNAPI reduces to the same type",
     )
-    if not _argument(op, "keepdim") and lies_as_it_reads(_kept(op)):
-        return reduced(op, code, x, axes, keep=False)
+    kept = [n for axis, n in enumerate(op.dims(x)) if axis not in axes] or [1]
+    if not _argument(op, "keepdim") and tuple(kept) == op.out.memory_shape:
+        if lies_as_it_reads(_kept(op)):
+            return reduced(op, code, x, axes, keep=False)
     return _give(op, reduced(op, code, x, axes))

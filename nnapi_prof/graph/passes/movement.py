@@ -259,6 +259,21 @@ def _replaced(site: Site, src: fx.Node, dim: int, start: int) -> fx.Node:
     return src if len(parts) == 1 else site.call(aten.cat.default, parts, dim)
 
 
+def _diff(site: Site) -> fx.Node | None:
+    """What each element has more than the one before it."""
+    arg, source = site.args, site.input()
+    if arg["n"] != 1 or arg["prepend"] is not None or arg["append"] is not None:
+        return None
+    dim = positive_dim(arg["dim"], len(site.type.shape))
+    size = type_of(source).shape[dim]
+    if type_of(source).dtype == "bool" or size < 2:
+        return None
+    after, before = (
+        site.call(aten.slice.Tensor, source, dim, start, start + size - 1, 1) for start in (1, 0)
+    )
+    return site.call(aten.sub.Tensor, after, before)
+
+
 def _copy(site: Site) -> fx.Node | None:
     """``copy``, as assignments are written without a change in place: ``src``, broadcast."""
     if type_of(site.input("src")).dtype != site.type.dtype:
@@ -325,6 +340,7 @@ _RULES: dict[torch._ops.OpOverload, Rule] = {
     aten.mul.Tensor: _signed,
     aten.slice_scatter.default: _slice_scatter,
     aten.select_scatter.default: _select_scatter,
+    aten.diff.default: _diff,
     aten.copy.default: _copy,
     aten.fill.Scalar: _fill,
     aten.fill.Tensor: _fill,

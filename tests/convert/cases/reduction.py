@@ -295,7 +295,19 @@ SELECTIONS["topk of an image over channels, values"] = Case(
     lambda y: aten.topk.default(y, 2, 1)[0], (X,), refused=all_levels("exists from level", 29)
 )
 
+PIXEL = image(1, 8, 1, 1)
+ONE_PIXEL = {
+    f"{name} of the batch of one pixel": Case(f, (PIXEL,), LAST, refused=refused)
+    for name, f, refused in (
+        ("sum", lambda x: aten.sum.dim_IntList(x, [0]), {}),
+        ("mean", lambda x: aten.mean.dim(x, [0]), {}),
+        ("maximum", lambda x: aten.amax.default(x, [0]), all_levels("from level", 29)),
+        ("sum kept of two", lambda x: aten.sum.dim_IntList(x, [0, 2], True), {}),
+    )
+}
+
 REDUCTIONS = {
+    **ONE_PIXEL,
     **MEANS,
     **SUMS,
     **EXTREMES,
