@@ -15,11 +15,11 @@ NOT_SCRIPTABLE = {"bert", "deeplab", "flow", "fpn", "t5", "tcn", "two_towers"}
 """Those whose Python TorchScript's own compiler does not take."""
 
 ON_CPU = {
-    "detr": {"view"},  # a mask of bools comes in
+    "detr": {"view", "_to_copy"},  # a mask of bools comes in
     "flow": {"grid_sampler"},
-    "lstm_tagger": {"lstm", "slice"},  # stock PyTorch's runtime knows no optional arguments
+    "lstm_tagger": {"lstm", "embedding"},  # stock PyTorch's runtime knows no optional arguments
     "ssd": {"gather"},
-    "tacotron": {"lstm"},
+    "tacotron": {"lstm_cell"},
 }
 """What may stay on the CPU; nothing of the others does."""
 
