@@ -110,6 +110,44 @@ def test_devices_that_no_agent_exists_for(built_host):
     assert build.agent_binary(build.host_abi(), "linux") == built_host.agent
 
 
+@pytest.mark.parametrize(("abi", "machine"), [("arm64-v8a", 183), ("x86_64", 62)])
+def test_agents_for_other_linux_machines(tiny, tmp_path, monkeypatch, abi, machine):
+    monkeypatch.setenv("NNAPI_PROF_XNNPACK", "")
+    heard: list[str] = []
+    agent = build.build_agent(abi, "linux", tmp_path / "cache", heard.append)
+    assert agent.read_bytes()[:4] == b"\x7fELF"
+    assert int.from_bytes(agent.read_bytes()[18:20], "little") == machine
+    assert heard == [
+        f"building the agent for linux-{abi} with zig-cc (its first use takes a minute)"
+    ]
+    assert build.build_agent(abi, "linux", tmp_path / "cache", heard.append) == agent
+    assert len(heard) == 1
+
+
+def test_presets_for_an_ndk():
+    cmake = toolchain.python_tool("cmake", "CMAKE_BIN_DIR")
+    source = build.SOURCE_DIR
+    listed = subprocess.run(
+        [cmake, "--list-presets"], cwd=source, capture_output=True, text=True, check=True
+    ).stdout
+    for abi in toolchain.ANDROID_ABIS:
+        assert f'"android-{abi}"' in listed
+
+
+@pytest.mark.parametrize("named", [None, "/no/such/ndk"])
+def test_a_missing_ndk_is_told_in_a_sentence(tmp_path, named):
+    cmake = toolchain.python_tool("cmake", "CMAKE_BIN_DIR")
+    env = {k: v for k, v in os.environ.items() if k != "ANDROID_NDK_HOME"}
+    if named is not None:
+        env["ANDROID_NDK_HOME"] = named
+    command = [cmake, "--preset", "android-x86_64", "-B", str(tmp_path / "b")]
+    done = subprocess.run(command, cwd=build.SOURCE_DIR, env=env, capture_output=True, text=True)
+    assert done.returncode != 0
+    words = " ".join(done.stderr.split())
+    assert f'ANDROID_NDK_HOME is "{named or ""}", where there is no Android NDK.' in words
+    assert "python -m nnapi_prof.device.build --abi x86_64" in words
+
+
 def test_the_cache_is_where_the_environment_says(monkeypatch):
     monkeypatch.delenv("NNAPI_PROF_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", "/x/cache")
