@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -26,6 +26,7 @@ from nnapi_prof.cli.options import (
     unit_of,
     writing,
 )
+from nnapi_prof.cli.wishes import Wishes, wishes_options
 
 if TYPE_CHECKING:
     from nnapi_prof.bundle.bundle import Bundle
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 @conditions_options
 @cooldown_option
 @memory_option
+@wishes_options
 @click.option(
     "-o",
     "--output",
@@ -61,6 +63,12 @@ def command(
     float16: bool,
     cooldown_s: float,
     memory_mb: int | None,
+    forbid: tuple[str, ...],
+    pin: tuple[str, ...],
+    preference: str | None,
+    max_regions: int | None,
+    listed: tuple[str, ...],
+    solver: Literal["search", "milp"],
     output: Path | None,
     no_verify: bool,
     model: Path,
@@ -81,14 +89,17 @@ def command(
     from nnapi_prof.run.verify import choose_measured
 
     conditions = conditions_of(threads, cpus, mode, relaxed, float16)
+    wishes = Wishes(forbid, pin, preference, max_regions, listed, solver)
     program = load_model(model, inputs)
     path = output or model.with_suffix(".nnprof")
     with CostStore(costs) as store, device(device_spec) as opened:
-        bundle = make_bundle(program, model, opened.client, store, conditions)
+        bundle = make_bundle(program, model, opened.client, store, conditions, wishes)
         if inputs:  # sizes left open stay so
             specs = tuple(map(str, parse_input_specs(inputs)))
             bundle = replace(bundle, inputs=specs)
-        if not no_verify:
+        if wishes.constrain:
+            say("the plan keeps to what was asked: no baseline that runs faster replaces it")
+        elif not no_verify:
             with stderr().status("running plan and baselines whole"):
                 options = RunOptions(
                     cooldown_s=cooldown_s, conditions=conditions, memory_mb=memory_mb

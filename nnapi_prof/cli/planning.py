@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nnapi_prof.bundle.bundle import Bundle, halves, needed_regions
 from nnapi_prof.cli.options import load_model
+from nnapi_prof.cli.wishes import Wishes
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.conditions import Conditions
@@ -59,12 +60,19 @@ def make_bundle(
     client: AgentClient,
     store: CostStore,
     conditions: Conditions,
+    wishes: Wishes | None = None,
 ) -> Bundle:
     """Partitions a model for a device and converts every region of the plan and its baselines."""
+    wishes = wishes or Wishes()
     info = client.info()
     fingerprint = device_fingerprint(info)
     costs = fitted_costs(program.units, store, fingerprint, conditions)
-    plans = (solve(program.units, costs), *baselines(program.units, costs))
+    constraints = wishes.constraints(program.units, costs.targets)
+    kept_off = wishes.listed_units(program.units)
+    plans = (
+        solve(program.units, costs, constraints=constraints, solver=wishes.solver),
+        *baselines(program.units, costs, kept_off),
+    )
     levels = {spec.target.key: spec.level for spec in device_targets(info)}
     half = [engine for engine in (Engine.CPU, Engine.NNAPI) if halves(conditions, engine)]
     full = [engine for engine in (Engine.CPU, Engine.NNAPI) if engine not in half]

@@ -1,0 +1,72 @@
+"""`nnapi-prof partition` with constraints, another solver and a list of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.graph.plan import CPU, Engine
+from tests.cli.common import INPUT, Profiled, Result
+
+Cli = Callable[..., Result]
+
+
+def partition(cli: Cli, profiled: Profiled, output: Path, *wishes: str) -> Result:
+    named = ("--device", "sim:npu-phone", "--input", INPUT, "--costs", profiled.costs)
+    return cli("partition", *named, "--output", output, *wishes, profiled.model)
+
+
+def test_units_are_pinned_and_forbidden(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+    done = partition(cli, profiled, tmp_path / "a.nnprof", "--pin", "sigmoid*=cpu")
+    assert done.code == 0, done.err
+    assert "keeps to what was asked" in done.err
+    plan = read_bundle(tmp_path / "a.nnprof").plan
+    graph = read_bundle(tmp_path / "a.nnprof").graph
+    (pinned,) = [u.index for u in graph.units if u.label.startswith("sigmoid")]
+    assert [s.target for s in plan.segments if pinned in s.units] == [CPU]
+    none = partition(cli, profiled, tmp_path / "b.nnprof", "--max-regions", "0")
+    assert none.code == 0
+    targets = [s.target.engine for s in read_bundle(tmp_path / "b.nnprof").plan.segments]
+    assert Engine.NNAPI not in targets
+    off = partition(cli, profiled, tmp_path / "c.nnprof", "--forbid", "conv2d*")
+    assert off.code == 0
+    bundle = read_bundle(tmp_path / "c.nnprof")
+    for segment in bundle.plan.segments:
+        if segment.target.engine is Engine.NNAPI:
+            assert not any(bundle.graph.units[u].label.startswith("conv") for u in segment.units)
+
+
+def test_a_second_opinion_and_a_list(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+    output = tmp_path / "m.nnprof"
+    done = partition(cli, profiled, output, "--solver", "milp", "--list", "sigmoid*")
+    assert done.code == 0, done.err
+    bundle = read_bundle(output)
+    assert bundle.plan.name == "milp" and "HiGHS" in " ".join(bundle.plan.notes)
+    assert any(plan.name.startswith("listed nnapi:") for plan in bundle.plans)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "words"),
+    [
+        (("--forbid", "lstm*"), "no unit is called so"),
+        (("--forbid", "conv2d*=tpu"), "no target 'tpu'; there are cpu, nnapi:"),
+        (("--pin", "conv2d*"), "say where, as in --pin 'conv2d*=cpu'"),
+        (("--pin", "conv2d*=nnapi:*"), "one target wanted"),
+        (("--pin", "conv2d*=cpu", "--pin", "*=nnapi:sim-npu/fast"), "is pinned to cpu, too"),
+        (("--preference", "low_power"), "nothing was measured under it"),
+    ],
+)
+def test_wishes_that_mean_nothing(
+    cli: Cli, profiled: Profiled, tmp_path: Path, wishes: tuple[str, ...], words: str
+) -> None:
+    done = partition(cli, profiled, tmp_path / "x.nnprof", *wishes)
+    assert done.code == 2 and words in done.error
+    assert not (tmp_path / "x.nnprof").exists()
+
+
+def test_what_cannot_be_kept(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+    done = partition(cli, profiled, tmp_path / "x.nnprof", "--forbid", "conv2d*=*")
+    assert done.code == 1 and "nowhere to run" in done.error
