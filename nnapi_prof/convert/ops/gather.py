@@ -48,24 +48,24 @@ def embedding(op: Lowering) -> OperandId:
 
 @lowers(aten.index.Tensor)
 def index(op: Lowering) -> OperandId:
-    """Lowers ``x[:, i, j]``: index tensors on neighbouring axes, broadcast against each other; the
-    result has their shape in the axes' place.
+    """Lowers ``x[:, i, j]``: index tensors, broadcast against each other; the result has their
+    shape in the axes' place, or in front where others stand between these axes.
 
     One tensor is a GATHER along its axis. Several gather from their axes flattened into one. An
     index below 0 counts from the end: constants are wrapped here, computed ones in the model.
     """
     shape = op.type("self").shape
     axes, nodes = _index_tensors(op)
-    op.require(
-        axes == list(range(axes[0], axes[-1] + 1)),
-        f"index tensors on axes {axes}, neighbouring axes are wanted",
-    )
+    x = op.tensor("self", PLAIN)
+    if axes != list(range(axes[0], axes[-1] + 1)):
+        order = [*axes, *(axis for axis in range(len(shape)) if axis not in axes)]
+        x, shape = op.transpose(x, order), tuple(shape[axis] for axis in order)
+        axes = list(range(len(axes)))
     first, sizes = axes[0], [shape[axis] for axis in axes]
     broadcast = np.broadcast_shapes(
         *(n.shape if isinstance(n, np.ndarray) else type_of(n).shape for n in nodes)
     )
     dims = (*shape[:first], *broadcast, *shape[axes[-1] + 1 :])
-    x = op.tensor("self", PLAIN)
     if len(axes) > 1:
         x = op.reshape(x, (*shape[:first], math.prod(sizes), *shape[axes[-1] + 1 :]))
     where = _flat_index(op, nodes, sizes, broadcast)
@@ -169,13 +169,38 @@ def _flat_index(
             for array, size in zip(arrays, sizes, strict=True)
         ]
         return np.asarray(np.ravel_multi_index(np.broadcast_arrays(*wrapped), sizes), np.int32)
+    total: OperandId | None = None
+    for place, (node, size) in enumerate(zip(nodes, sizes, strict=True)):
+        stride, bound = math.prod(sizes[place + 1 :]), math.prod(sizes)
+        if isinstance(node, np.ndarray):
+            part = op.constant((np.where(node < 0, node + size, node) * stride).astype(np.int32))
+        else:
+            own = type_of(node).shape
+            part = _wrapped(op, op.tensor(node), size, own)
+            part = part if stride == 1 else _scaled(op, part, stride, own, bound)
+        total = part if total is None else _sum(op, total, part, bound)
+    assert total is not None
+    return total
+
+
+def _sum(op: Lowering, x: OperandId, y: OperandId, bound: int) -> OperandId:
+    """``x + y`` of indices, broadcast; see :func:`_integers`."""
+    dims = np.broadcast_shapes(op.dims(x), op.dims(y))
+    none = [int(FuseCode.NONE)]
+    if op.level >= 4:
+        return op.emit(OperationCode.ADD, [x, y], none, dims=dims)
+    _require_exact(op, OperationCode.ADD, bound)
+    floats = [op.emit_as([TensorType(op.dims(v))], OperationCode.CAST, [v])[0] for v in (x, y)]
+    moved = op.emit(OperationCode.ADD, floats, none, dims=dims)
+    return op.emit_as([TensorType(dims, "int32")], OperationCode.CAST, [moved])[0]
+
+
+def _require_exact(op: Lowering, code: OperationCode, bound: int) -> None:
+    op.require_level(3, f"{code.name} on indices (CAST)")
     op.require(
-        len(nodes) == 1,
-        f"indexed by {len(nodes)} tensors of which some are computed, one or constants are wanted",
+        bound <= EXACT_FLOAT,
+        f"indices up to {bound} computed as floats (exact up to {EXACT_FLOAT}) before level 4",
     )
-    (node,) = nodes
-    assert isinstance(node, fx.Node)
-    return _wrapped(op, op.tensor(node), sizes[0], shape)
 
 
 def _wrapped(op: Lowering, index: OperandId, size: int, shape: tuple[int, ...]) -> OperandId:
@@ -206,11 +231,7 @@ def _integers(
     dims = op.dims(index)
     if op.level >= 4:
         return op.emit(code, [index, other], none, dims=dims)
-    op.require_level(3, f"{code.name} on indices (CAST)")
-    op.require(
-        bound <= EXACT_FLOAT,
-        f"indices up to {bound} computed as floats (exact up to {EXACT_FLOAT}) before level 4",
-    )
+    _require_exact(op, code, bound)
     (floats,) = op.emit_as([TensorType(dims)], OperationCode.CAST, [index])
     moved = op.emit(code, [floats, other.astype(np.float32)], none, dims=dims)
     return op.emit_as([TensorType(dims, "int32")], OperationCode.CAST, [moved])[0]

@@ -141,8 +141,18 @@ INDEXING = {
     ),
     "index pairs, computed": Case(
         lambda x, i, j: aten.index.Tensor(x, [i, j]),
-        (image(5, 3), ids(4, 0), ids(1, 1)),
-        refused=all_levels("indexed by 2 tensors of which some are computed", 31),
+        (image(5, 3), ids(4, 0, -1), ids(1, -3, 2)),
+        refused=NO_MUL,
+    ),
+    "index triples, computed and broadcast": Case(
+        lambda x, i, j: aten.index.Tensor(x, [i, j, i]),
+        (image(5, 3, 4), ids(-1, 0, 3), ids([1], [-3])),
+        refused=NO_MUL,
+    ),
+    "index axes apart": Case(
+        lambda x, i, j: aten.index.Tensor(x, [i, None, j]),
+        (image(5, 2, 3), ids(4, 0, -1), ids(1, -3, 2)),
+        refused={27: "TRANSPOSE exists", 28: NO_MUL[28]},
     ),
     "index by a mask": Case(
         lambda x, m: aten.index.Tensor(x, [m]),
@@ -156,7 +166,7 @@ INDEXING = {
         image(2, 3, 4), None, torch.eye(3, 4) > 0, refused=NO_GATHER
     ),
     "index distant axes": indexed(
-        image(3, 4, 5), ids(0, 1), None, ids(1, 2), refused=all_levels(r"axes \[0, 2\]", 31)
+        image(3, 4, 5), ids(0, 1), None, ids(1, 2), refused={27: "TRANSPOSE exists"}
     ),
     "gather along columns": gathered(
         image(2, 4),
