@@ -7,7 +7,7 @@ DEVICE ?= sim:npu-phone
 PHONE ?= npu-phone
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo phone test lint format generate agents wheel xnnpack bench sanitize fuzz clean
+.PHONY: demo phone test lint format generate agents wheel xnnpack judge bench sanitize fuzz clean
 
 demo: $(READY)  ## profile, partition, run and report MobileNetV2 on DEVICE, a simulated phone
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/demo.sh $(DEVICE)
@@ -43,6 +43,9 @@ wheel: $(READY)  ## a wheel with the agents for every device, into dist/ (minute
 
 xnnpack: $(READY)  ## XNNPACK, for the emulator's device nnapi-fast; prints where it is
 	NNAPI_PROF_CACHE_DIR=build/cache $(BIN)/python -m nnapi_prof.device.xnnpack
+
+judge: $(READY)  ## the partitioner against all pairs of ideals, on 10,000 random graphs of up to 12 units
+	NNAPI_PROF_EXAMPLES=10000 $(BIN)/python -m pytest tests/partition/test_search.py -k finds_the_optimum
 
 bench: $(READY)  ## ratios against a baseline in the same run
 	for f in benchmarks/bench_*.py; do $(BIN)/python $$f || exit 1; done
