@@ -18,9 +18,7 @@ static void handler(int number) { (void)number; }
 
 __attribute__((constructor)) static void begin(void) { (void)setenv("CANARY", "constructed", 1); }
 
-__attribute__((destructor)) static void end(void) {
-  puts("destructor ran");
-}
+__attribute__((destructor)) static void end(void) { puts("destructor ran"); }
 
 static void numbers(void) {
   printf("musl's number of the page size: %ld\n", sysconf(_SC_PAGESIZE));
