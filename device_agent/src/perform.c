@@ -285,6 +285,9 @@ static enum np_status obey(struct performance *self, int *last) {
     break;
   }
   *last = 1;
+  /* A driver may have refused shared memory when it was to use it. */
+  for (uint32_t s = 0; s < self->action->n_segments; s++)
+    np_pipeline_describe(self->pipeline, s, &self->view->facts[s]);
   return keep(self);
 }
 
