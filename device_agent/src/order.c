@@ -69,8 +69,40 @@ static void by_writing_order(uint32_t order, const struct np_view *from, struct 
   to->rank = from->rank;
 }
 
+#define NCHW_TO_NHWC 0x1320u
+
+/* Planes of one image as pixels of n values, and back, where n is known to the compiler: an image's
+ * three channels are too few for the tiles of np_gather. */
+static inline void join_planes(const uint32_t *planes, size_t n_pixels, size_t n,
+                               uint32_t *pixels) {
+  for (size_t i = 0; i < n_pixels; i++) {
+    for (size_t c = 0; c < n; c++)
+      pixels[i * n + c] = planes[c * n_pixels + i];
+  }
+}
+
+static inline void split_pixels(const uint32_t *pixels, size_t n_pixels, size_t n,
+                                uint32_t *planes) {
+  for (size_t i = 0; i < n_pixels; i++) {
+    for (size_t c = 0; c < n; c++)
+      planes[c * n_pixels + i] = pixels[i * n + c];
+  }
+}
+
+/* Whether a tensor is images of three planes of 4-byte elements that an operand has as pixels. */
+static int is_images(uint32_t order, uint32_t rank, const uint32_t *dims, size_t element_bytes) {
+  return order == NCHW_TO_NHWC && rank == 4 && dims[1] == 3 && element_bytes == 4;
+}
+
 void np_order_to_operand(uint32_t order, uint32_t rank, const uint32_t *dims, size_t element_bytes,
                          const void *tensor, void *operand) {
+  if (is_images(order, rank, dims, element_bytes)) {
+    const size_t n_pixels = (size_t)dims[2] * dims[3];
+    for (size_t i = 0; i < dims[0]; i++)
+      join_planes((const uint32_t *)tensor + 3 * i * n_pixels, n_pixels, 3,
+                  (uint32_t *)operand + 3 * i * n_pixels);
+    return;
+  }
   struct np_view to, from;
   make_views(order, rank, dims, &to, &from);
   np_gather(&to, operand, &from, tensor, element_bytes);
@@ -78,6 +110,13 @@ void np_order_to_operand(uint32_t order, uint32_t rank, const uint32_t *dims, si
 
 void np_order_from_operand(uint32_t order, uint32_t rank, const uint32_t *dims,
                            size_t element_bytes, const void *operand, void *tensor) {
+  if (is_images(order, rank, dims, element_bytes)) {
+    const size_t n_pixels = (size_t)dims[2] * dims[3];
+    for (size_t i = 0; i < dims[0]; i++)
+      split_pixels((const uint32_t *)operand + 3 * i * n_pixels, n_pixels, 3,
+                   (uint32_t *)tensor + 3 * i * n_pixels);
+    return;
+  }
   struct np_view read, written, from, to;
   make_views(order, rank, dims, &read, &written);
   by_writing_order(order, &read, &from);
