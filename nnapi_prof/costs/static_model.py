@@ -1,0 +1,157 @@
+"""What an operation takes on one target, from its shapes: a roofline and a smooth correction.
+
+    latency = sum over operations of roof(operation) * exp(correction(operation))
+            + invocation + in_bytes * per_in_byte + out_bytes * per_out_byte
+    roof    = operation_ns + macs * ns_per_mac[kind] + moved * ns_per_byte
+
+The correction is a kernel regression (Matern 3/2 and a linear part) over
+:data:`nnapi_prof.costs.static_work.FEATURES` with a few centres. It goes to the linear part, and the
+stated error to the roofline's own, as an operation gets unlike all that the model was fitted to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nnapi_prof.costs.static_work import Floats, Sample, Work, features
+
+LINEAR_WEIGHT = 0.1
+"""Prior variance of the linear part's slopes against the kernel's variance of 1."""
+MOST_CORRECTION = math.log(4)
+"""A correction is at most fourfold, either way: beyond that it is extrapolation."""
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The three prices of an operation."""
+
+    operation_ns: float
+    ns_per_byte: float
+    ns_per_mac: Mapping[str, float]
+    """By :attr:`Work.rate`; "default" for the others."""
+
+    def ns(self, work: Work) -> float:
+        rate = self.ns_per_mac.get(work.rate)
+        if rate is None:
+            rate = self.ns_per_mac["default"]
+        return self.operation_ns + work.macs * rate + work.moved * self.ns_per_byte
+
+
+@dataclass(frozen=True)
+class Correction:
+    """log(latency / roof) as a function of features and kind."""
+
+    kinds: tuple[str, ...]
+    """Of :attr:`Work.rate`: each is a feature of its own, next to the others."""
+    mean: Floats = field(repr=False)
+    scale: Floats = field(repr=False)
+    """Features are (raw - mean) * scale; 0 where the fitted rows did not differ."""
+    length: float
+    """Of the kernel, in scaled features: how far what was measured speaks for others."""
+    centres: Floats = field(repr=False)
+    """[m, features], scaled."""
+    weights: Floats = field(repr=False)
+    """[m + features + 1]: of the centres, of the slopes, of one constant."""
+
+    def inputs(self, works: Sequence[Work]) -> Floats:
+        """[n, features], scaled."""
+        return scaled(works, self.kinds, self.mean, self.scale)
+
+    def basis(self, x: Floats) -> Floats:
+        """[n, m + features + 1] for scaled features."""
+        return np.hstack([kernel(x, self.centres, self.length), linear(x)])
+
+    def log_ratio(self, works: Sequence[Work]) -> Floats:
+        found: Floats = self.basis(self.inputs(works)) @ self.weights
+        return np.clip(found, -MOST_CORRECTION, MOST_CORRECTION)
+
+    def familiar(self, works: Sequence[Work]) -> Floats:
+        """0 to 1: how near to a centre each operation is."""
+        near: Floats = kernel(self.inputs(works), self.centres, self.length).max(axis=1, initial=0)
+        return near
+
+
+def scaled(works: Sequence[Work], kinds: Sequence[str], mean: Floats, scale: Floats) -> Floats:
+    """[n, features + kinds]."""
+    raw = raw_inputs(works, kinds)
+    found: Floats = (raw - mean) * scale
+    return found
+
+
+def raw_inputs(works: Sequence[Work], kinds: Sequence[str]) -> Floats:
+    flags = np.array([[float(work.rate == kind) for kind in kinds] for work in works])
+    return np.hstack([features(works), flags.reshape(len(works), len(kinds))])
+
+
+def kernel(x: Floats, centres: Floats, length: float) -> Floats:
+    """Matern 3/2: (1 + d) exp(-d), d = sqrt(3) |x - centre| / length."""
+    square = (x**2).sum(axis=1)[:, None] + (centres**2).sum(axis=1) - 2 * x @ centres.T
+    d = np.sqrt(3 * np.maximum(square, 0)) / length
+    found: Floats = (1 + d) * np.exp(-d)
+    return found
+
+
+def linear(x: Floats) -> Floats:
+    """The linear part of the basis, and the constant."""
+    weight = math.sqrt(LINEAR_WEIGHT / x.shape[1])
+    return np.hstack([x * weight, np.ones((len(x), 1))])
+
+
+@dataclass(frozen=True)
+class ErrorBounds:
+    """|predicted / actual - 1| in cross-validation: half of the rows are below ``half``, nine of
+    ten below ``nine_tenths``; ``roof`` are the two of the roofline alone."""
+
+    half: float
+    nine_tenths: float
+    roof: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class TargetModel:
+    """One target of a device."""
+
+    roof: Roof
+    correction: Correction | None = None
+    invocation_ns: float = 0.0
+    ns_per_in_byte: float = 0.0
+    ns_per_out_byte: float = 0.0
+    errors: ErrorBounds | None = None
+    """None where nothing was fitted, so that nobody knows."""
+    refused: frozenset[str] = frozenset()
+    """Kinds (:attr:`Work.rate`) of which none ran there."""
+
+    def works_ns(self, works: Sequence[Work]) -> Floats:
+        """Of each operation, without invocation and transfer."""
+        roof = np.array([self.roof.ns(work) for work in works], dtype=float)
+        if self.correction is None or not works:
+            return roof
+        return roof * np.exp(self.correction.log_ratio(works))
+
+    def sample_ns(self, sample: Sample) -> float:
+        """What :class:`Sample` measured, as predicted."""
+        return (
+            float(self.works_ns(sample.works).sum())
+            + sample.invocations * self.invocation_ns
+            + sample.in_bytes * self.ns_per_in_byte
+            + sample.out_bytes * self.ns_per_out_byte
+        )
+
+    def uncertainty(self, works: Sequence[Work]) -> float | None:
+        """The relative error that nine of ten predictions stay below; of several operations, as if
+        all erred alike (they do: errors of one kind go one way)."""
+        if self.errors is None:
+            return None
+        if self.correction is None or not works:
+            return self.errors.roof[1]
+        near = self.correction.familiar(works)
+        shares = self.works_ns(works)
+        each = near * self.errors.nine_tenths + (1 - near) * max(
+            self.errors.roof[1], self.errors.nine_tenths
+        )
+        total = float(shares.sum())
+        return float(shares @ each) / total if total > 0 else float(each.max())
