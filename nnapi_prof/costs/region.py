@@ -1,7 +1,11 @@
 """The cost model of one model on one device: what any region would take on any target.
 
 Fitted from everything measured there: units alone, chains, whole regions. A region measured whole
-answers with its own latency; any other with the sum of :mod:`nnapi_prof.costs.regression`.
+answers with its own latency; any other with the sum of :mod:`nnapi_prof.costs.regression`. Each
+answer has a standard deviation: of a measurement the median's, of a sum the fit's.
+
+A unit may have been measured under one of an accelerator's preferences only, where a sample of
+units showed nothing to be had from the others: it is inferred there, by the sample's ratio.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from dataclasses import dataclass, field
 
 from nnapi_prof.costs.locate import Locator, Region
 from nnapi_prof.costs.measurement import Kind, Measurement
+from nnapi_prof.costs.preferences import infer_preferences
 from nnapi_prof.costs.regression import RegionSample, TargetFit, fit_target
 from nnapi_prof.costs.static import PHONE_CPU, Roofline
 from nnapi_prof.errors import CostError
@@ -27,6 +32,8 @@ class RegionCost:
     ns: float
     measured: bool = False
     estimated: bool = False
+    sigma_ns: float = 0.0
+    """Standard deviation; of an estimate unknown, and 0."""
 
 
 @dataclass
@@ -52,6 +59,7 @@ class CostModel:
             for place, row in self._whole.items()
             if place[1] in self.fits
         }
+        self._cold_bytes = [cold_bytes(self.graph, (unit.index,)) for unit in self.graph.units]
 
     @property
     def residuals(self) -> dict[Target, tuple[float, ...]]:
@@ -59,13 +67,17 @@ class CostModel:
         return {target: fitted.residuals for target, fitted in self.fits.items()}
 
     def unit_cost(self, unit_index: int, target: Target) -> float | None:
-        """Marginal cost in ns, without overhead and transfer; None where it cannot run there."""
+        """Marginal cost in ns within a region, caches cold, without overhead and transfer; None
+        where it cannot run there."""
         if target.engine is Engine.HOST:
             return self._host_ns.get(unit_index)
         fitted = self.fits.get(target)
         if fitted is None or (unit_index, target) in self.refusals:
             return None
-        return fitted.unit_ns.get(self.graph.units[unit_index].signature)
+        own = fitted.unit_ns.get(self.graph.units[unit_index].signature)
+        if own is None:
+            return None
+        return own + fitted.ns_per_cold_byte * self._cold_bytes[unit_index]
 
     def overhead(self, target: Target) -> float:
         """What one invocation costs in ns, whatever it computes."""
@@ -91,7 +103,10 @@ class CostModel:
             return RegionCost(sum(self._host_ns[u] for u in region), estimated=True)
         whole_ns = self._whole_ns.get((region, target))
         if whole_ns is not None:
-            return RegionCost(whole_ns, measured=True) if math.isfinite(whole_ns) else None
+            if not math.isfinite(whole_ns):
+                return None
+            sigma = self._whole[region, target].summary.sigma_of_median_ns
+            return RegionCost(whole_ns, measured=True, sigma_ns=sigma)
         entering, leaving = self.graph.boundary(region)
         size = self.graph.values
         total = self.overhead(target) + self.transfer(
@@ -104,7 +119,14 @@ class CostModel:
             if cost is None:
                 return None
             total += cost
-        return RegionCost(total)
+        spread = self.fits[target].spread_of(len(region)) if target in self.fits else 0.0
+        return RegionCost(total, sigma_ns=total * spread)
+
+    def inferred(self, unit_index: int, target: Target) -> bool:
+        """Whether the unit was not measured alone on ``target``, but on another preference."""
+        return (frozenset((unit_index,)), target) not in self._whole and (
+            self.unit_cost(unit_index, target) is not None
+        )
 
     def whole(self, units: Iterable[int], target: Target) -> Measurement | None:
         """The measurement of this very region, if there is one, whatever its status."""
@@ -136,9 +158,11 @@ def fit(
     last = {(row.signature, row.target): row for row in rows if signatures.issuperset(row.members)}
     _check_complete(graph, {signature for signature, _ in last})
 
+    unit_bytes = {unit.signature: cold_bytes(graph, (unit.index,)) for unit in graph.units}
     samples: dict[Target, list[RegionSample]] = defaultdict(list)
     for (signature, target), row in last.items():
         if row.usable and row.summary.median_ns > 0 and row.kind is not Kind.PLAN:
+            through = sum(unit_bytes[member] for member in row.members)
             samples[target].append(
                 RegionSample(
                     row.members,
@@ -147,8 +171,10 @@ def fit(
                     row.input_bytes,
                     row.output_bytes,
                     row.summary.median_ns,
+                    through if through > CACHE_BYTES else 0,
                 )
             )
+    last |= infer_preferences(samples, last)
     fits = {target: fit_target(found, on_cpu=target == CPU) for target, found in samples.items()}
     refusals = _refusals(graph, last)
     host_ns = {
@@ -170,6 +196,20 @@ def fit(
         simulated=any(row.simulated for row in last.values()),
         _host_ns=host_ns,
         _whole=(locator or Locator(graph)).places(last.values(), regions),
+    )
+
+
+CACHE_BYTES = 1 << 20
+"""Regions that bring more than this through the cache find it cold (assumed: a core's own share on
+phones and desktops alike)."""
+
+
+def cold_bytes(graph: UnitGraph, units: Iterable[int]) -> int:
+    """Bytes of weights and of outputs of some units, each unit for itself."""
+    return sum(
+        graph.units[u].constant_bytes
+        + sum(graph.values[name].n_bytes for name in graph.units[u].outputs)
+        for u in units
     )
 
 

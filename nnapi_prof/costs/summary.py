@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from nnapi_prof.errors import CostError
 
 MAD_TO_SIGMA = 1.4826
 """1 / (normal quantile of 3/4): the median absolute deviation of normal data in sigmas."""
+
+MEDIAN_TO_MEAN = 1.2533
+"""sqrt(pi / 2): how much wider a median of normal samples spreads than their mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,11 @@ class Summary:
     minimum_ns: int
     n_left_out: int = 0
     """Samples of throttled rounds, which take no part."""
+
+    @property
+    def sigma_of_median_ns(self) -> float:
+        """Standard error of the median, were the samples normal and independent."""
+        return MEDIAN_TO_MEAN * self.spread_ns / math.sqrt(self.n)
 
     @property
     def relative_spread(self) -> float:

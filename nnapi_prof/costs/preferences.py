@@ -1,0 +1,82 @@
+"""Units of one preference from those of another: a sample says how the two compare.
+
+Preferences of one accelerator run the same operations over the same transfers; what differs is a
+clock, or nothing. So a unit that was measured under one preference only is inferred for another:
+
+    latency(other) = a + b * latency(known),    a, b >= 0
+
+fitted to the regions measured under both, relative errors weighing alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from scipy.optimize import nnls
+
+from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.regression import RegionSample
+from nnapi_prof.graph.plan import Engine, Target
+
+INFERRED_WEIGHT = 0.05
+"""Of an inferred sample's squared error beside a measured one's."""
+CLOSE = 0.01
+"""Latencies of one region that differ by less are told apart by noise only."""
+
+
+def infer_preferences(
+    samples: dict[Target, list[RegionSample]], rows: Mapping[tuple[str, Target], Measurement]
+) -> dict[tuple[str, Target], Measurement]:
+    """Adds to ``samples`` what was measured under another preference only; returns refusals.
+
+    The preference with most units is the known one. A unit that it refuses, and that was not tried
+    under another, counts as refused there, too: the returned rows say so.
+    """
+    refusals: dict[tuple[str, Target], Measurement] = {}
+    targets = {target for _, target in rows if target.engine is Engine.NNAPI}
+    for accelerator in sorted({target.accelerator or "" for target in targets}):
+        own = sorted((t for t in targets if t.accelerator == accelerator), key=lambda t: t.key)
+        if len(own) < 2:
+            continue
+        alone = {
+            target: {row.signature: row for row in rows.values() if row.target == target}
+            for target in own
+        }
+        known = max(own, key=lambda target: len(alone[target]))
+        for other in own:
+            if other == known:
+                continue
+            refusals |= {
+                (signature, other): replace(row, target=other)
+                for signature, row in alone[known].items()
+                if row.n_units == 1 and not row.usable and signature not in alone[other]
+            }
+            units = [sample for sample in samples[known] if len(sample.members) == 1]
+            tried = set(alone[other])
+            samples[other] += _inferred(units, samples[other], tried, other)
+    return refusals
+
+
+def _inferred(
+    known: list[RegionSample], measured: list[RegionSample], tried: set[str], target: Target
+) -> list[RegionSample]:
+    found = {sample.signature: sample for sample in measured}
+    pairs = [(s.median_ns, found[s.signature].median_ns) for s in known if s.signature in found]
+    if not pairs:
+        return []
+    before, after = np.array(pairs).T
+    system = np.stack([1 / after, before / after], axis=1)
+    size = np.sqrt((system**2).sum(axis=0))
+    (a, b), _norm = nnls(system / size, np.ones(len(pairs)))
+    return [
+        replace(
+            sample,
+            target=target.key,
+            median_ns=float(a / size[0] + b / size[1] * sample.median_ns),
+            weight=INFERRED_WEIGHT,
+        )
+        for sample in known
+        if sample.signature not in tried
+    ]
