@@ -5,8 +5,8 @@
 Chains with skips and blocks of parallel branches are synthetic, with random costs of a fixed seed;
 the others are the graphs of a device-placement paper (tests/partition/placement_graphs.py). Beside
 each stands the same search with little effort, in the same run: where both find the same latency,
-the wider search cost time and gained nothing ("narrow / search" is of latencies). Memory is what Python and numpy allocate at most
-while solving (tracemalloc, in a run of its own, which is not timed).
+the wider search cost time and gained nothing ("narrow / search" is of latencies). Memory is what
+Python and numpy allocate at most while solving (tracemalloc, in a run of its own, not timed).
 """
 
 from __future__ import annotations
