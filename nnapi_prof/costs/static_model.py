@@ -5,8 +5,8 @@
     roof    = operation_ns + macs * ns_per_mac[kind] + moved * ns_per_byte
 
 The correction is a kernel regression (Matern 3/2 and a linear part) over
-:data:`nnapi_prof.costs.static_work.FEATURES` with a few centres. It goes to the linear part, and the
-stated error to the roofline's own, as an operation gets unlike all that the model was fitted to.
+:data:`nnapi_prof.costs.static_work.FEATURES` with a few centres. The more an operation is unlike
+all that the model was fitted to, the more the stated error becomes that of the roofline alone.
 """
 
 from __future__ import annotations

@@ -59,6 +59,8 @@ class Work:
     """Height x width of the window."""
     stride: float = 1.0
     n_inputs: int = 1
+    rank: int = 4
+    """The highest of its tensors."""
 
     @property
     def moved(self) -> float:

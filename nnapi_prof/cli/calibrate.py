@@ -1,0 +1,94 @@
+"""``nnapi-prof calibrate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nnapi_prof.cli.options import (
+    conditions_of,
+    conditions_options,
+    costs_option,
+    say,
+    stdout,
+    writing,
+)
+
+
+@click.command("calibrate", context_settings={"help_option_names": ["-h", "--help"]})
+@costs_option
+@click.option("--device", "fingerprint", metavar="FINGERPRINT", help="Default: the only one.")
+@conditions_options
+@click.option("--name", help="Of the phone in the description. Default: its model.")
+@click.option("--folds", type=click.IntRange(2, 100), default=5, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the folds.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The description, for `nnapi-prof estimate --phone`. Default: none is written.",
+)
+def command(
+    costs: str | None,
+    fingerprint: str | None,
+    threads: int,
+    cpus: str,
+    mode: str,
+    relaxed: bool,
+    float16: bool,
+    name: str | None,
+    folds: int,
+    seed: int,
+    output: Path | None,
+) -> None:
+    """Fit a phone's description to what a cost table has of it.
+
+    Prints how far predictions are off in cross-validation: each row is predicted by a model that
+    was fitted to the other folds. The same table gives the same description every time.
+    """
+    from rich.table import Table
+
+    from nnapi_prof.costs.calibrate import TargetReport, calibrate
+    from nnapi_prof.costs.store import CostStore
+
+    conditions = conditions_of(threads, cpus, mode, relaxed, float16)
+    with CostStore(costs) as store:
+        devices = {row.fingerprint: row for row in store.devices()}
+        chosen = _device(fingerprint, list(devices))
+        rows = store.measurements(chosen, conditions=conditions)
+    known = devices[chosen].description
+    label = name or str(known.get("model") or known.get("product") or chosen)
+    described, reports = calibrate(
+        rows, label, f"cost table, device {chosen}", folds=folds, seed=seed
+    )
+    if output is not None:
+        with writing(output):
+            output.write_text(described.to_json(), encoding="utf-8")
+    simulated = ", simulated" if described.simulated else ""
+    table = Table(
+        title=f"Cross-validated errors, {folds} folds, seed {seed}{simulated}", title_justify="left"
+    )
+    for head in ("target", "rows", "median", "9 of 10 below", "within 10 %", "single rate: median"):
+        table.add_column(head, justify="left" if head == "target" else "right")
+    for report in reports:
+        half, nine, within = TargetReport.summary(report.errors)
+        base = TargetReport.summary(report.single_rate)[0]
+        cells = [f"{value:.1%}" for value in (half, nine, within, base)]
+        table.add_row(report.target.key, str(report.rows), *cells)
+    stdout().print(table)
+    if output is not None:
+        say(f"description in {output}: `nnapi-prof estimate MODEL --phone {output}`")
+
+
+def _device(asked: str | None, there: list[str]) -> str:
+    """Raises UsageError where it is not clear which, or there is none."""
+    from nnapi_prof.errors import UsageError
+
+    if asked is None and len(there) == 1:
+        return there[0]
+    if asked in there:
+        return str(asked)
+    listed = ", ".join(there) or "none; `nnapi-prof profile` measures one"
+    asks = "which device" if asked is None else f"no device {asked!r} in the cost table"
+    raise UsageError(f"{asks}: state --device; there are: {listed}")

@@ -1,0 +1,249 @@
+"""From a model and a phone's description to estimated costs: what ``estimate`` and ``partition
+--estimate`` share. No device, no network."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnapi_prof.costs.static import PHONE_CPU
+from nnapi_prof.costs.static_costs import Estimate, EstimatedCosts, Price
+from nnapi_prof.costs.static_description import Description, parse_description, shipped
+from nnapi_prof.costs.static_description import shipped_text as _shipped_text
+from nnapi_prof.costs.static_label import unit_work
+from nnapi_prof.costs.static_phone import FORMAT as SIMULATED_FORMAT
+from nnapi_prof.costs.static_phone import PhoneUnit, phone_units
+from nnapi_prof.costs.static_work import Work
+from nnapi_prof.device.emulator import SIMULATED, list_phones, phone_file
+from nnapi_prof.errors import UnsupportedOp, UsageError
+from nnapi_prof.graph.plan import CPU, HOST, Target
+from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.unit import Unit, UnitGraph
+
+if TYPE_CHECKING:
+    from nnapi_prof.convert.model import NnapiModel
+
+_DATA = {
+    "TENSOR_FLOAT32": "float32",
+    "TENSOR_FLOAT16": "float16",
+    "TENSOR_INT32": "int32",
+    "TENSOR_BOOL8": "bool8",
+    "TENSOR_QUANT8_ASYMM": "quant8",
+    "TENSOR_QUANT8_ASYMM_SIGNED": "quant8_signed",
+    "TENSOR_QUANT8_SYMM": "quant8_symm",
+    "TENSOR_QUANT8_SYMM_PER_CHANNEL": "per_channel",
+    "TENSOR_QUANT16_SYMM": "quant16",
+    "TENSOR_QUANT16_ASYMM": "quant16",
+}
+_BYTES = {"float32": 4, "float16": 2, "int32": 4, "quant16": 2}
+NINE_TENTHS = 1.645
+"""Normal quantile: nine of ten simulated runs stay within this many of the noise's spreads."""
+_READERS = ("ARGMAX", "ARGMIN", "REDUCE_", "TOPK_V2")
+"""Beginnings of the operations whose work follows what they read (``runtime/graph/work.c``)."""
+
+
+def read_phone(name: str) -> Mapping[str, Any]:
+    """The description of a phone: a name that comes along (``sim:`` in front is taken, too) or a
+    JSON file of either format. Raises UsageError, listing the names."""
+    bare = name.removeprefix(SIMULATED)
+    if bare in list_phones():
+        path = phone_file(bare)
+    elif Path(bare).is_file():
+        path = Path(bare)
+    elif bare in shipped():
+        return dict(json.loads(_shipped_text(bare)))
+    else:
+        raise UsageError(
+            f"no phone {name!r}: there are {', '.join([*list_phones(), *shipped()])}, "
+            "or name a JSON file that `nnapi-prof calibrate` wrote"
+        )
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise UsageError(f"{path} is no description of a phone")
+    return data
+
+
+def estimated_costs(
+    program: Program,
+    phone: Mapping[str, Any],
+    *,
+    threads: int = 1,
+    burst: bool = False,
+    relaxed: bool = False,
+) -> EstimatedCosts:
+    """What the model is estimated to cost on the phone.
+
+    ``threads``, ``burst`` and ``relaxed`` are looked at for simulated phones; a real phone's
+    description holds for the conditions it was made under. Raises CostError where the description
+    is damaged.
+    """
+    if phone.get("format") == SIMULATED_FORMAT:
+        units = phone_units(phone, threads, burst)
+        spread = float(phone.get("noise", {}).get("spread", {}).get("value", 0.0))
+        return _simulated(program, units, relaxed, NINE_TENTHS * spread)
+    return described_costs(program, parse_description(phone))
+
+
+def described_costs(program: Program, described: Description) -> EstimatedCosts:
+    """Costs by a description that was fitted."""
+    from nnapi_prof.convert.support import why_not
+
+    graph = program.units
+    works = [_of_labels(graph, unit) for unit in graph.units]
+    estimates: dict[tuple[int, Target], Estimate] = {}
+    refusals: dict[tuple[int, Target], str] = {}
+    for target, model in described.targets.items():
+        for unit, work in zip(graph.units, works, strict=True):
+            reason = why_not(program, unit.index, described.level)
+            if reason is None and work.rate in model.refused:
+                reason = f"{target}: no {work.rate} ran there when it was measured"
+            if reason is not None:
+                refusals[unit.index, target] = reason
+                continue
+            ns = float(model.works_ns([work])[0])
+            estimates[unit.index, target] = Estimate(ns, model.uncertainty([work]))
+    prices = {
+        target: Price(model.invocation_ns, model.ns_per_in_byte, model.ns_per_out_byte)
+        for target, model in described.targets.items()
+    }
+    return _with_host(graph, prices, estimates, refusals, described.simulated)
+
+
+def _of_labels(graph: UnitGraph, unit: Unit) -> Work:
+    """As cost tables keep it: see :mod:`nnapi_prof.costs.static_label`."""
+    entering, leaving = graph.boundary((unit.index,))
+    size = graph.values
+    return unit_work(
+        unit.label,
+        sum(size[name].n_bytes for name in entering),
+        sum(size[name].n_bytes for name in leaving),
+    )
+
+
+def _simulated(
+    program: Program, units: list[PhoneUnit], relaxed: bool, error: float
+) -> EstimatedCosts:
+    graph = program.units
+    converted = {unit.level: unit_works(program, unit.level) for unit in units}
+    eased = {level: _eased(works) for level, works in converted.items()} if relaxed else converted
+    estimates: dict[tuple[int, Target], Estimate] = {}
+    refusals: dict[tuple[int, Target], str] = {}
+    for processor in units:
+        table = converted if processor.target == CPU else eased
+        for index, works in enumerate(table[processor.level]):
+            reason = works if isinstance(works, str) else processor.why_not(works)
+            if reason is not None:
+                refusals[index, processor.target] = reason
+            elif not isinstance(works, str):
+                estimates[index, processor.target] = Estimate(processor.ns(works), error)
+    prices = {processor.target: processor.price for processor in units}
+    return _with_host(graph, prices, estimates, refusals, simulated=True)
+
+
+def _with_host(
+    graph: UnitGraph,
+    prices: Mapping[Target, Price],
+    estimates: dict[tuple[int, Target], Estimate],
+    refusals: dict[tuple[int, Target], str],
+    simulated: bool,
+) -> EstimatedCosts:
+    """Units that nothing on the phone can run go to eager PyTorch on the host."""
+    used = dict(prices)
+    for unit in graph.units:
+        if not any((unit.index, target) in estimates for target in prices):
+            used[HOST] = Price()
+            estimates[unit.index, HOST] = Estimate(PHONE_CPU.unit_ns(graph, unit))
+    return EstimatedCosts(graph, used, estimates, refusals, simulated)
+
+
+def unit_works(program: Program, level: int) -> list[tuple[Work, ...] | str]:
+    """Of each unit, its NNAPI operations at a feature level, or why it has none."""
+    from nnapi_prof.convert.lower import convert_region
+    from nnapi_prof.convert.serialize import parse
+
+    known: dict[str, tuple[Work, ...] | str] = {}
+    for unit in program.units.units:
+        if unit.signature in known:
+            continue
+        try:
+            model = parse(convert_region(program, [unit.index], level).serialized)
+            known[unit.signature] = operation_works(model)
+        except UnsupportedOp as refusal:
+            known[unit.signature] = str(refusal)
+    return [known[unit.signature] for unit in program.units.units]
+
+
+def operation_works(model: NnapiModel) -> tuple[Work, ...]:
+    """The operations of an NNAPI model, counted as the emulator does."""
+    constant = {value.operand for value in model.values}
+    works = []
+    for operation in model.operations:
+        read = [model.operands[i] for i in operation.inputs]
+        data = [(i, o) for i, o in zip(operation.inputs, read, strict=True) if _is_tensor(o)]
+        written = [model.operands[i] for i in operation.outputs]
+        first = data[0][1] if data else written[0]
+        kind = operation.code.name
+        out = written[0].dims
+        weights = read[1].dims if len(read) > 1 else ()
+        elements = float(sum(math.prod(o.dims) for o in written))
+        per_output = _products(kind, read, weights)
+        macs = elements * per_output
+        if kind == "TRANSPOSE_CONV_2D":
+            macs = float(math.prod(read[0].dims) * math.prod(weights[:3]))
+        elif kind.startswith(_READERS):
+            macs = float(max(math.prod(read[0].dims), elements))
+        works.append(
+            Work(
+                kind=kind,
+                data=_DATA[first.type.name],
+                macs=macs,
+                in_bytes=float(sum(_bytes(o) for i, o in data if i not in constant)),
+                out_bytes=float(sum(map(_bytes, written))),
+                weight_bytes=float(sum(_bytes(o) for i, o in data if i in constant)),
+                pixels=float(max(math.prod(out[:-1]), 1)),
+                width=float(out[-2] if len(out) > 1 else 1),
+                in_channels=float(weights[-1] if weights else 1),
+                out_channels=float(out[-1] if out else 1),
+                n_inputs=len(data),
+                rank=max(len(o.dims) for o in [*written, *(o for _, o in data)]),
+            )
+        )
+    return tuple(works)
+
+
+def _products(kind: str, read: list[Any], weights: tuple[int, ...]) -> float:
+    """Multiply-accumulates for each element written."""
+    if kind in ("CONV_2D", "GROUPED_CONV_2D"):
+        return float(math.prod(weights[1:]))
+    if kind == "DEPTHWISE_CONV_2D":
+        return float(math.prod(weights[1:3]))
+    if kind == "FULLY_CONNECTED":
+        return float(weights[1])
+    if kind == "BATCH_MATMUL":
+        return float(read[0].dims[-1])
+    return 1.0
+
+
+def _is_tensor(operand: Any) -> bool:
+    return operand.type.name in _DATA
+
+
+def _bytes(operand: Any) -> int:
+    return math.prod(operand.dims) * _BYTES.get(_DATA[operand.type.name], 1)
+
+
+def _eased(works: list[tuple[Work, ...] | str]) -> list[tuple[Work, ...] | str]:
+    """float32 that may be computed as float16."""
+    return [
+        found
+        if isinstance(found, str)
+        else tuple(replace(w, data="relaxed") if w.data == "float32" else w for w in found)
+        for found in works
+    ]

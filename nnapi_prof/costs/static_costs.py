@@ -1,0 +1,103 @@
+"""Estimated costs of one model on one phone, as the partitioner asks for them.
+
+Nothing here was measured on the phone: every cost is marked ``estimated`` and has an uncertainty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nnapi_prof.costs.region import RegionCost
+from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Target
+from nnapi_prof.graph.unit import UnitGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a target charges beside its operations, in ns."""
+
+    invocation_ns: float = 0.0
+    ns_per_in_byte: float = 0.0
+    ns_per_out_byte: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A unit's marginal cost. ``error`` is the relative one that nine of ten stay below; None where
+    it is not known."""
+
+    ns: float
+    error: float | None = None
+
+
+@dataclass
+class EstimatedCosts:
+    """A :class:`nnapi_prof.partition.Costs`: CPU first, HOST last where it is needed."""
+
+    graph: UnitGraph
+    prices: Mapping[Target, Price]
+    estimates: Mapping[tuple[int, Target], Estimate] = field(repr=False)
+    refusals: Mapping[tuple[int, Target], str] = field(repr=False)
+    simulated: bool = False
+    measured: Mapping[tuple[frozenset[int], Target], float] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        named = sorted(self.prices, key=lambda t: (t != CPU, t == HOST, t.key))
+        return tuple(named)
+
+    def unit_cost(self, unit_index: int, target: Target) -> float | None:
+        """Marginal cost in ns; None where it cannot run there."""
+        found = self.estimates.get((unit_index, target))
+        return None if found is None else found.ns
+
+    def overhead(self, target: Target) -> float:
+        """Of one invocation, in ns."""
+        return self.prices[target].invocation_ns
+
+    def transfer(self, target: Target, in_bytes: int, out_bytes: int) -> float:
+        """Of a region's inputs and outputs, in ns."""
+        price = self.prices[target]
+        return in_bytes * price.ns_per_in_byte + out_bytes * price.ns_per_out_byte
+
+    def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
+        """The sum of what the region's units, its invocation and its transfers are estimated at."""
+        region = frozenset(units)
+        if any((unit, target) not in self.estimates for unit in region):
+            return None
+        entering, leaving = self.graph.boundary(region)
+        size = self.graph.values
+        if target.engine is Engine.HOST:
+            return RegionCost(sum(self.estimates[u, target].ns for u in region), estimated=True)
+        moved = self.transfer(
+            target,
+            sum(size[name].n_bytes for name in entering),
+            sum(size[name].n_bytes for name in leaving),
+        )
+        own = sum(self.estimates[unit, target].ns for unit in region)
+        return RegionCost(own + moved + self.overhead(target), estimated=True)
+
+    def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]:
+        """None: nothing was measured."""
+        return self.measured
+
+    def error_of(self, units: Sequence[int], target: Target) -> float | None:
+        """Relative error of a segment, as if all its units erred the same way, which is the worst
+        case; None where that of one is not known."""
+        parts = [self.estimates[unit, target] for unit in units]
+        total = sum(part.ns for part in parts)
+        if any(part.error is None for part in parts):
+            return None
+        if total == 0:
+            return 0.0
+        return sum(part.ns * (part.error or 0.0) for part in parts) / total
+
+    def plan_error(self, plan: Plan) -> float | None:
+        """Relative error of a plan's latency; None where that of a segment is not known."""
+        total = plan.predicted_ns
+        errors = [self.error_of(segment.units, segment.target) for segment in plan.segments]
+        if total == 0 or any(error is None for error in errors):
+            return None
+        pairs = zip(plan.segments, errors, strict=True)
+        return sum(segment.predicted_ns * (error or 0.0) for segment, error in pairs) / total
