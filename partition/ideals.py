@@ -7,7 +7,7 @@ convex.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def mask(units: Iterable[int]) -> int:
@@ -26,3 +26,27 @@ def members(bits: int) -> tuple[int, ...]:
         found.append(low.bit_length() - 1)
         bits ^= low
     return tuple(found)
+
+
+def convex_sets(predecessors: Sequence[Sequence[int]], most: int) -> set[int] | None:
+    """Every convex set of units but the empty one, as bits; None where there are more than
+    ``most``, of them or of ideals. ``predecessors`` are those of units in topological order."""
+    needs = [mask(p) for p in predecessors]
+    ideals = {0}
+    waiting = [0]
+    while waiting:
+        ideal = waiting.pop()
+        for u, need in enumerate(needs):
+            larger = ideal | 1 << u
+            if larger not in ideals and not need & ~ideal:
+                ideals.add(larger)
+                waiting.append(larger)
+        if len(ideals) > most:
+            return None
+    found: set[int] = set()
+    for larger in ideals:
+        found.update(larger & ~smaller for smaller in ideals if not smaller & ~larger)
+        if len(found) > most:
+            return None
+    found.discard(0)
+    return found

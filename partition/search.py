@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,48 +53,13 @@ from nnapi_prof.partition.labels import (
     opened,
 )
 from nnapi_prof.partition.levels import JUMP, Jump, Level, trace
+from nnapi_prof.partition.limits import Found, Limits
 from nnapi_prof.partition.problem import Placement, Problem
-
-MAX_LABELS = 100_000
 
 _SLACK = 1e-9
 """Relative room for rounding wherever two sums of the same costs are compared."""
 
 Region = tuple[frozenset[int], int]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a search may and may not."""
-
-    upper_bound: float = math.inf
-    """Only plans that cost at most so many ns, penalties included."""
-    max_labels: int = MAX_LABELS
-    """Of one level."""
-    max_work: float = math.inf
-    """Steps from an ideal or a label to the next before the search gives up: some two million a
-    second."""
-    segment_penalty: float = 0.0
-    """ns added to each segment."""
-    max_segments: int | None = None
-    """Of the targets in ``counted``."""
-    counted: frozenset[int] | None = None
-    """Target indices; None means all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The result of a search."""
-
-    placements: tuple[Placement, ...]
-    """Empty where no plan was found within the limits."""
-    bound_ns: float
-    """No plan costs less, penalties included; the upper bound where that is the least of all."""
-    n_ideals: int
-    n_labels: int
-    work: int
-    exact: bool
-    """Nothing was left out for want of room or time: the plan is the optimum, or there is none."""
 
 
 def search(problem: Problem, limits: Limits | None = None) -> Found:

@@ -17,9 +17,10 @@ from nnapi_prof.partition import make_problem, solve_problem
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.bounds import lower_bound
 from nnapi_prof.partition.cut import minimum_cut
+from nnapi_prof.partition.limits import Limits
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem
 from nnapi_prof.partition.reduce import reduce_problem
-from nnapi_prof.partition.search import Limits, search
+from nnapi_prof.partition.search import search
 from nnapi_prof.partition.solver import solve_placements
 from tests.partition.cases import NPU, SETTINGS, Table, build_graph, cases, chain, graphs
 from tests.partition.pairs import optimum
