@@ -56,6 +56,18 @@ INTERRUPTED = 130
     help="Only this PreferenceCode; repeatable. Default: all three.",
 )
 @click.option(
+    "--every-preference",
+    is_flag=True,
+    help="Measure every unit under every preference. Default: a sample under all, the rest where"
+    " the sample shows that a preference is faster.",
+)
+@click.option(
+    "--refine/--no-refine",
+    default=True,
+    show_default=True,
+    help="Measure the regions of the plan whole, and plan again, until the plan stands.",
+)
+@click.option(
     "--runs",
     type=click.IntRange(1, 100_000),
     help="Recorded runs of one region, at most. Default: 200, on a simulated phone 30.",
@@ -104,6 +116,8 @@ def command(
     fresh: bool,
     accelerators: tuple[str, ...],
     preferences: tuple[str, ...],
+    every_preference: bool,
+    refine: bool,
     runs: int | None,
     rounds: int,
     budget_ms: float,
@@ -115,8 +129,9 @@ def command(
 ) -> int:
     """Measure MODEL's units and regions on a device into the cost table.
 
-    Every unit and chains of two and three units run on the CPU and on every NNAPI accelerator,
-    under each preference; then the regions of the best plan and of its rivals are measured whole.
+    Every unit runs on the CPU and on every NNAPI accelerator, under one preference and where
+    others may be faster under those; so do some chains and runs of units. Then the regions of the
+    best plan, and of any that could beat it, are measured whole until the plan stands (--refine).
     The alternatives of a region take turns, so that what disturbs one disturbs the others. What the
     table has for this device is not measured again. Ctrl-C keeps what was measured.
     """
@@ -141,13 +156,15 @@ def command(
         conditions=conditions_of(threads, cpus, mode, relaxed, float16),
         preferences=tuple(p for p in Preference if p.short in preferences) or tuple(Preference),
         accelerators=accelerators or None,
+        refine=refine,
+        every_preference=every_preference,
     )
     with CostStore(costs) as store, device(device_spec) as opened:
         say(f"{known.name} on {describe(opened.client.info())}")
         outcome = _with_progress(
             lambda progress: profile(known, opened.client, store, options, progress)
         )
-        _summarise(known.units, outcome, str(store.location))
+        _summarise(known.units, outcome, str(store.location), refine)
     return INTERRUPTED if outcome.interrupted else 0
 
 
@@ -179,7 +196,21 @@ def _with_progress(work: Callable[[ProgressCallback], ProfileOutcome]) -> Profil
         return work(show)
 
 
-def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None:
+def _effort(outcome: ProfileOutcome) -> str:
+    """What the plan took to find, beside measuring everything."""
+    words = (
+        f"{outcome.rounds} rounds of refinement; {outcome.n_rows} measurements in all, "
+        f"{outcome.n_regions} of them whole regions of plans"
+    )
+    if outcome.n_exhaustive:
+        words += (
+            f"; every convex region on every target would be {outcome.n_exhaustive}"
+            f" ({outcome.n_rows / outcome.n_exhaustive:.1%})"
+        )
+    return f"{words}; more could save {outcome.potential:.1%} at most, by the costs' intervals"
+
+
+def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str, refined: bool) -> None:
     """What was measured, the slowest units, and the plans that follow."""
     from rich.table import Table
 
@@ -230,5 +261,8 @@ def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None
     for found_plan in (plan, *outcome.baselines):
         plans.add_row(found_plan.name, str(len(found_plan.segments)), ms(found_plan.predicted_ns))
     console.print(plans)
-    if not outcome.stable:
+    console.print(_effort(outcome), soft_wrap=True)
+    for note in plan.notes:
+        console.print(f"note: {note}", soft_wrap=True)
+    if refined and not outcome.stable:
         say("note: plan or baselines still changed in the last round; profile again to refine them")

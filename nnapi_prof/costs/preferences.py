@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.regression import RegionSample
+from nnapi_prof.costs.regression import FEW_REGIONS, RegionSample, TargetFit
 from nnapi_prof.graph.plan import Engine, Target
 
 INFERRED_WEIGHT = 0.05
@@ -57,6 +57,24 @@ def infer_preferences(
             tried = set(alone[other])
             samples[other] += _inferred(units, samples[other], tried, other)
     return refusals
+
+
+def share_spreads(
+    fits: Mapping[Target, TargetFit], samples: Mapping[Target, list[RegionSample]]
+) -> dict[Target, TargetFit]:
+    """The fits, where a preference without regions of its own takes the spread of sums that the
+    accelerator shows under the one with most regions: what a driver joins, it joins under each."""
+    regions = {t: sum(len(s.members) > 1 for s in found) for t, found in samples.items()}
+    shared = dict(fits)
+    for target, fitted in fits.items():
+        if target.engine is not Engine.NNAPI or regions[target] >= FEW_REGIONS:
+            continue
+        others = [t for t in fits if t.accelerator == target.accelerator]
+        known = max(others, key=lambda t: regions[t])
+        spread = min(fitted.spread, fits[known].spread)
+        longest = max(fitted.longest, fits[known].longest)
+        shared[target] = replace(fitted, spread=spread, longest=longest)
+    return shared
 
 
 def _inferred(

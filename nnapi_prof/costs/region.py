@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from nnapi_prof.costs.locate import Locator, Region
 from nnapi_prof.costs.measurement import Kind, Measurement
-from nnapi_prof.costs.preferences import infer_preferences
+from nnapi_prof.costs.preferences import infer_preferences, share_spreads
 from nnapi_prof.costs.regression import RegionSample, TargetFit, fit_target
 from nnapi_prof.costs.static import PHONE_CPU, Roofline
 from nnapi_prof.errors import CostError
@@ -176,6 +176,7 @@ def fit(
             )
     last |= infer_preferences(samples, last)
     fits = {target: fit_target(found, on_cpu=target == CPU) for target, found in samples.items()}
+    fits = share_spreads(fits, samples)
     refusals = _refusals(graph, last)
     host_ns = {
         unit.index: host.unit_ns(graph, unit)

@@ -90,6 +90,8 @@ class Segment:
     cause: str
     measured: bool = False
     estimated: bool = False
+    interval_ns: tuple[float, float] | None = None
+    """95 % of what the latency may really be, by the costs that the prediction rests on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class Plan:
                         "cause": s.cause,
                         "measured": s.measured,
                         "estimated": s.estimated,
+                        "interval_ns": s.interval_ns,
                     }
                     for s in self.segments
                 ],
@@ -141,9 +144,15 @@ class Plan:
                     s["cause"],
                     s["measured"],
                     s["estimated"],
+                    _interval(s.get("interval_ns")),
                 )
                 for s in data["segments"]
             )
             return cls(data["name"], segments, data["simulated"], tuple(data["notes"]))
         except (ValueError, KeyError, TypeError) as error:
             raise SerializationError(f"this is no plan: {error!r}") from error
+
+
+def _interval(found: Any) -> tuple[float, float] | None:
+    """As JSON has it; plans of earlier versions have none."""
+    return None if found is None else (float(found[0]), float(found[1]))

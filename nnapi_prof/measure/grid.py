@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from nnapi_prof.costs.conditions import Conditions, Precision
-from nnapi_prof.costs.locate import Locator, Region, chains
+from nnapi_prof.costs.locate import Locator, Region
 from nnapi_prof.costs.measurement import Key, Kind
 from nnapi_prof.device.results import AgentInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
-from nnapi_prof.graph.unit import UnitGraph
 
 NEWEST_LEVEL = 30
 """The newest feature level the converter knows; also what the agent's CPU engine understands."""
 OLDEST_LEVEL = 27
 """NNAPI's first."""
-CHAIN_LENGTHS = (2, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +99,6 @@ def device_targets(
                 for preference in preferences
             ]
     return tuple(specs)
-
-
-def unit_regions(graph: UnitGraph) -> Iterator[tuple[Kind, Region]]:
-    """Every unit alone."""
-    for unit in graph.units:
-        yield Kind.UNIT, (unit.index,)
-
-
-def chain_regions(graph: UnitGraph) -> Iterator[tuple[Kind, Region]]:
-    """Every chain of two and of three units, by their first unit."""
-    found = [chain for length in CHAIN_LENGTHS for chain in chains(graph, length)]
-    for chain in sorted(found):
-        yield Kind.CHAIN, chain
 
 
 def grid(

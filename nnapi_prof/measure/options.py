@@ -41,6 +41,10 @@ class ProfileOptions:
     conditions: Conditions = field(default_factory=Conditions)
     preferences: tuple[Preference, ...] = tuple(Preference)
     accelerators: tuple[str, ...] | None = None
+    refine: bool = True
+    """Measure the regions of the plan whole, and plan again, until the plan stands."""
+    every_preference: bool = False
+    """Measure every unit under every preference, even where a sample shows nothing to be had."""
 
     def timing(self, simulated: bool) -> Timing:
         """A simulated phone's time costs nothing, so that no budget ends the runs early there."""

@@ -43,6 +43,15 @@ class ProfileOutcome:
     stable: bool
     """The last round had nothing new to measure: the plan rests on regions measured whole."""
     seconds: float
+    n_rows: int = 0
+    """Measurements that costs and plans rest on, known before or new."""
+    n_regions: int = 0
+    """Of these, regions measured whole because a plan had them or could have had."""
+    n_exhaustive: int | None = None
+    """Measurements of every convex region on every target; None where there are too many."""
+    potential: float = 0.0
+    """What further measurements may still save of the plan's latency at most: what it would be if
+    every region that was not measured took the lower end of its interval."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
     """Of these: ``load`` the model where that was put off, ``convert`` models and make requests,
     ``send`` them until the first action begins, ``measure`` (the agent works, the host waits),

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from nnapi_prof.convert.converted import ConvertedRegion
@@ -15,39 +13,34 @@ from nnapi_prof.costs.locate import Locator, Region
 from nnapi_prof.costs.measurement import Key, Kind, Measurement
 from nnapi_prof.costs.region import CostModel, fit
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.device.groups import Groups
 from nnapi_prof.device.info import device_fingerprint
-from nnapi_prof.device.request import RequestBuilder
 from nnapi_prof.device.results import ActionResult, AgentInfo, Event, Start
 from nnapi_prof.errors import DeviceError
-from nnapi_prof.graph.plan import Engine, Plan, Target
-from nnapi_prof.measure.grid import (
-    Job,
-    TargetSpec,
-    chain_regions,
-    device_targets,
-    grid,
-    unit_regions,
-)
+from nnapi_prof.graph.plan import Plan, Segment, Target
+from nnapi_prof.measure.grid import Job, TargetSpec, device_targets, grid
 from nnapi_prof.measure.options import ProfileOptions
 from nnapi_prof.measure.outcome import ProfileOutcome, Progress, ProgressCallback
 from nnapi_prof.measure.outline import Outline
+from nnapi_prof.measure.refine import Chosen, choose, count_exhaustive, rivals, unmeasured
+from nnapi_prof.measure.requests import batches, prepare
+from nnapi_prof.measure.sampling import (
+    chain_regions,
+    leading,
+    promising,
+    sample_units,
+    unit_regions,
+    worthwhile,
+)
 from nnapi_prof.measure.unit_model import (
     Converter,
-    make_action,
     measured,
-    refused,
     region_label,
 )
-from nnapi_prof.partition import baselines, solve
+from nnapi_prof.partition import solve
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
 
-MAX_ACTIONS = 200
-"""In one request; a request that fails as a whole costs no more than these."""
-MAX_WEIGHT_BYTES = 128 << 20
-"""Weights that one request's models hold in this process's memory."""
 MAX_ROUNDS = 16
 """Rounds of measure, partition, measure; two to eight are the rule, later ones are short."""
 
@@ -66,12 +59,15 @@ def profile(
     options: ProfileOptions | None = None,
     progress: ProgressCallback | None = None,
 ) -> ProfileOutcome:
-    """Measures every unit, chains and the regions of the plan and its baselines on a device.
+    """Measures units, chains and the regions that a plan may have on a device.
 
-    1. Every unit on every target.
-    2. Chains of two and three units, where all their units run.
-    3. Up to :data:`MAX_ROUNDS` times: fit the costs, partition, measure the regions of the plan
-       and of the baselines whole; until there is nothing new to measure.
+    1. Every unit on the CPU and under one preference of every accelerator, a sample of units under
+       the others, and all of them where the sample shows a preference to be faster.
+    2. Chains and runs of units where all of them run, on targets that a plan could use.
+    3. Where ``options.refine``, up to :data:`MAX_ROUNDS` times: fit the costs, partition, measure
+       the plan's regions whole, and those of the plan that would be best if everything unmeasured
+       took the lower end of its interval, while that could still save anything; then, once the
+       plan stands, those of the baselines.
 
     Each result is in ``store`` when the next one is read. Ctrl-C ends it with an outcome marked
     ``interrupted``; DeviceError (AgentError among them) passes on, saying how many rows were kept.
@@ -90,15 +86,6 @@ def profile(
             "the same command goes on where this one stopped"
         )
         raise type(error)(f"{error}; {kept}", error.serial) from error
-
-
-@dataclass
-class _Prepared:
-    """A request, its jobs by action, and the jobs that cannot be sent."""
-
-    request: RequestBuilder = field(default_factory=RequestBuilder)
-    sent: dict[int, tuple[Job, ConvertedRegion]] = field(default_factory=dict)
-    refusals: list[tuple[Job, Measurement]] = field(default_factory=list)
 
 
 class _Session:
@@ -138,33 +125,81 @@ class _Session:
         self._spent_s: dict[str, float] = defaultdict(float)
         self._known = frozenset(self._have)
         self._reused: set[Key] = set()
+        self._wanted: set[Key] = set()
+        self._worth_trying: frozenset[Target] = frozenset()
         self._rounds = 0
+        self._n_regions = 0
+        self._n_exhaustive: int | None = None
+        self._potential = 0.0
         self._stable = False
 
     def run(self) -> ProfileOutcome:
         self._store.add_device(self._fingerprint, _description(self._info), self._info.simulated)
-        self._measure("units", self._jobs(unit_regions(self._graph)))
+        self._measure_units()
         self._unusable = {
             (row.signature, row.target) for row in self._rows.values() if not row.usable
         }
+        costs = self._fit()
+        with self._spending("plan"):
+            useful = worthwhile(costs, solve(self._graph, costs), self._worth_trying)
         chains = self._jobs(chain_regions(self._graph))
-        self._measure("chains", [job for job in chains if self._all_units_run(job)])
+        self._measure(
+            "chains",
+            [job for job in chains if job.spec.target in useful and self._all_units_run(job)],
+        )
+        return self._refine()
 
+    def _measure_units(self) -> None:
+        """Every unit on the leading targets, a sample on all; then on those that promise more."""
+        leaders = leading(self._specs)
+        sample = set(sample_units(self._graph))
+        jobs = self._jobs(unit_regions(self._graph))
+        if self._options.every_preference:
+            leaders = frozenset(spec.target for spec in self._specs)
+        of_sample = {self._graph.units[unit].signature for unit in sample}
+        first = [
+            job for job in jobs if job.spec.target in leaders or job.key.signature in of_sample
+        ]
+        self._measure("units", first)
+        more = promising(self._specs, leaders, self._rows.values())
+        self._worth_trying = leaders | more
+        self._measure("preferences", [job for job in jobs if job.spec.target in more])
+
+    def _refine(self) -> ProfileOutcome:
+        """Rounds of measuring and planning, until the plan stands; the baselines' regions last."""
         named: set[Region] = set()
-        costs = self._fit(named)
-        plans = self._plans(costs)
-        while self._rounds < MAX_ROUNDS:
-            jobs = self._segment_jobs(plans)
-            named.update(job.region for job in jobs)
+        costs = self._fit()
+        chosen = self._choose(costs)
+        baselines_measured = not self._options.refine
+        while self._options.refine and self._rounds < MAX_ROUNDS:
+            phase = f"regions, round {self._rounds + 1}"
+            jobs = self._segment_jobs(chosen.wanted)
             self._note_reused(jobs)
             if all(job.key in self._have for job in jobs):
-                self._stable = True
-                break
-            self._rounds += 1
-            self._measure(f"regions, round {self._rounds}", jobs)
+                if baselines_measured:
+                    self._stable = True
+                    break
+                baselines_measured = True
+                phase = "baselines"
+                with self._spending("plan"):
+                    others = rivals(self._graph, costs)
+                jobs = self._segment_jobs(s for plan in others for s in unmeasured(plan))
+            else:
+                self._rounds += 1
+            named.update(job.region for job in jobs)
+            self._n_regions += sum(job.key not in self._have for job in jobs)
+            self._measure(phase, jobs)
             costs = self._fit(named)
-            plans = self._plans(costs)
-        return self.outcome(costs=costs, plan=plans[0], rivals=plans[1:])
+            chosen = self._choose(costs)
+        with self._spending("plan"):
+            others = rivals(self._graph, costs)
+            self._n_exhaustive = count_exhaustive(self._graph, costs)
+        self._potential = chosen.potential
+        return self.outcome(costs=costs, plan=chosen.plan, rivals=others)
+
+    def _choose(self, costs: CostModel) -> Chosen:
+        with self._spending("plan"):
+            return choose(self._graph, costs)
 
     def outcome(
         self,
@@ -184,6 +219,10 @@ class _Session:
             rounds=self._rounds,
             stable=self._stable,
             seconds=time.monotonic() - self._began,
+            n_rows=len(self._have & self._wanted),
+            n_regions=self._n_regions,
+            n_exhaustive=self._n_exhaustive,
+            potential=self._potential,
             spent_s=dict(self._spent_s),
             doubts=dict(self._doubts),
             interrupted=interrupted,
@@ -203,17 +242,13 @@ class _Session:
             (units[index].signature, job.spec.target) in self._unusable for index in job.region
         )
 
-    def _segment_jobs(self, plans: Sequence[Plan]) -> list[Job]:
-        """The segments that run on the device, each once."""
+    def _segment_jobs(self, segments: Iterable[Segment]) -> list[Job]:
+        """Segments that run on the device, each once."""
         specs = {spec.target: spec for spec in self._specs}
         jobs: dict[Key, Job] = {}
-        for plan in plans:
-            for segment in plan.segments:
-                spec = specs.get(segment.target)
-                if spec is None or segment.target.engine is Engine.HOST:
-                    continue
-                job = self._segment_job(tuple(sorted(segment.units)), spec)
-                jobs.setdefault(job.key, job)
+        for segment in segments:
+            job = self._segment_job(tuple(sorted(segment.units)), specs[segment.target])
+            jobs.setdefault(job.key, job)
         # Alternatives of one region stand together here, too.
         return sorted(jobs.values(), key=lambda job: job.region)
 
@@ -222,16 +257,11 @@ class _Session:
         conditions = self._options.conditions
         return Job.of(self._locator, region, kind, spec, conditions, self._info.agent)
 
-    def _fit(self, named: Iterable[Region]) -> CostModel:
+    def _fit(self, named: Iterable[Region] = ()) -> CostModel:
         with self._spending("plan"):
             wanted = {spec.target for spec in self._specs}
             rows = [row for row in self._rows.values() if row.target in wanted]
             return fit(self._graph, rows, regions=named, locator=self._locator)
-
-    def _plans(self, costs: CostModel) -> tuple[Plan, ...]:
-        """The plan, then its baselines."""
-        with self._spending("plan"):
-            return (solve(self._graph, costs), *baselines(self._graph, costs))
 
     def _load(self) -> Program:
         began = time.monotonic()
@@ -255,8 +285,11 @@ class _Session:
     def _measure(self, phase: str, jobs: Sequence[Job]) -> None:
         """Measures the jobs that are not in the store; each row is committed as it arrives."""
         pending = [job for job in jobs if job.key not in self._have]
+        self._wanted.update(job.key for job in jobs)
         self._note_reused(jobs)
         done = 0
+        if not jobs:
+            return
         self._report(phase, done, len(pending), "")
 
         def stored(job: Job) -> None:
@@ -265,33 +298,25 @@ class _Session:
             self._have.add(job.key)
             self._report(phase, done, len(pending), region_label(self._graph, job.region))
 
-        for batch in self._batches(pending):
+        for batch in batches(self._graph, pending):
             self._measure_batch(batch, stored)
             self._converter.forget()
 
     def _note_reused(self, jobs: Iterable[Job]) -> None:
         self._reused.update(job.key for job in jobs if job.key in self._known)
 
-    def _batches(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
-        """Cuts jobs into requests, never between the alternatives of one region."""
-        batch: list[Job] = []
-        weight = 0
-        for region, group in itertools.groupby(jobs, key=lambda job: job.region):
-            alternatives = list(group)
-            size = sum(self._graph.units[index].constant_bytes for index in region)
-            full = len(batch) + len(alternatives) > MAX_ACTIONS or weight + size > MAX_WEIGHT_BYTES
-            if batch and full:
-                yield batch
-                batch, weight = [], 0
-            batch += alternatives
-            weight += size
-        if batch:
-            yield batch
-
     def _measure_batch(self, batch: Sequence[Job], stored: Callable[[Job], None]) -> None:
         """Converts, sends and stores one request's jobs; calls ``stored`` after each."""
         with self._spending("convert"):
-            prepared = self._prepare(batch)
+            prepared = prepare(
+                batch,
+                self._graph,
+                self._converter,
+                self._options.timing(self._info.simulated),
+                self._options.memory_kb,
+                self._fingerprint,
+                self._info.simulated,
+            )
         with self._spending("store"):
             self._add(*(row for _, row in prepared.refusals))
         for job, _ in prepared.refusals:
@@ -309,31 +334,6 @@ class _Session:
                     with self._spending("store"):
                         self._keep(job, converted, event)
                     stored(job)
-
-    def _prepare(self, batch: Sequence[Job]) -> _Prepared:
-        timing = self._options.timing(self._info.simulated)
-        prepared = _Prepared()
-        request = prepared.request
-        # Adding a model hashes its weights: once will do.
-        models: dict[tuple[Region, int, bool], int] = {}
-        groups = Groups()
-        for number, job in enumerate(batch):
-            converted = self._converter.convert(job.region, job.spec.level, job.halved)
-            if isinstance(converted, str):
-                simulated = self._info.simulated
-                row = refused(job, self._graph, self._fingerprint, simulated, converted)
-                prepared.refusals.append((job, row))
-                continue
-            key = (job.region, job.spec.level, job.halved)
-            if key not in models:
-                models[key] = request.add_region(converted)
-            group = groups.number(job.region, sum(map(len, converted.buffers)))
-            memory_kb = self._options.memory_kb
-            request.add_action(
-                make_action(number, job, converted, models[key], timing, group, memory_kb)
-            )
-            prepared.sent[number] = (job, converted)
-        return prepared
 
     def _waited_for(self, events: Iterator[Event]) -> Iterator[Event]:
         """The events, and the time it takes to wait for them."""

@@ -6,16 +6,11 @@ import pytest
 
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.locate import Locator
-from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.device.results import Accelerator, NnapiInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Preference
-from nnapi_prof.measure.grid import (
-    chain_regions,
-    device_targets,
-    grid,
-    unit_regions,
-)
+from nnapi_prof.measure.grid import device_targets, grid
+from nnapi_prof.measure.sampling import unit_regions
 from tests.measure.programs import chain
 from tests.measure.scripted import NPU, info
 
@@ -62,16 +57,6 @@ def test_equal_signatures_once_and_alternatives_in_a_row() -> None:
     assert len(jobs) == 3 * len(specs)
     assert [job.region for job in jobs[:: len(specs)]] == [(0,), (1,), (4,)]
     assert [job.spec for job in jobs[: len(specs)]] == list(specs)
-    chains = grid(locator, chain_regions(graph), specs[:1], Conditions(), "1")
-    assert [job.region for job in chains] == [
-        (0, 1),
-        (0, 1, 2),
-        (1, 2),
-        (1, 2, 3),
-        (2, 3, 4),
-        (3, 4),
-    ]
-    assert {job.kind for job in chains} == {Kind.CHAIN}
 
 
 def test_conditions_concern_only_their_engine() -> None:

@@ -1,0 +1,70 @@
+"""Measure, partition, measure: which regions a plan still needs to be measured whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from nnapi_prof.costs.hopeful import Hopeful, with_intervals
+from nnapi_prof.costs.region import CostModel
+from nnapi_prof.graph.plan import Engine, Plan, Segment
+from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.partition import TOLERANCE, baselines, solve
+from nnapi_prof.partition.ideals import convex_sets
+
+MOST_CONVEX = 200_000
+"""More convex regions are not counted."""
+
+
+@dataclass
+class Chosen:
+    """Plans under some costs, and the segments of theirs that are to be measured."""
+
+    plan: Plan
+    wanted: list[Segment] = field(default_factory=list)
+    potential: float = 0.0
+    """Of the plan's latency, what a plan of regions that were not measured may save at most."""
+
+
+def choose(graph: UnitGraph, costs: CostModel) -> Chosen:
+    """The plan, and which regions must be measured before it stands: its own, and those of the
+    plan that would be the best, were everything unmeasured at the lower end of its interval. The
+    latter only where that plan would be faster by more than plans are told apart."""
+    plan = with_intervals(solve(graph, costs), costs)
+    hopeful = solve(graph, Hopeful(costs), tolerance=0.0)
+    now = plan.predicted_ns
+    potential = max(0.0, 1 - hopeful.predicted_ns / now) if now > 0 else 0.0
+    wanted = list(unmeasured(plan))
+    if potential > TOLERANCE:
+        wanted += unmeasured(hopeful)
+    return Chosen(plan, wanted, potential)
+
+
+def rivals(graph: UnitGraph, costs: CostModel) -> tuple[Plan, ...]:
+    """The baselines."""
+    return tuple(with_intervals(plan, costs) for plan in baselines(graph, costs))
+
+
+def unmeasured(plan: Plan) -> Iterator[Segment]:
+    """Segments on the device that were not measured whole."""
+    for segment in plan.segments:
+        if not segment.measured and segment.target.engine is not Engine.HOST:
+            yield segment
+
+
+def count_exhaustive(graph: UnitGraph, costs: CostModel) -> int | None:
+    """Measurements of every convex region on every target that runs its units; None where there
+    are more than :data:`MOST_CONVEX` regions."""
+    found = convex_sets([graph.predecessors(u) for u in range(len(graph.units))], MOST_CONVEX)
+    if found is None:
+        return None
+    count = 0
+    for target in costs.targets:
+        if target.engine is Engine.HOST:
+            continue
+        unable = 0
+        for unit in range(len(graph.units)):
+            if costs.unit_cost(unit, target) is None:
+                unable |= 1 << unit
+        count += sum(not region & unable for region in found) if unable else len(found)
+    return count

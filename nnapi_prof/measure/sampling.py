@@ -1,0 +1,127 @@
+"""Which regions are measured before there is a plan: units, chains, runs; and on which targets.
+
+Every unit runs on the CPU and under one preference of every accelerator; under the others a sample
+of units does, and the rest only where the sample says that there is something to be had. Regions of
+several units tell what joining saves (overheads, transfers, what a driver fuses) or costs (cold
+caches): a chain of two for each pair of kinds, and runs of 4, 8, 16, ... units up to the whole
+model. They run where the costs of units alone leave a chance that a plan uses the target.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from nnapi_prof.costs.locate import Region, chains
+from nnapi_prof.costs.measurement import Kind, Measurement
+from nnapi_prof.costs.preferences import CLOSE
+from nnapi_prof.costs.region import CostModel
+from nnapi_prof.costs.regression import UNKNOWN_SPREAD
+from nnapi_prof.graph.plan import Engine, Plan, Preference, Target
+from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.measure.grid import TargetSpec
+
+SAMPLE = 4
+"""Units that show how two preferences compare: two tell a factor, the others whether it holds."""
+SHORTEST_RUN = 4
+WORTH = 0.01
+"""A target that cannot shorten the plan by this much needs no chains."""
+
+
+def unit_regions(graph: UnitGraph) -> Iterator[tuple[Kind, Region]]:
+    """Every unit alone."""
+    for unit in graph.units:
+        yield Kind.UNIT, (unit.index,)
+
+
+def chain_regions(graph: UnitGraph) -> Iterator[tuple[Kind, Region]]:
+    """One chain of two for each pair of kinds of units (the heaviest), and runs of 4, 8, 16, ...
+    units at the graph's begin and end, up to all of it; by their first unit."""
+    heaviest: dict[tuple[str, ...], Region] = {}
+    for chain in chains(graph, 2):
+        kinds = tuple(graph.units[u].label.partition(" ")[0] for u in chain)
+        if kinds not in heaviest or _macs(graph, chain) > _macs(graph, heaviest[kinds]):
+            heaviest[kinds] = chain
+    n = len(graph.units)
+    found = set(heaviest.values())
+    length = SHORTEST_RUN
+    while length < n:
+        found |= {tuple(range(length)), tuple(range(n - length, n))}
+        length *= 2
+    if n > 1:
+        found.add(tuple(range(n)))
+    for region in sorted(found):
+        yield Kind.CHAIN if len(region) < n else Kind.REGION, region
+
+
+def _macs(graph: UnitGraph, region: Region) -> int:
+    return sum(graph.units[u].macs for u in region)
+
+
+def sample_units(graph: UnitGraph) -> tuple[int, ...]:
+    """:data:`SAMPLE` different units from the lightest to the heaviest by their arithmetic."""
+    first = {unit.signature: unit for unit in reversed(graph.units)}
+    ordered = sorted(first.values(), key=lambda unit: (unit.macs, unit.constant_bytes, unit.index))
+    if len(ordered) <= SAMPLE:
+        return tuple(unit.index for unit in ordered)
+    last = len(ordered) - 1
+    return tuple(ordered[round(i * last / (SAMPLE - 1))].index for i in range(SAMPLE))
+
+
+def leading(specs: Sequence[TargetSpec]) -> frozenset[Target]:
+    """The CPU, and of every accelerator one preference: for fast answers where it is there."""
+    first: dict[str | None, Target] = {}
+    for spec in specs:
+        name = spec.target.accelerator
+        if name not in first or spec.target.preference is Preference.FAST_SINGLE_ANSWER:
+            first[name] = spec.target
+    return frozenset(first.values())
+
+
+def promising(
+    specs: Sequence[TargetSpec],
+    leaders: frozenset[Target],
+    rows: Iterable[Measurement],
+) -> frozenset[Target]:
+    """The other preferences that were faster than the leading one for some unit of the sample, or
+    that nothing is known of: less than two units ran under both."""
+    alone: dict[Target, dict[str, float]] = defaultdict(dict)
+    for row in rows:
+        if row.n_units == 1 and row.usable:
+            alone[row.target][row.signature] = row.summary.median_ns
+    found = set()
+    for leader in leaders:
+        for spec in specs:
+            if spec.target in leaders or spec.target.accelerator != leader.accelerator:
+                continue
+            known, other = alone[leader], alone[spec.target]
+            both = known.keys() & other.keys()
+            faster = any(other[name] < known[name] * (1 - CLOSE) for name in both)
+            if faster or (len(both) < 2 and len(known) > len(both)):
+                found.add(spec.target)
+    return frozenset(found)
+
+
+def worthwhile(costs: CostModel, plan: Plan, candidates: Iterable[Target]) -> frozenset[Target]:
+    """Targets that could shorten ``plan`` by :data:`WORTH`, were each unit (and the overhead) as
+    much cheaper there as sums of units are unknown; the plan's own among them.
+
+    A unit's share of the plan is its part of its segment's latency.
+    """
+    share: dict[int, float] = {}
+    for segment in plan.segments:
+        parts = {u: costs.unit_cost(u, segment.target) or 0.0 for u in segment.units}
+        whole = sum(parts.values())
+        for u, part in parts.items():
+            share[u] = segment.predicted_ns * (part / whole if whole else 1 / len(parts))
+    hope = 1 - UNKNOWN_SPREAD
+    found = {s.target for s in plan.segments if s.target.engine is not Engine.HOST}
+    for target in candidates:
+        saved = -hope * costs.overhead(target)
+        for u, ns in share.items():
+            own = costs.unit_cost(u, target)
+            if own is not None:
+                saved += max(0.0, ns - hope * own)
+        if saved > WORTH * plan.predicted_ns:
+            found.add(target)
+    return frozenset(found)
