@@ -1,7 +1,7 @@
 """Tables of the cost store, every column with its unit.
 
 Rows are only ever added. A measurement that is repeated (``--fresh``) becomes a second row, and
-readers take the last one of each key.
+readers take the one of each key that was measured last.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Raised with every change that an older nnapi-prof could not read."""
 
 METADATA = MetaData()
@@ -85,7 +85,9 @@ MEASUREMENTS = Table(
     _column("thermal_mc_after", Integer, "thousandths of a degree Celsius, after", null=True),
     _column("rss_peak_kb", Integer, "peak resident memory of the action, KiB", null=True),
     _column("measured_at", String(32), "UTC, ISO 8601"),
+    _column("digest", String(64), "of all other columns but id: no row is there twice"),
     Index("measurements_by_device", "fingerprint", "signature"),
+    Index("measurements_by_digest", "digest", unique=True),
 )
 
 DEVICES = Table(

@@ -173,7 +173,7 @@ def test_a_cost_table_that_is_none(cli: Cli, tiny: Path, tmp_path: Path) -> None
         (other, "this database belongs to something else (it has the table songs)"),
         (tmp_path, "unable to open database file"),
         ("/proc/absent/costs.sqlite", "cannot make its folder"),
-        ("nosuch://host/costs", "Can't load plugin: sqlalchemy.dialects:nosuch"),
+        ("nosuch://host/costs", "nosuch is neither sqlite nor postgresql"),
     ]:
         for command in ("profile", "partition"):
             found = cli(command, *SIM, "--input", INPUT, "--costs", costs, tiny)

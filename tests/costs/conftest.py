@@ -1,0 +1,37 @@
+"""The databases that the cost store is tested on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.costs.postgres import Server, binaries
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A server, or a skip where Debian's ``postgresql`` is not installed.
+
+    NNAPI_PROF_REQUIRE_ALL=1 fails there.
+    """
+    found = binaries()
+    if found is None:
+        said = "no PostgreSQL server on this machine: apt-get install postgresql"
+        if os.environ.get("NNAPI_PROF_REQUIRE_ALL") == "1":
+            pytest.fail(said, pytrace=False)
+        pytest.skip(said)
+    server = Server(found)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """What ``CostStore`` takes for a new database, on each kind of database."""
+    if request.param == "sqlite":
+        return str(tmp_path / "costs.sqlite")
+    server: Server = request.getfixturevalue("postgres")
+    return server.url(server.database())
