@@ -25,7 +25,7 @@ from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import Unit, UnitGraph
 
 if TYPE_CHECKING:
-    from nnapi_prof.convert.model import NnapiModel
+    from nnapi_prof.convert.model import NnapiModel, Operand
 
 _DATA = {
     "TENSOR_FLOAT32": "float32",
@@ -46,7 +46,7 @@ _READERS = ("ARGMAX", "ARGMIN", "REDUCE_", "TOPK_V2")
 """Beginnings of the operations whose work follows what they read (``runtime/graph/work.c``)."""
 
 
-def read_phone(name: str) -> Mapping[str, Any]:
+def read_phone(name: str) -> dict[str, Any]:
     """The description of a phone: a name that comes along (``sim:`` in front is taken, too) or a
     JSON file of either format. Raises UsageError, listing the names."""
     bare = name.removeprefix(SIMULATED)
@@ -218,7 +218,7 @@ def operation_works(model: NnapiModel) -> tuple[Work, ...]:
     return tuple(works)
 
 
-def _products(kind: str, read: list[Any], weights: tuple[int, ...]) -> float:
+def _products(kind: str, read: list[Operand], weights: tuple[int, ...]) -> float:
     """Multiply-accumulates for each element written."""
     if kind in ("CONV_2D", "GROUPED_CONV_2D"):
         return float(math.prod(weights[1:]))
@@ -231,11 +231,11 @@ def _products(kind: str, read: list[Any], weights: tuple[int, ...]) -> float:
     return 1.0
 
 
-def _is_tensor(operand: Any) -> bool:
+def _is_tensor(operand: Operand) -> bool:
     return operand.type.name in _DATA
 
 
-def _bytes(operand: Any) -> int:
+def _bytes(operand: Operand) -> int:
     return math.prod(operand.dims) * _BYTES.get(_DATA[operand.type.name], 1)
 
 

@@ -42,8 +42,16 @@ MOST_CENTRES = 128
 """More centres improve nothing measurable, and a description stays small."""
 FEWEST = 12
 """With fewer samples there is no correction: the roofline alone has half as many prices."""
-PRIOR = 0.05
-"""Weight of a price's first guess, whose logarithm is wrong by 1, against an error of a row."""
+PRIOR = 0.1
+"""Weight of the first guess of a price, whose logarithm is wrong by 1, against a row's error."""
+SLOWNESS = {"CONV_2D": 0.8, "GROUPED_CONV_2D": 1.2, "FULLY_CONNECTED": 1.6}
+"""First guess of the time of a MAC against that of matrix products, where an operation was never
+timed alone; :data:`OTHERS` for the rest, depthwise convolution among them. From the rates that
+qed-usc/mobile-ml-benchmark's phones have in common (window convolutions gain by Winograd's
+algorithm, the others reuse less of what they load)."""
+OTHERS = 2.5
+MACS_PER_OPERATION = 4e4
+"""First guess of an operation's start: as long as so many MACs, 3 us at 13 GMAC/s."""
 FOLDS = 5
 SEED = 0
 
@@ -69,7 +77,7 @@ class _Sums:
 
     def sums(self, values: Floats) -> Floats:
         """Per sample."""
-        return np.bincount(self.owner, weights=values, minlength=len(self.log_ns))
+        return np.bincount(self.owner, weights=values, minlength=len(self.log_ns)).astype(float)
 
 
 def fit_samples(samples: Sequence[Sample], *, correct: bool = True) -> TargetModel:
@@ -89,37 +97,34 @@ def _fit_roof(sums: _Sums, kinds: Sequence[str]) -> TargetModel:
     place = {kind: number for number, kind in enumerate(kinds)}
     n = len(sums.log_ns)
     per_rate = np.zeros((n, len(kinds)))
-    np.add.at(
-        per_rate,
-        (sums.owner, [place[work.rate] for work in sums.works]),
-        [work.macs for work in sums.works],
-    )
+    for kind, column in place.items():
+        macs = [work.macs if work.rate == kind else 0.0 for work in sums.works]
+        per_rate[:, column] = sums.sums(np.array(macs))
     count = sums.sums(np.ones(len(sums.works)))
     moved = sums.sums(np.array([work.moved for work in sums.works]))
     design = np.column_stack([count, moved, sums.extra, per_rate])
-    ns = np.exp(sums.log_ns)
     used = design.max(axis=0) > 0
-    guess = np.zeros(design.shape[1])
-    for i in np.flatnonzero(used):
-        rows = design[:, i] > 0
-        ratio = ns[rows] / design[rows, i]
-        share = (0.3, 0.2, 0.3, 0.1, 0.1)[i] if i < 5 else 0.7
-        guess[i] = (ratio.min() if i in (0, 2) else float(np.median(ratio))) * share
-    start = np.log(guess[used])
+    start = np.log(_guess(design, np.exp(sums.log_ns), kinds)[used])
     matrix = design[:, used]
 
+    # One more unknown is the device's speed as a whole: guesses count against each other only.
     def residuals(logs: Floats) -> Floats:
-        return np.concatenate([np.log(matrix @ np.exp(logs)) - sums.log_ns, PRIOR * (logs - start)])
+        found = np.log(matrix @ np.exp(logs[1:] + logs[0])) - sums.log_ns
+        return np.concatenate([found, PRIOR * (logs[1:] - start)])
 
     def jacobian(logs: Floats) -> Floats:
-        parts = matrix * np.exp(logs)
-        return np.vstack([parts / parts.sum(axis=1, keepdims=True), PRIOR * np.eye(len(logs))])
+        parts = matrix * np.exp(logs[1:] + logs[0])
+        shares = parts / parts.sum(axis=1, keepdims=True)
+        upper = np.hstack([np.ones((n, 1)), shares])
+        lower = np.hstack([np.zeros((len(start), 1)), PRIOR * np.eye(len(start))])
+        return np.vstack([upper, lower])
 
-    found = least_squares(residuals, start, jac=jacobian, loss="soft_l1", f_scale=0.1)
+    first = np.concatenate([[0.0], start])
+    found = least_squares(residuals, first, jac=jacobian, loss="soft_l1", f_scale=0.1)
     prices = np.zeros(design.shape[1])
-    prices[used] = np.exp(found.x)
+    prices[used] = np.exp(found.x[1:] + found.x[0])
     rates = {kind: float(prices[5 + i]) for kind, i in place.items()}
-    known = [rate for kind, rate in rates.items() if kind.partition("/")[0] not in ("CONV_2D",)]
+    known = [rate for kind, rate in rates.items() if not kind.startswith("CONV_2D")]
     rates["default"] = float(np.median(known or list(rates.values())))
     return TargetModel(
         Roof(float(prices[0]), float(prices[1]), rates),
@@ -127,6 +132,24 @@ def _fit_roof(sums: _Sums, kinds: Sequence[str]) -> TargetModel:
         ns_per_in_byte=float(prices[3]),
         ns_per_out_byte=float(prices[4]),
     )
+
+
+def _guess(design: Floats, ns: Floats, kinds: Sequence[str]) -> Floats:
+    """Prices at first sight: of a kind that was timed alone what it took there, less a share for
+    the rest; of another, by what it is."""
+    alone = design[:, 0] == 1
+    slow = np.array([SLOWNESS.get(kind.partition("/")[0], OTHERS) for kind in kinds])
+    slow[[kind.startswith("CONV_2D 1x1") for kind in kinds]] = 1.0
+    with np.errstate(divide="ignore"):
+        mac = float(np.median(ns / np.maximum(design[:, 5:] @ slow, 1.0)))
+    guess = np.concatenate([[MACS_PER_OPERATION * mac, mac, 0.0, 0.0, 0.0], mac * slow])
+    for i in range(design.shape[1]):
+        rows = (design[:, i] > 0) & (alone | (2 <= i < 5))
+        if rows.any():
+            ratio = ns[rows] / design[rows, i]
+            share = (0.3, 0.2, 0.3, 0.1, 0.1)[i] if i < 5 else 0.7
+            guess[i] = (ratio.min() if i in (0, 2) else float(np.median(ratio))) * share
+    return guess
 
 
 def _fit_correction(sums: _Sums, model: TargetModel, kinds: Sequence[str]) -> Correction:
@@ -198,17 +221,21 @@ Fit = Callable[[Sequence[Sample]], TargetModel]
 def cross_validated(
     samples: Sequence[Sample], *, folds: int = FOLDS, seed: int = SEED, fit: Fit = fit_samples
 ) -> Floats:
-    """predicted / measured - 1 of every sample, by a model that was not shown it."""
-    order = np.random.default_rng(seed).permutation(len(samples))
-    errors = np.zeros(len(samples))
-    for fold in range(min(folds, len(samples))):
-        held = order[fold::folds]
-        shown = sorted(set(range(len(samples))) - set(held.tolist()))
-        if not shown:
-            return np.full(len(samples), math.inf)
-        model = fit([samples[i] for i in shown])
-        for i in held:
-            errors[i] = model.sample_ns(samples[i]) / samples[i].ns - 1
+    """predicted / measured - 1 of every sample, by a model that was shown neither it nor another of
+    the same operations: networks repeat their layers."""
+    groups: dict[tuple[Work, ...], list[int]] = {}
+    for i, sample in enumerate(samples):
+        groups.setdefault(sample.works, []).append(i)
+    alike = list(groups.values())
+    order = np.random.default_rng(seed).permutation(len(alike)).tolist()
+    errors = np.full(len(samples), math.inf)
+    for fold in range(min(folds, len(alike))):
+        held = {i for group in order[fold::folds] for i in alike[group]}
+        shown = [sample for i, sample in enumerate(samples) if i not in held]
+        if shown:
+            model = fit(shown)
+            for i in held:
+                errors[i] = model.sample_ns(samples[i]) / samples[i].ns - 1
     return errors
 
 
@@ -221,7 +248,7 @@ def fit_target_model(
         return fit_samples(shown, correct=False)
 
     model = fit_samples(samples)
-    if len(samples) < folds:
+    if len({sample.works for sample in samples}) < folds:
         return model
     bounds = [
         np.quantile(np.abs(cross_validated(samples, folds=folds, seed=seed, fit=fit)), [0.5, 0.9])

@@ -69,8 +69,10 @@ class Work:
 
     @property
     def rate(self) -> str:
-        """The key of its rate of arithmetic: the kind, and the data unless that is float32."""
-        return self.kind if self.data == "float32" else f"{self.kind}/{self.data}"
+        """The key of its rate of arithmetic: the kind, whether a plain convolution has a window
+        (matrix products run at another rate), and the data unless that is float32."""
+        kind = "CONV_2D 1x1" if self.kind == "CONV_2D" and self.kernel == 1 else self.kind
+        return kind if self.data == "float32" else f"{kind}/{self.data}"
 
 
 FEATURES = (
