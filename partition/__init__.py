@@ -6,12 +6,13 @@ Knows neither torch nor any device; numpy and scipy only.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal
+from typing import Literal, cast
 
 from nnapi_prof.errors import PartitionError
-from nnapi_prof.graph.plan import Plan, Segment
+from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.baselines import find_baselines
+from nnapi_prof.partition.compiling import CompileCosts, CompileTimes, solve_within
 from nnapi_prof.partition.constraints import Constraints, constrain
 from nnapi_prof.partition.explain import cause_of_baseline, cause_of_optimum, ms
 from nnapi_prof.partition.problem import (
@@ -67,13 +68,18 @@ def solve(
 
     Raises PartitionError where a unit can run nowhere, or no plan keeps to the constraints.
     """
+    problem = make_problem(graph, costs)
+    compiling = None
+    if constraints is not None and constraints.max_compile_ns is not None:
+        compiling = CompileTimes.read(problem, cast("CompileCosts", costs))
     return solve_problem(
-        make_problem(graph, costs),
+        problem,
         costs.simulated,
         tolerance=tolerance,
         constraints=constraints,
         solver=solver,
         max_work=max_work,
+        compiling=compiling,
     )
 
 
@@ -85,11 +91,17 @@ def solve_problem(
     constraints: Constraints | None = None,
     solver: Literal["search", "milp"] = "search",
     max_work: float = MAX_WORK,
+    compiling: CompileTimes | None = None,
 ) -> Plan:
-    """:func:`solve` for a problem that is arrays already."""
+    """:func:`solve` for a problem that is arrays already; ``compiling`` where the constraints limit
+    compile time."""
     check_runnable(problem)
     constraints = constraints or Constraints()
     problem = constrain(problem, constraints)
+    if constraints.max_compile_ns is not None:
+        if compiling is None or solver == "milp":
+            raise PartitionError("a limit of compile time needs compile times, and the search")
+        return _within(problem, simulated, compiling, constraints, tolerance, max_work)
     most = constraints.max_regions
     found = solve_placements(problem, tolerance=tolerance, max_regions=most, max_work=max_work)
     if found is None:
@@ -107,6 +119,44 @@ def solve_problem(
         )
     if simulated and (simpler or not found.exact):
         note += "; these latencies are simulated"
+    return Plan("dp", segments, simulated, (note,))
+
+
+def _within(
+    problem: Problem,
+    simulated: bool,
+    compiling: CompileTimes,
+    constraints: Constraints,
+    tolerance: float,
+    max_work: float,
+) -> Plan:
+    """The plan under a limit of compile time."""
+    limit = constraints.max_compile_ns
+    assert limit is not None
+    found = solve_within(
+        problem,
+        compiling,
+        limit,
+        tolerance=tolerance,
+        max_regions=constraints.max_regions,
+        max_work=max_work,
+    )
+    if found is None:
+        raise PartitionError(f"no chain of segments compiles within {ms(limit)}")
+    placements = found.solution.placements
+    segments = tuple(_segment(problem, p, cause_of_optimum(problem, p)) for p in placements)
+    proven = (
+        _scope(found.solution)
+        if found.solution.exact
+        else f"no plan within the limit is faster than {ms(found.bound_ns)}, which is at most "
+        f"{found.gap:.2%} less than this one's {ms(found.solution.ns)}"
+    )
+    known = sum((frozenset(units), k) in compiling.region_ns for units, k in placements)
+    regions = sum(problem.targets[k].engine is Engine.NNAPI for _, k in placements)
+    note = (
+        f"regions compile in {ms(found.compile_ns)} together, of {ms(limit)} allowed "
+        f"({known} of {regions} measured): {proven}"
+    )
     return Plan("dp", segments, simulated, (note,))
 
 

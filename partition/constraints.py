@@ -25,6 +25,10 @@ class Constraints:
     """The only preference that segments on accelerators may have."""
     max_regions: int | None = None
     """Most segments on accelerators."""
+    max_compile_ns: float | None = None
+    """Most compile time of all segments on accelerators together; needs costs that tell it."""
+    reasons: Mapping[int, str] = field(default_factory=dict)
+    """Unit -> why it is forbidden where it is, for causes and messages."""
 
 
 def constrain(problem: Problem, constraints: Constraints) -> Problem:
@@ -48,7 +52,8 @@ def constrain(problem: Problem, constraints: Constraints) -> Problem:
     for unit, targets in constraints.forbidden.items():
         _check_unit(problem, unit)
         for target in targets:
-            rule_out(unit, problem.target_index(target), "forbidden")
+            reason = constraints.reasons.get(unit, "forbidden")
+            rule_out(unit, problem.target_index(target), reason)
     for unit, target in constraints.pinned.items():
         _check_unit(problem, unit)
         for k in range(len(problem.targets)):

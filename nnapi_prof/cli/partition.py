@@ -69,6 +69,8 @@ def command(
     max_regions: int | None,
     listed: tuple[str, ...],
     solver: Literal["search", "milp"],
+    max_compile_ms: float | None,
+    max_error: float | None,
     output: Path | None,
     no_verify: bool,
     model: Path,
@@ -89,7 +91,7 @@ def command(
     from nnapi_prof.run.verify import choose_measured
 
     conditions = conditions_of(threads, cpus, mode, relaxed, float16)
-    wishes = Wishes(forbid, pin, preference, max_regions, listed, solver)
+    wishes = Wishes(forbid, pin, preference, max_regions, listed, solver, max_compile_ms, max_error)
     program = load_model(model, inputs)
     path = output or model.with_suffix(".nnprof")
     with CostStore(costs) as store, device(device_spec) as opened:
@@ -117,7 +119,7 @@ def _show(bundle: Bundle) -> None:
     console = stdout()
     unit = unit_of(bundle.simulated)
     table = Table(title=f"Plan, predicted latency in {unit}", title_justify="left")
-    for name in ("#", "target", "units", "latency", "why"):
+    for name in ("#", "target", "units", "latency", "95 %", "why"):
         table.add_column(name, justify="right" if name in ("#", "latency") else "left")
     for number, segment in enumerate(bundle.plan.segments):
         units = bundle.graph.units
@@ -126,8 +128,15 @@ def _show(bundle: Bundle) -> None:
         if len(segment.units) > 1:
             label = f"{len(segment.units)}: {units[first].name} … {units[last].name}"
         mark = "" if segment.measured else " ≈" if not segment.estimated else " est."
+        low, high = segment.interval_ns or (None, None)
+        interval = "–" if low is None else f"{ms(low)} … {ms(high)}"
         table.add_row(
-            str(number), segment.target.key, label, ms(segment.predicted_ns) + mark, segment.cause
+            str(number),
+            segment.target.key,
+            label,
+            ms(segment.predicted_ns) + mark,
+            interval,
+            segment.cause,
         )
     console.print(table)
     console.print(

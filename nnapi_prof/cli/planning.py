@@ -11,18 +11,19 @@ from nnapi_prof.cli.options import load_model
 from nnapi_prof.cli.wishes import Wishes
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.conditions import Conditions, Precision
+from nnapi_prof.costs.hopeful import with_intervals
 from nnapi_prof.costs.region import CostModel, fit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.info import describe, device_fingerprint
-from nnapi_prof.errors import CostError, InputSpecError
+from nnapi_prof.errors import CostError, InputSpecError, UsageError
 from nnapi_prof.frontend.inputs import InputSpec, listed, parse_input_spec
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.measure.grid import device_targets
-from nnapi_prof.partition import baselines, solve
+from nnapi_prof.partition import Constraints, baselines, solve
 
 
 def fitted_costs(
@@ -68,10 +69,15 @@ def make_bundle(
     fingerprint = device_fingerprint(info)
     costs = fitted_costs(program.units, store, fingerprint, conditions)
     constraints = wishes.constraints(program.units, costs.targets)
+    if wishes.max_error is not None:
+        constraints = guarded(program, costs, constraints, conditions, wishes.max_error)
     kept_off = wishes.listed_units(program.units)
-    plans = (
-        solve(program.units, costs, constraints=constraints, solver=wishes.solver),
-        *baselines(program.units, costs, kept_off),
+    plans = tuple(
+        with_intervals(plan, costs)
+        for plan in (
+            solve(program.units, costs, constraints=constraints, solver=wishes.solver),
+            *baselines(program.units, costs, kept_off),
+        )
     )
     levels = {spec.target.key: spec.level for spec in device_targets(info)}
     half = [engine for engine in (Engine.CPU, Engine.NNAPI) if halves(conditions, engine)]
@@ -96,6 +102,37 @@ def make_bundle(
         conditions=conditions,
         notes=program.notes,
     )
+
+
+def guarded(
+    program: Program,
+    costs: CostModel,
+    constraints: Constraints,
+    conditions: Conditions,
+    max_error: float,
+) -> Constraints:
+    """The constraints, and no accelerator for units that less than float32 moves by more than
+    ``max_error``; computed on this host. Raises UsageError where NNAPI is to compute in float32."""
+    from nnapi_prof.run.unit_precision import unit_errors
+
+    if conditions.precision is Precision.FLOAT32:
+        raise UsageError("--max-error guards what --relaxed or --float16 allow: add one of them")
+    accelerators = frozenset(t for t in costs.targets if t.engine is Engine.NNAPI)
+    offered = [
+        unit.index
+        for unit in program.units.units
+        if any(costs.unit_cost(unit.index, target) is not None for target in accelerators)
+    ]
+    forbidden, reasons = dict(constraints.forbidden), dict(constraints.reasons)
+    for unit, error in unit_errors(program, offered).items():
+        if error.relative <= max_error:
+            continue
+        forbidden[unit] = forbidden.get(unit, frozenset()) | accelerators
+        reasons[unit] = error.message or (
+            f"float16 moves its result by {error.relative:.1e} of its largest value, more than"
+            f" {max_error:g}"
+        )
+    return replace(constraints, forbidden=forbidden, reasons=reasons)
 
 
 def at_sizes(bundle: Bundle, model: Path, stated: Sequence[str]) -> tuple[Bundle, Program]:

@@ -32,11 +32,16 @@ class Wishes:
     listed: tuple[str, ...] = ()
     """Units that the baseline `listed` keeps off accelerators; constrains nothing."""
     solver: Literal["search", "milp"] = "search"
+    max_compile_ms: float | None = None
+    max_error: float | None = None
+    """Of a unit in less than float32, relative to the largest of its values."""
 
     @property
     def constrain(self) -> bool:
         """Whether plans that the user did not ask for may break what was asked."""
-        return bool(self.forbid or self.pin or self.preference) or self.max_regions is not None
+        limits = (self.max_regions, self.max_compile_ms, self.max_error)
+        asked = self.forbid or self.pin or self.preference
+        return bool(asked) or any(limit is not None for limit in limits)
 
     def constraints(self, graph: UnitGraph, targets: Sequence[Target]) -> Constraints:
         """Raises UsageError where a pattern matches nothing, or a pin more than one target."""
@@ -73,7 +78,8 @@ class Wishes:
                     f"--preference {self.preference}: nothing was measured under it; run "
                     f"`nnapi-prof profile` without limiting --preference"
                 )
-        return Constraints(forbidden, pinned, preference, self.max_regions)
+        limit = None if self.max_compile_ms is None else self.max_compile_ms * 1e6
+        return Constraints(forbidden, pinned, preference, self.max_regions, limit)
 
     def listed_units(self, graph: UnitGraph) -> tuple[int, ...]:
         """The units of ``listed``, ascending. Raises UsageError where a pattern matches nothing."""
@@ -84,8 +90,8 @@ class Wishes:
 
 
 def wishes_options(function: F) -> F:
-    """``--forbid``, ``--pin``, ``--preference``, ``--max-regions``, ``--list``, ``--solver``: the
-    fields of :class:`Wishes`."""
+    """``--forbid``, ``--pin``, ``--preference``, ``--max-regions``, ``--max-compile-ms``,
+    ``--max-error``, ``--list``, ``--solver``: the fields of :class:`Wishes`."""
     units = "UNITS is a unit's name, or a pattern of its label, as `softmax*`"
     options = (
         click.option(
@@ -107,6 +113,18 @@ def wishes_options(function: F) -> F:
         ),
         click.option(
             "--max-regions", type=click.IntRange(0), help="Most segments on accelerators."
+        ),
+        click.option(
+            "--max-compile-ms",
+            type=click.FloatRange(min=0),
+            help="Most that compiling all segments on accelerators may take, measured or summed"
+            " from parts.",
+        ),
+        click.option(
+            "--max-error",
+            type=click.FloatRange(min=0),
+            help="With --relaxed or --float16: keep what differs from float32 by more than this"
+            " (of its largest value, in float16 on this host) off accelerators.",
         ),
         click.option(
             "--list",

@@ -53,9 +53,11 @@ def infer_preferences(
                 for signature, row in alone[known].items()
                 if row.n_units == 1 and not row.usable and signature not in alone[other]
             }
-            units = [sample for sample in samples[known] if len(sample.members) == 1]
+            units = [sample for sample in samples.get(known, []) if len(sample.members) == 1]
             tried = set(alone[other])
-            samples[other] += _inferred(units, samples[other], tried, other)
+            inferred = _inferred(units, samples.get(other, []), tried, other)
+            if inferred:
+                samples[other] = [*samples.get(other, []), *inferred]
     return refusals
 
 

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from nnapi_prof.costs.compiling import CompileModel, fit_compiling
 from nnapi_prof.costs.locate import Locator, Region
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.preferences import infer_preferences, share_spreads
@@ -48,6 +49,7 @@ class CostModel:
     refusals: Mapping[tuple[int, Target], str] = field(repr=False)
     """(unit, target) -> why the unit cannot run there, as a sentence."""
     simulated: bool = False
+    compiling: CompileModel = field(default_factory=CompileModel, repr=False)
     _host_ns: Mapping[int, float] = field(default_factory=dict, repr=False)
     _whole: Mapping[tuple[frozenset[int], Target], Measurement] = field(
         default_factory=dict, repr=False
@@ -122,6 +124,23 @@ class CostModel:
         spread = self.fits[target].spread_of(len(region)) if target in self.fits else 0.0
         return RegionCost(total, sigma_ns=total * spread)
 
+    def compile_overhead(self, target: Target) -> float:
+        """What compiling any region for ``target`` takes, in ns, beside its units' parts."""
+        return self.compiling.fixed_ns(target)
+
+    def compile_cost(self, unit_index: int, target: Target) -> float:
+        """A unit's part of compiling a region for ``target``, in ns."""
+        return self.compiling.unit_ns(self.graph.units[unit_index].signature, target)
+
+    def compiled_regions(self) -> dict[tuple[frozenset[int], Target], float]:
+        """(units, target) -> ns of every region that was compiled whole."""
+        return {
+            (units, target): ns
+            for (units, name), ns in self.compiling.whole_ns.items()
+            for target in self.targets
+            if target.accelerator == name
+        }
+
     def inferred(self, unit_index: int, target: Target) -> bool:
         """Whether the unit was not measured alone on ``target``, but on another preference."""
         return (frozenset((unit_index,)), target) not in self._whole and (
@@ -186,6 +205,7 @@ def fit(
             for target, fitted in fits.items()
         )
     }
+    whole = (locator or Locator(graph)).places(last.values(), regions)
     return CostModel(
         graph=graph,
         targets=(
@@ -196,7 +216,8 @@ def fit(
         refusals=refusals,
         simulated=any(row.simulated for row in last.values()),
         _host_ns=host_ns,
-        _whole=(locator or Locator(graph)).places(last.values(), regions),
+        compiling=fit_compiling(last.values(), whole),
+        _whole=whole,
     )
 
 

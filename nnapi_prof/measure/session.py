@@ -41,6 +41,8 @@ from nnapi_prof.partition import solve
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
 
+MAX_TURNS_OF_BASELINES = 3
+"""Measured, a baseline may turn out to be better under another preference, unmeasured so far."""
 MAX_ROUNDS = 16
 """Rounds of measure, partition, measure; two to eight are the rule, later ones are short."""
 
@@ -170,20 +172,20 @@ class _Session:
         named: set[Region] = set()
         costs = self._fit()
         chosen = self._choose(costs)
-        baselines_measured = not self._options.refine
+        turns_of_baselines = 0
         while self._options.refine and self._rounds < MAX_ROUNDS:
             phase = f"regions, round {self._rounds + 1}"
             jobs = self._segment_jobs(chosen.wanted)
             self._note_reused(jobs)
             if all(job.key in self._have for job in jobs):
-                if baselines_measured:
-                    self._stable = True
-                    break
-                baselines_measured = True
-                phase = "baselines"
                 with self._spending("plan"):
                     others = rivals(self._graph, costs)
                 jobs = self._segment_jobs(s for plan in others for s in unmeasured(plan))
+                if not jobs or turns_of_baselines == MAX_TURNS_OF_BASELINES:
+                    self._stable = True
+                    break
+                turns_of_baselines += 1
+                phase = f"baselines, round {turns_of_baselines}"
             else:
                 self._rounds += 1
             named.update(job.region for job in jobs)
