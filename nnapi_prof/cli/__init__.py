@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "Run a bundle on a device and compare its outputs with eager PyTorch.",
     "estimate": "Estimate latency and plan on a phone that is not there; needs no device.",
     "calibrate": "Fit a phone's description for `estimate` to what a cost table has of it.",
+    "costs": "Look into the cost table: list, show, diff, export, import.",
     "report": "Write one self-contained HTML report of a bundle.",
     "agent": "Build, push, ask or clean up the executable that measures on a device.",
     "convert": "Convert a whole model for stock PyTorch's NNAPI runtime, to JSON or to C++.",

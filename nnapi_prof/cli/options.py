@@ -40,7 +40,7 @@ def costs_option(function: F) -> F:
     return click.option(
         "--costs",
         metavar="FILE|URL",
-        help="Cost table: an SQLite file or any SQLAlchemy URL. Default: $NNAPI_PROF_COSTS, else"
+        help="Cost table: an SQLite file or a PostgreSQL URL. Default: $NNAPI_PROF_COSTS, else"
         " a file in the user's data folder.",
     )(function)
 

@@ -1,0 +1,316 @@
+"""``nnapi-prof costs``: list, show, diff, export, import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nnapi_prof.cli.cost_options import as_json_option, filter_options, selection_of, time_of
+from nnapi_prof.cli.options import costs_option, ms, say, stdout, unit_of
+
+if TYPE_CHECKING:
+    from nnapi_prof.costs.devices import Measured
+    from nnapi_prof.costs.diff import Comparison, Difference
+    from nnapi_prof.costs.measurement import Measurement
+    from nnapi_prof.costs.selection import Selection
+    from nnapi_prof.costs.store import CostStore
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+_SORTS = ("time", "median", "spread", "label", "target")
+_ROWS_SHOWN = 40
+
+
+@click.group("costs", context_settings=_HELP)
+def command() -> None:
+    """Look into the cost table, compare what is in it, and carry it elsewhere.
+
+    What --json prints is described by `nnapi_prof/costs/documents.py`, as JSON Schema.
+    """
+
+
+@command.command("list", context_settings=_HELP)
+@costs_option
+@as_json_option
+def list_(costs: str | None, as_json: bool) -> None:
+    """List the devices in the cost table, and what was measured on each.
+
+    The first column, or its beginning, is what --device of the other commands takes; so is the
+    name.
+    """
+    from rich.table import Table
+
+    from nnapi_prof.costs.devices import measured
+    from nnapi_prof.costs.documents import of_devices
+    from nnapi_prof.costs.store import CostStore
+
+    with CostStore(costs) as store:
+        found = measured(store)
+    if as_json:
+        _print_json(of_devices(found))
+        return
+    table = Table("device", "name", box=None, pad_edge=False)
+    for column in ("rows", "ok"):
+        table.add_column(column, justify="right")
+    for column in ("kinds", "targets", "first measured", "last measured"):
+        table.add_column(column)
+    for each in found:
+        kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(each.kinds.items()))
+        ok = str(each.statuses.get("ok", 0))
+        head = (each.fingerprint, each.name, str(each.rows), ok, kinds)
+        table.add_row(*head, str(len(each.targets)), _short(each.first), _short(each.last))
+    stdout().print(table)
+    if not found:
+        say("note: the cost table is empty: `nnapi-prof profile` fills it")
+
+
+@command.command("show", context_settings=_HELP)
+@costs_option
+@filter_options
+@click.option(
+    "--sort",
+    type=click.Choice(_SORTS),
+    default="time",
+    show_default=True,
+    help="Order of the rows; latencies and spreads begin with the largest.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    help=f"Rows to show at most, 0 for all. Default: {_ROWS_SHOWN}, with --json all.",
+)
+@as_json_option
+def show(costs: str | None, sort: str, limit: int | None, as_json: bool, **filters: Any) -> None:
+    """Show measurements: of each region, target and conditions the newest that fits."""
+    from nnapi_prof.costs.documents import of_measurements
+    from nnapi_prof.costs.store import CostStore
+
+    with CostStore(costs) as store:
+        selection, devices = selection_of(store, **filters)
+        rows = _sorted(store.select(selection), sort)
+    n_all = len(rows)
+    most = limit if limit is not None else 0 if as_json else _ROWS_SHOWN
+    rows = rows[:most] if most else rows
+    names = {device.fingerprint: device.name for device in devices}
+    if as_json:
+        _print_json(of_measurements(rows, names))
+        return
+    _show_table(rows, names)
+    if len(rows) < n_all:
+        say(f"note: {len(rows)} of {n_all} rows: --limit 0 shows all")
+
+
+def _sorted(rows: list[Measurement], sort: str) -> list[Measurement]:
+    def latency(m: Measurement) -> float:
+        return -m.summary.median_ns if m.usable else 0.0
+
+    def spread(m: Measurement) -> float:
+        return -m.summary.relative_spread if m.usable else 0.0
+
+    return sorted(
+        rows,
+        key={
+            "time": lambda m: m.measured_at,
+            "median": latency,
+            "spread": spread,
+            "label": lambda m: (m.label, m.target),
+            "target": lambda m: (m.target, m.label),
+        }[sort],
+    )
+
+
+def _show_table(rows: list[Measurement], names: dict[str, str]) -> None:
+    from rich.table import Table
+
+    several = len({m.fingerprint for m in rows}) > 1
+    table = Table("label", "kind", "target", "conditions", box=None, pad_edge=False)
+    table.add_column(f"median ({_unit(rows)})", justify="right")
+    for column in ("spread", "runs"):
+        table.add_column(column, justify="right")
+    table.add_column("status")
+    table.add_column("measured")
+    if several:
+        table.add_column("device")
+    for m in rows:
+        summary = m.summary if m.usable else None
+        cells = [m.label, m.kind.value, m.target.key, m.conditions.options or "–"]
+        if summary is None:
+            cells += ["–", "–", "–"]
+        else:
+            cells += [ms(summary.median_ns), f"{summary.relative_spread:.1%}", str(summary.n)]
+        cells += [m.why_not if not m.usable else "; ".join(m.flags) or "ok", _short(m.measured_at)]
+        table.add_row(*cells, *([names.get(m.fingerprint, m.fingerprint)] if several else []))
+    stdout().print(table)
+
+
+@command.command("diff", context_settings=_HELP)
+@costs_option
+@filter_options
+@click.option(
+    "--threshold",
+    type=click.FloatRange(min=0),
+    default=2.0,
+    show_default=True,
+    help="Leave out what changed by less, in percent.",
+)
+@click.option("--every", is_flag=True, help="Show also what did not change beyond noise.")
+@as_json_option
+@click.argument("first", metavar="FIRST")
+@click.argument("second", metavar="SECOND")
+def diff(
+    costs: str | None,
+    threshold: float,
+    every: bool,
+    as_json: bool,
+    first: str,
+    second: str,
+    **filters: Any,
+) -> None:
+    """Compare two devices, or one device at two dates: what changed beyond noise.
+
+    FIRST and SECOND are a device, a date, or DEVICE@DATE. At a date stands what was measured last
+    up to its end. A date alone is of the table's only device, or of --device. Compared are regions
+    that both sides have measured on the same target under the same conditions; the ratio is
+    SECOND's median by FIRST's, with a bootstrap interval at 99 %.
+    """
+    from nnapi_prof.costs.diff import compare
+    from nnapi_prof.costs.documents import of_comparison
+    from nnapi_prof.costs.store import CostStore
+
+    with CostStore(costs) as store:
+        selection, devices = selection_of(store, **filters)
+        one, two = (_side(store, selection, devices, words) for words in (first, second))
+    found = compare(one, two, threshold / 100)
+    if as_json:
+        _print_json(of_comparison(found, first, second))
+        return
+    simulated = any(m.simulated for side in (one, two) for m in side)
+    _diff_table(found.differences if every else found.changed, first, second, simulated)
+    click.echo(_in_words(found))
+
+
+def _side(
+    store: CostStore, selection: Selection, devices: list[Measured], words: str
+) -> list[Measurement]:
+    from nnapi_prof.costs.devices import find_one
+    from nnapi_prof.errors import UsageError
+
+    device, _, date = words.rpartition("@")
+    until = time_of(date, end=True)
+    if until is None:
+        device, date = words, ""
+    if device:
+        chosen = find_one(devices, device)
+    elif len(devices) == 1:
+        chosen = devices[0]
+    else:
+        names = ", ".join(f"{each.fingerprint} ({each.name})" for each in devices) or "none"
+        raise UsageError(f"{words} of which device? Say DEVICE@{words} or --device: {names}")
+    limit = min(filter(None, (until, selection.until)), default=None)
+    of_side = selection.with_(fingerprints=(chosen.fingerprint,), until=limit, newest=True)
+    return store.select(of_side)
+
+
+def _diff_table(shown: tuple[Difference, ...], first: str, second: str, simulated: bool) -> None:
+    from rich.table import Table
+
+    if not shown:
+        return
+    table = Table("label", "kind", "target", "conditions", box=None, pad_edge=False)
+    for column in (f"{first} ({unit_of(simulated)})", f"{second} ({unit_of(simulated)})"):
+        table.add_column(column, justify="right")
+    for column in ("ratio", "99 % interval"):
+        table.add_column(column, justify="right")
+    table.add_column("verdict")
+    for each in shown:
+        one, two = each.first, each.second
+        cells = [one.label, one.kind.value, one.target.key, one.conditions.options or "–"]
+        cells += [ms(m.summary.median_ns) if m.usable else m.status.value for m in (one, two)]
+        cells.append("–" if each.ratio is None else f"{each.ratio:.3f}")
+        known = each.low is not None and each.high is not None
+        cells.append(f"{each.low:.3f} to {each.high:.3f}" if known else "–")
+        table.add_row(*cells, each.verdict.value)
+    stdout().print(table)
+
+
+def _in_words(found: Comparison) -> str:
+    n, changed = len(found.differences), len(found.changed)
+    words = f"{changed} of {n} changed beyond noise" if n else "nothing was measured on both sides"
+    ratio = found.median_ratio
+    parts = [words if ratio is None else f"{words}, median ratio {ratio:.3f}"]
+    if found.same_row:
+        parts.append(f"{found.same_row} not measured again in between")
+    if found.only_first or found.only_second:
+        parts.append(f"{found.only_first} only in the first, {found.only_second} in the second")
+    return "; ".join(parts)
+
+
+@command.command("export", context_settings=_HELP)
+@costs_option
+@filter_options
+@as_json_option
+@click.argument("file", type=click.Path(path_type=Path))
+def export_(costs: str | None, as_json: bool, file: Path, **filters: Any) -> None:
+    """Write measurements to FILE, a .csv or .parquet: every one, or those that fit.
+
+    With raw samples, so that `nnapi-prof costs import` elsewhere has them as they were.
+    """
+    from nnapi_prof.costs.store import CostStore
+    from nnapi_prof.costs.transfer import export
+
+    with CostStore(costs) as store:
+        selection, _ = selection_of(store, **filters)
+        n = export(store, file, selection.with_(newest=False))
+    if as_json:
+        _print_json({"file": str(file), "rows": n})
+    else:
+        click.echo(f"{file}: {_count(n, 'row')}")
+
+
+@command.command("import", context_settings=_HELP)
+@costs_option
+@as_json_option
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+def import_command(costs: str | None, as_json: bool, files: tuple[Path, ...]) -> None:
+    """Add the measurements of .csv or .parquet files that `nnapi-prof costs export` wrote.
+
+    What the table has already is left as it is. A file is taken whole or not at all.
+    """
+    import dataclasses
+
+    from nnapi_prof.costs.store import CostStore
+    from nnapi_prof.costs.transfer import import_
+
+    done = []
+    with CostStore(costs) as store:
+        for file in files:
+            found = import_(store, file)
+            done.append({"file": str(file), **dataclasses.asdict(found)})
+            if not as_json:
+                of = f"of {_count(found.rows, 'row')} of {_count(found.devices, 'device')}"
+                click.echo(f"{file}: {found.added} new {of}")
+    if as_json:
+        _print_json(done)
+
+
+def _print_json(document: object) -> None:
+    import json
+
+    click.echo(json.dumps(document, indent=1))
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+def _unit(rows: list[Measurement]) -> str:
+    kinds = {m.simulated for m in rows}
+    return "ms, some simulated" if len(kinds) > 1 else unit_of(True in kinds)
+
+
+def _short(time: str) -> str:
+    """To the minute."""
+    return time[:16].replace("T", " ")

@@ -1,0 +1,155 @@
+"""Two sets of measurements against each other: which latencies differ beyond noise."""
+
+from __future__ import annotations
+
+import enum
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.rounds import Round
+
+RESAMPLES = 1000
+CONFIDENCE = 0.99
+"""Of an interval: tables have hundreds of rows, and of 95 % ones every 20th would be wrong."""
+FEWEST_SAMPLES = 5
+"""With fewer, resampling says next to nothing of how far off the median may be."""
+_DRAWS_PER_ROUND = 40
+
+
+class Verdict(enum.Enum):
+    """What may be said of one region on one target, the second side against the first."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    SAME = "within noise"
+    UNSURE = "too few runs"
+    STATUS = "status changed"
+    """One side has no latency: it was refused, failed, crashed or timed out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One region on one target under the same conditions, on both sides."""
+
+    first: Measurement
+    second: Measurement
+    verdict: Verdict
+    ratio: float | None = None
+    """Median of the second by that of the first; above 1 the second is slower."""
+    low: float | None = None
+    """Ends of the ratio's interval at :data:`CONFIDENCE`."""
+    high: float | None = None
+
+    @property
+    def changed(self) -> bool:
+        return self.verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.STATUS)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All that two sides have in common."""
+
+    differences: tuple[Difference, ...]
+    """Changes of status first, then the biggest ratios, whichever way; what did not change last."""
+    only_first: int
+    """Measured on this side only."""
+    only_second: int
+    same_row: int
+    """The same measurement on both sides: not repeated between two dates."""
+
+    @property
+    def changed(self) -> tuple[Difference, ...]:
+        return tuple(each for each in self.differences if each.changed)
+
+    @property
+    def median_ratio(self) -> float | None:
+        """Of all that have a latency on both sides."""
+        ratios = [each.ratio for each in self.differences if each.ratio is not None]
+        return statistics.median(ratios) if ratios else None
+
+
+def compare(
+    first: Iterable[Measurement], second: Iterable[Measurement], threshold: float = 0.0
+) -> Comparison:
+    """Pairs what agrees in signature, target and conditions, and compares it.
+
+    A latency changed where the interval of the ratio of medians excludes 1, and the ratio is off
+    1 by at least ``threshold`` (0.02: 2 %). The interval is a bootstrap's, which draws rounds and
+    then runs within them, so that what is common to a round (heat, clock rates) counts as noise.
+    What lasted for all of a measurement but not for the other cannot be told from a change. The
+    same two sides give the same answer.
+    """
+    one, two = {_pair(m): m for m in first}, {_pair(m): m for m in second}
+    common = [key for key in one if key in two]
+    pairs = [(one[key], two[key]) for key in common if one[key] != two[key]]
+    return Comparison(
+        differences=tuple(sorted((_difference(*p, threshold) for p in pairs), key=_order)),
+        only_first=len(one) - len(common),
+        only_second=len(two) - len(common),
+        same_row=len(common) - len(pairs),
+    )
+
+
+def _pair(m: Measurement) -> tuple[object, ...]:
+    return m.signature, m.target, m.conditions
+
+
+def _order(found: Difference) -> tuple[object, ...]:
+    size = abs(math.log(found.ratio)) if found.ratio else 0.0
+    is_status = found.verdict is Verdict.STATUS
+    return not is_status, not found.changed, -size, found.first.label, found.first.target
+
+
+def _difference(first: Measurement, second: Measurement, threshold: float) -> Difference:
+    if not (first.usable and second.usable):
+        same = first.status is second.status
+        return Difference(first, second, Verdict.SAME if same else Verdict.STATUS)
+    medians = first.summary.median_ns, second.summary.median_ns
+    if min(medians) <= 0:  # a clock too coarse for it
+        return Difference(first, second, Verdict.UNSURE)
+    ratio = medians[1] / medians[0]
+    if min(first.summary.n, second.summary.n) < FEWEST_SAMPLES:
+        return Difference(first, second, Verdict.UNSURE, ratio)
+    draws = np.log(_medians(second, 1)) - np.log(_medians(first, 0))
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = (float(x) for x in np.exp(np.percentile(draws, [tail, 100 - tail])))
+    beyond = not low <= 1 <= high and abs(ratio - 1) >= threshold
+    verdict = (Verdict.SLOWER if ratio > 1 else Verdict.FASTER) if beyond else Verdict.SAME
+    return Difference(first, second, verdict, ratio, low, high)
+
+
+def _medians(m: Measurement, seed: int) -> NDArray[np.float64]:
+    """Medians of :data:`RESAMPLES` draws. [RESAMPLES]"""
+    random = np.random.default_rng(seed)
+    groups = _groups(m.samples_ns, m.rounds)
+    sizes = np.array([len(group) for group in groups])
+    width = int(sizes.max())
+    padded = np.zeros((len(groups), width))
+    for row, group in zip(padded, groups, strict=True):
+        row[: len(group)] = group
+    n_draws = width if len(groups) == 1 else min(width, _DRAWS_PER_ROUND)
+    chosen = random.integers(len(groups), size=(RESAMPLES, len(groups)))
+    places = random.random((RESAMPLES, len(groups), n_draws)) * sizes[chosen][..., None]
+    drawn = padded[chosen[..., None], places.astype(np.int64)]
+    found: NDArray[np.float64] = np.median(drawn.reshape(RESAMPLES, -1), axis=1)
+    return np.maximum(found, 1.0)  # a clock that stood still has no logarithm
+
+
+def _groups(samples: Sequence[int], rounds: Sequence[Round]) -> list[Sequence[int]]:
+    """Samples by rounds, without those of throttled ones as in :func:`.rounds.steady`."""
+    if sum(each.runs for each in rounds) != len(samples):
+        return [samples]
+    groups: list[tuple[Round, Sequence[int]]] = []
+    at = 0
+    for each in rounds:
+        if each.runs:
+            groups.append((each, samples[at : at + each.runs]))
+        at += each.runs
+    cool = [group for each, group in groups if not each.throttled]
+    return cool or [group for _, group in groups]
