@@ -12,7 +12,7 @@ from nnapi_prof.cli.wishes import Wishes
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.conditions import Conditions, Precision
-from nnapi_prof.costs.hopeful import with_intervals
+from nnapi_prof.costs.hopeful import tolerance_of, with_intervals
 from nnapi_prof.costs.region import CostModel, fit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
@@ -75,7 +75,13 @@ def make_bundle(
     plans = tuple(
         with_intervals(plan, costs)
         for plan in (
-            solve(program.units, costs, constraints=constraints, solver=wishes.solver),
+            solve(
+                program.units,
+                costs,
+                tolerance=tolerance_of(costs),
+                constraints=constraints,
+                solver=wishes.solver,
+            ),
             *baselines(program.units, costs, kept_off),
         )
     )

@@ -15,11 +15,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from nnapi_prof.costs.compiling import CompileModel, fit_compiling
 from nnapi_prof.costs.locate import Locator, Region
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.preferences import infer_preferences, share_spreads
-from nnapi_prof.costs.regression import RegionSample, TargetFit, fit_target
+from nnapi_prof.costs.regression import (
+    FEW_REGIONS,
+    LEAST_SPREAD,
+    RegionSample,
+    TargetFit,
+    fit_target,
+)
 from nnapi_prof.costs.static import PHONE_CPU, Roofline
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Target
@@ -61,7 +69,18 @@ class CostModel:
             for place, row in self._whole.items()
             if place[1] in self.fits
         }
+        self._noise = self.noise
         self._cold_bytes = [cold_bytes(self.graph, (unit.index,)) for unit in self.graph.units]
+
+    @property
+    def noise(self) -> float:
+        """Relative standard deviation of one measurement repeated at another time, as far as it
+        shows: what sums are off by on the targets that they fit best (their lower quartile), for
+        what a driver joins or a cache loses adds to it on the others."""
+        spreads = [
+            fitted.spread for fitted in self.fits.values() if fitted.n_regions >= FEW_REGIONS
+        ]
+        return min(MOST_NOISE, float(np.quantile(spreads, 0.25))) if spreads else LEAST_SPREAD
 
     @property
     def residuals(self) -> dict[Target, tuple[float, ...]]:
@@ -107,7 +126,8 @@ class CostModel:
         if whole_ns is not None:
             if not math.isfinite(whole_ns):
                 return None
-            sigma = self._whole[region, target].summary.sigma_of_median_ns
+            of_median = self._whole[region, target].summary.sigma_of_median_ns
+            sigma = math.hypot(of_median, self._noise * whole_ns)
             return RegionCost(whole_ns, measured=True, sigma_ns=sigma)
         entering, leaving = self.graph.boundary(region)
         size = self.graph.values
@@ -221,6 +241,8 @@ def fit(
     )
 
 
+MOST_NOISE = 0.1
+"""Worse than this a device would have to be measured again rather than believed."""
 CACHE_BYTES = 1 << 20
 """Regions that bring more than this through the cache find it cold (assumed: a core's own share on
 phones and desktops alike)."""

@@ -103,6 +103,8 @@ class TargetFit:
     """Relative standard deviation of the sum for regions of several units."""
     longest: int = 1
     """Most units that a measured region had."""
+    n_regions: int = 0
+    """Measured regions of several units."""
 
     def predict(self, sample: RegionSample) -> float:
         """The sum for a region whose members are all known, in ns."""
@@ -157,6 +159,7 @@ def fit_target(samples: Sequence[RegionSample], *, on_cpu: bool) -> TargetFit:
         errors=dict(zip((*TERMS, *names), map(float, errors), strict=True)),
         spread=_spread(left_out[several]),
         longest=max(len(sample.members) for sample in samples),
+        n_regions=int(several.sum()),
     )
 
 

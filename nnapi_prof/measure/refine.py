@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from nnapi_prof.costs.hopeful import Hopeful, with_intervals
+from nnapi_prof.costs.hopeful import Hopeful, tolerance_of, with_intervals
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import TOLERANCE, baselines, solve
+from nnapi_prof.partition import baselines, solve
 from nnapi_prof.partition.ideals import convex_sets
 
 MOST_CONVEX = 200_000
@@ -30,12 +30,13 @@ def choose(graph: UnitGraph, costs: CostModel) -> Chosen:
     """The plan, and which regions must be measured before it stands: its own, and those of the
     plan that would be the best, were everything unmeasured at the lower end of its interval. The
     latter only where that plan would be faster by more than plans are told apart."""
-    plan = with_intervals(solve(graph, costs), costs)
+    tolerance = tolerance_of(costs)
+    plan = with_intervals(solve(graph, costs, tolerance=tolerance), costs)
     hopeful = solve(graph, Hopeful(costs), tolerance=0.0)
     now = plan.predicted_ns
     potential = max(0.0, 1 - hopeful.predicted_ns / now) if now > 0 else 0.0
     wanted = list(unmeasured(plan))
-    if potential > TOLERANCE:
+    if potential > tolerance:
         wanted += unmeasured(hopeful)
     return Chosen(plan, wanted, potential)
 

@@ -9,6 +9,7 @@ model. They run where the costs of units alone leave a chance that a plan uses t
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -24,6 +25,8 @@ from nnapi_prof.measure.grid import TargetSpec
 SAMPLE = 4
 """Units that show how two preferences compare: two tell a factor, the others whether it holds."""
 SHORTEST_RUN = 4
+MUCH = 0.1
+"""No noise of a measurement whose alternatives take turns."""
 WORTH = 0.01
 """A target that cannot shorten the plan by this much needs no chains."""
 
@@ -83,8 +86,8 @@ def promising(
     leaders: frozenset[Target],
     rows: Iterable[Measurement],
 ) -> frozenset[Target]:
-    """The other preferences that were faster than the leading one for some unit of the sample, or
-    that nothing is known of: less than two units ran under both."""
+    """The other preferences that were faster than the leading one for the sample in the mean, or
+    much faster for one of its units, or that nothing is known of: less than two ran under both."""
     alone: dict[Target, dict[str, float]] = defaultdict(dict)
     for row in rows:
         if row.n_units == 1 and row.usable:
@@ -96,7 +99,10 @@ def promising(
                 continue
             known, other = alone[leader], alone[spec.target]
             both = known.keys() & other.keys()
-            faster = any(other[name] < known[name] * (1 - CLOSE) for name in both)
+            ratios = [other[name] / known[name] for name in both]
+            faster = min(ratios, default=1.0) < 1 - MUCH or (
+                len(both) > 0 and statistics.geometric_mean(ratios) < 1 - CLOSE
+            )
             if faster or (len(both) < 2 and len(known) > len(both)):
                 found.add(spec.target)
     return frozenset(found)
