@@ -1,22 +1,31 @@
 """The whole path on the example models at full size: times, memory, plan against baselines.
 
-    python benchmarks/bench_pipeline.py [--models A,B] [--devices sim:npu-phone,...]
+    python benchmarks/bench_pipeline.py [--models A,B] [--devices sim:npu-phone,...] [--json FILE]
 
 Commands run as a user runs them, each in a process of its own. For each model and device: wall time
-of the first and of a second profile, peak memory of the profiling process, and of the run's report
-the plan's median latency, the fastest baseline's ratio to it, and the outputs' difference from
-eager PyTorch. Latencies of `sim:` devices are simulated; the seconds are this machine's.
+of the first and of a second profile, peak memory of the profiling process, measurements spent
+beside those of every convex region on every target, and of the run's report the plan's median
+latency, the fastest baseline's ratio to it, the worst error of all predictions, and the outputs'
+difference from eager PyTorch. Behind the table stand the bars: how many pairs are never worse than
+1.01x the best baseline, on how many the plan is better, and the predictions' errors. Latencies of
+`sim:` devices are simulated; the seconds are this machine's. On a machine that others load, `local`
+needs the processor for itself: `chrt -f 1 python benchmarks/bench_pipeline.py --devices local`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
+import re
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from nnapi_prof.run.result import RunReport
 
@@ -29,62 +38,124 @@ MODELS = {
 }
 
 
-def timed(*command: object) -> tuple[float, float]:
-    """Runs a command that must succeed; wall seconds and peak memory in MB."""
+def timed(*command: object) -> tuple[float, float, str]:
+    """Runs a command that must succeed; wall seconds, peak memory in MB, and what it said."""
     arguments = [sys.executable, *map(str, command)]
     begin = time.perf_counter()
     process = subprocess.Popen(
-        arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    assert process.stderr is not None
-    said = process.stderr.read()
+    assert process.stdout is not None
+    said = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         sys.exit(f"{' '.join(arguments)} failed:\n{said}")
-    return time.perf_counter() - begin, usage.ru_maxrss / 1024
+    return time.perf_counter() - begin, usage.ru_maxrss / 1024, said
+
+
+DEVICES = "sim:npu-phone,sim:gpu-phone,sim:dsp-phone,sim:slow-nnapi-phone,local"
+NEVER_WORSE = 1.01
+BETTER = 0.99
+"""A plan that takes at most this share of the best baseline's latency is better; the rest ties."""
+SPENT = re.compile(r"(\d+) measurements in all.*?would be (\d+) ", re.DOTALL)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--devices", default="sim:npu-phone,sim:gpu-phone,local")
+    parser.add_argument("--devices", default=DEVICES)
+    parser.add_argument("--json", type=Path, help="Write the rows to this file, too.")
     options = parser.parse_args()
     print(
-        "| model | device | profile s | again s | peak MB | plan ms | segments"
-        " | fastest baseline / plan | all-cpu / plan | prediction error | output difference |"
+        "| model | device | profile s | again s | peak MB | measured / exhaustive | plan ms"
+        " | segments | fastest baseline / plan | all-cpu / plan | prediction error"
+        " | worst of all plans | output difference |"
     )
-    print("|---" * 11 + "|")
+    print("|---" * 13 + "|")
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name in options.models.split(","):
             model = Path(folder) / f"{name}.pt"
             size = MODELS[name].rpartition("x")[2]
             timed(ROOT / "examples" / "models.py", name, model, "--size", size)
             for device in options.devices.split(","):
-                row(name, device, model, Path(folder))
+                rows.append(row(name, device, model, Path(folder)))
+                show(rows[-1])
+                if options.json is not None:
+                    load = os.getloadavg()
+                    options.json.write_text(json.dumps({"load": load, "rows": rows}, indent=1))
+    bars(rows)
 
 
-def row(name: str, device: str, model: Path, folder: Path) -> None:
+def row(name: str, device: str, model: Path, folder: Path) -> dict[str, Any]:
     costs, bundle = folder / f"{name}-{device}.sqlite", folder / f"{name}-{device}.nnprof"
     named = ("--device", device, "--costs", costs, "--input", MODELS[name])
-    first, memory = timed("-m", "nnapi_prof", "profile", *named, model)
-    again, _ = timed("-m", "nnapi_prof", "profile", *named, model)
+    first, memory, said = timed("-m", "nnapi_prof", "profile", *named, model)
+    again, _, _ = timed("-m", "nnapi_prof", "profile", *named, model)
     timed("-m", "nnapi_prof", "partition", *named, "--output", bundle, model)
     timed("-m", "nnapi_prof", "run", "--device", device, bundle)
     report = RunReport.from_json((bundle / "run.json").read_text())
     plan, *rivals = report.runs
-    median = plan.median_ns or float("nan")
-    fastest = min(rival.median_ns or float("inf") for rival in rivals)
-    cpu = next(rival.median_ns or 0.0 for rival in rivals if rival.plan.name == "all-cpu")
-    label = " simulated" if report.simulated else ""
+    median = plan.median_ns or math.nan
+    spent = SPENT.search(" ".join(said.split()))
+    return {
+        "model": name,
+        "device": device,
+        "simulated": report.simulated,
+        "profile_s": first,
+        "again_s": again,
+        "peak_mb": memory,
+        "measured": int(spent[1]) if spent else None,
+        "exhaustive": int(spent[2]) if spent else None,
+        "plan_ms": median / 1e6,
+        "segments": len(plan.segments),
+        "best_baseline": min(rival.median_ns or math.inf for rival in rivals) / median,
+        "all_cpu": next(r.median_ns or 0.0 for r in rivals if r.plan.name == "all-cpu") / median,
+        "error": (plan.plan.predicted_ns - median) / median,
+        "errors": {
+            run.plan.name: (run.plan.predicted_ns - run.median_ns) / run.median_ns
+            for run in report.runs
+            if run.median_ns
+        },
+        "difference": max(check.relative for check in report.checks),
+    }
+
+
+def show(row: dict[str, Any]) -> None:
+    label = " simulated" if row["simulated"] else ""
+    share = row["measured"] / row["exhaustive"] if row["exhaustive"] else math.nan
+    worst = max(row["errors"].values(), key=abs)
     print(
-        f"| {name} | {device} | {first:.1f} | {again:.1f} | {memory:.0f}"
-        f" | {median / 1e6:.3f}{label}"
-        f" | {len(plan.segments)} | {fastest / median:.3f} | {cpu / median:.2f}"
-        f" | {(plan.plan.predicted_ns - median) / median:+.1%}"
-        f" | {max(check.relative for check in report.checks):.1e} |",
+        f"| {row['model']} | {row['device']} | {row['profile_s']:.1f} | {row['again_s']:.1f}"
+        f" | {row['peak_mb']:.0f} | {row['measured']} / {row['exhaustive']} = {share:.1%}"
+        f" | {row['plan_ms']:.3f}{label} | {row['segments']} | {row['best_baseline']:.3f}"
+        f" | {row['all_cpu']:.2f} | {row['error']:+.1%} | {worst:+.1%} | {row['difference']:.1e} |",
         flush=True,
     )
+
+
+def bars(rows: list[dict[str, Any]]) -> None:
+    """The bars over all pairs of a model and a device."""
+    ratios = [1 / row["best_baseline"] for row in rows]
+    print(
+        f"\nplan / best baseline: at most {max(ratios):.3f}; at most {NEVER_WORSE} on "
+        f"{sum(r <= NEVER_WORSE for r in ratios)} of {len(rows)} pairs, at most {BETTER} on "
+        f"{sum(r <= BETTER for r in ratios)}, a tie on "
+        f"{sum(BETTER < r <= NEVER_WORSE for r in ratios)}"
+    )
+    for simulated in (True, False):
+        chosen = [row for row in rows if row["simulated"] == simulated]
+        if not chosen:
+            continue
+        every = [abs(error) for row in chosen for error in row["errors"].values()]
+        own = [abs(row["error"]) for row in chosen]
+        print(
+            f"{'simulated' if simulated else 'real'}: |predicted - measured| of the plans in the "
+            f"median {statistics.median(own):.2%}, at most {max(own):.2%}; of all "
+            f"{len(every)} plans and baselines at most {max(every):.2%}"
+        )
+    print(f"load average of this machine: {', '.join(f'{load:.1f}' for load in os.getloadavg())}")
 
 
 if __name__ == "__main__":
