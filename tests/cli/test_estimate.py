@@ -1,0 +1,169 @@
+"""``nnapi-prof estimate`` and ``calibrate``."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.cli.estimating import estimated_costs, read_phone
+from nnapi_prof.cli.options import load_model
+from nnapi_prof.costs.static_description import shipped
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.emulator import list_phones
+from nnapi_prof.graph.plan import CPU, Target
+from tests.cli.common import INPUT, Profiled, Result, TinyNet, trace
+
+Cli = Callable[..., Result]
+
+
+def estimate(cli: Cli, tmp_path: Path, model: Path, phone: object, *more: str) -> Any:
+    out = tmp_path / "estimate.json"
+    done = cli("estimate", model, "--input", INPUT, "--phone", phone, "--json", out, *more)
+    assert done.code == 0, done.err
+    return json.loads(out.read_text())
+
+
+@pytest.mark.parametrize("phone", [*list_phones(), *shipped()])
+def test_every_phone_that_comes_along_gives_a_plan(
+    cli: Cli, tiny: Path, tmp_path: Path, phone: str
+) -> None:
+    found = estimate(cli, tmp_path, tiny, phone)
+    assert found["estimated"] is True
+    assert found["simulated"] is (phone in list_phones())
+    plan = found["plans"][0]
+    assert plan["name"] == "dp"
+    assert sorted(u for s in plan["segments"] for u in s["units"]) == list(
+        range(len(found["units"]))
+    )
+    assert all(s["estimated"] and not s["measured"] for s in plan["segments"])
+    least = min(p["predicted_ns"] for p in found["plans"][1:])
+    assert plan["predicted_ns"] <= least * 1.0001
+    assert "all-cpu" in {p["name"] for p in found["plans"]}
+    if phone in shipped():
+        assert 0 < plan["error"] < 1
+
+
+def test_it_is_the_same_every_time_and_asks_nobody(
+    cli: Cli, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("estimate opened a connection or a process")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    monkeypatch.setattr("subprocess.Popen", refuse)
+    assert estimate(cli, tmp_path, tiny, "pixel4") == estimate(cli, tmp_path, tiny, "pixel4")
+
+
+def test_output_says_what_it_is(cli: Cli, tiny: Path) -> None:
+    said = cli("estimate", tiny, "--input", INPUT, "--phone", "npu-phone").out
+    assert "estimated, simulated phone" in said
+    assert "nothing was measured for this model" in said
+    said = cli("estimate", tiny, "--input", INPUT, "--phone", "pixel4").out
+    assert "simulated" not in said and "estimated" in said and "MIT" in said
+
+
+def test_an_unknown_phone_is_told_with_those_there_are(
+    cli: Cli, tiny: Path, tmp_path: Path
+) -> None:
+    done = cli("estimate", tiny, "--input", INPUT, "--phone", "nokia")
+    assert done.code == 2 and "pixel4" in done.error and "npu-phone" in done.error
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    assert "is no JSON" in cli("estimate", tiny, "--input", INPUT, "--phone", broken).error
+    broken.write_text('{"format": "other"}')
+    assert (
+        "wanted a description" in cli("estimate", tiny, "--input", INPUT, "--phone", broken).error
+    )
+
+
+class Deep(nn.Module):
+    """A hundred convolutions. [1, 3, 16, 16] -> [1, 8, 16, 16]"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = [nn.Conv2d(8 if i else 3, 8, 3, padding=1) for i in range(100)]
+        self.layers = nn.Sequential(*(m for conv in layers for m in (conv, nn.ReLU())))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+@pytest.mark.parametrize("phone", ["npu-phone", "pixel4"])
+def test_two_seconds_after_the_model_is_loaded(tmp_path: Path, phone: str) -> None:
+    from nnapi_prof.partition import baselines, solve
+
+    program = load_model(trace(Deep(), tmp_path / "deep.pt"), [INPUT], silent=True)
+    begin = time.process_time()
+    costs = estimated_costs(program, read_phone(phone))
+    solve(program.units, costs)
+    baselines(program.units, costs)
+    assert time.process_time() - begin < 2
+
+
+def test_units_are_estimated_as_the_simulated_phone_measures_them(profiled: Profiled) -> None:
+    program = load_model(profiled.model, [INPUT], silent=True)
+    costs = estimated_costs(program, read_phone("sim:npu-phone"))
+    with CostStore(profiled.costs) as store:
+        (device,) = store.devices()
+        rows = store.measurements(device.fingerprint)
+    index = {unit.signature: unit.index for unit in program.units.units}
+    compared = 0
+    for row in rows:
+        if row.signature not in index or row.target.key.startswith("nnapi:auto"):
+            continue
+        found = costs.region_cost([index[row.signature]], row.target)
+        assert (found is not None) == row.usable, (row.label, row.target)
+        if found is not None:
+            assert found.ns == pytest.approx(row.summary.median_ns, rel=0.05)
+            assert found.estimated
+            compared += 1
+    assert compared >= 8
+
+
+def test_threads_make_the_simulated_cpu_faster(tiny: Path) -> None:
+    program = load_model(tiny, [INPUT], silent=True)
+    one, four = (
+        estimated_costs(program, read_phone("npu-phone"), threads=n).unit_cost(0, CPU)
+        for n in (1, 4)
+    )
+    assert one is not None and four is not None and four <= one
+
+
+def test_what_runs_nowhere_goes_to_the_host_without_known_error(cli: Cli, tmp_path: Path) -> None:
+    odd = trace(TinyNet(lambda x: torch.special.gammaln(x + 1)), tmp_path / "odd.pt")
+    found = estimate(cli, tmp_path, odd, "pixel4")
+    assert "host" in {s["target"] for s in found["plans"][0]["segments"]}
+    assert found["plans"][0]["error"] is None
+
+
+def test_calibrate_writes_what_estimate_reads(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+    out = tmp_path / "phone.json"
+    done = cli("calibrate", "--costs", profiled.costs, "--output", out)
+    assert done.code == 0, done.err
+    assert "Cross-validated errors, 5 folds, seed 0, simulated" in done.out
+    first = out.read_text()
+    assert cli("calibrate", "--costs", profiled.costs, "--output", out).code == 0
+    assert out.read_text() == first
+    found = estimate(cli, tmp_path, profiled.model, out)
+    with CostStore(profiled.costs) as store:
+        rows = store.measurements(store.devices()[0].fingerprint)
+    measured = {(r.signature, r.target.key): r.summary.median_ns for r in rows if r.usable}
+    (conv,) = [unit for unit in found["units"] if unit["label"].startswith("conv2d 3x3 8->8")]
+    alone = measured[conv["signature"], "cpu"]
+    assert conv["costs"]["cpu"]["ns"] == pytest.approx(alone, rel=0.5)
+    assert Target("nnapi:sim-npu/fast").key in conv["costs"]
+
+
+def test_calibrate_names_the_devices(cli: Cli, profiled: Profiled) -> None:
+    done = cli("calibrate", "--costs", profiled.costs, "--device", "nobody")
+    assert done.code == 2 and "no device 'nobody'" in done.error
+    done = cli("calibrate", "--costs", profiled.costs, "--threads", 7)
+    assert done.code == 1 and "no unit was measured" in done.error

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from nnapi_prof.costs.calibrate import calibrate, refused_of, samples_of
+from nnapi_prof.costs.measurement import Kind, Measurement, Status
+from nnapi_prof.costs.static_label import unit_work
+from nnapi_prof.errors import CostError
+from nnapi_prof.graph.plan import CPU, Preference, Target
+
+NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
+INVOCATION_NS = 400_000.0
+
+
+def measurement(
+    target: Target,
+    units: list[tuple[str, int, int]],
+    *,
+    status: Status = Status.OK,
+    known: bool = True,
+) -> Measurement:
+    """Units (label, bytes in, bytes out) run as one: MACs count, on the NPU a tenth of them."""
+    works = [unit_work(*unit) for unit in units]
+    rate, start = (0.1, 0.0) if target == CPU else (0.01, INVOCATION_NS)
+    ns = start + sum(5_000 + work.macs * rate for work in works)
+    ran = status is Status.OK
+    return Measurement(
+        signature="|".join(label for label, _, _ in units) if known else "stranger",
+        kind=Kind.UNIT if len(units) == 1 else Kind.CHAIN,
+        label=" | ".join(label for label, _, _ in units),
+        members=tuple(label if known else "nobody" for label, _, _ in units),
+        offsets=tuple(range(len(units))),
+        target=target,
+        fingerprint="device",
+        agent_version="1",
+        status=status,
+        samples_ns=(round(ns),) if ran else (),
+        input_bytes=units[0][1],
+        output_bytes=units[-1][2],
+        simulated=True,
+    )
+
+
+def rows() -> list[Measurement]:
+    units = [
+        (f"conv2d {k}x{k} {c_in}->{c_out} {side}x{side}", side**2 * c_in * 4, side**2 * c_out * 4)
+        for k in (1, 3)
+        for c_in in (8, 32, 96)
+        for c_out in (8, 32, 96)
+        for side in (14, 56)
+    ]
+    lstm = ("lstm", 100, 100)
+    return [
+        *(measurement(target, [unit]) for target in (CPU, NPU) for unit in units),
+        *(measurement(NPU, units[i : i + 3]) for i in range(0, len(units) - 2, 2)),
+        measurement(CPU, [lstm]),
+        measurement(NPU, [lstm], status=Status.REFUSED),
+    ]
+
+
+def test_terms_of_the_device_are_found() -> None:
+    described, reports = calibrate(rows(), "phone", "a test")
+    assert described.simulated
+    npu = described.targets[NPU]
+    assert npu.invocation_ns == pytest.approx(INVOCATION_NS, rel=0.1)
+    assert npu.refused == {"LSTM"}
+    assert [report.target for report in reports] == [CPU, NPU]
+    for report in reports:
+        half, nine, within = report.summary(report.errors)
+        assert half < 0.05 and within > 0.7 and half <= nine
+    on_npu = reports[1]
+    assert on_npu.summary(on_npu.single_rate)[0] > 0.1
+
+
+def test_calibration_repeats() -> None:
+    assert (
+        calibrate(rows(), "a", "b")[0].to_json() == calibrate(rows()[::-1], "a", "b")[0].to_json()
+    )
+
+
+def test_what_did_not_run_and_what_is_unknown_take_no_part() -> None:
+    found = samples_of([*rows(), measurement(NPU, [("add 1x4", 4, 4)] * 2, known=False)])
+    assert all(math.isfinite(sample.ns) for samples in found.values() for sample in samples)
+    assert len(found[NPU]) == 36 + 17
+    assert {s.invocations for s in found[NPU]} == {1.0}
+    assert {s.invocations for s in found[CPU]} == {0.0}
+    assert refused_of(rows())[CPU] == frozenset()
+
+
+def test_without_the_cpu_there_is_nothing_to_compare_with() -> None:
+    with pytest.raises(CostError, match="nnapi-prof profile"):
+        calibrate([row for row in rows() if row.target == NPU], "a", "b")
+
+
+def test_errors_are_of_rows_that_were_not_shown() -> None:
+    """A model of no use in the folds shows as such: latencies that follow nothing."""
+    draw = np.random.default_rng(0)
+    wild = [measurement(CPU, [(f"conv2d 3x3 8->{c} 14x14", 1, c * 784)]) for c in range(8, 40)]
+    from dataclasses import replace
+
+    wild = [replace(row, samples_ns=(int(math.exp(12 + 2 * draw.normal())),)) for row in wild]
+    _, (report,) = calibrate(wild, "a", "b")
+    assert report.summary(report.errors)[0] > 0.5

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnapi_prof.costs.static_description import (
+    Description,
+    parse_description,
+    shipped,
+    shipped_text,
+)
+from nnapi_prof.costs.static_fit import fit_target_model
+from nnapi_prof.errors import CostError
+from nnapi_prof.graph.plan import CPU
+from tests.costs.test_static_fit import measured, table, works_of
+
+
+def described() -> Description:
+    model = fit_target_model(measured(works_of(table()), bend=1.0))
+    model = replace(model, refused=frozenset({"LSTM"}))
+    return Description("phone", "one", "made up", {CPU: model}, {CPU: 120}, simulated=True)
+
+
+def test_a_description_survives_its_file() -> None:
+    before = described()
+    after = parse_description(json.loads(before.to_json()))
+    works = works_of(table(seed=7))
+    one, two = (d.targets[CPU].works_ns(works) for d in (before, after))
+    assert np.allclose(one, two, rtol=1e-3)
+    assert after.targets[CPU].refused == {"LSTM"}
+    assert (after.simulated, after.rows, after.level) == (True, {CPU: 120}, 30)
+    assert after.to_json() == before.to_json()
+
+
+def change(data: Any, path: list[Any], value: Any) -> None:
+    for step in path[:-1]:
+        data = data[step]
+    data[path[-1]] = value
+
+
+@pytest.mark.parametrize(
+    "path, value",
+    [
+        (["version"], 2),
+        (["format"], "other"),
+        (["targets"], None),
+        (["targets"], {"tpu": {}}),
+        (["targets"], {"nnapi:x": {}}),
+        (["targets", "cpu", "operation_ns"], -1),
+        (["targets", "cpu", "operation_ns"], float("nan")),
+        (["targets", "cpu", "ns_per_mac"], {"CONV_2D": 1}),
+        (["targets", "cpu", "correction", "weights"], [1.0]),
+        (["targets", "cpu", "correction", "mean"], [1.0]),
+        (["targets", "cpu", "correction", "features"], ["macs"]),
+        (["level"], "new"),
+    ],
+)
+def test_a_damaged_one_is_refused(path: list[Any], value: Any) -> None:
+    data = json.loads(described().to_json())
+    change(data, path, value)
+    with pytest.raises(CostError):
+        parse_description(data)
+
+
+def test_the_phones_that_come_along_are_sound_and_say_where_they_come_from() -> None:
+    assert "pixel4" in shipped()
+    for name in shipped():
+        phone = parse_description(json.loads(shipped_text(name)))
+        assert phone.name == name
+        assert "MIT" in phone.origin and not phone.simulated
+        for model in phone.targets.values():
+            assert model.errors is not None
+            assert 0 < model.errors.half < model.errors.nine_tenths < 1
