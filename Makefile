@@ -57,11 +57,11 @@ sanitize: $(READY)  ## the C tests under address and undefined-behaviour sanitiz
 fuzz: $(READY)  ## what reads others' bytes under libFuzzer, FUZZ_SECONDS each (needs clang)
 	cd device_agent && export PATH="$(abspath $(BIN)):$$PATH" && cmake --preset host-fuzz \
 	  && cmake --build --preset host-fuzz
-	mkdir -p $(addprefix build/host-fuzz/corpus/,request model phone api)
-	for t in request model api; do build/host-fuzz/make_seeds $$t build/host-fuzz/corpus/$$t || exit 1; done
+	mkdir -p $(addprefix build/host-fuzz/corpus/,request model bundle phone api)
+	for t in request model bundle api; do build/host-fuzz/make_seeds $$t build/host-fuzz/corpus/$$t || exit 1; done
 	cp device_agent/emulator/phones/*.json build/host-fuzz/corpus/phone
 	$(BIN)/python -m zipfile -e device_agent/fuzz/api_corpus.zip build/host-fuzz/corpus/api
-	for t in request model phone api; do echo "fuzz_$$t" && build/host-fuzz/fuzz_$$t \
+	for t in request model bundle phone api; do echo "fuzz_$$t" && build/host-fuzz/fuzz_$$t \
 	  -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -timeout=20 -verbosity=0 -print_final_stats=1 \
 	  -artifact_prefix=build/host-fuzz/ build/host-fuzz/corpus/$$t || exit 1; done
 

@@ -13,8 +13,11 @@ static enum np_status no_memory(struct np_message *why) {
   return NP_NO_MEMORY;
 }
 
+/* A count and that many ports, in place. */
 static const struct np_port *take_ports(struct np_cursor *cursor, uint32_t *n) {
   *n = np_take_u32(cursor);
+  if (*n > np_cursor_left(cursor) / 2)
+    cursor->bad = 1;
   return (const struct np_port *)np_take_words(cursor, 2 * (size_t)*n);
 }
 

@@ -173,7 +173,6 @@ static void cpu_describe(const struct np_compiled *self, struct np_engine_facts 
 
 struct np_engine np_cpu_engine(struct np_simulator *simulator) {
   return (struct np_engine){.name = "cpu",
-                            .kernels = "portable",
                             .ctx = simulator,
                             .compile = cpu_compile,
                             .run = cpu_run,

@@ -61,8 +61,7 @@ struct np_compiled;
 
 struct np_engine {
   const char *name;
-  const char *kernels; /* whose kernels compute, NULL where the engine cannot know */
-  void *ctx;           /* passed to compile */
+  void *ctx; /* passed to compile */
 
   /* Compiles a model, which must outlive the result. NP_OK with *compiled, to be freed with `free`;
    * NP_UNSUPPORTED where the engine cannot run this model, with what it lacks in fault->why;

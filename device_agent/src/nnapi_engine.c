@@ -238,7 +238,6 @@ static void nnapi_unshare(void *ctx, struct np_engine_memory *memory) {
 
 struct np_engine np_nnapi_engine(struct np_nnapi *nnapi) {
   return (struct np_engine){.name = "nnapi",
-                            .kernels = NULL,
                             .ctx = nnapi,
                             .compile = nnapi_compile,
                             .run = nnapi_run,

@@ -212,10 +212,12 @@ static enum np_status run_round(struct performance *self) {
   return status;
 }
 
-/* Writes a whole file that only its owner may read. Sets errno. */
+/* Writes a whole file that only its owner may read. What has its name already goes first: it may be
+ * a pipe, another name of somebody's file, or one that everybody may read. Sets errno. */
 static int write_file(int folder_fd, const char *name, const uint8_t *bytes, size_t n_bytes) {
-  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
-  const int fd = openat(folder_fd, name, flags, 0600);
+  if (unlinkat(folder_fd, name, 0) != 0 && errno != ENOENT)
+    return -1;
+  const int fd = openat(folder_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0)
     return -1;
   size_t written = 0;

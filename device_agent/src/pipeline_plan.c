@@ -12,7 +12,7 @@ enum np_status np_pipeline_plan_make(uint32_t n_tensors, uint32_t n_segments,
 }
 
 enum np_status np_pipeline_plan_bindings(struct np_pipeline_segment *segment, uint32_t n_inputs,
-                                      uint32_t n_outputs) {
+                                         uint32_t n_outputs) {
   segment->n_inputs = n_inputs;
   segment->n_outputs = n_outputs;
   segment->inputs = calloc(n_inputs + (size_t)1, sizeof *segment->inputs);

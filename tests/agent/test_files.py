@@ -181,3 +181,28 @@ def test_many_runs_take_no_more_memory(agent: Agent, engine: int) -> None:
         assert result["status"] == "ok" and len(result["total_ns"]) == runs
         peaks.append(result["rss_peak_kb"])
     assert peaks[1] - peaks[0] < 5000  # kB: less than half a kB a run, the samples included
+
+
+@pytest.mark.parametrize("before", ["file", "pipe", "link", "second name"])
+def test_outputs_replace_what_has_their_name(agent: Agent, before: str) -> None:
+    """Nothing is written through it, nothing waits for it, and the new file is the owner's only."""
+    others = agent.work.parent / "others"
+    others.write_bytes(b"theirs")
+    output = agent.work / "0-1.bin"
+    if before == "file":
+        output.write_bytes(b"of a past run")
+        output.chmod(0o644)
+    elif before == "pipe":
+        os.mkfifo(output)
+    elif before == "link":
+        output.symlink_to(others)
+    else:
+        output.hardlink_to(others)
+    request = Request()
+    relu_of(request, request.model(unary(RELU, 4)), CPU)
+    (result,) = agent.run(request).results
+    assert result["status"] == "ok"
+    assert output.is_file() and not output.is_symlink()
+    assert output.stat().st_mode & 0o777 == 0o600
+    assert output.stat().st_size == 16
+    assert others.read_bytes() == b"theirs"
