@@ -121,6 +121,17 @@ def selection_of(
     return selection, devices
 
 
+def existing(costs: str | None) -> str:
+    """The cost table of ``--costs``, which to read from: a mistyped path makes no new file."""
+    from nnapi_prof.costs.location import default_location
+    from nnapi_prof.errors import UsageError
+
+    where = costs if costs is not None else default_location()
+    if "://" not in where and not Path(where).expanduser().exists():
+        raise UsageError(f"cost table {where} does not exist: `nnapi-prof profile` makes one")
+    return where
+
+
 def time_of(text: str, end: bool) -> str | None:
     """:func:`nnapi_prof.costs.selection.instant`, None where ``text`` is no date."""
     from nnapi_prof.costs.selection import instant

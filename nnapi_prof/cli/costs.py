@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.cli.cost_options import as_json_option, filter_options, selection_of, time_of
+from nnapi_prof.cli.cost_options import (
+    as_json_option,
+    existing,
+    filter_options,
+    selection_of,
+    time_of,
+)
 from nnapi_prof.cli.options import costs_option, ms, say, stdout, unit_of
 
 if TYPE_CHECKING:
@@ -45,7 +51,7 @@ def list_(costs: str | None, as_json: bool) -> None:
     from nnapi_prof.costs.documents import of_devices
     from nnapi_prof.costs.store import CostStore
 
-    with CostStore(costs) as store:
+    with CostStore(existing(costs)) as store:
         found = measured(store)
     if as_json:
         _print_json(of_devices(found))
@@ -86,7 +92,7 @@ def show(costs: str | None, sort: str, limit: int | None, as_json: bool, **filte
     from nnapi_prof.costs.documents import of_measurements
     from nnapi_prof.costs.store import CostStore
 
-    with CostStore(costs) as store:
+    with CostStore(existing(costs)) as store:
         selection, devices = selection_of(store, **filters)
         rows = _sorted(store.select(selection), sort)
     n_all = len(rows)
@@ -139,7 +145,7 @@ def _show_table(rows: list[Measurement], names: dict[str, str]) -> None:
             cells += ["–", "–", "–"]
         else:
             cells += [ms(summary.median_ns), f"{summary.relative_spread:.1%}", str(summary.n)]
-        cells += [m.why_not if not m.usable else "; ".join(m.flags) or "ok", _short(m.measured_at)]
+        cells += ["; ".join(_status(m)), _short(m.measured_at)]
         table.add_row(*cells, *([names.get(m.fingerprint, m.fingerprint)] if several else []))
     stdout().print(table)
 
@@ -178,7 +184,7 @@ def diff(
     from nnapi_prof.costs.documents import of_comparison
     from nnapi_prof.costs.store import CostStore
 
-    with CostStore(costs) as store:
+    with CostStore(existing(costs)) as store:
         selection, devices = selection_of(store, **filters)
         one, two = (_side(store, selection, devices, words) for words in (first, second))
     found = compare(one, two, threshold / 100)
@@ -259,7 +265,7 @@ def export_(costs: str | None, as_json: bool, file: Path, **filters: Any) -> Non
     from nnapi_prof.costs.store import CostStore
     from nnapi_prof.costs.transfer import export
 
-    with CostStore(costs) as store:
+    with CostStore(existing(costs)) as store:
         selection, _ = selection_of(store, **filters)
         n = export(store, file, selection.with_(newest=False))
     if as_json:
@@ -309,6 +315,11 @@ def _count(n: int, what: str) -> str:
 def _unit(rows: list[Measurement]) -> str:
     kinds = {m.simulated for m in rows}
     return "ms, some simulated" if len(kinds) > 1 else unit_of(True in kinds)
+
+
+def _status(m: Measurement) -> list[str]:
+    """With doubts, without their explanations."""
+    return [m.why_not] if not m.usable else ["ok", *(flag.partition(":")[0] for flag in m.flags)]
 
 
 def _short(time: str) -> str:

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nnapi_prof.costs.frame import frame
-from nnapi_prof.costs.store import CostStore, DeviceRow
+from nnapi_prof.costs.store import CostStore, DeviceRow, Tally
 from nnapi_prof.errors import UsageError
 
 
@@ -37,7 +36,7 @@ def name_of(device: DeviceRow | None) -> str:
     properties = said.get("properties") or {}
     parts = [properties.get(f"ro.product.{part}") for part in ("manufacturer", "model")]
     name = " ".join(part for part in parts if part) or said.get("phone") or _machine(said)
-    return f"{name} (simulated)" if device.simulated else str(name)
+    return f"{name} (simulated)" if device.simulated and "simulated" not in name else str(name)
 
 
 def _machine(said: Mapping[str, Any]) -> str:
@@ -48,19 +47,26 @@ def measured(store: CostStore) -> list[Measured]:
     """Every device with rows, the one measured last at the end."""
     known = {device.fingerprint: device for device in store.devices()}
     found = []
-    for fingerprint, rows in frame(store).groupby("fingerprint", sort=False):
-        times = sorted(rows.measured_at)
+    tallies: dict[str, list[Tally]] = {}
+    for tally in store.tally():
+        tallies.setdefault(tally.fingerprint, []).append(tally)
+    for fingerprint, parts in tallies.items():
+        kinds: Counter[str] = Counter()
+        statuses: Counter[str] = Counter()
+        for part in parts:
+            kinds[part.kind] += part.rows
+            statuses[part.status] += part.rows
         found.append(
             Measured(
-                fingerprint=str(fingerprint),
-                name=name_of(known.get(str(fingerprint))),
-                simulated=bool(rows.simulated.any()),
-                rows=len(rows),
-                kinds=dict(Counter(rows.kind)),
-                statuses=dict(Counter(rows.status)),
-                targets=tuple(sorted(set(rows.target))),
-                first=times[0],
-                last=times[-1],
+                fingerprint=fingerprint,
+                name=name_of(known.get(fingerprint)),
+                simulated=any(part.simulated for part in parts),
+                rows=kinds.total(),
+                kinds=dict(kinds),
+                statuses=dict(statuses),
+                targets=tuple(sorted({part.target for part in parts})),
+                first=min(part.first for part in parts),
+                last=max(part.last for part in parts),
             )
         )
     return sorted(found, key=lambda each: each.last)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from sqlalchemy import Connection, Insert, Table, select
+from sqlalchemy import Connection, Insert, Table, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from nnapi_prof.costs.conditions import Conditions
@@ -29,6 +29,19 @@ class DeviceRow:
     description: Mapping[str, Any]
     simulated: bool
     first_seen: str
+
+
+class Tally(NamedTuple):
+    """How many rows there are of one kind of measurement, and when the first and the last was."""
+
+    fingerprint: str
+    kind: str
+    status: str
+    target: str
+    simulated: bool
+    rows: int
+    first: str
+    last: str
 
 
 class CostStore:
@@ -115,6 +128,14 @@ class CostStore:
             return sorted(found, key=lambda row: row["id"])
 
         return self._database.read(work)
+
+    def tally(self) -> list[Tally]:
+        """Every row there is, counted without being read."""
+        m = MEASUREMENTS.c
+        what = (m.fingerprint, m.kind, m.status, m.target, m.simulated)
+        when = (func.min(m.measured_at), func.max(m.measured_at))
+        query = select(*what, func.count(), *when).group_by(*what).order_by(*what)
+        return self._database.read(lambda link: [Tally(*row) for row in link.execute(query)])
 
     def have(self, fingerprint: str, signatures: Collection[str] | None = None) -> set[Key]:
         """Keys already measured on a device, whatever the outcome: each is conclusive."""

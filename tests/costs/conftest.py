@@ -34,4 +34,4 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "costs.sqlite")
     server: Server = request.getfixturevalue("postgres")
-    return server.url(server.database())
+    return server.empty()

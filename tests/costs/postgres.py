@@ -36,7 +36,7 @@ class Server:
         # In an order of text that is not that of bytes, where there is one.
         options = ["--encoding=UTF8", "--locale=C.UTF-8", "--auth=trust", f"--username={USER}"]
         self._call("initdb", "-D", self._data, *options, "--no-sync")
-        self._n_databases = 0
+        self._n_schemas = 0
         self.start()
 
     def _call(self, program: str, *arguments: object) -> None:
@@ -64,18 +64,14 @@ class Server:
         self._control("-m", "immediate", "stop")
         shutil.rmtree(self.folder)
 
-    def execute(self, sql: str, database: str = "postgres") -> None:
-        with psycopg.connect(
-            host=str(self.folder), user=USER, dbname=database, autocommit=True
-        ) as link:
+    def execute(self, sql: str) -> None:
+        host, name = str(self.folder), "postgres"
+        with psycopg.connect(host=host, user=USER, dbname=name, autocommit=True) as link:
             link.execute(sql.encode())
 
-    def database(self) -> str:
-        """The name of a new, empty database."""
-        self._n_databases += 1
-        name = f"costs{self._n_databases}"
-        self.execute(f"CREATE DATABASE {name}")
-        return name
-
-    def url(self, database: str) -> str:
-        return f"postgresql://{USER}@/{database}?host={self.folder}"
+    def empty(self) -> str:
+        """The URL of what nobody used before: a schema, which is made far faster than a database."""
+        self._n_schemas += 1
+        name = f"costs{self._n_schemas}"
+        self.execute(f"CREATE SCHEMA {name}")
+        return f"postgresql://{USER}@/postgres?host={self.folder}&options=-csearch_path%3D{name}"

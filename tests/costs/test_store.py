@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import sqlite3
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,23 +57,23 @@ def measurement(signature: str = "s", target: Target = NPU, **fields: object) ->
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
-def test_a_row_comes_back_as_it_went_in(tmp_path: Path) -> None:
-    with CostStore(tmp_path / "deep" / "costs.sqlite") as store:
-        store.add(measurement())
-    with CostStore(tmp_path / "deep" / "costs.sqlite") as store:
+def test_a_row_comes_back_as_it_went_in(anywhere: str) -> None:
+    with CostStore(anywhere) as store:
+        assert store.add(measurement()) == 1
+    with CostStore(anywhere) as store:
         assert store.measurements("phone") == [measurement()]
         assert store.measurements("another phone") == []
 
 
-def test_the_time_is_filled_in(tmp_path: Path) -> None:
-    with CostStore(tmp_path / "c.sqlite") as store:
+def test_the_time_is_filled_in(anywhere: str) -> None:
+    with CostStore(anywhere) as store:
         store.add(measurement(measured_at=""))
         (back,) = store.measurements("phone")
     assert back.measured_at.endswith("+00:00")
 
 
-def test_the_latest_row_of_a_key_wins_and_nothing_is_lost(tmp_path: Path) -> None:
-    with CostStore(tmp_path / "c.sqlite") as store:
+def test_the_latest_row_of_a_key_wins_and_nothing_is_lost(anywhere: str) -> None:
+    with CostStore(anywhere) as store:
         store.add(measurement(samples_ns=(1,)), measurement(samples_ns=(5,), conditions=BURST))
         store.add(measurement(samples_ns=(2,), driver_version="8"))
         found = {(m.burst, m.samples_ns) for m in store.measurements("phone")}
@@ -85,8 +82,8 @@ def test_the_latest_row_of_a_key_wins_and_nothing_is_lost(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("status", list(Status))
-def test_every_status_counts_as_measured(tmp_path: Path, status: Status) -> None:
-    with CostStore(tmp_path / "c.sqlite") as store:
+def test_every_status_counts_as_measured(anywhere: str, status: Status) -> None:
+    with CostStore(anywhere) as store:
         store.add(measurement(status=status, samples_ns=()))
         key = Key("s", "nnapi:npu/fast", "float32", "sync", 1, "big", "7", "0.1")
         assert store.have("phone") == {key}
@@ -94,8 +91,8 @@ def test_every_status_counts_as_measured(tmp_path: Path, status: Status) -> None
         assert store.have("other phone") == set()
 
 
-def test_conditions_select_rows(tmp_path: Path) -> None:
-    with CostStore(tmp_path / "c.sqlite") as store:
+def test_conditions_select_rows(anywhere: str) -> None:
+    with CostStore(anywhere) as store:
         store.add(
             measurement("cpu1", CPU),
             measurement("cpu4", CPU, conditions=Conditions(threads=4)),
@@ -120,50 +117,24 @@ def test_conditions_select_rows(tmp_path: Path) -> None:
         assert len(names(None)) == 8
 
 
-def test_more_signatures_than_one_query_takes(tmp_path: Path) -> None:
+def test_more_signatures_than_one_query_takes(anywhere: str) -> None:
     signatures = [f"s{i}" for i in range(1300)]
-    with CostStore(tmp_path / "c.sqlite") as store:
+    with CostStore(anywhere) as store:
         store.add(*(measurement(s) for s in signatures))
         assert len(store.measurements("phone", signatures[:1200])) == 1200
         assert len(store.have("phone", signatures)) == 1300
 
 
-WRITER = """
-import sys
-from tests.costs.test_store import measurement
-from nnapi_prof.costs.store import CostStore
-with CostStore(sys.argv[1]) as store:
-    for i in range(40):
-        store.add(measurement(f"{sys.argv[2]}-{i}"))
-    store.add_device("phone", {"os": "linux"}, True)
-"""
-
-
-def test_processes_create_and_write_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "c.sqlite"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
-    command = [sys.executable, "-c", WRITER, str(path)]
-    started = [
-        subprocess.Popen([*command, str(i)], env=environment, stderr=subprocess.PIPE, text=True)
-        for i in range(3)
-    ]
-    errors = [process.communicate()[1] for process in started]
-    assert [process.returncode for process in started] == [0, 0, 0], errors
-    with CostStore(path) as store:
-        assert len(store.have("phone")) == 120
-        assert [device.description for device in store.devices()] == [{"os": "linux"}]
-
-
-def test_a_device_is_remembered_once(tmp_path: Path) -> None:
-    with CostStore(tmp_path / "c.sqlite") as store:
+def test_a_device_is_remembered_once(anywhere: str) -> None:
+    with CostStore(anywhere) as store:
         store.add_device("phone", {"model": "A"}, False)
         store.add_device("phone", {"model": "B"}, False)
         (device,) = store.devices()
     assert device.description == {"model": "A"} and not device.simulated
 
 
-def test_frame_and_csv(tmp_path: Path) -> None:
-    with CostStore(tmp_path / "c.sqlite") as store:
+def test_frame_and_csv(anywhere: str, tmp_path: Path) -> None:
+    with CostStore(anywhere) as store:
         assert list(store.frame()["median_ns"]) == []
         store.add(measurement(), measurement("t", status=Status.TIMEOUT, samples_ns=()))
         frame = store.frame()

@@ -1,0 +1,187 @@
+"""Several processes write to one cost table at once: nothing is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from nnapi_prof.costs.database import Database
+from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.store import CostStore, DeviceRow
+from tests.costs.postgres import Server
+from tests.costs.test_store import measurement
+
+ROWS = 60
+WRITER = """
+import sys, time
+from tests.costs.test_store import measurement
+from nnapi_prof.costs.store import CostStore
+where, name, n, pause_s = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+with CostStore(where) as store:
+    for i in range(n):
+        store.add(measurement(f"own-{name}-{i}"), measurement(f"shared-{i}"))
+        print(i, flush=True)
+        time.sleep(pause_s)
+    store.add_device("phone", {"os": "linux"}, True)
+"""
+
+
+@contextmanager
+def writers(
+    where: str, count: int, rows: int, pause_s: float = 0.0
+) -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that add ``rows`` pairs each: one of their own, and one that all of them add."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
+    command = [sys.executable, "-c", WRITER, where]
+    started = [
+        subprocess.Popen(
+            [*command, str(i), str(rows), str(pause_s)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(count)
+    ]
+    try:
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def ends_well(started: list[subprocess.Popen[str]]) -> None:
+    errors = [process.communicate(timeout=120)[1] for process in started]
+    assert [process.returncode for process in started] == [0] * len(started), errors
+
+
+def signatures(where: str) -> list[str]:
+    with CostStore(where) as store:
+        return sorted(row["signature"] for row in store.rows())
+
+
+def expected(count: int, rows: int) -> list[str]:
+    own = [f"own-{name}-{i}" for name in range(count) for i in range(rows)]
+    return sorted([*own, *(f"shared-{i}" for i in range(rows))])
+
+
+def test_processes_create_and_write_at_once(anywhere: str) -> None:
+    with writers(anywhere, 4, ROWS) as started:
+        ends_well(started)
+    assert signatures(anywhere) == expected(4, ROWS)
+    with CostStore(anywhere) as store:
+        assert [device.description for device in store.devices()] == [{"os": "linux"}]
+
+
+def test_a_writer_that_is_killed_loses_only_what_it_did_not_tell_of(anywhere: str) -> None:
+    with writers(anywhere, 2, 400, 0.005) as started:
+        first, second = started
+        assert first.stdout is not None
+        for _ in range(20):
+            first.stdout.readline()
+        first.send_signal(signal.SIGKILL)
+        told = 20 + len(first.communicate()[0].splitlines())
+        ends_well([second])
+    found = signatures(anywhere)
+    own = [name for name in found if name.startswith("own-0-")]
+    assert told <= len(own) <= told + 1
+    assert [s for s in found if not s.startswith("own-0-")] == sorted(
+        [f"own-1-{i}" for i in range(400)] + [f"shared-{i}" for i in range(400)]
+    )
+
+
+def test_a_server_that_restarts_is_waited_for(postgres: Server) -> None:
+    where = postgres.empty()
+    with writers(where, 3, 100, 0.02) as started:
+        for process in started:
+            assert process.stdout is not None
+            process.stdout.readline()
+        for _ in range(2):
+            postgres.restart()
+            time.sleep(0.5)
+        ends_well(started)
+    assert signatures(where) == expected(3, 100)
+
+
+def test_connections_that_the_server_ends_are_made_anew(postgres: Server) -> None:
+    with CostStore(postgres.empty()) as store:
+        for i in range(3):
+            assert store.add(measurement(str(i))) == 1
+            postgres.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+            )
+        assert len(store.rows()) == 3
+
+
+def test_an_answer_that_got_lost_doubles_nothing(
+    anywhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit went through, but nobody heard of it: it is run again."""
+    from sqlalchemy.exc import OperationalError
+
+    with CostStore(anywhere) as store:
+        lost = []
+        run = Database._run
+
+        def deaf(self, verb, work):  # type: ignore[no-untyped-def]
+            def call():  # type: ignore[no-untyped-def]
+                found = work()
+                if not lost:
+                    lost.append(found)
+                    raise OperationalError("", {}, Exception("database is locked"))
+                return found
+
+            return run(self, verb, call)
+
+        monkeypatch.setattr(Database, "_run", deaf)
+        monkeypatch.setattr(Database, "_is_transient", lambda self, error: True)
+        store.add(measurement("a"), measurement("b"))
+        assert lost == [2]
+        assert [row["signature"] for row in store.rows()] == ["a", "b"]
+
+
+def test_threads_share_a_store(anywhere: str) -> None:
+    with CostStore(anywhere) as store:
+        threads = [
+            threading.Thread(target=lambda i=i: store.add(*many(i)))  # type: ignore[misc]
+            for i in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(store.rows()) == 4 * 200
+
+
+def many(thread: int) -> list[Measurement]:
+    return [measurement(f"{thread}-{i}") for i in range(200)]
+
+
+def test_the_same_row_is_there_once_and_another_time_is_another_row(anywhere: str) -> None:
+    with CostStore(anywhere) as store:
+        assert store.add(measurement(), measurement()) == 1
+        assert store.add(measurement(), measurement("t")) == 1
+        assert store.add(measurement(measured_at="2026-01-01T00:00:00.5+00:00")) == 1
+        assert store.add(measurement(measured_at="")) == store.add(measurement(measured_at="")) == 1
+        assert store.add() == 0
+        assert len(store.rows()) == 5
+        known = DeviceRow("phone", {"os": "linux"}, True, "2026-01-01T00:00:00+00:00")
+        assert store.add(devices=[known, known]) == 0
+        assert store.devices() == [known]
+
+
+def test_what_a_driver_says_is_kept_as_well_as_can_be(anywhere: str) -> None:
+    with CostStore(anywhere) as store:
+        store.add(measurement(message="a\0b \udc80 ü"))
+        (back,) = store.measurements("phone")
+    assert back.message == "a\N{REPLACEMENT CHARACTER}b ? ü"
