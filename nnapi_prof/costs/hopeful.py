@@ -52,7 +52,10 @@ class Hopeful:
         fitted = self.costs.fits.get(target)
         if fitted is None:
             return 1.0
-        return 1 - min(MOST_HOPE, Z * fitted.spread_of(len(self.costs.graph.units)))
+        spread = fitted.spread_of(len(self.costs.graph.units))
+        # What noise adds to the spread is nobody's gain.
+        of_model = math.sqrt(max(0.0, spread**2 - self.costs.noise**2))
+        return 1 - min(MOST_HOPE, Z * of_model)
 
     def unit_cost(self, unit_index: int, target: Target) -> float | None:
         known = self.costs.unit_cost(unit_index, target)

@@ -77,7 +77,7 @@ def profile(
     is then loaded only where something is.
     """
     outline = model if isinstance(model, Outline) else Outline.of(model)
-    session = _Session(outline, client, store, options or ProfileOptions(), progress)
+    session = Session(outline, client, store, options or ProfileOptions(), progress)
     try:
         return session.run()
     except KeyboardInterrupt:
@@ -90,8 +90,8 @@ def profile(
         raise type(error)(f"{error}; {kept}", error.serial) from error
 
 
-class _Session:
-    """State of one profile."""
+class Session:
+    """State of one profile; :func:`profile` is how to use one."""
 
     def __init__(
         self,
@@ -137,40 +137,42 @@ class _Session:
 
     def run(self) -> ProfileOutcome:
         self._store.add_device(self._fingerprint, _description(self._info), self._info.simulated)
-        self._measure_units()
-        self._unusable = {
-            (row.signature, row.target) for row in self._rows.values() if not row.usable
-        }
-        costs = self._fit()
+        self.measure_units()
         with self._spending("plan"):
+            # By the units only, so that the same command chooses the same again.
+            alone = [row for row in self._chosen_rows() if row.n_units == 1]
+            costs = fit(self._graph, alone, locator=self._locator)
             useful = worthwhile(costs, solve(self._graph, costs), self._worth_trying)
-        chains = self._jobs(chain_regions(self._graph))
-        self._measure(
+        chains = self.jobs(chain_regions(self._graph))
+        self.measure(
             "chains",
-            [job for job in chains if job.spec.target in useful and self._all_units_run(job)],
+            [job for job in chains if job.spec.target in useful and self.all_units_run(job)],
         )
         return self._refine()
 
-    def _measure_units(self) -> None:
+    def measure_units(self) -> None:
         """Every unit on the leading targets, a sample on all; then on those that promise more."""
         leaders = leading(self._specs)
         sample = set(sample_units(self._graph))
-        jobs = self._jobs(unit_regions(self._graph))
+        jobs = self.jobs(unit_regions(self._graph))
         if self._options.every_preference:
             leaders = frozenset(spec.target for spec in self._specs)
         of_sample = {self._graph.units[unit].signature for unit in sample}
         first = [
             job for job in jobs if job.spec.target in leaders or job.key.signature in of_sample
         ]
-        self._measure("units", first)
+        self.measure("units", first)
         more = promising(self._specs, leaders, self._rows.values())
         self._worth_trying = leaders | more
-        self._measure("preferences", [job for job in jobs if job.spec.target in more])
+        self.measure("preferences", [job for job in jobs if job.spec.target in more])
+        self._unusable = {
+            (row.signature, row.target) for row in self._rows.values() if not row.usable
+        }
 
     def _refine(self) -> ProfileOutcome:
         """Rounds of measuring and planning, until the plan stands; the baselines' regions last."""
         named: set[Region] = set()
-        costs = self._fit()
+        costs = self.fit()
         chosen = self._choose(costs)
         turns_of_baselines = 0
         while self._options.refine and self._rounds < MAX_ROUNDS:
@@ -190,14 +192,19 @@ class _Session:
                 self._rounds += 1
             named.update(job.region for job in jobs)
             self._n_regions += sum(job.key not in self._have for job in jobs)
-            self._measure(phase, jobs)
-            costs = self._fit(named)
+            self.measure(phase, jobs)
+            costs = self.fit(named)
             chosen = self._choose(costs)
         with self._spending("plan"):
             others = rivals(self._graph, costs)
             self._n_exhaustive = count_exhaustive(self._graph, costs)
         self._potential = chosen.potential
         return self.outcome(costs=costs, plan=chosen.plan, rivals=others)
+
+    def _chosen_rows(self) -> list[Measurement]:
+        """Rows of the targets that were asked for."""
+        wanted = {spec.target for spec in self._specs}
+        return [row for row in self._rows.values() if row.target in wanted]
 
     def _choose(self, costs: CostModel) -> Chosen:
         with self._spending("plan"):
@@ -235,10 +242,10 @@ class _Session:
 
     # ---- what to measure ---------------------------------------------------------------------
 
-    def _jobs(self, regions: Iterable[tuple[Kind, Region]]) -> list[Job]:
+    def jobs(self, regions: Iterable[tuple[Kind, Region]]) -> list[Job]:
         return grid(self._locator, regions, self._specs, self._options.conditions, self._info.agent)
 
-    def _all_units_run(self, job: Job) -> bool:
+    def all_units_run(self, job: Job) -> bool:
         units = self._graph.units
         return not any(
             (units[index].signature, job.spec.target) in self._unusable for index in job.region
@@ -259,11 +266,9 @@ class _Session:
         conditions = self._options.conditions
         return Job.of(self._locator, region, kind, spec, conditions, self._info.agent)
 
-    def _fit(self, named: Iterable[Region] = ()) -> CostModel:
+    def fit(self, named: Iterable[Region] = ()) -> CostModel:
         with self._spending("plan"):
-            wanted = {spec.target for spec in self._specs}
-            rows = [row for row in self._rows.values() if row.target in wanted]
-            return fit(self._graph, rows, regions=named, locator=self._locator)
+            return fit(self._graph, self._chosen_rows(), regions=named, locator=self._locator)
 
     def _load(self) -> Program:
         began = time.monotonic()
@@ -284,7 +289,7 @@ class _Session:
 
     # ---- measuring ---------------------------------------------------------------------------
 
-    def _measure(self, phase: str, jobs: Sequence[Job]) -> None:
+    def measure(self, phase: str, jobs: Sequence[Job]) -> None:
         """Measures the jobs that are not in the store; each row is committed as it arrives."""
         pending = [job for job in jobs if job.key not in self._have]
         self._wanted.update(job.key for job in jobs)
