@@ -26,6 +26,9 @@ from nnapi_prof.graph.unit import Unit, UnitGraph
 
 if TYPE_CHECKING:
     from nnapi_prof.convert.model import NnapiModel, Operand
+    from nnapi_prof.costs.conditions import Conditions
+    from nnapi_prof.costs.static_fill import FilledCosts
+    from nnapi_prof.costs.store import CostStore
 
 _DATA = {
     "TENSOR_FLOAT32": "float32",
@@ -247,3 +250,26 @@ def _eased(works: list[tuple[Work, ...] | str]) -> list[tuple[Work, ...] | str]:
         else tuple(replace(w, data="relaxed") if w.data == "float32" else w for w in found)
         for found in works
     ]
+
+
+def filled_costs(
+    program: Program, store: CostStore, fingerprint: str, conditions: Conditions
+) -> tuple[FilledCosts, str | None]:
+    """The costs of a model of which not all was measured on a device, and a note that says so.
+
+    Units that were never measured are estimated by a description fitted to all that the table has
+    of the device, of whatever model. Raises CostError where that is nothing.
+    """
+    from nnapi_prof.costs.calibrate import calibrate
+    from nnapi_prof.costs.static_fill import fill
+
+    rows = store.measurements(fingerprint, conditions=conditions)
+    described, _ = calibrate(rows, "device", f"cost table, device {fingerprint}")
+    costs = fill(program.units, rows, described_costs(program, described))
+    guessed = len({unit for unit, _ in costs.filled})
+    if not guessed:
+        return costs, None
+    return costs, (
+        f"{guessed} of {len(program.units.units)} units were not measured on every target: their"
+        " costs there are estimated from what else was measured on this device"
+    )

@@ -47,6 +47,11 @@ if TYPE_CHECKING:
     help="Folder of the bundle. Default: MODEL.nnprof beside the model.",
 )
 @click.option(
+    "--estimate",
+    is_flag=True,
+    help="Estimate units that were never measured from what else was measured on the device.",
+)
+@click.option(
     "--no-verify",
     is_flag=True,
     help="Do not run plan and baselines whole before choosing.",
@@ -72,6 +77,7 @@ def command(
     max_compile_ms: float | None,
     max_error: float | None,
     output: Path | None,
+    estimate: bool,
     no_verify: bool,
     model: Path,
 ) -> None:
@@ -95,7 +101,7 @@ def command(
     program = load_model(model, inputs)
     path = output or model.with_suffix(".nnprof")
     with CostStore(costs) as store, device(device_spec) as opened:
-        bundle = make_bundle(program, model, opened.client, store, conditions, wishes)
+        bundle = make_bundle(program, model, opened.client, store, conditions, wishes, estimate)
         if inputs:  # sizes left open stay so
             specs = tuple(map(str, parse_input_specs(inputs)))
             bundle = replace(bundle, inputs=specs)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nnapi_prof.bundle.bundle import Bundle, halves, needed_regions
+from nnapi_prof.cli.estimating import filled_costs
 from nnapi_prof.cli.options import load_model
 from nnapi_prof.cli.wishes import Wishes
 from nnapi_prof.convert.float16 import to_float16
@@ -62,12 +63,22 @@ def make_bundle(
     store: CostStore,
     conditions: Conditions,
     wishes: Wishes | None = None,
+    estimate: bool = False,
 ) -> Bundle:
-    """Partitions a model for a device and converts every region of the plan and its baselines."""
+    """Partitions a model for a device and converts every region of the plan and its baselines.
+
+    ``estimate`` lets the static model price what was never measured.
+    """
     wishes = wishes or Wishes()
     info = client.info()
     fingerprint = device_fingerprint(info)
-    costs = fitted_costs(program.units, store, fingerprint, conditions)
+    notes = program.notes
+    costs: CostModel
+    if estimate:
+        costs, note = filled_costs(program, store, fingerprint, conditions)
+        notes = (*notes, note) if note else notes
+    else:
+        costs = fitted_costs(program.units, store, fingerprint, conditions)
     constraints = wishes.constraints(program.units, costs.targets)
     if wishes.max_error is not None:
         constraints = guarded(program, costs, constraints, conditions, wishes.max_error)
@@ -106,7 +117,7 @@ def make_bundle(
         regions=regions,
         halved=halved,
         conditions=conditions,
-        notes=program.notes,
+        notes=notes,
     )
 
 

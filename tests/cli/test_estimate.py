@@ -13,8 +13,11 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.cli.estimating import estimated_costs, read_phone
+from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.cli.estimating import estimated_costs, filled_costs, read_phone
 from nnapi_prof.cli.options import load_model
+from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.region import fit
 from nnapi_prof.costs.static_description import shipped
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.emulator import list_phones
@@ -167,3 +170,33 @@ def test_calibrate_names_the_devices(cli: Cli, profiled: Profiled) -> None:
     assert done.code == 2 and "no device 'nobody'" in done.error
     done = cli("calibrate", "--costs", profiled.costs, "--threads", 7)
     assert done.code == 1 and "no unit was measured" in done.error
+
+
+def test_partition_fills_what_was_not_measured(
+    cli: Cli, profiled: Profiled, tmp_path: Path
+) -> None:
+    """A model of which the profile knows the convolutions, but not what stands between them."""
+    other = trace(TinyNet(torch.tanh), tmp_path / "other.pt")
+    named = ["--device", "sim:npu-phone", "--input", INPUT, "--costs", profiled.costs]
+    refused = cli("partition", *named, other)
+    assert refused.code == 1 and "never measured" in refused.error
+    done = cli("partition", *named, "--estimate", "--output", tmp_path / "other.nnprof", other)
+    assert done.code == 0, done.err
+    assert "est." in done.out
+    bundle = read_bundle(tmp_path / "other.nnprof")
+    assert any("estimated from what else was measured" in note for note in bundle.notes)
+    assert any(segment.estimated for plan in bundle.plans for segment in plan.segments)
+
+
+def test_what_was_measured_stays_as_measured(profiled: Profiled) -> None:
+    program = load_model(profiled.model, [INPUT], silent=True)
+    with CostStore(profiled.costs) as store:
+        fingerprint = store.devices()[0].fingerprint
+        filled, note = filled_costs(program, store, fingerprint, Conditions())
+        plain = fit(program.units, store.measurements(fingerprint))
+    assert note is None and not filled.filled
+    assert filled.targets == plain.targets
+    for target in plain.targets:
+        for unit in program.units.units:
+            one, two = (c.region_cost([unit.index], target) for c in (plain, filled))
+            assert one == two
