@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bind.h"
 #include "nnapi_table.h"
 
 #define FUNCTION_NAME(result, name, parameters, level) #name,
@@ -35,7 +36,7 @@ enum np_status np_nnapi_open(const char *library, struct np_nnapi **nnapi, struc
   /* Its drivers' threads may run on after the last call: the library stays mapped when it is
    * closed.
    */
-  void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  void *handle = dlopen(name, NP_BIND_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!handle) {
     const char *words = dlerror();
     np_message_set(why, "no NNAPI library: %s", words ? words : name);

@@ -2,7 +2,6 @@
 
 #include "shm.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
@@ -10,6 +9,8 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "bind.h"
 
 #define REGION_NAME "nnapi-prof"
 #define ASHMEM_SET_SIZE _IOW(0x77, 3, size_t)
@@ -20,7 +21,7 @@ typedef int create_fn(const char *name, size_t size);
 /* The NDK's way, from API 26 on. The library is large: `flags` may ask for it only where it is
  * loaded already, as it is in an app. */
 static int from_ndk(size_t size, int flags) {
-  void *library = dlopen("libandroid.so", RTLD_NOW | RTLD_LOCAL | flags);
+  void *library = dlopen("libandroid.so", NP_BIND_NOW | RTLD_LOCAL | flags);
   if (!library)
     return -1;
   void *symbol = dlsym(library, "ASharedMemory_create");

@@ -208,3 +208,17 @@ def test_absent_paths(agent: Agent, what: str) -> None:
     answer = agent.call(*command)
     assert answer.exit_code == 1
     assert "/nowhere/at/all: No such file or directory" in answer.error
+
+
+@pytest.mark.parametrize("threads", [1000, 0xFFFFFFFF])
+def test_more_threads_than_any_device_has(agent: Agent, threads: int) -> None:
+    """Some systems do not give so many; the engine must not wait for them."""
+    request = Request()
+    model = request.model(unary(RELU, 4))
+    request.action(
+        [tensor(RANDOM, 4), tensor(SEGMENT, 4)],
+        [request.segment(CPU, model, [0], [1])],
+        threads=threads,
+    )
+    (result,) = agent.run(request).results
+    assert result["status"] == "ok"

@@ -312,13 +312,17 @@ static enum np_status run(const struct np_region *region, void *opaque, struct n
   return NP_OK;
 }
 
+/* More are of no use, and where the system does not give as many as it is asked for, pthreadpool
+ * waits for the rest forever. */
+#define MOST_THREADS 64u
+
 static enum np_status open_workers(uint32_t threads, void **shared, struct np_message *why) {
   struct workers *workers = calloc(1, sizeof *workers);
   if (workers == NULL) {
     np_message_set(why, "no memory for threads");
     return NP_NO_MEMORY;
   }
-  workers->n = threads;
+  workers->n = threads < MOST_THREADS ? threads : MOST_THREADS;
   *shared = workers;
   return NP_OK;
 }
