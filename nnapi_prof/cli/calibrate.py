@@ -18,11 +18,24 @@ from nnapi_prof.cli.options import (
 
 @click.command("calibrate", context_settings={"help_option_names": ["-h", "--help"]})
 @costs_option
-@click.option("--device", "fingerprint", metavar="FINGERPRINT", help="Default: the only one.")
+@click.option(
+    "--device",
+    "fingerprint",
+    metavar="FINGERPRINT",
+    help="The device, as the cost table names it. Default: the only one.",
+)
 @conditions_options
-@click.option("--name", help="Of the phone in the description. Default: its model.")
-@click.option("--folds", type=click.IntRange(2, 100), default=5, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the folds.")
+@click.option("--name", help="The phone's name in the description. Default: its model.")
+@click.option(
+    "--folds",
+    type=click.IntRange(2, 100),
+    default=5,
+    show_default=True,
+    help="Parts of the table, each predicted from the others.",
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Decides which rows are in which part."
+)
 @click.option(
     "-o",
     "--output",

@@ -140,12 +140,13 @@ def _simulated(
     refusals: dict[tuple[int, Target], str] = {}
     for processor in units:
         table = converted if processor.target == CPU else eased
+        known = None if processor.fuses else error
         for index, works in enumerate(table[processor.level]):
             reason = works if isinstance(works, str) else processor.why_not(works)
             if reason is not None:
                 refusals[index, processor.target] = reason
             elif not isinstance(works, str):
-                estimates[index, processor.target] = Estimate(processor.ns(works), error)
+                estimates[index, processor.target] = Estimate(processor.ns(works), known)
     prices = {processor.target: processor.price for processor in units}
     return _with_host(graph, prices, estimates, refusals, simulated=True)
 

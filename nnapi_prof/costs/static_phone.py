@@ -46,6 +46,8 @@ class PhoneUnit:
     excepted: frozenset[str]
     terms: Mapping[str, str]
     """Operation -> TERMS of PHONES.md; "" for the others."""
+    fuses: bool = False
+    """It joins operations of a step, which is not modelled: steps take less than the sum."""
 
     def ns(self, works: Sequence[Work]) -> float:
         """Operations one after the other, in ns."""
@@ -146,4 +148,5 @@ def _accelerator(one: Mapping[str, Any], preference: Preference, burst: bool) ->
         only=None if only is None else frozenset(only),
         excepted=frozenset(taken.get("except", ())),
         terms={**taken.get("limits", {}), "": taken.get("default", "")},
+        fuses=bool(one.get("fusion")),
     )
