@@ -70,7 +70,7 @@ class Server:
             link.execute(sql.encode())
 
     def empty(self) -> str:
-        """The URL of what nobody used before: a schema, which is made far faster than a database."""
+        """The URL of a new schema, which is made far faster than a database."""
         self._n_schemas += 1
         name = f"costs{self._n_schemas}"
         self.execute(f"CREATE SCHEMA {name}")
