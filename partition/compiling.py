@@ -11,6 +11,7 @@ For every price p >= 0,
 
 is no more than the latency of any plan within the limit. The price is raised until plans keep to
 the limit and halved in between; the best plan met is within a proven distance of the optimum.
+Graphs of few ideals, as most networks are, are then solved exactly (:mod:`.pareto`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.graph.plan import Target
+from nnapi_prof.partition.pareto import fastest_within
 from nnapi_prof.partition.problem import Placement, Problem
 from nnapi_prof.partition.solver import Solution, solve_placements
 
@@ -130,10 +132,16 @@ def solve_within(
             high = middle
         else:
             low = middle
+    proven = False
+    if max_regions is None and search.bound_ns < search.best_ns * (1 - NEGLIGIBLE):
+        better = fastest_within(problem, times.of_region, limit_ns, search.best_ns)
+        proven = better is not None
+        if better:
+            search.offer(better)
     if search.best is None:
         return None
     ns = search.best_ns
-    bound = min(search.bound_ns, ns)
+    bound = ns if proven else min(search.bound_ns, ns)
     solution = replace(
         free,
         placements=search.best,
@@ -177,10 +185,14 @@ class _Search:
         if found is None:
             return True
         self.bound_ns = max(self.bound_ns, found.bound_ns - price * self._limit_ns)
-        keeps = self._times.of(found.placements) <= self._limit_ns * (1 + NEGLIGIBLE)
-        ns = sum(self._problem.segment_ns(units, k) for units, k in found.placements)
+        return self.offer(found.placements)
+
+    def offer(self, placements: tuple[Placement, ...]) -> bool:
+        """Notes a plan; whether it keeps to the limit."""
+        keeps = self._times.of(placements) <= self._limit_ns * (1 + NEGLIGIBLE)
+        ns = sum(self._problem.segment_ns(units, k) for units, k in placements)
         if keeps and ns < self.best_ns:
-            self.best, self.best_ns = found.placements, ns
+            self.best, self.best_ns = placements, ns
         return keeps
 
     def _priced(self, price: float) -> Problem:

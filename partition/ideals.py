@@ -28,9 +28,9 @@ def members(bits: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def convex_sets(predecessors: Sequence[Sequence[int]], most: int) -> set[int] | None:
-    """Every convex set of units but the empty one, as bits; None where there are more than
-    ``most``, of them or of ideals. ``predecessors`` are those of units in topological order."""
+def all_ideals(predecessors: Sequence[Sequence[int]], most: int) -> set[int] | None:
+    """Every ideal, as bits; None where there are more than ``most``. ``predecessors`` are those of
+    units in topological order."""
     needs = [mask(p) for p in predecessors]
     ideals = {0}
     waiting = [0]
@@ -43,6 +43,15 @@ def convex_sets(predecessors: Sequence[Sequence[int]], most: int) -> set[int] | 
                 waiting.append(larger)
         if len(ideals) > most:
             return None
+    return ideals
+
+
+def convex_sets(predecessors: Sequence[Sequence[int]], most: int) -> set[int] | None:
+    """Every convex set of units but the empty one, as bits; None where there are more than
+    ``most``, of them or of ideals."""
+    ideals = all_ideals(predecessors, most)
+    if ideals is None:
+        return None
     found: set[int] = set()
     for larger in ideals:
         found.update(larger & ~smaller for smaller in ideals if not smaller & ~larger)

@@ -5,7 +5,9 @@ clock, or nothing. So a unit that was measured under one preference only is infe
 
     latency(other) = a + b * latency(known),    a, b >= 0
 
-fitted to the regions measured under both, relative errors weighing alike.
+fitted to the regions measured under both, relative errors weighing alike. It holds for regions as
+for units, where b is the factor of their operations and a the share of the overhead that it spares;
+so regions of the known preference tell the other's overhead from its units, too.
 """
 
 from __future__ import annotations
@@ -53,9 +55,8 @@ def infer_preferences(
                 for signature, row in alone[known].items()
                 if row.n_units == 1 and not row.usable and signature not in alone[other]
             }
-            units = [sample for sample in samples.get(known, []) if len(sample.members) == 1]
             tried = set(alone[other])
-            inferred = _inferred(units, samples.get(other, []), tried, other)
+            inferred = _inferred(samples.get(known, []), samples.get(other, []), tried, other)
             if inferred:
                 samples[other] = [*samples.get(other, []), *inferred]
     return refusals
@@ -66,7 +67,10 @@ def share_spreads(
 ) -> dict[Target, TargetFit]:
     """The fits, where a preference without regions of its own takes the spread of sums that the
     accelerator shows under the one with most regions: what a driver joins, it joins under each."""
-    regions = {t: sum(len(s.members) > 1 for s in found) for t, found in samples.items()}
+    regions = {
+        target: sum(len(s.members) > 1 and s.weight == 1 for s in found)
+        for target, found in samples.items()
+    }
     shared = dict(fits)
     for target, fitted in fits.items():
         if target.engine is not Engine.NNAPI or regions[target] >= FEW_REGIONS:

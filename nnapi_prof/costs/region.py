@@ -76,7 +76,10 @@ class CostModel:
     def noise(self) -> float:
         """Relative standard deviation of one measurement repeated at another time, as far as it
         shows: what sums are off by on the targets that they fit best (their lower quartile), for
-        what a driver joins or a cache loses adds to it on the others."""
+        what a driver joins or a cache loses adds to it on the others. Simulated phones repeat
+        themselves."""
+        if self.simulated:
+            return LEAST_SPREAD
         spreads = [
             fitted.spread for fitted in self.fits.values() if fitted.n_regions >= FEW_REGIONS
         ]

@@ -148,6 +148,7 @@ def fit_target(samples: Sequence[RegionSample], *, on_cpu: bool) -> TargetFit:
     residuals = relative @ solution - 1
     covariance = _covariance(relative / scale, prior, weights, residuals)
     errors = np.sqrt(np.diag(covariance)) / scale
+    measured = several & (np.array([sample.weight for sample in samples]) == 1)
     left_out = _without_itself(relative / scale, covariance, weights, residuals)
     return TargetFit(
         overhead_ns=float(solution[0]),
@@ -157,9 +158,9 @@ def fit_target(samples: Sequence[RegionSample], *, on_cpu: bool) -> TargetFit:
         residuals=tuple(float(r) for r in residuals),
         ns_per_cold_byte=float(solution[3]),
         errors=dict(zip((*TERMS, *names), map(float, errors), strict=True)),
-        spread=_spread(left_out[several]),
-        longest=max(len(sample.members) for sample in samples),
-        n_regions=int(several.sum()),
+        spread=_spread(left_out[measured]),
+        longest=max((len(s.members) for s in samples if s.weight == 1), default=1),
+        n_regions=int(measured.sum()),
     )
 
 

@@ -22,8 +22,8 @@ from nnapi_prof.graph.plan import Engine, Plan, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.measure.grid import TargetSpec
 
-SAMPLE = 4
-"""Units that show how two preferences compare: two tell a factor, the others whether it holds."""
+SAMPLE = 3
+"""Units that show how two preferences compare: two tell a factor, the third whether it holds."""
 SHORTEST_RUN = 4
 MUCH = 0.1
 """No noise of a measurement whose alternatives take turns."""
@@ -39,7 +39,7 @@ def unit_regions(graph: UnitGraph) -> Iterator[tuple[Kind, Region]]:
 
 def chain_regions(graph: UnitGraph) -> Iterator[tuple[Kind, Region]]:
     """One chain of two for each pair of kinds of units (the heaviest), and runs of 4, 8, 16, ...
-    units at the graph's begin and end, up to all of it; by their first unit."""
+    units, from the graph's begin and its end in turn, up to all of it; by their first unit."""
     heaviest: dict[tuple[str, ...], Region] = {}
     for chain in chains(graph, 2):
         kinds = tuple(graph.units[u].label.partition(" ")[0] for u in chain)
@@ -47,10 +47,10 @@ def chain_regions(graph: UnitGraph) -> Iterator[tuple[Kind, Region]]:
             heaviest[kinds] = chain
     n = len(graph.units)
     found = set(heaviest.values())
-    length = SHORTEST_RUN
+    length, at_end = SHORTEST_RUN, False
     while length < n:
-        found |= {tuple(range(length)), tuple(range(n - length, n))}
-        length *= 2
+        found.add(tuple(range(n - length, n) if at_end else range(length)))
+        length, at_end = 2 * length, not at_end
     if n > 1:
         found.add(tuple(range(n)))
     for region in sorted(found):

@@ -41,7 +41,7 @@ from nnapi_prof.partition import solve
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
 
-MAX_TURNS_OF_BASELINES = 3
+MAX_TURNS_OF_BASELINES = 2
 """Measured, a baseline may turn out to be better under another preference, unmeasured so far."""
 MAX_ROUNDS = 16
 """Rounds of measure, partition, measure; two to eight are the rule, later ones are short."""

@@ -12,8 +12,10 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import AgentError
 from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
 from nnapi_prof.measure import requests as requests_module
+from nnapi_prof.measure.exhaustive import profile_exhaustively
 from nnapi_prof.measure.options import ProfileOptions
 from nnapi_prof.measure.outcome import Progress
+from nnapi_prof.measure.outline import Outline
 from nnapi_prof.measure.session import profile
 from tests.measure.programs import chain
 from tests.measure.scripted import (
@@ -199,3 +201,54 @@ def test_a_profile_says_where_its_time_went(store: CostStore) -> None:
     outcome = profile(chain("relu", "tanh"), ScriptedClient(), store, FAST)
     assert {"convert", "send", "measure", "store", "plan"} <= outcome.spent_s.keys()
     assert 0 <= sum(outcome.spent_s.values()) <= outcome.seconds
+
+
+NINE = ("relu", "sigmoid", "tanh", "floor", "relu", "tanh", "sigmoid", "relu", "floor")
+
+
+def test_a_sample_of_units_stands_for_preferences_without_a_gain(store: CostStore) -> None:
+    program = chain(*NINE)
+    all_of_them = ProfileOptions(accelerators=("npu",))
+    outcome = profile(program, ScriptedClient(), store, all_of_them)
+    low = Target.nnapi("npu", Preference.LOW_POWER)
+    alone = [r for r in store.measurements(outcome.fingerprint) if r.n_units == 1]
+    assert {r.signature for r in alone if r.target == ON_NPU} == {
+        u.signature for u in program.units.units
+    }
+    assert outcome.costs is not None and low in outcome.costs.targets
+    assert all(outcome.costs.unit_cost(u, low) is not None for u in range(9))
+    assert outcome.n_exhaustive == 4 * 45 and outcome.n_rows == outcome.n_measured < 45
+    assert outcome.stable and outcome.potential <= 0.01
+
+
+def test_without_refinement_no_region_of_a_plan_is_measured(store: CostStore) -> None:
+    options = ProfileOptions(FAST.warmup_min, preferences=FAST.preferences, refine=False)
+    outcome = profile(chain(*NINE), ScriptedClient(), store, options)
+    assert outcome.rounds == 0 and outcome.n_regions == 0 and not outcome.stable
+    assert outcome.plan is not None and outcome.plan.segments[0].interval_ns is not None
+
+
+def test_refinement_finds_the_plan_of_measuring_everything(
+    store: CostStore, tmp_path: Path
+) -> None:
+    program = chain(*NINE)
+    refined = profile(program, ScriptedClient(), store, FAST)
+    with CostStore(tmp_path / "everything.sqlite") as everything:
+        costs, plan, count = profile_exhaustively(
+            Outline.of(program), ScriptedClient(), everything, FAST
+        )
+    assert refined.plan is not None and refined.n_rows < count
+    assert [(s.units, s.target) for s in refined.plan.segments] == [
+        (s.units, s.target) for s in plan.segments
+    ]
+    assert all(s.measured for s in plan.segments)
+    assert costs.measured_regions().keys() > refined.costs.measured_regions().keys()  # type: ignore[union-attr]
+
+
+def test_models_share_what_is_equal_in_them(store: CostStore) -> None:
+    first = profile(chain("relu", "tanh", "floor"), ScriptedClient(), store, FAST)
+    client = ScriptedClient()
+    second = profile(chain("sigmoid", "tanh", "floor", "relu"), client, store, FAST)
+    rows = store.measurements(first.fingerprint)
+    assert len({(r.signature, r.target) for r in rows}) == len(rows)
+    assert second.n_reused >= 3 * 2 and client.n_results == second.n_measured

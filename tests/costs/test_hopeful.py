@@ -1,0 +1,119 @@
+"""Intervals of plans, costs at their lower ends, preferences from a sample, compile times."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from nnapi_prof.costs.hopeful import Hopeful, tolerance_of, with_intervals
+from nnapi_prof.costs.locate import chains
+from nnapi_prof.costs.measurement import Measurement, Status
+from nnapi_prof.costs.region import CostModel, fit
+from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
+from tests.costs.graphs import chain_graph, row
+
+NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
+LOW = Target.nnapi("npu", Preference.LOW_POWER)
+SIZES = [1000] * 7
+UNITS = tuple(range(6))
+OVERHEAD, UNIT, LOWER_CLOCK = 5e5, 1e5, 1.5
+
+
+def truth(region: tuple[int, ...], target: Target) -> float:
+    if target == CPU:
+        return 1e6 * len(region)
+    return OVERHEAD + UNIT * sum(u + 1 for u in region) * (LOWER_CLOCK if target == LOW else 1)
+
+
+def rows(*more: Measurement, low: tuple[int, ...] = UNITS) -> list[Measurement]:
+    graph = chain_graph(SIZES)
+    regions = [chain for length in (1, 2, 3) for chain in chains(graph, length)]
+    known = [row(graph, region, t, truth(region, t)) for region in regions for t in (CPU, NPU)]
+    return [*known, *(row(graph, (u,), LOW, truth((u,), LOW)) for u in low), *more]
+
+
+def model(*more: Measurement, low: tuple[int, ...] = UNITS) -> CostModel:
+    return fit(chain_graph(SIZES), rows(*more, low=low))
+
+
+def plan(*segments: Segment) -> Plan:
+    return Plan("dp", segments, True, ("first",))
+
+
+def test_measured_segments_are_known_better_than_sums() -> None:
+    costs = model()
+    measured = Segment((0, 1), NPU, truth((0, 1), NPU), "", measured=True)
+    summed = Segment((2, 3, 4, 5), NPU, truth((2, 3, 4, 5), NPU), "")
+    found = with_intervals(plan(measured, summed), costs)
+    (low, high), (low_sum, high_sum) = (s.interval_ns or (0.0, 0.0) for s in found.segments)
+    assert 0 < low < measured.predicted_ns < high
+    assert (high - low) / measured.predicted_ns <= (high_sum - low_sum) / summed.predicted_ns
+    assert found.notes[0] == "first" and "95 % interval" in found.notes[1]
+    assert "1 of 2 segments were measured whole; these latencies are simulated" in found.notes[1]
+    assert Plan.from_json(found.to_json()) == found
+
+
+def test_the_host_has_no_interval() -> None:
+    segment = Segment((0,), HOST, 1e6, "", estimated=True)
+    found = with_intervals(plan(segment), model())
+    assert found.segments == (segment,) and "estimated, and has none" in found.notes[1]
+
+
+def test_plans_of_before_have_no_intervals() -> None:
+    text = plan(Segment((0,), CPU, 1.0, "")).to_json()
+    old = text.replace(',\n   "interval_ns": null', "")
+    assert "interval_ns" not in old
+    assert Plan.from_json(old).segments[0].interval_ns is None
+
+
+def test_hope_lowers_sums_and_leaves_measurements() -> None:
+    graph = chain_graph(SIZES)
+    off = [row(graph, r, NPU, 0.8 * truth(r, NPU)) for r in ((0, 1, 2), (3, 4, 5), (1, 2, 3))]
+    costs = model(*off, row(graph, UNITS, NPU, 2e6))
+    hopeful = Hopeful(costs)
+    whole, part = costs.region_cost(UNITS, NPU), hopeful.region_cost((0, 1, 2, 3), NPU)
+    assert whole is not None and hopeful.region_cost(UNITS, NPU) == whole and whole.ns == 2e6
+    expected = costs.region_cost((0, 1, 2, 3), NPU)
+    assert part is not None and expected is not None and part.ns < 0.95 * expected.ns
+    unit, hoped = costs.unit_cost(5, NPU), hopeful.unit_cost(5, NPU)
+    assert unit is not None and hoped is not None and hoped < unit
+    assert hopeful.overhead(NPU) <= costs.overhead(NPU)
+    assert hopeful.measured_regions() == costs.measured_regions()
+    # The sums of the CPU hold; regions twice as long as any measured may still differ somewhat.
+    assert hopeful.unit_cost(0, CPU) == pytest.approx(costs.unit_cost(0, CPU), rel=0.1)
+
+
+def test_a_quiet_device_tells_plans_apart() -> None:
+    assert tolerance_of(model()) == 0.01
+
+
+def test_units_of_a_preference_are_inferred_from_a_sample() -> None:
+    costs = model(low=(0, 5))
+    assert costs.targets == (CPU, NPU, LOW)
+    assert costs.inferred(2, LOW) and not costs.inferred(0, LOW) and not costs.inferred(2, NPU)
+    found = costs.region_cost((2, 3), LOW)
+    assert found is not None and not found.measured
+    assert found.ns == pytest.approx(truth((2, 3), LOW), rel=0.1)
+    assert (frozenset({2}), LOW) not in costs.measured_regions()
+
+
+def test_what_one_preference_refuses_the_other_does_too() -> None:
+    graph = chain_graph(SIZES)
+    refused = row(graph, (2,), NPU, None, status=Status.REFUSED, message="no kernel")
+    costs = model(refused, low=(0, 5))
+    assert costs.unit_cost(2, LOW) is None and costs.refusals[2, LOW] == "refused: no kernel"
+
+
+def test_compile_times_add_up_and_whole_regions_are_as_measured() -> None:
+    def compiled(found: Measurement) -> Measurement:
+        ns = 60_000_000 + 10_000_000 * found.n_units
+        return dataclasses.replace(found, compile_ns=0 if found.target == CPU else ns)
+
+    costs = fit(chain_graph(SIZES), [compiled(found) for found in rows(low=(0, 5))])
+    assert costs.compile_overhead(NPU) == pytest.approx(60e6, rel=0.01)
+    assert costs.compile_cost(3, LOW) == pytest.approx(10e6, rel=0.02)
+    assert costs.compile_overhead(CPU) == costs.compile_cost(3, CPU) == 0
+    whole = costs.compiled_regions()
+    assert whole[frozenset({0, 1, 2}), NPU] == whole[frozenset({0, 1, 2}), LOW] == 90e6
+    assert not any(target == CPU for _, target in whole)

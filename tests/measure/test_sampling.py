@@ -1,0 +1,61 @@
+"""Which regions and targets are measured before there is a plan."""
+
+from __future__ import annotations
+
+from nnapi_prof.costs.measurement import Kind
+from nnapi_prof.graph.plan import CPU, Preference, Target
+from nnapi_prof.measure.grid import TargetSpec
+from nnapi_prof.measure.sampling import chain_regions, leading, promising, sample_units
+from tests.costs.graphs import chain_graph, row
+from tests.measure.programs import chain
+
+FAST = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
+LOW = Target.nnapi("npu", Preference.LOW_POWER)
+SUSTAINED = Target.nnapi("npu", Preference.SUSTAINED_SPEED)
+SPECS = [TargetSpec(target, 30) for target in (CPU, LOW, FAST, SUSTAINED)]
+
+
+def test_one_chain_for_each_pair_of_kinds_and_runs_up_to_the_whole() -> None:
+    graph = chain("relu", "tanh", "relu", "tanh", "sigmoid", "floor").units
+    found = dict((region, kind) for kind, region in chain_regions(graph))
+    assert list(found) == sorted(found)
+    assert set(found) == {
+        (0, 1),  # relu, tanh
+        (1, 2),  # tanh, relu
+        (3, 4),
+        (4, 5),
+        (0, 1, 2, 3),
+        (0, 1, 2, 3, 4, 5),
+    }
+    assert found[0, 1, 2, 3, 4, 5] is Kind.REGION and found[0, 1] is Kind.CHAIN
+    assert list(chain_regions(chain("relu").units)) == []
+    ten = {region for _, region in chain_regions(chain(*["relu"] * 10).units)}
+    assert ten == {(0, 1), (0, 1, 2, 3), tuple(range(2, 10)), tuple(range(10))}
+
+
+def test_a_sample_from_the_lightest_to_the_heaviest() -> None:
+    assert sample_units(chain_graph([8] * 3)) == (0, 1)
+    sample = sample_units(chain_graph([8] * 21))
+    assert len(sample) == 3 and sample[0] == 0 and sample[-1] == 19
+
+
+def test_the_leading_preference_is_fast_where_it_is_there() -> None:
+    assert leading(SPECS) == {CPU, FAST}
+    assert leading(SPECS[:2]) == {CPU, LOW}
+
+
+def test_a_preference_must_promise_something() -> None:
+    graph = chain_graph([8] * 7)
+
+    def rows(target: Target, *ns: float) -> list:
+        return [row(graph, (u,), target, each) for u, each in enumerate(ns)]
+
+    known = rows(FAST, 100, 100, 100, 100, 100, 100)
+
+    def found(*more: list) -> frozenset[Target]:
+        return promising(SPECS[:3], leading(SPECS), [*known, *(r for part in more for r in part)])
+
+    assert found(rows(LOW, 100, 101, 99.5, 150)) == frozenset()
+    assert found(rows(LOW, 100, 130, 120, 80)) == {LOW}  # much faster for one unit
+    assert found(rows(LOW, 98, 98, 97, 98)) == {LOW}
+    assert found(rows(LOW, 100)) == {LOW}  # one unit tells no ratio
