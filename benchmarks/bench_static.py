@@ -5,13 +5,17 @@
 FOLDER has the files that ``static_tables.py`` names. Every figure is of rows that the model was not
 fitted to: it sees a fifth of them, drawn by the seed. Medians over the seeds are printed, and the
 worst seed. "configurations" keeps equal operations (same sizes) on one side of the split, since
-networks repeat their layers. ``--describe`` fits the descriptions of ``nnapi_prof/costs/data``.
+networks repeat their layers. Fails where a median over the seeds misses the bars: an error of 10 %
+on CPUs and 20 % on GPUs, and 60 % of whole models within 10 %. "measured sums" of whole models have
+the fifth of operations in them that was fitted to. ``--describe`` fits the descriptions of
+``nnapi_prof/costs/data``.
 """
 
 from __future__ import annotations
 
 import argparse
 import platform
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +33,8 @@ from nnapi_prof.costs.static_work import COLUMNS, Sample, from_frame
 from nnapi_prof.graph.plan import CPU, Preference, Target
 
 SHARE = 0.2
+CPU_BAR, GPU_BAR, WHOLE_BAR = 0.1, 0.2, 0.6
+COVERAGE_SEEDS = 3
 CPU_COLUMNS = (
     *("pixel4|1large|float", "pixel4|1med|float", "s10|1large|float"),
     *("mi8se|1large|float", "a03s|1large|float"),
@@ -58,8 +64,10 @@ def errors(samples: Sequence[Sample], rows: Sequence[int], model: TargetModel) -
     return np.array([abs(model.sample_ns(samples[i]) / samples[i].ns - 1) for i in rows])
 
 
-def compare(samples: list[Sample], groups: np.ndarray, seeds: int, head: str) -> None:
-    """One line: median error and share within 10 %, ours and of a single rate."""
+def compare(
+    samples: list[Sample], groups: np.ndarray, seeds: int, head: str
+) -> tuple[float, float]:
+    """One line: median error and share within 10 %, ours and of a single rate; returns ours."""
     found: dict[str, list[tuple[float, float]]] = {"ours": [], "rate": []}
     fits: dict[str, Fit] = {"ours": fit_samples, "rate": single_rate}
     for seed in range(seeds):
@@ -68,12 +76,23 @@ def compare(samples: list[Sample], groups: np.ndarray, seeds: int, head: str) ->
             size = errors(samples, held, fit([samples[i] for i in shown]))
             found[name].append((float(np.median(size)), float((size <= 0.1).mean())))
     ours, rate = np.array(found["ours"]), np.array(found["rate"])
-    worst = ours[:, 0].max()
+    covered = np.median([coverage(samples, groups, seed) for seed in range(COVERAGE_SEEDS)])
+    middle, within = float(np.median(ours[:, 0])), float(np.median(ours[:, 1]))
     print(
-        f"{head:34s} {len(samples):5d}  {np.median(ours[:, 0]):6.1%} (worst {worst:6.1%})"
-        f"  {np.median(rate[:, 0]):6.1%}   {np.median(ours[:, 1]):5.0%} (worst "
-        f"{ours[:, 1].min():4.0%})  {np.median(rate[:, 1]):5.0%}"
+        f"{head:34s} {len(samples):5d}  {middle:6.1%} (worst {ours[:, 0].max():6.1%})"
+        f"  {np.median(rate[:, 0]):6.1%}   {within:5.0%} (worst {ours[:, 1].min():4.0%})"
+        f"  {np.median(rate[:, 1]):5.0%}   {covered:5.0%}",
+        flush=True,
     )
+    return middle, within
+
+
+def coverage(samples: list[Sample], groups: np.ndarray, seed: int) -> float:
+    """Share of the held rows whose error is below the one stated for nine of ten."""
+    shown, held = split(groups, seed)
+    model = fit_target_model([samples[i] for i in shown])
+    stated = np.array([model.uncertainty(samples[i].works) or 0.0 for i in held])
+    return float((errors(samples, held, model) <= stated).mean())
 
 
 def configurations(frame: pd.DataFrame) -> np.ndarray:
@@ -83,8 +102,9 @@ def configurations(frame: pd.DataFrame) -> np.ndarray:
     return frame.groupby(sizes).ngroup().to_numpy()
 
 
-def sums(table: pd.DataFrame, device: str, whole: pd.DataFrame, seeds: int) -> None:
-    """Whole models from a model of operations that was fitted to a fifth of all rows."""
+def sums(table: pd.DataFrame, device: str, whole: pd.DataFrame, seeds: int) -> float:
+    """Whole models from a model of operations that was fitted to a fifth of all rows; returns the
+    lesser of our two shares."""
     samples = from_frame(table.assign(latency_ns=table[device]))
     column = f"{device}|gpu|float"
     end = whole[column].reindex(sorted(table["model"].unique())).to_numpy()
@@ -106,8 +126,10 @@ def sums(table: pd.DataFrame, device: str, whole: pd.DataFrame, seeds: int) -> N
     ours_sum, ours_end, rate_sum, rate_end = np.median(np.array(result), axis=0)
     print(
         f"{device + ' gpu':34s} {len(end):5d}  {ours_sum:5.0%} ({rate_sum:4.0%})"
-        f"                {ours_end:5.0%} ({rate_end:4.0%})"
+        f"                {ours_end:5.0%} ({rate_end:4.0%})",
+        flush=True,
     )
+    return float(min(ours_sum, ours_end))
 
 
 def whole_samples(table: pd.DataFrame, times: pd.Series, *, calls: float) -> list[Sample]:
@@ -160,24 +182,38 @@ def main() -> None:
         describe(operations, whole, chosen.describe)
         return
     print(f"{platform.machine()}, numpy {np.__version__}, seeds 0 to {chosen.seeds - 1}")
-    print(f"fitted to {SHARE:.0%}, tested on the rest: median error, share within 10 %")
-    print(f"{'operations':34s}  rows    ours                 rate    ours          rate")
+    print(
+        f"fitted to {SHARE:.0%}, tested on the rest: median error, share within 10 %, share below"
+    )
+    print("the error that the model states for nine of ten")
+    print(f"{'operations':34s}  rows    ours                 rate    ours          rate   covered")
+    missed: list[str] = []
+
+    def judged(samples: list[Sample], groups: np.ndarray, head: str, bar: float) -> None:
+        if compare(samples, groups, chosen.seeds, head)[0] > bar:
+            missed.append(head)
+
     for device, frame in tophub(chosen.folder).items():
-        compare(from_frame(frame), np.arange(len(frame)), chosen.seeds, f"TopHub {device}")
+        bar = CPU_BAR if " cpu " in device else GPU_BAR
+        judged(from_frame(frame), np.arange(len(frame)), f"TopHub {device}", bar)
     blocks = from_frame(pixel1_blocks(chosen.folder))
-    compare(blocks, np.arange(len(blocks)), chosen.seeds, "Pixel 1 cpu, blocks")
+    judged(blocks, np.arange(len(blocks)), "Pixel 1 cpu, blocks", CPU_BAR)
     for device in (d for d in GPUS if d in operations):
         samples = from_frame(operations.assign(latency_ns=operations[device]))
-        compare(samples, np.arange(len(samples)), chosen.seeds, f"{device} gpu")
-        compare(samples, configurations(operations), chosen.seeds, f"{device} gpu, configurations")
+        judged(samples, np.arange(len(samples)), f"{device} gpu", GPU_BAR)
+        judged(samples, configurations(operations), f"{device} gpu, configurations", GPU_BAR)
     print("\nwhole models fitted to a fifth of them as sums of their operations")
     for column in CPU_COLUMNS:
         found = whole_samples(operations, whole[column], calls=0.0)
-        compare(found, np.arange(len(found)), chosen.seeds, column)
+        if compare(found, np.arange(len(found)), chosen.seeds, column)[1] < WHOLE_BAR:
+            missed.append(column)
     print("\nwhole models from operations: share within 10 %, in brackets of a single rate")
     print(f"{'':34s}  models  of measured sums          of end to end (a fifth sets two terms)")
     for device in (d for d in GPUS if d in operations):
-        sums(operations, device, whole, chosen.seeds)
+        if sums(operations, device, whole, chosen.seeds) < WHOLE_BAR:
+            missed.append(f"{device} gpu, whole models")
+    print(f"missed: {', '.join(missed)}" if missed else "all bars are met")
+    sys.exit(1 if missed else 0)
 
 
 if __name__ == "__main__":
