@@ -191,8 +191,8 @@ def diff(
     if as_json:
         _print_json(of_comparison(found, first, second))
         return
-    simulated = any(m.simulated for side in (one, two) for m in side)
-    _diff_table(found.differences if every else found.changed, first, second, simulated)
+    heads = (f"{first} ({_unit(one)})", f"{second} ({_unit(two)})")
+    _diff_table(found.differences if every else found.changed, heads)
     click.echo(_in_words(found))
 
 
@@ -218,15 +218,13 @@ def _side(
     return store.select(of_side)
 
 
-def _diff_table(shown: tuple[Difference, ...], first: str, second: str, simulated: bool) -> None:
+def _diff_table(shown: tuple[Difference, ...], heads: tuple[str, str]) -> None:
     from rich.table import Table
 
     if not shown:
         return
     table = Table("label", "kind", "target", "conditions", box=None, pad_edge=False)
-    for column in (f"{first} ({unit_of(simulated)})", f"{second} ({unit_of(simulated)})"):
-        table.add_column(column, justify="right")
-    for column in ("ratio", "99 % interval"):
+    for column in (*heads, "ratio", "99 % interval"):
         table.add_column(column, justify="right")
     table.add_column("verdict")
     for each in shown:

@@ -1,0 +1,224 @@
+"""``nnapi-prof costs``: list, show, diff, export, import."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import jsonschema
+import pytest
+
+from nnapi_prof.cli.costs import command
+from nnapi_prof.costs.documents import SCHEMAS
+from nnapi_prof.costs.measurement import Kind, Measurement, Status
+from nnapi_prof.costs.rounds import Round
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.graph.plan import CPU, Preference, Target
+from tests.cli.common import INPUT, Profiled, Result
+
+Cli = Callable[..., Result]
+NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
+
+
+def row(signature: str, level_ns: int, day: int, **more: object) -> Measurement:
+    fields: dict[str, object] = {
+        "signature": signature,
+        "kind": Kind.UNIT,
+        "label": f"op_{signature}",
+        "members": (signature,),
+        "offsets": (0,),
+        "target": NPU,
+        "fingerprint": "aaaa1111",
+        "agent_version": "1",
+        "status": Status.OK,
+        "samples_ns": tuple(level_ns + 1000 * (i % 3) for i in range(10)),
+        "rounds": (Round(10),),
+        "measured_at": f"2026-01-{day:02}T10:00:00.000001+00:00",
+    }
+    return Measurement(**{**fields, **more})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def costs(tmp_path: Path) -> Path:
+    """A phone on two days, and another one that is simulated."""
+    path = tmp_path / "costs.sqlite"
+    with CostStore(path) as store:
+        store.add(
+            row("steady", 2_000_000, 1),
+            row("slow", 1_000_000, 1),
+            row("fast", 4_000_000, 1),
+            row("once", 7_000_000, 1, target=CPU),
+            row("lost", 1_000_000, 1),
+            row("steady", 2_000_500, 9),
+            row("slow", 1_500_000, 9),
+            row("fast", 1_000_000, 9),
+            row("lost", 0, 9, status=Status.CRASHED, samples_ns=(), message="signal 11"),
+            row("slow", 3_000_000, 5, fingerprint="bbbb2222", simulated=True, clock="simulated"),
+        )
+        store.add_device("aaaa1111", {"properties": {"ro.product.model": "One"}}, False)
+        store.add_device("bbbb2222", {"phone": "npu-phone"}, True)
+    return path
+
+
+def document(cli: Cli, name: str, *arguments: object) -> object:
+    found = cli("costs", name, "--json", *arguments)
+    assert (found.code, found.err) == (0, "")
+    said = json.loads(found.out)
+    jsonschema.validate(said, SCHEMAS[name])
+    return said
+
+
+def test_every_command_has_a_schema_and_help(cli: Cli) -> None:
+    assert set(command.commands) == set(SCHEMAS)
+    for name, sub in command.commands.items():
+        found = cli("costs", name, "--help")
+        assert found.code == 0 and f"Usage: nnapi-prof costs {name} " in found.out
+        options = [p for p in sub.params if isinstance(p, click.Option)]
+        assert sub.help and all(option.help for option in options)
+        jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
+
+
+def test_list(cli: Cli, costs: Path) -> None:
+    found = cli("costs", "list", "--costs", costs)
+    assert found.code == 0
+    lines = [line.split() for line in found.out.splitlines()]
+    assert lines[1][:5] == ["bbbb2222", "npu-phone", "(simulated)", "1", "1"]
+    assert lines[2][:4] == ["aaaa1111", "One", "9", "8"]
+    assert lines[2][-5:] == ["2", "2026-01-01", "10:00", "2026-01-09", "10:00"]
+    said = document(cli, "list", "--costs", costs)
+    assert [each["statuses"] for each in said] == [{"ok": 1}, {"ok": 8, "crashed": 1}]  # type: ignore[attr-defined]
+
+
+def shown(cli: Cli, costs: Path, *arguments: object) -> list[str]:
+    said = document(cli, "show", "--costs", costs, *arguments)
+    assert isinstance(said, list)
+    return [each["signature"] for each in said]
+
+
+def test_show_takes_filters(cli: Cli, costs: Path) -> None:
+    one = ("--device", "One")
+    by_label = shown(cli, costs, "--sort", "label")
+    assert by_label == ["fast", "lost", "once", "slow", "slow", "steady"]
+    assert shown(cli, costs, *one, "--sort", "median") == ["once", "steady", "slow", "fast", "lost"]
+    assert shown(cli, costs, *one, "--sort", "median", "--limit", 2) == ["once", "steady"]
+    assert shown(cli, costs, "--device", "bbbb") == ["slow"]
+    assert shown(cli, costs, "--target", "cpu") == ["once"]
+    assert shown(cli, costs, "--op", "OP_S*", *one, "--sort", "label") == ["slow", "steady"]
+    assert shown(cli, costs, "--status", "crashed") == ["lost"]
+    assert shown(cli, costs, "--kind", "region") == []
+    assert shown(cli, costs, "--since", "2026-01-02", "--until", "2026-01-05") == ["slow"]
+    assert len(shown(cli, costs, "--until", "2026-01-01")) == 5
+
+
+def test_show_as_a_table(cli: Cli, costs: Path) -> None:
+    found = cli("costs", "show", "--costs", costs, "--device", "aaaa", "--limit", 2)
+    assert found.code == 0 and found.err == "note: 2 of 5 rows: --limit 0 shows all\n"
+    assert "median (ms)" in found.out and "simulated" not in found.out
+    assert cli("costs", "show", "--costs", costs).out.count("some simulated") == 1
+    found = cli("costs", "show", "--costs", costs, "--device", "npu-phone")
+    assert "median (ms, simulated)" in found.out and "3.001" in found.out
+    found = cli("costs", "show", "--costs", costs, "--status", "crashed")
+    assert "crashed: signal 11" in found.out
+
+
+def test_diff_of_two_dates(cli: Cli, costs: Path) -> None:
+    sides = ("aaaa@2026-01-01", "aaaa@2026-01-31")
+    said = document(cli, "diff", "--costs", costs, *sides)
+    assert isinstance(said, dict)
+    assert [(each["signature"], each["verdict"]) for each in said["differences"]] == [
+        ("lost", "status changed"),
+        ("fast", "faster"),
+        ("slow", "slower"),
+        ("steady", "within noise"),
+    ]
+    assert (said["changed"], said["same_row"], said["only_first"]) == (3, 1, 0)
+    found = cli("costs", "diff", "--costs", costs, *sides)
+    assert found.code == 0 and "op_steady" not in found.out
+    assert found.out.endswith(
+        "3 of 4 changed beyond noise, median ratio 1.000; 1 not measured again in between\n"
+    )
+    assert "op_steady" in cli("costs", "diff", "--costs", costs, "--every", *sides).out
+    dates = ("2026-01-01", "2026-01-31", "--device", "One", "--op", "*slow")
+    said = document(cli, "diff", "--costs", costs, *dates)
+    assert isinstance(said, dict) and [each["ratio"] for each in said["differences"]] == [
+        pytest.approx(1.5, rel=1e-3)
+    ]
+    found = cli("costs", "diff", "--costs", costs, "--threshold", 60, *dates)
+    assert found.out.startswith("0 of 1 changed beyond noise")
+
+
+def test_diff_of_two_devices(cli: Cli, costs: Path) -> None:
+    found = cli("costs", "diff", "--costs", costs, "One", "npu-phone")
+    assert found.code == 0 and "One (ms) " in found.out
+    assert "npu-phone (ms, simulated)" in found.out
+    assert "1.999" in found.out and "slower" in found.out
+    assert "1 of 1 changed" in found.out and "4 only in the first, 0 in the second" in found.out
+
+
+def test_export_and_import(cli: Cli, costs: Path, tmp_path: Path) -> None:
+    out, all_, new = tmp_path / "slow.csv", tmp_path / "all.parquet", tmp_path / "new.sqlite"
+    found = cli("costs", "export", "--costs", costs, "--op", "*slow", out)
+    assert (found.code, found.out) == (0, f"{out}: 3 rows\n")
+    assert document(cli, "export", "--costs", costs, all_) == {"file": str(all_), "rows": 10}
+    found = cli("costs", "import", "--costs", new, out, all_)
+    assert found.code == 0
+    said = [f"{out}: 3 new of 3 rows", f"{all_}: 7 new of 10 rows"]
+    assert found.out.splitlines() == [f"{line} of 2 devices" for line in said]
+    again = document(cli, "import", "--costs", new, all_)
+    assert again == [{"file": str(all_), "rows": 10, "added": 0, "devices": 2}]
+    assert document(cli, "list", "--costs", new) == document(cli, "list", "--costs", costs)
+
+
+def test_the_rows_of_a_model(cli: Cli, profiled: Profiled) -> None:
+    with CostStore(profiled.costs) as store:
+        store.add(row("other", 5, 1))
+    of_model = ("--model", profiled.model, "--input", INPUT)
+    found = shown(cli, profiled.costs, *of_model)
+    assert found and "other" not in found
+    assert len(shown(cli, profiled.costs)) == len(found) + 1
+
+
+WRONG = [
+    (["show", "--since", "yesterday"], "--since 'yesterday' is no date: write 2026-01-31"),
+    (["show", "--device", "Two"], "table is called 'Two'; there are: bbbb2222 (npu-phone"),
+    (["show", "--kind", "block"], "invalid value for '--kind'"),
+    (["show", "--input", "1x3"], "--input is of a --model, and none was given"),
+    (["show", "--model", "absent.pt"], "absent.pt does not exist"),
+    (["diff", "2026-01-01", "2026-01-02"], "2026-01-01 of which device? Say DEVICE@2026-01-01 or"),
+    (["diff", "One", "Two"], "no device of the cost table is called 'Two'"),
+    (["diff", "One@tomorrow", "One"], "no device of the cost table is called 'One@tomorrow'"),
+    (["export", "costs.txt"], "the format of costs.txt cannot be told: name it .csv or .parquet"),
+    (["import", "absent.csv"], "absent.csv does not exist: give a .csv or .parquet file"),
+    (["import"], "missing argument 'FILE...'"),
+    (["frobnicate"], "no such command 'frobnicate'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), WRONG)
+def test_what_cannot_be_asked(cli: Cli, costs: Path, arguments: list[str], words: str) -> None:
+    if arguments[0] != "frobnicate":
+        arguments = [arguments[0], "--costs", str(costs), *arguments[1:]]
+    found = cli("costs", *arguments)
+    assert found.code == 2 and found.out == ""
+    assert words in found.error
+
+
+def test_a_table_that_is_not_there_is_not_made(cli: Cli, tmp_path: Path) -> None:
+    absent = tmp_path / "typo.sqlite"
+    for arguments in (["list"], ["show"], ["diff", "a", "b"], ["export", tmp_path / "out.csv"]):
+        found = cli("costs", arguments[0], "--costs", absent, *arguments[1:])
+        assert found.code == 2 and "typo.sqlite does not exist: `nnapi-prof prof" in found.error
+    assert not absent.exists() and not (tmp_path / "out.csv").exists()
+    assert cli("costs", "list").code == 2  # nor in the user's folder
+
+
+def test_a_file_with_a_wrong_row_changes_nothing(cli: Cli, costs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    assert cli("costs", "export", "--costs", costs, out).code == 0
+    out.write_text(out.read_text().replace(",crashed,", ",broken,"))
+    found = cli("costs", "import", "--costs", tmp_path / "new.sqlite", out)
+    assert found.code == 1
+    assert "out.csv: row 9, column status: 'broken' is none of ok, refused" in found.error
+    assert document(cli, "list", "--costs", tmp_path / "new.sqlite") == []

@@ -1,0 +1,112 @@
+"""What differs between two sets of measurements beyond their noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.diff import Comparison, Verdict, compare
+from nnapi_prof.costs.measurement import Measurement, Status
+from nnapi_prof.costs.rounds import Round
+from nnapi_prof.graph.plan import CPU
+from tests.costs.test_store import measurement
+
+N_ROUNDS, RUNS = 5, 8
+
+
+def noisy(
+    random: np.random.Generator, signature: str, scale: float = 1.0, drift: float = 0.0
+) -> Measurement:
+    """Runs with 5 % of noise, and ``drift`` that is common to a round."""
+    noise = 0.05 * random.standard_normal((N_ROUNDS, RUNS))
+    common = drift * random.standard_normal((N_ROUNDS, 1))
+    samples = 1e6 * scale * np.exp(noise + common)
+    return measurement(
+        signature,
+        samples_ns=tuple(int(x) for x in samples.ravel()),
+        rounds=tuple(Round(RUNS) for _ in range(N_ROUNDS)),
+    )
+
+
+def both(scale: float, drift: float, count: int = 300) -> Comparison:
+    random = np.random.default_rng(7)
+    first = [noisy(random, f"{i}", drift=drift) for i in range(count)]
+    second = [noisy(random, f"{i}", scale, drift) for i in range(count)]
+    return compare(first, second)
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.05])
+def test_noise_alone_is_seldom_called_a_change(drift: float) -> None:
+    """At 99 % one in a hundred is allowed; five rounds are few, so up to four are."""
+    found = both(1.0, drift)
+    assert len(found.changed) <= 0.04 * len(found.differences)
+    assert found.median_ratio == pytest.approx(1, abs=0.01)
+
+
+def test_a_change_is_found_and_its_interval_holds_it() -> None:
+    found = both(1.2, 0.0)
+    assert {each.verdict for each in found.differences} == {Verdict.SLOWER}
+    held = [each.low <= 1.2 <= each.high for each in found.differences]  # type: ignore[operator]
+    assert np.mean(held) > 0.97
+    assert {each.verdict for each in both(1 / 1.2, 0.0).differences} == {Verdict.FASTER}
+
+
+def test_the_same_two_sides_give_the_same_answer() -> None:
+    assert both(1.05, 0.02, 20) == both(1.05, 0.02, 20)
+
+
+STEADY = (Round(6),)
+
+
+def at(signature: str, level: int, **more: object) -> Measurement:
+    return measurement(
+        signature, samples_ns=(level, level + 1, level, level - 1, level, level), rounds=STEADY,
+        **more,
+    )  # fmt: skip
+
+
+def test_order_and_counts() -> None:
+    again = at("again", 1000)
+    first = [at("a", 1000), at("b", 1000), at("c", 1000), at("s", 5), at("one", 1), again]
+    second = [
+        at("a", 1500), at("b", 500), at("c", 1001), at("s", 5, status=Status.CRASHED),
+        at("two", 1), at("three", 1), again,
+    ]  # fmt: skip
+    found = compare(first, second, threshold=0.02)
+    assert [(d.first.signature, d.verdict) for d in found.differences] == [
+        ("s", Verdict.STATUS),
+        ("b", Verdict.FASTER),
+        ("a", Verdict.SLOWER),
+        ("c", Verdict.SAME),  # beyond its noise, but by less than 2 %
+    ]
+    assert [d.ratio for d in found.differences] == [None, 0.5, 1.5, 1.001]
+    assert (found.only_first, found.only_second, found.same_row) == (1, 2, 1)
+    assert len(found.changed) == 3 and found.median_ratio == 1.001
+
+
+def test_only_like_is_compared_with_like() -> None:
+    other = [at("a", 10, target=CPU), at("b", 9, conditions=Conditions(cpus="all"))]
+    found = compare([at("a", 10), at("b", 10)], other)
+    assert (found.differences, found.only_first, found.only_second) == ((), 2, 2)
+    assert found.median_ratio is None
+
+
+def test_few_runs_and_coarse_clocks_decide_nothing() -> None:
+    few = [measurement(samples_ns=(n,) * 4, rounds=()) for n in (10, 100)]
+    (found,) = compare(few[:1], few[1:]).differences
+    assert (found.verdict, found.ratio, found.low) == (Verdict.UNSURE, 10, None)
+    zero = [measurement(samples_ns=(n,) * 9, rounds=()) for n in (0, 100)]
+    (found,) = compare(zero[:1], zero[1:]).differences
+    assert (found.verdict, found.ratio) == (Verdict.UNSURE, None)
+    refused = [measurement(status=Status.REFUSED, samples_ns=(), message=m) for m in "ab"]
+    (found,) = compare(refused[:1], refused[1:]).differences
+    assert found.verdict is Verdict.SAME and not found.changed
+
+
+def test_throttled_rounds_take_no_part() -> None:
+    rounds = (Round(9, throttled=True), Round(9))
+    hot = measurement(samples_ns=(900,) * 9 + (100,) * 9, rounds=rounds)
+    cool = measurement(samples_ns=(100,) * 9, rounds=(Round(9),))
+    (found,) = compare([hot], [cool]).differences
+    assert (found.verdict, found.ratio, found.low) == (Verdict.SAME, 1, 1)
