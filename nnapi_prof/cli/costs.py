@@ -156,9 +156,10 @@ def _show_table(rows: list[Measurement], names: dict[str, str]) -> None:
 @click.option(
     "--threshold",
     type=click.FloatRange(min=0),
-    default=2.0,
+    default=5.0,
     show_default=True,
-    help="Leave out what changed by less, in percent.",
+    help="Leave out what changed by less, in percent: clock rates drift by some from one session to"
+    " the next, which no measurement's own noise shows.",
 )
 @click.option("--every", is_flag=True, help="Show also what did not change beyond noise.")
 @as_json_option
