@@ -41,7 +41,7 @@ from nnapi_prof.partition import solve
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
 
-MAX_TURNS_OF_BASELINES = 2
+MAX_TURNS_OF_BASELINES = 4
 """Measured, a baseline may turn out to be better under another preference, unmeasured so far."""
 MAX_ROUNDS = 16
 """Rounds of measure, partition, measure; two to eight are the rule, later ones are short."""
@@ -127,7 +127,7 @@ class Session:
         self._spent_s: dict[str, float] = defaultdict(float)
         self._known = frozenset(self._have)
         self._reused: set[Key] = set()
-        self._wanted: set[Key] = set()
+        self._signatures = {unit.signature for unit in outline.units.units}
         self._worth_trying: frozenset[Target] = frozenset()
         self._rounds = 0
         self._n_regions = 0
@@ -228,7 +228,7 @@ class Session:
             rounds=self._rounds,
             stable=self._stable,
             seconds=time.monotonic() - self._began,
-            n_rows=len(self._have & self._wanted),
+            n_rows=sum(self._signatures.issuperset(row.members) for row in self._chosen_rows()),
             n_regions=self._n_regions,
             n_exhaustive=self._n_exhaustive,
             potential=self._potential,
@@ -292,7 +292,6 @@ class Session:
     def measure(self, phase: str, jobs: Sequence[Job]) -> None:
         """Measures the jobs that are not in the store; each row is committed as it arrives."""
         pending = [job for job in jobs if job.key not in self._have]
-        self._wanted.update(job.key for job in jobs)
         self._note_reused(jobs)
         done = 0
         if not jobs:
