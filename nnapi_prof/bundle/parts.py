@@ -7,11 +7,12 @@ one: an NNAPI model, or TorchScript.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.torchscript import gives, takes, why_not_said
 from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.support import why_not
 from nnapi_prof.errors import UnsupportedOp, UsageError
@@ -48,6 +49,14 @@ class Parts:
     @property
     def regions(self) -> tuple[ConvertedRegion, ...]:
         return tuple(part.region for part in self.parts if part.region is not None)
+
+    def in_float16(self) -> Parts:
+        """The same with NNAPI's parts computed in float16."""
+        parts = tuple(
+            part if part.region is None else replace(part, region=to_float16(part.region))
+            for part in self.parts
+        )
+        return replace(self, parts=parts)
 
 
 def largest_parts(

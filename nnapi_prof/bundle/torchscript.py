@@ -267,12 +267,15 @@ def _template(known: TensorType) -> torch.Tensor:
 
 
 def carried(place: str, known: TensorType) -> str:
-    """TorchScript of an input as PyTorch's runtime takes it: quantised integers become quint8."""
+    """TorchScript of an input as PyTorch's runtime takes it: quantised integers become quint8, and
+    what is quantised otherwise than the model wants is quantised anew."""
     if known.quant is None:
         return place
     scale, zero_point = known.quant.scale, known.quant.zero_point
     made = f"torch._make_per_tensor_quantized_tensor({place}, {scale!r}, {zero_point})"
-    return f"{place} if {place}.is_quantized else {made}"
+    fits = f"{place}.q_scale() == {scale!r} and {place}.q_zero_point() == {zero_point}"
+    anew = f"torch.quantize_per_tensor({place}.dequantize(), {scale!r}, {zero_point}, torch.quint8)"
+    return f"({place} if {fits} else {anew}) if {place}.is_quantized else {made}"
 
 
 def _memory_format(tensor_type: TensorType) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +51,6 @@ def find_parts(
 ) -> Parts:
     """What NNAPI can run of a model, and the rest. Raises NnapiProfError where it is nothing."""
     from nnapi_prof.bundle.parts import largest_parts
-    from nnapi_prof.convert.float16 import to_float16
 
     parts = largest_parts(program, level, preference, least)
     if not parts.regions:
@@ -61,15 +59,7 @@ def find_parts(
             "NNAPI can run nothing of the model in stock PyTorch: the table says why of each"
             " operation"
         )
-    if float16:
-        parts = replace(
-            parts,
-            parts=tuple(
-                p if p.region is None else replace(p, region=to_float16(p.region))
-                for p in parts.parts
-            ),
-        )
-    return parts
+    return parts.in_float16() if float16 else parts
 
 
 def write_parts(

@@ -7,7 +7,7 @@ model is an ExportedProgram or the walker takes it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import torch
@@ -17,7 +17,13 @@ from torch.export import ExportedProgram
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import exported, torchscript
 from nnapi_prof.frontend.inputs import InputSpec, example_tensors
-from nnapi_prof.frontend.loading import ModelKind, model_kind, read_exported, read_torchscript
+from nnapi_prof.frontend.loading import (
+    ModelKind,
+    mark_last,
+    model_kind,
+    read_exported,
+    read_torchscript,
+)
 from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.frontend.walker import walked_graph
 from nnapi_prof.graph.grouping import unit_graph
@@ -27,20 +33,31 @@ from nnapi_prof.graph.program import Program
 
 
 class FlexibleModel:
-    """The model of a file with the sizes that ``specs`` leave open.
+    """The model of a file, or one in memory that takes tensors one by one, with the sizes that
+    ``specs`` leave open. ``last`` are the inputs whose images lie channels last.
 
     Raises InputSpecError where an ExportedProgram fixes one of them.
     """
 
-    def __init__(self, path: Path, specs: Sequence[InputSpec]) -> None:
-        self.name = path.name
+    def __init__(
+        self,
+        model: Path | torch.jit.ScriptModule | ExportedProgram,
+        specs: Sequence[InputSpec],
+        name: str = "model",
+        last: Collection[int] = (),
+    ) -> None:
+        self.name = name
         self.specs = tuple(specs)
+        self.last = last
         self.model: torch.jit.ScriptModule | ExportedProgram
-        if model_kind(path) is ModelKind.EXPORTED:
-            self.model = read_exported(path)
-            exported.check_open(self.model, specs, self.name)
+        if isinstance(model, Path):
+            self.name = model.name
+            is_exported = model_kind(model) is ModelKind.EXPORTED
+            self.model = read_exported(model) if is_exported else read_torchscript(model)
         else:
-            self.model = read_torchscript(path)
+            self.model = model
+        if isinstance(self.model, ExportedProgram):
+            exported.check_open(self.model, specs, self.name)
         self._walks = True
 
     @property
@@ -68,7 +85,7 @@ class FlexibleModel:
             for index, dim in places:
                 shapes[index][dim] = size
         return tuple(
-            InputSpec(tuple(shape), spec.dtype)
+            InputSpec(tuple(shape), spec.dtype, quant=spec.quant)
             for shape, spec in zip(shapes, self.specs, strict=True)
         )
 
@@ -77,15 +94,13 @@ class FlexibleModel:
         own errors where it does not run."""
         with quiet_torch():
             graph, inputs = self._graph(sizes)
+            mark_last(graph.graph, self.last)
             run_passes(graph, DEFAULT_PASSES)
         return Program(graph, unit_graph(graph.graph), self.name, inputs)
 
     def _graph(self, sizes: Sequence[int]) -> tuple[fx.GraphModule, tuple[Tensor, ...]]:
         """The straight graph, and the examples that it was made with."""
-        shapes = tuple(
-            torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device="meta")
-            for spec in self.at(sizes)
-        )
+        shapes = tuple(map(_without_values, self.at(sizes)))
         if isinstance(self.model, ExportedProgram):
             exported.check_sizes(self.model, self.at(sizes), self.name)
             return exported.straight_graph(self.model, shapes, self.name), shapes
@@ -100,3 +115,10 @@ class FlexibleModel:
                 self._walks = False  # the example ran: it is a construct, not a size
         examples = example_tensors(self.at(sizes))
         return torchscript.torchscript_graph(self.model, examples, self.name), examples
+
+
+def _without_values(spec: InputSpec) -> Tensor:
+    """A tensor for its shape and type alone; PyTorch has quantised ones in memory only."""
+    if spec.quant is not None:
+        return example_tensors([spec])[0]
+    return torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device="meta")

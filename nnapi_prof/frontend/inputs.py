@@ -14,6 +14,7 @@ from nnapi_prof.frontend.quiet import essential_line, quiet_torch, run_once, sou
 from nnapi_prof.graph.node import dtype_name, torch_dtype
 
 DTYPES = ("float32", "float16", "int64", "int32", "uint8", "int8", "bool")
+_QUANTISED = {"uint8": "quint8", "int8": "qint8"}
 _SHORT = {"float": "float32", "half": "float16", "long": "int64", "int": "int32"}
 _IMAGE_SIZES = (224, 64, 32, 28, 299, 512, 16)
 """Sides tried for a guess: ImageNet's first, then what small models are trained on."""
@@ -29,16 +30,20 @@ class InputSpec:
 
     Dimensions in ``open_dims`` are left open until the model is loaded; ``shape`` has an example.
     ``names`` has a name for each of them, or none has one: sizes of one name are equal, also
-    across inputs; those named "" are free.
+    across inputs; those named "" are free. ``quant`` has the scale and zero point of an input that
+    is a quantised tensor of PyTorch's, ``dtype`` then that of its integers.
     """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     open_dims: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
+    quant: tuple[float, int] | None = None
 
     def __str__(self) -> str:
         suffix = "" if self.dtype == "float32" else f":{self.dtype}"
+        if self.quant is not None:
+            suffix = f":{_QUANTISED[self.dtype]}@{self.quant[0]!r}@{self.quant[1]}"
         sizes = list(map(str, self.shape))
         for dim in self.open_dims:
             sizes[dim] = f"?{self.name_of(dim)}={self.shape[dim]}"
@@ -51,11 +56,15 @@ class InputSpec:
     @property
     def closed(self) -> InputSpec:
         """The example's spec: nothing left open."""
-        return InputSpec(self.shape, self.dtype)
+        return InputSpec(self.shape, self.dtype, quant=self.quant)
 
     @classmethod
     def of(cls, tensor: Tensor) -> InputSpec:
         """The spec that ``tensor`` fits."""
+        if tensor.is_quantized:
+            name = dtype_name(tensor.dtype)
+            dtype = next((dtype for dtype, q in _QUANTISED.items() if q == name), name)
+            return cls(tuple(tensor.shape), dtype, quant=(tensor.q_scale(), tensor.q_zero_point()))
         return cls(tuple(tensor.shape), dtype_name(tensor.dtype))
 
 
@@ -64,7 +73,8 @@ def parse_input_spec(text: str) -> InputSpec:
 
     ``?=256`` leaves a size open and says which stands for it where one is needed; without, 1 does
     in the first dimension and 224 in others. ``1x3x?nx?n`` leaves open one size that both have.
-    Raises InputSpecError where ``text`` is none of these.
+    ``1x16:quint8@0.05@128`` is a quantised tensor of that scale and zero point. Raises
+    InputSpecError where ``text`` is none of these.
     """
     return parse_input_specs([text])[0]
 
@@ -113,12 +123,26 @@ def _spec(text: str, words: Sequence[str], dtype: str, examples: dict[str, int])
         names.append(name)
     if 0 in sizes:
         raise InputSpecError(f"input {text!r} has a dimension of 0: every size must be at least 1")
-    if dtype not in DTYPES:
-        raise InputSpecError(
-            f"input {text!r} has the element type {dtype!r}: one of {', '.join(DTYPES)} is wanted"
-        )
+    dtype, quant = _element(text, dtype)
     named = tuple(names) if any(names) else ()
-    return InputSpec(tuple(sizes), dtype, tuple(open_dims), named)
+    return InputSpec(tuple(sizes), dtype, tuple(open_dims), named, quant)
+
+
+def _element(text: str, said: str) -> tuple[str, tuple[float, int] | None]:
+    """The element type that is said, and the scale and zero point of a quantised one."""
+    if said in DTYPES:
+        return said, None
+    for dtype, name in _QUANTISED.items():
+        numbers = re.fullmatch(rf"{name}@([\d.]+(?:e-?\d+)?)@(-?\d+)", said)
+        if numbers is not None:
+            scale, zero_point = float(numbers[1]), int(numbers[2])
+            info = torch.iinfo(torch_dtype(dtype))
+            if scale > 0 and info.min <= zero_point <= info.max:
+                return dtype, (scale, zero_point)
+    raise InputSpecError(
+        f"input {text!r} has the element type {said!r}: one of {', '.join(DTYPES)}, or quint8 or "
+        "qint8 with scale and zero point as in quint8@0.05@128, is wanted"
+    )
 
 
 def example_tensors(specs: Sequence[InputSpec]) -> tuple[Tensor, ...]:
@@ -129,6 +153,12 @@ def example_tensors(specs: Sequence[InputSpec]) -> tuple[Tensor, ...]:
 
 def _example(spec: InputSpec, random: torch.Generator) -> Tensor:
     dtype = torch_dtype(spec.dtype)
+    if spec.quant is not None:
+        # of more than one standard deviation on either side, whatever the scale
+        scale, zero_point = spec.quant
+        steps = torch.randn(spec.shape, generator=random) * 60 * scale
+        quantised = getattr(torch, _QUANTISED[spec.dtype])
+        return torch.quantize_per_tensor(steps, scale, zero_point, quantised)
     if dtype.is_floating_point:
         return torch.randn(spec.shape, generator=random).to(dtype)
     return torch.randint(0, 2, spec.shape, generator=random).to(dtype)

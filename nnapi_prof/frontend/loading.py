@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -20,6 +20,7 @@ from nnapi_prof.frontend.inputs import InputSpec, example_tensors, listed
 from nnapi_prof.frontend.nested import flat_inputs
 from nnapi_prof.frontend.quantised import plain, plain_inputs
 from nnapi_prof.frontend.quiet import essential_line, quiet_torch, run_once
+from nnapi_prof.graph.dim_order import LIES_LAST
 from nnapi_prof.graph.grouping import unit_graph
 from nnapi_prof.graph.passes import DEFAULT_PASSES, run_passes
 from nnapi_prof.graph.program import Program
@@ -86,6 +87,11 @@ def _pickled(path: Path) -> str:
 def read_torchscript(path: Path) -> torch.jit.ScriptModule:
     """A TorchScript file in eval mode, as a model that takes tensors one by one. Raises
     ModelFileError, InputSpecError."""
+    return flat_inputs(read_nested(path), path.name)
+
+
+def read_nested(path: Path) -> torch.jit.ScriptModule:
+    """A TorchScript file in eval mode, its inputs as they are. Raises ModelFileError."""
     try:
         with quiet_torch():
             model = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
@@ -96,7 +102,7 @@ def read_torchscript(path: Path) -> torch.jit.ScriptModule:
             f"{path} cannot be loaded as TorchScript: {essential_line(error)}"
         ) from error
     assert isinstance(model, torch.jit.ScriptModule)
-    return flat_inputs(model, path.name)
+    return model
 
 
 def read_exported(path: Path) -> ExportedProgram:
@@ -147,16 +153,18 @@ def prepare(
     example_inputs: Sequence[Tensor],
     name: str,
     keep: bool = False,
+    last: Collection[int] = (),
 ) -> Program:
     """A module or an exported program in memory -> normalised Program, for these input shapes.
 
     A module is exported in eval mode and left in the mode it was in. ``keep`` is that of
-    :func:`load`, for TorchScript. Raises InputSpecError, FrontendError.
+    :func:`load`, for TorchScript. Images of the inputs ``last`` lie channels last, and where there
+    are any those that the graph gives may. Raises InputSpecError, FrontendError.
     """
     examples = tuple(example_inputs)
     if isinstance(model, ExportedProgram):
-        return _from_exported(model, [InputSpec.of(t) for t in examples], name)
-    with _eval_mode(model):
+        return _from_exported(model, [InputSpec.of(t) for t in examples], name, last=last)
+    with eval_mode(model):
         if isinstance(model, torch.jit.ScriptModule):
             graph = torchscript.torchscript_graph(model, examples, name, keep)
         else:
@@ -168,11 +176,12 @@ def prepare(
                     f"{name} cannot be exported: {essential_line(error)}"
                 ) from error
             graph = exported.straight_graph(program, examples, name)
-        return _finish(graph, examples, name, (), model)
+        return _finish(graph, examples, name, (), model, last)
 
 
 @contextlib.contextmanager
-def _eval_mode(model: torch.nn.Module) -> Iterator[None]:
+def eval_mode(model: torch.nn.Module) -> Iterator[None]:
+    """A module in eval mode, all its parts; afterwards they are as they were."""
     were_training = [part for part in model.modules() if getattr(part, "training", False)]
     for part in were_training:
         part.training = False
@@ -190,13 +199,24 @@ def _open_notes(inputs: Sequence[InputSpec]) -> tuple[str, ...]:
 
 
 def _from_exported(
-    program: ExportedProgram, inputs: Sequence[InputSpec], name: str, notes: tuple[str, ...] = ()
+    program: ExportedProgram,
+    inputs: Sequence[InputSpec],
+    name: str,
+    notes: tuple[str, ...] = (),
+    last: Collection[int] = (),
 ) -> Program:
     specs = tuple(inputs) or exported.stored_specs(program)
     exported.check_specs(program, specs, name)
     examples = example_tensors(specs)
     graph = exported.straight_graph(program, examples, name)
-    return _finish(graph, examples, Path(name).stem, notes, exported.eager(program))
+    return _finish(graph, examples, Path(name).stem, notes, exported.eager(program), last)
+
+
+def mark_last(graph: fx.Graph, inputs: Collection[int]) -> None:
+    """Marks these inputs of a straight graph as channels last for the passes."""
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    for node in [*(placeholders[i] for i in inputs), *([graph.output_node()] if inputs else [])]:
+        node.meta[LIES_LAST] = True
 
 
 def _flat(model: Callable[..., object]) -> Callable[..., tuple[Tensor, ...]]:
@@ -214,15 +234,17 @@ def _finish(
     name: str,
     notes: tuple[str, ...],
     model: Callable[..., object],
+    last: Collection[int] = (),
 ) -> Program:
     """Normalises, checks the graph against the model on the examples, and cuts units. Quantised
     inputs and outputs are integers in the program."""
     model, examples = plain_inputs(model, examples), tuple(map(plain, examples))
     with quiet_torch():
+        mark_last(graph.graph, last)
         run_passes(graph, DEFAULT_PASSES)
         verify(graph.graph, types=True)
-        settle_views(graph, examples, _flat(model), name)
-    return Program(graph, unit_graph(graph.graph), name, examples, notes)
+        _, more = settle_views(graph, examples, _flat(model), name)
+    return Program(graph, unit_graph(graph.graph), name, examples, notes + more)
 
 
 __all__ = ["InputSpecError", "ModelKind", "load", "model_kind", "prepare", "reference"]

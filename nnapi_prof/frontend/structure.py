@@ -55,19 +55,27 @@ def model_structure(path: Path, examples: Sequence[Tensor]) -> Structure:
 
     ``examples`` are flat inputs; the model runs on them once.
     """
-    inputs: Mapping[str, Tree]
-    model: Callable[..., object]
     with quiet_torch():
         if model_kind(path) is ModelKind.EXPORTED:
-            program = torch.export.load(path)
-            inputs, model = _exported_inputs(program), exported.eager(program)
+            return structure_of(torch.export.load(path), examples, path.name)
+        script = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
+    return structure_of(script, examples, path.name)
+
+
+def structure_of(
+    model: torch.jit.ScriptModule | ExportedProgram, examples: Sequence[Tensor], name: str
+) -> Structure:
+    """:func:`model_structure` of a model in memory."""
+    inputs: Mapping[str, Tree]
+    run: Callable[..., object]
+    with quiet_torch():
+        if isinstance(model, ExportedProgram):
+            inputs, run = _exported_inputs(model), exported.eager(model)
         else:
-            script = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
-            trees = input_trees(script, path.name)
-            inputs = trees or Structure.flat(len(examples), 0).inputs
-            model = flat_inputs(script, path.name)
+            inputs = input_trees(model, name) or Structure.flat(len(examples), 0).inputs
+            run = flat_inputs(model, name)
     with run_once():
-        returned = model(*(example.clone() for example in examples))
+        returned = run(*(example.clone() for example in examples))
     return Structure(inputs, tree_of(returned))
 
 
@@ -94,4 +102,5 @@ __all__ = [
     "expression",
     "model_structure",
     "places",
+    "structure_of",
 ]

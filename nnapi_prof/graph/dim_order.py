@@ -92,6 +92,8 @@ _FOLLOWS = frozenset(
         aten.floor_divide.Scalar,
     }
 )
+LIES_LAST = "lies_last"
+"""A key of ``meta``: a placeholder's images lie channels last, an output's in either order."""
 _FORBIDDEN = 2**32
 """Bytes that stand for what cannot be done."""
 _RESHAPES = frozenset({aten.view.default, aten.reshape.default})
@@ -156,7 +158,7 @@ def reads_either(node: fx.Node, source: TensorType) -> bool:
 def wanted_order(node: fx.Node, source: fx.Node) -> DimOrder | None:
     """The order in which ``node`` reads ``source``, a rank-4 value; None where either will do."""
     if node.op == "output":
-        return DimOrder.CONTIGUOUS
+        return None if LIES_LAST in node.meta else DimOrder.CONTIGUOUS
     if reads_either(node, type_of(source)):
         return None
     if layout_of(node) in (Layout.WANTS, Layout.FOLLOWS):

@@ -10,7 +10,13 @@ from torch import fx
 from torch._ops import OpOverload
 
 from nnapi_prof.errors import FrontendError
-from nnapi_prof.graph.dim_order import Layout, can_be_channels_last, layout_of, wanted_order
+from nnapi_prof.graph.dim_order import (
+    LIES_LAST,
+    Layout,
+    can_be_channels_last,
+    layout_of,
+    wanted_order,
+)
 from nnapi_prof.graph.kept import Kept
 from nnapi_prof.graph.node import (
     constant_value,
@@ -53,7 +59,8 @@ def _constant_matches(node: fx.Node) -> bool:
 def _order_fits(node: fx.Node) -> bool:
     if not makes_tensor(node) or type_of(node).dim_order is DimOrder.CONTIGUOUS:
         return True
-    return node.op == "call_function" and can_be_channels_last(type_of(node))
+    chosen = node.op == "call_function" or (node.op == "placeholder" and LIES_LAST in node.meta)
+    return chosen and can_be_channels_last(type_of(node))
 
 
 def _inputs_lie_right(node: fx.Node) -> bool:

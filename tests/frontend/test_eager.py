@@ -31,9 +31,9 @@ def right(x: Tensor) -> Tensor:
 
 def test_a_view_that_is_none_becomes_a_reshape() -> None:
     module = transposed_view()
-    assert settle_views(module, (X,), lambda x: (right(x),), "net") == 1
+    assert settle_views(module, (X,), lambda x: (right(x),), "net") == (1, ())
     torch.testing.assert_close(module(X)[0], right(X))
-    assert settle_views(module, (X,), lambda x: (right(x),), "net") == 0
+    assert settle_views(module, (X,), lambda x: (right(x),), "net") == (0, ())
 
 
 @pytest.mark.parametrize(
@@ -71,4 +71,27 @@ def test_rounding_is_no_difference() -> None:
     def nearly(x: Tensor) -> tuple[Tensor]:
         return (right(x) * (1 + 0.1 * TOLERANCE),)
 
-    assert settle_views(transposed_view(), (X,), nearly, "net") == 1
+    assert settle_views(transposed_view(), (X,), nearly, "net") == (1, ())
+
+
+@pytest.mark.filterwarnings("ignore")  # of PyTorch's: tracing and quantised tensors are deprecated
+def test_a_clamp_that_qnnpack_computes_wrongly_is_no_fault_of_ours():
+    """PyTorch's qnnpack gives clamped images that lie channels last in another order."""
+    if "qnnpack" not in torch.backends.quantized.supported_engines:
+        pytest.skip("this PyTorch has no qnnpack")
+    torch.manual_seed(0)
+    image = torch.quantize_per_tensor(torch.randn(1, 4, 5, 5) * 4, 0.05, 100, torch.quint8)
+    image = image.contiguous(memory_format=torch.channels_last)
+    model = torch.jit.trace(torch.nn.Sequential(torch.nn.ReLU6(), torch.nn.MaxPool2d(2)), image)
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = "qnnpack"
+    try:
+        with torch.no_grad():
+            right = model(image.contiguous()).int_repr()
+            assert not torch.equal(model(image).int_repr(), right)  # else the note has had its day
+        program = prepare(model, (image,), "net")
+    finally:
+        torch.backends.quantized.engine = before
+    assert ["qnnpack" in note for note in program.notes] == [True]
+    (found,) = program.module(image.int_repr())
+    assert torch.equal(found, right)

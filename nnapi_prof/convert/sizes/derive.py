@@ -198,7 +198,7 @@ class _Search:
         return Template(opens, self.prober.base.region, patches)
 
     def _smallest(self, patches: dict[int, Expression], steps: list[int]) -> tuple[int, ...]:
-        """The smallest sizes of the example's proportions for which the template holds, all
+        """The smallest sizes of about the example's proportions for which the template holds, all
         between them and the example taken to be alike."""
         low, high = 0, FRACTIONS  # of the example; it does not hold, it holds
         found = self.example
@@ -212,6 +212,25 @@ class _Search:
                 high, found = part, sizes
             else:
                 low = part
+        for index in range(len(found)):  # one alone may be smaller than the proportions let it be
+            found = self._smaller(patches, steps, found, index)
+        return found
+
+    def _smaller(
+        self, patches: dict[int, Expression], steps: list[int], found: tuple[int, ...], index: int
+    ) -> tuple[int, ...]:
+        """``found`` with the size ``index`` as small as the template holds for."""
+        step = steps[index]
+        low, high = -1, (found[index] - 1) // step  # steps from the smallest; not there, there
+        least = found[index] - high * step
+        part = 0
+        while high - low > 1:
+            tried = (*found[:index], least + part * step, *found[index + 1 :])
+            if self._fits(patches, tried):
+                high, found = part, tried
+            else:
+                low = part
+            part = low + (high - low) // 2
         return found
 
     def _fits(self, patches: dict[int, Expression], sizes: Sequence[int]) -> bool:

@@ -12,6 +12,7 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from torch import fx
 
 from nnapi_prof.graph.dim_order import (
+    LIES_LAST,
     Layout,
     can_be_channels_last,
     layout_of,
@@ -47,7 +48,8 @@ def assign_dim_order(graph: fx.Graph) -> int:
         %c, %r, %p channels_last; %f contiguous (one pixel: the same memory)
 
     Placeholders, outputs of the graph and constants are contiguous; the converter transposes
-    constants. Arguments that name dimensions keep PyTorch's logical dimensions.
+    constants. Placeholders with LIES_LAST in their ``meta`` lie channels last; an output node
+    with it reads either order. Arguments that name dimensions keep PyTorch's logical dimensions.
 
     Phases:
     1. Each value gets a variable, contiguous or channels last; graph.dim_order fixes some.
@@ -58,7 +60,11 @@ def assign_dim_order(graph: fx.Graph) -> int:
 
     Returns the number of clones inserted.
     """
-    if not any(layout_of(node) is Layout.WANTS for node in calls(graph)):
+    for node in graph.nodes:
+        is_last = node.op == "placeholder" and LIES_LAST in node.meta
+        if is_last and can_be_channels_last(type_of(node)):
+            set_order(node, DimOrder.CHANNELS_LAST)
+    if not any(LIES_LAST in n.meta or layout_of(n) is Layout.WANTS for n in graph.nodes):
         return 0
     for node in _cheapest_channels_last(graph):
         set_order(node, DimOrder.CHANNELS_LAST)
@@ -104,12 +110,14 @@ def _price(network: _Network, source: fx.Node) -> None:
     the other side as soon as one reader does; each is cut from the source once.
     """
     cost = max(1, transposed_bytes(type_of(source)) // 64)
-    own = network.vertex(source) if _is_free(source) else network.CONTIGUOUS
+    fixed = network.CONTIGUOUS if _order(source) is DimOrder.CONTIGUOUS else network.CHANNELS_LAST
+    own = network.vertex(source) if _is_free(source) else fixed
     some_last, some_contiguous = network.extra(), network.extra()
     network.edge(some_last, own, cost)
     network.edge(own, some_contiguous, cost)
     for reader in source.users:
-        if reader.op != "output" and reads_either(reader, type_of(source)):
+        is_output = reader.op == "output"
+        if LIES_LAST in reader.meta if is_output else reads_either(reader, type_of(source)):
             continue
         follows = reader.op != "output" and layout_of(reader) in (Layout.WANTS, Layout.FOLLOWS)
         wants = network.vertex(reader) if follows and _is_free(reader) else network.CONTIGUOUS
