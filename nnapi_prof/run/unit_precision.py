@@ -9,6 +9,7 @@ relaxed float32 is as good or better.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -40,7 +41,7 @@ class UnitError:
 
     relative: float
     message: str | None = None
-    """Why it could not be computed; ``relative`` is infinite then."""
+    """Why ``relative`` is infinite, where it is."""
 
 
 def unit_errors(program: Program, units: Iterable[int]) -> dict[int, UnitError]:
@@ -136,4 +137,6 @@ def _error(
         ],
         [values[name].detach().numpy() for name in region.outputs],
     )
-    return UnitError(max((check.relative for check in checks), default=0.0))
+    worst = max((check.relative for check in checks), default=0.0)
+    beyond = "its result is beyond what float16 holds" if math.isinf(worst) else None
+    return UnitError(worst, beyond)

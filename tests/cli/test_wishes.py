@@ -48,6 +48,23 @@ def test_a_second_opinion_and_a_list(cli: Cli, profiled: Profiled, tmp_path: Pat
     assert any(plan.name.startswith("listed nnapi:") for plan in bundle.plans)
 
 
+def test_a_limit_of_compile_time(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+    output = tmp_path / "c.nnprof"
+    done = partition(cli, profiled, output, "--max-compile-ms", "0.5")
+    assert done.code == 0, done.err
+    plan = read_bundle(output).plan
+    assert not any(s.target.engine is Engine.NNAPI for s in plan.segments)
+    assert "of 0.500 ms allowed" in plan.notes[0]
+    assert "95 % interval" in done.out and plan.segments[0].interval_ns is not None
+
+
+def test_the_guard_of_accuracy_needs_less_than_float32(
+    cli: Cli, profiled: Profiled, tmp_path: Path
+) -> None:
+    done = partition(cli, profiled, tmp_path / "e.nnprof", "--max-error", "0.001")
+    assert done.code == 2 and "add one of them" in done.err
+
+
 @pytest.mark.parametrize(
     ("wishes", "words"),
     [
