@@ -27,6 +27,7 @@ from nnapi_prof.frontend.quiet import essential_line, quiet_torch
 from nnapi_prof.frontend.steps import DataDependent
 from nnapi_prof.frontend.walker import forward_arguments, source, walked_graph
 
+_INTEGERS = (torch.int64, torch.int32, torch.uint8, torch.int8)
 _WEIGHT_KINDS = {
     "aten::_convolution": "conv",
     "aten::convolution": "conv",
@@ -50,14 +51,29 @@ def find_inputs(
     _refuse_other_types(arguments[:needed], name)
     if stated:
         check_count(name, len(stated), needed, len(arguments))
-        examples = example_tensors(stated)
-        try_model(name, model, examples)
-        return examples, ()
+        return _stated(model, example_tensors(stated), name), ()
     bundled = bundled_inputs(model)
     if bundled is not None:
         try_model(name, model, bundled)
         return bundled, ()
     return _guessed(model, needed, name)
+
+
+def _stated(
+    model: torch.jit.ScriptModule, examples: tuple[Tensor, ...], name: str
+) -> tuple[Tensor, ...]:
+    """The examples, or where integers among them are divided by, without their zeros."""
+    try:
+        try_model(name, model, examples)
+    except InputSpecError as error:
+        if "ZeroDivisionError" not in str(error):
+            raise
+        examples = tuple(
+            torch.ones_like(example) if example.dtype in _INTEGERS else example
+            for example in examples
+        )
+        try_model(name, model, examples)
+    return examples
 
 
 def _refuse_other_types(arguments: Sequence[Any], name: str) -> None:

@@ -207,3 +207,24 @@ def test_exported_program_with_keywords_and_nested_inputs(tmp_path: Path):
     for found in (program.module(x, a, b, scale), frontend.reference(path)(x, a, b, scale)):
         torch.testing.assert_close(found[0], wanted["y"])
         torch.testing.assert_close(found[1], wanted["sum"])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit itself
+def test_examples_of_integers_are_no_zeros_where_they_divide(tmp_path):
+    class Divide(torch.nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a // b
+
+    torch.jit.script(Divide()).save(str(tmp_path / "divide.pt"))
+    specs = [frontend.InputSpec((2, 3), "int32")] * 2
+    program = frontend.load(tmp_path / "divide.pt", specs)
+    assert (program.example_inputs[1] == 1).all()
+
+
+def test_quantised_inputs_are_stated_with_scale_and_zero_point():
+    spec = frontend.parse_input_spec("2x?:quint8@0.05@130")
+    assert (spec.dtype, spec.quant) == ("uint8", (0.05, 130))
+    assert frontend.parse_input_spec(str(spec)) == spec
+    for wrong in ("quint8", "quint8@0@3", "qint8@0.1@200"):
+        with pytest.raises(InputSpecError, match="quint8@0.05@128, is wanted"):
+            frontend.parse_input_spec(f"2x3:{wrong}")
