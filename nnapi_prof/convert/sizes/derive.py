@@ -37,6 +37,9 @@ CHECKS, WIDE = 4, 4
 FRACTIONS = 64
 """The smallest sizes are sought in parts of the example's."""
 
+SMALL = 32
+"""From here downwards each size is tried alone."""
+
 
 def derive(
     convert: Convert,
@@ -219,18 +222,12 @@ class _Search:
     def _smaller(
         self, patches: dict[int, Expression], steps: list[int], found: tuple[int, ...], index: int
     ) -> tuple[int, ...]:
-        """``found`` with the size ``index`` as small as the template holds for."""
-        step = steps[index]
-        low, high = -1, (found[index] - 1) // step  # steps from the smallest; not there, there
-        least = found[index] - high * step
-        part = 0
-        while high - low > 1:
-            tried = (*found[:index], least + part * step, *found[index + 1 :])
-            if self._fits(patches, tried):
-                high, found = part, tried
-            else:
-                low = part
-            part = low + (high - low) // 2
+        """``found`` with the size ``index`` as small as the template holds for, every one seen."""
+        while found[index] <= SMALL:
+            tried = (*found[:index], found[index] - steps[index], *found[index + 1 :])
+            if tried[index] < 1 or not self._fits(patches, tried):
+                break
+            found = tried
         return found
 
     def _fits(self, patches: dict[int, Expression], sizes: Sequence[int]) -> bool:
