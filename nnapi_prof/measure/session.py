@@ -31,6 +31,7 @@ from nnapi_prof.measure.sampling import (
     unit_regions,
     worthwhile,
 )
+from nnapi_prof.measure.uninterrupted import uninterrupted
 from nnapi_prof.measure.unit_model import (
     Converter,
     measured,
@@ -337,7 +338,7 @@ class Session:
             for event in self._waited_for(events):
                 if isinstance(event, ActionResult) and event.action in prepared.sent:
                     job, converted = prepared.sent.pop(event.action)
-                    with self._spending("store"):
+                    with self._spending("store"), uninterrupted():
                         self._keep(job, converted, event)
                     stored(job)
 

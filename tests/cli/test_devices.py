@@ -15,7 +15,7 @@ from torch import nn
 from nnapi_prof.device import adb
 from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.emulator import list_phones, phone_file
-from nnapi_prof.measure import session
+from nnapi_prof.measure import requests
 from tests.cli.common import INPUT, Profiled, Result, count_rows, trace, unit_row
 from tests.device.asking_phone import AskingPhone
 
@@ -239,7 +239,7 @@ def test_storage_too_small_for_the_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What was measured before the storage was full is kept."""
-    monkeypatch.setattr(session, "MAX_ACTIONS", 5)  # one unit in a request, the heavy one last
+    monkeypatch.setattr(requests, "MAX_ACTIONS", 5)  # one unit in a request, the heavy one last
     agent_kb = built_host.agent.stat().st_size // 1024
     serial = start_adbd("npu-phone", storage=f"{agent_kb + 2000}k")
     heavy = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16384))  # 4 MiB at its end

@@ -67,7 +67,8 @@ def test_a_second_profile_measures_nothing_and_fresh_everything(
     assert again.code == 0 and counts(again)[0] == 0 and count_rows(profiled.costs) == rows
     fresh = profile(cli, "sim:npu-phone", profiled.costs, profiled.model, *QUICK, "--fresh")
     assert fresh.code == 0
-    assert counts(fresh)[0] >= rows - 5  # the plan may differ by a region
+    # With what is known already, fewer regions could change the plan.
+    assert counts(fresh)[0] >= 0.75 * rows
     assert count_rows(profiled.costs) == rows + counts(fresh)[0]
 
 
@@ -138,7 +139,11 @@ def test_an_agent_killed_midway(
 
     kept = count_rows(costs)
     assert found.code == 1 and kept >= 4
-    assert f"{device}: the agent was killed by signal 9 during action {kept}" in found.error
+    # The alternatives of a region are told of together, so that some of them ran, too.
+    killed = re.search(
+        f"{re.escape(device)}: the agent was killed by signal 9 during action ([0-9]+)", found.error
+    )
+    assert killed is not None and int(killed[1]) >= kept
     assert f"the {kept} measurements made before are kept in {costs}" in found.error
     assert found.error.endswith("the same command goes on where this one stopped")
     check_resumes(cli, device, costs, tiny)
