@@ -44,7 +44,9 @@ _TRUTH = {"true": True, "false": False}
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
+        # RFC 4180's line ends: Python 3.11 quotes the characters of the line end alone, and a lone
+        # carriage return in a cell would end its row.
+        writer = csv.writer(file, lineterminator="\r\n")
         writer.writerow(FILE_COLUMNS)
         for row in rows:
             writer.writerow([_to_cell(name, row[name]) for name in FILE_COLUMNS])

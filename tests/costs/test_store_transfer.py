@@ -112,7 +112,9 @@ def test_every_field_is_drawn() -> None:
 def test_all_that_a_table_can_hold_comes_back(suffix: str, tmp_path: Path) -> None:
     file = tmp_path / f"costs.{suffix}"
 
-    @settings(max_examples=60, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
     @given(st.lists(MEASURED, max_size=4))
     def check(rows: list[Measurement]) -> None:
         with CostStore("sqlite://") as a, CostStore("sqlite://") as b:  # in memory

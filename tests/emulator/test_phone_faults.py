@@ -231,7 +231,7 @@ def test_a_fault_costs_one_result_line(packer, emulator_library, tmp_path, undis
 
 
 def test_samples_before_a_fault_come_home(packer, emulator_library, tmp_path, undisturbed):
-    """From the fourth run on: one to warm up and two recorded are done by then."""
-    results = run_agent(packer, emulator_library, tmp_path / "agent", "abort:execute:RELU:3:4")
+    """From the fifth run on: one to warm up, one that begins the round, and two recorded ones."""
+    results = run_agent(packer, emulator_library, tmp_path / "agent", "abort:execute:RELU:3:5")
     assert results[2]["status"] == "crashed"
     assert results[2]["total_ns"] == undisturbed[2]["total_ns"][:2]
