@@ -193,7 +193,7 @@ class Keeper:
         try:
             with walker.maker.mode, torch.no_grad():
                 result = found(**given)
-        except Exception:
+        except Exception:  # whatever stands in its way: its shape is not certain, so it stays
             return None
         return [result] if isinstance(result, Tensor) else None
 
@@ -217,7 +217,7 @@ class Keeper:
         inner.values = {name: copied(value) for name, value in (walker.values | values).items()}
         try:
             return inner.block(block)  # type: ignore[no-any-return]
-        except Exception:
+        except Exception:  # whatever stands in its way: its shapes are not certain, so it stays
             return None
 
     def settle(self, walker: Any, leaves: Sequence[Any], run: Callable[[], Any]) -> list[Any]:

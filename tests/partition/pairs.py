@@ -27,10 +27,12 @@ def all_ideals(problem: Problem) -> list[int]:
     return found
 
 
-def optimum(problem: Problem, max_regions: int | None = None) -> float:
+def optimum(
+    problem: Problem, max_regions: int | None = None, free: frozenset[int] = frozenset({0})
+) -> float:
     """Least latency in ns over all plans; inf where there is none.
 
-    ``max_regions`` bounds the segments on targets other than the first.
+    ``max_regions`` bounds the segments on targets other than those in ``free``.
     """
     layers = 1 if max_regions is None else max_regions + 1
     ideals = all_ideals(problem)
@@ -47,7 +49,7 @@ def optimum(problem: Problem, max_regions: int | None = None) -> float:
                 memo[region] = [problem.segment_ns(units, k) for k in range(len(problem.targets))]
             for layer, reached in enumerate(best[ideal]):
                 for k, ns in enumerate(memo[region]):
-                    into = layer if max_regions is None or k == 0 else layer + 1
+                    into = layer if max_regions is None or k in free else layer + 1
                     if into < layers:
                         best[bigger][into] = min(best[bigger][into], reached + ns)
     return min(best[ideals[-1]])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,17 +42,24 @@ def test_the_optimum_of_what_is_left(case: tuple[UnitGraph, Table], data: st.Dat
         max_regions=most,
     )
     try:
-        plan = solve(*case, constraints=constraints, tolerance=0)
-    except PartitionError:
-        return  # nowhere to run: said in words, see below
-    least = optimum(constrain(problem, constraints), None)
-    if most is None:
-        assert plan.predicted_ns == pytest.approx(least, rel=1e-9)
-    else:
+        left = constrain(problem, constraints)
+    except PartitionError as error:  # nothing but this unit is constrained
+        assert f"u{unit} " in str(error)
+        with pytest.raises(PartitionError, match=re.escape(str(error))):
+            solve(*case, constraints=constraints, tolerance=0)
+        return
+    free = {k for k, t in enumerate(problem.targets) if t.engine is not Engine.NNAPI}
+    least = optimum(left, most, frozenset(free))
+    if math.isinf(least):
+        with pytest.raises(PartitionError, match="no chain of segments"):
+            solve(*case, constraints=constraints, tolerance=0)
+        return
+    plan = solve(*case, constraints=constraints, tolerance=0)
+    assert plan.predicted_ns == pytest.approx(least, rel=1e-9)
+    if most is not None:
         assert sum(s.target.engine is Engine.NNAPI for s in plan.segments) <= most
-        assert plan.predicted_ns >= least * (1 - 1e-9)
     (where,) = [s.target for s in plan.segments if unit in s.units]
-    assert (where == target) == (which == "pin") or which == "forbid" and where != target
+    assert (where == target) == (which == "pin")
 
 
 def test_forbidden_pinned_and_one_preference() -> None:
