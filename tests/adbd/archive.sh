@@ -15,6 +15,15 @@ fail() {
   exit 1
 }
 
+# begin PREFIX: makes the folder and sets $prefix to it; waits while another process works there.
+begin() {
+  [ $# -eq 1 ] || fail "usage: $(basename "$0") PREFIX"
+  mkdir -p "$1"
+  prefix=$(cd "$1" && pwd)
+  exec 9>"$prefix/lock"
+  flock 9
+}
+
 private_apt() {
   local apt=$1 architectures=$2 tool mirror found=
   for tool in apt-get dpkg-deb; do

@@ -48,10 +48,13 @@ class RigError(Exception):
     """The rig cannot be set up on this machine."""
 
 
-def set_up(prefix: Path) -> Path:
-    """Runs setup_adbd.sh; a second call does nothing. Raises RigError with its words."""
+def set_up(prefix: Path, script: Path = RIG_DIR / "setup_adbd.sh") -> Path:
+    """Runs a script that fetches Debian packages into ``prefix``; a second call does nothing.
+
+    Raises RigError with its words.
+    """
     result = subprocess.run(
-        ["bash", str(RIG_DIR / "setup_adbd.sh"), str(prefix)],
+        ["bash", str(script), str(prefix)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -59,7 +62,7 @@ def set_up(prefix: Path) -> Path:
         check=False,
     )
     if result.returncode != 0:
-        raise RigError(f"adbd could not be set up in {prefix}:\n{result.stdout}")
+        raise RigError(f"{script.name} failed in {prefix}:\n{result.stdout}")
     return prefix
 
 

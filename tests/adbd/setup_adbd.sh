@@ -12,13 +12,8 @@ set -euo pipefail
 
 . "$(dirname "$0")/archive.sh"
 
-[ $# -eq 1 ] || fail "usage: setup_adbd.sh PREFIX"
-mkdir -p "$1"
-prefix=$(cd "$1" && pwd)
+begin "$@"  # sets prefix
 done_mark=$prefix/done-2  # the number counts changes to what this script leaves behind
-
-exec 9>"$prefix/lock"
-flock 9
 if [ -e "$done_mark" ]; then exit 0; fi
 
 apt=$prefix/apt

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from nnapi_prof.device.toolchain import find_compiler
-from tests.android import phone_root
 from tests.android.phone import AndroidPhone, build_phone
+from tests.android.phone_root import HERE
 
 REPO = Path(__file__).resolve().parent.parent.parent
 PHONES = REPO / "device_agent/emulator/phones"
@@ -31,10 +31,12 @@ def android_prefix() -> Path:
     if platform.machine() != "x86_64":
         pytest.skip("the phone's native programs are those of x86-64")
     prefix = Path(os.environ.get("NNAPI_PROF_ANDROID_PREFIX") or REPO / "build/android")
+    rig = sys.modules["nnapi_prof_rig"]
     try:
-        return phone_root.set_up(prefix)
-    except RuntimeError as error:
+        found: Path = rig.set_up(prefix, HERE / "setup_android.sh")
+    except rig.RigError as error:
         pytest.fail(str(error), pytrace=False)
+    return found
 
 
 @pytest.fixture(scope="session")

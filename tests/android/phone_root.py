@@ -57,21 +57,6 @@ MACHINES = {
 }
 
 
-def set_up(prefix: Path) -> Path:
-    """Runs setup_android.sh; a second call does nothing. Raises RuntimeError with its words."""
-    result = subprocess.run(
-        ["bash", str(HERE / "setup_android.sh"), str(prefix)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    if result.returncode != 0:
-        raise RuntimeError(f"what phones are made of cannot be had:\n{result.stdout}")
-    return prefix
-
-
 def build_root(root: Path, abi: str, prefix: Path, adbd: Path, nnapi: Path | None) -> None:
     """Builds the phone of an ABI in the new folder ``root``.
 
