@@ -76,8 +76,7 @@ def constrain(problem: Problem, constraints: Constraints) -> Problem:
         raise PartitionError(
             f"the constraints leave {problem.labels[unit]} nowhere to run ({reasons})"
         )
-    refusals = {**why, **problem.refusals}
-    return replace(problem, unit_ns=unit_ns, region_ns=regions, refusals=refusals)
+    return replace(problem, unit_ns=unit_ns, region_ns=regions, ruled_out=why)
 
 
 def _check_unit(problem: Problem, unit: int) -> None:

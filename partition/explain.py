@@ -95,13 +95,20 @@ def _accelerators(problem: Problem) -> dict[str, list[int]]:
 
 
 def _refusals(problem: Problem, units: tuple[int, ...]) -> list[str]:
-    """What each named accelerator says to the units of the segment that it does not run."""
+    """What each named accelerator says to the units of the segment that it does not run, after what
+    the constraints keep off accelerators."""
+    named = {name: ks for name, ks in _accelerators(problem).items() if name != AUTO}
     found = []
-    for name, ks in _accelerators(problem).items():
+    kept_off: dict[str, list[str]] = {}
+    for name, ks in named.items():
         refused = [u for u in units if not np.isfinite(problem.unit_ns[u, ks]).any()]
-        if name != AUTO and refused:
-            found.append(_refusal(name, (_reason(problem, u, ks[0]) for u in refused)))
-    return found
+        ruled_out = [u for u in refused if (u, ks[0]) in problem.ruled_out]
+        if ruled_out:
+            why = _distinct(problem.ruled_out[u, ks[0]] for u in ruled_out)
+            kept_off.setdefault(why, []).append(name)
+        if rest := [u for u in refused if u not in ruled_out]:
+            found.append(_refusal(name, (_reason(problem, u, ks[0]) for u in rest)))
+    return [f"kept off {', '.join(names)}: {why}" for why, names in kept_off.items()] + found
 
 
 def _and_elsewhere(problem: Problem, units: tuple[int, ...], k: int) -> list[str]:
@@ -170,9 +177,12 @@ def _reasons(problem: Problem, units: tuple[int, ...], target: Target) -> str:
         return f"{target} was not measured"
     k = problem.targets.index(target)
     refused = [u for u in units if not math.isfinite(problem.unit_ns[u, k])]
-    if not refused:
-        return ""
-    return _refusal(target.accelerator or target.key, (_reason(problem, u, k) for u in refused))
+    ruled_out = [problem.ruled_out[u, k] for u in refused if (u, k) in problem.ruled_out]
+    told = [f"kept off {target}: {_distinct(ruled_out)}"] if ruled_out else []
+    if rest := [u for u in refused if (u, k) not in problem.ruled_out]:
+        name = target.accelerator or target.key
+        told.append(_refusal(name, (_reason(problem, u, k) for u in rest)))
+    return "; ".join(told)
 
 
 def _distinct(texts: Iterable[str]) -> str:

@@ -90,6 +90,8 @@ class Problem:
     """[n, t], true where the unit's cost rests on the static model."""
     refusals: Mapping[tuple[int, int], str] = field(default_factory=dict)
     """(unit, target index) -> why the target cannot run it."""
+    ruled_out: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """(unit, target index) -> which constraint keeps it off a target."""
 
     def __post_init__(self) -> None:
         n, t = len(self.labels), len(self.targets)

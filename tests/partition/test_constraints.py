@@ -71,7 +71,9 @@ def test_forbidden_pinned_and_one_preference() -> None:
     assert [s.target for s in low.segments] == [NPU_LOW]
     split = solve(graph, costs, constraints=Constraints(pinned={1: CPU}))
     assert [s.units for s in split.segments] == [(0,), (1,), (2, 3)]
-    assert "pinned" in split.segments[1].cause
+    assert split.segments[1].cause == "stays on the CPU: kept off sim-npu: pinned to cpu"
+    off = solve(graph, costs, constraints=Constraints(forbidden={1: frozenset({CPU})}))
+    assert [s.target.engine for s in off.segments] == [Engine.NNAPI]
     one = solve(graph, costs, constraints=Constraints(pinned={1: CPU}, max_regions=1))
     assert sum(s.target.engine is Engine.NNAPI for s in one.segments) == 1
 
