@@ -53,7 +53,7 @@ def command(
     Needs no device and no network, and says the same every time. All of it is estimated, from the
     phone's description: this model was not measured, which is what `nnapi-prof profile` does.
     """
-    from nnapi_prof.cli.estimating import estimated_costs, read_phone
+    from nnapi_prof.api.estimating import estimated_costs, read_phone
     from nnapi_prof.partition import baselines, solve
 
     conditions_of(threads, "big", "burst" if burst else "sync", relaxed, False)

@@ -186,21 +186,13 @@ def load_model(
 ) -> Program:
     """Loads a model and, unless ``silent``, says its notes; ``keep`` is that of frontend.load.
 
-    Raises what :func:`nnapi_prof.frontend.load` raises, and FrontendError where nothing is left to
-    place on a device.
+    Raises what :func:`nnapi_prof.api.loading.read_model` raises.
     """
-    from nnapi_prof.errors import FrontendError
-    from nnapi_prof.frontend import load
-    from nnapi_prof.frontend.inputs import parse_input_specs
+    from nnapi_prof.api.loading import read_model
 
-    program = load(path, parse_input_specs(inputs), keep)
+    program = read_model(path, inputs, keep)
     if not silent:
         say_notes(program.notes)
-    if not program.units.units:
-        raise FrontendError(
-            f"{path} computes nothing: its outputs are constants or its inputs as they are, so that"
-            " there is nothing to measure or to place"
-        )
     return program
 
 

@@ -26,7 +26,7 @@ from nnapi_prof.cli.options import (
     unit_of,
     writing,
 )
-from nnapi_prof.cli.wishes import Wishes, wishes_options
+from nnapi_prof.cli.wishes import wishes_options
 
 if TYPE_CHECKING:
     from nnapi_prof.bundle.bundle import Bundle
@@ -89,8 +89,9 @@ def command(
     plan and baselines run whole on the device, a few times each: where a baseline is faster end to
     end, it becomes the plan.
     """
+    from nnapi_prof.api.planning import make_bundle
+    from nnapi_prof.api.wishes import Wishes
     from nnapi_prof.bundle.storage import write_bundle
-    from nnapi_prof.cli.planning import make_bundle
     from nnapi_prof.costs.store import CostStore
     from nnapi_prof.frontend.inputs import parse_input_specs
     from nnapi_prof.run.timing import RunOptions

@@ -85,7 +85,7 @@ def command(
 
     loaded = read_bundle(bundle)  # before torch is: a wrong path should be told at once
 
-    from nnapi_prof.cli.planning import at_sizes
+    from nnapi_prof.api.planning import at_sizes
     from nnapi_prof.costs.conditions import Precision
     from nnapi_prof.run.compare import HALF_TOLERANCE, TOLERANCE
     from nnapi_prof.run.reference import choose_inputs, run_eager

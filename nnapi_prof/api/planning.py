@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from nnapi_prof.api.estimating import filled_costs
+from nnapi_prof.api.loading import read_model
+from nnapi_prof.api.wishes import Wishes
 from nnapi_prof.bundle.bundle import Bundle, halves, needed_regions
-from nnapi_prof.cli.estimating import filled_costs
-from nnapi_prof.cli.options import load_model
-from nnapi_prof.cli.wishes import Wishes
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.conditions import Conditions, Precision
@@ -165,7 +165,7 @@ def at_sizes(bundle: Bundle, model: Path, stated: Sequence[str]) -> tuple[Bundle
             f"the bundle is for the input {listed(made_for)}, {listed(given)} was stated: sizes"
             ' that may change must be left open in `nnapi-prof partition --input "1x3x?x?"`'
         )
-    program = load_model(model, stated)
+    program = read_model(model, stated)
     for known, found in zip(bundle.graph.units, program.units.units, strict=False):
         if (known.nodes, known.inputs, known.outputs) != (found.nodes, found.inputs, found.outputs):
             break

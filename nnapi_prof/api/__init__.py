@@ -1,0 +1,1 @@
+"""The steps of a model's way, for the command line and for Python: neither prints."""

@@ -1,0 +1,103 @@
+"""What a user asks of a plan, and what that means for a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from nnapi_prof.errors import UsageError
+from nnapi_prof.graph.plan import Engine, Preference, Target
+from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.partition import Constraints
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user asked of a plan, as given; the default asks for nothing but speed."""
+
+    forbid: tuple[str, ...] = ()
+    pin: tuple[str, ...] = ()
+    preference: str | None = None
+    max_regions: int | None = None
+    listed: tuple[str, ...] = ()
+    """Units that the baseline `listed` keeps off accelerators; constrains nothing."""
+    solver: Literal["search", "milp"] = "search"
+    max_compile_ms: float | None = None
+    max_error: float | None = None
+    """Of a unit in less than float32, relative to the largest of its values."""
+
+    @property
+    def constrain(self) -> bool:
+        """Whether plans that the user did not ask for may break what was asked."""
+        limits = (self.max_regions, self.max_compile_ms, self.max_error)
+        asked = self.forbid or self.pin or self.preference
+        return bool(asked) or any(limit is not None for limit in limits)
+
+    def constraints(self, graph: UnitGraph, targets: Sequence[Target]) -> Constraints:
+        """Raises UsageError where a pattern matches nothing, or a pin more than one target."""
+        forbidden: dict[int, frozenset[Target]] = {}
+        for text in self.forbid:
+            pattern, where = _halves(text)
+            found = _targets(targets, where or "nnapi:*", f"--forbid {text}")
+            for unit in units_like(graph, pattern, f"--forbid {text}"):
+                forbidden[unit] = forbidden.get(unit, frozenset()) | frozenset(found)
+        pinned: dict[int, Target] = {}
+        for text in self.pin:
+            pattern, where = _halves(text)
+            if where is None:
+                raise UsageError(f"--pin {text}: say where, as in --pin '{text}=cpu'")
+            found = _targets(targets, where, f"--pin {text}")
+            if len(found) > 1:
+                names = ", ".join(target.key for target in found)
+                raise UsageError(f"--pin {text}: one target wanted, {where!r} matches {names}")
+            for unit in units_like(graph, pattern, f"--pin {text}"):
+                if pinned.setdefault(unit, found[0]) != found[0]:
+                    raise UsageError(
+                        f"--pin {text}: {graph.units[unit].label} is pinned to {pinned[unit]}, too"
+                    )
+        preference = None
+        if self.preference is not None:
+            preference = next(p for p in Preference if p.short == self.preference)
+            offered = {t.preference for t in targets if t.engine is Engine.NNAPI}
+            if preference not in offered:
+                raise UsageError(
+                    f"--preference {self.preference}: nothing was measured under it; run "
+                    f"`nnapi-prof profile` without limiting --preference"
+                )
+        limit = None if self.max_compile_ms is None else self.max_compile_ms * 1e6
+        return Constraints(forbidden, pinned, preference, self.max_regions, limit)
+
+    def listed_units(self, graph: UnitGraph) -> tuple[int, ...]:
+        """The units of ``listed``, ascending. Raises UsageError where a pattern matches nothing."""
+        found = {
+            u for pattern in self.listed for u in units_like(graph, pattern, f"--list {pattern}")
+        }
+        return tuple(sorted(found))
+
+
+def units_like(graph: UnitGraph, pattern: str, option: str) -> list[int]:
+    """Units whose name or label a pattern matches. Raises UsageError where there are none."""
+    found = [
+        unit.index
+        for unit in graph.units
+        if fnmatchcase(unit.name, pattern) or fnmatchcase(unit.label, pattern)
+    ]
+    if not found:
+        some = ", ".join(unit.label.split()[0] for unit in graph.units[:3])
+        raise UsageError(f"{option}: no unit is called so; the model begins with {some}")
+    return found
+
+
+def _halves(text: str) -> tuple[str, str | None]:
+    pattern, equals, where = text.rpartition("=")
+    return (pattern, where) if equals else (text, None)
+
+
+def _targets(targets: Sequence[Target], pattern: str, option: str) -> list[Target]:
+    found = [target for target in targets if fnmatchcase(target.key, pattern)]
+    if not found:
+        there = ", ".join(target.key for target in targets)
+        raise UsageError(f"{option}: no target {pattern!r}; there are {there}")
+    return found
