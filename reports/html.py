@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,50 +14,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from nnapi_prof.convert.permutes import Permutes
-from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.region import CostModel
 from nnapi_prof.errors import UsageError
-from nnapi_prof.graph.plan import Plan
-from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports import figures, frames
+from nnapi_prof.reports.data import ReportData as ReportData
 from nnapi_prof.reports.facts import device_facts, how_measured
 from nnapi_prof.reports.style import colours, to_svg
-from nnapi_prof.run.result import PlanRun, RunReport
-
-
-@dataclass(frozen=True)
-class ReportData:
-    """Everything a report shows. ``run`` is None where the plan has not been run yet."""
-
-    model: str
-    graph: UnitGraph
-    cost_model: CostModel
-    measurements: tuple[Measurement, ...]
-    """Rows of the device; those of other models are left out."""
-    plan: Plan
-    baselines: tuple[Plan, ...]
-    run: RunReport | None = None
-    device_info: Mapping[str, Any] = field(default_factory=dict)
-    """What the agent's info said; may nest."""
-    notes: tuple[str, ...] = ()
-    permutes: Mapping[str, Permutes] = field(default_factory=dict)
-    """Plan name -> what it permutes."""
-
-    @property
-    def simulated(self) -> bool:
-        ran = self.run is not None and self.run.simulated
-        return ran or self.cost_model.simulated or self.plan.simulated
-
-    @property
-    def what_is_simulated(self) -> str:
-        """Which latencies are: a plan may have been run on another device than it was made for."""
-        planned = self.cost_model.simulated or self.plan.simulated
-        if self.run is None or self.run.simulated == planned:
-            return "Latencies in this report"
-        if planned:
-            return "Predictions and costs (but not the latencies of the plans as they ran)"
-        return "The latencies of the plans as they ran (but neither predictions nor costs)"
 
 
 @dataclass(frozen=True)
@@ -112,7 +73,7 @@ def _context(data: ReportData) -> dict[str, Any]:
     plans = (data.plan, *data.baselines)
     baselines = frames.baseline_frame(plans, data.run, data.permutes)
     segments = frames.plan_frame(data.plan, data.graph)
-    ran = _run_of_plan(data)
+    ran = data.run_of_plan
     timed = frames.segment_frame([ran] if ran else [])
     units = frames.unit_frame(data.cost_model)
     chosen = {u: s.target.key for s in data.plan.segments for u in s.units}
@@ -122,7 +83,7 @@ def _context(data: ReportData) -> dict[str, Any]:
     measured = dict(zip(timed["segment"], timed.to_dict("records"), strict=True))
     return {
         "model": data.model,
-        "device": data.run.device if data.run else _device_name(data.device_info),
+        "device": data.device_name,
         "created_at": data.run.created_at if data.run else None,
         "simulated": data.simulated,
         "what_is_simulated": data.what_is_simulated,
@@ -144,8 +105,8 @@ def _context(data: ReportData) -> dict[str, Any]:
         "accelerators": data.device_info.get("accelerators")
         or _mapping(data.device_info.get("nnapi")).get("accelerators")
         or (),
-        "method": how_measured(_of_this_model(data), data.run),
-        "notes": _notes(data),
+        "method": how_measured(data.own_measurements, data.run),
+        "notes": data.all_notes,
         "colour": palette,
         "figure": _figures(data, baselines, timed, units, chosen, palette),
         "n_units": len(data.graph.units),
@@ -202,11 +163,6 @@ def _svg(figure: Figure, name: str, description: str) -> Markup:
     return Markup(to_svg(figure, f"figure-{name}", str(escape(description))))
 
 
-def _run_of_plan(data: ReportData) -> PlanRun | None:
-    runs = data.run.runs if data.run else ()
-    return next((run for run in runs if run.plan.name == data.plan.name), None)
-
-
 def _headlines(baselines: pd.DataFrame) -> list[Headline]:
     """The plan against each baseline, the hardest to beat first."""
     rows = baselines.to_dict("records")
@@ -236,28 +192,9 @@ def _unit_rows(units: pd.DataFrame, chosen: Mapping[int, str]) -> list[dict[str,
     return rows
 
 
-def _of_this_model(data: ReportData) -> list[Measurement]:
-    """Without what the cost table knows from other models on the same device."""
-    own = {unit.signature for unit in data.graph.units}
-    return [row for row in data.measurements if own.issuperset(row.members)]
-
-
 def _unit(simulated: bool) -> str:
     """The unit behind a latency: simulated ones are labelled wherever they stand."""
     return "ms, simulated" if simulated else "ms"
-
-
-def _notes(data: ReportData) -> list[str]:
-    """Each note once: the model's, the plan's, the run's."""
-    ran = data.run.notes if data.run else ()
-    return list(dict.fromkeys((*data.notes, *data.plan.notes, *ran)))
-
-
-def _device_name(info: Mapping[str, Any]) -> str:
-    properties = _mapping(info.get("properties"))
-    parts = [properties.get("ro.product.manufacturer"), properties.get("ro.product.model")]
-    named = " ".join(str(part) for part in parts if part)
-    return named or str(info.get("phone") or info.get("os") or "unnamed device")
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -1,0 +1,83 @@
+"""What every form of a report is made from: HTML, Markdown, trace, tables, comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nnapi_prof.convert.permutes import Permutes
+from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.region import CostModel
+from nnapi_prof.graph.plan import Plan
+from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.run.result import PlanRun, RunReport
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Everything a report shows. ``run`` is None where the plan has not been run yet."""
+
+    model: str
+    graph: UnitGraph
+    cost_model: CostModel
+    measurements: tuple[Measurement, ...]
+    """Rows of the device; those of other models are left out."""
+    plan: Plan
+    baselines: tuple[Plan, ...]
+    run: RunReport | None = None
+    device_info: Mapping[str, Any] = field(default_factory=dict)
+    """What the agent's info said; may nest."""
+    notes: tuple[str, ...] = ()
+    permutes: Mapping[str, Permutes] = field(default_factory=dict)
+    """Plan name -> what it permutes."""
+
+    @property
+    def simulated(self) -> bool:
+        ran = self.run is not None and self.run.simulated
+        return ran or self.cost_model.simulated or self.plan.simulated
+
+    @property
+    def what_is_simulated(self) -> str:
+        """Which latencies are: a plan may have been run on another device than it was made for."""
+        planned = self.cost_model.simulated or self.plan.simulated
+        if self.run is None or self.run.simulated == planned:
+            return "Latencies in this report"
+        if planned:
+            return "Predictions and costs (but not the latencies of the plans as they ran)"
+        return "The latencies of the plans as they ran (but neither predictions nor costs)"
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plan, then its baselines."""
+        return (self.plan, *self.baselines)
+
+    @property
+    def run_of_plan(self) -> PlanRun | None:
+        """The plan itself as it ran; None where it did not."""
+        runs = self.run.runs if self.run else ()
+        return next((run for run in runs if run.plan.name == self.plan.name), None)
+
+    @property
+    def own_measurements(self) -> tuple[Measurement, ...]:
+        """Without what the cost table knows from other models on the same device."""
+        own = {unit.signature for unit in self.graph.units}
+        return tuple(row for row in self.measurements if own.issuperset(row.members))
+
+    @property
+    def device_name(self) -> str:
+        """The device for people: as the run named it, else from its description."""
+        if self.run is not None:
+            return self.run.device
+        properties = self.device_info.get("properties")
+        known = properties if isinstance(properties, Mapping) else {}
+        parts = [known.get("ro.product.manufacturer"), known.get("ro.product.model")]
+        named = " ".join(str(part) for part in parts if part)
+        info = self.device_info
+        return named or str(info.get("phone") or info.get("os") or "unnamed device")
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """Each note once: the model's, the plan's, the run's."""
+        ran = self.run.notes if self.run else ()
+        return tuple(dict.fromkeys((*self.notes, *self.plan.notes, *ran)))
