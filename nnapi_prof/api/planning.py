@@ -203,8 +203,5 @@ def _converted_again(bundle: Bundle, program: Program, stated: str) -> Bundle:
 
 def input_specs(program: Program) -> tuple[str, ...]:
     """The inputs as ``--input`` takes them."""
-    specs: Sequence[str] = [
-        f"{'x'.join(map(str, value.shape))}:{str(value.dtype).removeprefix('torch.')}"
-        for value in program.example_inputs
-    ]
-    return tuple(specs)
+    given = program.as_given(program.example_inputs)
+    return tuple(str(InputSpec.of(value)) for value in given)

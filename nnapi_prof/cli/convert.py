@@ -163,7 +163,13 @@ def command(
         parts = find_parts(program, level, chosen, min_region, float16)
         if relaxed or float16:
             say("note: what float16 costs in accuracy is measured where NNAPI runs the whole model")
-        write_parts(path, program, parts, relaxed, model_structure(model, program.example_inputs))
+        write_parts(
+            path,
+            program,
+            parts,
+            relaxed,
+            model_structure(model, program.as_given(program.example_inputs)),
+        )
         return
     if relaxed or float16:
         _say_precision(program, region, float16)
@@ -173,7 +179,7 @@ def command(
         template = flexible_region(FlexibleModel(model, specs), level)
         _say_sizes(template)
     if "stock" in formats:
-        structure = model_structure(model, program.example_inputs)
+        structure = model_structure(model, program.as_given(program.example_inputs))
         write_stock(path, program, template or region, chosen, relaxed, structure)
     if set(formats) != {"stock"}:
         _say_what_is_beside(program, region)

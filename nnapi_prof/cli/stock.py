@@ -98,7 +98,13 @@ def write_plan(path: Path, bundle_path: Path, bundle: Bundle, relaxed: bool) -> 
             f"note: stock PyTorch cannot name the accelerators of the plan {bundle.plan.name};"
             f" {plan.name} is the fastest of the bundle's plans that names none"
         )
-    write_parts(path, program, parts, relaxed, model_structure(model, program.example_inputs))
+    write_parts(
+        path,
+        program,
+        parts,
+        relaxed,
+        model_structure(model, program.as_given(program.example_inputs)),
+    )
 
 
 def refusal_of_whole(

@@ -156,9 +156,10 @@ def _example(spec: InputSpec, random: torch.Generator) -> Tensor:
     if spec.quant is not None:
         # of more than one standard deviation on either side, whatever the scale
         scale, zero_point = spec.quant
-        steps = torch.randn(spec.shape, generator=random) * 60 * scale
-        quantised = getattr(torch, _QUANTISED[spec.dtype])
-        return torch.quantize_per_tensor(steps, scale, zero_point, quantised)
+        limits = torch.iinfo(dtype)
+        steps = (torch.randn(spec.shape, generator=random) * 60).round() + zero_point
+        integers = steps.clamp(limits.min, limits.max).to(dtype)
+        return torch._make_per_tensor_quantized_tensor(integers, scale, zero_point)
     if dtype.is_floating_point:
         return torch.randn(spec.shape, generator=random).to(dtype)
     return torch.randint(0, 2, spec.shape, generator=random).to(dtype)

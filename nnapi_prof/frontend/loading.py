@@ -24,6 +24,7 @@ from nnapi_prof.graph.dim_order import LIES_LAST
 from nnapi_prof.graph.grouping import unit_graph
 from nnapi_prof.graph.passes import DEFAULT_PASSES, run_passes
 from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.types import Quantisation
 from nnapi_prof.graph.verify import verify
 
 _ADVICE = (
@@ -238,13 +239,18 @@ def _finish(
 ) -> Program:
     """Normalises, checks the graph against the model on the examples, and cuts units. Quantised
     inputs and outputs are integers in the program."""
+    quantised = {
+        index: Quantisation(example.q_scale(), example.q_zero_point())
+        for index, example in enumerate(examples)
+        if example.is_quantized
+    }
     model, examples = plain_inputs(model, examples), tuple(map(plain, examples))
     with quiet_torch():
         mark_last(graph.graph, last)
         run_passes(graph, DEFAULT_PASSES)
         verify(graph.graph, types=True)
         _, more = settle_views(graph, examples, _flat(model), name)
-    return Program(graph, unit_graph(graph.graph), name, examples, notes + more)
+    return Program(graph, unit_graph(graph.graph), name, examples, notes + more, quantised)
 
 
 __all__ = ["InputSpecError", "ModelKind", "load", "model_kind", "prepare", "reference"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor, fx
 
+from nnapi_prof.graph.types import Quantisation
 from nnapi_prof.graph.unit import UnitGraph
 
 
@@ -27,3 +30,14 @@ class Program:
     """What the model was traced with: shapes are the stated ones, values arbitrary."""
     notes: tuple[str, ...] = ()
     """What the user should know: guessed input shapes, dropped nodes."""
+    quantised: Mapping[int, Quantisation] = field(default_factory=dict)
+    """Of those inputs that are quantised tensors to the model: the program has their integers."""
+
+    def as_given(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The program's inputs as the model itself takes them."""
+        return tuple(
+            torch._make_per_tensor_quantized_tensor(value, known.scale, known.zero_point)
+            if (known := self.quantised.get(index)) is not None
+            else value
+            for index, value in enumerate(inputs)
+        )
