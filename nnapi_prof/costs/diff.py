@@ -116,18 +116,38 @@ def _difference(first: Measurement, second: Measurement, threshold: float) -> Di
     ratio = medians[1] / medians[0]
     if min(first.summary.n, second.summary.n) < FEWEST_SAMPLES:
         return Difference(first, second, Verdict.UNSURE, ratio)
-    draws = np.log(_medians(second, 1)) - np.log(_medians(first, 0))
-    tail = 100 * (1 - CONFIDENCE) / 2
-    low, high = (float(x) for x in np.exp(np.percentile(draws, [tail, 100 - tail])))
+    low, high = _interval(_of(first), _of(second))
     beyond = not low <= 1 <= high and abs(ratio - 1) >= threshold
     verdict = (Verdict.SLOWER if ratio > 1 else Verdict.FASTER) if beyond else Verdict.SAME
     return Difference(first, second, verdict, ratio, low, high)
 
 
-def _medians(m: Measurement, seed: int) -> NDArray[np.float64]:
-    """Medians of :data:`RESAMPLES` draws. [RESAMPLES]"""
+def ratio_interval(first: Sequence[int], second: Sequence[int]) -> tuple[float, float] | None:
+    """Ends of the interval, at :data:`CONFIDENCE`, of the second's median by the first's.
+
+    For samples in ns of which no rounds are known, as of plans that ran whole. None where either
+    side has fewer than :data:`FEWEST_SAMPLES`.
+    """
+    if min(len(first), len(second)) < FEWEST_SAMPLES:
+        return None
+    return _interval([first], [second])
+
+
+def _of(m: Measurement) -> list[Sequence[int]]:
+    return _groups(m.samples_ns, m.rounds)
+
+
+def _interval(first: list[Sequence[int]], second: list[Sequence[int]]) -> tuple[float, float]:
+    """Of the ratio of medians; samples by rounds."""
+    draws = np.log(_medians(second, 1)) - np.log(_medians(first, 0))
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = (float(x) for x in np.exp(np.percentile(draws, [tail, 100 - tail])))
+    return low, high
+
+
+def _medians(groups: list[Sequence[int]], seed: int) -> NDArray[np.float64]:
+    """Medians of :data:`RESAMPLES` draws from samples by rounds. [RESAMPLES]"""
     random = np.random.default_rng(seed)
-    groups = _groups(m.samples_ns, m.rounds)
     sizes = np.array([len(group) for group in groups])
     width = int(sizes.max())
     padded = np.zeros((len(groups), width))
