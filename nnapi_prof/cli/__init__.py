@@ -1,7 +1,8 @@
 """The command line: ``main()`` turns errors into one line and an exit code.
 
 Exit codes: 0 success, 1 failure, 2 usage, 130 interrupted. An error is one line on standard error,
-``nnapi-prof: error: ...``; only a mistake of ours shows a traceback. Commands are imported when
+``nnapi-prof: error: ...``, and under ``--json`` a document on standard output besides, so that what
+reads it need not read both; only a mistake of ours shows a traceback. Commands are imported when
 they are called, so that ``nnapi-prof --help`` loads neither torch nor pandas.
 """
 
@@ -10,11 +11,13 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 import click
 
 from nnapi_prof import __version__
+from nnapi_prof.cli.options import HELP, common_options
+from nnapi_prof.cli.output import Output, asks_for_json
+from nnapi_prof.documents.error import error_document
 from nnapi_prof.errors import NnapiProfError
 
 COMMANDS = {
@@ -48,8 +51,9 @@ class _LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyGroup, context_settings=HELP)
 @click.version_option(__version__)
+@common_options
 def cli() -> None:
     """Measure a PyTorch model on the NNAPI accelerators of an Android phone, then decide what to
     offload.
@@ -61,32 +65,52 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    output = Output(asks_for_json(words))
+    with output.logging():
+        code = _run(words, output)
+    sys.exit(code)
+
+
+def _run(words: Sequence[str], output: Output) -> int:
+    """Runs a command and says what went wrong; returns the exit code."""
     try:
-        code = cli.main(args=arguments, prog_name="nnapi-prof", standalone_mode=False)
+        code = cli.main(args=words, prog_name="nnapi-prof", standalone_mode=False, obj=output)
     except click.exceptions.Abort:
         print("nnapi-prof: interrupted", file=sys.stderr)  # click has begun a new line
-        sys.exit(130)
+        return _document_of(output, "Interrupted", "interrupted", 130)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
-        sys.exit(error.exit_code)
+        return _document_of(output, "UsageError", "a command is missing", error.exit_code)
     except click.ClickException as error:
-        _fail(_usage_line(error), error.exit_code)
+        return _fail(output, "UsageError", _usage_line(error), error.exit_code)
     except NnapiProfError as error:
-        _fail(str(error), error.exit_code)
+        return _fail(output, type(error).__name__, str(error), error.exit_code)
     except BrokenPipeError:
         # The reader of our output went away (`nnapi-prof ... | head`): nothing left to say.
         sys.stderr.close()
-        sys.exit(1)
+        return 1
     except OSError as error:
         # A full disk, a file that vanished: this host's, not ours, whoever asked for it.
         where = "" if error.filename is None else f"{error.filename}: "
-        _fail(f"{where}{error.strerror or error}", 1)
-    sys.exit(code if isinstance(code, int) else 0)
+        return _fail(output, "OSError", f"{where}{error.strerror or error}", 1)
+    except Exception as error:
+        _document_of(output, "InternalError", f"{type(error).__name__}: {error}", 1)
+        raise
+    return code if isinstance(code, int) else 0
 
 
-def _fail(words: str, code: int) -> NoReturn:
+def _fail(output: Output, kind: str, words: str, code: int) -> int:
     print(f"nnapi-prof: error: {words}", file=sys.stderr)
-    sys.exit(code)
+    return _document_of(output, kind, words, code)
+
+
+def _document_of(output: Output, kind: str, words: str, code: int) -> int:
+    """Under ``--json`` an error is a document on standard output, too, unless the command's own is
+    there already; returns ``code``."""
+    if output.as_json and not output.printed:
+        output.print_document(error_document(kind, words, code))
+    return code
 
 
 def _usage_line(error: click.ClickException) -> str:

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def as_json_option(function: F) -> F:
-    return click.option(
-        "--json", "as_json", is_flag=True, help="One JSON document instead of words."
-    )(function)
-
-
 def filter_options(function: F) -> F:
     """What :func:`selection_of` takes."""
     options = (

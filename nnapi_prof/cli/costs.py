@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.cli.cost_options import (
-    as_json_option,
-    existing,
-    filter_options,
-    selection_of,
-    time_of,
-)
-from nnapi_prof.cli.options import costs_option, ms, say, stdout, unit_of
+from nnapi_prof.cli.cost_options import existing, filter_options, selection_of, time_of
+from nnapi_prof.cli.options import HELP, common_options, costs_option, ms, unit_of
+from nnapi_prof.cli.output import as_json, print_document, say, stdout
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.devices import Measured
@@ -23,23 +18,19 @@ if TYPE_CHECKING:
     from nnapi_prof.costs.selection import Selection
     from nnapi_prof.costs.store import CostStore
 
-_HELP = {"help_option_names": ["-h", "--help"]}
 _SORTS = ("time", "median", "spread", "label", "target")
 _ROWS_SHOWN = 40
 
 
-@click.group("costs", context_settings=_HELP)
+@click.group("costs", context_settings=HELP)
 def command() -> None:
-    """Look into the cost table, compare what is in it, and carry it elsewhere.
-
-    What --json prints is described by `nnapi_prof/costs/documents.py`, as JSON Schema.
-    """
+    """Look into the cost table, compare what is in it, and carry it elsewhere."""
 
 
-@command.command("list", context_settings=_HELP)
+@command.command("list", context_settings=HELP)
 @costs_option
-@as_json_option
-def list_(costs: str | None, as_json: bool) -> None:
+@common_options
+def list_(costs: str | None) -> None:
     """List the devices in the cost table, and what was measured on each.
 
     The first column, or its beginning, is what --device of the other commands takes; so is the
@@ -48,13 +39,14 @@ def list_(costs: str | None, as_json: bool) -> None:
     from rich.table import Table
 
     from nnapi_prof.costs.devices import measured
-    from nnapi_prof.costs.documents import of_devices
     from nnapi_prof.costs.store import CostStore
 
     with CostStore(existing(costs)) as store:
         found = measured(store)
-    if as_json:
-        _print_json(of_devices(found))
+    if as_json():
+        from nnapi_prof.documents.costs import of_devices
+
+        print_document(of_devices(store.location, found))
         return
     table = Table("device", "name", box=None, pad_edge=False)
     for column in ("rows", "ok"):
@@ -71,7 +63,7 @@ def list_(costs: str | None, as_json: bool) -> None:
         say("note: the cost table is empty: `nnapi-prof profile` fills it")
 
 
-@command.command("show", context_settings=_HELP)
+@command.command("show", context_settings=HELP)
 @costs_option
 @filter_options
 @click.option(
@@ -86,21 +78,22 @@ def list_(costs: str | None, as_json: bool) -> None:
     type=click.IntRange(min=0),
     help=f"Rows to show at most, 0 for all. Default: {_ROWS_SHOWN}, with --json all.",
 )
-@as_json_option
-def show(costs: str | None, sort: str, limit: int | None, as_json: bool, **filters: Any) -> None:
+@common_options
+def show(costs: str | None, sort: str, limit: int | None, **filters: Any) -> None:
     """Show measurements: of each region, target and conditions the newest that fits."""
-    from nnapi_prof.costs.documents import of_measurements
     from nnapi_prof.costs.store import CostStore
 
     with CostStore(existing(costs)) as store:
         selection, devices = selection_of(store, **filters)
         rows = _sorted(store.select(selection), sort)
     n_all = len(rows)
-    most = limit if limit is not None else 0 if as_json else _ROWS_SHOWN
+    most = limit if limit is not None else 0 if as_json() else _ROWS_SHOWN
     rows = rows[:most] if most else rows
     names = {device.fingerprint: device.name for device in devices}
-    if as_json:
-        _print_json(of_measurements(rows, names))
+    if as_json():
+        from nnapi_prof.documents.costs import of_measurements
+
+        print_document(of_measurements(store.location, rows, names, n_all))
         return
     _show_table(rows, names)
     if len(rows) < n_all:
@@ -150,7 +143,7 @@ def _show_table(rows: list[Measurement], names: dict[str, str]) -> None:
     stdout().print(table)
 
 
-@command.command("diff", context_settings=_HELP)
+@command.command("diff", context_settings=HELP)
 @costs_option
 @filter_options
 @click.option(
@@ -162,14 +155,13 @@ def _show_table(rows: list[Measurement], names: dict[str, str]) -> None:
     " the next, which no measurement's own noise shows.",
 )
 @click.option("--every", is_flag=True, help="Show also what did not change beyond noise.")
-@as_json_option
+@common_options
 @click.argument("first", metavar="FIRST")
 @click.argument("second", metavar="SECOND")
 def diff(
     costs: str | None,
     threshold: float,
     every: bool,
-    as_json: bool,
     first: str,
     second: str,
     **filters: Any,
@@ -182,15 +174,16 @@ def diff(
     SECOND's median by FIRST's, with a bootstrap interval at 99 %.
     """
     from nnapi_prof.costs.diff import compare
-    from nnapi_prof.costs.documents import of_comparison
     from nnapi_prof.costs.store import CostStore
 
     with CostStore(existing(costs)) as store:
         selection, devices = selection_of(store, **filters)
         one, two = (_side(store, selection, devices, words) for words in (first, second))
     found = compare(one, two, threshold / 100)
-    if as_json:
-        _print_json(of_comparison(found, first, second))
+    if as_json():
+        from nnapi_prof.documents.costs import of_comparison
+
+        print_document(of_comparison(store.location, found, first, second))
         return
     heads = (f"{first} ({_unit(one)})", f"{second} ({_unit(two)})")
     _diff_table(found.differences if every else found.changed, heads)
@@ -251,12 +244,12 @@ def _in_words(found: Comparison) -> str:
     return "; ".join(parts)
 
 
-@command.command("export", context_settings=_HELP)
+@command.command("export", context_settings=HELP)
 @costs_option
 @filter_options
-@as_json_option
+@common_options
 @click.argument("file", type=click.Path(path_type=Path))
-def export_(costs: str | None, as_json: bool, file: Path, **filters: Any) -> None:
+def export_(costs: str | None, file: Path, **filters: Any) -> None:
     """Write measurements to FILE, a .csv or .parquet: every one, or those that fit.
 
     With raw samples, so that `nnapi-prof costs import` elsewhere has them as they were.
@@ -267,19 +260,21 @@ def export_(costs: str | None, as_json: bool, file: Path, **filters: Any) -> Non
     with CostStore(existing(costs)) as store:
         selection, _ = selection_of(store, **filters)
         n = export(store, file, selection.with_(newest=False))
-    if as_json:
-        _print_json({"file": str(file), "rows": n})
+    if as_json():
+        from nnapi_prof.documents.costs import of_export
+
+        print_document(of_export(store.location, str(file), n))
     else:
         click.echo(f"{file}: {_count(n, 'row')}")
 
 
-@command.command("import", context_settings=_HELP)
+@command.command("import", context_settings=HELP)
 @costs_option
-@as_json_option
+@common_options
 @click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
-def import_command(costs: str | None, as_json: bool, files: tuple[Path, ...]) -> None:
+def import_command(costs: str | None, files: tuple[Path, ...]) -> None:
     """Add the measurements of .csv or .parquet files that `nnapi-prof costs export` wrote.
 
     What the table has already is left as it is. A file is taken whole or not at all.
@@ -294,17 +289,13 @@ def import_command(costs: str | None, as_json: bool, files: tuple[Path, ...]) ->
         for file in files:
             found = import_(store, file)
             done.append({"file": str(file), **dataclasses.asdict(found)})
-            if not as_json:
+            if not as_json():
                 of = f"of {_count(found.rows, 'row')} of {_count(found.devices, 'device')}"
                 click.echo(f"{file}: {found.added} new {of}")
-    if as_json:
-        _print_json(done)
+    if as_json():
+        from nnapi_prof.documents.costs import of_import
 
-
-def _print_json(document: object) -> None:
-    import json
-
-    click.echo(json.dumps(document, indent=1))
+        print_document(of_import(store.location, done))
 
 
 def _count(n: int, what: str) -> str:

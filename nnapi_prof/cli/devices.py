@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
-from nnapi_prof.cli.options import stdout
+from nnapi_prof.cli.options import HELP, common_options
+from nnapi_prof.cli.output import as_json, print_document, stdout
 
 
-@click.command("devices", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--json", "as_json", is_flag=True, help="One JSON array instead of a table.")
-def command(as_json: bool) -> None:
+@click.command("devices", context_settings=HELP)
+@common_options
+def command() -> None:
     """List the devices within reach.
 
     The first column is what --device takes. Phones are found on a running adb server and on USB; a
@@ -18,11 +19,10 @@ def command(as_json: bool) -> None:
     from nnapi_prof.device.find import list_devices
 
     found = list_devices()
-    if as_json:
-        import dataclasses
-        import json
+    if as_json():
+        from nnapi_prof.documents.devices import of_devices
 
-        click.echo(json.dumps([dataclasses.asdict(row) for row in found], indent=1))
+        print_document(of_devices(found))
         return
     from rich.table import Table
 

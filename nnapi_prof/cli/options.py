@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,11 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from nnapi_prof.cli.output import LOGGER, Output
+from nnapi_prof.cli.output import as_json as as_json
+from nnapi_prof.cli.output import print_document as print_document
+from nnapi_prof.cli.output import say as say
+from nnapi_prof.cli.output import stderr as stderr
+from nnapi_prof.cli.output import stdout as stdout
 from nnapi_prof.graph.plan import Preference
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from nnapi_prof.costs.conditions import Conditions
     from nnapi_prof.device.find import OpenDevice
     from nnapi_prof.graph.program import Program
@@ -22,8 +27,77 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PREFERENCES = [preference.short for preference in Preference]
 
+HELP = {"help_option_names": ["-h", "--help"]}
+"""``context_settings`` of every command."""
+
 MODEL = click.argument("model", type=click.Path(path_type=Path))
 BUNDLE = click.argument("bundle", type=click.Path(path_type=Path))
+
+
+def _output(context: click.Context) -> Output:
+    return context.ensure_object(Output)
+
+
+def _set_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        _output(context).as_json = True
+
+
+def _set_quiet(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        _output(context).quiet = True
+        LOGGER.setLevel(logging.ERROR)
+        _not_both(_output(context))
+
+
+def _set_verbose(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        _output(context).verbose = True
+        LOGGER.setLevel(logging.DEBUG)
+        _not_both(_output(context))
+
+
+def _not_both(output: Output) -> None:
+    if output.quiet and output.verbose:
+        from nnapi_prof.errors import UsageError
+
+        raise UsageError("--quiet and --verbose exclude each other: leave one out")
+
+
+def common_options(function: F) -> F:
+    """``--json``, ``-q/--quiet``, ``-v/--verbose``, which every command takes.
+
+    The command has no parameters for them: :func:`~nnapi_prof.cli.output.as_json` says whether its
+    result is to be a document, :func:`~nnapi_prof.cli.output.say` keeps to the other two.
+    """
+    options = (
+        click.option(
+            "--json",
+            is_flag=True,
+            expose_value=False,
+            callback=_set_json,
+            help="Print the result as one JSON document (`nnapi-prof schema` describes it).",
+        ),
+        click.option(
+            "-q",
+            "--quiet",
+            is_flag=True,
+            expose_value=False,
+            callback=_set_quiet,
+            help="No notes and no progress on standard error, only errors.",
+        ),
+        click.option(
+            "-v",
+            "--verbose",
+            is_flag=True,
+            expose_value=False,
+            callback=_set_verbose,
+            help="Say on standard error what is done, step by step.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 def device_option(function: F) -> F:
@@ -150,29 +224,6 @@ def memory_option(function: F) -> F:
         help="Memory that one measurement's process may use. Default: three quarters of what is"
         " available on the device.",
     )(function)
-
-
-def stdout() -> Console:
-    """For results: wide when nobody watches, so that pipes stay whole.
-
-    No markup: what devices and models say may have brackets of its own.
-    """
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=False)
-    return console if console.is_terminal else Console(highlight=False, markup=False, width=160)
-
-
-def stderr() -> Console:
-    """For progress and notes, so that results can be piped."""
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-
-
-def say(text: str) -> None:
-    """A note on standard error."""
-    stderr().print(text)
 
 
 def say_notes(notes: Iterable[str]) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
+
+from tests.documents.common import check
 
 INPUT = "1x3x16x16"
 
@@ -30,6 +34,12 @@ class Result:
         assert last.startswith("nnapi-prof: error: "), self.err
         assert not any("error:" in line for line in before), self.err
         return last.removeprefix("nnapi-prof: error: ")
+
+    def document(self, name: str) -> dict[str, Any]:
+        """What ``--json`` printed: one document, all of it as its schema says, and no more."""
+        found: dict[str, Any] = json.loads(self.out)
+        check(found, name)
+        return found
 
 
 class TinyNet(nn.Module):

@@ -44,8 +44,9 @@ def test_listed_without_a_phone(cli: Cli) -> None:
     assert head == ["device", "reached", "by", "state", "description"]
     assert [row[0] for row in rows] == ["local", *(f"sim:{name}" for name in list_phones())]
     found = cli("devices", "--json")
-    assert [row["serial"] for row in json.loads(found.out)] == [row[0] for row in rows]
-    assert {"serial", "kind", "state", "description"} == set(json.loads(found.out)[0])
+    said = found.document("devices")["devices"]
+    assert [row["serial"] for row in said] == [row[0] for row in rows]
+    assert [row["simulated"] for row in said] == [row[0] != "local" for row in rows]
 
 
 def test_listed_with_phones(
@@ -54,7 +55,8 @@ def test_listed_with_phones(
     stranger, friend = asking_phone(), start_daemon()
     adb_server.adb("connect", stranger.serial)
     adb_server.connect(friend.serial)
-    rows = {row["serial"]: row for row in json.loads(cli("devices", "--json").out)}
+    said = cli("devices", "--json").document("devices")
+    rows = {row["serial"]: row for row in said["devices"]}
     assert rows[stranger.serial]["state"] == "unauthorized"
     assert rows[friend.serial]["state"] == "device"
     assert {rows[p.serial]["kind"] for p in (stranger, friend)} == {"adb server"}

@@ -1,0 +1,82 @@
+"""The schemas by name, and the words they are written with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+Schema = dict[str, Any]
+Document = dict[str, Any]
+F = TypeVar("F", bound=Callable[..., Document])
+
+TEXT: Schema = {"type": "string"}
+TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+COUNT_OR_NULL: Schema = {"type": ["integer", "null"], "minimum": 0}
+NUMBER: Schema = {"type": "number"}
+NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
+TRUTH: Schema = {"type": "boolean"}
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_schemas: dict[str, Schema] = {}
+
+
+def described(schema: Schema, words: str) -> Schema:
+    """A copy of a schema that says what the value means."""
+    return {**schema, "description": words}
+
+
+def array(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def mapping(values: Schema) -> Schema:
+    """An object with names of its own."""
+    return {"type": "object", "additionalProperties": values}
+
+
+def obj(**properties: Schema) -> Schema:
+    """An object that has all of these properties, and perhaps more in a later release."""
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def nullable(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def choice(*values: str) -> Schema:
+    return {"enum": list(values)}
+
+
+def document(name: str, version: int, title: str, **properties: Schema) -> Callable[[F], F]:
+    """Registers the schema of the documents that the decorated function makes.
+
+    The function returns the properties; what callers get has ``schema`` in front of them. Raises
+    ValueError for a name that is registered already.
+    """
+    if name in _schemas:
+        raise ValueError(f"document {name} is registered already")
+    stamp = f"nnapi-prof/{name}/{version}"
+    _schemas[name] = {
+        "$schema": _DIALECT,
+        "$id": stamp,
+        "title": title,
+        **obj(schema={"const": stamp}, **properties),
+    }
+
+    def decorate(function: F) -> F:
+        import functools
+
+        @functools.wraps(function)
+        def made(*arguments: Any, **options: Any) -> Document:
+            return {"schema": stamp, **function(*arguments, **options)}
+
+        return made  # type: ignore[return-value]
+
+    return decorate
+
+
+def registered() -> Mapping[str, Schema]:
+    """Name -> JSON Schema, of the modules that were imported; :func:`nnapi_prof.documents.schemas`
+    imports all."""
+    return dict(sorted(_schemas.items()))
