@@ -1,0 +1,189 @@
+"""Figures of a comparison: latencies in groups, placements as strips, changes as ratios."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+
+from nnapi_prof.costs.diff import CONFIDENCE, Difference
+from nnapi_prof.graph.plan import Target
+from nnapi_prof.reports.compare_match import Column
+from nnapi_prof.reports.compare_sides import Side
+from nnapi_prof.reports.style import FAINT, INK, STYLE, new_figure, title
+
+SIDE_COLOURS = ("#7d8590", "#8957e5", "#bf8700", "#1a7f7f", "#b35c9e", "#4d9a2a")
+"""Of A, B and so on; none of a target's colours, and seen on white and on black."""
+MOST_RATIOS = 24
+"""More rows than these are not read."""
+_NS_PER_MS = 1e6
+_GROUPS = {"": "this plan", "best-single": "best single target", "all-cpu": "all on the CPU"}
+"""Beginning of a plan's name -> how a figure calls it; the plan itself has none."""
+
+
+@mpl.rc_context(STYLE)
+def latency_bars(sides: Sequence[Side]) -> Figure:
+    """The plan and what it is judged by, a bar for each side; hatched where it was not run."""
+    simulated = any(side.simulated for side in sides)
+    bars = list(_bars(sides))
+    step = len(sides) + 0.8
+    figure, axes = new_figure(7.6, 1.1 + 0.27 * step * len(_GROUPS))
+    end = max((ms for *_, ms, _ in bars), default=1.0) or 1.0
+    for group, place, ms, measured in bars:
+        y = group * step + place
+        look: dict[str, Any] = (
+            {} if measured else {"alpha": 0.45, "hatch": "///", "edgecolor": "white"}
+        )
+        axes.barh(y, ms, height=0.86, color=SIDE_COLOURS[place], **look)
+        text = f"{sides[place].letter}  {_digits(ms)}{'' if measured else ' predicted'}"
+        axes.text(ms + 0.01 * end, y, text, va="center", size=8, color=INK)
+    middle = (len(sides) - 1) / 2
+    axes.set_yticks([g * step + middle for g in range(len(_GROUPS))], list(_GROUPS.values()))
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(_GROUPS) * step - 1, -0.8)
+    axes.set_xlim(0, 1.22 * end)
+    axes.set_xlabel(title("ms, median (hatched: predicted, not run)", simulated), color=INK)
+    axes.set_title(title("End to end", simulated), color=INK)
+    return figure
+
+
+def _bars(sides: Sequence[Side]) -> Iterator[tuple[int, int, float, bool]]:
+    """Group, place of the side, ms, and whether it was measured."""
+    for (group, prefix), (place, side) in itertools.product(enumerate(_GROUPS), enumerate(sides)):
+        latency, measured = _latency(side, prefix)
+        if latency is not None:
+            yield group, place, latency / _NS_PER_MS, measured
+
+
+def _latency(side: Side, prefix: str) -> tuple[float | None, bool]:
+    """Measured where the side's own plan was, so that bars of one side can be compared."""
+    own = side.measured.ns or side.predicted.ns
+    if not prefix:
+        return own, side.measured.ns is not None
+    rival = side.against(prefix)
+    if rival is None:
+        return None, False
+    base = side.measured.ns if rival.measured else side.data.plan.predicted_ns
+    return (base or 0.0) * rival.factor, rival.measured
+
+
+@mpl.rc_context(STYLE)
+def placement_strips(
+    sides: Sequence[Side], columns: Sequence[Column], palette: Mapping[str, str], moved: set[int]
+) -> Figure:
+    """A row for each side: its units in order, coloured by accelerator; a mark where they differ.
+
+    ``columns`` are the matched units of all sides, ``moved`` the places of those that not every
+    side runs on the same target. White lines end segments.
+    """
+    figure, axes = new_figure(9.2, 1.5 + 0.44 * (len(sides) + 0.5))
+    used: dict[str, str] = {}
+    for row, side in enumerate(sides):
+        for first, length, segment in _stretches(side, row, columns):
+            target = side.data.plan.segments[segment].target
+            used.setdefault(target.accelerator or target.key, palette[target.key])
+            axes.barh(
+                row, length, left=first, height=0.78, color=palette[target.key], edgecolor="white",
+                linewidth=0.7, align="center",
+            )  # fmt: skip
+            name = target.key.removeprefix("nnapi:")
+            if length > 0.011 * len(name) * len(columns):
+                middle = first + length / 2
+                axes.text(middle, row, name, ha="center", va="center", color="black", size=7.5)
+    below = len(sides) - 0.42
+    for at in sorted(moved):
+        axes.barh(below, 1, left=at, height=0.16, color=INK, align="edge")
+    axes.set_yticks(
+        [*range(len(sides)), below + 0.08], [*(side.letter for side in sides), "differs"]
+    )
+    axes.set_ylim(below + 0.3, -0.55)
+    axes.set_xlim(0, max(len(columns), 1))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel("units of the model in order (a gap: this side has no such unit)", color=INK)
+    axes.set_title("Where each plan runs each unit", color=INK)
+    handles = [Patch(color=colour, label=name) for name, colour in used.items()]
+    legend = figure.legend(
+        handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=8
+    )
+    for text in legend.get_texts():
+        text.set_color(INK)
+    return figure
+
+
+def _stretches(side: Side, row: int, columns: Sequence[Column]) -> Iterator[tuple[int, int, int]]:
+    """First column, length and segment of what stands side by side in one segment."""
+    segments = side.data.plan.segments
+    of = {unit: number for number, segment in enumerate(segments) for unit in segment.units}
+    held = [None if (u := column.units[row]) is None else of.get(u) for column in columns]
+    at = 0
+    for segment, same in itertools.groupby(held):
+        length = len(list(same))
+        if segment is not None:
+            yield at, length, segment
+        at += length
+
+
+@mpl.rc_context(STYLE)
+def ratio_dots(differences: Sequence[Difference], first: Side, other: Side) -> Figure:
+    """Latencies that changed, the largest first: the ratio with its interval, to the right slower.
+
+    Of ``differences`` those with a ratio are shown, at most :data:`MOST_RATIOS`.
+    """
+    shown = ratios_shown(differences)
+    simulated = any(d.first.simulated or d.second.simulated for d in shown)
+    figure, axes = new_figure(9.2, 1.4 + 0.24 * max(len(shown), 1))
+    for y, each in enumerate(shown):
+        ratio, low, high = each.ratio or 1.0, each.low or 1.0, each.high or 1.0
+        axes.hlines(y, low, high, color=INK, linewidth=1.2)
+        shape = ">" if ratio > 1 else "<"
+        axes.plot([ratio], [y], shape, color=SIDE_COLOURS[1], markersize=5)
+    axes.axvline(1, color=FAINT, linewidth=0.9, linestyle="--")
+    axes.set_yticks(range(len(shown)), [_name(each) for each in shown], size=7.5)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    _log_of_ratio(axes, shown)
+    what = f"latency in {other.letter} by that in {first.letter} (line: {CONFIDENCE:.0%} interval)"
+    axes.set_xlabel(title(what, simulated), color=INK)
+    heading = f"Units and regions: {other.letter} against {first.letter}, right of 1 is slower"
+    axes.set_title(title(heading, simulated), color=INK)
+    return figure
+
+
+def ratios_shown(differences: Sequence[Difference]) -> list[Difference]:
+    """Those that :func:`ratio_dots` draws."""
+    return [each for each in differences if each.changed and each.ratio][:MOST_RATIOS]
+
+
+def _log_of_ratio(axes: Axes, shown: Sequence[Difference]) -> None:
+    """Twice as slow and twice as fast are equally far from 1."""
+    ends = [x for each in shown for x in (each.low, each.high, each.ratio) if x]
+    axes.set_xscale("log")
+    axes.set_xlim(0.94 * min([*ends, 0.95]), 1.06 * max([*ends, 1.05]))
+    axes.xaxis.set_major_locator(mpl.ticker.LogLocator(10, (1, 1.5, 2, 3, 5, 7)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(which="both", colors=INK, color=FAINT)
+
+
+def _name(each: Difference) -> str:
+    label = each.first.label
+    short = label if len(label) <= 44 else label[:43] + "…"
+    return f"{short}  {_target(each.first.target)}"
+
+
+def _target(target: Target) -> str:
+    return target.key.removeprefix("nnapi:")
+
+
+def _digits(ms: float) -> str:
+    """Three significant digits, no more than three decimals."""
+    if ms >= 100:
+        return f"{ms:.0f}"
+    return f"{ms:.1f}" if ms >= 10 else (f"{ms:.2f}" if ms >= 1 else f"{ms:.3f}")

@@ -1,0 +1,169 @@
+"""One side of a comparison in numbers: what its plan takes, how far that was predicted, for whom.
+
+Times are ns, None where unknown; every latency says whether it is simulated or estimated.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnapi_prof.costs.diff import ratio_interval
+from nnapi_prof.graph.plan import Engine, Plan
+from nnapi_prof.reports.data import ReportData
+
+NOISE = 0.02
+"""A ratio nearer to 1 than this is the noise between two runs, whatever its interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Of a whole plan. ``low_ns`` and ``high_ns`` are the 10th and 90th percentile of its runs."""
+
+    ns: float | None
+    simulated: bool
+    estimated: bool = False
+    low_ns: float | None = None
+    high_ns: float | None = None
+    samples_ns: tuple[int, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """``simulated``, ``estimated``, both or nothing: what a reader must be told."""
+        words = ["simulated"] * self.simulated + ["estimated in part"] * self.estimated
+        return ", ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """The plan against a baseline; above 1 the plan is faster. Both measured, or both predicted."""
+
+    plan: str
+    factor: float
+    measured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A side's latency by that of the first side; above 1 it is slower."""
+
+    value: float
+    measured: bool
+    low: float | None = None
+    """Ends of the interval, as of :mod:`nnapi_prof.costs.diff`; None of predictions and few runs."""
+    high: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        """``faster``, ``slower`` or ``the same within noise``; ``not certain`` of few runs."""
+        if abs(self.value - 1) < NOISE:
+            return "the same within noise"
+        if self.measured and (self.low is None or self.high is None):
+            return "not certain"
+        if self.low is not None and self.high is not None and self.low <= 1 <= self.high:
+            return "the same within noise"
+        return "slower" if self.value > 1 else "faster"
+
+
+@dataclass(frozen=True)
+class Side:
+    """A plan with its costs, and its last run where there is one."""
+
+    letter: str
+    """A, B and so on: how tables and figures call it."""
+    name: str
+    data: ReportData
+
+    @property
+    def predicted(self) -> Latency:
+        """Of what is timed: without segments on the host, if there are others."""
+        plan = self.data.plan
+        timed = [s for s in plan.segments if s.target.engine is not Engine.HOST] or plan.segments
+        ns = sum(segment.predicted_ns for segment in timed)
+        simulated = plan.simulated or self.data.cost_model.simulated
+        estimated = any(segment.estimated for segment in timed)
+        return Latency(ns if math.isfinite(ns) else None, simulated, estimated)
+
+    @property
+    def measured(self) -> Latency:
+        """End to end, warm."""
+        simulated = self.data.run is not None and self.data.run.simulated
+        ran = self.data.run_of_plan
+        if ran is None or ran.error is not None or not ran.total_ns:
+            return Latency(None, simulated)
+        low, high = np.percentile(ran.total_ns, [10, 90])
+        return Latency(
+            ran.median_ns, simulated, False, float(low), float(high), tuple(ran.total_ns)
+        )
+
+    @property
+    def simulated(self) -> bool:
+        return self.data.simulated
+
+    @property
+    def error(self) -> float | None:
+        """(predicted - measured) / measured."""
+        predicted, measured = self.predicted.ns, self.measured.ns
+        return (predicted - measured) / measured if measured and predicted is not None else None
+
+    @property
+    def first_ns(self) -> int | None:
+        """Of the first, cold run."""
+        ran = self.data.run_of_plan
+        return ran.first_ns if ran else None
+
+    @property
+    def compile_ns(self) -> int | None:
+        """Of all its segments together, where each is known."""
+        ran = self.data.run_of_plan
+        known = [timing.compile_ns for timing in ran.segments] if ran else []
+        return sum(filter(None, known)) if known and None not in known else None
+
+    def against(self, baseline: str) -> Rival | None:
+        """The plan against the baseline whose name begins so; None where there is none."""
+        rival = next((p for p in self.data.baselines if p.name.startswith(baseline)), None)
+        if rival is None:
+            return None
+        own = self.measured.ns
+        theirs = self._measured_of(rival)
+        if own and theirs:
+            return Rival(rival.name, theirs / own, measured=True)
+        predicted = self.data.plan.predicted_ns
+        if not (predicted and math.isfinite(predicted) and math.isfinite(rival.predicted_ns)):
+            return None
+        return Rival(rival.name, rival.predicted_ns / predicted, measured=False)
+
+    def _measured_of(self, plan: Plan) -> float | None:
+        runs = self.data.run.runs if self.data.run else ()
+        found = next((run for run in runs if run.plan.name == plan.name), None)
+        return found.median_ns if found is not None and found.error is None else None
+
+    @property
+    def outputs(self) -> str:
+        """``agree``, ``differ`` or ``not compared`` with eager PyTorch."""
+        checks = self.data.run.checks if self.data.run else ()
+        if not checks:
+            return "not compared"
+        return "agree" if all(check.ok for check in checks) else "differ"
+
+    @property
+    def worst_difference(self) -> float | None:
+        """The largest relative difference of an output."""
+        checks = self.data.run.checks if self.data.run else ()
+        return max((check.relative for check in checks), default=None)
+
+
+def ratio_of(first: Side, other: Side) -> Ratio | None:
+    """How long ``other`` takes by ``first``: both measured, or both predicted; None where neither
+    can be compared."""
+    one, two = first.measured, other.measured
+    if one.ns and two.ns:
+        ends = ratio_interval(one.samples_ns, two.samples_ns)
+        low, high = ends or (None, None)
+        return Ratio(two.ns / one.ns, True, low, high)
+    before, after = first.predicted.ns, other.predicted.ns
+    if before and after:
+        return Ratio(after / before, False)
+    return None
