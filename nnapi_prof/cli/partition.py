@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,18 +13,15 @@ from nnapi_prof.cli.options import (
     conditions_options,
     cooldown_option,
     costs_option,
-    device,
     device_option,
     input_option,
-    load_model,
     memory_option,
     ms,
     say,
-    stderr,
     stdout,
     unit_of,
-    writing,
 )
+from nnapi_prof.cli.progress import listening
 from nnapi_prof.cli.wishes import wishes_options
 
 if TYPE_CHECKING:
@@ -89,33 +85,27 @@ def command(
     plan and baselines run whole on the device, a few times each: where a baseline is faster end to
     end, it becomes the plan.
     """
-    from nnapi_prof.api.planning import make_bundle
+    from nnapi_prof.api.steps_partition import partition_file
     from nnapi_prof.api.wishes import Wishes
-    from nnapi_prof.bundle.storage import write_bundle
-    from nnapi_prof.costs.store import CostStore
-    from nnapi_prof.frontend.inputs import parse_input_specs
-    from nnapi_prof.run.timing import RunOptions
-    from nnapi_prof.run.verify import choose_measured
 
-    conditions = conditions_of(threads, cpus, mode, relaxed, float16)
-    wishes = Wishes(forbid, pin, preference, max_regions, listed, solver, max_compile_ms, max_error)
-    program = load_model(model, inputs)
     path = output or model.with_suffix(".nnprof")
-    with CostStore(costs) as store, device(device_spec) as opened:
-        bundle = make_bundle(program, model, opened.client, store, conditions, wishes, estimate)
-        if inputs:  # sizes left open stay so
-            specs = tuple(map(str, parse_input_specs(inputs)))
-            bundle = replace(bundle, inputs=specs)
-        if wishes.constrain:
-            say("the plan keeps to what was asked: no baseline that runs faster replaces it")
-        elif not no_verify:
-            with stderr().status("running plan and baselines whole"):
-                options = RunOptions(
-                    cooldown_s=cooldown_s, conditions=conditions, memory_mb=memory_mb
-                )
-                bundle = choose_measured(bundle, program, opened.client, options)
-    with writing(path):
-        write_bundle(path, bundle, model)
+    with listening() as listener:
+        bundle = partition_file(
+            model,
+            inputs,
+            output=path,
+            device=device_spec,
+            costs=costs,
+            conditions=conditions_of(threads, cpus, mode, relaxed, float16),
+            wishes=Wishes(
+                forbid, pin, preference, max_regions, listed, solver, max_compile_ms, max_error
+            ),
+            estimate=estimate,
+            verify=not no_verify,
+            cooldown_s=cooldown_s,
+            memory_mb=memory_mb,
+            listener=listener,
+        )
     _show(bundle)
     say(f"bundle in {path}")
 

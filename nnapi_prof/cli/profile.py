@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,22 +14,19 @@ from nnapi_prof.cli.options import (
     conditions_options,
     cooldown_option,
     costs_option,
-    device,
     device_option,
     input_option,
-    load_model,
     memory_option,
     ms,
     say,
-    say_notes,
-    stderr,
     stdout,
     unit_of,
 )
+from nnapi_prof.cli.progress import listening
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.unit import UnitGraph
-    from nnapi_prof.measure.outcome import ProfileOutcome, Progress, ProgressCallback
+    from nnapi_prof.measure.outcome import ProfileOutcome
 
 INTERRUPTED = 130
 
@@ -135,15 +131,10 @@ def command(
     The alternatives of a region take turns, so that what disturbs one disturbs the others. What the
     table has for this device is not measured again. Ctrl-C keeps what was measured.
     """
-    from nnapi_prof.costs.store import CostStore
-    from nnapi_prof.device.info import describe
+    from nnapi_prof.api.steps_profile import profile_file
     from nnapi_prof.graph.plan import Preference
     from nnapi_prof.measure.options import ProfileOptions
-    from nnapi_prof.measure.outline import outline
-    from nnapi_prof.measure.session import profile
 
-    known = outline(model, inputs, lambda: load_model(model, inputs, silent=True))
-    say_notes(known.notes)  # of a model that is remembered, too
     options = ProfileOptions(
         warmup_ms=warmup_ms,
         rounds=rounds,
@@ -159,41 +150,12 @@ def command(
         refine=refine,
         every_preference=every_preference,
     )
-    with CostStore(costs) as store, device(device_spec) as opened:
-        say(f"{known.name} on {describe(opened.client.info())}")
-        outcome = _with_progress(
-            lambda progress: profile(known, opened.client, store, options, progress)
+    with listening() as listener:
+        profiled = profile_file(
+            model, inputs, device=device_spec, costs=costs, options=options, listener=listener
         )
-        _summarise(known.units, outcome, str(store.location), refine)
-    return INTERRUPTED if outcome.interrupted else 0
-
-
-def _with_progress(work: Callable[[ProgressCallback], ProfileOutcome]) -> ProfileOutcome:
-    """Runs ``work(progress callback)`` under a progress bar on standard error."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        TextColumn("{task.description:<18}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[label]}", markup=False),
-    )
-    with Bar(*columns, console=stderr()) as bar:
-        tasks: dict[str, TaskID] = {}
-
-        def show(progress: Progress) -> None:
-            if progress.phase not in tasks:
-                tasks[progress.phase] = bar.add_task(progress.phase, total=progress.total, label="")
-            bar.update(
-                tasks[progress.phase],
-                completed=progress.done,
-                total=progress.total,
-                label=progress.label[:40] if progress.done < progress.total else "",
-            )
-
-        return work(show)
+    _summarise(profiled.units, profiled.outcome, profiled.location, refine)
+    return INTERRUPTED if profiled.outcome.interrupted else 0
 
 
 def _effort(outcome: ProfileOutcome) -> str:

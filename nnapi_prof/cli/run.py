@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,22 +11,17 @@ from nnapi_prof.cli.options import (
     BUNDLE,
     cooldown_option,
     cpus_option,
-    device,
     device_option,
-    load_model,
     memory_option,
     ms,
     say,
-    stderr,
     stdout,
     unit_of,
 )
+from nnapi_prof.cli.progress import listening
 
 if TYPE_CHECKING:
     from nnapi_prof.run.result import RunReport
-
-RESULT_FILE = "run.json"
-"""In the bundle: the last run's report."""
 
 
 @click.command("run", context_settings={"help_option_names": ["-h", "--help"]})
@@ -80,56 +74,25 @@ def command(
     baselines are timed in turns; predicted and measured latency stand side by side. The
     result is kept in the bundle, where `nnapi-prof report` finds it.
     """
-    from nnapi_prof.bundle.storage import read_bundle
-    from nnapi_prof.errors import MismatchError
+    from nnapi_prof.api.steps_run import RunSettings, keep_result, mismatch, run_file
 
-    loaded = read_bundle(bundle)  # before torch is: a wrong path should be told at once
-
-    from nnapi_prof.api.planning import at_sizes
-    from nnapi_prof.costs.conditions import Precision
-    from nnapi_prof.run.compare import HALF_TOLERANCE, TOLERANCE
-    from nnapi_prof.run.reference import choose_inputs, run_eager
-    from nnapi_prof.run.runner import run_bundle
-    from nnapi_prof.run.timing import RunOptions
-
-    model = bundle / loaded.model_file
-    if stated:
-        loaded, program = at_sizes(loaded, model, stated)
-    else:
-        program = load_model(model, loaded.inputs)
-    inputs = choose_inputs(program, seed)
-    wanted = run_eager(model, inputs)
-    conditions = replace(loaded.conditions, cpus=cpus or loaded.conditions.cpus)
-    exact = conditions.precision is Precision.FLOAT32
-    usual = TOLERANCE if exact else HALF_TOLERANCE
-    options = RunOptions(
+    settings = RunSettings(
         runs=runs,
-        cooldown_s=cooldown_s,
-        conditions=conditions,
-        memory_mb=memory_mb,
         baselines=not no_baselines,
-        tolerance=usual if tolerance is None else tolerance,
+        tolerance=tolerance,
+        cpus=cpus,
+        cooldown_s=cooldown_s,
+        memory_mb=memory_mb,
+        seed=seed,
     )
-    with device(device_spec) as opened, stderr().status("running") as status:
-        report = run_bundle(
-            loaded,
-            program,
-            inputs,
-            wanted,
-            opened.client,
-            options,
-            lambda name, done, total: status.update(f"running {name}: {done} of {total}"),
+    with listening() as listener:
+        report = run_file(
+            bundle, device=device_spec, inputs=stated, settings=settings, listener=listener
         )
     _show(report)
-    (bundle / RESULT_FILE).write_text(report.to_json())
-    say(f"result in {bundle / RESULT_FILE}")
-    wrong = [check for check in report.checks if not check.ok]
-    if wrong:
-        worst = max(wrong, key=lambda check: check.relative)
-        raise MismatchError(
-            f"output {worst.name} differs from eager PyTorch by {worst.relative:.2e} of its"
-            f" largest value, {worst.tolerance:.0e} is allowed"
-        )
+    say(f"result in {keep_result(bundle, report)}")
+    if wrong := mismatch(report):
+        raise wrong
 
 
 def _show(report: RunReport) -> None:

@@ -1,0 +1,35 @@
+"""Who hears what a step tells while it works: the steps themselves never print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nnapi_prof.measure.outcome import Progress, ProgressCallback
+
+
+def _nobody(_: object) -> None:
+    """Whoever does not listen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Three callbacks; those that are not given hear nothing."""
+
+    note: Callable[[str], None] = _nobody
+    """Told what the user should know: a guessed shape, a device that was not named."""
+    busy: Callable[[str], None] = _nobody
+    """Told in a line what comes next or takes a while: building the agent, pushing it."""
+    progress: ProgressCallback = _nobody
+    """Told how far a phase is, whenever a part of it is done."""
+
+    def notes(self, *texts: str) -> None:
+        """Tells several notes."""
+        for text in texts:
+            self.note(text)
+
+
+SILENT = Listener()
+"""Hears nothing."""
+
+__all__ = ["SILENT", "Listener", "Progress", "ProgressCallback"]

@@ -1,0 +1,159 @@
+"""The step ``run``: a bundle on a device, its outputs beside eager PyTorch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnapi_prof.api.listener import SILENT, Listener, Progress
+from nnapi_prof.api.steps import reached
+from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.costs.conditions import Precision
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.errors import MismatchError, SerializationError
+from nnapi_prof.run.result import RunReport
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from nnapi_prof.graph.program import Program
+
+RESULT_FILE = "run.json"
+"""In the bundle: the last run's report."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """How a bundle is run; the default is that of ``nnapi-prof run``."""
+
+    runs: int = 30
+    """Recorded runs of each plan."""
+    baselines: bool = True
+    """Times the baselines, too."""
+    tolerance: float | None = None
+    """Largest difference of an output, relative to its largest value; None: 1e-4, in less than
+    float32 2e-2."""
+    cpus: str | None = None
+    """Cores to keep to; None: those that the bundle was planned for."""
+    cooldown_s: float = 60.0
+    """Waits at most this long for a phone that is too hot."""
+    memory_mb: int | None = None
+    """Limits the process of each plan."""
+    seed: int | None = None
+    """Of random inputs; None: the model's bundled inputs, else always the same."""
+
+
+def run_file(
+    bundle: Path,
+    *,
+    device: str | None = None,
+    inputs: Sequence[str] = (),
+    settings: RunSettings | None = None,
+    listener: Listener = SILENT,
+) -> RunReport:
+    """``nnapi-prof run``: runs a bundle. :func:`keep_result` keeps what it returns in the bundle.
+
+    ``inputs`` are sizes for those that the bundle leaves open. Outputs that differ too much are in
+    the report (:func:`mismatch`).
+
+    Raises NnapiProfError: of the bundle, the model, the device, and AgentError where the plan does
+    not run.
+    """
+    loaded = read_bundle(bundle)  # before torch is: a wrong path should be told at once
+
+    from nnapi_prof.api.loading import read_model
+    from nnapi_prof.api.planning import at_sizes
+    from nnapi_prof.frontend import reference
+
+    model = bundle / loaded.model_file
+    if inputs:
+        loaded, program = at_sizes(loaded, model, inputs)
+    else:
+        program = read_model(model, loaded.inputs)
+        listener.notes(*program.notes)
+    examples, wanted = expected(program, reference(model), settings)
+    with reached(device, listener) as client:
+        return run_on(loaded, program, examples, wanted, client, settings, listener)
+
+
+def expected(
+    program: Program,
+    eager: Callable[..., tuple[Tensor, ...]],
+    settings: RunSettings | None = None,
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """The inputs to run with, and the outputs that eager PyTorch gives for them."""
+    from nnapi_prof.run.reference import choose_inputs
+
+    inputs = choose_inputs(program, (settings or RunSettings()).seed)
+    return inputs, eager(*(value.clone() for value in inputs))
+
+
+def run_on(
+    bundle: Bundle,
+    program: Program,
+    inputs: Sequence[Tensor],
+    wanted: Sequence[Tensor],
+    client: AgentClient,
+    settings: RunSettings | None = None,
+    listener: Listener = SILENT,
+) -> RunReport:
+    """:func:`run_file` where all is open already: runs a bundle under the conditions it was planned
+    for, and compares its outputs with ``wanted``. Raises AgentError where the plan does not run."""
+    from nnapi_prof.run.compare import HALF_TOLERANCE, TOLERANCE
+    from nnapi_prof.run.runner import run_bundle
+    from nnapi_prof.run.timing import RunOptions
+
+    settings = settings or RunSettings()
+    conditions = replace(bundle.conditions, cpus=settings.cpus or bundle.conditions.cpus)
+    exact = conditions.precision is Precision.FLOAT32
+    usual = TOLERANCE if exact else HALF_TOLERANCE
+    options = RunOptions(
+        runs=settings.runs,
+        cooldown_s=settings.cooldown_s,
+        conditions=conditions,
+        memory_mb=settings.memory_mb,
+        baselines=settings.baselines,
+        tolerance=usual if settings.tolerance is None else settings.tolerance,
+    )
+
+    def heard(plan: str, done: int, total: int) -> None:
+        listener.progress(Progress("running", done, total, plan))
+
+    listener.progress(Progress("running", 0, len(bundle.plans) if settings.baselines else 1, ""))
+    return run_bundle(bundle, program, inputs, wanted, client, options, heard)
+
+
+def keep_result(bundle: Path, report: RunReport) -> Path:
+    """Writes a run's report into its bundle; the file."""
+    kept = bundle / RESULT_FILE
+    kept.write_text(report.to_json())
+    return kept
+
+
+def last_run(bundle: Path) -> RunReport | None:
+    """What the bundle's last run kept, None where it was never run.
+
+    Raises SerializationError where that is damaged.
+    """
+    kept = bundle / RESULT_FILE
+    if not kept.is_file():
+        return None
+    try:
+        return RunReport.from_json(kept.read_text())
+    except (SerializationError, UnicodeDecodeError) as error:
+        raise SerializationError(f"{kept}: {error}; `nnapi-prof run` makes it again") from error
+
+
+def mismatch(report: RunReport) -> MismatchError | None:
+    """The output that is off by more than is allowed, the worst; None where all agree."""
+    wrong = [check for check in report.checks if not check.ok]
+    if not wrong:
+        return None
+    worst = max(wrong, key=lambda check: check.relative)
+    return MismatchError(
+        f"output {worst.name} differs from eager PyTorch by {worst.relative:.2e} of its"
+        f" largest value, {worst.tolerance:.0e} is allowed"
+    )
