@@ -10,19 +10,20 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from nnapi_prof.costs.diff import CONFIDENCE, Difference
-from nnapi_prof.graph.plan import Target
 from nnapi_prof.reports.compare_match import Column
 from nnapi_prof.reports.compare_sides import Side
 from nnapi_prof.reports.style import FAINT, INK, STYLE, new_figure, title
+from nnapi_prof.reports.words import format_ms, place_words, target_words
 
-SIDE_COLOURS = ("#7d8590", "#8957e5", "#bf8700", "#1a7f7f", "#b35c9e", "#4d9a2a")
+SIDE_COLOURS = ("#7d8590", "#d1495b", "#6079c9", "#8a8f00", "#a0704a", "#b06ab3")
 """Of A, B and so on; none of a target's colours, and seen on white and on black."""
 MOST_RATIOS = 24
 """More rows than these are not read."""
 _NS_PER_MS = 1e6
+_PREDICTED: dict[str, Any] = {"alpha": 0.45, "hatch": "///", "edgecolor": "white"}
 _GROUPS = {"": "this plan", "best-single": "best single target", "all-cpu": "all on the CPU"}
 """Beginning of a plan's name -> how a figure calls it; the plan itself has none."""
 
@@ -30,18 +31,18 @@ _GROUPS = {"": "this plan", "best-single": "best single target", "all-cpu": "all
 @mpl.rc_context(STYLE)
 def latency_bars(sides: Sequence[Side]) -> Figure:
     """The plan and what it is judged by, a bar for each side; hatched where it was not run."""
-    simulated = any(side.simulated for side in sides)
+    simulated = all(side.simulated for side in sides)
+    mixed = not simulated and any(side.simulated for side in sides)
     bars = list(_bars(sides))
     step = len(sides) + 0.8
     figure, axes = new_figure(7.6, 1.1 + 0.27 * step * len(_GROUPS))
     end = max((ms for *_, ms, _ in bars), default=1.0) or 1.0
     for group, place, ms, measured in bars:
         y = group * step + place
-        look: dict[str, Any] = (
-            {} if measured else {"alpha": 0.45, "hatch": "///", "edgecolor": "white"}
-        )
+        look = {} if measured else _PREDICTED
         axes.barh(y, ms, height=0.86, color=SIDE_COLOURS[place], **look)
-        text = f"{sides[place].letter}  {_digits(ms)}{'' if measured else ' predicted'}"
+        mark = " simulated" if mixed and sides[place].simulated else ""
+        text = f"{sides[place].letter}  {format_ms(ms)}{'' if measured else ' predicted'}{mark}"
         axes.text(ms + 0.01 * end, y, text, va="center", size=8, color=INK)
     middle = (len(sides) - 1) / 2
     axes.set_yticks([g * step + middle for g in range(len(_GROUPS))], list(_GROUPS.values()))
@@ -87,12 +88,12 @@ def placement_strips(
     for row, side in enumerate(sides):
         for first, length, segment in _stretches(side, row, columns):
             target = side.data.plan.segments[segment].target
-            used.setdefault(target.accelerator or target.key, palette[target.key])
+            used.setdefault(place_words(target.key), palette[target.key])
             axes.barh(
                 row, length, left=first, height=0.78, color=palette[target.key], edgecolor="white",
                 linewidth=0.7, align="center",
             )  # fmt: skip
-            name = target.key.removeprefix("nnapi:")
+            name = target_words(target.key)
             if length > 0.011 * len(name) * len(columns):
                 middle = first + length / 2
                 axes.text(middle, row, name, ha="center", va="center", color="black", size=7.5)
@@ -164,26 +165,26 @@ def ratios_shown(differences: Sequence[Difference]) -> list[Difference]:
 def _log_of_ratio(axes: Axes, shown: Sequence[Difference]) -> None:
     """Twice as slow and twice as fast are equally far from 1."""
     ends = [x for each in shown for x in (each.low, each.high, each.ratio) if x]
+    low, high = 0.98 * min([*ends, 0.95]), 1.02 * max([*ends, 1.05])
     axes.set_xscale("log")
-    axes.set_xlim(0.94 * min([*ends, 0.95]), 1.06 * max([*ends, 1.05]))
-    axes.xaxis.set_major_locator(mpl.ticker.LogLocator(10, (1, 1.5, 2, 3, 5, 7)))
+    axes.set_xlim(low, high)
+    axes.xaxis.set_major_locator(FixedLocator([x for x in _ticks(high / low) if low <= x <= high]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.tick_params(which="both", colors=INK, color=FAINT)
+
+
+def _ticks(span: float) -> list[float]:
+    """Round ratios, so far apart that about eight of them stand between ends ``span`` apart."""
+    if span < 2:
+        step = 5 if span < 1.4 else 10
+        return [percent / 100 for percent in range(50, 201, step)]
+    decades = (0.01, 0.1, 1.0, 10.0, 100.0)
+    steps = (1, 1.5, 2, 3, 5, 7) if span < 10 else (1, 2, 5) if span < 100 else (1,)
+    return [round(decade * step, 4) for decade in decades for step in steps]
 
 
 def _name(each: Difference) -> str:
     label = each.first.label
     short = label if len(label) <= 44 else label[:43] + "…"
-    return f"{short}  {_target(each.first.target)}"
-
-
-def _target(target: Target) -> str:
-    return target.key.removeprefix("nnapi:")
-
-
-def _digits(ms: float) -> str:
-    """Three significant digits, no more than three decimals."""
-    if ms >= 100:
-        return f"{ms:.0f}"
-    return f"{ms:.1f}" if ms >= 10 else (f"{ms:.2f}" if ms >= 1 else f"{ms:.3f}")
+    return f"{short}  {target_words(each.first.target.key)}"

@@ -52,7 +52,7 @@ class Ratio:
     value: float
     measured: bool
     low: float | None = None
-    """Ends of the interval, as of :mod:`nnapi_prof.costs.diff`; None of predictions and few runs."""
+    """Ends of the interval of :mod:`nnapi_prof.costs.diff`; None of predictions and few runs."""
     high: float | None = None
 
     @property

@@ -178,7 +178,8 @@ class Compared:
         found = []
         pair = len(self.others) == 1
         for side, compared in zip(self.others, self.latencies, strict=True):
-            n, changed = len(compared.differences), len(compared.changed)
+            n = sum(each.ratio is not None for each in compared.differences)
+            changed = sum(each.ratio is not None for each in compared.changed)
             who = "" if pair else f" between {self.sides[0].letter} and {side.letter}"
             if n:
                 ratio = compared.median_ratio
