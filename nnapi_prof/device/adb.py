@@ -142,6 +142,11 @@ def connect_usb(
         raise _usb_refusal(error, found) from error
 
 
+def has_libusb() -> bool:
+    """Whether phones on USB can be reached without an adb server."""
+    return UsbTransport is not None
+
+
 def list_usb() -> list[tuple[str, str]]:
     """Serial and description of each adb device on USB; empty where libusb is missing.
 
@@ -158,12 +163,11 @@ def list_usb() -> list[tuple[str, str]]:
     return found
 
 
-def key_path() -> Path:
-    """This host's private adb key, as adb itself finds it; made if absent.
+def key_file() -> Path:
+    """Where this host's private adb key is or would be made, as adb itself finds it.
 
     The first file of $ADB_VENDOR_KEYS, or ~/.android/adbkey. $ANDROID_SDK_HOME and
-    $ANDROID_USER_HOME move that folder as they do for adb. Raises DeviceError where the key cannot
-    be written.
+    $ANDROID_USER_HOME move that folder as they do for adb.
     """
     for vendor in filter(None, os.environ.get("ADB_VENDOR_KEYS", "").split(os.pathsep)):
         if Path(vendor).is_file() and Path(f"{vendor}.pub").is_file():
@@ -174,7 +178,12 @@ def key_path() -> Path:
         folder = Path(sdk_home) / ".android"
     else:
         folder = Path.home() / ".android"
-    path = folder / "adbkey"
+    return folder / "adbkey"
+
+
+def key_path() -> Path:
+    """:func:`key_file`, made if absent. Raises DeviceError where it cannot be written."""
+    path = key_file()
     try:
         if not path.exists() or not Path(f"{path}.pub").exists():
             _make_key(path)

@@ -71,6 +71,19 @@ class AdbServer:
             return []
         return [_parse_device(line) for line in text.splitlines() if line.strip()]
 
+    def version(self, timeout_s: float = SERVER_TIMEOUT_S) -> int:
+        """The server's version, 41 of adb 1.0.41.
+
+        Raises DeviceOffline where nothing listens, DeviceError where it is no adb server.
+        """
+        with self.connect(timeout_s) as link:
+            try:
+                link.request("host:version")
+                return int(link.read_text(), 16)
+            except (DeviceOffline, OSError, ValueError) as error:
+                said = str(error).partition("host:version: ")
+                raise DeviceError(f"no adb server: {said[2] or said[0]}") from error
+
     def find(self, serial: str) -> ServerDevice | None:
         """The server's entry for a device, if it has one."""
         return next((d for d in self.devices() if d.serial == serial), None)

@@ -85,13 +85,41 @@ def build_agent(
         compiler = cross_compiler(abi, os_name, base)
         device = f"{os_name}-{abi}"
         prefix = None
-        if (abi, os_name) != ("armeabi-v7a", "linux"):  # whose flags zig has other words for
+        if _has_fast(abi, os_name):
             prefix = xnnpack.for_device(base, compiler, device, progress)
         directory = base / "agents" / f"{device}-{_key(compiler, prefix)}"
         _built(directory, _PARTS.get(os_name, ("agent",)), device, compiler, prefix, progress)
         return directory / "agent"
     except OSError as error:
         raise _cannot_write(base, error) from error
+
+
+def find_agent(abi: str, os_name: str, cache: Path | None = None) -> Path | None:
+    """What :func:`agent_binary` would take without building anything; None where it would build.
+
+    Raises BuildError where no agent can be built for the device.
+    """
+    base = cache or cache_dir()
+    if (abi, os_name) == (host_abi(), "linux"):
+        agent = base / "agents" / _key(find_compiler(base), xnnpack.built_prefix(base)) / "agent"
+        return agent if agent.is_file() else None
+    if (brought := shipped.find(abi, os_name, sources_key())) is not None:
+        return brought
+    compiler = cross_compiler(abi, os_name, base)
+    device = f"{os_name}-{abi}"
+    prefix = None
+    if _has_fast(abi, os_name):
+        fast = xnnpack.state(base, compiler, device)
+        if fast == xnnpack.State():
+            return None  # XNNPACK would be built first
+        prefix = fast.prefix
+    agent = base / "agents" / f"{device}-{_key(compiler, prefix)}" / "agent"
+    return agent if agent.is_file() else None
+
+
+def _has_fast(abi: str, os_name: str) -> bool:
+    """Whether XNNPACK is built for such a device: zig has other words for the flags of one."""
+    return (abi, os_name) != ("armeabi-v7a", "linux")
 
 
 def build_host(

@@ -77,7 +77,7 @@ def open_device(spec: str | None = None, progress: Progress | None = None) -> Op
         spec = os.environ.get("ANDROID_SERIAL") or None
     if spec is not None:
         return OpenDevice(_open(spec, progress))
-    phones = _connected()
+    phones = connected()
     if len(phones) > 1:
         listed = ", ".join(f"{p.serial} ({p.state})" for p in phones)
         raise DeviceError(
@@ -101,10 +101,10 @@ def list_devices() -> list[ListedDevice]:
         ListedDevice(f"{SIMULATED}{name}", "simulated", "device", phone_description(name))
         for name in list_phones()
     ]
-    return _connected() + here
+    return connected() + here
 
 
-def _connected() -> list[ListedDevice]:
+def connected() -> list[ListedDevice]:
     """Phones on a running adb server and on USB, each once."""
     phones = [
         ListedDevice(d.serial, "adb server", d.state, d.description) for d in AdbServer().devices()

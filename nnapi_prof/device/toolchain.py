@@ -119,7 +119,7 @@ def find_clang(cache: Path) -> Compiler:
 
 def cross_compiler(abi: str, os_name: str, cache: Path) -> Compiler:
     """The compiler for another machine than this, or for Android. Raises BuildError."""
-    zig, version = _find_zig()
+    zig, version = find_zig()
     if os_name == "android" and abi in ANDROID_ABIS:
         return Compiler(
             zig,
@@ -163,8 +163,8 @@ def _has_cxx_headers(path: str) -> bool:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def _find_zig() -> tuple[Path, str]:
-    """zig's executable and its version."""
+def find_zig() -> tuple[Path, str]:
+    """zig's executable and its version. Raises BuildError where the package is missing."""
     try:
         package = importlib.import_module("ziglang")
     except ImportError as error:
@@ -179,7 +179,7 @@ def _find_zig() -> tuple[Path, str]:
 
 def _zig(cache: Path) -> Compiler:
     target = f"{platform.machine()}-linux-gnu.{ZIG_GLIBC}"
-    return _zig_scripts(*_find_zig(), target, cache)
+    return _zig_scripts(*find_zig(), target, cache)
 
 
 def _zig_scripts(zig: Path, version: str, target: str, cache: Path) -> Compiler:

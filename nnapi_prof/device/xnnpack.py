@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from nnapi_prof.device.toolchain import (
@@ -58,6 +59,34 @@ def built_prefix(cache: Path | None = None) -> Path | None:
     return prefix if _is_complete(prefix) else None
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a build of an agent would find. At most one is set; none: XNNPACK would be built."""
+
+    prefix: Path | None = None
+    left_out: bool = False
+    """By $NNAPI_PROF_XNNPACK, set but empty."""
+    failed: str | None = None
+    """Why it could not be had, less than a day ago."""
+
+
+def state(cache: Path | None = None, compiler: Compiler | None = None, device: str = "") -> State:
+    """Without ``compiler`` and ``device`` of this host's. Nothing is built.
+
+    Raises BuildError where $NNAPI_PROF_XNNPACK names a folder without it.
+    """
+    base = cache or cache_dir()
+    if os.environ.get("NNAPI_PROF_XNNPACK") == "":
+        return State(left_out=True)
+    if not device and "NNAPI_PROF_XNNPACK" in os.environ:
+        return State(built_prefix(base))
+    prefix = _own_prefix(base, device, compiler)
+    if _is_complete(prefix):
+        return State(prefix)
+    failed = _failed_lately(prefix)
+    return State(failed=None if failed is None else failed.read_text())
+
+
 def first_use(cache: Path | None = None, progress: Progress | None = None) -> Path | None:
     """The prefix, fetched and built where it has not been yet; None where it cannot be had.
 
@@ -86,14 +115,13 @@ def _tried(
     base: Path, compiler: Compiler | None, device: str, progress: Progress | None
 ) -> Path | None:
     prefix = _own_prefix(base, device, compiler)
-    failed = prefix.with_suffix(".failed")
-    if not _is_complete(prefix) and failed.exists():
-        if 0 <= time.time() - failed.stat().st_mtime < RETRY_S:
-            return None
+    if not _is_complete(prefix) and _failed_lately(prefix) is not None:
+        return None
     try:
         return build_xnnpack(base, progress, compiler, device)
     except (BuildError, OSError) as error:
         reason = str(error).partition("\n")[0].rstrip(":")
+        failed = prefix.with_suffix(".failed")
         failed.parent.mkdir(parents=True, exist_ok=True)
         failed.write_text(str(error))
         if progress is not None:
@@ -102,6 +130,13 @@ def _tried(
                 "(`python -m nnapi_prof.device.xnnpack` tries again)"
             )
         return None
+
+
+def _failed_lately(prefix: Path) -> Path | None:
+    """The file that says why a build failed, while it is not tried again."""
+    failed = prefix.with_suffix(".failed")
+    lately = failed.exists() and 0 <= time.time() - failed.stat().st_mtime < RETRY_S
+    return failed if lately else None
 
 
 def identity(prefix: Path) -> str:

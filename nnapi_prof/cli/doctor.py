@@ -1,0 +1,58 @@
+"""``nnapi-prof doctor``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from nnapi_prof.cli.options import HELP, common_options, device_option
+from nnapi_prof.cli.output import as_json, print_document, say
+
+if TYPE_CHECKING:
+    from nnapi_prof.doctor.findings import Finding
+
+
+@click.command("doctor", context_settings=HELP)
+@device_option
+@common_options
+def command(device_spec: str | None) -> int:
+    """Look for what stands in the way of measuring, and say how to mend it.
+
+    Looks at Python and its packages, compilers, the cache, the cost table, adb's key and server,
+    USB, and at the phone: the one named, else the only one within reach. Changes nothing on this
+    host; on the phone the agent is put where it is built already.
+
+    The exit code is 1 where there is a problem, 0 where there are warnings at most.
+    """
+    from nnapi_prof.doctor.examine import examine
+    from nnapi_prof.doctor.findings import Level, by_family, count
+
+    findings = examine(device_spec, progress=say)
+    n_problems, n_warnings = count(findings, Level.PROBLEM), count(findings, Level.WARNING)
+    if as_json():
+        from nnapi_prof.documents.doctor import of_findings
+
+        print_document(of_findings(findings))
+        return 1 if n_problems else 0
+    for family, members in by_family(findings):
+        click.echo(click.style(family, bold=True))
+        for finding in members:
+            _show(finding)
+    well = len(findings) - n_problems - n_warnings
+    click.echo(f"{_counted(n_problems, 'problem')}, {_counted(n_warnings, 'warning')}, {well} ok")
+    return 1 if n_problems else 0
+
+
+def _show(finding: Finding) -> None:
+    from nnapi_prof.doctor.findings import Level
+
+    colours = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
+    level = click.style(f"{finding.level.value:<8}", fg=colours[finding.level])
+    click.echo(f"  {level} {finding.check}: {finding.found}")
+    if finding.fix is not None:
+        click.echo(f"           fix: {finding.fix}")
+
+
+def _counted(n: int, word: str) -> str:
+    return f"{n} {word}{'' if n == 1 else 's'}"

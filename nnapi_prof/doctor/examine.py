@@ -1,0 +1,62 @@
+"""All checks, in the order in which they are shown."""
+
+from __future__ import annotations
+
+import importlib
+
+from nnapi_prof.device.toolchain import Progress
+from nnapi_prof.doctor.findings import Finding
+from nnapi_prof.doctor.phone_reach import PHONE, reach, with_agent
+from nnapi_prof.doctor.registry import HOST, Host, failed, run
+from nnapi_prof.doctor.registry import PHONE as PHONE_CHECKS
+from nnapi_prof.errors import NnapiProfError
+
+FAMILIES = (
+    "python",
+    "compilers",
+    "cache",
+    "cost_table",
+    "adb_key",
+    "adb_service",
+    "usb",
+    "phone_system",
+    "phone_nnapi",
+    "phone_state",
+)
+"""Modules whose import registers their checks, in the order in which findings are shown."""
+
+for _module in FAMILIES:
+    importlib.import_module(f"nnapi_prof.doctor.{_module}")
+
+
+def examine(
+    spec: str | None = None, host: Host | None = None, progress: Progress | None = None
+) -> list[Finding]:
+    """What every check finds on this host and on the device that ``spec`` names.
+
+    Without ``spec`` the only phone within reach is looked at. Raises nothing of a check's.
+    """
+    return run(HOST, host or Host()) + _phone(spec, progress)
+
+
+def _phone(spec: str | None, progress: Progress | None) -> list[Finding]:
+    try:
+        phone, found = reach(spec, progress)
+    # As in `run`: whatever it is, the other findings are shown.
+    except Exception as error:
+        return [failed(PHONE.name, reach, error)]
+    if phone is None:
+        return found
+    try:
+        system = [(f, check) for f, check in PHONE_CHECKS if f == PHONE.name]
+        others = [(f, check) for f, check in PHONE_CHECKS if f != PHONE.name]
+        found += run(system, phone)
+        try:
+            phone, agent = with_agent(phone, progress)
+        except NnapiProfError as error:
+            cause, _, fix = str(error).rpartition(": ")
+            agent = PHONE.problem("agent", cause or str(error), fix if cause else "see above")
+        found += [] if agent is None else [agent]
+        return found + run(others, phone)
+    finally:
+        phone.transport.close()
