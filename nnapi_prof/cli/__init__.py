@@ -30,6 +30,7 @@ COMMANDS = {
     "costs": "Look into the cost table: list, show, diff, export, import.",
     "report": "Write one self-contained HTML report of a bundle.",
     "agent": "Build, push, ask or clean up the executable that measures on a device.",
+    "doctor": "Look for what stands in the way of measuring, and say how to mend it.",
     "convert": "Convert a whole model for stock PyTorch's NNAPI runtime, to JSON or to C++.",
 }
 """Command -> its line in ``--help``; the module of the same name defines ``command``."""
