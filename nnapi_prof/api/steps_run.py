@@ -13,16 +13,13 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.errors import MismatchError, SerializationError
+from nnapi_prof.errors import MismatchError
 from nnapi_prof.run.result import RunReport
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from nnapi_prof.graph.program import Program
-
-RESULT_FILE = "run.json"
-"""In the bundle: the last run's report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,7 @@ def expected(
     from nnapi_prof.run.reference import choose_inputs
 
     inputs = choose_inputs(program, (settings or RunSettings()).seed)
-    return inputs, eager(*(value.clone() for value in inputs))
+    return inputs, eager(*(value.clone() for value in program.as_given(inputs)))
 
 
 def run_on(
@@ -127,24 +124,10 @@ def run_on(
 
 
 def keep_result(bundle: Path, report: RunReport) -> Path:
-    """Writes a run's report into its bundle; the file."""
-    kept = bundle / RESULT_FILE
-    kept.write_text(report.to_json())
-    return kept
+    """Writes a run's report into its bundle, which keeps earlier ones, too; the file."""
+    from nnapi_prof.run.history import keep
 
-
-def last_run(bundle: Path) -> RunReport | None:
-    """What the bundle's last run kept, None where it was never run.
-
-    Raises SerializationError where that is damaged.
-    """
-    kept = bundle / RESULT_FILE
-    if not kept.is_file():
-        return None
-    try:
-        return RunReport.from_json(kept.read_text())
-    except (SerializationError, UnicodeDecodeError) as error:
-        raise SerializationError(f"{kept}: {error}; `nnapi-prof run` makes it again") from error
+    return keep(bundle, report)
 
 
 def mismatch(report: RunReport) -> MismatchError | None:

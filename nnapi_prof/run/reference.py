@@ -1,13 +1,9 @@
-"""Eager PyTorch: the model as it was saved, run on the host for the outputs to compare with."""
+"""The inputs with which plans run, and eager PyTorch beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import torch
 
-from nnapi_prof.frontend.loading import reference
 from nnapi_prof.graph.program import Program
 
 
@@ -23,8 +19,3 @@ def choose_inputs(program: Program, seed: int | None) -> tuple[torch.Tensor, ...
         else value
         for value in program.example_inputs
     )
-
-
-def run_eager(model: Path, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """The outputs, flattened, of the untouched model file for some inputs."""
-    return reference(model)(*(value.clone() for value in inputs))

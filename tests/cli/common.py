@@ -55,9 +55,12 @@ class TinyNet(nn.Module):
         return self.second(self.between(torch.relu(self.first(x))))
 
 
-def trace(model: nn.Module, path: Path, *shapes: tuple[int, ...]) -> Path:
-    """Saves a model as traced TorchScript."""
-    examples = tuple(torch.randn(shape) for shape in shapes or ((1, 3, 16, 16),))
+def trace(model: nn.Module, path: Path, *inputs: tuple[int, ...] | torch.Tensor) -> Path:
+    """Saves a model as TorchScript, traced with these inputs or inputs of these shapes."""
+    examples = tuple(
+        given if isinstance(given, torch.Tensor) else torch.randn(given)
+        for given in inputs or ((1, 3, 16, 16),)
+    )
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch.jit announces its retirement on every call
         torch.jit.save(torch.jit.trace(model.eval(), examples), str(path))

@@ -15,9 +15,8 @@ from torch import nn
 
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.frontend import load
+from nnapi_prof.frontend import load, reference
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
-from nnapi_prof.run.reference import run_eager
 from tests.cli.common import INPUT, Profiled, Result, TinyNet, trace
 from tests.cli.test_convert import in_a_process, save
 
@@ -157,7 +156,7 @@ def test_a_bundle_follows_its_plan(
     }
     bundle = replace(bundle, regions={**bundle.regions, **regions})
     x = torch.randn(1, 3, 16, 16)
-    wanted = run_eager(profiled.model, (x,))[0]
+    wanted = reference(profiled.model)(x)[0]
     converted = tmp_path / "tiny.nnapi.pt"
     each = " ".join(f"nnapi_{number}" for number in range(len(mixed.segments) - 1))
     for plans, followed, parts in (

@@ -1,0 +1,74 @@
+"""Models whose inputs are quantised tensors to them, through every command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tests.cli.common import Result, trace
+
+SPEC = "1x3x8x8:quint8@0.03@120"
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+
+RUN = """
+import ctypes, sys, torch
+
+torch.backends.quantized.engine = "qnnpack"
+ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+integers = torch.arange(192, dtype=torch.uint8).reshape(1, 3, 8, 8)
+image = torch._make_per_tensor_quantized_tensor(integers, 0.03, 120)
+found, wanted = (torch.jit.load(path)(image) for path in (sys.argv[3], sys.argv[2]))
+assert found.q_scale() == wanted.q_scale() and found.q_zero_point() == wanted.q_zero_point()
+steps = found.int_repr().int() - wanted.int_repr().int()
+assert steps.abs().max() <= 1 and wanted.int_repr().unique().numel() > 10, steps
+"""
+
+
+@pytest.fixture
+def qnnpack() -> Iterator[None]:
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = "qnnpack"
+    yield
+    torch.backends.quantized.engine = before
+
+
+@pytest.fixture
+def quantised(tmp_path: Path, qnnpack: None) -> Path:
+    """A convolution from quint8 to quint8: its input never was a float. [1, 3, 8, 8]"""
+    torch.manual_seed(0)
+    weights = torch.randint(-90, 90, (4, 3, 3, 3), dtype=torch.int8)
+    layer = torch.ao.nn.quantized.Conv2d(3, 4, 3)
+    layer.set_weight_bias(torch._make_per_tensor_quantized_tensor(weights, 0.01, 0), torch.randn(4))
+    layer.scale, layer.zero_point = 0.05, 110
+    integers = torch.randint(0, 255, (1, 3, 8, 8), dtype=torch.uint8)
+    image = torch._make_per_tensor_quantized_tensor(integers, 0.03, 120)
+    return trace(nn.Sequential(layer), tmp_path / "quantised.pt", image)
+
+
+def test_the_whole_way(cli: Callable[..., Result], quantised: Path, tmp_path: Path) -> None:
+    on = ("--device", "sim:npu-phone", "--input", SPEC, "--costs", tmp_path / "costs.sqlite")
+    assert cli("profile", *on, "--preference", "fast", quantised).code == 0
+    assert cli("partition", *on, quantised).code == 0
+    bundle = quantised.with_suffix(".nnprof")
+    found = cli("run", "--device", "sim:npu-phone", bundle)
+    assert found.code == 0, found.err
+    (check,) = json.loads((bundle / "run.json").read_text())["checks"]
+    assert check["shape"] == [1, 4, 6, 6] and check["max_abs"] <= 1  # a step of the integers
+
+
+def test_stock_pytorch_takes_quantised_tensors(
+    cli: Callable[..., Result], quantised: Path, emulator_library: Path
+) -> None:
+    found = cli("convert", "--input", SPEC, quantised)
+    assert found.code == 0, found.err
+    command = [sys.executable, "-W", "ignore", "-c", RUN, emulator_library, quantised]
+    done = subprocess.run([*command, quantised.with_suffix(".nnapi.pt")], capture_output=True)
+    assert done.returncode == 0, done.stderr
