@@ -1,4 +1,4 @@
-"""The inputs with which plans run, and eager PyTorch beside them."""
+"""The inputs that plans run with."""
 
 from __future__ import annotations
 
