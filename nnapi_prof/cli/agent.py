@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nnapi_prof.cli.options import device, device_option, say, stdout, writing
+from nnapi_prof.cli.options import HELP, common_options, device, device_option, writing
+from nnapi_prof.cli.output import as_json, print_document, say, stdout
 from nnapi_prof.device.toolchain import ANDROID_ABIS
 
 if TYPE_CHECKING:
     from nnapi_prof.device.results import AgentInfo
 
-_HELP = {"help_option_names": ["-h", "--help"]}
 
-
-@click.group("agent", context_settings=_HELP)
+@click.group("agent", context_settings=HELP)
 def command() -> None:
     """The executable that measures and runs on a device.
 
@@ -24,7 +23,8 @@ def command() -> None:
     """
 
 
-@command.command("build", context_settings=_HELP)
+@command.command("build", context_settings=HELP)
+@common_options
 @click.option(
     "--abi",
     "abis",
@@ -41,13 +41,14 @@ def command() -> None:
 def build(abis: tuple[str, ...], output: Path | None) -> None:
     """Build the agent (or find it built) and say where it is.
 
-    A line for each: ABI, size in bytes, path.
+    A line for each: ABI, size in bytes, path. The first time takes minutes.
     """
     import shutil
 
     from nnapi_prof.device.build import agent_binary
     from nnapi_prof.device.toolchain import host_abi
 
+    built: list[tuple[str, Path]] = []
     for abi in abis or ("host", *ANDROID_ABIS):
         of = (host_abi(), "linux") if abi == "host" else (abi, "android")
         path = agent_binary(*of, say)
@@ -57,19 +58,32 @@ def build(abis: tuple[str, ...], output: Path | None) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, target)
             path = target
-        click.echo(f"{abi}\t{path.stat().st_size}\t{path}")
+        built.append((abi, path))
+        if not as_json():
+            click.echo(f"{abi}\t{path.stat().st_size}\t{path}")
+    if as_json():
+        from nnapi_prof.documents.agent import of_build
+
+        print_document(of_build(built))
 
 
-@command.command("push", context_settings=_HELP)
+@command.command("push", context_settings=HELP)
+@common_options
 @device_option
 def push(device_spec: str | None) -> None:
     """Put the agent on a device and see whether it runs there."""
     with device(device_spec) as opened:
-        installed = opened.client.installed
-        click.echo(f"{opened.serial}\t{installed.path}")
+        path = opened.client.installed.path
+        if as_json():
+            from nnapi_prof.documents.agent import of_push
+
+            print_document(of_push(opened.serial, path))
+        else:
+            click.echo(f"{opened.serial}\t{path}")
 
 
-@command.command("info", context_settings=_HELP)
+@command.command("info", context_settings=HELP)
+@common_options
 @device_option
 def info(device_spec: str | None) -> None:
     """What a device is and offers: system, cores, engines, accelerators."""
@@ -78,6 +92,11 @@ def info(device_spec: str | None) -> None:
     with device(device_spec) as opened:
         found = opened.client.info()
         path = opened.client.installed.path
+    if as_json():
+        from nnapi_prof.documents.agent import of_info
+
+        print_document(of_info(opened.serial, path, found))
+        return
     facts = Table(box=None, show_header=False, pad_edge=False)
     for name, value in _facts(found, path):
         facts.add_row(name, value)
@@ -114,7 +133,8 @@ def _facts(info: AgentInfo, path: str) -> list[tuple[str, str]]:
     ]
 
 
-@command.command("clean", context_settings=_HELP)
+@command.command("clean", context_settings=HELP)
+@common_options
 @device_option
 @click.option(
     "--older-than",
@@ -137,6 +157,11 @@ def clean(device_spec: str | None, older_than_days: int | None, everything: bool
     with device(device_spec) as opened:
         client = opened.client
         gone = cleaning.clean_all(client) if everything else cleaning.clean(client, older_than_days)
+        if as_json():
+            from nnapi_prof.documents.agent import of_clean
+
+            print_document(of_clean(opened.serial, gone))
+            return
         click.echo(
             f"{opened.serial}: {gone.n_bytes / 1e6:.1f} MB removed, "
             f"{gone.kept_bytes / 1e6:.1f} MB kept; {gone.n_agents} agents removed"

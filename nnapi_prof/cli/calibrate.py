@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from nnapi_prof.cli.options import (
+    HELP,
+    common_options,
     conditions_of,
     conditions_options,
     costs_option,
-    say,
-    stdout,
     writing,
 )
+from nnapi_prof.cli.output import as_json, print_document, say, stdout
+
+if TYPE_CHECKING:
+    from nnapi_prof.costs.calibrate import TargetReport
 
 
-@click.command("calibrate", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("calibrate", context_settings=HELP)
+@common_options
 @costs_option
 @click.option(
     "--device",
@@ -60,9 +67,7 @@ def command(
     Prints how far predictions are off in cross-validation: each row is predicted by a model that
     was fitted to the other folds. The same table gives the same description every time.
     """
-    from rich.table import Table
-
-    from nnapi_prof.costs.calibrate import TargetReport, calibrate
+    from nnapi_prof.costs.calibrate import calibrate
     from nnapi_prof.costs.store import CostStore
 
     conditions = conditions_of(threads, cpus, mode, relaxed, float16)
@@ -78,20 +83,31 @@ def command(
     if output is not None:
         with writing(output):
             output.write_text(described.to_json(), encoding="utf-8")
-    simulated = ", simulated" if described.simulated else ""
-    table = Table(
-        title=f"Cross-validated errors, {folds} folds, seed {seed}{simulated}", title_justify="left"
-    )
+    if as_json():
+        from nnapi_prof.documents.estimate import of_calibration
+
+        print_document(
+            of_calibration(label, chosen, described.simulated, reports, folds, seed, output)
+        )
+    else:
+        simulated = ", simulated" if described.simulated else ""
+        _show(reports, f"Cross-validated errors, {folds} folds, seed {seed}{simulated}")
+    if output is not None:
+        say(f"description in {output}: `nnapi-prof estimate MODEL --phone {output}`")
+
+
+def _show(reports: Sequence[TargetReport], title: str) -> None:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
     for head in ("target", "rows", "median", "9 of 10 below", "within 10 %", "single rate: median"):
         table.add_column(head, justify="left" if head == "target" else "right")
     for report in reports:
-        half, nine, within = TargetReport.summary(report.errors)
-        base = TargetReport.summary(report.single_rate)[0]
+        half, nine, within = report.summary(report.errors)
+        base = report.summary(report.single_rate)[0]
         cells = [f"{value:.1%}" for value in (half, nine, within, base)]
         table.add_row(report.target.key, str(report.rows), *cells)
     stdout().print(table)
-    if output is not None:
-        say(f"description in {output}: `nnapi-prof estimate MODEL --phone {output}`")
 
 
 def _device(asked: str | None, there: list[str]) -> str:

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nnapi_prof.cli.options import (
+    HELP,
     MODEL,
+    common_options,
     conditions_of,
     input_option,
     load_model,
     ms,
-    say,
-    stdout,
     threads_option,
-    writing,
 )
+from nnapi_prof.cli.output import as_json, print_document, stdout
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.static_costs import EstimatedCosts
     from nnapi_prof.graph.plan import Plan
 
 
-@click.command("estimate", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("estimate", context_settings=HELP)
+@common_options
 @click.option(
     "--phone",
     required=True,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 @threads_option
 @click.option("--burst", is_flag=True, help="NNAPI asked to compute in bursts (simulated phones).")
 @click.option("--relaxed", is_flag=True, help="float32 computed as float16 (simulated phones).")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write it as JSON, too.")
 @MODEL
 def command(
     phone: str,
@@ -45,7 +44,6 @@ def command(
     threads: int,
     burst: bool,
     relaxed: bool,
-    json_file: Path | None,
     model: Path,
 ) -> None:
     """Estimate a model's latency and its plan on a phone that is not there.
@@ -61,53 +59,13 @@ def command(
     program = load_model(model, inputs)
     costs = estimated_costs(program, described, threads=threads, burst=burst, relaxed=relaxed)
     plans = (solve(program.units, costs), *baselines(program.units, costs))
-    if json_file is not None:
-        with writing(json_file):
-            json_file.write_text(json.dumps(as_json(described, costs, plans), indent=1) + "\n")
+    if as_json():
+        from nnapi_prof.documents.estimate import of_estimate
+
+        origin = str(described.get("origin") or "simulated")
+        print_document(of_estimate(program.name, described["name"], origin, costs, plans))
+        return
     _show(described, costs, plans)
-    if json_file is not None:
-        say(f"estimate in {json_file}")
-
-
-def as_json(described: Any, costs: EstimatedCosts, plans: tuple[Plan, ...]) -> dict[str, Any]:
-    """Everything that was estimated; times in ns. ``error`` is the relative one that nine of ten
-    predictions stay below in cross-validation, null where that is not known."""
-    return {
-        "format": "nnapi-prof-estimate",
-        "version": 1,
-        "estimated": True,
-        "simulated": costs.simulated,
-        "phone": described["name"],
-        "targets": {
-            target.key: {
-                "invocation_ns": price.invocation_ns,
-                "ns_per_in_byte": price.ns_per_in_byte,
-                "ns_per_out_byte": price.ns_per_out_byte,
-            }
-            for target, price in costs.prices.items()
-        },
-        "units": [
-            {
-                "index": unit.index,
-                "label": unit.label,
-                "signature": unit.signature,
-                "costs": {
-                    target.key: {"ns": found.ns, "error": found.error}
-                    for target in costs.targets
-                    if (found := costs.estimates.get((unit.index, target))) is not None
-                },
-                "refusals": {
-                    target.key: costs.refusals[unit.index, target]
-                    for target in costs.targets
-                    if (unit.index, target) in costs.refusals
-                },
-            }
-            for unit in costs.graph.units
-        ],
-        "plans": [
-            {**json.loads(plan.to_json()), "error": costs.plan_error(plan)} for plan in plans
-        ],
-    }
 
 
 def _show(described: Any, costs: EstimatedCosts, plans: tuple[Plan, ...]) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from nnapi_prof.cli.options import (
+    HELP,
     MODEL,
+    common_options,
     conditions_of,
     conditions_options,
     cooldown_option,
@@ -17,10 +19,9 @@ from nnapi_prof.cli.options import (
     input_option,
     memory_option,
     ms,
-    say,
-    stdout,
     unit_of,
 )
+from nnapi_prof.cli.output import as_json, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.cli.wishes import wishes_options
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from nnapi_prof.bundle.bundle import Bundle
 
 
-@click.command("partition", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("partition", context_settings=HELP)
+@common_options
 @device_option
 @input_option
 @costs_option
@@ -106,7 +108,12 @@ def command(
             memory_mb=memory_mb,
             listener=listener,
         )
-    _show(bundle)
+    if as_json():
+        from nnapi_prof.documents.bundle import of_partition
+
+        print_document(of_partition(path, bundle))
+    else:
+        _show(bundle)
     say(f"bundle in {path}")
 
 

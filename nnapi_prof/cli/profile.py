@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from nnapi_prof.cli.options import (
+    HELP,
     MODEL,
     PREFERENCES,
+    common_options,
     conditions_of,
     conditions_options,
     cooldown_option,
@@ -18,10 +20,9 @@ from nnapi_prof.cli.options import (
     input_option,
     memory_option,
     ms,
-    say,
-    stdout,
     unit_of,
 )
+from nnapi_prof.cli.output import as_json, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 
-@click.command("profile", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("profile", context_settings=HELP)
+@common_options
 @device_option
 @input_option
 @costs_option
@@ -154,8 +156,29 @@ def command(
         profiled = profile_file(
             model, inputs, device=device_spec, costs=costs, options=options, listener=listener
         )
-    _summarise(profiled.units, profiled.outcome, profiled.location, refine)
-    return INTERRUPTED if profiled.outcome.interrupted else 0
+    outcome = profiled.outcome
+    if as_json():
+        from nnapi_prof.documents.profile import of_profile
+
+        known = (profiled.model, profiled.device, profiled.location)
+        print_document(of_profile(*known, profiled.units, outcome))
+    else:
+        _summarise(profiled.units, outcome, profiled.location)
+    _say_doubts(outcome, refine)
+    return INTERRUPTED if outcome.interrupted else 0
+
+
+def _say_doubts(outcome: ProfileOutcome, refined: bool) -> None:
+    """What a user should know before trusting the costs."""
+    if outcome.n_failed:
+        say(
+            f"note: {outcome.n_failed} of these the device refused or did not finish: the bundle's"
+            " report says why"
+        )
+    for doubt, count in outcome.doubts.items():
+        say(f"note: {count} measurements: {doubt}")
+    if refined and not outcome.stable and outcome.plan is not None:
+        say("note: plan or baselines still changed in the last round; profile again to refine them")
 
 
 def _effort(outcome: ProfileOutcome) -> str:
@@ -172,7 +195,7 @@ def _effort(outcome: ProfileOutcome) -> str:
     return f"{words}; more could save {outcome.potential:.1%} at most, by the costs' intervals"
 
 
-def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str, refined: bool) -> None:
+def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None:
     """What was measured, the slowest units, and the plans that follow."""
     from rich.table import Table
 
@@ -183,13 +206,6 @@ def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str, refined
         f" {outcome.n_reused} known before, {outcome.seconds:.1f} s; costs in {location}",
         soft_wrap=True,
     )
-    if outcome.n_failed:
-        say(
-            f"note: {outcome.n_failed} of these the device refused or did not finish: the bundle's"
-            " report says why"
-        )
-    for doubt, count in outcome.doubts.items():
-        say(f"note: {count} measurements: {doubt}")
     costs, plan = outcome.costs, outcome.plan
     if costs is None or plan is None:
         return
@@ -226,5 +242,3 @@ def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str, refined
     console.print(_effort(outcome), soft_wrap=True)
     for note in plan.notes:
         console.print(f"note: {note}", soft_wrap=True)
-    if refined and not outcome.stable:
-        say("note: plan or baselines still changed in the last round; profile again to refine them")

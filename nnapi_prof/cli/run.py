@@ -9,22 +9,24 @@ import click
 
 from nnapi_prof.cli.options import (
     BUNDLE,
+    HELP,
+    common_options,
     cooldown_option,
     cpus_option,
     device_option,
     memory_option,
     ms,
-    say,
-    stdout,
     unit_of,
 )
+from nnapi_prof.cli.output import say, stdout
 from nnapi_prof.cli.progress import listening
 
 if TYPE_CHECKING:
     from nnapi_prof.run.result import RunReport
 
 
-@click.command("run", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("run", context_settings=HELP)
+@common_options
 @device_option
 @click.option(
     "--runs",

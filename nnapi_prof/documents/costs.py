@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.costs.diff import CONFIDENCE, Verdict
 from nnapi_prof.costs.measurement import Kind, Status
+from nnapi_prof.documents.plans import CONDITIONS, TARGET
 from nnapi_prof.documents.registry import (
     COUNT,
     COUNT_OR_NULL,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from nnapi_prof.costs.diff import Comparison, Difference
     from nnapi_prof.costs.measurement import Measurement
 
-CONDITIONS = obj(precision=TEXT, mode=TEXT, threads=COUNT, cpus=TEXT)
 _KIND = choice(*(kind.value for kind in Kind))
 _STATUS = choice(*(status.value for status in Status))
 _COSTS = described(TEXT, "the cost table: a file or a URL, without a password")
@@ -76,7 +76,7 @@ def of_devices(costs: str, devices: Iterable[Measured]) -> Document:
             label=TEXT,
             kind=_KIND,
             members=described(array(TEXT), "signatures of the units that it consists of"),
-            target=described(TEXT, "cpu or nnapi:ACCELERATOR/PREFERENCE"),
+            target=TARGET,
             conditions=CONDITIONS,
             status=_STATUS,
             message=described(TEXT_OR_NULL, "why it is not ok"),
@@ -158,7 +158,7 @@ def _measurement(m: Measurement, name: str) -> Document:
             signature=TEXT,
             label=TEXT,
             kind=_KIND,
-            target=TEXT,
+            target=TARGET,
             conditions=CONDITIONS,
             verdict=choice(*(verdict.value for verdict in Verdict)),
             ratio=described(NUMBER_OR_NULL, "second by first"),

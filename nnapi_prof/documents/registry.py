@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -40,6 +41,11 @@ def obj(**properties: Schema) -> Schema:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
+def extended(schema: Schema, **properties: Schema) -> Schema:
+    """An object of :func:`obj` with more properties."""
+    return obj(**schema["properties"], **properties)
+
+
 def nullable(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
 
@@ -48,7 +54,7 @@ def choice(*values: str) -> Schema:
     return {"enum": list(values)}
 
 
-def document(name: str, version: int, title: str, **properties: Schema) -> Callable[[F], F]:
+def document(name: str, version: int, title: str, /, **properties: Schema) -> Callable[[F], F]:
     """Registers the schema of the documents that the decorated function makes.
 
     The function returns the properties; what callers get has ``schema`` in front of them. Raises
@@ -65,8 +71,6 @@ def document(name: str, version: int, title: str, **properties: Schema) -> Calla
     }
 
     def decorate(function: F) -> F:
-        import functools
-
         @functools.wraps(function)
         def made(*arguments: Any, **options: Any) -> Document:
             return {"schema": stamp, **function(*arguments, **options)}

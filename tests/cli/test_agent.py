@@ -36,6 +36,8 @@ def test_build_says_abi_size_and_path(cli: Cli, built_host: HostBuild, tmp_path:
     assert Path(path).stat().st_mode & 0o111
     found = cli("agent", "build", "--abi", "host")
     assert found.out.split("\t")[2].strip() == str(built_host.agent)
+    (said,) = cli("agent", "build", "--abi", "host", "--json").document("agent-build")["agents"]
+    assert said == {"abi": "host", "n_bytes": int(size), "file": str(built_host.agent)}
 
 
 def test_build_makes_all_abis_unless_told(
@@ -59,6 +61,8 @@ def test_build_makes_all_abis_unless_told(
 def test_push_says_where_it_is(cli: Cli, built_host: HostBuild) -> None:
     found = cli("agent", "push", *SIM)
     assert (found.code, found.out) == (0, f"sim:npu-phone\t{built_host.agent}\n")
+    said = cli("agent", "push", *SIM, "--json").document("agent-push")
+    assert (said["serial"], said["path"]) == ("sim:npu-phone", str(built_host.agent))
 
 
 def test_info_names_engines_and_accelerators(cli: Cli, built_host: HostBuild) -> None:
@@ -66,6 +70,10 @@ def test_info_names_engines_and_accelerators(cli: Cli, built_host: HostBuild) ->
     assert found.code == 0
     for word in ("simulated phone", "protocol 2", "cpu (", "portable", "sim-npu", "sim-gpu"):
         assert word in found.out
+    said = cli("agent", "info", *SIM, "--json").document("agent-info")
+    assert said["simulated"] and said["phone"] == "npu-phone" and said["fingerprint"] in found.out
+    named = {each["name"] for each in said["nnapi"]["accelerators"]}
+    assert {"sim-npu", "sim-gpu"} <= named
 
 
 def test_clean(cli: Cli, built_host: HostBuild) -> None:
@@ -73,6 +81,8 @@ def test_clean(cli: Cli, built_host: HostBuild) -> None:
         found = cli("agent", "clean", *SIM, *options)
         assert found.code == 0, found.err
         assert found.out.startswith("sim:npu-phone: 0.0 MB removed, 0.0 MB kept; 0 agents")
+    said = cli("agent", "clean", *SIM, "--json").document("agent-clean")
+    assert (said["n_agents"], said["n_bytes"]) == (0, 0)
     assert built_host.agent.exists()
 
 

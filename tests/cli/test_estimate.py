@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from collections.abc import Callable
@@ -27,42 +26,39 @@ from tests.cli.common import INPUT, Profiled, Result, TinyNet, trace
 Cli = Callable[..., Result]
 
 
-def estimate(cli: Cli, tmp_path: Path, model: Path, phone: object, *more: str) -> Any:
-    out = tmp_path / "estimate.json"
-    done = cli("estimate", model, "--input", INPUT, "--phone", phone, "--json", out, *more)
+def estimate(cli: Cli, model: Path, phone: object, *more: str) -> dict[str, Any]:
+    done = cli("estimate", model, "--input", INPUT, "--phone", phone, "--json", *more)
     assert done.code == 0, done.err
-    return json.loads(out.read_text())
+    return done.document("estimate")
 
 
 @pytest.mark.parametrize("phone", [*list_phones(), *shipped()])
-def test_every_phone_that_comes_along_gives_a_plan(
-    cli: Cli, tiny: Path, tmp_path: Path, phone: str
-) -> None:
-    found = estimate(cli, tmp_path, tiny, phone)
+def test_every_phone_that_comes_along_gives_a_plan(cli: Cli, tiny: Path, phone: str) -> None:
+    found = estimate(cli, tiny, phone)
     assert found["estimated"] is True
     assert found["simulated"] is (phone in list_phones())
-    plan = found["plans"][0]
+    plan = found["plan"]
     assert plan["name"] == "dp"
     assert sorted(u for s in plan["segments"] for u in s["units"]) == list(
         range(len(found["units"]))
     )
     assert all(s["estimated"] and not s["measured"] for s in plan["segments"])
-    least = min(p["predicted_ns"] for p in found["plans"][1:])
+    least = min(p["predicted_ns"] for p in found["baselines"])
     assert plan["predicted_ns"] <= least * 1.0001
-    assert "all-cpu" in {p["name"] for p in found["plans"]}
+    assert "all-cpu" in {p["name"] for p in found["baselines"]}
     if phone in shipped():
         assert 0 < plan["error"] < 1
 
 
 def test_it_is_the_same_every_time_and_asks_nobody(
-    cli: Cli, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("estimate opened a connection or a process")
 
     monkeypatch.setattr(socket, "socket", refuse)
     monkeypatch.setattr("subprocess.Popen", refuse)
-    assert estimate(cli, tmp_path, tiny, "pixel4") == estimate(cli, tmp_path, tiny, "pixel4")
+    assert estimate(cli, tiny, "pixel4") == estimate(cli, tiny, "pixel4")
 
 
 def test_output_says_what_it_is(cli: Cli, tiny: Path) -> None:
@@ -142,9 +138,9 @@ def test_threads_make_the_simulated_cpu_faster(tiny: Path) -> None:
 
 def test_what_runs_nowhere_goes_to_the_host_without_known_error(cli: Cli, tmp_path: Path) -> None:
     odd = trace(TinyNet(lambda x: torch.special.gammaln(x + 1)), tmp_path / "odd.pt")
-    found = estimate(cli, tmp_path, odd, "pixel4")
-    assert "host" in {s["target"] for s in found["plans"][0]["segments"]}
-    assert found["plans"][0]["error"] is None
+    found = estimate(cli, odd, "pixel4")
+    assert "host" in {s["target"] for s in found["plan"]["segments"]}
+    assert found["plan"]["error"] is None
 
 
 def test_calibrate_writes_what_estimate_reads(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
@@ -153,9 +149,13 @@ def test_calibrate_writes_what_estimate_reads(cli: Cli, profiled: Profiled, tmp_
     assert done.code == 0, done.err
     assert "Cross-validated errors, 5 folds, seed 0, simulated" in done.out
     first = out.read_text()
-    assert cli("calibrate", "--costs", profiled.costs, "--output", out).code == 0
+    again = cli("calibrate", "--costs", profiled.costs, "--output", out, "--json")
     assert out.read_text() == first
-    found = estimate(cli, tmp_path, profiled.model, out)
+    said = again.document("calibrate")
+    assert (said["simulated"], said["folds"], said["file"]) == (True, 5, str(out))
+    assert {"cpu", "nnapi:sim-npu/fast"} <= {each["target"] for each in said["targets"]}
+    assert all(each["median_error"] <= each["error"] for each in said["targets"])
+    found = estimate(cli, profiled.model, out)
     with CostStore(profiled.costs) as store:
         rows = store.measurements(store.devices()[0].fingerprint)
     measured = {(r.signature, r.target.key): r.summary.median_ns for r in rows if r.usable}

@@ -1,0 +1,155 @@
+"""What ``nnapi-prof estimate --json`` and ``calibrate --json`` print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnapi_prof.documents.plans import PLAN, TARGET, UNIT, of_plan, of_units
+from nnapi_prof.documents.registry import (
+    COUNT,
+    NUMBER,
+    NUMBER_OR_NULL,
+    TEXT,
+    TEXT_OR_NULL,
+    TRUTH,
+    Document,
+    array,
+    described,
+    document,
+    extended,
+    mapping,
+    obj,
+)
+
+if TYPE_CHECKING:
+    from nnapi_prof.costs.calibrate import TargetReport
+    from nnapi_prof.costs.static_costs import EstimatedCosts
+    from nnapi_prof.graph.plan import Plan
+    from nnapi_prof.graph.unit import Unit
+
+_ERROR = described(
+    NUMBER_OR_NULL,
+    "relative; nine of ten predictions stay below in cross-validation; null where not known",
+)
+
+
+@document(
+    "estimate",
+    1,
+    "Estimated latency and plan on a phone that is not there",
+    model=TEXT,
+    phone=TEXT,
+    origin=described(TEXT, "where the phone's description comes from"),
+    estimated={"const": True},
+    simulated=described(TRUTH, "whether the description is of a simulated phone"),
+    targets=described(
+        mapping(obj(invocation_ns=NUMBER, ns_per_in_byte=NUMBER, ns_per_out_byte=NUMBER)),
+        "target -> what each invocation costs",
+    ),
+    units=array(
+        extended(
+            UNIT,
+            costs=described(mapping(obj(ns=NUMBER, error=_ERROR)), "by target"),
+            refusals=described(mapping(TEXT), "target -> why it cannot run there"),
+        )
+    ),
+    plan=extended(PLAN, error=_ERROR),
+    baselines=array(extended(PLAN, error=_ERROR)),
+)
+def of_estimate(
+    model: str, phone: str, origin: str, costs: EstimatedCosts, plans: Sequence[Plan]
+) -> Document:
+    """``plans``: the best one, then its baselines."""
+
+    def of_unit(unit: Unit) -> Document:
+        estimates = {
+            target.key: {"ns": found.ns, "error": found.error}
+            for target in costs.targets
+            if (found := costs.estimates.get((unit.index, target))) is not None
+        }
+        refusals = {
+            target.key: costs.refusals[unit.index, target]
+            for target in costs.targets
+            if (unit.index, target) in costs.refusals
+        }
+        return {"costs": estimates, "refusals": refusals}
+
+    best, *baselines = ({**of_plan(plan), "error": costs.plan_error(plan)} for plan in plans)
+    prices = {
+        target.key: {
+            "invocation_ns": price.invocation_ns,
+            "ns_per_in_byte": price.ns_per_in_byte,
+            "ns_per_out_byte": price.ns_per_out_byte,
+        }
+        for target, price in costs.prices.items()
+    }
+    return {
+        "model": model,
+        "phone": phone,
+        "origin": origin,
+        "estimated": True,
+        "simulated": costs.simulated,
+        "targets": prices,
+        "units": of_units(costs.graph, of_unit),
+        "plan": best,
+        "baselines": baselines,
+    }
+
+
+@document(
+    "calibrate",
+    1,
+    "How well a phone's description predicts what was measured of it",
+    name=described(TEXT, "the phone's name in the description"),
+    fingerprint=described(TEXT, "the device in the cost table"),
+    simulated=TRUTH,
+    folds=COUNT,
+    seed={"type": "integer"},
+    file=described(TEXT_OR_NULL, "the description that was written"),
+    targets=described(
+        array(
+            obj(
+                target=TARGET,
+                rows=COUNT,
+                median_error=NUMBER,
+                error=described(NUMBER, "nine of ten are below"),
+                within_tenth=described(NUMBER, "share of rows within 10 %"),
+                single_rate_median_error=described(NUMBER, "of one rate for all, the baseline"),
+            )
+        ),
+        "relative errors in cross-validation",
+    ),
+)
+def of_calibration(
+    name: str,
+    fingerprint: str,
+    simulated: bool,
+    reports: Sequence[TargetReport],
+    folds: int,
+    seed: int,
+    file: Path | None,
+) -> Document:
+    targets = []
+    for report in reports:
+        median, nine, within = report.summary(report.errors)
+        targets.append(
+            {
+                "target": report.target.key,
+                "rows": report.rows,
+                "median_error": median,
+                "error": nine,
+                "within_tenth": within,
+                "single_rate_median_error": report.summary(report.single_rate)[0],
+            }
+        )
+    return {
+        "name": name,
+        "fingerprint": fingerprint,
+        "simulated": simulated,
+        "folds": folds,
+        "seed": seed,
+        "file": None if file is None else str(file),
+        "targets": targets,
+    }

@@ -1,0 +1,94 @@
+"""Words that several documents share: units, plans, conditions, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from nnapi_prof.documents.registry import (
+    COUNT,
+    NUMBER,
+    TEXT,
+    TRUTH,
+    Document,
+    array,
+    described,
+    nullable,
+    obj,
+)
+
+if TYPE_CHECKING:
+    from nnapi_prof.graph.plan import Plan
+    from nnapi_prof.graph.unit import Unit, UnitGraph
+
+CONDITIONS = obj(precision=TEXT, mode=TEXT, threads=COUNT, cpus=TEXT)
+NOTES = described(array(TEXT), "what a reader should know, in sentences")
+TARGET = described(TEXT, "cpu, host or nnapi:ACCELERATOR/PREFERENCE")
+UNIT = obj(
+    index=COUNT,
+    name=described(TEXT, "the unit's node: unique in the model"),
+    label=described(TEXT, "for people"),
+    signature=described(TEXT, "key of its costs in the cost table"),
+)
+INTERVAL = described(
+    nullable({"type": "array", "items": NUMBER, "minItems": 2, "maxItems": 2}),
+    "95 % of what predicted_ns may really be: least and most",
+)
+PLAN = obj(
+    name=described(TEXT, "dp or the name of a baseline"),
+    predicted_ns=NUMBER,
+    simulated=TRUTH,
+    estimated=described(TRUTH, "whether a segment's latency rests on the static model"),
+    notes=NOTES,
+    segments=array(
+        obj(
+            units=described(array(COUNT), "indices"),
+            target=TARGET,
+            predicted_ns=NUMBER,
+            interval_ns=INTERVAL,
+            measured=described(TRUTH, "this very region was measured whole"),
+            estimated=TRUTH,
+            cause=described(TEXT, "why it stands where it does, in a sentence"),
+        )
+    ),
+)
+
+
+def of_plan(plan: Plan) -> Document:
+    return {
+        "name": plan.name,
+        "predicted_ns": plan.predicted_ns,
+        "simulated": plan.simulated,
+        "estimated": any(segment.estimated for segment in plan.segments),
+        "notes": list(plan.notes),
+        "segments": [
+            {
+                "units": list(segment.units),
+                "target": segment.target.key,
+                "predicted_ns": segment.predicted_ns,
+                "interval_ns": segment.interval_ns and list(segment.interval_ns),
+                "measured": segment.measured,
+                "estimated": segment.estimated,
+                "cause": segment.cause,
+            }
+            for segment in plan.segments
+        ],
+    }
+
+
+def of_plans(plans: Iterable[Plan]) -> list[Document]:
+    return [of_plan(plan) for plan in plans]
+
+
+def of_units(graph: UnitGraph, more: Callable[[Unit], Document] = lambda _: {}) -> list[Document]:
+    """``more`` gives what a document says of a unit besides."""
+    return [
+        {
+            "index": unit.index,
+            "name": unit.name,
+            "label": unit.label,
+            "signature": unit.signature,
+            **more(unit),
+        }
+        for unit in graph.units
+    ]
