@@ -1,0 +1,379 @@
+"""Where the boxes and wires of a layered drawing stand: plain numbers, no drawing.
+
+Told as K. Sugiyama does, with groups (a plan's segments) stacked in the order in which they run:
+
+1. **Rows.** Each group's boxes get rows by their longest path within it, at most so many in one.
+   Between groups there is a row for what crosses the border.
+2. **Items.** A value (:class:`Net`) that is read further down gets a lane, one item in each row
+   that it passes; values that are read very far down are not wired at all (:class:`Jump`).
+3. **Order** in each row, with few crossings (:mod:`nnapi_prof.reports.layout_order`). Groups stay
+   together: what only passes by stands to the right of the group's frame.
+4. **Columns** (:mod:`nnapi_prof.reports.layout_columns`): chains and lanes straight.
+
+No wire crosses a box: lanes have columns of their own in the rows, and between rows is nothing
+else. The same input gives the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nnapi_prof.reports.layout_columns import columns
+from nnapi_prof.reports.layout_items import Items, Kind, Zone
+from nnapi_prof.reports.layout_order import order
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """One value: who makes it, who reads it."""
+
+    source: int
+    readers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Nodes that stand together, ascending. ``framed`` where a frame is drawn around them."""
+
+    nodes: tuple[int, ...]
+    framed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Lengths in CSS pixels, and limits."""
+
+    box_width: float = 180.0
+    box_height: float = 33.0
+    row_gap: float = 15.0
+    column_gap: float = 14.0
+    lane_gap: float = 9.0
+    """Between two lanes, or a lane and its neighbour."""
+    frame_pad: float = 9.0
+    chip_width: float = 62.0
+    chip_height: float = 16.0
+    per_row: int = 4
+    """Boxes in one row at most."""
+    longest_lane: int = 40
+    """A reader more rows below than this is not wired."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """``group`` is None for a row between groups."""
+
+    top: float
+    height: float
+    group: int | None
+
+    @property
+    def bottom(self) -> float:
+        return self.top + self.height
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A box: its row, and the x of its middle."""
+
+    row: int
+    x: float
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One piece of a net from ``row`` to the next row. Ends are boxes where ``start`` or ``stop``
+    names one, else lanes. A lane goes straight through the row that it ends in."""
+
+    net: int
+    row: int
+    x0: float
+    x1: float
+    start: int | None
+    stop: int | None
+    crosses: bool
+    """Outside of all frames: what is moved from one group to another."""
+    lane_outside: bool
+    """The same of the lane that it ends in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """Where a net crosses from group to group: room for a label of its size."""
+
+    net: int
+    row: int
+    x: float
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Around a group: x of its sides, its first and its last row."""
+
+    group: int
+    left: float
+    right: float
+    first_row: int
+    last_row: int
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """A net and those of its readers that no wire reaches."""
+
+    net: int
+    readers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A finished drawing; x grows to the right from 0, y downwards from 0."""
+
+    rows: tuple[Row, ...]
+    spots: tuple[Spot, ...] = field(repr=False)
+    """By node."""
+    links: tuple[Link, ...] = field(repr=False)
+    chips: tuple[Chip, ...] = field(repr=False)
+    frames: tuple[Frame, ...] = field(repr=False)
+    """One for each group that is framed, in order."""
+    jumps: tuple[Jump, ...] = field(repr=False)
+    width: float
+
+    @property
+    def height(self) -> float:
+        return self.rows[-1].bottom if self.rows else 0.0
+
+
+def lay_out(groups: Sequence[Group], nets: Sequence[Net], sizes: Sizes | None = None) -> Layout:
+    """Places every node of ``groups``; together they hold 0 ... n - 1, each once.
+
+    Raises ValueError where a net's source does not stand before its readers: numbers ascend along
+    every net, and groups stand in an order in which they can run.
+    """
+    sizes = sizes or Sizes()
+    group_of = _group_of(groups)
+    _check(nets, group_of)
+    row_of, groups_of_rows = _rows(groups, nets, group_of, sizes)
+    items = Items()
+    boxes = [items.add(Kind.BOX, row_of[node], sizes.box_width) for node in sorted(row_of)]
+    chains, jumps = _wire(items, boxes, nets, row_of, groups_of_rows, group_of, sizes)
+    walls = _walls(items, groups, row_of)
+    rows_of_items = order(items, len(groups_of_rows))
+    x = columns(items, rows_of_items, _separation(items, sizes))
+    _shift(x, items)
+    rows = _heights(groups_of_rows, groups, sizes)
+    return Layout(
+        rows=rows,
+        spots=tuple(Spot(items.row[item], x[item]) for item in boxes),
+        links=tuple(_links(items, x, chains, groups_of_rows, row_of)),
+        chips=tuple(
+            Chip(items.net[item], items.row[item], x[item])
+            for item, kind in enumerate(items.kind)
+            if kind is Kind.CHIP
+        ),
+        frames=tuple(
+            Frame(group, x[left], x[right], items.row[left], items.row[last])
+            for group, (left, right, last) in sorted(walls.items())
+        ),
+        jumps=tuple(jumps),
+        width=max((x[i] + items.width[i] / 2 for i in range(len(x))), default=0.0),
+    )
+
+
+def _group_of(groups: Sequence[Group]) -> dict[int, int]:
+    found = {node: number for number, group in enumerate(groups) for node in group.nodes}
+    if sorted(found) != list(range(sum(len(group.nodes) for group in groups))):
+        raise ValueError("groups must hold the nodes 0 to n - 1, each once")
+    return found
+
+
+def _check(nets: Sequence[Net], group_of: dict[int, int]) -> None:
+    for net in nets:
+        for reader in net.readers:
+            if reader <= net.source or group_of[reader] < group_of[net.source]:
+                raise ValueError(f"node {reader} reads node {net.source} before it was made")
+
+
+def _rows(
+    groups: Sequence[Group], nets: Sequence[Net], group_of: dict[int, int], sizes: Sizes
+) -> tuple[dict[int, int], list[int | None]]:
+    """Node -> row, and row -> group (None between groups)."""
+    row_of: dict[int, int] = {}
+    groups_of_rows: list[int | None] = []
+    inside: list[list[Net]] = [[] for _ in groups]
+    for net in nets:
+        home = group_of[net.source]
+        for number in {group_of[reader] for reader in net.readers} | {home}:
+            readers = tuple(reader for reader in net.readers if group_of[reader] == number)
+            inside[number].append(Net(net.source if number == home else -1, readers))
+    for number, group in enumerate(groups):
+        if number:
+            groups_of_rows.append(None)
+        local = _rows_within(group.nodes, inside[number], sizes.per_row)
+        first = len(groups_of_rows)
+        row_of |= {node: first + row for node, row in local.items()}
+        groups_of_rows += [number] * (max(local.values(), default=-1) + 1)
+    return row_of, groups_of_rows
+
+
+def _rows_within(nodes: Sequence[int], nets: Sequence[Net], per_row: int) -> dict[int, int]:
+    """Longest path from above, with at most ``per_row`` in a row; then down where wires shorten.
+
+    Nets from outside have the source -1.
+    """
+    reads: dict[int, list[Net]] = defaultdict(list)
+    makes: dict[int, list[Net]] = defaultdict(list)
+    for net in nets:
+        makes[net.source].append(net)
+        for reader in net.readers:
+            reads[reader].append(net)
+    rows: dict[int, int] = {}
+    taken: Counter[int] = Counter()
+    for node in nodes:
+        row = max((rows[net.source] + 1 for net in reads[node] if net.source >= 0), default=0)
+        while taken[row] >= per_row:
+            row += 1
+        rows[node] = row
+        taken[row] += 1
+    for node in reversed(nodes):
+        below = [rows[reader] for net in makes[node] for reader in net.readers]
+        if not below:
+            continue
+        row = min(below) - 1
+        others = [
+            max((rows[reader] for reader in net.readers if reader != node), default=rows[node])
+            for net in reads[node]
+        ]
+        longer = sum(max(0, row - max(deepest, rows[node])) for deepest in others)
+        shorter = (row - rows[node]) * sum(bool(net.readers) for net in makes[node])
+        if row > rows[node] and longer < shorter and taken[row] < per_row:
+            taken[rows[node]] -= 1
+            taken[row] += 1
+            rows[node] = row
+    used = {row: place for place, row in enumerate(sorted(set(rows.values())))}
+    return {node: used[row] for node, row in rows.items()}
+
+
+def _wire(
+    items: Items,
+    boxes: Sequence[int],
+    nets: Sequence[Net],
+    row_of: dict[int, int],
+    groups_of_rows: Sequence[int | None],
+    group_of: dict[int, int],
+    sizes: Sizes,
+) -> tuple[list[tuple[int, int, int]], list[Jump]]:
+    """Lanes and chips. Gives (net, upper item, lower item) of every piece, and what is unwired."""
+    pieces: list[tuple[int, int, int]] = []
+    jumps: list[Jump] = []
+    for number, net in enumerate(nets):
+        top = row_of[net.source]
+        near = [r for r in net.readers if row_of[r] - top <= sizes.longest_lane]
+        if len(near) < len(net.readers):
+            jumps.append(Jump(number, tuple(r for r in net.readers if r not in near)))
+        if not near:
+            continue
+        home = group_of[net.source]
+        at_home = {home, *(group_of[reader] for reader in near)}
+        by_row: dict[int, list[int]] = defaultdict(list)
+        for reader in dict.fromkeys(near):
+            by_row[row_of[reader]].append(reader)
+        above = boxes[net.source]
+        for row in range(top + 1, max(by_row) + 1):
+            for reader in by_row[row]:
+                items.join(above, boxes[reader])
+                pieces.append((number, above, boxes[reader]))
+            if row == max(by_row):
+                break
+            group = groups_of_rows[row]
+            if group is not None:
+                zone = Zone.INSIDE if group in at_home else Zone.RIGHT
+                lane = items.add(Kind.LANE, row, 0.0, zone, number, row - top)
+            elif groups_of_rows[row - 1] == home or groups_of_rows[row + 1] in at_home:
+                lane = items.add(Kind.CHIP, row, sizes.chip_width, Zone.INSIDE, number, row - top)
+            else:
+                lane = items.add(Kind.LANE, row, 0.0, Zone.INSIDE, number, row - top)
+            items.join(above, lane)
+            pieces.append((number, above, lane))
+            above = lane
+    return pieces, jumps
+
+
+def _walls(
+    items: Items, groups: Sequence[Group], row_of: dict[int, int]
+) -> dict[int, tuple[int, int, int]]:
+    """Both sides of each frame as items: (left, right, left one of the last row)."""
+    walls: dict[int, tuple[int, int, int]] = {}
+    for number, group in enumerate(groups):
+        if not group.framed or not group.nodes:
+            continue
+        rows = [row_of[node] for node in group.nodes]
+        left: list[int] = []
+        right: list[int] = []
+        for side, zone in ((left, Zone.LEFT_WALL), (right, Zone.RIGHT_WALL)):
+            for row in range(min(rows), max(rows) + 1):
+                side.append(items.add(Kind.WALL, row, 0.0, zone))
+                if len(side) > 1:
+                    items.join(side[-2], side[-1])
+        walls[number] = (left[0], right[0], left[-1])
+    return walls
+
+
+def _separation(items: Items, sizes: Sizes) -> dict[tuple[Kind, Kind], float]:
+    """Least distance between the sides of two neighbours in a row, by their kinds."""
+    found = {(a, b): sizes.lane_gap for a in Kind for b in Kind}
+    found[Kind.BOX, Kind.BOX] = sizes.column_gap
+    for kind in Kind:
+        found[Kind.WALL, kind] = found[kind, Kind.WALL] = sizes.frame_pad
+    return found
+
+
+def _shift(x: list[float], items: Items) -> None:
+    """Moves everything so that the leftmost side is at 0."""
+    least = min((x[i] - items.width[i] / 2 for i in range(len(x))), default=0.0)
+    for item in range(len(x)):
+        x[item] -= least
+
+
+def _heights(
+    groups_of_rows: Sequence[int | None], groups: Sequence[Group], sizes: Sizes
+) -> tuple[Row, ...]:
+    rows: list[Row] = []
+    y = sizes.frame_pad
+    for number, group in enumerate(groups_of_rows):
+        height = sizes.chip_height if group is None else sizes.box_height
+        rows.append(Row(y, height, group))
+        following = groups_of_rows[number + 1] if number + 1 < len(groups_of_rows) else group
+        y += height + sizes.row_gap
+        if group != following:  # a frame's side lies between
+            framed = group if group is not None else following
+            y += sizes.frame_pad if framed is not None and groups[framed].framed else 0.0
+    return tuple(rows)
+
+
+def _links(
+    items: Items,
+    x: Sequence[float],
+    pieces: Sequence[tuple[int, int, int]],
+    groups_of_rows: Sequence[int | None],
+    row_of: dict[int, int],
+) -> list[Link]:
+    nodes = len(row_of)  # boxes are the first items
+
+    def outside(item: int) -> bool:
+        return groups_of_rows[items.row[item]] is None or items.zone[item] is Zone.RIGHT
+
+    return [
+        Link(
+            net=net,
+            row=items.row[above],
+            x0=x[above],
+            x1=x[below],
+            start=above if above < nodes else None,
+            stop=below if below < nodes else None,
+            crosses=outside(above) or outside(below),
+            lane_outside=outside(below),
+        )
+        for net, above, below in pieces
+    ]

@@ -1,0 +1,259 @@
+"""The model as a picture: units coloured by where the plan runs them, in frames for its segments.
+
+Everything is one piece of HTML with inline SVG, for any page: it fetches nothing, follows the
+page's colours (the variables of ``report.html``, else its own), and works without script, where
+each unit's title and the table below say all. :func:`script` adds a panel, arrow keys, lit wires.
+
+The layout is our own (:mod:`nnapi_prof.reports.layout`) rather than grandalf's: grandalf has no
+groups, so that segments' frames would overlap and strangers' wires cross them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from nnapi_prof.graph.plan import AUTO, Engine, Segment, Target
+from nnapi_prof.graph.types import TensorType
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.picture_facts import UnitFacts, unit_facts
+from nnapi_prof.reports.picture_scene import Scene, scene
+from nnapi_prof.reports.words import count, format_ms, format_si, ms_unit, place_words, target_words
+
+MANY_UNITS = 150
+"""Of more units, each strip can be folded, and all but the first are."""
+
+_PATTERNS = ("stripes", "dots", "crosses", "back", "checks", "zigzag")
+_OP_CHARACTERS = 20
+_REST_CHARACTERS = 22
+_NAME_CHARACTERS = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Who computes, with its two cues: colour and pattern."""
+
+    name: str
+    colour: str
+    pattern: str
+    css: str
+    """Class of its shapes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentWords:
+    number: int
+    segment: Segment
+    place: Place
+    target: str
+    short: str
+    preference: str
+    units: str
+    ms: str
+    measured_ms: str
+    share: float
+    """Of the plan's predicted latency."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitWords:
+    facts: UnitFacts
+    place: Place
+    segment: SegmentWords
+    operation: str
+    rest: str
+    ms: str
+    bar: float
+    """Its latency as a part of the slowest unit's."""
+    title: str
+    reads: str
+    """Numbers of nets, with spaces between."""
+    makes: str
+    above: str
+    """Numbers of the units that it reads from."""
+    below: str
+
+
+def model_svg(data: ReportData, palette: Mapping[str, str], prefix: str = "picture") -> Markup:
+    """The model's units as ``data.plan`` places them.
+
+    ``palette`` maps a target's key to its colour. ``prefix`` begins every id: one page may hold
+    several pictures. Raises KeyError where a target of the plan has no colour.
+    """
+    drawn = scene(data.graph, data.plan)
+    places = _places(data.plan.segments, palette)
+    segments = _segments(data, places)
+    units = _units(data, segments, drawn.values)
+    return Markup(
+        _environment()
+        .get_template("picture.html")
+        .render(
+            prefix=prefix,
+            scene=drawn,
+            folded=len(data.graph.units) > MANY_UNITS,
+            strips=[_strip_words(drawn, number, units) for number in range(len(drawn.strips))],
+            places=list(dict.fromkeys(places.values())),
+            segments=segments,
+            units=units,
+            types=data.graph.values,
+            net_bytes=[_bytes(data.graph.values[value]) for value in drawn.values],
+            readers=data.graph.readers,
+            producer=data.graph.producer,
+            unit_ms=ms_unit(data.cost_model.simulated or data.plan.simulated),
+            measured_unit=ms_unit(data.run is not None and data.run.simulated),
+            simulated=data.cost_model.simulated or data.plan.simulated,
+            graph=data.graph,
+            model=data.model,
+        )
+    )
+
+
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("nnapi_prof.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        clip=_clip, shape=_shape, ms=format_ms, count=count, n=lambda x: f"{x:g}"
+    )
+    return environment
+
+
+def script() -> Markup:
+    """``<script>`` for a page with pictures: once, after the last of them."""
+    return Markup(_environment().get_template("picture_script.html").render())
+
+
+def _places(segments: Sequence[Segment], palette: Mapping[str, str]) -> dict[str, Place]:
+    """Target key -> place. The CPU is plain, NNAPI's own choice has bars, the host is empty."""
+    found: dict[str, Place] = {}
+    by_name: dict[str, Place] = {}
+    named = 0
+    for target in sorted({segment.target for segment in segments}, key=lambda t: t.key):
+        name = place_words(target.key)
+        if name not in by_name:
+            pattern = _pattern(target, named)
+            named += target.engine is Engine.NNAPI and target.accelerator != AUTO
+            css = f"p{len(by_name)}"
+            by_name[name] = Place(name, palette[target.key], pattern, css)
+        found[target.key] = by_name[name]
+    return found
+
+
+def _pattern(target: Target, named: int) -> str:
+    if target.engine is Engine.CPU:
+        return "plain"
+    if target.engine is Engine.HOST:
+        return "empty"
+    return "bars" if target.accelerator == AUTO else _PATTERNS[named % len(_PATTERNS)]
+
+
+def _segments(data: ReportData, places: Mapping[str, Place]) -> list[SegmentWords]:
+    total = data.plan.predicted_ns or 1.0
+    ran = data.run_of_plan
+    measured = {t.segment: t.median_ns for t in ran.segments} if ran is not None else {}
+    found = []
+    for number, segment in enumerate(data.plan.segments):
+        key, median = segment.target.key, measured.get(number)
+        preference = segment.target.preference
+        found.append(
+            SegmentWords(
+                number=number,
+                segment=segment,
+                place=places[key],
+                target=target_words(key),
+                short=_clip(place_words(key), _NAME_CHARACTERS),
+                preference=preference.short.replace("_", " ") if preference else "",
+                units=count(len(segment.units), "unit"),
+                ms=format_ms(segment.predicted_ns / 1e6),
+                measured_ms=format_ms(median / 1e6) if median is not None else "",
+                share=segment.predicted_ns / total,
+            )
+        )
+    return found
+
+
+def _units(
+    data: ReportData, segments: Sequence[SegmentWords], nets: Sequence[str]
+) -> list[UnitWords]:
+    """By unit index; ``nets`` are the values that wires stand for."""
+    net = {value: number for number, value in enumerate(nets)}
+    producer, readers = data.graph.producer, data.graph.readers
+    of_unit = {unit: segment for segment in segments for unit in segment.segment.units}
+    facts = unit_facts(data.cost_model, {unit: s.segment.target for unit, s in of_unit.items()})
+    slowest = max((each.here_ms or 0.0 for each in facts), default=0.0) or 1.0
+    unit_ms = ms_unit(data.cost_model.simulated or data.plan.simulated)
+    found = []
+    for unit, each in zip(data.graph.units, facts, strict=True):
+        segment = of_unit[unit.index]
+        operation, _, rest = unit.label.partition(" ")
+        operation = operation.replace("depthwise_", "dw_")
+        rest = rest or " ".join(_shape(data.graph.values[value]) for value in unit.outputs[:1])
+        lines = [
+            f"unit {unit.index}: {unit.label}",
+            f"segment {segment.number}, {segment.target}: {segment.segment.cause}",
+            *(f"{row.place}: {row.words} {unit_ms if row.timed else ''}".strip()
+              for row in each.rows),
+        ]  # fmt: skip
+        found.append(
+            UnitWords(
+                facts=each,
+                place=segment.place,
+                segment=segment,
+                operation=_clip(operation, _OP_CHARACTERS),
+                rest=_clip(_pretty(rest), _REST_CHARACTERS),
+                ms=format_ms(each.here_ms),
+                bar=(each.here_ms or 0.0) / slowest,
+                title="\n".join(lines),
+                reads=_numbers(net[value] for value in unit.inputs if value in net),
+                makes=_numbers(net[value] for value in unit.outputs if value in net),
+                above=_numbers(producer[value] for value in unit.inputs if value in producer),
+                below=_numbers(u for value in unit.outputs for u in readers[value]),
+            )
+        )
+    return found
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return " ".join(map(str, dict.fromkeys(numbers)))
+
+
+def _strip_words(drawn: Scene, number: int, units: Sequence[UnitWords]) -> dict[str, object]:
+    """What a folded strip says of itself."""
+    inside = sorted(box.unit for box in drawn.strips[number].boxes if box.unit is not None)
+    share: dict[Place, float] = {}
+    for unit in inside:
+        place = units[unit].place
+        share[place] = share.get(place, 0.0) + 1 / len(inside)
+    return {
+        "strip": drawn.strips[number],
+        "units": f"units {inside[0]} to {inside[-1]}" if inside else "inputs and outputs",
+        "share": share,
+        "ms": format_ms(sum(units[unit].facts.here_ms or 0.0 for unit in inside)),
+    }
+
+
+def _shape(value: TensorType) -> str:
+    return "×".join(map(str, value.shape)) or "scalar"
+
+
+def _bytes(value: TensorType) -> str:
+    return f"{format_si(value.n_bytes)}B"
+
+
+def _pretty(rest: str) -> str:
+    """``3x3/2 16->32 56x56`` as ``3×3/2 16→32 56×56``."""
+    words = rest.replace("->", "→").split(" ")
+    return " ".join(word.replace("x", "×") if word[:1].isdigit() else word for word in words)
+
+
+def _clip(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,0 +1,67 @@
+"""What a picture says of each unit: its latency where it runs and everywhere else, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nnapi_prof.costs.region import CostModel
+from nnapi_prof.graph.plan import Target
+from nnapi_prof.reports.frames import all_targets
+from nnapi_prof.reports.words import format_ms, place_words
+
+NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceFacts:
+    """One accelerator or engine: latencies by preference, or why not, in words."""
+
+    place: str
+    words: str
+    timed: bool
+    """``words`` are latencies in ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFacts:
+    """Of one unit. ``here_ms`` is its marginal cost inside a region where the plan runs it, None
+    where that is unknown."""
+
+    unit: int
+    here_ms: float | None
+    rows: tuple[PlaceFacts, ...]
+
+
+def unit_facts(costs: CostModel, chosen: Mapping[int, Target]) -> list[UnitFacts]:
+    """One for each unit, in order; ``chosen`` says where each runs."""
+    targets = all_targets(costs)
+    places: dict[str, list[Target]] = {}
+    for target in targets:
+        places.setdefault(place_words(target.key), []).append(target)
+    found = []
+    for unit in costs.graph.units:
+        here = costs.unit_cost(unit.index, chosen[unit.index])
+        rows = tuple(_place(costs, unit.index, name, own) for name, own in places.items())
+        found.append(UnitFacts(unit.index, None if here is None else here / NS_PER_MS, rows))
+    return found
+
+
+def _place(costs: CostModel, unit: int, name: str, targets: list[Target]) -> PlaceFacts:
+    words: dict[str, list[str]] = {}
+    timed = False
+    for target in targets:
+        ns = costs.unit_cost(unit, target)
+        reason = costs.refusals.get((unit, target))
+        if reason is not None:
+            said = reason
+        elif ns is None:
+            said = "unknown"
+        else:
+            said, timed = format_ms(ns / NS_PER_MS), True
+        preference = target.preference.short if target.preference else ""
+        words.setdefault(said, []).append(preference)
+    if len(words) == 1:
+        return PlaceFacts(name, next(iter(words)), timed)
+    told = [f"{said} {'/'.join(preferences)}" for said, preferences in words.items()]
+    return PlaceFacts(name, ", ".join(told), timed)
