@@ -1,16 +1,23 @@
-"""The step ``report``: a bundle, its last run and the costs behind it, as data."""
+"""The step ``report``: a bundle, its runs and the costs behind it, as data."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from nnapi_prof.api.steps_run import last_run
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
-from nnapi_prof.costs.region import fit
-from nnapi_prof.costs.selection import Selection
+from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.region import CostModel, fit
+from nnapi_prof.costs.selection import Selection, instant
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.errors import CostError, UsageError
+from nnapi_prof.graph.plan import Engine, Plan, Segment
+from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.frames import region_label
+from nnapi_prof.run.history import choose, every, last
 from nnapi_prof.run.result import RunReport
 
 
@@ -18,35 +25,187 @@ def report_data(bundle: Path, costs: str | None = None, *, until: str | None = N
     """All that a report of a bundle shows, with its last run where it was run.
 
     ``costs`` is what ``--costs`` takes. ``until``, a time in UTC as the table has it
-    (:func:`nnapi_prof.costs.selection.instant`), leaves out what was measured later: the same plan
-    under the costs of that day.
+    (:func:`nnapi_prof.costs.selection.instant`), leaves out what was measured and run later: the
+    same plan as it was known on that day.
 
     Raises UsageError where there is no bundle, SerializationError where it or its run is damaged,
     CostError where the table cannot be read or lacks the model.
     """
     loaded = read_bundle(bundle)
-    run = last_run(bundle)
+    run = last(bundle) if until is None else _last_until(bundle, until)
     with CostStore(costs) as store:
-        return data_of(loaded, run, store, until=until)
+        return data_of(loaded, run, store, until=until, model=bundle / loaded.model_file)
+
+
+def report_sides(
+    bundles: Sequence[Path],
+    costs: str | None = None,
+    *,
+    runs: Sequence[str] = (),
+    dates: Sequence[str] = (),
+) -> list[tuple[str, ReportData]]:
+    """What is compared, each with a name: several bundles, or of one bundle several ``runs``
+    (:func:`nnapi_prof.run.history.choose`) or ``dates`` (as ``--at`` takes them).
+
+    One entry is no comparison, but may be reported. Raises UsageError where several bundles, runs
+    and dates are mixed, and what :func:`report_data` raises.
+    """
+    if bool(runs) + bool(dates) + (len(bundles) > 1) > 1:
+        raise UsageError(
+            "several bundles, --run and --at are three comparisons: ask for one at a time"
+        )
+    if runs:
+        kept = every(bundles[0])
+        chosen = [choose(kept, words) for words in runs]
+        data = report_data(bundles[0], costs)
+        return [(_name_of(run), replace(data, run=run)) for run in chosen]
+    if dates:
+        when = [_instant(date) for date in dates]
+        return [
+            (f"known on {date}", report_data(bundles[0], costs, until=until))
+            for date, until in zip(dates, when, strict=True)
+        ]
+    same = len({bundle.stem for bundle in bundles}) < len(bundles)
+    return [
+        (str(bundle) if same else bundle.stem, report_data(bundle, costs)) for bundle in bundles
+    ]
+
+
+def _name_of(run: RunReport) -> str:
+    return f"{run.device}, {run.created_at[:19].replace('T', ' ')}"
+
+
+def _instant(date: str) -> str:
+    try:
+        return instant(date, end=True)
+    except ValueError:
+        raise UsageError(
+            f"--at {date!r} is no date: write 2026-01-31 or 2026-01-31T12:30"
+        ) from None
+
+
+def _last_until(bundle: Path, until: str) -> RunReport | None:
+    before = [run for run in every(bundle) if instant(run.created_at) <= until]
+    return before[-1] if before else None
 
 
 def data_of(
-    bundle: Bundle, run: RunReport | None, store: CostStore, *, until: str | None = None
+    bundle: Bundle,
+    run: RunReport | None,
+    store: CostStore,
+    *,
+    until: str | None = None,
+    model: Path | None = None,
 ) -> ReportData:
-    """:func:`report_data` of a bundle in memory and its run, None where there was none."""
+    """:func:`report_data` of a bundle in memory and its run, None where there was none.
+
+    ``model`` is the original's file, which a plan with estimated segments needs: its costs are
+    estimated again.
+    """
     rows = store.select(
         Selection((bundle.fingerprint,), conditions=bundle.conditions, until=until, newest=True)
     )
+    if not rows:
+        raise CostError(_nothing_of(bundle, store, until))
+    costs = _costs(bundle, store, rows, model)
     known = {row.fingerprint: row.description for row in store.devices()}
+    plans = bundle.plans
+    if until is not None:
+        plans = tuple(_priced(plan, bundle.graph, costs, until) for plan in plans[:1])
+        plans += tuple(
+            priced
+            for plan in bundle.plans[1:]
+            if (priced := _priced_or_none(plan, bundle.graph, costs, until)) is not None
+        )
     return ReportData(
         model=bundle.model,
         graph=bundle.graph,
-        cost_model=fit(bundle.graph, rows),
+        cost_model=costs,
         measurements=tuple(rows),
-        plan=bundle.plan,
-        baselines=bundle.plans[1:],
-        run=run,
+        plan=plans[0],
+        baselines=plans[1:],
+        run=_predicted_anew(run, plans) if run is not None and until is not None else run,
         device_info=known.get(bundle.fingerprint, {}),
         notes=bundle.notes,
         permutes={plan.name: bundle.permutes(plan) for plan in bundle.plans},
     )
+
+
+def _nothing_of(bundle: Bundle, store: CostStore, until: str | None) -> str:
+    ever = store.select(Selection((bundle.fingerprint,), conditions=bundle.conditions))
+    if ever:
+        return (
+            f"cost table {store.location}: nothing was measured on {bundle.device} until {until}"
+            f" (the first is of {min(row.measured_at for row in ever)[:19]}): choose a later --at"
+        )
+    return (
+        f"cost table {store.location} has nothing of {bundle.device} ({bundle.fingerprint}), which"
+        " the bundle was made for: name that table with --costs, or fill this one with"
+        " `nnapi-prof profile`"
+    )
+
+
+def _costs(
+    bundle: Bundle, store: CostStore, rows: Sequence[Measurement], model: Path | None
+) -> CostModel:
+    """Fitted to the rows; estimated besides where the plan was made so."""
+    guessed = any(
+        segment.estimated and segment.target.engine is not Engine.HOST
+        for segment in bundle.plan.segments
+    )
+    if not guessed or model is None:
+        return fit(bundle.graph, rows)
+
+    from nnapi_prof.api.estimating import filled_costs
+    from nnapi_prof.api.loading import read_model
+
+    program = read_model(model, bundle.inputs)
+    return filled_costs(program, store, bundle.fingerprint, bundle.conditions)[0]
+
+
+def _priced(plan: Plan, graph: UnitGraph, costs: CostModel, until: str) -> Plan:
+    """The plan with the latencies that the costs give its segments. CostError where a segment has
+    none."""
+    segments: list[Segment] = []
+    for segment in plan.segments:
+        cost = costs.region_cost(segment.units, segment.target)
+        if cost is None:
+            label = region_label(graph, segment.units)
+            raise CostError(
+                f"until {until} nothing says what {label} takes on {segment.target}, where the plan"
+                " runs it: choose a later --at"
+            )
+        segments.append(
+            replace(
+                segment,
+                predicted_ns=cost.ns,
+                measured=cost.measured,
+                estimated=cost.estimated,
+                interval_ns=None,
+            )
+        )
+    return replace(plan, segments=tuple(segments), simulated=costs.simulated)
+
+
+def _priced_or_none(plan: Plan, graph: UnitGraph, costs: CostModel, until: str) -> Plan | None:
+    """A baseline that could not run on that day is left out."""
+    try:
+        return _priced(plan, graph, costs, until)
+    except CostError:
+        return None
+
+
+def _predicted_anew(run: RunReport, plans: Sequence[Plan]) -> RunReport:
+    """A run with the predictions of these plans in place of its own."""
+    named = {plan.name: plan for plan in plans}
+    rows = []
+    for row in run.runs:
+        plan = named.get(row.plan.name)
+        if plan is None or len(plan.segments) != len(row.segments):
+            continue
+        timings = tuple(
+            replace(timing, predicted_ns=segment.predicted_ns)
+            for timing, segment in zip(row.segments, plan.segments, strict=True)
+        )
+        rows.append(replace(row, plan=plan, segments=timings))
+    return replace(run, runs=tuple(rows))

@@ -149,11 +149,42 @@ def _checksum(manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def read_bundle(path: Path) -> Bundle:
-    """Reads a bundle. UsageError where there is none, SerializationError where it is damaged."""
+def check_bundle(path: Path) -> Path:
+    """The manifest of a bundle. UsageError where there is none, SerializationError where it is of
+    another version of nnapi-prof."""
     manifest_file = path / "manifest.json"
+    if not path.exists():
+        raise UsageError(f"bundle {path} does not exist: `nnapi-prof partition` makes one")
     if not manifest_file.is_file():
         raise UsageError(f"{path} is no bundle: `nnapi-prof partition` makes one")
+    version = _version(manifest_file)
+    if version is not None and version != VERSION:
+        again = "make it again with `nnapi-prof partition`"
+        who, remedy = ("an older", again)
+        if version > VERSION:
+            who, remedy = ("a newer", f"update nnapi-prof, or {again}")
+        raise SerializationError(
+            f"{path}: the bundle was made by {who} nnapi-prof (its version is {version}, {VERSION}"
+            f" is read): {remedy}"
+        )
+    return manifest_file
+
+
+def _version(manifest_file: Path) -> int | None:
+    """As the manifest says it; None where it says none, which reading it finds out."""
+    try:
+        data = json.loads(manifest_file.read_text())
+    except (ValueError, OSError):
+        return None
+    ours = isinstance(data, dict) and data.get("format") == FORMAT
+    version = data.get("version") if ours else None
+    return version if isinstance(version, int) else None
+
+
+def read_bundle(path: Path) -> Bundle:
+    """Reads a bundle. UsageError where there is none, SerializationError where it is damaged or of
+    another version of nnapi-prof."""
+    manifest_file = check_bundle(path)
     try:
         data = _read_manifest(manifest_file)
         regions: dict[RegionKey, ConvertedRegion] = {}

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from nnapi_prof.bundle.storage import VERSION
+from nnapi_prof.costs.store import CostStore
 from tests.cli.common import INPUT, Profiled, Result, TinyNet, trace
 
 SIM = ("--device", "sim:npu-phone")
@@ -205,10 +206,15 @@ def test_partition_wants_a_profile(
 
 def test_a_bundle_that_is_none(cli: Cli, tiny: Path, tmp_path: Path) -> None:
     for command in ("run", "report"):
-        for path in (tmp_path, tiny, tmp_path / "absent"):
+        for path in (tmp_path, tiny):
             found = cli(command, path)
             assert found.code == 2
             assert found.error == f"{path} is no bundle: `nnapi-prof partition` makes one"
+        found = cli(command, tmp_path / "absent")
+        assert found.code == 2
+        assert found.error == (
+            f"bundle {tmp_path / 'absent'} does not exist: `nnapi-prof partition` makes one"
+        )
 
 
 def edit(**changes: object) -> Callable[[Path], None]:
@@ -243,7 +249,7 @@ DAMAGES = [
     (lambda bundle: (bundle / "manifest.json").write_text("[]"), "is no nnapi-prof-bundle"),
     (lambda bundle: (bundle / "manifest.json").write_bytes(b"\xff\xfe"), "can't decode byte"),
     (edit(format="tarball"), "manifest.json is no nnapi-prof-bundle"),
-    (edit(version=99), f"manifest.json has version 99, {VERSION} is read"),
+    (edit(version="2"), f"manifest.json has version '2', {VERSION} is read"),
     (edit(threads=7), "manifest.json was changed after it was written"),
     (edit(plans=[]), "manifest.json was changed after it was written"),
     (flip("regions/*"), "CRC-32"),
@@ -303,6 +309,23 @@ def test_only_what_is_simulated_is_labelled_so(cli: Cli, profiled: Profiled) -> 
     assert "measured (simulated)" not in found.out and "compile (simulated)" not in found.out
 
 
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        (99, f"a newer nnapi-prof (its version is 99, {VERSION} is read): update nnapi-prof, or"),
+        (1, f"an older nnapi-prof (its version is 1, {VERSION} is read): make it again"),
+    ],
+)
+def test_a_bundle_of_another_version(
+    cli: Cli, profiled: Profiled, version: int, words: str
+) -> None:
+    edit(version=version)(profiled.bundle)
+    for command in (["run", *SIM], ["report", "--costs", profiled.costs]):
+        found = cli(*command, profiled.bundle)
+        assert found.code == 1 and found.out == ""
+        assert found.error.startswith(f"{profiled.bundle}: the bundle was made by {words}")
+
+
 def test_a_bundle_without_its_model(cli: Cli, profiled: Profiled) -> None:
     (profiled.bundle / "model.pt").unlink()
     found = cli("run", *SIM, profiled.bundle)
@@ -320,8 +343,14 @@ def test_a_run_report_that_is_none(cli: Cli, profiled: Profiled) -> None:
 
 
 def test_a_report_needs_the_costs_of_the_plan(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
-    found = cli("report", "--costs", tmp_path / "empty.sqlite", profiled.bundle)
-    assert found.code == 1 and "were never measured on this device" in found.error
+    empty = tmp_path / "empty.sqlite"
+    found = cli("report", "--costs", empty, profiled.bundle)
+    assert found.code == 2 and f"cost table {empty} does not exist" in found.error
+    CostStore(empty).close()
+    found = cli("report", "--costs", empty, profiled.bundle)
+    assert found.code == 1
+    assert f"cost table {empty} has nothing of simulated npu-phone" in found.error
+    assert "name that table with --costs" in found.error
 
 
 def test_outputs_that_differ_fail(cli: Cli, profiled: Profiled) -> None:

@@ -1,0 +1,189 @@
+"""The document of ``nnapi-prof report`` of one bundle: all that the page shows, as numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from nnapi_prof.documents.bundle import OUTPUT, of_check
+from nnapi_prof.documents.plans import NOTES, PLAN, TARGET, UNIT, of_plan, of_plans, of_units
+from nnapi_prof.documents.registry import (
+    COUNT,
+    COUNT_OR_NULL,
+    NUMBER,
+    NUMBER_OR_NULL,
+    TEXT,
+    TEXT_OR_NULL,
+    TRUTH,
+    Document,
+    array,
+    choice,
+    described,
+    document,
+    mapping,
+    nullable,
+    obj,
+)
+
+if TYPE_CHECKING:
+    from nnapi_prof.graph.unit import Unit
+    from nnapi_prof.reports.data import ReportData
+    from nnapi_prof.run.result import PlanRun
+
+_COST = obj(
+    target=TARGET,
+    marginal_ns=described(NUMBER_OR_NULL, "inside a region, without invocation and transfer"),
+    alone_ns=described(NUMBER_OR_NULL, "median of the unit run alone, all included"),
+    relative_spread=described(NUMBER_OR_NULL, "sigma of alone_ns by alone_ns"),
+    status=choice("measured", "fitted", "estimated", "refused", "unknown"),
+    reason=described(TEXT_OR_NULL, "why it is refused, in a sentence"),
+)
+_COSTED = obj(
+    **UNIT["properties"],
+    macs=COUNT,
+    target=described(TEXT_OR_NULL, "where the plan runs it"),
+    costs=array(_COST),
+)
+_FIT = obj(
+    target=TARGET,
+    overhead_ns=described(NUMBER, "of one invocation"),
+    in_ns_per_byte=NUMBER,
+    out_ns_per_byte=NUMBER,
+    rows=COUNT,
+    median_error=described(NUMBER_OR_NULL, "of sums against measurements, relative"),
+    p90_error=NUMBER_OR_NULL,
+)
+_RAN = obj(
+    device=described(TEXT, "for people"),
+    fingerprint=TEXT,
+    simulated=TRUTH,
+    created_at=TEXT,
+    conditions=described(TEXT, "the options that asked for other than the usual conditions"),
+    plans=described(
+        array(
+            obj(
+                name=TEXT,
+                predicted_ns=described(NUMBER, "of what was timed"),
+                median_ns=NUMBER_OR_NULL,
+                first_ns=COUNT_OR_NULL,
+                total_ns=described(array(COUNT), "every recorded run, in the order they ran"),
+                error=TEXT_OR_NULL,
+            )
+        ),
+        "the plan first",
+    ),
+    outputs=array(OUTPUT),
+)
+
+
+@document(
+    "report",
+    1,
+    "A bundle with the costs behind it and its last run",
+    model=TEXT,
+    device=described(TEXT, "for people"),
+    simulated=described(TRUTH, "some latencies are; each plan and run says it of its own"),
+    estimated=described(TRUTH, "whether the plan rests in part on estimated costs"),
+    units=array(_COSTED),
+    plan=PLAN,
+    baselines=array(PLAN),
+    run=nullable(_RAN),
+    cost_model=array(_FIT),
+    device_facts=mapping(TEXT),
+    method=described(mapping(TEXT), "how the numbers were measured"),
+    notes=NOTES,
+)
+def of_report(data: ReportData) -> Document:
+    from nnapi_prof.reports.facts import device_facts, how_measured
+
+    return {
+        "model": data.model,
+        "device": data.device_name,
+        "simulated": data.simulated,
+        "estimated": any(segment.estimated for segment in data.plan.segments),
+        "units": _units(data),
+        "plan": of_plan(data.plan),
+        "baselines": of_plans(data.baselines),
+        "run": _run(data),
+        "cost_model": _fits(data),
+        "device_facts": dict(device_facts(data.device_info)),
+        "method": dict(how_measured(data.own_measurements, data.run)),
+        "notes": list(data.all_notes),
+    }
+
+
+def _units(data: ReportData) -> list[Document]:
+    from nnapi_prof.reports.frames import NS_PER_MS, unit_frame
+
+    where = {unit: s.target.key for s in data.plan.segments for unit in s.units}
+    costs: dict[int, list[Document]] = {}
+    for row in unit_frame(data.cost_model).to_dict("records"):
+        costs.setdefault(row["unit"], []).append(
+            {
+                "target": row["target"],
+                "marginal_ns": _known(row["marginal_ms"], NS_PER_MS),
+                "alone_ns": _known(row["alone_ms"], NS_PER_MS),
+                "relative_spread": _known(row["spread"]),
+                "status": row["status"],
+                "reason": row["reason"],
+            }
+        )
+
+    def more(unit: Unit) -> Document:
+        return {
+            "macs": unit.macs,
+            "target": where.get(unit.index),
+            "costs": costs.get(unit.index, []),
+        }
+
+    return of_units(data.graph, more)
+
+
+def _run(data: ReportData) -> Document | None:
+    run = data.run
+    if run is None:
+        return None
+    return {
+        "device": run.device,
+        "fingerprint": run.fingerprint,
+        "simulated": run.simulated,
+        "created_at": run.created_at,
+        "conditions": run.conditions,
+        "plans": [_ran(row) for row in run.runs],
+        "outputs": [of_check(check) for check in run.checks],
+    }
+
+
+def _ran(row: PlanRun) -> Document:
+    return {
+        "name": row.plan.name,
+        "predicted_ns": row.predicted_ns,
+        "median_ns": row.median_ns,
+        "first_ns": row.first_ns,
+        "total_ns": list(row.total_ns),
+        "error": row.error,
+    }
+
+
+def _fits(data: ReportData) -> list[Document]:
+    from nnapi_prof.reports.frames import NS_PER_MS, fit_frame
+
+    return [
+        {
+            "target": row["target"],
+            "overhead_ns": row["overhead_ms"] * NS_PER_MS,
+            "in_ns_per_byte": row["in_ns_per_byte"],
+            "out_ns_per_byte": row["out_ns_per_byte"],
+            "rows": row["rows"],
+            "median_error": _known(row["median_error"]),
+            "p90_error": _known(row["p90_error"]),
+        }
+        for row in fit_frame(data.cost_model).to_dict("records")
+    ]
+
+
+def _known(value: Any, scale: float = 1.0) -> float | None:
+    """A cell of a frame as JSON has it: null for NaN."""
+    if value is None or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value) * scale

@@ -1,0 +1,119 @@
+"""The runs that a bundle keeps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nnapi_prof.errors import SerializationError, UsageError
+from nnapi_prof.run import history
+from nnapi_prof.run.history import choose, every, keep, last
+from nnapi_prof.run.result import RunReport
+
+
+def run(time: str, device: str = "simulated npu-phone", fingerprint: str = "aa11") -> RunReport:
+    return RunReport(
+        model="m",
+        device=device,
+        fingerprint=fingerprint,
+        simulated=device.startswith("simulated"),
+        created_at=f"{time}+00:00",
+        runs=(),
+        checks=(),
+    )
+
+
+FIRST = run("2026-01-31T12:00:00")
+SECOND = run("2026-01-31T13:00:00", "Pixel 6 (9A)", "bb22")
+THIRD = run("2026-02-03T09:00:00")
+RUNS = (FIRST, SECOND, THIRD)
+
+
+def test_the_last_run_and_all_before_it(tmp_path: Path) -> None:
+    assert last(tmp_path) is None and every(tmp_path) == ()
+    for each in RUNS:
+        assert keep(tmp_path, each) == tmp_path / "run.json"
+        assert last(tmp_path) == each
+    assert every(tmp_path) == RUNS
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        "2026-01-31T12-00-00.json",
+        "2026-01-31T13-00-00.json",
+    ]
+
+
+def test_a_run_kept_twice_is_one_run(tmp_path: Path) -> None:
+    keep(tmp_path, FIRST)
+    keep(tmp_path, FIRST)
+    assert every(tmp_path) == (FIRST,)
+
+
+def test_runs_of_one_second_stay_apart_and_in_order(tmp_path: Path) -> None:
+    runs = [replace(FIRST, notes=(str(n),)) for n in range(4)]
+    for each in runs:
+        keep(tmp_path, each)
+    assert every(tmp_path) == tuple(runs)
+
+
+def test_the_oldest_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MOST_KEPT", 2)
+    runs = [run(f"2026-01-{day:02}T00:00:00") for day in range(1, 6)]
+    for each in runs:
+        keep(tmp_path, each)
+    assert every(tmp_path) == tuple(runs[2:])
+
+
+def test_a_bundle_of_before_there_was_a_history(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(FIRST.to_json())
+    keep(tmp_path, SECOND)
+    assert every(tmp_path) == (FIRST, SECOND)
+
+
+def test_damaged_runs(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"runs": 3}))
+    with pytest.raises(SerializationError, match=r"run\.json: this is no run report.*makes it ag"):
+        last(tmp_path)
+    keep(tmp_path, FIRST)  # the damaged one is no run: it goes
+    assert every(tmp_path) == (FIRST,)
+    keep(tmp_path, SECOND)
+    (earlier,) = (tmp_path / "runs").iterdir()
+    earlier.write_bytes(b"\xff")
+    assert last(tmp_path) == SECOND
+    with pytest.raises(SerializationError, match=r"12-00-00\.json: .*remove the file"):
+        every(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("2026-01-31", SECOND),
+        ("2026-01-31T12:00:00", FIRST),
+        ("2026-01-31T12:30", FIRST),
+        ("2026-12-31", THIRD),
+        ("npu-phone", THIRD),
+        ("NPU", THIRD),
+        ("Pixel*", SECOND),
+        ("bb", SECOND),
+        ("npu-phone@2026-02-01", FIRST),
+        ("aa11@2026-02-03", THIRD),
+    ],
+)
+def test_choosing(words: str, wanted: RunReport) -> None:
+    assert choose(RUNS, words) is wanted
+
+
+@pytest.mark.parametrize("words", ["2026-01-30", "gpu-phone", "Pixel@2026-01-31T12:00:00"])
+def test_none_that_fits(words: str) -> None:
+    with pytest.raises(UsageError) as failed:
+        choose(RUNS, words)
+    assert f"no run of the bundle fits {words!r}: there are 2026-01-31T12:00:00 on" in str(
+        failed.value
+    )
+    assert "2026-01-31T13:00:00 on Pixel 6 (9A)" in str(failed.value)
+
+
+def test_a_bundle_that_was_never_run() -> None:
+    with pytest.raises(UsageError, match="it was never run: `nnapi-prof run` does it"):
+        choose((), "2026-01-30")
