@@ -43,7 +43,7 @@ def c_compilers(_: Host) -> Iterator[Finding]:
             yield COMPILERS.ok("NNAPI_PROF_CC", f"{named} compiles and its program runs")
         else:
             yield COMPILERS.problem(
-                "NNAPI_PROF_CC", f"{named} {flaw}", "unset NNAPI_PROF_CC, or name a working one"
+                "NNAPI_PROF_CC", flaw, "unset NNAPI_PROF_CC, or name a working one"
             )
         return
     zig = _zig_flaw()

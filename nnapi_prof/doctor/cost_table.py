@@ -40,10 +40,12 @@ def _file(path: Path) -> Finding:
         # Read-only first: what is damaged or somebody else's stays as it is.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as link:
             version = _version(link)
-            rows = _rows(link) if version else 0
+            rows = _rows(link) if isinstance(version, int) else 0
         if isinstance(version, int):
             with closing(sqlite3.connect(path, BUSY_TIMEOUT_S, isolation_level=None)) as link:
                 link.execute("BEGIN IMMEDIATE")
+                # The lock alone is granted on a file that may only be read.
+                link.execute("UPDATE nnapi_prof_schema SET version = version")
                 link.execute("ROLLBACK")
     except sqlite3.Error as error:
         return _refused(path, error)

@@ -7,7 +7,7 @@ import importlib
 from nnapi_prof.device.toolchain import Progress
 from nnapi_prof.doctor.findings import Finding
 from nnapi_prof.doctor.phone_reach import PHONE, reach, with_agent
-from nnapi_prof.doctor.registry import HOST, Host, failed, run
+from nnapi_prof.doctor.registry import HOST, Host, failed, run, told
 from nnapi_prof.doctor.registry import PHONE as PHONE_CHECKS
 from nnapi_prof.errors import NnapiProfError
 
@@ -27,6 +27,9 @@ FAMILIES = (
 
 for _module in FAMILIES:
     importlib.import_module(f"nnapi_prof.doctor.{_module}")
+# A module that was imported before, for whatever reason, registered before.
+HOST.sort(key=lambda each: FAMILIES.index(each[1].__module__.rpartition(".")[2]))
+PHONE_CHECKS.sort(key=lambda each: FAMILIES.index(each[1].__module__.rpartition(".")[2]))
 
 
 def examine(
@@ -48,15 +51,13 @@ def _phone(spec: str | None, progress: Progress | None) -> list[Finding]:
     if phone is None:
         return found
     try:
-        system = [(f, check) for f, check in PHONE_CHECKS if f == PHONE.name]
-        others = [(f, check) for f, check in PHONE_CHECKS if f != PHONE.name]
-        found += run(system, phone)
+        # The system first: it tells why an agent cannot be put there.
+        found += run([each for each in PHONE_CHECKS if each[0] == PHONE.name], phone)
         try:
             phone, agent = with_agent(phone, progress)
         except NnapiProfError as error:
-            cause, _, fix = str(error).rpartition(": ")
-            agent = PHONE.problem("agent", cause or str(error), fix if cause else "see above")
+            agent = told(PHONE, "agent", error)
         found += [] if agent is None else [agent]
-        return found + run(others, phone)
+        return found + run([each for each in PHONE_CHECKS if each[0] != PHONE.name], phone)
     finally:
         phone.transport.close()

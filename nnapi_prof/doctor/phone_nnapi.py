@@ -56,9 +56,10 @@ def _by_agent(info: AgentInfo) -> Iterator[Finding]:
     level = f", API level {info.api_level}" if info.api_level is not None else ""
     yield NNAPI.ok("library", f"{info.nnapi.library}{level}{label}")
     found = info.nnapi.accelerators
-    real = [each for each in found if each.type != "cpu"]
+    real = [each for each in found if each.type != "CPU"]
     listed = ", ".join(
-        f"{each.name} ({each.type}, API {each.feature_level}, {each.version})" for each in found
+        f"{each.name} ({each.type.lower()}, API {each.feature_level}, {each.version})"
+        for each in found
     )
     if real:
         yield NNAPI.ok("accelerators", f"{listed}{label}")

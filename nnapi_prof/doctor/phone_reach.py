@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from nnapi_prof.device import xnnpack
 from nnapi_prof.device.agent import AgentClient
@@ -13,6 +14,7 @@ from nnapi_prof.device.install import device_platform, remote_dir
 from nnapi_prof.device.toolchain import Progress, host_abi
 from nnapi_prof.doctor.findings import Family, Finding
 from nnapi_prof.doctor.phone_facts import Phone, read_facts
+from nnapi_prof.doctor.registry import told
 from nnapi_prof.errors import NnapiProfError
 
 PHONE = Family("Phone")
@@ -43,15 +45,7 @@ def reach(spec: str | None, progress: Progress | None = None) -> tuple[Phone | N
             return _here(spec)
         return _there(spec, progress)
     except NnapiProfError as error:
-        return None, [refused(str(error))]
-
-
-def refused(message: str) -> Finding:
-    """An error of ours says what, then what to do."""
-    found, _, fix = message.rpartition(": ")
-    if not found:
-        found, fix = message, "nnapi-prof devices (lists what is within reach)"
-    return PHONE.problem(_CHECK, found, fix)
+        return None, [told(PHONE, _CHECK, error)]
 
 
 def _there(spec: str, progress: Progress | None) -> tuple[Phone, list[Finding]]:
@@ -86,8 +80,6 @@ def _here(spec: str) -> tuple[Phone | None, list[Finding]]:
 
 def with_agent(phone: Phone, progress: Progress | None = None) -> tuple[Phone, Finding | None]:
     """The phone with what its agent says, if the agent can be had without building it."""
-    from dataclasses import replace
-
     if phone.info is not None:
         return phone, None
     if find_agent(phone.abi, phone.os) is None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from nnapi_prof.device.adb_server import AdbServer
 from nnapi_prof.doctor.findings import Family, Finding
 from nnapi_prof.doctor.phone_facts import Phone
+from nnapi_prof.errors import NnapiProfError
 
 ISSUES = "report it with the output of `nnapi-prof doctor --json`; other checks are not affected"
 
@@ -74,6 +75,16 @@ def run(checks: Iterable[tuple[str, Callable[[T], Iterable[Finding]]]], on: T) -
 
 
 def failed(family: str, check: Callable[..., Any], error: Exception) -> Finding:
-    """That a check failed itself: not known to be well, so a problem."""
+    """That a check could not be made: not known to be well, so a problem."""
+    if isinstance(error, NnapiProfError):
+        return told(Family(family), check.__name__.replace("_", " "), error)
     words = f"this check failed itself: {type(error).__name__}: {error}"
     return Family(family).problem(check.__name__.replace("_", " "), words, ISSUES)
+
+
+def told(family: Family, check: str, error: NnapiProfError) -> Finding:
+    """An error of ours as a finding: its message says what was wrong, then what to do."""
+    found, _, fix = str(error).rpartition(": ")
+    if not found:
+        found, fix = str(error), "nnapi-prof devices (lists what is within reach)"
+    return family.problem(check, found, fix)

@@ -1,0 +1,88 @@
+"""``nnapi-prof doctor``: what it shows, its document, its exit code, its haste."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.common import Result
+
+Cli = Callable[..., Result]
+
+FAMILIES = ["Python", "Compilers", "Cache", "Agents", "Costs", "ADB", "USB", "Phone"]
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A cost table of the test's own, and no XNNPACK that others name."""
+    monkeypatch.setenv("NNAPI_PROF_COSTS", str(tmp_path / "costs.sqlite"))
+
+
+def test_without_a_phone(cli: Cli) -> None:
+    found = cli("doctor")
+    assert found.code == 0 and found.err == ""
+    lines = found.out.splitlines()
+    assert [line for line in lines[:-1] if not line.startswith(" ")] == FAMILIES
+    # A finding is a line, and its fix another.
+    for before, line in zip(lines, lines[1:], strict=False):
+        if line.startswith("           fix: "):
+            assert before.split()[0] in ("warning", "problem")
+        else:
+            assert before.split()[0] not in ("warning", "problem")
+    assert "  warning  device: no phone is within reach: simulated ones stand in" in found.out
+    assert lines[-1].startswith("0 problems, ")
+
+
+def test_a_problem(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "costs.sqlite").write_text("hello " * 200)
+    found = cli("doctor")
+    assert found.code == 1 and found.err == ""
+    assert f"  problem  cost table: {tmp_path}/costs.sqlite: file is not a database\n" in found.out
+    assert found.out.splitlines()[-1].startswith("1 problem, ")
+
+
+def test_the_document(cli: Cli, tmp_path: Path) -> None:
+    data = cli("doctor", "--json").document("doctor")
+    assert data["problems"] == 0
+    assert list(dict.fromkeys(each["family"] for each in data["findings"])) == FAMILIES
+    assert data["warnings"] == sum(each["level"] == "warning" for each in data["findings"])
+    (tmp_path / "costs.sqlite").write_text("hello " * 200)
+    found = cli("doctor", "--json")
+    assert found.code == 1 and found.document("doctor")["problems"] == 1
+
+
+def test_a_phone(cli: Cli, start_adbd: Callable[..., str]) -> None:
+    serial = start_adbd("npu-phone")
+    found = cli("doctor", "--device", serial)
+    assert found.code == 0
+    assert f"  ok       device: {serial} (nnapi-prof Test Phone), adb over TCP\n" in found.out
+    assert "\nNNAPI\n" in found.out and "\nState\n" in found.out
+    found = cli("doctor", "--device", start_adbd("npu-phone", storage="ro"))
+    assert found.code == 1 and "is read-only" in found.out
+
+
+def test_a_phone_that_is_not_there(cli: Cli) -> None:
+    found = cli("doctor", "--device", "R5CT12")
+    assert found.code == 1 and found.err == ""
+    assert "  problem  device: no device R5CT12\n           fix: there are local, " in found.out
+
+
+def test_fast_and_without_torch(tmp_path: Path) -> None:
+    """As the user starts it: under 5 s, and what is slow to import is not imported."""
+    code = (
+        "import sys\nfrom nnapi_prof.cli import main\n"
+        "try: main(['doctor', '-q'])\n"
+        "finally: print(sorted({'torch', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)))"
+    )
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert time.monotonic() - started < 5

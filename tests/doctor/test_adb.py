@@ -1,0 +1,289 @@
+"""adb's key and server, and phones on USB."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from adb_shell.auth.keygen import keygen
+
+from nnapi_prof.device.adb import key_path
+from nnapi_prof.doctor import adb_service, usb
+from nnapi_prof.doctor.adb_key import adb_key
+from nnapi_prof.doctor.findings import Level
+from nnapi_prof.doctor.registry import Host
+from tests.device.asking_phone import AskingPhone
+from tests.doctor.common import problem, unreadable, warning, well, without_rights
+
+# ---- the key -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def key(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A key pair of this host."""
+    monkeypatch.setenv("ANDROID_USER_HOME", str(open_folder))
+    return key_path()
+
+
+def test_a_key(key: Path) -> None:
+    assert well(adb_key(Host())) == f"{key} is readable, and its public half matches"
+
+
+def test_no_key_is_made(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANDROID_USER_HOME", str(open_folder))
+    assert well(adb_key(Host())).startswith(f"{open_folder / 'adbkey'} is not there yet")
+    assert list(open_folder.iterdir()) == []
+
+
+def test_a_key_of_another_user(key: Path) -> None:
+    words, fix = problem(without_rights(adb_key, Host()))  # mode 600, as it was made
+    assert words == f"{key} cannot be read: Permission denied"
+    assert fix == f"sudo chown $USER '{key}'"
+
+
+def test_a_public_half_of_another_user(key: Path) -> None:
+    key.chmod(0o644)
+    unreadable(Path(f"{key}.pub"))
+    found = without_rights(adb_key, Host())
+    assert problem(found[1:])[0] == f"{key}.pub cannot be read: Permission denied"
+
+
+def test_a_key_that_others_may_read(key: Path) -> None:
+    key.chmod(0o644)
+    words, fix = warning(list(adb_key(Host()))[:1])
+    assert words == f"{key} may be used by other users of this host (mode 644)"
+    assert fix == f"chmod 600 '{key}'"
+
+
+@pytest.mark.parametrize("content", ["hello", "", "-----BEGIN PRIVATE KEY-----\nAAAA\n"])
+def test_a_damaged_key(key: Path, content: str) -> None:
+    key.write_text(content)
+    words, fix = problem(adb_key(Host()))
+    assert words == f"{key} holds no RSA key of 2048 bits"
+    assert fix.startswith(f"mv '{key}' '{key}.old'")
+
+
+def test_halves_of_two_keys(key: Path, tmp_path: Path) -> None:
+    keygen(str(tmp_path / "other"))
+    (tmp_path / "other.pub").replace(f"{key}.pub")
+    words, fix = problem(adb_key(Host()))
+    assert words.startswith(f"{key}.pub is the public half of another key")
+    Path(f"{key}.pub").rename(f"{key}.pub.old")  # the fix
+    assert "its public half is made" in well(adb_key(Host())) and fix.startswith("mv ")
+    assert key_path() == key and "matches" in well(adb_key(Host()))
+
+
+# ---- the server --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes | None], str]]:
+    """Listens where the adb server is expected; ``peer(ANSWER)`` is what it says to anything."""
+    listeners: list[socket.socket] = []
+    links: list[socket.socket] = []
+
+    def serve(listener: socket.socket, answer: bytes | None) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                link, _ = listener.accept()
+                links.append(link)
+                if answer is not None:
+                    link.recv(100)
+                    link.sendall(answer)
+                    link.close()
+
+    def start(answer: bytes | None) -> str:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+        threading.Thread(target=serve, args=(listener, answer), daemon=True).start()
+        where = f"127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setenv("ADB_SERVER_SOCKET", f"tcp:{where}")
+        return where
+
+    yield start
+    for listener in listeners:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+    for link in links:
+        link.close()
+
+
+def test_no_server(host: Host) -> None:
+    assert well(adb_service.adb_server(host)).startswith("none runs at ")
+
+
+def test_a_real_server_and_its_phones(
+    host: Host, adb_server: Any, asking_phone: Callable[..., AskingPhone], start_daemon: Any
+) -> None:
+    stranger, friend = asking_phone(), start_daemon()
+    adb_server.adb("connect", stranger.serial)
+    adb_server.connect(friend.serial)
+    found = list(adb_service.adb_server(host))
+    assert f"at 127.0.0.1:{adb_server.port}: it owns the phones" in well(found, "adb server")
+    phones = [each for each in found if each.check == "phone"]
+    ready = well([each for each in phones if each.level is Level.OK])
+    assert ready.startswith(friend.serial) and ready.endswith("is ready, by the adb server")
+    words, fix = problem([each for each in phones if each.level is not Level.OK])
+    assert words == f"{stranger.serial} is unauthorized"
+    assert fix.startswith("confirm 'Allow USB debugging' on the phone's screen")
+
+
+def test_an_offline_phone(
+    host: Host, adb_server: Any, asking_phone: Callable[..., AskingPhone]
+) -> None:
+    phone = asking_phone(silent=True)
+    connecting = adb_server.begin_connect(phone.serial)
+    try:
+        for _ in range(200):
+            found = [e for e in adb_service.adb_server(host) if e.check == "phone"]
+            if found:
+                break
+        words, fix = problem(found)
+        assert words.split(" is ")[1] in ("offline", "connecting")
+        assert "adb reconnect" in fix
+    finally:
+        connecting.kill()
+        connecting.wait()
+
+
+def test_a_server_of_another_version(
+    host: Host, peer: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adb = tmp_path / "adb"
+    adb.write_text("#!/bin/sh\necho Android Debug Bridge version 1.0.41\n")
+    adb.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    where = peer(b"OKAY0004001f")
+    words, fix = warning(adb_service.adb_server(host), "adb server")
+    assert words.startswith(
+        f"the server at {where} has version 31, the `adb` on the PATH 41: that one ends the server"
+    )
+    assert fix.startswith("adb kill-server && adb start-server")
+    peer(b"OKAY00040029")
+    assert well(adb_service.adb_server(host), "adb server").startswith("version 41, at ")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "unknown answer b'HTTP'"),
+        (b"", "the adb server closed the connection"),
+        (b"OKAY0004", "the adb server closed the connection"),
+        (b"OKAY0004none", "invalid literal"),
+        (b"FAIL0005never", "never"),
+        (None, "timed out"),
+    ],
+)
+def test_something_else_on_the_port(
+    host: Host, peer: Callable[..., str], answer: bytes | None, words: str
+) -> None:
+    where = peer(answer)
+    found, fix = problem(adb_service.adb_server(host))
+    assert found.startswith(f"what listens at {where} is no adb server: ") and words in found
+    assert "ADB_SERVER_SOCKET" in fix
+
+
+def test_a_server_named_wrongly(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADB_SERVER_SOCKET", "carrier-pigeon")
+    words, fix = problem(adb_service.adb_server(host))
+    assert words == "ADB_SERVER_SOCKET is 'carrier-pigeon'"
+    assert fix.startswith("unset ADB_SERVER_SOCKET; it takes tcp:PORT")
+
+
+# ---- USB ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plugged(open_folder: Path) -> Host:
+    """What the kernel shows of a phone with USB debugging on, and of a keyboard."""
+    interfaces = {
+        "1-1:1.0": ("06", "01", "01"),
+        "1-1:1.1": ("ff", "42", "01"),
+        "1-2:1.0": ("03", "01", "01"),
+    }
+    for name, kind in interfaces.items():
+        folder = open_folder / "sys" / name
+        folder.mkdir(parents=True)
+        for part, value in zip(("Class", "SubClass", "Protocol"), kind, strict=True):
+            (folder / f"bInterface{part}").write_text(f"{value}\n")
+    device = open_folder / "sys" / "1-1"
+    device.mkdir()
+    facts = {"busnum": "1", "devnum": "7", "serial": "R5CT12", "product": "Galaxy", "extra": ""}
+    for name, text in facts.items():
+        (device / name).write_text(f"{text}\n")
+    node = open_folder / "dev" / "001" / "007"
+    node.parent.mkdir(parents=True)
+    node.touch(0o600)
+    return Host(open_folder / "sys", open_folder / "dev", (open_folder / "rules",))
+
+
+def test_no_usb(host: Host) -> None:
+    assert well(usb.phones(host)) == "none is on USB"
+    host.usb_devices.rmdir()
+    words, fix = warning(usb.phones(host))
+    assert "shows no USB" in words and "ADB_SERVER_SOCKET" in fix
+
+
+def test_a_phone_that_can_be_opened(plugged: Host) -> None:
+    assert well(usb.phones(plugged)) == "Galaxy R5CT12 can be opened"
+
+
+def test_a_phone_that_may_not_be_opened(plugged: Host) -> None:
+    words, fix = problem(without_rights(usb.phones, plugged))
+    assert words == f"Galaxy R5CT12: this user may not open {plugged.usb_nodes}/001/007"
+    assert fix == (
+        "sudo apt install android-sdk-platform-tools-common && sudo usermod -aG plugdev $USER, "
+        "then log in again and replug the phone"
+    )
+    (plugged.udev_rules[0]).mkdir()
+    (plugged.udev_rules[0] / "51-android.rules").touch()
+    fix = problem(without_rights(usb.phones, plugged))[1]
+    assert fix.startswith("sudo usermod -aG plugdev $USER, then log in again")
+
+
+def test_a_phone_that_is_gone(plugged: Host) -> None:
+    (plugged.usb_nodes / "001" / "007").unlink()
+    words, fix = problem(usb.phones(plugged))
+    assert words.endswith("007 cannot be opened: No such file or directory") and "replug" in fix
+
+
+def test_a_phone_that_somebody_has(plugged: Host) -> None:
+    (plugged.usb_devices / "1-1:1.1" / "driver").mkdir()
+    node = plugged.usb_nodes / "001" / "007"
+    with holding(node) as who:
+        words, fix = problem(usb.phones(plugged))
+    assert words.startswith(f"Galaxy R5CT12: sleep ({who}) has it open, and no adb server")
+    assert f"sudo fuser -k {node}" in fix
+    assert "a process of another user has it open" in problem(usb.phones(plugged))[0]
+
+
+@contextlib.contextmanager
+def holding(node: Path) -> Iterator[int]:
+    """A process that has a file open."""
+    import subprocess
+
+    with node.open("rb") as file, subprocess.Popen(["sleep", "60"], stdin=file) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def test_a_phone_of_the_adb_server(plugged: Host, peer: Callable[..., str]) -> None:
+    (plugged.usb_devices / "1-1:1.1" / "driver").mkdir()
+    line = b"R5CT12 device product:x model:Galaxy\n"
+    peer(b"OKAY%04x" % len(line) + line)
+    assert well(usb.phones(plugged)) == "Galaxy R5CT12: the adb server owns it and is used"
+
+
+def test_libusb(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert well(usb.libusb(Host())) == "found"
+    monkeypatch.setattr("nnapi_prof.device.adb.UsbTransport", None)
+    words, fix = warning(usb.libusb(Host()))
+    assert words.startswith("libusb-1.0 is missing") and "libusb-1.0-0" in fix

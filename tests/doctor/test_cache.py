@@ -1,0 +1,123 @@
+"""The cache: full, read-only, without XNNPACK, with agents of other sources."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nnapi_prof.device import shipped, xnnpack
+from nnapi_prof.device.build import HostBuild
+from nnapi_prof.doctor import cache
+from nnapi_prof.doctor.registry import Host
+from tests.conftest import rig
+from tests.doctor.common import problem, warning, well
+
+_CODE = (
+    "import json, dataclasses; from nnapi_prof.doctor import cache, cost_table;"
+    "from nnapi_prof.doctor.registry import Host\n"
+    "found = [*cache.folder(Host()), *cost_table.cost_table(Host())]\n"
+    "print(json.dumps([[e.check, e.level.value, e.found, e.fix] for e in found]))"
+)
+
+
+def on_storage(folder: Path, options: str) -> dict[str, list[str]]:
+    """What is found where ``folder`` is a file system of its own."""
+    isolation = rig.mount_isolation()
+    if isolation is None:
+        pytest.skip("needs a mount namespace: run the tests as root")
+    script = f'mount -t tmpfs -o {options} tmpfs "$0" && exec "$@"'
+    command = [*isolation, "sh", "-c", script, str(folder), sys.executable, "-c", _CODE]
+    env = {
+        **os.environ,
+        "NNAPI_PROF_CACHE_DIR": str(folder / "cache"),
+        "NNAPI_PROF_COSTS": str(folder / "costs" / "costs.sqlite"),
+    }
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    return {check: rest for check, *rest in json.loads(done.stdout)}
+
+
+def test_full_storage(tmp_path: Path) -> None:
+    found = on_storage(tmp_path, "size=16k")
+    level, words, fix = found["cache"]
+    assert level == "problem"
+    assert words == f"{tmp_path}/cache cannot be written to: No space left on device"
+    assert fix.startswith("export NNAPI_PROF_CACHE_DIR=")
+    level, words, fix = found["cost table"]
+    assert level == "problem" and "No space left on device" in words
+    assert "--costs FILE" in fix
+
+
+def test_read_only_storage(tmp_path: Path) -> None:
+    found = on_storage(tmp_path, "ro")
+    for check in ("cache", "cost table"):
+        level, words, _ = found[check]
+        assert level == "problem" and words.endswith("Read-only file system")
+
+
+@pytest.mark.parametrize(
+    ("size", "level", "words"),
+    [
+        ("8m", "problem", "has 8.4 MB free: no agent can be built"),
+        ("200m", "warning", "has 210 MB free: too little for XNNPACK"),
+        ("2g", "ok", "is writable, 2.1 GB free"),
+    ],
+)
+def test_room(tmp_path: Path, size: str, level: str, words: str) -> None:
+    found = on_storage(tmp_path, f"size={size}")["cache"]
+    assert found[0] == level and found[1] == f"{tmp_path}/cache {words}"
+
+
+def test_xnnpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("NNAPI_PROF_XNNPACK", str(tmp_path))
+    words, fix = problem(cache.xnnpack_prefix(Host()))
+    assert words == f"NNAPI_PROF_XNNPACK is {tmp_path}, where XNNPACK is not built"
+    assert "python -m nnapi_prof.device.xnnpack" in fix
+    monkeypatch.setenv("NNAPI_PROF_XNNPACK", "")
+    words, fix = warning(cache.xnnpack_prefix(Host()))
+    assert words.startswith("left out by NNAPI_PROF_XNNPACK=") and fix.startswith("unset")
+    monkeypatch.delenv("NNAPI_PROF_XNNPACK")
+    assert well(cache.xnnpack_prefix(Host())).startswith("not built yet")
+    # No sources to be had: what the first use writes down is said here.
+    monkeypatch.setenv("NNAPI_PROF_XNNPACK_ARCHIVES", str(tmp_path / "nothing"))
+    said: list[str] = []
+    assert xnnpack.first_use(tmp_path, said.append) is None and said
+    words, fix = warning(cache.xnnpack_prefix(Host()))
+    assert words.startswith("could not be built: the sources of XNNPACK are not to be had")
+    assert fix == "python -m nnapi_prof.device.xnnpack"
+
+
+def test_agents(built_host: HostBuild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = list(cache.agents(Host()))
+    assert str(built_host.agent) in well(found, "this host")
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
+    found = list(cache.agents(Host()))
+    assert well(found, "this host").startswith("not built yet")
+    assert "`nnapi-prof agent build --abi arm64-v8a`" in well(found, "android-arm64-v8a")
+    stale = tmp_path / "agents" / "android-arm64-v8a-0123456789abcdef" / "agent"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
+    found = list(cache.agents(Host()))
+    assert well(found, "android-arm64-v8a").startswith("built of other sources")
+
+
+def test_agents_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipped, "AGENTS_DIR", tmp_path)
+    assert list(cache.brought_along(Host())) == []
+    (tmp_path / "sources").write_text("0" * 16)
+    words, fix = warning(cache.brought_along(Host()))
+    assert words.startswith(f"the agents in {tmp_path} were built of other sources")
+    assert fix == "python -m nnapi_prof.device.shipped --clean"
+
+
+def test_agents_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules: Any = sys.modules
+    monkeypatch.setitem(modules, "ziglang", None)
+    words, _ = problem(cache.agents(Host()), "android-x86_64")
+    assert words.startswith("there is no C compiler: install one")

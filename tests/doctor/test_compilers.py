@@ -1,0 +1,76 @@
+"""Compilers that are missing, broken, or build what does not run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from nnapi_prof.doctor import compilers
+from nnapi_prof.doctor.findings import Level
+from nnapi_prof.doctor.registry import Host
+from tests.doctor.common import problem, warning, well
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The PATH: an empty folder."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("NNAPI_PROF_CC", raising=False)
+    return folder
+
+
+def script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_what_is_here_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NNAPI_PROF_CC", raising=False)
+    found = [*compilers.c_compilers(Host()), *compilers.build_tools(Host())]
+    assert {each.check for each in found} >= {"zig", "cmake", "ninja"}
+    # The system's own compiler may be missing; zig comes with us.
+    assert all(each.level is Level.OK for each in found if each.check not in ("cc", "clang"))
+
+
+def test_no_compiler_but_zig(tools: Path) -> None:
+    found = list(compilers.c_compilers(Host()))
+    assert well(found, "cc") == "there is no cc on the PATH: zig builds for this host, too"
+    assert "its program runs here" in well(found, "zig")
+
+
+def test_no_compiler_at_all(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ziglang", None)
+    found = list(compilers.c_compilers(Host()))
+    words, fix = problem(found, "cc")
+    assert words == "there is no cc on the PATH, and zig does not work either"
+    assert fix.startswith("sudo apt install gcc libc6-dev")
+    assert problem(found, "zig")[1] == "python -m pip install --force-reinstall ziglang"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a compiler to break")
+def test_a_compiler_without_headers(tools: Path) -> None:
+    real = shutil.which("cc", path=os.defpath)
+    script(tools / "cc", f'PATH={os.defpath} exec {real} -nostdinc "$@"')
+    words, fix = warning(compilers.c_compilers(Host()), "cc")
+    assert f"{tools}/cc does not compile a small program: it ended with 1: " in words
+    assert "math.h" in words and words.endswith(": zig takes its place")
+
+
+def test_a_program_that_does_not_run(tools: Path) -> None:
+    """As one for another machine: compiled without complaint, and of no use here."""
+    script(tools / "cc", 'PATH=/bin:/usr/bin; printf garbage >"$3"; chmod 755 "$3"')
+    words, _ = warning(compilers.c_compilers(Host()), "cc")
+    assert f"{tools}/cc compiles, but the program does not run: it cannot be started" in words
+
+
+def test_a_compiler_that_is_named(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNAPI_PROF_CC", "no-such-cc")
+    words, fix = problem(compilers.c_compilers(Host()))
+    assert words == "there is no no-such-cc on the PATH"
+    assert fix == "unset NNAPI_PROF_CC, or name a working one"

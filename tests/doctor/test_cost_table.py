@@ -1,0 +1,128 @@
+"""Cost tables of all kinds; none is changed by looking at it."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from nnapi_prof.costs.schema import SCHEMA_VERSION
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.doctor.cost_table import cost_table
+from nnapi_prof.doctor.registry import Host
+from tests.costs.conftest import postgres as postgres
+from tests.doctor.common import problem, warning, well, without_rights
+
+
+@pytest.fixture
+def table(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cost table of ours, the one that the environment names."""
+    path = open_folder / "costs.sqlite"
+    CostStore(path).close()
+    monkeypatch.setenv("NNAPI_PROF_COSTS", str(path))
+    return path
+
+
+def change(path: Path, statement: str) -> None:
+    with sqlite3.connect(path) as link:
+        link.execute(statement)
+    link.close()
+
+
+def test_ours(table: Path) -> None:
+    assert well(cost_table(Host())) == f"{table}: 0 measurements, writable"
+
+
+def test_none_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "some" / "folder" / "costs.sqlite"
+    monkeypatch.setenv("NNAPI_PROF_COSTS", str(path))
+    assert well(cost_table(Host())).startswith(f"{path} is not there yet")
+    assert not path.parent.exists()
+
+
+def test_no_database(table: Path) -> None:
+    table.write_text("hello " * 200)
+    words, fix = problem(cost_table(Host()))
+    assert words == f"{table}: file is not a database" and "--costs FILE" in fix
+    assert table.read_text() == "hello " * 200
+
+
+def test_somebody_elses(table: Path) -> None:
+    table.unlink()
+    change(table, "create table songs (title)")
+    words, _ = problem(cost_table(Host()))
+    assert words == f"{table} belongs to something else: it has the table songs"
+
+
+def test_newer_and_older(table: Path) -> None:
+    change(table, f"update nnapi_prof_schema set version = {SCHEMA_VERSION + 1}")
+    words, fix = problem(cost_table(Host()))
+    assert words == (
+        f"{table} was written by a newer nnapi-prof: schema {SCHEMA_VERSION + 1}, this one reads "
+        f"{SCHEMA_VERSION}"
+    )
+    assert fix == "python -m pip install --upgrade nnapi-prof"
+    change(table, "update nnapi_prof_schema set version = 2")
+    assert "brought from schema 2 to 3 when first used" in well(cost_table(Host()))
+    with sqlite3.connect(table) as link:
+        assert link.execute("select version from nnapi_prof_schema").fetchone() == (2,)
+    link.close()
+
+
+def test_of_another_user(table: Path) -> None:
+    change(table, "pragma journal_mode = delete")
+    table.chmod(0o444)
+    words, fix = problem(without_rights(cost_table, Host()))
+    assert words.startswith(f"{table}: ") and "this user may not write it" in words
+    assert fix == f"sudo chown $USER '{table}'"
+
+
+def test_in_use(table: Path) -> None:
+    link = sqlite3.connect(table, isolation_level=None)
+    link.execute("BEGIN IMMEDIATE")
+    words, _ = warning(cost_table(Host()))
+    link.close()
+    assert words == f"{table}: database is locked: another process writes to it"
+
+
+def test_a_server(postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = postgres.empty()
+    monkeypatch.setenv("NNAPI_PROF_COSTS", where)
+    assert well(cost_table(Host())).endswith("is empty: the first `nnapi-prof profile` fills it")
+    CostStore(where).close()
+    assert well(cost_table(Host())).endswith(": reached, writable")
+
+
+def test_a_server_that_lets_read_only(postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = postgres.empty()
+    CostStore(where).close()
+    plain = where.replace("postgresql+psycopg://", "postgresql://")
+    with psycopg.connect(plain, autocommit=True) as link:
+        link.execute("DROP ROLE IF EXISTS guest")
+        link.execute("CREATE ROLE guest LOGIN")
+        schema = link.execute("SELECT current_schema()").fetchone()
+        link.execute(f"GRANT USAGE ON SCHEMA {schema[0]} TO guest")
+        link.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema[0]} TO guest")
+    monkeypatch.setenv("NNAPI_PROF_COSTS", where.replace("nnapi@", "guest@"))
+    words, fix = problem(cost_table(Host()))
+    with psycopg.connect(plain, autocommit=True) as link:
+        link.execute("DROP OWNED BY guest")
+        link.execute("DROP ROLE guest")
+    assert words.endswith("guest may not add measurements") and fix.startswith("GRANT INSERT")
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("postgresql://me:secret@127.0.0.1:1/costs", "cannot be reached"),
+        ("mysql://me@host/costs", "mysql is neither sqlite nor postgresql"),
+        ("://", "is no database URL"),
+    ],
+)
+def test_out_of_reach(where: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNAPI_PROF_COSTS", where)
+    found, _ = problem(cost_table(Host()))
+    assert words in found and "secret" not in found

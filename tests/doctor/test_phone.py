@@ -1,0 +1,224 @@
+"""Phones: real adbd devices with the storage, system and state that a phone may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nnapi_prof.device import adb
+from nnapi_prof.doctor.examine import examine
+from nnapi_prof.doctor.findings import Finding, Level
+from nnapi_prof.doctor.registry import PHONE, run
+from tests.device.asking_phone import AskingPhone
+from tests.doctor.common import only, problem, warning, well
+
+DUMPSYS = """#!/bin/sh
+case $1 in
+  thermalservice) echo 'IsStatusOverride: false'; echo 'Thermal Status: {thermal}' ;;
+  battery) echo '  AC powered: false'; echo '  USB powered: {usb}'; echo '  level: {level}';
+           echo '  temperature: {tenths}' ;;
+  power) echo '  mWakefulness={wake}' ;;
+esac
+"""
+
+
+@pytest.fixture(autouse=True)
+def phone_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host's own checks have tests of their own."""
+    monkeypatch.setattr("nnapi_prof.device.adb.UsbTransport", None)
+    monkeypatch.setattr("nnapi_prof.doctor.examine.HOST", [])
+
+
+def test_a_phone_that_is_well(start_adbd: Callable[..., str], built_host: Any) -> None:
+    serial = start_adbd("npu-phone")
+    found = examine(serial)
+    assert [each for each in found if each.level is Level.PROBLEM] == []
+    assert well(found, "device") == f"{serial} (nnapi-prof Test Phone), adb over TCP"
+    assert well(found, "Android") == "11, API 30"
+    assert well(found, "ABI") == "x86_64"
+    assert well(found, "page size") == "4 KB"
+    assert "MB free in /data/local" in only(found, "space").found
+    assert well(found, "execution").startswith("programs run in /data/local/tmp/nnapi-prof")
+    assert well(found, "agent").startswith("runs there: ")
+    assert "sim-npu (accelerator, API" in well(found, "accelerators")
+    assert "(simulated)" in well(found, "accelerators") and "(simulated)" in well(found, "library")
+    assert well(found, "state") == "the device tells neither heat nor battery"
+
+
+def test_the_only_phone_is_looked_at(adb_server: Any, start_daemon: Any) -> None:
+    daemon = start_daemon("npu-phone")
+    adb_server.connect(daemon.serial)
+    assert well(examine(), "device").startswith(daemon.serial)
+    other = start_daemon()
+    adb_server.connect(other.serial)
+    words, fix = warning(examine())
+    assert words.startswith("several are within reach: ") and "none was looked at" in words
+    assert fix == "nnapi-prof doctor --device SERIAL"
+
+
+def test_no_phone() -> None:
+    words, fix = warning(examine())
+    assert words == "no phone is within reach: simulated ones stand in for it"
+    assert "USB debugging on" in fix
+
+
+@pytest.mark.parametrize(
+    ("storage", "check", "words"),
+    [
+        ("2m", "space", "2 MB free in /data/local/tmp: too little for the agent and weights"),
+        ("64m", "space", "64 MB free in /data/local/tmp: too little for large models"),
+        ("ro", "execution", "is read-only"),
+        ("64m,noexec", "execution", "nothing may run in /data/local/tmp/nnapi-prof: "),
+    ],
+)
+def test_storage(start_adbd: Callable[..., str], storage: str, check: str, words: str) -> None:
+    finding = only(examine(start_adbd(storage=storage)), check)
+    assert finding.level is not Level.OK and words in finding.found, finding
+    assert finding.fix is not None and ("agent clean" in finding.fix or "NNAPI_PROF" in finding.fix)
+
+
+def test_an_agent_that_does_not_fit(start_adbd: Callable[..., str], built_host: Any) -> None:
+    serial = start_adbd(storage="64k")
+    found = examine(serial)
+    words, fix = problem(found, "agent")
+    assert "is full" in words and "free some space there" in fix
+
+
+@pytest.mark.parametrize(
+    ("sdk", "level", "words"),
+    [
+        ("26", Level.PROBLEM, "11, API 26: NNAPI came with Android 8.1 (API 27)"),
+        ("34", Level.OK, "11, API 34"),
+        ("35", Level.WARNING, "11, API 35: NNAPI is deprecated since Android 15"),
+    ],
+)
+def test_android_versions(
+    start_adbd: Callable[..., str], sdk: str, level: Level, words: str
+) -> None:
+    finding = only(examine(start_adbd(properties={"ro.build.version.sdk": sdk})), "Android")
+    assert finding.level is level and finding.found.startswith(words)
+
+
+def test_an_abi_without_an_agent(start_adbd: Callable[..., str]) -> None:
+    found = examine(start_adbd(properties={"ro.product.cpu.abi": "mips"}))
+    words, fix = problem(found, "ABI")
+    assert words == "mips: there is no agent for it" and "arm64-v8a" in fix
+    assert "agents exist for" in problem(found, "agent")[1]
+
+
+def test_an_agent_that_is_not_built(
+    start_adbd: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serial = start_adbd("npu-phone")
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
+    found = examine(serial)
+    words, fix = warning(found, "agent")
+    assert words == "none is built for linux on x86_64: NNAPI is judged by files alone"
+    assert fix.startswith("nnapi-prof agent build --abi host")
+    assert only(found, "library").found == "the device has no libneuralnetworks.so"
+    assert not (tmp_path / "agents").exists()
+
+
+def test_no_nnapi(start_adbd: Callable[..., str], built_host: Any) -> None:
+    words, fix = problem(examine(start_adbd()), "library")
+    assert words.startswith("the device has no NNAPI: ") and "the phone's maker" in fix
+
+
+def test_nothing_but_the_cpu(start_adbd: Callable[..., str]) -> None:
+    words, _ = warning(examine(start_adbd("")), "accelerators")
+    assert words.startswith("nothing but the CPU: nnapi-")
+    assert "nnapi-reference (cpu, API 30, 1.0)" in words
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (
+            {},
+            {
+                "thermal": "not throttled",
+                "battery": "80 %, charging, 27.5 degrees Celsius",
+                "screen": "on",
+            },
+        ),
+        ({"thermal": "3"}, {"thermal": "throttled: severe (3 of 6)"}),
+        (
+            {"level": "9", "usb": "false"},
+            {"battery": "9 %, not charging, 27.5 degrees Celsius: ph"},
+        ),
+        ({"tenths": "431"}, {"battery": "80 %, charging, 43.1 degrees Celsius: hot"}),
+        ({"wake": "Dozing"}, {"screen": "off (dozing): some phones clock down then"}),
+    ],
+)
+def test_state(start_daemon: Any, state: dict[str, str], expected: dict[str, str]) -> None:
+    daemon = start_daemon()
+    usual = {"thermal": "0", "usb": "true", "level": "80", "tenths": "275", "wake": "Awake"}
+    dumpsys = daemon.folder / "bin" / "dumpsys"
+    dumpsys.write_text(DUMPSYS.format(**usual | state))
+    dumpsys.chmod(0o755)
+    found = examine(daemon.serial)
+    for check, words in expected.items():
+        finding = only(found, check)
+        assert finding.found.startswith(words)
+        assert (finding.level is Level.OK) == (not state)
+
+
+def test_out_of_reach(
+    asking_phone: Callable[..., AskingPhone], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adb, "CONSENT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(adb, "LINK_TIMEOUT_S", 0.5)
+    stranger, dead = asking_phone(), asking_phone(silent=True)
+    words, fix = problem(examine(stranger.serial))
+    assert words == f"{stranger.serial} does not know this computer yet"
+    assert fix.startswith("confirm 'Allow USB debugging'")
+    words, fix = problem(examine(dead.serial))
+    assert words.startswith(f"{dead.serial} does not answer as a device does")
+    assert fix == "check that it is awake and in the same network"
+    words, fix = problem(examine("127.0.0.1:1"))
+    assert words == "no device at 127.0.0.1:1" and "adb tcpip 5555" in fix
+
+
+def test_a_phone_that_leaves(start_daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every check after that says so; none ends the others."""
+    daemon = start_daemon()
+    family, first = PHONE[0]
+
+    def and_away(phone: Any) -> list[Finding]:
+        found = list(first(phone))
+        daemon.kill()
+        return found
+
+    monkeypatch.setattr("nnapi_prof.doctor.examine.PHONE_CHECKS", [(family, and_away), *PHONE[1:]])
+    found = examine(daemon.serial)
+    assert well(found, "Android") == "11, API 30"
+    assert "does not answer any more" in problem(found, "space")[0]
+    assert "does not answer any more" in problem(found, "state")[0]
+
+
+def test_simulated_and_local(built_host: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    found = examine("sim:gpu-phone")
+    assert well(found, "device") == "sim:gpu-phone: simulated phone on this host"
+    assert "sim-gpu (gpu, API" in well(found, "accelerators")
+    assert not {"Android", "space", "battery"} & {each.check for each in found}
+    words, fix = problem(examine("sim:nosuch"))
+    assert words.startswith("no simulated phone 'nosuch'") and "gpu-phone" in f"{words} {fix}"
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
+    assert "is built at first use" in well(examine("sim:gpu-phone"))
+
+
+def test_a_check_that_fails() -> None:
+    def a_bad_idea(_: Any) -> list[Finding]:
+        raise ZeroDivisionError("division by zero")
+
+    def a_good_one(_: Any) -> list[Finding]:
+        return [Finding("F", "good", Level.OK, "fine")]
+
+    broken, fine = run([("F", a_bad_idea), ("F", a_good_one)], None)
+    assert (broken.family, broken.check, broken.level) == ("F", "a bad idea", Level.PROBLEM)
+    assert broken.found == "this check failed itself: ZeroDivisionError: division by zero"
+    assert broken.fix is not None and "doctor --json" in broken.fix
+    assert fine.found == "fine"
