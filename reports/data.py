@@ -11,6 +11,7 @@ from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.reports.environment import Environment
 from nnapi_prof.run.result import PlanRun, RunReport
 
 
@@ -31,6 +32,10 @@ class ReportData:
     notes: tuple[str, ...] = ()
     permutes: Mapping[str, Permutes] = field(default_factory=dict)
     """Plan name -> what it permutes."""
+    segment_permutes: tuple[Permutes | None, ...] = ()
+    """What each segment of the plan permutes, where that is known; None on the host."""
+    environment: Environment | None = None
+    """Where and how the report was written."""
 
     @property
     def simulated(self) -> bool:

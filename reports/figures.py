@@ -1,236 +1,242 @@
-"""Figures of a report, each from frames of :mod:`nnapi_prof.reports.frames`. No pyplot state."""
+"""Figures of costs and plans, each from frames of :mod:`nnapi_prof.reports.frames`; no pyplot.
+
+Every figure takes its width in inches: :data:`~nnapi_prof.reports.style.WIDE` for a screen,
+:data:`~nnapi_prof.reports.style.NARROW` for a phone. Names stand above their bars, so that a narrow
+one leaves these all the room.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch, PathPatch, Rectangle
+from matplotlib.path import Path
 from matplotlib.text import Text
-from matplotlib.ticker import NullFormatter, ScalarFormatter
-from numpy.typing import NDArray
 
-from nnapi_prof.graph.plan import Target
-from nnapi_prof.reports.style import FAINT, INK, STYLE, new_figure, title
+from nnapi_prof.reports.style import FAINT, HEAT, INK, ON_COLOUR, PAGE, STYLE, WIDE, canvas, title
+from nnapi_prof.reports.words import format_ms, format_percent, place_words, target_words
 
-_MANY_SEGMENTS = 24
-"""Above this many segments predicted and measured stand in a scatter, not in bars."""
+MOST_HEIGHT = 15.0
+"""Inches of a heat map: rows get thinner where there are many."""
+_READABLE = 0.15
+"""Inches of a row that has room for a name."""
 
 
 @mpl.rc_context(STYLE)
-def unit_latency(units: pd.DataFrame, chosen: Mapping[int, str], simulated: bool) -> Figure:
+def unit_latency(
+    units: pd.DataFrame, chosen: Mapping[int, str], simulated: bool, *, width: float = WIDE
+) -> Figure:
     """Heat map of the latency of each unit alone on each target; the plan's choice is framed.
 
     ``units`` is :func:`~nnapi_prof.reports.frames.unit_frame`; ``chosen`` maps a unit to its
-    target's key. Where a unit was not run alone, its fitted marginal cost stands in.
+    target's key. Where a unit was not run alone, its fitted marginal cost stands in. A narrow one
+    has numbers of units only, no names.
     """
     targets = list(dict.fromkeys(units["target"]))
     shown = units.assign(ms=units["alone_ms"].fillna(units["marginal_ms"]))
     table = shown.pivot(index="unit", columns="target", values="ms")[targets]
-    refused = units[units["status"] == "refused"]
     labels = units.drop_duplicates("unit").set_index("unit")["label"]
-    n, t = table.shape
-    figure, axes = new_figure(4.2 + 0.62 * t, 1.5 + 0.23 * n)
+    n = len(table)
+    named = width >= WIDE
+    row = min(0.2, MOST_HEIGHT / max(n, 1))
+    heads = [_clip(target_words(key), 26) for key in targets]
+    top = 0.45 + 0.066 * max(map(len, heads), default=0)
+    figure, axes = canvas(width, n * row, left=2.95 if named else 0.38, top=top, bottom=0.62)
     values = table.to_numpy(dtype=float)
-    known = values[np.isfinite(values) & (values > 0)]
-    low, high = (known.min(), known.max()) if len(known) else (1.0, 1.0)
-    norm = LogNorm(low, max(high, low * 1.001))
-    image = axes.imshow(
-        np.where(values > 0, values, np.nan), cmap="cividis", norm=norm, aspect="auto"
-    )
-    for (row, column), ms in np.ndenumerate(values):
-        if np.isfinite(ms):
-            bright = ms > 0 and norm(ms) > 0.55
-            ink = "black" if bright else ("white" if ms > 0 else INK)
-            cell = axes.text(column, row, _digits(ms), ha="center", va="center", color=ink)
-            cell.set_fontsize(6.5)
-            cell.set_in_layout(False)  # hundreds of them, all inside the axes
+    edges = _levels(values)
+    for level, (colour, _) in enumerate(HEAT):
+        low, high = edges[level], edges[level + 1]
+        cells = np.argwhere((values >= low) & ((values < high) | (level == len(HEAT) - 1)))
+        if len(cells):
+            axes.add_patch(PathPatch(_squares(cells), facecolor=colour, edgecolor="none"))
+    refused = units[units["status"] == "refused"]
+    at = {int(unit): place for place, unit in enumerate(table.index)}
+    x = [targets.index(key) for key in refused["target"]]
+    y = [at[int(unit)] for unit in refused["unit"]]
+    axes.plot(x, y, linestyle="none", marker="x", markersize=3.6, color=FAINT, gid="refused")
     for column, first, length in _stretches([chosen.get(int(u)) for u in table.index], targets):
-        frame = Rectangle((column - 0.48, first - 0.46), 0.96, length - 0.08, fill=False)
-        frame.set(edgecolor="#D55E00", linewidth=2.0)
+        frame = Rectangle((column - 0.47, first - 0.45), 0.94, length - 0.1, fill=False)
+        frame.set(edgecolor=INK, linewidth=1.6)
         axes.add_patch(frame)
-    for unit, target in zip(refused["unit"], refused["target"], strict=True):
-        row, column = list(table.index).index(unit), targets.index(target)
-        axes.text(column, row, "×", ha="center", va="center", color=FAINT, size=9)
-    axes.set_xticks(range(t), [_short(key) for key in targets], rotation=45, ha="left", size=8)
+    axes.set_xlim(-0.5, len(targets) - 0.5)
+    axes.set_ylim(max(n, 1) - 0.5, -0.5)
+    axes.set_xticks(range(len(targets)), heads, rotation=90, size=8)
     axes.xaxis.tick_top()
-    axes.set_yticks(range(n), [f"{u}  {_clip(str(labels[u]), 40)}" for u in table.index], size=7)
+    step = max(1, math.ceil(_READABLE / row))
+    ticks = [place for place in range(n) if place % step == 0]
+    words = [f"{_clip(str(labels[table.index[t]]), 46)}  {table.index[t]}" for t in ticks]
+    axes.set_yticks(ticks, words if named else [str(table.index[t]) for t in ticks], size=7.5)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    bar = figure.colorbar(
-        image, ax=axes, orientation="horizontal", pad=0.01, aspect=45, fraction=0.03
-    )
-    bar.set_label(title("latency of the unit alone, ms", simulated), color=INK)
-    bar.ax.tick_params(which="both", colors=INK, color=FAINT)
-    bar.outline.set_visible(False)
-    bar.ax.xaxis.set_major_formatter(lambda ms, _: f"{ms:g}")
-    bar.ax.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_title(title("Latency per unit and target", simulated), color=INK, pad=12)
+    _scale(figure, edges, simulated)
+    axes.set_title(title("Latency per unit and target, ms", simulated), color=INK, pad=6)
     return figure
+
+
+def _levels(values: np.ndarray) -> np.ndarray:
+    """Edges of the colours' steps: equal factors from the least to the greatest latency."""
+    known = values[np.isfinite(values) & (values > 0)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (1.0, 1.0)
+    edges = np.geomspace(low, max(high, low * 1.001), len(HEAT) + 1)
+    edges[0] = 0.0  # what takes no time is little
+    return edges
+
+
+def _squares(cells: np.ndarray) -> Path:
+    """One path of all (row, column) cells, with a hair's gap between them."""
+    corner = np.array([(-0.47, -0.46), (0.47, -0.46), (0.47, 0.46), (-0.47, 0.46), (-0.47, -0.46)])
+    vertices = (cells[:, None, ::-1] + corner[None]).reshape(-1, 2)
+    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(cells)
+    return Path(vertices, codes)
+
+
+def _scale(figure: Figure, edges: np.ndarray, simulated: bool) -> None:
+    """What the colours mean, below."""
+    wide, high = figure.get_size_inches()
+    bar = figure.add_axes((0.3 / wide, 0.34 / high, min(3.4, wide - 0.6) / wide, 0.13 / high))
+    for level, (colour, _) in enumerate(HEAT):
+        bar.add_patch(Rectangle((level, 0), 1, 1, facecolor=colour))
+    bar.set_xlim(0, len(HEAT))
+    bar.set_yticks([])
+    shown = [0, len(HEAT) // 2, len(HEAT)]
+    low = edges[1] ** 2 / edges[2] if edges[2] > 0 else 0.0
+    names = [low, *edges[shown[1:]]]
+    bar.set_xticks(shown, [format_ms(float(ms)) for ms in names], size=7.5)
+    bar.tick_params(length=2, colors=INK, color=FAINT)
+    bar.spines[:].set_visible(False)
+    label = "ms; framed: the plan's choice; ×: refused"
+    bar.set_xlabel(title(label, simulated), color=INK, size=8, loc="left", labelpad=2)
 
 
 @mpl.rc_context(STYLE)
 def timeline(
-    plans: pd.DataFrame, palette: Mapping[str, str], simulated: bool, *, heading: str
+    plans: pd.DataFrame,
+    palette: Mapping[str, str],
+    simulated: bool,
+    *,
+    heading: str,
+    width: float = WIDE,
+    axis: str = "predicted time, ms",
 ) -> Figure:
-    """Each plan's segments one after another as predicted, coloured by accelerator.
+    """Each plan's segments one after another, coloured by accelerator.
 
     ``plans`` holds rows of :func:`~nnapi_prof.reports.frames.plan_frame` of one plan or several;
-    ``palette`` maps a target's key to a colour (:func:`~nnapi_prof.reports.style.colours`).
+    rows of one ``plan`` share a line, which is called so. ``palette`` maps a target's key to a
+    colour (:func:`~nnapi_prof.reports.style.colours`).
     """
     names = list(dict.fromkeys(plans["plan"]))
-    figure, axes = new_figure(9.2, 1.3 + 0.46 * max(len(names), 1))
+    unique: dict[str, str] = {}
+    for key in dict.fromkeys(plans["target"]):
+        unique.setdefault(place_words(key), palette[key])
+    columns = 2 if width < WIDE else 5
+    lines = math.ceil(len(unique) / columns)
+    figure, axes = canvas(width, 0.46 * max(len(names), 1), bottom=0.5 + 0.2 * lines, top=0.34)
     end = float((plans["start_ms"] + plans["predicted_ms"]).max()) if len(plans) else 1.0
     for row in plans.to_dict("records"):
         y = names.index(row["plan"])
-        width = row["predicted_ms"]
+        wide = row["predicted_ms"]
         axes.barh(
-            y, width, left=row["start_ms"], height=0.72, color=palette[row["target"]],
-            edgecolor="white", linewidth=0.6,
+            y, wide, left=row["start_ms"], height=0.5, color=palette[row["target"]],
+            edgecolor=PAGE, linewidth=0.7,
         )  # fmt: skip
-        if width > 0.035 * end:
-            x = row["start_ms"] + width / 2
-            axes.text(x, y, str(row["segment"]), ha="center", va="center", color="black", size=7.5)
-    axes.set_yticks(range(len(names)), [_plan_name(name) for name in names])
-    axes.invert_yaxis()
-    axes.set_xlim(0, end * 1.02 or 1.0)
-    axes.set_xlabel(title("predicted time, ms", simulated), color=INK)
-    axes.set_title(title(heading, simulated), color=INK)
-    unique: dict[str, str] = {}
-    for key in dict.fromkeys(plans["target"]):
-        unique.setdefault(Target(key).accelerator or key, palette[key])
+        number = str(row["segment"])
+        if wide > (0.16 if len(number) == 1 else 0.26) / width * end:
+            x = row["start_ms"] + wide / 2
+            axes.text(x, y, number, ha="center", va="center", color=ON_COLOUR, size=8)
+    for y, name in enumerate(names):
+        total = float(plans.loc[plans["plan"] == name, "predicted_ms"].sum())
+        row_label(axes, y, _clip(name, 44 if width < WIDE else 90), f"{format_ms(total)} ms")
+    axes.set_yticks([])
+    axes.set_ylim(len(names) - 0.62, -0.78)
+    axes.set_xlim(0, end or 1.0)
+    axes.set_xlabel(title(axis, simulated), color=INK, labelpad=2)
+    axes.set_title(title(heading, simulated), color=INK, loc="left")
+    axes.spines["left"].set_visible(False)
     handles = [Patch(color=colour, label=name) for name, colour in unique.items()]
     legend = figure.legend(
-        handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize=8
-    )
+        handles=handles, loc="lower left", ncols=columns, frameon=False, fontsize=8,
+        borderaxespad=0.1, handlelength=1.2, handleheight=1.0,
+    )  # fmt: skip
     _ink(legend.get_texts())
     return figure
 
 
 @mpl.rc_context(STYLE)
-def predicted_against_measured(
-    segments: pd.DataFrame, palette: Mapping[str, str], simulated: bool
-) -> Figure:
-    """Predicted and measured latency of the segments of one plan.
+def preference_bars(preferences: pd.DataFrame, palette: Mapping[str, str], width: float) -> Figure:
+    """Time of each accelerator's units under each preference, against its fastest one.
 
-    ``segments`` holds rows of :func:`~nnapi_prof.reports.frames.segment_frame`. Bars for a
-    few segments, a scatter around the diagonal for many.
+    ``preferences`` is :func:`~nnapi_prof.reports.preferences.preference_frame`; relative times, so
+    nothing here is a simulated latency but what the labels say.
     """
-    known = segments.dropna(subset=["measured_ms"])
-    if len(known) > _MANY_SEGMENTS:
-        return _scatter(known, palette, simulated)
-    figure, axes = new_figure(9.2, 1.4 + 0.5 * max(len(known), 1))
-    y = np.arange(len(known))
-    bars = [palette[key] for key in known["target"]]
-    axes.barh(y - 0.2, known["measured_ms"], height=0.38, color=bars, label="measured")
-    axes.barh(
-        y + 0.2, known["predicted_ms"], height=0.38, color=bars, alpha=0.4, hatch="///",
-        edgecolor="white", label="predicted",
-    )  # fmt: skip
-    _whiskers(known, y - 0.2, axes)
-    end = float(known[["measured_ms", "predicted_ms", "high_ms"]].max().max()) if len(known) else 1
-    for at, row in zip(y, known.to_dict("records"), strict=True):
-        done, guess = row["measured_ms"], row["predicted_ms"]
-        texts = (
-            (-0.2, max(done, row["high_ms"]), _digits(done)),
-            (0.2, guess, f"{_digits(guess)} predicted"),
-        )
-        for shift, x, text in texts:
-            axes.text(x + 0.008 * end, at + shift, text, va="center", size=7, color=INK)
-    names = [f"{row['segment']}  {_short(row['target'])}" for row in known.to_dict("records")]
-    axes.set_yticks(y, names)
-    axes.invert_yaxis()
-    axes.set_xlim(0, end * 1.14 or 1.0)
-    axes.set_xlabel(title("ms (bar: median, line: 10th to 90th percentile)", simulated), color=INK)
-    axes.set_title(
-        title("Segments: measured (solid) and predicted (hatched)", simulated), color=INK
-    )
-    return figure
-
-
-def _scatter(known: pd.DataFrame, palette: Mapping[str, str], simulated: bool) -> Figure:
-    figure, axes = new_figure(6.4, 5.6)
-    for key, rows in known.groupby("target", sort=True):
-        axes.scatter(
-            rows["measured_ms"], rows["predicted_ms"], s=26, color=palette[str(key)],
-            label=_short(str(key)), edgecolor="white", linewidth=0.4,
-        )  # fmt: skip
-    span = known[["measured_ms", "predicted_ms"]]
-    ends = [float(span.min().min()) * 0.8, float(span.max().max()) * 1.25]
-    axes.plot(ends, ends, color=FAINT, linewidth=0.9, linestyle="--")
-    for axis, setter in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
-        setter("log")
-        axis.set_major_formatter(ScalarFormatter())
-        axis.set_minor_formatter(NullFormatter())
-    axes.tick_params(which="both", colors=INK, color=FAINT)
-    axes.set_xlabel(title("measured, ms", simulated), color=INK)
-    axes.set_ylabel(title("predicted, ms", simulated), color=INK)
-    axes.set_title(title("Segments: predicted against measured", simulated), color=INK)
-    _ink(axes.legend(frameon=False, fontsize=8).get_texts())
+    rows = preferences[preferences["n_units"] > 0].to_dict("records")
+    groups = list(dict.fromkeys(row["accelerator"] for row in rows))
+    height = 0.2 * len(rows) + 0.36 * len(groups)
+    figure, axes = canvas(width, max(height, 0.4), left=0.85, bottom=0.5, top=0.34)
+    y = 0.0
+    ticks: list[float] = []
+    for group in groups:
+        own = [row for row in rows if row["accelerator"] == group]
+        y += 0.3
+        head = f"{place_words(own[0]['target'])}: {own[0]['n_units']} units"
+        axes.text(0, y - 0.14, head, va="center", ha="left", color=INK, size=8.5)
+        for row in own:
+            y += 0.2
+            times = 1 + row["relative"]
+            axes.barh(y, times, height=0.15, color=palette[row["target"]])
+            words = f"{times:.2f} × ({format_ms(row['units_ms'])} ms)"
+            axes.text(times + 0.02, y, words, va="center", color=INK, size=7.5)
+            ticks.append(y)
+        y += 0.06
+    axes.set_yticks(ticks, [row["preference"] for row in rows], size=8)
+    axes.set_ylim(y + 0.1, 0)
+    most = max((1 + row["relative"] for row in rows), default=1.0)
+    axes.set_xlim(0, most * (1.45 if width < WIDE else 1.18))
+    axes.set_xlabel("time, × of the accelerator's fastest preference", color=INK, labelpad=2)
+    axes.set_title("Preferences compared", color=INK, loc="left")
+    axes.tick_params(axis="y", length=0)
     return figure
 
 
 @mpl.rc_context(STYLE)
-def baseline_bars(baselines: pd.DataFrame, simulated: bool) -> Figure:
-    """End-to-end latency of the plan (first row) and its baselines, measured and predicted."""
-    figure, axes = new_figure(9.2, 1.2 + 0.52 * max(len(baselines), 1))
-    y = np.arange(len(baselines))
-    bars = ["#009E73" if i == 0 else "#56B4E9" for i in y]
-    measured = baselines["measured_ms"].notna().any()
-    if measured:
-        axes.barh(y - 0.2, baselines["measured_ms"].fillna(0), height=0.38, color=bars)
-        _whiskers(baselines, y - 0.2, axes)
-    shift, height = (0.2, 0.38) if measured else (0.0, 0.6)
-    axes.barh(
-        y + shift, baselines["predicted_ms"], height=height, color=bars, alpha=0.4, hatch="///",
-        edgecolor="white",
-    )  # fmt: skip
-    end = float(baselines[["measured_ms", "predicted_ms", "high_ms"]].max().max())
-    for at, row in zip(y, baselines.to_dict("records"), strict=True):
-        text = f"{_digits(row['predicted_ms'])} predicted"
-        axes.text(
-            row["predicted_ms"] + 0.008 * end, at + shift, text, va="center", size=7.5, color=INK
-        )
-        if measured:
-            done = np.isfinite(row["measured_ms"])
-            text = _digits(row["measured_ms"]) if done else "did not run"
-            x = max(row["measured_ms"], row["high_ms"]) if done else 0.0
-            axes.text(x + 0.008 * end, at - 0.2, text, va="center", size=7.5, color=INK)
-    axes.set_yticks(y, [_plan_name(name) for name in baselines["plan"]])
-    axes.invert_yaxis()
-    axes.set_xlim(0, end * 1.14)
-    what = "ms (solid: measured median, line: 10th to 90th percentile; hatched: predicted)"
-    axes.set_xlabel(title(what if measured else "predicted, ms", simulated), color=INK)
-    axes.set_title(title("The plan and its baselines, end to end", simulated), color=INK)
-    return figure
-
-
-@mpl.rc_context(STYLE)
-def residuals(errors: pd.DataFrame, palette: Mapping[str, str], simulated: bool) -> Figure:
+def residuals(
+    errors: pd.DataFrame, palette: Mapping[str, str], simulated: bool, *, width: float = WIDE
+) -> Figure:
     """Relative errors of the fitted cost model over the rows it was fitted to, per target."""
     targets = list(dict.fromkeys(errors["target"]))
-    figure, axes = new_figure(9.2, 1.3 + 0.3 * max(len(targets), 1))
+    figure, axes = canvas(width, 0.42 * max(len(targets), 1), bottom=0.52, top=0.34)
     for y, key in enumerate(targets):
         percent = 100 * errors.loc[errors["target"] == key, "relative_error"].to_numpy()
-        offset = np.linspace(-0.25, 0.25, len(percent)) if len(percent) > 1 else np.zeros(1)
-        axes.scatter(percent, y + offset, s=7, color=palette[key], alpha=0.55, linewidth=0)
-        axes.plot([np.median(percent)] * 2, [y - 0.36, y + 0.36], color=INK, linewidth=1.2)
+        offset = np.linspace(-0.12, 0.12, len(percent)) if len(percent) > 1 else np.zeros(1)
+        axes.scatter(percent, y + 0.1 + offset, s=6, color=palette[key], alpha=0.6, linewidth=0)
+        axes.plot([np.median(percent)] * 2, [y - 0.1, y + 0.3], color=INK, linewidth=1.4)
+        off = format_percent(float(np.median(np.abs(percent))) / 100)
+        row_label(axes, y + 0.1, target_words(key), f"{len(percent)} measured, median {off} off")
     axes.axvline(0, color=FAINT, linewidth=0.8, linestyle="--")
-    axes.set_yticks(range(len(targets)), [_short(key) for key in targets])
-    axes.set_ylim(len(targets) - 0.4, -0.6)
-    what = "(predicted − measured) / measured, %; a dot a measurement, the line is their median"
-    axes.set_xlabel(title(what, simulated), color=INK)
-    axes.set_title(
-        title("How well sums of fitted costs meet what was measured", simulated), color=INK
-    )
+    axes.set_yticks([])
+    axes.set_ylim(len(targets) - 0.55, -0.55)
+    axes.margins(x=0.02)
+    what = "(predicted − measured) / measured, %"
+    axes.set_xlabel(title(what, simulated), color=INK, labelpad=2)
+    heading = "Sums of fitted costs against what was measured"
+    axes.set_title(title(heading, simulated), color=INK, loc="left")
+    axes.spines["left"].set_visible(False)
     return figure
+
+
+def row_label(axes: Axes, y: float, left: str, right: str) -> None:
+    """A line of text above what is drawn at ``y``: its name, and its numbers at the far end."""
+    across = axes.get_yaxis_transform()
+    for x, text, side in ((0.0, left, "left"), (1.0, right, "right")):
+        axes.text(
+            x, y - 0.34, text, transform=across, ha=side, va="bottom", color=INK, size=8.5
+        )  # fmt: skip
 
 
 def _stretches(
@@ -245,30 +251,9 @@ def _stretches(
         row += length
 
 
-def _whiskers(rows: pd.DataFrame, y: NDArray[np.floating[Any]], axes: Axes) -> None:
-    axes.hlines(y, rows["low_ms"], rows["high_ms"], color=INK, linewidth=1.1)
-
-
 def _ink(texts: Iterable[Text]) -> None:
     for text in texts:
         text.set_color(INK)
-
-
-def _digits(ms: float) -> str:
-    """Three significant digits, no more than three decimals: ``12.3``, ``0.046``."""
-    if not np.isfinite(ms):
-        return "–"
-    if ms >= 100:
-        return f"{ms:.0f}"
-    return f"{ms:.1f}" if ms >= 10 else (f"{ms:.2f}" if ms >= 1 else f"{ms:.3f}")
-
-
-def _short(key: str) -> str:
-    return key.removeprefix("nnapi:")
-
-
-def _plan_name(name: str) -> str:
-    return "this plan" if name == "dp" else name.replace(" nnapi:", "\n")
 
 
 def _clip(text: str, length: int) -> str:

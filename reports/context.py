@@ -1,0 +1,157 @@
+"""All that the page of a report shows, as names for its template."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from nnapi_prof.reports import frames
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.drawings import Tables, draw_all
+from nnapi_prof.reports.facts import Fact, device_facts, how_measured
+from nnapi_prof.reports.glossary import GLOSSARY
+from nnapi_prof.reports.headline import headline
+from nnapi_prof.reports.history import doubtful, history_frame, readings
+from nnapi_prof.reports.picture import SCRIPT, model_svg
+from nnapi_prof.reports.preferences import plans_by_preference, preference_frame
+from nnapi_prof.reports.refusals import refusals_by_reason
+from nnapi_prof.reports.style import colours
+from nnapi_prof.reports.transfers import transfer_frame
+from nnapi_prof.reports.words import ms_unit, place_words
+
+MOST_DOUBTFUL = 30
+"""Rows of measurements to doubt; the rest is counted."""
+
+
+def context(data: ReportData) -> dict[str, Any]:
+    """Names and values for ``report.html``."""
+    tables = _tables(data)
+    palette = colours(
+        [*frames.all_targets(data.cost_model), *(s.target for p in data.plans for s in p.segments)]
+    )
+    ran = data.run_of_plan
+    timed = tables.timed
+    doubts = doubtful(data.own_measurements)
+    return {
+        "data": data,
+        "headline": headline(data, tables.baselines),
+        "picture": model_svg(data, palette),
+        "picture_script": SCRIPT,
+        "predicted_unit": ms_unit(data.cost_model.simulated or data.plan.simulated),
+        "measured_unit": ms_unit(data.run is not None and data.run.simulated),
+        "run_error": ran.error if ran else None,
+        "run_flags": [(run.plan.name, flag) for run in _runs(data) for flag in run.flags],
+        "segments": tables.own.to_dict("records"),
+        "measured": dict(zip(timed["segment"], timed.to_dict("records"), strict=True)),
+        "baselines": tables.baselines.to_dict("records"),
+        "targets": [target.key for target in frames.all_targets(data.cost_model)],
+        "units": unit_rows(tables.units, tables.chosen),
+        "estimated": tables.units[tables.units["status"] == "estimated"].to_dict("records"),
+        "preferences": tables.preferences.to_dict("records"),
+        "preference_plans": plans_by_preference(data.cost_model, data.plan),
+        "refusals": refusals_by_reason(data.cost_model).to_dict("records"),
+        "transfers": transfer_frame(data.plan, data.cost_model, data.segment_permutes).to_dict(
+            "records"
+        ),
+        "fits": frames.fit_frame(data.cost_model).to_dict("records"),
+        "readings": tables.readings,
+        "doubtful": doubts[:MOST_DOUBTFUL],
+        "more_doubtful": max(0, len(doubts) - MOST_DOUBTFUL),
+        "device_facts": device_facts(data.device_info),
+        "accelerators": accelerators(data.device_info),
+        "environment": environment_facts(data),
+        "method": how_measured(data.own_measurements, data.run),
+        "glossary": GLOSSARY,
+        "places": places(palette),
+        "colour": palette,
+        "figure": draw_all(data, tables, palette),
+        "n_units": len(data.graph.units),
+        "macs": sum(unit.macs for unit in data.graph.units),
+    }
+
+
+def _tables(data: ReportData) -> Tables:
+    ran = data.run_of_plan
+    history = history_frame(data.own_measurements)
+    return Tables(
+        baselines=frames.baseline_frame(data.plans, data.run, data.permutes),
+        own=frames.plan_frame(data.plan, data.graph),
+        timed=frames.segment_frame([ran] if ran else []),
+        units=frames.unit_frame(data.cost_model),
+        preferences=preference_frame(data.cost_model),
+        history=history,
+        readings=readings(history),
+        chosen={u: s.target.key for s in data.plan.segments for u in s.units},
+    )
+
+
+def _runs(data: ReportData) -> tuple[Any, ...]:
+    return data.run.runs if data.run else ()
+
+
+def places(palette: Mapping[str, str]) -> dict[str, str]:
+    """Who computes -> colour, once for all preferences."""
+    found: dict[str, str] = {}
+    for key, colour in palette.items():
+        found.setdefault(place_words(key), colour)
+    return found
+
+
+def unit_rows(units: pd.DataFrame, chosen: Mapping[int, str]) -> list[dict[str, Any]]:
+    """One row a unit, with its cells by target key."""
+    rows = []
+    for number, cells in units.groupby("unit", sort=True):
+        unit = int(str(number))
+        first = cells.iloc[0]
+        rows.append(
+            {
+                "unit": unit,
+                "name": first["name"],
+                "label": first["label"],
+                "macs": int(first["macs"]),
+                "chosen": chosen.get(unit, ""),
+                "cells": {cell["target"]: cell for cell in cells.to_dict("records")},
+            }
+        )
+    return rows
+
+
+def accelerators(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """NNAPI's devices as the agent's info, or an older one, lists them."""
+    nnapi = info.get("nnapi")
+    inner = nnapi.get("accelerators") if isinstance(nnapi, Mapping) else None
+    return list(info.get("accelerators") or inner or ())
+
+
+def environment_facts(data: ReportData) -> list[Fact]:
+    """Device, drivers, agent, host, packages, command: what a reader needs to repeat it."""
+    own = data.own_measurements
+    drivers = {f"{m.target.accelerator} {m.driver_version}" for m in own if m.driver_version}
+    agents = {m.agent_version for m in own if m.agent_version}
+    facts = [
+        Fact("device", data.device_name),
+        Fact("drivers", ", ".join(sorted(drivers))),
+        Fact("agent on the device", ", ".join(sorted(agents))),
+        Fact("device's fingerprint in the cost table", own[0].fingerprint if own else ""),
+    ]
+    if data.run is not None:
+        facts.append(Fact("plan run at", data.run.created_at))
+        facts.append(Fact("conditions", data.run.conditions))
+    if (here := data.environment) is not None:
+        facts += [
+            Fact("report written at", here.written_at),
+            Fact("by the command", here.command),
+            Fact("nnapi-prof", here.nnapi_prof),
+            Fact("host", here.host),
+            Fact("Python", here.python),
+            Fact("packages", ", ".join(f"{name} {v}" for name, v in here.packages.items())),
+        ]
+    return [fact for fact in facts if fact.value]
+
+
+def known(number: float | None) -> bool:
+    """Whether a number of a table is there: neither None nor NaN."""
+    return number is not None and math.isfinite(number)

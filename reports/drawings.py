@@ -1,0 +1,212 @@
+"""The figures of a report's page, each in two widths, with a title and a description in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from nnapi_prof.graph.plan import Engine
+from nnapi_prof.reports import figures, figures_run, frames
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.history import Readings
+from nnapi_prof.reports.style import NARROW, WIDE
+from nnapi_prof.reports.svg import to_svg
+from nnapi_prof.reports.words import count, format_ms, format_percent, plan_words, target_words
+
+MOST_SAID = 12
+"""Of more bars than this a description tells the first; the table below tells all."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One figure for a screen and for a phone; a page shows either."""
+
+    wide: Markup
+    narrow: Markup
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The frames that figures draw and tables show."""
+
+    baselines: pd.DataFrame
+    own: pd.DataFrame
+    timed: pd.DataFrame
+    units: pd.DataFrame
+    preferences: pd.DataFrame
+    history: pd.DataFrame
+    readings: Readings
+    chosen: Mapping[int, str]
+
+
+def draw_all(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> dict[str, Drawn]:
+    """Name -> figure; one with nothing to show is absent."""
+    return dict(_drawn(data, tables, palette))
+
+
+def _drawn(
+    data: ReportData, tables: Tables, palette: Mapping[str, str]
+) -> Iterator[tuple[str, Drawn]]:
+    simulated = data.simulated
+    bars = stacked(data)
+    yield _draw(
+        "baselines",
+        "Latency of this plan and of the baselines",
+        "Horizontal bars, one a plan, coloured by where its segments run. "
+        + _said(_plan_said(row, place == 0) for place, row in _numbered(tables.baselines)),
+        lambda width: figures_run.baseline_bars(
+            tables.baselines, bars, palette, simulated, width=width
+        ),
+    )
+    both = predicted_beside_measured(tables.own, tables.timed)
+    measured = "measured" in set(both["plan"])
+    yield _draw(
+        "timeline",
+        "The plan's segments in time",
+        f"One line of coloured stretches{' as predicted, one as measured' if measured else ''}. "
+        + _said(_segment_said(row) for _, row in _numbered(tables.own)),
+        lambda width: figures.timeline(
+            both, palette, simulated, heading="Segments in order", width=width, axis="time, ms"
+        ),
+    )
+    if tables.timed["measured_ms"].notna().sum() > 1:
+        yield _draw(
+            "segments",
+            "Segments, measured and predicted",
+            "Horizontal bars, one a segment: the measured median, with a diamond where it was "
+            "predicted. " + _said(_timed_said(row) for _, row in _numbered(tables.timed)),
+            lambda width: figures_run.predicted_against_measured(
+                tables.timed, palette, simulated, width=width
+            ),
+        )
+    units = tables.units
+    known = units["alone_ms"].fillna(units["marginal_ms"])
+    yield _draw(
+        "units",
+        "Latency of each unit on each target",
+        f"Heat map: {count(units['unit'].nunique(), 'unit')} down, "
+        f"{count(units['target'].nunique(), 'target')} across, from {format_ms(known.min())} to "
+        f"{format_ms(known.max())} ms, {int((units['status'] == 'refused').sum())} refused. "
+        "The table below has every number.",
+        lambda width: figures.unit_latency(units, tables.chosen, simulated, width=width),
+    )
+    if (tables.preferences["n_units"] > 0).any():
+        yield _draw(
+            "preferences",
+            "Preferences compared",
+            "Horizontal bars, three for each accelerator: the time of its units against that under "
+            "its fastest preference. "
+            + _said(_preference_said(row) for _, row in _numbered(tables.preferences)),
+            lambda width: figures.preference_bars(tables.preferences, palette, width),
+        )
+    errors = frames.residual_frame(data.cost_model)
+    if len(errors):
+        median = errors.groupby("target", sort=False)["relative_error"].agg(
+            lambda e: e.abs().median()
+        )
+        yield _draw(
+            "residuals",
+            "Errors of the cost model",
+            "Dots, one a measurement, for each target: how far the sum of fitted costs is from it. "
+            "Median error: "
+            + _said(f"{target_words(str(key))} {format_percent(e)}" for key, e in median.items()),
+            lambda width: figures.residuals(errors, palette, simulated, width=width),
+        )
+    readings = tables.readings
+    if readings.mhz or readings.celsius:
+        yield _draw(
+            "history",
+            "Clock and temperature while it was measured",
+            f"Lines over {readings.measurements} measurements in order: {_reading_said(readings)}",
+            lambda width: figures_run.device_history(tables.history, simulated, width=width),
+        )
+
+
+def stacked(data: ReportData) -> pd.DataFrame:
+    """``plan, target, ms`` of each segment of each plan: as measured where all of it was, else as
+    predicted. Segments on the host, which no run times, are left out of a plan that ran."""
+    ran = {run.plan.name: run for run in data.run.runs} if data.run else {}
+    rows = []
+    for plan in data.plans:
+        run = ran.get(plan.name)
+        timed = {t.segment: t.median_ns for t in run.segments} if run and not run.error else {}
+        for number, segment in enumerate(plan.segments):
+            ns: float | None = segment.predicted_ns
+            if timed:
+                ns = timed.get(number)
+                if ns is None and segment.target.engine is Engine.HOST:
+                    continue
+            rows.append((plan.name, segment.target.key, (ns or 0.0) / frames.NS_PER_MS))
+    return pd.DataFrame(rows, columns=["plan", "target", "ms"])
+
+
+def predicted_beside_measured(own: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
+    """Rows for :func:`~nnapi_prof.reports.figures.timeline`: the plan's segments in a line called
+    ``predicted``, and in one called ``measured`` where they were."""
+    columns = ["plan", "segment", "target", "start_ms", "predicted_ms"]
+    lines = [own.assign(plan="predicted")[columns]]
+    known = timed.dropna(subset=["measured_ms"])
+    if len(known):
+        took = known["measured_ms"]
+        start = took.cumsum() - took
+        lines.append(known.assign(plan="measured", start_ms=start, predicted_ms=took)[columns])
+    return pd.concat(lines, ignore_index=True)
+
+
+def _draw(name: str, title: str, text: str, figure: Callable[[float], Figure]) -> tuple[str, Drawn]:
+    wide, narrow = (
+        to_svg(figure(width), f"{name}-{size}", title, text)
+        for size, width in (("wide", WIDE), ("narrow", NARROW))
+    )
+    return name, Drawn(wide, narrow)
+
+
+def _numbered(frame: pd.DataFrame) -> Iterator[tuple[int, Mapping[Any, Any]]]:
+    return enumerate(frame.to_dict("records"))
+
+
+def _said(parts: Iterator[str]) -> str:
+    every = list(parts)
+    rest = len(every) - MOST_SAID
+    return "; ".join(every[:MOST_SAID]) + (f"; and {rest} more" if rest > 0 else "") + "."
+
+
+def _plan_said(row: Mapping[Any, Any], is_own: bool) -> str:
+    name = plan_words(row["plan"], is_own)
+    predicted = f"{format_ms(row['predicted_ms'])} ms predicted"
+    if not math.isfinite(row["measured_ms"]):
+        return f"{name}: {predicted}"
+    return f"{name}: {format_ms(row['measured_ms'])} ms measured, {predicted}"
+
+
+def _segment_said(row: Mapping[Any, Any]) -> str:
+    where = target_words(row["target"])
+    return f"segment {row['segment']} on {where}: {format_ms(row['predicted_ms'])} ms predicted"
+
+
+def _timed_said(row: Mapping[Any, Any]) -> str:
+    measured = f"{format_ms(row['measured_ms'])} ms measured"
+    return f"segment {row['segment']}: {measured}, {format_ms(row['predicted_ms'])} ms predicted"
+
+
+def _preference_said(row: Mapping[Any, Any]) -> str:
+    return f"{target_words(row['target'])} {1 + row['relative']:.2f} ×"
+
+
+def _reading_said(readings: Readings) -> str:
+    parts = []
+    for words, unit, found in (
+        ("CPU clock", "MHz", readings.mhz),
+        ("temperature", "°C", readings.celsius),
+    ):
+        if found:
+            low, middle, high = found
+            parts.append(f"{words} {low:.4g} to {high:.4g} {unit}, median {middle:.4g}")
+    hot = f"{readings.throttled} of {readings.rounds} rounds throttled"
+    return "; ".join([*parts, hot if readings.tells_throttling else "throttling is not told"]) + "."

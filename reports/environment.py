@@ -1,0 +1,63 @@
+"""Where and how a report was written: program, packages, host, command."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+
+from nnapi_prof import __version__
+
+PACKAGES = ("torch", "numpy", "scipy", "pandas", "sqlalchemy", "matplotlib", "jinja2", "adb-shell")
+"""What measured numbers, plans and figures rest on."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """As it was when the report was written."""
+
+    written_at: str
+    """UTC, ISO 8601."""
+    command: str
+    """As typed, without passwords; empty where a program asked for the report."""
+    host: str
+    """``Linux 6.1, x86_64, 8 CPUs``."""
+    python: str
+    nnapi_prof: str
+    packages: Mapping[str, str]
+    """Name -> version."""
+
+
+def this_environment(command: Sequence[str] = ()) -> Environment:
+    """The environment now; ``command`` is what was typed (``sys.argv``)."""
+    cpus = os.cpu_count()
+    cores = "" if cpus is None else f", {cpus} CPU{'' if cpus == 1 else 's'}"
+    return Environment(
+        written_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        command=typed(command),
+        host=f"{platform.system()} {platform.release()}, {platform.machine()}{cores}",
+        python=platform.python_version(),
+        nnapi_prof=__version__,
+        packages={name: version for name in PACKAGES if (version := _version(name))},
+    )
+
+
+def typed(command: Sequence[str]) -> str:
+    """A command line as one would type it: the program by its name, URLs without passwords."""
+    if not command:
+        return ""
+    program = os.path.basename(command[0])
+    words = ["nnapi-prof" if program in ("__main__.py", "") else program, *command[1:]]
+    return re.sub(r"(://[^:/@\s]+):[^@\s]*@", r"\1:***@", shlex.join(words))
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

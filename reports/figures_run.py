@@ -1,0 +1,191 @@
+"""Figures of what ran: plans end to end, segments predicted and measured, the device's history."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nnapi_prof.reports.figures import row_label
+from nnapi_prof.reports.style import FAINT, INK, PAGE, STYLE, WIDE, bare, canvas, title
+from nnapi_prof.reports.words import format_ms, plan_words, target_words
+
+MOST_TIMES = 8.0
+"""A plan that takes longer than this many times the first is cut off there."""
+MANY_SEGMENTS = 40
+"""Above this many segments predicted and measured stand in a scatter, not in bars."""
+
+
+@mpl.rc_context(STYLE)
+def baseline_bars(
+    baselines: pd.DataFrame,
+    segments: pd.DataFrame,
+    palette: Mapping[str, str],
+    simulated: bool,
+    *,
+    width: float = WIDE,
+) -> Figure:
+    """End-to-end latency of the plan (first row) and its baselines, each bar in the colours of its
+    segments; a diamond where it was predicted, a line from the 10th to the 90th percentile.
+
+    ``baselines`` is :func:`~nnapi_prof.reports.frames.baseline_frame`; ``segments`` has ``plan``,
+    ``target`` and ``ms`` of each segment of each plan, in order.
+    """
+    rows = baselines.to_dict("records")
+    figure, axes = canvas(width, 0.47 * max(len(rows), 1), bottom=0.5, top=0.34)
+    shown = baselines["measured_ms"].fillna(baselines["predicted_ms"]).to_numpy(dtype=float)
+    most = float(np.nanmax(shown)) if len(shown) else 1.0
+    end = min(most, MOST_TIMES * float(shown[0])) if len(shown) and shown[0] > 0 else most
+    axes.set_xlim(0, end * 1.04 or 1.0)
+    for y, row in enumerate(rows):
+        start = 0.0
+        for segment in segments[segments["plan"] == row["plan"]].to_dict("records"):
+            wide = min(segment["ms"], max(end - start, 0.0))
+            axes.barh(
+                y, wide, left=start, height=0.36, color=palette[segment["target"]],
+                edgecolor=PAGE, linewidth=0.5,
+            )  # fmt: skip
+            start += wide
+        if shown[y] > end * 1.001:
+            axes.text(end * 1.005, y, "»", va="center", color=INK, size=11)
+        elif math.isfinite(row["low_ms"]):
+            axes.hlines(y, row["low_ms"], row["high_ms"], color=INK, linewidth=1.3)
+        if math.isfinite(row["measured_ms"]) and row["predicted_ms"] <= end * 1.04:
+            axes.plot(
+                row["predicted_ms"], y, marker="D", markersize=5, markerfacecolor=PAGE,
+                markeredgecolor=INK, markeredgewidth=1.1,
+            )  # fmt: skip
+        name = plan_words(row["plan"], is_own=y == 0)
+        row_label(axes, y + 0.08, name if len(name) < 40 else name[:39] + "…", _numbers(row))
+    axes.set_yticks([])
+    axes.set_ylim(len(rows) - 0.66, -0.72)
+    axes.spines["left"].set_visible(False)
+    ran = bool(baselines["measured_ms"].notna().any())
+    axis = "measured median, ms (◇ predicted)" if ran else "predicted, ms"
+    axes.set_xlabel(title(axis, simulated), color=INK, labelpad=2)
+    heading = title("The plan and its baselines, end to end", simulated)
+    axes.set_title(heading, color=INK, loc="left")
+    return figure
+
+
+def _numbers(row: Mapping[Any, Any]) -> str:
+    """``4.67 ms (4.66)``: measured, predicted in brackets."""
+    if math.isfinite(row["measured_ms"]):
+        return f"{format_ms(row['measured_ms'])} ms ({format_ms(row['predicted_ms'])})"
+    return f"{format_ms(row['predicted_ms'])} ms predicted"
+
+
+@mpl.rc_context(STYLE)
+def predicted_against_measured(
+    segments: pd.DataFrame, palette: Mapping[str, str], simulated: bool, *, width: float = WIDE
+) -> Figure:
+    """Predicted and measured latency of the segments of one plan.
+
+    ``segments`` holds rows of :func:`~nnapi_prof.reports.frames.segment_frame`. Bars with a
+    diamond for a few segments, a scatter around the diagonal for many.
+    """
+    known = segments.dropna(subset=["measured_ms"])
+    if len(known) > MANY_SEGMENTS:
+        return _scatter(known, palette, simulated, width)
+    figure, axes = canvas(width, 0.42 * max(len(known), 1), bottom=0.5, top=0.34)
+    for y, row in enumerate(known.to_dict("records")):
+        axes.barh(y, row["measured_ms"], height=0.34, color=palette[row["target"]])
+        axes.hlines(y, row["low_ms"], row["high_ms"], color=INK, linewidth=1.3)
+        axes.plot(
+            row["predicted_ms"], y, marker="D", markersize=5, markerfacecolor=PAGE,
+            markeredgecolor=INK, markeredgewidth=1.1,
+        )  # fmt: skip
+        name = f"{row['segment']}  {target_words(row['target'])}"
+        row_label(axes, y + 0.08, name, _numbers(row))
+    axes.set_yticks([])
+    axes.set_ylim(len(known) - 0.66, -0.72)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(title("measured median, ms (◇ predicted)", simulated), color=INK, labelpad=2)
+    heading = title("Segments, measured and predicted", simulated)
+    axes.set_title(heading, color=INK, loc="left")
+    return figure
+
+
+def _scatter(
+    known: pd.DataFrame, palette: Mapping[str, str], simulated: bool, width: float
+) -> Figure:
+    figure, axes = canvas(min(width, 5.6), 3.6, left=0.6, bottom=0.5, top=0.34)
+    for key, rows in known.groupby("target", sort=True):
+        axes.scatter(
+            rows["measured_ms"], rows["predicted_ms"], s=22, color=palette[str(key)],
+            label=target_words(str(key)), edgecolor=PAGE, linewidth=0.4,
+        )  # fmt: skip
+    span = known[["measured_ms", "predicted_ms"]]
+    ends = [float(span.min().min()) * 0.8, float(span.max().max()) * 1.25]
+    axes.plot(ends, ends, color=FAINT, linewidth=0.9, linestyle="--")
+    for axis, scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
+        scale("log")
+        axis.set_major_formatter(lambda ms, _: f"{ms:g}")
+        axis.set_minor_formatter(lambda _ms, _: "")
+    axes.tick_params(which="both", colors=INK, color=FAINT)
+    axes.set_xlabel(title("measured, ms", simulated), color=INK, labelpad=2)
+    axes.set_ylabel(title("predicted, ms", simulated), color=INK)
+    heading = title("Segments: predicted against measured", simulated)
+    axes.set_title(heading, color=INK, loc="left")
+    for text in axes.legend(frameon=False, fontsize=8).get_texts():
+        text.set_color(INK)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def device_history(history: pd.DataFrame, simulated: bool, *, width: float = WIDE) -> Figure:
+    """CPU clock and temperature over the measurements, in the order in which they were made: a band
+    from the least to the greatest reading of each, its median as a line; throttled rounds marked.
+
+    ``history`` is :func:`~nnapi_prof.reports.history.history_frame` with at least one reading.
+    """
+    panels = [
+        (name, words)
+        for name, words in (("mhz", "CPU clock, MHz"), ("celsius", "temperature, °C"))
+        if history[[f"{name}_before", f"{name}_after"]].notna().any(axis=None)
+    ]
+    figure, first = canvas(
+        width, 1.35 * len(panels) + 0.3 * (len(panels) - 1), left=0.62, bottom=0.5, top=0.34
+    )
+    box = first.get_position()
+    each = box.height * 1.35 / (1.35 * len(panels) + 0.3 * (len(panels) - 1))
+    every = [first]
+    first.set_position((box.x0, box.y1 - each, box.width, each))
+    if len(panels) > 1:
+        second = figure.add_axes((box.x0, box.y0, box.width, each), sharex=first)
+        _follow(first, second)
+        every.append(second)
+    hot = history.loc[history["throttled"].eq(True), "measurement"].unique()
+    for axes, (name, words) in zip(every, panels, strict=True):
+        both = history[["measurement", f"{name}_before", f"{name}_after"]]
+        found = both.melt("measurement").groupby("measurement")["value"]
+        x = np.array(sorted(history["measurement"].unique()))
+        low, middle, high = (found.agg(how).reindex(x) for how in ("min", "median", "max"))
+        axes.fill_between(x, low, high, step="mid", color=FAINT, alpha=0.35, linewidth=0)
+        axes.plot(x, middle, drawstyle="steps-mid", color=INK, linewidth=1.1)
+        axes.plot(
+            hot, high.reindex(hot), linestyle="none", marker="v", markersize=5, color="#d9641a"
+        )  # fmt: skip
+        least = 0.02 * abs(float(middle.median()))
+        if float(high.max() - low.min()) < least:
+            axes.set_ylim(float(low.min()) - least, float(high.max()) + least)
+        axes.set_ylabel(title(words, simulated) if width >= WIDE else words, color=INK, size=8.5)
+        axes.ticklabel_format(useOffset=False)
+    axis = "measurement, in order (▼: a round was throttled)"
+    every[-1].set_xlabel(axis, color=INK, labelpad=2)
+    heading = title("The device while it was measured", simulated)
+    first.set_title(heading, color=INK, loc="left")
+    return figure
+
+
+def _follow(upper: Axes, lower: Axes) -> None:
+    """The same look, one scale of x below both."""
+    bare(lower)
+    upper.tick_params(labelbottom=False)

@@ -1,0 +1,174 @@
+"""The first lines of a report: how fast, against what, as predicted or not, and right or wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from nnapi_prof.graph.plan import Plan
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.words import format_change, format_ms, ms_unit, place_words, plan_words
+
+NOISE = 0.02
+"""Relative difference within which two latencies count as equal."""
+CLOSE = 0.05
+"""A prediction within this share of what was measured is good."""
+
+
+@dataclass(frozen=True)
+class Rival:
+    """The plan against one baseline, both measured where both were, else both predicted."""
+
+    name: str
+    """The baseline's."""
+    plan_ms: float
+    rival_ms: float
+    measured: bool
+
+    @property
+    def factor(self) -> float:
+        """Above 1 where the plan is faster."""
+        return self.rival_ms / self.plan_ms if self.plan_ms else 1.0
+
+    @property
+    def verdict(self) -> str:
+        """``good``, ``bad``, or empty within :data:`NOISE`."""
+        return "good" if self.factor > 1 + NOISE else ("bad" if self.factor < 1 - NOISE else "")
+
+    @property
+    def phrase(self) -> str:
+        """``1.25 × as fast``, ``as fast``, ``7 % slower``."""
+        if not self.verdict:
+            return "as fast"
+        if self.verdict == "good":
+            return f"{self.factor:.2f} × as fast"
+        return f"{100 * (1 / self.factor - 1):.0f} % slower"
+
+
+@dataclass(frozen=True)
+class Card:
+    """One of the few numbers at the top."""
+
+    about: str
+    value: str
+    verdict: str
+    """``good``, ``bad`` or empty."""
+    detail: str
+
+
+@dataclass(frozen=True)
+class Headline:
+    sentence: str
+    cards: tuple[Card, ...]
+
+
+def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
+    """What a reader is to know first; ``baselines`` is the frame of all plans, the plan first."""
+    rows = baselines.to_dict("records")
+    own = rows[0]
+    ran = math.isfinite(own["measured_ms"])
+    rivals = rivals_of(baselines)
+    single = _best_single(rivals)
+    cpu = next((r for r in rivals if r.name == "all-cpu"), None)
+    planned = data.cost_model.simulated or data.plan.simulated
+    unit = ms_unit(data.run is not None and data.run.simulated if ran else planned)
+    taken = f"{format_ms(own['measured_ms' if ran else 'predicted_ms'])} {unit}"
+    sentence = f"{_where(data.plan)}, the model takes {taken}, {'' if ran else 'as '}"
+    sentence += "measured end to end." if ran else "predicted; it was not run yet."
+    if single is not None and _is_single(data.plan):
+        sentence += " No split over several targets is faster by more than 1 %, by these costs."
+    elif single is not None:
+        sentence += f" That is {_against(single)}."
+    cards = [
+        _rival_card("against the best single target", single, data.plan, ran, unit),
+        _rival_card("against the CPU alone", cpu, data.plan, ran, unit),
+        _prediction(own, ms_unit(planned), unit),
+        _outputs(data),
+    ]
+    return Headline(sentence, tuple(card for card in cards if card is not None))
+
+
+def rivals_of(baselines: pd.DataFrame) -> list[Rival]:
+    """The plan (the frame's first row) against each baseline, the hardest to beat first."""
+    own, *others = baselines.to_dict("records")
+    found = []
+    for row in others:
+        both = math.isfinite(row["measured_ms"]) and math.isfinite(own["measured_ms"])
+        column = "measured_ms" if both else "predicted_ms"
+        found.append(Rival(row["plan"], own[column], row[column], both))
+    return sorted(found, key=lambda rival: rival.factor)
+
+
+def _best_single(rivals: Sequence[Rival]) -> Rival | None:
+    """The fastest of the plans that use one target."""
+    single = [r for r in rivals if r.name == "all-cpu" or r.name.startswith("best-single")]
+    return min(single, key=lambda rival: rival.rival_ms, default=None)
+
+
+def _is_single(plan: Plan) -> bool:
+    return len({segment.target for segment in plan.segments}) == 1
+
+
+def _where(plan: Plan) -> str:
+    """``Split over sim-npu and CPU``, ``On sim-npu (fast) alone``."""
+    places = list(dict.fromkeys(place_words(s.target.key) for s in plan.segments))
+    if len(places) == 1:
+        return f"On {_article(places[0])} alone"
+    named = [_article(place) for place in places]
+    return f"Split over {', '.join(named[:-1])} and {named[-1]}"
+
+
+def _article(place: str) -> str:
+    return f"the {place}" if place == "CPU" or place.startswith("host") else place
+
+
+def _against(rival: Rival) -> str:
+    """``1.25 × as fast as the best single target, sim-gpu (fast)``."""
+    name = plan_words(rival.name).replace(": ", ", ")
+    than = "than" if rival.verdict == "bad" else "as"
+    return f"{rival.phrase} {than} the {name}"
+
+
+def _rival_card(about: str, rival: Rival | None, plan: Plan, ran: bool, unit: str) -> Card | None:
+    if rival is None:
+        return None
+    name = plan_words(rival.name).rpartition(": ")[2]
+    how = "measured" if rival.measured else "predicted"
+    if _is_single(plan) and not rival.verdict:
+        return Card(
+            about, "the same", "", f"the plan is {name}, {format_ms(rival.rival_ms)} {unit}"
+        )
+    if ran and not rival.measured:
+        how = "both predicted: it did not run"
+    return Card(
+        about, rival.phrase, rival.verdict, f"{name}: {format_ms(rival.rival_ms)} {unit}, {how}"
+    )
+
+
+def _prediction(own: Mapping[Any, Any], predicted_unit: str, measured_unit: str) -> Card:
+    about = "prediction against measurement"
+    predicted = f"predicted {format_ms(own['predicted_ms'])} {predicted_unit}"
+    if not math.isfinite(own["measured_ms"]) or not own["measured_ms"]:
+        return Card(about, "not run yet", "", predicted)
+    error = own["predicted_ms"] / own["measured_ms"] - 1
+    verdict = "good" if abs(error) <= CLOSE else ("bad" if abs(error) > 4 * CLOSE else "")
+    measured = f"measured {format_ms(own['measured_ms'])} {measured_unit}"
+    return Card(about, format_change(error), verdict, f"{predicted}, {measured}")
+
+
+def _outputs(data: ReportData) -> Card:
+    about = "outputs against eager PyTorch"
+    if data.run is None or not data.run.checks:
+        return Card(about, "not run yet" if data.run is None else "not compared", "", "")
+    checks = data.run.checks
+    failed = [check for check in checks if not check.ok]
+    worst = max(checks, key=lambda check: check.relative / (check.tolerance or 1.0))
+    said = f"largest difference {worst.relative:.1e} of the largest value"
+    said += f", {worst.tolerance:.0e} allowed"
+    if failed:
+        return Card(about, f"{len(failed)} of {len(checks)} differ", "bad", said)
+    return Card(about, "agree", "good", said)

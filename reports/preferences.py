@@ -1,0 +1,107 @@
+"""What the PreferenceCode of accelerators changes: for their units, and for the plan."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nnapi_prof.costs.region import CostModel
+from nnapi_prof.errors import PartitionError
+from nnapi_prof.graph.plan import AUTO, Engine, Plan, Target
+from nnapi_prof.partition import Constraints, solve
+from nnapi_prof.reports.frames import NS_PER_MS
+
+PREFERENCE_COLUMNS = (
+    "accelerator", "preference", "target", "n_units", "n_measured", "n_inferred", "units_ms",
+    "invocation_ms", "relative", "whole_ms", "whole_measured",
+)  # fmt: skip
+
+MAX_WORK = 300_000.0
+"""Steps of the search of one plan: a report must not take longer than the plan it is about."""
+
+
+def preference_frame(costs: CostModel) -> pd.DataFrame:
+    """One row for each accelerator under each preference that has costs.
+
+    ``units_ms`` adds up the marginal costs of the units that the accelerator runs under all of its
+    preferences, so that these can be compared; ``relative`` is that against its fastest.
+    ``n_measured`` of them were measured alone, ``n_inferred`` are inferred from another preference.
+    ``whole_ms`` is the latency of the whole model, NaN where a unit is refused.
+    """
+    rows = []
+    named: dict[str, list[Target]] = {}
+    for target in costs.targets:
+        if target.accelerator is not None:
+            named.setdefault(target.accelerator, []).append(target)
+    everything = range(len(costs.graph.units))
+    for accelerator in sorted(named, key=lambda name: (name == AUTO, name)):
+        own = sorted(named[accelerator], key=_order)
+        common = [u for u in everything if all(costs.unit_cost(u, t) is not None for t in own)]
+        sums = {t: sum(costs.unit_cost(u, t) or 0.0 for u in common) for t in own}
+        least = min(sums.values())
+        for target in own:
+            whole = costs.region_cost(everything, target)
+            inferred = sum(costs.inferred(u, target) for u in common)
+            rows.append(
+                {
+                    "accelerator": accelerator,
+                    "preference": target.preference.short if target.preference else "",
+                    "target": target.key,
+                    "n_units": len(common),
+                    "n_measured": len(common) - inferred,
+                    "n_inferred": inferred,
+                    "units_ms": sums[target] / NS_PER_MS if common else math.nan,
+                    "invocation_ms": costs.overhead(target) / NS_PER_MS,
+                    "relative": sums[target] / least - 1 if least else math.nan,
+                    "whole_ms": whole.ns / NS_PER_MS if whole else math.nan,
+                    "whole_measured": bool(whole and whole.measured),
+                }
+            )
+    return pd.DataFrame(rows, columns=list(PREFERENCE_COLUMNS))
+
+
+@dataclass(frozen=True)
+class PreferencePlan:
+    """The best plan where every accelerator runs under one preference."""
+
+    preference: str
+    plan: Plan | None
+    moved: int
+    """Units that it gives to another accelerator, or to or from the CPU, than the plan at hand."""
+    why_not: str = ""
+
+    @property
+    def predicted_ms(self) -> float:
+        return math.nan if self.plan is None else self.plan.predicted_ns / NS_PER_MS
+
+
+def plans_by_preference(costs: CostModel, plan: Plan) -> tuple[PreferencePlan, ...]:
+    """The best plan under each preference that has costs, beside ``plan``; nothing else is asked
+    of them."""
+    places = {u: _place(s.target) for s in plan.segments for u in s.units}
+    offered = {t.preference for t in costs.targets if t.engine is Engine.NNAPI}
+    found = []
+    for preference in sorted((p for p in offered if p is not None), key=lambda p: p.value):
+        try:
+            best = solve(
+                costs.graph,
+                costs,
+                constraints=Constraints(preference=preference),
+                max_work=MAX_WORK,
+            )
+        except PartitionError as error:
+            found.append(PreferencePlan(preference.short, None, 0, str(error)))
+            continue
+        moved = sum(places.get(u) != _place(s.target) for s in best.segments for u in s.units)
+        found.append(PreferencePlan(preference.short, best, moved))
+    return tuple(found)
+
+
+def _place(target: Target) -> str:
+    return target.accelerator or target.key
+
+
+def _order(target: Target) -> int:
+    return target.preference.value if target.preference else -1

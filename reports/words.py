@@ -1,0 +1,113 @@
+"""Numbers and names as a report writes them, whatever its form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+
+from nnapi_prof.graph.plan import AUTO, Engine, Target
+
+DASH = "–"
+"""Stands where a number is unknown."""
+
+
+def format_ms(ms: float | None) -> str:
+    """Milliseconds with three significant digits, to the microsecond at the finest: ``12.3``,
+    ``0.046``; a dash where unknown."""
+    if ms is None or not math.isfinite(ms):
+        return DASH
+    if abs(ms) >= 100:
+        return f"{ms:.0f}"
+    return f"{ms:.1f}" if abs(ms) >= 10 else (f"{ms:.2f}" if abs(ms) >= 1 else f"{ms:.3f}")
+
+
+def format_percent(ratio: float | None) -> str:
+    """``0.034`` -> ``3.4 %``."""
+    return DASH if ratio is None or not math.isfinite(ratio) else f"{100 * ratio:.1f} %"
+
+
+def format_change(ratio: float | None) -> str:
+    """A relative difference with its sign: ``+3.4 %``."""
+    return DASH if ratio is None or not math.isfinite(ratio) else f"{100 * ratio:+.1f} %"
+
+
+def format_si(number: float | None) -> str:
+    """``1.2 k``, ``34 M``: counts and bytes with a decimal prefix."""
+    if number is None or not math.isfinite(number):
+        return DASH
+    for scale, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= scale:
+            return f"{number / scale:.3g} {prefix}"
+    return f"{number:.0f} "
+
+
+def ms_unit(simulated: bool) -> str:
+    """The unit behind a latency: simulated ones are labelled wherever they stand."""
+    return "ms, simulated" if simulated else "ms"
+
+
+def count(number: int, singular: str, plural: str = "") -> str:
+    """``1 segment``, ``3 segments``."""
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def target_words(key: str) -> str:
+    """A target's key for people: ``CPU``, ``sim-npu (fast)``, ``NNAPI's choice (fast)``."""
+    target = Target(key)
+    if target.engine is Engine.CPU:
+        return "CPU"
+    if target.engine is Engine.HOST:
+        return "host (eager PyTorch)"
+    preference = target.preference.short if target.preference else ""
+    name = "NNAPI's choice" if target.accelerator == AUTO else target.accelerator
+    return f"{name} ({preference})"
+
+
+def place_words(key: str) -> str:
+    """:func:`target_words` without the preference: who computes."""
+    return target_words(key).rpartition(" (")[0] or target_words(key)
+
+
+def targets_words(keys: Collection[str], every: Iterable[str]) -> str:
+    """Several targets in few words: an accelerator under every preference in ``every`` is named
+    once; ``sim-npu; sim-gpu (fast, sustained)``."""
+    own: dict[str, list[str]] = {}
+    measured: dict[str, int] = {}
+    for key in every:
+        measured[place_words(key)] = measured.get(place_words(key), 0) + 1
+    for key in keys:
+        preference = Target(key).preference
+        own.setdefault(place_words(key), []).append(preference.short if preference else "")
+    return "; ".join(
+        name
+        if not any(preferences) or len(preferences) == measured.get(name)
+        else f"{name} ({', '.join(preferences)})"
+        for name, preferences in own.items()
+    )
+
+
+RULES = {
+    "all-cpu": "everything on the CPU",
+    "best-single": "all of it on the one target that is fastest for it",
+    "largest-supported": "all that one accelerator supports, the rest on the CPU",
+    "largest-3": "the three largest regions that one accelerator supports, the rest on the CPU",
+    "listed": "all but the listed units, and what follows them, on one accelerator",
+    "greedy": "each unit where it alone is fastest, hand-over ignored",
+}
+"""Baseline -> what it does."""
+
+
+def plan_words(name: str, is_own: bool = False) -> str:
+    """A plan's name for people: ``best single target: sim-gpu (fast)``."""
+    if is_own:
+        return "this plan"
+    rule, _, key = name.partition(" ")
+    called = {"all-cpu": "CPU alone", "best-single": "best single target"}.get(
+        rule, rule.replace("-", " ")
+    )
+    return f"{called}: {target_words(key)}" if key else called
+
+
+def rule_words(name: str) -> str:
+    """What a baseline does; empty where it is none of the known ones."""
+    return RULES.get(name.partition(" ")[0], "")
