@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from nnapi_prof.measure.outcome import Progress, ProgressCallback
@@ -12,9 +13,13 @@ def _nobody(_: object) -> None:
     """Whoever does not listen."""
 
 
+def _no_work(_: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Three callbacks; those that are not given hear nothing."""
+    """Callbacks; those that are not given hear nothing."""
 
     note: Callable[[str], None] = _nobody
     """Told what the user should know: a guessed shape, a device that was not named."""
@@ -22,6 +27,8 @@ class Listener:
     """Told in a line what comes next or takes a while: building the agent, pushing it."""
     progress: ProgressCallback = _nobody
     """Told how far a phase is, whenever a part of it is done."""
+    working: Callable[[str], AbstractContextManager[None]] = _no_work
+    """Entered around what may take seconds and has no parts to count: reading a model, planning."""
 
     def notes(self, *texts: str) -> None:
         """Tells several notes."""

@@ -51,11 +51,13 @@ def partition_file(
     be written, and what reading the model and reaching the device raise.
     """
     conditions = conditions or Conditions()
-    program = read_model(model, inputs)
+    with listener.working(f"reading {model.name}"):
+        program = read_model(model, inputs)
     listener.notes(*program.notes)
     options = RunOptions(cooldown_s=cooldown_s, conditions=conditions, memory_mb=memory_mb)
     with CostStore(costs) as store, reached(device, listener) as client:
-        bundle = make_bundle(program, model, client, store, conditions, wishes, estimate)
+        with listener.working("planning"):
+            bundle = make_bundle(program, model, client, store, conditions, wishes, estimate)
         bundle = with_open_sizes(bundle, inputs)
         if verify:
             bundle = verified(bundle, program, client, options, wishes, listener)

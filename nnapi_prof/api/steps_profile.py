@@ -36,14 +36,15 @@ class Profiled:
     outcome: ProfileOutcome
 
 
-def outline_of(model: Path, inputs: Sequence[str]) -> Outline:
+def outline_of(model: Path, inputs: Sequence[str], listener: Listener = SILENT) -> Outline:
     """A model's units, remembered or read from its file now; see
     :func:`nnapi_prof.measure.outline.outline`."""
 
     def load() -> Program:
-        from nnapi_prof.api.loading import read_model
+        with listener.working(f"reading {model.name}"):
+            from nnapi_prof.api.loading import read_model
 
-        return read_model(model, inputs)
+            return read_model(model, inputs)
 
     return outline(model, inputs, load)
 
@@ -64,7 +65,7 @@ def profile_file(
 
     Raises NnapiProfError: of the model, the device or the table.
     """
-    known = outline_of(model, inputs)
+    known = outline_of(model, inputs, listener)
     listener.notes(*known.notes)  # of a model that is remembered, too
     with CostStore(costs) as store, reached(device, listener) as client:
         return profile_on(known, client, store, options, listener)

@@ -61,17 +61,19 @@ def run_file(
     """
     loaded = read_bundle(bundle)  # before torch is: a wrong path should be told at once
 
-    from nnapi_prof.api.loading import read_model
-    from nnapi_prof.api.planning import at_sizes
-    from nnapi_prof.frontend import reference
-
     model = bundle / loaded.model_file
-    if inputs:
-        loaded, program = at_sizes(loaded, model, inputs)
-    else:
-        program = read_model(model, loaded.inputs)
-        listener.notes(*program.notes)
-    examples, wanted = expected(program, reference(model), settings)
+    with listener.working(f"reading {model.name}"):
+        from nnapi_prof.api.loading import read_model
+        from nnapi_prof.api.planning import at_sizes
+        from nnapi_prof.frontend import reference
+
+        if inputs:
+            loaded, program = at_sizes(loaded, model, inputs)
+        else:
+            program = read_model(model, loaded.inputs)
+            listener.notes(*program.notes)
+    with listener.working("running eager PyTorch"):
+        examples, wanted = expected(program, reference(model), settings)
     with reached(device, listener) as client:
         return run_on(loaded, program, examples, wanted, client, settings, listener)
 

@@ -87,11 +87,13 @@ def command(
     plan and baselines run whole on the device, a few times each: where a baseline is faster end to
     end, it becomes the plan.
     """
-    from nnapi_prof.api.steps_partition import partition_file
     from nnapi_prof.api.wishes import Wishes
 
     path = output or model.with_suffix(".nnprof")
     with listening() as listener:
+        with listener.working("loading PyTorch"):
+            from nnapi_prof.api.steps_partition import partition_file
+
         bundle = partition_file(
             model,
             inputs,

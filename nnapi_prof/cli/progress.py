@@ -1,56 +1,195 @@
-"""Progress on standard error."""
+"""Progress on standard error: bars with the time left on a terminal, else a line for each phase.
+
+A phase is shown on a terminal while it lasts and stays there when it is done; what has no parts to
+count (reading a model, planning) is shown while it lasts only. Where standard error is no terminal,
+a phase that took longer than :data:`WORTH_A_LINE_S` is one line, once it is done, and what has no
+parts is not told. ``--quiet`` shows nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.cli.options import say, stderr
+from nnapi_prof.cli.output import current, say
+from nnapi_prof.cli.time_left import Durations, TimeLeft, in_words
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import Task, TaskID
+
     from nnapi_prof.api.listener import Listener
     from nnapi_prof.measure.outcome import Progress
+
+LOGGER = logging.getLogger(__name__)
+WORTH_A_LINE_S = 2.0
+BUILDING = "compiling"
 
 
 @contextmanager
 def listening() -> Iterator[Listener]:
-    """A listener that says notes and draws a bar for each phase that a step goes through."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TaskID,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-    from rich.progress import Progress as Bar
-
+    """A listener that says notes and shows how far each phase is."""
     from nnapi_prof.api.listener import Listener
+    from nnapi_prof.device.toolchain import build_steps, cache_dir
+    from nnapi_prof.measure.outcome import Progress
 
-    columns = (
-        TextColumn("{task.description:<18}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[label]}", markup=False),
-    )
-    bar = Bar(*columns, console=stderr())
-    tasks: dict[str, TaskID] = {}
-
-    def show(progress: Progress) -> None:
-        if not tasks:
-            bar.start()  # not before: what is said until then stands above it
-        if progress.phase not in tasks:
-            tasks[progress.phase] = bar.add_task(progress.phase, total=progress.total, label="")
-        bar.update(
-            tasks[progress.phase],
-            completed=progress.done,
-            total=progress.total,
-            label=progress.label[:40] if progress.done < progress.total else "",
+    board = _board(Durations(cache_dir() / "durations.json"))
+    with board.shown(), build_steps(lambda done, of: board.show(Progress(BUILDING, done, of, ""))):
+        yield Listener(
+            note=lambda text: say(f"note: {text}"),
+            busy=say,
+            progress=board.show,
+            working=board.working,
         )
 
-    try:
-        yield Listener(note=lambda text: say(f"note: {text}"), busy=say, progress=show)
-    finally:
-        if tasks:
-            bar.stop()
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Shows that a command works, for those that need no listener."""
+    with listening() as listener, listener.working(what):
+        yield
+
+
+def _board(durations: Durations) -> Board:
+    output = current()
+    bars = output.stderr.is_terminal and not output.quiet
+    return Terminal(durations) if bars else Board(durations)
+
+
+class Board:
+    """Where standard error is no terminal: a line for each phase that took long, after it."""
+
+    def __init__(self, durations: Durations, now: Callable[[], float] = time.monotonic) -> None:
+        self.durations = durations
+        self.now = now
+        self._phase: Progress | None = None
+        self._began = 0.0
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """While this lasts, there may be reports."""
+        try:
+            yield
+        finally:
+            self._ended()
+
+    def show(self, progress: Progress) -> None:
+        """A phase began or went on."""
+        if self._phase is None or self._phase.phase != progress.phase:
+            self._ended()
+            self._began = self.now()
+        self._phase = progress
+        if progress.done >= progress.total:
+            self._ended()
+
+    def _ended(self) -> None:
+        found, self._phase = self._phase, None
+        if found is None or (took := self.now() - self._began) < WORTH_A_LINE_S:
+            return
+        of = "" if found.done >= found.total else f" of {found.total}"
+        say(f"{found.phase}: {found.done}{of} in {took:.0f} s")
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """While this lasts, something without parts goes on."""
+        began = self.now()
+        yield
+        took = self.now() - began
+        self.durations.remember(what, took)
+        LOGGER.debug("%s took %.2f s", what, took)
+
+
+class Terminal(Board):
+    """Bars, the time left of the command beside the one that moves."""
+
+    def __init__(self, durations: Durations, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(durations, now)
+        self._bars = _bars()
+        self._tasks: dict[str, TaskID] = {}
+        self._left = TimeLeft(now)
+        self._moving: TaskID | None = None
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self._stop(self._moving)
+            self._bars.stop()
+
+    def show(self, progress: Progress) -> None:
+        if progress.total == 0:
+            return  # nothing to do: all was known
+        self._bars.start()  # not before: what is said until then stands above it
+        task = self._tasks.get(progress.phase)
+        if task is None:
+            self._stop(self._moving)
+            task = self._bars.add_task(progress.phase, total=progress.total, label="", until=None)
+            self._tasks[progress.phase] = self._moving = task
+        left = self._left.seconds(progress)
+        over = progress.done >= progress.total
+        self._bars.update(
+            task,
+            completed=progress.done,
+            total=progress.total,
+            label="" if over else progress.label,
+            until=None if over or left is None else self.now() + left,
+        )
+
+    def _stop(self, task: TaskID | None) -> None:
+        """Of a phase that others follow, or that ended early, no time is left."""
+        if task is not None:
+            self._bars.update(task, label="", until=None)
+            self._bars.stop_task(task)
+        self._moving = None
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        self._bars.start()
+        expected = self.durations.expected(what)
+        until = None if expected is None else self.now() + expected
+        task = self._bars.add_task(what, total=None, label="", until=until)
+        try:
+            with super().working(what):
+                yield
+        finally:
+            self._bars.remove_task(task)
+
+
+def _bars() -> Bars:
+    from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn
+    from rich.progress import Progress as Bars
+    from rich.table import Column
+    from rich.text import Text
+
+    class Count(MofNCompleteColumn):
+        def render(self, task: Task) -> Text:
+            return Text("") if task.total is None else super().render(task)
+
+    class Time(ProgressColumn):
+        """Time left where it is known, else the time that it takes so far."""
+
+        max_refresh = 0.5
+
+        def render(self, task: Task) -> Text:
+            until = task.fields["until"]
+            if until is not None and (left := until - task.get_time()) > 0:
+                return Text(f"about {in_words(left)} left", style="progress.remaining")
+            return Text(in_words(task.elapsed or 0.0), style="progress.elapsed")
+
+    def text(of: str, **column: Any) -> TextColumn:
+        fitting = Column(no_wrap=True, overflow="ellipsis", **column)
+        return TextColumn(of, markup=False, table_column=fitting)
+
+    return Bars(
+        text("{task.description}", min_width=18),
+        BarColumn(bar_width=20),
+        Count(),
+        Time(table_column=Column(no_wrap=True, min_width=15)),
+        text("{task.fields[label]}", ratio=1),
+        console=current().stderr,
+        expand=True,
+    )

@@ -18,7 +18,7 @@ from nnapi_prof.cli.options import (
     ms,
     unit_of,
 )
-from nnapi_prof.cli.output import say, stdout
+from nnapi_prof.cli.output import as_json, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def command(
     """Run BUNDLE on a device and compare its outputs with eager PyTorch.
 
     It runs under the conditions it was planned for (precision, mode, threads, cores). Plan and
-    baselines are timed in turns; predicted and measured latency stand side by side. The
-    result is kept in the bundle, where `nnapi-prof report` finds it.
+    baselines are timed in turns; predicted and measured latency stand side by side. The result is
+    kept in the bundle, where `nnapi-prof report` finds it.
     """
     from nnapi_prof.api.steps_run import RunSettings, keep_result, mismatch, run_file
 
@@ -91,8 +91,14 @@ def command(
         report = run_file(
             bundle, device=device_spec, inputs=stated, settings=settings, listener=listener
         )
-    _show(report)
-    say(f"result in {keep_result(bundle, report)}")
+    result = keep_result(bundle, report)
+    if as_json():
+        from nnapi_prof.documents.bundle import of_run
+
+        print_document(of_run(bundle, result, report))
+    else:
+        _show(report)
+    say(f"result in {result}")
     if wrong := mismatch(report):
         raise wrong
 

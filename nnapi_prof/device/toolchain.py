@@ -12,22 +12,32 @@ import fcntl
 import functools
 import hashlib
 import importlib
+import logging
 import os
 import platform
+import re
+import shlex
 import shutil
 import stat
 import subprocess
 import sys
 import tempfile
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.errors import BuildError
 
+LOGGER = logging.getLogger(__name__)
+
 Progress = Callable[[str], None]
+Steps = Callable[[int, int], None]
+"""Called with how many steps of a build are done, and of how many."""
 
 ZIG_GLIBC = "2.28"
 """Debian 10's: has every libc function that agent and emulator use."""
@@ -236,27 +246,58 @@ def python_tool(package: str, folder_name: str) -> str:
     return str(Path(folder) / package)
 
 
+_steps: ContextVar[Steps | None] = ContextVar("steps", default=None)
+_STEP = re.compile(r"\[(\d+)/(\d+)\] ")
+
+
+@contextmanager
+def build_steps(heard: Steps) -> Iterator[None]:
+    """While this lasts, ``heard`` is told of each step of the builds that this thread waits for."""
+    token = _steps.set(heard)
+    try:
+        yield
+    finally:
+        _steps.reset(token)
+
+
 def run_tool(command: Sequence[str], failed: str) -> None:
     """Runs a tool of a build. Raises BuildError with ``failed`` and the end of what it said."""
     # CFLAGS and the like are for the user's own projects; the cache key knows nothing of them.
     env = {k: v for k, v in os.environ.items() if k not in ("CC", "CFLAGS", "CPPFLAGS", "LDFLAGS")}
-    try:
-        result = subprocess.run(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-            timeout=BUILD_TIMEOUT_S,
-            env=env,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise BuildError(f"{failed}: it took more than {BUILD_TIMEOUT_S:g} s") from error
-    if result.returncode != 0:
-        tail = "\n".join(result.stdout.splitlines()[-TAIL_LINES:])
-        raise BuildError(f"{failed}:\n{tail}")
+    heard = _steps.get()
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
+    LOGGER.debug("runs %s", shlex.join(command))
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        env=env,
+    ) as process:
+        too_long = threading.Event()
+
+        def stop() -> None:
+            too_long.set()
+            process.kill()
+
+        watchdog = threading.Timer(BUILD_TIMEOUT_S, stop)
+        watchdog.start()
+        try:
+            for line in process.stdout or ():
+                tail.append(line.rstrip("\n"))
+                if heard is not None and (step := _STEP.match(line)):
+                    heard(int(step[1]), int(step[2]))
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            watchdog.cancel()
+    if too_long.is_set():
+        raise BuildError(f"{failed}: it took more than {BUILD_TIMEOUT_S:g} s")
+    if process.returncode != 0:
+        raise BuildError("\n".join([f"{failed}:", *tail]))
 
 
 @contextmanager

@@ -12,12 +12,14 @@ from nnapi_prof.graph.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one phase is. ``label`` is what was measured last."""
+    """How far one phase is, in measurements or plans. ``label`` is what was measured last."""
 
     phase: str
     done: int
     total: int
     label: str
+    later: int = 0
+    """How many the phases after it are expected to need: an estimate, 0 where there is none."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from nnapi_prof.measure.grid import Job, TargetSpec, device_targets, grid
 from nnapi_prof.measure.options import ProfileOptions
 from nnapi_prof.measure.outcome import ProfileOutcome, Progress, ProgressCallback
 from nnapi_prof.measure.outline import Outline
-from nnapi_prof.measure.refine import Chosen, choose, count_exhaustive, rivals, unmeasured
+from nnapi_prof.measure.refine import Chosen, choose, count_exhaustive, rivals, unknown
+from nnapi_prof.measure.remaining import expected_later
 from nnapi_prof.measure.requests import batches, prepare
 from nnapi_prof.measure.sampling import (
     chain_regions,
@@ -32,11 +33,7 @@ from nnapi_prof.measure.sampling import (
     worthwhile,
 )
 from nnapi_prof.measure.uninterrupted import uninterrupted
-from nnapi_prof.measure.unit_model import (
-    Converter,
-    measured,
-    region_label,
-)
+from nnapi_prof.measure.unit_model import Converter, measured, region_label
 from nnapi_prof.partition import solve
 
 if TYPE_CHECKING:
@@ -130,6 +127,7 @@ class Session:
         self._reused: set[Key] = set()
         self._signatures = {unit.signature for unit in outline.units.units}
         self._worth_trying: frozenset[Target] = frozenset()
+        self._later: Mapping[str, int] = {}
         self._rounds = 0
         self._n_regions = 0
         self._n_exhaustive: int | None = None
@@ -158,6 +156,8 @@ class Session:
         jobs = self.jobs(unit_regions(self._graph))
         if self._options.every_preference:
             leaders = frozenset(spec.target for spec in self._specs)
+        chains = self.jobs(chain_regions(self._graph))
+        self._later = expected_later(jobs, chains, leaders, self._have, self._options.refine)
         of_sample = {self._graph.units[unit].signature for unit in sample}
         first = [
             job for job in jobs if job.spec.target in leaders or job.key.signature in of_sample
@@ -183,7 +183,7 @@ class Session:
             if all(job.key in self._have for job in jobs):
                 with self._spending("plan"):
                     others = rivals(self._graph, costs)
-                jobs = self._segment_jobs(s for plan in others for s in unmeasured(plan))
+                jobs = self._segment_jobs(s for plan in others for s in unknown(plan, costs))
                 if not jobs or turns_of_baselines == MAX_TURNS_OF_BASELINES:
                     self._stable = True
                     break
@@ -372,7 +372,7 @@ class Session:
 
     def _report(self, phase: str, done: int, total: int, label: str) -> None:
         if self._progress is not None:
-            self._progress(Progress(phase, done, total, label))
+            self._progress(Progress(phase, done, total, label, self._later.get(phase, 0)))
 
 
 def _description(info: AgentInfo) -> dict[str, object]:
