@@ -56,8 +56,12 @@ class Sizes:
     chip_height: float = 16.0
     per_row: int = 4
     """Boxes in one row at most."""
-    longest_lane: int = 40
+    longest_lane: int = 60
     """A reader more rows below than this is not wired."""
+    lanes_per_node: int = 3
+    """Where wires would pass more rows than this times the nodes, the longest are left out."""
+    most_chips: int = 8
+    """Where more nets cross from group to group, none has room for a label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +162,10 @@ def lay_out(groups: Sequence[Group], nets: Sequence[Net], sizes: Sizes | None = 
     items = Items()
     boxes = [items.add(Kind.BOX, row_of[node], sizes.box_width) for node in sorted(row_of)]
     chains, jumps = _wire(items, boxes, nets, row_of, groups_of_rows, group_of, sizes)
+    _drop_chips(items, sizes.most_chips)
     walls = _walls(items, groups, row_of)
     rows_of_items = order(items, len(groups_of_rows))
-    x = columns(items, rows_of_items, _separation(items, sizes))
+    x = columns(items, rows_of_items, _separation(sizes))
     _shift(x, items)
     rows = _heights(groups_of_rows, groups, sizes)
     return Layout(
@@ -255,6 +260,23 @@ def _rows_within(nodes: Sequence[int], nets: Sequence[Net], per_row: int) -> dic
     return {node: used[row] for node, row in rows.items()}
 
 
+def _reach(nets: Sequence[Net], row_of: dict[int, int], sizes: Sizes) -> int:
+    """Rows that the longest wire may go down."""
+    spans = Counter(
+        row_of[max(net.readers, key=row_of.__getitem__)] - row_of[net.source]
+        for net in nets
+        if net.readers
+    )
+    room = max(400, sizes.lanes_per_node * len(row_of))
+    reach = 1
+    while reach < sizes.longest_lane:
+        room -= sum(many for span, many in spans.items() if span > reach)
+        if room < 0:
+            break
+        reach += 1
+    return reach
+
+
 def _wire(
     items: Items,
     boxes: Sequence[int],
@@ -267,9 +289,10 @@ def _wire(
     """Lanes and chips. Gives (net, upper item, lower item) of every piece, and what is unwired."""
     pieces: list[tuple[int, int, int]] = []
     jumps: list[Jump] = []
+    reach = _reach(nets, row_of, sizes)
     for number, net in enumerate(nets):
         top = row_of[net.source]
-        near = [r for r in net.readers if row_of[r] - top <= sizes.longest_lane]
+        near = [r for r in net.readers if row_of[r] - top <= reach]
         if len(near) < len(net.readers):
             jumps.append(Jump(number, tuple(r for r in net.readers if r not in near)))
         if not near:
@@ -300,6 +323,14 @@ def _wire(
     return pieces, jumps
 
 
+def _drop_chips(items: Items, most: int) -> None:
+    """Makes lanes of the chips of a row that has more than ``most``."""
+    chips = Counter(items.row[i] for i, kind in enumerate(items.kind) if kind is Kind.CHIP)
+    for item, kind in enumerate(items.kind):
+        if kind is Kind.CHIP and chips[items.row[item]] > most:
+            items.kind[item], items.width[item] = Kind.LANE, 0.0
+
+
 def _walls(
     items: Items, groups: Sequence[Group], row_of: dict[int, int]
 ) -> dict[int, tuple[int, int, int]]:
@@ -320,12 +351,12 @@ def _walls(
     return walls
 
 
-def _separation(items: Items, sizes: Sizes) -> dict[tuple[Kind, Kind], float]:
-    """Least distance between the sides of two neighbours in a row, by their kinds."""
-    found = {(a, b): sizes.lane_gap for a in Kind for b in Kind}
-    found[Kind.BOX, Kind.BOX] = sizes.column_gap
+def _separation(sizes: Sizes) -> list[list[float]]:
+    """See :data:`nnapi_prof.reports.layout_columns.Separation`."""
+    found = [[sizes.lane_gap for _ in Kind] for _ in Kind]
+    found[Kind.BOX][Kind.BOX] = sizes.column_gap
     for kind in Kind:
-        found[Kind.WALL, kind] = found[kind, Kind.WALL] = sizes.frame_pad
+        found[Kind.WALL][kind] = found[kind][Kind.WALL] = sizes.frame_pad
     return found
 
 

@@ -3,31 +3,68 @@
 U. Brandes and B. Köpf, "Fast and Simple Horizontal Coordinate Assignment" (2001): items are aligned
 with the median of their neighbours, four times (from above and from below, to the left and to the
 right), each time packed as tightly as the order allows; the mean of the two middle answers is kept,
-which keeps every distance that all four keep.
+which keeps every distance that all four keep. Then lanes move towards the boxes that they join, and
+frames close around what they hold.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from nnapi_prof.reports.layout_items import Items, Kind
+from nnapi_prof.reports.layout_items import Items, Kind, Zone
 
-Separation = Mapping[tuple[Kind, Kind], float]
+_LONGEST = (1 << 30, 12, 4, 1)
+"""Items in a straight block at most, tried in turn while the drawing is too wide: blocks of a graph
+that is all long wires push each other aside like stairs."""
+_WIDE = 3.0
+"""Times the widest row alone: too wide."""
+_PASSES = 3
+_STRAIGHT = 0.5
+"""Less than this aside is straight, px."""
+
+Separation = Sequence[Sequence[float]]
+"""Least distance between the sides of two neighbours in a row, by their kinds."""
 
 
 def columns(items: Items, rows: Sequence[Sequence[int]], separation: Separation) -> list[float]:
     """The x of each item's middle."""
     conflicts = _conflicts(items, rows)
-    up, down = _aligned(items)
+    aligned = _aligned(items)
+    widest = max((_row_width(items, row, separation) for row in rows), default=0.0)
+    x: list[float] = []
+    for longest in _LONGEST:
+        x = _middle(_four(items, rows, aligned, conflicts, separation, longest), items)
+        width = max(x, default=0.0) - min(x, default=0.0)
+        if width <= _WIDE * widest:
+            break
+    _tighten(items, rows, x, separation)
+    return x
+
+
+def _row_width(items: Items, row: Sequence[int], separation: Separation) -> float:
+    gaps = sum(separation[items.kind[a]][items.kind[b]] for a, b in zip(row, row[1:], strict=False))
+    return gaps + sum(items.width[item] for item in row)
+
+
+def _four(
+    items: Items,
+    rows: Sequence[Sequence[int]],
+    aligned: tuple[list[list[int]], list[list[int]]],
+    conflicts: set[tuple[int, int]],
+    separation: Separation,
+    longest: int,
+) -> list[list[float]]:
+    """From above to the left, from above to the right, from below to the left, to the right."""
     answers: list[list[float]] = []
-    for neighbours, seen in ((up, rows), (down, rows[::-1])):
+    for neighbours, seen in zip(aligned, (rows, rows[::-1]), strict=True):
         for mirrored in (False, True):
             view = [list(row)[::-1] for row in seen] if mirrored else [list(row) for row in seen]
-            root = _align(len(items), view, neighbours, conflicts)
+            root = _align(items, view, neighbours, conflicts, longest)
             x = _pack(items, view, root, separation)
             answers.append([-at for at in x] if mirrored else x)
-    return _middle(answers, items)
+    return answers
 
 
 def _aligned(items: Items) -> tuple[list[list[int]], list[list[int]]]:
@@ -87,13 +124,17 @@ def _conflicts(items: Items, rows: Sequence[Sequence[int]]) -> set[tuple[int, in
 
 
 def _align(
-    n: int,
+    items: Items,
     rows: Sequence[Sequence[int]],
     neighbours: Sequence[Sequence[int]],
     conflicts: set[tuple[int, int]],
+    longest: int,
 ) -> list[int]:
-    """Item -> the first item of its block, whose items all get one x."""
+    """Item -> the first item of its block, whose items all get one x; at most ``longest`` of them,
+    but for frames' sides."""
+    n = len(items)
     root = list(range(n))
+    length = [1] * n
     place = [0] * n
     for row in rows:
         for at, item in enumerate(row):
@@ -106,8 +147,10 @@ def _align(
             for middle in {(count - 1) // 2: 0, count // 2: 0} if count else ():
                 other = others[middle]
                 free = (other, item) not in conflicts and (item, other) not in conflicts
-                if root[item] == item and free and reached < place[other]:
+                short = length[root[other]] < longest or items.kind[item] is Kind.WALL
+                if root[item] == item and free and short and reached < place[other]:
                     root[item] = root[other]
+                    length[root[other]] += 1
                     reached = place[other]
     return root
 
@@ -120,7 +163,7 @@ def _pack(
     before: dict[int, int] = defaultdict(int)
     for row in rows:
         for a, b in zip(row, row[1:], strict=False):
-            gap = (items.width[a] + items.width[b]) / 2 + separation[items.kind[a], items.kind[b]]
+            gap = (items.width[a] + items.width[b]) / 2 + separation[items.kind[a]][items.kind[b]]
             u, v = root[a], root[b]
             if v not in after[u]:
                 before[v] += 1
@@ -159,3 +202,64 @@ def _middle(answers: Sequence[Sequence[float]], items: Items) -> list[float]:
         shift = right - side[1] if number % 2 else left - side[0]
         moved.append([at + shift for at in x])
     return [sum(sorted(four)[1:3]) / 2 for four in zip(*moved, strict=True)]
+
+
+def _tighten(
+    items: Items, rows: Sequence[Sequence[int]], x: list[float], separation: Separation
+) -> None:
+    """Moves each straight lane, and each side of a frame, as a whole within the room that its
+    neighbours leave: lanes towards their ends, sides towards what stands inside."""
+    runs = _runs(items, x)
+    place = {item: at for row in rows for at, item in enumerate(row)}
+
+    def gap(a: int, b: int) -> float:
+        return (items.width[a] + items.width[b]) / 2 + separation[items.kind[a]][items.kind[b]]
+
+    for _ in range(_PASSES):
+        for run in sorted(runs, key=lambda run: (x[run[0]], run)):
+            least, most = -math.inf, math.inf
+            for item in run:
+                row, at = rows[items.row[item]], place[item]
+                if at:
+                    least = max(least, x[row[at - 1]] + gap(row[at - 1], item))
+                if at + 1 < len(row):
+                    most = min(most, x[row[at + 1]] - gap(item, row[at + 1]))
+            aim = _aim(items, run, x, least, most)
+            at_last = min(max(aim, least), most)
+            if math.isfinite(at_last):
+                for item in run:
+                    x[item] = at_last
+
+
+def _runs(items: Items, x: Sequence[float]) -> list[list[int]]:
+    """Lanes and walls that follow each other straight down."""
+    follows: set[int] = set()
+    runs = []
+    for item in sorted(range(len(items)), key=lambda item: items.row[item]):
+        if items.kind[item] is Kind.BOX or item in follows:
+            continue
+        run = [item]
+        while True:
+            more = [
+                other
+                for other in items.down[run[-1]]
+                if items.kind[other] is not Kind.BOX and abs(x[other] - x[item]) < _STRAIGHT
+            ]
+            if not more:
+                break
+            run.append(more[0])
+            follows.add(more[0])
+        runs.append(run)
+    return runs
+
+
+def _aim(items: Items, run: Sequence[int], x: Sequence[float], least: float, most: float) -> float:
+    """Where a run would stand if it had all room."""
+    zone = items.zone[run[0]]
+    if zone is Zone.LEFT_WALL:
+        return most
+    if zone is Zone.RIGHT_WALL:
+        return least
+    ends = [x[other] for other in (*items.up[run[0]], *items.down[run[-1]])]
+    ends += [x[other] for item in run[:-1] for other in items.down[item] if other not in run]
+    return sum(ends) / len(ends) if ends else x[run[0]]

@@ -6,13 +6,13 @@ import enum
 from dataclasses import dataclass, field
 
 
-class Kind(enum.Enum):
-    BOX = "box"
-    LANE = "lane"
+class Kind(enum.IntEnum):
+    BOX = 0
+    LANE = 1
     """A net on its way through a row."""
-    CHIP = "chip"
+    CHIP = 2
     """The same with a label, between two groups."""
-    WALL = "wall"
+    WALL = 3
     """One side of a frame in one row."""
 
 

@@ -2,7 +2,7 @@
 
 Everything is one piece of HTML with inline SVG, for any page: it fetches nothing, follows the
 page's colours (the variables of ``report.html``, else its own), and works without script, where
-each unit's title and the table below say all. :func:`script` adds a panel, arrow keys, lit wires.
+each unit's title and the table below say all. :data:`SCRIPT` adds a panel, arrow keys, lit wires.
 
 The layout is our own (:mod:`nnapi_prof.reports.layout`) rather than grandalf's: grandalf has no
 groups, so that segments' frames would overlap and strangers' wires cross them.
@@ -11,6 +11,7 @@ groups, so that segments' frames would overlap and strangers' wires cross them.
 from __future__ import annotations
 
 import functools
+import importlib.resources
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,13 @@ from nnapi_prof.reports.words import count, format_ms, format_si, ms_unit, place
 
 MANY_UNITS = 150
 """Of more units, each strip can be folded, and all but the first are."""
+
+SCRIPT = Markup(
+    importlib.resources.files("nnapi_prof.reports")
+    .joinpath("templates", "picture_script.html")
+    .read_text(encoding="utf-8")
+)
+"""A ``<script>`` element for pages with pictures: once, behind the last of them."""
 
 _PATTERNS = ("stripes", "dots", "crosses", "back", "checks", "zigzag")
 _OP_CHARACTERS = 20
@@ -125,11 +133,6 @@ def _environment() -> Environment:
         clip=_clip, shape=_shape, ms=format_ms, count=count, n=lambda x: f"{x:g}"
     )
     return environment
-
-
-def script() -> Markup:
-    """``<script>`` for a page with pictures: once, after the last of them."""
-    return Markup(_environment().get_template("picture_script.html").render())
 
 
 def _places(segments: Sequence[Segment], palette: Mapping[str, str]) -> dict[str, Place]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.reports.layout import Group, Layout, Net, Sizes, lay_out
+from nnapi_prof.reports.layout import Group, Layout, Net, Row, Sizes, lay_out
 
 GUTTER = 84.0
 """Room for a segment's name, left of its frame."""
@@ -184,7 +184,7 @@ def cut(layout: Layout, strip_height: float) -> list[tuple[int, int]]:
                 fits,
                 key=lambda row: (
                     40 * min(passing[row], 8)
-                    + (60 if rows[row].group is None else 0)
+                    + (60 if _tears(rows, row) else 0)
                     + abs(rows[row].bottom - rows[first].top - aim),
                     row,
                 ),
@@ -192,6 +192,16 @@ def cut(layout: Layout, strip_height: float) -> list[tuple[int, int]]:
         found.append((first, last))
         first = last + 1
     return found
+
+
+def _tears(rows: Sequence[Row], row: int) -> bool:
+    """Whether a cut behind ``row`` parts a label from its wire or a segment's first row, which its
+    name stands beside, from the second."""
+    if row + 1 >= len(rows):
+        return False
+    group = rows[row].group
+    begins = row == 0 or rows[row - 1].group != group
+    return group is None or (begins and rows[row + 1].group == group)
 
 
 def _at(strips: Sequence[Strip], row: int) -> Strip:
