@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from nnapi_prof.costs.selection import Selection
 
 if TYPE_CHECKING:
     import pandas
+
+LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class CostStore:
         self._database = Database(url_or_path)
         self.location = self._database.location
         """A file's path, or a URL without its password."""
+        LOGGER.debug("the cost table is %s", self.location)
 
     def close(self) -> None:
         self._database.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import posixpath
 import uuid
 from collections.abc import Generator, Iterator, Mapping
@@ -30,6 +31,7 @@ from nnapi_prof.device.toolchain import Progress
 from nnapi_prof.device.transport import LineStream, Transport, refusal, storage_error
 from nnapi_prof.errors import AgentError, DeviceError, DeviceOffline, DeviceStorageError
 
+LOGGER = logging.getLogger(__name__)
 EXIT_MISSING = 3
 SILENCE_MARGIN_S = 60.0
 """Beyond an action's own watchdog: the agent hashes its blobs and reads the request."""
@@ -106,9 +108,11 @@ class AgentClient:
         """
         silence_s = longest_silence_s(request) + SILENCE_MARGIN_S
         work = self._fresh_work()
+        LOGGER.debug("sends a request of %d bytes to %s, %s", len(request), self.serial, work)
         self.transport.push(request, f"{work}/request")
         missing = yield from self._attempt(work, silence_s)
         if missing:
+            LOGGER.debug("pushes %d blobs of weights that the device lacks", len(missing))
             self._push_blobs(missing, blobs, work)
             missing = yield from self._attempt(work, silence_s)
         if missing:

@@ -10,6 +10,7 @@ On the device, under /data/local/tmp/nnapi-prof (or $NNAPI_PROF_REMOTE_DIR):
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import uuid
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from nnapi_prof.device.toolchain import Progress
 from nnapi_prof.device.transport import Transport, refusal
 from nnapi_prof.errors import AgentError
 
+LOGGER = logging.getLogger(__name__)
 DEFAULT_REMOTE_DIR = "/data/local/tmp/nnapi-prof"
 """The folder that adb's shell user may write to and execute from on every Android."""
 
@@ -95,6 +97,7 @@ def install_agent(
     installed = InstalledAgent(
         f"{folder}/{digest[:_HASH_LENGTH]}/agent", f"{folder}/store", f"{folder}/work"
     )
+    LOGGER.debug("the agent for %s is %s", transport.serial, binary)
     if _flaw(transport, installed.path, digest, binary) is None:
         _make_folders(transport, installed)
         transport.shell(["sh", "-c", _STALE_SCRIPT, installed.work])
