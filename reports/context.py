@@ -11,7 +11,7 @@ import pandas as pd
 from nnapi_prof.reports import frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.drawings import Tables, draw_all
-from nnapi_prof.reports.facts import Fact, device_facts, how_measured
+from nnapi_prof.reports.facts import device_words, environment_facts, how_measured
 from nnapi_prof.reports.glossary import GLOSSARY
 from nnapi_prof.reports.headline import headline
 from nnapi_prof.reports.history import doubtful, history_frame, readings
@@ -22,6 +22,8 @@ from nnapi_prof.reports.style import colours
 from nnapi_prof.reports.transfers import transfer_frame
 from nnapi_prof.reports.words import ms_unit, place_words
 
+SAID_ABOVE = ("agent", "drivers", "run at", "device fingerprint")
+"""Facts of the method that the environment has."""
 MOST_DOUBTFUL = 30
 """Rows of measurements to doubt; the rest is counted."""
 
@@ -60,10 +62,14 @@ def context(data: ReportData) -> dict[str, Any]:
         "readings": tables.readings,
         "doubtful": doubts[:MOST_DOUBTFUL],
         "more_doubtful": max(0, len(doubts) - MOST_DOUBTFUL),
-        "device_facts": device_facts(data.device_info),
+        "device_facts": device_words(data.device_info),
         "accelerators": accelerators(data.device_info),
         "environment": environment_facts(data),
-        "method": how_measured(data.own_measurements, data.run),
+        "method": [
+            fact
+            for fact in how_measured(data.own_measurements, data.run)
+            if fact.name not in SAID_ABOVE
+        ],
         "glossary": GLOSSARY,
         "places": places(palette),
         "colour": palette,
@@ -124,32 +130,6 @@ def accelerators(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     nnapi = info.get("nnapi")
     inner = nnapi.get("accelerators") if isinstance(nnapi, Mapping) else None
     return list(info.get("accelerators") or inner or ())
-
-
-def environment_facts(data: ReportData) -> list[Fact]:
-    """Device, drivers, agent, host, packages, command: what a reader needs to repeat it."""
-    own = data.own_measurements
-    drivers = {f"{m.target.accelerator} {m.driver_version}" for m in own if m.driver_version}
-    agents = {m.agent_version for m in own if m.agent_version}
-    facts = [
-        Fact("device", data.device_name),
-        Fact("drivers", ", ".join(sorted(drivers))),
-        Fact("agent on the device", ", ".join(sorted(agents))),
-        Fact("device's fingerprint in the cost table", own[0].fingerprint if own else ""),
-    ]
-    if data.run is not None:
-        facts.append(Fact("plan run at", data.run.created_at))
-        facts.append(Fact("conditions", data.run.conditions))
-    if (here := data.environment) is not None:
-        facts += [
-            Fact("report written at", here.written_at),
-            Fact("by the command", here.command),
-            Fact("nnapi-prof", here.nnapi_prof),
-            Fact("host", here.host),
-            Fact("Python", here.python),
-            Fact("packages", ", ".join(f"{name} {v}" for name, v in here.packages.items())),
-        ]
-    return [fact for fact in facts if fact.value]
 
 
 def known(number: float | None) -> bool:

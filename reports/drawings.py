@@ -86,10 +86,10 @@ def _drawn(
             ),
         )
     units = tables.units
-    known = units["alone_ms"].fillna(units["marginal_ms"])
+    known = units["marginal_ms"].fillna(units["alone_ms"])
     yield _draw(
         "units",
-        "Latency of each unit on each target",
+        "What each unit adds to a segment, on each target",
         f"Heat map: {count(units['unit'].nunique(), 'unit')} down, "
         f"{count(units['target'].nunique(), 'target')} across, from {format_ms(known.min())} to "
         f"{format_ms(known.max())} ms, {int((units['status'] == 'refused').sum())} refused. "

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.graph.plan import CPU
+from nnapi_prof.graph.plan import AUTO, CPU
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.words import format_time
 from nnapi_prof.run.result import RunReport
 
 
@@ -23,6 +25,66 @@ def device_facts(info: Mapping[str, Any]) -> list[Fact]:
     What is unknown (None) or empty is left out.
     """
     return [Fact(name, value) for name, value in _flatten("", info) if value]
+
+
+_NAMES = {
+    "phone": "phone",
+    "abi": "ABI",
+    "os": "system",
+    "api_level": "Android API level",
+    "cpus": "CPU cores",
+    "cpu_max_khz": "highest clock of each core",
+    "memory_kb": "memory",
+    "big_cores": "cores of the highest clock, as a mask",
+    "threads_max": "most threads of the CPU engine",
+    "nnapi_library": "NNAPI library",
+    "properties.ro.product.manufacturer": "manufacturer",
+    "properties.ro.product.model": "model",
+    "properties.ro.build.fingerprint": "system build",
+    "properties.ro.board.platform": "chip",
+    "properties.ro.hardware": "hardware",
+    "properties.ro.build.version.release": "Android version",
+}
+
+
+def device_words(info: Mapping[str, Any]) -> list[Fact]:
+    """:func:`device_facts` with the names and units that people use, where there are any."""
+    found = []
+    for name, value in device_facts(info):
+        words = _NAMES.get(name, name)
+        if name == "memory_kb" and value.isdigit():
+            value = f"{int(value) / 1e6:.3g} GB"
+        elif name == "cpu_max_khz":
+            known = [part for part in value.split(", ") if part.isdigit()]
+            value = ", ".join(f"{int(khz) / 1000:.0f}" for khz in known)
+            value = f"{value} MHz" if known else "not told"
+        found.append(Fact(words, value))
+    return found
+
+
+def environment_facts(data: ReportData) -> list[Fact]:
+    """Device, drivers, agent, host, packages, command: what it takes to repeat a report."""
+    own = data.own_measurements
+    drivers = {_driver(m) for m in own if m.driver_version and m.target.accelerator != AUTO}
+    facts = [
+        Fact("device", data.device_name),
+        Fact("drivers", ", ".join(sorted(drivers))),
+        Fact("agent on the device", _all(m.agent_version for m in own)),
+        Fact("the device's name in the cost table", own[0].fingerprint if own else ""),
+    ]
+    if data.run is not None:
+        facts.append(Fact("plan run at", format_time(data.run.created_at)))
+        facts.append(Fact("other than usual conditions", data.run.conditions))
+    if (here := data.environment) is not None:
+        facts += [
+            Fact("report written at", format_time(here.written_at)),
+            Fact("by the command", here.command),
+            Fact("nnapi-prof", here.nnapi_prof),
+            Fact("host", here.host),
+            Fact("Python", here.python),
+            Fact("packages", ", ".join(f"{name} {v}" for name, v in here.packages.items())),
+        ]
+    return [fact for fact in facts if fact.value]
 
 
 def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -44,7 +106,7 @@ def how_measured(measurements: Sequence[Measurement], run: RunReport | None) -> 
     outcomes = Counter(m.status.value for m in measurements)
     mark = ", simulated" if any(m.simulated for m in timed) else ""
     facts = [
-        Fact("measurements", _counts(kinds)),
+        Fact("measurements", _counts(kinds, plural="s")),
         Fact("outcomes", _counts(outcomes)),
         Fact("runs of each", _range([len(m.samples_ns) for m in timed], "", 1)),
         Fact("statistic", "median of the runs; spread is 1.4826 × median absolute deviation"),
@@ -74,8 +136,10 @@ def how_measured(measurements: Sequence[Measurement], run: RunReport | None) -> 
     return [fact for fact in facts if fact.value]
 
 
-def _counts(counter: Counter[str]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counter.most_common())
+def _counts(counter: Counter[str], plural: str = "") -> str:
+    return ", ".join(
+        f"{count} {name}{plural if count != 1 else ''}" for name, count in counter.most_common()
+    )
 
 
 def _kernels(timed: Iterable[Measurement]) -> str:
@@ -94,14 +158,17 @@ def _range(values: Sequence[float | None], unit: str, scale: float) -> str:
     known = [value / scale for value in values if value is not None]
     if not known:
         return ""
-    low, middle, high = min(known), statistics.median(known), max(known)
-    if low == high:
-        return f"{low:.4g}{unit}"
-    return f"median {middle:.4g}{unit} ({low:.4g} to {high:.4g})"
+    low, middle, high = (_digits(x) for x in (min(known), statistics.median(known), max(known)))
+    return f"{low}{unit}" if low == high else f"median {middle}{unit} ({low} to {high})"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, and every whole one."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _span(times: Sequence[str]) -> str:
-    return f"{min(times)} and {max(times)}" if times else ""
+    return f"{format_time(min(times))} and {format_time(max(times))}" if times else ""
 
 
 def _clock(name: str) -> str:

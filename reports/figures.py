@@ -25,6 +25,8 @@ from nnapi_prof.reports.words import format_ms, format_percent, place_words, tar
 
 MOST_HEIGHT = 15.0
 """Inches of a heat map: rows get thinner where there are many."""
+MOST_CONTRAST = 3000.0
+"""Of the greatest latency, what is less than one such part is drawn as the least."""
 _READABLE = 0.15
 """Inches of a row that has room for a name."""
 
@@ -33,14 +35,14 @@ _READABLE = 0.15
 def unit_latency(
     units: pd.DataFrame, chosen: Mapping[int, str], simulated: bool, *, width: float = WIDE
 ) -> Figure:
-    """Heat map of the latency of each unit alone on each target; the plan's choice is framed.
+    """Heat map of what each unit adds to a segment on each target; the plan's choice is framed.
 
     ``units`` is :func:`~nnapi_prof.reports.frames.unit_frame`; ``chosen`` maps a unit to its
-    target's key. Where a unit was not run alone, its fitted marginal cost stands in. A narrow one
-    has numbers of units only, no names.
+    target's key. Marginal costs, for these a plan adds up; where there is none, the latency alone.
+    A narrow figure has numbers of units only, no names.
     """
     targets = list(dict.fromkeys(units["target"]))
-    shown = units.assign(ms=units["alone_ms"].fillna(units["marginal_ms"]))
+    shown = units.assign(ms=units["marginal_ms"].fillna(units["alone_ms"]))
     table = shown.pivot(index="unit", columns="target", values="ms")[targets]
     labels = units.drop_duplicates("unit").set_index("unit")["label"]
     n = len(table)
@@ -76,7 +78,7 @@ def unit_latency(
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     _scale(figure, edges, simulated)
-    axes.set_title(title("Latency per unit and target, ms", simulated), color=INK, pad=6)
+    axes.set_title(title("What each unit adds, ms", simulated), color=INK, pad=6)
     return figure
 
 
@@ -84,8 +86,9 @@ def _levels(values: np.ndarray) -> np.ndarray:
     """Edges of the colours' steps: equal factors from the least to the greatest latency."""
     known = values[np.isfinite(values) & (values > 0)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (1.0, 1.0)
+    low = max(low, high / MOST_CONTRAST)
     edges = np.geomspace(low, max(high, low * 1.001), len(HEAT) + 1)
-    edges[0] = 0.0  # what takes no time is little
+    edges[0] = 0.0
     return edges
 
 
@@ -152,7 +155,7 @@ def timeline(
             axes.text(x, y, number, ha="center", va="center", color=ON_COLOUR, size=8)
     for y, name in enumerate(names):
         total = float(plans.loc[plans["plan"] == name, "predicted_ms"].sum())
-        row_label(axes, y, _clip(name, 44 if width < WIDE else 90), f"{format_ms(total)} ms")
+        row_label(axes, y, clip_to(name, width), f"{format_ms(total)} ms")
     axes.set_yticks([])
     axes.set_ylim(len(names) - 0.62, -0.78)
     axes.set_xlim(0, end or 1.0)
@@ -177,15 +180,15 @@ def preference_bars(preferences: pd.DataFrame, palette: Mapping[str, str], width
     """
     rows = preferences[preferences["n_units"] > 0].to_dict("records")
     groups = list(dict.fromkeys(row["accelerator"] for row in rows))
-    height = 0.2 * len(rows) + 0.36 * len(groups)
+    height = 0.2 * len(rows) + 0.34 * len(groups)
     figure, axes = canvas(width, max(height, 0.4), left=0.85, bottom=0.5, top=0.34)
-    y = 0.0
+    y = -0.06
     ticks: list[float] = []
     for group in groups:
         own = [row for row in rows if row["accelerator"] == group]
-        y += 0.3
+        y += 0.22
         head = f"{place_words(own[0]['target'])}: {own[0]['n_units']} units"
-        axes.text(0, y - 0.14, head, va="center", ha="left", color=INK, size=8.5)
+        axes.text(0.01, y, head, va="center", ha="left", color=INK, size=8.5)
         for row in own:
             y += 0.2
             times = 1 + row["relative"]
@@ -193,9 +196,9 @@ def preference_bars(preferences: pd.DataFrame, palette: Mapping[str, str], width
             words = f"{times:.2f} × ({format_ms(row['units_ms'])} ms)"
             axes.text(times + 0.02, y, words, va="center", color=INK, size=7.5)
             ticks.append(y)
-        y += 0.06
+        y += 0.12
     axes.set_yticks(ticks, [row["preference"] for row in rows], size=8)
-    axes.set_ylim(y + 0.1, 0)
+    axes.set_ylim(y, 0)
     most = max((1 + row["relative"] for row in rows), default=1.0)
     axes.set_xlim(0, most * (1.45 if width < WIDE else 1.18))
     axes.set_xlabel("time, × of the accelerator's fastest preference", color=INK, labelpad=2)
@@ -210,21 +213,21 @@ def residuals(
 ) -> Figure:
     """Relative errors of the fitted cost model over the rows it was fitted to, per target."""
     targets = list(dict.fromkeys(errors["target"]))
-    figure, axes = canvas(width, 0.42 * max(len(targets), 1), bottom=0.52, top=0.34)
+    figure, axes = canvas(width, 0.42 * max(len(targets), 1), bottom=0.52, top=0.38)
     for y, key in enumerate(targets):
         percent = 100 * errors.loc[errors["target"] == key, "relative_error"].to_numpy()
         offset = np.linspace(-0.12, 0.12, len(percent)) if len(percent) > 1 else np.zeros(1)
         axes.scatter(percent, y + 0.1 + offset, s=6, color=palette[key], alpha=0.6, linewidth=0)
         axes.plot([np.median(percent)] * 2, [y - 0.1, y + 0.3], color=INK, linewidth=1.4)
         off = format_percent(float(np.median(np.abs(percent))) / 100)
-        row_label(axes, y + 0.1, target_words(key), f"{len(percent)} measured, median {off} off")
+        row_label(axes, y + 0.1, target_words(key), f"{len(percent)} measured, {off} off")
     axes.axvline(0, color=FAINT, linewidth=0.8, linestyle="--")
     axes.set_yticks([])
-    axes.set_ylim(len(targets) - 0.55, -0.55)
+    axes.set_ylim(len(targets) - 0.55, -0.7)
     axes.margins(x=0.02)
     what = "(predicted − measured) / measured, %"
     axes.set_xlabel(title(what, simulated), color=INK, labelpad=2)
-    heading = "Sums of fitted costs against what was measured"
+    heading = "Errors of summed costs"
     axes.set_title(title(heading, simulated), color=INK, loc="left")
     axes.spines["left"].set_visible(False)
     return figure
@@ -237,6 +240,11 @@ def row_label(axes: Axes, y: float, left: str, right: str) -> None:
         axes.text(
             x, y - 0.34, text, transform=across, ha=side, va="bottom", color=INK, size=8.5
         )  # fmt: skip
+
+
+def clip_to(name: str, width: float) -> str:
+    """A name that leaves room for the numbers at the far end of its line."""
+    return _clip(name, 38 if width < WIDE else 90)
 
 
 def _stretches(

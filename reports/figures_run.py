@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nnapi_prof.reports.figures import row_label
+from nnapi_prof.reports.figures import clip_to, row_label
 from nnapi_prof.reports.style import FAINT, INK, PAGE, STYLE, WIDE, bare, canvas, title
 from nnapi_prof.reports.words import format_ms, plan_words, target_words
 
@@ -62,7 +62,7 @@ def baseline_bars(
                 markeredgecolor=INK, markeredgewidth=1.1,
             )  # fmt: skip
         name = plan_words(row["plan"], is_own=y == 0)
-        row_label(axes, y + 0.08, name if len(name) < 40 else name[:39] + "…", _numbers(row))
+        row_label(axes, y + 0.08, clip_to(name, width), _numbers(row))
     axes.set_yticks([])
     axes.set_ylim(len(rows) - 0.66, -0.72)
     axes.spines["left"].set_visible(False)
@@ -152,10 +152,10 @@ def device_history(history: pd.DataFrame, simulated: bool, *, width: float = WID
         if history[[f"{name}_before", f"{name}_after"]].notna().any(axis=None)
     ]
     figure, first = canvas(
-        width, 1.35 * len(panels) + 0.3 * (len(panels) - 1), left=0.62, bottom=0.5, top=0.34
+        width, 1.35 * len(panels) + 0.4 * (len(panels) - 1), left=0.62, bottom=0.5, top=0.34
     )
     box = first.get_position()
-    each = box.height * 1.35 / (1.35 * len(panels) + 0.3 * (len(panels) - 1))
+    each = box.height * 1.35 / (1.35 * len(panels) + 0.4 * (len(panels) - 1))
     every = [first]
     first.set_position((box.x0, box.y1 - each, box.width, each))
     if len(panels) > 1:
@@ -176,12 +176,11 @@ def device_history(history: pd.DataFrame, simulated: bool, *, width: float = WID
         least = 0.02 * abs(float(middle.median()))
         if float(high.max() - low.min()) < least:
             axes.set_ylim(float(low.min()) - least, float(high.max()) + least)
-        axes.set_ylabel(title(words, simulated) if width >= WIDE else words, color=INK, size=8.5)
+        axes.set_ylabel(words.rpartition(", ")[2], color=INK, size=8.5)
+        axes.set_title(title(words, simulated), color=INK, loc="left", size=9)
         axes.ticklabel_format(useOffset=False)
     axis = "measurement, in order (▼: a round was throttled)"
     every[-1].set_xlabel(axis, color=INK, labelpad=2)
-    heading = title("The device while it was measured", simulated)
-    first.set_title(heading, color=INK, loc="left")
     return figure
 
 

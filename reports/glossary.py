@@ -13,13 +13,14 @@ class Entry(NamedTuple):
 
 GLOSSARY = tuple(
     Entry(*row)
-    for row in (
+    for row in sorted((
         ("accelerator", "accelerator",
          "A device that NNAPI offers under a name of its own: an NPU, DSP or GPU with the vendor's "
          "driver, or Android's reference CPU implementation (nnapi-reference)."),
         ("alone", "alone",
          "A unit run by itself: its time includes one invocation and moving its inputs and "
          "outputs."),
+        ("chain", "chain", "Neighbouring units, one reading from the other, measured as one."),
         ("choice", "NNAPI's choice (auto)",
          "No accelerator is named: NNAPI itself gives each operation to a driver. Stock PyTorch "
          "always runs so."),
@@ -34,6 +35,15 @@ GLOSSARY = tuple(
         ("cpu-engine", "CPU, CPU engine",
          "The device's processor, computing with XNNPACK's kernels, or our own where XNNPACK has "
          "none; not NNAPI."),
+        ("closed-set", "downward-closed set",
+         "A set of units together with all that they need: a point at which a plan can end one "
+         "segment and begin the next. The search goes through all of them."),
+        ("clock", "clock: monotonic, simulated",
+         "What times were read from: the device's own clock, which never runs backwards, or a "
+         "simulated phone's description."),
+        ("cores", "cores: big, all, or a mask",
+         "Which CPU cores were used: those of the highest clock rate, all of them, or those whose "
+         "bits are set in a hexadecimal number."),
         ("driver", "driver",
          "The vendor's program behind an accelerator; it decides which operations it takes."),
         ("eager", "eager PyTorch",
@@ -69,7 +79,10 @@ GLOSSARY = tuple(
          "A transposition between PyTorch's order of an image's dimensions (channels first) and "
          "NNAPI's (channels last)."),
         ("plan", "plan", "Which units run where, in which segments. \"This plan\" is the one that "
-         "the partitioner chose."),
+         "the partitioner chose; files and notes call it dp."),
+        ("precision", "precision: float32, relaxed, float16",
+         "Whether NNAPI computes 32-bit floats as such, may compute them as 16-bit ones, or gets a "
+         "model in 16-bit floats."),
         ("predicted", "predicted",
          "Computed before the plan ran, from what its segments, or their parts, took when they "
          "were measured."),
@@ -93,9 +106,13 @@ GLOSSARY = tuple(
         ("spread", "spread",
          "1.4826 × the median distance from the median: the standard deviation, were the times "
          "normally distributed. Relative spread is a share of the median."),
+        ("execution", "NNAPI execution: sync, burst, async",
+         "How NNAPI is asked to compute: one call that waits, a series of calls that keeps buffers "
+         "ready, or a call that reports back when it is done."),
         ("target", "target",
          "Where a segment can run: the CPU, an accelerator under one preference, NNAPI's choice, "
-         "or the host."),
+         "or the host. Causes and notes write cpu, nnapi:NAME/PREFERENCE, nnapi:auto/PREFERENCE "
+         "and host."),
         ("throttled", "throttled",
          "Slowed down by the device because it was hot. Throttled rounds are measured again after "
          "a pause, and left out where there are others."),
@@ -104,5 +121,5 @@ GLOSSARY = tuple(
         ("unit", "unit",
          "The smallest group of operations that is converted, measured and placed as one: a "
          "convolution with its bias and activation."),
-    )
+    ), key=lambda row: row[1].lower())
 )  # fmt: skip

@@ -11,7 +11,7 @@ import pandas as pd
 
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.words import format_change, format_ms, ms_unit, place_words, plan_words
+from nnapi_prof.reports.words import format_ms, format_percent, ms_unit, place_words, plan_words
 
 NOISE = 0.02
 """Relative difference within which two latencies count as equal."""
@@ -76,9 +76,9 @@ def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
     cpu = next((r for r in rivals if r.name == "all-cpu"), None)
     planned = data.cost_model.simulated or data.plan.simulated
     unit = ms_unit(data.run is not None and data.run.simulated if ran else planned)
-    taken = f"{format_ms(own['measured_ms' if ran else 'predicted_ms'])} {unit}"
-    sentence = f"{_where(data.plan)}, the model takes {taken}, {'' if ran else 'as '}"
-    sentence += "measured end to end." if ran else "predicted; it was not run yet."
+    taken = latency(own["measured_ms" if ran else "predicted_ms"], unit)
+    sentence = f"{_where(data.plan)}, the model takes {taken}"
+    sentence += " from end to end." if ran else ", as predicted: it was not run yet."
     if single is not None and _is_single(data.plan):
         sentence += " No split over several targets is faster by more than 1 %, by these costs."
     elif single is not None:
@@ -101,6 +101,12 @@ def rivals_of(baselines: pd.DataFrame) -> list[Rival]:
         column = "measured_ms" if both else "predicted_ms"
         found.append(Rival(row["plan"], own[column], row[column], both))
     return sorted(found, key=lambda rival: rival.factor)
+
+
+def latency(ms: float, unit: str) -> str:
+    """``3.74 ms``, ``3.74 ms (simulated)``."""
+    unit, _, label = unit.partition(", ")
+    return f"{format_ms(ms)} {unit}" + (f" ({label})" if label else "")
 
 
 def _best_single(rivals: Sequence[Rival]) -> Rival | None:
@@ -137,27 +143,25 @@ def _rival_card(about: str, rival: Rival | None, plan: Plan, ran: bool, unit: st
     if rival is None:
         return None
     name = plan_words(rival.name).rpartition(": ")[2]
-    how = "measured" if rival.measured else "predicted"
+    taken = latency(rival.rival_ms, unit)
     if _is_single(plan) and not rival.verdict:
-        return Card(
-            about, "the same", "", f"the plan is {name}, {format_ms(rival.rival_ms)} {unit}"
-        )
+        return Card(about, "the same", "", f"the plan is {name}, {taken}")
+    how = "measured" if rival.measured else "predicted"
     if ran and not rival.measured:
         how = "both predicted: it did not run"
-    return Card(
-        about, rival.phrase, rival.verdict, f"{name}: {format_ms(rival.rival_ms)} {unit}, {how}"
-    )
+    return Card(about, rival.phrase, rival.verdict, f"{name}: {taken}, {how}")
 
 
 def _prediction(own: Mapping[Any, Any], predicted_unit: str, measured_unit: str) -> Card:
-    about = "prediction against measurement"
-    predicted = f"predicted {format_ms(own['predicted_ms'])} {predicted_unit}"
+    about = "predicted against measured"
+    predicted = f"predicted {latency(own['predicted_ms'], predicted_unit)}"
     if not math.isfinite(own["measured_ms"]) or not own["measured_ms"]:
         return Card(about, "not run yet", "", predicted)
     error = own["predicted_ms"] / own["measured_ms"] - 1
     verdict = "good" if abs(error) <= CLOSE else ("bad" if abs(error) > 4 * CLOSE else "")
-    measured = f"measured {format_ms(own['measured_ms'])} {measured_unit}"
-    return Card(about, format_change(error), verdict, f"{predicted}, {measured}")
+    off = f"{format_percent(abs(error))} too {'low' if error < 0 else 'high'}"
+    measured = f"measured {latency(own['measured_ms'], measured_unit)}"
+    return Card(about, off, verdict, f"{predicted}, {measured}")
 
 
 def _outputs(data: ReportData) -> Card:

@@ -18,6 +18,7 @@ from nnapi_prof.reports.words import (
     format_ms,
     format_percent,
     format_si,
+    format_time,
     place_words,
     plan_words,
     rule_words,
@@ -57,6 +58,7 @@ def template(name: str) -> Template:
     environment.filters.update(
         ms=format_ms, percent=format_percent, change=format_change, si=format_si,
         target=target_words, place=place_words, plan=plan_words, rule=rule_words, by=sort_key,
+        time=format_time,
     )  # fmt: skip
     environment.tests.update(known=known)
     environment.globals.update(heat=HEAT, count=count)

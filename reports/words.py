@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Collection, Iterable
 
@@ -44,6 +45,17 @@ def format_si(number: float | None) -> str:
 def ms_unit(simulated: bool) -> str:
     """The unit behind a latency: simulated ones are labelled wherever they stand."""
     return "ms, simulated" if simulated else "ms"
+
+
+def format_time(utc: str) -> str:
+    """``2026-11-22 01:54:09 UTC`` of a time in ISO 8601; what is none stays as it is."""
+    try:
+        time = datetime.datetime.fromisoformat(utc)
+    except ValueError:
+        return utc
+    if time.tzinfo is not None:
+        time = time.astimezone(datetime.UTC)
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def count(number: int, singular: str, plural: str = "") -> str:
