@@ -7,7 +7,7 @@ DEVICE ?= sim:npu-phone
 PHONE ?= npu-phone
 FUZZ_SECONDS ?= 60
 
-.PHONY: demo phone test lint format generate agents wheel xnnpack judge bench sanitize fuzz clean
+.PHONY: demo phone test lint format docs generate agents wheel xnnpack judge bench sanitize fuzz clean
 
 demo: $(READY)  ## profile, partition, run and report MobileNetV2 on DEVICE, a simulated phone
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/demo.sh $(DEVICE)
@@ -29,6 +29,9 @@ lint: $(READY)  ## ruff, mypy --strict, import layers, generated files, clang-fo
 format: $(READY)
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 	find device_agent -name '*.[ch]' | xargs $(BIN)/clang-format -i
+
+docs: $(READY)  ## build/docs/index.html; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -n -q -b html docs build/docs
 
 generate: $(READY)  ## rewrites what is generated from the NNAPI facts
 	$(BIN)/python -m nnapi_prof.nnapi.generate

@@ -261,6 +261,7 @@ def save(
     if size is not None:
         shape = (*shape[:2], size, size)
     model, example = factory(), torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch.jit announces its retirement on every call
         if pt2:

@@ -1,0 +1,44 @@
+"""Commands in the documentation that no test runs as they stand, each with the reason.
+
+Each entry must occur in some page: a command that is gone from the pages goes from here, too.
+"""
+
+PHONE = "needs a phone; tests/device goes the same way to a real adbd over TCP and an adb server"
+INSTALL = "installs PyTorch and more from the network into a new environment; CI begins with it"
+MINUTES = "takes minutes, and is a step of CI of its own (.ci/run)"
+ROOT = "changes this machine, as root, so that its owner may open phones on USB"
+ANDROID = "builds agents for every Android, for minutes; tests/android builds and runs each"
+LIBRARY = "compiles the C library, for a minute; tests/library builds the same targets and an app"
+
+LEFT_OUT: dict[str, str] = {
+    "make demo": INSTALL,
+    ". .venv/bin/activate": "of the environment that make sets up; the tests run in one already",
+    "make test": MINUTES,
+    "make lint": MINUTES,
+    "make phone": "serves a device until somebody stops it; tests/adbd starts the same daemon",
+    "make demo DEVICE=127.0.0.1:PORT": "of what make phone serves; tests/device goes the same way",
+    "sudo apt-get install android-sdk-platform-tools-common": ROOT,
+    "sudo cp 51-android.rules /etc/udev/rules.d/": ROOT,
+    "sudo udevadm control --reload-rules": ROOT,
+    'sudo usermod -aG plugdev "$USER"': ROOT,
+    "adb tcpip 5555": PHONE,
+    "adb pair 192.168.1.23:37099": PHONE,
+    "adb connect 192.168.1.23:41111": PHONE,
+    "nnapi-prof profile --device 192.168.1.23:5555 model.pt": PHONE,
+    "nnapi-prof profile --device 192.168.1.23:41111 model.pt": PHONE,
+    "nnapi-prof agent build": ANDROID,
+    "cmake -S device_agent -B build -DNP_LIBRARY=ON -DCMAKE_BUILD_TYPE=Release": LIBRARY,
+    "cmake --build build --target nnapi_prof_runtime nnapi_prof_runtime_static": LIBRARY,
+    "cmake --install build --component runtime --prefix PREFIX": LIBRARY,
+}
+
+NO_COMMANDS = {
+    "nnapi-prof agent VERSION, protocol N": "what the agent prints, in the agent's protocol",
+}
+"""Code in sentences that looks like a command line of ours and is none."""
+
+SUBSTITUTIONS = {"SERIAL": "sim:npu-phone"}
+"""Words in commands that stand for what a reader has, and what the tests put there."""
+
+NEVER = frozenset({"make", "sudo", "adb", "apt", "apt-get", "pip", "git"})
+"""Programs that are left out or the test fails: they would change the machine."""

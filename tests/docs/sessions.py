@@ -1,0 +1,152 @@
+"""Runs the blocks of a page, in order, in one folder, as a reader would."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from tests.docs.blocks import REPO, Block, Page, commands, session
+from tests.docs.left_out import LEFT_OUT, NEVER, SUBSTITUTIONS
+
+TIMEOUT_S = 150
+NOT_LINKED = {".git", "build", "out", ".venv"}
+
+TIMES = re.compile(r"\b\d+(\.\d+)?(?= s\b)|\b\d+:\d\d:\d\d\b|\d\d\d\d-\d\d-\d\d[T ][\d:.+Z]+")
+PROGRESS = re.compile(r"^(building the agent|building XNNPACK|pushing ).*\n", re.MULTILINE)
+
+
+class DocumentationError(AssertionError):
+    """A block does not do what the page says."""
+
+
+@dataclass
+class Reader:
+    """Somebody who types what a page shows. ``folder`` is where, ``home`` whose."""
+
+    folder: Path
+    home: Path
+    namespace: dict[str, Any] = field(default_factory=dict)
+    printed: str = ""
+    """Of the block before."""
+
+    def follow(self, page: Page) -> list[str]:
+        """Does all that a page shows; returns its text with the outputs as they were."""
+        if page.checkout or page.name == "README.md":
+            self._look_like_a_checkout()
+        lines = page.path.read_text().splitlines()
+        shift = 0
+        for block in page.blocks:
+            now = self._do(block, f"{page.name}:{block.line}")
+            n_lines = len(block.text.splitlines())
+            start = block.line - 1 + shift
+            lines[start : start + n_lines] = now.splitlines()
+            shift += len(now.splitlines()) - n_lines
+        return lines
+
+    def run(self, command: str, where: str) -> str:
+        """Runs a script of bash; returns what it printed, on both streams."""
+        for line in commands(command):
+            if line.split()[0] in NEVER:
+                raise DocumentationError(f"{where}: `{line}` has no reason in left_out.py")
+        for word, value in SUBSTITUTIONS.items():
+            command = re.sub(rf"\b{word}\b", value, command)
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command],
+            cwd=self.folder,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise DocumentationError(
+                f"{where}: exit code {done.returncode} of\n{command}\n{done.stdout}"
+            )
+        return done.stdout
+
+    def _do(self, block: Block, where: str) -> str:
+        """The block's text, with the outputs that it really has."""
+        if block.file is not None:
+            (self.folder / block.file).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / block.file).write_text(f"{block.text}\n")
+        elif block.is_output:
+            return shown(block.text, self.printed)
+        elif block.language == "sh":
+            script = [c for c in commands(block.text) if c not in LEFT_OUT]
+            self.printed = self.run("\n".join(script), where) if script else ""
+        elif block.language == "console":
+            return self._session(block, where)
+        elif block.language == "python":
+            self.printed = self._python(block.text, where)
+        return block.text
+
+    def _session(self, block: Block, where: str) -> str:
+        said = []
+        typed = re.findall(r"^\$ .*(?:\\\n> .*)*", block.text, re.MULTILINE)
+        for (command, expected), as_typed in zip(session(block.text), typed, strict=True):
+            said.append(as_typed)
+            if command in LEFT_OUT:
+                said.append(expected)
+                continue
+            self.printed = self.run(command, where)
+            said.append(shown(expected, self.printed))
+        return "\n".join(line for line in said if line)
+
+    def _python(self, code: str, where: str) -> str:
+        """Runs a block in this process, which has torch in memory already."""
+        out = io.StringIO()
+        with (
+            contextlib.chdir(self.folder),
+            mock.patch.dict(os.environ, self._environment()),
+            contextlib.redirect_stdout(out),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("error")
+            exec(compile(code, where, "exec"), self.namespace)
+        return out.getvalue()
+
+    def _environment(self) -> dict[str, str]:
+        programs = Path(sys.executable).parent
+        return os.environ | {
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(REPO),
+            "HOME": str(self.home),
+            "XDG_DATA_HOME": str(self.home / "data"),
+        }
+
+    def _look_like_a_checkout(self) -> None:
+        for entry in REPO.iterdir():
+            link = self.folder / entry.name
+            if entry.name not in NOT_LINKED and not link.is_symlink():
+                link.symlink_to(entry)
+
+
+def shown(expected: str, printed: str) -> str:
+    """``expected`` where ``printed`` is that but for times and left-out lines, else ``printed``.
+
+    A line ``...`` in the expected text stands for any lines.
+    """
+    pattern = "".join(
+        r"(?:.*\n)*?" if line.strip() == "..." else re.escape(line.rstrip()) + r"[ \t]*\n"
+        for line in _plain(expected).splitlines()
+    )
+    text = "".join(f"{line.rstrip()}\n" for line in _plain(printed).splitlines())
+    matches = re.fullmatch(pattern, text) is not None
+    return expected if matches else "\n".join(line.rstrip() for line in printed.splitlines())
+
+
+def _plain(text: str) -> str:
+    text = text.rstrip("\n")
+    return TIMES.sub("#", PROGRESS.sub("", f"{text}\n")) if text else ""

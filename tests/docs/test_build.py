@@ -1,0 +1,106 @@
+"""The documentation builds without a warning, and needs nothing from elsewhere."""
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from nnapi_prof.cli import COMMANDS
+from tests.docs.blocks import DOCS, REPO, pages
+
+EXTERNAL = re.compile(r"https?://[a-z0-9.-]+\.[a-z]{2,}(:\d+)?(/[^\s<>\"]*)?")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built pages, by ``make docs``' own options."""
+    out = tmp_path_factory.mktemp("site")
+    options = ["-W", "--keep-going", "-n", "-q", "-b", "html", "-d", str(out / "trees")]
+    built = subprocess.run(
+        [sys.executable, "-m", "sphinx", *options, str(DOCS), str(out / "html")],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    assert built.stderr == ""
+    return out / "html"
+
+
+class Page(HTMLParser):
+    """What a page loads, where it leads, and the anchors that it has."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.loads, self.leads, self.anchors, self.images = [], [], set(), []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.anchors.update(filter(None, (found.get("id"), found.get("name"))))
+        if tag in ("script", "img", "iframe", "source") and found.get("src"):
+            self.loads.append(found["src"])
+        if tag == "link" and found.get("href"):
+            self.loads.append(found["href"])
+        if tag == "a" and found.get("href"):
+            self.leads.append(found["href"])
+        if tag == "img":
+            self.images.append(found)
+
+
+@pytest.fixture(scope="module")
+def built(site):
+    return {p.relative_to(site).as_posix(): Page(p.read_text()) for p in site.rglob("*.html")}
+
+
+def test_every_page_is_there(built):
+    wanted = {p.relative_to(DOCS).with_suffix(".html").as_posix() for p in DOCS.rglob("*.md")}
+    assert wanted <= set(built)
+    assert len(wanted) > 20
+
+
+def test_nothing_is_loaded_from_elsewhere(site, built):
+    for page in built.values():
+        assert [one for one in page.loads if re.match(r"(https?:)?//", one)] == []
+    for style in site.rglob("*.css"):
+        assert not re.search(r"(@import|url\()\s*[\"']?(https?:)?//", style.read_text())
+
+
+def test_links_lead_somewhere(site, built):
+    for name, page in built.items():
+        for link in page.leads:
+            target, _, anchor = link.partition("#")
+            if re.match(r"[a-z]+:", target):
+                assert EXTERNAL.fullmatch(link), f"{name}: {link}"
+                continue
+            path = (site / name).parent.joinpath(target).resolve() if target else site / name
+            assert path.is_file(), f"{name}: {link}"
+            inside = path.relative_to(site.resolve() if target else site).as_posix()
+            if anchor and inside in built:
+                assert anchor in built[inside].anchors, f"{name}: {link}"
+
+
+def test_pictures_have_words(built):
+    for name, page in built.items():
+        assert all(image.get("alt") for image in page.images), name
+
+
+def test_every_command_is_on_the_reference_page(site):
+    text = (site / "reference" / "commands.html").read_text()
+    for command in COMMANDS:
+        assert f'id="command-{command}"' in text
+    for option in ("--device", "--every-preference", "--max-compile-ms", "--json"):
+        assert f">{option}" in text
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_files_that_a_page_links_to_are_there(page):
+    text = re.sub(r"```.*?```", "", page.path.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if re.match(r"https?:", target):
+            assert EXTERNAL.fullmatch(target), target
+        else:
+            assert (page.path.parent / target).exists(), target

@@ -1,0 +1,126 @@
+"""Every command that the README and the documentation show is run, as it stands.
+
+NNAPI_PROF_UPDATE_DOCS=1 writes the outputs that the pages show anew instead of comparing them.
+"""
+
+import os
+import re
+import shlex
+
+import click
+import pytest
+import torch
+
+from nnapi_prof.cli import cli
+from nnapi_prof.frontend.quiet import quiet_torch
+from tests.docs.blocks import DOCS, commands, pages, session
+from tests.docs.left_out import LEFT_OUT, NO_COMMANDS, SUBSTITUTIONS
+from tests.docs.sessions import Reader
+
+PAGES = pages()
+SHELL = {"sh", "console"}
+FOLDERS = {
+    name: sorted((p for p in PAGES if p.folder == name), key=lambda page: page.name != name)
+    for name in dict.fromkeys(page.folder for page in PAGES)
+}
+PLACEHOLDER = re.compile(r"(?<![A-Za-z0-9_./-])[A-Z][A-Z_]{2,}(?![A-Za-z0-9_])|\.\.\.|…|\|")
+
+
+def typed(page):
+    """The commands of a page's blocks."""
+    for block in page.blocks:
+        if block.language == "sh" and block.file is None:
+            yield from commands(block.text)
+        elif block.language == "console":
+            yield from (command for command, _ in session(block.text))
+
+
+def parses(words):
+    """Whether click takes a command line as complete; a bad option is a UsageError."""
+    command, context = cli, click.Context(cli, info_name="nnapi-prof")
+    while isinstance(command, click.Group):
+        if not words:
+            return False
+        found = command.get_command(context, words[0])
+        assert found is not None, f"there is no command {words[0]}"
+        command, words = found, words[1:]
+        context = click.Context(command, info_name=command.name, parent=context)
+    try:
+        command.make_context(command.name, list(words), parent=context.parent)
+    except click.exceptions.Exit:  # --help, --version
+        return True
+    except click.MissingParameter:
+        return False
+    return True
+
+
+def in_sentences(page):
+    """Command lines of nnapi-prof in a page's sentences."""
+    found = (code for code in page.inline if code.startswith("nnapi-prof "))
+    return [code for code in found if code not in NO_COMMANDS]
+
+
+def complete(page):
+    """Those that could be typed as they stand."""
+    for code in in_sentences(page):
+        if not PLACEHOLDER.search(_filled(code)):
+            words = shlex.split(code)[1:]
+            if words[0].startswith("-") or parses(words):
+                yield code
+
+
+def _filled(command):
+    return re.sub(r"\b(" + "|".join(SUBSTITUTIONS) + r")\b", "x", command)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """The reader's own ``model.pt``."""
+    path = tmp_path_factory.mktemp("model") / "model.pt"
+    layers = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 2), torch.nn.ReLU(), torch.nn.Flatten())
+    with quiet_torch():
+        torch.jit.save(torch.jit.trace(layers.eval(), torch.rand(1, 3, 32, 32)), path)
+    return path
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_commands_do_what_the_page_says(name, tmp_path_factory, built_host, model):
+    reader = Reader(tmp_path_factory.mktemp("reader"), tmp_path_factory.mktemp("home"))
+    (reader.folder / "model.pt").symlink_to(model)
+    for page in FOLDERS[name]:
+        before = page.path.read_text()
+        now = "\n".join(reader.follow(page)) + "\n"
+        if os.environ.get("NNAPI_PROF_UPDATE_DOCS") == "1":
+            page.path.write_text(now)
+        else:
+            assert now == before
+        shown = set(typed(page))
+        for code in dict.fromkeys(complete(page)):
+            if code not in LEFT_OUT and code not in shown:
+                reader.run(code, page.name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_command_lines_in_sentences_are_understood(page):
+    for code in in_sentences(page):
+        if not re.search(r"[|…\[]", code):
+            words = shlex.split(code)[1:]
+            assert words[0].startswith("-") or parses(words) in (True, False)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_of_the_documentation_has_a_language(page):
+    if page.path.is_relative_to(DOCS):
+        text = page.path.read_text()
+        openings = re.findall(r"^ *```+(.*)$", text, re.MULTILINE)[::2]
+        assert all(openings), f"{page.name} has a block without a language"
+
+
+def test_what_is_left_out_still_occurs():
+    shown = {command for page in PAGES for command in typed(page)}
+    shown |= {code for page in PAGES for code in page.inline}
+    assert [entry for entry in (*LEFT_OUT, *NO_COMMANDS) if entry not in shown] == []
+
+
+def test_reasons_say_something():
+    assert all(len(reason.split()) > 5 for reason in {**LEFT_OUT, **NO_COMMANDS}.values())
