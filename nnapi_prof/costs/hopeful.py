@@ -52,9 +52,9 @@ class Hopeful:
         fitted = self.costs.fits.get(target)
         if fitted is None:
             return 1.0
-        spread = fitted.spread_of(len(self.costs.graph.units))
-        # What noise adds to the spread is nobody's gain.
-        of_model = math.sqrt(max(0.0, spread**2 - self.costs.noise**2))
+        gain = fitted.gain_of(len(self.costs.graph.units))
+        # What noise adds to it can never be had.
+        of_model = math.sqrt(max(0.0, gain**2 - self.costs.noise**2))
         return 1 - min(MOST_HOPE, Z * of_model)
 
     def unit_cost(self, unit_index: int, target: Target) -> float | None:

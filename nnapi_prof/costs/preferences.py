@@ -78,8 +78,9 @@ def share_spreads(
         others = [t for t in fits if t.accelerator == target.accelerator]
         known = max(others, key=lambda t: regions[t])
         spread = min(fitted.spread, fits[known].spread)
+        gain = min(fitted.gain, fits[known].gain)
         longest = max(fitted.longest, fits[known].longest)
-        shared[target] = replace(fitted, spread=spread, longest=longest)
+        shared[target] = replace(fitted, spread=spread, gain=gain, longest=longest)
     return shared
 
 

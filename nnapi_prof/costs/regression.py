@@ -62,6 +62,8 @@ FEW_REGIONS = 4
 """So many regions count as much as what was assumed before there was any."""
 EXTRAPOLATION = 0.03
 """Relative, for each doubling of a region's units beyond the longest measured (assumed)."""
+TAIL, TAIL_SIGMAS = 0.05, 1.645
+"""Share of a normal distribution that lies more than so many standard deviations above its mean."""
 TERMS = ("overhead", "in byte", "out byte", "cold byte")
 
 
@@ -101,6 +103,8 @@ class TargetFit:
     other terms under :data:`TERMS`."""
     spread: float = UNKNOWN_SPREAD
     """Relative standard deviation of the sum for regions of several units."""
+    gain: float = UNKNOWN_SPREAD
+    """As ``spread``, of regions that were cheaper than the sum only, each unit counting alike."""
     longest: int = 1
     """Most units that a measured region had."""
     n_regions: int = 0
@@ -115,8 +119,14 @@ class TargetFit:
     def spread_of(self, n_units: int) -> float:
         """Relative standard deviation of the sum for a region of ``n_units``: what it is for those
         that were measured, and more for each doubling beyond the longest of them."""
-        beyond = max(0.0, math.log2(max(1, n_units) / self.longest))
-        return math.hypot(self.spread, EXTRAPOLATION * beyond)
+        return math.hypot(self.spread, self._beyond(n_units))
+
+    def gain_of(self, n_units: int) -> float:
+        """As :meth:`spread_of`, of what plans of ``n_units`` may be cheaper by."""
+        return math.hypot(self.gain, self._beyond(n_units))
+
+    def _beyond(self, n_units: int) -> float:
+        return EXTRAPOLATION * max(0.0, math.log2(max(1, n_units) / self.longest))
 
 
 def fit_target(samples: Sequence[RegionSample], *, on_cpu: bool) -> TargetFit:
@@ -149,6 +159,7 @@ def fit_target(samples: Sequence[RegionSample], *, on_cpu: bool) -> TargetFit:
     covariance = _covariance(relative / scale, prior, weights, residuals)
     errors = np.sqrt(np.diag(covariance)) / scale
     measured = several & (np.array([sample.weight for sample in samples]) == 1)
+    n_units = np.array([len(sample.members) for sample in samples])
     left_out = _without_itself(relative / scale, covariance, weights, residuals)
     return TargetFit(
         overhead_ns=float(solution[0]),
@@ -159,6 +170,7 @@ def fit_target(samples: Sequence[RegionSample], *, on_cpu: bool) -> TargetFit:
         ns_per_cold_byte=float(solution[3]),
         errors=dict(zip((*TERMS, *names), map(float, errors), strict=True)),
         spread=_spread(left_out[measured]),
+        gain=_gain(left_out[measured], n_units[measured]),
         longest=max((len(s.members) for s in samples if s.weight == 1), default=1),
         n_regions=int(measured.sum()),
     )
@@ -199,12 +211,28 @@ def _spread(errors: np.ndarray) -> float:
     if not len(errors):
         return UNKNOWN_SPREAD
     robust = MAD_TO_SIGMA * float(np.median(np.abs(errors)))
-    tail = float(np.quantile(np.abs(errors), 0.9)) / 1.645  # of a normal distribution
-    found = max(robust, tail, LEAST_SPREAD)
-    if len(errors) >= FEW_REGIONS:
-        return found
-    share = len(errors) / FEW_REGIONS
-    return math.sqrt(share * found**2 + (1 - share) * UNKNOWN_SPREAD**2)
+    tail = float(np.quantile(np.abs(errors), 1 - 2 * TAIL)) / TAIL_SIGMAS
+    return _drawn(max(robust, tail), len(errors))
+
+
+def _gain(errors: np.ndarray, n_units: np.ndarray) -> float:
+    """Relative standard deviation of a normal distribution whose upper side is that of ``errors``:
+    of what the sum was too high by, where it was, each region counting by its units.
+
+    What pairs of units differ by averages out over many of them, in one region as in a plan of
+    pairs; and where costs rest on caches, regions are far dearer than the sum, never far cheaper.
+    """
+    if not len(errors):
+        return UNKNOWN_SPREAD
+    order = np.argsort(-errors)
+    reached = np.cumsum(n_units[order]) >= TAIL * n_units.sum()
+    return _drawn(max(0.0, float(errors[order][reached.argmax()])) / TAIL_SIGMAS, len(errors))
+
+
+def _drawn(found: float, n_regions: int) -> float:
+    """A spread that was found, drawn towards what is assumed where regions are few."""
+    share = min(1.0, n_regions / FEW_REGIONS)
+    return math.sqrt(share * max(found, LEAST_SPREAD) ** 2 + (1 - share) * UNKNOWN_SPREAD**2)
 
 
 def _prior(relative: np.ndarray, names: Sequence[str], on_cpu: bool) -> np.ndarray:

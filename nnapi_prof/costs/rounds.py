@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +44,26 @@ def doubts(rounds: Sequence[Round], warm: bool | None) -> tuple[str, ...]:
     if warm is False:
         found.append("not warm: warming up ended before the times were stable")
     return tuple(found)
+
+
+def medians(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[float | None, ...]:
+    """The median of each round's samples, None of one that was throttled or is empty; one median of
+    all where the samples are not as many as the rounds say, or nothing was told of rounds."""
+    if sum(each.runs for each in rounds) != len(samples):
+        return (statistics.median(samples),) if samples else ()
+    found: list[float | None] = []
+    at = 0
+    for each in rounds:
+        own = samples[at : at + each.runs]
+        found.append(statistics.median(own) if own and not each.throttled else None)
+        at += each.runs
+    return tuple(found)
+
+
+def log_ratios(first: Sequence[float | None], second: Sequence[float | None]) -> tuple[float, ...]:
+    """ln(second / first) of the rounds that both have: they took turns, so that what slowed one
+    slowed the other."""
+    return tuple(math.log(b / a) for a, b in zip(first, second, strict=False) if a and b)
 
 
 def steady(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[int, ...]:

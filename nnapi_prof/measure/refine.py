@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from nnapi_prof.costs.distinct import distinct
 from nnapi_prof.costs.hopeful import Hopeful, tolerance_of, with_intervals
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.graph.plan import Engine, Plan, Segment
@@ -31,6 +32,7 @@ def choose(graph: UnitGraph, costs: CostModel) -> Chosen:
     plan that would be the best, were everything unmeasured at the lower end of its interval. The
     latter only where that plan would be faster by more than plans are told apart."""
     tolerance = tolerance_of(costs)
+    costs = distinct(costs)
     plan = with_intervals(solve(graph, costs, tolerance=tolerance), costs)
     hopeful = solve(graph, Hopeful(costs), tolerance=0.0)
     now = plan.predicted_ns
@@ -43,7 +45,17 @@ def choose(graph: UnitGraph, costs: CostModel) -> Chosen:
 
 def rivals(graph: UnitGraph, costs: CostModel) -> tuple[Plan, ...]:
     """The baselines."""
-    return tuple(with_intervals(plan, costs) for plan in baselines(graph, costs))
+    own = distinct(costs, auto=True)
+    return tuple(with_intervals(plan, costs) for plan in baselines(graph, own))
+
+
+def unknown(plan: Plan, costs: CostModel) -> list[Segment]:
+    """Segments of a baseline that are to be measured: those that were not, where they make its
+    latency uncertain by more than plans are told apart. Errors of sums add up."""
+    wanted = list(unmeasured(plan))
+    low_high = [s.interval_ns or (s.predicted_ns, s.predicted_ns) for s in wanted]
+    half = sum(high - low for low, high in low_high) / 2
+    return wanted if half > tolerance_of(costs) * plan.predicted_ns else []
 
 
 def unmeasured(plan: Plan) -> Iterator[Segment]:

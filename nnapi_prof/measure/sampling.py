@@ -9,6 +9,7 @@ model. They run where the costs of units alone leave a chance that a plan uses t
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.preferences import CLOSE
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.costs.regression import UNKNOWN_SPREAD
+from nnapi_prof.costs.rounds import log_ratios, medians
 from nnapi_prof.graph.plan import Engine, Plan, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.measure.grid import TargetSpec
@@ -26,7 +28,9 @@ SAMPLE = 3
 """Units that show how two preferences compare: two tell a factor, the third whether it holds."""
 SHORTEST_RUN = 4
 MUCH = 0.1
-"""No noise of a measurement whose alternatives take turns."""
+"""Relative: that a preference is so much faster for one unit is worth a look at all of them."""
+SURE = 2.0
+"""Standard errors."""
 WORTH = 0.01
 """A target that cannot shorten the plan by this much needs no chains."""
 
@@ -86,26 +90,38 @@ def promising(
     leaders: frozenset[Target],
     rows: Iterable[Measurement],
 ) -> frozenset[Target]:
-    """The other preferences that were faster than the leading one for the sample in the mean, or
-    much faster for one of its units, or that nothing is known of: less than two ran under both."""
-    alone: dict[Target, dict[str, float]] = defaultdict(dict)
+    """The other preferences that were faster than the leading one for the units of ``rows`` in the
+    mean, or much faster for one of them, by more than their rounds vary; or that nothing is known
+    of: less than two ran under both."""
+    alone: dict[Target, dict[str, Measurement]] = defaultdict(dict)
     for row in rows:
         if row.n_units == 1 and row.usable:
-            alone[row.target][row.signature] = row.summary.median_ns
+            alone[row.target][row.signature] = row
     found = set()
     for leader in leaders:
         for spec in specs:
             if spec.target in leaders or spec.target.accelerator != leader.accelerator:
                 continue
             known, other = alone[leader], alone[spec.target]
-            both = known.keys() & other.keys()
-            ratios = [other[name] / known[name] for name in both]
-            faster = min(ratios, default=1.0) < 1 - MUCH or (
-                len(both) > 0 and statistics.geometric_mean(ratios) < 1 - CLOSE
+            ratios = [_ratio(known[name], other[name]) for name in known.keys() & other.keys()]
+            n = len(ratios)
+            mean = sum(ratio for ratio, _ in ratios) / n if n else 0.0
+            error = math.hypot(*(error for _, error in ratios)) / n if n else 0.0
+            faster = mean + SURE * error < math.log(1 - CLOSE) or any(
+                ratio + SURE * error < math.log(1 - MUCH) for ratio, error in ratios
             )
-            if faster or (len(both) < 2 and len(known) > len(both)):
+            if faster or (n < 2 and len(known) > n):
                 found.add(spec.target)
     return frozenset(found)
+
+
+def _ratio(known: Measurement, other: Measurement) -> tuple[float, float]:
+    """ln(other / known), and its standard error as their rounds show it."""
+    rounds = log_ratios(*(medians(row.samples_ns, row.rounds) for row in (known, other)))
+    if not rounds:
+        return math.log(other.summary.median_ns / known.summary.median_ns), 0.0
+    spread = statistics.stdev(rounds) if len(rounds) > 1 else 0.0
+    return statistics.median(rounds), spread / math.sqrt(len(rounds))
 
 
 def worthwhile(costs: CostModel, plan: Plan, candidates: Iterable[Target]) -> frozenset[Target]:

@@ -127,6 +127,7 @@ class Session:
         self._reused: set[Key] = set()
         self._signatures = {unit.signature for unit in outline.units.units}
         self._worth_trying: frozenset[Target] = frozenset()
+        self._alone: frozenset[Key] = frozenset()
         self._later: Mapping[str, int] = {}
         self._rounds = 0
         self._n_regions = 0
@@ -138,8 +139,8 @@ class Session:
         self._store.add_device(self._fingerprint, _description(self._info), self._info.simulated)
         self.measure_units()
         with self._spending("plan"):
-            # By the units only, so that the same command chooses the same again.
-            alone = [row for row in self._chosen_rows() if row.n_units == 1]
+            # By what is always measured, so that the same command chooses the same again.
+            alone = [row for row in self._chosen_rows() if row.key in self._alone]
             costs = fit(self._graph, alone, locator=self._locator)
             useful = worthwhile(costs, solve(self._graph, costs), self._worth_trying)
         chains = self.jobs(chain_regions(self._graph))
@@ -163,9 +164,12 @@ class Session:
             job for job in jobs if job.spec.target in leaders or job.key.signature in of_sample
         ]
         self.measure("units", first)
-        more = promising(self._specs, leaders, self._rows.values())
+        sampled = [row for row in self._rows.values() if row.signature in of_sample]
+        more = promising(self._specs, leaders, sampled)
         self._worth_trying = leaders | more
-        self.measure("preferences", [job for job in jobs if job.spec.target in more])
+        second = [job for job in jobs if job.spec.target in more]
+        self.measure("preferences", second)
+        self._alone = frozenset(job.key for job in (*first, *second))
         self._unusable = {
             (row.signature, row.target) for row in self._rows.values() if not row.usable
         }
