@@ -73,18 +73,23 @@ def _aligned(items: Items) -> tuple[list[list[int]], list[list[int]]]:
     A box stands below the nearest of what it reads, and above the box that begins the longest way
     down: chains are straight, and what skips some of their boxes goes around.
     """
-    box = [kind is Kind.BOX for kind in items.kind]
     height = _heights(items)
+    nearest = [min((items.age[o] for o in others), default=0) for others in items.up]
     below: list[set[int]] = []
     for item, others in enumerate(items.down):
-        boxes = [other for other in others if box[other]] if box[item] else []
+        boxes = [
+            other
+            for other in others
+            if items.kind[other] is Kind.BOX
+            and items.kind[item] is not Kind.LANE  # which goes on straight
+            and items.age[item] == nearest[other]
+        ]
         most = max((height[other] for other in boxes), default=0)
         below.append({other for other in boxes if height[other] == most} or set(others))
     up: list[list[int]] = []
     down: list[list[int]] = [[] for _ in items.down]
     for item, others in enumerate(items.up):
-        nearest = min((items.age[other] for other in others), default=0)
-        near = [o for o in others if items.age[o] == nearest and item in below[o]]
+        near = [o for o in others if items.age[o] == nearest[item] and item in below[o]]
         up.append(near)
         for other in near:
             down[other].append(item)
@@ -260,6 +265,7 @@ def _aim(items: Items, run: Sequence[int], x: Sequence[float], least: float, mos
         return most
     if zone is Zone.RIGHT_WALL:
         return least
-    ends = [x[other] for other in (*items.up[run[0]], *items.down[run[-1]])]
-    ends += [x[other] for item in run[:-1] for other in items.down[item] if other not in run]
-    return sum(ends) / len(ends) if ends else x[run[0]]
+    ends = {*items.up[run[0]], *(other for item in run for other in items.down[item])} - {*run}
+    boxes = [x[other] for other in sorted(ends) if items.kind[other] is Kind.BOX]
+    known = boxes or [x[other] for other in sorted(ends)]
+    return sum(known) / len(known) if known else x[run[0]]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,11 +23,12 @@ from nnapi_prof.graph.plan import AUTO, Engine, Segment, Target
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.picture_facts import UnitFacts, unit_facts
-from nnapi_prof.reports.picture_scene import Scene, scene
+from nnapi_prof.reports.picture_scene import Scene, Strip, scene
 from nnapi_prof.reports.words import count, format_ms, format_si, ms_unit, place_words, target_words
 
 MANY_UNITS = 150
-"""Of more units, each strip can be folded, and all but the first are."""
+"""Of more units, the picture is folded, but for its first strips."""
+_STRIPS_IN_FOLD = 3
 
 SCRIPT = Markup(
     importlib.resources.files("nnapi_prof.reports")
@@ -86,6 +88,17 @@ class UnitWords:
     below: str
 
 
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Strips with one heading. ``runs`` are stretches of units in one place, as parts of all."""
+
+    strips: tuple[Strip, ...]
+    units: str
+    labels: str
+    ms: str
+    runs: tuple[tuple[Place, float], ...]
+
+
 def model_svg(data: ReportData, palette: Mapping[str, str], prefix: str = "picture") -> Markup:
     """The model's units as ``data.plan`` places them.
 
@@ -102,8 +115,7 @@ def model_svg(data: ReportData, palette: Mapping[str, str], prefix: str = "pictu
         .render(
             prefix=prefix,
             scene=drawn,
-            folded=len(data.graph.units) > MANY_UNITS,
-            strips=[_strip_words(drawn, number, units) for number in range(len(drawn.strips))],
+            folds=_folds(data, drawn, units),
             places=list(dict.fromkeys(places.values())),
             segments=segments,
             units=units,
@@ -229,19 +241,31 @@ def _numbers(numbers: Iterable[int]) -> str:
     return " ".join(map(str, dict.fromkeys(numbers)))
 
 
-def _strip_words(drawn: Scene, number: int, units: Sequence[UnitWords]) -> dict[str, object]:
-    """What a folded strip says of itself."""
-    inside = sorted(box.unit for box in drawn.strips[number].boxes if box.unit is not None)
-    share: dict[Place, float] = {}
-    for unit in inside:
-        place = units[unit].place
-        share[place] = share.get(place, 0.0) + 1 / len(inside)
-    return {
-        "strip": drawn.strips[number],
-        "units": f"units {inside[0]} to {inside[-1]}" if inside else "inputs and outputs",
-        "share": share,
-        "ms": format_ms(sum(units[unit].facts.here_ms or 0.0 for unit in inside)),
-    }
+def _folds(data: ReportData, drawn: Scene, units: Sequence[UnitWords]) -> list[Fold]:
+    """Strips that are shown or folded away together."""
+    size = len(drawn.strips) if len(units) <= MANY_UNITS else _STRIPS_IN_FOLD
+    found = []
+    for first in range(0, len(drawn.strips), max(size, 1)):
+        strips = drawn.strips[first : first + size]
+        inside = sorted(box.unit for s in strips for box in s.boxes if box.unit is not None)
+        labels = [data.graph.units[unit].label for unit in (inside[:1] + inside[-1:])]
+        found.append(
+            Fold(
+                strips=strips,
+                units=_range(inside),
+                labels=" … ".join(labels),
+                ms=format_ms(sum(units[unit].facts.here_ms or 0.0 for unit in inside)),
+                runs=tuple(
+                    (place, len(list(same)) / len(inside))
+                    for place, same in itertools.groupby(units[unit].place for unit in inside)
+                ),
+            )
+        )
+    return found
+
+
+def _range(units: Sequence[int]) -> str:
+    return f"units {units[0]} to {units[-1]}" if units else "inputs and outputs"
 
 
 def _shape(value: TensorType) -> str:

@@ -22,6 +22,8 @@ STRIP_HEIGHT = 1200.0
 """No strip is higher: it stays legible when an A4 page makes it smaller."""
 _EDGE = 12.0
 """From a strip's first or last row to its side; within the gap between two rows."""
+_TEXT = 62.0
+"""Height of what is written beside a frame."""
 _PORT = 14.0
 """Wires meet boxes no nearer to the corners."""
 _APART = 9.0
@@ -112,10 +114,7 @@ def scene(graph: UnitGraph, plan: Plan, strip_height: float = STRIP_HEIGHT) -> S
     ]
     sizes = Sizes()
     layout = lay_out(groups, nodes.nets, sizes)
-    strips = [
-        Strip(a, b, layout.rows[a].top - _EDGE, layout.rows[b].bottom + _EDGE)
-        for a, b in cut(layout, strip_height)
-    ]
+    strips = [_strip(layout, first, last) for first, last in cut(layout, strip_height)]
     _add_boxes(strips, layout, nodes, sizes)
     _add_wires(strips, layout, sizes)
     _add_labels(strips, layout, nodes, sizes)
@@ -202,6 +201,14 @@ def _tears(rows: Sequence[Row], row: int) -> bool:
     group = rows[row].group
     begins = row == 0 or rows[row - 1].group != group
     return group is None or (begins and rows[row + 1].group == group)
+
+
+def _strip(layout: Layout, first: int, last: int) -> Strip:
+    """Empty; high enough for what stands beside a frame that begins in its last row."""
+    rows = layout.rows
+    begins = any(frame.first_row == last for frame in layout.frames)
+    bottom = max(rows[last].bottom + _EDGE, rows[last].top + _TEXT if begins else 0.0)
+    return Strip(first, last, rows[first].top - _EDGE, bottom)
 
 
 def _at(strips: Sequence[Strip], row: int) -> Strip:
@@ -309,7 +316,7 @@ def _add_frames(strips: Sequence[Strip], layout: Layout, sizes: Sizes) -> None:
                 continue
             begins, ends = first == frame.first_row, last == frame.last_row
             top = layout.rows[first].top - (sizes.frame_pad if begins else 2 * _EDGE)
-            bottom = layout.rows[last].bottom + (sizes.frame_pad if ends else 2 * _EDGE)
+            bottom = layout.rows[last].bottom + sizes.frame_pad if ends else strip.bottom + _EDGE
             strip.pieces.append(
                 Piece(
                     segment=frame.group - 1,  # the first group holds the model's inputs
