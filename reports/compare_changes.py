@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
+import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.diff import Comparison, compare
+from nnapi_prof.costs.diff import Comparison, Verdict, compare
+from nnapi_prof.costs.diff import Difference as LatencyDifference
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.graph.plan import CPU, Segment
+from nnapi_prof.graph.plan import AUTO, CPU, Segment
 from nnapi_prof.reports.compare_match import Column
 from nnapi_prof.reports.compare_sides import Side
 from nnapi_prof.reports.facts import device_facts
 from nnapi_prof.reports.frames import all_targets, region_label
+from nnapi_prof.reports.words import targets_words
 
 THRESHOLD = 0.05
 """A latency that changed by less is left out: clock rates drift by some from one session to the
@@ -53,6 +57,18 @@ class Refusal:
     targets: tuple[str, ...]
     reasons: tuple[str | None, ...]
     """Of each side; None where the unit runs there."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetChange:
+    """What both sides measured on one target, the other side against the first."""
+
+    target: str
+    compared: int
+    slower: int
+    """Beyond noise, as the next."""
+    faster: int
+    median_ratio: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +150,25 @@ def _rows(side: Side, signatures: set[str]) -> list[Measurement]:
     ]
 
 
+def by_target(found: Comparison) -> tuple[TargetChange, ...]:
+    """A comparison of latencies in a row for each target, the one that changed most first."""
+    rows: defaultdict[str, list[LatencyDifference]] = defaultdict(list)
+    for each in found.differences:
+        if each.ratio is not None:
+            rows[each.first.target.key].append(each)
+    changes = [
+        TargetChange(
+            target=key,
+            compared=len(every),
+            slower=sum(each.verdict is Verdict.SLOWER for each in every),
+            faster=sum(each.verdict is Verdict.FASTER for each in every),
+            median_ratio=statistics.median(each.ratio or 1.0 for each in every),
+        )
+        for key, every in rows.items()
+    ]
+    return tuple(sorted(changes, key=lambda each: -abs(math.log(each.median_ratio))))
+
+
 def shared_targets(sides: Sequence[Side]) -> tuple[str, ...]:
     """Keys of targets that every side knows."""
     known = [[t.key for t in all_targets(side.data.cost_model)] for side in sides]
@@ -165,7 +200,8 @@ def refusals(sides: Sequence[Side], columns: Sequence[Column]) -> tuple[Refusal,
 
 def conditions(sides: Sequence[Side]) -> tuple[Difference, ...]:
     """Of models, devices, drivers, agents and conditions what differs."""
-    return _differing([_conditions(side) for side in sides])
+    shared = set(shared_targets(sides))
+    return _differing([_conditions(side, shared) for side in sides])
 
 
 def descriptions(sides: Sequence[Side]) -> tuple[Difference, ...]:
@@ -179,16 +215,18 @@ def _differing(facts: Sequence[Mapping[str, str]]) -> tuple[Difference, ...]:
     return tuple(row for row in rows if len(set(row.values)) > 1)
 
 
-def _conditions(side: Side) -> dict[str, str]:
+def _conditions(side: Side, shared: set[str]) -> dict[str, str]:
+    """``shared`` are the targets of all sides, which need not be told."""
     rows = side.data.own_measurements
     timed = [m for m in rows if m.usable]
     on_cpu = [m for m in timed if m.target == CPU]
     on_nnapi = [m for m in timed if m.target != CPU]
     drivers: defaultdict[str, set[str]] = defaultdict(set)
     for m in rows:
-        if m.driver_version:
+        if m.driver_version and m.target.accelerator != AUTO:  # which names all of them
             drivers[m.target.accelerator or m.target.key].add(m.driver_version)
     run = side.data.run
+    known = [target.key for target in all_targets(side.data.cost_model)]
     found = {
         "model": side.data.model,
         "costs measured on": _device_of_costs(side),
@@ -199,10 +237,10 @@ def _conditions(side: Side) -> dict[str, str]:
         "cores asked for": _all({m.conditions.cpus for m in timed}),
         "agent": _all({m.agent_version for m in rows}),
         **{f"driver of {name}": _all(versions) for name, versions in sorted(drivers.items())},
-        "targets": _all({t.key for t in side.data.cost_model.targets}),
+        "targets only here": targets_words([key for key in known if key not in shared], known),
         "last measured": max((m.measured_at for m in rows), default="")[:19].replace("T", " "),
         "run at": run.created_at[:19].replace("T", " ") if run else "not run",
-        "run on": run.device if run else "",
+        "run on": run.device.partition(" (")[0] if run else "",
         "run with": run.conditions if run else "",
     }
     return {name: value for name, value in found.items() if value}

@@ -3,39 +3,51 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from nnapi_prof.costs.diff import CONFIDENCE, Difference
+from nnapi_prof.costs.diff import Comparison
+from nnapi_prof.reports.compare_changes import by_target
 from nnapi_prof.reports.compare_match import Column
 from nnapi_prof.reports.compare_sides import Side
-from nnapi_prof.reports.style import FAINT, INK, STYLE, new_figure, title
+from nnapi_prof.reports.style import (
+    FAINT,
+    INK,
+    NARROW,
+    ON_COLOUR,
+    PAGE,
+    STYLE,
+    WIDE,
+    new_figure,
+    title,
+)
 from nnapi_prof.reports.words import format_ms, place_words, target_words
 
 SIDE_COLOURS = ("#7d8590", "#d1495b", "#6079c9", "#8a8f00", "#a0704a", "#b06ab3")
 """Of A, B and so on; none of a target's colours, and seen on white and on black."""
-MOST_RATIOS = 24
-"""More rows than these are not read."""
 _NS_PER_MS = 1e6
-_PREDICTED: dict[str, Any] = {"alpha": 0.45, "hatch": "///", "edgecolor": "white"}
-_GROUPS = {"": "this plan", "best-single": "best single target", "all-cpu": "all on the CPU"}
+_SHARE_OF_LETTER = 0.1
+"""Inches of a letter in a strip."""
+_PREDICTED: dict[str, Any] = {"alpha": 0.45, "hatch": "///", "edgecolor": PAGE}
+_GROUPS = {"": "the plan", "best-single": "best single\ntarget", "all-cpu": "CPU alone"}
 """Beginning of a plan's name -> how a figure calls it; the plan itself has none."""
 
 
 @mpl.rc_context(STYLE)
-def latency_bars(sides: Sequence[Side]) -> Figure:
+def latency_bars(sides: Sequence[Side], width: float = WIDE) -> Figure:
     """The plan and what it is judged by, a bar for each side; hatched where it was not run."""
     simulated = all(side.simulated for side in sides)
     mixed = not simulated and any(side.simulated for side in sides)
     bars = list(_bars(sides))
     step = len(sides) + 0.8
-    figure, axes = new_figure(7.6, 1.1 + 0.27 * step * len(_GROUPS))
+    figure, axes = new_figure(min(width, 7.6), 1.1 + 0.27 * step * len(_GROUPS))
     end = max((ms for *_, ms, _ in bars), default=1.0) or 1.0
     for group, place, ms, measured in bars:
         y = group * step + place
@@ -45,11 +57,15 @@ def latency_bars(sides: Sequence[Side]) -> Figure:
         text = f"{sides[place].letter}  {format_ms(ms)}{'' if measured else ' predicted'}{mark}"
         axes.text(ms + 0.01 * end, y, text, va="center", size=8, color=INK)
     middle = (len(sides) - 1) / 2
-    axes.set_yticks([g * step + middle for g in range(len(_GROUPS))], list(_GROUPS.values()))
+    axes.set_yticks(
+        [group * step + middle for group in range(len(_GROUPS))],
+        list(_GROUPS.values()),
+    )
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(_GROUPS) * step - 1, -0.8)
-    axes.set_xlim(0, 1.22 * end)
-    axes.set_xlabel(title("ms, median (hatched: predicted, not run)", simulated), color=INK)
+    room = 0.3 + 0.4 * any(not measured for *_, measured in bars) + 0.4 * mixed
+    axes.set_xlim(0, (1 + room * (NARROW / width if width > NARROW else 1)) * end)
+    axes.set_xlabel(title("ms, median (hatched: predicted)", simulated), color=INK)
     axes.set_title(title("End to end", simulated), color=INK)
     return figure
 
@@ -76,30 +92,34 @@ def _latency(side: Side, prefix: str) -> tuple[float | None, bool]:
 
 @mpl.rc_context(STYLE)
 def placement_strips(
-    sides: Sequence[Side], columns: Sequence[Column], palette: Mapping[str, str], moved: set[int]
+    sides: Sequence[Side],
+    columns: Sequence[Column],
+    palette: Mapping[str, str],
+    moved: set[int],
+    width: float = WIDE,
 ) -> Figure:
     """A row for each side: its units in order, coloured by accelerator; a mark where they differ.
 
     ``columns`` are the matched units of all sides, ``moved`` the places of those that not every
     side runs on the same target. White lines end segments.
     """
-    figure, axes = new_figure(9.2, 1.5 + 0.44 * (len(sides) + 0.5))
+    figure, axes = new_figure(width, 1.6 + 0.44 * (len(sides) + 0.5))
     used: dict[str, str] = {}
     for row, side in enumerate(sides):
         for first, length, segment in _stretches(side, row, columns):
             target = side.data.plan.segments[segment].target
             used.setdefault(place_words(target.key), palette[target.key])
             axes.barh(
-                row, length, left=first, height=0.78, color=palette[target.key], edgecolor="white",
+                row, length, left=first, height=0.78, color=palette[target.key], edgecolor=PAGE,
                 linewidth=0.7, align="center",
             )  # fmt: skip
             name = target_words(target.key)
-            if length > 0.011 * len(name) * len(columns):
+            if length > _SHARE_OF_LETTER / width * len(name) * len(columns):
                 middle = first + length / 2
-                axes.text(middle, row, name, ha="center", va="center", color="black", size=7.5)
+                axes.text(middle, row, name, ha="center", va="center", color=ON_COLOUR, size=7.5)
     below = len(sides) - 0.42
-    for at in sorted(moved):
-        axes.barh(below, 1, left=at, height=0.16, color=INK, align="edge")
+    for first, length in _runs(moved):
+        axes.barh(below, length, left=first, height=0.16, color=INK, align="edge")
     axes.set_yticks(
         [*range(len(sides)), below + 0.08], [*(side.letter for side in sides), "differs"]
     )
@@ -108,11 +128,16 @@ def placement_strips(
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    axes.set_xlabel("units of the model in order (a gap: this side has no such unit)", color=INK)
+    gaps = any(not column.everywhere for column in columns)
+    axes.set_xlabel(f"units in order{' (gap: has no such unit)' if gaps else ''}", color=INK)
     axes.set_title("Where each plan runs each unit", color=INK)
     handles = [Patch(color=colour, label=name) for name, colour in used.items()]
     legend = figure.legend(
-        handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=8
+        handles=handles,
+        loc="outside lower center",
+        ncols=6 if width > NARROW else 3,
+        frameon=False,
+        fontsize=8,
     )
     for text in legend.get_texts():
         text.set_color(INK)
@@ -132,40 +157,57 @@ def _stretches(side: Side, row: int, columns: Sequence[Column]) -> Iterator[tupl
         at += length
 
 
-@mpl.rc_context(STYLE)
-def ratio_dots(differences: Sequence[Difference], first: Side, other: Side) -> Figure:
-    """Latencies that changed, the largest first: the ratio with its interval, to the right slower.
+def _runs(places: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """First and length of each run of neighbours."""
+    ordered = enumerate(sorted(places))
+    for _, same in itertools.groupby(ordered, key=lambda entry: entry[1] - entry[0]):
+        run = [place for _, place in same]
+        yield run[0], len(run)
 
-    Of ``differences`` those with a ratio are shown, at most :data:`MOST_RATIOS`.
+
+@mpl.rc_context(STYLE)
+def ratio_dots(
+    found: Comparison,
+    palette: Mapping[str, str],
+    first: Side,
+    other: Side,
+    width: float = WIDE,
+) -> Figure:
+    """A row for each target, a dot for each latency: how it changed, to the right slower.
+
+    Filled dots changed beyond noise; a line marks the median.
     """
-    shown = ratios_shown(differences)
-    simulated = any(d.first.simulated or d.second.simulated for d in shown)
-    figure, axes = new_figure(9.2, 1.4 + 0.24 * max(len(shown), 1))
-    for y, each in enumerate(shown):
-        ratio, low, high = each.ratio or 1.0, each.low or 1.0, each.high or 1.0
-        axes.hlines(y, low, high, color=INK, linewidth=1.2)
-        shape = ">" if ratio > 1 else "<"
-        axes.plot([ratio], [y], shape, color=SIDE_COLOURS[1], markersize=5)
+    rows = by_target(found)
+    every = [each for each in found.differences if each.ratio is not None]
+    simulated = any(d.first.simulated or d.second.simulated for d in every)
+    figure, axes = new_figure(width, 1.4 + 0.36 * max(len(rows), 1))
+    for y, row in enumerate(rows):
+        colour = palette[row.target]
+        own = [each for each in every if each.first.target.key == row.target]
+        spread = np.linspace(-0.26, 0.26, len(own)) if len(own) > 1 else [0.0]
+        axes.scatter(
+            [each.ratio or 1.0 for each in own],
+            [y + shift for shift in spread],
+            s=13,
+            facecolors=[colour if each.changed else "none" for each in own],
+            edgecolors=colour,
+            linewidths=0.7,
+        )
+        axes.plot([row.median_ratio] * 2, [y - 0.38, y + 0.38], color=INK, linewidth=1.3)
     axes.axvline(1, color=FAINT, linewidth=0.9, linestyle="--")
-    axes.set_yticks(range(len(shown)), [_name(each) for each in shown], size=7.5)
-    axes.set_ylim(len(shown) - 0.4, -0.6)
-    _log_of_ratio(axes, shown)
-    what = f"latency in {other.letter} by that in {first.letter} (line: {CONFIDENCE:.0%} interval)"
+    axes.set_yticks(range(len(rows)), [target_words(row.target) for row in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    _log_of_ratio(axes, [each.ratio or 1.0 for each in every])
+    what = f"{other.letter} by {first.letter}: right of 1 is slower"
+    what = what if width <= NARROW else f"latency, {what}"
     axes.set_xlabel(title(what, simulated), color=INK)
-    heading = f"Units and regions: {other.letter} against {first.letter}, right of 1 is slower"
-    axes.set_title(title(heading, simulated), color=INK)
+    axes.set_title("Latencies of units and regions", color=INK)
     return figure
 
 
-def ratios_shown(differences: Sequence[Difference]) -> list[Difference]:
-    """Those that :func:`ratio_dots` draws."""
-    return [each for each in differences if each.changed and each.ratio][:MOST_RATIOS]
-
-
-def _log_of_ratio(axes: Axes, shown: Sequence[Difference]) -> None:
+def _log_of_ratio(axes: Axes, ratios: Sequence[float]) -> None:
     """Twice as slow and twice as fast are equally far from 1."""
-    ends = [x for each in shown for x in (each.low, each.high, each.ratio) if x]
-    low, high = 0.98 * min([*ends, 0.95]), 1.02 * max([*ends, 1.05])
+    low, high = 0.97 * min([*ratios, 0.95]), 1.03 * max([*ratios, 1.05])
     axes.set_xscale("log")
     axes.set_xlim(low, high)
     axes.xaxis.set_major_locator(FixedLocator([x for x in _ticks(high / low) if low <= x <= high]))
@@ -182,9 +224,3 @@ def _ticks(span: float) -> list[float]:
     decades = (0.01, 0.1, 1.0, 10.0, 100.0)
     steps = (1, 1.5, 2, 3, 5, 7) if span < 10 else (1, 2, 5) if span < 100 else (1,)
     return [round(decade * step, 4) for decade in decades for step in steps]
-
-
-def _name(each: Difference) -> str:
-    label = each.first.label
-    short = label if len(label) <= 44 else label[:43] + "…"
-    return f"{short}  {target_words(each.first.target.key)}"

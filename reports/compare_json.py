@@ -6,12 +6,19 @@ Times are ns, null where unknown; a ratio is of another side by the first.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from nnapi_prof.costs.diff import CONFIDENCE, Comparison
 from nnapi_prof.costs.diff import Difference as LatencyDifference
-from nnapi_prof.reports.compare_changes import THRESHOLD, Difference, Move, Refusal
+from nnapi_prof.reports.compare_changes import (
+    THRESHOLD,
+    Difference,
+    Move,
+    Refusal,
+    by_target,
+)
 from nnapi_prof.reports.compare_sides import Latency, Ratio, Rival, Side
 from nnapi_prof.reports.compare_summary import Compared, compared
 from nnapi_prof.reports.data import ReportData
@@ -114,6 +121,7 @@ def _latencies(side: Side, found: Comparison) -> dict[str, Any]:
         "not_measured_again": found.same_row,
         "only_first": found.only_first,
         "only_here": found.only_second,
+        "by_target": [dataclasses.asdict(each) for each in by_target(found)],
         "changed": [_changed(each) for each in found.changed],
     }
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from nnapi_prof.costs.diff import CONFIDENCE
 from nnapi_prof.costs.diff import Difference as LatencyDifference
-from nnapi_prof.reports.compare_changes import THRESHOLD
-from nnapi_prof.reports.compare_rows import Cell, headline_rows, interval_words, latency_words
+from nnapi_prof.reports.compare_changes import THRESHOLD, by_target
+from nnapi_prof.reports.compare_rows import Cell, headline_rows, latency_words
 from nnapi_prof.reports.compare_summary import Compared
 from nnapi_prof.reports.words import DASH, target_words, targets_words
 
@@ -66,14 +67,24 @@ def _placements(found: Compared) -> Iterator[str]:
 def _latencies(found: Compared) -> Iterator[str]:
     for side, compared in zip(found.others, found.latencies, strict=True):
         first = found.sides[0].letter
+        heads = ["target", "compared", "slower", "faster", f"median, {side.letter} by {first}"]
+        yield from _table(
+            f"Latencies by target: {side.letter} against {first}",
+            heads,
+            [
+                [target_words(each.target), str(each.compared), str(each.slower),
+                 str(each.faster), f"{each.median_ratio:.3f} ×"]
+                for each in by_target(compared)
+            ],
+        )  # fmt: skip
         rows = [
             [each.first.label, target_words(each.first.target.key), *change_cells(each)]
             for each in compared.changed
         ]
         heads = ["unit or region", "target", first, side.letter, f"{side.letter} by {first}"]
         yield from _table(
-            f"Latencies that changed by {THRESHOLD:.0%} or more: {side.letter} against {first}",
-            [*heads, "interval"],
+            f"Latencies that changed by {100 * THRESHOLD:.0f} % or more, {side.letter} by {first}",
+            [*heads, f"{100 * CONFIDENCE:.0f} % interval"],
             rows,
         )
 
@@ -87,7 +98,8 @@ def change_cells(each: LatencyDifference) -> list[str]:
         for m in (each.first, each.second)
     ]
     ratio = DASH if each.ratio is None else f"{each.ratio:.3f} ×"
-    return [*sides, ratio, interval_words(each.low, each.high) or DASH]
+    known = each.low is not None and each.high is not None
+    return [*sides, ratio, f"{each.low:.3f} to {each.high:.3f}" if known else DASH]
 
 
 def _refusals(found: Compared) -> Iterator[str]:

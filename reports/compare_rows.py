@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nnapi_prof.costs.diff import CONFIDENCE
-from nnapi_prof.reports.compare_sides import Latency, Ratio, Rival, Side
-from nnapi_prof.reports.compare_summary import Compared
+from nnapi_prof.reports.compare_sides import NOISE, Latency, Ratio, Rival, Side
+from nnapi_prof.reports.compare_summary import Compared, interval_words
 from nnapi_prof.reports.words import DASH, count, format_change, format_ms, plan_words
 
 _NS_PER_MS = 1e6
@@ -34,15 +33,16 @@ class Row:
 
 def headline_rows(compared: Compared) -> tuple[Row, ...]:
     """What is looked at first. A row of which no side knows anything is left out."""
-    against = dict(zip(compared.others, compared.ratios, strict=True))
+    others = (side.letter for side in compared.others)
+    against = dict(zip(others, compared.ratios, strict=True))
     first = compared.sides[0]
 
     def ratio(side: Side) -> Cell:
-        return Cell("1", "the reference") if side is first else _ratio(against[side])
+        return Cell("1", "the reference") if side is first else _ratio(against[side.letter])
 
     made: dict[str, Callable[[Side], Cell]] = {
         "model": lambda side: Cell(side.data.model, count(len(side.data.graph.units), "unit")),
-        "device": lambda side: Cell(side.data.device_name),
+        "device": _device,
         "latency, measured": _measured,
         "latency, predicted": lambda side: Cell(_ms(side.predicted)),
         "prediction error": lambda side: Cell(format_change(side.error)),
@@ -67,15 +67,13 @@ def latency_words(ns: float | None, label: str) -> str:
     return f"{format_ms(ns / _NS_PER_MS)} ms{', ' if label else ''}{label}"
 
 
-def interval_words(low: float | None, high: float | None) -> str:
-    """``99 % interval 0.938 to 0.968``; empty where there is none."""
-    if low is None or high is None:
-        return ""
-    return f"{100 * CONFIDENCE:.0f} % interval {low:.3f} to {high:.3f}"
-
-
 def _ms(latency: Latency) -> str:
     return latency_words(latency.ns, latency.label)
+
+
+def _device(side: Side) -> Cell:
+    name, _, details = side.data.device_name.partition(" (")
+    return Cell(name, details.removesuffix(")"))
 
 
 def _measured(side: Side) -> Cell:
@@ -105,9 +103,12 @@ def _rival(found: Rival | None) -> Cell:
     if found is None:
         return Cell(DASH)
     how = "measured" if found.measured else "predicted"
-    faster = "faster" if found.factor >= 1 else "slower"
-    factor = found.factor if found.factor >= 1 else 1 / found.factor
-    return Cell(f"{factor:.2f} × {faster}", f"{plan_words(found.plan)}, {how}")
+    soft = f"{plan_words(found.plan)}, {how}"
+    if abs(found.factor - 1) < NOISE:
+        return Cell("as fast", soft)
+    if found.factor > 1:
+        return Cell(f"{found.factor:.2f} × as fast", soft)
+    return Cell(f"{1 / found.factor:.2f} × slower", soft, "bad")
 
 
 def _segments(side: Side) -> Cell:

@@ -99,6 +99,11 @@ class Side:
         )
 
     @property
+    def device(self) -> str:
+        """Its name, without system and drivers."""
+        return self.data.device_name.partition(" (")[0]
+
+    @property
     def simulated(self) -> bool:
         return self.data.simulated
 

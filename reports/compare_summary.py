@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from nnapi_prof.costs.diff import CONFIDENCE, Comparison
+from nnapi_prof.costs.diff import CONFIDENCE, Comparison, Verdict
 from nnapi_prof.errors import UsageError
 from nnapi_prof.reports.compare_changes import (
     Difference,
@@ -91,7 +91,7 @@ class Compared:
 
     def only(self, side: Side) -> tuple[int, ...]:
         """Units of a side that not every other has."""
-        at = self.sides.index(side)
+        at = LETTERS.index(side.letter)
         held = (c.units[at] for c in self.columns if not c.everywhere)
         return tuple(sorted(unit for unit in held if unit is not None))
 
@@ -125,7 +125,9 @@ class Compared:
             two = side.measured if ratio.measured else side.predicted
             interval = ""
             if ratio.low is not None and ratio.high is not None:
-                interval = f", {CONFIDENCE:.0%} interval {ratio.low:.3f} to {ratio.high:.3f}"
+                interval = (
+                    f", {100 * CONFIDENCE:.0f} % interval {ratio.low:.3f} to {ratio.high:.3f}"
+                )
             mark = f" ({one.label})" if one.label and one.label == two.label else ""
             words = (
                 f"{side.letter} takes {ratio.value:.3f} × as long as {first.letter}, {how}{mark}"
@@ -179,19 +181,25 @@ class Compared:
         pair = len(self.others) == 1
         for side, compared in zip(self.others, self.latencies, strict=True):
             n = sum(each.ratio is not None for each in compared.differences)
-            changed = sum(each.ratio is not None for each in compared.changed)
+            slower, faster = (
+                sum(each.verdict is verdict for each in compared.differences)
+                for verdict in (Verdict.SLOWER, Verdict.FASTER)
+            )
             who = "" if pair else f" between {self.sides[0].letter} and {side.letter}"
             if n:
-                ratio = compared.median_ratio
-                of_all = "" if ratio is None else f"; the median ratio of all is {ratio:.3f}"
-                words = f"{changed} of {n} latencies of units and regions changed{who}{of_all}."
-                found.append(Sentence(words))
+                changed = f"{slower} became slower, {faster} faster" if slower + faster else "none"
+                found.append(
+                    Sentence(
+                        f"Of {n} latencies of units and regions measured on both sides{who},"
+                        f" {changed} beyond noise."
+                    )
+                )
             elif compared.same_row:
                 found.append(Sentence(f"No unit was measured again{who}."))
         return found
 
 
-_EXPECTED = ("last measured", "run at", "targets", "latencies")
+_EXPECTED = ("last measured", "run at", "latencies")
 """Differ whenever two things are compared, or are said elsewhere."""
 
 
@@ -204,6 +212,13 @@ def compared(named: Sequence[tuple[str, ReportData]]) -> Compared:
         )
     sides = (Side(letter, name, data) for letter, (name, data) in zip(LETTERS, named, strict=False))
     return Compared(tuple(sides))
+
+
+def interval_words(low: float | None, high: float | None) -> str:
+    """``99 % interval 0.938 to 0.968``; empty where there is none."""
+    if low is None or high is None:
+        return ""
+    return f"{100 * CONFIDENCE:.0f} % interval {low:.3f} to {high:.3f}"
 
 
 def _units(n: int) -> str:

@@ -72,7 +72,8 @@ def report_sides(
 
 
 def _name_of(run: RunReport) -> str:
-    return f"{run.device}, {run.created_at[:19].replace('T', ' ')}"
+    device = run.device.partition(" (")[0]
+    return f"{device}, {run.created_at[:19].replace('T', ' ')}"
 
 
 def _instant(date: str) -> str:
@@ -135,14 +136,19 @@ def _nothing_of(bundle: Bundle, store: CostStore, until: str | None) -> str:
     ever = store.select(Selection((bundle.fingerprint,), conditions=bundle.conditions))
     if ever:
         return (
-            f"cost table {store.location}: nothing was measured on {bundle.device} until {until}"
+            f"cost table {store.location}: nothing was measured on {_short(bundle)} until {until}"
             f" (the first is of {min(row.measured_at for row in ever)[:19]}): choose a later --at"
         )
     return (
-        f"cost table {store.location} has nothing of {bundle.device} ({bundle.fingerprint}), which"
+        f"cost table {store.location} has nothing of {_short(bundle)} ({bundle.fingerprint}), which"
         " the bundle was made for: name that table with --costs, or fill this one with"
         " `nnapi-prof profile`"
     )
+
+
+def _short(bundle: Bundle) -> str:
+    """The device's name without its system and drivers."""
+    return bundle.device.partition(" (")[0]
 
 
 def _costs(

@@ -2,34 +2,155 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from nnapi_prof.cli.options import BUNDLE, costs_option, say
+from nnapi_prof.cli.cost_options import existing
+from nnapi_prof.cli.options import HELP, common_options, costs_option
+from nnapi_prof.cli.output import as_json, print_document, say, stderr
+
+if TYPE_CHECKING:
+    from nnapi_prof.documents.registry import Document
+    from nnapi_prof.reports.data import ReportData
+
+    Sides = list[tuple[str, ReportData]]
+
+FORMATS = ("html", "md", "csv", "trace", "json")
 
 
-@click.command("report", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("report", context_settings=HELP)
+@common_options
 @costs_option
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="HTML file to write. Default: BUNDLE.html beside the bundle.",
+    metavar="FILE",
+    help="File to write (of csv: a folder); - is standard output. Default: BUNDLE.html beside the"
+    " bundle; with --json none.",
 )
-@BUNDLE
-def command(costs: str | None, output: Path | None, bundle: Path) -> None:
-    """Write one self-contained HTML report of BUNDLE.
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="Default: what the ending of -o says, .html, .md, .csv, .trace.json or .json.",
+)
+@click.option(
+    "--run",
+    "runs",
+    multiple=True,
+    metavar="DATE|DEVICE",
+    help="Of the bundle's runs the last until DATE, or on DEVICE, or DEVICE@DATE; repeat it to"
+    " compare. Default: the last.",
+)
+@click.option(
+    "--at",
+    "dates",
+    multiple=True,
+    metavar="DATE",
+    help="The plan under the costs that were known by the end of DATE (2026-01-31, or with a time,"
+    " UTC); repeat it to compare.",
+)
+@click.argument(
+    "bundles", metavar="BUNDLE...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+def command(
+    costs: str | None,
+    output: Path | None,
+    form: str | None,
+    runs: tuple[str, ...],
+    dates: tuple[str, ...],
+    bundles: tuple[Path, ...],
+) -> None:
+    """Write a report of BUNDLE, or of several BUNDLEs side by side.
 
     Shows the latency of every unit on every target, the plan and why, what was refused, the
     baselines, and, once `nnapi-prof run` ran the bundle, predicted against measured latency.
-    """
-    from nnapi_prof.api.steps_report import report_data
-    from nnapi_prof.reports.html import write_report
+    Several bundles, --run or --at are compared, the others against the first: what changed, where
+    units run elsewhere, which latencies differ beyond noise.
 
-    data = report_data(bundle, costs)
-    if data.run is None:
-        say(f"note: {bundle} was not run yet: the report shows predictions only")
-    path = output or bundle.resolve().with_suffix(".html")
-    write_report(path, data)
-    click.echo(path)
+    Formats: html (one file, nothing fetched), md (Markdown), csv (a folder of tables), trace (for
+    Perfetto and chrome://tracing), json. --json prints the report's data.
+    """
+    from nnapi_prof.reports.files import check_compares, format_of
+
+    chosen = form or (format_of(output) if output and str(output) != "-" else "html")
+    if max(len(bundles), len(runs), len(dates)) > 1:
+        check_compares(chosen)
+    _check_output(output, chosen)
+    from nnapi_prof.bundle.storage import check_bundle
+
+    for bundle in bundles:
+        check_bundle(bundle)
+
+    from nnapi_prof.api.steps_report import report_sides
+
+    with stderr().status("reading bundles and costs"):
+        sides = report_sides(bundles, existing(costs), runs=runs, dates=dates)
+    for name, data in sides:
+        if data.run is None:
+            say(f"note: {name} was not run yet: the report shows predictions only")
+    if as_json():
+        print_document(_document(sides))
+        if output is None:
+            return
+    path = output or _beside(bundles[0], chosen, len(sides) > 1)
+    with stderr().status(f"writing {path}"):
+        _write(path, chosen, sides)
+    if not as_json() and str(path) != "-":
+        click.echo(path)
+
+
+def _check_output(output: Path | None, form: str) -> None:
+    from nnapi_prof.errors import UsageError
+
+    if str(output) != "-":
+        return
+    if as_json():
+        raise UsageError("--json prints the report's data on standard output: leave -o - out")
+    if form == "csv":
+        raise UsageError("--format csv makes several files: name a folder with -o")
+
+
+def _beside(bundle: Path, form: str, compares: bool) -> Path:
+    """Where a report goes that nobody named."""
+    from nnapi_prof.reports.files import ENDINGS
+
+    stem = bundle.resolve().with_suffix("")
+    ending = ".tables" if form == "csv" else ENDINGS[form][0]
+    return stem.with_name(f"{stem.name}{'.compare' if compares else ''}{ending}")
+
+
+def _write(path: Path, form: str, sides: Sides) -> None:
+    from nnapi_prof.reports.files import text_of, write_whole
+
+    if form == "csv":
+        from nnapi_prof.cli.options import writing
+        from nnapi_prof.reports.files import write_tables
+
+        with writing(path):
+            write_tables(path, sides[0][1])
+        return
+
+    def text() -> str:
+        if form == "json":
+            return json.dumps(_document(sides), indent=1, allow_nan=False) + "\n"
+        return text_of(form, sides)
+
+    if str(path) == "-":
+        click.echo(text())
+    else:
+        write_whole(path, text)
+
+
+def _document(sides: Sides) -> Document:
+    if len(sides) > 1:
+        from nnapi_prof.documents.compare import of_comparison
+
+        return of_comparison(sides)
+    from nnapi_prof.documents.report import of_report
+
+    return of_report(sides[0][1])

@@ -95,6 +95,15 @@ _LATENCIES = obj(
     not_measured_again=COUNT,
     only_first=COUNT,
     only_here=COUNT,
+    by_target=array(
+        obj(
+            target=TEXT,
+            compared=COUNT,
+            slower=described(COUNT, "beyond noise"),
+            faster=described(COUNT, "beyond noise"),
+            median_ratio=NUMBER,
+        )
+    ),
     changed=array(_CHANGED),
 )
 _REFUSAL = obj(

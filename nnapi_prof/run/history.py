@@ -108,5 +108,6 @@ def choose(runs: Sequence[RunReport], words: str) -> RunReport:
 
 def _is_on(run: RunReport, device: str) -> bool:
     pattern = device.lower()
-    named = fnmatch.fnmatchcase(run.device.lower(), f"*{pattern}*")
+    name = run.device.partition(" (")[0].lower()  # without system and drivers
+    named = fnmatch.fnmatchcase(name, f"*{pattern}*")
     return run.fingerprint.startswith(pattern) or named

@@ -329,8 +329,8 @@ def test_a_bundle_of_another_version(
 def test_a_bundle_without_its_model(cli: Cli, profiled: Profiled) -> None:
     (profiled.bundle / "model.pt").unlink()
     found = cli("run", *SIM, profiled.bundle)
-    assert found.code == 2
-    assert f"{profiled.bundle / 'model.pt'} does not exist" in found.error
+    assert found.code == 1
+    assert f"{profiled.bundle}: the bundle is damaged (model.pt is missing)" in found.error
 
 
 def test_a_run_report_that_is_none(cli: Cli, profiled: Profiled) -> None:
@@ -349,7 +349,7 @@ def test_a_report_needs_the_costs_of_the_plan(cli: Cli, profiled: Profiled, tmp_
     CostStore(empty).close()
     found = cli("report", "--costs", empty, profiled.bundle)
     assert found.code == 1
-    assert f"cost table {empty} has nothing of simulated npu-phone" in found.error
+    assert f"cost table {empty} has nothing of simulated npu-phone (" in found.error
     assert "name that table with --costs" in found.error
 
 

@@ -14,7 +14,10 @@ from nnapi_prof.run.history import choose, every, keep, last
 from nnapi_prof.run.result import RunReport
 
 
-def run(time: str, device: str = "simulated npu-phone", fingerprint: str = "aa11") -> RunReport:
+NPU = "simulated npu-phone (simulated phone, Android 11; NNAPI: sim-npu, sim-gpu)"
+
+
+def run(time: str, device: str = NPU, fingerprint: str = "aa11") -> RunReport:
     return RunReport(
         model="m",
         device=device,
@@ -104,7 +107,7 @@ def test_choosing(words: str, wanted: RunReport) -> None:
     assert choose(RUNS, words) is wanted
 
 
-@pytest.mark.parametrize("words", ["2026-01-30", "gpu-phone", "Pixel@2026-01-31T12:00:00"])
+@pytest.mark.parametrize("words", ["2026-01-30", "gpu", "Pixel@2026-01-31T12:00:00"])
 def test_none_that_fits(words: str) -> None:
     with pytest.raises(UsageError) as failed:
         choose(RUNS, words)
