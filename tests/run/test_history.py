@@ -13,7 +13,6 @@ from nnapi_prof.run import history
 from nnapi_prof.run.history import choose, every, keep, last
 from nnapi_prof.run.result import RunReport
 
-
 NPU = "simulated npu-phone (simulated phone, Android 11; NNAPI: sim-npu, sim-gpu)"
 
 
