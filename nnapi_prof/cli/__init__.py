@@ -8,7 +8,9 @@ they are called, so that ``nnapi-prof --help`` loads neither torch nor pandas.
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -32,11 +34,17 @@ COMMANDS = {
     "agent": "Build, push, ask or clean up the executable that measures on a device.",
     "doctor": "Look for what stands in the way of measuring, and say how to mend it.",
     "convert": "Convert a whole model for stock PyTorch's NNAPI runtime, to JSON or to C++.",
+    "schema": "Print the JSON Schema of what a command prints with --json.",
+    "completion": "Print the script that lets a shell complete commands and values.",
 }
 """Command -> its line in ``--help``; the module of the same name defines ``command``."""
+PACKAGES = ("torch", "numpy", "scipy", "ziglang")
+"""Whose versions ``--version`` tells: models, costs, plans and builds hang on them."""
 
 
 class _LazyGroup(click.Group):
+    """Imports the module of a command when it is called or completed."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -47,14 +55,57 @@ class _LazyGroup(click.Group):
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name in COMMANDS or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        close = difflib.get_close_matches(name, COMMANDS, 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+def _show_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
+    """Versions as their packages state them: nothing is imported for it."""
+    if not asked or context.resilient_parsing:
+        return
+    import importlib.metadata
+    import platform
+
+    packages: dict[str, str | None] = {}
+    for package in PACKAGES:
+        try:
+            packages[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            packages[package] = None
+    python, system = platform.python_version(), f"{platform.system()} {platform.machine()}"
+    output = context.ensure_object(Output)
+    if output.as_json:
+        from nnapi_prof.documents.about import of_version
+
+        output.print_document(of_version(__version__, python, system, packages))
+    else:
+        click.echo(f"nnapi-prof {__version__}")
+        there = [f"{name} {found}" for name, found in packages.items() if found is not None]
+        click.echo(", ".join([f"Python {python}", *there, system]))
+    context.exit()
+
+
 @click.group(cls=_LazyGroup, context_settings=HELP)
-@click.version_option(__version__)
 @common_options
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version of nnapi-prof, of Python and of what matters for figures, and exit.",
+)
 def cli() -> None:
     """Measure a PyTorch model on the NNAPI accelerators of an Android phone, then decide what to
     offload.
@@ -67,6 +118,8 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if "_NNAPI_PROF_COMPLETE" in os.environ:  # a shell asks what TAB could stand for
+        importlib.import_module("nnapi_prof.cli.completion")
     output = Output(asks_for_json(words))
     with output.logging():
         code = _run(words, output)
@@ -117,6 +170,9 @@ def _document_of(output: Output, kind: str, words: str, code: int) -> int:
 def _usage_line(error: click.ClickException) -> str:
     """click's words as one line of ours, and where the command's options are told."""
     words = " ".join(error.format_message().split()).rstrip(".")
-    words = words[:1].lower() + words[1:]
+    words = words[:1].lower() + words[1:].replace(". Did you mean", ": did you mean")
     context = error.ctx if isinstance(error, click.UsageError) else None
-    return words if context is None else f"{words}: see `{context.command_path} --help`"
+    if context is None:
+        return words
+    where = f"see `{context.command_path} --help`"
+    return f"{words} S{where[1:]}" if words.endswith("?") else f"{words}: {where}"

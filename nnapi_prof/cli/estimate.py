@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nnapi_prof.cli.completing import phones
 from nnapi_prof.cli.options import (
     HELP,
     MODEL,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     "--phone",
     required=True,
     metavar="NAME|FILE.json",
+    shell_complete=phones,
     help="A phone that comes along, simulated or real, or a description that `nnapi-prof calibrate`"
     " wrote.",
 )

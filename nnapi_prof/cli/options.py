@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from nnapi_prof.cli import completing
 from nnapi_prof.cli.output import LOGGER, Output
 from nnapi_prof.cli.output import as_json as as_json
 from nnapi_prof.cli.output import print_document as print_document
@@ -30,8 +31,12 @@ PREFERENCES = [preference.short for preference in Preference]
 HELP = {"help_option_names": ["-h", "--help"]}
 """``context_settings`` of every command."""
 
-MODEL = click.argument("model", type=click.Path(path_type=Path))
-BUNDLE = click.argument("bundle", type=click.Path(path_type=Path))
+MODEL = click.argument(
+    "model", type=click.Path(path_type=Path), shell_complete=completing.files(completing.MODELS)
+)
+BUNDLE = click.argument(
+    "bundle", type=click.Path(path_type=Path), shell_complete=completing.files(completing.BUNDLES)
+)
 
 
 def _output(context: click.Context) -> Output:
@@ -105,6 +110,7 @@ def device_option(function: F) -> F:
         "--device",
         "device_spec",
         metavar="SERIAL",
+        shell_complete=completing.devices,
         help="Serial of a phone, HOST:PORT, `local` or `sim:NAME`. Default: the only connected"
         " phone, else a simulated one.",
     )(function)
@@ -199,7 +205,9 @@ def conditions_of(threads: int, cpus: str, mode: str, relaxed: bool, float16: bo
     from nnapi_prof.errors import UsageError
 
     if relaxed and float16:
-        raise UsageError("--relaxed lets float32 be computed as float16, --float16 has no float32")
+        raise UsageError(
+            "--relaxed lets float32 be computed as float16, --float16 has no float32: choose one"
+        )
     precision = Precision.FLOAT32
     if relaxed or float16:
         precision = Precision.RELAXED if relaxed else Precision.FLOAT16

@@ -61,10 +61,10 @@ class AdbServer:
     def __init__(self, address: tuple[str, int] | str | None = None) -> None:
         self._address = server_address() if address is None else address
 
-    def devices(self) -> list[ServerDevice]:
+    def devices(self, timeout_s: float = SERVER_TIMEOUT_S) -> list[ServerDevice]:
         """What the server lists; nothing where no server runs."""
         try:
-            with self.connect() as link:
+            with self.connect(timeout_s) as link:
                 link.request("host:devices-l")
                 text = link.read_text()
         except DeviceOffline:
@@ -237,7 +237,8 @@ def server_address() -> tuple[str, int] | str:
         if kind == "tcp" and port.isdecimal():
             return host.strip("[]") or "127.0.0.1", int(port)
         raise UsageError(
-            f"ADB_SERVER_SOCKET is {spec!r}: tcp:PORT, tcp:HOST:PORT or localfilesystem:PATH wanted"
+            f"ADB_SERVER_SOCKET is {spec!r}: "
+            "write tcp:PORT, tcp:HOST:PORT or localfilesystem:PATH, or unset it"
         )
     port = os.environ.get("ANDROID_ADB_SERVER_PORT", str(DEFAULT_PORT))
     if not port.isdecimal():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 import nnapi_prof
 from nnapi_prof.cli import COMMANDS
+from nnapi_prof.documents import schemas
 from tests.cli.common import Result
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -45,7 +47,34 @@ def test_help_of_a_command_explains_all_its_options(cli: Callable[..., Result], 
 
 def test_version(cli: Callable[..., Result]) -> None:
     found = cli("--version")
-    assert (found.code, found.out) == (0, f"nnapi-prof, version {nnapi_prof.__version__}\n")
+    assert found.code == 0 and found.err == ""
+    first, second = found.out.splitlines()
+    assert first == f"nnapi-prof {nnapi_prof.__version__}"
+    assert second.startswith("Python 3.") and "torch 2." in second
+    said = cli("--version", "--json").document("version")
+    assert said["version"] == nnapi_prof.__version__ and said["packages"]["numpy"] in second
+
+
+def test_schema(cli: Callable[..., Result]) -> None:
+    found = cli("schema")
+    listed = cli("schema", "--json").document("schema")["documents"]
+    assert [row["name"] for row in listed] == list(schemas())
+    assert all(row["id"] in found.out and row["title"] in found.out for row in listed)
+    for asked in (["run"], ["costs-list"], ["costs", "list"], ["run", "--json"]):
+        name = "-".join(word for word in asked if word != "--json")
+        assert json.loads(cli("schema", *asked).out) == schemas()[name]
+    wrong = cli("schema", "devics")
+    assert wrong.code == 2 and "no document 'devics': there are agent-build, " in wrong.error
+
+
+def test_every_command_has_its_document() -> None:
+    names = set(schemas())
+    for name in COMMANDS:
+        command = importlib.import_module(f"nnapi_prof.cli.{name}").command
+        if isinstance(command, click.Group):
+            assert {f"{name}-{sub}" for sub in command.commands} <= names
+        else:
+            assert name in names
 
 
 def test_without_arguments_the_help_is_shown(cli: Callable[..., Result]) -> None:
@@ -58,6 +87,8 @@ def test_without_arguments_the_help_is_shown(cli: Callable[..., Result]) -> None
     ("arguments", "words"),
     [
         (["frobnicate"], "no such command 'frobnicate': see `nnapi-prof --help`"),
+        (["profil"], "no such command 'profil': did you mean 'profile'? See `nnapi-prof --help`"),
+        (["run", "--runz", "3"], "no such option '--runz': did you mean '--runs'? See `nnapi-prof"),
         (["--frobnicate"], "no such option '--frobnicate': see `nnapi-prof --help`"),
         (["run", "--frob", "x"], "no such option '--frob': see `nnapi-prof run --help`"),
         (["profile"], "missing argument 'MODEL': see `nnapi-prof profile --help`"),
@@ -90,7 +121,8 @@ def test_the_module_is_the_command() -> None:
     )
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr == (
-        "nnapi-prof: error: no-such.nnprof is no bundle: `nnapi-prof partition` makes one\n"
+        "nnapi-prof: error: bundle no-such.nnprof does not exist:"
+        " `nnapi-prof partition` makes one\n"
     )
 
 

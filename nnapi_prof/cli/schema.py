@@ -1,0 +1,48 @@
+"""``nnapi-prof schema``."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from nnapi_prof.cli.completing import documents
+from nnapi_prof.cli.options import HELP, common_options
+from nnapi_prof.cli.output import as_json, current, print_document, stdout
+
+
+@click.command(
+    "schema",
+    context_settings=HELP,
+    epilog="Examples: nnapi-prof schema run; nnapi-prof schema costs list.",
+)
+@common_options
+@click.argument("name", nargs=-1, shell_complete=documents)
+def command(name: tuple[str, ...]) -> None:
+    """Print the JSON Schema of a command's --json document.
+
+    NAME is the command, as `run` or `costs list`; `error` is what commands print that fail. Without
+    a NAME the documents are listed. The property "schema" of a document says which it is, and its
+    version: properties may be added to a version, none is taken away or changes its meaning.
+    """
+    from nnapi_prof.documents import schemas
+    from nnapi_prof.documents.about import of_schemas
+    from nnapi_prof.errors import UsageError
+
+    known = schemas()
+    if name:
+        asked = "-".join(name)
+        if asked not in known:
+            raise UsageError(f"no document {asked!r}: there are {', '.join(known)}")
+        current().printed = True  # the schema is the one document, with --json and without
+        click.echo(json.dumps(known[asked], indent=1))
+        return
+    if as_json():
+        print_document(of_schemas(known))
+        return
+    from rich.table import Table
+
+    table = Table("document", "schema", "of what", box=None, pad_edge=False)
+    for each, schema in known.items():
+        table.add_row(each, schema["$id"], schema["title"])
+    stdout().print(table)
