@@ -127,6 +127,7 @@ def model_svg(data: ReportData, palette: Mapping[str, str], prefix: str = "pictu
             measured_unit=ms_unit(data.run is not None and data.run.simulated),
             simulated=data.cost_model.simulated or data.plan.simulated,
             graph=data.graph,
+            depthwise=any(unit.label.startswith("depthwise_") for unit in data.graph.units),
             model=data.model,
         )
     )

@@ -1,0 +1,295 @@
+"""The picture of a model: complete, linked to its text, escaped; and in a real browser."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nnapi_prof.costs.region import fit
+from nnapi_prof.graph.plan import AUTO, CPU, HOST, Plan, Preference, Segment, Target
+from nnapi_prof.reports import frames
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.layout import lay_out
+from nnapi_prof.reports.picture import MANY_UNITS, SCRIPT, model_svg
+from nnapi_prof.reports.picture_scene import STRIP_HEIGHT, cut, scene
+from nnapi_prof.reports.style import colours
+from tests.reports.sample import REFUSAL, cnn, measured_on_hardware, sample
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+PHONE_WIDTH = 342
+"""Of a 390 px phone, without the page's sides."""
+
+
+class Parsed(HTMLParser):
+    """Attributes and texts by tag; asserts that elements nest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: dict[str, list[dict[str, str | None]]] = {}
+        self.texts: dict[str, list[str]] = {}
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.setdefault(tag, []).append(dict(attrs))
+        self.texts.setdefault(tag, []).append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.setdefault(tag, []).append(dict(attrs))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.texts[self.open[-1]][-1] += data
+
+
+def palette(data: ReportData) -> dict[str, str]:
+    used = [segment.target for plan in data.plans for segment in plan.segments]
+    return colours([*frames.all_targets(data.cost_model), *used])
+
+
+def drawn(data: ReportData, prefix: str = "picture") -> str:
+    return str(model_svg(data, palette(data), prefix))
+
+
+@pytest.fixture(scope="module")
+def data() -> ReportData:
+    """Three segments: what the NPU lacks stays on the CPU."""
+    made = sample(12, (4,))
+    npu = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
+    segments = (
+        Segment((0, 1, 2, 3), npu, 2e6, "fastest: the first four"),
+        Segment((4,), CPU, 1e6, "stays on the CPU: resize & co"),
+        Segment((5, 6, 7, 8, 9, 10, 11), npu, 3e6, "fastest: the rest"),
+    )
+    return replace(made, plan=Plan("dp", segments, simulated=True))
+
+
+@pytest.fixture(scope="module")
+def html(data: ReportData) -> str:
+    return drawn(data)
+
+
+def unit_links(page: Parsed) -> dict[int, dict[str, str | None]]:
+    return {int(a["data-unit"] or ""): a for a in page.tags["a"] if "data-unit" in a}
+
+
+def test_every_unit_is_drawn_once_and_leads_to_its_row_of_the_text(
+    data: ReportData, html: str
+) -> None:
+    page = Parsed(html)
+    links = unit_links(page)
+    assert sorted(links) == [unit.index for unit in data.graph.units]
+    assert sum("data-unit" in a for a in page.tags["a"]) == len(data.graph.units)
+    ids = Counter(a["id"] for tags in page.tags.values() for a in tags if a.get("id"))
+    assert max(ids.values()) == 1
+    for unit, link in links.items():
+        assert link["href"] == f"#picture-unit-{unit}" and ids[f"picture-unit-{unit}"] == 1
+        assert data.graph.units[unit].label in str(link["aria-label"])
+
+
+def test_titles_say_cause_latencies_and_refusals_without_script(
+    data: ReportData, html: str
+) -> None:
+    page = Parsed(html)
+    titles = {int(re.findall(r"unit (\d+):", t)[0]): t for t in page.texts["title"] if "unit" in t}
+    assert "<script" not in html
+    for segment in data.plan.segments:
+        for unit in segment.units:
+            assert segment.cause in titles[unit]
+    assert REFUSAL in titles[4] and REFUSAL not in titles[3]
+    assert re.search(r"CPU: [\d.]+ ms, simulated", titles[3])
+    assert re.search(r"sim-gpu: [\d.]+ fast, .*low_power.* ms, simulated", titles[3])
+
+
+def test_the_text_says_what_the_picture_says(data: ReportData, html: str) -> None:
+    page = Parsed(html)
+    caption = page.texts["summary"][-1]
+    assert f"{len(data.graph.units)} units in {len(data.plan.segments)} segments" in caption
+    assert len(page.tags["tbody"]) == len(data.plan.segments)
+    assert [row["id"] for row in page.tags["tr"] if "id" in row] == [
+        f"picture-unit-{unit}" for segment in data.plan.segments for unit in segment.units
+    ]
+    causes = [text for text in page.texts["span"] if text]
+    assert causes == [segment.cause for segment in data.plan.segments]
+
+
+def test_transfers_carry_the_bytes_that_cross(data: ReportData) -> None:
+    made = scene(data.graph, data.plan)
+    chips = Counter(made.values[chip.net] for strip in made.strips for chip in strip.chips)
+    crossing = {
+        value
+        for segment in data.plan.segments
+        for side in data.graph.boundary(segment.units)
+        for value in side
+    }
+    assert set(chips) == crossing
+    text = drawn(data)
+    assert "602 kB" in text and data.graph.values["x"].n_bytes == 602_112
+
+
+def test_places_differ_by_colour_and_by_pattern(data: ReportData) -> None:
+    gpu = Target.nnapi("sim-gpu", Preference.FAST_SINGLE_ANSWER)
+    npu = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
+    auto = Target.nnapi(AUTO, Preference.FAST_SINGLE_ANSWER)
+    targets = (CPU, npu, gpu, auto, HOST)
+    segments = tuple(Segment((i,), t, 1e6, "said so") for i, t in enumerate(targets))
+    rest = Segment(tuple(range(len(targets), 12)), CPU, 1e6, "said so")
+    several = replace(data, plan=Plan("dp", (*segments, rest), True))
+    text = drawn(several)
+    assert len(set(re.findall(r"\.band\.(p\d) \{ fill: #\w+", text))) == 5
+    fills = re.findall(r'<path d="[^"]+" fill="url\(#picture-(\w+)\)"/>\s*<text', text)
+    assert sorted(fills) == ["bars", "dots", "stripes"]
+    for name in ("CPU", "sim-npu", "sim-gpu", "NNAPI", "host"):
+        assert name in text
+
+
+def test_simulated_is_said_and_only_where_true(data: ReportData, html: str) -> None:
+    assert html.count("ms, simulated") > len(data.graph.units)
+    assert "simulated" not in drawn(measured_on_hardware(data))
+
+
+def test_two_pictures_live_in_one_page(data: ReportData) -> None:
+    both = drawn(data, "left") + drawn(data, "right")
+    ids = Counter(re.findall(r' id="([^"]+)"', both))
+    assert max(ids.values()) == 1
+    targets = set(re.findall(r'(?:href="|url\()#([^")]+)', both))
+    assert targets <= set(ids)
+
+
+def test_everything_is_escaped(data: ReportData) -> None:
+    evil = "</title><script>alert(1)</script>\"'&"
+    units = tuple(replace(u, label=evil, name=evil) for u in data.graph.units)
+    segments = tuple(replace(s, cause=evil) for s in data.plan.segments)
+    poisoned = replace(
+        data,
+        model=evil,
+        graph=replace(data.graph, units=units),
+        plan=replace(data.plan, segments=segments),
+    )
+    text = drawn(poisoned)
+    assert "<script" not in text
+    assert unit_links(Parsed(text))[3]["aria-label"] is not None
+
+
+def test_it_fetches_nothing(html: str) -> None:
+    assert "http" not in html.replace("http://www.w3.org", "") and "@import" not in html
+    assert all(found.startswith("#") for found in re.findall(r'(?:href|src)="([^"]+)"', html))
+
+
+def test_a_chain_of_sixty_fits_a_phone_in_strips_that_fit_a_page() -> None:
+    graph = cnn(60)
+    plan = Plan("dp", (Segment(tuple(range(60)), CPU, 1e6, "said so"),), True)
+    made = scene(graph, plan)
+    assert made.width <= PHONE_WIDTH
+    assert len(made.strips) == 3
+    assert all(strip.height <= STRIP_HEIGHT + 60 for strip in made.strips)
+    heights = [strip.height for strip in made.strips]
+    assert max(heights) < 1.4 * min(heights)
+    shown = [box.unit for strip in made.strips for box in strip.boxes if box.unit is not None]
+    assert sorted(shown) == list(range(60))
+
+
+def test_a_cut_leaves_no_segments_name_alone() -> None:
+    graph = cnn(60)
+    segments = [Segment(tuple(range(a, a + 6)), CPU, 1e6, "said so") for a in range(0, 60, 6)]
+    made = scene(graph, Plan("dp", tuple(segments), True))
+    for strip in made.strips:
+        for piece in strip.pieces:
+            assert piece.text_y + 60 <= strip.bottom
+    assert sum(piece.begins for strip in made.strips for piece in strip.pieces) == 10
+
+
+def test_an_empty_layout_needs_no_strip() -> None:
+    assert cut(lay_out([], []), 100.0) == []
+
+
+def test_large_models_fold_and_small_ones_do_not(data: ReportData, html: str) -> None:
+    n = MANY_UNITS + 50
+    large = sample_of_one_segment(data, n)
+    page = Parsed(drawn(large))
+    folds = [a for a in page.tags["details"] if a.get("class") == "fold"]
+    assert len(folds) > 1 and "open" in folds[0] and "open" not in folds[1]
+    assert sorted(unit_links(page)) == list(range(n))
+    assert not [a for a in Parsed(html).tags["details"] if a.get("class") == "fold"]
+
+
+def sample_of_one_segment(data: ReportData, n: int) -> ReportData:
+    """A large graph with the costs of a small one: units alike have one cost."""
+    graph = cnn(n)
+    signatures = [data.graph.units[0].signature, data.graph.units[1].signature]
+    units = tuple(replace(u, signature=signatures[u.index % 2]) for u in graph.units)
+    graph = replace(graph, units=units)
+    plan = Plan("dp", (Segment(tuple(range(n)), CPU, 1e6, "said so"),), True)
+    costs = fit(graph, [row for row in data.measurements if set(row.members) <= set(signatures)])
+    return replace(data, graph=graph, cost_model=costs, plan=plan, baselines=(), run=None)
+
+
+@pytest.fixture
+def page(browser: Browser, html: str, tmp_path: Path) -> Iterator[Page]:
+    path = tmp_path / "picture.html"
+    path.write_text(
+        "<!DOCTYPE html><html lang=en><meta charset=utf-8><title>t</title>"
+        f"<main><h1>t</h1>{html}</main>{SCRIPT}",
+        encoding="utf-8",
+    )
+    opened = browser.new_page(viewport={"width": 390, "height": 800})
+    said: list[str] = []
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.goto(path.as_uri())
+    yield opened
+    opened.close()
+    assert said == []
+
+
+def test_keys_pointer_and_tap_show_a_units_facts(data: ReportData, page: Page) -> None:
+    panel = page.locator(".panel")
+    assert not panel.is_visible()
+    page.locator('a[data-unit="3"]').click()
+    assert data.graph.units[3].label in panel.inner_text()
+    assert next(s.cause for s in data.plan.segments if 3 in s.units) in panel.inner_text()
+    assert page.locator(".wire.lit").count() >= 2
+    page.keyboard.press("ArrowDown")
+    assert "unit 4" in panel.inner_text() and REFUSAL in panel.inner_text()
+    page.keyboard.press("ArrowUp")
+    assert "unit 3" in panel.inner_text()
+    page.keyboard.press("Escape")
+    assert not panel.is_visible() and page.locator(".wire.lit").count() == 0
+    page.locator('a[data-unit="6"]').hover()
+    assert "unit 6" in panel.inner_text()
+
+
+def test_a_phone_needs_no_sideways_scrolling(page: Page) -> None:
+    wide = page.evaluate(
+        "[...document.querySelectorAll('.pane')].filter(p => p.scrollWidth > p.clientWidth).length"
+    )
+    assert wide == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_axe_finds_no_serious_violation(page: Page) -> None:
+    axe = pytest.importorskip("axe_playwright_python")
+    source = next(Path(axe.__file__).parent.rglob("axe.min.js"))
+    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    page.locator('a[data-unit="3"]').click()
+    page.evaluate(source.read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run()")
+    bad = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
+    assert [(v["id"], v["nodes"][0]["html"]) for v in bad] == []
