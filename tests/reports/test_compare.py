@@ -1,0 +1,333 @@
+"""Comparisons of plans, devices and dates: what changed, as data, Markdown and JSON."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.region import fit
+from nnapi_prof.documents.compare import of_comparison
+from nnapi_prof.errors import UsageError
+from nnapi_prof.graph.plan import CPU
+from nnapi_prof.partition import baselines, solve
+from nnapi_prof.reports import compare
+from nnapi_prof.reports.compare_changes import by_target
+from nnapi_prof.reports.compare_rows import headline_rows
+from nnapi_prof.reports.compare_summary import LETTERS, Compared, compared
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.run.result import OutputCheck
+from tests.documents.common import check
+from tests.reports.sample import NPU, REFUSAL, measured_on_hardware, run_of, sample
+
+
+@pytest.fixture(scope="module")
+def plain() -> ReportData:
+    """Ten units; the NPU refuses the fifth."""
+    return sample(10, (4,))
+
+
+@pytest.fixture(scope="module")
+def freed() -> ReportData:
+    """The same units, none refused. (The label says which unit is a resize.)"""
+    data = sample(10, (4,))
+    rows = [
+        replace(m, status=type(m.status).OK, message=None, samples_ns=(400_000,) * 9)
+        if m.message == REFUSAL and m.n_units == 1
+        else m
+        for m in data.measurements
+    ]
+    return planned(data, rows)
+
+
+def planned(data: ReportData, rows: list[Measurement]) -> ReportData:
+    """The data as they are with these measurements, partitioned and run anew."""
+    costs = fit(data.graph, rows)
+    plan, rivals = solve(data.graph, costs), baselines(data.graph, costs)
+    return replace(
+        data,
+        cost_model=costs,
+        measurements=tuple(rows),
+        plan=plan,
+        baselines=rivals,
+        run=run_of(data.graph, (plan, *rivals), data.model),
+    )
+
+
+def slowed(data: ReportData, target: object, factor: float) -> ReportData:
+    """The same plan measured again, on one target slower."""
+    noise = random.Random(3)
+    rows = [
+        replace(
+            m,
+            samples_ns=tuple(
+                round(ns * (factor if m.target == target else 1) * noise.uniform(0.99, 1.01))
+                for ns in m.samples_ns
+            ),
+            measured_at="2024-06-01T12:00:00.000+00:00",
+        )
+        for m in data.measurements
+    ]
+    return replace(data, measurements=tuple(rows), cost_model=fit(data.graph, rows))
+
+
+def run_scaled(data: ReportData, factor: float, runs: int = 9) -> ReportData:
+    """The plan's run, slower by a factor, of so many recorded runs."""
+    assert data.run is not None
+    own, *rest = data.run.runs
+    scaled = replace(own, total_ns=tuple(round(ns * factor) for ns in own.total_ns[:runs]))
+    return replace(data, run=replace(data.run, runs=(scaled, *rest)))
+
+
+def pair(first: ReportData, second: ReportData) -> Compared:
+    return compared([("one", first), ("two", second)])
+
+
+def words(found: Compared) -> str:
+    return "\n".join(sentence.text for sentence in found.sentences)
+
+
+def test_a_side_against_itself_changed_in_nothing(plain: ReportData) -> None:
+    found = pair(plain, plain)
+    assert found.moves == () and found.refusals == () and found.conditions == ()
+    assert found.descriptions == () and found.n_moved == 0
+    assert len(found.matched) == 10 and found.only(found.sides[0]) == ()
+    (latencies,) = found.latencies
+    assert latencies.differences == () and latencies.same_row == len(plain.measurements)
+    (ratio,) = found.ratios
+    assert ratio is not None and ratio.value == 1 and ratio.verdict == "the same within noise"
+    assert words(found).splitlines()[1:] == [
+        "All 10 units in common run on the same targets.",
+        "No unit was measured again.",
+    ]
+    assert not any(row.differs for row in headline_rows(found)[:5])
+
+
+def test_a_refusal_that_went_and_the_unit_that_moved(plain: ReportData, freed: ReportData) -> None:
+    found = pair(plain, freed)
+    (refusal,) = found.refusals
+    assert (refusal.unit, refusal.targets) == (4, tuple(sorted(t.key for t in NPU)))
+    assert refusal.reasons == (f"refused: {REFUSAL}", None)
+    moved = {unit for move in found.moves for unit in move.units[0]}
+    (move,) = (move for move in found.moves if 4 in move.units[0])
+    assert move.stays[0].target != move.stays[1].target
+    assert found.n_moved == len(moved)
+    placed = [
+        {u: s.target.key for s in data.plan.segments for u in s.units} for data in (plain, freed)
+    ]
+    assert moved == {u for u in range(10) if placed[0][u] != placed[1][u]}
+    causes = [
+        {s.target.key: s.cause for s in d.plan.segments if 4 in s.units} for d in (plain, freed)
+    ]
+    assert [{stay.target: stay.cause} for stay in move.stays] == causes
+    assert "What is refused differs for 1 unit: nnapi:sim-npu/fast" in words(found)
+
+
+def test_neighbours_that_moved_together_are_one_row(plain: ReportData) -> None:
+    """All on the CPU against the plan: a row for each segment that is not there already."""
+    on_cpu = next(p for p in plain.baselines if p.name == "all-cpu")
+    found = pair(plain, replace(plain, plan=on_cpu))
+    elsewhere = [s.units for s in plain.plan.segments if s.target != CPU]
+    assert [move.units[0] for move in found.moves] == elsewhere
+    assert all(move.units[0] == move.units[1] for move in found.moves)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.5, "slower"), (0.5, "faster")])
+def test_latencies_that_changed_on_one_target(
+    plain: ReportData, factor: float, verdict: str
+) -> None:
+    found = pair(plain, slowed(plain, NPU[0], factor))
+    (latencies,) = found.latencies
+    rows = {row.target: row for row in by_target(latencies)}
+    first = by_target(latencies)[0]
+    assert first.target == NPU[0].key and first.median_ratio == pytest.approx(factor, rel=0.02)
+    assert getattr(first, verdict) == first.compared > 0
+    assert all(row.slower == row.faster == 0 for key, row in rows.items() if key != NPU[0].key)
+    assert {each.first.target for each in latencies.changed} == {NPU[0]}
+    count = f"{first.compared} became slower, 0 faster" if factor > 1 else "0 became slower"
+    assert count in words(found)
+
+
+def test_conditions_do_not_keep_latencies_apart(plain: ReportData) -> None:
+    """A plan for burst mode against one for sync: their latencies are what one wants to see."""
+    from nnapi_prof.costs.conditions import Conditions, Mode
+
+    burst = slowed(plain, NPU[0], 0.8)
+    rows = tuple(
+        m if m.target == CPU else replace(m, conditions=Conditions(mode=Mode.BURST))
+        for m in burst.measurements
+    )
+    found = pair(plain, replace(burst, measurements=rows))
+    assert by_target(found.latencies[0])[0].faster > 0
+    assert [d for d in found.conditions if d.name == "NNAPI execution"][0].values == (
+        "sync",
+        "burst",
+    )
+
+
+@pytest.mark.parametrize(
+    ("factor", "runs", "verdict"),
+    [
+        (1.5, 9, "slower"),
+        (0.6, 9, "faster"),
+        (1.005, 9, "the same within noise"),
+        (1.5, 3, "not certain"),
+    ],
+)
+def test_the_ratio_of_two_runs(plain: ReportData, factor: float, runs: int, verdict: str) -> None:
+    found = pair(run_scaled(plain, 1, runs), run_scaled(plain, factor, runs))
+    (ratio,) = found.ratios
+    assert ratio is not None and ratio.measured
+    assert ratio.value == pytest.approx(factor, rel=1e-3) and ratio.verdict == verdict
+    if runs >= 5:
+        assert ratio.low is not None and ratio.high is not None
+        assert ratio.low <= ratio.value <= ratio.high
+    else:
+        assert ratio.low is None and ratio.high is None
+    assert f"B takes {ratio.value:.3f} × as long as A, measured end to end" in words(found)
+
+
+def test_before_a_run_predictions_are_compared(plain: ReportData, freed: ReportData) -> None:
+    found = pair(replace(plain, run=None), freed)
+    (ratio,) = found.ratios
+    assert ratio is not None and not ratio.measured and ratio.low is None
+    expected = freed.plan.predicted_ns / plain.plan.predicted_ns
+    assert ratio.value == pytest.approx(expected)
+    rows = {row.name: row for row in headline_rows(found)}
+    assert rows["latency, measured"].cells[0].text == "not run"
+    assert "predicted" in words(found).splitlines()[0]
+
+
+def test_simulated_beside_measured_on_hardware(plain: ReportData) -> None:
+    found = pair(plain, measured_on_hardware(plain))
+    rows = {row.name: row for row in headline_rows(found)}
+    for name in ("latency, measured", "latency, predicted"):
+        simulated, real = rows[name].cells
+        assert simulated.text.endswith(" ms, simulated") and real.text.endswith(" ms")
+    assert "A is simulated and B is neither simulated nor estimated: this ratio says lit" in words(
+        found
+    )
+    assert [d.values for d in found.conditions if d.name == "latencies"] == [
+        ("simulated", "measured on hardware")
+    ]
+
+
+def test_estimated_is_said(plain: ReportData) -> None:
+    segments = (replace(plain.plan.segments[0], estimated=True), *plain.plan.segments[1:])
+    guessed = replace(plain, plan=replace(plain.plan, segments=segments))
+    rows = {row.name: row for row in headline_rows(pair(plain, guessed))}
+    assert rows["latency, predicted"].cells[1].text.endswith("ms, simulated, estimated in part")
+
+
+def test_a_plan_that_failed_and_outputs_that_differ(plain: ReportData) -> None:
+    assert plain.run is not None
+    own = replace(plain.run.runs[0], error="sim-npu: crashed: SIGSEGV", total_ns=())
+    bad = OutputCheck("out", (1,), 1.0, 0.5, 1e-4)
+    broken = replace(plain.run, runs=(own, *plain.run.runs[1:]), checks=(bad,))
+    found = pair(plain, replace(plain, run=broken))
+    rows = {row.name: row for row in headline_rows(found)}
+    assert rows["latency, measured"].cells[1].text == "failed"
+    assert rows["latency, measured"].cells[1].soft == "sim-npu: crashed: SIGSEGV"
+    assert "Outputs against eager PyTorch: A: agree, B: differ." in words(found)
+    assert "The plan of B did not run to its end: sim-npu: crashed: SIGSEGV" in words(found)
+
+
+def test_other_models(plain: ReportData) -> None:
+    """What both have is compared, the rest is listed."""
+    longer = sample(13, (4,), "longer.pt")
+    found = pair(plain, longer)
+    a, b = found.sides
+    assert len(found.matched) == 10
+    assert found.only(a) == () and found.only(b) == (10, 11, 12)
+    assert "10 units are in every model; 0 only in A, 3 only in B." in words(found)
+    text = compare.markdown([("one", plain), ("two", longer)])
+    assert "## Units only in B" in text and "## Units only in A" not in text
+
+
+def test_models_with_nothing_in_common(plain: ReportData) -> None:
+    units = tuple(replace(u, signature=f"other{u.index}") for u in plain.graph.units)
+    other = replace(
+        plain, graph=replace(plain.graph, units=units), measurements=(), model="other.pt"
+    )
+    found = pair(plain, other)
+    assert found.matched == () and found.moves == () and found.refusals == ()
+    assert found.latencies[0].differences == ()
+    assert "The models have no unit in common." in words(found)
+    check(of_comparison([("one", plain), ("two", other)]), "compare")
+
+
+def test_three_sides_against_the_first(plain: ReportData, freed: ReportData) -> None:
+    found = compared(
+        [("one", plain), ("two", freed), ("three", run_scaled(slowed(plain, CPU, 2), 2))]
+    )
+    assert [side.letter for side in found.sides] == ["A", "B", "C"]
+    assert len(found.ratios) == len(found.latencies) == 2
+    assert by_target(found.latencies[1])[0].target == "cpu"
+    assert "C takes 2.000 × as long as A" in words(found)
+    assert all(len(move.stays) == 3 for move in found.moves)
+    assert "between A and C" in words(found)
+
+
+@pytest.mark.parametrize("n", [0, 1, len(LETTERS) + 1])
+def test_too_few_and_too_many_sides(plain: ReportData, n: int) -> None:
+    with pytest.raises(UsageError, match=f"a comparison has 2 to {len(LETTERS)} sides, not {n}"):
+        compare.markdown([("x", plain)] * n)
+
+
+SIDES: list[Callable[[ReportData, ReportData], list[ReportData]]] = [
+    lambda plain, freed: [plain, freed],
+    lambda plain, freed: [plain, plain],
+    lambda plain, freed: [replace(plain, run=None), replace(freed, run=None), plain],
+    lambda plain, freed: [measured_on_hardware(plain), slowed(plain, NPU[0], 3)],
+    lambda plain, freed: [plain, sample(5, (), "short.pt")],
+]
+
+
+@pytest.mark.parametrize("make", SIDES)
+def test_the_document_keeps_to_its_schema(
+    plain: ReportData,
+    freed: ReportData,
+    make: Callable[[ReportData, ReportData], list[ReportData]],
+) -> None:
+    named = [(f"side {i}", data) for i, data in enumerate(make(plain, freed))]
+    document = of_comparison(named)
+    check(document, "compare")
+    found = compared(named)
+    assert document["changed"] == [sentence.text for sentence in found.sentences]
+    assert [side["name"] for side in document["sides"]] == [name for name, _ in named]
+    assert document["placement"]["units_elsewhere"] == found.n_moved
+    numbers = [r["ratio"] for r in document["ratios"] if r["ratio"] is not None]
+    assert numbers and all(math.isfinite(number) for number in numbers)
+
+
+@pytest.mark.parametrize("make", SIDES)
+def test_markdown_is_tables_of_even_rows(
+    plain: ReportData,
+    freed: ReportData,
+    make: Callable[[ReportData, ReportData], list[ReportData]],
+) -> None:
+    named = [(f"side | {i}", data) for i, data in enumerate(make(plain, freed))]
+    text = compare.markdown(named)
+    assert text.startswith("# side \\| 0 (A) against side \\| 1 (B)")
+    for table in text.split("\n\n"):
+        rows = [line for line in table.splitlines() if line.startswith("|")]
+        assert len({line.replace("\\|", "").count("|") for line in rows}) <= 1, table
+    found = compared(named)
+    for side in found.sides:
+        if side.simulated:
+            assert "**simulated**" in text
+    assert text.index("## What changed") < text.index("## In numbers")
+
+
+def test_markdown_means_nothing_of_what_models_say(plain: ReportData) -> None:
+    evil = "*bold* `code` [link](x) <script> | # \n- item"
+    units = tuple(replace(u, label=evil) for u in plain.graph.units)
+    poisoned = replace(plain, model=evil, graph=replace(plain.graph, units=units))
+    on_cpu = next(p for p in plain.baselines if p.name == "all-cpu")
+    text = compare.markdown([(evil, poisoned), ("b", replace(poisoned, plan=on_cpu))])
+    assert "\\*bold\\* \\`code\\` \\[link\\](x) \\<script\\> \\| \\# - item" in text
+    assert "\n- item" not in text
