@@ -1,13 +1,115 @@
-"""Measures PyTorch models on Android NNAPI accelerators, then decides what runs where."""
+"""Measures PyTorch models on Android NNAPI accelerators, then decides what runs where.
+
+    import nnapi_prof as np_
+
+    model = np_.load("model.pt", inputs=["1x3x224x224"])
+    costs = np_.profile(model, device="sim:npu-phone")
+    plan = np_.partition(model, costs)
+    result = np_.run(plan, device="sim:npu-phone")
+    result.report("out.html")
+
+:func:`load` takes files and models in memory; :func:`profile`, :func:`read_costs` and
+:func:`estimate` give :class:`Costs`, :func:`partition` a :class:`Planned`, :func:`run` a
+:class:`Result`; :func:`go` does all of it. :func:`compare` puts results side by side,
+:func:`calibrate` fits a :class:`Phone` to measurements, :func:`devices` lists what is within reach,
+:func:`convert_model` makes a module for stock PyTorch. Notes go to the logger ``nnapi_prof``;
+errors are :class:`NnapiProfError` and its kinds, in :mod:`nnapi_prof.errors`.
+
+Importing this package loads nothing else: each name loads what it needs when it is first used.
+"""
 
 import importlib
-from typing import Any
+import sys
+from collections.abc import Callable
+from types import ModuleType
 
 __version__ = "0.1.0"
 
+_WHERE = {
+    "Comparison": "api.comparison",
+    "Costs": "api.costs",
+    "Devices": "api.reachable",
+    "Model": "api.model",
+    "NnapiProfError": "errors",
+    "Phone": "api.phone",
+    "Planned": "api.planned",
+    "Progress": "api.listener",
+    "Result": "api.result",
+    "Target": "graph.plan",
+    "Unit": "graph.unit",
+    "calibrate": "api.phone",
+    "compare": "api.comparison",
+    "convert_model": "api.convert",
+    "devices": "api.reachable",
+    "estimate": "api.phone",
+    "go": "api.going",
+    "load": "api.model",
+    "partition": "api.planned",
+    "profile": "api.measuring",
+    "read_costs": "api.measuring",
+    "read_plan": "api.planned",
+    "run": "api.result",
+}
+"""Public name -> the module that defines it. ``__init__.pyi`` has the same for type checkers and
+editors (here, imports under TYPE_CHECKING would run against the layers)."""
 
-def __getattr__(name: str) -> Any:
-    """``convert_model`` of nnapi_prof.api.convert, which imports PyTorch: that takes seconds."""
-    if name == "convert_model":
-        return importlib.import_module("nnapi_prof.api.convert").convert_model
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+_ALSO_PACKAGES = ("partition", "run")
+"""Public functions that are packages, too: the package is callable, and the call is the function's.
+Whoever imports ``nnapi_prof.partition`` makes it an attribute here, in place of the function."""
+
+__all__ = ["__version__", *_WHERE]
+
+
+class _CallablePackage(ModuleType):
+    """A package that is called as the public function of its name."""
+
+    def __call__(self, *args: object, **named: object) -> object:
+        return _function(self.__name__)(*args, **named)
+
+    # For help(), editors and notebooks.
+
+    @property
+    def __signature__(self) -> object:
+        import inspect
+
+        return inspect.signature(_function(self.__name__))
+
+    @property
+    def __doc__(self) -> str | None:  # type: ignore[override]
+        return _function(self.__name__).__doc__
+
+
+class _Package(ModuleType):
+    """This package, to which the import system ties every part of it once that is imported."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _ALSO_PACKAGES and isinstance(value, ModuleType):
+            value.__class__ = _CallablePackage
+        super().__setattr__(name, value)
+
+
+def _function(package: str) -> Callable[..., object]:
+    """The public function of a package's name."""
+    name = package.rpartition(".")[2]
+    found: Callable[..., object] = getattr(
+        importlib.import_module(f"{__name__}.{_WHERE[name]}"), name
+    )
+    return found
+
+
+def __getattr__(name: str) -> object:
+    """A public name, loaded now."""
+    if name in _ALSO_PACKAGES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Package

@@ -19,7 +19,7 @@ from nnapi_prof.costs.static_phone import FORMAT as SIMULATED_FORMAT
 from nnapi_prof.costs.static_phone import PhoneUnit, phone_units
 from nnapi_prof.costs.static_work import Work
 from nnapi_prof.device.emulator import SIMULATED, list_phones, phone_file
-from nnapi_prof.errors import UnsupportedOp, UsageError
+from nnapi_prof.errors import UnsupportedOp, UsageError, did_you_mean
 from nnapi_prof.graph.plan import CPU, HOST, Target
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import Unit, UnitGraph
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nnapi_prof.costs.static_fill import FilledCosts
     from nnapi_prof.costs.store import CostStore
 
+_WRITTEN = "name a JSON file that `nnapi-prof calibrate` wrote"
 _DATA = {
     "TENSOR_FLOAT32": "float32",
     "TENSOR_FLOAT16": "float16",
@@ -60,16 +61,17 @@ def read_phone(name: str) -> dict[str, Any]:
     elif bare in shipped():
         return dict(json.loads(_shipped_text(bare)))
     else:
+        there = [*list_phones(), *shipped()]
         raise UsageError(
-            f"no phone {name!r}: there are {', '.join([*list_phones(), *shipped()])}, "
-            "or name a JSON file that `nnapi-prof calibrate` wrote"
+            f"no phone {name!r}{did_you_mean(bare, there)}: there are {', '.join(there)}, "
+            f"or {_WRITTEN}"
         )
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise UsageError(f"{path} is no description of a phone")
+        raise UsageError(f"{path} is no JSON: {error}; {_WRITTEN}") from error
+    if not isinstance(data, dict) or "format" not in data:
+        raise UsageError(f"{path} is no description of a phone: {_WRITTEN}")
     return data
 
 

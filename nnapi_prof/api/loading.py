@@ -24,7 +24,7 @@ def read_model(path: Path, inputs: Sequence[str], keep: bool = False) -> Program
     LOGGER.debug("read %s: %d units", path, len(program.units.units))
     if not program.units.units:
         raise FrontendError(
-            f"{path} computes nothing: its outputs are constants or its inputs as they are, so that"
-            " there is nothing to measure or to place"
+            f"{path} computes nothing: its outputs are constants or its inputs as they are; give a"
+            " model with operations to measure and to place"
         )
     return program

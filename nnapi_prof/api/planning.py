@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +18,14 @@ from nnapi_prof.costs.region import CostModel, fit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.info import describe, device_fingerprint
+from nnapi_prof.device.results import AgentInfo
 from nnapi_prof.errors import CostError, InputSpecError, UsageError
 from nnapi_prof.frontend.inputs import InputSpec, listed, parse_input_spec
-from nnapi_prof.graph.plan import Engine
+from nnapi_prof.graph.plan import Engine, Plan
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.measure.grid import device_targets
-from nnapi_prof.partition import Constraints, baselines, solve
+from nnapi_prof.partition import TOLERANCE, Constraints, Costs, baselines, solve
 
 
 def fitted_costs(
@@ -79,26 +80,67 @@ def make_bundle(
         notes = (*notes, note) if note else notes
     else:
         costs = fitted_costs(program.units, store, fingerprint, conditions)
-    constraints = wishes.constraints(program.units, costs.targets)
-    if wishes.max_error is not None:
-        constraints = guarded(program, costs, constraints, conditions, wishes.max_error)
-    kept_off = wishes.listed_units(program.units)
-    plans = tuple(
-        with_intervals(plan, costs)
-        for plan in (
-            solve(
-                program.units,
-                costs,
-                tolerance=tolerance_of(costs),
-                constraints=constraints,
-                solver=wishes.solver,
-            ),
-            *baselines(program.units, costs, kept_off),
-        )
-    )
+    guard = unit_guard(program, costs, conditions, wishes)
+    plans = find_plans(program.units, costs, wishes, tolerance=tolerance_of(costs), guard=guard)
+    plans = tuple(with_intervals(plan, costs) for plan in plans)
+    return bundle_of(program, f"model{model.suffix}", info, plans, conditions, notes)
+
+
+Guard = Callable[[Constraints], Constraints]
+"""Adds to constraints what accuracy asks for."""
+
+
+def unit_guard(program: Program, costs: Costs, conditions: Conditions, wishes: Wishes) -> Guard:
+    """:func:`guarded`, where the wishes limit errors."""
+    limit = wishes.max_error
+    if limit is None:
+        return lambda constraints: constraints
+    return lambda constraints: guarded(program, costs, constraints, conditions, limit)
+
+
+def find_plans(
+    graph: UnitGraph,
+    costs: Costs,
+    wishes: Wishes,
+    *,
+    tolerance: float = TOLERANCE,
+    guard: Guard | None = None,
+) -> tuple[Plan, ...]:
+    """The plan that keeps to the wishes, and its baselines, which need not.
+
+    Raises UsageError where a wish names what is not there, PartitionError where no plan exists.
+    """
+    constraints = wishes.constraints(graph, costs.targets)
+    if guard is not None:
+        constraints = guard(constraints)
+    kept_off = wishes.listed_units(graph)
+    plan = solve(graph, costs, tolerance=tolerance, constraints=constraints, solver=wishes.solver)
+    return (plan, *baselines(graph, costs, kept_off))
+
+
+def bundle_of(
+    program: Program,
+    model_file: str,
+    info: AgentInfo,
+    plans: tuple[Plan, ...],
+    conditions: Conditions,
+    notes: tuple[str, ...],
+) -> Bundle:
+    """Some plans of a model for a device, with every region of theirs converted.
+
+    ``model_file`` is the original's name in the bundle. Raises UsageError where a plan needs what
+    the device lacks, UnsupportedOp where a region cannot be converted for it.
+    """
     levels = {spec.target.key: spec.level for spec in device_targets(info)}
     half = [engine for engine in (Engine.CPU, Engine.NNAPI) if halves(conditions, engine)]
     full = [engine for engine in (Engine.CPU, Engine.NNAPI) if engine not in half]
+    wanted = {s.target for plan in plans for s in plan.segments if s.target.engine != Engine.HOST}
+    for target in sorted(wanted):
+        if target.key not in levels:
+            raise UsageError(
+                f"the plan needs {target}, which {describe(info)} does not offer: make one for this"
+                " device, from costs that were measured on it"
+            )
     regions = {key: convert_region(program, *key) for key in needed_regions(plans, levels, full)}
     halved = {
         key: to_float16(convert_region(program, *key))
@@ -106,10 +148,10 @@ def make_bundle(
     }
     return Bundle(
         model=program.name,
-        model_file=f"model{model.suffix}",
+        model_file=model_file,
         inputs=input_specs(program),
         device=describe(info),
-        fingerprint=fingerprint,
+        fingerprint=device_fingerprint(info),
         simulated=info.simulated,
         graph=program.units,
         plans=plans,
@@ -123,7 +165,7 @@ def make_bundle(
 
 def guarded(
     program: Program,
-    costs: CostModel,
+    costs: Costs,
     constraints: Constraints,
     conditions: Conditions,
     max_error: float,

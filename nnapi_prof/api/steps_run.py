@@ -13,7 +13,7 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.errors import MismatchError
+from nnapi_prof.errors import MismatchError, SerializationError
 from nnapi_prof.run.result import RunReport
 
 if TYPE_CHECKING:
@@ -62,6 +62,11 @@ def run_file(
     loaded = read_bundle(bundle)  # before torch is: a wrong path should be told at once
 
     model = bundle / loaded.model_file
+    if not model.exists():
+        raise SerializationError(
+            f"{bundle}: the bundle is damaged ({model.name} is missing): make it again with "
+            "`nnapi-prof partition`"
+        )
     with listener.working(f"reading {model.name}"):
         from nnapi_prof.api.loading import read_model
         from nnapi_prof.api.planning import at_sizes
@@ -140,5 +145,6 @@ def mismatch(report: RunReport) -> MismatchError | None:
     worst = max(wrong, key=lambda check: check.relative)
     return MismatchError(
         f"output {worst.name} differs from eager PyTorch by {worst.relative:.2e} of its"
-        f" largest value, {worst.tolerance:.0e} is allowed"
+        f" largest value, {worst.tolerance:.0e} is allowed: give a larger --tolerance if that"
+        " is accurate enough"
     )

@@ -55,7 +55,8 @@ class Wishes:
             for unit in units_like(graph, pattern, f"--pin {text}"):
                 if pinned.setdefault(unit, found[0]) != found[0]:
                     raise UsageError(
-                        f"--pin {text}: {graph.units[unit].label} is pinned to {pinned[unit]}, too"
+                        f"--pin {text}: {graph.units[unit].label} is pinned to {pinned[unit]},"
+                        " too: choose one"
                     )
         preference = None
         if self.preference is not None:
@@ -86,7 +87,9 @@ def units_like(graph: UnitGraph, pattern: str, option: str) -> list[int]:
     ]
     if not found:
         some = ", ".join(unit.label.split()[0] for unit in graph.units[:3])
-        raise UsageError(f"{option}: no unit is called so; the model begins with {some}")
+        raise UsageError(
+            f"{option}: no unit is called so: name some of the model's, which begins with {some}"
+        )
     return found
 
 

@@ -1,0 +1,209 @@
+"""Costs of one's own: what is measured, changed unit by unit and weighted target by target.
+
+The partitioner finds the least sum over segments of
+
+    weight(target) x (invocation + transfer + the units' costs)
+
+whatever these are, so that its plan stays the exact optimum. A region that was measured whole costs
+what it took, plus what the function adds to (or takes from) its units.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from nnapi_prof.errors import UsageError
+from nnapi_prof.graph.plan import Plan, Segment, Target
+from nnapi_prof.graph.unit import Unit, UnitGraph
+from nnapi_prof.partition import Costs as PricedUnits
+from nnapi_prof.partition.problem import RegionCost as Priced
+
+if TYPE_CHECKING:
+    from nnapi_prof.partition.compiling import CompileCosts
+
+UnitCost = Callable[[Unit, Target, float], float | None]
+"""Unit, target and what the unit costs there in ns -> what it is to cost; None keeps it off."""
+Weight = Callable[[Target], float] | Mapping[str, float]
+"""Target -> the factor of everything there; or patterns of target names -> factors, of which the
+first that fits counts (1 where none does)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What a plan makes least, where that is not the latency."""
+
+    name: str
+    """For people: ``energy``."""
+    unit: str
+    """Of a million of its values, as milliseconds are of nanoseconds: ``mJ``."""
+
+    def __str__(self) -> str:
+        return f"{self.name} in {self.unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class _RegionCost:
+    ns: float
+    measured: bool
+    estimated: bool
+
+
+@dataclass(frozen=True)
+class AdjustedCosts:
+    """Costs as the partitioner asks for them, over others."""
+
+    base: PricedUnits
+    graph: UnitGraph
+    cost: UnitCost | None = None
+    weight: Weight | None = None
+    _weights: dict[Target, float] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        return self.base.targets
+
+    @property
+    def simulated(self) -> bool:
+        return self.base.simulated
+
+    @cached_property
+    def refusals(self) -> Mapping[tuple[int, Target], str]:
+        """Those of the base, and what the function keeps off."""
+        kept_off = {
+            place: "kept off by the cost function" for place, ns in self._own.items() if ns is None
+        }
+        return {**kept_off, **self.base.refusals}
+
+    def factor(self, target: Target) -> float:
+        """The weight of a target. Raises UsageError where it is no factor."""
+        if target not in self._weights:
+            self._weights[target] = self._weight(target)
+        return self._weights[target]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.weight, Mapping):
+            return
+        for pattern in self.weight:
+            if not any(fnmatchcase(target.key, pattern) for target in self.targets):
+                there = ", ".join(target.key for target in self.targets)
+                raise UsageError(f"weight of {pattern!r}: no target fits it; there are {there}")
+
+    def _weight(self, target: Target) -> float:
+        if self.weight is None:
+            return 1.0
+        if isinstance(self.weight, Mapping):
+            fitting = (w for name, w in self.weight.items() if fnmatchcase(target.key, name))
+            found = next(fitting, 1.0)
+        else:
+            found = self.weight(target)
+        if not (math.isfinite(found) and found >= 0):
+            raise UsageError(f"the weight of {target} is {found!r}: a number from 0 on is wanted")
+        return float(found)
+
+    @cached_property
+    def _own(self) -> dict[tuple[int, Target], float | None]:
+        """What the function says of every unit on every target that runs it, asked once each."""
+        found: dict[tuple[int, Target], float | None] = {}
+        for target in self.base.targets:
+            for unit in self.graph.units:
+                ns = self.base.unit_cost(unit.index, target)
+                if ns is not None:
+                    found[unit.index, target] = self._asked(unit, target, ns)
+        return found
+
+    def _asked(self, unit: Unit, target: Target, ns: float) -> float | None:
+        if self.cost is None:
+            return ns
+        said = self.cost(unit, target, ns)
+        if said is None or (math.isfinite(said) and said >= 0):
+            return said
+        raise UsageError(
+            f"the cost function says {said!r} for {unit.name} on {target}: a number from 0 on is"
+            " wanted, or None where it must not run there"
+        )
+
+    def unit_cost(self, unit_index: int, target: Target) -> float | None:
+        own = self._own.get((unit_index, target))
+        return None if own is None else own * self.factor(target)
+
+    def overhead(self, target: Target) -> float:
+        return self.base.overhead(target) * self.factor(target)
+
+    def transfer(self, target: Target, in_bytes: int, out_bytes: int) -> float:
+        return self.base.transfer(target, in_bytes, out_bytes) * self.factor(target)
+
+    def region_cost(self, units: Iterable[int], target: Target) -> Priced | None:
+        region = frozenset(units)
+        known = self.base.region_cost(region, target)
+        if known is None:
+            return None
+        ns = self._changed(region, target, known.ns)
+        return None if ns is None else _RegionCost(ns, known.measured, known.estimated)
+
+    def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]:
+        found = {}
+        for (units, target), ns in self.base.measured_regions().items():
+            changed = self._changed(units, target, ns)
+            found[units, target] = math.inf if changed is None else changed
+        return found
+
+    def _changed(self, units: frozenset[int], target: Target, ns: float) -> float | None:
+        """A region's cost with what the function changes of its units'; None where one of them is
+        kept off. Of units that run only inside of regions the function is not asked."""
+        for unit in units:
+            place = (unit, target)
+            if place not in self._own:
+                continue
+            own, before = self._own[place], self.base.unit_cost(unit, target)
+            if own is None:
+                return None
+            ns += own - (before or 0.0)
+        return max(0.0, ns) * self.factor(target)
+
+    def _compiling(self) -> CompileCosts:
+        if not hasattr(self.base, "compile_overhead"):
+            raise UsageError(
+                "these costs do not tell what compiling takes: max_compile_ms needs it"
+            )
+        return self.base  # type: ignore[return-value]
+
+    def compile_overhead(self, target: Target) -> float:
+        """Compile times are never changed."""
+        return self._compiling().compile_overhead(target)
+
+    def compile_cost(self, unit_index: int, target: Target) -> float:
+        return self._compiling().compile_cost(unit_index, target)
+
+    def compiled_regions(self) -> Mapping[tuple[frozenset[int], Target], float]:
+        return self._compiling().compiled_regions()
+
+
+def as_latency(plan: Plan, base: PricedUnits, objective: Objective) -> Plan:
+    """A plan that was found under changed costs, with the latencies of the base; numbers in its
+    causes and notes are said in the objective's unit, and a note says what they are."""
+    segments = tuple(_as_latency(segment, base, objective) for segment in plan.segments)
+    note = (
+        f"chosen for the least {objective}: {plan.predicted_ns / 1e6:.4g} {objective.unit}; causes"
+        " and notes are told in it, too, latencies are those of the costs as they are"
+    )
+    told = tuple(_in_unit(text, objective.unit) for text in plan.notes)
+    return replace(plan, segments=segments, notes=(*told, note))
+
+
+def _as_latency(segment: Segment, base: PricedUnits, objective: Objective) -> Segment:
+    known = base.region_cost(segment.units, segment.target)
+    cause = _in_unit(segment.cause, objective.unit)
+    if known is None:
+        return replace(segment, cause=cause)
+    return replace(segment, cause=cause, predicted_ns=known.ns)
+
+
+def _in_unit(text: str, unit: str) -> str:
+    """The partitioner writes every number of its own as milliseconds (``partition.explain.ms``)."""
+    return re.sub(r"(?<=\d) ms\b", f" {unit}", text)

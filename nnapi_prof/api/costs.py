@@ -1,0 +1,216 @@
+"""What a model's units cost on a device's targets: measured, read from a table, or estimated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from nnapi_prof.api import html
+from nnapi_prof.api.adjusted import AdjustedCosts, Objective, UnitCost, Weight
+from nnapi_prof.api.model import Model
+from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.region import CostModel
+from nnapi_prof.device.results import AgentInfo
+from nnapi_prof.errors import UsageError
+from nnapi_prof.measure.outcome import ProfileOutcome
+from nnapi_prof.partition import Costs as PricedUnits
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MANY_UNITS = 20
+"""A notebook's table has the slowest of more."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What each unit of a model costs on each target of a device, and what a region of units does.
+
+    :func:`nnapi_prof.profile` measures them, :func:`nnapi_prof.read_costs` reads them from a cost
+    table, :func:`nnapi_prof.estimate` estimates them. :func:`nnapi_prof.partition` takes them.
+    """
+
+    model: Model
+    device: str
+    """The device for people: ``npu-phone (simulated phone, ...)``."""
+    conditions: Conditions
+    """Under which they hold."""
+    priced: PricedUnits = field(repr=False)
+    """What the partitioner asks: times in ns."""
+    estimated: bool = False
+    """Nothing of them was measured."""
+    reach: str | None = None
+    """What ``device=`` takes for this device; None where none was asked."""
+    fingerprint: str | None = None
+    """The device in cost tables."""
+    location: str | None = None
+    """The cost table: a file's path or a URL without its password."""
+    measurements: tuple[Measurement, ...] = field(default=(), repr=False)
+    """The rows that they were fitted to, those of other models among them."""
+    device_info: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What the cost table knows of the device."""
+    agent_info: AgentInfo | None = field(default=None, repr=False)
+    """What the device said of itself, where it was asked."""
+    outcome: ProfileOutcome | None = field(default=None, repr=False)
+    """How much a profile measured, and the plan that it ended with."""
+    notes: tuple[str, ...] = ()
+    objective: Objective | None = None
+    """Of :meth:`adjusted` costs: what they are in place of ns."""
+
+    @property
+    def simulated(self) -> bool:
+        """The phone is simulated: these latencies are computed, not measured on hardware."""
+        return self.priced.simulated
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Where units can run: ``cpu``, ``nnapi:ACCELERATOR/PREFERENCE``, ``host``."""
+        return tuple(target.key for target in self.priced.targets)
+
+    @property
+    def as_they_are(self) -> PricedUnits:
+        """In ns, also of :meth:`adjusted` costs."""
+        return self.priced.base if isinstance(self.priced, AdjustedCosts) else self.priced
+
+    @property
+    def measured(self) -> CostModel | None:
+        """The fitted cost model; None where they are estimated, or of one's own making."""
+        found = self.as_they_are
+        return found if isinstance(found, CostModel) else None
+
+    def adjusted(
+        self,
+        cost: UnitCost | None = None,
+        *,
+        weight: Weight | None = None,
+        name: str = "adjusted latency",
+        unit: str = "ms",
+    ) -> Costs:
+        """Costs of one's own over these, for another objective than latency.
+
+        ``cost(unit, target, ns)`` says what a unit (``unit.label``, ``unit.macs``, ...) is to cost
+        on a target that would run it in ``ns``; None keeps it off. ``weight`` is a factor for all
+        that happens on a target: a function of the target, or a mapping from patterns of target
+        names (1 for what fits none). A region measured whole keeps what it took, plus what
+        ``cost`` changes of its units, times the weight. The plan is as exact as for latency.
+
+            watts = {"cpu": 2.5, "nnapi:sim-npu/*": 0.9}
+            frugal = np_.partition(model, costs.adjusted(weight=watts, name="energy", unit="mJ"))
+
+        ``unit`` is that of ms x weight, and ``name`` what is made least, for people. Raises
+        UsageError where either says what is no number from 0 on, or a pattern fits no target.
+        """
+        objective = Objective(name, unit)
+        base = self.as_they_are
+        if self.objective is not None:
+            raise UsageError(
+                f"these costs were adjusted to {self.objective} already: adjust those that they"
+                " were made from"
+            )
+        changed = AdjustedCosts(base, self.model.graph, cost, weight)
+        _ = changed.refusals, [changed.factor(target) for target in base.targets]  # what raises
+        return replace(self, priced=changed, objective=objective)
+
+    def frame(self) -> pd.DataFrame:
+        """One row for each unit and target.
+
+        ``unit`` (its number), ``name``, ``label``, ``target``, ``accelerator`` (``cpu`` and
+        ``host`` are ones here), ``marginal_ms`` (within a region, without invocation and transfer;
+        NaN where it cannot run there), ``alone_ms`` (measured alone, invocation and transfer
+        included; NaN where it was not), ``reason`` (why it cannot run there) and, of adjusted
+        costs, ``objective`` in their own unit.
+        """
+        import pandas as pd
+
+        found, rows = self.as_they_are, []
+        for unit in self.model.graph.units:
+            for target in found.targets:
+                alone = found.region_cost((unit.index,), target)
+                row = {
+                    "unit": unit.index,
+                    "name": unit.name,
+                    "label": unit.label,
+                    "target": target.key,
+                    "accelerator": target.accelerator or target.key,
+                    "marginal_ms": _in_ms(found.unit_cost(unit.index, target)),
+                    "alone_ms": _in_ms(alone.ns if alone and alone.measured else None),
+                    "reason": found.refusals.get((unit.index, target), ""),
+                }
+                if self.objective is not None:
+                    row["objective"] = _in_ms(self.priced.unit_cost(unit.index, target))
+                rows.append(row)
+        return pd.DataFrame(rows)
+
+    def units(self) -> pd.DataFrame:
+        """One row for each unit, a column for each accelerator: its marginal cost in ms under the
+        preference that is best for it, NaN where it cannot run there."""
+        import pandas as pd
+
+        rows = []
+        for unit in self.model.graph.units:
+            cells = {name: _in_ms(ns) for name, ns in self._best(unit.index).items()}
+            rows.append({"unit": unit.index, "name": unit.name, "label": unit.label, **cells})
+        return pd.DataFrame(rows)
+
+    def refusals(self) -> pd.DataFrame:
+        """One row for each unit and target that cannot run it: ``unit``, ``label``, ``target``,
+        ``reason``."""
+        import pandas as pd
+
+        units = self.model.graph.units
+        rows = [
+            {"unit": unit, "label": units[unit].label, "target": target.key, "reason": reason}
+            for (unit, target), reason in sorted(self.priced.refusals.items())
+        ]
+        return pd.DataFrame(rows, columns=["unit", "label", "target", "reason"])
+
+    def rows(self) -> pd.DataFrame:
+        """One row for each measurement behind these costs, samples summarised; times in ms."""
+        from nnapi_prof.reports.frames import measurement_frame
+
+        own = {unit.signature for unit in self.model.graph.units}
+        return measurement_frame(m for m in self.measurements if own.issuperset(m.members))
+
+    def _best(self, unit: int) -> dict[str, float | None]:
+        """Accelerator -> marginal ns under its best preference."""
+        found: dict[str, float | None] = {}
+        for target in self.as_they_are.targets:
+            name = target.accelerator or target.key
+            ns, before = self.as_they_are.unit_cost(unit, target), found.get(name)
+            found[name] = ns if before is None or (ns is not None and ns < before) else before
+        return found
+
+    def __repr__(self) -> str:
+        kind = html.kind_of(self.simulated, self.estimated)
+        what = f", adjusted to {self.objective}" if self.objective else ""
+        return (
+            f"Costs({self.model.name!r} on {self.device!r}, {len(self.model.graph.units)} units,"
+            f" {len(self.targets)} targets, {kind}{what})"
+        )
+
+    def _repr_html_(self) -> str:
+        units = self.model.graph.units
+        best = {unit.index: self._best(unit.index) for unit in units}
+        names = list(dict.fromkeys(name for row in best.values() for name in row))
+        slowest = sorted(best, key=lambda u: -max((ns or 0.0) for ns in best[u].values()))
+        rows = [
+            [units[u].label, *(html.ms(best[u].get(name)) for name in names)]
+            for u in slowest[:MANY_UNITS]
+        ]
+        kind = html.kind_of(self.simulated, self.estimated)
+        left_out = len(units) - len(rows)
+        told = [*self.notes, *([f"adjusted to {self.objective}"] if self.objective else [])]
+        return html.table(
+            f"{self.model.name} on {self.device}: marginal latency in {kind}",
+            ["unit", *names],
+            rows,
+            numbers=range(1, len(names) + 1),
+            rest="Best preference each, slowest units first; – cannot run there."
+            + (f" {left_out} more units: frame() has all." if left_out else ""),
+        ) + html.notes(told)
+
+
+def _in_ms(ns: float | None) -> float:
+    return float("nan") if ns is None else ns / 1e6

@@ -1,0 +1,230 @@
+"""All steps in one: profile, partition, run, report; model read, device opened, plan found once.
+
+What a fault leaves is written all the same: measurements are in the cost table as they come, the
+plan in its folder before it runs, and the report has predictions only where the run failed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnapi_prof.api.costs import Costs
+from nnapi_prof.api.listener import SILENT, Listener, Progress
+from nnapi_prof.api.logged import to_log
+from nnapi_prof.api.measuring import conditions_of, profiled_costs
+from nnapi_prof.api.model import Model, loaded
+from nnapi_prof.api.steps import reached
+from nnapi_prof.api.steps_run import RunSettings, expected, keep_result, run_on
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.errors import NnapiProfError
+from nnapi_prof.graph.plan import Engine
+from nnapi_prof.measure.options import ProfileOptions
+
+if TYPE_CHECKING:
+    from nnapi_prof.api.planned import Planned
+    from nnapi_prof.api.result import Result
+
+
+@dataclass
+class Gone:
+    """How far it came. What is None was not reached; ``fault`` says what stood in the way."""
+
+    model: Model
+    report_path: Path
+    costs: Costs | None = None
+    planned: Planned | None = None
+    bundle: Path | None = None
+    """The folder of the plan, once it is written."""
+    result: Result | None = None
+    report: Path | None = None
+    """The report's file, once it is written; with predictions only where the run failed."""
+    fault: NnapiProfError | None = None
+    spent_s: dict[str, float] = field(default_factory=dict)
+    """Step -> seconds."""
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Adds what a block takes to ``spent_s``."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent_s[name] = self.spent_s.get(name, 0.0) + time.monotonic() - began
+
+
+def go_all(
+    model: Model,
+    *,
+    report: Path,
+    device: str | None = None,
+    costs: str | None = None,
+    options: ProfileOptions | None = None,
+    settings: RunSettings | None = None,
+    listener: Listener = SILENT,
+) -> Gone:
+    """Profiles, plans, verifies and runs a model, and writes bundle and report.
+
+    The bundle stands beside ``report``, under its name with ``.nnprof``. Refinement is left out
+    where the cost table has all that a profile measures, and the plan's regions measured whole. A
+    fault ends it with what was reached, in ``Gone.fault``; Ctrl-C raises KeyboardInterrupt.
+    """
+    gone = Gone(model, report)
+    options = options or ProfileOptions()
+    settings = settings or RunSettings()
+    try:
+        with CostStore(costs) as store, reached(device, listener) as client:
+            with gone.step("profile"):
+                reach = device or client.serial
+                gone.costs = _measured(model, reach, client, store, options, listener)
+            _plan(gone, client, settings, listener)
+            _run(gone, client, settings, listener)
+    except NnapiProfError as error:
+        gone.fault = error
+    try:
+        _report(gone, listener)
+    except NnapiProfError as error:
+        gone.fault = gone.fault or error
+    return gone
+
+
+def _measured(
+    model: Model,
+    reach: str,
+    client: AgentClient,
+    store: CostStore,
+    options: ProfileOptions,
+    listener: Listener,
+) -> Costs:
+    """The costs. Refines them unless a profile before has: then all was known, and the plan that
+    follows from it is of regions that were measured whole."""
+    found = profiled_costs(model, reach, client, store, replace(options, refine=False), listener)
+    outcome = found.outcome
+    if not options.refine or (outcome and not outcome.n_measured and _stands(found)):
+        return found
+    again = replace(options, fresh=False)
+    return profiled_costs(model, reach, client, store, again, replace(listener, busy=_unheard))
+
+
+def _stands(costs: Costs) -> bool:
+    plan = costs.outcome.plan if costs.outcome else None
+    return plan is not None and all(
+        segment.measured or segment.target.engine is Engine.HOST for segment in plan.segments
+    )
+
+
+def _unheard(_: str) -> None:
+    """It was said before."""
+
+
+def _plan(gone: Gone, client: AgentClient, settings: RunSettings, listener: Listener) -> None:
+    """The plan that the profile ended with, the one that is fastest end to end, in its folder."""
+    with listener.working("loading PyTorch"), gone.step("load"):
+        from nnapi_prof.api.planned import Planned
+        from nnapi_prof.api.steps_partition import verified
+        from nnapi_prof.run.timing import RunOptions
+    costs = gone.costs
+    assert costs is not None and costs.outcome is not None and costs.outcome.plan is not None
+    model = gone.model
+    with listener.working(f"reading {model.path.name}"), gone.step("load"):
+        program = model.program
+    planned = Planned(
+        model=model,
+        plans=(costs.outcome.plan, *costs.outcome.baselines),
+        device=costs.device,
+        conditions=costs.conditions,
+        reach=costs.reach,
+        costs=costs,
+    )
+    with gone.step("partition"):
+        gone.planned = planned
+        bundle = planned.bundle
+        options = RunOptions(
+            cooldown_s=settings.cooldown_s,
+            conditions=costs.conditions,
+            memory_mb=settings.memory_mb,
+        )
+        try:
+            bundle = verified(bundle, program, client, options, None, listener)
+            gone.planned = replace(planned, plans=bundle.plans, converted=bundle)
+        finally:  # a plan that was not run whole is a plan
+            gone.bundle = gone.planned.save(gone.report_path.with_suffix(".nnprof"))
+
+
+def _run(gone: Gone, client: AgentClient, settings: RunSettings, listener: Listener) -> None:
+    from nnapi_prof.api.result import Result
+
+    planned, bundle = gone.planned, gone.bundle
+    assert planned is not None and bundle is not None
+    with listener.working("running eager PyTorch"), gone.step("eager"):
+        inputs, wanted = expected(planned.model.program, planned.model.eager, settings)
+    with gone.step("run"):
+        program = planned.model.program
+        ran = run_on(planned.bundle, program, inputs, wanted, client, settings, listener)
+        gone.result = Result(planned, ran)
+        keep_result(bundle, ran)
+
+
+def _report(gone: Gone, listener: Listener) -> None:
+    """The report of what was reached; none without a plan."""
+    if gone.planned is None:
+        return
+    with listener.working("writing the report"), gone.step("report"):
+        made = gone.planned if gone.result is None else gone.result
+        gone.report = made.report(gone.report_path)
+
+
+def go(
+    model: Model | str | os.PathLike[str],
+    device: str | None = None,
+    *,
+    inputs: str | Sequence[str] | None = None,
+    report: str | os.PathLike[str] | None = None,
+    costs: str | os.PathLike[str] | None = None,
+    threads: int = 1,
+    cpus: str = "big",
+    mode: str = "sync",
+    relaxed: bool = False,
+    float16: bool = False,
+    fresh: bool = False,
+    runs: int = 30,
+    cooldown_s: float = 60.0,
+    memory_mb: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Does everything, as ``nnapi-prof go`` does: profiles a model on a device, plans, runs the
+    plan beside its baselines, compares outputs, writes a report.
+
+    ``inputs`` are those of :func:`nnapi_prof.load`, for a file. ``report`` is the HTML file, None
+    the model's name with ``.html`` beside it; the plan's folder stands beside that, with
+    ``.nnprof``. The other arguments are those of :func:`nnapi_prof.profile` and
+    :func:`nnapi_prof.run`. What the cost table has is not measured again.
+
+    Raises NnapiProfError where a step fails; what was reached until then is kept and written.
+    """
+    from nnapi_prof.api.model import load
+
+    chosen = loaded(model) if inputs is None or isinstance(model, Model) else load(model, inputs)
+    gone = go_all(
+        chosen,
+        report=Path(report) if report is not None else chosen.path.with_suffix(".html"),
+        device=device,
+        costs=None if costs is None else str(costs),
+        options=ProfileOptions(
+            conditions=conditions_of(threads, cpus, mode, relaxed, float16),
+            fresh=fresh,
+            cooldown_s=cooldown_s,
+            memory_mb=memory_mb,
+        ),
+        settings=RunSettings(runs=runs, cooldown_s=cooldown_s, memory_mb=memory_mb),
+        listener=to_log(progress),
+    )
+    if gone.fault is not None or gone.result is None:
+        raise gone.fault or NnapiProfError(f"{chosen.name}: the plan was not run")
+    return gone.result

@@ -1,0 +1,218 @@
+"""A model as everything else takes it: from a file, or from memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnapi_prof.api import html
+from nnapi_prof.api.steps_profile import outline_of
+from nnapi_prof.errors import InputSpecError
+from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.measure.outline import Outline
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+    from torch import Tensor
+    from torch.export import ExportedProgram
+
+    from nnapi_prof.graph.program import Program
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model, cut into units: the smallest pieces that can run on one target each.
+
+    :func:`nnapi_prof.load` makes one.
+    """
+
+    path: Path
+    """Its file; of a model from memory a copy, which lives as long as this does."""
+    inputs: tuple[str, ...]
+    """As stated, ``1x3x224x224``; empty where they are bundled or guessed."""
+    outline: Outline = field(repr=False)
+    """Its units, and how to get the rest of it."""
+    _folder: tempfile.TemporaryDirectory[str] | None = field(
+        default=None, repr=False, compare=False
+    )
+
+    @property
+    def name(self) -> str:
+        """The name of the model, for people."""
+        return self.outline.name
+
+    @property
+    def graph(self) -> UnitGraph:
+        """Its units, and the values between them."""
+        return self.outline.units
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What should be known of it: input shapes that were guessed, sizes left open."""
+        return self.outline.notes
+
+    @cached_property
+    def program(self) -> Program:
+        """The normalised graph over ATen operators; read from the file when first asked for.
+
+        Raises NnapiProfError where the file is gone or another one.
+        """
+        return self.outline.load()
+
+    @cached_property
+    def eager(self) -> Callable[..., tuple[Tensor, ...]]:
+        """The model as it was saved, in eager PyTorch: takes its input tensors, and returns its
+        outputs, flattened to a tuple."""
+        from nnapi_prof.frontend import reference
+
+        return reference(self.path)
+
+    def frame(self) -> pd.DataFrame:
+        """One row for each unit, in order: ``unit`` (its number), ``name``, ``label``, ``macs``
+        (multiply-accumulates), ``weight_bytes``, ``input_bytes``, ``output_bytes``."""
+        import pandas as pd
+
+        rows = []
+        for unit in self.graph.units:
+            entering, leaving = self.graph.boundary((unit.index,))
+            rows.append(
+                {
+                    "unit": unit.index,
+                    "name": unit.name,
+                    "label": unit.label,
+                    "macs": unit.macs,
+                    "weight_bytes": unit.constant_bytes,
+                    "input_bytes": sum(self.graph.values[name].n_bytes for name in entering),
+                    "output_bytes": sum(self.graph.values[name].n_bytes for name in leaving),
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def __repr__(self) -> str:
+        return f"Model({self.name!r}, {len(self.graph.units)} units, inputs {self._shapes()})"
+
+    def _shapes(self) -> str:
+        shapes = (self.graph.values[name].shape for name in self.graph.inputs)
+        return ", ".join("x".join(map(str, shape)) for shape in shapes) or "none"
+
+    def _repr_html_(self) -> str:
+        units = self.graph.units
+        kinds = Counter(re.split(r"[ +]", unit.label, maxsplit=1)[0] for unit in units)
+        pairs = [
+            ("inputs", ", ".join(self.inputs) or self._shapes()),
+            ("units", str(len(units))),
+            ("operations", ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(8))),
+            ("multiply-accumulates", f"{sum(unit.macs for unit in units) / 1e6:,.1f} million"),
+            ("weights", f"{sum(unit.constant_bytes for unit in units) / 1e6:,.1f} MB"),
+        ]
+        return html.facts(f"Model {self.name}", pairs) + html.notes(self.notes)
+
+
+def load(
+    model: str | os.PathLike[str] | torch.nn.Module | ExportedProgram,
+    inputs: str | Tensor | Sequence[str | Tensor] | None = None,
+    *,
+    name: str | None = None,
+) -> Model:
+    """Loads a model from a file (TorchScript, ExportedProgram) or from memory.
+
+    ``inputs`` are its input shapes, as texts (``"1x3x224x224"``, ``"1x128:int64"``, with a size
+    left open ``"1x3x?x?"``) or as example tensors. TorchScript stores none: without them, bundled
+    ones are used, or a guess that ``Model.notes`` tells. A module in memory that is neither
+    scripted nor traced is exported with ``torch.export``, and needs them. ``name`` is that of a
+    model in memory, for people.
+
+    Raises ModelFileError where the file is missing or no model, InputSpecError where the inputs do
+    not fit, FrontendError where the model cannot become a graph.
+    """
+    if isinstance(model, str | os.PathLike):
+        path, texts = Path(model), _texts(inputs)
+        return Model(path, texts, outline_of(path, texts))
+    return _from_memory(model, inputs, name)
+
+
+def loaded(model: Model | str | os.PathLike[str]) -> Model:
+    """A model, or that of a file whose inputs need not be stated."""
+    return model if isinstance(model, Model) else load(model)
+
+
+def _listed(inputs: str | Tensor | Sequence[str | Tensor] | None) -> list[str | Tensor]:
+    if inputs is None:
+        return []
+    if isinstance(inputs, str) or not isinstance(inputs, Sequence):
+        return [inputs]
+    return list(inputs)
+
+
+def _texts(inputs: str | Tensor | Sequence[str | Tensor] | None) -> tuple[str, ...]:
+    """Inputs as ``--input`` takes them."""
+    listed = _listed(inputs)
+    if all(isinstance(value, str) for value in listed):
+        return tuple(map(str, listed))
+    from nnapi_prof.frontend.inputs import InputSpec
+
+    return tuple(v if isinstance(v, str) else str(InputSpec.of(v)) for v in listed)
+
+
+def _from_memory(
+    model: torch.nn.Module | ExportedProgram,
+    inputs: str | Tensor | Sequence[str | Tensor] | None,
+    name: str | None,
+) -> Model:
+    """Saves the model to a file of its own: everything behind it reads files, and so the bundle
+    that is made of it holds the model that was measured."""
+    import torch
+    from torch.export import ExportedProgram
+
+    from nnapi_prof.api.loading import read_model
+    from nnapi_prof.frontend.loading import eval_mode
+    from nnapi_prof.frontend.quiet import quiet_torch
+
+    called = name or _name_of(model)
+    texts = _texts(inputs)
+    folder = tempfile.TemporaryDirectory(prefix="nnapi-prof-")
+    file = Path(folder.name) / re.sub(r"[^\w.-]", "_", called)
+    mode = eval_mode(model) if isinstance(model, torch.nn.Module) else nullcontext()
+    with mode, quiet_torch():
+        if isinstance(model, torch.jit.ScriptModule):
+            path = file.with_name(f"{file.name}.pt")
+            torch.jit.save(model, str(path))
+        elif isinstance(model, ExportedProgram):
+            path = file.with_name(f"{file.name}.pt2")
+            torch.export.save(model, path)
+        elif isinstance(model, torch.nn.Module):
+            path = file.with_name(f"{file.name}.pt2")
+            torch.export.save(_exported(model, _listed(inputs), called), path)
+        else:
+            raise InputSpecError(
+                f"load() takes a path, a torch.nn.Module or an ExportedProgram, not a"
+                f" {type(model).__name__}"
+            )
+    return Model(path, texts, Outline.of(read_model(path, texts)), folder)
+
+
+def _exported(model: torch.nn.Module, inputs: list[str | Tensor], name: str) -> ExportedProgram:
+    from nnapi_prof.api.examples import SIZES, exported_module, find_examples, runner
+
+    if not inputs:
+        raise InputSpecError(
+            f"{name} is a module in memory: say its inputs, as in load(module,"
+            ' inputs=["1x3x224x224"]) or with example tensors'
+        )
+    args = tuple(inputs)
+    specs, examples = find_examples(inputs, runner(model, args, name), SIZES[1:])
+    return exported_module(model, args, specs, examples, name)
+
+
+def _name_of(model: Any) -> str:
+    original = getattr(model, "original_name", None)
+    return str(original or type(model).__name__)

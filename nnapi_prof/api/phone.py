@@ -1,0 +1,169 @@
+"""Costs without a device: by the description of a phone, which can be fitted to measurements."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnapi_prof.api import html
+from nnapi_prof.api.costs import Costs
+from nnapi_prof.api.estimating import estimated_costs, read_phone
+from nnapi_prof.api.measuring import conditions_of
+from nnapi_prof.api.model import Model, loaded
+from nnapi_prof.costs.calibrate import TargetReport
+from nnapi_prof.costs.calibrate import calibrate as fit_description
+from nnapi_prof.costs.devices import find_one, measured
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Phone:
+    """A phone's description, from which :func:`nnapi_prof.estimate` estimates costs."""
+
+    description: Mapping[str, Any] = field(repr=False)
+    """As its JSON file has it."""
+    reports: tuple[TargetReport, ...] = field(default=(), repr=False)
+    """How far predictions are off in cross-validation, for each target; empty where it was read."""
+
+    @property
+    def name(self) -> str:
+        """The phone's name, for people."""
+        return str(self.description["name"])
+
+    @property
+    def simulated(self) -> bool:
+        """It was fitted to a simulated phone's latencies."""
+        return bool(self.description.get("simulated", False))
+
+    @classmethod
+    def load(cls, name: str | os.PathLike[str]) -> Phone:
+        """A phone that comes along, by its name, or a JSON file. Raises UsageError."""
+        return cls(read_phone(str(name)))
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the description as JSON, for ``nnapi-prof estimate --phone``; returns the path.
+
+        Raises UsageError where it cannot be written.
+        """
+        file = Path(path)
+        try:
+            file.write_text(json.dumps(self.description, indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot write {file}: {error.strerror or error}") from error
+        return file
+
+    def frame(self) -> pd.DataFrame:
+        """One row for each target: ``target``, ``rows`` (measurements fitted to), ``median`` and
+        ``nine_of_ten`` (relative errors that half and nine of ten predictions stay below, in
+        cross-validation), ``within_10_percent`` (the share of predictions that are)."""
+        import pandas as pd
+
+        rows = []
+        for report in self.reports:
+            half, nine, within = report.summary(report.errors)
+            rows.append(
+                {
+                    "target": report.target.key,
+                    "rows": report.rows,
+                    "median": half,
+                    "nine_of_ten": nine,
+                    "within_10_percent": within,
+                }
+            )
+        columns = ["target", "rows", "median", "nine_of_ten", "within_10_percent"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def __repr__(self) -> str:
+        return f"Phone({self.name!r}{', simulated' if self.simulated else ''})"
+
+    def _repr_html_(self) -> str:
+        kind = ", simulated" if self.simulated else ""
+        rows = []
+        for report in self.reports:
+            shares = (f"{value:.1%}" for value in report.summary(report.errors))
+            rows.append([report.target.key, str(report.rows), *shares])
+        if not rows:
+            return html.facts(f"Phone {self.name}{kind}", [("origin", str(self._origin()))])
+        heads = ("target", "measurements", "median error", "9 of 10 below", "within 10 %")
+        return html.table(
+            f"Phone {self.name}{kind}: cross-validated errors", heads, rows, numbers=(1, 2, 3, 4)
+        )
+
+    def _origin(self) -> object:
+        return self.description.get("origin") or "simulated"
+
+
+def estimate(
+    model: Model | str | os.PathLike[str],
+    phone: str | Phone,
+    *,
+    threads: int = 1,
+    burst: bool = False,
+    relaxed: bool = False,
+) -> Costs:
+    """Estimates a model's costs on a phone that is not there: no device, no network.
+
+    ``phone`` is a name that comes along (``pixel4``, ``s10``, ``mi8se``, ``a03s``, simulated ones),
+    a JSON file that :meth:`nnapi_prof.Phone.save` wrote, or a :class:`nnapi_prof.Phone`. The other
+    arguments count for simulated phones only.
+
+    Raises UsageError where there is no such phone, CostError where a description is damaged.
+    """
+    description = phone.description if isinstance(phone, Phone) else read_phone(phone)
+    chosen = loaded(model)
+    mode = "burst" if burst else "sync"
+    conditions = conditions_of(threads, "big", mode, relaxed, False)
+    priced = estimated_costs(
+        chosen.program, description, threads=threads, burst=burst, relaxed=relaxed
+    )
+    return Costs(
+        model=chosen,
+        device=str(description["name"]),
+        conditions=conditions,
+        priced=priced,
+        estimated=True,
+        notes=chosen.notes,
+    )
+
+
+def calibrate(
+    costs: str | os.PathLike[str] | None = None,
+    device: str | None = None,
+    *,
+    name: str | None = None,
+    threads: int = 1,
+    cpus: str = "big",
+    mode: str = "sync",
+    relaxed: bool = False,
+    float16: bool = False,
+    folds: int = 5,
+    seed: int = 0,
+) -> Phone:
+    """Fits a phone's description to all that a cost table has of a device, of whatever model.
+
+    ``costs`` and ``device`` are those of :func:`nnapi_prof.read_costs`, as are the conditions under
+    which it was measured. Each of ``folds`` parts of the table is predicted from the others;
+    ``seed`` decides which rows are in which. ``name`` is that of the phone.
+
+    Raises CostError where there is too little to fit, UsageError where the device is not found.
+    """
+    conditions = conditions_of(threads, cpus, mode, relaxed, float16)
+    with CostStore(None if costs is None else str(costs)) as store:
+        found = find_one(measured(store), device if device is not None else "*")
+        rows = store.measurements(found.fingerprint, conditions=conditions)
+    described, reports = fit_description(
+        rows,
+        name or found.name,
+        f"cost table, device {found.fingerprint}",
+        folds=folds,
+        seed=seed,
+    )
+    return Phone(json.loads(described.to_json()), tuple(reports))

@@ -1,0 +1,385 @@
+"""Plans of a model: what runs where, why, and how fast that should be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from nnapi_prof.api import html
+from nnapi_prof.api.adjusted import AdjustedCosts, Objective, as_latency
+from nnapi_prof.api.costs import Costs
+from nnapi_prof.api.listener import Progress
+from nnapi_prof.api.logged import to_log
+from nnapi_prof.api.model import Model, load, loaded
+from nnapi_prof.api.planning import bundle_of, find_plans, unit_guard
+from nnapi_prof.api.steps import reached
+from nnapi_prof.api.steps_partition import save_bundle, verified, with_open_sizes
+from nnapi_prof.api.steps_report import data_of
+from nnapi_prof.api.wishes import Wishes
+from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.hopeful import tolerance_of, with_intervals
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.results import AgentInfo
+from nnapi_prof.errors import UsageError
+from nnapi_prof.graph.plan import Plan
+from nnapi_prof.partition import TOLERANCE
+from nnapi_prof.partition import Costs as PricedUnits
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.run.timing import RunOptions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nnapi_prof.run.result import RunReport
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan of a model for a device, and its baselines.
+
+    :func:`nnapi_prof.partition` makes one, :func:`nnapi_prof.run` runs it, :meth:`save` writes the
+    folder that ``nnapi-prof run`` takes.
+    """
+
+    model: Model
+    plans: tuple[Plan, ...] = field(repr=False)
+    """The plan, then its baselines."""
+    device: str
+    """The device that it is for, for people."""
+    conditions: Conditions
+    """Under which it is to run."""
+    estimated: bool = False
+    """Nothing of its costs was measured."""
+    reach: str | None = None
+    """What ``device=`` takes for its device; None where none was asked."""
+    costs: Costs | None = field(default=None, repr=False)
+    """What it was made from; None where it was read from a folder."""
+    converted: Bundle | None = field(default=None, repr=False)
+    """With its regions converted for the device, where they are already."""
+    objective: Objective | None = None
+    """What was made least, where that is not the latency."""
+    objective_values: tuple[float, ...] = ()
+    """Of each plan, in the objective's unit."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan itself: segments in order, each with its units, its target and its cause."""
+        return self.plans[0]
+
+    @property
+    def baselines(self) -> tuple[Plan, ...]:
+        """What one would do without a partitioner, all-cpu first."""
+        return self.plans[1:]
+
+    @property
+    def simulated(self) -> bool:
+        """Its latencies are those of a simulated phone."""
+        return self.plan.simulated
+
+    @property
+    def latency_ms(self) -> float:
+        """The predicted latency in ms."""
+        return self.plan.predicted_ns / 1e6
+
+    def segments(self) -> pd.DataFrame:
+        """One row for each segment of the plan, in order: ``segment``, ``target``, ``units`` (their
+        numbers), ``label``, ``predicted_ms``, ``low_ms`` and ``high_ms`` (95 % interval, NaN where
+        there is none), ``basis`` (``measured`` whole, ``sum`` of measured parts, ``estimated``),
+        ``cause``."""
+        import pandas as pd
+
+        from nnapi_prof.reports.frames import region_label
+
+        rows = []
+        for number, segment in enumerate(self.plan.segments):
+            low, high = segment.interval_ns or (float("nan"),) * 2
+            basis = "measured" if segment.measured else "sum"
+            rows.append(
+                {
+                    "segment": number,
+                    "target": segment.target.key,
+                    "units": segment.units,
+                    "label": region_label(self.model.graph, segment.units),
+                    "predicted_ms": segment.predicted_ns / 1e6,
+                    "low_ms": low / 1e6,
+                    "high_ms": high / 1e6,
+                    "basis": "estimated" if segment.estimated else basis,
+                    "cause": segment.cause,
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def frame(self) -> pd.DataFrame:
+        """One row for the plan and each baseline: ``plan``, ``segments`` (how many),
+        ``predicted_ms``, ``against_plan`` (its latency as a multiple of the plan's) and, where
+        another objective was asked for, ``objective`` in its unit."""
+        import pandas as pd
+
+        rows = []
+        for number, plan in enumerate(self.plans):
+            row = {
+                "plan": plan.name,
+                "segments": len(plan.segments),
+                "predicted_ms": plan.predicted_ns / 1e6,
+                "against_plan": self._against(plan),
+            }
+            if self.objective is not None:
+                row["objective"] = self.objective_values[number]
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def _against(self, plan: Plan) -> float:
+        return plan.predicted_ns / self.plan.predicted_ns if self.plan.predicted_ns else 1.0
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the plan, its regions and the model to a folder, as ``nnapi-prof partition`` does;
+        returns its path. A bundle that stands there is replaced.
+
+        Raises UsageError where it cannot be written, or no device was asked for.
+        """
+        folder = Path(path)
+        save_bundle(folder, self.bundle, self.model.path)
+        return folder
+
+    @cached_property
+    def bundle(self) -> Bundle:
+        """The plan with its regions converted for its device.
+
+        Raises UsageError where no device was asked, UnsupportedOp where a region cannot be had.
+        """
+        if self.converted is not None:
+            return self.converted
+        info = self.costs.agent_info if self.costs else None
+        if info is None:
+            raise UsageError(
+                "this plan was made without a device: run() it on one, or partition() costs that"
+                " profile() measured"
+            )
+        return _bundle(self.model, self.plans, info, self.conditions)
+
+    def bundle_for(self, info: AgentInfo) -> Bundle:
+        """The plan with its regions converted for a device: its own, if it has one already, else
+        that of ``info``. Raises what :func:`nnapi_prof.api.planning.bundle_of` raises."""
+        if self.converted is not None or (self.costs and self.costs.agent_info):
+            return self.bundle
+        return _bundle(self.model, self.plans, info, self.conditions)
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        costs: str | os.PathLike[str] | None = None,
+    ) -> Path:
+        """Writes a report with predictions only; ``Result.report`` has what was measured, too.
+
+        Arguments and errors are those of :meth:`nnapi_prof.Result.report`.
+        """
+        from nnapi_prof.api.writing import write
+
+        return write(Path(path), [(self.model.name, self.report_data(costs=costs))])
+
+    def report_data(
+        self,
+        run: RunReport | None = None,
+        *,
+        costs: str | os.PathLike[str] | None = None,
+        bundle: Bundle | None = None,
+    ) -> ReportData:
+        """All that a report of it shows. ``costs`` is a cost table, asked where the plan was read
+        from a folder; ``bundle`` that which ran, where it is another than the plan's own.
+
+        Raises CostError where the table lacks the model, UsageError where nothing was measured.
+        """
+        bundle = bundle or self.bundle
+        if self.costs is None:
+            with CostStore(None if costs is None else str(costs)) as store:
+                return data_of(bundle, run, store, model=self.model.path)
+        measured = self.costs.measured
+        if measured is None:
+            raise UsageError(
+                "a report shows what was measured, and these costs are estimated or your own:"
+                " profile() measures"
+            )
+        return ReportData(
+            model=bundle.model,
+            graph=bundle.graph,
+            cost_model=measured,
+            measurements=self.costs.measurements,
+            plan=bundle.plan,
+            baselines=bundle.plans[1:],
+            run=run,
+            device_info=self.costs.device_info,
+            notes=bundle.notes,
+            permutes={plan.name: bundle.permutes(plan) for plan in bundle.plans},
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Planned({self.model.name!r} on {self.device!r}, {len(self.plan.segments)} segments,"
+            f" {self.latency_ms:.3f} {html.kind_of(self.simulated, self.estimated)})"
+        )
+
+    def _repr_html_(self) -> str:
+        kind = html.kind_of(self.simulated, self.estimated)
+        units = self.model.graph.units
+        segments = []
+        for number, segment in enumerate(self.plan.segments):
+            first, last = units[segment.units[0]], units[segment.units[-1]]
+            label = first.label
+            if first is not last:
+                label = f"{len(segment.units)} units: {first.label} … {last.label}"
+            cells = [str(number), segment.target.key, label, html.ms(segment.predicted_ns)]
+            segments.append([*cells, segment.cause])
+        plans = []
+        for number, plan in enumerate(self.plans):
+            cells = [plan.name, str(len(plan.segments)), html.ms(plan.predicted_ns)]
+            cells.append(f"{self._against(plan):.2f}x")
+            if self.objective is not None:
+                cells.append(f"{self.objective_values[number]:.4g}")
+            plans.append(cells)
+        heads = ["plan", "segments", f"latency, {kind}", "against the plan"]
+        if self.objective is not None:
+            heads.append(str(self.objective))
+        return (
+            html.table(
+                f"Plan of {self.model.name} on {self.device}, predicted latency in {kind}",
+                ["#", "target", "units", "latency", "why"],
+                segments,
+                numbers=(0, 3),
+            )
+            + html.table("Plan and baselines", heads, plans, numbers=range(1, len(heads)))
+            + html.notes(self.plan.notes)
+        )
+
+
+def partition(
+    model: Model | str | os.PathLike[str],
+    costs: Costs | PricedUnits,
+    *,
+    forbid: Sequence[str] = (),
+    pin: Sequence[str] = (),
+    preference: Literal["low_power", "fast", "sustained"] | None = None,
+    max_regions: int | None = None,
+    max_compile_ms: float | None = None,
+    max_error: float | None = None,
+    listed: Sequence[str] = (),
+    solver: Literal["search", "milp"] = "search",
+    device: str | None = None,
+    verify: bool | None = None,
+    cooldown_s: float = 60.0,
+    memory_mb: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Planned:
+    """Chooses what runs where: the exact optimum under the costs, and its baselines.
+
+    ``costs`` are :class:`nnapi_prof.Costs`; ``costs.adjusted(...)`` plans for another objective
+    than latency. Costs all of one's own are any object with the members of
+    ``nnapi_prof.partition.Costs``: what each unit, an invocation and a transferred byte cost on
+    each target, in ns or whatever is to be least.
+
+    ``forbid`` keeps units off targets (``"softmax*"``, ``"conv2d*=nnapi:npu/*"``), ``pin`` runs
+    them on one (``"softmax*=cpu"``); ``preference`` is the only one of accelerators;
+    ``max_regions``, ``max_compile_ms`` (ms) and ``max_error`` (relative, in less than float32)
+    limit the plan; ``listed`` units make the baseline of that name; ``solver="milp"`` asks HiGHS.
+
+    With ``verify`` plan and baselines run whole on ``device`` (the one that was profiled, if not
+    said), and the one that is fastest end to end becomes the plan, as ``nnapi-prof partition`` does
+    it; None does so where a device was profiled and latency alone is asked for. ``cooldown_s`` and
+    ``memory_mb`` are those of :func:`nnapi_prof.profile`.
+
+    Raises UsageError where an argument names what is not there, PartitionError where no plan keeps
+    to what is asked, DeviceError where the device fails.
+    """
+    chosen = loaded(model)
+    known = costs if isinstance(costs, Costs) else None
+    priced: PricedUnits = costs.priced if isinstance(costs, Costs) else costs
+    conditions = known.conditions if known else Conditions()
+    wishes = Wishes(
+        tuple(forbid),
+        tuple(pin),
+        preference,
+        max_regions,
+        tuple(listed),
+        solver,
+        max_compile_ms,
+        max_error,
+    )
+    if known is not None and known.model.graph != chosen.graph:
+        raise UsageError(f"these costs are of {known.model.name}, not of {chosen.name}: profile it")
+    measured = known.measured if known else None
+    tolerance = TOLERANCE if measured is None else tolerance_of(measured)
+    guard = None
+    if max_error is not None:
+        guard = unit_guard(chosen.program, priced, conditions, wishes)
+    found = find_plans(chosen.graph, priced, wishes, tolerance=tolerance, guard=guard)
+    values: tuple[float, ...] = ()
+    if known is not None and known.objective is not None and isinstance(priced, AdjustedCosts):
+        values = tuple(plan.predicted_ns / 1e6 for plan in found)
+        found = tuple(as_latency(plan, priced.base, known.objective) for plan in found)
+    if measured is not None:
+        found = tuple(with_intervals(plan, measured) for plan in found)
+    planned = Planned(
+        model=chosen,
+        plans=found,
+        device=known.device if known else "costs of one's own",
+        conditions=conditions,
+        estimated=known is not None and known.estimated,
+        reach=device or (known.reach if known else None),
+        costs=known,
+        objective=known.objective if known else None,
+        objective_values=values,
+    )
+    plain = measured is not None and not values and not wishes.constrain
+    if verify or (verify is None and plain and planned.reach is not None):
+        if not plain:
+            raise UsageError(
+                "verify picks the fastest plan as it runs: it is for measured costs, without"
+                " constraints and with latency as the objective"
+            )
+        return _verified(planned, cooldown_s, memory_mb, progress)
+    return planned
+
+
+def _verified(
+    planned: Planned,
+    cooldown_s: float,
+    memory_mb: int | None,
+    progress: Callable[[Progress], None] | None,
+) -> Planned:
+    listener = to_log(progress)
+    options = RunOptions(cooldown_s=cooldown_s, conditions=planned.conditions, memory_mb=memory_mb)
+    with reached(planned.reach, listener) as client:
+        bundle = _bundle(planned.model, planned.plans, client.info(), planned.conditions)
+        bundle = verified(bundle, planned.model.program, client, options, None, listener)
+    return replace(planned, plans=bundle.plans, converted=bundle)
+
+
+def _bundle(
+    model: Model, plans: tuple[Plan, ...], info: AgentInfo, conditions: Conditions
+) -> Bundle:
+    file = f"model{model.path.suffix}"
+    bundle = bundle_of(model.program, file, info, plans, conditions, model.notes)
+    return with_open_sizes(bundle, model.inputs)
+
+
+def read_plan(path: str | os.PathLike[str]) -> Planned:
+    """Reads a plan from the folder that :meth:`Planned.save` or ``nnapi-prof partition`` wrote.
+
+    Raises UsageError where there is none, SerializationError where it is damaged.
+    """
+    folder = Path(path)
+    bundle = read_bundle(folder)
+    model = load(folder / bundle.model_file, bundle.inputs)
+    return Planned(
+        model=replace(model, outline=replace(model.outline, name=bundle.model)),
+        plans=bundle.plans,
+        device=bundle.device,
+        conditions=bundle.conditions,
+        converted=bundle,
+    )

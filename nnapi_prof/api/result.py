@@ -1,0 +1,270 @@
+"""What a plan did on a device: measured latency, and outputs beside eager PyTorch's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnapi_prof.api import html
+from nnapi_prof.api.listener import Progress
+from nnapi_prof.api.logged import to_log
+from nnapi_prof.api.planned import Planned
+from nnapi_prof.api.steps import reached
+from nnapi_prof.api.steps_run import RunSettings, expected, keep_result, mismatch, run_on
+from nnapi_prof.errors import InputSpecError
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.run.result import RunReport
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Result:
+    """A plan as it ran: its latency and that of its baselines, and every output compared."""
+
+    planned: Planned
+    """The plan, with its regions converted for the device it ran on."""
+    run: RunReport = field(repr=False)
+    """All that was measured, in ns."""
+
+    @property
+    def simulated(self) -> bool:
+        """It ran on a simulated phone: its latencies are computed, not measured on hardware."""
+        return self.run.simulated
+
+    @property
+    def device(self) -> str:
+        """The device that it ran on, for people."""
+        return self.run.device
+
+    @property
+    def latency_ms(self) -> float:
+        """Median measured latency of the plan, end to end, in ms; NaN where all of it runs on the
+        host, whose time is not measured."""
+        median = self.run.runs[0].median_ns
+        return float("nan") if median is None else median / 1e6
+
+    @property
+    def predicted_ms(self) -> float:
+        """What was predicted for that, in ms."""
+        return self.run.runs[0].predicted_ns / 1e6
+
+    @property
+    def error(self) -> float:
+        """(predicted - measured) / measured."""
+        return (self.predicted_ms - self.latency_ms) / self.latency_ms
+
+    @property
+    def agrees(self) -> bool:
+        """Every output is as close to eager PyTorch's as is allowed."""
+        return mismatch(self.run) is None
+
+    def raise_for_mismatch(self) -> None:
+        """Raises MismatchError, naming the worst output, unless all agree."""
+        wrong = mismatch(self.run)
+        if wrong is not None:
+            raise wrong
+
+    def frame(self) -> pd.DataFrame:
+        """One row for the plan and each baseline: ``plan``, ``predicted_ms``, ``measured_ms``
+        (median), ``p10_ms`` and ``p90_ms`` (percentiles), ``first_ms`` (the cold run), ``error``
+        (relative, of the prediction), ``against_plan`` (measured, as a multiple of the plan's),
+        ``runs``, ``failure``."""
+        import numpy as np
+        import pandas as pd
+
+        rows = []
+        for run in self.run.runs:
+            samples = np.array(run.total_ns, dtype=np.float64) / 1e6
+            low, middle, high = (
+                np.percentile(samples, [10, 50, 90]) if len(samples) else (float("nan"),) * 3
+            )
+            predicted = run.predicted_ns / 1e6
+            rows.append(
+                {
+                    "plan": run.plan.name,
+                    "predicted_ms": predicted,
+                    "measured_ms": middle,
+                    "p10_ms": low,
+                    "p90_ms": high,
+                    "first_ms": float("nan") if run.first_ns is None else run.first_ns / 1e6,
+                    "error": (predicted - middle) / middle,
+                    "against_plan": middle / self.latency_ms,
+                    "runs": len(samples),
+                    "failure": run.error or "",
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def segments(self) -> pd.DataFrame:
+        """One row for each segment of each plan that ran, predicted beside measured (median)."""
+        from nnapi_prof.reports.frames import segment_frame
+
+        return segment_frame(self.run.runs)
+
+    def outputs(self) -> pd.DataFrame:
+        """One row for each output: ``output``, ``shape``, ``max_abs`` (largest difference),
+        ``relative`` (to its largest value), ``tolerance`` (what is allowed), ``agrees``."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                {
+                    "output": check.name,
+                    "shape": check.shape,
+                    "max_abs": check.max_abs,
+                    "relative": check.relative,
+                    "tolerance": check.tolerance,
+                    "agrees": check.ok,
+                }
+                for check in self.run.checks
+            ]
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the plan as :meth:`Planned.save` does, and this run into it, where ``nnapi-prof
+        report`` finds it; returns the folder. Raises UsageError where it cannot be written."""
+        folder = self.planned.save(path)
+        keep_result(folder, self.run)
+        return folder
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        costs: str | os.PathLike[str] | None = None,
+    ) -> Path:
+        """Writes a report; returns its path.
+
+        The ending says which: ``.html`` (one self-contained file), ``.md``, ``.trace.json`` (for
+        ui.perfetto.dev), ``.csv`` (a folder of tables). ``costs`` is the cost table, asked where
+        the plan was read from a folder.
+
+        Raises UsageError where it cannot be written or nothing was measured, CostError where the
+        table lacks the model.
+        """
+        from nnapi_prof.api.writing import write
+
+        return write(Path(path), [(self.run.model, self.report_data(costs=costs))])
+
+    def report_data(self, *, costs: str | os.PathLike[str] | None = None) -> ReportData:
+        """All that a report of it shows, for reports of one's own."""
+        return self.planned.report_data(self.run, costs=costs)
+
+    def __repr__(self) -> str:
+        kind = html.kind_of(self.simulated)
+        agrees = "outputs agree" if self.agrees else "outputs DIFFER"
+        return (
+            f"Result({self.run.model!r} on {self.device!r}, {self.latency_ms:.3f} {kind}, "
+            f"predicted {self.predicted_ms:.3f}, {agrees})"
+        )
+
+    def _repr_html_(self) -> str:
+        measured = html.kind_of(self.run.simulated)
+        predicted = html.kind_of(self.planned.simulated, self.planned.estimated)
+        plans = []
+        for run in self.run.runs:
+            median, error, ratio = run.median_ns, "–", "–"
+            if median:
+                error = f"{(run.predicted_ns - median) / median:+.1%}"
+                ratio = f"{median / 1e6 / self.latency_ms:.2f}x"
+            cells = [run.plan.name, html.ms(run.predicted_ns), run.error or html.ms(median)]
+            plans.append([*cells, error, ratio])
+        checks = [
+            [
+                check.name,
+                "x".join(map(str, check.shape)),
+                f"{check.relative:.1e}",
+                f"{check.tolerance:.0e}",
+                "agrees" if check.ok else "DIFFERS",
+            ]
+            for check in self.run.checks
+        ]
+        heads = ["plan", f"predicted, {predicted}", f"measured, {measured}", "error"]
+        return (
+            html.table(
+                f"{self.run.model} on {self.device}: plan and baselines",
+                [*heads, "against the plan"],
+                plans,
+                numbers=(1, 2, 3, 4),
+            )
+            + html.table(
+                "Outputs beside eager PyTorch's, relative to the largest value",
+                ["output", "shape", "difference", "allowed", "verdict"],
+                checks,
+                numbers=(2, 3),
+            )
+            + html.notes(self.run.notes)
+        )
+
+
+def run(
+    plan: Planned | str | os.PathLike[str],
+    device: str | None = None,
+    *,
+    inputs: Sequence[Tensor] | None = None,
+    runs: int = 30,
+    baselines: bool = True,
+    tolerance: float | None = None,
+    cpus: str | None = None,
+    cooldown_s: float = 60.0,
+    memory_mb: int | None = None,
+    seed: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Runs a plan on a device, as ``nnapi-prof run`` does, and compares its outputs.
+
+    ``plan`` is a :class:`nnapi_prof.Planned` or the folder of one. ``device`` is that of
+    :func:`nnapi_prof.profile`; None the one that the plan was made on. ``inputs`` are tensors of
+    the shapes that it was made for; None the model's bundled ones, else random ones, of ``seed``.
+    ``runs`` of each plan are recorded, of the ``baselines``, too. ``tolerance`` is the largest
+    difference of an output relative to its largest value; None 1e-4, in less than float32 2e-2.
+    ``cpus``, ``cooldown_s`` and ``memory_mb`` are those of :func:`nnapi_prof.profile`.
+
+    Outputs that differ are told in the result (``Result.agrees``), not raised.
+    Raises AgentError where the plan does not run, DeviceError where the device fails, UsageError.
+    """
+    from nnapi_prof.api.planned import read_plan
+
+    planned = plan if isinstance(plan, Planned) else read_plan(plan)
+    settings = RunSettings(
+        runs=runs,
+        baselines=baselines,
+        tolerance=tolerance,
+        cpus=cpus,
+        cooldown_s=cooldown_s,
+        memory_mb=memory_mb,
+        seed=seed,
+    )
+    listener = to_log(progress)
+    program = planned.model.program
+    if inputs is None:
+        given, wanted = expected(program, planned.model.eager, settings)
+    else:
+        given, wanted = _checked(planned, inputs)
+    with reached(device or planned.reach, listener) as client:
+        bundle = planned.bundle_for(client.info())
+        report = run_on(bundle, program, given, wanted, client, settings, listener)
+    return Result(replace(planned, converted=bundle), report)
+
+
+def _checked(
+    planned: Planned, inputs: Sequence[Tensor]
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """The inputs, and eager PyTorch's outputs for them."""
+    examples = planned.model.program.example_inputs
+    fit = len(inputs) == len(examples) and all(
+        given.shape == known.shape and given.dtype == known.dtype
+        for given, known in zip(inputs, examples, strict=True)
+    )
+    if not fit:
+        wanted = ", ".join(f"{list(known.shape)} {known.dtype}" for known in examples)
+        found = ", ".join(f"{list(given.shape)} {given.dtype}" for given in inputs) or "none"
+        raise InputSpecError(f"the plan was made for the inputs {wanted}; given were {found}")
+    given = tuple(inputs)
+    return given, planned.model.eager(*(value.clone() for value in given))
