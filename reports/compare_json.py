@@ -67,6 +67,7 @@ def _side(found: Compared, side: Side) -> dict[str, Any]:
         "relative_error": side.error,
         "first_ns": side.first_ns,
         "compile_ns": side.compile_ns,
+        "against_fastest": _rival(side.fastest),
         "against_best_single": _rival(side.against("best-single")),
         "against_cpu": _rival(side.against("all-cpu")),
         "outputs": side.outputs,

@@ -47,6 +47,7 @@ def headline_rows(compared: Compared) -> tuple[Row, ...]:
         "latency, predicted": lambda side: Cell(_ms(side.predicted)),
         "prediction error": lambda side: Cell(format_change(side.error)),
         f"time taken, by {first.letter}'s": ratio,
+        "against the fastest baseline": lambda side: _rival(side.fastest),
         "against the best single target": lambda side: _rival(side.against("best-single")),
         "against the CPU alone": lambda side: _rival(side.against("all-cpu")),
         "segments": _segments,

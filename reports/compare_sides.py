@@ -128,9 +128,16 @@ class Side:
 
     def against(self, baseline: str) -> Rival | None:
         """The plan against the baseline whose name begins so; None where there is none."""
-        rival = next((p for p in self.data.baselines if p.name.startswith(baseline)), None)
-        if rival is None:
-            return None
+        found = next((p for p in self.data.baselines if p.name.startswith(baseline)), None)
+        return self._rival(found) if found is not None else None
+
+    @property
+    def fastest(self) -> Rival | None:
+        """The plan against the baseline that is hardest to beat."""
+        every = (self._rival(plan) for plan in self.data.baselines)
+        return min(filter(None, every), key=lambda rival: rival.factor, default=None)
+
+    def _rival(self, rival: Plan) -> Rival | None:
         own = self.measured.ns
         theirs = self._measured_of(rival)
         if own and theirs:

@@ -54,6 +54,7 @@ _SIDE = obj(
     relative_error=described(NUMBER_OR_NULL, "(predicted - measured) / measured"),
     first_ns=described(COUNT_OR_NULL, "first run after compilation"),
     compile_ns=described(COUNT_OR_NULL, "all segments together"),
+    against_fastest=described(_RIVAL, "the baseline that is hardest to beat"),
     against_best_single=_RIVAL,
     against_cpu=_RIVAL,
     outputs=choice("agree", "differ", "not compared"),

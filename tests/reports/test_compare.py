@@ -216,6 +216,21 @@ def test_simulated_beside_measured_on_hardware(plain: ReportData) -> None:
     ]
 
 
+def test_the_rival_that_is_hardest_to_beat_is_named(plain: ReportData) -> None:
+    assert plain.run is not None
+    own, *rivals = plain.run.runs
+    tied = replace(rivals[-1], total_ns=own.total_ns)
+    data = replace(plain, run=replace(plain.run, runs=(own, *rivals[:-1], tied)))
+    side = pair(data, data).sides[0]
+    assert side.fastest is not None and side.fastest.measured
+    every = [side.against(plan.name) for plan in data.baselines]
+    assert side.fastest.factor == min(rival.factor for rival in every if rival)
+    rows = {row.name: row for row in headline_rows(pair(data, data))}
+    assert rows["against the fastest baseline"].cells[0].text == (
+        "as fast" if side.fastest.factor > 0.98 else f"{1 / side.fastest.factor:.2f} × slower"
+    )
+
+
 def test_estimated_is_said(plain: ReportData) -> None:
     segments = (replace(plain.plan.segments[0], estimated=True), *plain.plan.segments[1:])
     guessed = replace(plain, plan=replace(plain.plan, segments=segments))
