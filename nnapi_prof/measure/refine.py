@@ -30,7 +30,7 @@ class Chosen:
 def choose(graph: UnitGraph, costs: CostModel) -> Chosen:
     """The plan, and which regions must be measured before it stands: its own, and those of the
     plan that would be the best, were everything unmeasured at the lower end of its interval. The
-    latter only where that plan would be faster by more than plans are told apart."""
+    latter only where that plan would be faster by more than noise."""
     tolerance = tolerance_of(costs)
     costs = distinct(costs)
     plan = with_intervals(solve(graph, costs, tolerance=tolerance), costs)
@@ -38,7 +38,7 @@ def choose(graph: UnitGraph, costs: CostModel) -> Chosen:
     now = plan.predicted_ns
     potential = max(0.0, 1 - hopeful.predicted_ns / now) if now > 0 else 0.0
     wanted = list(unmeasured(plan))
-    if potential > tolerance:
+    if potential > costs.noise:
         wanted += unmeasured(hopeful)
     return Chosen(plan, wanted, potential)
 

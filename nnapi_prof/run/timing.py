@@ -1,14 +1,20 @@
-"""Times plans end to end on a device: every distinct plan once a round, several rounds.
+"""Times plans end to end on a device: every distinct plan once a round, several rounds, repeatedly.
 
 The plans are one group of the agent's: they take turns, so that a drift of the device (heat, other
-load) hits them alike. Segments on the host (units that no engine of the agent can run) cut a plan
-into stretches, each an action of its own; their own time is not measured.
+load) hits them alike. What a process was given (which pages of memory, which cores) stays with it
+through all its rounds and makes equal plans differ by 1 or 2 %; so on a real device everything is
+repeated in processes of its own.
+
+Segments on the host (units that no engine of the agent can run) cut a plan into stretches, each an
+action of its own; their own time is not measured.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -37,16 +43,18 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How often plans run: ``runs`` recorded runs in all, spread over ``rounds``."""
+    """How often plans run: ``runs`` recorded runs in all, spread over ``repeats`` processes."""
 
     runs: int = 30
+    repeats: int = 3
+    """One on a simulated phone, which repeats itself exactly."""
     rounds: int = 5
-    """One on a simulated phone, which does not drift."""
+    """Of one process, at most; one on a simulated phone, which does not drift."""
     warmup_min: int = 2
     warmup_max: int = 50
     warmup_ms: int = 200
     budget_ms: int = 10_000
-    """Per plan: a slow plan stops early, after at least two runs a round."""
+    """Per plan, over all repeats: a slow plan stops early, after at least two runs a round."""
     cooldown_s: float = 60.0
     """How long all of it may wait for a hot device before rounds measured while it was throttled
     are repeated; 0 repeats none."""
@@ -57,16 +65,24 @@ class RunOptions:
     baselines: bool = True
     tolerance: float = TOLERANCE
 
-    def timing(self, simulated: bool) -> Timing:
-        rounds = 1 if simulated else min(self.rounds, self.runs)
+    def timings(self, simulated: bool) -> list[Timing]:
+        """One of each repeat."""
+        repeats = 1 if simulated else max(1, min(self.repeats, self.runs))
+        ends = [self.runs * n // repeats for n in range(repeats + 1)]
+        return [
+            self._timing(simulated, end - begin, repeats) for begin, end in itertools.pairwise(ends)
+        ]
+
+    def _timing(self, simulated: bool, runs: int, repeats: int) -> Timing:
+        rounds = 1 if simulated else min(self.rounds, runs)
         return Timing(
             warmup_min=self.warmup_min,
             warmup_max=self.warmup_min if simulated else self.warmup_max,
             warmup_ns=self.warmup_ms * 1_000_000,
             rounds=rounds,
-            min_runs=self.runs if simulated else min(2 * rounds, self.runs),
-            max_runs=self.runs,
-            budget_ns=self.budget_ms * 1_000_000,
+            min_runs=runs if simulated else min(2 * rounds, runs),
+            max_runs=runs,
+            budget_ns=self.budget_ms * 1_000_000 // repeats,
             cooldown_ms=round(self.cooldown_s * 1000),
             timeout_ms=self.timeout_s * 1000,
         )
@@ -124,18 +140,89 @@ def time_plans(
 
     A plan that fails has its ``error`` set and no samples; the others go on.
     """
+    return together(time_repeats(bundle, program, plans, inputs, client, options, progress))
+
+
+def time_repeats(
+    bundle: Bundle,
+    program: Program,
+    plans: Sequence[Plan],
+    inputs: Sequence[torch.Tensor],
+    client: AgentClient,
+    options: RunOptions,
+    progress: Progress | None,
+) -> list[dict[PlanKey, TimedPlan]]:
+    """:func:`time_plans`, each repeat for itself; the order of the plans turns round each time."""
+    # A stretch behind a host segment reads values of the middle: eager PyTorch makes them.
+    values = dict(zip(bundle.graph.inputs, inputs, strict=True))
+    if any(stretch.on_host for plan in plans for stretch in stretches(plan)):
+        values |= all_values(program, inputs)
+    timings = options.timings(client.info().simulated)
+    found = []
+    for repeat, timing in enumerate(timings):
+        ordered = plans if repeat % 2 == 0 else plans[::-1]
+        found.append(
+            _time_once(
+                bundle,
+                ordered,
+                values,
+                client,
+                options,
+                timing,
+                _of_all(progress, repeat, len(timings)),
+            )
+        )
+    return found
+
+
+def together(repeats: Sequence[Mapping[PlanKey, TimedPlan]]) -> dict[PlanKey, TimedPlan]:
+    """All repeats of each plan as one; a plan that failed in one of them failed."""
+    found = {key: dataclasses.replace(timed) for key, timed in repeats[0].items()}
+    for repeat in repeats[1:]:
+        for key, more in repeat.items():
+            found[key] = _joined(found[key], more)
+    return found
+
+
+def _joined(first: TimedPlan, more: TimedPlan) -> TimedPlan:
+    def pooled(
+        a: Mapping[int, tuple[int, ...]], b: Mapping[int, tuple[int, ...]]
+    ) -> dict[int, tuple[int, ...]]:
+        return {number: samples + b.get(number, ()) for number, samples in a.items()}
+
+    return dataclasses.replace(
+        first,
+        stretch_total_ns=pooled(first.stretch_total_ns, more.stretch_total_ns),
+        segment_ns=pooled(first.segment_ns, more.segment_ns),
+        flags=tuple(dict.fromkeys((*first.flags, *more.flags))),
+        error=first.error or more.error,
+    )
+
+
+def _of_all(progress: Progress | None, repeat: int, repeats: int) -> Progress | None:
+    """Reports what one repeat has done as a part of all of them."""
+    if progress is None:
+        return None
+    report = progress
+    return lambda name, done, total: report(name, repeat * total + done, repeats * total)
+
+
+def _time_once(
+    bundle: Bundle,
+    plans: Sequence[Plan],
+    values: Mapping[str, torch.Tensor],
+    client: AgentClient,
+    options: RunOptions,
+    timing: Timing,
+    progress: Progress | None,
+) -> dict[PlanKey, TimedPlan]:
+    """One process for each distinct plan, all of them taking turns."""
     distinct = {plan_key(plan): TimedPlan(plan) for plan in reversed(plans)}
     jobs: list[tuple[TimedPlan, int, Stretch]] = []
     for timed in reversed(distinct.values()):
         for position, stretch in enumerate(stretches(timed.plan)):
             if not stretch.on_host:
                 jobs.append((timed, position, stretch))
-    # A stretch behind a host segment reads values of the middle: eager PyTorch makes them.
-    values = dict(zip(bundle.graph.inputs, inputs, strict=True))
-    if any(stretch.on_host for plan in plans for stretch in stretches(plan)):
-        values |= all_values(program, inputs)
-
-    timing = options.timing(client.info().simulated)
     request = RequestBuilder()
     groups = Groups()
     for number, (timed, _, stretch) in enumerate(jobs):
