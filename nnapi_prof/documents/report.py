@@ -125,7 +125,7 @@ def _units(data: ReportData) -> list[Document]:
                 "alone_ns": _known(row["alone_ms"], NS_PER_MS),
                 "relative_spread": _known(row["spread"]),
                 "status": row["status"],
-                "reason": row["reason"],
+                "reason": row["reason"] if isinstance(row["reason"], str) else None,
             }
         )
 
