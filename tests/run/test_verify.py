@@ -39,7 +39,9 @@ SPLIT, ALL_CPU, SINGLE, CHOICE = (
 EQUALS = (SPLIT, ALL_CPU, SINGLE, CHOICE)
 
 
-def ran(noise: random.Random, plans: Sequence[Plan], slower: Mapping[str, float], runs: int = 10):
+def ran(
+    noise: random.Random, plans: Sequence[Plan], slower: Mapping[str, float], runs: int = 10
+) -> dict[PlanKey, TimedPlan]:
     """One repeat: each plan in a process of its own; ``slower`` are factors of true latencies."""
     found: dict[PlanKey, TimedPlan] = {}
     for each in plans:
