@@ -48,7 +48,7 @@ def unit_latency(
     n = len(table)
     named = width >= WIDE
     row = min(0.2, MOST_HEIGHT / max(n, 1))
-    heads = [_clip(target_words(key), 26) for key in targets]
+    heads = [_clip(target_words(key), 36) for key in targets]
     top = 0.45 + 0.066 * max(map(len, heads), default=0)
     figure, axes = canvas(width, n * row, left=2.95 if named else 0.38, top=top, bottom=0.62)
     values = table.to_numpy(dtype=float)

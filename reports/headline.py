@@ -80,6 +80,8 @@ def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
     sentence = f"{_where(data.plan)}, the model takes {taken}"
     sentence += " from end to end." if ran else ", as predicted: it was not run yet."
     if single is not None and _is_single(data.plan):
+        if cpu is not None and cpu.verdict:
+            sentence += f" That is {_against(cpu)}."
         sentence += " No split over several targets is faster by more than 1 %, by these costs."
     elif single is not None:
         sentence += f" That is {_against(single)}."

@@ -35,7 +35,9 @@ def write_report(path: Path, data: ReportData) -> None:
         partial.write_text(render(data), encoding="utf-8")
         os.replace(partial, path)
     except OSError as error:
-        raise UsageError(f"cannot write the report {path}: {error.strerror or error}") from error
+        raise UsageError(
+            f"cannot write the report {path}: {error.strerror or error}: name another --output"
+        ) from error
     finally:
         with contextlib.suppress(OSError):  # there is none after success
             partial.unlink(missing_ok=True)

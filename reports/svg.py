@@ -39,7 +39,7 @@ def to_svg(figure: Figure, prefix: str, title: str, description: str) -> Markup:
     drawn = "".join(_written(child, prefix, used) for child in root)
     wide = float(root.attrib["viewBox"].split()[2])
     return Markup(
-        f'<svg viewBox="{_rounded(root.attrib["viewBox"])}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{_rounded(root.attrib["viewBox"])}" role="img" '
         f'aria-labelledby="{prefix}-title {prefix}-desc" '
         f'style="max-width:{wide / 72:.2f}in;stroke-linejoin:round;stroke-linecap:butt">'
         f'<title id="{prefix}-title">{escape(title)}</title>'

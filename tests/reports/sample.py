@@ -9,11 +9,12 @@ from dataclasses import replace
 from nnapi_prof.costs.locate import Locator, chains
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.region import CostModel, fit
+from nnapi_prof.costs.rounds import Round
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Target
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.partition import baselines, solve
-from nnapi_prof.reports.html import ReportData
+from nnapi_prof.reports.data import ReportData
 from nnapi_prof.run.result import OutputCheck, PlanRun, RunReport, SegmentTiming
 
 NPU = tuple(Target.nnapi("sim-npu", p) for p in Preference)
@@ -166,6 +167,32 @@ def measured_on_hardware(data: ReportData) -> ReportData:
     return replace(
         data,
         cost_model=replace(data.cost_model, simulated=False),
+        measurements=tuple(replace(row, simulated=False) for row in data.measurements),
         plan=replace(data.plan, simulated=False),
         run=replace(data.run, simulated=False) if data.run else None,
     )
+
+
+def hot(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
+    """The same measurements with rounds: clocks and temperatures, some rounds throttled."""
+    found = []
+    for i, m in enumerate(measurements):
+        throttled = i % 29 == 28
+        rounds = [
+            Round(
+                len(m.samples_ns) // 2,
+                (2_800_000, 1_400_000 if throttled else 2_700_000),
+                (30_000 + 20 * i, 30_500 + 20 * i),
+                throttled=throttled,
+            ),
+            Round(
+                len(m.samples_ns) - len(m.samples_ns) // 2,
+                (2_800_000, 2_800_000),
+                (30_200 + 20 * i, 30_700 + 20 * i),
+                throttled=False,
+                repeats=0 if throttled else None,
+            ),
+        ]
+        at = f"2024-05-01T12:{i // 60 % 60:02d}:{i % 60:02d}.000+00:00"
+        found.append(replace(m, rounds=tuple(rounds), measured_at=at))
+    return tuple(found)

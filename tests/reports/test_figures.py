@@ -1,20 +1,27 @@
-"""Figures from real frames: what they draw, their words, their SVG."""
+"""Figures from real frames: what they draw, and their words."""
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch, Rectangle
 
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Segment, Target
-from nnapi_prof.reports import figures, frames
-from nnapi_prof.reports.html import ReportData
-from nnapi_prof.reports.style import colours, to_svg
-from tests.reports.sample import AUTOS, GPU, NPU, run_of, sample
+from nnapi_prof.reports import figures, figures_run, frames
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.drawings import predicted_beside_measured, stacked
+from nnapi_prof.reports.history import history_frame
+from nnapi_prof.reports.preferences import preference_frame
+from nnapi_prof.reports.style import NARROW, WIDE, colours
+from tests.reports.sample import AUTOS, GPU, NPU, hot, run_of, sample
 
 
 @pytest.fixture(scope="module")
@@ -22,19 +29,26 @@ def data() -> ReportData:
     return sample(24, (9,))
 
 
-def every_figure(data: ReportData, simulated: bool) -> dict[str, Figure]:
-    plans = (data.plan, *data.baselines)
+def every_figure(data: ReportData, simulated: bool, width: float = WIDE) -> dict[str, Figure]:
     palette = colours(frames.all_targets(data.cost_model))
     chosen = {u: s.target.key for s in data.plan.segments for u in s.units}
     assert data.run is not None
     own = frames.plan_frame(data.plan, data.graph)
     timed = frames.segment_frame(data.run.runs[:1])
+    units = frames.unit_frame(data.cost_model)
+    errors = frames.residual_frame(data.cost_model)
+    ended = frames.baseline_frame(data.plans, data.run)
+    history = history_frame(hot(data.measurements))
+    both = predicted_beside_measured(own, timed)
     return {
-        "units": figures.unit_latency(frames.unit_frame(data.cost_model), chosen, simulated),
-        "timeline": figures.timeline(own, palette, simulated, heading="Segments"),
-        "segments": figures.predicted_against_measured(timed, palette, simulated),
-        "baselines": figures.baseline_bars(frames.baseline_frame(plans, data.run), simulated),
-        "residuals": figures.residuals(frames.residual_frame(data.cost_model), palette, simulated),
+        "units": figures.unit_latency(units, chosen, simulated, width=width),
+        "timeline": figures.timeline(both, palette, simulated, heading="Segments", width=width),
+        "residuals": figures.residuals(errors, palette, simulated, width=width),
+        "segments": figures_run.predicted_against_measured(timed, palette, simulated, width=width),
+        "baselines": figures_run.baseline_bars(
+            ended, stacked(data), palette, simulated, width=width
+        ),
+        "history": figures_run.device_history(history, simulated, width=width),
     }
 
 
@@ -42,26 +56,75 @@ def every_figure(data: ReportData, simulated: bool) -> dict[str, Figure]:
 def test_every_figure_says_whether_it_is_simulated(data: ReportData, simulated: bool) -> None:
     for name, figure in every_figure(data, simulated).items():
         axes = figure.axes[0]
-        words = axes.get_title() + axes.get_xlabel()
-        assert ("simulated" in words) is simulated, name
-        assert axes.get_title()
+        heading = axes.get_title() or axes.get_title(loc="left")
+        assert heading, name
+        assert ("simulated" in heading + axes.get_xlabel()) is simulated, name
 
 
-def test_bars_show_the_frame(data: ReportData) -> None:
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_no_text_leaves_the_figure(data: ReportData, width: float) -> None:
+    made = every_figure(data, True, width)
+    made["preferences"] = figures.preference_bars(
+        preference_frame(data.cost_model), colours(frames.all_targets(data.cost_model)), width
+    )
+    for name, figure in made.items():
+        box = figure.get_tightbbox()
+        wide, high = figure.get_size_inches()
+        inside = box.x0 >= -0.03 and box.x1 <= wide + 0.03
+        assert inside and box.y0 >= -0.03 and box.y1 <= high + 0.03, (name, box, wide, high)
+
+
+def bars(figure: Figure) -> list[Rectangle]:
+    return [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
+
+
+def test_bars_show_the_frame_in_the_colours_of_segments(data: ReportData) -> None:
     assert data.run is not None
-    frame = frames.baseline_frame((data.plan, *data.baselines), data.run)
-    axes = figures.baseline_bars(frame, True).axes[0]
-    widths = [patch.get_width() for patch in axes.patches]  # type: ignore[attr-defined]
-    assert widths == pytest.approx([*frame["measured_ms"], *frame["predicted_ms"]])
-    assert axes.get_yticklabels()[0].get_text() == "this plan"
+    shown = bars(every_figure(data, True)["baselines"])
+    segments = stacked(data)
+    assert len(shown) == len(segments)
+    frame = frames.baseline_frame(data.plans, data.run)
+    own = [bar for bar in shown if bar.get_y() < 0]
+    assert sum(bar.get_width() for bar in own) == pytest.approx(frame["measured_ms"][0], rel=0.02)
+    palette = colours(frames.all_targets(data.cost_model))
+    assert [to_hex(bar.get_facecolor()) for bar in own] == [
+        palette[s.target.key] for s in data.plan.segments
+    ]
 
 
-def test_heat_map_has_a_row_for_each_unit_and_marks_refusals(data: ReportData) -> None:
-    axes = every_figure(data, True)["units"].axes[0]
-    assert len(axes.get_yticklabels()) == 24
+def test_what_takes_far_longer_is_cut_off_and_says_so() -> None:
+    row = dict.fromkeys(("low_ms", "high_ms"), math.nan)
+    frame = pd.DataFrame(
+        [
+            row | {"plan": "dp", "measured_ms": 1.0, "predicted_ms": 1.0},
+            row | {"plan": "greedy", "measured_ms": 100.0, "predicted_ms": 90.0},
+        ]
+    )
+    segments = pd.DataFrame({"plan": ["dp", "greedy"], "target": "cpu", "ms": [1.0, 100.0]})
+    axes = figures_run.baseline_bars(frame, segments, {"cpu": "#000000"}, False).axes[0]
     texts = [text.get_text() for text in axes.texts]
-    assert texts.count("×") == 3
-    assert len(axes.patches) == len(data.plan.segments)  # one frame a stretch of one choice
+    assert "»" in texts and "100 ms (90.0)" in texts
+    assert axes.get_xlim()[1] < 10
+
+
+def test_heat_map_draws_every_cell_once_and_marks_refusals(data: ReportData) -> None:
+    axes = every_figure(data, True)["units"].axes[0]
+    units = frames.unit_frame(data.cost_model)
+    known = units["marginal_ms"].notna().sum()
+    cells = sum(len(p.get_path()) for p in axes.patches if isinstance(p, PathPatch)) // 5
+    assert cells == known
+    refused = next(line for line in axes.lines if line.get_gid() == "refused")
+    assert len(np.asarray(refused.get_xdata())) == (units["status"] == "refused").sum() == 3
+    frames_drawn = [p for p in axes.patches if isinstance(p, Rectangle)]
+    assert len(frames_drawn) == len(data.plan.segments)  # one frame a stretch of one choice
+
+
+def test_heat_map_of_a_large_model_stays_on_a_page(data: ReportData) -> None:
+    units = frames.unit_frame(data.cost_model)
+    many = pd.concat(units.assign(unit=units["unit"] + 24 * i) for i in range(20))
+    figure = figures.unit_latency(many, {}, True)
+    assert figure.get_size_inches()[1] < figures.MOST_HEIGHT + 4
+    assert len(figure.axes[0].get_yticklabels()) < 120
 
 
 def test_many_segments_become_a_scatter(data: ReportData) -> None:
@@ -69,44 +132,32 @@ def test_many_segments_become_a_scatter(data: ReportData) -> None:
     plan = Plan("dp", segments, True)
     run = run_of(data.graph, [plan], "net.pt").runs[0]
     timed = frames.segment_frame([run])
-    axes = figures.predicted_against_measured(timed, colours([CPU]), True).axes[0]
+    axes = figures_run.predicted_against_measured(timed, colours([CPU]), True).axes[0]
     assert axes.get_xscale() == "log" and len(axes.collections[0].get_offsets()) == 48
 
 
 def test_without_a_run_only_predictions_are_drawn(data: ReportData) -> None:
-    frame = frames.baseline_frame((data.plan, *data.baselines), None)
-    axes = figures.baseline_bars(frame, True).axes[0]
-    assert len(axes.patches) == len(frame) and "measured" not in axes.get_xlabel()
+    frame = frames.baseline_frame(data.plans, None)
+    palette = colours(frames.all_targets(data.cost_model))
+    figure = figures_run.baseline_bars(frame, stacked(replace(data, run=None)), palette, True)
+    assert len(bars(figure)) == sum(len(plan.segments) for plan in data.plans)
+    assert "measured" not in figure.axes[0].get_xlabel() and not figure.axes[0].lines
+
+
+def test_history_marks_what_was_throttled(data: ReportData) -> None:
+    rows = hot(data.measurements)
+    axes = figures_run.device_history(history_frame(rows), True).axes
+    assert [a.get_title(loc="left") for a in axes] == [
+        "CPU clock, MHz (simulated)", "temperature, °C (simulated)",
+    ]  # fmt: skip
+    marks = axes[0].lines[1].get_xdata()
+    assert len(np.asarray(marks)) == sum("throttled" in "".join(m.flags) for m in rows) > 0
 
 
 def test_one_colour_for_each_accelerator() -> None:
     palette = colours([CPU, HOST, *NPU, *GPU, *AUTOS])
     assert len(set(palette.values())) == 5
     assert len({palette[t.key] for t in NPU}) == 1
-
-
-def test_svg_stands_alone_and_follows_the_theme(data: ReportData) -> None:
-    svg = to_svg(every_figure(data, True)["timeline"], "one", "a timeline")
-    root = ET.fromstring(svg)
-    assert root.get("role") == "img" and root.get("aria-label") == "a timeline"
-    ids = [element.get("id") for element in root.iter() if element.get("id")]
-    assert ids and all(str(i).startswith("one-") for i in ids) and len(ids) == len(set(ids))
-    assert "currentColor" in svg and "<metadata" not in svg and "<!DOCTYPE" not in svg
-
-
-def test_same_data_give_the_same_bytes(data: ReportData) -> None:
-    first, second = (to_svg(every_figure(data, True)["segments"], "a", "b") for _ in range(2))
-    assert first == second
-
-
-def test_labels_are_text_not_markup(data: ReportData) -> None:
-    odd = "a$b$<script>&"
-    units = tuple(replace(u, label=odd) for u in data.graph.units)
-    graph = replace(data.graph, units=units)
-    model = replace(data.cost_model, graph=graph)
-    svg = to_svg(figures.unit_latency(frames.unit_frame(model), {}, True), "f", "d")
-    assert "<script>" not in svg
-    assert odd in "".join(ET.fromstring(svg).itertext())
 
 
 def test_unknown_target_names_do_no_harm() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -17,11 +14,16 @@ from nnapi_prof.costs.region import fit
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import HOST
 from nnapi_prof.partition import baselines, solve
-from nnapi_prof.reports.html import ReportData, render, write_report
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.html import render, write_report
+from nnapi_prof.reports.words import format_si
 from nnapi_prof.run.result import OutputCheck
 from tests.reports.sample import cnn, measure, measured_on_hardware, sample
 
-SECTIONS = ["summary", "plan", "baselines", "units", "refusals", "model", "device", "method"]
+SECTIONS = [
+    "summary", "plan", "baselines", "units", "preferences", "refusals", "transfers", "accuracy",
+    "history", "model", "environment", "method", "notes", "glossary",
+]  # fmt: skip
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 
 
@@ -78,8 +80,9 @@ def html(data: ReportData) -> str:
 
 def test_has_every_section_and_nests(html: str) -> None:
     page = Page(html)
-    assert page.sections == [*SECTIONS, "notes"]
-    assert page.tags["svg"] == 6 and page.tags["html"] == 1
+    assert page.sections == SECTIONS and page.tags["html"] == 1
+    assert page.tags["figure"] == 5  # of one segment none to compare, no history without clocks
+    assert page.tags["caption"] == page.tags["table"] > 8
 
 
 def test_fetches_nothing(html: str) -> None:
@@ -95,27 +98,44 @@ def test_says_what_the_data_say(data: ReportData, html: str) -> None:
     assert "net.pt" in words[""] and "simulated npu-phone" in words[""]
     for segment in data.plan.segments:
         assert segment.cause in words["plan"]
-    for plan in data.baselines:
-        assert plan.name in words["baselines"]
+    assert "CPU alone" in words["baselines"] and "everything on the CPU" in words["baselines"]
     assert "the driver lacks RESIZE_BILINEAR" in words["refusals"]
+    assert "agrees" in words["accuracy"] and "4.20e-07" in words["accuracy"]
     assert "agree" in words["summary"] and "4.2e-07" in words["summary"]
-    assert "sim-npu" in words["device"] and "Simulated NPU phone" in words["device"]
-    assert "device" in words["method"] and "simulated (the phone" in words["method"]
+    assert "sim-npu" in words["environment"] and "Simulated NPU phone" in words["environment"]
+    assert "memory" not in words["environment"] and "2800 MHz" in words["environment"]
+    assert "simulated (the phone" in words["method"]
     assert "is a guess" in words["notes"] and "outputs compared" in words["notes"]
-    assert "optimal over all plans" in words["notes"]
     assert data.plan.notes[0] in words["notes"]
+    assert "tells neither clock nor temperature" in words["history"]
+    assert "This plan" in words["glossary"]
+
+
+def test_each_section_has_its_numbers(data: ReportData, html: str) -> None:
+    """Bytes in and out of every segment, every output, one row a refusal, three preferences."""
+    words = Page(html).words
+    entering, leaving = data.graph.boundary(data.plan.segments[0].units)
+    for names in (entering, leaving):
+        n_bytes = sum(data.graph.values[name].n_bytes for name in names)
+        assert f"{format_si(n_bytes)}B" in words["transfers"]
+    assert words["refusals"].count("RESIZE_BILINEAR") == 1
+    for preference in ("low_power", "fast", "sustained"):
+        assert f"sim-npu ({preference})" in words["preferences"]
+    assert f"{len(data.graph.units)} of {len(data.graph.units)}" in words["preferences"]
 
 
 def test_simulated_is_said_and_only_where_true(data: ReportData, html: str) -> None:
-    assert 'class="badge simulated"' in html
-    assert 'class="badge simulated"' not in render(measured_on_hardware(data))
+    assert 'class="badge"' in html
+    assert 'class="badge"' not in render(measured_on_hardware(data))
 
 
 def test_every_head_says_whose_latencies_stand_below(data: ReportData, html: str) -> None:
-    heads = re.findall(r"(?:predicted|measured|invocation|brackets\),) ms[^<.]*", html)
-    assert len(heads) > 4 and all(head.endswith("ms, simulated") for head in heads), heads
-    assert not re.search(r"\d ms(?!, simulated)", html.split('id="plan"')[0].split("<main>")[1])
-    assert not re.search(r"(predicted|measured) ms, sim", render(measured_on_hardware(data)))
+    heads = re.findall(r"(?:predicted</a>|measured</a>|run</a>|predicted|time|model|invocation) ms"
+                       r"[^<]*</th>", html)  # fmt: skip
+    assert len(heads) > 8 and all("ms, simulated<" in head for head in heads), heads
+    summary = html.split('id="plan"')[0].split("<main>")[1]
+    assert not re.search(r"\d ms(?! \(simulated\))", summary)
+    assert not re.search(r"ms, simulated|ms \(simulated", render(measured_on_hardware(data)))
 
 
 def test_what_is_simulated_when_a_bundle_ran_elsewhere(data: ReportData) -> None:
@@ -126,7 +146,7 @@ def test_what_is_simulated_when_a_bundle_ran_elsewhere(data: ReportData) -> None
     assert "<p>The latencies of the plans as they ran (but" in render(replace(real, run=data.run))
 
 
-def test_everything_is_escaped(data: ReportData) -> None:
+def test_everything_is_escaped(data: ReportData, html: str) -> None:
     evil = "</td><script>alert(1)</script>\"'&"
     segments = tuple(replace(s, cause=evil) for s in data.plan.segments)
     assert data.run is not None
@@ -142,12 +162,13 @@ def test_everything_is_escaped(data: ReportData) -> None:
     )  # fmt: skip
     text = render(poisoned)
     assert "<script>alert" not in text
-    assert Page(text).tags["script"] == 1
+    assert Page(text).tags["script"] == Page(html).tags["script"]
 
 
 def test_before_a_run_only_predictions_stand(data: ReportData) -> None:
     words = Page(render(replace(data, run=None))).words
-    assert "not run yet" in words["summary"] and "predicted" in words["summary"]
+    assert "it was not run yet" in words["summary"] and "as predicted" in words["summary"]
+    assert "not run yet" in words["accuracy"]
     assert "Simulated NPU phone" in words[""]
 
 
@@ -158,7 +179,7 @@ def test_a_failed_run_and_differing_outputs_are_said(data: ReportData) -> None:
     run = replace(data.run, runs=(first, *data.run.runs[1:]), checks=(bad,))
     words = Page(render(replace(data, run=run))).words
     assert "did not run to its end" in words["summary"] and "SIGSEGV" in words["summary"]
-    assert "differ" in words["summary"]
+    assert "1 of 1 differ" in words["summary"] and "differs" in words["accuracy"]
 
 
 def test_a_unit_on_the_host_is_called_estimated() -> None:
@@ -191,48 +212,3 @@ def test_write_replaces_whole_files(data: ReportData, html: str, tmp_path: Path)
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"cannot write the report .*file/report\.html"):
         write_report(tmp_path / "file" / "report.html", data)
-
-
-@pytest.fixture
-def chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
-        if os.environ.get("NNAPI_PROF_REQUIRE_ALL") == "1":
-            pytest.fail("no chromium on PATH, and NNAPI_PROF_REQUIRE_ALL=1", pytrace=False)
-        pytest.skip("no chromium on PATH")
-    return found
-
-
-def browse(chromium: str, profile: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [
-            chromium, "--headless", "--no-sandbox", "--disable-gpu",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            "--no-first-run", "--hide-scrollbars", f"--user-data-dir={profile}", *arguments,
-        ],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_a_real_browser_shows_it(html: str, tmp_path: Path, chromium: str) -> None:
-    """Clicks a heading of the table of units too: the script sorts by number, both ways."""
-    click = """<script>
-      const head = document.querySelector("#units table.sortable thead th:nth-child(4) button");
-      const column = () => [...document.querySelectorAll("#units table.sortable tbody tr")]
-        .map((row) => Number(row.cells[3].dataset.sort));
-      const sorted = (a, sign) => a.every((x, i) => i === 0 || sign * (x - a[i - 1]) >= 0);
-      head.click(); const up = sorted(column(), 1);
-      head.click(); const down = sorted(column(), -1);
-      document.body.dataset.verdict = `${up} ${down}`;
-    </script></body>"""
-    path = tmp_path / "report.html"
-    path.write_text(html.replace("</body>", click), encoding="utf-8")
-    picture = tmp_path / "report.png"
-    dom = browse(chromium, tmp_path / "a", "--dump-dom", path.as_uri())
-    assert 'data-verdict="true true"' in dom
-    assert all(f'<section id="{name}"' in dom for name in SECTIONS)
-    assert 'aria-sort="descending"' in dom
-    browse(chromium, tmp_path / "b", f"--screenshot={picture}", path.as_uri())
-    assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 20_000

@@ -1,0 +1,213 @@
+"""The report in a real browser: silent, self-contained, accessible, on a phone and on paper."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.environment import this_environment
+from nnapi_prof.reports.html import render
+from tests.reports.sample import hot, sample
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+MOST_BYTES = 3_000_000
+SIZES = {"phone": (390, 844), "desk": (1440, 900)}
+CAUSE = re.compile(r"fastest: |stays on the CPU|only .* can run|too small to pay")
+VIEWS = [(size, scheme) for size in SIZES for scheme in ("light", "dark")]
+
+
+def big() -> ReportData:
+    """As large as MobileNetV2, with refusals, throttled rounds and a run."""
+    made = sample(66, (20, 41), "mobilenet_v2.pt")
+    command = ["/usr/bin/nnapi-prof", "report", "m.nnprof"]
+    return replace(made, measurements=hot(made.measurements), environment=this_environment(command))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(render(big()), encoding="utf-8")
+    return path
+
+
+class Opened:
+    """A page, and what it said and asked for."""
+
+    def __init__(self, page: Page, file: Path) -> None:
+        self.page = page
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        page.on("console", lambda message: self.said.append(message.text))
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("request", lambda request: self.asked.append(request.url))
+        page.goto(file.as_uri())
+
+    def script(self, text: str) -> Any:
+        return self.page.evaluate(text)
+
+
+@pytest.fixture
+def opened(browser: Browser, file: Path, request: pytest.FixtureRequest) -> Iterator[Opened]:
+    """Parametrised indirectly by (size, scheme)."""
+    size, scheme = request.param
+    width, height = SIZES[size]
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=size == "phone"
+    )
+    yield Opened(context.new_page(), file)
+    context.close()
+
+
+everywhere = pytest.mark.parametrize("opened", VIEWS, indirect=True, ids="-".join)
+on_a_phone = pytest.mark.parametrize("opened", [("phone", "light")], indirect=True)
+on_a_desk = pytest.mark.parametrize("opened", [("desk", "light")], indirect=True)
+
+
+@everywhere
+def test_silent_self_contained_and_as_wide_as_the_screen(opened: Opened, file: Path) -> None:
+    opened.page.wait_for_timeout(50)
+    assert opened.said == []
+    assert [url for url in opened.asked if not url.startswith("data:")] == [file.as_uri()]
+    wide, screen = opened.script("[document.documentElement.scrollWidth, innerWidth]")
+    assert wide <= screen
+
+
+@everywhere
+def test_axe_finds_nothing_serious(opened: Opened) -> None:
+    axe_module = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found = axe_module.Axe().run(opened.page).response["violations"]
+    grave = {
+        each["id"]: [node["html"][:200] for node in each["nodes"][:3]]
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    }
+    assert grave == {}
+
+
+@everywhere
+def test_every_picture_that_shows_has_words_and_a_size(opened: Opened) -> None:
+    rows = opened.script(r"""
+      [...document.querySelectorAll("figure svg[role=img]")]
+        .filter((svg) => svg.getClientRects().length)
+        .map((svg) => [svg.querySelector(":scope > title")?.textContent ?? "",
+                       svg.querySelector(":scope > desc")?.textContent ?? "",
+                       svg.clientWidth, svg.clientHeight,
+                       /\b(ms|MHz)\b|[×%]|°C/.test(
+                         [...svg.querySelectorAll("text")].map((t) => t.textContent).join(" "))])
+    """)
+    assert len(rows) >= 6
+    for title, description, width, height, has_unit in rows:
+        assert len(title) > 8 and len(description) > 40, (title, description)
+        assert width > 200 and height > 40 and has_unit, title
+
+
+def test_small_enough(file: Path) -> None:
+    assert file.stat().st_size < MOST_BYTES
+
+
+@on_a_phone
+def test_text_in_pictures_is_readable_on_a_phone(opened: Opened) -> None:
+    sizes = opened.script("""
+      [...document.querySelectorAll("figure svg[role=img]")]
+        .filter((svg) => svg.getClientRects().length)
+        .flatMap((svg) => [...svg.querySelectorAll("text")].map((t) =>
+          parseFloat(getComputedStyle(t).fontSize) * svg.clientWidth / svg.viewBox.baseVal.width))
+    """)
+    assert min(sizes) >= 8.5
+
+
+@on_a_phone
+def test_boxes_that_scroll_can_be_reached_and_named(opened: Opened) -> None:
+    boxes = opened.script("""
+      [...document.querySelectorAll(".scroll")]
+        .filter((box) => box.scrollWidth > box.clientWidth + 1)
+        .map((box) => [box.tabIndex, box.getAttribute("role"), box.getAttribute("aria-label") ??
+          document.getElementById(box.getAttribute("aria-labelledby")).textContent.trim()])
+    """)
+    assert len(boxes) > 3
+    assert all(tab == 0 and role in ("group", "region") and name for tab, role, name in boxes)
+
+
+@on_a_desk
+def test_headings_descend_one_by_one_and_landmarks_are_there(opened: Opened) -> None:
+    levels = opened.script(
+        "[...document.querySelectorAll('h1,h2,h3,h4')].map((h) => Number(h.tagName[1]))"
+    )
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    for landmark in ("header", "nav[aria-label]", "main", "footer"):
+        assert opened.page.locator(landmark).count() == 1, landmark
+    opened.page.keyboard.press("Tab")
+    assert opened.script("document.activeElement.getAttribute('href')") == "#summary"
+
+
+@on_a_desk
+def test_a_heading_sorts_both_ways_by_keyboard(opened: Opened) -> None:
+    """By number, not by text; what is unknown or refused stays last."""
+    column = """[...document.querySelectorAll("#units table.sortable tbody tr")]
+      .map((row) => row.cells[3].dataset.sort).filter((text) => text !== "").map(Number)"""
+    head = opened.page.locator("#units table.sortable thead th").nth(3)
+    head.locator("button").focus()
+    opened.page.keyboard.press("Enter")
+    rising = opened.script(column)
+    assert head.get_attribute("aria-sort") == "ascending" and rising == sorted(rising)
+    opened.page.keyboard.press("Enter")
+    assert head.get_attribute("aria-sort") == "descending"
+    assert opened.script(column) == sorted(rising, reverse=True)
+    refused = opened.script("""[...document.querySelectorAll("#units tbody tr")].map(
+      (row) => row.textContent.includes("refused"))""")
+    assert any(refused)
+
+
+@on_a_desk
+def test_causes_show_under_the_pointer_and_by_keyboard(opened: Opened) -> None:
+    units = opened.page.locator(".model-picture a[data-unit]")
+    panel = opened.page.locator(".model-picture .panel")
+    assert units.count() == 66 and panel.is_hidden()
+    units.nth(3).hover()
+    assert panel.is_visible() and CAUSE.search(panel.inner_text())
+    opened.page.mouse.move(0, 0)
+    assert panel.is_hidden()
+    opened.page.locator("a.beyond").focus()
+    opened.page.keyboard.press("Tab")
+    assert CAUSE.search(panel.inner_text())
+    opened.page.keyboard.press("ArrowDown")
+    assert "unit 1" in panel.inner_text()
+    opened.page.keyboard.press("Escape")
+    assert panel.is_hidden()
+
+
+@on_a_phone
+def test_causes_show_on_tap(opened: Opened) -> None:
+    opened.page.locator(".model-picture a[data-unit]").nth(5).tap()
+    panel = opened.page.locator(".model-picture .panel")
+    assert panel.is_visible() and CAUSE.search(panel.inner_text())
+
+
+@on_a_desk
+def test_every_word_that_is_linked_is_explained(opened: Opened) -> None:
+    lost = opened.script("""[...document.querySelectorAll("a.term")]
+      .map((a) => a.getAttribute("href")).filter((to) => !document.querySelector(to + " dd"))""")
+    assert lost == [] and opened.page.locator("a.term").count() > 15
+
+
+@on_a_desk
+def test_printed_it_is_white_whole_and_unrolled(opened: Opened) -> None:
+    opened.page.emulate_media(media="print", color_scheme="dark")
+    opened.page.set_viewport_size({"width": 690, "height": 980})  # A4 within its margins
+    back, nav = opened.script("""[getComputedStyle(document.body).backgroundColor,
+      getComputedStyle(document.querySelector("nav")).display]""")
+    assert back == "rgb(255, 255, 255)" and nav == "none"
+    rolled = opened.script("""[...document.querySelectorAll(".scroll")].filter((box) =>
+      box.scrollWidth > box.clientWidth + 2 || box.scrollHeight > box.clientHeight + 2)
+      .map((box) => box.getAttribute("aria-labelledby"))""")
+    assert rolled == []
+    assert len(opened.page.pdf(format="A4")) > 20_000
