@@ -13,6 +13,7 @@ from nnapi_prof.bundle.bundle import Bundle, halves, needed_regions
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.conditions import Conditions, Precision
+from nnapi_prof.costs.distinct import distinct
 from nnapi_prof.costs.hopeful import tolerance_of, with_intervals
 from nnapi_prof.costs.region import CostModel, fit
 from nnapi_prof.costs.store import CostStore
@@ -114,8 +115,12 @@ def find_plans(
     if guard is not None:
         constraints = guard(constraints)
     kept_off = wishes.listed_units(graph)
+    rivals = costs
+    named = constraints.forbidden or constraints.pinned or constraints.preference
+    if isinstance(costs, CostModel) and not named:
+        costs, rivals = distinct(costs), distinct(costs, auto=True)
     plan = solve(graph, costs, tolerance=tolerance, constraints=constraints, solver=wishes.solver)
-    return (plan, *baselines(graph, costs, kept_off))
+    return (plan, *baselines(graph, rivals, kept_off))
 
 
 def bundle_of(
