@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 from click.core import ParameterSource
 
 from nnapi_prof.cli.levels import Level
-from nnapi_prof.cli.options import MODEL, PREFERENCES, input_option, load_model, say
+from nnapi_prof.cli.options import (
+    HELP,
+    MODEL,
+    PREFERENCES,
+    common_options,
+    input_option,
+    load_model,
+)
+from nnapi_prof.cli.output import as_json, print_document
+from nnapi_prof.cli.progress import working
+from nnapi_prof.cli.written import Written
 from nnapi_prof.errors import NnapiProfError, UnsupportedOp, UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +29,8 @@ if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
 
 
-@click.command("convert", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("convert", context_settings=HELP)
+@common_options
 @input_option
 @click.option(
     "--level",
@@ -121,6 +133,37 @@ def command(
     Sizes may be left open for stock where NNAPI can run the model whole: --input "1x3x?x?". The
     module takes them from its inputs whenever these change, and compiles then.
     """
+    written = Written(model)
+    with working("converting"):
+        if (model / "manifest.json").is_file():
+            _convert_bundle(context, written, output, formats)
+        elif peel or "runtime" in formats:
+            raise UsageError(
+                f"--format runtime is for bundles: `nnapi-prof partition` makes one of {model}"
+            )
+        else:
+            chosen = _Wanted(level, preference, relaxed, float16, whole, min_region, formats)
+            _convert_model(written, inputs, output, chosen)
+    if as_json():
+        print_document(written.document(formats))
+
+
+class _Wanted(NamedTuple):
+    """What the options ask of a model's conversion."""
+
+    level: int
+    preference: str
+    relaxed: bool
+    float16: bool
+    whole: bool
+    min_region: int
+    formats: tuple[str, ...]
+
+
+def _convert_model(
+    written: Written, inputs: Sequence[str], output: Path | None, wanted: _Wanted
+) -> None:
+    """Writes a model in every format that is asked for."""
     from nnapi_prof.bundle.torchscript import why_uncarried
     from nnapi_prof.cli.regions import base_path, write_region
     from nnapi_prof.cli.stock import find_parts, refusal_of_whole, write_parts, write_stock
@@ -133,13 +176,8 @@ def command(
     from nnapi_prof.frontend.structure import model_structure
     from nnapi_prof.graph.plan import Preference
 
-    if (model / "manifest.json").is_file():
-        _convert_bundle(context, model, output, formats)
-        return
-    if peel or "runtime" in formats:
-        raise UsageError(
-            f"--format runtime is for bundles: `nnapi-prof partition` makes one of {model}"
-        )
+    model = written.source
+    level, preference, relaxed, float16, whole, min_region, formats = wanted
     specs = parse_input_specs(inputs)
     is_open = any(spec.open_dims for spec in specs)
     if is_open and float16:
@@ -162,31 +200,32 @@ def command(
     if region is None or ("stock" in formats and why_uncarried(region) and not whole_needed):
         parts = find_parts(program, level, chosen, min_region, float16)
         if relaxed or float16:
-            say("note: what float16 costs in accuracy is measured where NNAPI runs the whole model")
-        write_parts(
-            path,
-            program,
-            parts,
-            relaxed,
-            model_structure(model, program.as_given(program.example_inputs)),
-        )
+            written.note(
+                "what float16 costs in accuracy is measured where NNAPI runs the whole model"
+            )
+        structure = model_structure(model, program.as_given(program.example_inputs))
+        write_parts(written, path, program, parts, relaxed, structure)
         return
     if relaxed or float16:
-        _say_precision(program, region, float16)
+        _say_precision(written, program, region, float16)
     region = to_float16(region) if float16 else region
     template = None
     if is_open:
         template = flexible_region(FlexibleModel(model, specs), level)
-        _say_sizes(template)
+        _say_sizes(written, template)
+    written.regions.append(len((template.region if template else region).operations))
     if "stock" in formats:
         structure = model_structure(model, program.as_given(program.example_inputs))
-        write_stock(path, program, template or region, chosen, relaxed, structure)
+        write_stock(written, path, program, template or region, chosen, relaxed, structure)
     if set(formats) != {"stock"}:
-        _say_what_is_beside(program, region)
-        write_region(base_path(output or model), Description(region, chosen, relaxed), formats)
+        _say_what_is_beside(written, program, region)
+        described = Description(region, chosen, relaxed)
+        write_region(written, base_path(output or model), described, formats)
 
 
-def _say_precision(program: Program, region: ConvertedRegion, float16: bool) -> None:
+def _say_precision(
+    written: Written, program: Program, region: ConvertedRegion, float16: bool
+) -> None:
     """How far float16 moves the outputs; only ``float16`` itself must be possible."""
     from nnapi_prof.run.precision import float16_checks
 
@@ -195,27 +234,29 @@ def _say_precision(program: Program, region: ConvertedRegion, float16: bool) -> 
     except NnapiProfError as error:
         if float16:
             raise
-        say(f"note: what relaxed precision may cost is not measured: {error}")
+        written.note(f"what relaxed precision may cost is not measured: {error}")
         return
+    written.checks = tuple(checks)
     worst = max(check.relative for check in checks)
     asked = "float16" if float16 else "a driver that computes relaxed float32 all in float16"
-    say(
-        f"note: {asked} moves the outputs by {worst:.1e} of their largest value (measured on the"
+    written.note(
+        f"{asked} moves the outputs by {worst:.1e} of their largest value (measured on the"
         " emulator with the example inputs, against float32 in eager PyTorch)"
     )
 
 
-def _say_sizes(template: Template) -> None:
+def _say_sizes(written: Written, template: Template) -> None:
+    written.opens = tuple(template.opens)
     for known in template.opens:
         steps = f" in steps of {known.step}" if known.step > 1 else ""
         equal = "".join(f", equal to dimension {dim} of input {i}" for i, dim in known.equal)
-        say(
-            f"note: dimension {known.dim} of input {known.input} may be {known.least} to"
+        written.note(
+            f"dimension {known.dim} of input {known.input} may be {known.least} to"
             f" {known.most}{steps}{equal}"
         )
 
 
-def _say_what_is_beside(program: Program, region: ConvertedRegion) -> None:
+def _say_what_is_beside(written: Written, program: Program, region: ConvertedRegion) -> None:
     """A region has only what is computed: a model may have more outputs and inputs."""
     for kind, names, known in (
         ("outputs", program.units.outputs, region.outputs),
@@ -223,14 +264,14 @@ def _say_what_is_beside(program: Program, region: ConvertedRegion) -> None:
     ):
         beside = [name for name in dict.fromkeys(names) if name not in known]
         if beside:
-            say(
-                f"note: {kind} of the model that NNAPI has nothing to do with (constants, inputs as"
+            written.note(
+                f"{kind} of the model that NNAPI has nothing to do with (constants, inputs as"
                 f" they are or that nothing reads) are not there: {', '.join(beside)}"
             )
 
 
 def _convert_bundle(
-    context: click.Context, bundle_path: Path, output: Path | None, formats: tuple[str, ...]
+    context: click.Context, written: Written, output: Path | None, formats: tuple[str, ...]
 ) -> None:
     """Writes what a bundle's plan gives to NNAPI, and the whole plan for stock PyTorch."""
     from nnapi_prof.bundle.storage import read_bundle
@@ -244,21 +285,23 @@ def _convert_bundle(
     for name in refused:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             option = name.removesuffix("s").replace("_", "-")
-            raise UsageError(f"--{option} is for models: a bundle has its own")
+            raise UsageError(f"--{option} is for models: a bundle has its own, leave it out")
     if context.params["peel"] and "runtime" not in formats:
         raise UsageError("--peel is for --format runtime")
-    bundle = read_bundle(bundle_path)
-    base = base_path(output or bundle_path)
+    bundle = read_bundle(written.source)
+    base = base_path(output or written.source)
     if "stock" in formats:
         path = output if output and len(formats) == 1 else base.with_name(f"{base.name}.nnapi.pt")
-        write_plan(path, bundle_path, bundle, context.params["relaxed"])
+        write_plan(written, path, bundle, context.params["relaxed"])
     if "runtime" in formats:
         path = output if output and len(formats) == 1 else base
-        write_runtime(path, bundle, context.params["peel"])
+        write_runtime(written, path, bundle, context.params["peel"])
+    regions = list(bundle_regions(bundle))
+    if "stock" not in formats:
+        written.regions = [len(described.region.operations) for _, described in regions]
     if not {"json", "cpp"} & set(formats):
         return
-    regions = list(bundle_regions(bundle))
     if not regions:
-        raise UsageError(f"the plan of {bundle_path} gives NNAPI nothing to run")
+        raise UsageError(f"the plan of {written.source} gives NNAPI nothing to run")
     for number, described in regions:
-        write_region(base.with_name(f"{base.name}_{number}"), described, formats)
+        write_region(written, base.with_name(f"{base.name}_{number}"), described, formats)

@@ -17,6 +17,7 @@ from nnapi_prof.cli.output import print_document as print_document
 from nnapi_prof.cli.output import say as say
 from nnapi_prof.cli.output import stderr as stderr
 from nnapi_prof.cli.output import stdout as stdout
+from nnapi_prof.cli.progress import working
 from nnapi_prof.graph.plan import Preference
 
 if TYPE_CHECKING:
@@ -247,9 +248,10 @@ def load_model(
 
     Raises what :func:`nnapi_prof.api.loading.read_model` raises.
     """
-    from nnapi_prof.api.loading import read_model
+    with working(f"reading {path.name}"):
+        from nnapi_prof.api.loading import read_model
 
-    program = read_model(path, inputs, keep)
+        program = read_model(path, inputs, keep)
     if not silent:
         say_notes(program.notes)
     return program

@@ -19,6 +19,8 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from nnapi_prof.api.listener import Listener
+
 LOGGER = logging.getLogger("nnapi_prof")
 _PIPE_COLUMNS = 160
 
@@ -35,6 +37,8 @@ class Output:
         self.quiet = False
         self.verbose = False
         self.printed = False
+        self.listener: Listener | None = None
+        """Of :func:`nnapi_prof.cli.progress.listening`, while there is one."""
         self._stderr: Console | None = None
 
     @property

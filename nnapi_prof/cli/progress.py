@@ -31,7 +31,21 @@ BUILDING = "compiling"
 
 @contextmanager
 def listening() -> Iterator[Listener]:
-    """A listener that says notes and shows how far each phase is."""
+    """A listener that says notes and shows how far each phase is; in another one, that one."""
+    output = current()
+    if output.listener is not None:
+        yield output.listener
+        return
+    with _listening() as listener:
+        output.listener = listener
+        try:
+            yield listener
+        finally:
+            output.listener = None
+
+
+@contextmanager
+def _listening() -> Iterator[Listener]:
     from nnapi_prof.api.listener import Listener
     from nnapi_prof.device.toolchain import build_steps, cache_dir
     from nnapi_prof.measure.outcome import Progress

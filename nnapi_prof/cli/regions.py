@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.cli.options import say, writing
+from nnapi_prof.cli.options import writing
+from nnapi_prof.cli.output import say
 
 if TYPE_CHECKING:
     from nnapi_prof.bundle.bundle import Bundle
+    from nnapi_prof.cli.written import Written
     from nnapi_prof.convert.json import Description
 
 _ENDINGS = (".nnapi.pt", ".pt", ".pt2", ".json", ".h", ".cpp", ".weights", ".nnprof")
@@ -23,7 +25,9 @@ def base_path(path: Path) -> Path:
     return path.with_name(re.sub(r"[^\w.-]", "_", name, flags=re.ASCII) or "model")
 
 
-def write_region(base: Path, described: Description, formats: Sequence[str]) -> None:
+def write_region(
+    written: Written, base: Path, described: Description, formats: Sequence[str]
+) -> None:
     """Writes a region as ``base``.json, as ``base``.h and .cpp, or both, and its weights to
     ``base``.weights; says which files there are."""
     from nnapi_prof.convert.cpp import to_cpp
@@ -44,6 +48,9 @@ def write_region(base: Path, described: Description, formats: Sequence[str]) -> 
     if described.region.buffers:
         with writing(weights_file):
             weights.write(weights_file)
+    written.files += [(path, "json" if path.suffix == ".json" else "cpp") for path in files]
+    if described.region.buffers:
+        written.files.append((weights_file, "weights"))
     names = [*map(str, files), *([str(weights_file)] if described.region.buffers else [])]
     say(f"{len(described.region.operations)} NNAPI operations in {', '.join(names)}")
 

@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.cli.options import load_model, say, stdout, writing
+from nnapi_prof.cli.options import load_model, writing
+from nnapi_prof.cli.output import as_json, say, stderr, stdout
 from nnapi_prof.errors import InputSpecError, NnapiProfError, UnsupportedOp
 
 if TYPE_CHECKING:
     import torch
+    from rich.console import Console
 
     from nnapi_prof.bundle.bundle import Bundle
     from nnapi_prof.bundle.parts import Parts
+    from nnapi_prof.cli.written import Written
     from nnapi_prof.convert.converted import ConvertedRegion
     from nnapi_prof.convert.sizes import Template
     from nnapi_prof.frontend.structure import Structure
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 
 def write_stock(
+    written: Written,
     path: Path,
     program: Program,
     found: ConvertedRegion | Template,
@@ -43,6 +47,7 @@ def write_stock(
         region = found
         module = stock_module(program.units, region, *rest)
     _save(module, path)
+    written.files.append((path, "stock"))
     say(f"{len(region.operations)} NNAPI operations in {path}")
 
 
@@ -54,16 +59,21 @@ def find_parts(
 
     parts = largest_parts(program, level, preference, least)
     if not parts.regions:
-        show_kept(program, parts.kept)
+        _show_refusals(program, parts.kept)
         raise NnapiProfError(
-            "NNAPI can run nothing of the model in stock PyTorch: the table says why of each"
-            " operation"
+            "NNAPI can run nothing of the model in stock PyTorch: see the table, which says why of"
+            " each operation"
         )
     return parts.in_float16() if float16 else parts
 
 
 def write_parts(
-    path: Path, program: Program, parts: Parts, relaxed: bool, structure: Structure
+    written: Written,
+    path: Path,
+    program: Program,
+    parts: Parts,
+    relaxed: bool,
+    structure: Structure,
 ) -> None:
     """Writes a model that runs in parts, and says what stays on the CPU."""
     from nnapi_prof.bundle.mixed import mixed_module
@@ -73,32 +83,37 @@ def write_parts(
     _save(mixed_module(program, parts, constant_outputs(program), relaxed, structure), path)
     n_operations = sum(len(region.operations) for region in parts.regions)
     n_cpu = sum(len(part.units) for part in parts.parts if part.region is None)
+    written.files.append((path, "stock"))
+    written.regions += [len(region.operations) for region in parts.regions]
+    written.cpu_units += n_cpu
+    written.keep(program, parts.kept)
     say(
         f"{n_operations} NNAPI operations in {_counted(len(parts.regions), 'part')} and"
         f" {_counted(n_cpu, 'unit')} on the CPU in {path}"
     )
 
 
-def write_plan(path: Path, bundle_path: Path, bundle: Bundle, relaxed: bool) -> None:
+def write_plan(written: Written, path: Path, bundle: Bundle, relaxed: bool) -> None:
     """Writes the plan of a bundle that stock PyTorch can follow."""
     from nnapi_prof.bundle.parts import planned_parts
     from nnapi_prof.frontend.structure import model_structure
 
-    model = bundle_path / bundle.model_file
+    model = written.source / bundle.model_file
     program = load_model(model, bundle.inputs)
     known = [(unit.nodes, unit.inputs, unit.outputs) for unit in bundle.graph.units]
     if known != [(unit.nodes, unit.inputs, unit.outputs) for unit in program.units.units]:
         raise InputSpecError(
-            f"{bundle_path} was made by another version, which cut the model otherwise: make it "
+            f"{written.source} was made by another version, which cut the model otherwise: make it "
             "again with `nnapi-prof partition`"
         )
     plan, parts = planned_parts(program, bundle)
     if plan is not bundle.plan:
-        say(
-            f"note: stock PyTorch cannot name the accelerators of the plan {bundle.plan.name};"
+        written.note(
+            f"stock PyTorch cannot name the accelerators of the plan {bundle.plan.name};"
             f" {plan.name} is the fastest of the bundle's plans that names none"
         )
     write_parts(
+        written,
         path,
         program,
         parts,
@@ -115,7 +130,7 @@ def refusal_of_whole(
 
     every = range(len(program.units.units))
     kept = {u: reason for u in every if (reason := why_not(program, u, level)) is not None}
-    show_kept(program, kept)
+    _show_refusals(program, kept)
     others = [name for name in formats if name != "stock"]
     if others:
         hint = (
@@ -129,7 +144,12 @@ def refusal_of_whole(
     return NnapiProfError(f"{refusal}; {hint}")
 
 
-def show_kept(program: Program, kept: Mapping[int, str]) -> None:
+def _show_refusals(program: Program, kept: Mapping[int, str]) -> None:
+    """:func:`show_kept` of a model that is not converted: under --json on standard error."""
+    show_kept(program, kept, stderr() if as_json() else None)
+
+
+def show_kept(program: Program, kept: Mapping[int, str], console: Console | None = None) -> None:
     """A table of the units that stay on the CPU, those of one reason in one row."""
     from rich.table import Table
 
@@ -147,7 +167,7 @@ def show_kept(program: Program, kept: Mapping[int, str]) -> None:
     for (operation, reason), units in rows.items():
         first = program.units.units[units[0]].name
         table.add_row(operation, str(len(units)), first, reason)
-    stdout().print(table)
+    (console or stdout()).print(table)
 
 
 def _counted(n: int, word: str) -> str:

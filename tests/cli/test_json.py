@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from nnapi_prof.documents import schemas
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.graph.plan import Engine, Target
-from tests.cli.common import INPUT, Profiled, Result
+from tests.cli.common import INPUT, Profiled, Result, TinyNet, trace
 from tests.documents.common import check
 
 Cli = Callable[..., Result]
@@ -77,6 +78,42 @@ def test_outputs_that_differ_are_a_result_and_a_failure(cli: Cli, profiled: Prof
     said = found.document("run")
     assert not said["agrees"] and [each["ok"] for each in said["outputs"]] == [False]
     assert len(said["plans"]) == 1
+
+
+def test_convert(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
+    asked = ("convert", "--input", INPUT, profiled.model, "--json", "-o", tmp_path / "net")
+    formats = ("--format", "json", "--format", "cpp")
+    said = cli(*asked, *formats).document("convert")
+    found = {Path(each["file"]).name: each for each in said["files"]}
+    assert set(found) == {"net.json", "net.h", "net.cpp", "net.weights"}
+    assert all(each["n_bytes"] == (tmp_path / name).stat().st_size for name, each in found.items())
+    assert found["net.weights"]["format"] == "weights" and found["net.h"]["format"] == "cpp"
+    described = json.loads((tmp_path / "net.json").read_text())
+    assert said["regions"] == [{"n_operations": len(described["operations"])}]
+    assert (said["cpu_units"], said["kept"], said["precision"]) == (0, [], [])
+
+    found = cli("convert", profiled.bundle, "--format", "runtime", "-o", tmp_path / "b", "--json")
+    said = found.document("convert")
+    assert said["source"] == str(profiled.bundle) and said["formats"] == ["runtime"]
+    assert [Path(each["file"]).name for each in said["files"]] == ["b.nnprt"]
+
+
+def test_convert_in_parts_and_less_precision(cli: Cli, tmp_path: Path) -> None:
+    odd = trace(TinyNet(lambda x: torch.special.gammaln(x + 2)), tmp_path / "odd.pt")
+    said = cli("convert", "--input", INPUT, odd, "--json").document("convert")
+    (kept,) = said["kept"]
+    assert kept["label"].startswith("lgamma") and "cannot run" in kept["reason"]
+    assert said["cpu_units"] >= 1 and len(said["regions"]) == 2
+    refused = cli("convert", "--input", INPUT, "--whole", odd, "--json")
+    assert refused.code == 1 and refused.document("error")["kind"] == "NnapiProfError"
+    assert "Stays on the CPU" in refused.err
+
+    whole = trace(TinyNet(), tmp_path / "whole.pt")
+    said = cli("convert", "--input", INPUT, whole, "--float16", "--json").document("convert")
+    assert 0 < said["precision"][0]["relative"] < 2e-2
+    said = cli("convert", "--input", "1x3x?x16", whole, "--json").document("convert")
+    (size,) = said["open_sizes"]
+    assert (size["input"], size["dim"]) == (0, 2) and size["least"] < 16 < size["most"]
 
 
 FAILURES = [

@@ -1,0 +1,60 @@
+"""What ``nnapi-prof convert`` wrote: said as it goes, and kept for ``--json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nnapi_prof.cli.output import say
+
+if TYPE_CHECKING:
+    from nnapi_prof.convert.sizes.template import OpenSize
+    from nnapi_prof.documents.registry import Document
+    from nnapi_prof.graph.program import Program
+    from nnapi_prof.run.result import OutputCheck
+
+
+@dataclass
+class Written:
+    """The files of one conversion, and what is to be known of them."""
+
+    source: Path
+    files: list[tuple[Path, str]] = field(default_factory=list)
+    """Each with its format."""
+    regions: list[int] = field(default_factory=list)
+    """NNAPI operations of each model in them."""
+    cpu_units: int = 0
+    """Units that stay on the CPU."""
+    kept: list[tuple[str, str, str]] = field(default_factory=list)
+    """Of units that NNAPI cannot run: name, label, and why."""
+    checks: tuple[OutputCheck, ...] = ()
+    """What less precision costs, where that was asked for and is known."""
+    opens: tuple[OpenSize, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        """What the user should know."""
+        self.notes.append(text)
+        say(f"note: {text}")
+
+    def keep(self, program: Program, kept: Mapping[int, str]) -> None:
+        """Units on the CPU, by index, and why."""
+        units = program.units.units
+        self.kept += [(units[u].name, units[u].label, kept[u]) for u in sorted(kept)]
+
+    def document(self, formats: Sequence[str]) -> Document:
+        from nnapi_prof.documents.convert import of_conversion
+
+        return of_conversion(
+            self.source,
+            formats,
+            self.files,
+            self.regions,
+            self.cpu_units,
+            self.kept,
+            self.checks,
+            self.opens,
+            self.notes,
+        )
