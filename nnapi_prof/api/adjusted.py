@@ -34,6 +34,9 @@ Weight = Callable[[Target], float] | Mapping[str, float]
 first that fits counts (1 where none does)."""
 
 
+KEPT_OFF = "kept off by the cost function"
+
+
 @dataclass(frozen=True, slots=True)
 class Objective:
     """What a plan makes least, where that is not the latency."""
@@ -75,9 +78,7 @@ class AdjustedCosts:
     @cached_property
     def refusals(self) -> Mapping[tuple[int, Target], str]:
         """Those of the base, and what the function keeps off."""
-        kept_off = {
-            place: "kept off by the cost function" for place, ns in self._own.items() if ns is None
-        }
+        kept_off = {place: KEPT_OFF for place, ns in self._own.items() if ns is None}
         return {**kept_off, **self.base.refusals}
 
     def factor(self, target: Target) -> float:
@@ -192,18 +193,20 @@ def as_latency(plan: Plan, base: PricedUnits, objective: Objective) -> Plan:
         f"chosen for the least {objective}: {plan.predicted_ns / 1e6:.4g} {objective.unit}; causes"
         " and notes are told in it, too, latencies are those of the costs as they are"
     )
-    told = tuple(_in_unit(text, objective.unit) for text in plan.notes)
+    told = tuple(_told(text, objective.unit) for text in plan.notes)
     return replace(plan, segments=segments, notes=(*told, note))
 
 
 def _as_latency(segment: Segment, base: PricedUnits, objective: Objective) -> Segment:
     known = base.region_cost(segment.units, segment.target)
-    cause = _in_unit(segment.cause, objective.unit)
+    cause = _told(segment.cause, objective.unit)
     if known is None:
         return replace(segment, cause=cause)
     return replace(segment, cause=cause, predicted_ns=known.ns)
 
 
-def _in_unit(text: str, unit: str) -> str:
-    """The partitioner writes every number of its own as milliseconds (``partition.explain.ms``)."""
+def _told(text: str, unit: str) -> str:
+    """The partitioner writes every number of its own as milliseconds (``partition.explain.ms``),
+    and takes whatever has no cost for refused."""
+    text = re.sub(rf"(\S+) refuses: {KEPT_OFF}", rf"{KEPT_OFF}: \1", text)
     return re.sub(r"(?<=\d) ms\b", f" {unit}", text)

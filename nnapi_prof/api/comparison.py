@@ -90,7 +90,7 @@ class Comparison:
             ratio = f"{row['against_first']:.2f}x"
             rows.append([row["name"], row["device"], str(row["segments"]), *cells, ratio])
         unit = kinds.pop() if len(kinds) == 1 else "ms"
-        heads = ("", "device", "segments", f"predicted, {unit}", f"measured, {unit}")
+        heads = ("plan", "device", "segments", f"predicted, {unit}", f"measured, {unit}")
         return html.table(
             "Plans side by side", [*heads, "against the first"], rows, numbers=(2, 3, 4, 5)
         )

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,10 @@ from nnapi_prof.measure.options import ProfileOptions
 if TYPE_CHECKING:
     from nnapi_prof.api.planned import Planned
     from nnapi_prof.api.result import Result
+    from nnapi_prof.bundle.bundle import Bundle
+
+PLAN_MS = 1000
+"""Each plan is timed for about this long, in ``runs`` runs at most."""
 
 
 @dataclass
@@ -43,6 +48,8 @@ class Gone:
     bundle: Path | None = None
     """The folder of the plan, once it is written."""
     result: Result | None = None
+    kept: Path | None = None
+    """The file in the bundle that keeps the run."""
     report: Path | None = None
     """The report's file, once it is written; with predictions only where the run failed."""
     fault: NnapiProfError | None = None
@@ -77,12 +84,13 @@ def go_all(
     """
     gone = Gone(model, report)
     options = options or ProfileOptions()
-    settings = settings or RunSettings()
+    settings = settings or RunSettings(budget_ms=PLAN_MS)
     try:
         with CostStore(costs) as store, reached(device, listener) as client:
             with gone.step("profile"):
                 reach = device or client.serial
                 gone.costs = _measured(model, reach, client, store, options, listener)
+            _load(gone, listener)
             _plan(gone, client, settings, listener)
             _run(gone, client, settings, listener)
     except NnapiProfError as error:
@@ -123,19 +131,26 @@ def _unheard(_: str) -> None:
     """It was said before."""
 
 
+def _load(gone: Gone, listener: Listener) -> None:
+    """The model itself; measuring may have done without."""
+    with gone.step("load"):
+        with listener.working("loading PyTorch"):
+            import torch  # noqa: F401  # everything behind this needs it
+        with listener.working(f"reading {gone.model.path.name}"):
+            _ = gone.model.program
+
+
 def _plan(gone: Gone, client: AgentClient, settings: RunSettings, listener: Listener) -> None:
-    """The plan that the profile ended with, the one that is fastest end to end, in its folder."""
-    with listener.working("loading PyTorch"), gone.step("load"):
-        from nnapi_prof.api.planned import Planned
-        from nnapi_prof.api.steps_partition import verified
-        from nnapi_prof.run.timing import RunOptions
-    costs = gone.costs
+    """The plan that the profile ended with, or a baseline that is faster end to end, in its
+    folder. Where they ran end to end since the last measurement, they do not again."""
+    from nnapi_prof.api.planned import Planned
+    from nnapi_prof.api.steps_partition import verified
+    from nnapi_prof.run.timing import RunOptions
+
+    costs, folder = gone.costs, gone.report_path.with_suffix(".nnprof")
     assert costs is not None and costs.outcome is not None and costs.outcome.plan is not None
-    model = gone.model
-    with listener.working(f"reading {model.path.name}"), gone.step("load"):
-        program = model.program
     planned = Planned(
-        model=model,
+        model=gone.model,
         plans=(costs.outcome.plan, *costs.outcome.baselines),
         device=costs.device,
         conditions=costs.conditions,
@@ -143,18 +158,51 @@ def _plan(gone: Gone, client: AgentClient, settings: RunSettings, listener: List
         costs=costs,
     )
     with gone.step("partition"):
-        gone.planned = planned
-        bundle = planned.bundle
+        known = _verified_before(folder, planned)
+        if known is not None:
+            gone.planned, gone.bundle = replace(planned, plans=known.plans, converted=known), folder
+            return
+        gone.planned = replace(planned, converted=planned.bundle)
         options = RunOptions(
+            runs=settings.runs,
+            budget_ms=settings.budget_ms,
             cooldown_s=settings.cooldown_s,
             conditions=costs.conditions,
             memory_mb=settings.memory_mb,
         )
         try:
-            bundle = verified(bundle, program, client, options, None, listener)
+            bundle = verified(planned.bundle, gone.model.program, client, options, None, listener)
             gone.planned = replace(planned, plans=bundle.plans, converted=bundle)
         finally:  # a plan that was not run whole is a plan
-            gone.bundle = gone.planned.save(gone.report_path.with_suffix(".nnprof"))
+            gone.bundle = gone.planned.save(folder)
+
+
+def _verified_before(folder: Path, planned: Planned) -> Bundle | None:
+    """The bundle of an earlier call, if it is of the same plans and younger than all that they rest
+    on; None where it is not, or there is none."""
+    from nnapi_prof.bundle.storage import read_bundle
+    from nnapi_prof.run.timing import plan_key
+
+    costs = planned.costs
+    try:
+        known = read_bundle(folder)
+        written = (folder / "manifest.json").stat().st_mtime
+    except (NnapiProfError, OSError):
+        return None
+    if costs is None or known.fingerprint != costs.fingerprint:
+        return None
+    ours = [plan_key(plan) for plan in planned.plans]
+    theirs = [plan_key(plan) for plan in known.plans]
+    same = (
+        known.graph == planned.model.graph
+        and known.conditions == planned.conditions
+        and theirs[1:] == ours[1:]
+        and theirs[0] in ours
+    )
+    own = {unit.signature for unit in planned.model.graph.units}
+    measured = (m.measured_at for m in costs.measurements if own.issuperset(m.members))
+    newest = max((datetime.fromisoformat(at).timestamp() for at in measured if at), default=0.0)
+    return known if same and newest < written else None
 
 
 def _run(gone: Gone, client: AgentClient, settings: RunSettings, listener: Listener) -> None:
@@ -168,7 +216,7 @@ def _run(gone: Gone, client: AgentClient, settings: RunSettings, listener: Liste
         program = planned.model.program
         ran = run_on(planned.bundle, program, inputs, wanted, client, settings, listener)
         gone.result = Result(planned, ran)
-        keep_result(bundle, ran)
+        gone.kept = keep_result(bundle, ran)
 
 
 def _report(gone: Gone, listener: Listener) -> None:
@@ -222,7 +270,9 @@ def go(
             cooldown_s=cooldown_s,
             memory_mb=memory_mb,
         ),
-        settings=RunSettings(runs=runs, cooldown_s=cooldown_s, memory_mb=memory_mb),
+        settings=RunSettings(
+            runs=runs, budget_ms=PLAN_MS, cooldown_s=cooldown_s, memory_mb=memory_mb
+        ),
         listener=to_log(progress),
     )
     if gone.fault is not None or gone.result is None:

@@ -57,7 +57,7 @@ def notes(texts: Iterable[str]) -> str:
 
 def facts(caption: str, pairs: Iterable[tuple[str, str]]) -> str:
     """A table of names and values."""
-    return table(caption, ("", "value"), pairs)
+    return table(caption, ("fact", "value"), pairs)
 
 
 def ms(nanoseconds: float | None) -> str:

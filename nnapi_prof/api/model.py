@@ -194,8 +194,8 @@ def _from_memory(
             torch.export.save(_exported(model, _listed(inputs), called), path)
         else:
             raise InputSpecError(
-                f"load() takes a path, a torch.nn.Module or an ExportedProgram, not a"
-                f" {type(model).__name__}"
+                "load() takes a path, a torch.nn.Module or an ExportedProgram:"
+                f" {type(model).__name__} is none of these"
             )
     return Model(path, texts, Outline.of(read_model(path, texts)), folder)
 
@@ -214,5 +214,7 @@ def _exported(model: torch.nn.Module, inputs: list[str | Tensor], name: str) -> 
 
 
 def _name_of(model: Any) -> str:
-    original = getattr(model, "original_name", None)
-    return str(original or type(model).__name__)
+    """What its class is called; an ExportedProgram does not know."""
+    if not hasattr(model, "eval"):
+        return "model"
+    return str(getattr(model, "original_name", None) or type(model).__name__)

@@ -14,6 +14,7 @@ from nnapi_prof.api.logged import to_log
 from nnapi_prof.api.planned import Planned
 from nnapi_prof.api.steps import reached
 from nnapi_prof.api.steps_run import RunSettings, expected, keep_result, mismatch, run_on
+from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.run.result import RunReport
@@ -41,6 +42,11 @@ class Result:
     def device(self) -> str:
         """The device that it ran on, for people."""
         return self.run.device
+
+    @property
+    def conditions(self) -> Conditions:
+        """Under which it was planned."""
+        return self.planned.conditions
 
     @property
     def latency_ms(self) -> float:

@@ -23,6 +23,7 @@ from nnapi_prof.documents.error import error_document
 from nnapi_prof.errors import NnapiProfError
 
 COMMANDS = {
+    "go": "Profile, partition, run and report a model in one go.",
     "devices": "List the devices within reach: phones on ADB, this machine, simulated phones.",
     "profile": "Measure a model's units and regions on a device into the cost table.",
     "partition": "Choose what runs where from measured costs, and write a bundle.",

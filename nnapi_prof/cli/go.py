@@ -1,0 +1,162 @@
+"""``nnapi-prof go``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nnapi_prof.cli.options import (
+    HELP,
+    MODEL,
+    common_options,
+    conditions_of,
+    conditions_options,
+    cooldown_option,
+    costs_option,
+    device_option,
+    input_option,
+    memory_option,
+)
+from nnapi_prof.cli.output import as_json, print_document, say, stdout
+from nnapi_prof.cli.progress import listening
+
+if TYPE_CHECKING:
+    from nnapi_prof.api.going import Gone
+
+FORMS = ("html", "md")
+"""Of reports that are one file to read."""
+
+
+@click.command("go", context_settings=HELP)
+@common_options
+@device_option
+@input_option
+@costs_option
+@conditions_options
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The report, .html or .md; the bundle stands beside it, with .nnprof. Default: MODEL.html"
+    " beside the model.",
+)
+@click.option("--open", "open_it", is_flag=True, help="Open the report in a browser.")
+@click.option("--fresh", is_flag=True, help="Measure again what the cost table has already.")
+@click.option(
+    "--runs",
+    type=click.IntRange(1, 100_000),
+    default=30,
+    show_default=True,
+    help="Recorded runs of the plan and of each baseline, at most: about a second of each.",
+)
+@cooldown_option
+@memory_option
+@MODEL
+def command(
+    device_spec: str | None,
+    inputs: tuple[str, ...],
+    costs: str | None,
+    threads: int,
+    cpus: str,
+    mode: str,
+    relaxed: bool,
+    float16: bool,
+    output: Path | None,
+    open_it: bool,
+    fresh: bool,
+    runs: int,
+    cooldown_s: float,
+    memory_mb: int | None,
+    model: Path,
+) -> None:
+    """Profile MODEL on a device, plan what runs where, run the plan, and write a report.
+
+    The same as `nnapi-prof profile`, `partition`, `run` and `report` one after another, with the
+    model read once. What was measured under these conditions is not measured again, and a plan that
+    stands is not refined again: the first time takes minutes, the next seconds. What is reached
+    when something fails is kept, and written as far as it goes.
+    """
+    report = output or model.with_suffix(".html")
+    _check(report)
+    conditions = conditions_of(threads, cpus, mode, relaxed, float16)
+    with listening() as listener:
+        with listener.working(f"reading {model.name}"):
+            from nnapi_prof.api.going import PLAN_MS, go_all
+            from nnapi_prof.api.model import load
+            from nnapi_prof.api.steps_run import RunSettings
+            from nnapi_prof.measure.options import ProfileOptions
+
+            known = load(model, inputs)
+        listener.notes(*known.notes)
+        gone = go_all(
+            known,
+            report=report,
+            device=device_spec,
+            costs=costs,
+            options=ProfileOptions(
+                conditions=conditions, fresh=fresh, cooldown_s=cooldown_s, memory_mb=memory_mb
+            ),
+            settings=RunSettings(
+                runs=runs, budget_ms=PLAN_MS, cooldown_s=cooldown_s, memory_mb=memory_mb
+            ),
+            listener=listener,
+        )
+    if as_json():
+        from nnapi_prof.documents.go import of_go
+
+        print_document(of_go(gone))
+    else:
+        _show(gone)
+    if open_it and gone.report is not None and not click.launch(str(gone.report.resolve())):
+        say("note: no browser was opened: there is none here that the system knows of")
+    if gone.fault is not None:
+        raise gone.fault
+    if gone.result is not None:
+        gone.result.raise_for_mismatch()
+
+
+def _check(report: Path) -> None:
+    """Refuses before the work what cannot be written after it."""
+    from nnapi_prof.errors import UsageError
+    from nnapi_prof.reports.files import format_of
+
+    if format_of(report) not in FORMS:
+        raise UsageError(
+            f"-o {report}: go writes {' or '.join(FORMS)}; `nnapi-prof report` makes the other"
+            " forms of the bundle that it leaves"
+        )
+    if report.is_dir():
+        raise UsageError(f"-o {report} is a folder: name the report's file in it")
+    bundle = report.with_suffix(".nnprof")
+    if bundle.exists() and not (bundle / "manifest.json").is_file():
+        raise UsageError(f"{bundle} exists and is no bundle: name another -o or remove it")
+
+
+def _show(gone: Gone) -> None:
+    """The few lines that matter, and where the rest is."""
+    console = stdout()
+    made = gone.result or gone.planned
+    if made is not None:
+        from nnapi_prof.reports.frames import baseline_frame
+        from nnapi_prof.reports.headline import headline
+
+        data = made.report_data()
+        said = headline(data, baseline_frame(data.plans, data.run, data.permutes))
+        conditions = f", {made.conditions.options}" if made.conditions.options else ""
+        console.print(f"{data.model} on {made.device}{conditions}", soft_wrap=True)
+        console.print(said.sentence, soft_wrap=True)
+        for card in said.cards:
+            detail = f" ({card.detail})" if card.detail else ""
+            console.print(f"{card.about}: {card.value}{detail}", soft_wrap=True)
+    outcome = gone.costs.outcome if gone.costs else None
+    if gone.costs is not None and outcome is not None:
+        measured = f"{outcome.n_measured} measured, {outcome.n_reused} known before"
+        console.print(f"costs:  {gone.costs.location} ({measured})", soft_wrap=True)
+    if gone.bundle is not None:
+        console.print(f"bundle: {gone.bundle}", soft_wrap=True)
+    if gone.report is not None:
+        only = "" if gone.result else " (predictions only: the plan was not run)"
+        console.print(f"report: {gone.report}{only}", soft_wrap=True)
