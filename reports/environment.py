@@ -16,6 +16,9 @@ from nnapi_prof import __version__
 PACKAGES = ("torch", "numpy", "scipy", "pandas", "sqlalchemy", "matplotlib", "jinja2", "adb-shell")
 """What measured numbers, plans and figures rest on."""
 
+_SECRET = re.compile(r"(?<=://)([^:/@\s]+:)\S*(?=@)|(?<=[?&]password=)[^&\s']+")
+"""A password of a URL, behind its user's name or as an argument."""
+
 
 @dataclass(frozen=True)
 class Environment:
@@ -53,7 +56,7 @@ def typed(command: Sequence[str]) -> str:
         return ""
     program = os.path.basename(command[0])
     words = ["nnapi-prof" if program in ("__main__.py", "") else program, *command[1:]]
-    return re.sub(r"(://[^:/@\s]+):[^@\s]*@", r"\1:***@", shlex.join(words))
+    return _SECRET.sub(lambda found: (found[1] or "") + "***", shlex.join(words))
 
 
 def _version(name: str) -> str | None:

@@ -107,6 +107,7 @@ def _scale(figure: Figure, edges: np.ndarray, simulated: bool) -> None:
     for level, (colour, _) in enumerate(HEAT):
         bar.add_patch(Rectangle((level, 0), 1, 1, facecolor=colour))
     bar.set_xlim(0, len(HEAT))
+    bar.patch.set_alpha(0)
     bar.set_yticks([])
     shown = [0, len(HEAT) // 2, len(HEAT)]
     low = edges[1] ** 2 / edges[2] if edges[2] > 0 else 0.0

@@ -10,7 +10,7 @@ from nnapi_prof.costs.locate import Locator, chains
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.region import CostModel, fit
 from nnapi_prof.costs.rounds import Round
-from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Target
+from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.partition import baselines, solve
@@ -160,6 +160,19 @@ def sample(n: int = 65, resize_at: tuple[int, ...] = (20, 41), model: str = "net
         },
         notes=("the shape of input x (1x3x224x224) is a guess",),
     )
+
+
+def split(data: ReportData) -> ReportData:
+    """With a plan of two segments: the first half of the units on the NPU, the rest on the CPU."""
+    half = len(data.graph.units) // 2
+    segments = tuple(
+        Segment(units, target, region_ns(data.graph, units, target), f"a split: {target}")
+        for units, target in (
+            (tuple(range(half)), NPU[1]),
+            (tuple(range(half, len(data.graph.units))), CPU),
+        )
+    )
+    return replace(data, plan=replace(data.plan, segments=segments))
 
 
 def measured_on_hardware(data: ReportData) -> ReportData:

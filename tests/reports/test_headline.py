@@ -1,0 +1,126 @@
+"""The first lines of a report, from frames with known latencies."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from nnapi_prof.reports import frames
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.headline import Card, Rival, headline, rivals_of
+from nnapi_prof.run.result import OutputCheck
+from tests.reports.sample import NPU, measured_on_hardware, sample, split
+
+
+@pytest.fixture(scope="module")
+def data() -> ReportData:
+    return sample(24, (9,))
+
+
+def plans(*rows: tuple[str, float, float]) -> pd.DataFrame:
+    """Of (name, predicted, measured) in ms."""
+    return pd.DataFrame(rows, columns=["plan", "predicted_ms", "measured_ms"])
+
+
+def card(cards: tuple[Card, ...], about: str) -> Card:
+    return next(each for each in cards if about in each.about)
+
+
+@pytest.mark.parametrize(
+    "plan, rival, phrase, verdict",
+    [
+        (2.0, 2.5, "1.25 × as fast", "good"),
+        (2.0, 2.03, "as fast", ""),
+        (2.0, 1.97, "as fast", ""),
+        (2.0, 1.6, "25 % slower", "bad"),
+    ],
+)
+def test_phrases(plan: float, rival: float, phrase: str, verdict: str) -> None:
+    made = Rival("all-cpu", plan, rival, True)
+    assert (made.phrase, made.verdict) == (phrase, verdict)
+
+
+def test_rivals_are_measured_only_where_both_were() -> None:
+    frame = plans(("dp", 1.0, 2.0), ("all-cpu", 3.0, math.nan), ("greedy", 5.0, 3.0))
+    greedy, cpu = rivals_of(frame)
+    assert (greedy.name, greedy.plan_ms, greedy.rival_ms, greedy.measured) == ("greedy", 2, 3, True)
+    assert (cpu.plan_ms, cpu.rival_ms, cpu.measured) == (1.0, 3.0, False)
+
+
+def test_a_split_plan_is_told_against_the_best_single_target(data: ReportData) -> None:
+    data = split(data)
+    frame = plans(
+        ("dp", 2.0, 2.0), ("all-cpu", 9.0, 8.0), ("best-single nnapi:sim-gpu/fast", 4.0, 3.0),
+        ("largest-3 nnapi:sim-npu/fast", 1.0, 2.1),
+    )  # fmt: skip
+    made = headline(data, frame)
+    assert made.sentence == (
+        "Split over sim-npu and the CPU, the model takes 2.00 ms (simulated) from end to end. "
+        "That is 1.50 × as fast as the best single target, sim-gpu (fast)."
+    )
+    single = card(made.cards, "single")
+    assert single.value == "1.50 × as fast"
+    assert single.detail == "sim-gpu (fast): 3.00 ms (simulated), measured"
+    assert card(made.cards, "CPU alone").value == "4.00 × as fast"
+
+
+def test_one_target_is_told_against_the_cpu(data: ReportData) -> None:
+    whole = replace(data.plan.segments[0], target=NPU[1])
+    data = replace(data, plan=replace(data.plan, segments=(whole,)))
+    frame = plans(
+        ("dp", 2.0, 2.0), ("all-cpu", 9.0, 8.0), ("best-single nnapi:sim-npu/fast", 2.0, 2.0)
+    )
+    made = headline(data, frame)
+    assert made.sentence.startswith("On sim-npu alone, the model takes 2.00 ms (simulated)")
+    assert "4.00 × as fast as the CPU alone." in made.sentence
+    assert "No split over several targets is faster" in made.sentence
+    assert card(made.cards, "single").value == "the same"
+
+
+def test_a_slower_plan_says_so(data: ReportData) -> None:
+    frame = plans(("dp", 2.0, 2.0), ("all-cpu", 1.0, 1.0))
+    made = headline(data, frame)
+    assert "That is 100 % slower than the CPU alone." in made.sentence
+    assert card(made.cards, "single").verdict == "bad"
+
+
+@pytest.mark.parametrize(
+    "predicted, value, verdict",
+    [(1.0, "0.0 % too high", "good"), (0.97, "3.0 % too low", "good"), (1.1, "10.0 % too high", ""),
+     (1.5, "50.0 % too high", "bad"), (math.nan, "–", "")],
+)  # fmt: skip
+def test_predicted_against_measured(
+    data: ReportData, predicted: float, value: str, verdict: str
+) -> None:
+    made = headline(data, plans(("dp", predicted, 1.0), ("all-cpu", 2.0, 2.0)))
+    shown = card(made.cards, "predicted")
+    assert shown.verdict == verdict and shown.value.startswith(value)
+
+
+def test_before_a_run(data: ReportData) -> None:
+    data = replace(data, run=None)
+    made = headline(data, frames.baseline_frame(data.plans, None))
+    assert made.sentence.split(". ")[0].endswith("as predicted: it was not run yet")
+    assert card(made.cards, "predicted").value == "not run yet"
+    assert card(made.cards, "outputs").value == "not run yet"
+    assert card(made.cards, "CPU alone").detail.endswith("predicted")
+
+
+def test_the_worst_output_is_told_by_what_it_was_allowed(data: ReportData) -> None:
+    checks = (OutputCheck("a", (1,), 1.0, 2e-2, 1e-1), OutputCheck("b", (1,), 1e-3, 3e-4, 1e-4))
+    assert data.run is not None
+    data = replace(data, run=replace(data.run, checks=checks))
+    shown = card(headline(data, frames.baseline_frame(data.plans, data.run)).cards, "outputs")
+    assert shown.value == "1 of 2 differ" and shown.verdict == "bad"
+    assert shown.detail == "largest difference 3.0e-04 of the largest value, 1e-04 allowed"
+
+
+def test_hardware_is_not_called_simulated(data: ReportData) -> None:
+    real = measured_on_hardware(data)
+    made = headline(real, frames.baseline_frame(real.plans, real.run))
+    words: Any = (made.sentence, *(c.detail for c in made.cards))
+    assert not any("simulated" in text for text in words)

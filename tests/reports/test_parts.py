@@ -1,0 +1,263 @@
+"""The frames and words behind the sections of a report."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from nnapi_prof.convert.permutes import Permutes
+from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.region import fit
+from nnapi_prof.graph.plan import AUTO, CPU, HOST, Preference, Segment, Target
+from nnapi_prof.reports import words
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.environment import this_environment, typed
+from nnapi_prof.reports.facts import device_words, environment_facts
+from nnapi_prof.reports.glossary import GLOSSARY
+from nnapi_prof.reports.history import doubtful, history_frame, readings
+from nnapi_prof.reports.preferences import plans_by_preference, preference_frame
+from nnapi_prof.reports.refusals import refusals_by_reason
+from nnapi_prof.reports.transfers import transfer_frame
+from tests.reports.sample import NPU, hot, sample, split
+
+RESIZES = (9, 15)
+
+
+@pytest.fixture(scope="module")
+def data() -> ReportData:
+    return sample(24, RESIZES)
+
+
+# ---- refusals ------------------------------------------------------------------------------------
+
+
+def test_a_reason_stands_once_with_all_its_units_and_targets(data: ReportData) -> None:
+    rows = refusals_by_reason(data.cost_model).to_dict("records")
+    assert len(rows) == 1
+    (row,) = rows
+    assert row["operation"] == "upsample_bilinear" and row["n_units"] == 2
+    assert row["units"] == RESIZES and set(row["targets"]) == {t.key for t in NPU}
+    assert row["where"] == "sim-npu"  # under every preference: named once
+    assert row["reason"].endswith("the driver lacks RESIZE_BILINEAR")
+
+
+def test_the_most_frequent_reason_comes_first(data: ReportData) -> None:
+    refusals = {(0, NPU[0]): "rare"} | {(u, NPU[1]): "often" for u in (1, 2, 3)}
+    rows = refusals_by_reason(replace(data.cost_model, refusals=refusals))
+    assert list(rows["reason"]) == ["often", "rare"] and list(rows["n_units"]) == [3, 1]
+    assert list(rows["where"]) == ["sim-npu (fast)", "sim-npu (low_power)"]
+
+
+def test_without_refusals_columns_stay(data: ReportData) -> None:
+    rows = refusals_by_reason(replace(data.cost_model, refusals={}))
+    assert len(rows) == 0 and "reason" in rows.columns
+
+
+# ---- preferences ---------------------------------------------------------------------------------
+
+
+def test_preferences_of_one_accelerator_compare_the_same_units(data: ReportData) -> None:
+    """The made-up phone takes 1.7 times as long under low_power, 1.1 times under sustained."""
+    frame = preference_frame(data.cost_model)
+    own = frame[frame["accelerator"] == "sim-npu"].set_index("preference")
+    assert list(own.index) == ["low_power", "fast", "sustained"]
+    assert set(own["n_units"]) == {24 - len(RESIZES)}
+    assert own.loc["fast", "relative"] == 0
+    assert own.loc["low_power", "relative"] == pytest.approx(0.7, abs=0.1)
+    assert own.loc["sustained", "relative"] == pytest.approx(0.1, abs=0.06)
+    assert own["whole_ms"].isna().all()  # it refuses units
+    assert frame[frame["accelerator"] == "sim-gpu"]["whole_ms"].notna().all()
+    assert frame["accelerator"].iloc[-1] == AUTO
+
+
+def test_inferred_units_are_counted(data: ReportData) -> None:
+    few = data.graph.units[:4]
+    kept = {unit.signature for unit in few}
+    rows = [
+        row
+        for row in data.measurements
+        if row.target != NPU[0] or (row.n_units == 1 and row.signature in kept)
+    ]
+    frame = preference_frame(fit(data.graph, rows)).set_index("target")
+    low = frame.loc[NPU[0].key]
+    assert (low["n_measured"], low["n_inferred"]) == (4, 24 - len(RESIZES) - 4)
+    assert frame.loc[NPU[1].key, "n_inferred"] == 0
+
+
+def test_a_plan_for_each_preference(data: ReportData) -> None:
+    low, fast, sustained = plans_by_preference(data.cost_model, data.plan)
+    assert [p.preference for p in (low, fast, sustained)] == ["low_power", "fast", "sustained"]
+    for row in (low, fast, sustained):
+        assert row.plan is not None
+        used = {s.target.preference for s in row.plan.segments} - {None}
+        assert used <= {Preference[_code(row.preference)]}
+    assert fast.moved == 0 and fast.predicted_ms == pytest.approx(data.plan.predicted_ns / 1e6)
+    assert low.predicted_ms > fast.predicted_ms
+
+
+def _code(short: str) -> str:
+    return next(p.name for p in Preference if p.short == short)
+
+
+# ---- transfers -----------------------------------------------------------------------------------
+
+
+def test_transfers_follow_the_boundaries(data: ReportData) -> None:
+    plan = split(data).plan
+    frame = transfer_frame(plan, data.cost_model, [Permutes(1, 100), None])
+    for row, segment in zip(frame.to_dict("records"), plan.segments, strict=True):
+        entering, leaving = data.graph.boundary(segment.units)
+        assert row["in_values"] == len(entering) and row["out_values"] == len(leaving)
+        assert row["in_bytes"] == sum(data.graph.values[v].n_bytes for v in entering)
+        fitted = data.cost_model.fits[segment.target]
+        assert row["in_ms"] == pytest.approx(row["in_bytes"] * fitted.ns_per_in_byte / 1e6)
+        assert row["invocation_ms"] == pytest.approx(fitted.overhead_ns / 1e6)
+        parts = row["invocation_ms"] + row["in_ms"] + row["out_ms"]
+        assert row["share"] == pytest.approx(parts / row["predicted_ms"])
+    assert frame["permutes"][0] == 1 and math.isnan(frame["permutes"][1])
+
+
+def test_the_host_has_no_fitted_transfer(data: ReportData) -> None:
+    everything = tuple(range(24))
+    plan = replace(data.plan, segments=(Segment(everything, HOST, 1e6, "nobody else can"),))
+    (row,) = transfer_frame(plan, data.cost_model).to_dict("records")
+    assert math.isnan(row["invocation_ms"]) and math.isnan(row["share"])
+
+
+# ---- history -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rounds(data: ReportData) -> tuple[Measurement, ...]:
+    return hot(data.measurements)
+
+
+def test_history_has_a_row_a_round_in_order_of_time(rounds: tuple[Measurement, ...]) -> None:
+    frame = history_frame(reversed(rounds))
+    assert len(frame) == 2 * len(rounds)
+    assert list(frame["measurement"])[:4] == [1, 1, 2, 2]
+    assert frame["measured_at"].is_monotonic_increasing
+    assert frame["mhz_before"].iloc[0] == 2800 and frame["celsius_after"].iloc[0] == 30.5
+
+
+def test_readings_sum_up(rounds: tuple[Measurement, ...]) -> None:
+    told = readings(history_frame(rounds))
+    assert told.measurements == len(rounds) and told.rounds == 2 * len(rounds)
+    assert told.mhz is not None and told.mhz[0] == 1400 and told.mhz[2] == 2800
+    assert told.celsius is not None and told.celsius[0] == 30
+    assert told.throttled == told.repeated == len(rounds) // 29 > 0 and told.tells_throttling
+
+
+def test_a_mute_device_has_no_readings(data: ReportData) -> None:
+    told = readings(history_frame(data.measurements))
+    assert told.mhz is None and told.celsius is None
+    assert told.throttled == 0 and not told.tells_throttling
+    assert readings(history_frame(())).rounds == 0
+
+
+def test_doubtful_measurements_say_why(rounds: tuple[Measurement, ...]) -> None:
+    rows = doubtful(rounds)
+    usable = [m for i, m in enumerate(rounds) if i % 29 == 28 and m.usable]
+    assert len(rows) == len(usable) > 0
+    assert all("1 of 2 rounds throttled" in str(row["flags"]) for row in rows)
+    spreads = [float(row["spread"]) for row in rows]
+    assert spreads == sorted(spreads, reverse=True)
+
+
+# ---- environment and facts -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "argv, wanted",
+    [
+        ((), ""),
+        (("/home/me/.venv/bin/nnapi-prof", "report", "my net.nnprof"),
+         "nnapi-prof report 'my net.nnprof'"),
+        (("/x/nnapi_prof/__main__.py", "go", "m.pt"), "nnapi-prof go m.pt"),
+        (("nnapi-prof", "--costs", "postgresql://me:se@cret@db.lab/costs"),
+         "nnapi-prof --costs postgresql://me:***@db.lab/costs"),
+        (("nnapi-prof", "--costs=postgresql://db.lab/costs?user=me&password=secret", "go"),
+         "nnapi-prof '--costs=postgresql://db.lab/costs?user=me&password=***' go"),
+        (("nnapi-prof", "--costs", "postgresql://me@db.lab/costs"),
+         "nnapi-prof --costs postgresql://me@db.lab/costs"),
+    ],
+)  # fmt: skip
+def test_a_command_as_typed_without_passwords(argv: tuple[str, ...], wanted: str) -> None:
+    assert typed(argv) == wanted
+
+
+def test_environment_of_this_process() -> None:
+    here = this_environment(["nnapi-prof", "report"])
+    assert here.command == "nnapi-prof report" and here.packages["numpy"]
+    assert here.written_at.endswith("+00:00")
+
+
+def test_environment_facts(data: ReportData) -> None:
+    here = this_environment(["nnapi-prof", "report", "x"])
+    facts = dict(environment_facts(replace(data, environment=here)))
+    assert facts["drivers"] == "sim-gpu 1.0, sim-npu 1.0"
+    assert facts["agent on the device"] == "0.1.0" and facts["by the command"].endswith("report x")
+    assert facts["plan run at"] == "2024-05-01 12:00:00 UTC"
+    assert "numpy " in facts["packages"]
+    assert "host" not in dict(environment_facts(data))  # nobody said
+
+
+def test_device_facts_in_people_words() -> None:
+    info = {"memory_kb": 7_900_000, "cpu_max_khz": [2_800_000, None], "odd": 1}
+    assert device_words(info) == [
+        ("memory", "7.9 GB"), ("highest clock of each core", "2800 MHz"), ("odd", "1"),
+    ]  # fmt: skip
+    assert device_words({"cpu_max_khz": [None]})[0].value == "not told"
+
+
+# ---- words ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "ms, text",
+    [(None, "–"), (math.nan, "–"), (math.inf, "–"), (0.0456, "0.046"), (1.234, "1.23"),
+     (12.34, "12.3"), (123.4, "123"), (0, "0.000")],
+)  # fmt: skip
+def test_milliseconds(ms: float | None, text: str) -> None:
+    assert words.format_ms(ms) == text
+
+
+def test_numbers() -> None:
+    assert words.format_percent(0.0341) == "3.4 %" and words.format_percent(None) == "–"
+    assert words.format_change(0.0341) == "+3.4 %" and words.format_change(-0.5) == "-50.0 %"
+    assert words.format_si(1234) == "1.23 k" and words.format_si(12) == "12 "
+    assert words.format_si(3e9) == "3 G" and words.format_si(None) == "–"
+    assert words.count(1, "unit") == "1 unit" and words.count(2, "unit") == "2 units"
+
+
+def test_times() -> None:
+    assert words.format_time("2024-05-01T12:00:00.123+00:00") == "2024-05-01 12:00:00 UTC"
+    assert words.format_time("2024-05-01T14:00:00+02:00") == "2024-05-01 12:00:00 UTC"
+    assert words.format_time("some day") == "some day"
+
+
+def test_names() -> None:
+    assert words.target_words(CPU.key) == "CPU"
+    assert words.target_words("nnapi:a/b/fast") == "a/b (fast)"
+    assert words.target_words("nnapi:auto/low_power") == "NNAPI's choice (low_power)"
+    assert words.place_words("nnapi:a/b/fast") == "a/b"
+    assert words.place_words(HOST.key) == "host"
+    assert words.plan_words("best-single cpu") == "best single target: CPU"
+    assert words.plan_words("anything", is_own=True) == "this plan"
+    assert words.rule_words("greedy").startswith("each unit where it alone")
+    assert words.rule_words("of somebody else") == ""
+    every = [CPU.key, *(t.key for t in NPU)]
+    assert words.targets_words([CPU.key, NPU[0].key], every) == "CPU; sim-npu (low_power)"
+    assert words.targets_words([t.key for t in NPU], every) == "sim-npu"
+
+
+def test_an_accelerator_of_any_name_is_named() -> None:
+    assert words.target_words(Target.nnapi("a (b)", Preference(1)).key) == "a (b) (fast)"
+
+
+def test_the_glossary_is_sorted_and_whole() -> None:
+    names = [entry.word.lower() for entry in GLOSSARY]
+    assert names == sorted(names) and len({entry.key for entry in GLOSSARY}) == len(names)
+    assert all(entry.meaning.endswith(".") for entry in GLOSSARY)
