@@ -7,12 +7,15 @@ import os
 import platform
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 from nnapi_prof import __version__
 
+PROGRAM = "nnapi-prof"
 PACKAGES = ("torch", "numpy", "scipy", "pandas", "sqlalchemy", "matplotlib", "jinja2", "adb-shell")
 """What measured numbers, plans and figures rest on."""
 
@@ -36,8 +39,11 @@ class Environment:
     """Name -> version."""
 
 
-def this_environment(command: Sequence[str] = ()) -> Environment:
-    """The environment now; ``command`` is what was typed (``sys.argv``)."""
+def this_environment(command: Sequence[str] | None = None) -> Environment:
+    """The environment now. ``command`` is what was typed; None is this process's own command line
+    where it is nnapi-prof's."""
+    if command is None:
+        command = sys.argv if is_ours(sys.argv) else ()
     cpus = os.cpu_count()
     cores = "" if cpus is None else f", {cpus} CPU{'' if cpus == 1 else 's'}"
     return Environment(
@@ -50,12 +56,17 @@ def this_environment(command: Sequence[str] = ()) -> Environment:
     )
 
 
+def is_ours(command: Sequence[str]) -> bool:
+    """Whether a command line is nnapi-prof's, not that of a program that imports it."""
+    program = Path(command[0]) if command else Path()
+    return program.stem == PROGRAM or program.parts[-2:] == ("nnapi_prof", "__main__.py")
+
+
 def typed(command: Sequence[str]) -> str:
     """A command line as one would type it: the program by its name, URLs without passwords."""
     if not command:
         return ""
-    program = os.path.basename(command[0])
-    words = ["nnapi-prof" if program in ("__main__.py", "") else program, *command[1:]]
+    words = [PROGRAM if is_ours(command) else Path(command[0]).name, *command[1:]]
     return _SECRET.sub(lambda found: (found[1] or "") + "***", shlex.join(words))
 
 

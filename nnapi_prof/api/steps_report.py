@@ -16,6 +16,7 @@ from nnapi_prof.errors import CostError, UsageError
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.environment import this_environment
 from nnapi_prof.reports.frames import region_label
 from nnapi_prof.run.history import choose, every, last
 from nnapi_prof.run.result import RunReport
@@ -129,6 +130,8 @@ def data_of(
         device_info=known.get(bundle.fingerprint, {}),
         notes=bundle.notes,
         permutes={plan.name: bundle.permutes(plan) for plan in bundle.plans},
+        segment_permutes=bundle.segment_permutes(plans[0]),
+        environment=this_environment(),
     )
 
 

@@ -58,8 +58,16 @@ class Bundle:
 
     def permutes(self, plan: Plan) -> Permutes:
         """What the segments of a plan that the agent runs permute, together."""
-        on_device = [s for s in plan.segments if s.target.engine is not Engine.HOST]
-        return sum((permutes(self.region(s.units, s.target)) for s in on_device), Permutes())
+        return sum((each for each in self.segment_permutes(plan) if each is not None), Permutes())
+
+    def segment_permutes(self, plan: Plan) -> tuple[Permutes | None, ...]:
+        """What each segment of a plan permutes; None on the host."""
+        return tuple(
+            None
+            if segment.target.engine is Engine.HOST
+            else permutes(self.region(segment.units, segment.target))
+            for segment in plan.segments
+        )
 
 
 def halves(conditions: Conditions, engine: Engine) -> bool:

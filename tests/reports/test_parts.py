@@ -13,7 +13,7 @@ from nnapi_prof.costs.region import fit
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Preference, Segment, Target
 from nnapi_prof.reports import words
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.environment import this_environment, typed
+from nnapi_prof.reports.environment import is_ours, this_environment, typed
 from nnapi_prof.reports.facts import device_words, environment_facts
 from nnapi_prof.reports.glossary import GLOSSARY
 from nnapi_prof.reports.history import doubtful, history_frame, readings
@@ -188,7 +188,24 @@ def test_a_command_as_typed_without_passwords(argv: tuple[str, ...], wanted: str
     assert typed(argv) == wanted
 
 
+@pytest.mark.parametrize(
+    "argv, ours",
+    [
+        (("/x/bin/nnapi-prof",), True),
+        (("C:/x/nnapi-prof.exe",), True),
+        (("/x/nnapi_prof/__main__.py",), True),
+        (("/x/pytest/__main__.py",), False),
+        (("ipykernel_launcher.py", "-f", "x"), False),
+        (("",), False),
+        ((), False),
+    ],
+)
+def test_a_notebook_is_no_command(argv: tuple[str, ...], ours: bool) -> None:
+    assert is_ours(argv) is ours
+
+
 def test_environment_of_this_process() -> None:
+    assert this_environment().command == ""
     here = this_environment(["nnapi-prof", "report"])
     assert here.command == "nnapi-prof report" and here.packages["numpy"]
     assert here.written_at.endswith("+00:00")
