@@ -120,9 +120,9 @@ def placement_strips(
     below = len(sides) - 0.42
     for first, length in _runs(moved):
         axes.barh(below, length, left=first, height=0.16, color=INK, align="edge")
-    axes.set_yticks(
-        [*range(len(sides)), below + 0.08], [*(side.letter for side in sides), "differs"]
-    )
+    rows = {side.letter: float(row) for row, side in enumerate(sides)}
+    rows |= {"differs": below + 0.08} if moved else {}
+    axes.set_yticks(list(rows.values()), list(rows))
     axes.set_ylim(below + 0.3, -0.55)
     axes.set_xlim(0, max(len(columns), 1))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -30,7 +30,8 @@ def match_units(graphs: Sequence[UnitGraph]) -> tuple[Column, ...]:
     1. Stretches of equal signatures in equal order are matched.
     2. What is left is matched by signature alone, first with first: the same operation at another
        place of the model.
-    3. What is still left gets a column of its own, behind the unit it follows.
+    3. What is still left gets a column of its own, behind the unit it follows; all of it at the
+       end where nothing is matched.
     """
     columns: list[tuple[str, list[int | None]]] = []
     for side, graph in enumerate(graphs):
@@ -55,7 +56,7 @@ def _joined(
             place[unit] = free[signature].popleft()
     taken = {at: unit for unit, at in place.items()}
     new: defaultdict[int, list[int]] = defaultdict(list)  # column -> new units behind it
-    last = -1
+    last = -1 if place else len(known) - 1
     for unit in range(len(signatures)):
         last = place.get(unit, last)
         if unit not in place:

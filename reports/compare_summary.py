@@ -21,6 +21,7 @@ from nnapi_prof.reports.compare_changes import (
 from nnapi_prof.reports.compare_match import Column, match_units
 from nnapi_prof.reports.compare_sides import Ratio, Side, ratio_of
 from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.words import count
 
 LETTERS = "ABCDEF"
 """As many sides can be told apart in one figure."""
@@ -103,10 +104,8 @@ class Compared:
         found += self._latency_sentences()
         if self.refusals:
             targets = sorted({key for each in self.refusals for key in each.targets})
-            units = len({each.unit for each in self.refusals})
-            found.append(
-                Sentence(f"What is refused differs for {units} {_units(units)}: {_some(targets)}.")
-            )
+            units = count(len({each.unit for each in self.refusals}), "unit")
+            found.append(Sentence(f"What is refused differs for {units}: {_some(targets)}."))
         names = [each.name for each in self.conditions if each.name not in _EXPECTED]
         if names:
             found.append(Sentence(f"Conditions and versions that differ: {_some(names, 8)}."))
@@ -139,7 +138,8 @@ class Compared:
                     for s, latency in ((first, one), (side, two))
                 )
                 words += f" {labels}: this ratio says little."
-            verdict = {"faster": "good", "slower": "bad"}.get(ratio.verdict, "")
+            alike = not self.only(first) and not self.only(side)  # other models may well be slower
+            verdict = {"faster": "good", "slower": "bad"}.get(ratio.verdict, "") if alike else ""
             found.append(Sentence(words, verdict))
         return found
 
@@ -163,18 +163,20 @@ class Compared:
         if not total:
             found.append(Sentence("The models have no unit in common."))
         elif self.moves:
-            n = self.n_moved
-            found.append(
-                Sentence(f"{n} of {total} {_units(total)} do not run on the same target.")
-                if n != 1
-                else Sentence(f"1 of {total} {_units(total)} does not run on the same target.")
-            )
+            found.append(Sentence(f"{self._moved_words(total)}."))
         else:
             found.append(Sentence(f"All {total} units in common run on the same targets."))
         if any(self.only(side) for side in self.sides):
             of = ", ".join(f"{len(self.only(side))} only in {side.letter}" for side in self.sides)
-            found.append(Sentence(f"{total} {_units(total)} are in every model; {of}."))
+            both = f"{count(total, 'unit')} in common; " if total else ""
+            found.append(Sentence(f"Other models: {both}{of}."))
         return found
+
+    def _moved_words(self, total: int) -> str:
+        verb = "runs" if self.n_moved == 1 else "run"
+        if len(self.others) == 1:
+            return f"{self.n_moved} of {total} units {verb} elsewhere in {self.others[0].letter}"
+        return f"{self.n_moved} of {total} units {verb} elsewhere in some"
 
     def _latency_sentences(self) -> list[Sentence]:
         found = []
@@ -219,10 +221,6 @@ def interval_words(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return ""
     return f"{100 * CONFIDENCE:.0f} % interval {low:.3f} to {high:.3f}"
-
-
-def _units(n: int) -> str:
-    return "unit" if n == 1 else "units"
 
 
 def _some(names: Sequence[str], most: int = 4) -> str:

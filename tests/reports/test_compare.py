@@ -116,6 +116,8 @@ def test_a_refusal_that_went_and_the_unit_that_moved(plain: ReportData, freed: R
     (move,) = (move for move in found.moves if 4 in move.units[0])
     assert move.stays[0].target != move.stays[1].target
     assert found.n_moved == len(moved)
+    run = "runs" if found.n_moved == 1 else "run"
+    assert f"{found.n_moved} of 10 units {run} elsewhere in B." in words(found)
     placed = [
         {u: s.target.key for s in data.plan.segments for u in s.units} for data in (plain, freed)
     ]
@@ -258,7 +260,7 @@ def test_other_models(plain: ReportData) -> None:
     a, b = found.sides
     assert len(found.matched) == 10
     assert found.only(a) == () and found.only(b) == (10, 11, 12)
-    assert "10 units are in every model; 0 only in A, 3 only in B." in words(found)
+    assert "Other models: 10 units in common; 0 only in A, 3 only in B." in words(found)
     text = compare.markdown([("one", plain), ("two", longer)])
     assert "## Units only in B" in text and "## Units only in A" not in text
 
@@ -272,6 +274,8 @@ def test_models_with_nothing_in_common(plain: ReportData) -> None:
     assert found.matched == () and found.moves == () and found.refusals == ()
     assert found.latencies[0].differences == ()
     assert "The models have no unit in common." in words(found)
+    assert "Other models: 10 only in A, 10 only in B." in words(found)
+    assert found.sentences[0].verdict == ""  # another model may well be slower
     check(of_comparison([("one", plain), ("two", other)]), "compare")
 
 

@@ -1,0 +1,67 @@
+"""A comparison of two simulated phones, all of it made by the command line, in a browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nnapi_prof.cli import main
+from nnapi_prof.run.result import RunReport
+from tests.cli.common import INPUT, TinyNet, trace
+from tests.reports.browser import SCHEMES, WIDTHS, Scheme, visit
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+def call(*arguments: object) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    assert ended.value.code == 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``npu.nnprof`` and ``gpu.nnprof`` of one model, both run, and ``page.html``."""
+    found = tmp_path_factory.mktemp("real")
+    model = trace(TinyNet(), found / "tiny.pt")
+    costs = ("--costs", found / "costs.sqlite")
+    for phone in ("npu", "gpu"):
+        device = ("--device", f"sim:{phone}-phone")
+        named = (*device, "--input", INPUT, *costs)
+        pin = ("--pin", "conv2d*=nnapi:sim-npu/fast") if phone == "npu" else ("--no-verify",)
+        bundle = found / f"{phone}.nnprof"
+        call("profile", *named, "--preference", "fast", model)
+        call("partition", *named, *pin, "--output", bundle, model)
+        call("run", *device, "--runs", 9, bundle)
+    call("report", *costs, "-o", found / "page.html", found / "npu.nnprof", found / "gpu.nnprof")
+    return found
+
+
+def test_the_page_says_what_the_runs_were(folder: Path) -> None:
+    text = (folder / "page.html").read_text()
+    runs = [
+        RunReport.from_json((folder / f"{phone}.nnprof" / "run.json").read_text())
+        for phone in ("npu", "gpu")
+    ]
+    one, two = (run.runs[0].median_ns for run in runs)
+    assert one and two
+    assert f"B takes {two / one:.3f} × as long as A, measured end to end (simulated)" in text
+    assert "2 of 5 units run elsewhere in B." in text
+    assert "pinned to nnapi:sim-npu/fast" in text
+    assert "driver of sim-npu" in text and "simulated gpu-phone" in text
+    assert not re.search(r"\d ms(?!, simulated| on| here| there| of)", text), "unlabelled latency"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_in_a_browser(browser: Browser, folder: Path, width: int, scheme: Scheme) -> None:
+    with visit(browser, folder / "page.html", width, scheme) as seen:
+        assert seen.said == [] and seen.asked == []
+        assert not seen.overflows
+        assert seen.violations() == []
+        for section in ("changed", "numbers", "placement", "latencies", "conditions"):
+            assert seen.page.locator(f"#{section}").is_visible()
