@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from nnapi_prof.cli.options import HELP, common_options, device, device_option, writing
-from nnapi_prof.cli.output import as_json, print_document, say, stdout
+from nnapi_prof.cli.output import as_json, print_document, stdout
+from nnapi_prof.cli.progress import listening
 from nnapi_prof.device.toolchain import ANDROID_ABIS
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def build(abis: tuple[str, ...], output: Path | None) -> None:
     built: list[tuple[str, Path]] = []
     for abi in abis or ("host", *ANDROID_ABIS):
         of = (host_abi(), "linux") if abi == "host" else (abi, "android")
-        path = agent_binary(*of, say)
+        with listening() as listener:
+            path = agent_binary(*of, listener.busy)
         if output is not None:
             target = output / abi / "agent"
             with writing(target):
@@ -154,7 +156,7 @@ def clean(device_spec: str | None, older_than_days: int | None, everything: bool
 
     if everything and older_than_days is not None:
         raise UsageError("--all removes everything, --older-than only what is old: choose one")
-    with device(device_spec) as opened:
+    with device(device_spec, agent=not everything) as opened:  # a full phone takes no agent
         client = opened.client
         gone = cleaning.clean_all(client) if everything else cleaning.clean(client, older_than_days)
         if as_json():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +17,7 @@ from nnapi_prof.cli.output import print_document as print_document
 from nnapi_prof.cli.output import say as say
 from nnapi_prof.cli.output import stderr as stderr
 from nnapi_prof.cli.output import stdout as stdout
-from nnapi_prof.cli.progress import working
+from nnapi_prof.cli.progress import listening, working
 from nnapi_prof.graph.plan import Preference
 
 if TYPE_CHECKING:
@@ -271,13 +271,18 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def device(spec: str | None) -> Iterator[OpenDevice]:
-    """Opens what ``--device`` says, and tells the user where the choice was ours."""
+def device(spec: str | None, agent: bool = True) -> Iterator[OpenDevice]:
+    """Opens what ``--device`` says, and tells the user where the choice was ours; with ``agent``,
+    the agent is on it then."""
     from nnapi_prof.device.find import open_device
 
-    with open_device(spec, say) as opened:
-        if opened.note:
-            say(f"note: {opened.note}")
+    with ExitStack() as stack:
+        with listening() as listener:  # over before the command prints
+            opened = stack.enter_context(open_device(spec, listener.busy))
+            if opened.note:
+                listener.note(opened.note)
+            if agent:
+                LOGGER.debug("the agent is %s", opened.client.installed.path)
         yield opened
 
 

@@ -1,0 +1,243 @@
+"""Progress: the time left, lines where nobody watches, bars on a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nnapi_prof.cli.output import Output
+from nnapi_prof.cli.progress import Board
+from nnapi_prof.cli.time_left import Durations, TimeLeft, in_words
+from nnapi_prof.device.toolchain import build_steps, run_tool
+from nnapi_prof.errors import BuildError
+from nnapi_prof.measure.outcome import Progress
+from tests.cli.common import INPUT, Profiled, Result
+
+Cli = Callable[..., Result]
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    def __init__(self) -> None:
+        self.s = 100.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+# ---- how long it will take ----------------------------------------------------------------------
+
+
+def test_time_left_by_what_is_done() -> None:
+    clock = Clock()
+    left = TimeLeft(clock)
+    assert left.seconds(Progress("units", 0, 100, "")) is None
+    clock.s += 50  # the model is read, the first request built: that comes once
+    assert left.seconds(Progress("units", 1, 100, "")) is None
+    clock.s += 10
+    assert left.seconds(Progress("units", 11, 100, "")) == pytest.approx(89)
+    assert left.seconds(Progress("units", 11, 100, "", later=40)) == pytest.approx(89 + 40)
+
+
+def test_time_left_over_phases() -> None:
+    """A phase that has begun is judged by those before it, then by itself."""
+    clock = Clock()
+    left = TimeLeft(clock)
+    left.seconds(Progress("units", 1, 11, "", later=10))
+    clock.s += 20
+    assert left.seconds(Progress("units", 11, 11, "", later=10)) == pytest.approx(20)
+    assert left.seconds(Progress("chains", 0, 10, "")) == pytest.approx(20)
+    assert left.seconds(Progress("chains", 1, 10, "")) == pytest.approx(18)
+    clock.s += 8
+    assert left.seconds(Progress("chains", 2, 10, "")) == pytest.approx(64)
+    clock.s += 56
+    left.seconds(Progress("chains", 9, 10, ""))
+    # 84 s for 18 parts so far; nothing of the last phase is known yet.
+    assert left.seconds(Progress("regions", 0, 3, "")) == pytest.approx(3 * 84 / 18)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.2, "0:00"), (7.4, "0:07"), (80, "1:20"), (3720, "1:02:00")]
+)
+def test_in_words(seconds: float, words: str) -> None:
+    assert in_words(seconds) == words
+
+
+def test_durations_are_remembered(tmp_path: Path) -> None:
+    file = tmp_path / "cache" / "durations.json"
+    durations = Durations(file)
+    assert durations.expected("reading a.pt") is None
+    durations.remember("reading a.pt", 0.3)
+    assert not file.exists()  # nobody waits for that
+    durations.remember("reading a.pt", 7.25)
+    assert Durations(file).expected("reading a.pt") == 7.25
+    for number in range(250):
+        durations.remember(f"reading {number}.pt", 2)
+    assert durations.expected("reading a.pt") is None  # the oldest goes
+    assert durations.expected("reading 249.pt") == 2
+    file.write_text("[]")
+    assert durations.expected("reading 249.pt") is None
+    file.unlink()
+    file.mkdir()
+    durations.remember("reading a.pt", 7.25)  # a cache that cannot be written costs nothing
+
+
+# ---- where standard error is no terminal ---------------------------------------------------------
+
+
+def test_a_line_for_each_long_phase(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    board = Board(Durations(tmp_path / "durations.json"), clock)
+    with caplog.at_level("INFO", "nnapi_prof"), board.shown():
+        board.show(Progress("units", 0, 2, ""))
+        clock.s += 31
+        board.show(Progress("units", 1, 2, "conv"))
+        board.show(Progress("units", 2, 2, "conv"))
+        board.show(Progress("chains", 0, 5, ""))  # short: not worth a line
+        clock.s += 1
+        board.show(Progress("chains", 5, 5, ""))
+        with board.working("reading a.pt"):
+            clock.s += 60
+        board.show(Progress("regions, round 1", 0, 9, ""))
+        clock.s += 4
+        board.show(Progress("regions, round 1", 3, 9, ""))  # interrupted
+    assert caplog.messages == ["units: 2 in 31 s", "regions, round 1: 3 of 9 in 4 s"]
+
+
+def test_short_work_is_silent(cli: Cli, profiled: Profiled) -> None:
+    found = cli("run", "--device", "sim:npu-phone", profiled.bundle)
+    assert found.code == 0
+    assert found.err.splitlines() == [f"result in {profiled.bundle / 'run.json'}"]
+
+
+# ---- on a terminal -------------------------------------------------------------------------------
+
+
+def on_a_terminal(arguments: list[str], columns: int, **env: str) -> tuple[int, str]:
+    """Exit code and all that a command writes to a terminal of this width."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        known = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns), **env}
+        os.execvpe(sys.executable, [sys.executable, *arguments], known)
+    seen = b""
+    while True:
+        try:
+            more = os.read(terminal, 65536)
+        except OSError:  # Linux's word for the end of a terminal
+            break
+        if not more:
+            break
+        seen += more
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status), seen.decode()
+
+
+def lines_of(written: str) -> list[str]:
+    """The lines without what moves the cursor and colours them."""
+    return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written))
+
+
+SLOW = """
+import time
+from nnapi_prof.cli.output import LOGGER, Output
+from nnapi_prof.cli import progress
+from nnapi_prof.measure.outcome import Progress
+output = Output()
+output.quiet = {quiet}
+progress.current = lambda: output
+with output.logging(), progress.listening() as listener:
+    if output.quiet:
+        LOGGER.setLevel("ERROR")  # as --quiet does
+    with listener.working("reading net.pt"):
+        time.sleep(0.3)
+    for done in range(21):
+        listener.progress(Progress("units", done, 20, "conv2d 3x3 with a long label", later=20))
+        time.sleep(0.08)
+        if done == 12:
+            listener.note("one is hot")
+    listener.progress(Progress("chains", 0, 0, ""))
+    listener.progress(Progress("regions, round 1", 1, 4, "interrupted here"))
+"""
+
+
+def test_bars_with_the_time_left(tmp_path: Path) -> None:
+    (tmp_path / "durations.json").write_text('{"reading net.pt": 5}')
+    program = ["-c", SLOW.format(quiet=False)]
+    code, written = on_a_terminal(program, 80, NNAPI_PROF_CACHE_DIR=str(tmp_path))
+    lines = lines_of(written)
+    assert code == 0 and max(map(len, lines)) <= 80
+    assert any(re.match(r"reading net\.pt .* about 0:05 left", line) for line in lines)
+    moving = [m for line in lines if (m := re.match(r"units .* (\d+)/20 +about 0:0(\d)", line))]
+    # 0.08 s for each, 20 more after the phase: at its half, 2.4 s.
+    at_half = [int(m[2]) for m in moving if 9 <= int(m[1]) <= 12]
+    assert at_half and all(2 <= seconds <= 4 for seconds in at_half)
+    assert sum(line == "note: one is hot" for line in lines) == 1
+    assert not any(line.startswith("chains") for line in lines)  # nothing was to be done
+    assert any(re.match(r"units .* 20/20 +0:0[12]", line) for line in lines)
+    last = [line for line in lines if line.startswith("regions")][-1]
+    assert "1/4" in last and "left" not in last
+
+
+def test_quiet_on_a_terminal(tmp_path: Path) -> None:
+    program = ["-c", SLOW.format(quiet=True)]
+    code, written = on_a_terminal(program, 80, NNAPI_PROF_CACHE_DIR=str(tmp_path))
+    assert code == 0 and [line for line in lines_of(written) if line] == []
+
+
+def test_a_profile_on_a_narrow_terminal(profiled: Profiled, tmp_path: Path) -> None:
+    arguments = ["-m", "nnapi_prof", "profile", "--device", "sim:npu-phone", "--input", INPUT]
+    costs = ["--costs", str(tmp_path / "new.sqlite"), "--preference", "fast"]
+    code, written = on_a_terminal([*arguments, *costs, str(profiled.model)], 80)
+    lines = lines_of(written)
+    assert code == 0, written
+    assert any(re.match(r"units +━+ (\d+)/\1", line) for line in lines)
+    assert "\x1b[" in written and "Predicted latency in ms, simulated" in written
+    code, plain = on_a_terminal(
+        [*arguments, *costs, str(profiled.model)], 80, NO_COLOR="1", TERM="dumb"
+    )
+    assert code == 0 and "\x1b[" not in plain and "Predicted latency" in plain
+
+
+# ---- builds --------------------------------------------------------------------------------------
+
+
+def test_steps_of_a_build() -> None:
+    said = "print('-- configuring'); print('[1/3] a.c'); print('[3/3] link'); print('[x/3]')"
+    heard: list[tuple[int, int]] = []
+    with build_steps(lambda done, of: heard.append((done, of))):
+        run_tool([sys.executable, "-u", "-c", said], "it failed")
+    assert heard == [(1, 3), (3, 3)]
+    run_tool([sys.executable, "-c", said], "it failed")
+    assert len(heard) == 2
+
+
+def test_a_build_that_fails_or_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BuildError, match=r"(?s)^it failed:\nfirst\nsecond$"):
+        run_tool([sys.executable, "-c", "print('first\\nsecond'); exit(3)"], "it failed")
+    monkeypatch.setattr("nnapi_prof.device.toolchain.BUILD_TIMEOUT_S", 0.5)
+    with pytest.raises(BuildError, match=r"^it failed: it took more than 0\.5 s$"):
+        run_tool([sys.executable, "-c", "import time; time.sleep(60)"], "it failed")
+
+
+def test_a_reader_of_steps_that_raises_stops_the_build() -> None:
+    def interrupt(_: int, __: int) -> None:
+        raise KeyboardInterrupt
+
+    slow = "import time; print('[1/2] a', flush=True); time.sleep(60)"
+    with pytest.raises(KeyboardInterrupt), build_steps(interrupt):
+        run_tool([sys.executable, "-c", slow], "it failed")
+
+
+def test_one_document() -> None:
+    output = Output(as_json=True)
+    output.print_document({"schema": "nnapi-prof/devices/1"})
+    with pytest.raises(RuntimeError, match="a second document: nnapi-prof/run/1"):
+        output.print_document({"schema": "nnapi-prof/run/1"})
