@@ -27,8 +27,10 @@ def context(found: Compared) -> dict[str, Any]:
     planned = [s.target for side in found.sides for s in side.data.plan.segments]
     palette = colours([*every, *planned])
     known = list(dict.fromkeys(target.key for target in every))
+    simulated = [side.letter for side in found.sides if side.simulated]
     return {
         "found": found,
+        "mixed": ", ".join(simulated) if len(simulated) < len(found.sides) else None,
         "sides": found.sides,
         "side_colour": figures.SIDE_COLOURS,
         "rows": headline_rows(found),

@@ -53,7 +53,13 @@ def test_the_page_says_what_the_runs_were(folder: Path) -> None:
     assert "2 of 5 units run elsewhere in B." in text
     assert "pinned to nnapi:sim-npu/fast" in text
     assert "driver of sim-npu" in text and "simulated gpu-phone" in text
-    assert not re.search(r"\d ms(?!, simulated| on| here| there| of)", text), "unlabelled latency"
+    for section in ("numbers", "latencies"):
+        (part,) = re.findall(rf'<section id="{section}".*?</section>', text, flags=re.DOTALL)
+        latencies = re.findall(
+            r">([^<]*\d ms\b[^<]*)<", re.sub(r"<svg.*?</svg>", "", part, flags=re.S)
+        )
+        assert len(latencies) > 5 and all(", simulated" in each for each in latencies)
+    assert "Latencies in these sentences are simulated" in text
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
