@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -46,6 +47,17 @@ MEASUREMENT_COLUMNS = (
 RESIDUAL_COLUMNS = ("target", "relative_error")
 
 
+def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.DataFrame:
+    """Rows as a frame with these columns, in which a text that is missing stays None: pandas would
+    make it NaN, which is true, and which prints as a word."""
+    frame = pd.DataFrame(rows, columns=list(columns))
+    for name in columns:
+        values = [row[name] for row in rows]
+        if None in values:
+            frame[name] = pd.Series(values, dtype=object, index=frame.index)
+    return frame
+
+
 def plan_frame(plan: Plan, graph: UnitGraph) -> pd.DataFrame:
     """One row a segment, in order. ``start_ms`` is the predicted start; bytes cross the boundary.
 
@@ -80,7 +92,7 @@ def plan_frame(plan: Plan, graph: UnitGraph) -> pd.DataFrame:
             }
         )
         start += segment.predicted_ns
-    return pd.DataFrame(rows, columns=list(PLAN_COLUMNS))
+    return frame_of(rows, PLAN_COLUMNS)
 
 
 def region_label(graph: UnitGraph, units: Sequence[int]) -> str:
@@ -127,7 +139,7 @@ def unit_frame(costs: CostModel) -> pd.DataFrame:
                     "reason": reason,
                 }
             )
-    return pd.DataFrame(rows, columns=list(UNIT_COLUMNS))
+    return frame_of(rows, UNIT_COLUMNS)
 
 
 def all_targets(costs: CostModel) -> tuple[Target, ...]:
@@ -190,7 +202,7 @@ def baseline_frame(
                 "error": found.error if found else None,
             }
         )
-    return pd.DataFrame(rows, columns=list(BASELINE_COLUMNS))
+    return frame_of(rows, BASELINE_COLUMNS)
 
 
 def segment_frame(runs: Iterable[PlanRun]) -> pd.DataFrame:
@@ -216,7 +228,7 @@ def segment_frame(runs: Iterable[PlanRun]) -> pd.DataFrame:
                     "relative_error": error,
                 }
             )
-    return pd.DataFrame(rows, columns=list(SEGMENT_COLUMNS))
+    return frame_of(rows, SEGMENT_COLUMNS)
 
 
 def measurement_frame(measurements: Iterable[Measurement]) -> pd.DataFrame:
@@ -248,7 +260,7 @@ def measurement_frame(measurements: Iterable[Measurement]) -> pd.DataFrame:
                 "measured_at": m.measured_at,
             }
         )
-    return pd.DataFrame(rows, columns=list(MEASUREMENT_COLUMNS))
+    return frame_of(rows, MEASUREMENT_COLUMNS)
 
 
 def residual_frame(costs: CostModel) -> pd.DataFrame:
@@ -258,7 +270,7 @@ def residual_frame(costs: CostModel) -> pd.DataFrame:
         for target, errors in costs.residuals.items()
         for error in errors
     ]
-    return pd.DataFrame(rows, columns=list(RESIDUAL_COLUMNS))
+    return frame_of(rows, RESIDUAL_COLUMNS)
 
 
 def fit_frame(costs: CostModel) -> pd.DataFrame:

@@ -78,7 +78,7 @@ def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
     unit = ms_unit(data.run is not None and data.run.simulated if ran else planned)
     taken = latency(own["measured_ms" if ran else "predicted_ms"], unit)
     sentence = f"{_where(data.plan)}, the model takes {taken}"
-    sentence += " from end to end." if ran else ", as predicted: it was not run yet."
+    sentence += " from end to end." if ran else f", as predicted: it {_not_run(data)}."
     if single is not None and _is_single(data.plan):
         if cpu is not None and cpu.verdict:
             sentence += f" That is {_against(cpu)}."
@@ -88,7 +88,7 @@ def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
     cards = [
         _rival_card("against the best single target", single, data.plan, ran, unit),
         _rival_card("against the CPU alone", cpu, data.plan, ran, unit),
-        _prediction(own, ms_unit(planned), unit),
+        _prediction(own, ms_unit(planned), unit, _not_run(data)),
         _outputs(data),
     ]
     return Headline(sentence, tuple(card for card in cards if card is not None))
@@ -103,6 +103,10 @@ def rivals_of(baselines: pd.DataFrame) -> list[Rival]:
         column = "measured_ms" if both else "predicted_ms"
         found.append(Rival(row["plan"], own[column], row[column], both))
     return sorted(found, key=lambda rival: rival.factor)
+
+
+def _not_run(data: ReportData) -> str:
+    return "was not run yet" if data.run_of_plan is None else "did not run to its end"
 
 
 def latency(ms: float, unit: str) -> str:
@@ -154,11 +158,13 @@ def _rival_card(about: str, rival: Rival | None, plan: Plan, ran: bool, unit: st
     return Card(about, rival.phrase, rival.verdict, f"{name}: {taken}, {how}")
 
 
-def _prediction(own: Mapping[Any, Any], predicted_unit: str, measured_unit: str) -> Card:
+def _prediction(
+    own: Mapping[Any, Any], predicted_unit: str, measured_unit: str, not_run: str
+) -> Card:
     about = "predicted against measured"
     predicted = f"predicted {latency(own['predicted_ms'], predicted_unit)}"
     if not math.isfinite(own["measured_ms"]) or not own["measured_ms"]:
-        return Card(about, "not run yet", "", predicted)
+        return Card(about, not_run.removeprefix("was "), "", predicted)
     error = own["predicted_ms"] / own["measured_ms"] - 1
     verdict = "good" if abs(error) <= CLOSE else ("bad" if abs(error) > 4 * CLOSE else "")
     off = f"{format_percent(abs(error))} too {'low' if error < 0 else 'high'}"

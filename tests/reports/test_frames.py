@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Segment
 from nnapi_prof.reports import frames
-from nnapi_prof.reports.html import ReportData
+from nnapi_prof.reports.data import ReportData
 from tests.reports.sample import NPU, REFUSAL, TARGETS, sample
 
 
@@ -113,3 +114,14 @@ def test_empty_frames_keep_their_columns(data: ReportData) -> None:
     assert list(frames.segment_frame([]).columns) == list(frames.SEGMENT_COLUMNS)
     assert list(frames.baseline_frame([], None).columns) == list(frames.BASELINE_COLUMNS)
     assert list(frames.measurement_frame([]).columns) == list(frames.MEASUREMENT_COLUMNS)
+
+
+def test_what_is_not_said_is_none_not_nan(data: ReportData) -> None:
+    """A NaN is true, and would print as a word."""
+    assert data.run is not None
+    runs = (data.run.runs[0], replace(data.run.runs[1], error="crashed"), *data.run.runs[2:])
+    errors = frames.baseline_frame(data.plans, replace(data.run, runs=runs))["error"]
+    assert errors[0] is None and errors[1] == "crashed"
+    reasons = list(frames.unit_frame(data.cost_model)["reason"])
+    assert None in reasons and any(isinstance(reason, str) for reason in reasons)
+    assert all(reason is None or isinstance(reason, str) for reason in reasons)

@@ -179,6 +179,7 @@ def test_a_failed_run_and_differing_outputs_are_said(data: ReportData) -> None:
     run = replace(data.run, runs=(first, *data.run.runs[1:]), checks=(bad,))
     words = Page(render(replace(data, run=run))).words
     assert "did not run to its end" in words["summary"] and "SIGSEGV" in words["summary"]
+    assert "not run yet" not in words["summary"] and "nan" not in words["baselines"].split()
     assert "1 of 1 differ" in words["summary"] and "differs" in words["accuracy"]
 
 
