@@ -1,7 +1,8 @@
 """Tables of the cost store, every column with its unit.
 
-Rows are only ever added. A measurement that is repeated (``--fresh``) becomes a second row, and
-readers take the one of each key that was measured last.
+Rows are only ever added, until :mod:`.prune` is asked to delete some. A measurement that is
+repeated (``--fresh``) becomes a second row, and readers take the one of each key that was measured
+last.
 """
 
 from __future__ import annotations

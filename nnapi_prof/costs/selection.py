@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, false, func, literal, or_, select
+from sqlalchemy import ColumnElement, Select, Subquery, and_, false, func, literal, or_, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -81,16 +81,28 @@ class Selection:
             if not self.newest:
                 yield select(MEASUREMENTS).where(*clause).order_by(m.id)
                 continue
-            # Not the last to arrive: an import brings old ones late.
-            place = func.row_number().over(
-                partition_by=[m[name] for name in SAME], order_by=[_when().desc(), m.id.desc()]
-            )
-            ranked = select(m.id, place.label("place")).where(*clause).subquery()
+            ranked = _ranked(*clause)
             last = select(ranked.c.id).where(ranked.c.place == 1)
             yield select(MEASUREMENTS).where(m.id.in_(last)).order_by(m.id)
 
     def with_(self, **changes: Any) -> Selection:
         return dataclasses.replace(self, **changes)
+
+
+def superseded_ids() -> Select[tuple[int]]:
+    """SELECT of the ids of all rows of which a newer one agrees in :data:`SAME`."""
+    ranked = _ranked()
+    return select(ranked.c.id).where(ranked.c.place > 1)
+
+
+def _ranked(*clause: ColumnElement[bool]) -> Subquery:
+    """Ids of the rows that fit, with their ``place`` among those that measured the same: 1 is the
+    one measured last. Not the last to arrive: an import brings old ones late."""
+    m = MEASUREMENTS.c
+    place = func.row_number().over(
+        partition_by=[m[name] for name in SAME], order_by=[_when().desc(), m.id.desc()]
+    )
+    return select(m.id, place.label("place")).where(*clause).subquery()
 
 
 def instant(text: str, end: bool = False) -> str:

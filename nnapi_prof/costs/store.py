@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from sqlalchemy import Connection, Insert, Table, func, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas
 
 LOGGER = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,10 @@ class CostStore:
     def add_device(self, fingerprint: str, description: Mapping[str, Any], simulated: bool) -> None:
         """Remembers a device; nothing changes where it is known already."""
         self.add(devices=[DeviceRow(fingerprint, description, simulated, utc_now())])
+
+    def transact(self, work: Callable[[Connection], T], *, writing: bool) -> T:
+        """What ``work`` returns, all of it in one transaction; it may run several times."""
+        return self._database.write(work) if writing else self._database.read(work)
 
     def _insert_new(self, table: Table) -> Insert:
         """Leaves out what is there already, and what another process is adding just now."""

@@ -1,0 +1,104 @@
+"""Deleting rows on both databases: what goes, what stays, and that nothing goes by chance."""
+
+from __future__ import annotations
+
+import pytest
+
+from nnapi_prof.costs.conditions import Conditions, Mode
+from nnapi_prof.costs.measurement import Kind, Status
+from nnapi_prof.costs.prune import Pruned, prune
+from nnapi_prof.costs.selection import Selection, instant
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.errors import UsageError
+from nnapi_prof.graph.plan import CPU
+from tests.costs.test_store import measurement
+
+DAY = "2026-01-0{}T12:00:00+00:00"
+EVERY = "a1 a2 a3 b burst cpu old tab"
+
+
+def fill(store: CostStore) -> None:
+    """``a`` is measured three times (the second arrives last), everything else once."""
+    for phone in ("phone", "tablet"):
+        store.add_device(phone, {"phone": phone}, simulated=True)
+    store.add(
+        measurement("a", label="a1", measured_at=DAY.format(1)),
+        measurement("a", label="a3", measured_at=DAY.format(5)),
+        measurement("a", label="a2", measured_at=DAY.format(3)),
+        measurement("a", CPU, label="cpu", measured_at=DAY.format(2)),
+        measurement(
+            "a", label="burst", conditions=Conditions(mode=Mode.BURST), measured_at=DAY.format(2)
+        ),
+        measurement("b", label="b", status=Status.REFUSED, samples_ns=(), kind=Kind.UNIT),
+        measurement("old", label="old", measured_at=DAY.format(1)),
+        measurement("a", label="tab", fingerprint="tablet", measured_at=DAY.format(1)),
+    )
+
+
+CASES = [
+    (Selection(), True, "a1 a2"),
+    (Selection(until=instant("2026-01-02")), False, "a1 b old tab"),
+    (Selection(until=instant("2026-01-02")), True, "a1"),
+    # The newer row that supersedes need not fit itself.
+    (Selection(since=instant("2026-01-03"), until=instant("2026-01-04")), True, "a2"),
+    (Selection(fingerprints=["tablet"]), False, "tab"),
+    (Selection(fingerprints=["tablet"]), True, ""),
+    (Selection(statuses=(Status.REFUSED,)), False, "b"),
+    (Selection(signatures=["a", "none"], targets=("cpu",)), False, "cpu"),
+    (Selection(signatures=["a"]), True, "a1 a2"),
+    (Selection(fingerprints=["tablet"], newest=True), False, "tab"),
+]
+
+
+def labels(store: CostStore) -> list[str]:
+    return sorted(row["label"] for row in store.rows())
+
+
+@pytest.mark.parametrize(("selection", "superseded", "goes"), CASES)
+def test_what_goes(anywhere: str, selection: Selection, superseded: bool, goes: str) -> None:
+    with CostStore(anywhere) as store:
+        fill(store)
+        assert labels(store) == EVERY.split()
+        said = prune(store, selection, superseded=superseded)
+        assert (said.rows, said.kept, said.deleted) == (len(goes.split()), 8 - said.rows, False)
+        assert labels(store) == EVERY.split() and len(store.devices()) == 2
+        done = prune(store, selection, superseded=superseded, deleting=True)
+        assert done == Pruned(True, said.devices, said.forgotten, said.kept)
+        assert labels(store) == sorted(set(EVERY.split()) - set(goes.split()))
+        assert prune(store, selection, superseded=superseded, deleting=True).rows == 0
+
+
+def test_plans_read_the_same_when_what_was_superseded_is_gone(anywhere: str) -> None:
+    with CostStore(anywhere) as store:
+        fill(store)
+        before = store.measurements("phone")
+        prune(store, Selection(), superseded=True, deleting=True)
+        assert store.measurements("phone") == before
+
+
+def test_a_device_without_rows_is_forgotten(anywhere: str) -> None:
+    with CostStore(anywhere) as store:
+        fill(store)
+        done = prune(store, Selection(fingerprints=["tablet"]), deleting=True)
+        assert done.forgotten == ("tablet",) and done.devices == {"tablet": 1}
+        assert [device.fingerprint for device in store.devices()] == ["phone"]
+        part = prune(store, Selection(kinds=(Kind.UNIT,)), deleting=True)
+        assert part.rows > 0 and part.forgotten == ()
+        assert [device.fingerprint for device in store.devices()] == ["phone"]
+
+
+def test_many_rows_go_at_once(anywhere: str) -> None:
+    with CostStore(anywhere) as store:
+        store.add(*(measurement(f"s{n}") for n in range(1203)), measurement("kept", CPU))
+        done = prune(store, Selection(targets=("nnapi:*",)), deleting=True)
+        assert (done.rows, done.kept) == (1203, 1)
+        assert [row["signature"] for row in store.rows()] == ["kept"]
+
+
+def test_every_row_is_not_deleted_by_saying_nothing(anywhere: str) -> None:
+    with CostStore(anywhere) as store:
+        fill(store)
+        for selection in (Selection(), Selection(newest=True)):
+            with pytest.raises(UsageError, match="nothing says what to delete"):
+                prune(store, selection, deleting=True)
+        assert labels(store) == EVERY.split()
