@@ -1,0 +1,342 @@
+"""The report as Markdown (GitHub's), for reviews, issues and notes: the HTML report's tables.
+
+Names come from models and drivers, and causes quote drivers: all of it is escaped, so that it reads
+as it is, in paragraphs and in cells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from nnapi_prof.reports import frames
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.facts import Fact, device_words, environment_facts, how_measured
+from nnapi_prof.reports.headline import headline
+from nnapi_prof.reports.picture_facts import unit_facts
+from nnapi_prof.reports.refusals import refusals_by_reason
+from nnapi_prof.reports.transfers import transfer_frame
+from nnapi_prof.reports.words import (
+    DASH,
+    count,
+    format_ms,
+    format_percent,
+    format_si,
+    format_time,
+    ms_unit,
+    plan_words,
+    rule_words,
+    target_words,
+)
+
+_SPECIAL = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
+_ENTITIES = {"&": "&amp;", "<": "&lt;", "@": "&#64;", "#": "&#35;"}
+"""Beside HTML: what code hosts make links to people and issues of."""
+_LINE_START = re.compile(r"^()([-+=>])|^(\d+)([.)])(?=\s|$)")
+
+_OF_ENVIRONMENT = ("agent", "drivers", "run at", "device fingerprint")
+"""Facts of the method that the environment has, too."""
+
+Rows = Iterable[Sequence[str]]
+
+
+def text(raw: object) -> str:
+    """Any text as a piece of a paragraph that means nothing to Markdown, on one line."""
+    line = " ".join(str(raw).split())
+    line = "".join(_ENTITIES.get(character, character) for character in line)
+    line = _SPECIAL.sub(r"\\\g<0>", line)
+    return _LINE_START.sub(lambda m: f"{m[1] or m[3] or ''}\\{m[2] or m[4]}", line)
+
+
+def table(heads: Sequence[str], rows: Rows, numbers: Sequence[int] = ()) -> Iterator[str]:
+    """The lines of a table; cells are raw texts. ``numbers`` are columns aligned to the right."""
+    yield _row(heads)
+    yield _row(["--:" if at in numbers else "---" for at in range(len(heads))], raw=True)
+    for row in rows:
+        if len(row) != len(heads):
+            raise ValueError(f"a row of {len(row)} cells in a table of {len(heads)} columns")
+        yield _row(row)
+    yield ""
+
+
+def _row(cells: Sequence[str], raw: bool = False) -> str:
+    return f"| {' | '.join(cell if raw else text(cell) for cell in cells)} |"
+
+
+def render(data: ReportData) -> str:
+    """The report as Markdown."""
+    plans = frames.baseline_frame(data.plans, data.run, data.permutes)
+    lines = [
+        *_head(data, plans),
+        *_plan(data),
+        *_baselines(data, plans),
+        *_outputs(data),
+        *_refusals(data),
+        *_transfers(data),
+        *_units(data),
+        *_costs(data),
+        *_facts("Device", device_words(data.device_info)),
+        *_facts("How it was measured", _method(data)),
+        *_facts("Environment", environment_facts(data)),
+        *_notes(data),
+    ]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _head(data: ReportData, plans: pd.DataFrame) -> Iterator[str]:
+    first = headline(data, plans)
+    macs = format_si(sum(unit.macs for unit in data.graph.units))
+    yield f"# {text(data.model)} on {text(data.device_name)}"
+    yield ""
+    yield f"{count(len(data.graph.units), 'unit')}, {macs}MAC" + (
+        f", run at {text(format_time(data.run.created_at))}." if data.run else "."
+    )
+    yield ""
+    if data.simulated:
+        yield (
+            f"{data.what_is_simulated} come from the description of a **simulated** phone, not "
+            "from hardware. Outputs are computed for real."
+        )
+        yield ""
+    yield f"**{text(first.sentence)}**"
+    yield ""
+    yield from table(
+        ["", "result", "of"], [[card.about, card.value, card.detail] for card in first.cards]
+    )
+    ran = data.run_of_plan
+    if ran is not None and ran.error:
+        yield f"**The plan did not run to its end:** {text(ran.error)}"
+        yield ""
+
+
+def _plan(data: ReportData) -> Iterator[str]:
+    predicted_unit, measured_unit = _units_of(data)
+    ran = data.run_of_plan
+    timed = frames.segment_frame([ran] if ran else [])
+    measured: dict[Any, Mapping[Any, Any]] = dict(
+        zip(timed["segment"], timed.to_dict("records"), strict=True)
+    )
+    heads = ["segment", "target", "units", f"predicted {predicted_unit}"]
+    heads += [f"measured {measured_unit}", f"first run {measured_unit}"] if measured else []
+    rows = []
+    for row in frames.plan_frame(data.plan, data.graph).to_dict("records"):
+        found = measured.get(row["segment"], {})
+        times = [format_ms(found.get(name)) for name in ("measured_ms", "first_ms")]
+        rows.append(
+            [
+                str(row["segment"]),
+                target_words(row["target"]),
+                f"{row['n_units']}: {row['label']}",
+                format_ms(row["predicted_ms"]),
+                *(times if measured else ()),
+                {"sum": "sum of measured parts"}.get(row["basis"], row["basis"]),
+                f"{format_si(row['in_bytes'])}B",
+                f"{format_si(row['out_bytes'])}B",
+                row["cause"],
+            ]
+        )
+    n = len(heads)
+    yield from _section("Plan", "Segments in the order in which they run, and why each is there.")
+    yield from table(
+        [*heads, "rests on", "in", "out", "cause"], rows, [0, *range(3, n), n + 1, n + 2]
+    )
+
+
+def _baselines(data: ReportData, plans: pd.DataFrame) -> Iterator[str]:
+    predicted_unit, measured_unit = _units_of(data)
+    yield from _section(
+        "Baselines", "What one would do without searching, under the same costs and conditions."
+    )
+    rows = []
+    for place, row in enumerate(plans.to_dict("records")):
+        known = row["runs"] > 0
+        rows.append(
+            [
+                plan_words(row["plan"], is_own=place == 0),
+                row["error"] or rule_words(row["plan"]),
+                str(row["n_segments"]),
+                format_ms(row["predicted_ms"]),
+                format_ms(row["measured_ms"]),
+                f"{format_ms(row['low_ms'])} to {format_ms(row['high_ms'])}" if known else DASH,
+                str(row["runs"] or DASH),
+                format_ms(row["first_ms"]),
+                _permutes(row),
+            ]
+        )
+    heads = [
+        "plan", "rule", "segments", f"predicted {predicted_unit}", f"measured {measured_unit}",
+        "10th to 90th percentile", "runs", "first run", "permutes",
+    ]  # fmt: skip
+    yield from table(heads, rows, range(2, len(heads)))
+
+
+def _permutes(row: Mapping[Any, Any]) -> str:
+    if pd.isna(row["permutes"]):
+        return DASH
+    moved = f", {format_si(row['permuted_bytes'])}B" if row["permutes"] else ""
+    return f"{int(row['permutes'])}{moved}"
+
+
+def _outputs(data: ReportData) -> Iterator[str]:
+    if data.run is None or not data.run.checks:
+        return
+    yield from _section("Outputs", "Of the plan, against eager PyTorch on the same inputs.")
+    yield from table(
+        ["output", "shape", "largest difference", "of its largest value", "allowed", "verdict"],
+        [
+            [
+                check.name,
+                " × ".join(map(str, check.shape)) or "scalar",
+                f"{check.max_abs:.2e}",
+                f"{check.relative:.2e}",
+                f"{check.tolerance:.0e}",
+                "agrees" if check.ok else "differs",
+            ]
+            for check in data.run.checks
+        ],
+        (2, 3, 4),
+    )
+
+
+def _refusals(data: ReportData) -> Iterator[str]:
+    yield from _section("Refusals", "")
+    rows = refusals_by_reason(data.cost_model).to_dict("records")
+    if not rows:
+        yield "None: every target that was measured runs every unit."
+        yield ""
+        return
+    yield from table(
+        ["operation", "reason", "units", "which", "targets"],
+        [
+            [
+                row["operation"],
+                row["reason"],
+                str(row["n_units"]),
+                _ranges(row["units"]),
+                row["where"],
+            ]
+            for row in rows
+        ],
+        (2,),
+    )
+
+
+def _transfers(data: ReportData) -> Iterator[str]:
+    unit = _units_of(data)[0]
+    yield from _section("Transfers", "What crosses each segment's border, and what it costs.")
+    rows = transfer_frame(data.plan, data.cost_model, data.segment_permutes).to_dict("records")
+    heads = ["segment", "target", "in", "out", f"invocation {unit}", f"in {unit}", f"out {unit}"]
+    yield from table(
+        [*heads, "share of the segment"],
+        [
+            [
+                str(row["segment"]),
+                target_words(row["target"]),
+                f"{format_si(row['in_bytes'])}B",
+                f"{format_si(row['out_bytes'])}B",
+                *(format_ms(row[name]) for name in ("invocation_ms", "in_ms", "out_ms")),
+                format_percent(row["share"]),
+            ]
+            for row in rows
+        ],
+        (0, *range(2, 8)),
+    )
+
+
+def _units(data: ReportData) -> Iterator[str]:
+    """Every unit everywhere, folded away."""
+    chosen = {u: s.target for s in data.plan.segments for u in s.units}
+    facts = unit_facts(data.cost_model, chosen)
+    places = [row.place for row in facts[0].rows] if facts else []
+    yield from _section(
+        "Units", f"Marginal costs inside a segment, {_units_of(data)[0]}, or why there is none."
+    )
+    yield f"<details><summary>{count(len(facts), 'unit')} on each target</summary>"
+    yield ""
+    yield from table(
+        ["unit", "operation", "runs on", *places],
+        [
+            [
+                str(each.unit),
+                data.graph.units[each.unit].label,
+                target_words(chosen[each.unit].key),
+                *(row.words.removeprefix("refused: ") for row in each.rows),
+            ]
+            for each in facts
+        ],
+        (0,),
+    )
+    yield "</details>"
+    yield ""
+
+
+def _costs(data: ReportData) -> Iterator[str]:
+    unit = _units_of(data)[0]
+    rows = frames.fit_frame(data.cost_model).to_dict("records")
+    yield from _section(
+        "Cost model", "Fitted to what was measured; its errors are those of sums of its parts."
+    )
+    heads = ["target", f"invocation {unit}", "in ns per byte", "out ns per byte", "rows"]
+    yield from table(
+        [*heads, "median error", "90th percentile"],
+        [
+            [
+                target_words(row["target"]),
+                format_ms(row["overhead_ms"]),
+                f"{row['in_ns_per_byte']:.3f}",
+                f"{row['out_ns_per_byte']:.3f}",
+                str(row["rows"]),
+                format_percent(row["median_error"]),
+                format_percent(row["p90_error"]),
+            ]
+            for row in rows
+        ],
+        range(1, 7),
+    )
+
+
+def _facts(heading: str, facts: Sequence[Fact]) -> Iterator[str]:
+    if facts:
+        yield from _section(heading, "")
+        yield from table(["", "found"], [[fact.name, fact.value] for fact in facts])
+
+
+def _method(data: ReportData) -> list[Fact]:
+    facts = how_measured(data.own_measurements, data.run)
+    return [fact for fact in facts if fact.name not in _OF_ENVIRONMENT]
+
+
+def _notes(data: ReportData) -> Iterator[str]:
+    if data.all_notes:
+        yield from _section("Notes", "")
+        yield from (f"- {text(note)}" for note in data.all_notes)
+
+
+def _section(heading: str, about: str) -> Iterator[str]:
+    yield f"## {heading}"
+    yield ""
+    if about:
+        yield about
+        yield ""
+
+
+def _units_of(data: ReportData) -> tuple[str, str]:
+    """What stands behind predicted latencies, and behind measured ones."""
+    planned = data.cost_model.simulated or data.plan.simulated
+    return ms_unit(planned), ms_unit(data.run is not None and data.run.simulated)
+
+
+def _ranges(units: Sequence[int]) -> str:
+    """``3, 5 to 9``."""
+    found: list[list[int]] = []
+    for unit in sorted(units):
+        if found and unit == found[-1][-1] + 1:
+            found[-1].append(unit)
+        else:
+            found.append([unit])
+    return ", ".join(
+        f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in found
+    )

@@ -1,0 +1,195 @@
+"""The Markdown report as a Markdown parser sees it; and a golden file."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from nnapi_prof.graph.plan import CPU, Plan, Preference, Segment, Target
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.environment import Environment
+from nnapi_prof.reports.markdown import render, table, text
+from nnapi_prof.run.result import OutputCheck
+from tests.reports.sample import REFUSAL, measured_on_hardware, run_of, sample
+
+GOLDEN = Path(__file__).parent / "golden" / "report.md"
+PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+HEADINGS = [
+    "Plan", "Baselines", "Outputs", "Refusals", "Transfers", "Units", "Cost model", "Device",
+    "How it was measured", "Environment", "Notes",
+]  # fmt: skip
+NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
+EVIL = "a|b\n|---|\n*c* _d_ `e` <b>f</b> [g](h) &amp; \\| #1 @you $x$ ~~i~~ 1. 2) - + = > ![j](k)"
+
+
+@pytest.fixture(scope="module")
+def data() -> ReportData:
+    made = sample(8, (4,))
+    segments = (
+        Segment((0, 1, 2, 3), NPU, 2e6, "fastest: the first four", measured=True),
+        Segment((4,), CPU, 1e6, "stays on the CPU: sim-npu refuses it"),
+        Segment((5, 6, 7), NPU, 3e6, "fastest: the rest", estimated=True),
+    )
+    plan = Plan("dp", segments, simulated=True)
+    return replace(
+        made,
+        plan=plan,
+        run=run_of(made.graph, (plan, *made.baselines), made.model),
+        environment=Environment(
+            written_at="2024-05-02T08:00:00+00:00",
+            command="nnapi-prof report net.nnprof",
+            host="Linux 6.1, x86_64, 8 CPUs",
+            python="3.11.2",
+            nnapi_prof="0.1.0",
+            packages={"torch": "2.13.0"},
+        ),
+    )
+
+
+class Document:
+    """Headings, and of each table its rows of plain cells, by the heading above it."""
+
+    def __init__(self, source: str) -> None:
+        self.headings: list[str] = []
+        self.tables: dict[str, list[list[list[str]]]] = {}
+        tokens = PARSER.parse(source)
+        above = ""
+        for at, token in enumerate(tokens):
+            if token.type == "heading_open":
+                above = plain(tokens[at + 1])
+                if token.tag == "h2":
+                    self.headings.append(above)
+            elif token.type == "table_open":
+                self.tables.setdefault(above, []).append([])
+            elif token.type == "tr_open":
+                self.tables[above][-1].append([])
+            elif token.type in ("th_open", "td_open"):
+                self.tables[above][-1][-1].append(plain(tokens[at + 1]))
+
+
+def plain(inline: Token) -> str:
+    """The text of an inline token; fails where it is more than text."""
+    children = inline.children or []
+    assert {child.type for child in children} <= {"text", "text_special", "strong_open",
+                                                   "strong_close"}, inline.content  # fmt: skip
+    return "".join(child.content for child in children)
+
+
+@pytest.fixture(scope="module")
+def document(data: ReportData) -> Document:
+    return Document(render(data))
+
+
+def test_is_the_golden_file(data: ReportData) -> None:
+    """On purpose changed? ``python -m tests.reports.test_markdown`` writes it anew."""
+    assert render(data) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_every_section_is_there_and_every_table_is_one(document: Document) -> None:
+    assert document.headings == HEADINGS
+    assert set(document.tables) == {*HEADINGS[:-1], "net.pt on simulated npu-phone"}
+    for tables in document.tables.values():
+        for rows in tables:
+            assert len(rows) > 1 and len({len(row) for row in rows}) == 1
+
+
+def test_says_what_the_data_say(data: ReportData, document: Document) -> None:
+    head, *rows = document.tables["Plan"][0]
+    assert [row[-1] for row in rows] == [segment.cause for segment in data.plan.segments]
+    basis = head.index("rests on")
+    assert [row[basis] for row in rows] == ["measured", "sum of measured parts", "estimated"]
+    assert [row[3] for row in rows] == ["2.00", "1.00", "3.00"]
+    assert len(document.tables["Baselines"][0]) == 1 + len(data.plans)
+    assert ["upsample_bilinear", REFUSAL, "1", "4", "sim-npu"] in document.tables["Refusals"][0]
+    assert document.tables["Outputs"][0][1][0] == "output_0"
+    units = document.tables["Units"][0]
+    assert [row[0] for row in units[1:]] == [str(u.index) for u in data.graph.units]
+    assert ["by the command", "nnapi-prof report net.nnprof"] in document.tables["Environment"][0]
+
+
+def test_simulated_is_said_and_only_where_true(data: ReportData) -> None:
+    text = render(data)
+    heads = re.findall(r"(?:predicted|measured|invocation) ms[^|]*", text)
+    assert len(heads) >= 5 and all(head.strip().endswith("ms, simulated") for head in heads)
+    assert "**simulated** phone" in text
+    assert "**simulated** phone" not in render(measured_on_hardware(data))
+    assert "ms, simulated |" not in render(measured_on_hardware(data))
+
+
+def test_before_a_run_only_predictions_stand(data: ReportData) -> None:
+    document = Document(render(replace(data, run=None, environment=None)))
+    assert "Outputs" not in document.headings
+    assert not any(head.startswith("measured") for head in document.tables["Plan"][0][0])
+
+
+def test_a_failed_run_and_differing_outputs_are_said(data: ReportData) -> None:
+    assert data.run is not None
+    first = replace(data.run.runs[0], error="sim-npu | crashed", total_ns=(), segments=())
+    bad = OutputCheck("out", (), 1.0, 0.5, 1e-4)
+    source = render(
+        replace(data, run=replace(data.run, runs=(first, *data.run.runs[1:]), checks=(bad,)))
+    )
+    document = Document(source)
+    assert "did not run to its end:** sim-npu \\| crashed" in source
+    assert document.tables["Outputs"][0][1][1] == "scalar"
+    assert document.tables["Outputs"][0][1][-1] == "differs"
+    assert document.tables["Baselines"][0][1][1] == "sim-npu | crashed"
+
+
+def test_nothing_refused_is_said(data: ReportData) -> None:
+    free = replace(data, cost_model=replace(data.cost_model, refusals={}))
+    assert "None: every target that was measured runs every unit." in render(free)
+
+
+def test_text_of_others_stays_text_in_cells_and_paragraphs(data: ReportData) -> None:
+    assert data.run is not None
+    poisoned = replace(
+        data,
+        model=EVIL,
+        graph=replace(data.graph, units=tuple(replace(u, label=EVIL) for u in data.graph.units)),
+        plan=replace(data.plan, segments=tuple(replace(s, cause=EVIL) for s in data.plan.segments)),
+        run=replace(data.run, device=EVIL, checks=(OutputCheck(EVIL, (1,), 0, 0, 1),)),
+        device_info={EVIL: EVIL},
+        notes=(EVIL,),
+    )
+    source = render(poisoned)
+    document = Document(source)
+    said = " ".join(EVIL.split())
+    assert document.headings == HEADINGS
+    assert {row[-1] for row in document.tables["Plan"][0][1:]} == {said}
+    assert document.tables["Device"][0][1] == [said, said]
+    assert "<b>" not in PARSER.render(source)
+
+
+@given(st.text(max_size=60))
+@example(EVIL)
+@example("- a")
+@example("+\n\n1. x\n---\n===")
+@example("12) x")
+@example("    code")
+@example("_a_ b_c __init__ \\")
+def test_any_text_survives(raw: str) -> None:
+    raw = raw.replace("\0", "")  # CommonMark itself replaces it
+    said = " ".join(raw.split())
+    paragraph = PARSER.render(text(raw))
+    assert html.unescape(paragraph.removeprefix("<p>").removesuffix("</p>\n")) == said
+    document = Document("\n".join(table(["a", "b"], [[raw, "x"]])))
+    assert document.tables[""][0][1:] == [[said, "x"]]
+
+
+def test_a_row_of_another_length_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="a row of 1 cells in a table of 2 columns"):
+        list(table(["a", "b"], [["only"]]))
+
+
+if __name__ == "__main__":
+    GOLDEN.parent.mkdir(exist_ok=True)
+    GOLDEN.write_text(render(data.__wrapped__()), encoding="utf-8")  # type: ignore[attr-defined]
