@@ -13,7 +13,7 @@ author = "the nnapi-prof authors"
 copyright = "the nnapi-prof authors, Apache License 2.0"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "commands", "repository", "tables"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "commands", "docstrings", "repository", "tables"]
 exclude_patterns = ["_ext", "figures/*.py"]
 source_suffix = {".md": "markdown"}
 root_doc = "index"
@@ -31,15 +31,16 @@ html_baseurl = ""
 
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True}
 
 # Names in signatures and docstrings that have no page here, each with the reason.  Nothing else
 # may be left unresolved.
 _OTHERS = "a name of another library, whose documentation would have to be fetched"
 _INNER = "a name of ours that is no part of the public interface: the docstring is for developers"
 NOT_ON_THESE_PAGES = {
-    r"(torch|pandas|numpy|pathlib|collections|typing)\..*": _OTHERS,
+    r"(torch|pandas|pd|np|numpy|os|pathlib|collections|typing)\..*": _OTHERS,
     r"(Tensor|ExportedProgram|Path|DataFrame|Callable|Sequence|Mapping|Iterable|Any)": _OTHERS,
+    r"(PricedUnits|Program|RunReport|Bundle|ReportData)": _INNER,
     r"nnapi_prof\.(bundle|convert|costs|device|frontend|graph)\..*": _INNER,
     r"nnapi_prof\.(api|measure|partition|reports|run)\..*": _INNER,
 }

@@ -15,6 +15,7 @@ LEFT_OUT: dict[str, str] = {
     ". .venv/bin/activate": "of the environment that make sets up; the tests run in one already",
     "make test": MINUTES,
     "make lint": MINUTES,
+    "make docs": "tests/docs/test_build.py builds these pages with the same options",
     "make phone": "serves a device until somebody stops it; tests/adbd starts the same daemon",
     "make demo DEVICE=127.0.0.1:PORT": "of what make phone serves; tests/device goes the same way",
     "sudo apt-get install android-sdk-platform-tools-common": ROOT,

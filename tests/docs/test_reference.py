@@ -2,6 +2,7 @@
 
 import re
 
+import nnapi_prof
 from tests.docs.blocks import DOCS, REPO
 
 SOURCES = ("nnapi_prof", "partition", "reports", "device_agent", "tests", "Makefile", ".ci/run")
@@ -24,6 +25,12 @@ def test_environment_variables():
     kept_inside = {name for name in used - listed if INNER.fullmatch(name)}
     assert used - listed - kept_inside == set()
     assert listed - used == set()
+
+
+def test_public_names():
+    text = (DOCS / "reference" / "api.md").read_text()
+    listed = re.findall(r"^\.\. auto(?:function|class):: nnapi_prof\.(\w+)", text, re.MULTILINE)
+    assert sorted(listed) == sorted(set(nnapi_prof.__all__) - {"__version__"})
 
 
 def test_exit_codes():
