@@ -19,4 +19,4 @@ def render(named: Sequence[tuple[str, ReportData]]) -> str:
 
 def markdown(named: Sequence[tuple[str, ReportData]]) -> str:
     """The comparison as Markdown; for the rest as :func:`render`."""
-    return "\n".join(lines(compared(named))) + "\n"
+    return "\n".join(lines(compared(named))).rstrip("\n") + "\n"

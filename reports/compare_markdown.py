@@ -9,6 +9,7 @@ from nnapi_prof.costs.diff import Difference as LatencyDifference
 from nnapi_prof.reports.compare_changes import THRESHOLD, by_target
 from nnapi_prof.reports.compare_rows import Cell, headline_rows, latency_words
 from nnapi_prof.reports.compare_summary import Compared
+from nnapi_prof.reports.markdown import table, text
 from nnapi_prof.reports.words import DASH, target_words, targets_words
 
 MOST_ROWS = 40
@@ -17,7 +18,7 @@ MOST_ROWS = 40
 
 def lines(found: Compared) -> Iterator[str]:
     """The document, line by line."""
-    names = [f"{_plain(side.name)} ({side.letter})" for side in found.sides]
+    names = [f"{text(side.name)} ({side.letter})" for side in found.sides]
     yield f"# {names[0]} against {' and '.join(names[1:])}"
     yield ""
     if found.simulated:
@@ -29,7 +30,8 @@ def lines(found: Compared) -> Iterator[str]:
         yield ""
     yield "## What changed"
     yield ""
-    yield from (f"- {_plain(sentence.text)}" for sentence in found.sentences)
+    yield from (f"- {text(sentence.text)}" for sentence in found.sentences)
+    yield ""
     yield from _table(
         "In numbers",
         ["", *(side.letter for side in found.sides)],
@@ -128,25 +130,12 @@ def _cell(cell: Cell) -> str:
     return f"{cell.text} ({cell.soft})" if cell.soft else cell.text
 
 
-def _table(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _table(heading: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """A section with one table; nothing where it has no row."""
     if not rows:
         return
-    yield ""
-    yield f"## {heading}"
-    yield ""
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'---|' * len(head)}"
-    for row in rows[:MOST_ROWS]:
-        yield f"| {' | '.join(map(_plain, row))} |"
+    yield from (f"## {text(heading)}", "")
+    yield from table(heads, rows[:MOST_ROWS])
     if len(rows) > MOST_ROWS:
-        yield ""
         yield f"{len(rows) - MOST_ROWS} more are left out here; the HTML and JSON forms have them."
-
-
-def _plain(text: str) -> str:
-    """Text that means nothing to Markdown: models and drivers name things as they like."""
-    joined = " ".join(text.split())
-    for character in "\\`*_[]<>|#":
-        joined = joined.replace(character, f"\\{character}")
-    return joined
+        yield ""

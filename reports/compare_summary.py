@@ -173,10 +173,11 @@ class Compared:
         return found
 
     def _moved_words(self, total: int) -> str:
+        if len(self.others) > 1:
+            verb = "does" if self.n_moved == 1 else "do"
+            return f"{self.n_moved} of {total} units {verb} not run on the same target everywhere"
         verb = "runs" if self.n_moved == 1 else "run"
-        if len(self.others) == 1:
-            return f"{self.n_moved} of {total} units {verb} elsewhere in {self.others[0].letter}"
-        return f"{self.n_moved} of {total} units {verb} elsewhere in some"
+        return f"{self.n_moved} of {total} units {verb} elsewhere in {self.others[0].letter}"
 
     def _latency_sentences(self) -> list[Sentence]:
         found = []

@@ -10,7 +10,8 @@ import click
 
 from nnapi_prof.cli.cost_options import existing
 from nnapi_prof.cli.options import HELP, common_options, costs_option
-from nnapi_prof.cli.output import as_json, print_document, say, stderr
+from nnapi_prof.cli.output import as_json, print_document, say
+from nnapi_prof.cli.progress import working
 
 if TYPE_CHECKING:
     from nnapi_prof.documents.registry import Document
@@ -88,7 +89,7 @@ def command(
 
     from nnapi_prof.api.steps_report import report_sides
 
-    with stderr().status("reading bundles and costs"):
+    with working("reading bundles and costs"):
         sides = report_sides(bundles, existing(costs), runs=runs, dates=dates)
     for name, data in sides:
         if data.run is None:
@@ -98,7 +99,7 @@ def command(
         if output is None:
             return
     path = output or _beside(bundles[0], chosen, len(sides) > 1)
-    with stderr().status(f"writing {path}"):
+    with working("writing the report"):
         _write(path, chosen, sides)
     if not as_json() and str(path) != "-":
         click.echo(path)

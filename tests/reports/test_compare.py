@@ -339,6 +339,7 @@ def test_markdown_is_tables_of_even_rows(
     for side in found.sides:
         if side.simulated:
             assert "**simulated**" in text
+    assert "\n\n\n" not in text and text.endswith("\n") and not text.endswith("\n\n")
     assert text.index("## What changed") < text.index("## In numbers")
 
 
@@ -348,5 +349,5 @@ def test_markdown_means_nothing_of_what_models_say(plain: ReportData) -> None:
     poisoned = replace(plain, model=evil, graph=replace(plain.graph, units=units))
     on_cpu = next(p for p in plain.baselines if p.name == "all-cpu")
     text = compare.markdown([(evil, poisoned), ("b", replace(poisoned, plan=on_cpu))])
-    assert "\\*bold\\* \\`code\\` \\[link\\](x) \\<script\\> \\| \\# - item" in text
+    assert "\\*bold\\* \\`code\\` \\[link\\](x) &lt;script> \\| &#35; - item" in text
     assert "\n- item" not in text
