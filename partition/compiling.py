@@ -133,8 +133,8 @@ def solve_within(
         else:
             low = middle
     proven = False
-    if max_regions is None and search.bound_ns < search.best_ns * (1 - NEGLIGIBLE):
-        better = fastest_within(problem, times.of_region, limit_ns, search.best_ns)
+    if search.bound_ns < search.best_ns * (1 - NEGLIGIBLE):
+        better = fastest_within(problem, times.of_region, limit_ns, search.best_ns, max_regions)
         proven = better is not None
         if better:
             search.offer(better)

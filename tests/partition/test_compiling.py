@@ -35,6 +35,10 @@ def every_plan(problem: Problem) -> list[tuple[Placement, ...]]:
     return plans.get(ideals[-1], [])
 
 
+def regions(problem: Problem, plan: tuple[Placement, ...]) -> int:
+    return sum(problem.targets[k].engine is Engine.NNAPI for _, k in plan)
+
+
 def times_of(problem: Problem, data: st.DataObject) -> CompileTimes:
     accelerated = np.array([target.engine is Engine.NNAPI for target in problem.targets])
     parts = st.integers(0, 30).map(float)
@@ -57,18 +61,20 @@ def test_within_the_limit_and_as_near_to_the_optimum_as_is_said(
     problem = make_problem(*case)
     times = times_of(problem, data)
     limit = float(data.draw(st.integers(0, 100)))
+    most = data.draw(st.sampled_from([None, 0, 1, 2]))
     latency = {
         plan: sum(problem.segment_ns(units, k) for units, k in plan)
         for plan in every_plan(problem)
-        if times.of(plan) <= limit
+        if times.of(plan) <= limit and (most is None or regions(problem, plan) <= most)
     }
-    found = solve_within(problem, times, limit, tolerance=0.0)
+    found = solve_within(problem, times, limit, tolerance=0.0, max_regions=most)
     if not latency:
         assert found is None
         return
     least = min(latency.values())
     assert found is not None and found.compile_ns <= limit * (1 + 1e-9)
     assert times.of(found.solution.placements) == found.compile_ns
+    assert most is None or regions(problem, found.solution.placements) <= most
     assert found.bound_ns <= least * (1 + 1e-9) <= found.solution.ns * (1 + 2e-9)
     assert found.solution.exact  # so few units have few ideals
     assert found.solution.ns == pytest.approx(least, rel=1e-6)
