@@ -99,14 +99,21 @@ def solve_problem(
     constraints = constraints or Constraints()
     problem = constrain(problem, constraints)
     if constraints.max_compile_ns is not None:
-        if compiling is None or solver == "milp":
-            raise PartitionError("a limit of compile time needs compile times, and the search")
+        if compiling is None:
+            raise PartitionError("a limit of compile time needs costs that tell compile times")
+        if solver == "milp":
+            raise PartitionError(
+                "the mixed-integer programme has no compile times in it, so that it cannot limit "
+                "them: leave --solver milp out, the search keeps to --max-compile-ms"
+            )
         return _within(problem, simulated, compiling, constraints, tolerance, max_work)
     most = constraints.max_regions
     found = solve_placements(problem, tolerance=tolerance, max_regions=most, max_work=max_work)
     if found is None:
         limit = "" if most is None else f" with at most {most} on accelerators"
-        raise PartitionError(f"no chain of segments{limit} runs every unit")
+        raise PartitionError(
+            f"no chain of segments{limit} runs every unit: allow more segments, or more targets"
+        )
     if solver == "milp":
         return _judged(problem, simulated, found, constraints)
     segments = tuple(_segment(problem, p, cause_of_optimum(problem, p)) for p in found.placements)
@@ -142,7 +149,10 @@ def _within(
         max_work=max_work,
     )
     if found is None:
-        raise PartitionError(f"no chain of segments compiles within {ms(limit)}")
+        raise PartitionError(
+            f"no chain of segments compiles within {ms(limit)}: allow more time, or the CPU for "
+            "more units"
+        )
     placements = found.solution.placements
     segments = tuple(_segment(problem, p, cause_of_optimum(problem, p)) for p in placements)
     proven = (
@@ -164,9 +174,12 @@ def _judged(problem: Problem, simulated: bool, found: Solution, constraints: Con
     """The plan of the mixed-integer programme."""
     from nnapi_prof.partition.milp import solve_milp  # HiGHS takes a while to import
 
-    if constraints.max_regions is not None:
-        raise PartitionError("the MILP solver does not limit regions: use the search for that")
-    judged = solve_milp(problem, upper_ns=found.least_ns, time_limit_s=MILP_SECONDS)
+    judged = solve_milp(
+        problem,
+        upper_ns=found.least_ns,
+        time_limit_s=MILP_SECONDS,
+        max_regions=constraints.max_regions,
+    )
     segments = tuple(_segment(problem, p, cause_of_optimum(problem, p)) for p in judged.placements)
     proven = "the optimum" if judged.proven else f"no plan is faster than {ms(judged.bound_ns)}"
     note = (

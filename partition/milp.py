@@ -16,6 +16,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from nnapi_prof.errors import PartitionError
+from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition.bounds import lower_bound
 from nnapi_prof.partition.cut import minimum_cut
 from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem
@@ -99,12 +100,16 @@ def slots_needed(problem: Problem, upper_ns: float) -> int:
 
 
 def solve_milp(
-    problem: Problem, *, upper_ns: float = math.inf, time_limit_s: float | None = None
+    problem: Problem,
+    *,
+    upper_ns: float = math.inf,
+    time_limit_s: float | None = None,
+    max_regions: int | None = None,
 ) -> MilpResult:
-    """The optimal segments in order.
+    """The optimal segments in order, at most ``max_regions`` of them on accelerators.
 
-    ``upper_ns`` is the latency of some known plan: the closer, the fewer slots. Raises
-    PartitionError where no plan exists, or none was found within ``time_limit_s``.
+    ``upper_ns`` is the latency of some known plan that keeps to that: the closer, the fewer slots.
+    Raises PartitionError where no plan exists, or none was found within ``time_limit_s``.
     """
     model = _Model()
     n, targets = problem.n, range(len(problem.targets))
@@ -125,6 +130,9 @@ def solve_milp(
     up_to = {(u, s): model.column(0.0, binary=False) for u in range(n) for s in slots}
     for s in slots:
         model.row({used[s, k]: 1 for k in targets}, 0, 1)
+    accelerated = [k for k in targets if problem.targets[k].engine is Engine.NNAPI]
+    if max_regions is not None and accelerated:
+        model.row({used[s, k]: 1 for s in slots for k in accelerated}, 0, max_regions)
     for u in range(n):
         model.row({here[u, s, k]: 1 for s in slots for k in targets}, 1, 1)
         for s in slots:

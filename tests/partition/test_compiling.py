@@ -109,7 +109,10 @@ def test_the_plan_keeps_to_the_limit_and_says_what_is_proven() -> None:
     assert plan(0)[0] == 18
 
 
-def test_a_limit_without_compile_times_is_refused() -> None:
-    problem, _ = problem_of(3e6, 1e6)
-    with pytest.raises(PartitionError, match="needs compile times"):
-        solve_problem(problem, True, constraints=Constraints(max_compile_ns=1.0))
+def test_a_limit_that_a_solver_cannot_keep_is_refused() -> None:
+    problem, times = problem_of(3e6, 1e6)
+    limited = Constraints(max_compile_ns=1.0)
+    with pytest.raises(PartitionError, match="needs costs that tell compile times"):
+        solve_problem(problem, True, constraints=limited)
+    with pytest.raises(PartitionError, match="has no compile times in it"):
+        solve_problem(problem, True, constraints=limited, solver="milp", compiling=times)

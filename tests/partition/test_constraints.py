@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnapi_prof.errors import PartitionError
@@ -99,6 +99,23 @@ def test_milp_as_the_solver() -> None:
     plan = solve(graph, costs, solver="milp")
     assert plan.name == "milp" and "the optimum" in plan.notes[0]
     assert plan.predicted_ns == solve(graph, costs, tolerance=0).predicted_ns
+
+
+@settings(SETTINGS, max_examples=60)
+@given(cases(max_units=5), st.integers(0, 2))
+def test_milp_keeps_to_the_number_of_regions(case: tuple[UnitGraph, Table], most: int) -> None:
+    problem = make_problem(*case)
+    free = {k for k, t in enumerate(problem.targets) if t.engine is not Engine.NNAPI}
+    least = optimum(problem, most, frozenset(free))
+    constraints = Constraints(max_regions=most)
+    if math.isinf(least):
+        with pytest.raises(PartitionError, match=f"at most {most} on accelerators"):
+            solve(*case, constraints=constraints, solver="milp")
+        return
+    plan = solve(*case, constraints=constraints, solver="milp")
+    assert plan.name == "milp"
+    assert plan.predicted_ns == pytest.approx(least, rel=1e-6, abs=1e-3)
+    assert sum(s.target.engine is Engine.NNAPI for s in plan.segments) <= most
 
 
 def test_baselines_of_tflite_and_of_a_list() -> None:
