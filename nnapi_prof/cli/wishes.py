@@ -64,7 +64,8 @@ def wishes_options(function: F) -> F:
             type=click.Choice(SOLVERS),
             default="search",
             show_default=True,
-            help="`milp` asks HiGHS for the optimum: a second opinion for small models.",
+            help="`milp` asks HiGHS for the optimum: a second opinion for small models. It keeps to"
+            " all limits but --max-compile-ms.",
         ),
     )
     for option in reversed(options):
