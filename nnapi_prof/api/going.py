@@ -37,6 +37,13 @@ PLAN_MS = 1000
 """Each plan is timed for about this long, in ``runs`` runs at most."""
 
 
+def quick(runs: int = 30, *, cooldown_s: float = 60.0, memory_mb: int | None = None) -> RunSettings:
+    """How plans run: shorter than in ``nnapi-prof run``, and in one process each."""
+    return RunSettings(
+        runs=runs, repeats=1, budget_ms=PLAN_MS, cooldown_s=cooldown_s, memory_mb=memory_mb
+    )
+
+
 @dataclass
 class Gone:
     """How far it came. What is None was not reached; ``fault`` says what stood in the way."""
@@ -84,7 +91,7 @@ def go_all(
     """
     gone = Gone(model, report)
     options = options or ProfileOptions()
-    settings = settings or RunSettings(budget_ms=PLAN_MS)
+    settings = settings or quick()
     try:
         with CostStore(costs) as store, reached(device, listener) as client:
             with gone.step("profile"):
@@ -270,9 +277,7 @@ def go(
             cooldown_s=cooldown_s,
             memory_mb=memory_mb,
         ),
-        settings=RunSettings(
-            runs=runs, budget_ms=PLAN_MS, cooldown_s=cooldown_s, memory_mb=memory_mb
-        ),
+        settings=quick(runs, cooldown_s=cooldown_s, memory_mb=memory_mb),
         listener=to_log(progress),
     )
     if gone.fault is not None or gone.result is None:

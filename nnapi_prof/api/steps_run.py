@@ -35,6 +35,8 @@ class RunSettings:
     float32 2e-2."""
     cpus: str | None = None
     """Cores to keep to; None: those that the bundle was planned for."""
+    repeats: int = 3
+    """Times that all plans run in new processes, each for its share of the runs."""
     budget_ms: int = 10_000
     """A plan that takes longer stops early, after at least two runs a round."""
     cooldown_s: float = 60.0
@@ -118,6 +120,7 @@ def run_on(
     usual = TOLERANCE if exact else HALF_TOLERANCE
     options = RunOptions(
         runs=settings.runs,
+        repeats=settings.repeats,
         budget_ms=settings.budget_ms,
         cooldown_s=settings.cooldown_s,
         conditions=conditions,

@@ -84,9 +84,8 @@ def command(
     conditions = conditions_of(threads, cpus, mode, relaxed, float16)
     with listening() as listener:
         with listener.working(f"reading {model.name}"):
-            from nnapi_prof.api.going import PLAN_MS, go_all
+            from nnapi_prof.api.going import go_all, quick
             from nnapi_prof.api.model import load
-            from nnapi_prof.api.steps_run import RunSettings
             from nnapi_prof.measure.options import ProfileOptions
 
             known = load(model, inputs)
@@ -99,9 +98,7 @@ def command(
             options=ProfileOptions(
                 conditions=conditions, fresh=fresh, cooldown_s=cooldown_s, memory_mb=memory_mb
             ),
-            settings=RunSettings(
-                runs=runs, budget_ms=PLAN_MS, cooldown_s=cooldown_s, memory_mb=memory_mb
-            ),
+            settings=quick(runs, cooldown_s=cooldown_s, memory_mb=memory_mb),
             listener=listener,
         )
     if as_json():
