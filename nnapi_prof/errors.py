@@ -24,6 +24,8 @@ A message says what failed, on which thing, what was found and what to do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class NnapiProfError(Exception):
     """Base of all errors that a user may see; ``exit_code`` is what the command line returns."""
@@ -112,3 +114,12 @@ class BuildError(NnapiProfError):
 
 class MismatchError(NnapiProfError):
     """Outputs differ from eager PyTorch by more than the tolerance."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`` (did you mean NAME?)`` where a mistyped word is near to one that is known, else nothing,
+    for the message of an error."""
+    import difflib
+
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""

@@ -69,12 +69,17 @@ def constrain(problem: Problem, constraints: Constraints) -> Problem:
     for (units, _), ns in regions.items():
         able[[u for u in units if np.isfinite(ns)]] = True
     for unit in np.flatnonzero(~able).tolist():
+        off: dict[str, list[str]] = {}
+        for k, target in enumerate(problem.targets):
+            cause = why.get((unit, k)) or problem.refusals.get((unit, k), "no cost is known")
+            off.setdefault(cause, []).append(str(target))
         reasons = "; ".join(
-            f"{target}: {why.get((unit, k)) or problem.refusals.get((unit, k), 'no cost is known')}"
-            for k, target in enumerate(problem.targets)
+            f"{where[0]}{f' and {len(where) - 1} more' if where[1:] else ''}: {cause}"
+            for cause, where in off.items()
         )
         raise PartitionError(
-            f"the constraints leave {problem.labels[unit]} nowhere to run ({reasons})"
+            f"the constraints leave {problem.labels[unit]} nowhere to run ({reasons}): allow it on "
+            "one of these targets"
         )
     return replace(problem, unit_ns=unit_ns, region_ns=regions, ruled_out=why)
 

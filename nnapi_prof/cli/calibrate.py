@@ -67,11 +67,12 @@ def command(
     Prints how far predictions are off in cross-validation: each row is predicted by a model that
     was fitted to the other folds. The same table gives the same description every time.
     """
+    from nnapi_prof.cli.cost_options import existing
     from nnapi_prof.costs.calibrate import calibrate
     from nnapi_prof.costs.store import CostStore
 
     conditions = conditions_of(threads, cpus, mode, relaxed, float16)
-    with CostStore(costs) as store:
+    with CostStore(existing(costs)) as store:
         devices = {row.fingerprint: row for row in store.devices()}
         chosen = _device(fingerprint, list(devices))
         rows = store.measurements(chosen, conditions=conditions)
@@ -118,6 +119,7 @@ def _device(asked: str | None, there: list[str]) -> str:
         return there[0]
     if asked in there:
         return str(asked)
-    listed = ", ".join(there) or "none; `nnapi-prof profile` measures one"
+    if not there:
+        raise UsageError("the cost table is empty: `nnapi-prof profile` fills it")
     asks = "which device" if asked is None else f"no device {asked!r} in the cost table"
-    raise UsageError(f"{asks}: state --device; there are: {listed}")
+    raise UsageError(f"{asks}: state --device; there are: {', '.join(there)}")

@@ -111,7 +111,9 @@ def selection_of(
     elif inputs:
         from nnapi_prof.errors import UsageError
 
-        raise UsageError("--input is of a --model, and none was given")
+        raise UsageError(
+            "--input is of a --model, and none was given: give --model, or leave --input out"
+        )
     return selection, devices
 
 

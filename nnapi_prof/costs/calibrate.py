@@ -96,13 +96,18 @@ def calibrate(
     """Fits a description to the measurements of one device under one set of conditions.
 
     ``folds`` and ``seed`` are of the cross-validation. Raises CostError where nothing was measured,
-    or not on the CPU, without which there is nothing to compare with.
+    or not on the CPU, without which there is nothing to compare with, or less than the folds.
     """
     samples = samples_of(rows)
     if CPU not in samples:
         raise CostError(
             "no unit was measured on the device's CPU under these conditions: run `nnapi-prof"
             " profile` first, and state the same conditions"
+        )
+    if len(samples[CPU]) < folds:
+        raise CostError(
+            f"{len(samples[CPU])} measurements on the device's CPU are too few for {folds} folds:"
+            " run `nnapi-prof profile` with more models, or state fewer --folds"
         )
     refused = refused_of(rows)
     models, reports = {}, []

@@ -200,7 +200,10 @@ def _url(where: str) -> URL:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CostError(f"cost table {where}: cannot make its folder: {error}") from error
+            raise CostError(
+                f"cost table {where}: cannot make its folder: {error.strerror or error}; name "
+                f"another with --costs or ${VARIABLE}"
+            ) from error
         return make_url("sqlite://").set(database=str(path))
     try:
         url = make_url(where)

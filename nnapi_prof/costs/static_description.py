@@ -85,7 +85,10 @@ def parse_description(data: Mapping[str, Any]) -> Description:
     """Raises CostError where it is no description, or not one of this version."""
     if data.get("format") != FORMAT or data.get("version") != VERSION:
         found = f"{data.get('format')} {data.get('version')}"
-        raise CostError(f"wanted a description {FORMAT} version {VERSION}, found {found}")
+        raise CostError(
+            f"the phone's description is {found}, {FORMAT} version {VERSION} is read: make it "
+            "again with `nnapi-prof calibrate`"
+        )
     try:
         targets = {_target(key): _read_target(one) for key, one in data["targets"].items()}
         return Description(
@@ -98,7 +101,10 @@ def parse_description(data: Mapping[str, Any]) -> Description:
             simulated=bool(data["simulated"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CostError(f"the phone's description is damaged: {error!r}") from error
+        raise CostError(
+            f"the phone's description is damaged ({error!r}): make it again with "
+            "`nnapi-prof calibrate`"
+        ) from error
 
 
 def _target(key: str) -> Target:

@@ -24,6 +24,8 @@ from nnapi_prof.costs.rows import CONTENT, LISTS
 from nnapi_prof.costs.schema import MEASUREMENTS
 from nnapi_prof.errors import CostError
 
+AGAIN = "write it again with `nnapi-prof costs export`"
+"""What to do about a file that is no export."""
 DEVICE = "device_info"
 FILE_COLUMNS = (*CONTENT, *DERIVED, DEVICE)
 IGNORED = frozenset({"id", "digest", *DERIVED})
@@ -64,20 +66,21 @@ def read_csv(path: Path) -> Iterator[dict[str, Any]]:
             for number, cells in enumerate(reader, 1):
                 if len(cells) != len(header):
                     raise CostError(
-                        f"{path}: row {number} has {len(cells)} cells, the header {len(header)}"
+                        f"{path}: row {number} has {len(cells)} cells, the header {len(header)}; "
+                        f"{AGAIN}"
                     )
                 yield dict(zip(header, map(_from_cell, header, cells), strict=True))
     except csv.Error as error:
-        raise CostError(f"{path}: line {reader.line_num} is no CSV: {error}") from error
+        raise CostError(f"{path}: line {reader.line_num} is no CSV: {error}; {AGAIN}") from error
     except UnicodeDecodeError as error:
-        raise CostError(f"{path} is no CSV in UTF-8: {error}") from error
+        raise CostError(f"{path} is no CSV in UTF-8: {error}; {AGAIN}") from error
     finally:
         csv.field_size_limit(before)
 
 
 def _twice(path: Path, header: list[str]) -> dict[str, Any]:
     name = next(name for name in header if header.count(name) > 1)
-    raise CostError(f"{path}: the column {name} is there twice")
+    raise CostError(f"{path}: the column {name} is there twice; {AGAIN}")
 
 
 def _to_cell(name: str, value: Any) -> str:
@@ -132,7 +135,8 @@ def read_parquet(path: Path) -> Iterator[dict[str, Any]]:
     try:
         table = parquet.ParquetFile(path).read()
     except arrow.ArrowException as error:
-        raise CostError(f"{path} is no Parquet file: {' '.join(str(error).split())}") from error
+        words = " ".join(str(error).split())
+        raise CostError(f"{path} is no Parquet file: {words}; {AGAIN}") from error
     yield dict.fromkeys(table.column_names)
     yield from table.to_pylist()
 

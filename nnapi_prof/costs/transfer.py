@@ -20,6 +20,7 @@ from nnapi_prof.costs.schema import MEASUREMENTS
 from nnapi_prof.costs.selection import Selection
 from nnapi_prof.costs.store import CostStore, DeviceRow
 from nnapi_prof.costs.tabular import (
+    AGAIN,
     DEVICE,
     FILE_COLUMNS,
     IGNORED,
@@ -70,7 +71,9 @@ def export(store: CostStore, path: Path, selection: Selection | None = None) -> 
             write(part, rows)
             os.replace(part, path)
     except OSError as error:
-        raise CostError(f"cannot write {path}: {error.strerror or error}") from error
+        raise UsageError(
+            f"cannot write {path}: {error.strerror or error}: name another file"
+        ) from error
     return len(rows)
 
 
@@ -108,7 +111,7 @@ def _read(path: Path) -> tuple[list[Measurement], dict[str, DeviceRow]]:
         raise CostError(f"cannot read {path}: {error.strerror or error}") from error
     if wrong:
         more = f" (and {len(wrong) - 1} more rows cannot be read)" if len(wrong) > 1 else ""
-        raise CostError(f"{path}: {wrong[0]}{more}; nothing was imported")
+        raise CostError(f"{path}: {wrong[0]}{more}: mend it, or {AGAIN}; nothing was imported")
     return rows, devices
 
 
@@ -125,6 +128,7 @@ def _check_columns(path: Path, names: list[str]) -> None:
         raise CostError(
             f"{path} is no export of a cost table: the column {lacking[0]} is missing"
             + (f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else "")
+            + f"; {AGAIN}"
         )
     unknown = [n for n in names if n not in FILE_COLUMNS and n not in IGNORED]
     if unknown:

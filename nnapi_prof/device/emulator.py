@@ -17,7 +17,7 @@ from nnapi_prof.device.install import InstalledAgent
 from nnapi_prof.device.local import LocalTransport
 from nnapi_prof.device.toolchain import Progress
 from nnapi_prof.device_agent import SOURCE_DIR
-from nnapi_prof.errors import DeviceNotFound
+from nnapi_prof.errors import DeviceError, DeviceNotFound, did_you_mean
 
 LOCAL = "local"
 SIMULATED = "sim:"
@@ -48,7 +48,8 @@ def phone_file(name: str) -> Path:
     path = PHONES_DIR / f"{name}.json"
     if name not in list_phones():
         raise DeviceNotFound(
-            f"no simulated phone {name!r}: there are {', '.join(list_phones()) or 'none'}; "
+            f"no simulated phone {name!r}{did_you_mean(name, list_phones())}: "
+            f"there are {', '.join(list_phones()) or 'none'}; "
             "sim:PATH.json takes a description of your own",
             f"{SIMULATED}{name}",
         )
@@ -56,7 +57,10 @@ def phone_file(name: str) -> Path:
 
 
 def open_simulated(name: str, progress: Progress | None = None) -> AgentClient:
-    """The simulated phone ``sim:name``. Raises DeviceNotFound, BuildError."""
+    """The simulated phone ``sim:name``.
+
+    Raises DeviceNotFound, BuildError, and DeviceError where a description is damaged.
+    """
     description = phone_file(name)
     built = build_host(progress=progress)
     transport = LocalTransport(
@@ -64,7 +68,20 @@ def open_simulated(name: str, progress: Progress | None = None) -> AgentClient:
         "simulated phone on this host",
         {"NNAPI_EMULATOR_PHONE": str(description)},
     )
-    return _client(transport, built.agent, built.library)
+    client = _client(transport, built.agent, built.library)
+    try:
+        info = client.info()  # which is asked for next, and kept
+        if info.nnapi.error is not None:
+            words = info.nnapi.error.removeprefix("NNAPI_EMULATOR_PHONE ")
+            raise DeviceError(
+                f"no phone can be simulated by {words}: mend the description, as "
+                "device_agent/emulator/PHONES.md has it",
+                client.serial,
+            )
+    except BaseException:
+        client.close()
+        raise
+    return client
 
 
 def open_local(progress: Progress | None = None) -> AgentClient:

@@ -113,9 +113,15 @@ def install_agent(
     _must(transport, ["mv", "-f", draft, installed.path], installed.path)
     flaw = _flaw(transport, installed.path, digest, binary)
     if flaw is not None:
+        refused = "Permission denied" in flaw
+        advice = (
+            "name a folder that allows execution in NNAPI_PROF_REMOTE_DIR"
+            if refused
+            else "remove it with `nnapi-prof agent clean --all` and run again"
+        )
         raise AgentError(
             f"{transport.serial}: the agent was pushed to {installed.path} and does not run "
-            f"there: {flaw}",
+            f"there ({flaw}): {advice}",
             transport.serial,
         )
     return installed
@@ -135,7 +141,9 @@ def _flaw(transport: Transport, path: str, digest: str, binary: Path) -> str | N
     if words[0] != digest and words[0] != str(binary.stat().st_size):
         return f"it has other bytes ({words[0][:_HASH_LENGTH]})"
     if result.exit_code != 0:
-        return f"`agent version` ended with {result.exit_code}: {result.output.strip()[-300:]}"
+        # A shell says its own name, the line and the path first.
+        last = result.output.strip().splitlines()[-1].rpartition(": ")[2]
+        return f"`agent version` ended with {result.exit_code}: {last[-200:]}"
     return None
 
 

@@ -107,7 +107,10 @@ def find_compiler(cache: Path) -> Compiler:
     if wanted and wanted != "zig":
         found = shutil.which(wanted)
         if found is None or not _works(found):
-            raise BuildError(f"NNAPI_PROF_CC is {wanted!r}, which is no working C compiler")
+            raise BuildError(
+                f"NNAPI_PROF_CC is {wanted!r}, which is no working C compiler: name another, or "
+                "unset it (`nnapi-prof doctor` tells what is wrong)"
+            )
         return _system_compiler(found)
     if not wanted:
         found = shutil.which("cc")
@@ -144,7 +147,7 @@ def cross_compiler(abi: str, os_name: str, cache: Path) -> Compiler:
         return replace(compiler, cmake_options=(*foreign, *compiler.cmake_options))
     raise BuildError(
         f"the device is {os_name} on {abi}: agents exist for android and linux on "
-        f"{', '.join(ANDROID_ABIS)}"
+        f"{', '.join(ANDROID_ABIS)}; choose such a device"
     )
 
 

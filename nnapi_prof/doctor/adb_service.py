@@ -37,7 +37,7 @@ def adb_server(host: Host) -> Iterator[Finding]:
         server = host.adb_server
     except UsageError as error:
         found, _, fix = str(error).partition(": ")
-        yield ADB.problem("adb server", found, f"unset ADB_SERVER_SOCKET; it takes {fix}")
+        yield ADB.problem("adb server", found, fix)
         return
     where = _words(server_address())
     try:

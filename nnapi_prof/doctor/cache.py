@@ -59,9 +59,8 @@ def xnnpack_prefix(_: Host) -> Iterator[Finding]:
     try:
         found = xnnpack.state()
     except BuildError as error:
-        yield CACHE.problem(
-            "XNNPACK", str(error), f"unset NNAPI_PROF_XNNPACK, then {again} builds one"
-        )
+        words = str(error).partition(": ")[0]
+        yield CACHE.problem("XNNPACK", words, f"unset NNAPI_PROF_XNNPACK, then {again} builds one")
         return
     if found.prefix is not None:
         yield CACHE.ok("XNNPACK", f"built for this host: {found.prefix}")

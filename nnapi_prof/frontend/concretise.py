@@ -160,8 +160,8 @@ class Concretiser:
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise DataDependent(
                 f"{self.name}: {op_name(step.target)} ({step.where}) makes a shape or a branch "
-                f"depend on the values of a tensor: only shapes that follow from input shapes are "
-                f"possible"
+                f"depend on the values of a tensor: give a model whose shapes follow from its "
+                f"inputs' shapes, or `nnapi-prof convert` it, which keeps such parts on the CPU"
             ) from error
         except RuntimeError as error:
             error.add_note(f"{op_name(step.target)}, {step.where}")

@@ -81,6 +81,8 @@ def profile(
     except KeyboardInterrupt:
         return session.outcome(interrupted=True)
     except DeviceError as error:
+        if not session.n_measured:
+            raise
         kept = (
             f"the {session.n_measured} measurements made before are kept in {store.location}; "
             "the same command goes on where this one stopped"

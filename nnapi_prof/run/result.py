@@ -116,4 +116,5 @@ class RunReport:
             rest = {k: v for k, v in data.items() if k not in ("runs", "checks", "notes")}
             return cls(**rest, runs=runs, checks=checks, notes=tuple(data["notes"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise SerializationError(f"this is no run report: {error!r}") from error
+            words = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise SerializationError(f"this is no run report ({words})") from error

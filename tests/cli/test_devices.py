@@ -68,7 +68,7 @@ def test_an_adb_server_named_wrongly(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("ADB_SERVER_SOCKET", "carrier-pigeon")
     found = cli("devices")
     assert found.code == 2
-    assert found.error.startswith("ADB_SERVER_SOCKET is 'carrier-pigeon': tcp:PORT")
+    assert found.error.startswith("ADB_SERVER_SOCKET is 'carrier-pigeon': write tcp:PORT")
 
 
 # ---- not there ---------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from nnapi_prof.costs.location import default_location
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status
 from nnapi_prof.costs.rounds import Round
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.errors import CostError
+from nnapi_prof.errors import CostError, UsageError
 from nnapi_prof.graph.plan import CPU, Preference, Target
 
 BURST = Conditions(mode=Mode.BURST)
@@ -141,7 +141,7 @@ def test_frame_and_csv(anywhere: str, tmp_path: Path) -> None:
         assert frame["median_ns"].tolist()[0] == 15  # without the throttled round
         assert frame["median_ns"].isna().tolist() == [False, True]
         assert store.export_csv(tmp_path / "out.csv") == 2
-        with pytest.raises(CostError, match="cannot write"):
+        with pytest.raises(UsageError, match="cannot write"):
             store.export_csv(tmp_path / "no" / "out.csv")
     with (tmp_path / "out.csv").open(newline="") as lines:
         rows = list(csv.DictReader(lines))

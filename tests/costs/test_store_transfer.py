@@ -351,7 +351,7 @@ def test_other_files_and_places(tmp_path: Path, exported: Callable[[str], Path])
             export(store, tmp_path / "x.json")
         with pytest.raises(UsageError, match="does not exist"):
             import_(store, tmp_path / "absent.parquet")
-        with pytest.raises(CostError, match="cannot write .*No such file"):
+        with pytest.raises(UsageError, match="cannot write .*No such file"):
             export(store, tmp_path / "no" / "out.csv")
         (tmp_path / "folder.csv").mkdir()
         with pytest.raises(CostError, match="cannot read .*Is a directory"):
@@ -368,7 +368,7 @@ def test_an_export_that_fails_leaves_what_was_there(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("nnapi_prof.costs.tabular._to_cell", full)
-    with CostStore(tmp_path / "made.sqlite") as store, pytest.raises(CostError, match="No space"):
+    with CostStore(tmp_path / "made.sqlite") as store, pytest.raises(UsageError, match="No space"):
         export(store, file)
     assert file.read_text() == before
     assert not list(tmp_path.glob(".nnapi-prof-*"))

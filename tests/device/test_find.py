@@ -50,8 +50,8 @@ def test_local_is_never_simulated(built_host, monkeypatch):
 
 def test_unknown_simulated_phone():
     with pytest.raises(DeviceNotFound) as caught:
-        open_device("sim:no-phone")
-    assert str(caught.value).startswith("no simulated phone 'no-phone': there are dsp-phone, gpu-p")
+        open_device("sim:stranger")
+    assert str(caught.value).startswith("no simulated phone 'stranger': there are dsp-phone, gpu-p")
     assert caught.value.exit_code == 1
 
 

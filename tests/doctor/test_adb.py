@@ -193,7 +193,7 @@ def test_a_server_named_wrongly(host: Host, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("ADB_SERVER_SOCKET", "carrier-pigeon")
     words, fix = problem(adb_service.adb_server(host))
     assert words == "ADB_SERVER_SOCKET is 'carrier-pigeon'"
-    assert fix.startswith("unset ADB_SERVER_SOCKET; it takes tcp:PORT")
+    assert fix.startswith("write tcp:PORT") and fix.endswith("or unset it")
 
 
 # ---- USB ---------------------------------------------------------------------------------------
