@@ -226,6 +226,7 @@ def _conditions(side: Side, shared: set[str]) -> dict[str, str]:
         if m.driver_version and m.target.accelerator != AUTO:  # which names all of them
             drivers[m.target.accelerator or m.target.key].add(m.driver_version)
     run = side.data.run
+    foreign = run is not None and run.fingerprint not in {m.fingerprint for m in rows}
     known = [target.key for target in all_targets(side.data.cost_model)]
     found = {
         "model": side.data.model,
@@ -240,7 +241,7 @@ def _conditions(side: Side, shared: set[str]) -> dict[str, str]:
         "targets only here": targets_words([key for key in known if key not in shared], known),
         "last measured": max((m.measured_at for m in rows), default="")[:19].replace("T", " "),
         "run at": run.created_at[:19].replace("T", " ") if run else "not run",
-        "run on": run.device.partition(" (")[0] if run else "",
+        "run on another device": run.device.partition(" (")[0] if run and foreign else "",
         "run with": run.conditions if run else "",
     }
     return {name: value for name, value in found.items() if value}

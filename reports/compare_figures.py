@@ -123,7 +123,7 @@ def placement_strips(
     rows = {side.letter: float(row) for row, side in enumerate(sides)}
     rows |= {"differs": below + 0.08} if moved else {}
     axes.set_yticks(list(rows.values()), list(rows))
-    axes.set_ylim(below + 0.3, -0.55)
+    axes.set_ylim(below + (0.3 if moved else 0.0), -0.55)
     axes.set_xlim(0, max(len(columns), 1))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.tick_params(axis="y", length=0)

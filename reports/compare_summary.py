@@ -146,10 +146,10 @@ class Compared:
     def _outcome_sentences(self) -> list[Sentence]:
         """Of outputs and failures, where the sides do not agree."""
         found = []
-        if len({side.outputs for side in self.sides}) > 1:
+        verdicts = {side.outputs for side in self.sides}
+        if "differ" in verdicts and len(verdicts) > 1:
             of = ", ".join(f"{side.letter}: {side.outputs}" for side in self.sides)
-            bad = any(side.outputs == "differ" for side in self.sides)
-            found.append(Sentence(f"Outputs against eager PyTorch: {of}.", "bad" if bad else ""))
+            found.append(Sentence(f"Outputs against eager PyTorch: {of}.", "bad"))
         for side in self.sides:
             ran = side.data.run_of_plan
             if ran is not None and ran.error is not None:

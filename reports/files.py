@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,15 +63,24 @@ def check_compares(form: str) -> None:
 
 
 def _single(form: str) -> Callable[[ReportData], str]:
-    module = {"md": "markdown", "trace": "trace", "html": "html"}[form]
-    render: Callable[[ReportData], str] = import_module(f"nnapi_prof.reports.{module}").render
-    return render
+    if form == "md":
+        from nnapi_prof.reports import markdown
+
+        return markdown.render
+    if form == "trace":
+        from nnapi_prof.reports import trace
+
+        return trace.render
+    from nnapi_prof.reports import html
+
+    return html.render
 
 
 def write_tables(folder: Path, data: ReportData) -> list[Path]:
     """A report in ``csv``: a file for each of its tables; the files."""
-    written: list[Path] = import_module("nnapi_prof.reports.tables").write(folder, data)
-    return written
+    from nnapi_prof.reports import tables
+
+    return tables.write(folder, data)
 
 
 def write_whole(path: Path, make: Callable[[], str]) -> None:

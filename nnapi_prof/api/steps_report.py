@@ -63,7 +63,7 @@ def report_sides(
     if dates:
         when = [_instant(date) for date in dates]
         return [
-            (f"known on {date}", report_data(bundles[0], costs, until=until))
+            (f"{bundles[0].stem} as known on {date}", report_data(bundles[0], costs, until=until))
             for date, until in zip(dates, when, strict=True)
         ]
     same = len({bundle.stem for bundle in bundles}) < len(bundles)

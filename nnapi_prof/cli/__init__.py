@@ -31,7 +31,7 @@ COMMANDS = {
     "estimate": "Estimate latency and plan on a phone that is not there; needs no device.",
     "calibrate": "Fit a phone's description for `estimate` to what a cost table has of it.",
     "costs": "Look into the cost table: list, show, diff, export, import.",
-    "report": "Write one self-contained HTML report of a bundle.",
+    "report": "Write a report of a bundle, or of several bundles, runs or dates side by side.",
     "agent": "Build, push, ask or clean up the executable that measures on a device.",
     "doctor": "Look for what stands in the way of measuring, and say how to mend it.",
     "convert": "Convert a whole model for stock PyTorch's NNAPI runtime, to JSON or to C++.",

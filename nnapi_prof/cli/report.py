@@ -93,7 +93,8 @@ def command(
         sides = report_sides(bundles, existing(costs), runs=runs, dates=dates)
     for name, data in sides:
         if data.run is None:
-            say(f"note: {name} was not run yet: the report shows predictions only")
+            when = "by then" if dates else "yet"
+            say(f"note: {name} was not run {when}: the report shows predictions only")
     if as_json():
         print_document(_document(sides))
         if output is None:
