@@ -18,6 +18,8 @@ from nnapi_prof.reports.words import format_ms, plan_words, target_words
 
 MOST_TIMES = 8.0
 """A plan that takes longer than this many times the first is cut off there."""
+MOST_POINTS = 240
+"""Of more measurements than this, neighbours share a point of the device's history."""
 MANY_SEGMENTS = 40
 """Above this many segments predicted and measured stand in a scatter, not in bars."""
 
@@ -162,11 +164,13 @@ def device_history(history: pd.DataFrame, simulated: bool, *, width: float = WID
         second = figure.add_axes((box.x0, box.y0, box.width, each), sharex=first)
         _follow(first, second)
         every.append(second)
-    hot = history.loc[history["throttled"].eq(True), "measurement"].unique()
+    step = math.ceil(history["measurement"].nunique() / MOST_POINTS)
+    history = history.assign(at=(history["measurement"] - 1) // step * step + 1)
+    hot = history.loc[history["throttled"].eq(True), "at"].unique()
     for axes, (name, words) in zip(every, panels, strict=True):
-        both = history[["measurement", f"{name}_before", f"{name}_after"]]
-        found = both.melt("measurement").groupby("measurement")["value"]
-        x = np.array(sorted(history["measurement"].unique()))
+        both = history[["at", f"{name}_before", f"{name}_after"]]
+        found = both.melt("at").groupby("at")["value"]
+        x = np.array(sorted(history["at"].unique()))
         low, middle, high = (found.agg(how).reindex(x) for how in ("min", "median", "max"))
         axes.fill_between(x, low, high, step="mid", color=FAINT, alpha=0.35, linewidth=0)
         axes.plot(x, middle, drawstyle="steps-mid", color=INK, linewidth=1.1)

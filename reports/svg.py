@@ -37,9 +37,10 @@ def to_svg(figure: Figure, prefix: str, title: str, description: str) -> Markup:
     root = ET.fromstring(buffer.getvalue())
     used = {name for element in root.iter() for name in _references(element)}
     drawn = "".join(_written(child, prefix, used) for child in root)
-    wide = float(root.attrib["viewBox"].split()[2])
+    box = root.attrib["viewBox"]
+    wide = float(box.split()[2])
     return Markup(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{_rounded(root.attrib["viewBox"])}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{_rounded(box)}" role="img" '
         f'aria-labelledby="{prefix}-title {prefix}-desc" '
         f'style="max-width:{wide / 72:.2f}in;stroke-linejoin:round;stroke-linecap:butt">'
         f'<title id="{prefix}-title">{escape(title)}</title>'
@@ -59,6 +60,7 @@ def _written(element: ET.Element, prefix: str, used: set[str]) -> str:
     tag = _local(element.tag)
     if tag in ("metadata", "style") or element.attrib.get("style", "") == _UNSEEN:
         return ""
+    _share_style(element)
     inner = escape(element.text or "", quote=False) if tag == "text" else ""
     inner += "".join(_written(child, prefix, used) for child in element)
     attributes = "".join(_attributes(element, prefix, used))
@@ -67,6 +69,18 @@ def _written(element: ET.Element, prefix: str, used: set[str]) -> str:
     if tag == "g" and not attributes:
         return inner
     return f"<{tag}{attributes}>{inner}</{tag}>" if inner else f"<{tag}{attributes}/>"
+
+
+def _share_style(group: ET.Element) -> None:
+    """Given hundreds of dots of one look, each saying so; result: their group says it once."""
+    styles = {child.attrib.get("style") for child in group if _local(child.tag) == "use"}
+    alike = len(group) > 1 and len(styles) == 1 and all(_local(c.tag) == "use" for c in group)
+    style = styles.pop() if alike else None
+    if style is None or "style" in group.attrib:
+        return
+    group.set("style", style)
+    for child in group:
+        del child.attrib["style"]
 
 
 def _attributes(element: ET.Element, prefix: str, used: set[str]) -> Iterator[str]:

@@ -71,6 +71,15 @@ def test_it_is_small_and_loses_no_shape(data: ReportData) -> None:
     assert corners >= known
 
 
+def test_dots_of_one_look_say_so_once(data: ReportData) -> None:
+    errors = frames.residual_frame(data.cost_model)
+    palette = colours(frames.all_targets(data.cost_model))
+    text = str(to_svg(figures.residuals(errors, palette, True), "one", "t", "d"))
+    assert text.count("<use") >= len(errors)
+    for colour in set(palette[key] for key in errors["target"]):
+        assert 0 < text.count(f"fill:{colour}") <= 2 * errors["target"].nunique()
+
+
 def test_same_data_give_the_same_bytes(data: ReportData) -> None:
     first, second = (to_svg(timeline(data), "a", "b", "c") for _ in range(2))
     assert first == second
