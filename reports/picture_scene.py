@@ -184,6 +184,7 @@ def cut(layout: Layout, strip_height: float) -> list[tuple[int, int]]:
                 key=lambda row: (
                     40 * min(passing[row], 8)
                     + (60 if _tears(rows, row) else 0)
+                    + (0 if rows[row + 1 : row + 2] and rows[row + 1].group is None else 60)
                     + abs(rows[row].bottom - rows[first].top - aim),
                     row,
                 ),
