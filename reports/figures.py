@@ -27,6 +27,8 @@ MOST_HEIGHT = 15.0
 """Inches of a heat map: rows get thinner where there are many."""
 MOST_CONTRAST = 3000.0
 """Of the greatest latency, what is less than one such part is drawn as the least."""
+MOST_DOTS = 150
+"""Of one target; of more errors than this evenly spaced ones are drawn."""
 _READABLE = 0.15
 """Inches of a row that has room for a name."""
 
@@ -217,8 +219,9 @@ def residuals(
     figure, axes = canvas(width, 0.42 * max(len(targets), 1), bottom=0.52, top=0.38)
     for y, key in enumerate(targets):
         percent = 100 * errors.loc[errors["target"] == key, "relative_error"].to_numpy()
-        offset = np.linspace(-0.12, 0.12, len(percent)) if len(percent) > 1 else np.zeros(1)
-        axes.scatter(percent, y + 0.1 + offset, s=6, color=palette[key], alpha=0.6, linewidth=0)
+        dots = _thinned(percent)
+        offset = np.linspace(-0.12, 0.12, len(dots)) if len(dots) > 1 else np.zeros(1)
+        axes.scatter(dots, y + 0.1 + offset, s=6, color=palette[key], alpha=0.6, linewidth=0)
         axes.plot([np.median(percent)] * 2, [y - 0.1, y + 0.3], color=INK, linewidth=1.4)
         off = format_percent(float(np.median(np.abs(percent))) / 100)
         row_label(axes, y + 0.1, target_words(key), f"{len(percent)} measured, {off} off")
@@ -232,6 +235,16 @@ def residuals(
     axes.set_title(title(heading, simulated), color=INK, loc="left")
     axes.spines["left"].set_visible(False)
     return figure
+
+
+def _thinned(values: np.ndarray) -> np.ndarray:
+    """At most :data:`MOST_DOTS` of the values, in their order: least, greatest, and evenly spaced
+    ones by rank between."""
+    if len(values) <= MOST_DOTS:
+        return values
+    ranks = np.argsort(values, kind="stable")
+    kept = ranks[np.linspace(0, len(values) - 1, MOST_DOTS).round().astype(int)]
+    return values[np.sort(kept)]
 
 
 def row_label(axes: Axes, y: float, left: str, right: str) -> None:

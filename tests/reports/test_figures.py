@@ -144,6 +144,16 @@ def test_without_a_run_only_predictions_are_drawn(data: ReportData) -> None:
     assert "measured" not in figure.axes[0].get_xlabel() and not figure.axes[0].lines
 
 
+def test_many_errors_are_thinned_but_keep_their_ends() -> None:
+    values = np.concatenate([[-0.9], np.linspace(-0.1, 0.1, 5000), [0.8]])
+    errors = pd.DataFrame({"target": "cpu", "relative_error": values})
+    dots = figures.residuals(errors, {"cpu": "#000000"}, False).axes[0].collections[0]
+    drawn = np.asarray(dots.get_offsets())[:, 0]
+    assert len(drawn) == figures.MOST_DOTS
+    assert drawn.min() == pytest.approx(-90) and drawn.max() == pytest.approx(80)
+    assert np.median(drawn) == pytest.approx(0, abs=0.2)
+
+
 def test_history_marks_what_was_throttled(data: ReportData) -> None:
     rows = hot(data.measurements)
     axes = figures_run.device_history(history_frame(rows), True).axes
