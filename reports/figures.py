@@ -243,8 +243,9 @@ def _thinned(values: np.ndarray) -> np.ndarray:
     if len(values) <= MOST_DOTS:
         return values
     ranks = np.argsort(values, kind="stable")
-    kept = ranks[np.linspace(0, len(values) - 1, MOST_DOTS).round().astype(int)]
-    return values[np.sort(kept)]
+    kept: np.ndarray = ranks[np.linspace(0, len(values) - 1, MOST_DOTS).round().astype(int)]
+    thinned: np.ndarray = values[np.sort(kept)]
+    return thinned
 
 
 def row_label(axes: Axes, y: float, left: str, right: str) -> None:
