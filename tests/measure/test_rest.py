@@ -1,0 +1,122 @@
+"""Profiles of a noisy device come to rest: a second one measures nothing, luck is not chased."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from nnapi_prof.costs.distinct import distinct
+from nnapi_prof.costs.hopeful import tolerance_of, with_intervals
+from nnapi_prof.costs.rounds import Round
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.results import ActionResult, AgentInfo, Event
+from nnapi_prof.graph.plan import CPU, Engine, Plan, Preference
+from nnapi_prof.measure.options import ProfileOptions
+from nnapi_prof.measure.refine import choose, rivals, unknown, unmeasured
+from nnapi_prof.measure.session import profile
+from nnapi_prof.partition import solve
+from tests.measure.programs import chain
+from tests.measure.scripted import CPU_OPERATION_NS, NPU, ScriptedClient, info
+
+NAMES = ("relu", "sigmoid", "tanh", "floor", "relu", "tanh", "sigmoid", "relu", "floor") * 3
+ROUNDS = 5
+
+
+@dataclass
+class NoisyClient(ScriptedClient):
+    """An accelerator as fast as the CPU, under every preference; each process has luck of its own,
+    and each round some more. ``swing``: relative standard deviations of the two."""
+
+    device: AgentInfo = field(default_factory=lambda: real(NPU))
+    noise: random.Random = field(default_factory=lambda: random.Random(5))
+    swing: tuple[float, float] = (0.02, 0.01)
+
+    def run(self, request: bytes, blobs: Mapping[str, bytes]) -> Generator[Event, None, None]:
+        for event in super().run(request, blobs):
+            yield self._noisy(event) if isinstance(event, ActionResult) else event
+
+    def _noisy(self, result: ActionResult) -> ActionResult:
+        # What the formula says of the CPU; of the NPU it tells the operations.
+        (timing,) = result.segments
+        ns = float(timing.samples_ns[0])
+        if ns % CPU_OPERATION_NS:
+            ns = (ns - 150_000) * 10
+        ns *= self.noise.gauss(1, self.swing[0])
+        of_rounds = [ns * self.noise.gauss(1, self.swing[1]) for _ in range(ROUNDS)]
+        samples = tuple(round(ns) for ns in of_rounds for _ in range(2))
+        return dataclasses.replace(
+            result,
+            clock="monotonic",
+            segments=(dataclasses.replace(timing, samples_ns=samples),),
+            total_ns=samples,
+            rounds=tuple(Round(2) for _ in range(ROUNDS)),
+        )
+
+
+def real(*accelerators: object) -> AgentInfo:
+    return dataclasses.replace(info(*accelerators), simulated=False)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CostStore:
+    return CostStore(tmp_path / "costs.sqlite")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_second_profile_measures_nothing(store: CostStore, seed: int) -> None:
+    program = chain(*NAMES)
+    options = ProfileOptions(accelerators=("npu",))
+    first = profile(program, NoisyClient(noise=random.Random(seed)), store, options)
+    assert first.stable and first.n_measured > 0
+    assert first.rounds < 8, "refinement chases noise"
+    client = NoisyClient(noise=random.Random(seed + 100))
+    second = profile(program, client, store, options)
+    assert second.n_measured == client.n_results == 0
+    assert second.stable and second.rounds == 0
+    assert first.plan is not None and second.plan is not None
+    assert second.plan.segments == first.plan.segments
+
+
+def test_preferences_that_only_luck_tells_apart_are_one(store: CostStore) -> None:
+    options = ProfileOptions(accelerators=("npu",), every_preference=True)
+    found = profile(chain(*NAMES), NoisyClient(), store, options)
+    assert found.costs is not None
+    preferences = {t.preference for t in found.costs.targets if t.engine is Engine.NNAPI}
+    assert preferences == set(Preference)
+    left = [t for t in distinct(found.costs).targets if t.engine is Engine.NNAPI]
+    assert [t.preference for t in left] == [Preference.FAST_SINGLE_ANSWER]
+    assert distinct(found.costs).targets[0] == CPU
+    assert distinct(found.costs).noise == found.costs.noise
+
+
+def test_baselines_are_measured_while_they_are_uncertain(store: CostStore) -> None:
+    program = chain(*NAMES)
+    options = ProfileOptions(accelerators=("npu",), refine=False)
+    found = profile(program, NoisyClient(), store, options)
+    costs = found.costs
+    assert costs is not None
+    for plan in rivals(program.units, costs):
+        wanted, open_ = unknown(plan, costs), list(unmeasured(plan))
+        half = sum((s.interval_ns[1] - s.interval_ns[0]) / 2 for s in open_ if s.interval_ns)
+        assert wanted == (open_ if half > tolerance_of(costs) * plan.predicted_ns else [])
+    whole = solve(program.units, costs)
+    sums = dataclasses.replace(
+        whole.segments[0], units=tuple(range(2, 9)), measured=False, interval_ns=None
+    )
+    uncertain = with_intervals(Plan("some", (sums,), False), costs)
+    assert unknown(uncertain, costs) == list(uncertain.segments)
+
+
+def test_hope_is_followed_only_beyond_noise(store: CostStore) -> None:
+    program = chain(*NAMES)
+    options = ProfileOptions(accelerators=("npu",))
+    found = profile(program, NoisyClient(), store, options)
+    assert found.costs is not None
+    chosen = choose(program.units, found.costs)
+    assert chosen.potential == found.potential <= found.costs.noise
+    assert chosen.wanted == []
