@@ -1,0 +1,264 @@
+"""Cost tables: opening, reading, importing, exporting; estimating and calibrating from them."""
+
+from __future__ import annotations
+
+import csv
+import sqlite3
+from pathlib import Path
+
+from nnapi_prof.costs.schema import SCHEMA_VERSION
+from tests.cli.messages.provoked import SHAPE, SIM, Arguments, Place, provoked
+
+
+def profile_into(at: Place, costs: object) -> Arguments:
+    return ["profile", *SIM, *SHAPE, "--costs", costs, at.model]
+
+
+def change(path: Path, statement: str) -> Path:
+    with sqlite3.connect(path) as link:
+        link.execute(statement)
+    link.close()
+    return path
+
+
+@provoked(
+    1,
+    "cost table {tmp}/junk.sqlite: cannot open it: file is not a database; check that it is a "
+    "file of nnapi-prof and writable, or name another with --costs or $NNAPI_PROF_COSTS",
+)
+def a_cost_table_that_is_no_database(at: Place) -> Arguments:
+    return profile_into(at, at.file("junk.sqlite", "hello " * 200))
+
+
+@provoked(
+    1,
+    "cost table {tmp}/songs.sqlite: this database belongs to something else (it has the table "
+    "songs); name another file with --costs or $NNAPI_PROF_COSTS",
+)
+def a_database_of_another_program(at: Place) -> Arguments:
+    return profile_into(at, change(at.tmp / "songs.sqlite", "create table songs (title)"))
+
+
+@provoked(
+    1,
+    "cost table {tmp}/profiled/costs.sqlite: written by a newer nnapi-prof (schema 4, this one "
+    "reads 3); update nnapi-prof or name another file with --costs",
+)
+def a_newer_cost_table(at: Place) -> Arguments:
+    newer = f"update nnapi_prof_schema set version = {SCHEMA_VERSION + 1}"
+    return ["costs", "list", "--costs", change(at.profiled.costs, newer)]
+
+
+@provoked(
+    1,
+    "cost table /proc/absent/costs.sqlite: cannot make its folder: No such file or directory; "
+    "name another with --costs or $NNAPI_PROF_COSTS",
+)
+def a_cost_table_in_a_folder_that_cannot_be(at: Place) -> Arguments:
+    return profile_into(at, "/proc/absent/costs.sqlite")
+
+
+@provoked(
+    1,
+    "cost table postgresql+psycopg://me:***@127.0.0.1:1/costs: cannot open it: {*}; check that "
+    "it is within reach and yours, or name another with --costs or $NNAPI_PROF_COSTS",
+)
+def a_server_out_of_reach(at: Place) -> Arguments:
+    return profile_into(at, "postgresql://me:secret@127.0.0.1:1/costs")
+
+
+@provoked(
+    1,
+    "cost table mysql://me@host/costs: mysql is neither sqlite nor postgresql; --costs and "
+    "$NNAPI_PROF_COSTS take a file or a database URL of these",
+)
+def a_database_of_another_kind(at: Place) -> Arguments:
+    return profile_into(at, "mysql://me@host/costs")
+
+
+@provoked(
+    1,
+    "the cost table's URL cannot be read: invalid literal for int() with base 10: 'port'; "
+    "--costs and $NNAPI_PROF_COSTS take a file or a database URL like "
+    "postgresql://USER@HOST/DATABASE",
+)
+def a_wrong_url(at: Place) -> Arguments:
+    return profile_into(at, "postgresql://me@host:port/costs")
+
+
+@provoked(2, "cost table {tmp}/absent.sqlite does not exist: `nnapi-prof profile` makes one")
+def a_cost_table_that_is_missing(at: Place) -> Arguments:
+    return ["costs", "list", "--costs", at.tmp / "absent.sqlite"]
+
+
+@provoked(
+    2,
+    "no device of the cost table is called 'pixel'; there are: {*} (simulated npu-phone); "
+    "`nnapi-prof costs list` shows them",
+)
+def an_unknown_device_of_the_table(at: Place) -> Arguments:
+    return ["costs", "show", "--costs", at.profiled.costs, "--device", "pixel"]
+
+
+@provoked(2, "--since 'yesterday' is no date: write 2026-01-31 or 2026-01-31T12:30")
+def a_day_that_is_none(at: Place) -> Arguments:
+    return ["costs", "show", "--costs", at.profiled.costs, "--since", "yesterday"]
+
+
+@provoked(2, "--input is of a --model, and none was given: give --model, or leave --input out")
+def an_input_without_a_model(at: Place) -> Arguments:
+    return ["costs", "show", "--costs", at.profiled.costs, *SHAPE]
+
+
+@provoked(
+    2,
+    "no device of the cost table is called 'apples'; there are: {*} (simulated npu-phone); "
+    "`nnapi-prof costs list` shows them",
+)
+def sides_that_are_none(at: Place) -> Arguments:
+    return ["costs", "diff", "--costs", at.profiled.costs, "apples", "pears"]
+
+
+@provoked(2, "cannot write /proc/absent/costs.csv: No such file or directory: name another file")
+def an_export_that_cannot_be_written(at: Place) -> Arguments:
+    return ["costs", "export", "--costs", at.profiled.costs, "/proc/absent/costs.csv"]
+
+
+@provoked(2, "the format of {tmp}/costs.xlsx cannot be told: name it .csv or .parquet")
+def an_export_of_an_unknown_kind(at: Place) -> Arguments:
+    return ["costs", "export", "--costs", at.profiled.costs, at.tmp / "costs.xlsx"]
+
+
+@provoked(2, "{tmp}/absent.csv does not exist: give a .csv or .parquet file")
+def an_import_that_is_missing(at: Place) -> Arguments:
+    return ["costs", "import", "--costs", at.tmp / "new.sqlite", at.tmp / "absent.csv"]
+
+
+def exported(at: Place) -> list[list[str]]:
+    """What ``costs export`` writes, as cells."""
+    path = at.tmp / "good.csv"
+    done = at.fixture("cli")("costs", "export", "--costs", at.profiled.costs, path)
+    assert done.code == 0
+    with path.open(newline="") as file:
+        return list(csv.reader(file))
+
+
+def imported(at: Place, rows: list[list[str]]) -> Arguments:
+    with (at.tmp / "bad.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return ["costs", "import", "--costs", at.tmp / "new.sqlite", at.tmp / "bad.csv"]
+
+
+@provoked(
+    1,
+    "{tmp}/bad.csv is no export of a cost table: the column samples_ns is missing; write it "
+    "again with `nnapi-prof costs export`",
+)
+def an_import_without_a_column(at: Place) -> Arguments:
+    rows = exported(at)
+    gone = rows[0].index("samples_ns")
+    return imported(at, [row[:gone] + row[gone + 1 :] for row in rows])
+
+
+@provoked(
+    1,
+    "{tmp}/bad.csv: row 2, column threads: 'many' is no whole number: mend it, or write it "
+    "again with `nnapi-prof costs export`; nothing was imported",
+)
+def an_import_with_a_wrong_cell(at: Place) -> Arguments:
+    rows = exported(at)
+    rows[2][rows[0].index("threads")] = "many"
+    return imported(at, rows)
+
+
+@provoked(
+    1,
+    "{tmp}/bad.csv: row 1 has 43 cells, the header 44; write it again with `nnapi-prof costs "
+    "export`",
+)
+def an_import_with_a_short_row(at: Place) -> Arguments:
+    rows = exported(at)
+    return imported(at, [rows[0], rows[1][:-1]])
+
+
+@provoked(
+    1,
+    "{tmp}/bad.csv is no CSV in UTF-8: 'utf-8' codec can't decode byte 0xff in position 0: "
+    "invalid start byte; write it again with `nnapi-prof costs export`",
+)
+def an_import_that_is_no_text(at: Place) -> Arguments:
+    return ["costs", "import", "--costs", at.tmp / "n.sqlite", at.file("bad.csv", b"\xff\xfe\0")]
+
+
+@provoked(
+    1,
+    "{tmp}/bad.parquet is no Parquet file: {*}; write it again with `nnapi-prof costs export`",
+)
+def an_import_that_is_no_parquet(at: Place) -> Arguments:
+    return ["costs", "import", "--costs", at.tmp / "n.sqlite", at.file("bad.parquet", "hello")]
+
+
+# ---- estimates ---------------------------------------------------------------------------------
+
+
+@provoked(
+    2,
+    "no phone 'pixel44' (did you mean pixel4?): there are dsp-phone, gpu-phone, npu-phone, "
+    "slow-nnapi-phone, a03s, mi8se, pixel4, s10, or name a JSON file that `nnapi-prof "
+    "calibrate` wrote",
+)
+def an_unknown_phone_to_estimate(at: Place) -> Arguments:
+    return ["estimate", "--phone", "pixel44", *SHAPE, at.model]
+
+
+@provoked(
+    2,
+    "{tmp}/mine.json is no JSON: Expecting property name enclosed in double quotes: line 1 "
+    "column 2 (char 1); name a JSON file that `nnapi-prof calibrate` wrote",
+)
+def a_damaged_phone_to_estimate(at: Place) -> Arguments:
+    return ["estimate", "--phone", at.file("mine.json", "{"), *SHAPE, at.model]
+
+
+@provoked(
+    2,
+    "{tmp}/mine.json is no description of a phone: name a JSON file that `nnapi-prof "
+    "calibrate` wrote",
+)
+def a_phone_that_describes_something_else(at: Place) -> Arguments:
+    return ["estimate", "--phone", at.file("mine.json", "{}"), *SHAPE, at.model]
+
+
+@provoked(2, "cost table {tmp}/absent.sqlite does not exist: `nnapi-prof profile` makes one")
+def calibrating_from_nothing(at: Place) -> Arguments:
+    return ["calibrate", "--costs", at.tmp / "absent.sqlite", "-o", at.tmp / "phone.json"]
+
+
+@provoked(
+    1,
+    "no unit was measured on the device's CPU under these conditions: run `nnapi-prof profile` "
+    "first, and state the same conditions",
+)
+def calibrating_under_other_conditions(at: Place) -> Arguments:
+    return [
+        *("calibrate", "--costs", at.profiled.costs, "--threads", 8, "-o", at.tmp / "phone.json"),
+    ]
+
+
+@provoked(
+    1,
+    "1 measurements on the device's CPU are too few for 5 folds: run `nnapi-prof profile` with "
+    "more models, or state fewer --folds",
+)
+def calibrating_from_too_few_rows(at: Place) -> Arguments:
+    few = "delete from measurements where status != 'ok' or kind != 'unit' or id > 2"
+    costs = change(at.profiled.costs, few)
+    return ["calibrate", "--costs", costs, "-o", at.tmp / "phone.json"]
+
+
+@provoked(
+    2,
+    "cannot write /proc/absent/phone.json: No such file or directory: name another --output",
+)
+def a_description_that_cannot_be_written(at: Place) -> Arguments:
+    return ["calibrate", "--costs", at.profiled.costs, "-o", "/proc/absent/phone.json"]

@@ -1,0 +1,213 @@
+"""Devices, their descriptions and their storage; what agents are built with."""
+
+from __future__ import annotations
+
+import json
+
+from nnapi_prof.device import adb
+from nnapi_prof.device.emulator import phone_file
+from tests.cli.messages.provoked import SHAPE, SIM, Arguments, Place, provoked
+
+
+def profile_on(at: Place, serial: object, *more: object) -> Arguments:
+    costs = ("--costs", at.tmp / "costs.sqlite")
+    return ["profile", "--device", serial, *SHAPE, *costs, "--runs", 3, *more, at.model]
+
+
+@provoked(
+    1,
+    "no device R5CT12: there are local, sim:dsp-phone, sim:gpu-phone, sim:npu-phone, "
+    "sim:slow-nnapi-phone; HOST:PORT reaches a phone over the network",
+)
+def an_unknown_serial(at: Place) -> Arguments:
+    return profile_on(at, "R5CT12")
+
+
+@provoked(
+    1,
+    "no simulated phone 'npu-fone' (did you mean npu-phone?): there are dsp-phone, gpu-phone, "
+    "npu-phone, slow-nnapi-phone; sim:PATH.json takes a description of your own",
+)
+def an_unknown_simulated_phone(at: Place) -> Arguments:
+    return profile_on(at, "sim:npu-fone")
+
+
+@provoked(
+    1,
+    "no simulated phone 'mine.json': there are dsp-phone, gpu-phone, npu-phone, "
+    "slow-nnapi-phone; sim:PATH.json takes a description of your own",
+)
+def a_description_that_is_missing(at: Place) -> Arguments:
+    return profile_on(at, "sim:mine.json")
+
+
+@provoked(
+    1,
+    "no phone can be simulated by {tmp}/mine.json: line 1, column 2: found the end of the "
+    "file, wanted a member name in quotes: mend the description, as "
+    "device_agent/emulator/PHONES.md has it",
+)
+def a_damaged_description(at: Place) -> Arguments:
+    return profile_on(at, f"sim:{at.file('mine.json', '{')}")
+
+
+@provoked(
+    1,
+    "no phone can be simulated by {tmp}/mine.json: accelerators[0].feature_level: found "
+    '"high", wanted a whole number from 27 to 30: mend the description, as '
+    "device_agent/emulator/PHONES.md has it",
+)
+def a_description_with_a_wrong_value(at: Place) -> Arguments:
+    described = json.loads(phone_file("gpu-phone").read_text())
+    described["accelerators"][0]["feature_level"] = "high"
+    return profile_on(at, f"sim:{at.file('mine.json', json.dumps(described))}")
+
+
+@provoked(
+    1,
+    "no device at 127.0.0.1:1: nothing listens there; on the phone, switch on wireless "
+    "debugging, or run `adb tcpip 5555` while it is on USB",
+)
+def a_port_where_nothing_listens(at: Place) -> Arguments:
+    return profile_on(at, "127.0.0.1:1")
+
+
+@provoked(
+    1,
+    "no-such.invalid:5555 does not answer as a device does ({*}): check that it is awake and "
+    "in the same network",
+)
+def a_host_without_an_address(at: Place) -> Arguments:
+    return profile_on(at, "no-such.invalid:5555")
+
+
+@provoked(
+    1,
+    "{serial} does not know this computer yet: confirm 'Allow USB debugging' on the phone's "
+    "screen, then run again",
+)
+def an_unauthorised_phone(at: Place) -> Arguments:
+    at.env.setattr(adb, "CONSENT_TIMEOUT_S", 0.2)
+    at.env.setattr(adb, "LINK_TIMEOUT_S", 0.5)
+    return profile_on(at, at.fixture("asking_phone")().serial)
+
+
+@provoked(
+    1,
+    "{serial} does not answer as a device does (no answer for 0.3 s): check that it is awake "
+    "and in the same network",
+)
+def an_offline_phone(at: Place) -> Arguments:
+    at.env.setattr(adb, "LINK_TIMEOUT_S", 0.3)
+    return ["run", "--device", at.fixture("asking_phone")(silent=True).serial, at.profiled.bundle]
+
+
+@provoked(
+    1,
+    "more than one device is connected: {serial} (device), {serial} (device): choose one with "
+    "--device SERIAL",
+)
+def several_phones(at: Place) -> Arguments:
+    for _ in range(2):
+        at.fixture("adb_server").connect(at.fixture("start_daemon")().serial)
+    return ["agent", "info"]
+
+
+@provoked(
+    2,
+    "ADB_SERVER_SOCKET is 'carrier-pigeon': write tcp:PORT, tcp:HOST:PORT or "
+    "localfilesystem:PATH, or unset it",
+)
+def an_adb_server_named_wrongly(at: Place) -> Arguments:
+    at.env.setenv("ADB_SERVER_SOCKET", "carrier-pigeon")
+    return ["devices"]
+
+
+@provoked(
+    1,
+    "the adb key /proc/absent/adbkey cannot be made: No such file or directory: make the "
+    "folder writable, or name a key in ADB_VENDOR_KEYS",
+)
+def an_adb_key_that_cannot_be_made(at: Place) -> Arguments:
+    at.env.setenv("ANDROID_USER_HOME", "/proc/absent")
+    return ["agent", "info", "--device", "127.0.0.1:1"]
+
+
+@provoked(
+    1,
+    "{serial}: the storage that holds /data/local/tmp/nnapi-prof/store is read-only "
+    "({*}Read-only file system): make it writable, or name another folder in "
+    "NNAPI_PROF_REMOTE_DIR",
+)
+def read_only_storage(at: Place) -> Arguments:
+    return profile_on(at, at.fixture("start_adbd")("npu-phone", storage="ro"))
+
+
+@provoked(
+    1,
+    "{serial}: the storage that holds /data/local/tmp/nnapi-prof/{*} is full (write failed: No "
+    "space left on device): free some space there, for instance with `adb shell rm -r "
+    "/data/local/tmp/nnapi-prof/store`, and run again",
+)
+def full_storage(at: Place) -> Arguments:
+    return ["agent", "push", "--device", at.fixture("start_adbd")("npu-phone", storage="64k")]
+
+
+@provoked(
+    1,
+    "{serial}: the agent was pushed to /data/local/tmp/nnapi-prof/{*} and does not run there "
+    "(`agent version` ended with 126: Permission denied): name a folder that allows execution "
+    "in NNAPI_PROF_REMOTE_DIR",
+)
+def storage_that_forbids_execution(at: Place) -> Arguments:
+    return ["agent", "push", "--device", at.fixture("start_adbd")(storage="64m,noexec")]
+
+
+@provoked(
+    1,
+    "the device is linux on mips: agents exist for android and linux on arm64-v8a, "
+    "armeabi-v7a, x86_64; choose such a device",
+)
+def a_device_of_an_unknown_abi(at: Place) -> Arguments:
+    properties = {"ro.product.cpu.abi": "mips"}
+    return ["agent", "info", "--device", at.fixture("start_adbd")(properties=properties)]
+
+
+@provoked(2, "no accelerator 'tpu' on this device; there are: sim-gpu, nnapi-reference, auto")
+def an_unknown_accelerator(at: Place) -> Arguments:
+    return profile_on(at, "sim:gpu-phone", "--accelerator", "tpu")
+
+
+@provoked(
+    1,
+    "NNAPI_PROF_CC is 'no-such-cc', which is no working C compiler: name another, or unset it "
+    "(`nnapi-prof doctor` tells what is wrong)",
+)
+def a_compiler_that_is_none(at: Place) -> Arguments:
+    at.env.setenv("NNAPI_PROF_CC", "no-such-cc")
+    return profile_on(at, "sim:npu-phone")
+
+
+@provoked(
+    1,
+    "the agent cannot be built in /proc/absent: No such file or directory: name a folder that "
+    "is writable and has room in NNAPI_PROF_CACHE_DIR",
+)
+def a_cache_that_cannot_be_written(at: Place) -> Arguments:
+    at.env.setenv("NNAPI_PROF_CACHE_DIR", "/proc/absent")
+    return ["run", *SIM, at.profiled.bundle]
+
+
+@provoked(
+    1,
+    "NNAPI_PROF_XNNPACK is {tmp}, where XNNPACK is not built: unset it, and it is built at "
+    "first use",
+)
+def xnnpack_where_it_is_not(at: Place) -> Arguments:
+    at.env.setenv("NNAPI_PROF_XNNPACK", str(at.tmp))
+    return ["agent", "info", *SIM]
+
+
+@provoked(2, "--all removes everything, --older-than only what is old: choose one")
+def two_ways_to_clean(at: Place) -> Arguments:
+    return ["agent", "clean", *SIM, "--all", "--older-than", 3]

@@ -1,0 +1,217 @@
+"""Model files and inputs."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tests.cli.common import INPUT, TinyNet, trace
+from tests.cli.messages.provoked import SHAPE, SIM, Arguments, Place, provoked
+
+PIXEL = ("--phone", "pixel4")
+
+# ---- the file ----------------------------------------------------------------------------------
+
+
+@provoked(2, "{tmp}/absent.pt does not exist: give the path of a .pt or .pt2 file")
+def a_model_that_is_missing(at: Place) -> Arguments:
+    return ["profile", *SIM, at.tmp / "absent.pt"]
+
+
+@provoked(2, "{tmp}/absent.pt does not exist: give the path of a .pt or .pt2 file")
+def a_model_that_is_missing_for_estimate(at: Place) -> Arguments:
+    return ["estimate", *PIXEL, at.tmp / "absent.pt"]
+
+
+@provoked(
+    2,
+    "{tmp}/weights.pt holds pickled Python objects (a state_dict or a whole module), not "
+    "TorchScript: save torch.jit.trace(model.eval(), example) with torch.jit.save, or "
+    "torch.export.export(...) with torch.export.save",
+)
+def a_state_dict(at: Place) -> Arguments:
+    torch.save(TinyNet().state_dict(), at.tmp / "weights.pt")
+    return ["convert", at.tmp / "weights.pt"]
+
+
+@provoked(
+    2,
+    "{tmp}/cut.pt is truncated or damaged (File is not a zip file): save or copy the file again",
+)
+def a_truncated_model(at: Place) -> Arguments:
+    return ["estimate", *PIXEL, *SHAPE, at.file("cut.pt", at.model.read_bytes()[:2000])]
+
+
+@provoked(
+    2,
+    "{tmp}/cut.pt2 is truncated or damaged (File is not a zip file): save or copy the file again",
+)
+def a_truncated_program(at: Place) -> Arguments:
+    whole = io.BytesIO()
+    torch.export.save(torch.export.export(nn.ReLU(), (torch.zeros(1, 4),)), whole)
+    return ["estimate", *PIXEL, at.file("cut.pt2", whole.getvalue()[:2000])]
+
+
+@provoked(
+    2,
+    "{tmp}/model.pt is no PyTorch model: save torch.jit.trace(model.eval(), example) with "
+    "torch.jit.save, or torch.export.export(...) with torch.export.save",
+)
+def a_text_file(at: Place) -> Arguments:
+    return ["partition", *SIM, at.file("model.pt", "hello")]
+
+
+@provoked(2, "{tmp} is a folder: give the path of a .pt or .pt2 file")
+def a_folder(at: Place) -> Arguments:
+    return ["profile", *SIM, at.tmp]
+
+
+@provoked(
+    2,
+    "{tmp}/empty.pt is empty: save torch.jit.trace(model.eval(), example) with torch.jit.save, "
+    "or torch.export.export(...) with torch.export.save",
+)
+def an_empty_file(at: Place) -> Arguments:
+    return ["convert", at.file("empty.pt")]
+
+
+@provoked(
+    2,
+    "{tmp}/model.pt is a zip archive but no PyTorch model: save torch.jit.trace(model.eval(), "
+    "example) with torch.jit.save, or torch.export.export(...) with torch.export.save",
+)
+def another_archive(at: Place) -> Arguments:
+    with zipfile.ZipFile(at.tmp / "model.pt", "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    return ["convert", at.tmp / "model.pt"]
+
+
+@provoked(
+    2,
+    "{tmp}/model.tflite is no PyTorch model: save torch.jit.trace(model.eval(), example) with "
+    "torch.jit.save, or torch.export.export(...) with torch.export.save",
+)
+def a_model_of_another_framework(at: Place) -> Arguments:
+    return ["profile", *SIM, at.file("model.tflite", b"\x1c\0\0\0TFL3" + bytes(100))]
+
+
+class Nothing(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+@provoked(
+    1,
+    "{tmp}/nothing.pt computes nothing: its outputs are constants or its inputs as they are; "
+    "give a model with operations to measure and to place",
+)
+def a_model_that_computes_nothing(at: Place) -> Arguments:
+    return ["profile", *SIM, *SHAPE, trace(Nothing(), at.tmp / "nothing.pt")]
+
+
+class UntilSmall(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        while bool((x.sum() > 1).item()):
+            x = x / 2
+        return x
+
+
+@provoked(
+    1,
+    "loop.pt: aten.item.default ({*}) makes a shape or a branch depend on the values of a "
+    "tensor: give a model whose shapes follow from its inputs' shapes, or `nnapi-prof convert` "
+    "it, which keeps such parts on the CPU",
+)
+def shapes_that_depend_on_values(at: Place) -> Arguments:
+    path = at.tmp / "loop.pt"
+    torch.jit.save(torch.jit.script(UntilSmall()), str(path))
+    return ["profile", *SIM, *SHAPE, path]
+
+
+# ---- inputs ------------------------------------------------------------------------------------
+
+
+@provoked(
+    2,
+    "input '1,3,16,16' is no shape: write sizes joined by x, as in 1x3x224x224 or 1x128:int64; "
+    "? or ?=256 leaves a size open, ?n or ?n=256 one that others have too",
+)
+def an_input_that_is_no_shape(at: Place) -> Arguments:
+    return ["profile", *SIM, "--input", "1,3,16,16", at.model]
+
+
+@provoked(
+    2,
+    "input '1x3x16x16:float99' has the element type 'float99': one of float32, float16, int64, "
+    "int32, uint8, int8, bool, or quint8 or qint8 with scale and zero point as in "
+    "quint8@0.05@128, is wanted",
+)
+def an_unknown_element_type(at: Place) -> Arguments:
+    return ["convert", "--input", f"{INPUT}:float99", at.model]
+
+
+@provoked(2, "input '1x3x0x16' has a dimension of 0: every size must be at least 1")
+def a_dimension_of_nothing(at: Place) -> Arguments:
+    return ["estimate", *PIXEL, "--input", "1x3x0x16", at.model]
+
+
+@provoked(2, "tiny.pt takes 1 input, 2 were stated: give --input SHAPE once for each")
+def too_many_inputs(at: Place) -> Arguments:
+    return ["profile", *SIM, *SHAPE, *SHAPE, at.model]
+
+
+class Both(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+
+def both(folder: Path) -> Path:
+    return trace(Both(), folder / "both.pt", (1, 4), (1, 4))
+
+
+@provoked(2, "both.pt takes 2 inputs, 1 was stated: give --input SHAPE once for each")
+def too_few_inputs(at: Place) -> Arguments:
+    return ["profile", *SIM, "--input", "1x4", both(at.tmp)]
+
+
+@provoked(
+    2,
+    "both.pt takes 2 inputs and stores no shapes: state each with --input, as in --input "
+    "1x3x224x224",
+)
+def no_input_to_guess_from(at: Place) -> Arguments:
+    return ["profile", *SIM, both(at.tmp)]
+
+
+@provoked(
+    2,
+    "tiny.pt does not run on the input 1x3x16: {*}: state the shapes it wants with --input",
+)
+def an_input_of_another_rank(at: Place) -> Arguments:
+    return ["profile", *SIM, "--input", "1x3x16", at.model]
+
+
+@provoked(
+    2,
+    "tiny.pt does not run on the input 1x4x16x16: {*}: state the shapes it wants with --input",
+)
+def an_input_with_other_channels(at: Place) -> Arguments:
+    return ["partition", *SIM, "--input", "1x4x16x16", at.model]
+
+
+@provoked(
+    2,
+    "tiny.pt does not run on the input 1x3x16x16:int64: {*}: state the shapes it wants with "
+    "--input",
+)
+def an_input_of_another_type(at: Place) -> Arguments:
+    return ["profile", *SIM, "--input", f"{INPUT}:int64", at.model]
+
+
+@provoked(2, "--format json and cpp are for fixed sizes: state them instead of ?")
+def open_sizes_where_they_must_be_stated(at: Place) -> Arguments:
+    return ["convert", "--input", "1x3x?x?", "--format", "json", at.model]

@@ -1,0 +1,69 @@
+"""Options and commands that there are not."""
+
+from __future__ import annotations
+
+from tests.cli.messages.provoked import SHAPE, SIM, Arguments, Place, provoked
+
+
+@provoked(2, "no such command 'profil': did you mean 'profile'? See `nnapi-prof --help`")
+def an_unknown_command(at: Place) -> Arguments:
+    return ["profil", at.model]
+
+
+@provoked(2, "no such option '--devices': did you mean '--device'? See `nnapi-prof profile --help`")
+def an_unknown_option(at: Place) -> Arguments:
+    return ["profile", "--devices", "local", at.model]
+
+
+@provoked(2, "missing argument 'MODEL': see `nnapi-prof partition --help`")
+def an_argument_that_is_missing(at: Place) -> Arguments:
+    return ["partition", *SIM]
+
+
+@provoked(
+    2,
+    "invalid value for '--threads': 'many' is not a valid integer range: see `nnapi-prof "
+    "profile --help`",
+)
+def a_number_that_is_none(at: Place) -> Arguments:
+    return ["profile", *SIM, "--threads", "many", at.model]
+
+
+@provoked(2, "--quiet and --verbose exclude each other: leave one out")
+def quiet_and_verbose(at: Place) -> Arguments:
+    return ["profile", *SIM, "-q", "-v", at.model]
+
+
+@provoked(
+    2,
+    "no document 'devises': there are agent-build, agent-clean, agent-info, agent-push, "
+    "calibrate, compare, completion, convert, costs-diff, costs-export, costs-import, "
+    "costs-list, costs-show, devices, doctor, error, estimate, go, partition, profile, report, "
+    "run, schema, version",
+)
+def an_unknown_schema(at: Place) -> Arguments:
+    return ["schema", "devises"]
+
+
+@provoked(
+    2,
+    "invalid value for '{bash|zsh|fish}': 'powershell' is not one of 'bash', 'zsh', 'fish': "
+    "see `nnapi-prof completion --help`",
+)
+def an_unknown_shell(at: Place) -> Arguments:
+    return ["completion", "powershell"]
+
+
+@provoked(2, "{tmp}/absent.pt does not exist: give the path of a .pt or .pt2 file")
+def a_model_that_is_missing_for_everything(at: Place) -> Arguments:
+    return ["go", *SIM, at.tmp / "absent.pt"]
+
+
+@provoked(
+    1,
+    "no simulated phone 'gpu-fone' (did you mean gpu-phone?): there are dsp-phone, gpu-phone, "
+    "npu-phone, slow-nnapi-phone; sim:PATH.json takes a description of your own",
+    document="go",
+)
+def an_unknown_phone_for_everything(at: Place) -> Arguments:
+    return ["go", "--device", "sim:gpu-fone", *SHAPE, at.model]

@@ -1,0 +1,343 @@
+"""Partitions, bundles, runs, conversions, reports; options themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from nnapi_prof.bundle.storage import VERSION
+from tests.cli.common import TinyNet, trace
+from tests.cli.messages.provoked import SHAPE, SIM, Arguments, Place, provoked
+
+
+def partition(at: Place, *more: object) -> Arguments:
+    ready = at.profiled
+    return [
+        *("partition", *SIM, *SHAPE, "--costs", ready.costs, "-o", at.tmp / "x.nnprof"),
+        *(*more, ready.model),
+    ]
+
+
+# ---- plans -------------------------------------------------------------------------------------
+
+
+@provoked(
+    1,
+    "5 of the model's 5 units were never measured on this device (the first is clone, "
+    "to_channels_last 1x3x16x16); run nnapi-prof profile with the same model, inputs and device",
+)
+def a_model_that_was_never_profiled(at: Place) -> Arguments:
+    return ["partition", *SIM, *SHAPE, "--costs", at.tmp / "new.sqlite", at.model]
+
+
+@provoked(
+    1,
+    "5 of the model's 5 units were never measured on this device (the first is clone, "
+    "to_channels_last 1x3x16x16); run nnapi-prof profile with the same model, inputs and device",
+)
+def a_model_profiled_on_another_device(at: Place) -> Arguments:
+    costs = ("--costs", at.profiled.costs)
+    return ["partition", "--device", "sim:gpu-phone", *SHAPE, *costs, at.model]
+
+
+@provoked(
+    2,
+    "--pin softmax*=cpu: no unit is called so: name some of the model's, which begins with "
+    "to_channels_last, conv2d+relu, sigmoid",
+)
+def a_pattern_that_matches_nothing(at: Place) -> Arguments:
+    return partition(at, "--pin", "softmax*=cpu")
+
+
+@provoked(2, "--pin conv2d*: say where, as in --pin 'conv2d*=cpu'")
+def a_pin_without_a_target(at: Place) -> Arguments:
+    return partition(at, "--pin", "conv2d*")
+
+
+@provoked(
+    2,
+    "--pin conv2d*=tpu: no target 'tpu'; there are cpu, nnapi:nnapi-reference/fast, "
+    "nnapi:sim-gpu/fast, nnapi:sim-npu/fast, nnapi:auto/fast",
+)
+def a_pin_to_an_unknown_target(at: Place) -> Arguments:
+    return partition(at, "--pin", "conv2d*=tpu")
+
+
+@provoked(
+    2,
+    "--pin conv2d*=nnapi:sim-npu/fast: conv2d+relu 3x3 3->8 16x16 is pinned to cpu, too: "
+    "choose one",
+)
+def pins_that_contradict(at: Place) -> Arguments:
+    return partition(at, "--pin", "conv2d*=cpu", "--pin", "conv2d*=nnapi:sim-npu/fast")
+
+
+@provoked(
+    1,
+    "the constraints leave relu (conv2d+relu 3x3 3->8 16x16) nowhere to run (cpu and 3 more: "
+    "pinned to nnapi:sim-npu/fast; nnapi:sim-npu/fast: forbidden): allow it on one of these "
+    "targets",
+)
+def a_pin_that_is_forbidden(at: Place) -> Arguments:
+    return partition(
+        at, "--pin", "conv2d*=nnapi:sim-npu/fast", "--forbid", "conv2d*=nnapi:sim-npu/fast"
+    )
+
+
+@provoked(
+    1,
+    "no chain of segments with at most 0 on accelerators runs every unit: allow more segments, "
+    "or more targets",
+)
+def limits_that_nothing_keeps(at: Place) -> Arguments:
+    return partition(at, "--pin", "conv2d*=nnapi:sim-npu/fast", "--max-regions", 0)
+
+
+@provoked(
+    1,
+    "no chain of segments compiles within 0.00100 ms: allow more time, or the CPU for more units",
+)
+def compile_time_that_nothing_keeps(at: Place) -> Arguments:
+    return partition(at, "--pin", "conv2d*=nnapi:sim-npu/fast", "--max-compile-ms", 0.001)
+
+
+@provoked(
+    2,
+    "invalid value for '--preference': 'fastest' is not one of 'low_power', 'fast', "
+    "'sustained': see `nnapi-prof partition --help`",
+)
+def an_unknown_preference(at: Place) -> Arguments:
+    return partition(at, "--preference", "fastest")
+
+
+@provoked(2, "--max-error guards what --relaxed or --float16 allow: add one of them")
+def a_limit_of_errors_without_halves(at: Place) -> Arguments:
+    return partition(at, "--max-error", 0.01)
+
+
+@provoked(2, "--relaxed lets float32 be computed as float16, --float16 has no float32: choose one")
+def two_kinds_of_halves(at: Place) -> Arguments:
+    return partition(at, "--relaxed", "--float16")
+
+
+@provoked(
+    2,
+    "invalid value for '--cpus': 'little' is neither big nor all nor a mask like 0xf0: see "
+    "`nnapi-prof partition --help`",
+)
+def cores_that_are_none(at: Place) -> Arguments:
+    return partition(at, "--cpus", "little")
+
+
+@provoked(2, "{tmp} exists and is no bundle: name another --output or remove it")
+def an_output_that_is_no_bundle(at: Place) -> Arguments:
+    at.file("thesis.tex")
+    return [*partition(at)[:-1], "-o", at.tmp, at.model]
+
+
+# ---- bundles -----------------------------------------------------------------------------------
+
+
+@provoked(2, "bundle {tmp}/absent.nnprof does not exist: `nnapi-prof partition` makes one")
+def a_bundle_that_is_missing(at: Place) -> Arguments:
+    return ["run", *SIM, at.tmp / "absent.nnprof"]
+
+
+@provoked(2, "{tmp} is no bundle: `nnapi-prof partition` makes one")
+def a_folder_that_is_no_bundle(at: Place) -> Arguments:
+    return ["report", at.tmp]
+
+
+def edited(at: Place, **changes: object) -> Path:
+    manifest = at.profiled.bundle / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **changes}))
+    return manifest.parent
+
+
+def damaged(at: Place, pattern: str, change: Callable[[bytes], bytes]) -> Path:
+    file = min(at.profiled.bundle.glob(pattern))
+    file.write_bytes(change(file.read_bytes()))
+    return at.profiled.bundle
+
+
+@provoked(
+    1,
+    "{tmp}/profiled/tiny.nnprof: the bundle was made by a newer nnapi-prof (its version is 3, "
+    "2 is read): update nnapi-prof, or make it again with `nnapi-prof partition`",
+)
+def a_bundle_of_a_newer_version(at: Place) -> Arguments:
+    return ["run", *SIM, edited(at, version=VERSION + 1)]
+
+
+@provoked(
+    1,
+    "{tmp}/profiled/tiny.nnprof: the bundle was made by an older nnapi-prof (its version is 1, "
+    "2 is read): make it again with `nnapi-prof partition`",
+)
+def a_bundle_of_an_older_version(at: Place) -> Arguments:
+    return ["report", edited(at, version=1)]
+
+
+@provoked(
+    1,
+    "{tmp}/profiled/tiny.nnprof: the bundle is damaged (Unterminated string starting at: line "
+    "6 column 2 (char 95)): make it again with `nnapi-prof partition`",
+)
+def a_manifest_that_is_cut_off(at: Place) -> Arguments:
+    return ["run", *SIM, damaged(at, "manifest.json", lambda content: content[:100])]
+
+
+@provoked(
+    1,
+    "{tmp}/profiled/tiny.nnprof: the bundle is damaged (manifest.json was changed after it was "
+    "written): make it again with `nnapi-prof partition`",
+)
+def a_manifest_that_was_edited(at: Place) -> Arguments:
+    return ["run", *SIM, edited(at, plans=[])]
+
+
+@provoked(
+    1,
+    "{tmp}/profiled/tiny.nnprof: the bundle is damaged ({tmp}/profiled/tiny.nnprof/blobs/{*}: "
+    "its bytes have another hash): make it again with `nnapi-prof partition`",
+)
+def weights_that_changed(at: Place) -> Arguments:
+    return ["run", *SIM, damaged(at, "blobs/*", lambda b: bytes([b[0] ^ 1]) + b[1:])]
+
+
+@provoked(
+    1,
+    "{tmp}/profiled/tiny.nnprof: the bundle is damaged (section 'MODL' spans bytes 368 to 776, "
+    "88 to 408 are allowed): make it again with `nnapi-prof partition`",
+)
+def a_region_that_is_cut_off(at: Place) -> Arguments:
+    return ["convert", "--format", "json", damaged(at, "regions/*", lambda b: b[: len(b) // 2])]
+
+
+@provoked(
+    1,
+    "{tmp}/profiled/tiny.nnprof: the bundle is damaged (model.pt is missing): make it again "
+    "with `nnapi-prof partition`",
+)
+def a_bundle_without_its_model(at: Place) -> Arguments:
+    (at.profiled.bundle / "model.pt").unlink()
+    return ["run", *SIM, at.profiled.bundle]
+
+
+@provoked(
+    2,
+    "the bundle is for the input 1x3x16x16, 1x3x32x32 was stated: sizes that may change must "
+    'be left open in `nnapi-prof partition --input "1x3x?x?"`',
+)
+def sizes_for_a_bundle_that_leaves_none_open(at: Place) -> Arguments:
+    return ["run", *SIM, "--input", "1x3x32x32", at.profiled.bundle]
+
+
+@provoked(
+    1,
+    "output clone_1 differs from eager PyTorch by {*} of its largest value, 0e+00 is allowed: "
+    "give a larger --tolerance if that is accurate enough",
+    prints=True,
+)
+def outputs_that_differ(at: Place) -> Arguments:
+    return ["run", *SIM, "--runs", 2, "--tolerance", 0, at.profiled.bundle]
+
+
+@provoked(
+    1,
+    "{tmp}/profiled/tiny.nnprof/run.json: this is no run report (Expecting property name "
+    "enclosed in double quotes: line 1 column 2 (char 1)); `nnapi-prof run` makes it again",
+)
+def a_run_that_cannot_be_read(at: Place) -> Arguments:
+    (at.profiled.bundle / "run.json").write_text("{")
+    return ["report", "--costs", at.profiled.costs, at.profiled.bundle]
+
+
+# ---- conversions -------------------------------------------------------------------------------
+
+
+@provoked(
+    2,
+    "invalid value for '--level': 26 is none of 27, 28, 29, 30, 31, 1000006, 1000007, 1000008: "
+    "see `nnapi-prof convert --help`",
+)
+def an_unknown_level(at: Place) -> Arguments:
+    return ["convert", *SHAPE, "--level", 26, at.model]
+
+
+@provoked(
+    2,
+    "invalid value for '--format': 'onnx' is not one of 'stock', 'json', 'cpp', 'runtime': see "
+    "`nnapi-prof convert --help`",
+)
+def an_unknown_format(at: Place) -> Arguments:
+    return ["convert", *SHAPE, "--format", "onnx", at.model]
+
+
+@provoked(
+    1,
+    "lgamma: aten.lgamma.default cannot run on NNAPI: NNAPI has no such operation and nothing "
+    "here rewrites it into others; without --whole the rest stays on the CPU",
+    prints=True,
+)
+def a_model_that_nnapi_cannot_run_whole(at: Place) -> Arguments:
+    odd = trace(TinyNet(lambda x: torch.lgamma(x.abs() + 1)), at.tmp / "odd.pt")
+    return ["convert", *SHAPE, "--whole", "-o", at.tmp / "out.pt", odd]
+
+
+@provoked(2, "--format runtime is for bundles: `nnapi-prof partition` makes one of {model}")
+def a_format_for_bundles(at: Place) -> Arguments:
+    return ["convert", *SHAPE, "--format", "runtime", at.model]
+
+
+@provoked(2, "cannot write /proc/absent/out.pt: No such file or directory: name another --output")
+def a_conversion_that_cannot_be_written(at: Place) -> Arguments:
+    return ["convert", *SHAPE, "-o", "/proc/absent/out.pt", at.model]
+
+
+@provoked(2, "--level is for models: a bundle has its own, leave it out")
+def an_option_that_a_bundle_has(at: Place) -> Arguments:
+    return ["convert", "--format", "json", "--level", 30, at.profiled.bundle]
+
+
+# ---- reports -----------------------------------------------------------------------------------
+
+
+@provoked(
+    2,
+    "cannot write the report /proc/absent.html: No such file or directory: name another --output",
+    document="report",
+)
+def a_report_that_cannot_be_written(at: Place) -> Arguments:
+    return ["report", "--costs", at.profiled.costs, "-o", "/proc/absent.html", at.profiled.bundle]
+
+
+@provoked(
+    2,
+    "invalid value for '--format': 'pdf' is not one of 'html', 'md', 'csv', 'trace', 'json': "
+    "see `nnapi-prof report --help`",
+)
+def a_report_of_an_unknown_format(at: Place) -> Arguments:
+    return ["report", "--costs", at.profiled.costs, "--format", "pdf", at.profiled.bundle]
+
+
+@provoked(
+    2,
+    "the ending of {tmp}/x.pdf names no format: there are .html, .md, .csv, .trace.json, "
+    ".json, or say --format html|md|csv|trace|json",
+)
+def a_report_with_an_unknown_ending(at: Place) -> Arguments:
+    return ["report", "--costs", at.profiled.costs, "-o", at.tmp / "x.pdf", at.profiled.bundle]
+
+
+@provoked(2, "cost table {tmp}/new.sqlite does not exist: `nnapi-prof profile` makes one")
+def a_report_without_its_costs(at: Place) -> Arguments:
+    return ["report", "--costs", at.tmp / "new.sqlite", at.profiled.bundle]
+
+
+@provoked(2, "--at 'yesterday' is no date: write 2026-01-31 or 2026-01-31T12:30")
+def a_report_of_a_day_that_is_none(at: Place) -> Arguments:
+    return ["report", "--costs", at.profiled.costs, "--at", "yesterday", at.profiled.bundle]

@@ -1,0 +1,152 @@
+"""What a user is told whose command fails: provoked for real, and told in these very words.
+
+The cases are in tests/cli/messages, a file for each family. Of all of them: one message of at most
+three lines that says what was wrong, where, and what to do; no traceback; nothing on standard
+output, or under ``--json`` one document with the same words.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.common import Profiled, Result
+from tests.cli.messages import costs, devices, models, options, plans
+from tests.cli.messages.provoked import CASES, SHAPE, SIM, Case, Place
+from tests.conftest import rig
+
+Cli = Callable[..., Result]
+
+FAMILIES = (models, devices, costs, plans, options)
+PREFIX = "nnapi-prof: error: "
+COLUMNS, LINES = 110, 3
+# How a message tells what to do: an order, a command, or what there is to choose from.
+ADVICE = re.compile(
+    r"(?:[:;,(] |\bor )(?:allow|check|choose|confirm|free|give|leave|make|mend|name|put|remove|run|"
+    r"save|say|see|state|update|use|write|unset|add|on the phone, switch on)\b"
+    r"|: `nnapi-prof|; `nnapi-prof|there (?:are|is):? \S|--costs and \$|one of .* is wanted"
+    r"|must be at least|without --whole|must be left open in `|\? See `"
+)
+
+
+@pytest.fixture
+def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
+    return Place(tmp_path, request)
+
+
+def shown(words: str, place: Place) -> str:
+    """The message with a placeholder for the test's own folder, as the golden texts have it."""
+    return words.replace(str(place.tmp), "{tmp}").replace(str(place.model), "{model}")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit announces its retirement
+def test_message(case: Case, cli: Cli, place: Place) -> None:
+    arguments = case.provoke(place)
+    found = cli(*arguments)
+    words = shown(found.error, place)
+    assert case.pattern().fullmatch(words), f"{words}\n!=\n{case.message}"
+    assert found.code == case.code
+    assert bool(found.out) == case.prints
+    assert sum(PREFIX in line for line in found.err.splitlines()) == 1
+    assert len(words) <= COLUMNS * LINES
+    assert ADVICE.search(words), f"says nothing to do: {words}"
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if not case.prints], ids=lambda case: case.name
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_document(case: Case, cli: Cli, place: Place) -> None:
+    """Programs get the same words, and nothing else; or what was there before it failed."""
+    found = cli(*case.provoke(place), "--json")
+    document = found.document(case.document)
+    assert found.code == case.code
+    assert case.pattern().fullmatch(shown(found.error, place))
+    if case.document == "error":
+        assert (document["message"], document["exit_code"]) == (found.error, found.code)
+
+
+def test_there_are_enough() -> None:
+    assert len(CASES) >= 100
+    assert {case.provoke.__module__ for case in CASES} == {family.__name__ for family in FAMILIES}
+    # No message twice: each case adds one.
+    assert len({case.message for case in CASES}) >= 0.75 * len(CASES)
+
+
+# ---- what happens to a process -----------------------------------------------------------------
+
+
+def started(*arguments: object, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """nnapi-prof as a shell starts it."""
+    command = [*before, sys.executable, "-m", "nnapi_prof", *map(str, arguments)]
+    return subprocess.Popen(
+        command, env={**os.environ}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> Result:
+    out, err = process.communicate(timeout=120)
+    return Result(process.returncode, out, err)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_ctrl_c(tiny: Path, as_json: bool) -> None:
+    """Pressed while the model is read, long before anything was measured."""
+    process = started("estimate", "--phone", "pixel4", *SHAPE, *(["--json"] * as_json), tiny)
+    maps = Path(f"/proc/{process.pid}/maps")
+    deadline = time.monotonic() + 60
+    while "libtorch" not in maps.read_text():  # the command runs: torch is being imported
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    found = ended(process)
+    assert found.code == 130
+    assert found.err.splitlines()[-1] == "nnapi-prof: interrupted"
+    assert "Traceback" not in found.err
+    if as_json:
+        assert found.document("error")["exit_code"] == 130
+    else:
+        assert found.out == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (
+            ("report", "--costs", "{costs}", "-o", "{full}/x.html", "{bundle}"),
+            "cannot write the report {full}/x.html: No space left on device: name another --output",
+        ),
+        (
+            ("partition", *SIM, *SHAPE, "--costs", "{costs}", "-o", "{full}/x.nnprof", "{model}"),
+            "cannot write {full}/x.nnprof: No space left on device: name another --output",
+        ),
+        (
+            ("costs", "export", "--costs", "{costs}", "{full}/x.csv"),
+            "cannot write {full}/x.csv: No space left on device: name another file",
+        ),
+    ],
+    ids=["report", "partition", "export"],
+)
+def test_a_full_disk(
+    profiled: Profiled, tmp_path: Path, command: tuple[str, ...], words: str
+) -> None:
+    isolation = rig.mount_isolation()
+    if isolation is None:
+        pytest.skip("needs a mount namespace: run the tests as root")
+    full = tmp_path / "full"
+    full.mkdir()
+    script = f'mount -t tmpfs -o size=4k tmpfs "{full}" && exec "$@"'
+    names = {"costs": profiled.costs, "bundle": profiled.bundle, "model": profiled.model}
+    arguments = [part.format(full=full, **names) for part in command]
+    found = ended(started(*arguments, before=(*isolation, "sh", "-c", script, "sh")))
+    assert found.code == 2 and found.out == ""
+    assert found.error == words.format(full=full)
