@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnapi_prof.costs.regression import RegionSample, TargetFit, fit_target
+from nnapi_prof.costs.regression import (
+    LEAST_SPREAD,
+    TAIL_SIGMAS,
+    UNKNOWN_SPREAD,
+    RegionSample,
+    TargetFit,
+    _gain,
+    _spread,
+    fit_target,
+)
 
 
 def planted(
@@ -123,3 +134,18 @@ def test_a_unit_twice_in_a_region_counts_twice() -> None:
     fit = fit_target(samples, on_cpu=True)
     assert fit.unit_ns["a"] == pytest.approx(10_000, rel=0.01)
     assert fit.overhead_ns < 200
+
+
+def test_what_may_be_gained_is_told_by_regions_that_were_cheaper() -> None:
+    """Pairs differ by a quarter either way; the long regions, which caches make dearer, do not."""
+    errors = np.array([0.25, -0.25, 0.2, -0.2, 0.01, 0.0, -0.1, -0.15])
+    n_units = np.array([2, 2, 2, 2, 60, 60, 60, 60])
+    gain = _gain(errors, n_units)
+    assert gain == pytest.approx(0.01 / TAIL_SIGMAS)
+    assert gain < _spread(errors) / 5
+    # Where pairs are all that is known, they are what there is to hope for.
+    assert _gain(errors[:4], n_units[:4]) == pytest.approx(0.25 / TAIL_SIGMAS)
+    assert _gain(-abs(errors), n_units) == LEAST_SPREAD
+    assert _gain(errors[:0], n_units[:0]) == UNKNOWN_SPREAD
+    few = _gain(np.array([0.0, 0.0]), np.array([2, 2]))
+    assert few == pytest.approx(math.sqrt((LEAST_SPREAD**2 + UNKNOWN_SPREAD**2) / 2))

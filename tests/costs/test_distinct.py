@@ -1,0 +1,84 @@
+"""Which targets plans are made of: preferences and "auto" that add nothing are left out."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from nnapi_prof.costs.distinct import distinct
+from nnapi_prof.costs.locate import chains
+from nnapi_prof.costs.measurement import Measurement, Status
+from nnapi_prof.costs.region import CostModel, fit
+from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
+from tests.costs.graphs import chain_graph, row
+
+FAST, LOW, LONG = (
+    Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER),
+    Target.nnapi("npu", Preference.LOW_POWER),
+    Target.nnapi("npu", Preference.SUSTAINED_SPEED),
+)
+OTHER = Target.nnapi("gpu", Preference.FAST_SINGLE_ANSWER)
+CHOICE = Target.nnapi(AUTO, Preference.FAST_SINGLE_ANSWER)
+GRAPH = chain_graph([1000] * 7)
+REGIONS = [chain for length in (1, 2, 3) for chain in chains(GRAPH, length)]
+
+
+def costs(factors: dict[Target, float], *more: Measurement, n_low: int = 99) -> CostModel:
+    """The CPU, and targets that take so many times 0.5 ms + 0.1 ms a unit; ``n_low`` regions of
+    LOW."""
+    rows = [row(GRAPH, region, CPU, 1e6 * len(region)) for region in REGIONS]
+    for target, factor in factors.items():
+        measured = REGIONS[:n_low] if target == LOW else REGIONS
+        rows += [row(GRAPH, r, target, factor * (5e5 + 1e5 * len(r))) for r in measured]
+    return fit(GRAPH, [*rows, *more])
+
+
+def left(model: CostModel, **options: bool) -> list[Target]:
+    return [target for target in distinct(model, **options).targets if target != CPU]
+
+
+def test_of_equal_preferences_that_for_fast_answers_stays() -> None:
+    assert left(costs({FAST: 1, LOW: 1, LONG: 1})) == [FAST]
+    assert left(costs({FAST: 1, LOW: 1.4, LONG: 1.001})) == [FAST]
+    assert left(costs({LOW: 1, LONG: 1})) == [LOW]
+
+
+def test_a_faster_preference_stays() -> None:
+    assert set(left(costs({FAST: 1, LOW: 0.9, LONG: 1}))) == {FAST, LOW}
+    # Faster for some regions only is enough.
+    single = row(GRAPH, (2,), LOW, 3e5)
+    assert set(left(costs({FAST: 1, LOW: 1.2}, single))) == {FAST, LOW}
+
+
+def test_what_the_other_cannot_run_stays() -> None:
+    refused = row(GRAPH, (2,), FAST, None, status=Status.REFUSED, message="no")
+    assert set(left(costs({FAST: 1, LOW: 1}, refused))) == {FAST, LOW}
+    failed = row(GRAPH, (2, 3), FAST, None, status=Status.CRASHED, message="no")
+    assert set(left(costs({FAST: 1, LOW: 1}, failed))) == {FAST, LOW}
+
+
+def test_accelerators_and_the_cpu_are_never_one() -> None:
+    assert left(costs({FAST: 1, OTHER: 1})) == [OTHER, FAST]
+    slow = costs({FAST: 9})
+    assert distinct(slow).targets == (CPU, FAST)
+
+
+def test_auto_goes_where_a_named_accelerator_does_the_same() -> None:
+    model = costs({FAST: 1, CHOICE: 1})
+    assert left(model) == [FAST]
+    assert left(model, auto=True) == [FAST, CHOICE]
+    assert left(costs({FAST: 1, CHOICE: 0.8})) == [FAST, CHOICE]
+
+
+def test_what_was_compared_nowhere_stays() -> None:
+    assert set(left(costs({FAST: 1, LOW: 1}, n_low=1))) == {FAST}
+    apart = [row(GRAPH, region, FAST, 6e5) for region in REGIONS[:3]]
+    apart += [row(GRAPH, region, LOW, 6e5) for region in REGIONS[3:6]]
+    assert set(left(costs({}, *apart))) == {FAST, LOW}
+
+
+def test_nothing_but_the_targets_changes() -> None:
+    model = costs({FAST: 1, LOW: 1})
+    narrow = distinct(model)
+    assert dataclasses.replace(narrow, targets=model.targets) == model
+    assert narrow.unit_cost(0, LOW) == model.unit_cost(0, LOW)
+    assert narrow.noise == model.noise

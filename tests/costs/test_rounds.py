@@ -1,0 +1,24 @@
+"""Rounds: their medians, and what two measurements that took turns say of each other."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from nnapi_prof.costs.rounds import Round, log_ratios, medians
+
+
+def test_medians_of_rounds() -> None:
+    rounds = (Round(3), Round(0), Round(2, throttled=True), Round(1))
+    assert medians((5, 1, 3, 90, 90, 7), rounds) == (3, None, None, 7)
+    assert medians((5, 1, 3), ()) == (3,)
+    assert medians((5, 1, 3), (Round(2),)) == (3,)  # a fault in the middle of a round
+    assert medians((), ()) == ()
+
+
+def test_rounds_are_compared_with_their_like() -> None:
+    # A clock that drops by half from one round to the next says nothing of which is faster.
+    found = log_ratios((100, 200, None, 400), (110, 220, 1, None))
+    assert found == pytest.approx([math.log(1.1)] * 2)
+    assert log_ratios((None,), (1,)) == ()
