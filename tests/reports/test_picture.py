@@ -171,6 +171,8 @@ def test_two_pictures_live_in_one_page(data: ReportData) -> None:
     assert max(ids.values()) == 1
     targets = set(re.findall(r'(?:href="|url\()#([^")]+)', both))
     assert targets <= set(ids)
+    selectors = re.findall(r"[^,{}\n]+\.p\d(?= \{|,)", both)
+    assert len(selectors) >= 8 and all(re.match(r" ?#(left|right) ", each) for each in selectors)
 
 
 def test_everything_is_escaped(data: ReportData) -> None:
