@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -22,6 +23,8 @@ from tests.cli.common import Profiled, Result
 from tests.cli.messages import costs, devices, models, options, plans
 from tests.cli.messages.provoked import CASES, SHAPE, SIM, Case, Place
 from tests.conftest import rig
+from tests.doctor.common import without_root
+from tests.doctor.conftest import open_folder as open_folder
 
 Cli = Callable[..., Result]
 
@@ -80,6 +83,27 @@ def test_there_are_enough() -> None:
     assert {case.provoke.__module__ for case in CASES} == {family.__name__ for family in FAMILIES}
     # No message twice: each case adds one.
     assert len({case.message for case in CASES}) >= 0.75 * len(CASES)
+
+
+def test_a_cost_table_of_another_user(cli: Cli, profiled: Profiled, open_folder: Path) -> None:
+    """One that may be read is read; it is not written to."""
+    table, export = open_folder / "costs.sqlite", open_folder / "export.csv"
+    assert cli("costs", "export", "--costs", profiled.costs, export).code == 0
+    assert cli("costs", "import", "--costs", table, export).code == 0
+    with sqlite3.connect(table) as link:
+        link.execute("pragma journal_mode = delete")
+        link.execute("delete from measurements")
+    link.close()
+    table.chmod(0o444)
+    with without_root():
+        listed = cli("costs", "list", "--costs", table)
+        found = cli("costs", "import", "--costs", table, export)
+    assert listed.code == 0
+    assert found.code == 1 and found.out == ""
+    assert found.error == (
+        f"cost table {table}: cannot write it: attempt to write a readonly database; check that it "
+        "is a file of nnapi-prof and writable, or name another with --costs or $NNAPI_PROF_COSTS"
+    )
 
 
 # ---- what happens to a process -----------------------------------------------------------------

@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from nnapi_prof.costs.schema import SCHEMA_VERSION
+from nnapi_prof.costs.store import CostStore
 from tests.cli.messages.provoked import SHAPE, SIM, Arguments, Place, provoked
 
 
@@ -232,6 +233,12 @@ def a_phone_that_describes_something_else(at: Place) -> Arguments:
 @provoked(2, "cost table {tmp}/absent.sqlite does not exist: `nnapi-prof profile` makes one")
 def calibrating_from_nothing(at: Place) -> Arguments:
     return ["calibrate", "--costs", at.tmp / "absent.sqlite", "-o", at.tmp / "phone.json"]
+
+
+@provoked(2, "the cost table is empty: `nnapi-prof profile` fills it")
+def calibrating_from_an_empty_table(at: Place) -> Arguments:
+    CostStore(at.tmp / "empty.sqlite").close()
+    return ["calibrate", "--costs", at.tmp / "empty.sqlite"]
 
 
 @provoked(
