@@ -149,19 +149,18 @@ def _environment() -> Environment:
 
 
 def _places(segments: Sequence[Segment], palette: Mapping[str, str]) -> dict[str, Place]:
-    """Target key -> place. The CPU is plain, NNAPI's own choice has bars, the host is empty."""
-    found: dict[str, Place] = {}
+    """Target key -> place, of the plan's targets. Patterns go by all that the palette has: the CPU
+    is plain, NNAPI's own choice has bars, the host is empty."""
     by_name: dict[str, Place] = {}
     named = 0
-    for target in sorted({segment.target for segment in segments}, key=lambda t: t.key):
-        name = place_words(target.key)
+    for key in sorted(palette):
+        target, name = Target(key), place_words(key)
         if name not in by_name:
             pattern = _pattern(target, named)
             named += target.engine is Engine.NNAPI and target.accelerator != AUTO
-            css = f"p{len(by_name)}"
-            by_name[name] = Place(name, palette[target.key], pattern, css)
-        found[target.key] = by_name[name]
-    return found
+            by_name[name] = Place(name, palette[key], pattern, f"p{len(by_name)}")
+    keys = sorted({segment.target.key for segment in segments})
+    return {key: by_name[place_words(key)] for key in keys}
 
 
 def _pattern(target: Target, named: int) -> str:
