@@ -53,7 +53,7 @@ def whole_path(model: Path, device: str, folder: Path, *profile: object) -> RunR
     report = RunReport.from_json((bundle / "run.json").read_text())
     text = page.read_text()
     assert f"<h1>{model.stem}" in text
-    assert ('<span class="badge simulated">' in text) == report.simulated
+    assert ('<span class="badge">simulated</span>' in text) == report.simulated
     return report
 
 
