@@ -40,7 +40,7 @@ _INNER = "a name of ours that is no part of the public interface: the docstring 
 NOT_ON_THESE_PAGES = {
     r"(torch|pandas|pd|np|numpy|os|pathlib|collections|typing)\..*": _OTHERS,
     r"(Tensor|ExportedProgram|Path|DataFrame|Callable|Sequence|Mapping|Iterable|Any)": _OTHERS,
-    r"(PricedUnits|Program|RunReport|Bundle|ReportData)": _INNER,
+    r"(AUTO|PricedUnits|Program|RunReport|Bundle|ReportData)": _INNER,
     r"nnapi_prof\.(bundle|convert|costs|device|frontend|graph)\..*": _INNER,
     r"nnapi_prof\.(api|measure|partition|reports|run)\..*": _INNER,
 }

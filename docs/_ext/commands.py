@@ -18,6 +18,8 @@ from sphinx.util.docutils import SphinxDirective
 from nnapi_prof.cli import cli
 
 Path = tuple[str, ...]
+EVERY_COMMANDS = {"--json", "--quiet", "--verbose", "--help"}
+"""Options that the page tells of once."""
 
 
 def walk(
@@ -60,7 +62,7 @@ class Commands(SphinxDirective):
         found = nodes.definition_list()
         for option in options:
             record = option.get_help_record(context)
-            if record is None or option.name == "help":
+            if record is None or EVERY_COMMANDS & set(option.opts):
                 continue
             item = nodes.definition_list_item()
             item += nodes.term("", "", nodes.literal("", record[0]))

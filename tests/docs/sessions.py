@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,11 @@ NOT_LINKED = {".git", "build", "out", ".venv"}
 PLACES = re.compile(r"(?<=costs in )\S+")
 TIMES = re.compile(r"\b\d+(\.\d+)?(?= s\b)|\b\d+:\d\d:\d\d\b|\d\d\d\d-\d\d-\d\d[T ][\d:.+Z]+")
 PROGRESS = re.compile(r"^(building the agent|building XNNPACK|pushing ).*\n", re.MULTILINE)
+
+
+PYTHON = threading.Lock()
+"""Python blocks run in this process, whose folder and output are one for all readers."""
+THE_OWNERS = ("ANDROID_SERIAL", "ANDROID_ADB_SERVER_PORT", "NNAPI_EMULATOR_PHONE")
 
 
 class DocumentationError(AssertionError):
@@ -111,21 +117,26 @@ class Reader:
         """Runs a block in this process, which has torch in memory already."""
         out = io.StringIO()
         with (
+            PYTHON,
             contextlib.chdir(self.folder),
-            mock.patch.dict(os.environ, self._environment()),
+            mock.patch.dict(os.environ, self._environment(), clear=True),
             contextlib.redirect_stdout(out),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("error")
+            warnings.simplefilter("ignore", DeprecationWarning)  # as Python does by itself
             exec(compile(code, where, "exec"), self.namespace)
         return out.getvalue()
 
     def _environment(self) -> dict[str, str]:
+        """No phone and no adb server is in reach, and no settings of who runs the tests."""
         programs = Path(sys.executable).parent
-        return os.environ | {
+        inherited = {name: os.environ[name] for name in os.environ if name not in THE_OWNERS}
+        return inherited | {
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(REPO),
             "HOME": str(self.home),
+            "ADB_SERVER_SOCKET": f"localfilesystem:{self.home}/no-adb-server",
             "XDG_DATA_HOME": str(self.home / "data"),
         }
 

@@ -6,6 +6,7 @@ NNAPI_PROF_UPDATE_DOCS=1 writes the outputs that the pages show anew instead of 
 import os
 import re
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 
 import click
 import pytest
@@ -83,21 +84,39 @@ def model(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("name", FOLDERS)
-def test_commands_do_what_the_page_says(name, tmp_path_factory, built_host, model):
-    reader = Reader(tmp_path_factory.mktemp("reader"), tmp_path_factory.mktemp("home"))
-    (reader.folder / "model.pt").symlink_to(model)
-    for page in FOLDERS[name]:
-        before = page.path.read_text()
-        now = "\n".join(reader.follow(page)) + "\n"
-        if os.environ.get("NNAPI_PROF_UPDATE_DOCS") == "1":
-            page.path.write_text(now)
-        else:
-            assert now == before
+@pytest.fixture(scope="module")
+def followed(request, tmp_path_factory, built_host, model):
+    """Name of a folder -> the future text of its pages; two readers are at work."""
+    wanted = [i for i in request.session.items if i.function is test_commands_do_what_the_page_says]
+    with ThreadPoolExecutor(2) as pool:
+        futures = {}
+        for name in (item.callspec.params["name"] for item in wanted):
+            reader = Reader(tmp_path_factory.mktemp("reader"), tmp_path_factory.mktemp("home"))
+            (reader.folder / "model.pt").symlink_to(model)
+            futures[name] = pool.submit(follow, reader, FOLDERS[name])
+        yield futures
+        pool.shutdown(cancel_futures=True)
+
+
+def follow(reader, group):
+    """Does what pages show, and the commands in their sentences; their text as it should be."""
+    texts = {}
+    for page in group:
+        texts[page] = "\n".join(reader.follow(page)) + "\n"
         shown = set(typed(page))
         for code in dict.fromkeys(complete(page)):
             if code not in LEFT_OUT and code not in shown:
                 reader.run(code, page.name)
+    return texts
+
+
+@pytest.mark.parametrize("name", sorted(FOLDERS, key=lambda name: -len(FOLDERS[name])))
+def test_commands_do_what_the_page_says(name, followed):
+    for page, text in followed[name].result().items():
+        if os.environ.get("NNAPI_PROF_UPDATE_DOCS") == "1":
+            page.path.write_text(text)
+        else:
+            assert text == page.path.read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
