@@ -2,8 +2,8 @@
 
 Told as K. Sugiyama does, with groups (a plan's segments) stacked in the order in which they run:
 
-1. **Rows.** Each group's boxes get rows by their longest path within it, at most so many in one.
-   Between groups there is a row for what crosses the border.
+1. **Rows** (:mod:`nnapi_prof.reports.layout_rows`): each group's boxes by their longest path
+   within it, at most so many in one; between groups a row for what crosses the border.
 2. **Items.** A value (:class:`Net`) that is read further down gets a lane, one item in each row
    that it passes; values that are read very far down are not wired at all (:class:`Jump`).
 3. **Order** in each row, with few crossings (:mod:`nnapi_prof.reports.layout_order`). Groups stay
@@ -22,46 +22,11 @@ from dataclasses import dataclass, field
 
 from nnapi_prof.reports.layout_columns import columns
 from nnapi_prof.reports.layout_items import Items, Kind, Zone
+from nnapi_prof.reports.layout_nets import Group as Group
+from nnapi_prof.reports.layout_nets import Net as Net
+from nnapi_prof.reports.layout_nets import Sizes as Sizes
 from nnapi_prof.reports.layout_order import order
-
-
-@dataclass(frozen=True, slots=True)
-class Net:
-    """One value: who makes it, who reads it."""
-
-    source: int
-    readers: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Nodes that stand together, ascending. ``framed`` where a frame is drawn around them."""
-
-    nodes: tuple[int, ...]
-    framed: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Lengths in CSS pixels, and limits."""
-
-    box_width: float = 180.0
-    box_height: float = 33.0
-    row_gap: float = 15.0
-    column_gap: float = 14.0
-    lane_gap: float = 9.0
-    """Between two lanes, or a lane and its neighbour."""
-    frame_pad: float = 9.0
-    chip_width: float = 62.0
-    chip_height: float = 16.0
-    per_row: int = 4
-    """Boxes in one row at most."""
-    longest_lane: int = 60
-    """A reader more rows below than this is not wired."""
-    lanes_per_node: int = 3
-    """Where wires would pass more rows than this times the nodes, the longest are left out."""
-    most_chips: int = 8
-    """Where more nets cross from group to group, none has room for a label."""
+from nnapi_prof.reports.layout_rows import rows_of_nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +123,7 @@ def lay_out(groups: Sequence[Group], nets: Sequence[Net], sizes: Sizes | None = 
     sizes = sizes or Sizes()
     group_of = _group_of(groups)
     _check(nets, group_of)
-    row_of, groups_of_rows = _rows(groups, nets, group_of, sizes)
+    row_of, groups_of_rows = rows_of_nodes(groups, nets, group_of, sizes)
     items = Items()
     boxes = [items.add(Kind.BOX, row_of[node], sizes.box_width) for node in sorted(row_of)]
     chains, jumps = _wire(items, boxes, nets, row_of, groups_of_rows, group_of, sizes)
@@ -198,66 +163,6 @@ def _check(nets: Sequence[Net], group_of: dict[int, int]) -> None:
         for reader in net.readers:
             if reader <= net.source or group_of[reader] < group_of[net.source]:
                 raise ValueError(f"node {reader} reads node {net.source} before it was made")
-
-
-def _rows(
-    groups: Sequence[Group], nets: Sequence[Net], group_of: dict[int, int], sizes: Sizes
-) -> tuple[dict[int, int], list[int | None]]:
-    """Node -> row, and row -> group (None between groups)."""
-    row_of: dict[int, int] = {}
-    groups_of_rows: list[int | None] = []
-    inside: list[list[Net]] = [[] for _ in groups]
-    for net in nets:
-        home = group_of[net.source]
-        for number in {group_of[reader] for reader in net.readers} | {home}:
-            readers = tuple(reader for reader in net.readers if group_of[reader] == number)
-            inside[number].append(Net(net.source if number == home else -1, readers))
-    for number, group in enumerate(groups):
-        if number:
-            groups_of_rows.append(None)
-        local = _rows_within(group.nodes, inside[number], sizes.per_row)
-        first = len(groups_of_rows)
-        row_of |= {node: first + row for node, row in local.items()}
-        groups_of_rows += [number] * (max(local.values(), default=-1) + 1)
-    return row_of, groups_of_rows
-
-
-def _rows_within(nodes: Sequence[int], nets: Sequence[Net], per_row: int) -> dict[int, int]:
-    """Longest path from above, with at most ``per_row`` in a row; then down where wires shorten.
-
-    Nets from outside have the source -1.
-    """
-    reads: dict[int, list[Net]] = defaultdict(list)
-    makes: dict[int, list[Net]] = defaultdict(list)
-    for net in nets:
-        makes[net.source].append(net)
-        for reader in net.readers:
-            reads[reader].append(net)
-    rows: dict[int, int] = {}
-    taken: Counter[int] = Counter()
-    for node in nodes:
-        row = max((rows[net.source] + 1 for net in reads[node] if net.source >= 0), default=0)
-        while taken[row] >= per_row:
-            row += 1
-        rows[node] = row
-        taken[row] += 1
-    for node in reversed(nodes):
-        below = [rows[reader] for net in makes[node] for reader in net.readers]
-        if not below:
-            continue
-        row = min(below) - 1
-        others = [
-            max((rows[reader] for reader in net.readers if reader != node), default=rows[node])
-            for net in reads[node]
-        ]
-        longer = sum(max(0, row - max(deepest, rows[node])) for deepest in others)
-        shorter = (row - rows[node]) * sum(bool(net.readers) for net in makes[node])
-        if row > rows[node] and longer < shorter and taken[row] < per_row:
-            taken[rows[node]] -= 1
-            taken[row] += 1
-            rows[node] = row
-    used = {row: place for place, row in enumerate(sorted(set(rows.values())))}
-    return {node: used[row] for node, row in rows.items()}
 
 
 def _reach(nets: Sequence[Net], row_of: dict[int, int], sizes: Sizes) -> int:
