@@ -10,6 +10,7 @@ import click
 from nnapi_prof.cli.options import HELP, common_options, device, device_option, writing
 from nnapi_prof.cli.output import as_json, print_document, stdout
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.cli.tables import boxed
 from nnapi_prof.device.toolchain import ANDROID_ABIS
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def info(device_spec: str | None) -> None:
     for name, value in _facts(found, path):
         facts.add_row(name, value)
     stdout().print(facts)
-    accelerators = Table("accelerator", "kind", "driver", "API level", title_justify="left")
+    accelerators = boxed("", ["accelerator", "kind", "driver", "API level"])
     for row in found.nnapi.accelerators:
         accelerators.add_row(row.name, row.type, row.version, str(row.feature_level))
     if found.nnapi.accelerators:

@@ -17,6 +17,7 @@ from nnapi_prof.cli.options import (
     writing,
 )
 from nnapi_prof.cli.output import as_json, print_document, say, stdout
+from nnapi_prof.cli.tables import plain
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.calibrate import TargetReport
@@ -98,11 +99,8 @@ def command(
 
 
 def _show(reports: Sequence[TargetReport], title: str) -> None:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for head in ("target", "rows", "median", "9 of 10 below", "within 10 %", "single rate: median"):
-        table.add_column(head, justify="left" if head == "target" else "right")
+    heads = ["rows", "median", "9 of 10 below", "within 10 %", "one rate: median"]
+    table = plain(["target"], heads, title=title)
     for report in reports:
         half, nine, within = report.summary(report.errors)
         base = report.summary(report.single_rate)[0]

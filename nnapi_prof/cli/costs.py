@@ -10,6 +10,7 @@ import click
 from nnapi_prof.cli.cost_options import existing, filter_options, selection_of, time_of
 from nnapi_prof.cli.options import HELP, common_options, costs_option, ms, unit_of
 from nnapi_prof.cli.output import as_json, print_document, say, stdout
+from nnapi_prof.cli.tables import is_wide, plain
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.devices import Measured
@@ -36,8 +37,6 @@ def list_(costs: str | None) -> None:
     The first column, or its beginning, is what --device of the other commands takes; so is the
     name.
     """
-    from rich.table import Table
-
     from nnapi_prof.costs.devices import measured
     from nnapi_prof.costs.store import CostStore
 
@@ -48,17 +47,16 @@ def list_(costs: str | None) -> None:
 
         print_document(of_devices(store.location, found))
         return
-    table = Table("device", "name", box=None, pad_edge=False)
-    for column in ("rows", "ok"):
-        table.add_column(column, justify="right")
-    for column in ("kinds", "targets", "first measured", "last measured"):
-        table.add_column(column)
+    console = stdout()
+    wide = is_wide(console)
+    last = ["kinds", "targets", "first measured", "last measured"] if wide else ["last measured"]
+    table = plain(["device", "name"], ["rows", "ok"], *last)
     for each in found:
         kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(each.kinds.items()))
-        ok = str(each.statuses.get("ok", 0))
-        head = (each.fingerprint, each.name, str(each.rows), ok, kinds)
-        table.add_row(*head, str(len(each.targets)), _short(each.first), _short(each.last))
-    stdout().print(table)
+        cells = [each.fingerprint, each.name, str(each.rows), str(each.statuses.get("ok", 0))]
+        cells += [kinds, str(len(each.targets)), _short(each.first)] if wide else []
+        table.add_row(*cells, _short(each.last))
+    console.print(table)
     if not found:
         say("note: the cost table is empty: `nnapi-prof profile` fills it")
 
@@ -120,27 +118,29 @@ def _sorted(rows: list[Measurement], sort: str) -> list[Measurement]:
 
 
 def _show_table(rows: list[Measurement], names: dict[str, str]) -> None:
-    from rich.table import Table
-
+    """Columns that say nothing of these rows are left out; on a narrow terminal kind, number of
+    runs and date, too."""
+    console = stdout()
+    usual = not any(m.conditions.options for m in rows)
     several = len({m.fingerprint for m in rows}) > 1
-    table = Table("label", "kind", "target", "conditions", box=None, pad_edge=False)
-    table.add_column(f"median ({_unit(rows)})", justify="right")
-    for column in ("spread", "runs"):
-        table.add_column(column, justify="right")
-    table.add_column("status")
-    table.add_column("measured")
-    if several:
-        table.add_column("device")
+    wide = is_wide(console)
+    words = ["label", *(["kind"] if wide else []), "target", *([] if usual else ["conditions"])]
+    times = [f"median ({_unit(rows)})", "spread", *(["runs"] if wide else [])]
+    last = ["status", *(["measured"] if wide else []), *(["device"] if several else [])]
+    table = plain(words, times, *last)
     for m in rows:
         summary = m.summary if m.usable else None
-        cells = [m.label, m.kind.value, m.target.key, m.conditions.options or "–"]
+        cells = [m.label, *([m.kind.value] if wide else []), m.target.key]
+        cells += [] if usual else [m.conditions.options or "–"]
         if summary is None:
-            cells += ["–", "–", "–"]
+            cells += ["–"] * len(times)
         else:
-            cells += [ms(summary.median_ns), f"{summary.relative_spread:.1%}", str(summary.n)]
-        cells += ["; ".join(_status(m)), _short(m.measured_at)]
+            cells += [ms(summary.median_ns), f"{summary.relative_spread:.1%}"]
+            cells += [str(summary.n)] if wide else []
+        cells.append("; ".join(_status(m)))
+        cells += [_short(m.measured_at)] if wide else []
         table.add_row(*cells, *([names.get(m.fingerprint, m.fingerprint)] if several else []))
-    stdout().print(table)
+    console.print(table)
 
 
 @command.command("diff", context_settings=HELP)
@@ -213,17 +213,15 @@ def _side(
 
 
 def _diff_table(shown: tuple[Difference, ...], heads: tuple[str, str]) -> None:
-    from rich.table import Table
-
     if not shown:
         return
-    table = Table("label", "kind", "target", "conditions", box=None, pad_edge=False)
-    for column in (*heads, "ratio", "99 % interval"):
-        table.add_column(column, justify="right")
-    table.add_column("verdict")
+    usual = not any(each.first.conditions.options for each in shown)
+    words = ["label", "kind", "target", *([] if usual else ["conditions"])]
+    table = plain(words, [*heads, "ratio", "99 % interval"], "verdict")
     for each in shown:
         one, two = each.first, each.second
-        cells = [one.label, one.kind.value, one.target.key, one.conditions.options or "–"]
+        cells = [one.label, one.kind.value, one.target.key]
+        cells += [] if usual else [one.conditions.options or "–"]
         cells += [ms(m.summary.median_ns) if m.usable else m.status.value for m in (one, two)]
         cells.append("–" if each.ratio is None else f"{each.ratio:.3f}")
         known = each.low is not None and each.high is not None

@@ -6,6 +6,7 @@ import click
 
 from nnapi_prof.cli.options import HELP, common_options
 from nnapi_prof.cli.output import as_json, print_document, stdout
+from nnapi_prof.cli.tables import plain
 
 
 @click.command("devices", context_settings=HELP)
@@ -24,9 +25,7 @@ def command() -> None:
 
         print_document(of_devices(found))
         return
-    from rich.table import Table
-
-    table = Table("device", "reached by", "state", "description", box=None, pad_edge=False)
+    table = plain(["device", "reached by", "state", "description"])
     for row in found:
         table.add_row(row.serial, row.kind, row.state, row.description)
     stdout().print(table)

@@ -19,10 +19,14 @@ from nnapi_prof.cli.options import (
     threads_option,
 )
 from nnapi_prof.cli.output import as_json, print_document, stdout
+from nnapi_prof.cli.tables import boxed, line, show_plans, show_segments
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.static_costs import EstimatedCosts
-    from nnapi_prof.graph.plan import Plan
+    from nnapi_prof.graph.plan import Plan, Segment
+
+_ERROR = "± (9 of 10)"
+"""Head of a column: nine of ten predictions are off by less."""
 
 
 @click.command("estimate", context_settings=HELP)
@@ -71,49 +75,33 @@ def command(
 
 
 def _show(described: Any, costs: EstimatedCosts, plans: tuple[Plan, ...]) -> None:
-    from rich.table import Table
-
     console = stdout()
     label = "ms, estimated" + (", simulated phone" if costs.simulated else "")
     shown = [t for t in costs.targets if t.preference is None or t.preference.short == "fast"]
-    units = Table(title=f"Units on {described['name']}, {label}", title_justify="left")
-    units.add_column("#", justify="right")
-    units.add_column("unit")
-    for target in shown:
-        units.add_column(target.key, justify="right")
+    heads = [target.key for target in shown]
+    units = boxed(f"Units on {described['name']}, {label}", ["#", "unit"], heads)
     for unit in costs.graph.units:
         cells = [ms(costs.unit_cost(unit.index, target)) for target in shown]
         units.add_row(str(unit.index), unit.label, *cells)
     units.add_row("", "each invocation", *(ms(costs.overhead(target)) for target in shown))
     console.print(units)
+
+    def of_segment(segment: Segment) -> str:
+        return _percent(costs.error_of(segment.units, segment.target))
+
+    def of_plan(plan: Plan) -> str:
+        return _percent(costs.plan_error(plan))
+
     best = plans[0]
-    table = Table(title=f"Plan, {label}", title_justify="left")
-    for name in ("#", "target", "units", "latency", "± (9 of 10)", "why"):
-        table.add_column(name, justify="left" if name in ("target", "units", "why") else "right")
-    for number, segment in enumerate(best.segments):
-        first, last = (costs.graph.units[u] for u in (segment.units[0], segment.units[-1]))
-        name = first.label if first is last else f"{len(segment.units)}: {first.name} … {last.name}"
-        error = _percent(costs.error_of(segment.units, segment.target))
-        table.add_row(
-            str(number), segment.target.key, name, ms(segment.predicted_ns), error, segment.cause
-        )
-    console.print(table)
+    show_segments(console, f"Plan, {label}", costs.graph, best, (_ERROR, of_segment))
     for note in best.notes:
-        console.print(f"note: {note}", soft_wrap=True)
-    rows = Table(title=f"Plan and baselines, {label}", title_justify="left")
-    for name in ("plan", "segments", "latency", "± (9 of 10)", "against the plan"):
-        rows.add_column(name, justify="left" if name == "plan" else "right")
-    for plan in plans:
-        ratio = plan.predicted_ns / best.predicted_ns if best.predicted_ns else 1.0
-        error = _percent(costs.plan_error(plan))
-        rows.add_row(
-            plan.name, str(len(plan.segments)), ms(plan.predicted_ns), error, f"{ratio:.2f}x"
-        )
-    console.print(rows)
-    console.print(
-        f"All of this is estimated from a description ({described.get('origin') or 'simulated'});"
-        " nothing was measured for this model. `nnapi-prof profile` measures.",
-        soft_wrap=True,
+        line(console, f"note: {note}")
+    show_plans(console, f"Plan and baselines, {label}", plans, (_ERROR, of_plan))
+    origin = described.get("origin") or "simulated"
+    line(
+        console,
+        f"All of this is estimated from a description ({origin}); nothing was measured for this"
+        " model. `nnapi-prof profile` measures.",
     )
 
 

@@ -23,10 +23,12 @@ from nnapi_prof.cli.options import (
 )
 from nnapi_prof.cli.output import as_json, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.cli.tables import line, show_plans, show_segments
 from nnapi_prof.cli.wishes import wishes_options
 
 if TYPE_CHECKING:
     from nnapi_prof.bundle.bundle import Bundle
+    from nnapi_prof.graph.plan import Segment
 
 
 @click.command("partition", context_settings=HELP)
@@ -120,42 +122,24 @@ def command(
 
 
 def _show(bundle: Bundle) -> None:
-    from rich.table import Table
-
     console = stdout()
     unit = unit_of(bundle.simulated)
-    table = Table(title=f"Plan, predicted latency in {unit}", title_justify="left")
-    for name in ("#", "target", "units", "latency", "95 %", "why"):
-        table.add_column(name, justify="right" if name in ("#", "latency") else "left")
-    for number, segment in enumerate(bundle.plan.segments):
-        units = bundle.graph.units
-        first, last = segment.units[0], segment.units[-1]
-        label = units[first].label
-        if len(segment.units) > 1:
-            label = f"{len(segment.units)}: {units[first].name} … {units[last].name}"
-        mark = "" if segment.measured else " ≈" if not segment.estimated else " est."
+
+    def interval(segment: Segment) -> str:
         low, high = segment.interval_ns or (None, None)
-        interval = "–" if low is None else f"{ms(low)} … {ms(high)}"
-        table.add_row(
-            str(number),
-            segment.target.key,
-            label,
-            ms(segment.predicted_ns) + mark,
-            interval,
-            segment.cause,
+        return "–" if low is None else f"{ms(low)} … {ms(high)}"
+
+    def mark(segment: Segment) -> str:
+        return "" if segment.measured else " est." if segment.estimated else " ≈"
+
+    title = f"Plan, predicted latency in {unit}"
+    show_segments(console, title, bundle.graph, bundle.plan, ("95 %", interval), mark)
+    if not all(segment.measured for segment in bundle.plan.segments):
+        line(
+            console,
+            "(≈ summed from units and chains, est. from the static model; others were measured"
+            " whole)",
         )
-    console.print(table)
-    console.print(
-        "(≈ summed from units and chains, est. from the static model; others were measured whole)",
-    )
     for note in bundle.plan.notes:
-        console.print(f"note: {note}", soft_wrap=True)
-    plans = Table(title=f"Plan and baselines, predicted latency in {unit}", title_justify="left")
-    plans.add_column("plan")
-    plans.add_column("segments", justify="right")
-    plans.add_column("latency", justify="right")
-    plans.add_column("against the plan", justify="right")
-    for plan in bundle.plans:
-        ratio = plan.predicted_ns / bundle.plan.predicted_ns if bundle.plan.predicted_ns else 1.0
-        plans.add_row(plan.name, str(len(plan.segments)), ms(plan.predicted_ns), f"{ratio:.2f}x")
-    console.print(plans)
+        line(console, f"note: {note}")
+    show_plans(console, f"Plan and baselines, predicted latency in {unit}", bundle.plans)

@@ -24,6 +24,7 @@ from nnapi_prof.cli.options import (
 )
 from nnapi_prof.cli.output import as_json, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.cli.tables import boxed, line, show_plans
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.unit import UnitGraph
@@ -197,24 +198,19 @@ def _effort(outcome: ProfileOutcome) -> str:
 
 def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None:
     """What was measured, the slowest units, and the plans that follow."""
-    from rich.table import Table
-
     console = stdout()
     what = "interrupted: " if outcome.interrupted else ""
-    console.print(
+    line(
+        console,
         f"{what}{outcome.n_measured} measured, {outcome.n_refused} refused by the converter,"
         f" {outcome.n_reused} known before, {outcome.seconds:.1f} s; costs in {location}",
-        soft_wrap=True,
     )
     costs, plan = outcome.costs, outcome.plan
     if costs is None or plan is None:
         return
     unit = unit_of(costs.simulated)
-    table = Table(title=f"Ten slowest units, marginal latency in {unit}", title_justify="left")
-    table.add_column("unit")
     columns = list(dict.fromkeys(t.accelerator or t.key for t in costs.targets))
-    for name in columns:
-        table.add_column(name, justify="right")
+    table = boxed(f"Ten slowest units, marginal latency in {unit}", ["unit"], columns)
 
     def cheapest(index: int, name: str) -> float | None:
         found = [
@@ -231,14 +227,7 @@ def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None
         table.add_row(graph.units[index].label, *(ms(cost) for cost in rows[index]))
     console.print(table)
     console.print("(best preference each; – cannot run there)")
-
-    plans = Table(title=f"Predicted latency in {unit}", title_justify="left")
-    plans.add_column("plan")
-    plans.add_column("segments", justify="right")
-    plans.add_column("latency", justify="right")
-    for found_plan in (plan, *outcome.baselines):
-        plans.add_row(found_plan.name, str(len(found_plan.segments)), ms(found_plan.predicted_ns))
-    console.print(plans)
-    console.print(_effort(outcome), soft_wrap=True)
+    show_plans(console, f"Predicted latency in {unit}", (plan, *outcome.baselines))
+    line(console, _effort(outcome))
     for note in plan.notes:
-        console.print(f"note: {note}", soft_wrap=True)
+        line(console, f"note: {note}")

@@ -20,6 +20,7 @@ from nnapi_prof.cli.options import (
 )
 from nnapi_prof.cli.output import as_json, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.cli.tables import boxed, is_wide, line, listed
 
 if TYPE_CHECKING:
     from nnapi_prof.run.result import RunReport
@@ -91,51 +92,45 @@ def command(
         report = run_file(
             bundle, device=device_spec, inputs=stated, settings=settings, listener=listener
         )
-    result = keep_result(bundle, report)
     if as_json():
         from nnapi_prof.documents.bundle import of_run
+        from nnapi_prof.run.history import RESULT_FILE
 
-        print_document(of_run(bundle, result, report))
+        print_document(of_run(bundle, bundle / RESULT_FILE, report))
     else:
         _show(report)
-    say(f"result in {result}")
+    say(f"result in {keep_result(bundle, report)}")  # at last: what was measured is shown anyhow
     if wrong := mismatch(report):
         raise wrong
 
 
 def _show(report: RunReport) -> None:
-    from rich.table import Table
-
     console = stdout()
     under = f", {report.conditions}" if report.conditions else ""
-    console.print(f"{report.model} on {report.device}{under}", soft_wrap=True)
+    line(console, f"{report.model} on {report.device}{under}")
     # A bundle may have been made for a phone and run on a simulated one, or the other way round.
     planned = report.runs[0].plan.simulated
     unit = unit_of(report.simulated and planned)
     mixed = report.simulated != planned
     predicted = "predicted (simulated)" if mixed and planned else "predicted"
     measured = "measured (simulated)" if mixed and report.simulated else "measured"
-    table = Table(title=f"Plan, latency in {unit}", title_justify="left")
-    for name in ("#", "target", "units"):
-        table.add_column(name)
     compiled, first = (measured.replace("measured", name) for name in ("compile", "first run"))
-    for name in (predicted, measured, first, compiled):
-        table.add_column(name, justify="right")
-    for segment in report.runs[0].segments:
-        table.add_row(
-            str(segment.segment),
-            segment.target,
-            segment.label,
-            ms(segment.predicted_ns),
-            ms(segment.median_ns),
-            ms(segment.first_ns),
-            ms(segment.compile_ns),
-        )
+    times = [predicted, measured, first, compiled]
+    segments = report.runs[0].segments
+    wide = is_wide(console)
+    words = ["#", "target", "units"] if wide else ["#", "target"]
+    table = boxed(f"Plan, latency in {unit}", words, times)
+    for each in segments:
+        cells = [str(each.segment), each.target, each.label]
+        found = (each.predicted_ns, each.median_ns, each.first_ns, each.compile_ns)
+        table.add_row(*cells[: len(words)], *map(ms, found))
     console.print(table)
-    plans = Table(title=f"Plan and baselines, latency in {unit}", title_justify="left")
-    plans.add_column("plan")
-    for name in (predicted, f"{measured}, median", "error", "against the plan", first):
-        plans.add_column(name, justify="right")
+    if not wide:
+        listed(console, "Units", ((str(each.segment), each.label) for each in segments))
+    times = [predicted, f"{measured}, median", "error", "against the plan", first]
+    if not wide:
+        times.remove(first)
+    plans = boxed(f"Plan and baselines, latency in {unit}", ["plan"], times)
     fastest = report.runs[0].median_ns
     for run in report.runs:
         median = run.median_ns
@@ -143,21 +138,15 @@ def _show(report: RunReport) -> None:
         if median:
             error = f"{(run.predicted_ns - median) / median:+.1%}"
             ratio = f"{median / fastest:.2f}x" if fastest else "–"
-        plans.add_row(
-            run.plan.name,
-            ms(run.predicted_ns),
-            run.error or ms(median),
-            error,
-            ratio,
-            ms(run.first_ns),
-        )
+        cells = [ms(run.predicted_ns), run.error or ms(median), error, ratio, ms(run.first_ns)]
+        plans.add_row(run.plan.name, *cells[: len(times)])
     console.print(plans)
     for check in report.checks:
         verdict = "agrees with" if check.ok else "DIFFERS from"
-        console.print(
+        line(
+            console,
             f"output {check.name} {list(check.shape)} {verdict} eager PyTorch:"
             f" {check.relative:.1e} of its largest value ({check.tolerance:.0e} allowed)",
-            soft_wrap=True,
         )
     for note in report.notes:
-        console.print(f"note: {note}", soft_wrap=True)
+        line(console, f"note: {note}")

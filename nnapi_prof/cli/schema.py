@@ -9,6 +9,7 @@ import click
 from nnapi_prof.cli.completing import documents
 from nnapi_prof.cli.options import HELP, common_options
 from nnapi_prof.cli.output import as_json, current, print_document, stdout
+from nnapi_prof.cli.tables import plain
 
 
 @click.command(
@@ -40,9 +41,7 @@ def command(name: tuple[str, ...]) -> None:
     if as_json():
         print_document(of_schemas(known))
         return
-    from rich.table import Table
-
-    table = Table("document", "schema", "of what", box=None, pad_edge=False)
+    table = plain(["document", "schema", "of what"])
     for each, schema in known.items():
         table.add_row(each, schema["$id"], schema["title"])
     stdout().print(table)

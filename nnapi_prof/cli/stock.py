@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.cli.options import load_model, writing
 from nnapi_prof.cli.output import as_json, say, stderr, stdout
+from nnapi_prof.cli.tables import boxed
 from nnapi_prof.errors import InputSpecError, NnapiProfError, UnsupportedOp
 
 if TYPE_CHECKING:
@@ -151,8 +152,6 @@ def _show_refusals(program: Program, kept: Mapping[int, str]) -> None:
 
 def show_kept(program: Program, kept: Mapping[int, str], console: Console | None = None) -> None:
     """A table of the units that stay on the CPU, those of one reason in one row."""
-    from rich.table import Table
-
     if not kept:
         return
     rows: dict[tuple[str, str], list[int]] = {}
@@ -161,9 +160,7 @@ def show_kept(program: Program, kept: Mapping[int, str], console: Console | None
         _, _, rest = reason.partition(": ")  # without the node's name
         said = rest if " cannot run on NNAPI: " in rest else reason
         rows.setdefault((operation, said), []).append(u)
-    table = Table(title="Stays on the CPU", title_justify="left")
-    for name in ("operation", "units", "first", "why"):
-        table.add_column(name, justify="right" if name == "units" else "left")
+    table = boxed("Stays on the CPU", ["operation"], ["units"], "first", "why")
     for (operation, reason), units in rows.items():
         first = program.units.units[units[0]].name
         table.add_row(operation, str(len(units)), first, reason)
