@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ from nnapi_prof.costs.static_model import Roof, TargetModel
 from nnapi_prof.costs.static_work import Floats, Sample, Work
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Engine, Target
+
+LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,10 @@ def calibrate(
 ) -> tuple[Description, list[TargetReport]]:
     """Fits a description to the measurements of one device under one set of conditions.
 
-    ``folds`` and ``seed`` are of the cross-validation. Raises CostError where nothing was measured,
-    or not on the CPU, without which there is nothing to compare with, or less than the folds.
+    ``folds`` and ``seed`` are of the cross-validation. Targets with fewer rows than folds, as those
+    of preferences that were only sampled, are left out, which is logged. Raises CostError where
+    nothing was measured, or not on the CPU, without which there is nothing to compare with, or less
+    than the folds.
     """
     samples = samples_of(rows)
     if CPU not in samples:
@@ -109,6 +114,14 @@ def calibrate(
             f"{len(samples[CPU])} measurements on the device's CPU are too few for {folds} folds:"
             " run `nnapi-prof profile` with more models, or state fewer --folds"
         )
+    few = {target: len(found) for target, found in samples.items() if len(found) < folds}
+    if few:
+        LOGGER.info(
+            "note: left out, as they were measured less than %d times: %s",
+            folds,
+            ", ".join(f"{target} ({count})" for target, count in few.items()),
+        )
+    samples = {target: found for target, found in samples.items() if target not in few}
     refused = refused_of(rows)
     models, reports = {}, []
     for target, found in samples.items():

@@ -95,6 +95,17 @@ def test_without_the_cpu_there_is_nothing_to_compare_with() -> None:
         calibrate([row for row in rows() if row.target == NPU], "a", "b")
 
 
+def test_targets_that_were_only_sampled_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    low = Target.nnapi("npu", Preference.LOW_POWER)
+    sampled = [measurement(low, [(f"add 1x{n}", n, n)]) for n in (8, 64, 512)]
+    with caplog.at_level("INFO", "nnapi_prof"):
+        described, reports = calibrate([*rows(), *sampled], "a", "b")
+    assert set(described.targets) == {CPU, NPU} == {report.target for report in reports}
+    assert "less than 5 times: nnapi:npu/low_power (3)" in caplog.text
+    described, _ = calibrate([*rows(), *sampled], "a", "b", folds=3)
+    assert low in described.targets
+
+
 def test_errors_are_of_rows_that_were_not_shown() -> None:
     """A model of no use in the folds shows as such: latencies that follow nothing."""
     draw = np.random.default_rng(0)
