@@ -39,13 +39,21 @@ class ReportData:
 
     @property
     def simulated(self) -> bool:
-        ran = self.run is not None and self.run.simulated
-        return ran or self.cost_model.simulated or self.plan.simulated
+        return self.run_simulated or self.costs_simulated
+
+    @property
+    def costs_simulated(self) -> bool:
+        """Of costs and predictions; those of the plans as they ran may be of another device."""
+        return self.cost_model.simulated or self.plan.simulated
+
+    @property
+    def run_simulated(self) -> bool:
+        return self.run is not None and self.run.simulated
 
     @property
     def what_is_simulated(self) -> str:
         """Which latencies are: a plan may have been run on another device than it was made for."""
-        planned = self.cost_model.simulated or self.plan.simulated
+        planned = self.costs_simulated
         if self.run is None or self.run.simulated == planned:
             return "Latencies in this report"
         if planned:

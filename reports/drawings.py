@@ -15,7 +15,7 @@ from nnapi_prof.graph.plan import Engine
 from nnapi_prof.reports import figures, figures_run, frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.history import Readings
-from nnapi_prof.reports.style import NARROW, WIDE
+from nnapi_prof.reports.style import NARROW, WIDE, title
 from nnapi_prof.reports.svg import to_svg
 from nnapi_prof.reports.words import count, format_ms, format_percent, plan_words, target_words
 
@@ -47,47 +47,67 @@ class Tables:
 
 def draw_all(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> dict[str, Drawn]:
     """Name -> figure; one with nothing to show is absent."""
-    return dict(_drawn(data, tables, palette))
+    label = f" {data.what_is_simulated} are simulated." if data.simulated else ""
+    return {
+        name: Drawn(
+            *(
+                to_svg(figure(width), f"{name}-{size}", heading, text + label)
+                for size, width in (("wide", WIDE), ("narrow", NARROW))
+            )
+        )
+        for name, heading, text, figure in _to_draw(data, tables, palette)
+    }
 
 
-def _drawn(
-    data: ReportData, tables: Tables, palette: Mapping[str, str]
-) -> Iterator[tuple[str, Drawn]]:
-    simulated = data.simulated
+ToDraw = tuple[str, str, str, Callable[[float], Figure]]
+"""Name, title, description, and the figure of a width."""
+
+
+def _to_draw(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> Iterator[ToDraw]:
+    simulated, ran = data.costs_simulated, data.run_simulated
     bars = stacked(data)
-    yield _draw(
+    yield (
         "baselines",
         "Latency of this plan and of the baselines",
         "Horizontal bars, one a plan, coloured by where its segments run. "
         + _said(_plan_said(row, place == 0) for place, row in _numbered(tables.baselines)),
         lambda width: figures_run.baseline_bars(
-            tables.baselines, bars, palette, simulated, width=width
+            tables.baselines, bars, palette, simulated, ran, width=width
         ),
     )
-    both = predicted_beside_measured(tables.own, tables.timed)
-    measured = "measured" in set(both["plan"])
-    yield _draw(
+    both = predicted_beside_measured(
+        tables.own,
+        tables.timed,
+        title("predicted", simulated and not ran),
+        title("measured", ran and not simulated),
+    )
+    yield (
         "timeline",
         "The plan's segments in time",
-        f"One line of coloured stretches{' as predicted, one as measured' if measured else ''}. "
+        f"Coloured stretches, a line {' and a line '.join(both['plan'].unique())}. "
         + _said(_segment_said(row) for _, row in _numbered(tables.own)),
         lambda width: figures.timeline(
-            both, palette, simulated, heading="Segments in order", width=width, axis="time, ms"
+            both,
+            palette,
+            simulated and ran,
+            heading="Segments in order",
+            width=width,
+            axis="time, ms",
         ),
     )
     if tables.timed["measured_ms"].notna().sum() > 1:
-        yield _draw(
+        yield (
             "segments",
             "Segments, measured and predicted",
             "Horizontal bars, one a segment: the measured median, with a diamond where it was "
             "predicted. " + _said(_timed_said(row) for _, row in _numbered(tables.timed)),
             lambda width: figures_run.predicted_against_measured(
-                tables.timed, palette, simulated, width=width
+                tables.timed, palette, simulated, ran, width=width
             ),
         )
     units = tables.units
     known = units["marginal_ms"].fillna(units["alone_ms"])
-    yield _draw(
+    yield (
         "units",
         "What each unit adds to a segment, on each target",
         f"Heat map: {count(units['unit'].nunique(), 'unit')} down, "
@@ -97,20 +117,22 @@ def _drawn(
         lambda width: figures.unit_latency(units, tables.chosen, simulated, width=width),
     )
     if (tables.preferences["n_units"] > 0).any():
-        yield _draw(
+        yield (
             "preferences",
             "Preferences compared",
             "Horizontal bars, three for each accelerator: the time of its units against that under "
             "its fastest preference. "
             + _said(_preference_said(row) for _, row in _numbered(tables.preferences)),
-            lambda width: figures.preference_bars(tables.preferences, palette, width),
+            lambda width: figures.preference_bars(
+                tables.preferences, palette, simulated, width=width
+            ),
         )
     errors = frames.residual_frame(data.cost_model)
     if len(errors):
         median = errors.groupby("target", sort=False)["relative_error"].agg(
             lambda e: e.abs().median()
         )
-        yield _draw(
+        yield (
             "residuals",
             "Errors of the cost model",
             "Dots, one a measurement, for each target: how far the sum of fitted costs is from it. "
@@ -120,7 +142,7 @@ def _drawn(
         )
     readings = tables.readings
     if readings.mhz or readings.celsius:
-        yield _draw(
+        yield (
             "history",
             "Clock and temperature while it was measured",
             f"Lines over {readings.measurements} measurements in order: {_reading_said(readings)}",
@@ -146,25 +168,19 @@ def stacked(data: ReportData) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["plan", "target", "ms"])
 
 
-def predicted_beside_measured(own: pd.DataFrame, timed: pd.DataFrame) -> pd.DataFrame:
+def predicted_beside_measured(
+    own: pd.DataFrame, timed: pd.DataFrame, predicted: str = "predicted", measured: str = "measured"
+) -> pd.DataFrame:
     """Rows for :func:`~nnapi_prof.reports.figures.timeline`: the plan's segments in a line called
     ``predicted``, and in one called ``measured`` where they were."""
     columns = ["plan", "segment", "target", "start_ms", "predicted_ms"]
-    lines = [own.assign(plan="predicted")[columns]]
+    lines = [own.assign(plan=predicted)[columns]]
     known = timed.dropna(subset=["measured_ms"])
     if len(known):
         took = known["measured_ms"]
         start = took.cumsum() - took
-        lines.append(known.assign(plan="measured", start_ms=start, predicted_ms=took)[columns])
+        lines.append(known.assign(plan=measured, start_ms=start, predicted_ms=took)[columns])
     return pd.concat(lines, ignore_index=True)
-
-
-def _draw(name: str, title: str, text: str, figure: Callable[[float], Figure]) -> tuple[str, Drawn]:
-    wide, narrow = (
-        to_svg(figure(width), f"{name}-{size}", title, text)
-        for size, width in (("wide", WIDE), ("narrow", NARROW))
-    )
-    return name, Drawn(wide, narrow)
 
 
 def _numbered(frame: pd.DataFrame) -> Iterator[tuple[int, Mapping[Any, Any]]]:

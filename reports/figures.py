@@ -175,11 +175,12 @@ def timeline(
 
 
 @mpl.rc_context(STYLE)
-def preference_bars(preferences: pd.DataFrame, palette: Mapping[str, str], width: float) -> Figure:
+def preference_bars(
+    preferences: pd.DataFrame, palette: Mapping[str, str], simulated: bool, *, width: float = WIDE
+) -> Figure:
     """Time of each accelerator's units under each preference, against its fastest one.
 
-    ``preferences`` is :func:`~nnapi_prof.reports.preferences.preference_frame`; relative times, so
-    nothing here is a simulated latency but what the labels say.
+    ``preferences`` is :func:`~nnapi_prof.reports.preferences.preference_frame`.
     """
     rows = preferences[preferences["n_units"] > 0].to_dict("records")
     groups = list(dict.fromkeys(row["accelerator"] for row in rows))
@@ -205,7 +206,7 @@ def preference_bars(preferences: pd.DataFrame, palette: Mapping[str, str], width
     most = max((1 + row["relative"] for row in rows), default=1.0)
     axes.set_xlim(0, most * (1.45 if width < WIDE else 1.18))
     axes.set_xlabel("time, × of the accelerator's fastest preference", color=INK, labelpad=2)
-    axes.set_title("Preferences compared", color=INK, loc="left")
+    axes.set_title(title("Preferences compared", simulated), color=INK, loc="left")
     axes.tick_params(axis="y", length=0)
     return figure
 

@@ -30,6 +30,7 @@ def baseline_bars(
     segments: pd.DataFrame,
     palette: Mapping[str, str],
     simulated: bool,
+    run_simulated: bool,
     *,
     width: float = WIDE,
 ) -> Figure:
@@ -37,7 +38,8 @@ def baseline_bars(
     segments; a diamond where it was predicted, a line from the 10th to the 90th percentile.
 
     ``baselines`` is :func:`~nnapi_prof.reports.frames.baseline_frame`; ``segments`` has ``plan``,
-    ``target`` and ``ms`` of each segment of each plan, in order.
+    ``target`` and ``ms`` of each segment of each plan, in order. ``simulated`` is said of
+    predictions, ``run_simulated`` of what was measured.
     """
     rows = baselines.to_dict("records")
     figure, axes = canvas(width, 0.47 * max(len(rows), 1), bottom=0.5, top=0.34)
@@ -68,12 +70,20 @@ def baseline_bars(
     axes.set_yticks([])
     axes.set_ylim(len(rows) - 0.66, -0.72)
     axes.spines["left"].set_visible(False)
-    ran = bool(baselines["measured_ms"].notna().any())
-    axis = "measured median, ms (◇ predicted)" if ran else "predicted, ms"
-    axes.set_xlabel(title(axis, simulated), color=INK, labelpad=2)
-    heading = title("The plan and its baselines, end to end", simulated)
+    if baselines["measured_ms"].notna().any():
+        axis = _both(simulated, run_simulated)
+    else:
+        axis = title("predicted, ms", simulated)
+    axes.set_xlabel(axis, color=INK, labelpad=2)
+    heading = title("The plan and its baselines, end to end", simulated and run_simulated)
     axes.set_title(heading, color=INK, loc="left")
     return figure
+
+
+def _both(simulated: bool, run_simulated: bool) -> str:
+    """The axis below measured bars and predicted diamonds."""
+    measured, predicted = (", simulated" if it else "" for it in (run_simulated, simulated))
+    return f"measured median, ms{measured} (◇ predicted{predicted})"
 
 
 def _numbers(row: Mapping[Any, Any]) -> str:
@@ -85,7 +95,12 @@ def _numbers(row: Mapping[Any, Any]) -> str:
 
 @mpl.rc_context(STYLE)
 def predicted_against_measured(
-    segments: pd.DataFrame, palette: Mapping[str, str], simulated: bool, *, width: float = WIDE
+    segments: pd.DataFrame,
+    palette: Mapping[str, str],
+    simulated: bool,
+    run_simulated: bool,
+    *,
+    width: float = WIDE,
 ) -> Figure:
     """Predicted and measured latency of the segments of one plan.
 
@@ -94,7 +109,7 @@ def predicted_against_measured(
     """
     known = segments.dropna(subset=["measured_ms"])
     if len(known) > MANY_SEGMENTS:
-        return _scatter(known, palette, simulated, width)
+        return _scatter(known, palette, simulated, run_simulated, width)
     figure, axes = canvas(width, 0.42 * max(len(known), 1), bottom=0.5, top=0.34)
     for y, row in enumerate(known.to_dict("records")):
         axes.barh(y, row["measured_ms"], height=0.34, color=palette[row["target"]])
@@ -109,14 +124,18 @@ def predicted_against_measured(
     axes.set_ylim(len(known) - 0.66, -0.72)
     axes.spines["left"].set_visible(False)
     axes.set_xlim(left=0)
-    axes.set_xlabel(title("measured median, ms (◇ predicted)", simulated), color=INK, labelpad=2)
-    heading = title("Segments, measured and predicted", simulated)
+    axes.set_xlabel(_both(simulated, run_simulated), color=INK, labelpad=2)
+    heading = title("Segments, measured and predicted", simulated and run_simulated)
     axes.set_title(heading, color=INK, loc="left")
     return figure
 
 
 def _scatter(
-    known: pd.DataFrame, palette: Mapping[str, str], simulated: bool, width: float
+    known: pd.DataFrame,
+    palette: Mapping[str, str],
+    simulated: bool,
+    run_simulated: bool,
+    width: float,
 ) -> Figure:
     figure, axes = canvas(min(width, 5.6), 3.6, left=0.6, bottom=0.5, top=0.34)
     for key, rows in known.groupby("target", sort=True):
@@ -132,9 +151,9 @@ def _scatter(
         axis.set_major_formatter(lambda ms, _: f"{ms:g}")
         axis.set_minor_formatter(lambda _ms, _: "")
     axes.tick_params(which="both", colors=INK, color=FAINT)
-    axes.set_xlabel(title("measured, ms", simulated), color=INK, labelpad=2)
+    axes.set_xlabel(title("measured, ms", run_simulated), color=INK, labelpad=2)
     axes.set_ylabel(title("predicted, ms", simulated), color=INK)
-    heading = title("Segments: predicted against measured", simulated)
+    heading = title("Segments: predicted against measured", simulated and run_simulated)
     axes.set_title(heading, color=INK, loc="left")
     for text in axes.legend(frameon=False, fontsize=8).get_texts():
         text.set_color(INK)

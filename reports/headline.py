@@ -74,8 +74,8 @@ def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
     rivals = rivals_of(baselines)
     single = _best_single(rivals)
     cpu = next((r for r in rivals if r.name == "all-cpu"), None)
-    planned = data.cost_model.simulated or data.plan.simulated
-    unit = ms_unit(data.run is not None and data.run.simulated if ran else planned)
+    planned = data.costs_simulated
+    unit = ms_unit(data.run_simulated if ran else planned)
     taken = latency(own["measured_ms" if ran else "predicted_ms"], unit)
     sentence = f"{_where(data.plan)}, the model takes {taken}"
     sentence += " from end to end." if ran else f", as predicted: it {_not_run(data)}."

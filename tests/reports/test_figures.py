@@ -44,9 +44,14 @@ def every_figure(data: ReportData, simulated: bool, width: float = WIDE) -> dict
         "units": figures.unit_latency(units, chosen, simulated, width=width),
         "timeline": figures.timeline(both, palette, simulated, heading="Segments", width=width),
         "residuals": figures.residuals(errors, palette, simulated, width=width),
-        "segments": figures_run.predicted_against_measured(timed, palette, simulated, width=width),
+        "segments": figures_run.predicted_against_measured(
+            timed, palette, simulated, simulated, width=width
+        ),
         "baselines": figures_run.baseline_bars(
-            ended, stacked(data), palette, simulated, width=width
+            ended, stacked(data), palette, simulated, simulated, width=width
+        ),
+        "preferences": figures.preference_bars(
+            preference_frame(data.cost_model), palette, simulated, width=width
         ),
         "history": figures_run.device_history(history, simulated, width=width),
     }
@@ -61,12 +66,31 @@ def test_every_figure_says_whether_it_is_simulated(data: ReportData, simulated: 
         assert ("simulated" in heading + axes.get_xlabel()) is simulated, name
 
 
+@pytest.mark.parametrize(
+    "simulated, run_simulated, axis",
+    [
+        (True, True, "measured median, ms, simulated (◇ predicted, simulated)"),
+        (True, False, "measured median, ms (◇ predicted, simulated)"),
+        (False, True, "measured median, ms, simulated (◇ predicted)"),
+        (False, False, "measured median, ms (◇ predicted)"),
+    ],
+)
+def test_a_plan_that_ran_elsewhere(
+    data: ReportData, simulated: bool, run_simulated: bool, axis: str
+) -> None:
+    """Planned for a simulated phone and run on a real one, or the other way round."""
+    palette = colours(frames.all_targets(data.cost_model))
+    ended = frames.baseline_frame(data.plans, data.run)
+    axes = figures_run.baseline_bars(ended, stacked(data), palette, simulated, run_simulated).axes[
+        0
+    ]
+    assert axes.get_xlabel() == axis
+    assert ("simulated" in axes.get_title(loc="left")) is (simulated and run_simulated)
+
+
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_no_text_leaves_the_figure(data: ReportData, width: float) -> None:
     made = every_figure(data, True, width)
-    made["preferences"] = figures.preference_bars(
-        preference_frame(data.cost_model), colours(frames.all_targets(data.cost_model)), width
-    )
     for name, figure in made.items():
         box = figure.get_tightbbox()
         wide, high = figure.get_size_inches()
@@ -101,7 +125,7 @@ def test_what_takes_far_longer_is_cut_off_and_says_so() -> None:
         ]
     )
     segments = pd.DataFrame({"plan": ["dp", "greedy"], "target": "cpu", "ms": [1.0, 100.0]})
-    axes = figures_run.baseline_bars(frame, segments, {"cpu": "#000000"}, False).axes[0]
+    axes = figures_run.baseline_bars(frame, segments, {"cpu": "#000000"}, False, False).axes[0]
     texts = [text.get_text() for text in axes.texts]
     assert "»" in texts and "100 ms (90.0)" in texts
     assert axes.get_xlim()[1] < 10
@@ -132,14 +156,16 @@ def test_many_segments_become_a_scatter(data: ReportData) -> None:
     plan = Plan("dp", segments, True)
     run = run_of(data.graph, [plan], "net.pt").runs[0]
     timed = frames.segment_frame([run])
-    axes = figures_run.predicted_against_measured(timed, colours([CPU]), True).axes[0]
+    axes = figures_run.predicted_against_measured(timed, colours([CPU]), True, True).axes[0]
     assert axes.get_xscale() == "log" and len(axes.collections[0].get_offsets()) == 48
 
 
 def test_without_a_run_only_predictions_are_drawn(data: ReportData) -> None:
     frame = frames.baseline_frame(data.plans, None)
     palette = colours(frames.all_targets(data.cost_model))
-    figure = figures_run.baseline_bars(frame, stacked(replace(data, run=None)), palette, True)
+    figure = figures_run.baseline_bars(
+        frame, stacked(replace(data, run=None)), palette, True, False
+    )
     assert len(bars(figure)) == sum(len(plan.segments) for plan in data.plans)
     assert "measured" not in figure.axes[0].get_xlabel() and not figure.axes[0].lines
 

@@ -142,6 +142,7 @@ def test_what_is_simulated_when_a_bundle_ran_elsewhere(data: ReportData) -> None
     real = measured_on_hardware(data)
     assert data.run is not None and real.run is not None
     assert "<p>Latencies in this report come" in render(data)
+    assert render(data).count("Latencies in this report are simulated.</desc>") == 10
     assert "<p>Predictions and costs (but not" in render(replace(data, run=real.run))
     assert "<p>The latencies of the plans as they ran (but" in render(replace(real, run=data.run))
 
