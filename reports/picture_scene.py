@@ -51,12 +51,13 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """Bytes that cross, or the units that an unwired value goes to or comes from."""
+    """Bytes that cross, or where an unwired value goes to or comes from."""
 
     x: float
     y: float
     net: int
-    units: tuple[int, ...] = ()
+    others: tuple[str, ...] = ()
+    """Units' numbers, or names of the model's inputs and outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,11 @@ class _Nodes:
     def unit(self, node: int) -> int | None:
         inside = self.first_unit <= node < self.first_output
         return node - self.first_unit if inside else None
+
+    def short(self, node: int) -> str:
+        """The number of a unit, or the name of an input or output."""
+        unit = self.unit(node)
+        return self.name(node) if unit is None else str(unit)
 
     def name(self, node: int) -> str:
         if node < self.first_unit:
@@ -300,13 +306,15 @@ def _add_labels(strips: Sequence[Strip], layout: Layout, nodes: _Nodes, sizes: S
     for jump in layout.jumps:
         spot = layout.spots[nodes.nets[jump.net].source]
         x, y = GUTTER + spot.x + sizes.box_width / 2, layout.rows[spot.row].bottom
-        _at(strips, spot.row).goes_to.append(Label(x, y, jump.net, jump.readers))
+        others = tuple(nodes.short(reader) for reader in jump.readers)
+        _at(strips, spot.row).goes_to.append(Label(x, y, jump.net, others))
         for reader in jump.readers:
             arrives[reader, jump.net].append(nodes.nets[jump.net].source)
     for (reader, net), sources in arrives.items():
         spot = layout.spots[reader]
         x, y = GUTTER + spot.x + sizes.box_width / 2, layout.rows[spot.row].top
-        _at(strips, spot.row).comes_from.append(Label(x, y, net, tuple(sources)))
+        others = tuple(nodes.short(source) for source in sources)
+        _at(strips, spot.row).comes_from.append(Label(x, y, net, others))
 
 
 def _add_frames(strips: Sequence[Strip], layout: Layout, sizes: Sizes) -> None:

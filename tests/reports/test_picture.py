@@ -14,6 +14,8 @@ import pytest
 
 from nnapi_prof.costs.region import fit
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Plan, Preference, Segment, Target
+from nnapi_prof.graph.types import TensorType
+from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.reports import frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.layout import lay_out
@@ -216,6 +218,29 @@ def test_a_cut_leaves_no_segments_name_alone() -> None:
         for piece in strip.pieces:
             assert piece.text_y + 60 <= strip.bottom
     assert sum(piece.begins for strip in made.strips for piece in strip.pieces) == 10
+
+
+def test_values_that_are_read_far_below_say_where() -> None:
+    graph = cnn(80)
+    first, last = graph.units[0], graph.units[-1]
+    units = (*graph.units[:-1], replace(last, inputs=(*last.inputs, *first.outputs)))
+    long = replace(graph, units=units)
+    made = scene(long, Plan("dp", (Segment(tuple(range(80)), CPU, 1e6, "said so"),), True))
+    goes = [label.others for strip in made.strips for label in strip.goes_to]
+    comes = [label.others for strip in made.strips for label in strip.comes_from]
+    assert (goes, comes) == ([("79",)], [("0",)])
+    assert made.values[made.strips[0].goes_to[0].net] == first.outputs[0]
+
+
+def test_models_without_units_or_inputs_are_drawn() -> None:
+    value = TensorType((1, 2))
+    empty = UnitGraph((), {"x": value}, ("x",), ("x",))
+    passed = scene(empty, Plan("dp", (), True))
+    assert [box.name for box in passed.strips[0].boxes] == ["x", "x"]
+    unit = Unit(0, "n", "fill 1x2", ("n",), (), ("v",), "s")
+    made = UnitGraph((unit,), {"v": value}, (), ("v",))
+    alone = scene(made, Plan("dp", (Segment((0,), CPU, 1.0, "said so"),), True))
+    assert [box.unit for box in alone.strips[0].boxes] == [0, None]
 
 
 def test_an_empty_layout_needs_no_strip() -> None:
