@@ -258,8 +258,10 @@ def go(
 
     ``inputs`` are those of :func:`nnapi_prof.load`, for a file. ``report`` is the HTML file, None
     the model's name with ``.html`` beside it; the plan's folder stands beside that, with
-    ``.nnprof``. The other arguments are those of :func:`nnapi_prof.profile` and
-    :func:`nnapi_prof.run`. What the cost table has is not measured again.
+    ``.nnprof``. ``device``, ``costs``, the conditions ``threads``, ``cpus``, ``mode``, ``relaxed``
+    and ``float16``, ``fresh``, ``cooldown_s`` and ``memory_mb`` are those of
+    :func:`nnapi_prof.profile`; ``runs`` are recorded of each plan, for about a second at most. What
+    the cost table has is not measured again.
 
     Raises NnapiProfError where a step fails; what was reached until then is kept and written.
     """

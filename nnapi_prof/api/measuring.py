@@ -55,11 +55,16 @@ def profile(
     ``$NNAPI_PROF_COSTS``, else a file in the user's data folder. What it has for this device and
     these conditions is not measured again, unless ``fresh``.
 
-    ``threads`` of the CPU engine; ``cpus`` is ``big``, ``all`` or a mask in hex; ``mode`` is
-    ``sync``, ``burst`` or ``async``; ``relaxed`` lets NNAPI compute float32 as float16, ``float16``
-    gives it models in float16. ``accelerators`` limits to those names. The rest is that of the
-    command: ``runs`` recorded at most, in ``rounds`` turns of the alternatives, within
-    ``budget_ms``, after ``warmup_ms``; ``progress`` is called with a ``Progress`` after each.
+    The conditions: ``threads`` of the CPU engine; ``cpus`` is ``big``, ``all`` or a mask in hex;
+    ``mode`` is ``sync``, ``burst`` or ``async``; ``relaxed`` lets NNAPI compute float32 as float16,
+    ``float16`` gives it models in float16.
+
+    ``accelerators`` limits to those names; ``refine`` measures the regions of the plan whole until
+    it stands; ``every_preference`` measures every unit under all three. ``runs`` are recorded of
+    each region at most, in ``rounds`` turns of the alternatives, for ``budget_ms`` ms, after up to
+    ``warmup_ms`` ms. A hot phone is waited for ``cooldown_s`` s; ``memory_mb`` limits the process
+    of a measurement, ``timeout_s`` (s) each of its steps. ``progress`` is called with a
+    :class:`nnapi_prof.Progress` after each.
 
     Raises NnapiProfError: DeviceError where the device fails (what was measured is kept),
     UsageError, CostError. Ctrl-C raises KeyboardInterrupt; what was measured is kept, too.
@@ -99,7 +104,9 @@ def profiled_costs(
     profiled = profile_on(model.outline, client, store, options, listener)
     outcome = profiled.outcome
     if outcome.costs is None:
-        raise KeyboardInterrupt(f"what was measured is kept in {profiled.location}")
+        kept = f"{outcome.n_measured} measurements are kept in {profiled.location}"
+        listener.note(f"interrupted: {kept}; the same call goes on from there")
+        raise KeyboardInterrupt(kept)
     return Costs(
         model=model,
         device=profiled.device,
@@ -133,8 +140,10 @@ def read_costs(
 
     ``costs`` is that of :func:`profile`. ``device`` is a device of the table: its fingerprint, the
     beginning of it, or its name as `nnapi-prof costs list` shows it, with * and ?; None where there
-    is only one. ``fill`` estimates units that were never measured from what else was measured on
-    the device. ``until``, a date or time in UTC, leaves out what was measured later.
+    is only one. The conditions ``threads``, ``cpus``, ``mode``, ``relaxed`` and ``float16`` are
+    those that it was measured under. ``fill`` estimates units that were never measured from what
+    else was measured on the device. ``until``, a date or time in UTC, leaves out what was measured
+    later.
 
     Raises CostError where the model was not measured there, UsageError where the table or the
     device is not found.

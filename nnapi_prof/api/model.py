@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -28,6 +30,14 @@ if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
 
 
+class _OwnFolder:
+    """A folder that goes with the last model whose file is in it."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="nnapi-prof-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
 @dataclass(frozen=True)
 class Model:
     """A model, cut into units: the smallest pieces that can run on one target each.
@@ -41,9 +51,7 @@ class Model:
     """As stated, ``1x3x224x224``; empty where they are bundled or guessed."""
     outline: Outline = field(repr=False)
     """Its units, and how to get the rest of it."""
-    _folder: tempfile.TemporaryDirectory[str] | None = field(
-        default=None, repr=False, compare=False
-    )
+    _folder: _OwnFolder | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -179,8 +187,8 @@ def _from_memory(
 
     called = name or _name_of(model)
     texts = _texts(inputs)
-    folder = tempfile.TemporaryDirectory(prefix="nnapi-prof-")
-    file = Path(folder.name) / re.sub(r"[^\w.-]", "_", called)
+    folder = _OwnFolder()
+    file = folder.path / re.sub(r"[^\w.-]", "_", called)
     mode = eval_mode(model) if isinstance(model, torch.nn.Module) else nullcontext()
     with mode, quiet_torch():
         if isinstance(model, torch.jit.ScriptModule):

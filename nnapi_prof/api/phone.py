@@ -103,7 +103,7 @@ class Phone:
 
 def estimate(
     model: Model | str | os.PathLike[str],
-    phone: str | Phone,
+    phone: str | os.PathLike[str] | Phone,
     *,
     threads: int = 1,
     burst: bool = False,
@@ -112,12 +112,13 @@ def estimate(
     """Estimates a model's costs on a phone that is not there: no device, no network.
 
     ``phone`` is a name that comes along (``pixel4``, ``s10``, ``mi8se``, ``a03s``, simulated ones),
-    a JSON file that :meth:`nnapi_prof.Phone.save` wrote, or a :class:`nnapi_prof.Phone`. The other
-    arguments count for simulated phones only.
+    a JSON file that :meth:`nnapi_prof.Phone.save` wrote, or a :class:`nnapi_prof.Phone`.
+    ``threads``, ``burst`` (NNAPI asked to compute in bursts) and ``relaxed`` (float32 as float16)
+    count for simulated phones only.
 
     Raises UsageError where there is no such phone, CostError where a description is damaged.
     """
-    description = phone.description if isinstance(phone, Phone) else read_phone(phone)
+    description = phone.description if isinstance(phone, Phone) else read_phone(str(phone))
     chosen = loaded(model)
     mode = "burst" if burst else "sync"
     conditions = conditions_of(threads, "big", mode, relaxed, False)
@@ -149,8 +150,9 @@ def calibrate(
 ) -> Phone:
     """Fits a phone's description to all that a cost table has of a device, of whatever model.
 
-    ``costs`` and ``device`` are those of :func:`nnapi_prof.read_costs`, as are the conditions under
-    which it was measured. Each of ``folds`` parts of the table is predicted from the others;
+    ``costs`` and ``device`` are those of :func:`nnapi_prof.read_costs`, as are the conditions
+    ``threads``, ``cpus``, ``mode``, ``relaxed`` and ``float16`` that it was measured under. Each of
+    ``folds`` parts of the table is predicted from the others;
     ``seed`` decides which rows are in which. ``name`` is that of the phone.
 
     Raises CostError where there is too little to fit, UsageError where the device is not found.

@@ -24,6 +24,7 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.hopeful import tolerance_of, with_intervals
+from nnapi_prof.costs.static_costs import EstimatedCosts
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.results import AgentInfo
 from nnapi_prof.errors import UsageError
@@ -86,6 +87,13 @@ class Planned:
     def latency_ms(self) -> float:
         """The predicted latency in ms."""
         return self.plan.predicted_ns / 1e6
+
+    @property
+    def uncertainty(self) -> float | None:
+        """Of an estimated plan: nine of ten predictions stayed within this share of the truth when
+        the phone's description was made. None where that is not known, or costs were measured."""
+        priced = None if self.costs is None else self.costs.as_they_are
+        return priced.plan_error(self.plan) if isinstance(priced, EstimatedCosts) else None
 
     def segments(self) -> pd.DataFrame:
         """One row for each segment of the plan, in order: ``segment``, ``target``, ``units`` (their
@@ -369,7 +377,8 @@ def _bundle(
 
 
 def read_plan(path: str | os.PathLike[str]) -> Planned:
-    """Reads a plan from the folder that :meth:`Planned.save` or ``nnapi-prof partition`` wrote.
+    """Reads a plan from ``path``, a folder that :meth:`Planned.save` or ``nnapi-prof partition``
+    wrote.
 
     Raises UsageError where there is none, SerializationError where it is damaged.
     """

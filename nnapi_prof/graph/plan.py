@@ -47,10 +47,12 @@ class Target:
 
     @classmethod
     def nnapi(cls, accelerator: str, preference: Preference) -> Target:
+        """An accelerator of NNAPI's, or :data:`AUTO`, under a preference."""
         return cls(f"nnapi:{accelerator}/{preference.short}")
 
     @property
     def engine(self) -> Engine:
+        """Who executes what stands there."""
         return Engine(self.key.partition(":")[0])
 
     @property
@@ -62,6 +64,7 @@ class Target:
 
     @property
     def preference(self) -> Preference | None:
+        """The preference it is compiled under, None off NNAPI."""
         if self.engine is not Engine.NNAPI:
             return None
         word = self.key.rpartition("/")[2]

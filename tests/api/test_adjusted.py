@@ -1,0 +1,189 @@
+"""Costs of one's own: the plan is still the optimum, and says what it is the optimum of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import nnapi_prof as np_
+from nnapi_prof.errors import UsageError
+from nnapi_prof.graph.plan import CPU, Target
+from nnapi_prof.partition import Costs as PricedUnits
+from tests.api.conftest import Way
+
+WATTS = {"cpu": 2.5, "nnapi:sim-npu/*": 0.4, "nnapi:sim-gpu/*": 1.5}
+FEW = (CPU, Target("nnapi:sim-gpu/fast"), Target("nnapi:nnapi-reference/fast"))
+
+
+@dataclass(frozen=True)
+class Fewer:
+    """Costs on some targets only, so that every plan can be tried."""
+
+    base: PricedUnits
+    targets: tuple[Target, ...] = FEW
+    simulated: bool = True
+
+    @property
+    def refusals(self) -> Mapping[tuple[int, Target], str]:
+        return self.base.refusals
+
+    def unit_cost(self, unit_index: int, target: Target) -> float | None:
+        return self.base.unit_cost(unit_index, target)
+
+    def overhead(self, target: Target) -> float:
+        return self.base.overhead(target)
+
+    def transfer(self, target: Target, in_bytes: int, out_bytes: int) -> float:
+        return self.base.transfer(target, in_bytes, out_bytes)
+
+    def region_cost(self, units: Iterable[int], target: Target):  # noqa: ANN201
+        return self.base.region_cost(units, target)
+
+    def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]:
+        found = self.base.measured_regions()
+        return {place: ns for place, ns in found.items() if place[1] in self.targets}
+
+
+def cheapest_by_trying(
+    model: np_.Model, price: Callable[[tuple[int, ...], Target], float | None]
+) -> float:
+    """The least of all ways to cut a chain into segments and place them; ``price(units, target)``
+    is a segment's, None where it cannot run."""
+    n = len(model.graph.units)
+    assert all(model.graph.predecessors(u) == ((u - 1,) if u else ()) for u in range(n))
+    best = [0.0] + [math.inf] * n
+    for end in range(1, n + 1):
+        for begin in range(end):
+            prices = (price(tuple(range(begin, end)), target) for target in FEW)
+            here = min((p for p in prices if p is not None), default=math.inf)
+            best[end] = min(best[end], best[begin] + here)
+    return best[n]
+
+
+def dearer(unit: np_.Unit, target: np_.Target, ns: float) -> float | None:
+    """Convolutions cost more off the CPU, and sigmoids must not leave it."""
+    if "sigmoid" in unit.label and target != CPU:
+        return None
+    return ns + 5e5 if "conv2d" in unit.label and target != CPU else ns
+
+
+@pytest.mark.parametrize(
+    "weights", [{}, {"cpu": 8.0}, {"cpu": 40.0}, {"cpu": 9.0, "nnapi:sim-gpu/*": 0.25}]
+)
+@pytest.mark.parametrize("cost", [None, dearer])
+def test_the_plan_is_the_optimum_of_what_was_asked(
+    way: Way, cost: object, weights: dict[str, float]
+) -> None:
+    base = Fewer(way.costs.as_they_are)
+    costs = np_.Costs(way.model, "few targets", way.costs.conditions, base)
+    asked = costs.adjusted(cost, weight=weights)  # type: ignore[arg-type]
+
+    def price(units: tuple[int, ...], target: Target) -> float | None:
+        known = base.region_cost(units, target)
+        if known is None:
+            return None
+        total = known.ns
+        for unit in units:
+            ns = base.unit_cost(unit, target)
+            if cost is not None and ns is not None:
+                own = dearer(way.model.graph.units[unit], target, ns)
+                if own is None:
+                    return None
+                total += own - ns
+        pattern = "cpu" if target == CPU else f"nnapi:{target.accelerator}/*"
+        factor = weights.get(pattern, 1.0)
+        return max(0.0, total) * factor
+
+    wanted = cheapest_by_trying(way.model, price)
+    planned = np_.partition(way.model, asked)
+    found = planned.objective_values[0] * 1e6
+    assert wanted <= found * (1 + 1e-9) and found <= wanted * 1.01 + 1e-6
+
+
+def test_weights_move_the_plan(way: Way) -> None:
+    """What the CPU is charged decides whether it is used."""
+    dear = np_.partition(way.model, way.costs.adjusted(weight={"cpu": 1e6}))
+    assert "cpu" not in set(dear.segments()["target"])
+    free = np_.partition(way.model, way.costs.adjusted(weight={"nnapi:*": 1e6}))
+    assert set(free.segments()["target"]) == {"cpu"}
+    same = np_.partition(way.model, way.costs.adjusted(weight=lambda target: 3.0))
+    plain = np_.partition(way.model, way.costs, verify=False)
+    assert [s.target for s in same.plan.segments] == [s.target for s in plain.plan.segments]
+    assert same.latency_ms == pytest.approx(plain.latency_ms)
+    assert same.objective_values[0] == pytest.approx(3 * plain.latency_ms)
+
+
+def test_a_plan_for_energy_tells_energy_and_latency(way: Way) -> None:
+    asked = way.costs.adjusted(weight=WATTS, name="energy", unit="mJ")
+    planned = np_.partition(way.model, asked)
+    table = planned.frame().set_index("plan")
+    cpu = way.planned.frame().set_index("plan").loc["all-cpu", "predicted_ms"]
+    assert table.loc["all-cpu", "predicted_ms"] == pytest.approx(cpu, rel=0.05)
+    assert table.loc["all-cpu", "objective"] == pytest.approx(2.5 * cpu, rel=0.05)
+    assert (table["objective"] >= table["objective"].iloc[0] * 0.98).all()
+    assert any("least energy in mJ" in note for note in planned.plan.notes)
+    causes = " ".join(planned.segments()["cause"])
+    assert "mJ" in causes and " ms" not in causes
+    assert "energy in mJ" in planned._repr_html_() and "energy in mJ" in asked._repr_html_()
+    assert asked.frame()["objective"].notna().any()
+
+
+def test_a_plan_for_another_objective_runs_and_is_kept(way: Way, tmp_path: Path) -> None:
+    planned = np_.partition(way.model, way.costs.adjusted(weight={"cpu": 1e6}))
+    ran = np_.run(planned, runs=2)
+    assert ran.agrees and abs(ran.error) < 0.2
+    assert ran.report(tmp_path / "out.html").exists()
+    assert np_.read_plan(planned.save(tmp_path / "p.nnprof")).plan == planned.plan
+
+
+def test_none_keeps_a_unit_off(way: Way) -> None:
+    off = way.costs.adjusted(lambda unit, target, ns: ns if target != CPU else None)
+    planned = np_.partition(way.model, off)
+    assert "cpu" not in set(planned.segments()["target"])
+    reasons = off.refusals().set_index("target").loc["cpu", "reason"]
+    assert set(reasons) == {"kept off by the cost function"}
+
+
+def test_everything_of_ones_own(way: Way) -> None:
+    """Any object with the members that the partitioner asks for."""
+    planned = np_.partition(way.model, Fewer(way.costs.as_they_are))
+    assert planned.costs is None and planned.objective is None
+    assert {s.target for s in planned.plan.segments} <= set(FEW)
+    with pytest.raises(UsageError, match="without a device"):
+        _ = planned.bundle
+
+
+@pytest.mark.parametrize(
+    ("cost", "weight", "words"),
+    [
+        (lambda unit, target, ns: -1.0, None, "-1.0 for"),
+        (lambda unit, target, ns: math.nan, None, "nan for"),
+        (None, {"cpu": -2.0}, "weight of cpu is -2.0"),
+        (None, lambda target: math.inf, "is inf"),
+        (None, {"nnapi:tpu/*": 1.0}, "no target fits it; there are cpu"),
+    ],
+)
+def test_costs_that_are_none(way: Way, cost: object, weight: object, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        way.costs.adjusted(cost, weight=weight)  # type: ignore[arg-type]
+
+
+def test_costs_are_adjusted_once(way: Way) -> None:
+    once = way.costs.adjusted(weight={"cpu": 2.0}, name="money", unit="cents")
+    with pytest.raises(UsageError, match="adjusted to money in cents already"):
+        once.adjusted(weight={"cpu": 2.0})
+
+
+def test_a_limit_of_compile_time_holds_for_adjusted_costs(way: Way) -> None:
+    dear = way.costs.adjusted(weight={"cpu": 1e3})
+    free = np_.partition(way.model, dear)
+    assert any(t != "cpu" for t in free.segments()["target"])
+    tight = np_.partition(way.model, dear, max_compile_ms=0.0)
+    assert set(tight.segments()["target"]) == {"cpu"}
+    mine = np_.Costs(way.model, "few", way.costs.conditions, Fewer(way.costs.as_they_are))
+    with pytest.raises(UsageError, match="what compiling takes"):
+        np_.partition(way.model, mine.adjusted(weight={"cpu": 1e3}), max_compile_ms=1.0)

@@ -1,0 +1,98 @@
+"""What notebooks show: well-formed, escaped, labelled, readable without seeing it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+import nnapi_prof as np_
+from nnapi_prof.api import html
+from tests.api.conftest import Way
+
+NASTY = '<script>alert("1")</script>&'
+
+
+class Reader(HTMLParser):
+    """Checks that elements nest, and keeps what matters of tables."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.said: dict[str, list[str]] = {}
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.open.append(tag)
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.said.setdefault(self.open[-1], []).append(data)
+
+    def tags(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.seen if tag == name]
+
+
+def check(text: str) -> Reader:
+    found = Reader(text)
+    assert not {"script", "style", "img", "link", "iframe"} & {tag for tag, _ in found.seen}
+    assert len(found.tags("table")) == len(found.said["caption"]) > 0
+    assert all(head.get("scope") in ("col", "row") for head in found.tags("th"))
+    regions = [div for div in found.tags("div") if div.get("role") == "region"]
+    assert len(regions) == len(found.tags("table"))
+    assert all(region["aria-label"] and region["tabindex"] == "0" for region in regions)
+    assert not any(name.startswith("on") for _, attrs in found.seen for name in attrs)
+    return found
+
+
+@pytest.mark.parametrize("step", ["model", "costs", "planned", "result"])
+def test_every_step_shows_itself(way: Way, step: str) -> None:
+    shown = getattr(way, step)
+    found = check(shown._repr_html_())
+    if step != "model":
+        assert "simulated" in " ".join(found.said["caption"] + found.said["th"])
+        assert "simulated" in repr(shown)
+
+
+def test_others_show_themselves(way: Way) -> None:
+    compared = np_.compare({"a": way.planned, "b": way.result})
+    assert "simulated" in " ".join(check(compared._repr_html_()).said["th"])
+    check(np_.devices()._repr_html_())
+    assert "simulated" in check(np_.calibrate(way.table, folds=2)._repr_html_()).said["caption"][0]
+    check(np_.Phone.load("pixel4")._repr_html_())
+    estimated = np_.estimate(way.model, "pixel4")
+    assert "estimated" in check(estimated._repr_html_()).said["caption"][0]
+
+
+def test_kinds_of_latency_side_by_side_are_labelled_each(way: Way) -> None:
+    estimated = np_.partition(way.model, np_.estimate(way.model, "pixel4"))
+    cells = check(np_.compare([way.planned, estimated])._repr_html_()).said["td"]
+    assert any("(ms, simulated)" in cell for cell in cells)
+    assert any("(ms, estimated)" in cell for cell in cells)
+
+
+def test_what_models_and_devices_are_called_is_escaped(way: Way) -> None:
+    model = replace(way.model, outline=replace(way.model.outline, name=NASTY, notes=(NASTY,)))
+    costs = replace(way.costs, model=model, device=NASTY, notes=(NASTY,))
+    planned = replace(way.planned, model=model, device=NASTY)
+    result = np_.Result(planned, replace(way.result.run, model=NASTY, device=NASTY, notes=(NASTY,)))
+    for shown in (model, costs, planned, result):
+        assert NASTY in check(shown._repr_html_()).said["caption"][0]
+    assert NASTY in check(model._repr_html_()).said["li"]
+
+
+def test_a_table() -> None:
+    text = html.table("t", ("a", "b"), [["x", "1"], ["y", "2"]], numbers=(1,), rest="more")
+    found = check(text)
+    assert found.said["td"] == ["1", "2"] and found.said["p"] == ["more"]
+    assert found.said["th"] == ["a", "b", "x", "y"]
+    assert "text-align:right" in str(found.tags("td")[0]["style"])
+    assert html.ms(None) == "–" and html.ms(1_234_567) == "1.235"
+    assert html.kind_of(True, True) == "ms, simulated, estimated"

@@ -1,0 +1,120 @@
+"""Models from files and from memory."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import nnapi_prof as np_
+from nnapi_prof.errors import FrontendError, InputSpecError, ModelFileError
+from tests.api.conftest import PHONE, Way
+
+
+class Net(nn.Module):
+    """[N, 3, 8, 8] -> [N, 5]; dropout does something in training mode only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.dropout = nn.Conv2d(3, 4, 3, padding=1), nn.Dropout(0.5)
+        self.linear = nn.Linear(4 * 64, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.dropout(torch.relu(self.conv(x))).flatten(1))
+
+
+@pytest.fixture(scope="module")
+def net() -> Net:
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+X = torch.zeros(1, 3, 8, 8)
+
+
+def scripted(module: nn.Module, *traced_with: torch.Tensor) -> torch.jit.ScriptModule:
+    """TorchScript, without its announcement that it retires."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.trace(module, traced_with) if traced_with else torch.jit.script(module)
+
+
+@pytest.mark.parametrize("kind", ["module", "texts", "traced", "scripted", "exported"])
+def test_a_model_in_memory_is_the_one_that_runs(net: Net, tmp_path: Path, kind: str) -> None:
+    with torch.no_grad():
+        given, inputs = {
+            "module": lambda: (net, X),
+            "texts": lambda: (net, ["1x3x8x8"]),
+            "traced": lambda: (scripted(net, X), [X]),
+            "scripted": lambda: (scripted(net), "1x3x8x8"),
+            "exported": lambda: (torch.export.export(net, (X,)), None),
+        }[kind]()
+    model = np_.load(given, inputs, name="mine")
+    assert model.name == "mine" and len(model.graph.units) >= 3
+    x = torch.randn(1, 3, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(model.eager(x)[0], net(x))
+    costs = np_.profile(model, PHONE, costs=tmp_path / "costs.sqlite", refine=False)
+    ran = np_.run(np_.partition(model, costs, verify=False), inputs=[x], runs=2, baselines=False)
+    assert ran.agrees
+    again = np_.run(ran.save(tmp_path / "mine.nnprof"), device=PHONE, runs=2, baselines=False)
+    assert again.agrees
+
+
+def test_a_module_in_training_stays_so_and_is_measured_as_it_infers(net: Net) -> None:
+    net.train()
+    try:
+        model = np_.load(net, X)
+        assert net.training and net.dropout.training
+        assert torch.equal(model.eager(X + 1)[0], model.eager(X + 1)[0]), "dropout is at work"
+        assert model.name == "Net"
+    finally:
+        net.eval()
+
+
+def test_the_copy_of_a_model_from_memory_goes_with_it(net: Net) -> None:
+    model = np_.load(net, X)
+    folder = model.path.parent
+    assert model.path.is_file()
+    del model
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_a_file_with_tensors_as_inputs(way: Way) -> None:
+    model = np_.load(str(way.file), inputs=torch.zeros(1, 3, 16, 16))
+    assert model.inputs == ("1x3x16x16",) and model.graph == way.model.graph
+
+
+def test_guessed_inputs_are_told() -> None:
+    model = np_.load(scripted(nn.Sequential(nn.Linear(7, 2))))
+    assert any("guess" in note for note in model.notes) and "guess" in model._repr_html_()
+
+
+def test_sizes_left_open_stay_open_in_the_bundle(net: Net, tmp_path: Path) -> None:
+    model = np_.load(scripted(nn.Sequential(nn.Conv2d(3, 4, 3))), ["1x3x?=8x?=8"])
+    costs = np_.profile(model, PHONE, costs=tmp_path / "costs.sqlite", refine=False)
+    planned = np_.partition(model, costs, verify=False)
+    assert planned.bundle.inputs == ("1x3x?=8x?=8",)
+
+
+def test_models_that_cannot_be_loaded(tmp_path: Path, net: Net) -> None:
+    with pytest.raises(ModelFileError, match="does not exist"):
+        np_.load(tmp_path / "none.pt")
+    with pytest.raises(InputSpecError, match="say its inputs"):
+        np_.load(net)
+    with pytest.raises(InputSpecError, match="does not run on the inputs 1x4x8x8"):
+        np_.load(net, ["1x4x8x8"])
+    with pytest.raises(InputSpecError, match="int is none of these"):
+        np_.load(3, ["1x4x8x8"])  # type: ignore[arg-type]
+
+    class Data(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1 if x.sum() > 0 else x
+
+    with pytest.raises(FrontendError, match="cannot be exported"):
+        np_.load(Data(), X)

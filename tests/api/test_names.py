@@ -1,0 +1,116 @@
+"""What ``import nnapi_prof`` offers: exported, documented, typed, and loaded when used."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nnapi_prof as np_
+
+HEAVY = ("torch", "pandas", "matplotlib", "scipy", "sqlalchemy", "numpy", "rich")
+STUB = Path(np_.__file__).with_name("__init__.pyi")
+NAMES = [name for name in np_.__all__ if name != "__version__"]
+CLASSES = [name for name in NAMES if inspect.isclass(getattr(np_, name))]
+FUNCTIONS = [name for name in NAMES if name not in CLASSES]
+
+
+def test_the_names_are_these() -> None:
+    assert sorted(FUNCTIONS) == [
+        "calibrate",
+        "compare",
+        "convert_model",
+        "devices",
+        "estimate",
+        "go",
+        "load",
+        "partition",
+        "profile",
+        "read_costs",
+        "read_plan",
+        "run",
+    ]
+    assert {"Costs", "Model", "NnapiProfError", "Planned", "Result"} <= set(CLASSES)
+    assert set(np_.__all__) <= set(dir(np_))
+
+
+def test_the_stub_has_the_same_names_from_the_same_modules() -> None:
+    told = {}
+    for statement in ast.parse(STUB.read_text()).body:
+        if isinstance(statement, ast.ImportFrom):
+            for alias in statement.names:
+                assert alias.name == alias.asname, "a stub exports what is renamed to itself"
+                told[alias.name] = f"{statement.module}"
+    assert told == {name: f"nnapi_prof.{np_._WHERE[name]}" for name in NAMES}
+
+
+def test_importing_loads_nothing() -> None:
+    code = (
+        "import sys, nnapi_prof\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules],"
+        " [name for name in sys.modules if name.startswith('nnapi_prof.')])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert found.stderr == "" and found.stdout.strip() == "[] []"
+
+
+@pytest.mark.parametrize("first", ["nnapi_prof.partition", "nnapi_prof.run.timing", None])
+def test_functions_that_are_packages_too_are_both(first: str | None) -> None:
+    """Whatever was imported before: imports tie packages to the names of functions."""
+    code = (
+        (f"import {first}\n" if first else "")
+        + "import inspect, nnapi_prof as np_\n"
+        + "from nnapi_prof.partition import solve\n"
+        + "import nnapi_prof.run.timing\n"
+        + "assert np_.partition.solve is solve and np_.run.timing is nnapi_prof.run.timing\n"
+        + "assert callable(np_.partition) and callable(np_.run)\n"
+        + "print(list(inspect.signature(np_.run).parameters)[:2], np_.partition.__doc__[:12])\n"
+        + "try:\n    np_.run('nowhere')\n"
+        + "except np_.NnapiProfError as error:\n    print(error)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert found.stderr == ""
+    told, error = found.stdout.splitlines()
+    assert told == "['plan', 'device'] Chooses what" and "nowhere does not exist" in error
+
+
+def test_an_unknown_name_is_none() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'prtition'"):
+        np_.prtition  # noqa: B018
+    assert not hasattr(np_, "_no_such_name")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_is_documented_and_typed(name: str) -> None:
+    function = getattr(np_, name)
+    told = inspect.getdoc(function)
+    assert told and len(told) > 80
+    signature = inspect.signature(function)
+    assert signature.return_annotation is not inspect.Signature.empty
+    for parameter in signature.parameters.values():
+        assert parameter.annotation is not inspect.Parameter.empty, f"{name}({parameter})"
+        if name != "convert_model":
+            assert f"``{parameter.name}" in told or parameter.name in ("model", "plan", "progress")
+    if name != "devices":
+        assert "Raises" in told
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_class_is_documented_and_typed(name: str) -> None:
+    found = getattr(np_, name)
+    assert inspect.getdoc(found)
+    for member, value in vars(found).items():
+        if member.startswith("_"):
+            continue
+        function = value.fget if isinstance(value, property) else value
+        function = getattr(function, "__func__", getattr(function, "func", function))
+        if not inspect.isfunction(function):
+            continue
+        assert function.__doc__, f"{name}.{member}"
+        annotations = inspect.get_annotations(function)
+        own = set(inspect.signature(function).parameters) - {"self", "cls"}
+        assert own | {"return"} <= set(annotations), f"{name}.{member}"

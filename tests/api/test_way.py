@@ -1,0 +1,243 @@
+"""The whole way from Python, and what each of its steps shows."""
+
+from __future__ import annotations
+
+import logging
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import nnapi_prof as np_
+from nnapi_prof.errors import InputSpecError, UsageError
+from nnapi_prof.graph.plan import Engine
+from tests.api.conftest import PHONE, Way
+
+SLOW = "nnapi:nnapi-reference/fast"
+"""A target that runs everything, and nothing well."""
+SNIPPET = """
+import nnapi_prof as np_
+model = np_.load("{file}", inputs=["1x3x16x16"])
+costs = np_.profile(model, device="sim:npu-phone")
+plan = np_.partition(model, costs)
+result = np_.run(plan, device="sim:npu-phone")
+result.report("out.html")
+print(result)
+"""
+
+
+def test_the_snippet_in_a_fresh_process(way: Way, tmp_path: Path) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", SNIPPET.format(file=way.file)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert found.returncode == 0, found.stderr
+    assert "simulated" in found.stdout and "outputs agree" in found.stdout
+    page = (tmp_path / "out.html").read_text()
+    assert page.startswith("<!DOCTYPE html>") or page.startswith("<!doctype html>")
+    assert (tmp_path / "data" / "nnapi-prof").exists(), "costs go to the user's data folder"
+
+
+def test_what_a_model_shows(way: Way) -> None:
+    table = way.model.frame()
+    assert len(table) == len(way.model.graph.units)
+    assert table["macs"].sum() == sum(unit.macs for unit in way.model.graph.units) > 0
+    outputs = way.model.eager(*way.model.program.example_inputs)
+    assert [tuple(value.shape) for value in outputs] == [(1, 8, 16, 16)]
+
+
+def test_what_costs_show(way: Way) -> None:
+    costs, n = way.costs, len(way.model.graph.units)
+    assert costs.simulated and not costs.estimated and costs.reach == PHONE
+    table = costs.frame()
+    assert len(table) == n * len(costs.targets)
+    lacking = table[(table["accelerator"] == "sim-npu") & table["label"].str.contains("sigmoid")]
+    assert len(lacking) and lacking["marginal_ms"].isna().all()
+    assert lacking["reason"].str.contains("LOGISTIC").all()
+    on_cpu = costs.units().set_index("label")["cpu"]
+    assert (on_cpu >= 0).all() and on_cpu.max() > 0
+    refused = costs.refusals()
+    assert set(refused["reason"]) == set(table["reason"]) - {""}
+    assert (costs.rows()["median_ms"].dropna() > 0).all()
+
+
+def test_what_a_plan_shows(way: Way) -> None:
+    planned = way.planned
+    segments, plans = planned.segments(), planned.frame()
+    covered = sorted(unit for units in segments["units"] for unit in units)
+    assert covered == list(range(len(way.model.graph.units)))
+    assert segments["predicted_ms"].sum() == pytest.approx(planned.latency_ms)
+    assert segments["cause"].str.len().min() > 10
+    assert plans["plan"].iloc[0] == "dp" and "all-cpu" in set(plans["plan"])
+    assert plans["against_plan"].iloc[0] == 1 and (plans["against_plan"] > 0.98).all()
+
+
+def test_what_a_result_shows(way: Way) -> None:
+    result = way.result
+    assert result.agrees and result.simulated
+    result.raise_for_mismatch()
+    table = result.frame()
+    assert list(table["plan"]) == list(way.planned.frame()["plan"])
+    assert (table["p10_ms"] <= table["measured_ms"]).all()
+    assert (table["measured_ms"] <= table["p90_ms"]).all()
+    assert table["measured_ms"].iloc[0] == result.latency_ms
+    assert result.error == pytest.approx(result.predicted_ms / result.latency_ms - 1)
+    assert bool(result.outputs()["agrees"].all())
+    assert len(result.segments())
+
+
+def test_outputs_that_differ_are_told_and_raised_on_request(way: Way) -> None:
+    strict = np_.run(way.planned, tolerance=0.0, baselines=False, runs=2)
+    assert not strict.agrees and "DIFFER" in repr(strict) and "DIFFERS" in strict._repr_html_()
+    with pytest.raises(np_.NnapiProfError, match="differs from eager PyTorch"):
+        strict.raise_for_mismatch()
+
+
+def test_inputs_of_ones_own(way: Way) -> None:
+    found = np_.run(way.planned, inputs=[torch.zeros(1, 3, 16, 16)], baselines=False, runs=2)
+    assert found.agrees and len(found.frame()) == 1
+    with pytest.raises(InputSpecError, match=r"given were \[1, 4, 16, 16\]"):
+        np_.run(way.planned, inputs=[torch.zeros(1, 4, 16, 16)])
+
+
+def test_a_plan_in_a_folder(way: Way, tmp_path: Path) -> None:
+    folder = way.result.save(tmp_path / "tiny.nnprof")
+    again = np_.read_plan(folder)
+    assert again.plans == way.planned.plans and again.model.name == "tiny"
+    assert np_.run(folder, device=PHONE, runs=2, baselines=False).agrees
+    compared = np_.compare([way.result, folder])
+    assert list(compared.frame()["measured_ms"]) == [way.result.latency_ms] * 2
+    with pytest.raises(UsageError, match="is no bundle|does not exist"):
+        np_.read_plan(tmp_path)
+
+
+@pytest.mark.parametrize("ending", [".html", ".md", ".trace.json"])
+def test_reports(way: Way, tmp_path: Path, ending: str) -> None:
+    path = way.result.report(tmp_path / f"out{ending}")
+    assert path.stat().st_size > 500
+    assert "simulated" in path.read_text()
+    assert way.planned.report(tmp_path / f"planned{ending}").exists()
+
+
+def test_a_report_of_a_plan_from_a_folder_reads_the_cost_table(way: Way, tmp_path: Path) -> None:
+    ran = np_.run(way.planned.save(tmp_path / "tiny.nnprof"), device=PHONE, runs=2)
+    assert ran.report(tmp_path / "out.html", costs=way.table).exists()
+    with pytest.raises(np_.NnapiProfError):
+        ran.report(tmp_path / "other.html", costs=tmp_path / "empty.sqlite")
+
+
+def test_reports_that_cannot_be_written(way: Way, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"names no format"):
+        way.result.report(tmp_path / "out.docx")
+    with pytest.raises(UsageError, match="nnapi-prof report --format json"):
+        way.result.report(tmp_path / "out.json")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write"):
+        way.result.report(tmp_path / "file" / "out.html")
+    with pytest.raises(UsageError, match="cannot write"):
+        way.planned.save(tmp_path / "file" / "tiny.nnprof")
+
+
+def test_what_the_table_has_is_read_without_a_device(way: Way) -> None:
+    costs = np_.read_costs(way.model, way.table, "*npu*")
+    assert costs.agent_info is None and costs.fingerprint == way.costs.fingerprint
+    planned = np_.partition(way.model, costs)
+    assert planned.latency_ms == pytest.approx(way.planned.latency_ms, rel=0.05)
+    with pytest.raises(UsageError, match="without a device"):
+        planned.save("nowhere")
+    assert np_.run(planned, device=PHONE, runs=2, baselines=False).agrees
+    with pytest.raises(np_.NnapiProfError, match="never"):
+        np_.read_costs(way.model, way.table, until="2001-01-01")
+    for words in ({"until": "yesterday"}, {"device": "nobody's"}, {"costs": "/no/table"}):
+        with pytest.raises(UsageError):
+            np_.read_costs(way.model, **{"costs": way.table, **words})
+
+
+def test_estimates(way: Way, tmp_path: Path) -> None:
+    costs = np_.estimate(way.model, "pixel4")
+    assert costs.estimated and not costs.simulated and "estimated" in repr(costs)
+    planned = np_.partition(way.model, costs)
+    assert planned.estimated and "estimated" in planned._repr_html_()
+    assert set(planned.segments()["basis"]) == {"estimated"}
+    with pytest.raises(UsageError, match="pixel4, |does not offer|lacks"):
+        np_.run(planned, device=PHONE)
+    with pytest.raises(UsageError, match="no phone 'nokia'"):
+        np_.estimate(way.model, "nokia")
+
+
+def test_a_phone_fitted_to_a_table(way: Way, tmp_path: Path) -> None:
+    phone = np_.calibrate(way.table, folds=2, name="mine")
+    assert phone.name == "mine" and phone.simulated
+    assert set(phone.frame()["target"]) >= {"cpu", "nnapi:sim-npu/fast"}
+    again = np_.Phone.load(phone.save(tmp_path / "phone.json"))
+    assert again.description == phone.description
+    for named in (phone, again, tmp_path / "phone.json"):
+        costs = np_.estimate(way.model, named)
+        assert costs.estimated and costs.simulated
+    assert np_.partition(way.model, costs).plan.segments
+
+
+def test_wishes(way: Way) -> None:
+    pinned = np_.partition(way.model, way.costs, pin=[f"*={SLOW}"])
+    assert {s.target.key for s in pinned.plan.segments} == {SLOW}
+    on_cpu = np_.partition(way.model, way.costs, forbid=["*"])
+    assert {s.target.engine for s in on_cpu.plan.segments} == {Engine.CPU}
+    judged = np_.partition(way.model, way.costs, solver="milp", verify=False)
+    plain = np_.partition(way.model, way.costs, verify=False)
+    assert judged.latency_ms <= plain.latency_ms <= judged.latency_ms * 1.05
+    with pytest.raises(UsageError, match="verify"):
+        np_.partition(way.model, way.costs, forbid=["*"], verify=True)
+    with pytest.raises(UsageError, match="no unit"):
+        np_.partition(way.model, way.costs, pin=["nothing*=cpu"])
+
+
+def test_conditions_that_are_none(way: Way) -> None:
+    for wrong in (
+        {"mode": "warp"},
+        {"cpus": "zero"},
+        {"threads": 0},
+        {"relaxed": True, "float16": True},
+    ):
+        with pytest.raises(UsageError):
+            np_.profile(way.model, PHONE, costs=way.table, **wrong)  # type: ignore[arg-type]
+
+
+def test_costs_of_another_model(way: Way) -> None:
+    other = np_.load(torch.nn.Conv2d(3, 8, 3), inputs=["1x3x16x16"])
+    with pytest.raises(UsageError, match="not of Conv2d"):
+        np_.partition(other, way.costs)
+
+
+def test_progress_and_notes(way: Way, caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[np_.Progress] = []
+    with caplog.at_level(logging.INFO, logger="nnapi_prof"):
+        np_.profile(
+            way.model, PHONE, costs=way.table, fresh=True, refine=False, progress=seen.append
+        )
+    assert seen[0].done == 0 and any(each.done == each.total > 0 for each in seen)
+    assert "tiny on simulated npu-phone" in caplog.text
+
+
+def test_comparison(way: Way, tmp_path: Path) -> None:
+    slow = np_.partition(way.model, way.costs, pin=[f"*={SLOW}"])
+    compared = np_.compare({"best": way.planned, "slow": slow})
+    table = compared.frame().set_index("name")
+    assert table.loc["best", "against_first"] == 1 and table.loc["slow", "against_first"] > 2
+    assert math.isnan(table.loc["best", "measured_ms"])
+    assert set(compared.units()["slow"]) == {SLOW}
+    assert compared.report(tmp_path / "both.html").stat().st_size > 1000
+    assert list(np_.compare([way.planned, way.planned]).sides)[1].endswith("no. 2")
+    with pytest.raises(UsageError, match="two or more"):
+        np_.compare([way.planned])
+
+
+def test_devices() -> None:
+    found = np_.devices()
+    assert PHONE in {device.serial for device in found}
+    assert list(found.frame()["serial"]) == [device.serial for device in found]

@@ -1,0 +1,252 @@
+"""``nnapi-prof go``: everything in one, twice, and what is left when something fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from nnapi_prof.errors import AgentError, UsageError
+from nnapi_prof.measure import session
+from tests.cli.common import INPUT, Profiled, Result, count_rows
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def go(cli: Cli, tiny: Path, tmp_path: Path) -> Callable[..., Result]:
+    """``go(...)`` on the tiny model, whose report is tmp_path/out.html."""
+
+    def call(*more: object, output: Path = tmp_path / "out.html") -> Result:
+        where = ["--device", "sim:npu-phone", "--input", INPUT, "--costs", tmp_path / "c.sqlite"]
+        return cli("go", *where, "-o", output, *more, tiny)
+
+    return call
+
+
+def test_everything_in_one(go: Callable[..., Result], tmp_path: Path) -> None:
+    found = go()
+    assert found.code == 0
+    lines = found.out.splitlines()
+    assert lines[0].startswith("tiny on simulated npu-phone")
+    assert "the model takes" in lines[1] and "(simulated)" in lines[1]
+    said = "\n".join(lines)
+    for about in (
+        "against the best single target: ",
+        "against the CPU alone: ",
+        "predicted against measured: ",
+        "outputs against eager PyTorch: agree",
+    ):
+        assert about in said
+    assert lines[-1] == f"report: {tmp_path / 'out.html'}"
+    assert f"bundle: {tmp_path / 'out.nnprof'}" in lines
+    assert len(lines) < 12
+    assert (tmp_path / "out.html").stat().st_size > 10_000
+    assert (tmp_path / "out.nnprof" / "run.json").exists()
+
+
+def test_the_same_as_the_commands_one_by_one(
+    go: Callable[..., Result], cli: Cli, tiny: Path, tmp_path: Path
+) -> None:
+    assert go().code == 0
+    where = ["--device", "sim:npu-phone", "--costs", str(tmp_path / "c.sqlite")]
+    rows = count_rows(tmp_path / "c.sqlite")
+    profiled = cli("profile", *where, "--input", INPUT, tiny)
+    assert profiled.code == 0 and count_rows(tmp_path / "c.sqlite") == rows, "nothing was missing"
+    cli("partition", *where, "--input", INPUT, "-o", tmp_path / "other.nnprof", tiny)
+    one, other = (
+        json.loads((tmp_path / f"{name}.nnprof" / "manifest.json").read_text())
+        for name in ("out", "other")
+    )
+    assert one["plans"] == other["plans"] and one["regions"] == other["regions"]
+    assert cli("run", "--device", "sim:npu-phone", tmp_path / "out.nnprof").code == 0
+    assert cli("report", "--costs", tmp_path / "c.sqlite", tmp_path / "out.nnprof").code == 0
+
+
+def test_what_was_measured_is_not_measured_again(
+    go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = go("--json").document("go")
+    rows = count_rows(tmp_path / "c.sqlite")
+    monkeypatch.setattr("nnapi_prof.api.steps_partition.choose_measured", _must_not_be_called)
+    again = go("--json").document("go")
+    assert again["measured"]["n_measured"] == 0 and again["measured"]["rounds"] == 0
+    assert count_rows(tmp_path / "c.sqlite") == rows
+    assert again["plan"] == first["plan"] and again["baselines"] == first["baselines"]
+    assert again["run"]["created_at"] >= first["run"]["created_at"]
+    assert again["simulated"] and again["run"]["agrees"]
+
+
+def test_fresh_measures_again(go: Callable[..., Result], tmp_path: Path) -> None:
+    go()
+    rows = count_rows(tmp_path / "c.sqlite")
+    assert go("--fresh").code == 0
+    assert count_rows(tmp_path / "c.sqlite") > rows
+
+
+def test_other_conditions_are_other_costs(go: Callable[..., Result], tmp_path: Path) -> None:
+    go()
+    rows = count_rows(tmp_path / "c.sqlite")
+    found = go("--relaxed", "--json").document("go")
+    assert found["conditions"]["precision"] == "relaxed"
+    assert count_rows(tmp_path / "c.sqlite") > rows
+
+
+def test_the_bundle_of_another_plan_is_not_taken_for_this_one(
+    go: Callable[..., Result], cli: Cli, tiny: Path, tmp_path: Path
+) -> None:
+    """A bundle that `partition` constrained stands where go writes its own."""
+    go()
+    best = json.loads((tmp_path / "out.nnprof" / "manifest.json").read_text())["plans"]
+    where = ["--device", "sim:npu-phone", "--costs", tmp_path / "c.sqlite", "--input", INPUT]
+    pin = ["--pin", "*=nnapi:nnapi-reference/fast"]
+    assert cli("partition", *where, *pin, "-o", tmp_path / "out.nnprof", tiny).code == 0
+    assert go().code == 0
+    assert json.loads((tmp_path / "out.nnprof" / "manifest.json").read_text())["plans"] == best
+
+
+def test_markdown(go: Callable[..., Result], tmp_path: Path) -> None:
+    assert go(output=tmp_path / "out.md").code == 0
+    assert "simulated" in (tmp_path / "out.md").read_text()
+
+
+def test_the_browser(go: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(click, "launch", lambda url: opened.append(url) or True)
+    assert go().code == 0 and not opened
+    found = go("--open")
+    assert found.code == 0 and [Path(path).name for path in opened] == ["out.html"]
+    monkeypatch.setattr(click, "launch", lambda url: False)
+    assert "no browser was opened" in go("--open").err
+
+
+# ---- faults --------------------------------------------------------------------------------------
+
+
+def test_a_device_that_goes_away_while_it_measures(
+    go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was measured is kept; the next call goes on from there."""
+    left = [20]
+
+    def keep(self: session.Session, *arguments: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise AgentError("the cable was pulled")
+        kept(self, *arguments)
+
+    kept = session.Session._keep
+    with monkeypatch.context() as patch:
+        patch.setattr(session.Session, "_keep", keep)
+        found = go()
+    assert found.code == 1 and "the cable was pulled" in found.error
+    assert "20 measurements" in found.error and count_rows(tmp_path / "c.sqlite") == 20
+    assert not (tmp_path / "out.html").exists() and not (tmp_path / "out.nnprof").exists()
+    assert go().code == 0
+
+
+def test_interrupted_while_it_measures(
+    go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [10]
+
+    def keep(self: session.Session, *arguments: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        kept(self, *arguments)
+
+    kept = session.Session._keep
+    with monkeypatch.context() as patch:
+        patch.setattr(session.Session, "_keep", keep)
+        found = go()
+    assert found.code == 130
+    assert "10 measurements are kept in" in found.err and count_rows(tmp_path / "c.sqlite") >= 10
+    assert go().code == 0
+
+
+def test_a_run_that_fails_leaves_plan_and_predictions(
+    go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("nnapi_prof.api.going.run_on", _fail)
+        found = go("--json")
+    assert found.code == 1 and found.error == "the phone went away"
+    told = found.document("go")
+    assert told["fault"] == "the phone went away" and told["run"] is None
+    assert told["report"] == str(tmp_path / "out.html") and told["plan"]["segments"]
+    assert (tmp_path / "out.html").exists()
+    assert not (tmp_path / "out.nnprof" / "run.json").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr("nnapi_prof.api.going.run_on", _fail)
+        assert "predictions only" in go().out
+
+
+def test_a_verification_that_fails_leaves_the_plan(
+    go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("nnapi_prof.api.steps_partition.choose_measured", _fail)
+        found = go()
+    assert found.code == 1 and found.error == "the phone went away"
+    assert (tmp_path / "out.html").exists()
+    assert (tmp_path / "out.nnprof" / "manifest.json").exists()
+
+
+def test_a_report_that_cannot_be_written_leaves_the_run(
+    go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise UsageError("cannot write the report: No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nnapi_prof.api.writing.write_whole", full)
+        found = go()
+    assert found.code == 2 and "No space left" in found.error
+    assert (tmp_path / "out.nnprof" / "run.json").exists()
+    assert "outputs against eager PyTorch: agree" in found.out
+
+
+def test_outputs_that_differ(
+    go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("nnapi_prof.run.compare.TOLERANCE", 0.0)
+        found = go()
+    assert found.code == 1 and "differs from eager PyTorch" in found.error
+    assert (tmp_path / "out.html").exists()
+
+
+def test_what_cannot_be_written_is_told_before_the_work(
+    go: Callable[..., Result], tmp_path: Path
+) -> None:
+    for name, words in (("out.docx", "no format"), ("out.csv", "go writes html or md")):
+        found = go(output=tmp_path / name)
+        assert found.code == 2 and words in found.error
+    (tmp_path / "dir.html").mkdir()
+    assert "is a folder" in go(output=tmp_path / "dir.html").error
+    (tmp_path / "mine.nnprof").mkdir()
+    assert "no bundle" in go(output=tmp_path / "mine.html").error
+    assert count_rows(tmp_path / "c.sqlite") == 0
+
+
+def test_a_model_that_is_none(cli: Cli, tmp_path: Path) -> None:
+    found = cli("go", "--device", "sim:npu-phone", tmp_path / "none.pt")
+    assert found.code == 2 and "does not exist" in found.error
+
+
+def test_a_device_that_is_none(go: Callable[..., Result], cli: Cli, profiled: Profiled) -> None:
+    found = cli("go", "--device", "sim:nothing", "--input", INPUT, profiled.model)
+    assert found.code != 0 and "nothing" in found.error
+
+
+def _fail(*_: object, **__: object) -> None:
+    raise AgentError("the phone went away")
+
+
+def _must_not_be_called(*_: object, **__: object) -> None:
+    raise AssertionError("measured again")
