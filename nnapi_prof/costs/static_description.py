@@ -86,8 +86,8 @@ def parse_description(data: Mapping[str, Any]) -> Description:
     if data.get("format") != FORMAT or data.get("version") != VERSION:
         found = f"{data.get('format')} {data.get('version')}"
         raise CostError(
-            f"the phone's description is {found}, {FORMAT} version {VERSION} is read: make it "
-            "again with `nnapi-prof calibrate`"
+            f"wanted a description {FORMAT} version {VERSION}, found {found}: make it again with "
+            "`nnapi-prof calibrate`"
         )
     try:
         targets = {_target(key): _read_target(one) for key, one in data["targets"].items()}

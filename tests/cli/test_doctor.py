@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,15 +73,19 @@ def test_a_phone_that_is_not_there(cli: Cli) -> None:
 
 
 def test_fast_and_without_torch(tmp_path: Path) -> None:
-    """As the user starts it: under 5 s, and what is slow to import is not imported."""
+    """As the user starts it: under 5 s, and what is slow to import is not imported.
+
+    Seconds of the processor, with those of the compilers it tries: machines of tests are shared.
+    """
     code = (
         "import sys\nfrom nnapi_prof.cli import main\n"
         "try: main(['doctor', '-q'])\n"
         "finally: print(sorted({'torch', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)))"
     )
-    started = time.monotonic()
+    before = os.times()
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ}, capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
-    assert time.monotonic() - started < 5
+    after = os.times()
+    assert sum(after[2:4]) - sum(before[2:4]) < 5
