@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nnapi_prof.cli.help import Group
 from nnapi_prof.cli.options import HELP, common_options, device, device_option, writing
 from nnapi_prof.cli.output import as_json, print_document, stdout
 from nnapi_prof.cli.progress import listening
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from nnapi_prof.device.results import AgentInfo
 
 
-@click.group("agent", context_settings=HELP)
+@click.group("agent", cls=Group, context_settings=HELP)
 def command() -> None:
     """The executable that measures and runs on a device.
 
@@ -25,7 +26,14 @@ def command() -> None:
     """
 
 
-@command.command("build", context_settings=HELP)
+@command.command(
+    "build",
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof agent build --abi arm64-v8a",
+        "nnapi-prof agent build --abi host -o agents",
+    ],
+)
 @common_options
 @click.option(
     "--abi",
@@ -70,7 +78,9 @@ def build(abis: tuple[str, ...], output: Path | None) -> None:
         print_document(of_build(built))
 
 
-@command.command("push", context_settings=HELP)
+@command.command(
+    "push", context_settings=HELP, examples=["nnapi-prof agent push --device 192.168.1.7:5555"]
+)
 @common_options
 @device_option
 def push(device_spec: str | None) -> None:
@@ -85,7 +95,9 @@ def push(device_spec: str | None) -> None:
             click.echo(f"{opened.serial}\t{path}")
 
 
-@command.command("info", context_settings=HELP)
+@command.command(
+    "info", context_settings=HELP, examples=["nnapi-prof agent info --device sim:npu-phone"]
+)
 @common_options
 @device_option
 def info(device_spec: str | None) -> None:
@@ -136,7 +148,9 @@ def _facts(info: AgentInfo, path: str) -> list[tuple[str, str]]:
     ]
 
 
-@command.command("clean", context_settings=HELP)
+@command.command(
+    "clean", context_settings=HELP, examples=["nnapi-prof agent clean --older-than 30"]
+)
 @common_options
 @device_option
 @click.option(

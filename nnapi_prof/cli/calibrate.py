@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nnapi_prof.cli.help import Command
 from nnapi_prof.cli.options import (
     HELP,
     common_options,
@@ -23,7 +24,14 @@ if TYPE_CHECKING:
     from nnapi_prof.costs.calibrate import TargetReport
 
 
-@click.command("calibrate", context_settings=HELP)
+@click.command(
+    "calibrate",
+    cls=Command,
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof calibrate --costs costs.sqlite -o phone.json",
+    ],
+)
 @common_options
 @costs_option
 @click.option(

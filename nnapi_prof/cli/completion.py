@@ -13,6 +13,7 @@ from click.shell_completion import (
 )
 
 from nnapi_prof.cli.completing import IN_BASH
+from nnapi_prof.cli.help import Command
 from nnapi_prof.cli.options import HELP, common_options
 from nnapi_prof.cli.output import as_json, print_document
 
@@ -62,9 +63,12 @@ class Bash(BashComplete):
 
 @click.command(
     "completion",
+    cls=Command,
     context_settings=HELP,
-    epilog="Examples: source <(nnapi-prof completion bash) in ~/.bashrc;"
-    " nnapi-prof completion fish > ~/.config/fish/completions/nnapi-prof.fish.",
+    examples=[
+        "source <(nnapi-prof completion bash)   # in ~/.bashrc",
+        "nnapi-prof completion fish > ~/.config/fish/completions/nnapi-prof.fish",
+    ],
 )
 @common_options
 @click.argument("shell", type=click.Choice(SHELLS))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 from click.core import ParameterSource
 
+from nnapi_prof.cli.help import Command
 from nnapi_prof.cli.levels import Level
 from nnapi_prof.cli.options import (
     HELP,
@@ -29,7 +30,16 @@ if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
 
 
-@click.command("convert", context_settings=HELP)
+@click.command(
+    "convert",
+    cls=Command,
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof convert --input 1x3x224x224 model.pt",
+        "nnapi-prof convert --format json --format cpp -o out/net model.pt",
+        "nnapi-prof convert --format runtime model.nnprof",
+    ],
+)
 @common_options
 @input_option
 @click.option(

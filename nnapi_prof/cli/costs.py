@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnapi_prof.cli.cost_options import existing, filter_options, selection_of, time_of
+from nnapi_prof.cli.help import Group
 from nnapi_prof.cli.options import HELP, common_options, costs_option, ms, unit_of
 from nnapi_prof.cli.output import as_json, print_document, say, stdout
 from nnapi_prof.cli.tables import is_wide, plain
@@ -23,12 +24,12 @@ _SORTS = ("time", "median", "spread", "label", "target")
 _ROWS_SHOWN = 40
 
 
-@click.group("costs", context_settings=HELP)
+@click.group("costs", cls=Group, context_settings=HELP)
 def command() -> None:
     """Look into the cost table, compare what is in it, and carry it elsewhere."""
 
 
-@command.command("list", context_settings=HELP)
+@command.command("list", context_settings=HELP, examples=["nnapi-prof costs list"])
 @costs_option
 @common_options
 def list_(costs: str | None) -> None:
@@ -61,7 +62,14 @@ def list_(costs: str | None) -> None:
         say("note: the cost table is empty: `nnapi-prof profile` fills it")
 
 
-@command.command("show", context_settings=HELP)
+@command.command(
+    "show",
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof costs show --op 'conv2d*' --sort median",
+        "nnapi-prof costs show --model model.pt --json > rows.json",
+    ],
+)
 @costs_option
 @filter_options
 @click.option(
@@ -143,7 +151,14 @@ def _show_table(rows: list[Measurement], names: dict[str, str]) -> None:
     console.print(table)
 
 
-@command.command("diff", context_settings=HELP)
+@command.command(
+    "diff",
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof costs diff 'Pixel 6' 'Pixel 8'",
+        "nnapi-prof costs diff 2026-01-31 2026-02-28",
+    ],
+)
 @costs_option
 @filter_options
 @click.option(
@@ -242,7 +257,14 @@ def _in_words(found: Comparison) -> str:
     return "; ".join(parts)
 
 
-@command.command("export", context_settings=HELP)
+@command.command(
+    "export",
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof costs export costs.parquet",
+        "nnapi-prof costs export --device 'Pixel 6' --since 2026-01-31 costs.csv",
+    ],
+)
 @costs_option
 @filter_options
 @common_options
@@ -266,7 +288,9 @@ def export_(costs: str | None, file: Path, **filters: Any) -> None:
         click.echo(f"{file}: {_count(n, 'row')}")
 
 
-@command.command("import", context_settings=HELP)
+@command.command(
+    "import", context_settings=HELP, examples=["nnapi-prof costs import colleague.csv"]
+)
 @costs_option
 @common_options
 @click.argument(

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import click
 
+from nnapi_prof.cli.help import Command
 from nnapi_prof.cli.options import HELP, common_options
 from nnapi_prof.cli.output import as_json, print_document, stdout
 from nnapi_prof.cli.tables import plain
 
 
-@click.command("devices", context_settings=HELP)
+@click.command(
+    "devices",
+    cls=Command,
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof devices",
+        "nnapi-prof devices --json",
+    ],
+)
 @common_options
 def command() -> None:
     """List the devices within reach.

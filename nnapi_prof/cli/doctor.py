@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nnapi_prof.cli.help import Command
 from nnapi_prof.cli.options import HELP, common_options, device_option
 from nnapi_prof.cli.output import as_json, print_document, say
 
@@ -13,7 +14,12 @@ if TYPE_CHECKING:
     from nnapi_prof.doctor.findings import Finding
 
 
-@click.command("doctor", context_settings=HELP)
+@click.command(
+    "doctor",
+    cls=Command,
+    context_settings=HELP,
+    examples=["nnapi-prof doctor", "nnapi-prof doctor --device 192.168.1.7:5555 --json"],
+)
 @device_option
 @common_options
 def command(device_spec: str | None) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnapi_prof.cli.completing import phones
+from nnapi_prof.cli.help import Command
 from nnapi_prof.cli.options import (
     HELP,
     MODEL,
@@ -29,7 +30,15 @@ _ERROR = "± (9 of 10)"
 """Head of a column: nine of ten predictions are off by less."""
 
 
-@click.command("estimate", context_settings=HELP)
+@click.command(
+    "estimate",
+    cls=Command,
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof estimate --phone pixel4 model.pt",
+        "nnapi-prof estimate --phone phone.json --json model.pt > estimate.json",
+    ],
+)
 @common_options
 @click.option(
     "--phone",

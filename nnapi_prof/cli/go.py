@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nnapi_prof.cli.help import Command
 from nnapi_prof.cli.options import (
     HELP,
     MODEL,
@@ -29,7 +30,15 @@ FORMS = ("html", "md")
 """Of reports that are one file to read."""
 
 
-@click.command("go", context_settings=HELP)
+@click.command(
+    "go",
+    cls=Command,
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof go model.pt",
+        "nnapi-prof go --device sim:npu-phone -o report.html model.pt",
+    ],
+)
 @common_options
 @device_option
 @input_option
@@ -72,7 +81,7 @@ def command(
     memory_mb: int | None,
     model: Path,
 ) -> None:
-    """Profile MODEL on a device, plan what runs where, run the plan, and write a report.
+    """Profile MODEL, plan what runs where, run the plan, and write a report.
 
     The same as `nnapi-prof profile`, `partition`, `run` and `report` one after another, with the
     model read once. What was measured under these conditions is not measured again, and a plan that

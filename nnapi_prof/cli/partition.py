@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from nnapi_prof.cli.help import Command
 from nnapi_prof.cli.options import (
     HELP,
     MODEL,
@@ -31,7 +32,15 @@ if TYPE_CHECKING:
     from nnapi_prof.graph.plan import Segment
 
 
-@click.command("partition", context_settings=HELP)
+@click.command(
+    "partition",
+    cls=Command,
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof partition model.pt",
+        "nnapi-prof partition --device sim:npu-phone --pin 'softmax*=cpu' -o cut.nnprof model.pt",
+    ],
+)
 @common_options
 @device_option
 @input_option

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nnapi_prof.cli.help import Command
 from nnapi_prof.cli.options import (
     HELP,
     MODEL,
@@ -33,7 +34,16 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 
-@click.command("profile", context_settings=HELP)
+@click.command(
+    "profile",
+    cls=Command,
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof profile model.pt",
+        "nnapi-prof profile --device sim:npu-phone --input 1x3x224x224 model.pt",
+        "nnapi-prof profile --device 192.168.1.7:5555 --threads 4 model.pt",
+    ],
+)
 @common_options
 @device_option
 @input_option

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nnapi_prof.cli.cost_options import existing
+from nnapi_prof.cli.help import Command
 from nnapi_prof.cli.options import HELP, common_options, costs_option
 from nnapi_prof.cli.output import as_json, print_document, say
 from nnapi_prof.cli.progress import working
@@ -22,7 +23,16 @@ if TYPE_CHECKING:
 FORMATS = ("html", "md", "csv", "trace", "json")
 
 
-@click.command("report", context_settings=HELP)
+@click.command(
+    "report",
+    cls=Command,
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof report model.nnprof",
+        "nnapi-prof report --format md -o - model.nnprof",
+        "nnapi-prof report -o compare.html pixel6.nnprof pixel8.nnprof",
+    ],
+)
 @common_options
 @costs_option
 @click.option(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nnapi_prof.cli.help import Command
 from nnapi_prof.cli.options import (
     BUNDLE,
     HELP,
@@ -26,7 +27,15 @@ if TYPE_CHECKING:
     from nnapi_prof.run.result import RunReport
 
 
-@click.command("run", context_settings=HELP)
+@click.command(
+    "run",
+    cls=Command,
+    context_settings=HELP,
+    examples=[
+        "nnapi-prof run model.nnprof",
+        "nnapi-prof run --device sim:npu-phone --runs 100 --json model.nnprof > run.json",
+    ],
+)
 @common_options
 @device_option
 @click.option(

@@ -7,6 +7,7 @@ import json
 import click
 
 from nnapi_prof.cli.completing import documents
+from nnapi_prof.cli.help import Command
 from nnapi_prof.cli.options import HELP, common_options
 from nnapi_prof.cli.output import as_json, current, print_document, stdout
 from nnapi_prof.cli.tables import plain
@@ -14,8 +15,9 @@ from nnapi_prof.cli.tables import plain
 
 @click.command(
     "schema",
+    cls=Command,
     context_settings=HELP,
-    epilog="Examples: nnapi-prof schema run; nnapi-prof schema costs list.",
+    examples=["nnapi-prof schema", "nnapi-prof schema run", "nnapi-prof schema costs list"],
 )
 @common_options
 @click.argument("name", nargs=-1, shell_complete=documents)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 import nnapi_prof
 from nnapi_prof.cli import COMMANDS
+from nnapi_prof.cli.output import Output
 from nnapi_prof.documents import schemas
 from tests.cli.common import Result
 
@@ -141,3 +143,48 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     process.stderr.close()
     assert process.wait(60) == 1
     assert words == ""
+
+
+def leaves() -> list[tuple[str, click.Command]]:
+    """Every command that does something, with the words that call it."""
+    found: list[tuple[str, click.Command]] = []
+    for name in COMMANDS:
+        command = importlib.import_module(f"nnapi_prof.cli.{name}").command
+        if isinstance(command, click.Group):
+            found += [(f"{name} {sub}", each) for sub, each in command.commands.items()]
+        else:
+            found.append((name, command))
+    return found
+
+
+@pytest.mark.parametrize(("words", "command"), leaves(), ids=[words for words, _ in leaves()])
+def test_every_command_is_like_the_others(words: str, command: click.Command) -> None:
+    options = {option for each in command.params for option in each.opts}
+    assert {"--json", "-q", "--quiet", "-v", "--verbose"} <= options
+    assert ("-o" in options) == ("--output" in options)
+    context = click.Context(command, info_name=words, max_content_width=80, terminal_width=80)
+    said = command.get_help(context)
+    assert "RANGE" not in said and max(map(len, said.splitlines())) <= 100
+    assert command.get_short_help_str(limit=200).endswith(".")
+    for option in command.params:
+        has_default = isinstance(option.default, int | float | str) and not isinstance(
+            option.default, bool
+        )
+        if isinstance(option, click.Option) and has_default:
+            told = "default" in (option.help or "").lower() or option.show_default
+            assert told, f"{words} {option.opts} does not say its default"
+
+
+@pytest.mark.parametrize(("words", "command"), leaves(), ids=[words for words, _ in leaves()])
+def test_examples_parse(words: str, command: click.Command) -> None:
+    """Each is of this command and has no option that it does not know."""
+    examples = getattr(command, "examples", ())
+    assert examples, f"`nnapi-prof {words} --help` has no example"
+    for line in examples:
+        told = line.partition("   #")[0]
+        call = told[told.index("nnapi-prof ") :].partition(" > ")[0].rstrip(")")
+        program, *arguments = shlex.split(call)
+        assert arguments[: len(words.split())] == words.split()
+        context = click.Context(command, obj=Output())
+        with context:
+            command.make_context(words, arguments[len(words.split()) :], parent=context)
