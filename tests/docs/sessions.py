@@ -18,7 +18,7 @@ from unittest import mock
 from tests.docs.blocks import REPO, Block, Page, commands, session
 from tests.docs.left_out import LEFT_OUT, NEVER, SUBSTITUTIONS
 
-TIMEOUT_S = 150
+TIMEOUT_S = 600
 NOT_LINKED = {".git", "build", "out", ".venv"}
 
 PLACES = re.compile(r"(?<=costs in )\S+")

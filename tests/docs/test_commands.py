@@ -3,6 +3,7 @@
 NNAPI_PROF_UPDATE_DOCS=1 writes the outputs that the pages show anew instead of comparing them.
 """
 
+import functools
 import os
 import re
 import shlex
@@ -143,3 +144,21 @@ def test_what_is_left_out_still_occurs():
 
 def test_reasons_say_something():
     assert all(len(reason.split()) > 5 for reason in {**LEFT_OUT, **NO_COMMANDS}.values())
+
+
+@functools.cache
+def options(command=cli):
+    """Every option of a command and of what is in it."""
+    context = click.Context(command)
+    found = {o for p in command.get_params(context) for o in (*p.opts, *p.secondary_opts)}
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            found |= options(command.get_command(context, name))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_in_sentences_are_there(page):
+    if not page.name.startswith("device_agent/"):  # the agent and CMake have others
+        named = {code.split()[0] for code in page.inline if code.startswith("--")}
+        assert named - options() == set()
