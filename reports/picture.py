@@ -22,6 +22,7 @@ from markupsafe import Markup
 from nnapi_prof.graph.plan import AUTO, Engine, Segment, Target
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.headline import latency
 from nnapi_prof.reports.picture_facts import UnitFacts, unit_facts
 from nnapi_prof.reports.picture_scene import Scene, Strip, scene
 from nnapi_prof.reports.words import count, format_ms, format_si, ms_unit, place_words, target_words
@@ -64,9 +65,10 @@ class SegmentWords:
     preference: str
     units: str
     ms: str
-    measured_ms: str
-    share: float
-    """Of the plan's predicted latency."""
+    predicted: str
+    """With its unit."""
+    measured: str
+    """Empty where it was not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,6 @@ def model_svg(data: ReportData, palette: Mapping[str, str], prefix: str = "pictu
             readers=data.graph.readers,
             producer=data.graph.producer,
             unit_ms=ms_unit(data.cost_model.simulated or data.plan.simulated),
-            measured_unit=ms_unit(data.run is not None and data.run.simulated),
             simulated=data.cost_model.simulated or data.plan.simulated,
             graph=data.graph,
             depthwise=any(unit.label.startswith("depthwise_") for unit in data.graph.units),
@@ -172,7 +173,8 @@ def _pattern(target: Target, named: int) -> str:
 
 
 def _segments(data: ReportData, places: Mapping[str, Place]) -> list[SegmentWords]:
-    total = data.plan.predicted_ns or 1.0
+    planned = ms_unit(data.cost_model.simulated or data.plan.simulated)
+    timed = ms_unit(data.run is not None and data.run.simulated)
     ran = data.run_of_plan
     measured = {t.segment: t.median_ns for t in ran.segments} if ran is not None else {}
     found = []
@@ -189,8 +191,8 @@ def _segments(data: ReportData, places: Mapping[str, Place]) -> list[SegmentWord
                 preference=preference.short.replace("_", " ") if preference else "",
                 units=count(len(segment.units), "unit"),
                 ms=format_ms(segment.predicted_ns / 1e6),
-                measured_ms=format_ms(median / 1e6) if median is not None else "",
-                share=segment.predicted_ns / total,
+                predicted=latency(segment.predicted_ns / 1e6, planned),
+                measured=latency(median / 1e6, timed) if median is not None else "",
             )
         )
     return found

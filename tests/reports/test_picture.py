@@ -130,6 +130,7 @@ def test_the_text_says_what_the_picture_says(data: ReportData, html: str) -> Non
     ]
     causes = [text for text in page.texts["span"] if text]
     assert causes == [segment.cause for segment in data.plan.segments]
+    assert "Segment 2: sim-npu (fast), 7 units, predicted 3.00 ms (simulated)" in html
 
 
 def test_transfers_carry_the_bytes_that_cross(data: ReportData) -> None:
