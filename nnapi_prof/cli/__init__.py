@@ -30,7 +30,7 @@ COMMANDS = {
     "run": "Run a bundle on a device and compare its outputs with eager PyTorch.",
     "estimate": "Estimate latency and plan on a phone that is not there; needs no device.",
     "calibrate": "Fit a phone's description for `estimate` to what a cost table has of it.",
-    "costs": "Look into the cost table: list, show, diff, export, import.",
+    "costs": "Look into the cost table: list, show, diff, export, import, prune.",
     "report": "Write a report of a bundle, or of several bundles, runs or dates side by side.",
     "agent": "Build, push, ask or clean up the executable that measures on a device.",
     "doctor": "Look for what stands in the way of measuring, and say how to mend it.",

@@ -22,6 +22,7 @@ from nnapi_prof.cli.tables import plain
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.calibrate import TargetReport
+    from nnapi_prof.costs.store import CostStore
 
 
 @click.command(
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
 @click.option(
     "--device",
     "fingerprint",
-    metavar="FINGERPRINT",
-    help="The device, as the cost table names it. Default: the only one.",
+    metavar="DEVICE",
+    help="A device of the table: its fingerprint or the beginning of it, or its name (`nnapi-prof"
+    " costs list`). Default: the only one.",
 )
 @conditions_options
 @click.option("--name", help="The phone's name in the description. Default: its model.")
@@ -83,7 +85,7 @@ def command(
     conditions = conditions_of(threads, cpus, mode, relaxed, float16)
     with CostStore(existing(costs)) as store:
         devices = {row.fingerprint: row for row in store.devices()}
-        chosen = _device(fingerprint, list(devices))
+        chosen = _device(store, fingerprint)
         rows = store.measurements(chosen, conditions=conditions)
     known = devices[chosen].description
     label = name or str(known.get("model") or known.get("product") or chosen)
@@ -117,15 +119,17 @@ def _show(reports: Sequence[TargetReport], title: str) -> None:
     stdout().print(table)
 
 
-def _device(asked: str | None, there: list[str]) -> str:
-    """Raises UsageError where it is not clear which, or there is none."""
+def _device(store: CostStore, asked: str | None) -> str:
+    """The fingerprint of the device to fit; raises UsageError where it is not clear which."""
+    from nnapi_prof.costs.devices import find_one, measured
     from nnapi_prof.errors import UsageError
 
-    if asked is None and len(there) == 1:
-        return there[0]
-    if asked in there:
-        return str(asked)
+    there = measured(store)
     if not there:
         raise UsageError("the cost table is empty: `nnapi-prof profile` fills it")
-    asks = "which device" if asked is None else f"no device {asked!r} in the cost table"
-    raise UsageError(f"{asks}: state --device; there are: {', '.join(there)}")
+    if asked is not None:
+        return find_one(there, asked).fingerprint
+    if len(there) > 1:
+        listed = ", ".join(f"{each.fingerprint} ({each.name})" for each in there)
+        raise UsageError(f"which device: state --device; there are: {listed}")
+    return there[0].fingerprint

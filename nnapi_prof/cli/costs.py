@@ -1,4 +1,4 @@
-"""``nnapi-prof costs``: list, show, diff, export, import."""
+"""``nnapi-prof costs``: list, show, diff, export, import; prune stands in a file of its own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from nnapi_prof.cli.cost_options import existing, filter_options, selection_of, 
 from nnapi_prof.cli.help import Group
 from nnapi_prof.cli.options import HELP, common_options, costs_option, ms, unit_of
 from nnapi_prof.cli.output import as_json, print_document, say, stdout
+from nnapi_prof.cli.prune import prune
 from nnapi_prof.cli.tables import is_wide, plain
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ _ROWS_SHOWN = 40
 
 @click.group("costs", cls=Group, context_settings=HELP)
 def command() -> None:
-    """Look into the cost table, compare what is in it, and carry it elsewhere."""
+    """Look into the cost table, compare what is in it, carry it elsewhere, and tidy it up."""
+
+
+command.add_command(prune)
 
 
 @command.command("list", context_settings=HELP, examples=["nnapi-prof costs list"])

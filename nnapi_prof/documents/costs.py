@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from nnapi_prof.costs.devices import Measured
     from nnapi_prof.costs.diff import Comparison, Difference
     from nnapi_prof.costs.measurement import Measurement
+    from nnapi_prof.costs.prune import Pruned
 
 _KIND = choice(*(kind.value for kind in Kind))
 _STATUS = choice(*(status.value for status in Status))
@@ -237,3 +238,25 @@ def of_export(costs: str, file: str, rows: int) -> Document:
 )
 def of_import(costs: str, files: Sequence[Document]) -> Document:
     return {"costs": costs, "files": list(files)}
+
+
+@document(
+    "costs-prune",
+    1,
+    "Rows that were deleted from a cost table, or would be",
+    costs=_COSTS,
+    deleted=described(TRUTH, "false: nothing was touched, --yes was not given"),
+    rows=described(COUNT, "that go"),
+    kept=COUNT,
+    devices=described(mapping(COUNT), "fingerprint -> its rows that go"),
+    forgotten=described(array(TEXT), "fingerprints of devices that no row is left of"),
+)
+def of_prune(costs: str, found: Pruned) -> Document:
+    return {
+        "costs": costs,
+        "deleted": found.deleted,
+        "rows": found.rows,
+        "kept": found.kept,
+        "devices": dict(found.devices),
+        "forgotten": list(found.forgotten),
+    }

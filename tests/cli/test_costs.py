@@ -214,3 +214,21 @@ def test_a_file_with_a_wrong_row_changes_nothing(cli: Cli, costs: Path, tmp_path
     assert found.code == 1
     assert "out.csv: row 9, column status: 'broken' is none of ok, refused" in found.error
     assert document(cli, "list", "--costs", tmp_path / "new.sqlite")["devices"] == []
+
+
+def test_prune(cli: Cli, costs: Path) -> None:
+    old = ("--costs", costs, "--device", "aaaa", "--until", "2026-01-05")
+    found = cli("costs", "prune", *old)
+    assert (found.code, found.err) == (0, "note: nothing was deleted: --yes does it\n")
+    assert found.out == "5 of 10 rows would go, of 1 device\n"
+    said = document(cli, "prune", *old)
+    assert (said["deleted"], said["rows"], said["kept"]) == (False, 5, 5)
+    found = cli("costs", "prune", "--costs", costs, "--superseded", "--yes")
+    assert found.code == 0 and " rows deleted, of 1 device\n" in found.out
+    assert "does not shrink" in found.err
+    assert document(cli, "prune", "--costs", costs, "--superseded")["rows"] == 0
+    said = document(cli, "prune", "--costs", costs, "--device", "bbbb2222", "--yes")
+    assert (said["deleted"], said["rows"], said["forgotten"]) == (True, 1, ["bbbb2222"])
+    assert [d["name"] for d in document(cli, "list", "--costs", costs)["devices"]] == ["One"]
+    found = cli("costs", "prune", "--costs", costs, "--yes")
+    assert found.code == 2 and found.error.startswith("nothing says what to delete: ")

@@ -167,7 +167,7 @@ def test_calibrate_writes_what_estimate_reads(cli: Cli, profiled: Profiled, tmp_
 
 def test_calibrate_names_the_devices(cli: Cli, profiled: Profiled) -> None:
     done = cli("calibrate", "--costs", profiled.costs, "--device", "nobody")
-    assert done.code == 2 and "no device 'nobody'" in done.error
+    assert done.code == 2 and "no device of the cost table is called 'nobody'" in done.error
     done = cli("calibrate", "--costs", profiled.costs, "--threads", 7)
     assert done.code == 1 and "no unit was measured" in done.error
 
