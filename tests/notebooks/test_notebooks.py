@@ -1,0 +1,61 @@
+"""The notebooks run from a fresh start and give the outputs that are committed with them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+LARGEST = 400_000
+
+
+def code_cells(path: Path) -> list[Any]:
+    return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+
+
+def said(cell: Any) -> list[tuple[str, list[str], str]]:
+    """Of each output, what it is and its text: pictures are compared by being there."""
+    return [
+        (output.output_type, sorted(output.get("data", {})), text_of(output))
+        for output in cell.outputs
+    ]
+
+
+def text_of(output: Any) -> str:
+    data = output.get("data", {})
+    return str(output.get("text", "") + data.get("text/plain", "") + data.get("text/html", ""))
+
+
+def test_there_are_five() -> None:
+    assert [path.name[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_they_run_and_say_the_same(path: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(FOLDER / "execute.py"), "--to", str(tmp_path), path.name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    fresh, committed = code_cells(tmp_path / path.name), code_cells(path)
+    for new, old in zip(fresh, committed, strict=True):
+        assert said(new) == said(old), f"{path.name}, {old.source}: `python notebooks/execute.py`"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_outputs_are_committed_small_and_labelled(path: Path) -> None:
+    outputs = [output for cell in code_cells(path) for output in cell.outputs]
+    assert len(outputs) >= 5
+    assert all(
+        output.output_type in ("execute_result", "display_data", "stream") for output in outputs
+    )
+    assert not [output for output in outputs if output.get("name") == "stderr"]
+    assert path.stat().st_size < LARGEST
+    text = path.read_text(encoding="utf-8")
+    assert "simulated" in text
+    for private in ("/tmp/", "/home/", "/root/", str(Path.home())):
+        assert private not in text
