@@ -78,6 +78,11 @@ def failed(family: str, check: Callable[..., Any], error: Exception) -> Finding:
     """That a check could not be made: not known to be well, so a problem."""
     if isinstance(error, NnapiProfError):
         return told(Family(family), check.__name__.replace("_", " "), error)
+    if isinstance(error, ModuleNotFoundError):
+        words = f"not looked at: {error.name} is not installed"
+        return Family(family).problem(
+            check.__name__.replace("_", " "), words, "install what is missing: see Python above"
+        )
     words = f"this check failed itself: {type(error).__name__}: {error}"
     return Family(family).problem(check.__name__.replace("_", " "), words, ISSUES)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -222,3 +223,14 @@ def test_a_check_that_fails() -> None:
     assert broken.found == "this check failed itself: ZeroDivisionError: division by zero"
     assert broken.fix is not None and "doctor --json" in broken.fix
     assert fine.found == "fine"
+
+
+def test_a_check_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nnapi_prof.doctor.adb_key import adb_key
+    from nnapi_prof.doctor.registry import Host
+
+    monkeypatch.delitem(sys.modules, "nnapi_prof.device.adb")
+    monkeypatch.setitem(sys.modules, "adb_shell", None)
+    words, fix = problem(run([("ADB", adb_key)], Host()))
+    assert words.startswith("not looked at: adb_shell") and words.endswith(" is not installed")
+    assert fix == "install what is missing: see Python above"
