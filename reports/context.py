@@ -16,7 +16,7 @@ from nnapi_prof.reports.glossary import GLOSSARY
 from nnapi_prof.reports.headline import headline
 from nnapi_prof.reports.history import doubtful, history_frame, readings
 from nnapi_prof.reports.picture import SCRIPT, model_svg
-from nnapi_prof.reports.preferences import plans_by_preference, preference_frame
+from nnapi_prof.reports.preferences import by_costs, plans_by_preference, preference_frame
 from nnapi_prof.reports.refusals import refusals_by_reason
 from nnapi_prof.reports.style import colours
 from nnapi_prof.reports.transfers import transfer_frame
@@ -54,6 +54,7 @@ def context(data: ReportData) -> dict[str, Any]:
         "estimated": tables.units[tables.units["status"] == "estimated"].to_dict("records"),
         "preferences": tables.preferences.to_dict("records"),
         "preference_plans": plans_by_preference(data.cost_model, data.plan),
+        "by_costs_ms": by_costs(data.cost_model, data.plan) / frames.NS_PER_MS,
         "refusals": refusals_by_reason(data.cost_model).to_dict("records"),
         "transfers": transfer_frame(data.plan, data.cost_model, data.segment_permutes).to_dict(
             "records"

@@ -70,6 +70,8 @@ class PreferencePlan:
     plan: Plan | None
     moved: int
     """Units that it gives to another accelerator, or to or from the CPU, than the plan at hand."""
+    relative: float = math.nan
+    """Its latency against that of the plan at hand, both by the costs, less 1."""
     why_not: str = ""
 
     @property
@@ -80,6 +82,7 @@ class PreferencePlan:
 def plans_by_preference(costs: CostModel, plan: Plan) -> tuple[PreferencePlan, ...]:
     """The best plan under each preference that has costs, beside ``plan``; nothing else is asked
     of them."""
+    own_ns = by_costs(costs, plan)
     places = {u: _place(s.target) for s in plan.segments for u in s.units}
     offered = {t.preference for t in costs.targets if t.engine is Engine.NNAPI}
     found = []
@@ -92,11 +95,21 @@ def plans_by_preference(costs: CostModel, plan: Plan) -> tuple[PreferencePlan, .
                 max_work=MAX_WORK,
             )
         except PartitionError as error:
-            found.append(PreferencePlan(preference.short, None, 0, str(error)))
+            found.append(PreferencePlan(preference.short, None, 0, why_not=str(error)))
             continue
         moved = sum(places.get(u) != _place(s.target) for s in best.segments for u in s.units)
-        found.append(PreferencePlan(preference.short, best, moved))
+        relative = best.predicted_ns / own_ns - 1 if own_ns else math.nan
+        found.append(PreferencePlan(preference.short, best, moved, relative))
     return tuple(found)
+
+
+def by_costs(costs: CostModel, plan: Plan) -> float:
+    """A plan's latency in ns, segment by segment as the costs have it now: its own prediction may
+    rest on a run of the whole plan, or on the costs of an earlier day."""
+    found = [costs.region_cost(segment.units, segment.target) for segment in plan.segments]
+    if any(cost is None for cost in found):
+        return plan.predicted_ns
+    return sum(cost.ns for cost in found if cost is not None)
 
 
 def _place(target: Target) -> str:

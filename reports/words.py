@@ -14,9 +14,11 @@ DASH = "–"
 
 def format_ms(ms: float | None) -> str:
     """Milliseconds with three significant digits, to the microsecond at the finest: ``12.3``,
-    ``0.046``; a dash where unknown."""
+    ``0.046``, ``<0.001``; a dash where unknown."""
     if ms is None or not math.isfinite(ms):
         return DASH
+    if 0 < ms < 0.0005:
+        return "<0.001"
     if abs(ms) >= 100:
         return f"{ms:.0f}"
     return f"{ms:.1f}" if abs(ms) >= 10 else (f"{ms:.2f}" if abs(ms) >= 1 else f"{ms:.3f}")

@@ -17,7 +17,7 @@ from nnapi_prof.reports.environment import is_ours, this_environment, typed
 from nnapi_prof.reports.facts import device_words, environment_facts
 from nnapi_prof.reports.glossary import GLOSSARY
 from nnapi_prof.reports.history import doubtful, history_frame, readings
-from nnapi_prof.reports.preferences import plans_by_preference, preference_frame
+from nnapi_prof.reports.preferences import by_costs, plans_by_preference, preference_frame
 from nnapi_prof.reports.refusals import refusals_by_reason
 from nnapi_prof.reports.transfers import transfer_frame
 from tests.reports.sample import NPU, hot, sample, split
@@ -95,6 +95,18 @@ def test_a_plan_for_each_preference(data: ReportData) -> None:
         assert used <= {Preference[_code(row.preference)]}
     assert fast.moved == 0 and fast.predicted_ms == pytest.approx(data.plan.predicted_ns / 1e6)
     assert low.predicted_ms > fast.predicted_ms
+    assert low.relative == pytest.approx(low.predicted_ms / fast.predicted_ms - 1)
+
+
+def test_plans_are_compared_by_the_same_costs(data: ReportData) -> None:
+    """The plan's own prediction may rest on a run of the whole plan."""
+    segments = tuple(replace(s, predicted_ns=2 * s.predicted_ns) for s in data.plan.segments)
+    longer = replace(data.plan, segments=segments)
+    assert by_costs(data.cost_model, longer) == pytest.approx(data.plan.predicted_ns)
+    _, fast, _ = plans_by_preference(data.cost_model, longer)
+    assert fast.relative == pytest.approx(0)
+    nowhere = replace(longer, segments=(replace(segments[0], target=Target("nnapi:gone/fast")),))
+    assert by_costs(data.cost_model, nowhere) == nowhere.predicted_ns
 
 
 def _code(short: str) -> str:
@@ -235,7 +247,7 @@ def test_device_facts_in_people_words() -> None:
 @pytest.mark.parametrize(
     "ms, text",
     [(None, "–"), (math.nan, "–"), (math.inf, "–"), (0.0456, "0.046"), (1.234, "1.23"),
-     (12.34, "12.3"), (123.4, "123"), (0, "0.000")],
+     (12.34, "12.3"), (123.4, "123"), (0, "0.000"), (0.0004, "<0.001"), (0.0006, "0.001")],
 )  # fmt: skip
 def test_milliseconds(ms: float | None, text: str) -> None:
     assert words.format_ms(ms) == text
