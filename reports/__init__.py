@@ -1,6 +1,9 @@
-"""Tables, figures and the HTML report: everything for reading, nothing that measures.
+"""Tables, figures and reports: everything for reading, nothing that measures.
 
-Nothing is imported here: pandas, matplotlib and jinja2 load when a module that needs them does
-(:mod:`~nnapi_prof.reports.frames`, :mod:`~nnapi_prof.reports.figures`,
-:mod:`~nnapi_prof.reports.html`).
+:mod:`~nnapi_prof.reports.data` holds what every form of a report is made from;
+:mod:`~nnapi_prof.reports.frames` and the modules beside it (refusals, preferences, transfers,
+history) turn it into tidy DataFrames, :mod:`~nnapi_prof.reports.figures` and
+:mod:`~nnapi_prof.reports.figures_run` draw these, :mod:`~nnapi_prof.reports.html` writes the page.
+
+Nothing is imported here: pandas, matplotlib and jinja2 load when a module that needs them does.
 """
