@@ -62,6 +62,7 @@ def opened(browser: Browser, file: Path, request: pytest.FixtureRequest) -> Iter
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=size == "phone"
     )
+    context.set_default_timeout(120_000)  # a machine that tests much at once
     yield Opened(context.new_page(), file)
     context.close()
 
