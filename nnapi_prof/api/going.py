@@ -33,14 +33,24 @@ if TYPE_CHECKING:
     from nnapi_prof.api.result import Result
     from nnapi_prof.bundle.bundle import Bundle
 
-PLAN_MS = 1000
+PLAN_MS = 600
 """Each plan is timed for about this long, in ``runs`` runs at most."""
+WARMUP_MS = 60
+"""A governor raises the clock within about 20 ms."""
+RUNS = 20
+VERIFYING_RUNS = 30
+"""Of each plan before one is chosen, which happens once."""
 
 
 def quick(runs: int = 30, *, cooldown_s: float = 60.0, memory_mb: int | None = None) -> RunSettings:
     """How plans run: shorter than in ``nnapi-prof run``, and in one process each."""
     return RunSettings(
-        runs=runs, repeats=1, budget_ms=PLAN_MS, cooldown_s=cooldown_s, memory_mb=memory_mb
+        runs=runs,
+        repeats=1,
+        warmup_ms=WARMUP_MS,
+        budget_ms=PLAN_MS,
+        cooldown_s=cooldown_s,
+        memory_mb=memory_mb,
     )
 
 
@@ -171,8 +181,7 @@ def _plan(gone: Gone, client: AgentClient, settings: RunSettings, listener: List
             return
         gone.planned = replace(planned, converted=planned.bundle)
         options = RunOptions(
-            runs=settings.runs,
-            budget_ms=settings.budget_ms,
+            runs=max(VERIFYING_RUNS, settings.runs),
             cooldown_s=settings.cooldown_s,
             conditions=costs.conditions,
             memory_mb=settings.memory_mb,
@@ -248,7 +257,7 @@ def go(
     relaxed: bool = False,
     float16: bool = False,
     fresh: bool = False,
-    runs: int = 30,
+    runs: int = RUNS,
     cooldown_s: float = 60.0,
     memory_mb: int | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -260,7 +269,7 @@ def go(
     the model's name with ``.html`` beside it; the plan's folder stands beside that, with
     ``.nnprof``. ``device``, ``costs``, the conditions ``threads``, ``cpus``, ``mode``, ``relaxed``
     and ``float16``, ``fresh``, ``cooldown_s`` and ``memory_mb`` are those of
-    :func:`nnapi_prof.profile`; ``runs`` are recorded of each plan, for about a second at most. What
+    :func:`nnapi_prof.profile`; ``runs`` are recorded of each plan, for about half a second. What
     the cost table has is not measured again.
 
     Raises NnapiProfError where a step fails; what was reached until then is kept and written.

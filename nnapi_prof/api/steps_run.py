@@ -37,6 +37,8 @@ class RunSettings:
     """Cores to keep to; None: those that the bundle was planned for."""
     repeats: int = 3
     """Times that all plans run in new processes, each for its share of the runs."""
+    warmup_ms: int = 200
+    """Of each process of a plan, at most."""
     budget_ms: int = 10_000
     """A plan that takes longer stops early, after at least two runs a round."""
     cooldown_s: float = 60.0
@@ -121,6 +123,7 @@ def run_on(
     options = RunOptions(
         runs=settings.runs,
         repeats=settings.repeats,
+        warmup_ms=settings.warmup_ms,
         budget_ms=settings.budget_ms,
         cooldown_s=settings.cooldown_s,
         conditions=conditions,

@@ -57,9 +57,9 @@ FORMS = ("html", "md")
 @click.option(
     "--runs",
     type=click.IntRange(1, 100_000),
-    default=30,
+    default=20,
     show_default=True,
-    help="Recorded runs of the plan and of each baseline, at most: about a second of each.",
+    help="Recorded runs of the plan and of each baseline, at most: about half a second of each.",
 )
 @cooldown_option
 @memory_option
