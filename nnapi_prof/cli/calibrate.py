@@ -18,6 +18,7 @@ from nnapi_prof.cli.options import (
     writing,
 )
 from nnapi_prof.cli.output import as_json, print_document, say, stdout
+from nnapi_prof.cli.progress import working
 from nnapi_prof.cli.tables import plain
 
 if TYPE_CHECKING:
@@ -89,9 +90,10 @@ def command(
         rows = store.measurements(chosen, conditions=conditions)
     known = devices[chosen].description
     label = name or str(known.get("model") or known.get("product") or chosen)
-    described, reports = calibrate(
-        rows, label, f"cost table, device {chosen}", folds=folds, seed=seed
-    )
+    with working("fitting"):
+        described, reports = calibrate(
+            rows, label, f"cost table, device {chosen}", folds=folds, seed=seed
+        )
     if output is not None:
         with writing(output):
             output.write_text(described.to_json(), encoding="utf-8")

@@ -20,6 +20,7 @@ from nnapi_prof.cli.options import (
     threads_option,
 )
 from nnapi_prof.cli.output import as_json, print_document, stdout
+from nnapi_prof.cli.progress import working
 from nnapi_prof.cli.tables import boxed, line, show_plans, show_segments
 
 if TYPE_CHECKING:
@@ -66,14 +67,16 @@ def command(
     Needs no device and no network, and says the same every time. All of it is estimated, from the
     phone's description: this model was not measured, which is what `nnapi-prof profile` does.
     """
-    from nnapi_prof.api.estimating import estimated_costs, read_phone
-    from nnapi_prof.partition import baselines, solve
+    with working("loading PyTorch"):
+        from nnapi_prof.api.estimating import estimated_costs, read_phone
+        from nnapi_prof.partition import baselines, solve
 
     conditions_of(threads, "big", "burst" if burst else "sync", relaxed, False)
     described = read_phone(phone)
     program = load_model(model, inputs)
-    costs = estimated_costs(program, described, threads=threads, burst=burst, relaxed=relaxed)
-    plans = (solve(program.units, costs), *baselines(program.units, costs))
+    with working("planning"):
+        costs = estimated_costs(program, described, threads=threads, burst=burst, relaxed=relaxed)
+        plans = (solve(program.units, costs), *baselines(program.units, costs))
     if as_json():
         from nnapi_prof.documents.estimate import of_estimate
 
