@@ -19,7 +19,7 @@ from nnapi_prof.graph.plan import Plan
 from nnapi_prof.nnapi.container import ContainerKind, read_container, write_container
 
 FORMAT = "nnapi-prof-bundle"
-VERSION = 2
+VERSION = 3
 
 _BUFFER = struct.Struct("<Q32s")
 
@@ -109,6 +109,7 @@ def _write(folder: Path, bundle: Bundle, model: Path) -> None:
         "version": VERSION,
         "model": bundle.model,
         "model_file": bundle.model_file,
+        "model_sha256": _file_checksum(folder / bundle.model_file),
         "inputs": list(bundle.inputs),
         "device": bundle.device,
         "fingerprint": bundle.fingerprint,
@@ -137,6 +138,11 @@ def _regions(bundle: Bundle) -> Iterator[tuple[RegionKey, bool, ConvertedRegion]
     for halved, regions in ((False, bundle.regions), (True, bundle.halved)):
         for key, region in regions.items():
             yield key, halved, region
+
+
+def _file_checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _checksum(manifest: Mapping[str, Any]) -> str:
@@ -187,6 +193,10 @@ def read_bundle(path: Path) -> Bundle:
     manifest_file = check_bundle(path)
     try:
         data = _read_manifest(manifest_file)
+        model = path / data["model_file"]
+        # outputs are compared with it: those of another model would differ, and nobody knew why
+        if model.is_file() and _file_checksum(model) != data["model_sha256"]:
+            raise SerializationError(f"{model.name} was changed after it was written")
         regions: dict[RegionKey, ConvertedRegion] = {}
         halved: dict[RegionKey, ConvertedRegion] = {}
         for row in data["regions"]:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from nnapi_prof.bundle.bundle import Bundle, needed_regions
-from nnapi_prof.bundle.storage import read_bundle, write_bundle
+from nnapi_prof.bundle.storage import VERSION, read_bundle, write_bundle
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
@@ -128,6 +128,12 @@ def test_a_changed_weight_is_found(written: Path) -> None:
         read_bundle(written)
 
 
+def test_another_model_in_its_place_is_found(written: Path) -> None:
+    (written / read_bundle(written).model_file).write_bytes(b"another model")
+    with pytest.raises(SerializationError, match="model.pt was changed after it was written"):
+        read_bundle(written)
+
+
 def test_a_missing_weight_and_a_cut_manifest_are_found(written: Path) -> None:
     next((written / "blobs").iterdir()).unlink()
     with pytest.raises(SerializationError, match="damaged"):
@@ -142,7 +148,7 @@ def test_another_version_is_named(written: Path) -> None:
     manifest = written / "manifest.json"
     data = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**data, "version": 99}))
-    with pytest.raises(SerializationError, match="version 99, 2 is read"):
+    with pytest.raises(SerializationError, match=rf"version is 99, {VERSION} is read\)"):
         read_bundle(written)
 
 
