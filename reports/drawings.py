@@ -116,16 +116,15 @@ def _to_draw(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> It
         "The table below has every number.",
         lambda width: figures.unit_latency(units, tables.chosen, simulated, width=width),
     )
-    if (tables.preferences["n_units"] > 0).any():
+    compared = tables.preferences[tables.preferences["relative"].notna()]
+    if len(compared):
         yield (
             "preferences",
             "Preferences compared",
-            "Horizontal bars, three for each accelerator: the time of its units against that under "
-            "its fastest preference. "
-            + _said(_preference_said(row) for _, row in _numbered(tables.preferences)),
-            lambda width: figures.preference_bars(
-                tables.preferences, palette, simulated, width=width
-            ),
+            "Horizontal bars, one for each preference of each accelerator: the time of its units "
+            "against that under its fastest preference. "
+            + _said(_preference_said(row) for _, row in _numbered(compared)),
+            lambda width: figures.preference_bars(compared, palette, simulated, width=width),
         )
     errors = frames.residual_frame(data.cost_model)
     if len(errors):

@@ -21,7 +21,7 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 
 from nnapi_prof.reports.style import FAINT, HEAT, INK, ON_COLOUR, PAGE, STYLE, WIDE, canvas, title
-from nnapi_prof.reports.words import format_ms, format_percent, place_words, target_words
+from nnapi_prof.reports.words import count, format_ms, format_percent, place_words, target_words
 
 MOST_HEIGHT = 15.0
 """Inches of a heat map: rows get thinner where there are many."""
@@ -180,9 +180,10 @@ def preference_bars(
 ) -> Figure:
     """Time of each accelerator's units under each preference, against its fastest one.
 
-    ``preferences`` is :func:`~nnapi_prof.reports.preferences.preference_frame`.
+    ``preferences`` is :func:`~nnapi_prof.reports.preferences.preference_frame`; rows that cannot be
+    compared are left out.
     """
-    rows = preferences[preferences["n_units"] > 0].to_dict("records")
+    rows = preferences[preferences["relative"].notna()].to_dict("records")
     groups = list(dict.fromkeys(row["accelerator"] for row in rows))
     height = 0.2 * len(rows) + 0.34 * len(groups)
     figure, axes = canvas(width, max(height, 0.4), left=0.85, bottom=0.5, top=0.34)
@@ -191,7 +192,7 @@ def preference_bars(
     for group in groups:
         own = [row for row in rows if row["accelerator"] == group]
         y += 0.22
-        head = f"{place_words(own[0]['target'])}: {own[0]['n_units']} units"
+        head = f"{place_words(own[0]['target'])}: {count(own[0]['n_units'], 'unit')}"
         axes.text(0.01, y, head, va="center", ha="left", color=INK, size=8.5)
         for row in own:
             y += 0.2

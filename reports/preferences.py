@@ -27,6 +27,8 @@ def preference_frame(costs: CostModel) -> pd.DataFrame:
 
     ``units_ms`` adds up the marginal costs of the units that the accelerator runs under all of its
     preferences, so that these can be compared; ``relative`` is that against its fastest.
+    It is NaN where nothing can be compared: no unit runs everywhere, or the fastest takes nothing
+    beside its invocation, and this one takes something.
     ``n_measured`` of them were measured alone, ``n_inferred`` are inferred from another preference.
     ``whole_ms`` is the latency of the whole model, NaN where a unit is refused.
     """
@@ -54,7 +56,7 @@ def preference_frame(costs: CostModel) -> pd.DataFrame:
                     "n_inferred": inferred,
                     "units_ms": sums[target] / NS_PER_MS if common else math.nan,
                     "invocation_ms": costs.overhead(target) / NS_PER_MS,
-                    "relative": sums[target] / least - 1 if least else math.nan,
+                    "relative": _relative(sums[target], least) if common else math.nan,
                     "whole_ms": whole.ns / NS_PER_MS if whole else math.nan,
                     "whole_measured": bool(whole and whole.measured),
                 }
@@ -110,6 +112,13 @@ def by_costs(costs: CostModel, plan: Plan) -> float:
     if any(cost is None for cost in found):
         return plan.predicted_ns
     return sum(cost.ns for cost in found if cost is not None)
+
+
+def _relative(ns: float, least_ns: float) -> float:
+    """How much longer than the fastest; units that cost nothing are as fast as each other."""
+    if ns == least_ns:
+        return 0.0
+    return ns / least_ns - 1 if least_ns else math.nan
 
 
 def _place(target: Target) -> str:

@@ -38,8 +38,8 @@ def format_si(number: float | None) -> str:
     """``1.2 k``, ``34 M``: counts and bytes with a decimal prefix."""
     if number is None or not math.isfinite(number):
         return DASH
-    for scale, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= scale:
+    for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= 0.9995 * scale:  # three digits of what is less by a hair are those of scale
             return f"{number / scale:.3g} {prefix}"
     return f"{number:.0f} "
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
 
 from nnapi_prof.convert.permutes import Permutes
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.region import fit
+from nnapi_prof.costs.region import CostModel, fit
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Preference, Segment, Target
 from nnapi_prof.reports import words
 from nnapi_prof.reports.data import ReportData
@@ -17,6 +18,7 @@ from nnapi_prof.reports.environment import is_ours, this_environment, typed
 from nnapi_prof.reports.facts import device_words, environment_facts
 from nnapi_prof.reports.glossary import GLOSSARY
 from nnapi_prof.reports.history import doubtful, history_frame, readings
+from nnapi_prof.reports.html import render
 from nnapi_prof.reports.preferences import by_costs, plans_by_preference, preference_frame
 from nnapi_prof.reports.refusals import refusals_by_reason
 from nnapi_prof.reports.transfers import transfer_frame
@@ -107,6 +109,30 @@ def test_plans_are_compared_by_the_same_costs(data: ReportData) -> None:
     assert fast.relative == pytest.approx(0)
     nowhere = replace(longer, segments=(replace(segments[0], target=Target("nnapi:gone/fast")),))
     assert by_costs(data.cost_model, nowhere) == nowhere.predicted_ns
+
+
+def test_units_that_cost_nothing_compare_as_equals(
+    data: ReportData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fit may give all of a target's time to its invocation; a model of one unit often does."""
+    monkeypatch.setattr(CostModel, "unit_cost", lambda *_: 0.0)
+    frame = preference_frame(data.cost_model)
+    assert set(frame["relative"]) == {0.0} and set(frame["units_ms"]) == {0.0}
+    slow = NPU[0]
+    monkeypatch.setattr(CostModel, "unit_cost", lambda _, _unit, target: float(target == slow))
+    frame = preference_frame(data.cost_model).set_index("target")
+    assert math.isnan(frame.loc[slow.key, "relative"])
+    page = render(data)
+    assert "nan" not in re.findall(r"\w+", page) and "Preferences compared" in page
+
+
+def test_without_units_in_common_no_preferences_are_drawn(
+    data: ReportData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CostModel, "unit_cost", lambda *_: None)
+    assert preference_frame(data.cost_model)["relative"].isna().all()
+    page = render(data)
+    assert "nan" not in re.findall(r"\w+", page) and "Preferences compared" not in page
 
 
 def _code(short: str) -> str:
@@ -258,6 +284,8 @@ def test_numbers() -> None:
     assert words.format_change(0.0341) == "+3.4 %" and words.format_change(-0.5) == "-50.0 %"
     assert words.format_si(1234) == "1.23 k" and words.format_si(12) == "12 "
     assert words.format_si(3e9) == "3 G" and words.format_si(None) == "–"
+    assert words.format_si(999_600) == "1 M" and words.format_si(999_400) == "999 k"
+    assert words.format_si(999.6) == "1 k" and words.format_si(2e13) == "20 T"
     assert words.count(1, "unit") == "1 unit" and words.count(2, "unit") == "2 units"
 
 
