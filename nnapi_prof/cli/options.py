@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from nnapi_prof.cli import completing
-from nnapi_prof.cli.output import LOGGER, Output
-from nnapi_prof.cli.output import as_json as as_json
-from nnapi_prof.cli.output import print_document as print_document
-from nnapi_prof.cli.output import say as say
-from nnapi_prof.cli.output import stderr as stderr
-from nnapi_prof.cli.output import stdout as stdout
+from nnapi_prof.cli.output import LOGGER, Output, say
 from nnapi_prof.cli.progress import listening, working
 from nnapi_prof.graph.plan import Preference
 
@@ -282,7 +277,8 @@ def device(spec: str | None, agent: bool = True) -> Iterator[OpenDevice]:
             if opened.note:
                 listener.note(opened.note)
             if agent:
-                LOGGER.debug("the agent is %s", opened.client.installed.path)
+                path = opened.client.installed.path  # built and pushed where need be
+                LOGGER.debug("the agent is %s", path)
         yield opened
 
 
