@@ -23,7 +23,10 @@ NOT_LINKED = {".git", "build", "out", ".venv"}
 
 PLACES = re.compile(r"(?<=costs in )\S+")
 TIMES = re.compile(r"\b\d+(\.\d+)?(?= s\b)|\b\d+:\d\d:\d\d\b|\d\d\d\d-\d\d-\d\d[T ][\d:.+Z]+")
-PROGRESS = re.compile(r"^(building the agent|building XNNPACK|pushing ).*\n", re.MULTILINE)
+PROGRESS = re.compile(
+    r"^((building the agent|building XNNPACK|pushing ).*|[a-z][^:\n]*: \d+.* in \d+ s)\n",
+    re.MULTILINE,
+)
 
 
 PYTHON = threading.Lock()

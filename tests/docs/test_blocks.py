@@ -61,7 +61,7 @@ def test_a_session():
         ("took 3.1 s", "took 12 s\n"),
         ("a\n...\nz", "a\nb\nc\nz\n"),
         ("a\n...", "a\n"),
-        ("a", "building the agent with cc\na   \n"),
+        ("a", "building the agent with cc\nunits: 89 in 15 s\na   \n"),
     ],
 )
 def test_the_same_output(expected, printed):
