@@ -34,6 +34,7 @@ __all__ = [
     "baselines",
     "baselines_of",
     "evaluate",
+    "is_optimum",
     "make_problem",
     "solve",
     "solve_problem",
@@ -44,9 +45,10 @@ TOLERANCE = 0.01
 vary by 0.1 to 1 %, and the cheapest of many sums is the luckiest. Of such plans the simplest wins.
 """
 
-
 MILP_SECONDS = 60.0
 """HiGHS stops then with the best plan it has, and says what it has proven."""
+
+_OPTIMUM = "optimal over all plans under these costs"
 
 
 def solve(
@@ -117,7 +119,7 @@ def solve_problem(
     if solver == "milp":
         return _judged(problem, simulated, found, constraints)
     segments = tuple(_segment(problem, p, cause_of_optimum(problem, p)) for p in found.placements)
-    note = _scope(found)
+    note = _scope(found, constraints)
     simpler = len(segments) < found.least_segments
     if simpler:
         note += (
@@ -156,7 +158,7 @@ def _within(
     placements = found.solution.placements
     segments = tuple(_segment(problem, p, cause_of_optimum(problem, p)) for p in placements)
     proven = (
-        _scope(found.solution)
+        _scope(found.solution, constraints)
         if found.solution.exact
         else f"no plan within the limit is faster than {ms(found.bound_ns)}, which is at most "
         f"{found.gap:.2%} less than this one's {ms(found.solution.ns)}"
@@ -189,12 +191,21 @@ def _judged(problem: Problem, simulated: bool, found: Solution, constraints: Con
     return Plan("milp", segments, simulated, (note,))
 
 
-def _scope(found: Solution) -> str:
+def is_optimum(plan: Plan) -> bool:
+    """Whether no plan at all is faster than this one by more than the tolerance, by its costs: the
+    search was whole, and nothing was asked for that rules plans out."""
+    return any(note.startswith(_OPTIMUM) for note in plan.notes)
+
+
+def _scope(found: Solution, constraints: Constraints) -> str:
     """What is proven about a plan."""
+    asked = constraints.words
     if found.exact:
-        return f"optimal over all plans under these costs: {found.n_ideals} downward-closed sets"
+        proven = f"optimal over all plans that keep to what was asked ({asked})"
+        return f"{proven if asked else _OPTIMUM}: {found.n_ideals} downward-closed sets"
+    which = f"no plan that keeps to what was asked ({asked})" if asked else "no plan at all"
     return (
-        f"the graph is too wide to search whole: no plan at all is faster than "
+        f"the graph is too wide to search whole: {which} is faster than "
         f"{ms(found.bound_ns)}, this search found {ms(found.least_ns)}, which is at most "
         f"{found.gap:.2%} more"
     )

@@ -30,6 +30,26 @@ class Constraints:
     reasons: Mapping[int, str] = field(default_factory=dict)
     """Unit -> why it is forbidden where it is, for causes and messages."""
 
+    @property
+    def words(self) -> str:
+        """What is asked for, for people: ``2 units pinned, preference fast only``; empty for
+        nothing."""
+        said = [
+            f"{len(units)} {'unit' if len(units) == 1 else 'units'} {how}"
+            for units, how in (
+                (self.pinned, "pinned"),
+                ([unit for unit, targets in self.forbidden.items() if targets], "kept off targets"),
+            )
+            if units
+        ]
+        if self.preference is not None:
+            said.append(f"preference {self.preference.short} only")
+        if self.max_regions is not None:
+            said.append(f"at most {self.max_regions} on accelerators")
+        if self.max_compile_ns is not None:
+            said.append(f"at most {self.max_compile_ns / 1e6:.4g} ms of compilation")
+        return ", ".join(said)
+
 
 def constrain(problem: Problem, constraints: Constraints) -> Problem:
     """The problem without what the constraints rule out; ``max_regions`` is the solver's.

@@ -9,9 +9,17 @@ from typing import Any
 
 import pandas as pd
 
-from nnapi_prof.graph.plan import Plan
+from nnapi_prof.graph.plan import Engine, Plan, Segment
+from nnapi_prof.partition import is_optimum
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.words import format_ms, format_percent, ms_unit, place_words, plan_words
+from nnapi_prof.reports.words import (
+    count,
+    format_ms,
+    format_percent,
+    ms_unit,
+    place_words,
+    plan_words,
+)
 
 NOISE = 0.02
 """Relative difference within which two latencies count as equal."""
@@ -78,11 +86,16 @@ def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
     unit = ms_unit(data.run_simulated if ran else planned)
     taken = latency(own["measured_ms" if ran else "predicted_ms"], unit)
     sentence = f"{_where(data.plan)}, the model takes {taken}"
-    sentence += " from end to end." if ran else f", as predicted: it {_not_run(data)}."
+    sentence += " from end to end" if ran else f", as predicted: it {_not_run(data)}"
+    if ran and _is_helped(data.plan):
+        sentence += ", without what the host computes, which is not timed"
+    sentence += "."
     if single is not None and _is_single(data.plan):
         if cpu is not None and cpu.verdict:
-            sentence += f" That is {_against(cpu)}."
-        sentence += " No split over several targets is faster by more than 1 %, by these costs."
+            sentence += f" That is {_against(cpu)}"
+            sentence += " in one segment." if _is_cut_cpu(data.plan) else "."
+        if is_optimum(data.plan):
+            sentence += " No split over several targets is faster by more than 1 %, by these costs."
     elif single is not None:
         sentence += f" That is {_against(single)}."
     cards = [
@@ -121,17 +134,42 @@ def _best_single(rivals: Sequence[Rival]) -> Rival | None:
     return min(single, key=lambda rival: rival.rival_ms, default=None)
 
 
+def _on_device(plan: Plan) -> list[Segment]:
+    """The segments that are placed; what no engine of the device runs is the host's in every plan.
+    Of a plan that runs there altogether, all of it."""
+    placed = [s for s in plan.segments if s.target.engine is not Engine.HOST]
+    return placed or list(plan.segments)
+
+
 def _is_single(plan: Plan) -> bool:
-    return len({segment.target for segment in plan.segments}) == 1
+    return len({segment.target for segment in _on_device(plan)}) == 1
+
+
+def _is_helped(plan: Plan) -> bool:
+    """Whether the host computes a part of it."""
+    return 0 < len(_on_device(plan)) < len(plan.segments)
+
+
+def _is_cut_cpu(plan: Plan) -> bool:
+    """Whether it is the CPU alone, like the baseline, yet in several segments."""
+    placed = _on_device(plan)
+    return len(placed) == len(plan.segments) > 1 and placed[0].target.engine is Engine.CPU
 
 
 def _where(plan: Plan) -> str:
-    """``Split over sim-npu and CPU``, ``On sim-npu (fast) alone``."""
-    places = list(dict.fromkeys(place_words(s.target.key) for s in plan.segments))
-    if len(places) == 1:
-        return f"On {_article(places[0])} alone"
-    named = [_article(place) for place in places]
-    return f"Split over {', '.join(named[:-1])} and {named[-1]}"
+    """``Split over sim-npu and the CPU``, ``On the CPU alone, in 2 segments``, or
+    ``On the CPU, the rest on the host (eager PyTorch)``."""
+    placed = _on_device(plan)
+    named = [_article(p) for p in dict.fromkeys(place_words(s.target.key) for s in placed)]
+    if len(named) > 1:
+        where = f"Split over {', '.join(named[:-1])} and {named[-1]}"
+    elif _is_helped(plan):
+        where = f"On {named[0]}"
+    else:
+        where = f"On {named[0]} alone"
+        if len(placed) > 1:
+            where += f", in {count(len(placed), 'segment')}"
+    return where + (", the rest on the host (eager PyTorch)" if _is_helped(plan) else "")
 
 
 def _article(place: str) -> str:

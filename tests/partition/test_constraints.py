@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import Constraints, baselines, make_problem, solve
+from nnapi_prof.partition import Constraints, baselines, is_optimum, make_problem, solve
 from nnapi_prof.partition.constraints import constrain
 from tests.partition.cases import NPU, NPU_LOW, SETTINGS, Table, cases, chain
 from tests.partition.pairs import optimum
@@ -60,6 +60,22 @@ def test_the_optimum_of_what_is_left(case: tuple[UnitGraph, Table], data: st.Dat
         assert sum(s.target.engine is Engine.NNAPI for s in plan.segments) <= most
     (where,) = [s.target for s in plan.segments if unit in s.units]
     assert (where == target) == (which == "pin")
+
+
+def test_a_plan_that_was_constrained_is_not_called_the_optimum_of_all() -> None:
+    graph = chain(4)
+    costs = costs_of(graph, 100.0, [1.0] * 4, (CPU, NPU, NPU_LOW))
+    assert is_optimum(solve(graph, costs))
+    for constraints, said in (
+        (Constraints(pinned={1: CPU}), "1 unit pinned"),
+        (Constraints(forbidden={u: frozenset({NPU}) for u in (0, 1)}), "2 units kept off targets"),
+        (Constraints(preference=Preference.LOW_POWER), "preference low_power only"),
+        (Constraints(max_regions=0), "at most 0 on accelerators"),
+        (Constraints(pinned={1: CPU}, max_regions=1), "1 unit pinned, at most 1 on accelerators"),
+    ):
+        plan = solve(graph, costs, constraints=constraints)
+        assert not is_optimum(plan)
+        assert f"keep to what was asked ({said})" in plan.notes[0]
 
 
 def test_forbidden_pinned_and_one_preference() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from nnapi_prof.graph.plan import CPU, HOST
 from nnapi_prof.reports import frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.headline import Card, Rival, headline, rivals_of
@@ -79,6 +80,45 @@ def test_one_target_is_told_against_the_cpu(data: ReportData) -> None:
     assert "4.00 × as fast as the CPU alone." in made.sentence
     assert "No split over several targets is faster" in made.sentence
     assert card(made.cards, "single").value == "the same"
+
+
+@pytest.mark.parametrize(
+    "note, claimed",
+    [
+        ("optimal over all plans under these costs: 6 downward-closed sets", True),
+        ("optimal over all plans that keep to what was asked (2 units pinned): 6 sets", False),
+        ("the graph is too wide to search whole: no plan at all is faster than 1 ms", False),
+    ],
+)
+def test_only_a_proven_optimum_is_called_one(data: ReportData, note: str, claimed: bool) -> None:
+    data = replace(data, plan=replace(data.plan, segments=data.plan.segments[:1], notes=(note,)))
+    made = headline(data, plans(("dp", 2.0, 2.0), ("all-cpu", 2.0, 2.0)))
+    assert ("No split over several targets" in made.sentence) == claimed
+
+
+def test_the_cpu_in_segments_against_the_cpu_in_one(data: ReportData) -> None:
+    first = data.plan.segments[0]
+    cut = tuple(replace(first, units=(unit,), target=CPU) for unit in (0, 1))
+    data = replace(data, plan=replace(data.plan, segments=cut, notes=()))
+    made = headline(data, plans(("dp", 2.0, 2.0), ("all-cpu", 3.0, 3.0)))
+    assert made.sentence == (
+        "On the CPU alone, in 2 segments, the model takes 2.00 ms (simulated) from end to end. "
+        "That is 1.50 × as fast as the CPU alone in one segment."
+    )
+
+
+def test_what_the_host_computes_is_not_timed(data: ReportData) -> None:
+    first = data.plan.segments[0]
+    helped = (replace(first, units=(0,), target=CPU), replace(first, units=(1,), target=HOST))
+    data = replace(data, plan=replace(data.plan, segments=helped, notes=()))
+    made = headline(data, plans(("dp", 2.0, 2.0), ("all-cpu", 2.0, 2.0)))
+    assert made.sentence == (
+        "On the CPU, the rest on the host (eager PyTorch), the model takes 2.00 ms (simulated) "
+        "from end to end, without what the host computes, which is not timed."
+    )
+    alone = replace(data, plan=replace(data.plan, segments=helped[1:]))
+    made = headline(alone, plans(("dp", 2.0, math.nan)))
+    assert made.sentence.startswith("On the host alone, ")
 
 
 def test_a_slower_plan_says_so(data: ReportData) -> None:
