@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from nnapi_prof.graph.plan import HOST
 from nnapi_prof.reports import frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.drawings import Tables, draw_all
@@ -51,7 +52,9 @@ def context(data: ReportData) -> dict[str, Any]:
         "baselines": tables.baselines.to_dict("records"),
         "targets": [target.key for target in frames.all_targets(data.cost_model)],
         "units": unit_rows(tables.units, tables.chosen),
-        "estimated": tables.units[tables.units["status"] == "estimated"].to_dict("records"),
+        "hosted": hosted(tables.units, tables.chosen),
+        "n_estimated": int((tables.units["status"] == "estimated").sum()),
+        "n_known": int(tables.units["marginal_ms"].notna().sum()),
         "preferences": tables.preferences.to_dict("records"),
         "preference_plans": plans_by_preference(data.cost_model, data.plan),
         "by_costs_ms": by_costs(data.cost_model, data.plan) / frames.NS_PER_MS,
@@ -93,6 +96,12 @@ def _tables(data: ReportData) -> Tables:
         readings=readings(history),
         chosen={u: s.target.key for s in data.plan.segments for u in s.units},
     )
+
+
+def hosted(units: pd.DataFrame, chosen: Mapping[int, str]) -> list[dict[Any, Any]]:
+    """The rows of units that the plan leaves to the host, which nothing measures."""
+    mine = units["unit"].map(chosen) == units["target"]
+    return units[mine & (units["target"] == HOST.key)].to_dict("records")
 
 
 def _runs(data: ReportData) -> tuple[Any, ...]:

@@ -61,6 +61,19 @@ class ReportData:
         return "The latencies of the plans as they ran (but neither predictions nor costs)"
 
     @property
+    def what_is_estimated(self) -> str:
+        """A sentence that says which of the plan's segments have no measurement behind them; empty
+        where all have."""
+        n, every = sum(s.estimated for s in self.plan.segments), len(self.plan.segments)
+        if not n:
+            return ""
+        which = "The plan's only segment" if every == 1 else f"{n} of the plan's {every} segments"
+        return (
+            f"{which} {'was' if n == 1 else 'were'} not measured: what is predicted of "
+            f"{'it' if n == 1 else 'them'} is estimated."
+        )
+
+    @property
     def plans(self) -> tuple[Plan, ...]:
         """The plan, then its baselines."""
         return (self.plan, *self.baselines)

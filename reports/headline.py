@@ -84,7 +84,10 @@ def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
     cpu = next((r for r in rivals if r.name == "all-cpu"), None)
     planned = data.costs_simulated
     unit = ms_unit(data.run_simulated if ran else planned)
-    taken = latency(own["measured_ms" if ran else "predicted_ms"], unit)
+    predicted_unit = ms_unit(planned) + _guessed(data.plan, ran)
+    taken = (
+        latency(own["measured_ms"], unit) if ran else latency(own["predicted_ms"], predicted_unit)
+    )
     sentence = f"{_where(data.plan)}, the model takes {taken}"
     sentence += " from end to end" if ran else f", as predicted: it {_not_run(data)}"
     if ran and _is_helped(data.plan):
@@ -99,9 +102,9 @@ def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
     elif single is not None:
         sentence += f" That is {_against(single)}."
     cards = [
-        _rival_card("against the best single target", single, data.plan, ran, unit),
-        _rival_card("against the CPU alone", cpu, data.plan, ran, unit),
-        _prediction(own, ms_unit(planned), unit, _not_run(data)),
+        _rival_card("against the best single target", single, data, ran, unit),
+        _rival_card("against the CPU alone", cpu, data, ran, unit),
+        _prediction(own, predicted_unit, unit, _not_run(data)),
         _outputs(data),
     ]
     return Headline(sentence, tuple(card for card in cards if card is not None))
@@ -183,9 +186,22 @@ def _against(rival: Rival) -> str:
     return f"{rival.phrase} {than} the {name}"
 
 
-def _rival_card(about: str, rival: Rival | None, plan: Plan, ran: bool, unit: str) -> Card | None:
+def _guessed(plan: Plan, ran: bool) -> str:
+    """What stands behind the unit of a prediction that rests on estimates. That of a plan that ran
+    is without what the host computes."""
+    segments = _on_device(plan) if ran else plan.segments
+    return ", estimated in part" if any(s.estimated for s in segments) else ""
+
+
+def _rival_card(
+    about: str, rival: Rival | None, data: ReportData, ran: bool, unit: str
+) -> Card | None:
     if rival is None:
         return None
+    plan = data.plan
+    if not rival.measured:
+        named = (other for other in data.baselines if other.name == rival.name)
+        unit = ms_unit(data.costs_simulated) + "".join(_guessed(other, ran) for other in named)
     name = plan_words(rival.name).rpartition(": ")[2]
     taken = latency(rival.rival_ms, unit)
     if _is_single(plan) and not rival.verdict:

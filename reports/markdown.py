@@ -101,6 +101,9 @@ def _head(data: ReportData, plans: pd.DataFrame) -> Iterator[str]:
             "from hardware. Outputs are computed for real."
         )
         yield ""
+    if data.what_is_estimated:
+        yield data.what_is_estimated
+        yield ""
     yield f"**{text(first.sentence)}**"
     yield ""
     yield from table(

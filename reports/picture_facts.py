@@ -59,6 +59,9 @@ def _place(costs: CostModel, unit: int, name: str, targets: list[Target]) -> Pla
             said = "unknown"
         else:
             said, timed = format_ms(ns / NS_PER_MS), True
+            alone = costs.region_cost((unit,), target)
+            if alone is not None and alone.estimated:
+                said += " (estimated)"
         preference = target.preference.short if target.preference else ""
         words.setdefault(said, []).append(preference)
     if len(words) == 1:

@@ -62,6 +62,8 @@ def _preface(data: ReportData) -> list[str]:
             f"{data.what_is_simulated} come from the description of a simulated phone, not from"
             " hardware."
         )
+    if data.what_is_estimated:
+        lines.append(data.what_is_estimated)
     return lines
 
 
@@ -77,6 +79,7 @@ def _plans(data: ReportData) -> pd.DataFrame:
     measured = data.run.simulated if data.run else None
     return frame.assign(
         predicted_simulated=[plan.simulated for plan in data.plans],
+        predicted_estimated=[any(s.estimated for s in plan.segments) for plan in data.plans],
         measured_simulated=pd.Series([measured] * len(frame), dtype=object),
     )
 

@@ -59,6 +59,7 @@ COLUMNS = {
     "plan": "dp is the plan itself; the others are its baselines",
     "precision": "float32, relaxed or float16",
     "predicted_ms": "predicted latency, ms",
+    "predicted_estimated": "whether the prediction of a segment is an estimate, not measured",
     "predicted_simulated": "whether the prediction rests on a simulated phone",
     "preference": "NNAPI's preference: low_power, fast, sustained; empty off NNAPI",
     "reason": "why there is no latency",

@@ -71,6 +71,8 @@ def _events(data: ReportData) -> Iterator[Event]:
         for kind, slices, simulated in lines:
             pid += 1
             mark = ", simulated" if simulated else ""
+            if kind == "predicted" and any(each.segment.estimated for each in slices):
+                mark += ", estimated in part"
             yield from _process(pid, f"{name}: {kind}{mark}", slices)
             yield from _slices(pid, slices, data, kind, simulated)
             yield from _flows(pid, slices, data.graph, flows)

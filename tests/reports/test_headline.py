@@ -121,6 +121,22 @@ def test_what_the_host_computes_is_not_timed(data: ReportData) -> None:
     assert made.sentence.startswith("On the host alone, ")
 
 
+def test_predictions_that_rest_on_estimates_say_so(data: ReportData) -> None:
+    first = data.plan.segments[0]
+    guess = replace(first, measured=False, estimated=True)
+    guessed = replace(data, plan=replace(data.plan, segments=(guess,)), run=None)
+    made = headline(guessed, plans(("dp", 2.0, math.nan), ("all-cpu", 3.0, math.nan)))
+    assert "takes 2.00 ms (simulated, estimated in part), as predicted" in made.sentence
+    assert "(simulated, estimated in part)" in card(made.cards, "predicted").detail
+    assert "estimated" not in card(made.cards, "CPU alone").detail  # that baseline was measured
+    assert guessed.what_is_estimated.startswith("The plan's only segment was not measured")
+    assert data.what_is_estimated == ""
+    host = replace(first, units=(1,), target=HOST, estimated=True)  # no run times it
+    helped = replace(data, plan=replace(data.plan, segments=(replace(first, units=(0,)), host)))
+    made = headline(helped, plans(("dp", 2.0, 2.0), ("all-cpu", 3.0, 3.0)))
+    assert "estimated" not in card(made.cards, "predicted").detail
+
+
 def test_a_slower_plan_says_so(data: ReportData) -> None:
     frame = plans(("dp", 2.0, 2.0), ("all-cpu", 1.0, 1.0))
     made = headline(data, frame)

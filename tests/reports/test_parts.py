@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
 
 from nnapi_prof.convert.permutes import Permutes
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.region import CostModel, fit
+from nnapi_prof.costs.region import CostModel, RegionCost, fit
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Preference, Segment, Target
 from nnapi_prof.reports import words
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.environment import is_ours, this_environment, typed
 from nnapi_prof.reports.facts import device_words, environment_facts
+from nnapi_prof.reports.frames import unit_frame
 from nnapi_prof.reports.glossary import GLOSSARY
 from nnapi_prof.reports.history import doubtful, history_frame, readings
 from nnapi_prof.reports.html import render
+from nnapi_prof.reports.picture_facts import unit_facts
 from nnapi_prof.reports.preferences import by_costs, plans_by_preference, preference_frame
 from nnapi_prof.reports.refusals import refusals_by_reason
 from nnapi_prof.reports.transfers import transfer_frame
@@ -133,6 +136,26 @@ def test_without_units_in_common_no_preferences_are_drawn(
     assert preference_frame(data.cost_model)["relative"].isna().all()
     page = render(data)
     assert "nan" not in re.findall(r"\w+", page) and "Preferences compared" not in page
+
+
+def test_estimates_are_marked_and_counted_not_told_as_what_runs(
+    data: ReportData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = CostModel.region_cost
+
+    def guessed(self: CostModel, units: Collection[int], target: Target) -> RegionCost | None:
+        cost = known(self, units, target)
+        return replace(cost, estimated=True) if cost and tuple(units) == (3,) else cost
+
+    monkeypatch.setattr(CostModel, "region_cost", guessed)
+    frame = unit_frame(data.cost_model)
+    n = int((frame["status"] == "estimated").sum())
+    assert n > 1
+    page = " ".join(re.sub(r"<[^>]+>", "", render(data)).split())
+    assert f"{n} of these {frame['marginal_ms'].notna().sum()} costs are estimated" in page
+    assert "is an estimate of" not in page  # a line for each, of targets that the plan does not use
+    facts = unit_facts(data.cost_model, {u: CPU for u in range(24)})
+    assert "(estimated)" in facts[3].rows[0].words and "(estimated)" not in facts[2].rows[0].words
 
 
 def _code(short: str) -> str:

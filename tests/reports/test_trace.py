@@ -225,7 +225,7 @@ def test_before_a_run_and_on_the_host_only_predictions_stand(data: ReportData) -
         "dp", (Segment(tuple(range(14)), HOST, 1e6, "nobody runs it", estimated=True),), True
     )
     trace = checked(render(replace(data, plan=host, baselines=(), run=None)))
-    found = segments(trace, "this plan: predicted, simulated")
+    found = segments(trace, "this plan: predicted, simulated, estimated in part")
     assert found[0]["args"]["basis"] == "estimated by the static model"
     assert not any("measured," in name for name in processes(trace) if "device" not in name)
 
