@@ -7,7 +7,6 @@ PHONE = "needs a phone; tests/device goes the same way to a real adbd over TCP a
 INSTALL = "installs PyTorch and more from the network into a new environment; CI begins with it"
 MINUTES = "takes minutes, and is a step of CI of its own (.ci/run)"
 ROOT = "changes this machine, as root, so that its owner may open phones on USB"
-ANDROID = "builds agents for every Android, for minutes; tests/android builds and runs each"
 LIBRARY = "compiles the C library, for a minute; tests/library builds the same targets and an app"
 
 LEFT_OUT: dict[str, str] = {
@@ -27,7 +26,6 @@ LEFT_OUT: dict[str, str] = {
     "adb connect 192.168.1.23:41111": PHONE,
     "nnapi-prof profile --device 192.168.1.23:5555 model.pt": PHONE,
     "nnapi-prof profile --device 192.168.1.23:41111 model.pt": PHONE,
-    "nnapi-prof agent build": ANDROID,
     "cmake -S device_agent -B build -DNP_LIBRARY=ON -DCMAKE_BUILD_TYPE=Release": LIBRARY,
     "cmake --build build --target nnapi_prof_runtime nnapi_prof_runtime_static": LIBRARY,
     "cmake --install build --component runtime --prefix PREFIX": LIBRARY,
