@@ -193,7 +193,7 @@ def as_latency(plan: Plan, base: PricedUnits, objective: Objective) -> Plan:
         f"chosen for the least {objective}: {plan.predicted_ns / 1e6:.4g} {objective.unit}; causes"
         " and notes are told in it, too, latencies are those of the costs as they are"
     )
-    told = tuple(_told(text, objective.unit) for text in plan.notes)
+    told = tuple(f"{objective.name}: {_told(text, objective.unit)}" for text in plan.notes)
     return replace(plan, segments=segments, notes=(*told, note))
 
 

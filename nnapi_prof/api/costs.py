@@ -16,6 +16,7 @@ from nnapi_prof.device.results import AgentInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.measure.outcome import ProfileOutcome
 from nnapi_prof.partition import Costs as PricedUnits
+from nnapi_prof.reports.words import count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -185,8 +186,9 @@ class Costs:
     def __repr__(self) -> str:
         kind = html.kind_of(self.simulated, self.estimated)
         what = f", adjusted to {self.objective}" if self.objective else ""
+        units = count(len(self.model.graph.units), "unit")
         return (
-            f"Costs({self.model.name!r} on {self.device!r}, {len(self.model.graph.units)} units,"
+            f"Costs({self.model.name!r} on {self.device!r}, {units},"
             f" {len(self.targets)} targets, {kind}{what})"
         )
 

@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnapi_prof.api import arguments
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.listener import SILENT, Listener, Progress
 from nnapi_prof.api.logged import to_log
@@ -27,6 +28,7 @@ from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.measure.options import ProfileOptions
+from nnapi_prof.measure.outcome import ProfileOutcome
 
 if TYPE_CHECKING:
     from nnapi_prof.api.planned import Planned
@@ -134,7 +136,22 @@ def _measured(
     if not options.refine or (outcome and not outcome.n_measured and _stands(found)):
         return found
     again = replace(options, fresh=False)
-    return profiled_costs(model, reach, client, store, again, replace(listener, busy=_unheard))
+    final = profiled_costs(model, reach, client, store, again, replace(listener, busy=_unheard))
+    return replace(final, outcome=_together(outcome, final.outcome))
+
+
+def _together(first: ProfileOutcome | None, second: ProfileOutcome | None) -> ProfileOutcome | None:
+    """The second outcome with the counts of both: what the first measured was not known before."""
+    if first is None or second is None:
+        return second
+    return replace(
+        second,
+        n_measured=first.n_measured + second.n_measured,
+        n_failed=first.n_failed + second.n_failed,
+        n_refused=first.n_refused + second.n_refused,
+        n_reused=first.n_reused,
+        seconds=first.seconds + second.seconds,
+    )
 
 
 def _stands(costs: Costs) -> bool:
@@ -276,12 +293,13 @@ def go(
     """
     from nnapi_prof.api.model import load
 
+    arguments.repeats(runs, cooldown_s, memory_mb)
     chosen = loaded(model) if inputs is None or isinstance(model, Model) else load(model, inputs)
     gone = go_all(
         chosen,
         report=Path(report) if report is not None else chosen.path.with_suffix(".html"),
         device=device,
-        costs=None if costs is None else str(costs),
+        costs=arguments.table(costs),
         options=ProfileOptions(
             conditions=conditions_of(threads, cpus, mode, relaxed, float16),
             fresh=fresh,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from nnapi_prof.api import arguments
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.estimating import filled_costs
 from nnapi_prof.api.listener import Listener, Progress
@@ -69,6 +70,12 @@ def profile(
     Raises NnapiProfError: DeviceError where the device fails (what was measured is kept),
     UsageError, CostError. Ctrl-C raises KeyboardInterrupt; what was measured is kept, too.
     """
+    arguments.repeats(runs, cooldown_s, memory_mb)
+    arguments.number("rounds", rounds, 1, arguments.MOST_ROUNDS)
+    arguments.number("warmup_ms", warmup_ms, 0)
+    arguments.number("budget_ms", budget_ms, 0)
+    arguments.number("timeout_s", timeout_s, 0.001)
+    named = None if accelerators is None else arguments.names("accelerators", accelerators)
     options = ProfileOptions(
         warmup_ms=warmup_ms,
         rounds=rounds,
@@ -79,14 +86,14 @@ def profile(
         timeout_s=timeout_s,
         fresh=fresh,
         conditions=conditions_of(threads, cpus, mode, relaxed, float16),
-        accelerators=None if accelerators is None else tuple(accelerators),
+        accelerators=named,
         refine=refine,
         every_preference=every_preference,
     )
     listener = to_log(progress)
     chosen = loaded(model)
     with (
-        CostStore(None if costs is None else str(costs)) as store,
+        CostStore(arguments.table(costs)) as store,
         reached(device, listener) as client,
     ):
         return profiled_costs(chosen, device or client.serial, client, store, options, listener)
@@ -150,7 +157,7 @@ def read_costs(
     """
     chosen = loaded(model)
     conditions = conditions_of(threads, cpus, mode, relaxed, float16)
-    where = str(costs) if costs is not None else default_location()
+    where = arguments.table(costs) or default_location()
     if "://" not in where and not Path(where).expanduser().exists():
         raise UsageError(f"cost table {where} does not exist: profile() makes one")
     with CostStore(where) as store:
@@ -184,11 +191,8 @@ def conditions_of(threads: int, cpus: str, mode: str, relaxed: bool, float16: bo
     """Raises UsageError where one of them is none, or two exclude each other."""
     if relaxed and float16:
         raise UsageError("relaxed lets float32 be computed as float16, float16 has no float32")
-    if threads < 1:
-        raise UsageError(f"threads are {threads}: at least 1 is wanted")
-    if mode not in {known.value for known in Mode}:
-        known = ", ".join(each.value for each in Mode)
-        raise UsageError(f"the mode is {mode!r}: one of {known} is wanted")
+    arguments.number("threads", threads, 1, arguments.MOST_THREADS)
+    arguments.one_of("mode", mode, [each.value for each in Mode])
     try:
         cores = parse_cpus(cpus)
     except ValueError as error:

@@ -20,6 +20,7 @@ from nnapi_prof.api.steps_profile import outline_of
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.measure.outline import Outline
+from nnapi_prof.reports.words import count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,7 +107,9 @@ class Model:
         return pd.DataFrame(rows)
 
     def __repr__(self) -> str:
-        return f"Model({self.name!r}, {len(self.graph.units)} units, inputs {self._shapes()})"
+        return (
+            f"Model({self.name!r}, {count(len(self.graph.units), 'unit')}, inputs {self._shapes()})"
+        )
 
     def _shapes(self) -> str:
         shapes = (self.graph.values[name].shape for name in self.graph.inputs)
@@ -168,6 +171,11 @@ def _texts(inputs: str | Tensor | Sequence[str | Tensor] | None) -> tuple[str, .
         return tuple(map(str, listed))
     from nnapi_prof.frontend.inputs import InputSpec
 
+    for value in listed:
+        if not isinstance(value, str) and not hasattr(value, "is_quantized"):
+            raise InputSpecError(
+                f"the input {value!r} is neither a shape as text nor a tensor: write '1x3x224x224'"
+            )
     return tuple(v if isinstance(v, str) else str(InputSpec.of(v)) for v in listed)
 
 

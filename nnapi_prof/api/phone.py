@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api import html
+from nnapi_prof.api.arguments import table
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.estimating import estimated_costs, read_phone
 from nnapi_prof.api.measuring import conditions_of
@@ -158,7 +159,7 @@ def calibrate(
     Raises CostError where there is too little to fit, UsageError where the device is not found.
     """
     conditions = conditions_of(threads, cpus, mode, relaxed, float16)
-    with CostStore(None if costs is None else str(costs)) as store:
+    with CostStore(table(costs)) as store:
         found = find_one(measured(store), device if device is not None else "*")
         rows = store.measurements(found.fingerprint, conditions=conditions)
     described, reports = fit_description(

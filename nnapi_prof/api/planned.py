@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from nnapi_prof.api import html
+from nnapi_prof.api import arguments, html
 from nnapi_prof.api.adjusted import AdjustedCosts, Objective, as_latency
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.listener import Progress
@@ -32,6 +32,7 @@ from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import TOLERANCE
 from nnapi_prof.partition import Costs as PricedUnits
 from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.words import count
 from nnapi_prof.run.timing import RunOptions
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ class Planned:
         """
         bundle = bundle or self.bundle
         if self.costs is None:
-            with CostStore(None if costs is None else str(costs)) as store:
+            with CostStore(arguments.table(costs)) as store:
                 return data_of(bundle, run, store, model=self.model.path)
         measured = self.costs.measured
         if measured is None:
@@ -229,7 +230,8 @@ class Planned:
 
     def __repr__(self) -> str:
         return (
-            f"Planned({self.model.name!r} on {self.device!r}, {len(self.plan.segments)} segments,"
+            f"Planned({self.model.name!r} on {self.device!r}, "
+            f"{count(len(self.plan.segments), 'segment')},"
             f" {self.latency_ms:.3f} {html.kind_of(self.simulated, self.estimated)})"
         )
 
@@ -309,15 +311,17 @@ def partition(
     priced: PricedUnits = costs.priced if isinstance(costs, Costs) else costs
     conditions = known.conditions if known else Conditions()
     wishes = Wishes(
-        tuple(forbid),
-        tuple(pin),
+        arguments.names("forbid", forbid),
+        arguments.names("pin", pin),
         preference,
         max_regions,
-        tuple(listed),
+        arguments.names("listed", listed),
         solver,
         max_compile_ms,
         max_error,
     )
+    if not hasattr(priced, "unit_cost"):
+        raise UsageError(f"costs are a {type(costs).__name__}: those of profile() are wanted")
     if known is not None and known.model.graph != chosen.graph:
         raise UsageError(f"these costs are of {known.model.name}, not of {chosen.name}: profile it")
     measured = known.measured if known else None

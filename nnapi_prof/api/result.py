@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.api import html
+from nnapi_prof.api import arguments, html
 from nnapi_prof.api.listener import Progress
 from nnapi_prof.api.logged import to_log
 from nnapi_prof.api.planned import Planned
@@ -237,6 +237,8 @@ def run(
     """
     from nnapi_prof.api.planned import read_plan
 
+    arguments.repeats(runs, cooldown_s, memory_mb)
+    arguments.number("tolerance", tolerance, 0)
     planned = plan if isinstance(plan, Planned) else read_plan(plan)
     settings = RunSettings(
         runs=runs,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from nnapi_prof.api.arguments import device_name
 from nnapi_prof.api.listener import SILENT, Listener
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_device
@@ -22,6 +23,7 @@ def reached(device: str | None, listener: Listener = SILENT) -> Iterator[AgentCl
 
     Raises what :func:`nnapi_prof.device.find.open_device` raises.
     """
+    device_name(device)
     with open_device(device, listener.busy) as opened:
         if opened.note:
             listener.note(opened.note)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from nnapi_prof.api.arguments import number, one_of
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Engine, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
@@ -27,6 +28,13 @@ class Wishes:
     max_compile_ms: float | None = None
     max_error: float | None = None
     """Of a unit in less than float32, relative to the largest of its values."""
+
+    def __post_init__(self) -> None:
+        """Raises UsageError where something is asked that does not exist."""
+        one_of("preference", self.preference, [each.short for each in Preference])
+        one_of("solver", self.solver, ["search", "milp"])
+        for name in ("max_regions", "max_compile_ms", "max_error"):
+            number(name, getattr(self, name), 0)
 
     @property
     def constrain(self) -> bool:

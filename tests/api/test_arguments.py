@@ -1,0 +1,103 @@
+"""Arguments of the Python interface that are none: one error each, of ours, before any work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import nnapi_prof as np_
+from nnapi_prof.api.adjusted import Objective, as_latency
+from nnapi_prof.api.arguments import names, number
+from nnapi_prof.api.going import _together
+from nnapi_prof.errors import InputSpecError, UsageError
+from nnapi_prof.partition import is_optimum, solve
+from tests.api.conftest import PHONE, Way
+from tests.reports.sample import sample
+
+PROFILE = [
+    {"threads": 0}, {"threads": 65}, {"threads": "2"}, {"runs": 0}, {"rounds": 0},
+    {"cooldown_s": -1}, {"cooldown_s": math.nan}, {"memory_mb": 0}, {"warmup_ms": -1.0},
+    {"budget_ms": -1.0}, {"timeout_s": 0}, {"costs": 3}, {"accelerators": [3]}, {"mode": "warp"},
+]  # fmt: skip
+PARTITION = [
+    {"max_regions": -1}, {"max_compile_ms": -1}, {"max_error": math.nan}, {"solver": "quantum"},
+    {"preference": "warp"}, {"pin": [3]}, {"forbid": [None]},
+]  # fmt: skip
+RUN = [{"runs": 0}, {"tolerance": -1}, {"tolerance": math.nan}, {"cooldown_s": -1}]
+
+
+@pytest.mark.parametrize("wrong", PROFILE, ids=str)
+def test_of_profile(way: Way, wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        np_.profile(way.model, PHONE, **{"costs": way.table, **wrong})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", PARTITION, ids=str)
+def test_of_partition(way: Way, wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        np_.partition(way.model, way.costs, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", RUN, ids=str)
+def test_of_run(way: Way, wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        np_.run(way.planned, PHONE, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda way: np_.profile(way.model, 3, costs=way.table), "device is 3"),
+        (lambda way: np_.partition(way.model, None), "costs are a NoneType"),
+        (lambda way: np_.partition(way.model, 3), "costs are a int"),
+        (lambda way: np_.read_costs(way.model, 3), "costs is a int"),
+        (lambda way: np_.go(way.model, PHONE, runs=0), "runs is 0"),
+    ],
+)  # fmt: skip
+def test_of_another_type(way: Way, call: Callable[[Way], object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        call(way)
+
+
+def test_inputs_that_are_no_shapes(way: Way) -> None:
+    for inputs in ([(1, 3, 8, 8)], [8], {"x": "1x3"}):
+        with pytest.raises(InputSpecError):
+            np_.load(way.model.path, inputs=inputs)  # type: ignore[arg-type]
+    with pytest.raises(InputSpecError, match="neither a shape as text nor a tensor"):
+        np_.load(torch.nn.ReLU(), inputs=[(1, 3)])  # type: ignore[list-item]
+
+
+def test_one_text_is_one_pattern(way: Way) -> None:
+    alone = np_.partition(way.model, way.costs, pin="*=cpu")
+    assert alone.plan == np_.partition(way.model, way.costs, pin=["*=cpu"]).plan
+    assert names("pin", "conv*=cpu") == ("conv*=cpu",)
+
+
+def test_numbers_in_range_pass() -> None:
+    for value in (None, 1, 2.5, 64):
+        number("threads", value, 1, 64)
+
+
+def test_a_plan_for_another_objective_is_not_called_the_fastest() -> None:
+    data = sample(24)
+    plan = solve(data.graph, data.cost_model)
+    assert is_optimum(plan)
+    told = as_latency(plan, data.cost_model, Objective("energy", "mJ"))
+    assert not is_optimum(told) and told.notes[0].startswith("energy: optimal over all plans")
+
+
+def test_go_counts_what_both_passes_measured(way: Way, tmp_path: Path) -> None:
+    """The second pass refines; what the first one measured was not known before."""
+    outcome = way.costs.outcome
+    assert outcome is not None
+    first = replace(outcome, n_measured=50, n_reused=2, n_failed=3, seconds=4.0)
+    second = replace(outcome, n_measured=6, n_reused=52, n_failed=1, seconds=1.0)
+    both = _together(first, second)
+    assert both is not None
+    assert (both.n_measured, both.n_reused, both.n_failed, both.seconds) == (56, 2, 4, 5.0)
+    assert _together(None, second) == second
