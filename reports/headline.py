@@ -14,6 +14,7 @@ from nnapi_prof.partition import is_optimum
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.words import (
     count,
+    format_difference,
     format_ms,
     format_percent,
     ms_unit,
@@ -233,7 +234,9 @@ def _outputs(data: ReportData) -> Card:
     checks = data.run.checks
     failed = [check for check in checks if not check.ok]
     worst = max(checks, key=lambda check: check.relative / (check.tolerance or 1.0))
-    said = f"largest difference {worst.relative:.1e} of the largest value"
+    said = f"largest difference {format_difference(worst.relative, 1)}"
+    if math.isfinite(worst.relative):
+        said += " of the largest value"
     said += f", {worst.tolerance:.0e} allowed"
     if failed:
         return Card(about, f"{len(failed)} of {len(checks)} differ", "bad", said)

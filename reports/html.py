@@ -15,6 +15,7 @@ from nnapi_prof.reports.style import HEAT
 from nnapi_prof.reports.words import (
     count,
     format_change,
+    format_difference,
     format_ms,
     format_percent,
     format_si,
@@ -60,7 +61,7 @@ def template(name: str) -> Template:
     environment.filters.update(
         ms=format_ms, percent=format_percent, change=format_change, si=format_si,
         target=target_words, place=place_words, plan=plan_words, rule=rule_words, by=sort_key,
-        time=format_time,
+        time=format_time, difference=format_difference,
     )  # fmt: skip
     environment.tests.update(known=known)
     environment.globals.update(heat=HEAT, count=count)

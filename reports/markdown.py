@@ -22,6 +22,7 @@ from nnapi_prof.reports.transfers import transfer_frame
 from nnapi_prof.reports.words import (
     DASH,
     count,
+    format_difference,
     format_ms,
     format_percent,
     format_si,
@@ -193,8 +194,8 @@ def _outputs(data: ReportData) -> Iterator[str]:
             [
                 check.name,
                 " × ".join(map(str, check.shape)) or "scalar",
-                f"{check.max_abs:.2e}",
-                f"{check.relative:.2e}",
+                format_difference(check.max_abs),
+                format_difference(check.relative),
                 f"{check.tolerance:.0e}",
                 "agrees" if check.ok else "differs",
             ]

@@ -34,6 +34,12 @@ def format_change(ratio: float | None) -> str:
     return DASH if ratio is None or not math.isfinite(ratio) else f"{100 * ratio:+.1f} %"
 
 
+def format_difference(difference: float, digits: int = 2) -> str:
+    """``4.20e-07``; of outputs of which one has an infinity or NaN where the other has not,
+    ``not finite``."""
+    return f"{difference:.{digits}e}" if math.isfinite(difference) else "not finite"
+
+
 def format_si(number: float | None) -> str:
     """``1.2 k``, ``34 M``: counts and bytes with a decimal prefix."""
     if number is None or not math.isfinite(number):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 
 from nnapi_prof.graph.plan import CPU, HOST
-from nnapi_prof.reports import frames
+from nnapi_prof.reports import frames, html, markdown
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.headline import Card, Rival, headline, rivals_of
 from nnapi_prof.run.result import OutputCheck
@@ -173,6 +174,17 @@ def test_the_worst_output_is_told_by_what_it_was_allowed(data: ReportData) -> No
     shown = card(headline(data, frames.baseline_frame(data.plans, data.run)).cards, "outputs")
     assert shown.value == "1 of 2 differ" and shown.verdict == "bad"
     assert shown.detail == "largest difference 3.0e-04 of the largest value, 1e-04 allowed"
+
+
+def test_outputs_that_are_not_finite_differ_in_words(data: ReportData) -> None:
+    assert data.run is not None
+    checks = (OutputCheck("a", (), math.inf, math.inf, 1e-4),)
+    data = replace(data, run=replace(data.run, checks=checks))
+    shown = card(headline(data, frames.baseline_frame(data.plans, data.run)).cards, "outputs")
+    assert shown.detail == "largest difference not finite, 1e-04 allowed"
+    for page in (html.render(data), markdown.render(data)):
+        cells = [cell.strip() for cell in re.split(r"<[^>]+>|\|", page)]
+        assert "inf" not in cells and "not finite" in cells and "scalar" in cells
 
 
 def test_hardware_is_not_called_simulated(data: ReportData) -> None:
