@@ -65,8 +65,8 @@ def a_description_with_a_wrong_value(at: Place) -> Arguments:
 
 @provoked(
     1,
-    "no device at 127.0.0.1:1: nothing listens there; on the phone, switch on wireless "
-    "debugging, or run `adb tcpip 5555` while it is on USB",
+    "no device at 127.0.0.1:1: nothing listens there; run `adb tcpip 5555` while the phone "
+    "is on USB, or `adb connect` to its wireless debugging",
 )
 def a_port_where_nothing_listens(at: Place) -> Arguments:
     return profile_on(at, "127.0.0.1:1")
