@@ -7,6 +7,7 @@ Times are ns, null where unknown; a ratio is of another side by the first.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,10 +72,15 @@ def _side(found: Compared, side: Side) -> dict[str, Any]:
         "against_best_single": _rival(side.against("best-single")),
         "against_cpu": _rival(side.against("all-cpu")),
         "outputs": side.outputs,
-        "largest_relative_difference": side.worst_difference,
+        "largest_relative_difference": _finite(side.worst_difference),
         "run_at": run.created_at if run else None,
         "error": data.run_of_plan.error if data.run_of_plan else None,
     }
+
+
+def _finite(number: float | None) -> float | None:
+    """JSON has neither infinity nor NaN."""
+    return number if number is not None and math.isfinite(number) else None
 
 
 def _latency(latency: Latency) -> dict[str, Any]:

@@ -34,6 +34,8 @@ class ReportData:
     """Plan name -> what it permutes."""
     segment_permutes: tuple[Permutes | None, ...] = ()
     """What each segment of the plan permutes, where that is known; None on the host."""
+    planned_for: str = ""
+    """The device that the plan and its costs are of, where it ran on another one."""
     environment: Environment | None = None
     """Where and how the report was written."""
 
@@ -59,6 +61,16 @@ class ReportData:
         if planned:
             return "Predictions and costs (but not the latencies of the plans as they ran)"
         return "The latencies of the plans as they ran (but neither predictions nor costs)"
+
+    @property
+    def ran_elsewhere(self) -> str:
+        """A sentence for a plan that ran on another device than it was made for; else empty."""
+        if not self.planned_for:
+            return ""
+        return (
+            f"Planned for another device, {self.planned_for}: predictions, costs and facts of the"
+            " device are of that one, what was measured of the plans as they ran is not."
+        )
 
     @property
     def what_is_estimated(self) -> str:

@@ -102,6 +102,9 @@ def _head(data: ReportData, plans: pd.DataFrame) -> Iterator[str]:
             "from hardware. Outputs are computed for real."
         )
         yield ""
+    if data.ran_elsewhere:
+        yield f"**{text(data.ran_elsewhere)}**"
+        yield ""
     if data.what_is_estimated:
         yield data.what_is_estimated
         yield ""

@@ -62,8 +62,7 @@ def _preface(data: ReportData) -> list[str]:
             f"{data.what_is_simulated} come from the description of a simulated phone, not from"
             " hardware."
         )
-    if data.what_is_estimated:
-        lines.append(data.what_is_estimated)
+    lines += [said for said in (data.ran_elsewhere, data.what_is_estimated) if said]
     return lines
 
 

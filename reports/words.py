@@ -35,9 +35,9 @@ def format_change(ratio: float | None) -> str:
 
 
 def format_difference(difference: float, digits: int = 2) -> str:
-    """``4.20e-07``; of outputs of which one has an infinity or NaN where the other has not,
-    ``not finite``."""
-    return f"{difference:.{digits}e}" if math.isfinite(difference) else "not finite"
+    """``4.20e-07``; ``infinite`` where one output has an infinity or NaN and the other has not, and
+    of anything relative to nothing but zeros."""
+    return f"{difference:.{digits}e}" if math.isfinite(difference) else "infinite"
 
 
 def format_si(number: float | None) -> str:

@@ -59,7 +59,7 @@ def report_sides(
         kept = every(bundles[0])
         chosen = [choose(kept, words) for words in runs]
         data = report_data(bundles[0], costs)
-        return [(_name_of(run), replace(data, run=run)) for run in chosen]
+        return [(_name_of(run), _with_run(data, run, bundles[0])) for run in chosen]
     if dates:
         when = [_instant(date) for date in dates]
         return [
@@ -70,6 +70,13 @@ def report_sides(
     return [
         (str(bundle) if same else bundle.stem, report_data(bundle, costs)) for bundle in bundles
     ]
+
+
+def _with_run(data: ReportData, run: RunReport, bundle: Path) -> ReportData:
+    """The report of another run of the bundle."""
+    made_for = read_bundle(bundle)
+    elsewhere = made_for.device if run.fingerprint != made_for.fingerprint else ""
+    return replace(data, run=run, planned_for=elsewhere)
 
 
 def _name_of(run: RunReport) -> str:
@@ -131,6 +138,7 @@ def data_of(
         notes=bundle.notes,
         permutes={plan.name: bundle.permutes(plan) for plan in bundle.plans},
         segment_permutes=bundle.segment_permutes(plans[0]),
+        planned_for=bundle.device if run and run.fingerprint != bundle.fingerprint else "",
         environment=this_environment(),
     )
 

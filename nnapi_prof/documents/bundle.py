@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,8 +39,11 @@ _BUNDLE = described(TEXT, "the bundle's folder")
 OUTPUT = obj(
     name=TEXT,
     shape=array(COUNT),
-    max_abs=described(NUMBER, "largest difference from eager PyTorch"),
-    relative=described(NUMBER, "the same by the largest value"),
+    max_abs=described(
+        NUMBER_OR_NULL,
+        "largest difference from eager PyTorch; null where only one of both is finite",
+    ),
+    relative=described(NUMBER_OR_NULL, "the same by the largest value; null where infinite"),
     tolerance=described(NUMBER, "largest relative difference allowed"),
     ok=TRUTH,
 )
@@ -164,12 +168,17 @@ def _segment(segment: SegmentTiming) -> Document:
     }
 
 
+def _finite(number: float) -> float | None:
+    """JSON has neither infinity nor NaN."""
+    return number if math.isfinite(number) else None
+
+
 def of_check(check: OutputCheck) -> Document:
     return {
         "name": check.name,
         "shape": list(check.shape),
-        "max_abs": check.max_abs,
-        "relative": check.relative,
+        "max_abs": _finite(check.max_abs),
+        "relative": _finite(check.relative),
         "tolerance": check.tolerance,
         "ok": check.ok,
     }

@@ -181,10 +181,10 @@ def test_outputs_that_are_not_finite_differ_in_words(data: ReportData) -> None:
     checks = (OutputCheck("a", (), math.inf, math.inf, 1e-4),)
     data = replace(data, run=replace(data.run, checks=checks))
     shown = card(headline(data, frames.baseline_frame(data.plans, data.run)).cards, "outputs")
-    assert shown.detail == "largest difference not finite, 1e-04 allowed"
+    assert shown.detail == "largest difference infinite, 1e-04 allowed"
     for page in (html.render(data), markdown.render(data)):
         cells = [cell.strip() for cell in re.split(r"<[^>]+>|\|", page)]
-        assert "inf" not in cells and "not finite" in cells and "scalar" in cells
+        assert "inf" not in cells and "infinite" in cells and "scalar" in cells
 
 
 def test_hardware_is_not_called_simulated(data: ReportData) -> None:

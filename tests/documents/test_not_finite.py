@@ -1,0 +1,27 @@
+"""Documents about outputs that are not finite: JSON has no word for them."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+from nnapi_prof.documents.bundle import of_check
+from nnapi_prof.reports.compare_json import content
+from nnapi_prof.run.result import OutputCheck
+from tests.reports.sample import sample
+
+
+def test_an_output_that_is_not_finite_is_null_and_not_ok() -> None:
+    check = OutputCheck("y", (1,), math.inf, math.inf, 1e-4)
+    document = of_check(check)
+    assert document["max_abs"] is None and document["relative"] is None and not document["ok"]
+    assert of_check(replace(check, max_abs=0.5, relative=0.25))["relative"] == 0.25
+
+
+def test_a_comparison_of_such_outputs_is_json() -> None:
+    data = sample(8)
+    assert data.run is not None
+    checks = (OutputCheck("y", (1,), math.inf, math.inf, 1e-4),)
+    broken = replace(data, run=replace(data.run, checks=checks))
+    json.dumps(content([("good", data), ("broken", broken)]), allow_nan=False)
