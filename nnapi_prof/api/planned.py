@@ -323,7 +323,7 @@ def partition(
     if not hasattr(priced, "unit_cost"):
         raise UsageError(f"costs are a {type(costs).__name__}: those of profile() are wanted")
     if known is not None and known.model.graph != chosen.graph:
-        raise UsageError(f"these costs are of {known.model.name}, not of {chosen.name}: profile it")
+        raise UsageError(f"these costs are of {known.model!r}, not of {chosen!r}: profile it")
     measured = known.measured if known else None
     tolerance = TOLERANCE if measured is None else tolerance_of(measured)
     guard = None

@@ -241,8 +241,8 @@ def _connect(
             raise _unauthorized(serial) from error
         if isinstance(error, ConnectionRefusedError):
             raise DeviceNotFound(
-                f"no device at {serial}: nothing listens there; run `adb tcpip 5555` while the phone "
-                "is on USB, or `adb connect` to its wireless debugging",
+                f"no device at {serial}: nothing listens there; run `adb tcpip 5555` while the "
+                "phone is on USB, or `adb connect` to its wireless debugging",
                 serial,
             ) from error
         raise DeviceOffline(
