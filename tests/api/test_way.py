@@ -210,7 +210,9 @@ def test_conditions_that_are_none(way: Way) -> None:
 
 def test_costs_of_another_model(way: Way) -> None:
     other = np_.load(torch.nn.Conv2d(3, 8, 3), inputs=["1x3x16x16"])
-    with pytest.raises(UsageError, match=r"not of Model\('Conv2d', .*inputs 1x3x16x16\): profile it"):
+    with pytest.raises(
+        UsageError, match=r"not of Model\('Conv2d', .*inputs 1x3x16x16\): profile it"
+    ):
         np_.partition(other, way.costs)
 
 
