@@ -31,7 +31,9 @@ def format_percent(ratio: float | None) -> str:
 
 def format_change(ratio: float | None) -> str:
     """A relative difference with its sign: ``+3.4 %``."""
-    return DASH if ratio is None or not math.isfinite(ratio) else f"{100 * ratio:+.1f} %"
+    if ratio is None or not math.isfinite(ratio):
+        return DASH
+    return f"{round(100 * ratio, 1) + 0.0:+.1f} %"  # what is added makes -0.0 a zero
 
 
 def format_difference(difference: float, digits: int = 2) -> str:

@@ -85,7 +85,13 @@ def eager(program: ExportedProgram) -> Callable[..., object]:
 
     Keywords, nested inputs and the constants it was exported with are put back where they were.
     """
-    module, form = program.module(), program.call_spec.in_spec
+    try:
+        module, form = program.module(), program.call_spec.in_spec
+    except SyntaxError as error:  # PyTorch writes names into Python code as they are
+        raise FrontendError(
+            f"PyTorch cannot run the exported program ({error.msg}): a submodule's name with quotes"
+            " or line breaks does that; rename it and export again"
+        ) from error
     arguments = [
         spec.arg
         for spec in program.graph_signature.input_specs

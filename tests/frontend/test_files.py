@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from nnapi_prof import frontend
-from nnapi_prof.errors import ModelFileError
+from nnapi_prof.errors import FrontendError, ModelFileError
 
 PICKLED = (
     "{path} holds pickled Python objects (a state_dict or a whole module), not TorchScript: save "
@@ -119,3 +119,19 @@ def test_content_decides_and_not_the_name(tmp_path: Path, saved):
     path = saved(nn.Linear(2, 2).eval(), torch.ones(1, 2), name="model.pt2")
     assert frontend.model_kind(path) is frontend.ModelKind.TORCHSCRIPT
     assert frontend.load(path, [frontend.InputSpec((1, 2))]).name == "model"
+
+
+def test_names_that_pytorch_itself_cannot_write_as_code(tmp_path: Path) -> None:
+    class Named(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.add_module('a"b', torch.nn.Linear(4, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = getattr(self, 'a"b')(x)
+            return out
+
+    path = tmp_path / "named.pt2"
+    torch.export.save(torch.export.export(Named().eval(), (torch.rand(1, 4),)), path)
+    with pytest.raises(FrontendError, match="rename it and export again"):
+        frontend.load(path)

@@ -315,6 +315,7 @@ def test_milliseconds(ms: float | None, text: str) -> None:
 def test_numbers() -> None:
     assert words.format_percent(0.0341) == "3.4 %" and words.format_percent(None) == "–"
     assert words.format_change(0.0341) == "+3.4 %" and words.format_change(-0.5) == "-50.0 %"
+    assert words.format_change(-0.0004) == words.format_change(0.0004) == "+0.0 %"
     assert words.format_si(1234) == "1.23 k" and words.format_si(12) == "12 "
     assert words.format_si(3e9) == "3 G" and words.format_si(None) == "–"
     assert words.format_si(999_600) == "1 M" and words.format_si(999_400) == "999 k"
