@@ -195,8 +195,8 @@ def _say_doubts(outcome: ProfileOutcome, refined: bool) -> None:
 def _effort(outcome: ProfileOutcome) -> str:
     """What the plan took to find, beside measuring everything."""
     words = (
-        f"{outcome.rounds} rounds of refinement; {outcome.n_rows} measurements in all, "
-        f"{outcome.n_regions} of them whole regions of plans"
+        f"{outcome.rounds} rounds of refinement, for which {outcome.n_regions} of all "
+        f"{outcome.n_rows} measurements were made"
     )
     if outcome.n_exhaustive:
         words += (

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
             rounds=described(COUNT, "of measuring regions whole and planning again"),
             stable=described(TRUTH, "the last round had nothing new to measure"),
             n_rows=described(COUNT, "measurements that costs and plan rest on"),
-            n_regions=described(COUNT, "of these, whole regions of plans"),
+            n_regions=described(COUNT, "of these, made in rounds of refinement"),
             n_exhaustive=described(COUNT_OR_NULL, "of every convex region on every target"),
             potential=described(
                 NUMBER, "share of the plan's latency that further measurements could save at most"
