@@ -97,6 +97,7 @@ def show(costs: str | None, sort: str, limit: int | None, **filters: Any) -> Non
         selection, devices = selection_of(store, **filters)
         rows = _sorted(store.select(selection), sort)
     n_all = len(rows)
+    several = len({m.fingerprint for m in rows}) > 1
     most = limit if limit is not None else 0 if as_json() else _ROWS_SHOWN
     rows = rows[:most] if most else rows
     names = {device.fingerprint: device.name for device in devices}
@@ -105,7 +106,7 @@ def show(costs: str | None, sort: str, limit: int | None, **filters: Any) -> Non
 
         print_document(of_measurements(store.location, rows, names, n_all))
         return
-    _show_table(rows, names)
+    _show_table(rows, names, several)
     if len(rows) < n_all:
         say(f"note: {len(rows)} of {n_all} rows: --limit 0 shows all")
 
@@ -129,12 +130,11 @@ def _sorted(rows: list[Measurement], sort: str) -> list[Measurement]:
     )
 
 
-def _show_table(rows: list[Measurement], names: dict[str, str]) -> None:
+def _show_table(rows: list[Measurement], names: dict[str, str], several: bool) -> None:
     """Columns that say nothing of these rows are left out; on a narrow terminal kind, number of
-    runs and date, too."""
+    runs and date, too. ``several``: the rows are of several devices, be it some not shown."""
     console = stdout()
     usual = not any(m.conditions.options for m in rows)
-    several = len({m.fingerprint for m in rows}) > 1
     wide = is_wide(console)
     words = ["label", *(["kind"] if wide else []), "target", *([] if usual else ["conditions"])]
     times = [f"median ({_unit(rows)})", "spread", *(["runs"] if wide else [])]

@@ -139,6 +139,13 @@ def test_diff_of_two_dates(cli: Cli, costs: Path) -> None:
     assert found.out.startswith("0 of 1 changed beyond noise")
 
 
+def test_rows_of_several_devices_say_whose_they_are(cli: Cli, costs: Path) -> None:
+    found = cli("costs", "show", "--costs", costs, "--limit", "1", "--sort", "median")
+    assert found.code == 0 and " device" in found.out.splitlines()[0]
+    one = cli("costs", "show", "--costs", costs, "--limit", "1", "--device", "One")
+    assert one.code == 0 and " device" not in one.out.splitlines()[0]
+
+
 def test_diff_of_two_devices(cli: Cli, costs: Path) -> None:
     found = cli("costs", "diff", "--costs", costs, "One", "npu-phone")
     assert found.code == 0 and "One (ms) " in found.out
