@@ -165,8 +165,8 @@ def damaged(at: Place, pattern: str, change: Callable[[bytes], bytes]) -> Path:
 
 @provoked(
     1,
-    "{tmp}/profiled/tiny.nnprof: the bundle was made by a newer nnapi-prof (its version is 3, "
-    "2 is read): update nnapi-prof, or make it again with `nnapi-prof partition`",
+    "{tmp}/profiled/tiny.nnprof: the bundle was made by a newer nnapi-prof (its version is 4, "
+    "3 is read): update nnapi-prof, or make it again with `nnapi-prof partition`",
 )
 def a_bundle_of_a_newer_version(at: Place) -> Arguments:
     return ["run", *SIM, edited(at, version=VERSION + 1)]
@@ -175,7 +175,7 @@ def a_bundle_of_a_newer_version(at: Place) -> Arguments:
 @provoked(
     1,
     "{tmp}/profiled/tiny.nnprof: the bundle was made by an older nnapi-prof (its version is 1, "
-    "2 is read): make it again with `nnapi-prof partition`",
+    "3 is read): make it again with `nnapi-prof partition`",
 )
 def a_bundle_of_an_older_version(at: Place) -> Arguments:
     return ["report", edited(at, version=1)]
