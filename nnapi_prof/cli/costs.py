@@ -27,7 +27,7 @@ _ROWS_SHOWN = 40
 
 @click.group("costs", cls=Group, context_settings=HELP)
 def command() -> None:
-    """Look into the cost table, compare and tidy what is in it, carry it elsewhere."""
+    """Look into the cost table; compare, carry and tidy what is in it."""
 
 
 command.add_command(prune)
