@@ -84,7 +84,7 @@ def test_an_adb_server_named_wrongly(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
         ),
         ("sim:nosuch.json", "no simulated phone 'nosuch.json': there are dsp-phone, gpu-phone"),
         ("R5CT12", "no device R5CT12: there are local, sim:dsp-phone, sim:gpu-phone, sim:npu"),
-        ("127.0.0.1:1", "no device at 127.0.0.1:1: nothing listens there; on the phone, switch on"),
+        ("127.0.0.1:1", "no device at 127.0.0.1:1: nothing listens there; run `adb tcpip 5555`"),
         ("no-such.invalid:5555", "no-such.invalid:5555 does not answer as a device does"),
     ],
 )
