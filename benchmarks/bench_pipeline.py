@@ -18,7 +18,6 @@ import argparse
 import json
 import math
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -39,18 +38,16 @@ MODELS = {
 
 
 def timed(*command: object) -> tuple[float, float, str]:
-    """Runs a command that must succeed; wall seconds, peak memory in MB, and what it said."""
+    """Runs a command that must succeed; wall seconds, peak memory in MB, and what it printed."""
     arguments = [sys.executable, *map(str, command)]
     begin = time.perf_counter()
-    process = subprocess.Popen(
-        arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     said = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
-        sys.exit(f"{' '.join(arguments)} failed:\n{said}")
+        sys.exit(f"{' '.join(arguments)} failed")
     return time.perf_counter() - begin, usage.ru_maxrss / 1024, said
 
 
@@ -58,7 +55,6 @@ DEVICES = "sim:npu-phone,sim:gpu-phone,sim:dsp-phone,sim:slow-nnapi-phone,local"
 NEVER_WORSE = 1.01
 BETTER = 0.99
 """A plan that takes at most this share of the best baseline's latency is better; the rest ties."""
-SPENT = re.compile(r"(\d+) measurements in all.*?would be (\d+) ", re.DOTALL)
 
 
 def main() -> None:
@@ -91,14 +87,15 @@ def main() -> None:
 def row(name: str, device: str, model: Path, folder: Path) -> dict[str, Any]:
     costs, bundle = folder / f"{name}-{device}.sqlite", folder / f"{name}-{device}.nnprof"
     named = ("--device", device, "--costs", costs, "--input", MODELS[name])
-    first, memory, said = timed("-m", "nnapi_prof", "profile", *named, model)
-    again, _, _ = timed("-m", "nnapi_prof", "profile", *named, model)
-    timed("-m", "nnapi_prof", "partition", *named, "--output", bundle, model)
-    timed("-m", "nnapi_prof", "run", "--device", device, bundle)
+    quiet = ("-m", "nnapi_prof", "--quiet")
+    first, memory, said = timed(*quiet, "profile", "--json", *named, model)
+    again, _, _ = timed(*quiet, "profile", *named, model)
+    timed(*quiet, "partition", *named, "--output", bundle, model)
+    timed(*quiet, "run", "--device", device, bundle)
     report = RunReport.from_json((bundle / "run.json").read_text())
     plan, *rivals = report.runs
     median = plan.median_ns or math.nan
-    spent = SPENT.search(" ".join(said.split()))
+    effort = json.loads(said)["effort"]
     return {
         "model": name,
         "device": device,
@@ -106,8 +103,8 @@ def row(name: str, device: str, model: Path, folder: Path) -> dict[str, Any]:
         "profile_s": first,
         "again_s": again,
         "peak_mb": memory,
-        "measured": int(spent[1]) if spent else None,
-        "exhaustive": int(spent[2]) if spent else None,
+        "measured": effort["n_rows"],
+        "exhaustive": effort["n_exhaustive"],
         "plan_ms": median / 1e6,
         "segments": len(plan.segments),
         "best_baseline": min(rival.median_ns or math.inf for rival in rivals) / median,
