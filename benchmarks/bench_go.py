@@ -24,13 +24,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-MODELS = {
-    "mobilenet_v2": "1x3x224x224",
-    "resnet18": "1x3x224x224",
-    "squeezenet1_1": "1x3x224x224",
-    "unet": "1x3x128x128",
-}
+from bench_pipeline import MODELS, ROOT
+
 BAR_S = 10.0
 """A second go takes less."""
 

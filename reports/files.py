@@ -76,11 +76,23 @@ def _single(form: str) -> Callable[[ReportData], str]:
     return html.render
 
 
-def write_tables(folder: Path, data: ReportData) -> list[Path]:
-    """A report in ``csv``: a file for each of its tables; the files."""
+def write_report(path: Path, form: str, sides: Sequence[tuple[str, ReportData]]) -> None:
+    """Writes a report of one side, or a comparison of several, in any form but ``json``; ``csv``
+    makes a folder of tables. Raises UsageError where it cannot be written, or several sides do not
+    fit in the form."""
+    if len(sides) > 1:
+        check_compares(form)
+    if form != "csv":
+        write_whole(path, lambda: text_of(form, sides))
+        return
     from nnapi_prof.reports import tables
 
-    return tables.write(folder, data)
+    try:
+        tables.write(path, sides[0][1])
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror or error}: name another --output"
+        ) from error
 
 
 def write_whole(path: Path, make: Callable[[], str]) -> None:

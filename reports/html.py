@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from pathlib import Path
-
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
 
-from nnapi_prof.errors import UsageError
 from nnapi_prof.reports.context import context, known
 from nnapi_prof.reports.data import ReportData as ReportData
 from nnapi_prof.reports.style import HEAT
@@ -25,23 +20,6 @@ from nnapi_prof.reports.words import (
     rule_words,
     target_words,
 )
-
-
-def write_report(path: Path, data: ReportData) -> None:
-    """Writes the report to ``path``, whole or not at all. Raises UsageError where it cannot."""
-    partial = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.touch()  # a place that cannot be written to shows before the work
-        partial.write_text(render(data), encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write the report {path}: {error.strerror or error}: name another --output"
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):  # there is none after success
-            partial.unlink(missing_ok=True)
 
 
 def render(data: ReportData) -> str:

@@ -137,25 +137,17 @@ def _beside(bundle: Path, form: str, compares: bool) -> Path:
 
 
 def _write(path: Path, form: str, sides: Sides) -> None:
-    from nnapi_prof.reports.files import text_of, write_whole
+    from nnapi_prof.reports.files import text_of, write_report, write_whole
 
-    if form == "csv":
-        from nnapi_prof.cli.options import writing
-        from nnapi_prof.reports.files import write_tables
-
-        with writing(path):
-            write_tables(path, sides[0][1])
-        return
-
-    def text() -> str:
-        if form == "json":
-            return json.dumps(_document(sides), indent=1, allow_nan=False) + "\n"
-        return text_of(form, sides)
+    def document() -> str:
+        return json.dumps(_document(sides), indent=1, allow_nan=False) + "\n"
 
     if str(path) == "-":
-        click.echo(text())
+        click.echo(document() if form == "json" else text_of(form, sides))
+    elif form == "json":
+        write_whole(path, document)
     else:
-        write_whole(path, text)
+        write_report(path, form, sides)
 
 
 def _document(sides: Sides) -> Document:

@@ -75,7 +75,7 @@ class Durations:
         known.pop(what, None)
         known[what] = round(seconds, 2)
         newest = dict(list(known.items())[-_REMEMBERED:])
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # next time there is an estimate less, and nothing else
             self._path.parent.mkdir(parents=True, exist_ok=True)
             draft = self._path.with_suffix(f".{os.getpid()}")
             draft.write_text(json.dumps(newest, indent=1))

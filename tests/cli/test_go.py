@@ -204,7 +204,7 @@ def test_a_report_that_cannot_be_written_leaves_the_run(
         raise UsageError("cannot write the report: No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("nnapi_prof.api.writing.write_whole", full)
+        patch.setattr("nnapi_prof.api.writing.write_report", full)
         found = go()
     assert found.code == 2 and "No space left" in found.error
     assert (tmp_path / "out.nnprof" / "run.json").exists()

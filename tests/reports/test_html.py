@@ -15,7 +15,8 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import HOST
 from nnapi_prof.partition import baselines, solve
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.html import render, write_report
+from nnapi_prof.reports.files import write_report
+from nnapi_prof.reports.html import render
 from nnapi_prof.reports.words import format_si
 from nnapi_prof.run.result import OutputCheck
 from tests.reports.sample import cnn, measure, measured_on_hardware, sample
@@ -208,9 +209,9 @@ def test_a_unit_on_the_host_is_called_estimated() -> None:
 
 def test_write_replaces_whole_files(data: ReportData, html: str, tmp_path: Path) -> None:
     path = tmp_path / "new" / "report.html"
-    write_report(path, data)
+    write_report(path, "html", [("net", data)])
     assert path.read_text(encoding="utf-8") == html
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"cannot write the report .*file/report\.html"):
-        write_report(tmp_path / "file" / "report.html", data)
+        write_report(tmp_path / "file" / "report.html", "html", [("net", data)])
