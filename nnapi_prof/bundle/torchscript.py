@@ -35,7 +35,10 @@ _GIVEN = (*_TAKEN, "float16", "bool")
 
 
 class _FixedShapes(torch.nn.Module):
-    """Gives the runtime its output templates: all shapes are known, so ``prepare`` is constant."""
+    """Gives the runtime its output templates, whose shapes are known.
+
+    Here they are one element each, expanded, as a file holds all that a tensor's storage has.
+    """
 
     def __init__(self, templates: list[torch.Tensor]) -> None:
         super().__init__()
@@ -43,7 +46,8 @@ class _FixedShapes(torch.nn.Module):
 
     @torch.jit.export
     def prepare(self, ser_model: torch.Tensor, args: list[torch.Tensor]) -> list[torch.Tensor]:
-        return self.templates
+        form = torch.contiguous_format
+        return [torch.empty_like(given, memory_format=form) for given in self.templates]
 
     def forward(self, args: list[torch.Tensor]) -> list[torch.Tensor]:
         return args
@@ -254,16 +258,16 @@ def call_lines(
 
 
 def _template(known: TensorType) -> torch.Tensor:
-    """A tensor without values of the shape and type that an output has in memory."""
+    """A tensor of the shape and type that an output has in memory, over a single element."""
+    one = [1] * len(known.memory_shape)
     if known.quant is None or known.dtype != "uint8":
-        return torch.empty(known.memory_shape, dtype=torch_dtype(known.device_dtype))
+        element = torch.zeros(one, dtype=torch_dtype(known.device_dtype))
+        return element.expand(known.memory_shape)
     with quiet_torch():
-        return torch._empty_affine_quantized(
-            known.memory_shape,
-            scale=known.quant.scale,
-            zero_point=known.quant.zero_point,
-            dtype=torch.quint8,
+        quantised = torch.quantize_per_tensor(
+            torch.zeros(one), known.quant.scale, known.quant.zero_point, torch.quint8
         )
+        return quantised.expand(known.memory_shape)
 
 
 def carried(place: str, known: TensorType) -> str:

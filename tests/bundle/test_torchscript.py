@@ -25,3 +25,14 @@ def test_a_constant_of_bools(nnapi_library):
     assert any(len(data) % 4 for data in region.buffers)
     module = stock_module(program.units, region, {})
     torch.testing.assert_close(module(x), Masked()(x))
+
+
+def test_a_file_holds_no_room_for_outputs(nnapi_library, tmp_path):
+    x = torch.randn(1, 3, 256, 256)
+    model = torch.nn.Conv2d(3, 16, 1)
+    program = prepare(model.eval(), [x], "wide")
+    region = convert_region(program, range(len(program.units.units)), 30)
+    file = tmp_path / "wide.nnapi.pt"
+    torch.jit.save(stock_module(program.units, region, {}), file)
+    assert file.stat().st_size < 100_000  # its output takes 4 MB
+    torch.testing.assert_close(torch.jit.load(file)(x), model(x), rtol=1e-5, atol=1e-5)
