@@ -64,6 +64,9 @@ class Concretiser:
         self.names: dict[int, str] = {}
         """Data pointer of a parameter -> its name in the model, for readable graphs."""
         self._kept: list[Tensor] = []  # keeps data pointers that are keys from being reused
+        self._own: dict[int, Tensor] = {}
+        """Memory that calls on constants made, and nothing in the graph reads yet: it may be
+        written to."""
 
     @property
     def graph(self) -> fx.Graph:
@@ -132,9 +135,9 @@ class Concretiser:
             return None
         if isinstance(step.target, OpOverload):
             self._refuse_training(step, step.target)
+        step = settled(step)
         if not is_moving((step.args, step.kwargs)) and step.target not in CONVERSIONS:
             return self._compute(step)
-        step = settled(step)
         if step.target is operator.getitem and isinstance(step.args[0], list | tuple):
             return step.args[0][step.args[1]]
         if isinstance(step.target, OpOverload) and step.target._schema.is_mutable:
@@ -147,9 +150,17 @@ class Concretiser:
         if target is torch.ops.aten.detach_.default:
             return step.args[0]
         if isinstance(target, OpOverload) and target._schema.is_mutable:
-            raise WritesToViews(op_name(target))
+            bound = bind(target, step.args, step.kwargs)
+            written = (bound[a.name] for a in target._schema.arguments if a.is_write)
+            if not all(_memory(value) in self._own for value in pytree.tree_leaves(list(written))):
+                raise WritesToViews(op_name(target))
         with torch.no_grad():
-            return target(*step.args, **step.kwargs)
+            result = target(*step.args, **step.kwargs)
+        given = {_memory(value) for value in pytree.tree_leaves((step.args, step.kwargs))}
+        for value in pytree.tree_leaves(result):
+            if isinstance(value, Tensor) and _memory(value) not in given:
+                self._own[_memory(value)] = value
+        return result
 
     def _write(self, step: Step) -> Any:
         """A call on at least one value that depends on the inputs."""
@@ -239,6 +250,7 @@ class Concretiser:
         key = (value.data_ptr(), value.dtype, tuple(value.shape), value.stride())
         if key not in self._constants or value.numel() == 0:
             self._kept.append(value)
+            self._own.pop(_memory(value), None)
             self._constants[key] = add_constant(
                 self.graph, value.detach(), self.names.get(value.data_ptr(), hint)
             )
@@ -303,6 +315,11 @@ def _is_check(target: Any) -> bool:
     """Assertions about shapes and metadata: true by construction on the shapes that run here."""
     name = target._schema.name if isinstance(target, OpOverload) else op_name(target)
     return name.rpartition("::")[2].startswith(_CHECKS)
+
+
+def _memory(value: Any) -> int:
+    """Where a tensor's storage lies, whatever part of it a view shows; 0 for what is no tensor."""
+    return value.untyped_storage().data_ptr() if isinstance(value, Tensor) else 0
 
 
 def _where(node: fx.Node) -> str:

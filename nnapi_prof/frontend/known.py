@@ -1,4 +1,5 @@
-"""Calls whose result's shape hangs on tensors that are constants, in overloads that take numbers.
+"""Calls that constants settle: those that read no more than shape and type of a tensor, and those
+whose result's shape hangs on constant tensors, in overloads that take numbers.
 
 TorchScript keeps arithmetic on sizes as tensor operations. What becomes of it on known shapes are
 constants, but operators that read a start, counts or a mask from a tensor still seem to make
@@ -24,9 +25,14 @@ def settled(step: Step) -> Step:
     """The same call with constant tensors read; itself where there is nothing to read.
 
     ``narrow(x, 0, tensor(3), 2)`` -> ``narrow(x, 0, 3, 2)``,
+    ``x.new_zeros(2)`` -> ``c.new_zeros(2)``, ``c`` an empty constant of the type of ``x``,
     ``x[mask]`` -> ``x[mask.nonzero()]``,
     ``repeat_interleave(x, tensor([1, 2]), 0)`` -> ``index_select(x, 0, tensor([0, 1, 1]))``.
     """
+    if step.target in _LIKE and isinstance(step.args[0], Moving):
+        fake = step.args[0].fake
+        alike = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
+        return replace(step, args=(alike, *step.args[1:]))
     rule = _RULES.get(step.target)
     if rule is None:
         return step
@@ -99,6 +105,14 @@ def _masked_select(arg: dict[str, Any]) -> _Call | None:
     return aten.index.Tensor, (source, list(mask.nonzero(as_tuple=True)))
 
 
+_LIKE = frozenset(
+    {
+        *(aten.new_zeros.default, aten.new_ones.default, aten.new_full.default),
+        *(aten.new_empty.default, aten.zeros_like.default, aten.ones_like.default),
+        *(aten.full_like.default, aten.empty_like.default),
+    }
+)
+"""What reads no element of its tensor. Made at once, the result can be written to in parts."""
 _MASKS = (torch.bool, torch.uint8)
 _RULES: dict[Any, Callable[[dict[str, Any]], _Call | None]] = {
     aten.narrow.Tensor: _narrow,

@@ -7,9 +7,8 @@ PyTorch's own converter slow, and what it fails on where sizes are computed as t
 
 from __future__ import annotations
 
-import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError
-from nnapi_prof.frontend.concretise import Concretiser, branch_refusal
+from nnapi_prof.frontend.concretise import Concretiser, branch_refusal, is_moving
 from nnapi_prof.frontend.keeping import Keeper
 from nnapi_prof.frontend.pending import Later
 from nnapi_prof.frontend.quantised import (
@@ -28,6 +27,7 @@ from nnapi_prof.frontend.quantised import (
     plain,
     quantised_input,
 )
+from nnapi_prof.frontend.script_builtins import ON_CONTAINERS, ON_NUMBERS, PYTHON, UNPACK
 from nnapi_prof.frontend.steps import DataDependent, Moving, Step
 
 
@@ -178,12 +178,14 @@ class _Walker:
             return self._loop(node, inputs)
         if kind == "prim::RaiseException":
             raise FrontendError(f"{self.name} raises {inputs[0]!r} ({source(node)})")
-        if kind in _UNPACK:
+        if kind in UNPACK:
             return list(inputs[0])
-        if kind in _PYTHON:
-            return [_PYTHON[kind](*inputs)]
-        if kind in _ON_CONTAINERS and isinstance(inputs[0], list | tuple | dict):
-            return [_ON_CONTAINERS[kind](*inputs)]
+        if kind in PYTHON:
+            return [PYTHON[kind](*inputs)]
+        if kind in ON_CONTAINERS and isinstance(inputs[0], list | tuple | dict):
+            return [ON_CONTAINERS[kind](*inputs)]
+        if kind in ON_NUMBERS and not is_moving(inputs):
+            return [ON_NUMBERS[kind](*inputs)]
         if kind == "aten::__interpolate":
             return [self._interpolate(node, inputs)]
         return self._operator(node, kind, inputs)
@@ -289,49 +291,5 @@ def source(node: Any) -> str:
     return f"{found[-1][0]}:{found[-1][1]}" if found else node.scopeName() or "forward"
 
 
-def _dtype(value: Any) -> torch.dtype:
-    return (value.fake if isinstance(value, Moving) else value).dtype  # Quantised has its own
-
-
-def _listed(*values: Any) -> list[Any]:
-    return list(values)
-
-
-def _append(items: list[Any], value: Any) -> list[Any]:
-    items.append(value)
-    return items
-
-
-def _dict(*values: Any) -> dict[Any, Any]:
-    return dict(zip(values[::2], values[1::2], strict=True))
-
-
 _DYNAMIC = frozenset({"quantized_lstm", "quantized_gru"})
 """Quantised when they run, though their names do not say so."""
-_UNPACK = frozenset({"prim::ListUnpack", "prim::TupleUnpack"})
-_PYTHON: dict[str, Callable[..., Any]] = {
-    "prim::ListConstruct": _listed,
-    "prim::TupleConstruct": lambda *values: tuple(values),
-    "prim::DictConstruct": _dict,
-    "prim::TupleIndex": operator.getitem,
-    "prim::unchecked_cast": lambda value: value,
-    "prim::Uninitialized": lambda: None,
-    "prim::dtype": _dtype,
-    "prim::device": lambda value: torch.device("cpu"),
-    "prim::NumToTensor": torch.tensor,
-    "aten::warn": lambda *values: None,
-    "aten::format": lambda text, *values: text.format(*values),
-    "aten::__is__": operator.is_,
-    "aten::__isnot__": operator.is_not,
-}
-"""Constructs that never touch a tensor's elements."""
-
-_ON_CONTAINERS: dict[str, Callable[..., Any]] = {
-    "aten::__getitem__": operator.getitem,
-    "aten::len": len,
-    "aten::append": _append,
-    "aten::slice": lambda items, start, end, step: items[start:end:step],
-    "aten::list": list,
-    "aten::add": operator.add,
-}
-"""Operators that Python does itself where the first operand is a list or dict."""

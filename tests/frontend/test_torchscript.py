@@ -92,6 +92,70 @@ def test_writing_through_a_view(saved, traced: bool):
     agree(saved(WritesView(), *([torch.ones(1, 4, 6, 6)] if traced else [])), IMAGE)
 
 
+class Masked(nn.Module):
+    """Constants that are written to in place, as in windows that are shifted."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.rand(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = self.bias.clone()
+        bias[2:4].zero_()
+        mask = x.new_zeros([6, 6])
+        mask[:3, 3:] = 2.0
+        mask[3:] -= 1
+        return x * mask.mul_(2) + torch.relu_(bias)
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_constants_are_written_to_in_place(saved, is_traced: bool):
+    path = saved(Masked(), *([torch.ones(1, 4, 6, 6)] if is_traced else []))
+    assert [u.label for u in agree(path, IMAGE).units.units] == ["mul 1x4x6x6", "add 1x4x6x6"]
+
+
+class ChangesItsParameter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.total.add_(1)
+        return x + self.total.sum()
+
+
+def test_parameters_are_not_written_to(saved):
+    with pytest.raises(FrontendError):
+        frontend.load(saved(ChangesItsParameter()), [IMAGE])
+
+
+class Containers(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        sizes = [x.size(1), 3]
+        sizes[0] = 5
+        sizes.insert(0, 2)
+        sizes.extend([4, 1])
+        sizes.reverse()
+        sizes.sort()
+        last = sizes.pop()
+        copied = sizes.copy()
+        copied += [max(sizes), min(2, last)]
+        named = {"a": 1, "b": 2}
+        named.update({"c": last})
+        del named["a"]
+        for name, value in named.items():
+            if name != "z" and name in named:
+                x = x * value
+        maps = [x, x + 1]
+        maps[0] = maps[1]
+        weight = torch.tensor([[1.0, 2.0], [3.0, float(len(copied))]])
+        return torch.stack(maps).sum(0) * weight.sum() + copied[0] + named.get("d", 7)
+
+
+def test_lists_dicts_and_numbers(saved):
+    agree(saved(Containers()), IMAGE)
+
+
 class Resized(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=False)
