@@ -195,6 +195,21 @@ CASES: dict[str, tuple[Callable[..., object], list[tuple[int, ...]], list[str]]]
         [(2, 4, 6)],
         ["pad.default"],
     ),
+    "every element picked": (
+        lambda m, x: x[torch.arange(5)[:, None, None], torch.arange(6)],
+        [ROWS],
+        ["reshape.default"],
+    ),
+    "every element picked, elsewhere": (
+        lambda m, x: x[torch.arange(6).flip(0)],
+        [(6, 5)],
+        ["index.Tensor"],
+    ),
+    "picks of equal elements": (
+        lambda m, x: torch.zeros(1, 9).expand(5, 9).gather(1, x.long().clamp(0, 8)) + x,
+        [ROWS],
+        ["add.Tensor"],
+    ),
     "half": (lambda m, x: x.half().float(), [(3,)], ["_to_copy.default"] * 2),
     "no-ops": (
         lambda m, x: F.dropout(x.clone().contiguous().detach().float(), 0.5, False) * 1 + 0,

@@ -4,7 +4,7 @@ all: they are carried as floats, and no bit is lost."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 from torch import fx
@@ -12,6 +12,7 @@ from torch import fx
 from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
 from nnapi_prof.convert.ops.formula import Value
 from nnapi_prof.convert.registry import ENTRIES, Lowerer, Lowering, logical_axes
+from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.node import type_of
 from nnapi_prof.graph.types import DimOrder
 from nnapi_prof.nnapi.codes import OperationCode
@@ -26,17 +27,20 @@ INTEGER_MOVES = (
     aten.slice.Tensor,
     aten.cat.default,
     aten.roll.default,
+    aten.cumsum.default,
 )
-"""Operators that copy elements to other places, and read nothing but what they copy."""
+"""Operators that copy elements to other places, or add them up, and read nothing else."""
+PICKS = (aten.gather.default, aten.index.Tensor)
+"""Operators that copy elements of ``self`` which other arguments, integers, name."""
 MOVES = (
     *INTEGER_MOVES,
+    *PICKS,
     aten.expand.default,
     aten.repeat.default,
     aten.flip.default,
     aten.index_select.default,
-    aten.gather.default,
 )
-"""Those, and some that NNAPI has for integers, or that read indices."""
+"""Those, and some that NNAPI has for integers."""
 
 PART = 2048
 """An int32 is ``(high * 2048 + middle) * 2048 + low``, each of them below 2048 in size: a float16
@@ -44,17 +48,25 @@ holds it without rounding, should the model be made or run so."""
 
 
 class _AsFloats(Lowering):
-    """A lowering's surroundings in which every tensor of one element type is float32 instead."""
+    """A lowering's surroundings in which every tensor of one element type is float32 instead, but
+    for the ``indices``."""
 
-    def __init__(self, op: Lowering, dtype: str, part: Callable[[Value], Value]) -> None:
+    def __init__(
+        self,
+        op: Lowering,
+        dtype: str,
+        part: Callable[[Value], Value],
+        indices: Collection[fx.Node] = (),
+    ) -> None:
         super().__init__(op.node, op.model, op._values)
         self._dtype = dtype
         self._part = part
+        self._indices = indices
 
     def tensor(self, value: str | fx.Node, order: DimOrder | None = None) -> OperandId:
         node = self._node(value)
         known = type_of(node)
-        if known.device_dtype != self._dtype:
+        if known.device_dtype != self._dtype or node in self._indices:
             return super().tensor(value, order)
         order = order or known.dim_order
         if node.name not in self._values:
@@ -83,7 +95,8 @@ def carry_moves() -> None:
     """Lets the lowerings of MOVES, as far as there are any, take bools and integers too."""
     for target in MOVES:
         if target in ENTRIES:
-            ENTRIES[target] = _carrying(ENTRIES[target], target in INTEGER_MOVES)
+            integers = target in INTEGER_MOVES or target in PICKS
+            ENTRIES[target] = _carrying(ENTRIES[target], integers)
 
 
 def _carrying(lowerer: Lowerer, integers: bool) -> Lowerer:
@@ -95,14 +108,23 @@ def _carrying(lowerer: Lowerer, integers: bool) -> Lowerer:
         # Products and quotients of integers came with level 4.
         if not integers or op.out.device_dtype != "int32" or op.level < 4 or _fits(lowerer, op):
             return lowerer(op)
+        indices = _indices(op)
+        if op.target in PICKS and op.arg("self") in indices:
+            return lowerer(op)  # nothing can be an integer and carried as a float
         result: Value | None = None
         for part in (_high, _middle, _low):
-            moved = _moved(lowerer, _AsFloats(op, "int32", part)).cast("int32")
+            moved = _moved(lowerer, _AsFloats(op, "int32", part, indices)).cast("int32")
             result = moved if result is None else result * PART + moved
         assert result is not None
         return result.operand
 
     return carry
+
+
+def _indices(op: Lowering) -> list[fx.Node]:
+    if op.target is aten.gather.default:
+        return [op.arg("index")]
+    return [node for node in op.arg("indices") if node] if op.target is aten.index.Tensor else []
 
 
 def _high(x: Value) -> Value:
@@ -139,6 +161,6 @@ def _fits(lowerer: Lowerer, op: Lowering) -> bool:
     }
     try:
         lowerer(Lowering(op.node, scratch, values))
-    except EmissionError:
+    except (EmissionError, UnsupportedOp):
         return False
     return True

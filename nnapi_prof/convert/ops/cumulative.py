@@ -24,15 +24,20 @@ def cumsum(op: Lowering) -> OperandId:
     """Lowers ``cumsum(x[..., n, ...], dim)`` as a product with a triangle of ones [n, n]: the axis
     is moved to the end, FULLY_CONNECTED sums, and the axis goes back.
 
-    Bools are counted as floats, which is exact. Integers are refused: FULLY_CONNECTED has none.
+    Bools are counted as floats, which is exact. FULLY_CONNECTED takes no integers: from level 4 on
+    they come in parts as floats (see carry.py), sums of which are exact up to LONGEST.
     """
-    given = device_dtype(op, op.type("self").dtype)
+    device_dtype(op, op.type("self").dtype)
     order = op.out.dim_order
     x = Value(op, op.tensor("self", order))
-    if given == "bool" or result_dtype(op) in FLOATS:
-        x = x.cast("float32" if given == "bool" else result_dtype(op))
-    else:
-        op.refuse(f"sums {op.type('self').dtype}, NNAPI's FULLY_CONNECTED takes floats")
+    if x.dtype == "bool":
+        x = x.cast("float32")
+    elif result_dtype(op) in FLOATS:
+        x = x.cast(result_dtype(op))
+    op.require(
+        x.dtype in FLOATS,
+        f"sums {op.type('self').dtype} before level 4, NNAPI's FULLY_CONNECTED takes floats",
+    )
     rank = len(x.dims)
     axis = memory_axis(order, op.arg("dim") % max(1, len(op.out.shape)))
     n = x.dims[axis]

@@ -16,6 +16,7 @@ from nnapi_prof.graph.passes.layers import (
 from nnapi_prof.graph.passes.lines import raise_lines
 from nnapi_prof.graph.passes.movement import drop_expands, normalise_movement
 from nnapi_prof.graph.passes.overloads import unify_overloads
+from nnapi_prof.graph.passes.picking import pick_values
 from nnapi_prof.graph.passes.placing import place_values
 from nnapi_prof.graph.passes.promotion import state_promotion
 from nnapi_prof.graph.passes.quantised import (
@@ -42,6 +43,7 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     normalise_layers,
     normalise_arithmetic,
     fold_constants,  # views and products of constants that the three above wrote
+    pick_values,  # after folding: asks for constant places
     move_integers,  # a transposed weight of integers is a weight to normalise_matmul
     normalise_matmul,  # after folding: asks for constant matrices
     drop_noops,  # what only the normal spelling shows: mul by 1, view to the same shape

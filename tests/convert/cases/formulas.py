@@ -151,7 +151,12 @@ FORMULAS = {
     "cumsum of integers": Case(
         lambda x: aten.cumsum.default(x, 1),
         (INTEGERS,),
-        refused=all_levels("sums int64, NNAPI's FULLY_CONNECTED takes floats", 31),
+        refused=dict.fromkeys((27, 28, 29), "sums int64 before level 4, NNAPI's FULLY_CONNECTED"),
+    ),
+    "cumsum of large integers": Case(
+        lambda x: aten.cumsum.default(x, 0),
+        (torch.tensor([[2**30, -(2**31), 7], [2**29 + 1, 2**31 - 1, -(2**24) - 1]]),),
+        refused=dict.fromkeys((27, 28, 29), "sums int64 before level 4, NNAPI's FULLY_CONNECTED"),
     ),
     "cumsum of too much": Case(
         lambda x: aten.cumsum.default(x, 0),

@@ -8,6 +8,7 @@ from tests.convert.harness import FIRST, LAST, Case, aten, image
 NO_GATHER = {27: r"elements \(by STRIDED_SLICE\) needs level 2"}
 FROM_3 = all_levels("GATHER exists from level 3", 29)
 WORDS = image(7, 5)
+LARGE = torch.tensor([[2**31 - 1, -(2**31), 7], [5, 2**24 + 1, -1]])
 
 
 def ids(*listed):
@@ -154,6 +155,21 @@ INDEXING = {
         (image(5, 2, 3), ids(4, 0, -1), ids(1, -3, 2)),
         refused={27: "TRANSPOSE exists", 28: NO_MUL[28]},
     ),
+    "index of bools": Case(
+        lambda x: aten.index.Tensor(x, [ids([1], [0]), ids(2, 0, 1)]),
+        (torch.tensor([[True, False, True], [False, True, True]]),),
+        refused=all_levels("SELECT exists", 29),
+    ),
+    "index of integers, computed": Case(
+        lambda x, i, j: aten.index.Tensor(x, [i, j]),
+        (LARGE, ids([1], [0]), ids(2, 0, -2)),
+        refused=all_levels("RESHAPE takes TENSOR_INT32 from level 6", 30),
+    ),
+    "gather of integers, computed": Case(
+        lambda x, i: aten.gather.default(x, 1, i),
+        (LARGE, ids([2, 0], [1, 1])),
+        refused=all_levels("RESHAPE takes TENSOR_INT32 from level 6", 30),
+    ),
     "index by a mask": Case(
         lambda x, m: aten.index.Tensor(x, [m]),
         (image(3, 2), torch.tensor([True, False, True])),
@@ -203,7 +219,7 @@ INDEXING = {
         torch.arange(8).reshape(2, 4),
         1,
         ids([1, 0, 3], [2, 2, 1]),
-        refused=all_levels("RESHAPE takes TENSOR_INT32 from level 6", 31),
+        refused=all_levels("RESHAPE takes TENSOR_INT32 from level 6", 30),
         beyond=(1000006,),
     ),
 }
