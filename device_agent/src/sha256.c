@@ -2,8 +2,7 @@
 
 #include <string.h>
 
-/* The first 32 bits of the fractional parts of the cube roots of the first 64 primes. */
-static const uint32_t round_constants[64] = {
+const uint32_t np_sha256_constants[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
     0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
@@ -31,7 +30,7 @@ static void add_block(uint32_t state[8], const uint8_t block[64]) {
   uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
   for (size_t i = 0; i < 64; i++) {
     const uint32_t s1 = rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25);
-    const uint32_t t1 = h + s1 + ((e & f) ^ (~e & g)) + round_constants[i] + w[i];
+    const uint32_t t1 = h + s1 + ((e & f) ^ (~e & g)) + np_sha256_constants[i] + w[i];
     const uint32_t s0 = rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22);
     const uint32_t t2 = s0 + ((a & b) ^ (a & c) ^ (b & c));
     h = g, g = f, f = e, e = d + t1;
@@ -42,9 +41,16 @@ static void add_block(uint32_t state[8], const uint8_t block[64]) {
     state[i] += added[i];
 }
 
+void np_sha256_portable(uint32_t state[8], const uint8_t *blocks, size_t n_blocks) {
+  for (; n_blocks != 0; n_blocks--, blocks += 64)
+    add_block(state, blocks);
+}
+
 void np_sha256_begin(struct np_sha256 *hash) {
+  np_sha256_blocks *native = np_sha256_native();
   /* The first 32 bits of the fractional parts of the square roots of the first 8 primes. */
-  *hash = (struct np_sha256){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
+  *hash = (struct np_sha256){.add_blocks = native ? native : np_sha256_portable,
+                             .state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
                                        0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }
 
@@ -54,9 +60,9 @@ void np_sha256_add(struct np_sha256 *hash, const void *bytes, size_t n_bytes) {
   hash->n_bytes += n_bytes;
   while (n_bytes != 0) {
     if (waiting == 0 && n_bytes >= 64) {
-      add_block(hash->state, byte);
-      byte += 64;
-      n_bytes -= 64;
+      hash->add_blocks(hash->state, byte, n_bytes / 64);
+      byte += n_bytes / 64 * 64;
+      n_bytes %= 64;
       continue;
     }
     const size_t taken = n_bytes < 64 - waiting ? n_bytes : 64 - waiting;
@@ -65,7 +71,7 @@ void np_sha256_add(struct np_sha256 *hash, const void *bytes, size_t n_bytes) {
     n_bytes -= taken;
     waiting += taken;
     if (waiting == 64) {
-      add_block(hash->state, hash->block);
+      hash->add_blocks(hash->state, hash->block, 1);
       waiting = 0;
     }
   }

@@ -7,8 +7,12 @@
 
 #define NP_SHA256_BYTES 32u
 
+/* Adds n_blocks whole blocks of 64 bytes to a state. */
+typedef void np_sha256_blocks(uint32_t state[8], const uint8_t *blocks, size_t n_blocks);
+
 /* A hash of bytes that come in pieces: begin, add each piece, end. */
 struct np_sha256 {
+  np_sha256_blocks *add_blocks; /* the fastest that this processor has */
   uint32_t state[8];
   uint64_t n_bytes;
   uint8_t block[64]; /* the first n_bytes % 64 wait for the rest of their block */
@@ -23,5 +27,12 @@ void np_sha256(const void *bytes, size_t n_bytes, uint8_t digest[NP_SHA256_BYTES
 
 /* Writes a digest as 64 lowercase hex digits and a terminating zero. */
 void np_sha256_hex(const uint8_t digest[NP_SHA256_BYTES], char hex[2 * NP_SHA256_BYTES + 1]);
+
+/* Where the processor has instructions for it, np_sha256_native() is what uses them, else NULL. */
+np_sha256_blocks *np_sha256_native(void);
+np_sha256_blocks np_sha256_portable;
+
+/* [64]: the first 32 bits of the fractional parts of the cube roots of the first 64 primes. */
+extern const uint32_t np_sha256_constants[64];
 
 #endif

@@ -25,6 +25,21 @@ int main(void) {
   }
   free(million);
 
+  /* The processor's own instructions say what the portable code says. */
+  np_sha256_blocks *native = np_sha256_native();
+  if (native) {
+    uint8_t blocks[64 * 9];
+    uint32_t ours[8], theirs[8];
+    uint64_t seed_of_blocks = 7;
+    for (size_t i = 0; i < sizeof blocks; i++)
+      blocks[i] = (uint8_t)np_test_random(&seed_of_blocks);
+    for (size_t i = 0; i < 8; i++)
+      ours[i] = theirs[i] = (uint32_t)np_test_random(&seed_of_blocks);
+    native(ours, blocks, 9);
+    np_sha256_portable(theirs, blocks, 9);
+    CHECK(memcmp(ours, theirs, sizeof ours) == 0);
+  }
+
   /* In pieces, at every length around the ends of blocks. */
   uint8_t bytes[200], whole[NP_SHA256_BYTES], pieces[NP_SHA256_BYTES];
   uint64_t seed = 5;

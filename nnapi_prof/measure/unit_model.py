@@ -54,11 +54,12 @@ class Converter:
         return self._known[key]
 
     def _convert(self, region: Region, level: int, halved: bool) -> ConvertedRegion:
+        program = self._load()  # which imports torch; the lowerings want it, too
         from nnapi_prof.convert.float16 import to_float16
         from nnapi_prof.convert.lower import convert_region
 
         if not halved:
-            return convert_region(self._load(), region, level)
+            return convert_region(program, region, level)
         whole = self.convert(region, level)
         if isinstance(whole, str):
             raise ConversionError(whole)
