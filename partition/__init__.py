@@ -23,13 +23,14 @@ from nnapi_prof.partition.problem import (
     evaluate,
     make_problem,
 )
-from nnapi_prof.partition.solver import MAX_WORK, Solution, solve_placements
+from nnapi_prof.partition.solver import MAX_WORK, Memory, Solution, solve_placements
 
 __all__ = [
     "MAX_WORK",
     "TOLERANCE",
     "Constraints",
     "Costs",
+    "Memory",
     "Problem",
     "baselines",
     "baselines_of",
@@ -59,6 +60,7 @@ def solve(
     constraints: Constraints | None = None,
     solver: Literal["search", "milp"] = "search",
     max_work: float = MAX_WORK,
+    memory: Memory | None = None,
 ) -> Plan:
     """The plan ``dp``: of least sequential latency under ``costs``.
 
@@ -66,7 +68,8 @@ def solve(
     not suffice; the plan's notes then say how far from the optimum it can be at most. Of the plans
     within ``tolerance`` of the least latency, and no slower than any baseline, one with few
     segments is taken. ``constraints`` hold for the plan, not for the baselines. ``solver`` "milp"
-    asks HiGHS for the optimum instead, which takes long beyond some dozens of units.
+    asks HiGHS for the optimum instead, which takes long beyond some dozens of units. ``memory``
+    makes solving one graph under one cost model after the other faster.
 
     Raises PartitionError where a unit can run nowhere, or no plan keeps to the constraints.
     """
@@ -82,6 +85,7 @@ def solve(
         solver=solver,
         max_work=max_work,
         compiling=compiling,
+        memory=memory,
     )
 
 
@@ -94,6 +98,7 @@ def solve_problem(
     solver: Literal["search", "milp"] = "search",
     max_work: float = MAX_WORK,
     compiling: CompileTimes | None = None,
+    memory: Memory | None = None,
 ) -> Plan:
     """:func:`solve` for a problem that is arrays already; ``compiling`` where the constraints limit
     compile time."""
@@ -110,7 +115,9 @@ def solve_problem(
             )
         return _within(problem, simulated, compiling, constraints, tolerance, max_work)
     most = constraints.max_regions
-    found = solve_placements(problem, tolerance=tolerance, max_regions=most, max_work=max_work)
+    found = solve_placements(
+        problem, tolerance=tolerance, max_regions=most, max_work=max_work, memory=memory
+    )
     if found is None:
         limit = "" if most is None else f" with at most {most} on accelerators"
         raise PartitionError(

@@ -32,7 +32,7 @@ into: it is repeated until it runs into no more.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,44 +62,86 @@ _SLACK = 1e-9
 Region = tuple[frozenset[int], int]
 
 
+class Searcher:
+    """Searches of one problem, under one limit after the other.
+
+    ``known`` are regions that cost more whole than by their parts and that searches of a problem
+    like this one ran into: they are watched from the start. What is found does not depend on them,
+    but for the choice among plans of equal latency.
+    """
+
+    def __init__(self, problem: Problem, known: Iterable[Region] = ()) -> None:
+        self._ground = _Ground(problem)
+        self._watched = {
+            region: ns for region in known if (ns := self._ground.slower.get(region)) is not None
+        }
+
+    @property
+    def watched(self) -> Collection[Region]:
+        """The regions that the searches so far ran into, and the known ones."""
+        return self._watched.keys()
+
+    def search(self, limits: Limits | None = None) -> Found:
+        """The cheapest plan within ``limits``."""
+        while True:
+            found = _Search(self._ground, limits or Limits(), self._watched).run()
+            met = {
+                region: self._ground.slower[region]
+                for region in ((frozenset(units), k) for units, k in found.placements)
+                if region not in self._watched and region in self._ground.slower
+            }
+            if not met:
+                return found
+            self._watched |= met
+
+
 def search(problem: Problem, limits: Limits | None = None) -> Found:
     """The cheapest plan within ``limits``."""
-    limits = limits or Limits()
-    watched: dict[Region, float] = {}
-    while True:
-        found = _Search(problem, limits, watched).run()
-        met = {
-            region: problem.region_ns[region]
-            for region in ((frozenset(units), k) for units, k in found.placements)
-            if region not in watched and _costs_more_whole(problem, region)
-        }
-        if not met:
-            return found
-        watched |= met
+    return Searcher(problem).search(limits)
 
 
-def _costs_more_whole(problem: Problem, region: Region) -> bool:
-    measured = problem.region_ns.get(region)
-    return measured is not None and measured > problem.additive_ns(*region) * (1 + _SLACK)
+class _Ground:
+    """What all searches of a problem look up."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.tables = Tables.of(problem)
+        self.needs = [mask(p) for p in problem.predecessors]
+        self.follow = [list(s) for s in problem.successors]
+        self.share = [float(s) for s in unit_shares(problem)]
+        self.slower: dict[Region, float] = {}
+        """ns of the regions that cost more whole than by their parts."""
+        self.whole: dict[int, list[tuple[int, int, int, float]]] = {}
+        """First unit -> (mask, what must have run, target, ns) of the other regions that run:
+        each is worth a step."""
+        for (units, k), ns in problem.region_ns.items():
+            if ns > problem.additive_ns(units, k) * (1 + _SLACK):
+                self.slower[units, k] = ns
+            elif not math.isinf(ns):
+                region, needs = mask(units), 0
+                for u in units:
+                    needs |= self.needs[u]
+                self.whole.setdefault(min(units), []).append((region, needs & ~region, k, ns))
 
 
 class _Search:
-    def __init__(self, problem: Problem, limits: Limits, watched: Mapping[Region, float]) -> None:
+    def __init__(self, ground: _Ground, limits: Limits, watched: Mapping[Region, float]) -> None:
+        problem = ground.problem
         self._problem = problem
         self._limits = limits
-        self._tables = Tables.of(problem)
+        self._tables = ground.tables
         self._watch = Watch.of(problem, watched)
         self._bound = limits.upper_bound * (1 + _SLACK)
-        self._needs = [mask(p) for p in problem.predecessors]
-        self._follow = [list(s) for s in problem.successors]
-        self._share = [float(s) for s in unit_shares(problem)]
+        self._needs = ground.needs
+        self._follow = ground.follow
+        self._share = ground.share
         self._total_share = float(sum(self._share))
         self._opening = problem.overhead_ns + limits.segment_penalty
         t = len(problem.targets)
         counted = range(t) if limits.counted is None else limits.counted
         self._counts = np.array([k in counted for k in range(t)], dtype=np.int64)
         self._layers = 1 if limits.max_segments is None else limits.max_segments + 1
-        self._whole = self._faster_regions()
+        self._whole = ground.whole
         self._jumps: list[Jump] = []
         self._arriving: dict[int, dict[tuple[int, int], int]] = {}
         self._levels: list[Level] = []
@@ -182,19 +224,6 @@ class _Search:
         )
 
     # ---- regions measured whole --------------------------------------------------------------
-
-    def _faster_regions(self) -> dict[int, list[tuple[int, int, int, float]]]:
-        """First unit -> (mask, what must have run, target, ns) of regions worth a step."""
-        found: dict[int, list[tuple[int, int, int, float]]] = {}
-        for (units, k), ns in self._problem.region_ns.items():
-            if math.isinf(ns) or _costs_more_whole(self._problem, (units, k)):
-                continue
-            region = mask(units)
-            needs = 0
-            for u in units:
-                needs |= self._needs[u]
-            found.setdefault(min(units), []).append((region, needs & ~region, k, ns))
-        return found
 
     def _jump(self, level: Level, size: int) -> None:
         """Lets regions measured whole run after closed ideals."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from nnapi_prof.graph.plan import Engine
+from nnapi_prof.graph.plan import Engine, Target
 from nnapi_prof.partition.baselines import Baseline, find_baselines, total_ns
 from nnapi_prof.partition.bounds import lower_bound
 from nnapi_prof.partition.cut import minimum_cut
 from nnapi_prof.partition.limits import Found, Limits
 from nnapi_prof.partition.problem import Placement, Problem
 from nnapi_prof.partition.reduce import Reduced, reduce_problem
-from nnapi_prof.partition.search import search
+from nnapi_prof.partition.search import Region, Searcher
 
 WIDTHS = (200, 2_000, 20_000, 100_000)
 """Labels that a level may hold, one attempt after the other."""
@@ -21,6 +21,15 @@ MAX_WORK = 3_000_000.0
 """Of all attempts together; some three seconds. Counted and not timed: same plan on every run."""
 CLOSE_ENOUGH = 1e-3
 """A plan proven to be this close to the optimum needs no wider search."""
+
+
+@dataclass
+class Memory:
+    """What solving a graph leaves for solving it again under other costs. Plans are the same with
+    it, but for the choice among such of equal latency."""
+
+    met: Collection[tuple[frozenset[int], Target]] = ()
+    """Regions that cost more whole than by their parts, and that searches ran into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +61,24 @@ def solve_placements(
     max_regions: int | None = None,
     max_work: float = MAX_WORK,
     rivals: Sequence[Baseline] | None = None,
+    memory: Memory | None = None,
 ) -> Solution | None:
     """The cheapest plan, and of those within ``tolerance`` of it, and no slower than a baseline,
     one with few segments. None where no plan keeps to the limits.
 
-    ``max_regions`` bounds the number of segments on accelerators.
+    ``max_regions`` bounds the number of segments on accelerators; ``memory`` is what solving the
+    same graph under other costs left.
     """
     rivals = find_baselines(problem) if rivals is None else rivals
+    memory = memory or Memory()
     reduced = reduce_problem(problem)
-    attempt = _Attempts(problem, reduced, max_regions, max_work)
+    regions = dict(zip(problem.region_ns, reduced.problem.region_ns, strict=True))
+    known = [
+        smaller
+        for (units, k), smaller in regions.items()
+        if (units, problem.targets[k]) in memory.met
+    ]
+    attempt = _Attempts(problem, reduced, max_regions, max_work, known)
     for rival in rivals:
         attempt.offer(rival.placements)
     attempt.widen()
@@ -72,6 +90,11 @@ def solve_placements(
     least, segments = attempt.best_ns, len(attempt.best)
     close = min([least * (1 + tolerance), *(max(r.predicted_ns, least) for r in rivals)])
     placements = attempt.simplest(close, tolerance)
+    memory.met = {
+        (units, problem.targets[k])
+        for (units, k), smaller in regions.items()
+        if smaller in attempt.met
+    }
     return Solution(
         placements,
         total_ns(problem, placements),
@@ -88,10 +111,16 @@ class _Attempts:
     """Searches of growing width, and the plans met on the way."""
 
     def __init__(
-        self, problem: Problem, reduced: Reduced, max_regions: int | None, max_work: float
+        self,
+        problem: Problem,
+        reduced: Reduced,
+        max_regions: int | None,
+        max_work: float,
+        known: Iterable[Region],
     ) -> None:
         self._problem = problem
         self._reduced = reduced
+        self._searcher = Searcher(reduced.problem, known)
         self._max_regions = max_regions
         self._work_left = max_work
         self._accelerated = frozenset(
@@ -104,6 +133,11 @@ class _Attempts:
         self.exact = False
         self.n_ideals = 0
         self.n_labels = 0
+
+    @property
+    def met(self) -> Collection[Region]:
+        """Of the reduced problem: regions to watch, see :class:`Searcher`."""
+        return self._searcher.watched
 
     def offer(self, placements: tuple[Placement, ...]) -> None:
         """Notes a plan that keeps to the limits."""
@@ -145,8 +179,7 @@ class _Attempts:
         return min(within, key=lambda p: (len(p), self._plans[p]), default=self.best)
 
     def _search(self, width: int, upper_bound: float, price: float) -> Found:
-        found = search(
-            self._reduced.problem,
+        found = self._searcher.search(
             Limits(
                 upper_bound=upper_bound,
                 max_labels=width,

@@ -9,8 +9,9 @@ engine's set-up is no compilation and counts as none.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.regression import RegionSample, TargetFit, fit_target
@@ -19,12 +20,18 @@ from nnapi_prof.graph.plan import Engine, Target
 
 @dataclass(frozen=True)
 class CompileModel:
-    """Answers what compiling takes; made by :func:`fit_compiling`."""
+    """Answers what compiling takes; made by :func:`fit_compiling`. Most never ask: what it fits, it
+    fits when somebody does."""
 
-    fits: Mapping[str, TargetFit] = field(default_factory=dict)
-    """Accelerator -> its terms; of the transfers none."""
+    samples: Mapping[str, Sequence[RegionSample]] = field(default_factory=dict, repr=False)
+    """Accelerator -> compile times, as samples without transfers."""
     whole_ns: Mapping[tuple[frozenset[int], str], float] = field(default_factory=dict)
     """(units, accelerator) -> ns of a region that was compiled whole."""
+
+    @cached_property
+    def fits(self) -> Mapping[str, TargetFit]:
+        """Accelerator -> its terms; of the transfers none."""
+        return {name: fit_target(found, on_cpu=False) for name, found in self.samples.items()}
 
     def fixed_ns(self, target: Target) -> float:
         """Of each region on a target, whatever it computes."""
@@ -41,7 +48,7 @@ def fit_compiling(
     rows: Iterable[Measurement],
     places: Mapping[tuple[frozenset[int], Target], Measurement],
 ) -> CompileModel:
-    """Fits the rows of one device; ``places`` says which of them are regions of the graph."""
+    """The model of one device's rows; ``places`` says which of them are regions of the graph."""
     samples: dict[str, dict[str, list[RegionSample]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         compiled = row.target.engine is Engine.NNAPI and row.usable and row.compile_ns
@@ -50,15 +57,12 @@ def fit_compiling(
                 row.members, row.signature, row.target.key, 0, 0, float(row.compile_ns)
             )
             samples[row.target.accelerator or ""][row.signature].append(sample)
-    fits = {
-        name: fit_target([_mean(same) for same in found.values()], on_cpu=False)
-        for name, found in samples.items()
-    }
     whole: dict[tuple[frozenset[int], str], list[float]] = defaultdict(list)
     for (units, target), row in places.items():
         if target.engine is Engine.NNAPI and row.usable and row.compile_ns:
             whole[units, target.accelerator or ""].append(float(row.compile_ns))
-    return CompileModel(fits, {place: sum(ns) / len(ns) for place, ns in whole.items()})
+    means = {name: [_mean(same) for same in found.values()] for name, found in samples.items()}
+    return CompileModel(means, {place: sum(ns) / len(ns) for place, ns in whole.items()})
 
 
 def _mean(same: list[RegionSample]) -> RegionSample:

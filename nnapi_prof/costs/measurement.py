@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
@@ -49,7 +50,7 @@ class Key(NamedTuple):
     agent_version: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: the summary is kept, and asked for again and again
 class Measurement:
     """One row of the cost table; the units and meanings of all fields stand in :mod:`.schema`."""
 
@@ -114,7 +115,7 @@ class Measurement:
         """True where ``samples_ns`` is a latency: the run ended well and was timed."""
         return self.status is Status.OK and bool(self.samples_ns)
 
-    @property
+    @cached_property
     def summary(self) -> Summary:
         """Summary of ``samples_ns``, without those of throttled rounds where there are others.
 

@@ -21,13 +21,8 @@ from nnapi_prof.costs.compiling import CompileModel, fit_compiling
 from nnapi_prof.costs.locate import Locator, Region
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.preferences import infer_preferences, share_spreads
-from nnapi_prof.costs.regression import (
-    FEW_REGIONS,
-    LEAST_SPREAD,
-    RegionSample,
-    TargetFit,
-    fit_target,
-)
+from nnapi_prof.costs.refit import Refit
+from nnapi_prof.costs.regression import FEW_REGIONS, LEAST_SPREAD, RegionSample, TargetFit
 from nnapi_prof.costs.static import PHONE_CPU, Roofline
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Target
@@ -186,14 +181,15 @@ def fit(
     regions: Iterable[Region] = (),
     locator: Locator | None = None,
     host: Roofline = PHONE_CPU,
+    refit: Refit | None = None,
 ) -> CostModel:
     """Fits the cost model of ``graph`` from the measurements of one device.
 
     ``rows`` are :meth:`CostStore.measurements` under one set of conditions; of rows with equal
     signature and target the last counts, and rows of units that are not in the graph are left
     out. ``regions`` are sets of units that may have been measured whole, beyond those that
-    ``locator`` finds itself (of this graph; one that was used before is faster). ``host`` prices
-    units that no engine of the agent can run.
+    ``locator`` finds itself (of this graph; one that was used before is faster, as is ``refit``).
+    ``host`` prices units that no engine of the agent can run.
     Raises CostError where a unit of the graph has no row at all: it was never tried.
     """
     signatures = {unit.signature for unit in graph.units}
@@ -217,7 +213,8 @@ def fit(
                 )
             )
     last |= infer_preferences(samples, last)
-    fits = {target: fit_target(found, on_cpu=target == CPU) for target, found in samples.items()}
+    refit = refit or Refit()
+    fits = {target: refit.fit(target, found) for target, found in samples.items()}
     fits = share_spreads(fits, samples)
     refusals = _refusals(graph, last)
     host_ns = {

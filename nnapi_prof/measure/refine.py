@@ -10,7 +10,7 @@ from nnapi_prof.costs.hopeful import Hopeful, tolerance_of, with_intervals
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import baselines, solve
+from nnapi_prof.partition import Memory, baselines, solve
 from nnapi_prof.partition.ideals import convex_sets
 
 MOST_CONVEX = 200_000
@@ -27,14 +27,24 @@ class Chosen:
     """Of the plan's latency, what a plan of regions that were not measured may save at most."""
 
 
-def choose(graph: UnitGraph, costs: CostModel) -> Chosen:
+@dataclass(frozen=True)
+class Memories:
+    """What one round's solving leaves to the next one's."""
+
+    plan: Memory = field(default_factory=Memory)
+    hopeful: Memory = field(default_factory=Memory)
+
+
+def choose(graph: UnitGraph, costs: CostModel, memories: Memories | None = None) -> Chosen:
     """The plan, and which regions must be measured before it stands: its own, and those of the
     plan that would be the best, were everything unmeasured at the lower end of its interval. The
     latter only where that plan would be faster by more than noise."""
+    memories = memories or Memories()
     tolerance = tolerance_of(costs)
     costs = distinct(costs)
-    plan = with_intervals(solve(graph, costs, tolerance=tolerance), costs)
-    hopeful = solve(graph, Hopeful(costs), tolerance=0.0)
+    plan = solve(graph, costs, tolerance=tolerance, memory=memories.plan)
+    plan = with_intervals(plan, costs)
+    hopeful = solve(graph, Hopeful(costs), tolerance=0.0, memory=memories.hopeful)
     now = plan.predicted_ns
     potential = max(0.0, 1 - hopeful.predicted_ns / now) if now > 0 else 0.0
     wanted = list(unmeasured(plan))

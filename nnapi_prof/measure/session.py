@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.costs.locate import Locator, Region
 from nnapi_prof.costs.measurement import Key, Kind, Measurement
+from nnapi_prof.costs.refit import Refit
 from nnapi_prof.costs.region import CostModel, fit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.info import device_fingerprint
@@ -21,7 +22,7 @@ from nnapi_prof.measure.grid import Job, TargetSpec, device_targets, grid
 from nnapi_prof.measure.options import ProfileOptions
 from nnapi_prof.measure.outcome import ProfileOutcome, Progress, ProgressCallback
 from nnapi_prof.measure.outline import Outline
-from nnapi_prof.measure.refine import Chosen, choose, count_exhaustive, rivals, unknown
+from nnapi_prof.measure.refine import Chosen, Memories, choose, count_exhaustive, rivals, unknown
 from nnapi_prof.measure.remaining import expected_later
 from nnapi_prof.measure.requests import batches, prepare
 from nnapi_prof.measure.sampling import (
@@ -136,6 +137,8 @@ class Session:
         self._n_exhaustive: int | None = None
         self._potential = 0.0
         self._stable = False
+        self._refit = Refit()
+        self._memories = Memories()
 
     def run(self) -> ProfileOutcome:
         self._store.add_device(self._fingerprint, _description(self._info), self._info.simulated)
@@ -143,7 +146,7 @@ class Session:
         with self._spending("plan"):
             # By what is always measured, so that the same command chooses the same again.
             alone = [row for row in self._chosen_rows() if row.key in self._alone]
-            costs = fit(self._graph, alone, locator=self._locator)
+            costs = self._fit(alone)
             useful = worthwhile(costs, solve(self._graph, costs), self._worth_trying)
         chains = self.jobs(chain_regions(self._graph))
         self.measure(
@@ -215,7 +218,7 @@ class Session:
 
     def _choose(self, costs: CostModel) -> Chosen:
         with self._spending("plan"):
-            return choose(self._graph, costs)
+            return choose(self._graph, costs, self._memories)
 
     def outcome(
         self,
@@ -275,7 +278,10 @@ class Session:
 
     def fit(self, named: Iterable[Region] = ()) -> CostModel:
         with self._spending("plan"):
-            return fit(self._graph, self._chosen_rows(), regions=named, locator=self._locator)
+            return self._fit(self._chosen_rows(), named)
+
+    def _fit(self, rows: Iterable[Measurement], named: Iterable[Region] = ()) -> CostModel:
+        return fit(self._graph, rows, regions=named, locator=self._locator, refit=self._refit)
 
     def _load(self) -> Program:
         began = time.monotonic()
