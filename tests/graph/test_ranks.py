@@ -107,3 +107,75 @@ def test_shuffles_by_hand_become_operators():
     program = prepared(Shuffled(), torch.randn(2, 6, 3, 4))
     names = [str(node.target) for node in calls(program.module.graph)]
     assert names == ["aten.channel_shuffle.default", "aten.mul.Tensor"]
+
+
+class High(nn.Module):
+    """An operation on [2, 3, 2, 4, 2, 6], between permutations that keep its rank."""
+
+    def __init__(self, what):
+        super().__init__()
+        self.what = what
+        self.linear, self.norm = nn.Linear(6, 3), nn.LayerNorm(6)
+        self.batch, self.groups = nn.BatchNorm3d(3), nn.GroupNorm(3, 3)
+        with torch.no_grad():
+            for p in (*self.norm.parameters(), *self.batch.parameters()):
+                p.copy_(torch.rand(p.shape) + 0.5)
+
+    def forward(self, x):
+        y = x.view(4, 3, 2, 2, 2, 6).permute(3, 1, 0, 4, 2, 5)
+        y = self.what(self, y)
+        return y.reshape(-1)
+
+
+HIGH = {
+    "linear": lambda m, x: m.linear(x),
+    "layer_norm": lambda m, x: m.norm(x),
+    "layer_norm of two": lambda m, x: nn.functional.layer_norm(x, (2, 6)),
+    "rms_norm": lambda m, x: nn.functional.rms_norm(x, (6,)),
+    "batch_norm": lambda m, x: m.batch(x.flatten(3, 4)),
+    "group_norm": lambda m, x: m.groups(x),
+    "prelu": lambda m, x: nn.functional.prelu(x, torch.tensor([0.1, 0.2, 0.3])),
+    "matmul": lambda m, x: x @ x.transpose(-1, -2),
+    "matmul with a matrix": lambda m, x: x @ x[0, 0, 0, 0].transpose(-1, -2),
+    "matmul with a vector": lambda m, x: x @ x[0, 0, 0, 0, 0],
+    "matmul that broadcasts": lambda m, x: x @ x[:, :1, :1].transpose(-1, -2),
+    "attention": lambda m, x: nn.functional.scaled_dot_product_attention(x, x * 2, x),
+    "attention with a mask": lambda m, x: nn.functional.scaled_dot_product_attention(
+        x, x, x, x[:, :1, :1, :1, :, :2]
+    ),
+    "mean": lambda m, x: x.mean((1, 2)),
+    "mean apart": lambda m, x: x.mean((1, 4), keepdim=True),
+    "mean of all": lambda m, x: x.mean().reshape(1),
+    "sum": lambda m, x: x.sum(-1),
+    "amax": lambda m, x: x.amax((0, 5)),
+    "argmax": lambda m, x: x.argmax(3).float(),
+    "argmax of all": lambda m, x: x.argmax().reshape(1).float(),
+    "any": lambda m, x: (x > 1).any(2, keepdim=True).float(),
+    "norm": lambda m, x: x.norm(dim=-1),
+    "logsumexp": lambda m, x: x.logsumexp((3, 4)),
+    "var": lambda m, x: x.var((0, 1), correction=0),
+    "log_softmax": lambda m, x: x.log_softmax(-2),
+    "glu": lambda m, x: nn.functional.glu(x, 5),
+    "cumsum": lambda m, x: x.cumsum(1),
+    "flip": lambda m, x: x.flip(1, 4),
+    "roll": lambda m, x: x.roll((1, -1), (1, 2)),
+    "repeat": lambda m, x: x.repeat(1, 2, 1, 1, 3, 1),
+    "repeat of a lower rank": lambda m, x: x[0, 0].repeat(2, 1, 1, 1, 1),
+    "pad": lambda m, x: nn.functional.pad(x, (1, 0, 0, 2), value=3.0),
+    "pad of the first": lambda m, x: nn.functional.pad(x, (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1)),
+    "index_select": lambda m, x: x.index_select(1, torch.tensor([2, 0])),
+    "stack": lambda m, x: torch.stack([x, x * 2], 3),
+    "cast": lambda m, x: x.int().float(),
+    "where": lambda m, x: torch.where(x > 0, x, 0.1),
+    "hardswish": lambda m, x: nn.functional.hardswish(x),
+}
+
+
+@pytest.mark.parametrize("name", HIGH)
+def test_operations_of_high_rank_are_of_rank_4(name):
+    torch.manual_seed(0)
+    model, x = High(HIGH[name]).eval(), torch.randn(8, 3, 24)
+    program = prepared(model, x)
+    high = [node for node in calls(program.module.graph) if len(type_of(node).shape) > 4]
+    assert not high, f"{[(node.name, str(type_of(node))) for node in high]}"
+    torch.testing.assert_close(program.module(x)[0], model(x))

@@ -12,11 +12,20 @@ import torch
 from torch import fx
 
 from nnapi_prof.graph.node import calls, is_constant, makes_tensor, type_of
+from nnapi_prof.graph.passes.ranks_along import (
+    ALONG,
+    MAX_RANK,
+    merged,
+    reshape,
+    sizes_of,
+    three,
+)
+from nnapi_prof.graph.passes.ranks_batched import BATCHED
 from nnapi_prof.graph.passes.rewrite import Rule, Site, apply_rules, erase_unused
+from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE
 
 aten = torch.ops.aten
 
-MAX_RANK = 4
 MAX_STEPS = 4
 """Transpositions of rank 4 that may stand for one of a higher rank."""
 
@@ -34,8 +43,10 @@ def lower_ranks(graph: fx.Graph) -> int:
         %w [4, 4, 4, 8]  = reshape(%p, ...)
 
     Channel shuffles, pixel shuffles and their inverses that are spelt so become the operators.
-    Dimensions that stay side by side are one; a slice stands before the permutation it reads; a
-    permutation that needs more dimensions still is up to four of rank 4, one after the other.
+    Dimensions that stay side by side are one, and so are those of a batch, and those along which
+    nothing is reduced, padded or taken (ranks_along, ranks_batched); a slice stands before the
+    permutation it reads; a permutation that needs more dimensions still is up to four of rank 4,
+    one after the other.
     Returns the nodes replaced.
     """
     changed = apply_rules(graph, dict.fromkeys(_RESHAPES, _shuffle))
@@ -45,17 +56,15 @@ def lower_ranks(graph: fx.Graph) -> int:
     high = {
         aten.permute.default: _permute,
         aten.cat.default: _cat,
-        aten.softmax.int: _along_one,
-        aten.log_softmax.int: _along_one,
         aten.expand.default: _pointwise,
     }
     pointwise: dict[torch._ops.OpOverload, Rule] = {
         node.target: _pointwise
         for node in calls(graph)
         if isinstance(node.target, torch._ops.OpOverload)
-        and torch.Tag.pointwise in node.target.tags
+        and (torch.Tag.pointwise in node.target.tags or node.target in _POINTWISE)
     }
-    lowered = apply_rules(graph, {**pointwise, **high})
+    lowered = apply_rules(graph, {**pointwise, **ALONG, **BATCHED, **high})
     if changed + lowered:
         _join_reshapes(graph)
     return changed + lowered
@@ -74,14 +83,6 @@ def _join_reshapes(graph: fx.Graph) -> None:
         elif source is not node.args[0]:
             node.target = aten.reshape.default
             node.args = (source, list(type_of(node).shape))
-
-
-def _reshape(site: Site, source: fx.Node, shape: Sequence[int]) -> fx.Node:
-    """``reshape``, which unlike ``view`` eager PyTorch does on permuted memory too."""
-    if is_constant(source):
-        value = site.graph.owning_module.get_buffer(str(source.target))  # type: ignore[union-attr]
-        return site.add_constant(value.reshape(list(shape)), str(source.target))
-    return site.call(aten.reshape.default, source, list(shape))
 
 
 def _shuffle(site: Site) -> fx.Node | None:
@@ -130,32 +131,18 @@ def _cut(site: Site, source: fx.Node, dim: int, bounds: Sequence[int]) -> fx.Nod
         cut = _cut(site, given, order[dim], bounds)
         return site.call(aten.permute.default, cut, list(order))
     shape = list(type_of(source).shape)
-    flat = _reshape(site, source, _three(shape, dim))
+    flat = reshape(site, source, three(shape, dim))
     cut = site.call(aten.slice.Tensor, flat, 1, *bounds)
     shape[dim] = type_of(cut).shape[1]
-    return _reshape(site, cut, shape)
-
-
-def _three(shape: Sequence[int], dim: int) -> list[int]:
-    return [math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])]
+    return reshape(site, cut, shape)
 
 
 def _cat(site: Site) -> fx.Node | None:
     shape, dim = site.type.shape, site.args["dim"]
     if len(shape) <= MAX_RANK:
         return None
-    flat = [_reshape(site, t, _three(type_of(t).shape, dim)) for t in site.args["tensors"]]
-    return _reshape(site, site.call(aten.cat.default, flat, 1), shape)
-
-
-def _along_one(site: Site) -> fx.Node | None:
-    """An operation along one dimension: those before and those after it are one each."""
-    shape = site.type.shape
-    if len(shape) <= MAX_RANK or site.args.get("dtype") is not None:
-        return None
-    assert isinstance(site.node.target, torch._ops.OpOverload)
-    flat = _reshape(site, site.input(), _three(shape, site.args["dim"] % len(shape)))
-    return _reshape(site, site.call(site.node.target, flat, 1), shape)
+    flat = [reshape(site, t, three(type_of(t).shape, dim)) for t in site.args["tensors"]]
+    return reshape(site, site.call(aten.cat.default, flat, 1), shape)
 
 
 def _pointwise(site: Site) -> fx.Node | None:
@@ -164,30 +151,27 @@ def _pointwise(site: Site) -> fx.Node | None:
         return None
     result = site.type.shape
     tensors = [a for a in site.node.all_input_nodes if makes_tensor(a)]
+    if all(map(is_constant, tensors)):
+        return None  # a quantised weight
     shapes = [(1,) * (len(result) - len(s)) + s for s in (type_of(t).shape for t in tensors)]
-    groups: list[list[int]] = []
-    marks: list[tuple[bool, ...]] = []
-    for dim, size in enumerate(result):
-        if size == 1:
-            continue
-        mark = tuple(shape[dim] == size for shape in shapes)
-        if marks and marks[-1] == mark:
-            groups[-1].append(dim)
-        else:
-            groups.append([dim])
-            marks.append(mark)
+    groups = merged(
+        [
+            None if size == 1 else tuple(shape[dim] == size for shape in shapes)
+            for dim, size in enumerate(result)
+        ]
+    )
     if len(groups) > MAX_RANK:
         return None
     flat = {
-        tensor: _reshape(site, tensor, [math.prod(shape[dim] for dim in group) for group in groups])
+        tensor: reshape(site, tensor, sizes_of(shape, groups))
         for tensor, shape in zip(tensors, shapes, strict=True)
     }
     target: Any = site.node.target
     args = list(fx.node.map_arg(site.node.args, lambda node: flat[node]))
     kwargs = fx.node.map_arg(site.node.kwargs, lambda node: flat[node])
     if target is aten.expand.default:
-        args[1] = [math.prod(result[dim] for dim in group) for group in groups]
-    return _reshape(site, site.call(target, *args, **kwargs), result)
+        args[1] = sizes_of(result, groups)
+    return reshape(site, site.call(target, *args, **kwargs), result)
 
 
 def _permute(site: Site) -> fx.Node | None:
@@ -207,10 +191,10 @@ def _permute(site: Site) -> fx.Node | None:
             math.prod(sizes[middle:last]),
             math.prod(sizes[last:]),
         ]
-        flat = _reshape(site, value, blocks)
+        flat = reshape(site, value, blocks)
         value = site.call(aten.permute.default, flat, [0, 2, 1, 3])
         sizes = [*sizes[:first], *sizes[middle:last], *sizes[first:middle], *sizes[last:]]
-    return _reshape(site, value, site.type.shape)
+    return reshape(site, value, site.type.shape)
 
 
 def _ranks(order: Sequence[int]) -> list[int]:
@@ -251,3 +235,16 @@ def _steps(order: tuple[int, ...]) -> tuple[tuple[int, int, int], ...] | None:
 
 
 _RESHAPES = (aten.view.default, aten.reshape.default)
+_POINTWISE = (
+    aten._to_copy.default,
+    aten.hardswish.default,
+    aten.hardsigmoid.default,
+    aten.log_sigmoid.default,
+    aten.floor_divide.default,
+    aten.where.ScalarSelf,
+    aten.where.ScalarOther,
+    aten.where.Scalar,
+    DEQUANTIZE,
+    QUANTIZE,
+)
+"""Pointwise, but not tagged so."""
