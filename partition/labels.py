@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +98,9 @@ class Watch:
     """[n, regions]"""
     on: NDArray[np.bool_]
     """[t, regions]"""
+    sizes: Ints
+    extra: Floats
+    """[regions], of ``regions``."""
     keys: Bits
 
     @classmethod
@@ -112,7 +115,9 @@ class Watch:
             member[sorted(units), r] = True
             on[k, r] = True
         keys = np.random.default_rng(2).integers(1, 1 << 63, len(regions), dtype=np.uint64)
-        return cls(regions, member, on, keys)
+        sizes = np.array([size for _, size, _, _ in regions], dtype=np.int64)
+        extra = np.array([above for *_, above in regions], dtype=np.float64)
+        return cls(regions, member, on, sizes, extra, keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,42 +131,62 @@ class Record:
 
 @dataclass(slots=True)
 class Labels:
-    """Labels as columns; ``[n]`` where nothing else is said."""
+    """Labels as columns, those of one type in one array: levels are small and many, so that what
+    counts is the number of calls of numpy."""
 
-    ideal: Ints
-    """Index of the ideal in its level."""
-    target: Ints
-    cost: Floats
-    pending_bytes: Floats
-    """Of values made in the open segment that would have to be handed over if it ended now."""
-    held_bytes: Floats
-    """Of values present in the open segment and still to be read."""
-    size: Ints
-    """Units in the open segment."""
-    segments: Ints
-    """Begun so far, the open one included."""
+    numbers: Ints
+    """[6, n]"""
+    amounts: Floats
+    """[3, n]"""
     key: Bits
-    """Equal where present, pending and may_become are."""
-    present: Bits
-    """[n, words]"""
-    pending: Bits
-    """[n, words]"""
+    """[n] Equal where present, pending and may_become are."""
+    bits: Bits
+    """[2, n, words]"""
     may_become: NDArray[np.bool_]
     """[n, watched regions] all of the open segment, and no unit before it, lies in that region."""
-    parent: Ints
-    """Index of the label before, in the level before, or (OPENED) in this one."""
-    unit: Ints
-    """What was executed, or OPENED."""
+
+    ideal: Ints = field(init=False)
+    """[n] Index of the ideal in its level; this and what follows are views of the arrays above."""
+    target: Ints = field(init=False)
+    size: Ints = field(init=False)
+    """[n] Units in the open segment."""
+    segments: Ints = field(init=False)
+    """[n] Begun so far, the open one included."""
+    parent: Ints = field(init=False)
+    """[n] Index of the label before, in the level before, or (OPENED) in this one."""
+    unit: Ints = field(init=False)
+    """[n] What was executed, or OPENED."""
+    cost: Floats = field(init=False)
+    """[n] ns"""
+    pending_bytes: Floats = field(init=False)
+    """[n] Of values made in the open segment that would be handed over if it ended now."""
+    held_bytes: Floats = field(init=False)
+    """[n] Of values present in the open segment and still to be read."""
+    present: Bits = field(init=False)
+    """[n, words] Values, by their bits."""
+    pending: Bits = field(init=False)
+    """[n, words]"""
+
+    def __post_init__(self) -> None:
+        self.ideal, self.target, self.size, self.segments, self.parent, self.unit = self.numbers
+        self.cost, self.pending_bytes, self.held_bytes = self.amounts
+        self.present, self.pending = self.bits
 
     def __len__(self) -> int:
-        return len(self.cost)
+        return len(self.key)
 
-    def take(self, rows: Ints | NDArray[np.bool_]) -> Labels:
-        return Labels(*(getattr(self, name)[rows] for name in Labels.__slots__))
+    def take(self, rows: Ints) -> Labels:
+        return Labels(
+            self.numbers.take(rows, axis=1),
+            self.amounts.take(rows, axis=1),
+            self.key.take(rows),
+            self.bits.take(rows, axis=1),
+            self.may_become.take(rows, axis=0),
+        )
 
     def record(self) -> Record:
-        """What the way back needs."""
-        return Record(self.target, self.parent, self.unit)
+        """What the way back needs; copies, which keep the other columns from staying in memory."""
+        return Record(self.target.copy(), self.parent.copy(), self.unit.copy())
 
 
 def joined(parts: list[Labels]) -> Labels:
@@ -169,7 +194,11 @@ def joined(parts: list[Labels]) -> Labels:
     if len(parts) == 1:
         return parts[0]
     return Labels(
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in Labels.__slots__)
+        np.concatenate([part.numbers for part in parts], axis=1),
+        np.concatenate([part.amounts for part in parts], axis=1),
+        np.concatenate([part.key for part in parts]),
+        np.concatenate([part.bits for part in parts], axis=1),
+        np.concatenate([part.may_become for part in parts]),
     )
 
 
@@ -188,21 +217,13 @@ def opened(
     key = tables.target_keys[target].copy()
     if may.shape[1]:
         key ^= np.bitwise_xor.reduce(np.where(may, watch.keys, np.uint64(0)), axis=1)
-    return Labels(
-        ideal=ideal,
-        target=target,
-        cost=cost,
-        pending_bytes=np.zeros(n),
-        held_bytes=np.zeros(n),
-        size=np.zeros(n, dtype=np.int64),
-        segments=segments,
-        key=key,
-        present=np.zeros((n, tables.n_words), dtype=np.uint64),
-        pending=np.zeros((n, tables.n_words), dtype=np.uint64),
-        may_become=may,
-        parent=parent,
-        unit=np.full(n, OPENED, dtype=np.int64),
-    )
+    numbers = np.zeros((6, n), dtype=np.int64)
+    amounts = np.zeros((3, n))
+    bits = np.zeros((2, n, tables.n_words), dtype=np.uint64)
+    made = Labels(numbers, amounts, key, bits, may)
+    made.ideal[:], made.target[:], made.segments[:] = ideal, target, segments
+    made.parent[:], made.unit[:], made.cost[:] = parent, OPENED, cost
+    return made
 
 
 def executed(
@@ -216,43 +237,44 @@ def executed(
     """
     problem = tables.problem
     now = labels.take(rows)
-    k = now.target
-    now.parent, now.unit = rows, np.full(len(rows), unit, dtype=np.int64)
-    now.ideal = child
-    now.size = now.size + 1
-    now.cost = now.cost + problem.unit_ns[unit, k]
+    k, cost, held, pending, key = now.target, now.cost, now.held_bytes, now.pending_bytes, now.key
+    now.parent[:], now.unit[:], now.ideal[:] = rows, unit, child
+    now.size += 1
+    cost += problem.unit_ns[unit, k]
     into, out = problem.in_ns_per_byte[k], problem.out_ns_per_byte[k]
     tracked, owing = tables.entering_matters[k], tables.leaving_matters[k]
     for i, value in enumerate(tables.reads[unit]):
-        word = now.present[:, value.word]
-        absent = (word & value.bit) == 0
+        here, owed_here = now.present[:, value.word], now.pending[:, value.word]
+        absent = (here & value.bit) == 0
         last = done[i]
-        now.cost += absent * (value.n_bytes * into)
+        cost += absent * (value.n_bytes * into)
         # Present from now on, but for a value that nobody reads any more.
         change = np.where(absent, tracked & ~last, last)
-        now.held_bytes += np.where(absent, change, -1.0 * change) * value.n_bytes
-        now.present[:, value.word] = word ^ (change * value.bit)
-        now.key ^= change * value.key
-        owed = last & ((now.pending[:, value.word] & value.bit) != 0)
-        now.pending[:, value.word] ^= owed * value.bit
-        now.pending_bytes -= owed * value.n_bytes
-        now.key ^= owed * value.pending_key
+        held += np.where(absent, change, -1.0 * change) * value.n_bytes
+        here ^= change * value.bit
+        key ^= change * value.key
+        owed = last & ((owed_here & value.bit) != 0)
+        owed_here ^= owed * value.bit
+        pending -= owed * value.n_bytes
+        key ^= owed * value.pending_key
     for value in tables.makes[unit]:
         if value.is_output:  # it leaves in any case
-            now.cost += out * value.n_bytes
+            cost += out * value.n_bytes
         if not value.readers:
             continue
-        now.present[:, value.word] |= tracked * value.bit
-        now.held_bytes += tracked * value.n_bytes
-        now.key ^= tracked * value.key
+        here = now.present[:, value.word]
+        here |= tracked * value.bit
+        held += tracked * value.n_bytes
+        key ^= tracked * value.key
         if not value.is_output:
-            now.pending[:, value.word] |= owing * value.bit
-            now.pending_bytes += owing * value.n_bytes
-            now.key ^= owing * value.pending_key
+            owed_here = now.pending[:, value.word]
+            owed_here |= owing * value.bit
+            pending += owing * value.n_bytes
+            key ^= owing * value.pending_key
     if now.may_become.shape[1]:
         stray = now.may_become & ~watch.member[unit]
         now.may_become = now.may_become & watch.member[unit]
-        now.key ^= np.bitwise_xor.reduce(np.where(stray, watch.keys, np.uint64(0)), axis=1)
+        key ^= np.bitwise_xor.reduce(np.where(stray, watch.keys, np.uint64(0)), axis=1)
     return now
 
 
@@ -261,8 +283,9 @@ def closing_costs(tables: Tables, watch: Watch, labels: Labels) -> Floats:
     holds nothing."""
     problem = tables.problem
     costs: Floats = labels.cost + labels.pending_bytes * problem.out_ns_per_byte[labels.target]
-    for r, (_, size, _, extra) in enumerate(watch.regions):
-        costs[labels.may_become[:, r] & (labels.size == size)] += extra
+    if watch.regions:
+        is_whole = labels.may_become & (labels.size[:, None] == watch.sizes)
+        costs += np.where(is_whole, watch.extra, 0.0).sum(axis=1)
     costs[labels.size == 0] = math.inf
     return costs
 
@@ -285,8 +308,8 @@ def cheapest_of_each(labels: Labels, by_segments: bool) -> Ints:
         alike &= labels.target[here] == labels.target[before]
         if by_segments:
             alike &= labels.segments[here] == labels.segments[before]
-        for column in (labels.present, labels.pending, labels.may_become):
-            alike &= (column[here] == column[before]).all(axis=1)
+        alike &= (labels.bits[:, here] == labels.bits[:, before]).all(axis=(0, 2))
+        alike &= (labels.may_become[here] == labels.may_become[before]).all(axis=1)
         same[same] = alike
     kept: Ints = order[np.concatenate([[True], ~same])]
     return kept

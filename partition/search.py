@@ -37,14 +37,13 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.partition.bounds import unit_shares
+from nnapi_prof.partition.ground import SLACK, Ground, Region
 from nnapi_prof.partition.ideals import mask, members
 from nnapi_prof.partition.labels import (
     OPENED,
     Floats,
     Ints,
     Labels,
-    Tables,
     Watch,
     cheapest_of_each,
     closing_costs,
@@ -56,11 +55,6 @@ from nnapi_prof.partition.levels import JUMP, Jump, Level, trace
 from nnapi_prof.partition.limits import Found, Limits
 from nnapi_prof.partition.problem import Placement, Problem
 
-_SLACK = 1e-9
-"""Relative room for rounding wherever two sums of the same costs are compared."""
-
-Region = tuple[frozenset[int], int]
-
 
 class Searcher:
     """Searches of one problem, under one limit after the other.
@@ -71,7 +65,7 @@ class Searcher:
     """
 
     def __init__(self, problem: Problem, known: Iterable[Region] = ()) -> None:
-        self._ground = _Ground(problem)
+        self._ground = Ground(problem)
         self._watched = {
             region: ns for region in known if (ns := self._ground.slower.get(region)) is not None
         }
@@ -100,38 +94,14 @@ def search(problem: Problem, limits: Limits | None = None) -> Found:
     return Searcher(problem).search(limits)
 
 
-class _Ground:
-    """What all searches of a problem look up."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.tables = Tables.of(problem)
-        self.needs = [mask(p) for p in problem.predecessors]
-        self.follow = [list(s) for s in problem.successors]
-        self.share = [float(s) for s in unit_shares(problem)]
-        self.slower: dict[Region, float] = {}
-        """ns of the regions that cost more whole than by their parts."""
-        self.whole: dict[int, list[tuple[int, int, int, float]]] = {}
-        """First unit -> (mask, what must have run, target, ns) of the other regions that run:
-        each is worth a step."""
-        for (units, k), ns in problem.region_ns.items():
-            if ns > problem.additive_ns(units, k) * (1 + _SLACK):
-                self.slower[units, k] = ns
-            elif not math.isinf(ns):
-                region, needs = mask(units), 0
-                for u in units:
-                    needs |= self.needs[u]
-                self.whole.setdefault(min(units), []).append((region, needs & ~region, k, ns))
-
-
 class _Search:
-    def __init__(self, ground: _Ground, limits: Limits, watched: Mapping[Region, float]) -> None:
+    def __init__(self, ground: Ground, limits: Limits, watched: Mapping[Region, float]) -> None:
         problem = ground.problem
         self._problem = problem
         self._limits = limits
         self._tables = ground.tables
         self._watch = Watch.of(problem, watched)
-        self._bound = limits.upper_bound * (1 + _SLACK)
+        self._bound = limits.upper_bound * (1 + SLACK)
         self._needs = ground.needs
         self._follow = ground.follow
         self._share = ground.share
@@ -182,7 +152,7 @@ class _Search:
             n_ideals=sum(len(level.ideals) for level in self._levels),
             n_labels=self._n_labels,
             work=self._work,
-            exact=self._left_out >= least * (1 - _SLACK),
+            exact=self._left_out >= least * (1 - SLACK),
         )
 
     def _give_up(self, level: Level, labels: Labels | None) -> Found:
@@ -195,7 +165,7 @@ class _Search:
         for landed in self._arriving.values():
             for (ideal, _), number in landed.items():
                 share = sum(self._share[u] for u in members(ideal))
-                beyond = max(0.0, self._total_share - share) * (1 - _SLACK)
+                beyond = max(0.0, self._total_share - share) * (1 - SLACK)
                 least = min(least, self._jumps[number].ns + beyond)
         self._left_out = min(self._left_out, least)
         return self._found((), self._limits.upper_bound)
@@ -213,7 +183,7 @@ class _Search:
 
     def _rest(self, shares: list[float]) -> Floats:
         """Lower bounds of what remains after ideals whose shares are done."""
-        rest: Floats = np.maximum(self._total_share - np.array(shares), 0.0) * (1 - _SLACK)
+        rest: Floats = np.maximum(self._total_share - np.array(shares), 0.0) * (1 - SLACK)
         return rest
 
     def _ready_after(self, ideal: int) -> int:
@@ -242,7 +212,7 @@ class _Search:
         total = float(level.closed_ns[slot]) + ns + self._limits.segment_penalty
         segments = int(level.closed_segments[slot] + self._counts[k])
         share = level.done_share[j] + sum(self._share[u] for u in members(region))
-        if total + max(0.0, self._total_share - share) * (1 - _SLACK) > self._bound:
+        if total + max(0.0, self._total_share - share) * (1 - SLACK) > self._bound:
             return
         if self._limits.max_segments is not None and segments > self._limits.max_segments:
             return
@@ -379,7 +349,7 @@ class _Search:
             place = position[labels.ideal[chosen]]
             rest = np.maximum(
                 self._total_share - np.array([shares[c] for c, _ in children]), 0.0
-            ) * (1 - _SLACK)
+            ) * (1 - SLACK)
             good = (cost + rest[place] <= self._bound) & np.isfinite(cost)
             chosen, place = chosen[good], place[good]
             if not len(chosen):

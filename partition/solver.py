@@ -10,10 +10,11 @@ from nnapi_prof.graph.plan import Engine, Target
 from nnapi_prof.partition.baselines import Baseline, find_baselines, total_ns
 from nnapi_prof.partition.bounds import lower_bound
 from nnapi_prof.partition.cut import minimum_cut
+from nnapi_prof.partition.ground import Region
 from nnapi_prof.partition.limits import Found, Limits
 from nnapi_prof.partition.problem import Placement, Problem
 from nnapi_prof.partition.reduce import Reduced, reduce_problem
-from nnapi_prof.partition.search import Region, Searcher
+from nnapi_prof.partition.search import Searcher
 
 WIDTHS = (200, 2_000, 20_000, 100_000)
 """Labels that a level may hold, one attempt after the other."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import fx
@@ -47,7 +47,7 @@ def convert_region(
     entering, leaving = program.units.boundary(units)
     types = program.units.values
     builder = ModelBuilder(level, shared)
-    nodes = {node.name: node for node in program.module.graph.nodes}
+    nodes = program.nodes
     values = {name: _add_input(builder, nodes[name], types[name]) for name in entering}
     for index in sorted(set(units)):
         _lower_unit(builder, program.units.units[index], nodes, values)
@@ -82,7 +82,7 @@ def _add_input(builder: ModelBuilder, node: fx.Node, type_: TensorType) -> Opera
 def _lower_unit(
     builder: ModelBuilder,
     unit: Unit,
-    nodes: dict[str, fx.Node],
+    nodes: Mapping[str, fx.Node],
     values: dict[str, OperandId],
 ) -> None:
     """Lowers a unit's nodes in order; ``values`` gains their results.

@@ -14,6 +14,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -64,10 +65,9 @@ class CostModel:
             for place, row in self._whole.items()
             if place[1] in self.fits
         }
-        self._noise = self.noise
         self._cold_bytes = [cold_bytes(self.graph, (unit.index,)) for unit in self.graph.units]
 
-    @property
+    @cached_property
     def noise(self) -> float:
         """Relative standard deviation of one measurement repeated at another time, as far as it
         shows: what sums are off by on the targets that they fit best (their lower quartile), for
@@ -125,7 +125,7 @@ class CostModel:
             if not math.isfinite(whole_ns):
                 return None
             of_median = self._whole[region, target].summary.sigma_of_median_ns
-            sigma = math.hypot(of_median, self._noise * whole_ns)
+            sigma = math.hypot(of_median, self.noise * whole_ns)
             return RegionCost(whole_ns, measured=True, sigma_ns=sigma)
         entering, leaving = self.graph.boundary(region)
         size = self.graph.values

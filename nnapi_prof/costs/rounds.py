@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,13 @@ class Round:
     """The round (its index) that this one was measured again for."""
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return {
+            "runs": self.runs,
+            "cpu_khz": self.cpu_khz,
+            "thermal_mc": self.thermal_mc,
+            "throttled": self.throttled,
+            "repeats": self.repeats,
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Round:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor, fx
@@ -32,6 +33,11 @@ class Program:
     """What the user should know: guessed input shapes, dropped nodes."""
     quantised: Mapping[int, Quantisation] = field(default_factory=dict)
     """Of those inputs that are quantised tensors to the model: the program has their integers."""
+
+    @cached_property
+    def nodes(self) -> Mapping[str, fx.Node]:
+        """The module's nodes by name."""
+        return {node.name: node for node in self.module.graph.nodes}
 
     def as_given(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The program's inputs as the model itself takes them."""
