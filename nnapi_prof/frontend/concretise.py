@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend.known import settled
+from nnapi_prof.frontend.numbers import Numbers
 from nnapi_prof.frontend.steps import DataDependent, Moving, Step
 from nnapi_prof.graph.kept import Kept
 from nnapi_prof.graph.node import TENSOR, add_constant, bind, describe, op_name
@@ -58,6 +59,7 @@ class Concretiser:
     def __init__(self, name: str) -> None:
         self.name = name
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.numbers = Numbers(self.mode)
         self.module = fx.GraphModule(torch.nn.Module(), fx.Graph())
         self._constants: dict[tuple[Any, ...], fx.Node] = {}
         self._by_memory: dict[Any, list[Moving]] = {}
@@ -146,6 +148,8 @@ class Concretiser:
 
     def _compute(self, step: Step) -> Any:
         """A call on constants."""
+        if self.numbers.among(step):
+            step = self.numbers.read(step)
         target = step.target
         if target is torch.ops.aten.detach_.default:
             return step.args[0]
@@ -164,6 +168,8 @@ class Concretiser:
 
     def _write(self, step: Step) -> Any:
         """A call on at least one value that depends on the inputs."""
+        if self.numbers.among(step):
+            step = self.numbers.promoted(step)
         args, kwargs = pytree.tree_map_only(Moving, lambda v: v.fake, (step.args, step.kwargs))
         try:
             with self.mode, torch.no_grad():

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, fx
 
 from nnapi_prof.errors import FrontendError
-from nnapi_prof.graph.node import TENSOR, bound_args
+from nnapi_prof.frontend.quiet import essential_line
+from nnapi_prof.graph.node import TENSOR, bound_args, dtype_name
 from nnapi_prof.graph.quantisation import is_quantize
 
 aten = torch.ops.aten
@@ -56,8 +57,14 @@ def settle_views(
     must not pass silently.
     """
     runner = _Runner(module)
-    with torch.no_grad():
-        found = runner.run(*(example.clone() for example in examples))
+    try:
+        with torch.no_grad():
+            found = runner.run(*(example.clone() for example in examples))
+    except RuntimeError as error:
+        raise FrontendError(
+            f"{name}: the normalised graph does not run on the example inputs: "
+            f"{essential_line(error)}: please report"
+        ) from error
     for node in runner.refused:
         node.target = aten.reshape.default
     module.recompile()
@@ -128,6 +135,12 @@ def _compare(
             raise FrontendError(
                 f"{name}: output {index} of the normalised graph has the shape "
                 f"{tuple(ours.shape)}, the model's {tuple(theirs.shape)}: please report"
+            )
+        # TorchScript without its optimiser, as it runs here, takes numbers for wide tensors.
+        if ours.dtype != theirs.dtype and theirs.dtype not in (torch.float64, torch.int64):
+            raise FrontendError(
+                f"{name}: output {index} of the normalised graph is {dtype_name(ours.dtype)}, the "
+                f"model's {dtype_name(theirs.dtype)}: please report"
             )
         ours, theirs = ours.double(), theirs.double()
         finite = theirs[theirs.isfinite()].abs()  # a logarithm has others for some inputs

@@ -13,8 +13,8 @@ from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError, InputSpecError
 from nnapi_prof.frontend.concretise import Concretiser, WritesToViews
-from nnapi_prof.frontend.inputs import InputSpec, check_count, listed
-from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.frontend.inputs import InputSpec, check_count, example_tensors, listed
+from nnapi_prof.frontend.quiet import essential_line, quiet_torch, run_once
 from nnapi_prof.graph.node import dtype_name
 
 _STATE = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
@@ -36,6 +36,11 @@ def straight_graph(
             program = program.run_decompositions({})
             _refuse_state(program, name)
             return _concretised(program, examples, name)
+        except RuntimeError as error:  # of an operator that cannot run without data, say
+            notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+            raise FrontendError(
+                f"{name} cannot become a graph: {essential_line(error)}{notes}"
+            ) from error
 
 
 def _refuse_state(program: ExportedProgram, name: str) -> None:
@@ -74,6 +79,40 @@ def _user_input(maker: Concretiser, argument: Any, given: Any) -> Any:
     if _is_tensor(argument):
         return maker.placeholder(argument.name, next(given))
     return getattr(argument, "value", None)  # a constant the program was exported with
+
+
+def find_examples(
+    program: ExportedProgram, specs: Sequence[InputSpec], name: str
+) -> tuple[Tensor, ...]:
+    """Inputs of these shapes on which the program was seen to run: random ones, else those that it
+    was exported with (of indices, say, or matrices that have an inverse).
+
+    Raises InputSpecError with PyTorch's essential line where it runs on neither.
+    """
+    run, failed = eager(program), None
+    for examples in (example_tensors(specs), _exported_with(program, specs)):
+        if examples is None:
+            continue
+        try:
+            with run_once():
+                run(*(example.clone() for example in examples))
+        except Exception as error:
+            failed = failed or error
+        else:
+            return examples
+    assert failed is not None
+    raise InputSpecError(
+        f"{name} does not run on the input {listed(specs)}: {essential_line(failed)}"
+    ) from failed
+
+
+def _exported_with(
+    program: ExportedProgram, specs: Sequence[InputSpec]
+) -> tuple[Tensor, ...] | None:
+    """The inputs that were given to the export and saved with it, if they have these shapes."""
+    stored = [v for v in pytree.tree_leaves(program.example_inputs) if isinstance(v, Tensor)]
+    shapes = [(tuple(v.shape), dtype_name(v.dtype)) for v in stored]
+    return tuple(stored) if shapes == [(s.shape, s.dtype) for s in specs] else None
 
 
 def _is_tensor(argument: Any) -> bool:

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from nnapi_prof.errors import FrontendError, InputSpecError, ModelFileError
 from nnapi_prof.frontend import exported, torchscript
 from nnapi_prof.frontend.eager import settle_views
-from nnapi_prof.frontend.inputs import InputSpec, example_tensors, listed
+from nnapi_prof.frontend.inputs import InputSpec, listed
 from nnapi_prof.frontend.nested import flat_inputs
 from nnapi_prof.frontend.quantised import plain, plain_inputs
 from nnapi_prof.frontend.quiet import essential_line, quiet_torch, run_once
@@ -164,7 +164,8 @@ def prepare(
     """
     examples = tuple(example_inputs)
     if isinstance(model, ExportedProgram):
-        return _from_exported(model, [InputSpec.of(t) for t in examples], name, last=last)
+        specs = [InputSpec.of(t) for t in examples]
+        return _from_exported(model, specs, name, last=last, examples=examples)
     with eval_mode(model):
         if isinstance(model, torch.jit.ScriptModule):
             graph = torchscript.torchscript_graph(model, examples, name, keep)
@@ -205,10 +206,12 @@ def _from_exported(
     name: str,
     notes: tuple[str, ...] = (),
     last: Collection[int] = (),
+    examples: tuple[Tensor, ...] | None = None,
 ) -> Program:
     specs = tuple(inputs) or exported.stored_specs(program)
     exported.check_specs(program, specs, name)
-    examples = example_tensors(specs)
+    if examples is None:
+        examples = exported.find_examples(program, specs, name)
     graph = exported.straight_graph(program, examples, name)
     return _finish(graph, examples, Path(name).stem, notes, exported.eager(program), last)
 

@@ -141,7 +141,7 @@ class _Walker:
     def looking(self, keeper: Keeper) -> _Walker:
         """A walker that writes nothing, for a look at the shapes of a block."""
         maker = Concretiser(self.name)
-        maker.mode = self.maker.mode
+        maker.mode, maker.numbers = self.maker.mode, self.maker.numbers
         inner = _Walker(maker, self.name)
         inner.keeper = keeper
         return inner
@@ -164,7 +164,9 @@ class _Walker:
         """What a node makes of its inputs."""
         kind = node.kind()
         if kind == "prim::Constant":
-            return [node.output().toIValue()]
+            value = node.output().toIValue()
+            self.maker.numbers.note(value)
+            return [value]
         if kind == "prim::GetAttr":
             return [self.state.get(inputs[0], node.s("name"))]
         if kind == "prim::SetAttr":

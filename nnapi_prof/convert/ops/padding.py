@@ -54,8 +54,10 @@ def pad(op: Lowering) -> OperandId:
 def _positions(mode: str, size: int, pair: Sequence[int]) -> list[int]:
     """Which element of an axis stands at each place of the padded one."""
     places = np.arange(-pair[0], size + pair[1])
-    if mode == "circular":
-        return [int(i) for i in places % size]
+    if mode == "circular":  # torch repeats what its negative pads leave
+        first = max(0, -pair[0])
+        left = size + min(0, pair[1]) - first
+        return [int(i) for i in first + (places - first) % left]
     if mode == "replicate":
         return [int(i) for i in places.clip(0, size - 1)]
     period = 2 * (size - 1)

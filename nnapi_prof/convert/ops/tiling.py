@@ -43,6 +43,7 @@ def tile(op: Lowering, x: OperandId, copies: Sequence[int]) -> OperandId:
     with itself for each axis."""
     if all(n == 1 for n in copies):
         return x
+    op.require(0 not in copies, "no copy gives an empty tensor, NNAPI has none")
     if op.level >= 3:
         dims = [size * n for size, n in zip(op.dims(x), copies, strict=True)]
         return op.emit(OperationCode.TILE, [x, np.array(copies, np.int32)], dims=dims)

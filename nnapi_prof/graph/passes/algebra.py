@@ -80,14 +80,21 @@ def _norm(site: Site, x: fx.Node, order: float, dim: int, keep: bool) -> fx.Node
 
 
 def _cosine(site: Site) -> fx.Node | None:
-    """``sum(x / max(|x|, eps) * y / max(|y|, eps))``."""
+    """``sum(x / max(|x|, eps) * y / max(|y|, eps))`` of what x and y are once they broadcast."""
     parts = [site.input("x1"), site.input("x2")]
-    ranks = {len(type_of(part).shape) for part in parts}
-    if len(ranks) != 1 or 0 in ranks:
+    shape = torch.broadcast_shapes(*(type_of(part).shape for part in parts))
+    if not shape:
         return None
-    dim = positive_dim(site.args["dim"], ranks.pop())
+    dim = positive_dim(site.args["dim"], len(shape))
     scaled = []
     for part in parts:
+        own = type_of(part).shape
+        filled = (1,) * (len(shape) - len(own)) + own
+        if filled != own:
+            part = site.call(aten.view.default, part, list(filled))
+        if filled[dim] != shape[dim]:
+            full = [*filled[:dim], shape[dim], *filled[dim + 1 :]]
+            part = site.call(aten.expand.default, part, full)
         length = _norm(site, part, 2, dim, True)
         length = site.call(aten.clamp.default, length, float(site.args["eps"]), None)
         scaled.append(site.call(aten.div.Tensor, part, length))

@@ -79,10 +79,14 @@ def _commuted(site: Site) -> tuple[Any, Any]:
 
 
 def _scaled(site: Site, value: Any, factor: Any) -> Any:
-    """``value * factor``; numbers at once, tensors as a node."""
+    """``value * factor`` in the result's type, for in that of bytes it might not fit; numbers at
+    once, tensors as a node."""
     if factor == 1:
         return value
     if isinstance(value, fx.Node):
+        if type_of(value).dtype != site.type.dtype:
+            dtype = torch_dtype(site.type.dtype)
+            value = site.call(aten._to_copy.default, value, dtype=dtype)
         return site.call(aten.mul.Tensor, value, factor)
     return value * factor
 
@@ -92,8 +96,7 @@ def _minus(site: Site, minuend: Any, subtrahend: Any) -> fx.Node | None:
     alpha = site.args.get("alpha", 1)
     minuend, subtrahend = _as_number(minuend, subtrahend), _as_number(subtrahend, minuend)
     if not isinstance(minuend, fx.Node):
-        negative = site.call(aten.mul.Tensor, subtrahend, -alpha)
-        return site.call(aten.add.Tensor, negative, minuend)
+        return site.call(aten.add.Tensor, _scaled(site, subtrahend, -alpha), minuend)
     return site.become(aten.sub.Tensor, minuend, _scaled(site, subtrahend, alpha))
 
 
@@ -229,9 +232,11 @@ def _transposed(site: Site, matrix: fx.Node) -> fx.Node:
 
 
 def _linear(site: Site) -> fx.Node | None:
-    return site.become(
-        aten.linear.default, site.input("input"), site.args["weight"], site.args["bias"]
-    )
+    source, weight, bias = site.input("input"), site.input("weight"), site.args["bias"]
+    if len(type_of(weight).shape) == 1:
+        product = site.call(aten.matmul.default, source, weight)
+        return product if bias is None else site.call(aten.add.Tensor, product, bias)
+    return site.become(aten.linear.default, source, weight, bias)
 
 
 _RULES: dict[torch._ops.OpOverload, Rule] = {

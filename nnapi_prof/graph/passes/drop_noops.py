@@ -7,7 +7,14 @@ from typing import Any
 import torch
 from torch import fx
 
-from nnapi_prof.graph.node import bound_args, calls, makes_tensor, same_numbers
+from nnapi_prof.graph.node import (
+    bound_args,
+    calls,
+    makes_tensor,
+    same_numbers,
+    torch_dtype,
+    type_of,
+)
 
 aten = torch.ops.aten
 
@@ -54,6 +61,8 @@ def _is_noop(node: fx.Node) -> bool:
     if node.target is aten.permute.default:
         dims = list(bound_args(node)["dims"])
         return dims == sorted(dims)
+    if node.target is aten.nan_to_num.default:
+        return not torch_dtype(type_of(node).dtype).is_floating_point
     if node.target is aten.constant_pad_nd.default:
         return not any(bound_args(node)["pad"])
     return node.target is aten.upsample_nearest2d.vec and bound_args(node)["scale_factors"] is None

@@ -77,5 +77,6 @@ def share_constants(graph: fx.Graph) -> int:
 
 
 def _digest(value: Tensor) -> str:
-    raw = value.detach().contiguous().reshape(-1).view(torch.uint8)
+    # A dimension of one element may have any stride in memory that counts as contiguous.
+    raw = value.detach().contiguous().as_strided((value.numel(),), (1,)).view(torch.uint8)
     return hashlib.sha256(raw.numpy().data).hexdigest()

@@ -170,12 +170,22 @@ def _only_first_read(node: fx.Node) -> bool:
     return all(user.args[1] == 0 for user in node.users if user.users)
 
 
+def _pooled(site: Site, target: torch._ops.OpOverload, *args: Any) -> fx.Node | None:
+    """A pool of the node's images; one image alone, ``[C, H, W]``, becomes a batch on the way."""
+    source = site.input()
+    if len(type_of(source).shape) == 4:
+        return site.become(target, source, *args)
+    batch = site.call(aten.view.default, source, [1, *type_of(source).shape])
+    return site.call(aten.view.default, site.call(target, batch, *args), list(site.type.shape))
+
+
 def _max_pool(site: Site) -> fx.Node | None:
     arg = site.args
     kernel = full(arg["kernel_size"], 2)
-    return site.become(
+    return _pooled(
+        site,
         aten.max_pool2d.default,
-        *(site.input(), kernel, full(arg["stride"] or kernel, 2), full(arg["padding"], 2)),
+        *(kernel, full(arg["stride"] or kernel, 2), full(arg["padding"], 2)),
         *(full(arg["dilation"], 2), bool(arg["ceil_mode"])),
     )
 
@@ -188,15 +198,16 @@ def _max_pool_with_indices(site: Site) -> list[fx.Node] | None:
 def _avg_pool(site: Site) -> fx.Node | None:
     arg = site.args
     kernel = full(arg["kernel_size"], 2)
-    return site.become(
+    return _pooled(
+        site,
         aten.avg_pool2d.default,
-        *(site.input(), kernel, full(arg["stride"] or kernel, 2), full(arg["padding"], 2)),
+        *(kernel, full(arg["stride"] or kernel, 2), full(arg["padding"], 2)),
         *(bool(arg["ceil_mode"]), bool(arg["count_include_pad"]), arg["divisor_override"]),
     )
 
 
 def _adaptive_avg_pool(site: Site) -> fx.Node | None:
-    return site.become(aten.adaptive_avg_pool2d.default, site.input(), list(site.type.shape[-2:]))
+    return _pooled(site, aten.adaptive_avg_pool2d.default, list(site.type.shape[-2:]))
 
 
 def drop_finished_getitems(graph: fx.Graph) -> int:

@@ -129,6 +129,7 @@ def _take_along_dim(site: Site) -> fx.Node | None:
     if dim is None:
         flat = site.call(aten.reshape.default, site.input(), [type_of(site.input()).n_elements])
         along = site.call(aten.reshape.default, index, [type_of(index).n_elements])
+        along = _from_the_front(site, along, type_of(flat).n_elements)
         return site.call(aten.gather.default, flat, 0, along)
     have, want = type_of(site.input()).shape, type_of(index).shape
     dim = positive_dim(dim, len(have))
@@ -136,7 +137,19 @@ def _take_along_dim(site: Site) -> fx.Node | None:
         a != b for axis, (a, b) in enumerate(zip(have, want, strict=True)) if axis != dim
     ):
         return None
+    index = _from_the_front(site, index, have[dim])
     return site.call(aten.gather.default, site.input(), dim, index)
+
+
+def _from_the_front(site: Site, index: fx.Node, size: int) -> fx.Node:
+    """Positions of which those below 0 count from the end, which gather does not know."""
+    if index.target in _POSITIONS or index.target is operator.getitem:  # getitem: of a sort, topk
+        return index
+    below = site.call(aten.lt.Scalar, index, 0)
+    return site.call(aten.where.self, below, site.call(aten.add.Tensor, index, size), index)
+
+
+_POSITIONS = (aten.argmax.default, aten.argmin.default, aten.argsort.default)
 
 
 def _sections(site: Site) -> list[fx.Node] | None:
@@ -275,10 +288,16 @@ def _diff(site: Site) -> fx.Node | None:
 
 
 def _copy(site: Site) -> fx.Node | None:
-    """``copy``, as assignments are written without a change in place: ``src``, broadcast."""
-    if type_of(site.input("src")).dtype != site.type.dtype:
-        return None
-    return site.call(aten.expand.default, site.input("src"), list(site.type.shape))
+    """``copy``, as assignments are written without a change in place: ``src``, of the type of what
+    it is assigned to, and broadcast."""
+    return _spread(site, site.input("src"))
+
+
+def _spread(site: Site, source: fx.Node) -> fx.Node:
+    if type_of(source).dtype != site.type.dtype:
+        dtype = torch_dtype(site.type.dtype)
+        source = site.call(aten._to_copy.default, source, dtype=dtype)
+    return site.call(aten.expand.default, source, list(site.type.shape))
 
 
 def _fill(site: Site) -> fx.Node | None:
@@ -286,7 +305,7 @@ def _fill(site: Site) -> fx.Node | None:
     value = site.args["value"]
     if isinstance(value, fx.Node):
         if not is_constant(value):
-            return None
+            return _spread(site, value)
         value = constant_value(value).item()
     shape = list(site.type.shape)
     number = torch.full([1] * len(shape), value, dtype=torch_dtype(site.type.dtype))

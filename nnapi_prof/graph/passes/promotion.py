@@ -105,7 +105,7 @@ def _count_nonzero(site: Site) -> fx.Node | None:
         return None
     mask = site.call(aten.ne.Scalar, source, 0) if type_of(source).dtype != "bool" else source
     floats = _as(site, mask, "float32")
-    listed = [dims] if isinstance(dims, int) else dims
+    listed = [dims] if isinstance(dims, int) else dims or []
     total = site.call(aten.sum.dim_IntList, floats, listed, False)
     return _as(site, total, "int64")
 
@@ -176,7 +176,10 @@ _RULES: dict[torch._ops.OpOverload, Rule] = {
         _bytes,
     ),
     **dict.fromkeys(
-        (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.div.Scalar),
+        (
+            *(aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.div.Scalar),
+            *(aten.rsub.Scalar, aten.rsub.Tensor),
+        ),
         _of_bytes,
     ),
 }

@@ -135,6 +135,9 @@ PADS = {
         operations={28: " ".join(["STRIDED_SLICE STRIDED_SLICE CONCATENATION"] * 2)},
     ),
     "pad circular, all round": pad(X, [8, 8, 0, 0], "circular"),
+    "pad circular of what negative pads leave": pad(
+        X, [-1, 2, 1, -2], "circular", refused=NO_SLICES
+    ),
     "pad of nothing": pad(X, [0, 0, 0, 0], "reflect", refused={}, operations={27: "RESHAPE"}),
     "reflection_pad1d": of(
         lambda y: aten.reflection_pad1d.default(y, [2, 1]), image(2, 3, 5), refused=NO_SLICES
