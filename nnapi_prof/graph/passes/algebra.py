@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import fx
 
@@ -82,7 +83,7 @@ def _norm(site: Site, x: fx.Node, order: float, dim: int, keep: bool) -> fx.Node
 def _cosine(site: Site) -> fx.Node | None:
     """``sum(x / max(|x|, eps) * y / max(|y|, eps))`` of what x and y are once they broadcast."""
     parts = [site.input("x1"), site.input("x2")]
-    shape = torch.broadcast_shapes(*(type_of(part).shape for part in parts))
+    shape = np.broadcast_shapes(*(type_of(part).shape for part in parts))
     if not shape:
         return None
     dim = positive_dim(site.args["dim"], len(shape))
