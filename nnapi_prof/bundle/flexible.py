@@ -22,6 +22,7 @@ from nnapi_prof.convert.serialize import parse
 from nnapi_prof.convert.sizes import OpenSize, Template
 from nnapi_prof.convert.sizes.expressions import Expression
 from nnapi_prof.convert.sizes.words import word_map
+from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.frontend.structure import Structure
 from nnapi_prof.graph.plan import Preference
@@ -40,6 +41,11 @@ def flexible_stock_module(
     holds for; others are refused by an exception that says which are possible."""
     region = template.region
     refuse_uncarried(region)
+    if any(known.dtype == "bool" for known in region.input_types):
+        raise NnapiProfError(
+            "stock PyTorch hands NNAPI no bools: with open sizes, let the model take a mask as"
+            " integers, and compare them with 0"
+        )
 
     class Shapes(torch.nn.Module):
         """``sizes`` are the open ones, written by the wrapper."""

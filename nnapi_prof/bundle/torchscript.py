@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch.backends._nnapi.prepare import NnapiModule
 
+from nnapi_prof.bundle.bools import bools_as_integers
 from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.convert.serialize import parse
 from nnapi_prof.errors import NnapiProfError
@@ -30,8 +31,8 @@ from nnapi_prof.graph.plan import Preference
 from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.graph.unit import UnitGraph
 
-_TAKEN = ("float32", "int32", "int64")
-_GIVEN = (*_TAKEN, "float16", "bool")
+_TAKEN = ("float32", "int32", "int64", "bool")
+_GIVEN = (*_TAKEN, "float16")
 
 
 class _FixedShapes(torch.nn.Module):
@@ -101,8 +102,8 @@ def why_uncarried(region: ConvertedRegion) -> str | None:
     given = next((t for t in region.output_types if not gives(t)), None)
     if taken is not None:
         return (
-            "a stock PyTorch module carries float32, int32, int64 and quantised uint8 inputs to "
-            f"NNAPI, found {taken}"
+            "a stock PyTorch module carries float32, int32, int64, bool and quantised uint8 "
+            f"inputs to NNAPI, found {taken}"
         )
     if given is not None:
         return f"a stock PyTorch module carries no {given} from NNAPI"
@@ -127,8 +128,11 @@ def why_not_said(region: ConvertedRegion) -> str | None:
 
 
 def takes(known: TensorType) -> bool:
-    """Whether PyTorch's runtime hands such a value to NNAPI; int64 goes as int32, checked."""
-    return known.dtype in _TAKEN if known.quant is None else known.dtype == "uint8"
+    """Whether PyTorch's runtime hands such a value to NNAPI: int64 as int32, checked, and bools as
+    int32, too (:mod:`nnapi_prof.bundle.bools`)."""
+    if known.quant is not None:
+        return known.dtype == "uint8"
+    return known.dtype in _TAKEN
 
 
 def gives(known: TensorType) -> bool:
@@ -166,6 +170,7 @@ def fixed_module(
     weights: Sequence[torch.Tensor] | None = None,
 ) -> NnapiModule:
     """:func:`runtime_module` of a region whose sizes are all known."""
+    region = bools_as_integers(region)
     shapes = _FixedShapes(list(map(_template, region.output_types)))
     return runtime_module(region, shapes, preference, relaxed, weights)
 
@@ -244,6 +249,8 @@ def call_lines(
                 f'    raise RuntimeError("{name} has integers beyond 32 bits, which NNAPI lacks")',
             ]
             place = narrow
+        if known.dtype == "bool":
+            place = f"{place}.to(torch.int32)"
         place = carried(place, known)
         read.append(place if known.shape else f"({place}).reshape([1])")
     lines.append(f"{variable} = self.{module}([{', '.join(read)}])")

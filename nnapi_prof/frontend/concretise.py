@@ -26,6 +26,7 @@ from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend.known import settled
 from nnapi_prof.frontend.numbers import Numbers
 from nnapi_prof.frontend.steps import DataDependent, Moving, Step
+from nnapi_prof.frontend.writing import WritesToViews, after_write, is_base, viewed
 from nnapi_prof.graph.kept import Kept
 from nnapi_prof.graph.node import TENSOR, add_constant, bind, describe, op_name
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS
@@ -40,13 +41,6 @@ CONVERSIONS = frozenset(
     }
 )
 """Calls that are written down even on constants: quantised weights stay integers."""
-
-
-class WritesToViews(Exception):
-    """A tensor is written in place while views of other shape share its memory.
-
-    Only PyTorch's own functionalisation takes that apart.
-    """
 
 
 class Concretiser:
@@ -69,6 +63,11 @@ class Concretiser:
         self._own: dict[int, Tensor] = {}
         """Memory that calls on constants made, and nothing in the graph reads yet: it may be
         written to."""
+        self._made: dict[int, Tensor] = {}
+        """All memory that calls on constants made."""
+        self._moved: dict[int, tuple[Tensor, Moving]] = {}
+        """That of them to which values that depend on the inputs were written: constants that are
+        none any more."""
 
     @property
     def graph(self) -> fx.Graph:
@@ -89,7 +88,7 @@ class Concretiser:
 
     def finish(self, outputs: Sequence[Any]) -> fx.GraphModule:
         """Writes the outputs, flattened to a tuple; constants among them become clones."""
-        listed = [value for value in outputs if isinstance(value, Moving | Tensor)]
+        listed = [value for value in self._now(outputs) if isinstance(value, Moving | Tensor)]
         nodes = [self._output(value) for value in listed]
         if not nodes:
             raise FrontendError(f"{self.name} returns no tensor: there is nothing to run")
@@ -137,7 +136,8 @@ class Concretiser:
             return None
         if isinstance(step.target, OpOverload):
             self._refuse_training(step, step.target)
-        step = settled(step)
+        args, kwargs = self._now((step.args, step.kwargs))
+        step = settled(replace(step, args=args, kwargs=kwargs))
         if not is_moving((step.args, step.kwargs)) and step.target not in CONVERSIONS:
             return self._compute(step)
         if step.target is operator.getitem and isinstance(step.args[0], list | tuple):
@@ -157,14 +157,44 @@ class Concretiser:
             bound = bind(target, step.args, step.kwargs)
             written = (bound[a.name] for a in target._schema.arguments if a.is_write)
             if not all(_memory(value) in self._own for value in pytree.tree_leaves(list(written))):
-                raise WritesToViews(op_name(target))
+                return self._write_in_place(step, target)
         with torch.no_grad():
             result = target(*step.args, **step.kwargs)
         given = {_memory(value) for value in pytree.tree_leaves((step.args, step.kwargs))}
         for value in pytree.tree_leaves(result):
             if isinstance(value, Tensor) and _memory(value) not in given:
-                self._own[_memory(value)] = value
+                self._own[_memory(value)] = self._made[_memory(value)] = value
         return result
+
+    def _now(self, values: Any) -> Any:
+        """The values, with what was a constant before it was written to as it is now."""
+        if not self._moved:
+            return values
+
+        def now(value: Tensor) -> Any:
+            if _memory(value) not in self._moved:
+                return value
+            base, moving = self._moved[_memory(value)]
+            place = (value.shape, value.stride(), value.storage_offset())
+            if place == moving.place:
+                return moving
+            made = viewed(self.call, moving, base, value)
+            with self.mode:
+                fake = moving.fake.as_strided(*place)
+            return self._remember(Moving(made.node, fake))
+
+        return pytree.tree_map_only(Tensor, now, values)
+
+    def _moving(self, value: Any) -> Any:
+        """A constant that a call made as a value in the graph, that can be written to."""
+        base = self._made.get(_memory(value)) if isinstance(value, Tensor) else None
+        if base is None or not base.numel() or base.is_quantized or not is_base(base):
+            return value
+        node = self._constant(base.clone(), "constant")
+        with self.mode:
+            fake = torch.empty(base.shape, dtype=base.dtype)
+        self._moved[_memory(value)] = base, self._remember(Moving(node, fake))
+        return self._now(value)
 
     def _write(self, step: Step) -> Any:
         """A call on at least one value that depends on the inputs."""
@@ -181,36 +211,53 @@ class Concretiser:
                 f"inputs' shapes, or `nnapi-prof convert` it, which keeps such parts on the CPU"
             ) from error
         except RuntimeError as error:
-            error.add_note(f"{op_name(step.target)}, {step.where}")
-            raise
+            result = self._tried(step)
+            if result is None:
+                error.add_note(f"{op_name(step.target)}, {step.where}")
+                raise
         if not any(isinstance(value, Tensor) for value in pytree.tree_leaves(result)):
             return result  # a size, a number of dimensions: concrete on these inputs
         if not isinstance(step.target, OpOverload):
             raise FrontendError(f"{self.name}: {op_name(step.target)} is no ATen operator")
         return self._written(step, step.target, result)
 
-    def _write_in_place(self, step: Step, target: OpOverload) -> Any:
-        """``op_(x)`` becomes ``y = op(x)``, and whoever reads x from here on reads y.
+    def _tried(self, step: Step) -> Any:
+        """What an operator gives whose stand-in fails: seen on zeros; None where these fail, too.
 
-        Raises WritesToViews where x is no value of its own, or op has no functional twin.
+        Some have no rule for shapes, or one for graphics cards' types alone.
         """
-        written = step.args[0] if step.args else None
+        args, kwargs = pytree.tree_map_only(Moving, _zeros, (step.args, step.kwargs))
+        try:
+            with torch.no_grad():
+                result = step.target(*args, **kwargs)
+        except (RuntimeError, NotImplementedError, TypeError, ValueError):
+            return None
+        return pytree.tree_map_only(Tensor, self.mode.from_tensor, result)
+
+    def _write_in_place(self, step: Step, target: OpOverload) -> Any:
+        """``op_(x)`` becomes ``y = op(x)``, and whoever reads x, or views of its memory, from here
+        on reads y.
+
+        Raises WritesToViews where op has no functional twin, or views have no base.
+        """
         packet = target._schema.name.partition("::")[2]
         family = getattr(torch.ops.aten, packet.removesuffix("_"), None)
         twin = getattr(family, target._overloadname, None)
+        written = self._moving(step.args[0]) if step.args else None
         if not isinstance(written, Moving) or twin is None or twin is target:
             raise WritesToViews(op_name(target))
-        sharing = self._by_memory[written.memory]
-        if any(other.place != written.place for other in sharing):
-            raise WritesToViews(op_name(target))
-        result = self._write(replace(step, target=twin))
+        result = self._write(replace(step, target=twin, args=(written, *step.args[1:])))
         same = isinstance(result, Moving) and (
             (result.fake.shape, result.fake.dtype) == (written.fake.shape, written.fake.dtype)
         )
         if not same:
             raise WritesToViews(op_name(target))
-        for other in sharing:
-            other.node = result.node
+        sharing = list(self._by_memory[written.memory])
+        values = [result] * len(sharing)
+        if any(other.place != written.place for other in sharing):
+            values = after_write(self.call, written, result, sharing)
+        for other, value in zip(sharing, values, strict=True):
+            other.node = value.node
         return written
 
     def _written(self, step: Step, target: OpOverload, result: Any) -> Any:
@@ -321,6 +368,10 @@ def _is_check(target: Any) -> bool:
     """Assertions about shapes and metadata: true by construction on the shapes that run here."""
     name = target._schema.name if isinstance(target, OpOverload) else op_name(target)
     return name.rpartition("::")[2].startswith(_CHECKS)
+
+
+def _zeros(value: Moving) -> Tensor:
+    return torch.zeros(value.fake.shape, dtype=value.fake.dtype)
 
 
 def _memory(value: Any) -> int:

@@ -12,9 +12,10 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError, InputSpecError
-from nnapi_prof.frontend.concretise import Concretiser, WritesToViews
+from nnapi_prof.frontend.concretise import Concretiser
 from nnapi_prof.frontend.inputs import InputSpec, check_count, example_tensors, listed
 from nnapi_prof.frontend.quiet import essential_line, quiet_torch, run_once
+from nnapi_prof.frontend.writing import WritesToViews
 from nnapi_prof.graph.node import dtype_name
 
 _STATE = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)

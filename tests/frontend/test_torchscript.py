@@ -114,6 +114,42 @@ def test_constants_are_written_to_in_place(saved, is_traced: bool):
     assert [u.label for u in agree(path, IMAGE).units.units] == ["mul 1x4x6x6", "add 1x4x6x6"]
 
 
+class WritesParts(nn.Module):
+    """Boxes, every second, picked elements and whole views, of values and of constants."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        out = torch.zeros(1, 6, 8)
+        early = out[..., 2:4]
+        every = x.flatten(2)[:, :, :8]
+        out[:, 1:5:2, 2:6] = every[:, :2, ::2]
+        out[:, 0] = x.sum((1, 2)).mean(-1, keepdim=True)
+        out[0, :, 3].add_(1.0)
+        out.transpose(1, 2)[:, 7] = 5.0
+        y = x * 2.0
+        part = y[:, 1, 2:]
+        part.mul_(part)
+        y[:, :, -1, 0] = out[:, 2, 2:6]
+        hidden = torch.zeros_like(x).masked_fill_(x > 0, -1.0)
+        square = torch.zeros(3, 3)
+        square.diagonal().copy_(x[0, 0, 0, :3])
+        return out * 2.0, early + y.sum(), hidden + square.sum() + part.sum()
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_parts_are_written_to_in_place(saved, is_traced: bool):
+    example = (torch.randn(1, 4, 6, 6),)
+    with quiet_torch():
+        model = torch.jit.trace(WritesParts(), example) if is_traced else WritesParts()
+    agree(saved(model), IMAGE)
+
+
+def test_parts_are_written_to_in_exported_programs():
+    x = torch.randn(1, 4, 6, 6)
+    program = frontend.prepare(WritesParts(), [x], "writes")
+    for ours, theirs in zip(program.module(x + 1), WritesParts()(x + 1), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
 class ChangesItsParameter(nn.Module):
     def __init__(self):
         super().__init__()

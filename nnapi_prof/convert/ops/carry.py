@@ -28,8 +28,10 @@ INTEGER_MOVES = (
     aten.cat.default,
     aten.roll.default,
     aten.cumsum.default,
+    aten.constant_pad_nd.default,
 )
-"""Operators that copy elements to other places, or add them up, and read nothing else."""
+"""Operators that copy elements to other places, or add them up, and read nothing else (a pad of
+integers is of zeros)."""
 PICKS = (aten.gather.default, aten.index.Tensor)
 """Operators that copy elements of ``self`` which other arguments, integers, name."""
 MOVES = (
@@ -108,6 +110,8 @@ def _carrying(lowerer: Lowerer, integers: bool) -> Lowerer:
         # Products and quotients of integers came with level 4.
         if not integers or op.out.device_dtype != "int32" or op.level < 4 or _fits(lowerer, op):
             return lowerer(op)
+        if op.target is aten.constant_pad_nd.default:
+            op.require(op.arg("value") == 0, f"pads integers with {op.arg('value')}, 0 is carried")
         indices = _indices(op)
         if op.target in PICKS and op.arg("self") in indices:
             return lowerer(op)  # nothing can be an integer and carried as a float

@@ -158,6 +158,19 @@ FORMULAS = {
         (torch.tensor([[2**30, -(2**31), 7], [2**29 + 1, 2**31 - 1, -(2**24) - 1]]),),
         refused=dict.fromkeys((27, 28, 29), "sums int64 before level 4, NNAPI's FULLY_CONNECTED"),
     ),
+    "pad of bools": from_3(
+        lambda x: aten.constant_pad_nd.default(x, [1, 2], True), MASK, reason="SELECT exists"
+    ),
+    "pad of integers": Case(
+        lambda x: aten.constant_pad_nd.default(x, [1, 0, 0, 2]),
+        (INTEGERS,),
+        refused=all_levels("PAD exists|PAD takes no TENSOR_INT32", 30),
+    ),
+    "pad of integers with a number": Case(
+        lambda x: aten.constant_pad_nd.default(x, [1, 0], 3),
+        (INTEGERS,),
+        refused=all_levels("PAD_V2 exists|PAD_V2 takes no|pads integers with 3", 31),
+    ),
     "cumsum of too much": Case(
         lambda x: aten.cumsum.default(x, 0),
         (torch.ones(3000),),
