@@ -227,13 +227,14 @@ def opened(
 
 
 def executed(
-    tables: Tables, watch: Watch, labels: Labels, rows: Ints, unit: int, child: Ints,
-    done: Sequence[NDArray[np.bool_]],
+    tables: Tables, watch: Watch, labels: Labels, rows: Ints, unit: int, child: Ints | int,
+    done: Sequence[NDArray[np.bool_] | np.bool_],
 ) -> Labels:  # fmt: skip
     """What labels ``rows`` become when ``unit`` runs on their open targets.
 
     ``child`` is [len(rows)], the ideals with the unit in the next level; ``done[i]`` is, for the
-    unit's i-th read, [len(rows)] whether this was the value's last reader.
+    unit's i-th read, [len(rows)] whether this was the value's last reader. Either may be one for
+    all rows.
     """
     problem = tables.problem
     now = labels.take(rows)

@@ -32,7 +32,8 @@ into: it is repeated until it runs into no more.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,7 +102,8 @@ class _Search:
         self._limits = limits
         self._tables = ground.tables
         self._watch = Watch.of(problem, watched)
-        self._bound = limits.upper_bound * (1 + SLACK)
+        # Finite, so that no infinite cost is within it.
+        self._bound = min(limits.upper_bound * (1 + SLACK), sys.float_info.max)
         self._needs = ground.needs
         self._follow = ground.follow
         self._share = ground.share
@@ -165,8 +167,7 @@ class _Search:
         for landed in self._arriving.values():
             for (ideal, _), number in landed.items():
                 share = sum(self._share[u] for u in members(ideal))
-                beyond = max(0.0, self._total_share - share) * (1 - SLACK)
-                least = min(least, self._jumps[number].ns + beyond)
+                least = min(least, self._jumps[number].ns + self._beyond(share))
         self._left_out = min(self._left_out, least)
         return self._found((), self._limits.upper_bound)
 
@@ -183,8 +184,11 @@ class _Search:
 
     def _rest(self, shares: list[float]) -> Floats:
         """Lower bounds of what remains after ideals whose shares are done."""
-        rest: Floats = np.maximum(self._total_share - np.array(shares), 0.0) * (1 - SLACK)
-        return rest
+        return np.array([self._beyond(share) for share in shares], dtype=np.float64)
+
+    def _beyond(self, share: float) -> float:
+        """A lower bound of what remains after an ideal whose share is done."""
+        return max(self._total_share - share, 0.0) * (1 - SLACK)
 
     def _ready_after(self, ideal: int) -> int:
         return mask(
@@ -212,7 +216,7 @@ class _Search:
         total = float(level.closed_ns[slot]) + ns + self._limits.segment_penalty
         segments = int(level.closed_segments[slot] + self._counts[k])
         share = level.done_share[j] + sum(self._share[u] for u in members(region))
-        if total + max(0.0, self._total_share - share) * (1 - SLACK) > self._bound:
+        if total + self._beyond(share) > self._bound:
             return
         if self._limits.max_segments is not None and segments > self._limits.max_segments:
             return
@@ -270,10 +274,9 @@ class _Search:
         """Segments that begin after closed ideals, but where going on is no dearer."""
         t = len(self._problem.targets)
         ns = level.closed_ns[:, None] + self._opening
-        useful = np.isfinite(ns)
-        useful &= ns + np.repeat(rest, self._layers)[:, None] <= self._bound
-        segments = level.closed_segments[:, None] + self._counts
+        useful = ns + np.repeat(rest, self._layers)[:, None] <= self._bound
         if self._limits.max_segments is not None:
+            segments = level.closed_segments[:, None] + self._counts
             useful &= segments <= self._limits.max_segments
         elif labels is not None:
             # Handing over all that is pending leaves a label nothing that a new segment lacks.
@@ -291,7 +294,7 @@ class _Search:
             slot // self._layers,
             target,
             ns[useful],
-            segments[useful],
+            level.closed_segments[slot] + self._counts[target],
             slot,
             level.ideals,
         )
@@ -337,29 +340,33 @@ class _Search:
         for u, among in by_unit.items():
             self._work += len(among)
             children = [self._child(level, j, u, ideals, ready, shares) for j in among]
-            child = np.array([c for c, _ in children], dtype=np.int64)
-            grown = [bigger for _, bigger in children]
             chosen = rows
             if len(among) < len(groups):
                 inside = np.zeros(len(level.ideals), dtype=np.bool_)
                 inside[among] = True
                 chosen = rows[inside[labels.ideal[rows]]]
-            position[among] = np.arange(len(among))
             cost = labels.cost[chosen] + self._problem.unit_ns[u, labels.target[chosen]]
-            place = position[labels.ideal[chosen]]
-            rest = np.maximum(
-                self._total_share - np.array([shares[c] for c, _ in children]), 0.0
-            ) * (1 - SLACK)
-            good = (cost + rest[place] <= self._bound) & np.isfinite(cost)
-            chosen, place = chosen[good], place[good]
+            rest = [self._beyond(shares[c]) for c, _ in children]
+            last = [
+                [not value.readers & ~bigger for _, bigger in children]
+                for value in self._tables.reads[u]
+            ]
+            child: Ints | int
+            done: Sequence[NDArray[np.bool_] | np.bool_]
+            if len(among) == 1:  # the rule, where a graph is narrow: nothing to look up
+                chosen = chosen[cost + rest[0] <= self._bound]
+                child, done = children[0][0], [np.bool_(one) for (one,) in last]
+            else:
+                position[among] = np.arange(len(among))
+                place = position[labels.ideal[chosen]]
+                good = cost + np.array(rest)[place] <= self._bound
+                chosen, place = chosen[good], place[good]
+                child = np.array([c for c, _ in children], dtype=np.int64)[place]
+                done = [np.array(each)[place] for each in last]
             if not len(chosen):
                 continue
             self._work += len(chosen)
-            done = [
-                np.array([not value.readers & ~b for b in grown])[place]
-                for value in self._tables.reads[u]
-            ]
-            made = executed(self._tables, self._watch, labels, chosen, u, child[place], done)
+            made = executed(self._tables, self._watch, labels, chosen, u, child, done)
             parts.append(made)
         if not parts:
             return None, ideals, ready, shares
