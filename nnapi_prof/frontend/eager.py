@@ -22,6 +22,9 @@ A wrong rewrite is off by far more."""
 QUANTISED_TOLERANCE = 0.1
 """The same behind a quantize node: what another order of sums, or another rounding of a tie, moves
 by one step can move steps behind it. Two steps are always allowed."""
+NUDGE = 1e-6
+"""How far inputs are moved, relative to themselves, to see what rounding alone does to a model that
+ranks, picks or rounds: among 300 boxes of nearly equal scores another one comes first."""
 
 
 class _Runner(fx.Interpreter):
@@ -53,8 +56,8 @@ def settle_views(
 
     Passes drop ``contiguous`` and set dim orders, so that a view may read strided memory.
     Returns the number of views changed and what is to be told of the model. Raises FrontendError
-    where the outputs differ from those of ``model`` by more than TOLERANCE: a fault of ours that
-    must not pass silently.
+    where the outputs differ from those of ``model`` by more than TOLERANCE, and by more than its
+    own do when its inputs move by NUDGE: a fault of ours that must not pass silently.
     """
     runner = _Runner(module)
     try:
@@ -69,8 +72,8 @@ def settle_views(
         node.target = aten.reshape.default
     module.recompile()
 
-    def wanted() -> tuple[Tensor, ...]:
-        return model(*(example.clone() for example in examples))
+    def wanted(nudge: float = 0.0) -> tuple[Tensor, ...]:
+        return model(*(_nudged(example, nudge) for example in examples))
 
     listed = module.graph.output_node().args[0]
     assert isinstance(listed, tuple | list)
@@ -78,17 +81,65 @@ def settle_views(
     engine = str(torch.backends.quantized.engine)
     try:
         _compare(found, wanted(), steps, name)
-    except FrontendError:
-        if engine != "qnnpack" or not any(map(is_quantize, module.graph.nodes)):
-            raise
-        with _engine(next(e for e in _ENGINES if e in torch.backends.quantized.supported_engines)):
-            _compare(found, wanted(), steps, name)
-        return len(runner.refused), (
-            "PyTorch's qnnpack engine gives other outputs than its other engines: its clamp and"
-            " ReLU6 mix up the elements of images that lie channels last; NNAPI computes what the"
-            " others do",
-        )
+    except FrontendError as refusal:
+        if engine == "qnnpack" and any(map(is_quantize, module.graph.nodes)):
+            others = (e for e in _ENGINES if e in torch.backends.quantized.supported_engines)
+            with _engine(next(others)):
+                _compare(found, wanted(), steps, name)
+            return len(runner.refused), (_QNNPACK,)
+        return len(runner.refused), _unsteady(found, wanted, name, refusal)
     return len(runner.refused), ()
+
+
+_QNNPACK = (
+    "PyTorch's qnnpack engine gives other outputs than its other engines: its clamp and ReLU6 mix up"
+    " the elements of images that lie channels last; NNAPI computes what the others do"
+)
+
+
+def _nudged(example: Tensor, nudge: float) -> Tensor:
+    if not nudge or not example.is_floating_point():
+        return example.clone()
+    return example + example.abs() * nudge
+
+
+def _unsteady(
+    found: Sequence[Tensor],
+    wanted: Callable[[float], tuple[Tensor, ...]],
+    name: str,
+    refusal: FrontendError,
+) -> tuple[str, ...]:
+    """What to tell of a model whose outputs jump when its inputs barely move, each by as much as
+    ``found`` is off. Raises ``refusal`` for any other."""
+    exact = wanted(0.0)
+    if [ours.shape for ours in found] != [theirs.shape for theirs in exact]:
+        raise refusal
+    moved = [wanted(nudge) for nudge in (NUDGE, -NUDGE, 2 * NUDGE, -2 * NUDGE)]
+    largest = 0.0
+    for index, (ours, theirs) in enumerate(zip(found, exact, strict=True)):
+        jump = max(_apart(outputs[index], theirs) for outputs in moved)
+        if not _apart(ours, theirs) <= max(TOLERANCE * _scale(theirs), 2 * jump):
+            raise refusal
+        largest = max(largest, jump)
+    return (
+        f"inputs that change by {NUDGE:g} of themselves change the outputs of {name} by up to"
+        f" {largest:.2g}, as where it ranks values that are nearly equal: rounding on another"
+        " device will, too",
+    )
+
+
+def _apart(ours: Tensor, theirs: Tensor) -> float:
+    """The largest difference of two tensors of one shape; infinite where not both are numbers."""
+    ours, theirs = ours.double(), theirs.double()
+    apart = (ours - theirs).abs()
+    apart[(ours == theirs) | (ours.isnan() & theirs.isnan())] = 0.0
+    return apart.nan_to_num(torch.inf).max().item() if apart.numel() else 0.0
+
+
+def _scale(value: Tensor) -> float:
+    """The largest finite magnitude."""
+    finite = value[value.isfinite()].abs().double()  # a logarithm has others for some inputs
+    return finite.max().item() if finite.numel() else 0.0
 
 
 _ENGINES = ("x86", "fbgemm", "onednn", "none")
@@ -143,8 +194,7 @@ def _compare(
                 f"model's {dtype_name(theirs.dtype)}: please report"
             )
         ours, theirs = ours.double(), theirs.double()
-        finite = theirs[theirs.isfinite()].abs()  # a logarithm has others for some inputs
-        scale = finite.max().item() if finite.numel() else 0.0
+        scale = _scale(theirs)
         atol = max(2.01 * step, QUANTISED_TOLERANCE * scale) if step else TOLERANCE * scale
         if not torch.allclose(ours, theirs, rtol=TOLERANCE, atol=atol, equal_nan=True):
             raise FrontendError(

@@ -54,6 +54,20 @@ def test_a_graph_that_is_not_the_model(
         settle_views(transposed_view(), (X,), model, "net")
 
 
+def test_a_model_that_jumps_is_compared_with_its_own_jumps() -> None:
+    def jumps(x: Tensor) -> tuple[Tensor]:
+        return (right(x) + (right(x) == 3),)
+
+    _, (note,) = settle_views(transposed_view(), (X,), jumps, "net")
+    assert "change the outputs of net by up to 1:" in note
+
+    def jumps_elsewhere(x: Tensor) -> tuple[Tensor]:
+        return (jumps(x)[0] + 5,)
+
+    with pytest.raises(FrontendError, match="output 0 of the normalised graph differs"):
+        settle_views(transposed_view(), (X,), jumps_elsewhere, "net")
+
+
 class Logarithm(torch.nn.Module):
     """Not a number and infinite for some inputs, as inputs for trying a model are."""
 
