@@ -92,8 +92,8 @@ def settle_views(
 
 
 _QNNPACK = (
-    "PyTorch's qnnpack engine gives other outputs than its other engines: its clamp and ReLU6 mix up"
-    " the elements of images that lie channels last; NNAPI computes what the others do"
+    "PyTorch's qnnpack engine gives other outputs than its other engines: its clamp and ReLU6 mix"
+    " up the elements of images that lie channels last; NNAPI computes what the others do"
 )
 
 
@@ -118,7 +118,8 @@ def _unsteady(
     largest = 0.0
     for index, (ours, theirs) in enumerate(zip(found, exact, strict=True)):
         jump = max(_apart(outputs[index], theirs) for outputs in moved)
-        if not _apart(ours, theirs) <= max(TOLERANCE * _scale(theirs), 2 * jump):
+        apart = _apart(ours, theirs)
+        if apart == torch.inf or apart > max(TOLERANCE * _scale(theirs), 2 * jump):
             raise refusal
         largest = max(largest, jump)
     return (
@@ -133,7 +134,8 @@ def _apart(ours: Tensor, theirs: Tensor) -> float:
     ours, theirs = ours.double(), theirs.double()
     apart = (ours - theirs).abs()
     apart[(ours == theirs) | (ours.isnan() & theirs.isnan())] = 0.0
-    return apart.nan_to_num(torch.inf).max().item() if apart.numel() else 0.0
+    apart[apart.isnan()] = torch.inf
+    return apart.max().item() if apart.numel() else 0.0
 
 
 def _scale(value: Tensor) -> float:

@@ -7,6 +7,8 @@ CHANNELS_LAST. An operation
 * FOLLOWS: works on either, but all its rank-4 tensors must lie alike;
 * is a RESHAPE: reads either order where that is the same memory, else contiguous;
 * is a REDUCTION without keepdim: reads channels last where what remains keeps its order;
+* is a permute between the two orders' shapes: moves nothing where the one or the other side lies
+  channels last, see moves_to_last and moves_from_last;
 * is OPAQUE: reads and writes contiguous only. Everything that stands in no table;
 * is a CLONE, put in by assign_dim_order: reads one order and writes the other.
 """
@@ -155,11 +157,35 @@ def reads_either(node: fx.Node, source: TensorType) -> bool:
     return kept == sorted(kept)
 
 
+def moves_from_last(node: fx.Node) -> bool:
+    """Whether ``node`` permutes ``[N, C, H, W]`` to ``[N, H, W, C]``: no element of a channels-last
+    image moves, and of another one all do."""
+    dims = _permuted(node)
+    return dims is not None and dims == [axis for axis in (0, 2, 3, 1) if axis in dims]
+
+
+def moves_to_last(node: fx.Node) -> bool:
+    """Whether ``node`` permutes ``[N, H, W, C]`` to ``[N, C, H, W]``: no element moves where its
+    result lies channels last."""
+    dims = _permuted(node, (0, 2, 3, 1))
+    return dims is not None and dims == sorted(dims) and not moves_from_last(node)
+
+
+def _permuted(node: fx.Node, axes: tuple[int, ...] = (0, 1, 2, 3)) -> list[int] | None:
+    """The axes of an image that become the ``axes`` of its permutation, those of size 1 left out;
+    None for other nodes."""
+    if node.target is not aten.permute.default or not can_be_channels_last(type_of(node)):
+        return None
+    args = bound_args(node)
+    shape = type_of(args["self"]).shape
+    return [args["dims"][axis] for axis in axes if shape[args["dims"][axis]] != 1]
+
+
 def wanted_order(node: fx.Node, source: fx.Node) -> DimOrder | None:
     """The order in which ``node`` reads ``source``, a rank-4 value; None where either will do."""
     if node.op == "output":
         return None if LIES_LAST in node.meta else DimOrder.CONTIGUOUS
-    if reads_either(node, type_of(source)):
+    if reads_either(node, type_of(source)) or moves_from_last(node):
         return None
     if layout_of(node) in (Layout.WANTS, Layout.FOLLOWS):
         return type_of(node).dim_order

@@ -59,7 +59,7 @@ def test_a_model_that_jumps_is_compared_with_its_own_jumps() -> None:
         return (right(x) + (right(x) == 3),)
 
     _, (note,) = settle_views(transposed_view(), (X,), jumps, "net")
-    assert "change the outputs of net by up to 1:" in note
+    assert "change the outputs of net by up to 1," in note
 
     def jumps_elsewhere(x: Tensor) -> tuple[Tensor]:
         return (jumps(x)[0] + 5,)

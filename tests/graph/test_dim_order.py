@@ -73,6 +73,40 @@ CASES = {
         [X],
         None,
     ),
+    "to pixels of channels and back": (
+        lambda conv, x: conv(F.gelu(conv(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)).mean((2, 3)),
+        [X],
+        [LAST, "conv2d", "permute", "gelu", "permute", "conv2d", "mean"],
+    ),
+    "norm of channels in between": (
+        lambda conv, x: conv(
+            F.layer_norm(conv(x).permute(0, 2, 3, 1), [C]).permute(0, 3, 1, 2)
+        ).mean((2, 3)),
+        [X],
+        [LAST, "conv2d", "permute", "layer_norm", "permute", "conv2d", "mean"],
+    ),
+    "pixels in a line and back": (
+        lambda conv, x: conv(
+            F.layer_norm(conv(x).flatten(2).transpose(1, 2), [C]).transpose(1, 2).view(X)
+        ).mean((2, 3)),
+        [X],
+        [LAST, "conv2d", "permute", "view", "layer_norm", "view", "permute", "conv2d", "mean"],
+    ),
+    "pixels of channels that nothing brings back": (
+        lambda conv, x: conv(x).permute(0, 2, 3, 1) @ torch.ones(C, 2),
+        [X],
+        [LAST, "conv2d", "permute", "linear"],
+    ),
+    "another permutation": (
+        lambda conv, x: conv(x).permute(0, 3, 2, 1) @ torch.ones(C, 2),
+        [X],
+        [LAST, "conv2d", FIRST, "permute", "linear"],
+    ),
+    "largest of all channels": (
+        lambda conv, x: conv(x) * conv(x).max(1, keepdim=True)[0],
+        [X],
+        [LAST, "conv2d", "conv2d", "amax", "mul", FIRST],
+    ),
     "view of many pixels": (
         lambda conv, x: conv(x).flatten(1),
         [X],

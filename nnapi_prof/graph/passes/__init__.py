@@ -13,6 +13,7 @@ from nnapi_prof.graph.passes.layers import (
     fold_batch_norm,
     normalise_layers,
 )
+from nnapi_prof.graph.passes.lift_permutes import lift_permutes
 from nnapi_prof.graph.passes.lines import raise_lines
 from nnapi_prof.graph.passes.movement import drop_expands, normalise_movement
 from nnapi_prof.graph.passes.overloads import unify_overloads
@@ -53,8 +54,10 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     merge_views,
     drop_expands,  # after the normal spelling of expand
     lower_ranks,  # after merge_views: a permutation must be seen between its two views
+    drop_noops,  # a view of a view that ends where it began hides one permute from another
+    lift_permutes,  # after merge_views; before cancel_permutes, which may cancel what it writes
     cancel_permutes,  # before assign_dim_order: a permute and its inverse would force clones
-    drop_noops,  # a view of a view that ends where it began
+    drop_noops,  # the same between two permutes that are gone
     fold_weights,  # after everything that may bring a weight to its quantised operation
     share_constants,  # after all folding, which writes constants
     part_conversions,  # before annotate_quantisation, which types its nodes

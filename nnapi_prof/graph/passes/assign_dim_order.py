@@ -16,6 +16,8 @@ from nnapi_prof.graph.dim_order import (
     Layout,
     can_be_channels_last,
     layout_of,
+    moves_from_last,
+    moves_to_last,
     orders_agree,
     reads_either,
     transposed_bytes,
@@ -92,6 +94,8 @@ def _cheapest_channels_last(graph: fx.Graph) -> list[fx.Node]:
         layout = layout_of(node)
         if layout is Layout.WANTS:
             network.edge(network.CHANNELS_LAST, network.vertex(node), _INFINITE)
+        elif moves_to_last(node):
+            network.edge(network.CHANNELS_LAST, network.vertex(node), _cost(node))
         elif layout is not Layout.FOLLOWS and not writes_either(node):
             network.edge(network.vertex(node), network.CONTIGUOUS, _INFINITE)
     for source in graph.nodes:
@@ -109,7 +113,7 @@ def _price(network: _Network, source: fx.Node) -> None:
     ``some_last`` falls on the channels-last side as soon as one reader does, ``some_contiguous`` on
     the other side as soon as one reader does; each is cut from the source once.
     """
-    cost = max(1, transposed_bytes(type_of(source)) // 64)
+    cost = _cost(source)
     fixed = network.CONTIGUOUS if _order(source) is DimOrder.CONTIGUOUS else network.CHANNELS_LAST
     own = network.vertex(source) if _is_free(source) else fixed
     some_last, some_contiguous = network.extra(), network.extra()
@@ -119,10 +123,18 @@ def _price(network: _Network, source: fx.Node) -> None:
         is_output = reader.op == "output"
         if LIES_LAST in reader.meta if is_output else reads_either(reader, type_of(source)):
             continue
+        if moves_from_last(reader):
+            network.edge(network.CHANNELS_LAST, own, cost)  # else it moves the elements itself
+            continue
         follows = reader.op != "output" and layout_of(reader) in (Layout.WANTS, Layout.FOLLOWS)
         wants = network.vertex(reader) if follows and _is_free(reader) else network.CONTIGUOUS
         network.edge(wants, some_last, _INFINITE)
         network.edge(some_contiguous, wants, _INFINITE)
+
+
+def _cost(node: fx.Node) -> int:
+    """What moving all elements of a value costs."""
+    return max(1, transposed_bytes(type_of(node)) // 64)
 
 
 class _Network:

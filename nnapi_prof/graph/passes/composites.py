@@ -218,6 +218,19 @@ def _listed(value: Any) -> list[int]:
     return [value] if isinstance(value, int) else list(value or [])
 
 
+def _extreme(target: torch._ops.OpOverload) -> Rule:
+    """``max`` or ``min`` along a dimension without positions, as a reduction: these have a choice
+    of dim order."""
+
+    def rule(site: Site) -> fx.Node | None:
+        source = site.input()
+        if not type_of(source).shape:
+            return None
+        return site.call(target, source, [site.args["dim"]], site.args["keepdim"])
+
+    return rule
+
+
 COMPOSITES: dict[torch._ops.OpOverload, Rule] = {
     **ALGEBRA,
     aten.einsum.default: einsum,
@@ -229,6 +242,8 @@ COMPOSITES: dict[torch._ops.OpOverload, Rule] = {
 """Operators of one value."""
 
 COMPOSITES_OF_SEVERAL: dict[torch._ops.OpOverload, ManyRule] = {
+    aten.max.dim: _first_of(_extreme(aten.amax.default)),
+    aten.min.dim: _first_of(_extreme(aten.amin.default)),
     aten.native_layer_norm.default: _first_of(_layer_norm),
     aten.native_group_norm.default: _first_of(_group_norm),
     aten._native_batch_norm_legit.no_stats: _first_of(_batch_statistics),
