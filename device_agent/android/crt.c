@@ -2,7 +2,7 @@
  *
  * The dynamic linker has run the pre-initialisers and constructors (DT_PREINIT_ARRAY and
  * DT_INIT_ARRAY) by now; destructors of the executable are libc's part, told through the structure
- * that __libc_init takes. */
+ * that __libc_init takes. The mark of a PIE is taken out afterwards, see README.md. */
 #include <stddef.h>
 #include <stdint.h>
 

@@ -213,7 +213,7 @@ static int parse_number(struct parser *p, double *number) {
   memcpy(digits, start, n);
   digits[n] = '\0';
 
-  locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+  locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
   if (!plain)
     return no_memory(p);
   *number = strtod_l(digits, NULL, plain);

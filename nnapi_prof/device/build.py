@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnapi_prof.device import shipped, xnnpack
+from nnapi_prof.device.android_elf import clear_pie_mark
 from nnapi_prof.device.toolchain import (
     Compiler,
     Progress,
@@ -178,6 +179,8 @@ def _built(
             progress(f"building {what} with {compiler.path.name}{hint}")
         with tempfile.TemporaryDirectory(prefix="build-", dir=directory.parent) as work:
             _cmake_build(compiler, prefix, Path(work), device)
+            if device.startswith("android-"):
+                clear_pie_mark(Path(work) / "agent")
             directory.mkdir(exist_ok=True)
             # Renames, so that nobody meets half a file; the agent, which is what is used, last.
             for path, name in reversed(made.items()):

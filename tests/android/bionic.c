@@ -6,7 +6,10 @@
  * The facts are those of API 27: bionic's headers, and what was measured with its libc. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
+#include <link.h>
+#include <locale.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -51,6 +54,24 @@ static void check_destructors(const function *list) {
   }
 }
 
+/* API 27's dynamic linker says so of each executable with a mark that it does not know. */
+static int warn_of_marks(struct dl_phdr_info *executable, size_t bytes, void *none) {
+  const ElfW(Xword) known = DF_1_NOW | DF_1_GLOBAL | DF_1_NODELETE;
+  (void)bytes, (void)none;
+  for (size_t i = 0; i < executable->dlpi_phnum; i++) {
+    if (executable->dlpi_phdr[i].p_type != PT_DYNAMIC)
+      continue;
+    const ElfW(Dyn) *entry =
+        (const void *)(executable->dlpi_addr + executable->dlpi_phdr[i].p_vaddr);
+    for (; entry->d_tag != DT_NULL; entry++) {
+      if (entry->d_tag == DT_FLAGS_1 && (entry->d_un.d_val & ~known) != 0)
+        fprintf(stderr, "WARNING: linker: %s: unsupported flags DT_FLAGS_1=%#llx\n",
+                program_invocation_name, (unsigned long long)entry->d_un.d_val);
+    }
+  }
+  return 1; /* libraries come behind the executable */
+}
+
 _Noreturn void __libc_init(void *raw, function at_exit, int (*program)(int, char **, char **),
                            const struct structors *structors) {
   if (raw == NULL || (uintptr_t)raw % sizeof(void *) != 0 || program == NULL || structors == NULL)
@@ -58,6 +79,7 @@ _Noreturn void __libc_init(void *raw, function at_exit, int (*program)(int, char
   if (at_exit != NULL)
     refuse("__libc_init: a function to call at exit, which no start file has");
   check_destructors(structors->fini);
+  (void)dl_iterate_phdr(warn_of_marks, NULL);
   const intptr_t *const arguments = raw;
   (void)__libc_start_main(program, (int)arguments[0], (char **)(arguments + 1), NULL, NULL, NULL);
   abort();
@@ -93,6 +115,18 @@ long bionic_sysconf(int name) {
   }
   errno = EINVAL;
   return -1;
+}
+
+/* ---- locales: twelve categories; LC_ALL is not one of them, and there are no others ---- */
+
+locale_t bionic_new_locale(int categories, const char *name, locale_t base) REPLACES("newlocale");
+locale_t bionic_new_locale(int categories, const char *name, locale_t base) {
+  typedef locale_t make(int, const char *, locale_t);
+  if ((categories & ~0x1fbf) != 0) {
+    errno = EINVAL;
+    return (locale_t)0;
+  }
+  return ((make *)musl("newlocale"))(categories, name, base);
 }
 
 /* ---- signals: members in another order, and a mask of one word ---- */

@@ -10,6 +10,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from nnapi_prof.device import xnnpack
+from nnapi_prof.device.android_elf import DF_1_PIE, clear_pie_mark
 from nnapi_prof.device.build import build_agent
 from nnapi_prof.device.toolchain import ANDROID_ABIS, cache_dir, cross_compiler
 from tests.device import android_elf
@@ -68,6 +69,8 @@ def test_nothing_that_bionic_refuses(agent):
     tags = dynamic(elf)
     assert "DT_TEXTREL" not in tags and "DT_RPATH" not in tags and "DT_RUNPATH" not in tags
     assert tags["DT_FLAGS"][0] & 8, "symbols are bound at the start"
+    # NOW. API 27's linker warns of what it does not know, on standard error: of DF_1_PIE, too.
+    assert tags["DT_FLAGS_1"] == [1]
     assert "DT_GNU_HASH" in tags
     assert set(tags["DT_NEEDED"]) <= {"libc.so", "libm.so", "libdl.so"}
     kinds = {
@@ -167,6 +170,31 @@ def test_no_object_has_thread_local_variables_or_starts_by_itself(objects):
         for section in elf.iter_sections():
             assert not section["sh_flags"] & 0x400, f"{name}: {section.name}"
             assert not re.match(r"\.(init_array|ctors|preinit_array)", section.name), name
+
+
+def test_the_mark_of_a_pie_goes_and_nothing_else(built, tmp_path):
+    """Put back into an agent, for lld's own output is not kept."""
+    _, path = built
+    clean = path.read_bytes()
+    marked = tmp_path / "agent"
+    elf = android_elf.read(path)
+    place = elf.get_section_by_name(".dynamic")["sh_offset"]
+    entry = struct.Struct("<QQ" if elf.elfclass == 64 else "<II")
+    while entry.unpack_from(clean, place)[0] != 0x6FFFFFFB:
+        place += entry.size
+    data = bytearray(clean)
+    entry.pack_into(data, place, 0x6FFFFFFB, 1 | DF_1_PIE)
+    marked.write_bytes(data)
+    assert clear_pie_mark(marked)
+    assert marked.read_bytes() == clean
+    assert not clear_pie_mark(marked)
+
+
+def test_what_is_no_executable_has_no_mark(tmp_path):
+    path = tmp_path / "agent"
+    path.write_bytes(b"#!/bin/sh\n")
+    with pytest.raises(ValueError, match="is no little-endian ELF file"):
+        clear_pie_mark(path)
 
 
 def test_a_build_is_kept(built):
