@@ -98,18 +98,28 @@ def defined(elf: ELFFile) -> set[str]:
     return {name for name, undefined, local in _symbols(elf) if not undefined and not local}
 
 
-def _symbols(elf: ELFFile) -> Iterator[tuple[str, bool, bool]]:
+def imported(elf: ELFFile) -> set[str]:
+    """Symbols that the dynamic linker has to find elsewhere."""
+    return {name for name, undefined, _ in _symbols(elf, ".dynsym") if undefined}
+
+
+def exported(elf: ELFFile) -> set[str]:
+    """Symbols that the dynamic linker can find here."""
+    return {name for name, undefined, local in _symbols(elf, ".dynsym") if not (undefined or local)}
+
+
+def _symbols(elf: ELFFile, section: str = ".symtab") -> Iterator[tuple[str, bool, bool]]:
     """Name, whether it is undefined, whether it is local. By hand: there are 100,000 of them."""
-    table = elf.get_section_by_name(".symtab") or elf.get_section_by_name(".dynsym")
+    table = elf.get_section_by_name(section) or elf.get_section_by_name(".dynsym")
     if table is None:
         return
     names = elf.get_section(table["sh_link"]).data()
     form = struct.Struct("<IBBHQQ" if elf.elfclass == 64 else "<IIIBBH")
     for entry in form.iter_unpack(table.data()):
-        info, section = (entry[1], entry[3]) if elf.elfclass == 64 else (entry[3], entry[5])
+        info, place = (entry[1], entry[3]) if elf.elfclass == 64 else (entry[3], entry[5])
         if entry[0]:
             name = names[entry[0] : names.index(b"\0", entry[0])].decode()
-            yield name, section == 0, info >> 4 == 0
+            yield name, place == 0, info >> 4 == 0
 
 
 def flaws(objects: dict[str, ELFFile], abi: str) -> list[str]:

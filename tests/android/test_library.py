@@ -1,0 +1,114 @@
+"""examples/embed with the runtime library, built for Android without an NDK, on a phone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.bundle.runtime import runtime_bundle
+from nnapi_prof.device.adb import connect_tcp
+from nnapi_prof.device.toolchain import cache_dir, locked, python_tool, run_tool
+from nnapi_prof.device_agent import SOURCE_DIR
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.plan import CPU, Plan, Preference, Segment, Target
+from tests.android.phone_root import zig
+from tests.device import android_elf
+from tests.library.embedding import make_bundle
+
+ABI = "arm64-v8a"
+REPO = Path(__file__).resolve().parent.parent.parent
+HERE_ON_THE_PHONE = "/data/local/tmp"
+REFERENCE = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
+
+
+@pytest.fixture(scope="module")
+def embedded(session_environment: None) -> Callable[[bool], list[Path]]:
+    """``embedded(STATIC)``: what an app brings along, the program first. Built in the cache."""
+    key = hashlib.sha256(f"{SOURCE_DIR}\0{zig()}".encode()).hexdigest()[:8]
+    folder = cache_dir() / f"embed-{ABI}-{key}"
+
+    def build(static: bool) -> list[Path]:
+        cmake = python_tool("cmake", "CMAKE_BIN_DIR")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with locked(folder.with_suffix(".lock")):
+            run_tool(
+                [
+                    *(cmake, "-S", str(REPO / "examples/embed"), "-B", str(folder), "-G", "Ninja"),
+                    f"-DCMAKE_MAKE_PROGRAM={python_tool('ninja', 'BIN_DIR')}",
+                    f"-DCMAKE_TOOLCHAIN_FILE={SOURCE_DIR / 'android/zig.cmake'}",
+                    f"-DNP_ZIG={zig()}",
+                    f"-DNP_ANDROID_ABI={ABI}",
+                    f"-DEMBED_STATIC={'ON' if static else 'OFF'}",
+                    "-DNP_WERROR=OFF",
+                    "-DNP_XNNPACK=",
+                ],
+                "the example could not be configured",
+            )
+            run_tool([cmake, "--build", str(folder)], "the example could not be compiled")
+        library = folder / "nnapi_prof/library/libnnapi_prof_runtime.so"
+        return [folder / "classify", *(() if static else (library,))]
+
+    return build
+
+
+@pytest.mark.parametrize("static", [False, True], ids=["shared", "static"])
+def test_the_example_on_a_phone(
+    static: bool, embedded: Callable[[bool], list[Path]], start_phone: Callable[..., str]
+) -> None:
+    torch.manual_seed(7)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU6(), nn.Flatten(), nn.Linear(8 * 36, 5))
+    image = torch.randn(1, 3, 8, 8)
+    program = prepare(model.eval(), (image,), "small")
+    units = tuple(range(len(program.units.units)))
+    segments = ((units[:1], REFERENCE), (units[1:], CPU))
+    plan = Plan("mixed", tuple(Segment(u, t, 1e6, "a test") for u, t in segments), False)
+
+    host, _, port = start_phone(ABI).partition(":")
+    transport = connect_tcp(host, int(port))
+    try:
+        for path in embedded(static):
+            transport.push(path, f"{HERE_ON_THE_PHONE}/{path.name}", 0o755)
+        bundle = runtime_bundle(make_bundle(program, (plan,)))
+        transport.push(bundle, f"{HERE_ON_THE_PHONE}/small.nnprt")
+        transport.push(image.numpy().tobytes(), f"{HERE_ON_THE_PHONE}/image.raw")
+        ran = transport.shell(
+            [
+                *("sh", "-c", 'cd "$0" && LD_LIBRARY_PATH="$0" exec ./classify "$@"'),
+                *(HERE_ON_THE_PHONE, "small.nnprt", "image.raw", "scores.raw", "--runs", "2"),
+            ]
+        )
+        assert ran.exit_code == 0, ran.output
+        assert "segment 0: nnapi nnapi-reference, compiled in " in ran.output
+        assert "segment 1: cpu, compiled in " in ran.output
+        scores = np.frombuffer(transport.pull(f"{HERE_ON_THE_PHONE}/scores.raw"), np.float32)
+    finally:
+        transport.close()
+    with torch.inference_mode():
+        wanted = model(image).numpy().ravel()
+    np.testing.assert_allclose(scores, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_the_shared_library_suits_a_phone(embedded: Callable[[bool], list[Path]]) -> None:
+    """Its functions are of the API alone, and what it needs every phone has."""
+    elf = android_elf.read(embedded(False)[1])
+    header = (SOURCE_DIR / "library/nnapi_prof_runtime.h").read_text()
+    exported = android_elf.exported(elf)
+    assert len(exported) == header.count("\nNNP_API")
+    assert all(name.startswith("nnp_") and f"{name}(" in header for name in exported)
+    tags = list(elf.get_section_by_name(".dynamic").iter_tags())
+    assert {t.needed for t in tags if t.entry.d_tag == "DT_NEEDED"} == {
+        *("libc.so", "libm.so", "libdl.so")
+    }
+    assert [t.soname for t in tags if t.entry.d_tag == "DT_SONAME"] == ["libnnapi_prof_runtime.so"]
+    assert [t.entry.d_val for t in tags if t.entry.d_tag == "DT_FLAGS_1"] == [1]
+    known = android_elf.listed(ABI)
+    for name in android_elf.imported(elf):
+        assert any(line.how in ("same", "data", "bionic") for line in known[name]), name
+    assert not [s for s in elf.iter_segments() if s["p_type"] == "PT_TLS"]
+    assert {s["p_align"] for s in elf.iter_segments() if s["p_type"] == "PT_LOAD"} == {16384}
