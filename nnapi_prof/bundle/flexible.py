@@ -80,7 +80,9 @@ def flexible_stock_module(
     )
     with quiet_torch():
         wrapper = torch.jit.script(Wrapper())
-        wrapper.define(forward_text(graph, region, list(constants), check, structure))
+        wrapper.define(
+            forward_text(graph, region, list(constants), check, structure, template.leading)
+        )
     return wrapper
 
 

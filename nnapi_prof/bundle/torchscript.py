@@ -28,7 +28,7 @@ from nnapi_prof.frontend.structure import (
 )
 from nnapi_prof.graph.node import torch_dtype
 from nnapi_prof.graph.plan import Preference
-from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.graph.types import MAX_RANK, DimOrder, TensorType
 from nnapi_prof.graph.unit import UnitGraph
 
 _TAKEN = ("float32", "int32", "int64", "bool")
@@ -199,15 +199,17 @@ def forward_text(
     constants: Sequence[str],
     first: str = "",
     structure: Structure | None = None,
+    leading: Mapping[str, int] | None = None,
 ) -> str:
     """TorchScript of the wrapper's ``forward``, its arguments ``arg_0``, ... unless ``structure``
-    says others; ``first`` has the lines that come before the rest, indented.
+    says others; ``first`` has the lines that come before the rest, indented, and ``leading`` is
+    :func:`call_lines`'.
 
     NnapiProfError where TorchScript has no type for the structure.
     """
     structure = structure or Structure.flat(len(graph.inputs), len(graph.outputs))
     given = input_places(graph, structure)
-    lines, made = call_lines("mod", region, given, "outputs")
+    lines, made = call_lines("mod", region, given, "outputs", leading)
     said = {
         **given,
         **{name: f"self.constant_{index}" for index, name in enumerate(constants)},
@@ -232,12 +234,17 @@ def head_text(structure: Structure) -> str:
 
 
 def call_lines(
-    module: str, region: ConvertedRegion, said: Mapping[str, str], variable: str
+    module: str,
+    region: ConvertedRegion,
+    said: Mapping[str, str],
+    variable: str,
+    leading: Mapping[str, int] | None = None,
 ) -> tuple[list[str], dict[str, str]]:
     """TorchScript that calls the member ``module``, a region's, and the expressions of its outputs.
 
-    ``said`` has the expressions of the values that the region reads.
+    ``said`` has the expressions of the values that the region reads, ``leading`` is a Template's.
     """
+    leading = leading or {}
     lines, read = [], []
     for index, (name, known) in enumerate(zip(region.inputs, region.input_types, strict=True)):
         place = said[name]
@@ -252,13 +259,22 @@ def call_lines(
         if known.dtype == "bool":
             place = f"{place}.to(torch.int32)"
         place = carried(place, known)
-        read.append(place if known.shape else f"({place}).reshape([1])")
+        if not known.shape:
+            place = f"({place}).reshape([1])"
+        elif len(known.shape) > MAX_RANK:
+            place = f"({place}).flatten(0, {len(known.shape) - MAX_RANK})"
+        read.append(place)
     lines.append(f"{variable} = self.{module}([{', '.join(read)}])")
     made = {}
     for index, (name, known) in enumerate(zip(region.outputs, region.output_types, strict=True)):
         made[name] = f"{variable}[{index}]"
         if not known.shape:
             made[name] += ".reshape([])"
+        elif len(known.shape) > MAX_RANK:
+            first = list(known.shape[: len(known.shape) - MAX_RANK + 1])
+            if name in leading:
+                first[leading[name]] = -1
+            made[name] += f".reshape({first} + {made[name]}.size()[1:])"
         if known.dtype == "int64":
             made[name] += ".to(torch.int64)"
     return lines, made

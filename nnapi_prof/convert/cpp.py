@@ -32,7 +32,7 @@ from nnapi_prof.convert.values import (
 from nnapi_prof.convert.weights import Weights
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import Preference
-from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.graph.types import MAX_RANK, DimOrder, TensorType
 from nnapi_prof.nnapi.codes import OperandCode
 
 if TYPE_CHECKING:
@@ -214,6 +214,8 @@ def _summary(
                 yield f"          {one.type.quant}"
             if one.type.dim_order is DimOrder.CHANNELS_LAST:
                 yield f"          channels last, for PyTorch's {list(one.type.shape)}"
+            elif len(one.type.shape) > MAX_RANK:
+                yield f"          PyTorch's {list(one.type.shape)}, its first dimensions as one"
     yield f"  weights {weights.n_bytes:,} bytes, in a file" if buffers else "  weights none"
 
 

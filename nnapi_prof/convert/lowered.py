@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+import torch
 from torch import fx
 from torch._ops import OpOverload
 
@@ -12,9 +13,12 @@ from nnapi_prof.convert.model import EmissionError, OperandId
 from nnapi_prof.convert.registry import ENTRIES, Lowerer, Lowering
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.kept import Kept
-from nnapi_prof.graph.node import op_name, results_of, type_of
-from nnapi_prof.graph.types import TensorType
+from nnapi_prof.graph.node import makes_tensor, op_name, results_of, type_of
+from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE
+from nnapi_prof.graph.types import MAX_RANK, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
+
+aten = torch.ops.aten
 
 
 def lowerer_of(node: fx.Node) -> Lowerer:
@@ -51,6 +55,7 @@ def run_lowering(op: Lowering) -> OperandId:
     needs an operand of its own. Raises UnsupportedOp.
     """
     lowerer = lowerer_of(op.node)
+    _require_ranks(op)
     try:
         result = lowerer(op)
         assert not isinstance(result, tuple), f"{op.target} makes one tensor"
@@ -70,6 +75,7 @@ def lower_values(op: Lowering) -> dict[str, OperandId]:
     Raises UnsupportedOp.
     """
     lowerer = lowerer_of(op.node)
+    _require_ranks(op)
     try:
         results = lowerer(op)
     except EmissionError as error:
@@ -81,6 +87,22 @@ def lower_values(op: Lowering) -> dict[str, OperandId]:
         check_result(op, result, type_of(reader))
         found[reader.name] = result
     return found
+
+
+def _require_ranks(op: Lowering) -> None:
+    """Refuses more dimensions than MAX_RANK, which an operand holds as fewer (operand_shape): the
+    pass ``lower_ranks`` takes apart what it can. It leaves changes of shape, and of quantisation,
+    to which shapes are nothing."""
+    if op.target in (aten.view.default, aten.reshape.default, QUANTIZE, DEQUANTIZE):
+        return
+    nodes = [a for a in op.node.all_input_nodes if makes_tensor(a)]
+    ranks = [len(type_of(node).shape) for node in (*nodes, *results_of(op.node))]
+    rank = max(ranks, default=0)
+    op.require(
+        rank <= MAX_RANK,
+        f"a tensor of rank {rank}: NNAPI's operations take rank {MAX_RANK} at most, and this one "
+        "cannot be done on fewer dimensions",
+    )
 
 
 def check_result(op: Lowering, result: OperandId, known: TensorType) -> None:

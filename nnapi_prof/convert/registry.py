@@ -25,7 +25,7 @@ from nnapi_prof.graph.node import (
     type_of,
 )
 from nnapi_prof.graph.quantisation import is_weight, reads_integers, weight_value
-from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.graph.types import MAX_RANK, DimOrder, TensorType, operand_shape
 from nnapi_prof.nnapi.codes import FuseCode, OperandCode, OperationCode
 from nnapi_prof.nnapi.facts import level_name
 
@@ -185,7 +185,8 @@ class Lowering:
         order = order or type_.dim_order
         if is_weight(node):
             array = self.any_array(node)
-            return self.constant(array.transpose(logical_axes(order, array.ndim)))
+            moved = array.transpose(logical_axes(order, array.ndim))
+            return self.constant(moved.reshape(operand_shape(moved.shape)))
         self.operand_code(node)
         return self.reorder(self._values[node.name], type_.shape, type_.dim_order, order)
 
@@ -312,8 +313,8 @@ class Lowering:
     ) -> OperandId:
         """A tensor of logical ``shape`` moved from one dim order to another."""
         rank = len(shape)
-        if rank == 0:
-            return operand  # it has rank 1 and one element, whatever its order
+        if rank == 0 or rank > MAX_RANK:
+            return operand  # one element, or contiguous whatever is wanted
         have = logical_axes(source, rank)
         want = logical_axes(target, rank)
         permutation = [have.index(axis) for axis in want]
@@ -334,6 +335,8 @@ class Lowering:
             return self.reshape(operand, target.memory_shape)
         plain = DimOrder.CONTIGUOUS
         operand = self.reorder(operand, source.shape, source.dim_order, plain)
+        if len(target.shape) > MAX_RANK:
+            return self.reshape(operand, target.memory_shape)
         return self.reorder(operand, target.shape, plain, target.dim_order)
 
     def _reshape(self, operand: OperandId, dims: Sequence[int]) -> OperandId:

@@ -7,14 +7,16 @@ model is an ExportedProgram or the walker takes it.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 
-from nnapi_prof.errors import FrontendError
+from nnapi_prof.errors import FrontendError, NnapiProfError
 from nnapi_prof.frontend import exported, torchscript
 from nnapi_prof.frontend.inputs import InputSpec, example_tensors
 from nnapi_prof.frontend.loading import (
@@ -88,6 +90,47 @@ class FlexibleModel:
             InputSpec(tuple(shape), spec.dtype, quant=spec.quant)
             for shape, spec in zip(shapes, self.specs, strict=True)
         )
+
+    def tied(self, also: bool = False) -> FlexibleModel | None:
+        """The model with those free sizes equal that are the same dimension of several inputs and
+        must be: it runs when they grow together, and not when one grows alone; with ``also``, those
+        that may be. None where there are none."""
+        free: dict[tuple[int, int], list[int]] = {}
+        for index, spec in enumerate(self.specs):
+            for dim in spec.open_dims:
+                if not spec.name_of(dim):
+                    free.setdefault((dim, spec.shape[dim]), []).append(index)
+        named = {
+            (index, dim): f"n{dim}_{example}"
+            for (dim, example), inputs in free.items()
+            if len(inputs) > 1
+            and (also or not all(self._runs({(index, dim)}) for index in inputs))
+            and self._runs({(index, dim) for index in inputs})
+            for index in inputs
+        }
+        if not named:
+            return None
+        found = copy.copy(self)
+        found.specs = tuple(
+            replace(
+                spec,
+                names=tuple(named.get((i, d), spec.name_of(d)) for d in spec.open_dims),
+            )
+            for i, spec in enumerate(self.specs)
+        )
+        return found
+
+    def _runs(self, grown: Collection[tuple[int, int]]) -> bool:
+        """Whether the model runs with these open sizes, (input, dimension), larger by one."""
+        sizes = [
+            example + any(place in grown for place in places)
+            for example, places in zip(self.examples, self.open_sizes, strict=True)
+        ]
+        try:
+            self.program(sizes)
+        except (NnapiProfError, RuntimeError, ValueError, LookupError, TypeError, ArithmeticError):
+            return False
+        return True
 
     def program(self, sizes: Sequence[int]) -> Program:
         """The program at these sizes. Raises what reading the model at them does, and PyTorch's

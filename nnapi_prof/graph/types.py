@@ -21,6 +21,19 @@ DEVICE_DTYPES = {"int64": "int32"}
 indices and sizes fit 32 bits, and whatever crosses to a device is checked to."""
 
 
+MAX_RANK = 4
+"""The rank of the largest tensors that NNAPI's RESHAPE and TRANSPOSE know."""
+
+
+def operand_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of the NNAPI operand that holds a contiguous tensor: ``[1]`` for a scalar; where
+    there are more than MAX_RANK dimensions, the first ones are one. No element moves."""
+    merged = len(shape) - MAX_RANK + 1
+    if merged > 1:
+        return (math.prod(shape[:merged]), *shape[merged:])
+    return shape or (1,)
+
+
 class DimOrder(enum.Enum):
     """How the dimensions of a tensor lie in memory, outermost first."""
 
@@ -54,11 +67,11 @@ class TensorType:
     @property
     def memory_shape(self) -> tuple[int, ...]:
         """The shape as it lies in memory, which is the shape of the NNAPI operand: rank 1 at
-        least, since NNAPI has no tensors of rank 0."""
+        least, since NNAPI has no tensors of rank 0, and MAX_RANK at most."""
         if self.dim_order is DimOrder.CHANNELS_LAST:
             n, c, h, w = self.shape
             return (n, h, w, c)
-        return self.shape or (1,)
+        return operand_shape(self.shape)
 
     @property
     def device_dtype(self) -> str:

@@ -206,6 +206,16 @@ def test_integers_and_booleans(build, nnapi_library):
         assert torch.equal(value, wanted)
 
 
+def test_more_dimensions_than_nnapi_has(build, nnapi_library):
+    x = image(2, 3, 2, 4, 5)
+    flat = program_of(lambda x: aten.view.default(x, [2, 2, 3, 2, 10]), (x,))
+    built = build(flat, "high")
+    text = (built.driver.parent / "high.h").read_text()
+    assert "PyTorch's [2, 3, 2, 4, 5], its first dimensions as one" in text
+    (((found,)),) = built.run(nnapi_library, [(x,)])
+    assert torch.equal(found, x.view(2, 2, 3, 2, 10))
+
+
 def test_a_model_without_constants(build, nnapi_library):
     built = build(program_of(lambda x: aten.relu.default(x), (image(2, 3),)), "relu", 27)
     assert not built.region.buffers

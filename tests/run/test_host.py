@@ -50,6 +50,14 @@ class WithConstant(nn.Module):
         return self.layer(x), self.anchors * 2, x
 
 
+class Volumes(nn.Module):
+    """Five dimensions in and out."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.relu(x - 0.5)
+        return y, y.flatten(1)
+
+
 class HostOnly(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.lgamma(torch.cumprod(x, 1))
@@ -77,6 +85,13 @@ def run_all(tmp_path: Path, model: nn.Module, example: torch.Tensor, spec: str) 
 def test_indices_reach_the_device(tmp_path: Path) -> None:
     kept = run_all(tmp_path, Embedded(), torch.zeros(1, 12, dtype=torch.int64), "1x12:int64")
     assert [check["relative"] <= 1e-6 for check in kept["checks"]] == [True]
+    assert "host" not in {segment["target"] for segment in kept["runs"][0]["segments"]}
+
+
+def test_five_dimensions_reach_the_device(tmp_path: Path) -> None:
+    kept = run_all(tmp_path, Volumes(), torch.ones(2, 3, 2, 4, 5), "2x3x2x4x5")
+    assert [check["relative"] <= 1e-6 for check in kept["checks"]] == [True, True]
+    assert [tuple(check["shape"]) for check in kept["checks"]] == [(2, 3, 2, 4, 5), (2, 120)]
     assert "host" not in {segment["target"] for segment in kept["runs"][0]["segments"]}
 
 

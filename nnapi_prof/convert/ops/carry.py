@@ -14,7 +14,7 @@ from nnapi_prof.convert.ops.formula import Value
 from nnapi_prof.convert.registry import ENTRIES, Lowerer, Lowering, logical_axes
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.node import type_of
-from nnapi_prof.graph.types import DimOrder
+from nnapi_prof.graph.types import DimOrder, operand_shape
 from nnapi_prof.nnapi.codes import OperationCode
 
 aten = torch.ops.aten
@@ -72,8 +72,8 @@ class _AsFloats(Lowering):
             return super().tensor(value, order)
         order = order or known.dim_order
         if node.name not in self._values:
-            array = self.any_array(node)
-            moved = self.constant(array.transpose(logical_axes(order, array.ndim)))
+            array = self.any_array(node).transpose(logical_axes(order, len(known.shape)))
+            moved = self.constant(array.reshape(operand_shape(array.shape)))
             return self._part(Value(self, moved)).operand
         floats = self._part(Value(self, self._values[node.name])).operand
         return self.reorder(floats, known.shape, known.dim_order, order)

@@ -6,6 +6,7 @@ import torch
 
 from nnapi_prof.convert.model import OperandId
 from nnapi_prof.convert.registry import Lowering, logical_axes, lowers
+from nnapi_prof.graph.types import MAX_RANK
 from nnapi_prof.nnapi.codes import OperationCode
 
 aten = torch.ops.aten
@@ -18,7 +19,8 @@ def view(op: Lowering) -> OperandId:
     torch's two spellings differ in whether they may copy, which is nothing to NNAPI. RESHAPE takes
     integers from level 6 on only: before, new axes of size 1 come by EXPAND_DIMS.
     """
-    if op.out.device_dtype == "int32" and op.level < 6:
+    rank = max(len(op.out.shape), len(op.type("self").shape))
+    if op.out.device_dtype == "int32" and op.level < 6 and rank <= MAX_RANK:
         places = _new_axes(op.type("self").shape, op.out.shape)
         if places is not None:
             return _expanded(op, op.tensor("self"), places)

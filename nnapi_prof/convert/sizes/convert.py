@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 
 from nnapi_prof.convert.lower import convert_region
@@ -13,6 +15,7 @@ from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.inputs import listed
 from nnapi_prof.graph.node import constant_value, is_constant
 from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.types import MAX_RANK
 
 FAR = 64
 """The largest jump where a model must run to show its shapes."""
@@ -21,9 +24,21 @@ FAR = 64
 def flexible_region(model: FlexibleModel, level: int) -> Template:
     """The template of all units of a model at a feature level.
 
+    Free sizes that the model wants equal, the same dimension of several inputs, are taken so;
+    where that does not do, all that may be equal.
     Raises UnsupportedOp where the model does not convert at its example sizes, InputSpecError
     where a size cannot be left open.
     """
+    try:
+        return _template(model, level)
+    except InputSpecError as error:
+        for tied in filter(None, (model.tied(also) for also in (False, True))):
+            with suppress(InputSpecError):
+                return _template(tied, level)
+        raise error from None
+
+
+def _template(model: FlexibleModel, level: int) -> Template:
     opens = [
         OpenSize(*places[0], example, equal=places[1:])
         for places, example in zip(model.open_sizes, model.examples, strict=True)
@@ -37,15 +52,41 @@ def flexible_region(model: FlexibleModel, level: int) -> Template:
     first = convert(model.examples)  # now it is known whether shapes are enough
     jumps = JUMPS if model.is_cheap else [jump for jump in JUMPS if jump <= FAR]
     try:
-        return derive(
+        template = derive(
             lambda sizes: first if sizes == model.examples else convert(sizes),
             opens,
             lambda sizes: listed(model.at(sizes)),
             _Makers(model, level).name,
             jumps,
         )
+        return replace(template, leading=_leading(model, template))
     except InputSpecError as error:
         raise InputSpecError(f"{model.name}: --input {listed(model.specs)}: {error}") from error
+
+
+def _leading(model: FlexibleModel, template: Template) -> dict[str, int]:
+    """:attr:`Template.leading`; InputSpecError where two such dimensions of a value are open."""
+    region = template.region
+    types = (*region.input_types, *region.output_types)
+    high = {
+        name: known.shape[: len(known.shape) - MAX_RANK + 1]
+        for name, known in zip((*region.inputs, *region.outputs), types, strict=True)
+        if len(known.shape) > MAX_RANK
+    }
+    if not high:
+        return {}
+    other = model.program([n + k.step for n, k in zip(model.examples, template.opens, strict=True)])
+    found = {}
+    for name, shape in high.items():
+        pairs = zip(shape, other.units.values[name].shape, strict=False)
+        differ = [dim for dim, (here, there) in enumerate(pairs) if here != there]
+        if len(differ) > 1:
+            raise InputSpecError(
+                f"{name} has {len(differ)} open sizes among its first {len(shape)} dimensions, "
+                f"which NNAPI has as one: one can be open; state fixed sizes"
+            )
+        found.update((name, dim) for dim in differ)
+    return found
 
 
 def _all_units(program: Program) -> tuple[int, ...]:

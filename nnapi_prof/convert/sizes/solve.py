@@ -39,7 +39,8 @@ def solve_columns(
     Raises Unfit naming a word that has none.
     """
     found = list(known)
-    floors = list(dict.fromkeys(e.terms[0][1][0] for e in found if e is not None))
+    sizes = [Floor(index, 1, 0, 1, 0) for index in range(len(seen[0]))]
+    floors = list(dict.fromkeys([*(e.terms[0][1][0] for e in found if e is not None), *sizes]))
     for number, column in enumerate(columns):
         if found[number] is None:
             found[number] = _product(column, floors, seen) or _sum(column, floors, seen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,7 +12,7 @@ from nnapi_prof.convert.serialize import parse, serialize
 from nnapi_prof.convert.sizes.expressions import Expression
 from nnapi_prof.convert.sizes.words import as_words
 from nnapi_prof.errors import InputSpecError
-from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.graph.types import MAX_RANK, DimOrder, TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,14 @@ class Template:
     """``region`` is the conversion at the examples of ``opens``, equal constants not shared.
 
     ``patches`` has the 32-bit words of its serialized model that depend on the open sizes.
+    ``leading`` names the inputs and outputs of more than MAX_RANK dimensions of which one is open
+    among the first that are one to NNAPI (operand_shape), and says which.
     """
 
     opens: tuple[OpenSize, ...]
     region: ConvertedRegion
     patches: Mapping[int, Expression] = field(repr=False)
+    leading: Mapping[str, int] = field(default_factory=dict)
 
     def fill(self, sizes: Sequence[int]) -> ConvertedRegion:
         """What converting the model at these sizes gives. Raises InputSpecError where the template
@@ -69,23 +73,37 @@ class Template:
         return replace(
             self.region,
             serialized=serialize(with_shared_constants(model)),
-            input_types=_sized(self.region.input_types, model, model.inputs),
-            output_types=_sized(self.region.output_types, model, model.outputs),
+            input_types=self._sized(
+                self.region.inputs, self.region.input_types, model, model.inputs
+            ),
+            output_types=self._sized(
+                self.region.outputs, self.region.output_types, model, model.outputs
+            ),
         )
 
-
-def _sized(
-    types: Sequence[TensorType], model: NnapiModel, operands: Sequence[OperandId]
-) -> tuple[TensorType, ...]:
-    """The types with the shapes that the operands have."""
-    found = []
-    for known, operand in zip(types, operands, strict=True):
-        dims = model.operands[operand].dims
-        if known.dim_order is DimOrder.CHANNELS_LAST:
-            n, h, w, c = dims
-            dims = (n, c, h, w)
-        found.append(replace(known, shape=dims) if known.shape else known)
-    return tuple(found)
+    def _sized(
+        self,
+        names: Sequence[str],
+        types: Sequence[TensorType],
+        model: NnapiModel,
+        operands: Sequence[OperandId],
+    ) -> tuple[TensorType, ...]:
+        """The types with the shapes that the operands have."""
+        found = []
+        for name, known, operand in zip(names, types, operands, strict=True):
+            dims = model.operands[operand].dims
+            if known.dim_order is DimOrder.CHANNELS_LAST:
+                n, h, w, c = dims
+                dims = (n, c, h, w)
+            merged = len(known.shape) - MAX_RANK + 1
+            if merged > 1:
+                first = list(known.shape[:merged])
+                if name in self.leading:
+                    first[self.leading[name]] = 1
+                    first[self.leading[name]] = dims[0] // math.prod(first)
+                dims = (*first, *dims[1:])
+            found.append(replace(known, shape=dims) if known.shape else known)
+        return tuple(found)
 
 
 def with_shared_constants(model: NnapiModel) -> NnapiModel:

@@ -14,7 +14,6 @@ from torch import fx
 from nnapi_prof.graph.node import calls, is_constant, makes_tensor, type_of
 from nnapi_prof.graph.passes.ranks_along import (
     ALONG,
-    MAX_RANK,
     merged,
     reshape,
     sizes_of,
@@ -23,6 +22,7 @@ from nnapi_prof.graph.passes.ranks_along import (
 from nnapi_prof.graph.passes.ranks_batched import BATCHED
 from nnapi_prof.graph.passes.rewrite import Rule, Site, apply_rules, erase_unused
 from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE
+from nnapi_prof.graph.types import MAX_RANK
 
 aten = torch.ops.aten
 

@@ -14,10 +14,9 @@ from torch import fx
 
 from nnapi_prof.graph.node import is_constant, type_of
 from nnapi_prof.graph.passes.rewrite import Rule, Site
+from nnapi_prof.graph.types import MAX_RANK
 
 aten = torch.ops.aten
-
-MAX_RANK = 4
 
 
 def reshape(site: Site, source: fx.Node, shape: Sequence[int]) -> fx.Node:

@@ -12,8 +12,9 @@ import torch
 from torch import fx
 
 from nnapi_prof.graph.node import type_of
-from nnapi_prof.graph.passes.ranks_along import MAX_RANK, merged, reshape, sizes_of
+from nnapi_prof.graph.passes.ranks_along import merged, reshape, sizes_of
 from nnapi_prof.graph.passes.rewrite import Rule, Site
+from nnapi_prof.graph.types import MAX_RANK
 
 aten = torch.ops.aten
 

@@ -74,7 +74,7 @@ MEANS = {
     "mean of rank 5": mean(
         image(1, 2, 1, 2, 3),
         [4],
-        refused=all_levels("takes rank 4 at most", 31),
+        refused=all_levels("a tensor of rank 5", 31),
     ),
 }
 

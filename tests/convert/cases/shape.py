@@ -59,7 +59,22 @@ SHAPES = {
     "view of rank 5": Case(
         lambda x: aten.view.default(x, [1, 2, 2, 3, 1]),
         (image(4, 3),),
-        refused=all_levels("RESHAPE gives rank 4 at most, found 5", 31),
+        operations={27: "RESHAPE"},
+    ),
+    "view of rank 6 as an image": Case(
+        lambda x: aten.view.default(x, [2, 4, 3, 6]), (image(1, 2, 2, 2, 3, 6),), FIRST
+    ),
+    "view of an image as rank 5": Case(
+        lambda x: aten.view.default(x, [2, 2, 2, 7, 8]),
+        (X,),
+        refused={27: "TRANSPOSE exists"},
+        operations={28: "TRANSPOSE RESHAPE"},
+    ),
+    "view of rank 5 as an image channels last": Case(
+        lambda x: aten.view.default(x, [2, 4, 7, 8]),
+        (image(2, 2, 2, 7, 8),),
+        refused={27: "TRANSPOSE exists"},
+        operations={28: "RESHAPE TRANSPOSE"},
     ),
     "permute": Case(
         lambda x: aten.permute.default(x, [0, 2, 1]),

@@ -105,3 +105,19 @@ def test_two_inputs_in_stock_pytorch(tmp_path, nnapi_library):
         agrees(module, original, (batch, length, 6), (batch, length, 4))
     with pytest.raises(torch.jit.Error, match="dimension 1 of input 1 is 7, dimension 1 of input"):
         module(torch.zeros(2, 5, 6), torch.zeros(2, 7, 4))
+
+
+class Joined(nn.Module):
+    def forward(self, a, b):
+        return torch.cat([a, b], 1), (a + b[:, :1]).relu()
+
+
+def test_free_sizes_of_two_inputs_that_must_be_equal(tmp_path, nnapi_library):
+    """PyTorch's converter takes ``zeros(0, 0, 0, 0)`` for both inputs of a concatenation."""
+    spec = "?=2x?=5x?=6x?=7"
+    module, original = converted(tmp_path, Joined, f"{spec} {spec}")
+    agrees(module, original, (1, 2, 3, 4), (1, 4, 3, 4))
+    agrees(module, original, (2, 5, 9, 7), (2, 2, 9, 7))
+    wanted = "dimension 3 of input 1 is 5, dimension 3 of input 0 is 4: equal ones are wanted"
+    with pytest.raises(torch.jit.Error, match=wanted):
+        module(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 5))
