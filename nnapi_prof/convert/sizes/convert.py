@@ -76,7 +76,7 @@ def _leading(model: FlexibleModel, template: Template) -> dict[str, int]:
     if not high:
         return {}
     other = model.program([n + k.step for n, k in zip(model.examples, template.opens, strict=True)])
-    found = {}
+    found: dict[str, int] = {}
     for name, shape in high.items():
         pairs = zip(shape, other.units.values[name].shape, strict=False)
         differ = [dim for dim, (here, there) in enumerate(pairs) if here != there]
