@@ -89,7 +89,8 @@ def convert_model(
             return flexible_stock_module(program.units, template, *rest)
         region: ConvertedRegion | None = None
         try:
-            region = convert_region(program, tuple(range(len(program.units.units))), level)
+            every = tuple(range(len(program.units.units)))
+            region = convert_region(program, every, level, for_stock=True)
         except UnsupportedOp:
             if whole:
                 raise

@@ -72,7 +72,7 @@ def largest_parts(
     and so do the units ``on_cpu``, for the reasons there.
     """
     everything = range(len(program.units.units))
-    kept = {u: reason for u in everything if (reason := why_not(program, u, level)) is not None}
+    kept = {u: reason for u in everything if (reason := why_not(program, u, level, True))}
     kept |= on_cpu or {}
     parts = _settled(program, everything, level, preference, kept, least)
     return Parts(tuple(parts), kept)
@@ -152,7 +152,7 @@ def _region(
 ) -> ConvertedRegion | None:
     """The units as one NNAPI model; None where a unit fits alone but not with others."""
     try:
-        return convert_region(program, units, level)
+        return convert_region(program, units, level, for_stock=True)
     except UnsupportedOp as refusal:
         made = {name: u for u in units for name in program.units.units[u].nodes}
         readers = program.units.readers.get(refusal.node, ())
@@ -178,7 +178,7 @@ def _uncarried(program: Program, units: Sequence[int], region: ConvertedRegion) 
             )
     if not found and why_not_said(region) is not None:
         for u in units:
-            reason_alone = why_not_said(convert_region(program, [u], region.level))
+            reason_alone = why_not_said(convert_region(program, [u], region.level, for_stock=True))
             if reason_alone is not None:
                 found[u] = reason_alone
     return found

@@ -174,9 +174,15 @@ def _convert_model(
     written: Written, inputs: Sequence[str], output: Path | None, wanted: _Wanted
 ) -> None:
     """Writes a model in every format that is asked for."""
-    from nnapi_prof.bundle.torchscript import why_uncarried
+    from nnapi_prof.bundle.torchscript import why_not_said, why_uncarried
     from nnapi_prof.cli.regions import base_path, write_region
-    from nnapi_prof.cli.stock import find_parts, refusal_of_whole, write_parts, write_stock
+    from nnapi_prof.cli.stock import (
+        find_parts,
+        refusal_of_whole,
+        show_in_floats,
+        write_parts,
+        write_stock,
+    )
     from nnapi_prof.convert.float16 import to_float16
     from nnapi_prof.convert.json import Description
     from nnapi_prof.convert.lower import convert_region
@@ -201,9 +207,10 @@ def _convert_model(
     if len(formats) > 1:
         base = base_path(path)
         path = base.with_name(f"{base.name}.nnapi.pt")
-    region = None
+    region, every = None, tuple(range(len(program.units.units)))
+    only_stock = set(formats) == {"stock"}
     try:
-        region = convert_region(program, tuple(range(len(program.units.units))), level)
+        region = convert_region(program, every, level, for_stock=only_stock)
     except UnsupportedOp as refusal:
         if whole_needed:
             raise refusal_of_whole(program, level, refusal, formats, is_open) from refusal
@@ -226,8 +233,15 @@ def _convert_model(
     written.regions.append(len((template.region if template else region).operations))
     if "stock" in formats:
         structure = model_structure(model, program.as_given(program.example_inputs))
-        write_stock(written, path, program, template or region, chosen, relaxed, structure)
-    if set(formats) != {"stock"}:
+        stock = region
+        if why_not_said(region) is not None:
+            stock = convert_region(program, every, level, for_stock=True)
+            stock = to_float16(stock) if float16 else stock
+        show_in_floats(written, program, [stock])
+        write_stock(written, path, program, template or stock, chosen, relaxed, structure)
+    if not only_stock:
+        if "stock" not in formats:
+            show_in_floats(written, program, [region])
         _say_what_is_beside(written, program, region)
         described = Description(region, chosen, relaxed)
         write_region(written, base_path(output or model), described, formats)

@@ -81,6 +81,7 @@ def write_parts(
     from nnapi_prof.run.host import constant_outputs
 
     show_kept(program, parts.kept)
+    show_in_floats(written, program, parts.regions)
     _save(mixed_module(program, parts, constant_outputs(program), relaxed, structure), path)
     n_operations = sum(len(region.operations) for region in parts.regions)
     n_cpu = sum(len(part.units) for part in parts.parts if part.region is None)
@@ -152,15 +153,32 @@ def _show_refusals(program: Program, kept: Mapping[int, str]) -> None:
 
 def show_kept(program: Program, kept: Mapping[int, str], console: Console | None = None) -> None:
     """A table of the units that stay on the CPU, those of one reason in one row."""
-    if not kept:
-        return
+    _show_reasons("Stays on the CPU", program, kept, console)
+
+
+def show_in_floats(written: Written, program: Program, regions: Sequence[ConvertedRegion]) -> None:
+    """A table of the quantised units that NNAPI computes in float32, and the rules that say so."""
+    found = {
+        program.units.producer[name]: reason
+        for region in regions
+        for name, reason in region.in_floats.items()
+    }
+    written.compute_in_floats(program, found)
+    if found:
+        _show_reasons("Computed in float32 on NNAPI, not as quant8", program, found)
+
+
+def _show_reasons(
+    title: str, program: Program, reasons: Mapping[int, str], console: Console | None = None
+) -> None:
     rows: dict[tuple[str, str], list[int]] = {}
-    for u, reason in sorted(kept.items()):
-        operation = program.units.units[u].label.split()[0]
+    for u, reason in sorted(reasons.items()):
+        words = program.units.units[u].label.split()
+        operation = " ".join(words[:2]) if words[0] == "quantised" else words[0]
         _, _, rest = reason.partition(": ")  # without the node's name
         said = rest if " cannot run on NNAPI: " in rest else reason
         rows.setdefault((operation, said), []).append(u)
-    table = boxed("Stays on the CPU", ["operation"], ["units"], "first", "why")
+    table = boxed(title, ["operation"], ["units"], "first", "why")
     for (operation, reason), units in rows.items():
         first = program.units.units[units[0]].name
         table.add_row(operation, str(len(units)), first, reason)

@@ -29,6 +29,8 @@ class Written:
     """Units that stay on the CPU."""
     kept: list[tuple[str, str, str]] = field(default_factory=list)
     """Of units that NNAPI cannot run: name, label, and why."""
+    in_floats: list[tuple[str, str, str]] = field(default_factory=list)
+    """Of quantised units that NNAPI computes in float32: name, label, and why."""
     checks: tuple[OutputCheck, ...] = ()
     """What less precision costs, where that was asked for and is known."""
     opens: tuple[OpenSize, ...] = ()
@@ -41,8 +43,11 @@ class Written:
 
     def keep(self, program: Program, kept: Mapping[int, str]) -> None:
         """Units on the CPU, by index, and why."""
-        units = program.units.units
-        self.kept += [(units[u].name, units[u].label, kept[u]) for u in sorted(kept)]
+        self.kept += _named(program, kept)
+
+    def compute_in_floats(self, program: Program, found: Mapping[int, str]) -> None:
+        """Quantised units in float32, by index, and why."""
+        self.in_floats += _named(program, found)
 
     def document(self, formats: Sequence[str]) -> Document:
         from nnapi_prof.documents.convert import of_conversion
@@ -54,7 +59,13 @@ class Written:
             self.regions,
             self.cpu_units,
             self.kept,
+            self.in_floats,
             self.checks,
             self.opens,
             self.notes,
         )
+
+
+def _named(program: Program, reasons: Mapping[int, str]) -> list[tuple[str, str, str]]:
+    units = program.units.units
+    return [(units[u].name, units[u].label, reasons[u]) for u in sorted(reasons)]

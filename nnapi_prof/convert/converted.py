@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,3 +73,6 @@ class ConvertedRegion:
     """Names of the NNAPI operations, in order."""
     level: int
     """The feature level the model was lowered for, as a device reports it (27, 28, ...)."""
+    in_floats: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Quantised values of the graph that are computed in float32, between DEQUANTIZE and QUANTIZE,
+    and the rule that a quant8 operation would break."""

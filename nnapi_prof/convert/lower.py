@@ -35,18 +35,23 @@ HARDTANH_FUSE_CODES = {(0.0, 6.0): FuseCode.RELU6, (-1.0, 1.0): FuseCode.RELU1}
 
 
 def convert_region(
-    program: Program, units: Sequence[int], level: int, shared: bool = True
+    program: Program,
+    units: Sequence[int],
+    level: int,
+    shared: bool = True,
+    for_stock: bool = False,
 ) -> ConvertedRegion:
     """One NNAPI model that computes the units with these indices.
 
     ``level`` is a feature level as devices report it (27, 28, ...); nothing newer is used. The
     model's inputs and outputs are the region's boundary, in the order of ``UnitGraph.boundary``.
-    ``shared`` is ModelBuilder's. Raises UnsupportedOp, with the node and the reason, where a unit
-    cannot be lowered.
+    ``shared`` is ModelBuilder's. With ``for_stock``, quantised layers that the format of stock
+    PyTorch cannot say, those with a scale for each channel, compute in float32. Raises
+    UnsupportedOp, with the node and the reason, where a unit cannot be lowered.
     """
     entering, leaving = program.units.boundary(units)
     types = program.units.values
-    builder = ModelBuilder(level, shared)
+    builder = ModelBuilder(level, shared, for_stock)
     nodes = program.nodes
     values = {name: _add_input(builder, nodes[name], types[name]) for name in entering}
     for index in sorted(set(units)):
@@ -61,6 +66,7 @@ def convert_region(
         output_types=tuple(types[name] for name in leaving),
         operations=tuple(operation.code.name for operation in model.operations),
         level=level,
+        in_floats=dict(builder.in_floats),
     )
 
 

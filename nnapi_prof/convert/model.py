@@ -107,13 +107,17 @@ class ModelBuilder:
     Constants are deduplicated. Up to 128 bytes they stand in the model, longer ones each make a
     numbered buffer of their own in ``buffers``. Unless ``shared``, each constant that stands in the
     model is its own operand: which of them are equal may depend on sizes (see convert.sizes).
+    ``for_stock`` is for what writes in two ways one of which PyTorch's format cannot say.
     """
 
-    def __init__(self, level: int, shared: bool = True) -> None:
+    def __init__(self, level: int, shared: bool = True, for_stock: bool = False) -> None:
         self.level = level
         self.shared = shared
+        self.for_stock = for_stock
         self.level_number = level_number(level)
         self.buffers: list[bytes] = []
+        self.in_floats: dict[str, str] = {}
+        """Name of a quantised result that is computed in float32 -> the rule that quant8 breaks."""
         self._operands: list[Operand] = []
         self._values: list[Value] = []
         self._operations: list[Operation] = []

@@ -37,7 +37,8 @@ def lower_quantised(
     """The operand of the unit's result.
 
     One quant8 operation where NNAPI has it and its rules hold; else the float operation between
-    DEQUANTIZE and QUANTIZE, which takes level 3. Raises UnsupportedOp with both reasons.
+    DEQUANTIZE and QUANTIZE, which takes level 3; ``model.in_floats`` then has the rule that was
+    broken. Raises UnsupportedOp with both reasons.
     """
     mark = model.mark()
     try:
@@ -46,12 +47,14 @@ def lower_quantised(
         why = refusal.reason if isinstance(refusal, UnsupportedOp) else str(refusal)
     model.back_to(mark)
     try:
-        return _in_floats(unit, model, values, activation, pad)
+        found = _in_floats(unit, model, values, activation, pad)
     except UnsupportedOp as refusal:
         model.back_to(mark)
         name, op = unit.core.name, op_name(unit.core.target)
         reason = f"as a quant8 operation: {why}; in float32 between conversions: {refusal.reason}"
         raise UnsupportedOp(name, op, reason) from refusal
+    model.in_floats[unit.quantize.name] = why
+    return found
 
 
 def _in_integers(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nnapi_prof.convert.converted import quantised_operand
 from nnapi_prof.convert.model import ChannelScales, ModelBuilder, Operand, OperandId
-from nnapi_prof.convert.quantised_rules import WEIGHTED
+from nnapi_prof.convert.quantised_rules import CHOOSES, WEIGHTED
 from nnapi_prof.graph.quantisation import Scheme
 from nnapi_prof.graph.types import Quantisation
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
@@ -43,7 +43,7 @@ class Integers:
 
     def data(self, code: OperationCode, like: Operand, known: Constant) -> OperandId:
         """A constant as integers of the data's type: by its own scheme, or one number for all,
-        which a CONCATENATION takes in the data's own scale if it can."""
+        which CONCATENATION, MAXIMUM and MINIMUM take in the data's own scale if they can."""
         low, high = limits(like.type)
         numbers = known.array
         scheme = known.scheme
@@ -51,7 +51,7 @@ class Integers:
             number = float(numbers.flat[0])
             whole = number / like.scale + like.zero_point
             exact = low <= whole <= high and abs(whole - round(whole)) < 1e-3
-            if code is OperationCode.CONCATENATION and exact:
+            if code in CHOOSES and exact:
                 own = Quantisation(like.scale, like.zero_point)
                 return self._integers(like.type, own, np.full(numbers.shape, round(whole)))
             quant = Quantisation(abs(number) / 255 or 1.0, high if number < 0 else low)
@@ -102,6 +102,11 @@ class Integers:
     ) -> OperandId:
         """A filter with a scale for each output channel, which came with level 3."""
         level = self._model.level_number
+        self._require(
+            not self._model.for_stock,
+            "a filter with a scale for each channel, which the format of stock PyTorch's runtime "
+            "cannot say",
+        )
         self._require(
             level >= 3,
             f"a filter with a scale for each channel needs {level_name(3)}, the device has "

@@ -14,6 +14,7 @@ from nnapi_prof.convert.converted import alike, operand_of, quantised_operand
 from nnapi_prof.convert.model import ModelBuilder, Operand, OperandId
 from nnapi_prof.convert.quantised_constants import Constant, Integers, limits
 from nnapi_prof.convert.quantised_rules import (
+    CHOOSES,
     FIXED,
     FREE,
     ROUNDS,
@@ -179,14 +180,16 @@ class QuantisedLowering(Lowering):
             for t in given
         ]
         result = self._result(code, given, like)
-        rounds = code in ROUNDS and not self._only_joins(code, given, result)
-        if rounds and self.rounded & set(given) and code not in SAME_AS_INPUT:
+        rounds = code in ROUNDS and not self._chooses(code, given, result)
+        again = [t for t in given if t in self.rounded]
+        kept = code in SAME_AS_INPUT or self._chooses(code, again, result)
+        if rounds and again and not kept:
             self.refuse(f"{code.name} would round what was rounded before it in this operation")
         numbers = [self._scalar(code, like, value) for value in scalars]
         found = self._real.add_results(
             code, [*given, *numbers], [replace(result, dims=shape) for shape in shapes]
         )
-        if rounds or self.rounded & set(given):
+        if rounds or again:
             self.rounded.update(found)
         return found
 
@@ -239,10 +242,9 @@ class QuantisedLowering(Lowering):
             f"{bound:.6g}",
         )
 
-    def _only_joins(self, code: OperationCode, given: Sequence[OperandId], result: Operand) -> bool:
-        """Whether a CONCATENATION has nothing to requantise."""
-        operands = [self._real.operand(operand) for operand in given]
-        return code is OperationCode.CONCATENATION and all(alike(o, result) for o in operands)
+    def _chooses(self, code: OperationCode, given: Sequence[OperandId], result: Operand) -> bool:
+        """Whether an operation takes elements of these tensors as they are."""
+        return code in CHOOSES and all(alike(self._real.operand(t), result) for t in given)
 
     def _scalar(self, code: OperationCode, like: Operand, value: bool | int | float) -> OperandId:
         if code is OperationCode.PAD_V2:  # an INT32 in the data's quantisation

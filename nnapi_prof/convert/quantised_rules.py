@@ -75,6 +75,9 @@ WEIGHTED = {
 }
 """Operations of (data, filter, bias, ...) -> the dimension of the filter's output channels."""
 
+CHOOSES = frozenset({Op.CONCATENATION, Op.MAXIMUM, Op.MINIMUM})
+"""Operations of FREE whose results are elements of what they read, unless its scales differ."""
+
 ROUNDS = frozenset({Op.AVERAGE_POOL_2D, Op.MEAN, Op.RESIZE_BILINEAR, *FREE, *FIXED})
 """Operations that compute, and so round their results to the scale; the others move integers."""
 

@@ -44,6 +44,10 @@ _FORMAT = choice("stock", "json", "cpp", "runtime")
     kept=described(
         array(obj(name=TEXT, label=TEXT, reason=TEXT)), "of these, what NNAPI cannot run, and why"
     ),
+    in_floats=described(
+        array(obj(name=TEXT, label=TEXT, reason=TEXT)),
+        "quantised units that NNAPI computes in float32, and the rule that quant8 would break",
+    ),
     precision=described(
         array(OUTPUT), "how far --float16 or --relaxed moves the outputs, where that is known"
     ),
@@ -66,6 +70,7 @@ def of_conversion(
     regions: Sequence[int],
     cpu_units: int,
     kept: Sequence[tuple[str, str, str]],
+    in_floats: Sequence[tuple[str, str, str]],
     checks: Sequence[OutputCheck],
     opens: Sequence[OpenSize],
     notes: Sequence[str],
@@ -80,7 +85,8 @@ def of_conversion(
         ],
         "regions": [{"n_operations": n} for n in regions],
         "cpu_units": cpu_units,
-        "kept": [{"name": name, "label": label, "reason": reason} for name, label, reason in kept],
+        "kept": _reasons(kept),
+        "in_floats": _reasons(in_floats),
         "precision": [of_check(check) for check in checks],
         "open_sizes": [
             {
@@ -95,3 +101,7 @@ def of_conversion(
         ],
         "notes": list(notes),
     }
+
+
+def _reasons(found: Sequence[tuple[str, str, str]]) -> list[dict[str, str]]:
+    return [{"name": name, "label": label, "reason": reason} for name, label, reason in found]

@@ -55,6 +55,10 @@ quantised values               uint8 or int8 tensors between quantize_per_tensor
 quantised weights              integer constants behind dequantize_per_tensor.default or
                                dequantize_per_channel.default
 moves of quantised values      on the integers
+integers of part of a type     of the whole type, and a clamp where one is needed
+fake quantisation              quantize and dequantize
+scales that are computed, and  arithmetic on floats
+integers of more than 8 bits
 change of dim order            clone.default(x, memory_format=...): the only clones there are
 dropout, identity, detach ...  gone
 =============================  =====================================================================

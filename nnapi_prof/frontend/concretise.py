@@ -31,13 +31,16 @@ from nnapi_prof.graph.kept import Kept
 from nnapi_prof.graph.node import TENSOR, add_constant, bind, describe, op_name
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS
 
-_decomposed = torch.ops.quantized_decomposed
+aten, _decomposed = torch.ops.aten, torch.ops.quantized_decomposed
 CONVERSIONS = frozenset(
     {
         DEQUANTIZE,
         DEQUANTIZE_CHANNELS,
         _decomposed.dequantize_per_tensor.tensor,
         _decomposed.dequantize_per_tensor.tensor2,
+        aten.fake_quantize_per_tensor_affine.default,
+        aten.fake_quantize_per_tensor_affine.tensor_qparams,
+        aten.fake_quantize_per_channel_affine.default,
     }
 )
 """Calls that are written down even on constants: quantised weights stay integers."""

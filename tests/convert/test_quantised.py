@@ -74,14 +74,22 @@ def test_the_whole_model(quantised, level, nnapi_library):
     assert (found - wanted).abs().max() <= 1.01 * model.step
 
 
-def test_stock_pytorch_runs_it_but_for_channel_scales(quantised, nnapi_library):
+def test_stock_pytorch_runs_it_with_channel_scales_in_floats(quantised, nnapi_library):
     program, model, x = quantised
-    region = convert_region(program, range(len(program.units.units)), 29)
+    every = range(len(program.units.units))
+    region = convert_region(program, every, 29)
+    assert not region.in_floats
+    layers = {"CONV_2D", "DEPTHWISE_CONV_2D", "GROUPED_CONV_2D"}
+    n_layers = sum(name in layers for name in region.operations)
     if any(operand.channels for operand in parse(region.serialized).operands):
         assert int.from_bytes(region.serialized[:4], "little") == 2
         with pytest.raises(NnapiProfError, match="a scale for each channel, which the format"):
             stock_module(program.units, region, {})
-        return
+        region = convert_region(program, every, 29, for_stock=True)
+        assert set(region.in_floats) <= set(program.units.producer)
+        assert len(region.in_floats) == n_layers  # a linear layer is a CONV_2D there
+        assert all("a scale for each channel" in why for why in region.in_floats.values())
+        assert region.operations.count("QUANTIZE") == 1 + n_layers
     with quiet_torch():
         found = stock_module(program.units, region, {})(x)
     assert (found - model(x)).abs().max() <= 1.01 * model.step

@@ -7,10 +7,17 @@ from torch import nn
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.json import type_from_json, type_to_json
 from nnapi_prof.graph.node import op_name
-from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE
+from nnapi_prof.graph.quantisation import (
+    DEQUANTIZE,
+    DEQUANTIZE_CHANNELS,
+    QUANTIZE,
+    RANGES,
+    is_dequantize,
+    scheme_of,
+)
 from nnapi_prof.graph.types import Quantisation, TensorType
 
-decomposed = torch.ops.quantized_decomposed
+aten, decomposed = torch.ops.aten, torch.ops.quantized_decomposed
 U8, I8 = (0, 255, torch.uint8), (-128, 127, torch.int8)
 WEIGHT = torch.arange(-20, 20, dtype=torch.int8).reshape(5, 8)
 
@@ -33,7 +40,7 @@ def prepared(function, *shape, step=None, **constants):
     program = prepare(torch.export.export(module, (x,)), (x,), "function")
     torch.testing.assert_close(program.module(x)[0], module(x), atol=step, rtol=step)
     calls = [node for node in program.module.graph.nodes if node.op == "call_function"]
-    return program, [op_name(node.target).split(".")[1] for node in calls]
+    return program, [op_name(node.target).split(".")[-2:][0] for node in calls]
 
 
 def fake(x, scale=0.05, zero=3, limits=I8):
@@ -45,6 +52,33 @@ def test_int8_between_conversions_becomes_uint8():
     (quantize,) = [n for n in program.module.graph.nodes if n.target is QUANTIZE]
     assert quantize.args[1:] == (0.05, 131, 0, 255, torch.uint8)
     assert quantize.meta["tensor"].quant == Quantisation(0.05, 131)
+
+
+PART = (-127, 100, torch.int8)
+
+
+@pytest.mark.parametrize(
+    ("function", "bounds"),
+    [
+        (torch.neg, [(-6.5, 4.85)]),
+        (torch.relu, [(None, 4.85)]),
+        (lambda x: torch.clamp(x, -1, 1), [()]),
+        (torch.sigmoid, [()]),
+        (lambda x: nn.functional.max_pool2d(fake(x, limits=PART), 2), [(-6.5, 4.85), ()]),
+        (lambda x: nn.functional.max_pool2d(fake(x), 2), [(-6.5, 4.85)]),
+        (lambda x: fake(x, limits=PART).flatten(1), [(-6.5, 4.85)]),
+    ],
+)
+def test_a_part_of_a_type_is_the_whole_type_and_a_clamp_where_one_is_needed(function, bounds):
+    program, calls = prepared(lambda _, x: fake(function(10 * x), limits=PART), 1, 3, 4, 4)
+    nodes = [node for node in program.module.graph.nodes if node.target is QUANTIZE]
+    assert all(node.args[3:] == U8 for node in nodes)
+    clamps = [node for node in program.module.graph.nodes if node.name.startswith("clamp")]
+    found = [tuple(node.args[1:]) for node in clamps if is_dequantize(node.args[0])]
+    wanted = [pair for pair in bounds if pair]
+    assert len(found) == len(wanted)
+    for pair, numbers in zip(found, wanted, strict=True):
+        assert pair == pytest.approx(numbers)
 
 
 def test_an_output_keeps_its_type():
@@ -143,3 +177,86 @@ def test_a_quantised_type_as_json():
     assert type_from_json(type_to_json(known)) == known
     assert str(known) == "uint8[2x3, scale 0.05, zero point 128]"
     assert type_from_json(type_to_json(TensorType((2,)))) == TensorType((2,))
+
+
+@pytest.mark.parametrize("limits", [(-32768, 32767, torch.int16), (-100000, 100000, torch.int32)])
+def test_more_than_8_bits_are_arithmetic_on_floats(limits):
+    _, calls = prepared(
+        lambda _, x: fake(torch.relu(fake(x, 1e-4, 5, limits)), 1e-4, 0, limits), 2, 3
+    )
+    assert calls == "mul round add clamp sub mul relu mul round clamp mul".split()
+
+
+def dynamic(choose, dtype=torch.int8):
+    limits = RANGES[str(dtype).removeprefix("torch.")]
+
+    def function(_, x):
+        x = torch.linspace(0, 5, 3)[:, None] + x
+        scale, zero = choose(x, *limits, 2**-12, dtype)
+        q = decomposed.quantize_per_tensor.tensor(x, scale, zero, *limits, dtype)
+        return decomposed.dequantize_per_tensor.tensor(q, scale, zero, *limits, dtype)
+
+    return function
+
+
+def by_token(choose):
+    def function(_, x):
+        scales, zeros = choose(x, torch.int8)
+        q = decomposed.quantize_per_token(x, scales, zeros, *I8)
+        return decomposed.dequantize_per_token(q, scales, zeros, *I8, torch.float32)
+
+    return function
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        dynamic(decomposed.choose_qparams.tensor),
+        dynamic(decomposed.choose_qparams.tensor, torch.uint8),
+        dynamic(decomposed.choose_qparams_symmetric.tensor),
+        dynamic(decomposed.choose_qparams_symmetric.tensor, torch.uint8),
+        by_token(decomposed.choose_qparams_per_token),
+        by_token(decomposed.choose_qparams_per_token_asymmetric),
+    ],
+)
+def test_scales_that_are_computed_are_arithmetic_on_floats(function):
+    program, calls = prepared(function, 3, 8)
+    assert {"amax", "round"} <= set(calls)
+    assert {known.dtype for known in program.units.values.values()} <= {"float32", "bool"}
+    x = torch.stack([-torch.rand(8), torch.zeros(8), torch.rand(8)])  # of one sign, and of none
+    torch.testing.assert_close(program.module(x)[0], function(None, x))
+
+
+def test_integers_of_a_computed_scale_that_are_read_stay():
+    def function(_, x):
+        scale, zero = decomposed.choose_qparams.tensor(x, *I8[:2], 2**-12, torch.int8)
+        return decomposed.quantize_per_tensor.tensor(x, scale, zero, *I8)
+
+    _, calls = prepared(function, 3, 8)
+    assert "choose_qparams" in calls
+
+
+@pytest.mark.parametrize("channels", [False, True])
+def test_fake_quantisation_is_quantisation(channels):
+    def function(m, x):
+        w = m.weight
+        if channels:
+            w = torch.fake_quantize_per_channel_affine(w, m.scales, m.zeros, 0, -127, 127)
+        else:
+            w = torch.fake_quantize_per_tensor_affine(w, m.scales[:1], m.zeros[:1], -127, 127)
+        x = torch.fake_quantize_per_tensor_affine(x, 0.05, 120, 0, 255)
+        return torch.fake_quantize_per_tensor_affine(nn.functional.linear(x, w), 0.1, 3, -128, 127)
+
+    numbers = torch.Generator().manual_seed(0)
+    weight = torch.randn(5, 8, generator=numbers)
+    scales = torch.rand(5, generator=numbers) / 50
+    constants = {"weight": weight, "scales": scales, "zeros": torch.zeros(5, dtype=torch.int32)}
+    program, _ = prepared(function, 2, 8, step=0.11, **constants)
+    assert [unit.label for unit in program.units.units] == [
+        "quantize_per_tensor 2x8",
+        "quantised linear 8->5 2",
+        "dequantize_per_tensor 2x5",
+    ]
+    (linear,) = program.module.graph.find_nodes(op="call_function", target=aten.linear.default)
+    scheme = scheme_of(linear.args[1])
+    assert len(scheme.scales) == (5 if channels else 1)

@@ -22,7 +22,7 @@ FAR = 64
 
 
 def flexible_region(model: FlexibleModel, level: int) -> Template:
-    """The template of all units of a model at a feature level.
+    """The template of all units of a model at a feature level, for stock PyTorch.
 
     Free sizes that the model wants equal, the same dimension of several inputs, are taken so;
     where that does not do, all that may be equal.
@@ -46,7 +46,7 @@ def _template(model: FlexibleModel, level: int) -> Template:
 
     def convert(sizes: Sizes) -> Converted:
         program = model.program(sizes)
-        region = convert_region(program, _all_units(program), level, shared=False)
+        region = convert_region(program, _all_units(program), level, False, True)
         return Converted(region, _beside(program))
 
     first = convert(model.examples)  # now it is known whether shapes are enough
@@ -116,7 +116,7 @@ class _Makers:
         names = []
         for unit in program.units.units:
             try:
-                made = convert_region(program, [unit.index], self.level, shared=False).operations
+                made = convert_region(program, [unit.index], self.level, False, True).operations
             except UnsupportedOp:
                 return []
             names += [f"{unit.name} ({unit.label})"] * len(made)

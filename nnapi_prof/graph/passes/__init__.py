@@ -25,7 +25,10 @@ from nnapi_prof.graph.passes.quantised import (
     move_integers,
     normalise_quantisation,
     part_conversions,
+    spell_quantisation,
 )
+from nnapi_prof.graph.passes.quantised_floats import compute_conversions
+from nnapi_prof.graph.passes.quantised_ranges import use_whole_ranges
 from nnapi_prof.graph.passes.ranks import lower_ranks
 from nnapi_prof.graph.passes.run import Pass, run_passes
 from nnapi_prof.graph.passes.views import merge_views, normalise_views
@@ -37,8 +40,10 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     unify_overloads,  # before the passes that ask for one overload
     state_promotion,  # before normalise_movement, which cuts and joins values of one type
     place_values,  # before normalise_movement, whose spelling it ends in
+    spell_quantisation,  # before fold_constants: weights stay integers and a scale
     fold_constants,  # a transposed weight must be a constant before anything looks at it
     normalise_quantisation,  # before move_integers: asks for numbers
+    compute_conversions,  # after normalise_quantisation: tells numbers from computed scales
     normalise_movement,  # before normalise_views and normalise_layers, whose spelling it ends in
     normalise_views,
     normalise_layers,
@@ -51,6 +56,7 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     fold_batch_norm,  # after drop_noops: a dropout between layer and norm is gone
     raise_lines,  # after fold_batch_norm, which wants the norm to read the layer itself
     move_integers,  # after the normal spelling of views, before they are merged
+    use_whole_ranges,  # after move_integers, which drops conversions of the same integers
     merge_views,
     drop_expands,  # after the normal spelling of expand
     lower_ranks,  # after merge_views: a permutation must be seen between its two views

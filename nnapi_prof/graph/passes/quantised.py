@@ -24,6 +24,7 @@ from nnapi_prof.graph.quantisation import (
     DEQUANTIZE_CHANNELS,
     MOVES,
     QUANTIZE,
+    RANGES,
     is_dequantize,
     is_quantize,
     is_weight,
@@ -71,6 +72,50 @@ _RULES: dict[torch._ops.OpOverload, Rule] = {
     _decomposed.quantize_per_tensor.tensor2: _numbers(QUANTIZE),
     _decomposed.dequantize_per_tensor.tensor: _numbers(DEQUANTIZE),
     _decomposed.dequantize_per_tensor.tensor2: _numbers(DEQUANTIZE),
+}
+
+
+def spell_quantisation(graph: fx.Graph) -> int:
+    """What rounds floats to the numbers of a scale becomes a quantize and a dequantize node, and
+    constant tensors that say scales become numbers.
+
+    Given:
+        %y = fake_quantize_per_tensor_affine(%x, 0.05, 3, -128, 127)
+    Result:
+        %q = quantize_per_tensor(%x, 0.05, 3, -128, 127, torch.int8)
+        %y = dequantize_per_tensor(%q, 0.05, 3, -128, 127, torch.int8)
+
+    Returns the nodes replaced.
+    """
+    return apply_rules(graph, _FAKE_RULES) + apply_rules(graph, _RULES)
+
+
+def _fake(quantize: torch._ops.OpOverload, dequantize: torch._ops.OpOverload) -> Rule:
+    names = ("scale", "zero_point", "axis", "quant_min", "quant_max")
+
+    def rule(site: Site) -> fx.Node | None:
+        if type_of(site.input()).dtype != "float32":
+            return None
+        low, high = site.args["quant_min"], site.args["quant_max"]
+        dtype = torch.int32
+        for name, (least, most) in RANGES.items():
+            if least <= low <= high <= most:
+                dtype = getattr(torch, name)
+        numbers = [site.args[name] for name in names if name in site.args]
+        integers = site.call(quantize, site.input(), *numbers, dtype)
+        return site.call(dequantize, integers, *numbers, dtype)
+
+    return rule
+
+
+_FAKE_RULES: dict[torch._ops.OpOverload, Rule] = {
+    aten.fake_quantize_per_tensor_affine.default: _fake(QUANTIZE, DEQUANTIZE),
+    aten.fake_quantize_per_tensor_affine.tensor_qparams: _fake(
+        _decomposed.quantize_per_tensor.tensor, _decomposed.dequantize_per_tensor.tensor
+    ),
+    aten.fake_quantize_per_channel_affine.default: _fake(
+        _decomposed.quantize_per_channel.default, DEQUANTIZE_CHANNELS
+    ),
 }
 
 

@@ -183,6 +183,19 @@ QUANTISED = {
     "softmax": quantised(
         lambda x: aten.softmax.int(x, -1), ROWS, out=(1 / 256, 0), operations={27: "SOFTMAX"}
     ),
+    "clamp": quantised(
+        lambda x: aten.clamp.default(x, -0.4, 0.7),
+        IMAGE,
+        out=IN,
+        refused=dict.fromkeys(BELOW_3, "would round what was rounded before"),
+        operations={29: "MAXIMUM MINIMUM"},
+    ),
+    "clamp to a scale that has no number for its bounds": quantised(
+        lambda x: aten.clamp.default(x, -0.43, 0.71),
+        IMAGE,
+        refused=dict.fromkeys(BELOW_3, "would round what was rounded before"),
+        operations={29: "MAXIMUM MINIMUM"},
+    ),
     "hardswish": quantised(
         aten.hardswish.default,
         IMAGE,
