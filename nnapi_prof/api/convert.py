@@ -82,6 +82,11 @@ def convert_model(
         keep = not whole and not is_open
         last = [i for i, leaf in enumerate(leaves) if getattr(leaf, "nnapi_nhwc", False)]
         program = prepare(flat, examples, name, keep, last)
+        if not program.units.units:
+            raise NnapiProfError(
+                f"{name} computes nothing: its outputs are constants or its inputs as they are, "
+                "and NNAPI has nothing to run"
+            )
         structure = structure_of(loaded, examples, name)
         rest = (constant_outputs(program), chosen, relaxed, structure)
         if is_open:

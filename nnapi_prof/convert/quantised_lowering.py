@@ -258,7 +258,7 @@ class QuantisedLowering(Lowering):
             if operand not in self._constants:
                 self.refuse(f"{code.name} with a computed filter or bias, constants are wanted")
         if not self.weights:
-            self.refuse("float32 weights, quantised ones are wanted")
+            self.refuse(f"{code.name} with float32 weights, quantised ones are wanted")
 
     # What a quant8 operation does better than the float one's counterpart
 

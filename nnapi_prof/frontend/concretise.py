@@ -119,7 +119,7 @@ class Concretiser:
                 values[node] = operator.attrgetter(str(node.target))(module)
             elif node.op == "output":
                 return fx.node.map_arg(node.args[0], lambda n: values[n])
-            else:
+            elif not _only_counts(node, values):
                 args = _mapped(node.args, values)
                 kwargs = _mapped(node.kwargs, values)
                 values[node] = self._call(node, args, kwargs)
@@ -390,3 +390,16 @@ def _where(node: fx.Node) -> str:
         return f"node {node.name}"
     parts = lines[-1].replace('"', "").split(", ")
     return f"{parts[0].removeprefix('File ')}:{parts[1].removeprefix('line ')}"
+
+
+def _only_counts(node: fx.Node, values: Mapping[fx.Node, Any]) -> bool:
+    """Whether a call writes to integers of the model's state that nothing else reads, as batch norm
+    counts batches."""
+    counter = node.args[0] if node.args else None
+    if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
+        return False
+    if node.users or not isinstance(counter, fx.Node) or len(counter.users) > 1:
+        return False
+    value = values[counter]
+    is_state = counter.op == "placeholder" and isinstance(value, Tensor)
+    return is_state and not value.is_floating_point()

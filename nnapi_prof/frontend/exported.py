@@ -46,12 +46,29 @@ def straight_graph(
 
 def _refuse_state(program: ExportedProgram, name: str) -> None:
     for spec in program.graph_signature.output_specs:
-        if spec.kind in _STATE:
+        if spec.kind in _STATE and not _is_counter(program, spec.target):
             raise FrontendError(
                 f"{name} changes its buffer {spec.target} whenever it runs: a model that keeps "
                 f"state cannot be converted (batch norm does this in training mode: call "
                 f"model.eval() before exporting)"
             )
+
+
+def _is_counter(program: ExportedProgram, buffer: str | None) -> bool:
+    """Whether a buffer that the program writes to holds integers that no output depends on."""
+    value = program.state_dict.get(buffer or "")
+    if not isinstance(value, Tensor) or value.is_floating_point():
+        return False
+    signature = program.graph_signature
+    kept = {s.arg.name for s in signature.output_specs if s.kind is OutputKind.USER_OUTPUT}
+    waiting = [n for n in program.graph.output_node().all_input_nodes if n.name in kept]
+    needed: set[str] = set()
+    while waiting:
+        node = waiting.pop()
+        if node.name not in needed:
+            needed.add(node.name)
+            waiting += node.all_input_nodes
+    return not any(s.target == buffer and s.arg.name in needed for s in signature.input_specs)
 
 
 def _concretised(program: ExportedProgram, examples: Sequence[Tensor], name: str) -> fx.GraphModule:

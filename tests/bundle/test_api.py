@@ -108,6 +108,13 @@ def test_wrong_arguments(net, arguments, said):
         nnapi_prof.convert_model(net, torch.randn(1, 3, 6, 8), **arguments)
 
 
+@pytest.mark.usefixtures("nnapi_library")
+def test_a_model_that_computes_nothing_is_refused_and_the_next_is_not(net):
+    with pytest.raises(NnapiProfError, match="model computes nothing"):
+        nnapi_prof.convert_model(nn.Identity(), torch.ones(2, 3))
+    same(nnapi_prof.convert_model(net, torch.ones(1, 3, 8, 8)), net, torch.ones(1, 3, 8, 8))
+
+
 def test_the_package_alone_does_not_import_torch():
     code = "import sys, nnapi_prof; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

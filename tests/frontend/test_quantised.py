@@ -126,3 +126,28 @@ def test_dynamic_quantisation_of_recurrent_layers_is_refused(layer, shape, what)
         traced = torch.jit.trace(model, torch.ones(shape), check_trace=False)
     with pytest.raises(FrontendError, match=f"{what} .* chooses its scales when it runs"):
         prepare(traced, (torch.ones(shape),), "dynamic")
+
+
+def test_batches_that_are_counted_are_no_state_that_matters():
+    class Counted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("batches", torch.tensor(0))
+
+        def forward(self, x):
+            self.batches.add_(1)
+            return torch.relu(x)
+
+    class Used(Counted):
+        def forward(self, x):
+            self.batches.add_(1)
+            return x * self.batches
+
+    x = torch.ones(2, 3)
+    with quiet_torch():
+        program = torch.export.export(Counted(), (x,))
+        decomposed = program.run_decompositions({})
+    for each in (program, decomposed):
+        assert len(prepare(each, (x,), "counted").units.units) == 1
+    with pytest.raises(FrontendError, match="changes its buffer batches"), quiet_torch():
+        prepare(torch.export.export(Used(), (x,)), (x,), "used")

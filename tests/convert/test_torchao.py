@@ -1,0 +1,148 @@
+"""What torchao's quantisers make of exported programs, end to end.
+
+torchao is a development dependency. Without it these tests are skipped; NNAPI_PROF_REQUIRE_ALL=1
+fails instead.
+"""
+
+import importlib.util
+import logging
+import os
+import warnings
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof import convert_model
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.frontend import prepare
+from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.run.host import all_values
+from tests.convert.harness import run_region
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _torchao():
+    if importlib.util.find_spec("torchao") is not None:
+        return
+    if os.environ.get("NNAPI_PROF_REQUIRE_ALL") == "1":
+        pytest.fail("torchao is not installed, and NNAPI_PROF_REQUIRE_ALL=1", pytrace=False)
+    pytest.skip("torchao is not installed")
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.depth = nn.Sequential(nn.Conv2d(8, 8, 3, 1, 1, groups=8), nn.ReLU())
+        self.narrow = nn.Conv2d(8, 8, 1)
+        self.classify = nn.Linear(16, 5)
+
+    def forward(self, x):
+        x = self.stem(x)
+        x = x + self.narrow(self.depth(x))
+        x = torch.cat([x, nn.functional.max_pool2d(x, 3, 1, 1)], 1)
+        return self.classify(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+def _xnnpack(**options):
+    from torchao.testing.pt2e import _xnnpack_quantizer as module
+
+    return module.XNNPACKQuantizer().set_global(module.get_symmetric_quantization_config(**options))
+
+
+def _x86(**options):
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as module
+
+    config = module.get_default_x86_inductor_quantization_config(**options)
+    return module.X86InductorQuantizer().set_global(config)
+
+
+def _arm(**options):
+    from torchao.quantization.pt2e.quantizer import arm_inductor_quantizer as module
+
+    config = module.get_default_arm_inductor_quantization_config(**options)
+    return module.ArmInductorQuantizer().set_global(config)
+
+
+QUANTISERS = {
+    "xnnpack": (_xnnpack, {}),
+    "xnnpack channels": (_xnnpack, {"is_per_channel": True}),
+    "xnnpack part of int8": (_xnnpack, {"act_qmin": -127}),
+    "xnnpack dynamic": (_xnnpack, {"is_dynamic": True, "is_per_channel": True}),
+    "x86 part of uint8": (_x86, {"reduce_range": True}),
+    "arm": (_arm, {}),
+}
+N_QUANTISED = {"xnnpack dynamic": 0, "arm": 2, "x86 part of uint8": 2}
+"""Units at least, where a quantiser leaves most results floats."""
+
+
+@cache
+def exported(name, fold=True):
+    """A program that a quantiser made of the network, and an input."""
+    make, options = QUANTISERS[name]
+    with warnings.catch_warnings(), quiet_torch(), torch.random.fork_rng():
+        warnings.simplefilter("ignore")
+        logging.getLogger("torchao").setLevel(logging.ERROR)
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+        torch.manual_seed(0)
+        net, x = Net().eval(), torch.randn(1, 3, 16, 16)
+        observed = prepare_pt2e(torch.export.export(net, (x,)).module(), make(**options))
+        for _ in range(2):
+            observed(torch.randn(1, 3, 16, 16))
+        converted = convert_pt2e(observed, fold_quantize=fold)
+        return torch.export.export(converted, (x,)), x
+
+
+@pytest.mark.parametrize("name", QUANTISERS)
+def test_every_unit_is_right_within_a_step(name, nnapi_library):
+    program, x = exported(name)
+    program = prepare(program, (x,), name)
+    values = all_values(program, (x,))
+    quantised = [unit for unit in program.units.units if unit.label.startswith("quantised ")]
+    assert len(quantised) >= N_QUANTISED.get(name, 6)
+    for level in (28, 29, 30):
+        for unit in program.units.units:
+            try:
+                region = convert_region(program, [unit.index], level)
+            except UnsupportedOp as refusal:
+                assert level < 29, refusal
+                continue
+            rules = region.in_floats.values()  # a mean to a scale of its own
+            assert all("NNAPI gives QUANT8_ASYMM of scale" in rule for rule in rules)
+            (found,), (output,) = run_region(region, values), region.outputs
+            if program.units.values[output].quant is None:
+                torch.testing.assert_close(found, values[output], rtol=1e-5, atol=1e-5)
+            else:
+                assert (found.int() - values[output].int()).abs().max() <= 1
+
+
+@pytest.mark.parametrize("name", QUANTISERS)
+def test_stock_pytorch_runs_all_of_it_on_nnapi(name, nnapi_library):
+    program, x = exported(name)
+    with quiet_torch():
+        found, wanted = convert_model(program, x, whole=True)(x), program.module()(x)
+    step = (wanted.max() - wanted.min()) / 100  # more than the scale of any result here
+    assert (found - wanted).abs().max() <= step
+
+
+def test_constants_that_are_quantised_when_the_model_runs_are_constants():
+    found = []
+    for fold in (True, False):
+        program, x = exported("xnnpack channels", fold)
+        found.append(prepare(program, (x,), "net").units)
+    assert [unit.label for unit in found[0].units] == [unit.label for unit in found[1].units]
+    assert sum(unit.label.startswith("quantised ") for unit in found[1].units) >= 4
+
+
+def test_a_file(tmp_path, nnapi_library):
+    program, x = exported("xnnpack")
+    with quiet_torch(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.export.save(program, tmp_path / "net.pt2")
+    with quiet_torch():
+        found = convert_model(tmp_path / "net.pt2", x, whole=True)(x)
+        assert torch.equal(found, convert_model(program, x, whole=True)(x))
