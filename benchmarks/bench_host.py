@@ -26,9 +26,8 @@ PARTS = ("measure", "convert", "send", "store", "plan")
 
 # Run in a process of its own, as the command is.
 SCRIPT = """
-import json, sys, time
-import click
-from nnapi_prof.cli import cli
+import json, sys
+from nnapi_prof.cli import main
 from nnapi_prof.measure import session
 
 profile = session.profile
@@ -40,7 +39,7 @@ def instrumented(*arguments):
     return outcome
 
 session.profile = instrumented
-cli.main(args=sys.argv[2:], standalone_mode=False)
+main(sys.argv[2:])
 """
 
 

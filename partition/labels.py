@@ -56,6 +56,9 @@ class Tables:
     entering_matters: NDArray[np.bool_]
     """[t] whether presence saves anything: it does not where nothing is paid for entering."""
     leaving_matters: NDArray[np.bool_]
+    entering: bool
+    """It does on some target."""
+    leaving: bool
 
     @classmethod
     def of(cls, problem: Problem) -> Tables:
@@ -85,6 +88,8 @@ class Tables:
             chance.integers(1, 1 << 63, len(problem.targets), dtype=np.uint64),
             problem.in_ns_per_byte > 0,
             problem.out_ns_per_byte > 0,
+            bool((problem.in_ns_per_byte > 0).any()),
+            bool((problem.out_ns_per_byte > 0).any()),
         )
 
 
@@ -244,30 +249,34 @@ def executed(
     cost += problem.unit_ns[unit, k]
     into, out = problem.in_ns_per_byte[k], problem.out_ns_per_byte[k]
     tracked, owing = tables.entering_matters[k], tables.leaving_matters[k]
-    for i, value in enumerate(tables.reads[unit]):
-        here, owed_here = now.present[:, value.word], now.pending[:, value.word]
-        absent = (here & value.bit) == 0
-        last = done[i]
-        cost += absent * (value.n_bytes * into)
-        # Present from now on, but for a value that nobody reads any more.
-        change = np.where(absent, tracked & ~last, last)
-        held += np.where(absent, change, -1.0 * change) * value.n_bytes
-        here ^= change * value.bit
-        key ^= change * value.key
-        owed = last & ((owed_here & value.bit) != 0)
-        owed_here ^= owed * value.bit
-        pending -= owed * value.n_bytes
-        key ^= owed * value.pending_key
+    entering, leaving = tables.entering, tables.leaving
+    for last, value in zip(done, tables.reads[unit], strict=True):
+        if entering:
+            here = now.present[:, value.word]
+            absent = (here & value.bit) == 0
+            cost += absent * (value.n_bytes * into)
+            # Present from now on, but for a value that nobody reads any more.
+            change = np.where(absent, tracked & ~last, last)
+            held += np.where(absent, change, -1.0 * change) * value.n_bytes
+            here ^= change * value.bit
+            key ^= change * value.key
+        if leaving:
+            owed_here = now.pending[:, value.word]
+            owed = last & ((owed_here & value.bit) != 0)
+            owed_here ^= owed * value.bit
+            pending -= owed * value.n_bytes
+            key ^= owed * value.pending_key
     for value in tables.makes[unit]:
         if value.is_output:  # it leaves in any case
             cost += out * value.n_bytes
         if not value.readers:
             continue
-        here = now.present[:, value.word]
-        here |= tracked * value.bit
-        held += tracked * value.n_bytes
-        key ^= tracked * value.key
-        if not value.is_output:
+        if entering:
+            here = now.present[:, value.word]
+            here |= tracked * value.bit
+            held += tracked * value.n_bytes
+            key ^= tracked * value.key
+        if leaving and not value.is_output:
             owed_here = now.pending[:, value.word]
             owed_here |= owing * value.bit
             pending += owing * value.n_bytes

@@ -9,6 +9,7 @@ they are called, so that ``nnapi-prof --help`` loads neither torch nor pandas.
 from __future__ import annotations
 
 import difflib
+import gc
 import importlib
 import os
 import sys
@@ -41,6 +42,9 @@ COMMANDS = {
 """Command -> its line in ``--help``; the module of the same name defines ``command``."""
 PACKAGES = ("torch", "numpy", "scipy", "ziglang")
 """Whose versions ``--version`` tells: models, costs, plans and builds hang on them."""
+COLLECT_AFTER = 20_000
+"""New objects before Python looks for cycles; its 700 is soon reached again and again while torch's
+modules are imported, none of which ever goes, and takes a tenth of a command's time."""
 
 
 class _LazyGroup(click.Group):
@@ -122,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "_NNAPI_PROF_COMPLETE" in os.environ:  # a shell asks what TAB could stand for
         importlib.import_module("nnapi_prof.cli.completion")
     output = Output(asks_for_json(words))
+    gc.set_threshold(COLLECT_AFTER)
     with output.logging():
         code = _run(words, output)
     sys.exit(code)
