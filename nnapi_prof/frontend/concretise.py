@@ -163,7 +163,11 @@ class Concretiser:
                 return self._write_in_place(step, target)
         with torch.no_grad():
             result = target(*step.args, **step.kwargs)
-        given = {_memory(value) for value in pytree.tree_leaves((step.args, step.kwargs))}
+        return self.own(result, (step.args, step.kwargs))
+
+    def own(self, result: Any, inputs: Any) -> Any:
+        """The result of a call, whose constants may be written to where no input shares them."""
+        given = {_memory(value) for value in pytree.tree_leaves(inputs)}
         for value in pytree.tree_leaves(result):
             if isinstance(value, Tensor) and _memory(value) not in given:
                 self._own[_memory(value)] = self._made[_memory(value)] = value

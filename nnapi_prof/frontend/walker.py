@@ -183,11 +183,11 @@ class _Walker:
         if kind in UNPACK:
             return list(inputs[0])
         if kind in PYTHON:
-            return [PYTHON[kind](*inputs)]
+            return [self.maker.own(PYTHON[kind](*inputs), inputs)]
         if kind in ON_CONTAINERS and isinstance(inputs[0], list | tuple | dict):
             return [ON_CONTAINERS[kind](*inputs)]
         if kind in ON_NUMBERS and not is_moving(inputs):
-            return [ON_NUMBERS[kind](*inputs)]
+            return [self.maker.own(ON_NUMBERS[kind](*inputs), inputs)]
         if kind == "aten::__interpolate":
             return [self._interpolate(node, inputs)]
         return self._operator(node, kind, inputs)

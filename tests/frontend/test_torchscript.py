@@ -114,6 +114,22 @@ def test_constants_are_written_to_in_place(saved, is_traced: bool):
     assert [u.label for u in agree(path, IMAGE).units.units] == ["mul 1x4x6x6", "add 1x4x6x6"]
 
 
+class CountsSizes(nn.Module):
+    """Windows whose number is worked out in place: in a trace sizes are tensors."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, windows = x.shape[0], 1
+        for size in x.shape[2:]:
+            windows *= size // 2
+        n *= windows
+        return x.reshape(n, -1) * 2.0
+
+
+def test_sizes_are_written_to_in_place(saved):
+    path = saved(CountsSizes(), torch.ones(1, 4, 6, 6))
+    assert [u.label for u in agree(path, IMAGE).units.units][-1] == "mul 9x16"
+
+
 class WritesParts(nn.Module):
     """Boxes, every second, picked elements and whole views, of values and of constants."""
 

@@ -154,6 +154,7 @@ HIGH = {
     "norm": lambda m, x: x.norm(dim=-1),
     "logsumexp": lambda m, x: x.logsumexp((3, 4)),
     "var": lambda m, x: x.var((0, 1), correction=0),
+    "std": lambda m, x: x.std((2, 3, 4), unbiased=False),
     "log_softmax": lambda m, x: x.log_softmax(-2),
     "glu": lambda m, x: nn.functional.glu(x, 5),
     "cumsum": lambda m, x: x.cumsum(1),

@@ -209,7 +209,9 @@ _REDUCTIONS = (
     *_IN_TURN,
     aten.linalg_vector_norm.default,
     aten.logsumexp.default,
+    aten.var.dim,
     aten.var.correction,
+    aten.std.dim,
     aten.std.correction,
 )
 _ALONG_ONE = (
