@@ -72,9 +72,12 @@ def walked_graph(
 
 def _inlined(graph: Any) -> Any:
     """A copy without calls of functions. TorchScript inlines what a graph calls when first asked,
-    and leaves out functions that ran before that without its optimiser."""
+    and leaves out functions that ran before that without its optimiser, level by level."""
     graph = graph.copy()
-    torch._C._jit_pass_inline(graph)
+    for _ in range(_MAX_CALLS):
+        torch._C._jit_pass_inline(graph)
+        if not graph.findAllNodes("prim::CallFunction"):
+            break
     return graph
 
 
@@ -293,5 +296,7 @@ def source(node: Any) -> str:
     return f"{found[-1][0]}:{found[-1][1]}" if found else node.scopeName() or "forward"
 
 
+_MAX_CALLS = 64
+"""Levels of functions that call functions."""
 _DYNAMIC = frozenset({"quantized_lstm", "quantized_gru"})
 """Quantised when they run, though their names do not say so."""

@@ -52,6 +52,7 @@ _WANTS = frozenset(
         aten._upsample_nearest_exact2d.vec,
         aten.pixel_shuffle.default,
         aten.pixel_unshuffle.default,
+        *(aten.grid_sampler.default, aten.grid_sampler_2d.default),
     }
 )
 _FOLLOWS = frozenset(
@@ -181,13 +182,19 @@ def _permuted(node: fx.Node, axes: tuple[int, ...] = (0, 1, 2, 3)) -> list[int] 
     return [args["dims"][axis] for axis in axes if shape[args["dims"][axis]] != 1]
 
 
+def is_plain_input(node: fx.Node, source: fx.Node) -> bool:
+    """Whether ``source`` is no image to ``node``, which may read images channels last."""
+    samples = node.target in (aten.grid_sampler.default, aten.grid_sampler_2d.default)
+    return samples and bound_args(node)["grid"] is source
+
+
 def wanted_order(node: fx.Node, source: fx.Node) -> DimOrder | None:
     """The order in which ``node`` reads ``source``, a rank-4 value; None where either will do."""
     if node.op == "output":
         return None if LIES_LAST in node.meta else DimOrder.CONTIGUOUS
     if reads_either(node, type_of(source)) or moves_from_last(node):
         return None
-    if layout_of(node) in (Layout.WANTS, Layout.FOLLOWS):
+    if layout_of(node) in (Layout.WANTS, Layout.FOLLOWS) and not is_plain_input(node, source):
         return type_of(node).dim_order
     return DimOrder.CONTIGUOUS
 

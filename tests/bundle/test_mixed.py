@@ -37,7 +37,7 @@ class Between(nn.Module):
 
 def sampled(x):
     grid = torch.stack([x[:, 0], x[:, 1]], -1) - 0.5
-    return F.grid_sample(x, grid, align_corners=False)
+    return F.grid_sample(x, grid, "bicubic", align_corners=False)
 
 
 BETWEEN = {

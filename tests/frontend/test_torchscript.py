@@ -270,6 +270,30 @@ def test_nothing_to_run(saved):
         frontend.load(saved(Number()), [IMAGE])
 
 
+def innermost(x: Tensor, sizes: list[int]) -> Tensor:
+    return x + len(sizes)
+
+
+def inner(x: Tensor, sizes: list[int]) -> Tensor:
+    return innermost(x * 2, sizes.copy())
+
+
+def outer(x: Tensor) -> Tensor:
+    return inner(x, [1, 2])
+
+
+class Functions(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return outer(x)
+
+
+def test_functions_that_call_functions_are_walked(saved):
+    model = frontend.loading.read_torchscript(saved(Functions()))
+    examples, _ = torchscript.find_inputs(model, [IMAGE], "net")  # runs the model
+    graph = walked_graph(model, examples, "net")
+    torch.testing.assert_close(graph(*examples)[0], examples[0] * 2 + 2)
+
+
 class Unusual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.cumsum(torch.special.erf(x), 2)

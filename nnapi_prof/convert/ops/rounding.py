@@ -1,7 +1,7 @@
 """Rounding and sign. None of it at level 1 or 2 but FLOOR: the rest is composed from that.
 
 Zeros may lose their sign, and a NaN may become a number (NNAPI does not say what RELU makes of
-it); :func:`round_` gives NaN for an infinity.
+it); :func:`rounded` gives NaN for an infinity.
 """
 
 from __future__ import annotations
@@ -43,18 +43,22 @@ def frac(op: Lowering) -> OperandId:
 
 @lowers(aten.round.default)
 def round_(op: Lowering) -> OperandId:
-    """Lowers rounding to the nearest integer, a half to the even one: exact for every finite x.
+    """Lowers rounding to the nearest integer, a half to the even one."""
+    return rounded(_source(op)).operand
+
+
+def rounded(x: Value) -> Value:
+    """``x`` rounded to the nearest integer, a half to the even one: exact for every finite x.
 
     Within its pair of integers, ``c = 2 * floor(x / 2)`` and ``c + 1``, twice the distance from
     the odd one is ``q`` in [-2, 2]. Up to -1 (a half below it included) ``x`` goes to ``c``, from 1
     on to ``c + 2``, between to ``c + 1``: that is ``c + 1 + min(1, max(-1, trunc(q)))``.
     """
-    x = _source(op)
     even = floor(x * 0.5) * 2
     twice = (x - even) * 2
     above = floor(twice.plus(-2, RELU))
     below = floor((twice * -1).plus(2, RELU))
-    return (above.minus(below, RELU1) + 1 + even).operand
+    return above.minus(below, RELU1) + 1 + even
 
 
 @lowers(aten.sign.default, aten.sgn.default)

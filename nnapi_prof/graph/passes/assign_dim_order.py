@@ -15,6 +15,7 @@ from nnapi_prof.graph.dim_order import (
     LIES_LAST,
     Layout,
     can_be_channels_last,
+    is_plain_input,
     layout_of,
     moves_from_last,
     moves_to_last,
@@ -127,7 +128,8 @@ def _price(network: _Network, source: fx.Node) -> None:
             network.edge(network.CHANNELS_LAST, own, cost)  # else it moves the elements itself
             continue
         follows = reader.op != "output" and layout_of(reader) in (Layout.WANTS, Layout.FOLLOWS)
-        wants = network.vertex(reader) if follows and _is_free(reader) else network.CONTIGUOUS
+        follows = follows and _is_free(reader) and not is_plain_input(reader, source)
+        wants = network.vertex(reader) if follows else network.CONTIGUOUS
         network.edge(wants, some_last, _INFINITE)
         network.edge(some_contiguous, wants, _INFINITE)
 

@@ -19,6 +19,14 @@ def bilinear(size, align, scales=None):
     return smooth("upsample_bilinear2d", size, align, scales)
 
 
+def sampled(mode, padding, align):
+    """Of images at places of which some lie outside."""
+    return lambda x, grid: aten.grid_sampler.default(x, grid, mode, padding, align)
+
+
+OUTSIDE = torch.tensor([-1.0, 1.0, 1.2, 40.0]).view(1, 1, 2, 2).expand(2, 5, 2, 2)
+PLACES = torch.cat([image(2, 5, 6, 2), OUTSIDE], 2)
+NO_ROWS = all_levels("GATHER needs level 3", 29)
 BY_COPIES = "RESHAPE CONCATENATION RESHAPE RESHAPE CONCATENATION RESHAPE"
 BY_MATRICES = "RESHAPE CONV_2D RESHAPE CONV_2D RESHAPE TRANSPOSE"
 NO_SLICES = {27: r"elements \(by STRIDED_SLICE\) needs level 2"}
@@ -122,4 +130,35 @@ RESIZING = {
         for order in (LAST, FIRST)
     },
     "bicubic by scales": Case(smooth("upsample_bicubic2d", None, False, [1.5, 2.3]), (X,)),
+    **{
+        f"grid_sample, {mode}, {padding}, corners {'' if align else 'not '}aligned": Case(
+            sampled(["bilinear", "nearest"].index(mode), ["zeros", "border"].index(padding), align),
+            (X, PLACES),
+            orders={"grid": FIRST},
+            refused=NO_ROWS,
+        )
+        for mode in ("bilinear", "nearest")
+        for padding in ("zeros", "border")
+        for align in (False, True)
+    },
+    "grid_sample of contiguous images": Case(
+        sampled(0, 0, False), (X, PLACES), FIRST, refused=NO_ROWS
+    ),
+    "grid_sample of one image of one channel": Case(
+        sampled(0, 0, True),
+        (image(1, 1, 7, 8), PLACES[:1]),
+        orders={"grid": FIRST},
+        refused=NO_ROWS,
+    ),
+    "grid_sample, bicubic": Case(
+        sampled(2, 0, False), (X, PLACES), refused=all_levels("bicubic|needs level 3", 31)
+    ),
+    "grid_sample, reflection": Case(
+        sampled(0, 2, False), (X, PLACES), refused=all_levels("reflection|needs level 3", 31)
+    ),
+    "grid_sample of volumes": Case(
+        sampled(0, 0, False),
+        (image(1, 2, 3, 4, 5), image(1, 2, 2, 2, 3)),
+        refused=all_levels("rank 5|needs level 3", 31),
+    ),
 }
