@@ -89,11 +89,22 @@ def lower_values(op: Lowering) -> dict[str, OperandId]:
     return found
 
 
+_ANY_RANK = frozenset(
+    {
+        aten.view.default,
+        aten.reshape.default,
+        QUANTIZE,
+        DEQUANTIZE,
+        aten.convolution.default,  # says itself what it takes
+    }
+)
+
+
 def _require_ranks(op: Lowering) -> None:
     """Refuses more dimensions than MAX_RANK, which an operand holds as fewer (operand_shape): the
     pass ``lower_ranks`` takes apart what it can. It leaves changes of shape, and of quantisation,
     to which shapes are nothing."""
-    if op.target in (aten.view.default, aten.reshape.default, QUANTIZE, DEQUANTIZE):
+    if op.target in _ANY_RANK:
         return
     nodes = [a for a in op.node.all_input_nodes if makes_tensor(a)]
     ranks = [len(type_of(node).shape) for node in (*nodes, *results_of(op.node))]

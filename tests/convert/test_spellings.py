@@ -13,6 +13,7 @@ from tests.convert.harness import run_region
 
 X = numbers(2, 8, 6, 4)
 LINE = numbers(2, 4, 15)
+VOLUME = numbers(2, 4, 6, 7, 5)
 ROWS = numbers(3, 4)
 
 
@@ -130,6 +131,20 @@ SPELLINGS = {
     ),
     "pointwise in rank 6": row(lambda x: (x.view(2, 2, 4, 3, 2, 4) * 2).relu().view(2, -1), X),
     "line of layers": layer(Line, LINE),
+    "volumes": layer(
+        lambda: nn.Sequential(
+            nn.Conv3d(4, 6, (3, 2, 3), (2, 1, 2), (1, 0, 2), (2, 1, 1), groups=2),
+            nn.BatchNorm3d(6),
+            nn.ReLU(),
+            nn.Conv3d(6, 6, 3, padding="same", groups=6, bias=False),
+            nn.MaxPool3d((2, 3, 2), (1, 2, 1), (1, 1, 0), ceil_mode=True),
+            nn.AvgPool3d(2, 1, 1, count_include_pad=False),
+            nn.AdaptiveAvgPool3d((1, 2, 1)),
+        ),
+        VOLUME,
+    ),
+    "average of volumes with their padding": row(lambda x: F.avg_pool3d(x, 3, 2, 1, True), VOLUME),
+    "a volume without a batch": layer(lambda: nn.Conv3d(4, 2, (2, 1, 3)), numbers(4, 3, 4, 5)),
     "conv1d without a batch": layer(lambda: nn.Conv1d(4, 6, 3), numbers(4, 15)),
     "conv1d dilated in groups": layer(lambda: nn.Conv1d(4, 6, 3, 1, 2, 2, 2), LINE),
     "conv1d padding='same'": layer(lambda: nn.Conv1d(4, 6, 4, padding="same"), LINE),

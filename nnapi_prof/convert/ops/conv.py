@@ -23,8 +23,8 @@ def convolution(op: Lowering) -> OperandId:
     rank = len(op.type("input").shape)
     op.require(
         rank == 4,
-        f"a {rank - 2}-d convolution (input of rank {rank}), NNAPI has 2-d ones only (rank 4), and "
-        "no reshape or transposition that takes rank 5",
+        f"a {rank - 2}-d convolution (input of rank {rank}), NNAPI has 2-d ones only (rank 4); a "
+        "3-d one is made of these where it is not transposed and its weight is a float constant",
     )
     x = op.image("input")
     weight = op.array("weight")

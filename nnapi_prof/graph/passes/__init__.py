@@ -32,6 +32,7 @@ from nnapi_prof.graph.passes.quantised_ranges import use_whole_ranges
 from nnapi_prof.graph.passes.ranks import lower_ranks
 from nnapi_prof.graph.passes.run import Pass, run_passes
 from nnapi_prof.graph.passes.views import merge_views, normalise_views
+from nnapi_prof.graph.passes.volumes import slice_volumes
 from nnapi_prof.graph.quantisation import annotate_quantisation
 
 DEFAULT_PASSES: tuple[Pass, ...] = (
@@ -54,6 +55,7 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     normalise_matmul,  # after folding: asks for constant matrices
     drop_noops,  # what only the normal spelling shows: mul by 1, view to the same shape
     fold_batch_norm,  # after drop_noops: a dropout between layer and norm is gone
+    slice_volumes,  # after fold_batch_norm, as raise_lines
     raise_lines,  # after fold_batch_norm, which wants the norm to read the layer itself
     move_integers,  # after the normal spelling of views, before they are merged
     use_whole_ranges,  # after move_integers, which drops conversions of the same integers

@@ -19,11 +19,7 @@ ROWS = {
         lambda: nn.ConvTranspose2d(8, 6, 3, stride=2, padding=1, output_padding=1), X
     ),
     "conv1d": layer(lambda: nn.Conv1d(4, 6, 3, stride=2, padding=1), numbers(2, 4, 15)),
-    # Its input has rank 5, and no operation of NNAPI brings that to 4: RESHAPE and TRANSPOSE stop
-    # at rank 4, and what takes rank 5 (SLICE, GATHER, SPLIT) keeps it.
-    "conv3d": layer(
-        lambda: nn.Conv3d(2, 3, 3), numbers(1, 2, 5, 6, 7), missing="a 3-d convolution|rank 5"
-    ),
+    "conv3d": layer(lambda: nn.Conv3d(2, 3, 3), numbers(1, 2, 5, 6, 7)),
     "linear": layer(lambda: nn.Linear(16, 5, bias=False), numbers(2, 3, 16)),
     "addmm": row(
         lambda b, x, y: torch.addmm(b, x, y, beta=0.5, alpha=2.0),
