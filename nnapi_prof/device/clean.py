@@ -14,15 +14,16 @@ from nnapi_prof.device.results import Cleaned, ErrorLine, parse_line
 from nnapi_prof.device.transport import Transport, refusal
 from nnapi_prof.errors import AgentError
 
-# $0 the folder, then more conditions of find. A line for each agent: its size and its path.
+# $0 the folder, then more conditions of find. A line for each agent, and for each draft of one that
+# a host did not finish: kilobytes and path.
 _AGENTS_SCRIPT = (
     '[ -d "$0" ] || exit 0; '
-    'find "$0" -mindepth 2 -maxdepth 2 -type f -name agent "$@" -exec wc -c {} \\; '
+    'find "$0" -mindepth 2 -maxdepth 2 -name "agent*" "$@" -exec du -sk {} \\; '
     "2>/dev/null; true"
 )
 # $0 the folder. Kilobytes of all of it, where it is there.
 _SIZE_SCRIPT = '[ -d "$0" ] || exit 0; du -sk "$0" 2>/dev/null; true'
-_AGENT_LINE = re.compile(r"\s*(\d+)\s+(.*)/([0-9a-f]{16})/agent")
+_AGENT_LINE = re.compile(r"\s*(\d+)\s+(.*)/([0-9a-f]{16})/agent(?:\.[0-9a-f]{8})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +78,20 @@ def clean_all(client: AgentClient) -> Removed:
 def _remove_agents(
     transport: Transport, folder: str, conditions: tuple[str, ...], keep: str | None
 ) -> tuple[int, int]:
-    """Removes agents but the one at ``keep``; how many, and their bytes."""
+    """Removes agents' folders but that of the one at ``keep``; how many, and their bytes."""
     listed = transport.shell(["sh", "-c", _AGENTS_SCRIPT, folder, *conditions])
     found = [_AGENT_LINE.fullmatch(line.rstrip()) for line in listed.output.splitlines()]
-    gone = [
-        (f"{match[2]}/{match[3]}", int(match[1]))
-        for match in found
-        if match is not None and match[2] == folder and f"{match[2]}/{match[3]}/agent" != keep
-    ]
+    gone: dict[str, int] = {}
+    for match in found:
+        if match is None or match[2] != folder or f"{folder}/{match[3]}/agent" == keep:
+            continue
+        path = f"{folder}/{match[3]}"
+        gone[path] = gone.get(path, 0) + (int(match[1]) << 10)
     if gone:
-        result = transport.shell(["rm", "-rf", *(path for path, _ in gone)])
+        result = transport.shell(["rm", "-rf", *gone])
         if result.exit_code != 0:
             raise refusal(result.output, "remove", folder, transport.serial)
-    return len(gone), sum(n_bytes for _, n_bytes in gone)
+    return len(gone), sum(gone.values())
 
 
 def _size(transport: Transport, folder: str) -> int:

@@ -9,17 +9,18 @@ On the device, under /data/local/tmp/nnapi-prof (or $NNAPI_PROF_REMOTE_DIR):
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
 import uuid
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from nnapi_prof.device.build import agent_binary
 from nnapi_prof.device.toolchain import Progress
 from nnapi_prof.device.transport import Transport, refusal
-from nnapi_prof.errors import AgentError
+from nnapi_prof.errors import AgentError, DeviceError, UsageError
 
 LOGGER = logging.getLogger(__name__)
 DEFAULT_REMOTE_DIR = "/data/local/tmp/nnapi-prof"
@@ -44,10 +45,13 @@ _PLATFORM_SCRIPT = (
 )
 # $0 the agent. Old Android versions have no sha256sum: the size must do there.
 _VERIFY_SCRIPT = 'sha256sum "$0" 2>/dev/null || wc -c <"$0" || exit 9; "$0" version'
-# $0 the work folder. Left over from hosts that were killed.
+# $0 the work folder, $1 the agent's. Left over from hosts that were killed.
 _STALE_SCRIPT = (
-    f'find "$0" -mindepth 1 -maxdepth 1 -mtime +{_STALE_DAYS} -exec rm -rf {{}} + 2>/dev/null; true'
+    f'find "$0" -mindepth 1 -maxdepth 1 -mtime +{_STALE_DAYS} -exec rm -rf {{}} + 2>/dev/null; '
+    f'find "$1" -name "agent.*" -mtime +{_STALE_DAYS} -exec rm -f {{}} + 2>/dev/null; true'
 )
+# $0 the draft, $1 the agent. Into a folder of its name it would be moved.
+_PLACE_SCRIPT = 'if [ -d "$1" ]; then rm -rf "$1"; fi; chmod 755 "$0" && mv -f "$0" "$1"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,21 @@ class InstalledAgent:
 
 
 def remote_dir() -> str:
-    """The agent's folder on devices."""
-    return os.environ.get("NNAPI_PROF_REMOTE_DIR") or DEFAULT_REMOTE_DIR
+    """The agent's folder on devices.
+
+    Raises UsageError where $NNAPI_PROF_REMOTE_DIR cannot be a folder of our own: its ``store`` and
+    ``work`` are emptied.
+    """
+    named = os.environ.get("NNAPI_PROF_REMOTE_DIR")
+    if not named:
+        return DEFAULT_REMOTE_DIR
+    parts = PurePosixPath(named).parts
+    if len(parts) < 3 or not named.startswith("/") or ".." in parts:
+        raise UsageError(
+            f"NNAPI_PROF_REMOTE_DIR is {named!r}: name a folder of the device for nnapi-prof "
+            f"alone, from the root, such as {DEFAULT_REMOTE_DIR}"
+        )
+    return named.rstrip("/")
 
 
 def device_platform(transport: Transport) -> tuple[str, str]:
@@ -100,7 +117,9 @@ def install_agent(
     LOGGER.debug("the agent for %s is %s", transport.serial, binary)
     if _flaw(transport, installed.path, digest, binary) is None:
         _make_folders(transport, installed)
-        transport.shell(["sh", "-c", _STALE_SCRIPT, installed.work])
+        transport.shell(
+            ["sh", "-c", _STALE_SCRIPT, installed.work, os.path.dirname(installed.path)]
+        )
         return installed
 
     if progress is not None:
@@ -108,9 +127,14 @@ def install_agent(
     _make_folders(transport, installed)
     # A draft and a rename: another host may be starting the same agent right now.
     draft = f"{installed.path}.{uuid.uuid4().hex[:8]}"
-    transport.push(binary, draft, 0o755)
-    _must(transport, ["chmod", "755", draft], installed.path)
-    _must(transport, ["mv", "-f", draft, installed.path], installed.path)
+    try:
+        transport.push(binary, draft, 0o755)
+        _must(transport, ["sh", "-c", _PLACE_SCRIPT, draft, installed.path], installed.path)
+    except DeviceError:
+        # Half an agent would fill what is full already; a device that is gone keeps it.
+        with contextlib.suppress(DeviceError):
+            transport.shell(["rm", "-f", draft])
+        raise
     flaw = _flaw(transport, installed.path, digest, binary)
     if flaw is not None:
         refused = "Permission denied" in flaw
@@ -150,4 +174,5 @@ def _flaw(transport: Transport, path: str, digest: str, binary: Path) -> str | N
 def _must(transport: Transport, argv: list[str], path: str) -> None:
     result = transport.shell(argv)
     if result.exit_code != 0:
-        raise refusal(result.output, argv[0], path, transport.serial)
+        what = "make" if argv[0] == "mkdir" else "place"
+        raise refusal(result.output, what, path, transport.serial)

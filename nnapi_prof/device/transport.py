@@ -184,7 +184,7 @@ def storage_error(words: str, remote: str, serial: str) -> DeviceStorageError | 
                 f"{serial}: the storage that holds {remote} {state} ({_last_line(words)}): "
                 + (
                     "free some space there, for instance with "
-                    "`adb shell rm -r /data/local/tmp/nnapi-prof/store`, and run again"
+                    "`nnapi-prof agent clean --all`, and run again"
                     if state == "is full"
                     else "make it writable, or name another folder in NNAPI_PROF_REMOTE_DIR"
                 ),

@@ -11,7 +11,9 @@ from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.clean import clean, clean_all
 from nnapi_prof.device.emulator import open_simulated
+from nnapi_prof.device.install import install_agent, remote_dir
 from nnapi_prof.device.results import End
+from nnapi_prof.errors import DeviceStorageError, UsageError
 from tests.device.test_agent import product
 
 OTHER_AGENT = "0123456789abcdef"
@@ -76,3 +78,46 @@ def test_a_simulated_phone_loses_no_build(built_host: HostBuild) -> None:
         clean(client)
         assert clean_all(client).n_agents == 0
     assert built_host.agent.exists()
+
+
+def test_what_is_left_of_a_push_goes(used: AgentClient) -> None:
+    """A folder where the agent was to be, and the drafts of hosts that were killed."""
+    on_phone(
+        used, f'touch "$0/{OTHER_AGENT}/agent.0a1b2c3d" && mkdir -p "$0/fedcba9876543210/agent"'
+    )
+    assert clean(used).n_agents == 2
+    assert sorted(on_phone(used, 'ls "$0"')) == sorted(
+        ["photos", "store", "work", used.installed.path.split("/")[-2]]
+    )
+
+
+def test_a_folder_in_the_agents_place_is_replaced(used: AgentClient) -> None:
+    path = used.installed.path
+    on_phone(
+        used, f'rm "{path}" && mkdir -p "{path}/deep" && touch -d 2020-01-01 "{path}.0a1b2c3d"'
+    )
+    assert install_agent(used.transport, used.folder).path == path
+    assert on_phone(used, f'ls "$(dirname "{path}")"') == ["agent", "agent.0a1b2c3d"]
+    install_agent(used.transport, used.folder)
+    assert on_phone(used, f'ls "$(dirname "{path}")"') == ["agent"]
+
+
+def test_half_an_agent_is_removed_at_once(start_daemon, built_host) -> None:
+    daemon = start_daemon("npu-phone", storage="1m")
+    transport = connect_tcp("127.0.0.1", daemon.port)
+    with AgentClient(transport, remote_dir=daemon.remote_dir) as client:
+        with pytest.raises(DeviceStorageError, match="is full"):
+            install_agent(transport, daemon.remote_dir)
+        assert on_phone(client, 'find "$0" -type f') == []
+
+
+@pytest.mark.parametrize("folder", ["/", "//", "/data", "tmp/ours", "/data/local/tmp/../.."])
+def test_a_folder_that_is_not_ours_alone(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    monkeypatch.setenv("NNAPI_PROF_REMOTE_DIR", folder)
+    with pytest.raises(UsageError, match="name a folder of the device for nnapi-prof alone"):
+        remote_dir()
+
+
+def test_a_folder_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NNAPI_PROF_REMOTE_DIR", "/data/local/tmp/mine/")
+    assert remote_dir() == "/data/local/tmp/mine"

@@ -146,8 +146,8 @@ def read_only_storage(at: Place) -> Arguments:
 @provoked(
     1,
     "{serial}: the storage that holds /data/local/tmp/nnapi-prof/{*} is full (write failed: No "
-    "space left on device): free some space there, for instance with `adb shell rm -r "
-    "/data/local/tmp/nnapi-prof/store`, and run again",
+    "space left on device): free some space there, for instance with `nnapi-prof "
+    "agent clean --all`, and run again",
 )
 def full_storage(at: Place) -> Arguments:
     return ["agent", "push", "--device", at.fixture("start_adbd")("npu-phone", storage="64k")]
