@@ -93,7 +93,8 @@ def settle_views(
 
 _QNNPACK = (
     "PyTorch's qnnpack engine gives other outputs than its other engines: its clamp and ReLU6 mix"
-    " up the elements of images that lie channels last; NNAPI computes what the others do"
+    " up the elements of images that lie channels last, its average pools always count padding;"
+    " NNAPI computes what the others do"
 )
 
 

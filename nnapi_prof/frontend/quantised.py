@@ -113,7 +113,8 @@ class QuantisedCalls:
             return self._moved(target, args, kwargs, where)
         return self._as_float(target, packet, args, kwargs, where)
 
-    def _step(self, target: OpOverload, args: Sequence[Any], where: str) -> Any:
+    def step(self, target: OpOverload, args: Sequence[Any], where: str) -> Any:
+        """Carries out a call of the graph's."""
         hint = target._schema.name.partition("::")[2].strip("_")
         return self.maker.call(Step(target, tuple(args), {}, where, hint))
 
@@ -125,7 +126,7 @@ class QuantisedCalls:
             raise NoFloatForm(f"quantize_per_tensor to {dtype}")
         integers = INTEGERS[dtype]
         numbers = (float(scale), zero_point, *_LIMITS[integers], integers)
-        found = self._step(QUANTIZE, (value, *numbers), where)
+        found = self.step(QUANTIZE, (value, *numbers), where)
         return Quantised(found, float(scale), zero_point, dtype)
 
     def _float(self, value: Any, where: str) -> Any:
@@ -133,7 +134,7 @@ class QuantisedCalls:
         if isinstance(value, Quantised):
             integers = INTEGERS[value.dtype]
             numbers = (value.scale, value.zero_point, *_LIMITS[integers], integers)
-            return self._step(DEQUANTIZE, (value.value, *numbers), where)
+            return self.step(DEQUANTIZE, (value.value, *numbers), where)
         if isinstance(value, Tensor) and value.is_quantized:
             return self.weight(value, where)
         return value
@@ -146,13 +147,13 @@ class QuantisedCalls:
         limits = (*_LIMITS[integers], integers)
         if value.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
             numbers = (value.q_scale(), value.q_zero_point(), *limits)
-            return self._step(DEQUANTIZE, (value.int_repr(), *numbers), where)
+            return self.step(DEQUANTIZE, (value.int_repr(), *numbers), where)
         scales = value.q_per_channel_scales()
         zeros, axis = value.q_per_channel_zero_points(), value.q_per_channel_axis()
         if zeros.is_floating_point():
             return value.dequantize()
         args = (value.int_repr(), scales, zeros, axis, *limits)
-        return self._step(DEQUANTIZE_CHANNELS, args, where)
+        return self.step(DEQUANTIZE_CHANNELS, args, where)
 
     def _quantized(self, target: OpOverload, packet: str, bound: dict[str, Any], where: str) -> Any:
         base = packet if packet in _FLOAT_FORMS else packet.removesuffix("_relu")
@@ -167,7 +168,7 @@ class QuantisedCalls:
         }
         found = form(self, floats, where)
         if base != packet:
-            found = self._step(aten.relu.default, (found,), where)
+            found = self.step(aten.relu.default, (found,), where)
         scale = next((bound[n] for n in _SCALES if bound.get(n) is not None), None)
         if scale is None:
             return self._like_pytorch(found, target, list(bound.values()), {}, where)
@@ -288,7 +289,7 @@ def _convolution(rank: int, transposed: bool) -> Form:
         else:
             target = getattr(aten, name).default
             last = (stride, padding, dilation, packed.groups())
-        return calls._step(target, (x, w, bias, *last), where)
+        return calls.step(target, (x, w, bias, *last), where)
 
     return form
 
@@ -296,13 +297,13 @@ def _convolution(rank: int, transposed: bool) -> Form:
 def _linear(calls: QuantisedCalls, given: Bound, where: str) -> Any:
     weight, bias = torch.ops.quantized.linear_unpack(given["W_prepack"])
     w = calls.weight(weight, where)
-    return calls._step(aten.linear.default, (given["X"], w, bias), where)
+    return calls.step(aten.linear.default, (given["X"], w, bias), where)
 
 
 def _arithmetic(target: OpOverload) -> Form:
     def form(calls: QuantisedCalls, given: Bound, where: str) -> Any:
         other = given["qb"] if "qb" in given else _number(given["b"])
-        return calls._step(target, (given["qa"], other), where)
+        return calls.step(target, (given["qa"], other), where)
 
     return form
 
@@ -310,19 +311,19 @@ def _arithmetic(target: OpOverload) -> Form:
 def _batch_norm(calls: QuantisedCalls, given: Bound, where: str) -> Any:
     numbers = [given[name] for name in ("weight", "bias", "mean", "var")]
     args = (given["qx"], *numbers, False, 0.0, given["eps"], False)
-    return calls._step(aten.batch_norm.default, args, where)
+    return calls.step(aten.batch_norm.default, args, where)
 
 
 def _instance_norm(calls: QuantisedCalls, given: Bound, where: str) -> Any:
     args = (given["input"], given["weight"], given["bias"], None, None, True, 0.0, given["eps"])
-    return calls._step(aten.instance_norm.default, (*args, False), where)
+    return calls.step(aten.instance_norm.default, (*args, False), where)
 
 
 def _named(target: OpOverload, *names: str, **fixed: Any) -> Form:
     """``target`` of these arguments, then of fixed ones."""
 
     def form(calls: QuantisedCalls, given: Bound, where: str) -> Any:
-        return calls._step(target, [*(given[name] for name in names), *fixed.values()], where)
+        return calls.step(target, [*(given[name] for name in names), *fixed.values()], where)
 
     return form
 

@@ -27,8 +27,10 @@ from nnapi_prof.frontend.quantised import (
     plain,
     quantised_input,
 )
+from nnapi_prof.frontend.quantised_weights import float_form
 from nnapi_prof.frontend.script_builtins import ON_CONTAINERS, ON_NUMBERS, PYTHON, UNPACK
 from nnapi_prof.frontend.steps import DataDependent, Moving, Step
+from nnapi_prof.graph.node import bind
 
 
 class WalkRefused(Exception):
@@ -260,6 +262,9 @@ class _Walker:
         target = self.operator_of(node, kind)
         if target is None:
             raise WalkRefused(f"{kind} {source(node)}")
+        form = float_form(packet) if namespace == "quantized" else None
+        if form is not None:
+            return [form(self.quantised, bind(target, inputs, {}), source(node))]
         if packet.endswith("_dynamic") or packet in _DYNAMIC:
             raise FrontendError(
                 f"{self.name}: {kind} ({source(node)}) chooses its scales when it runs, which "

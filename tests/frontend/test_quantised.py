@@ -72,12 +72,38 @@ def test_an_operator_without_a_float_form_is_named():
         prepared(wide, 3, 8)
 
 
-def test_dynamic_quantisation_is_refused():
+@pytest.mark.parametrize("engine", ["qnnpack", "fbgemm", "x86"])
+@pytest.mark.parametrize("script", [False, True])
+def test_dynamic_quantisation_rounds_by_scales_that_are_computed(engine, script):
+    x = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
+    before = torch.backends.quantized.engine
+    with quiet_torch(), torch.random.fork_rng():
+        torch.manual_seed(0)
+        torch.backends.quantized.engine = engine
+        layers = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5)).eval()
+        model = torch.ao.quantization.quantize_dynamic(layers, {nn.Linear})
+        given = torch.jit.script(model) if script else torch.jit.trace(model, x)
+        program = prepare(given, (x,), "dynamic")
+        wanted = model(x)
+        torch.backends.quantized.engine = before
+    torch.testing.assert_close(program.module(x)[0], wanted, rtol=1e-4, atol=1e-5)
+    assert {known.dtype for known in program.units.values.values()} == {"float32"}
+    labels = [unit.label for unit in program.units.units]
+    assert sum(label.startswith("round ") for label in labels) == 4  # zero points and inputs
+    assert sum(label.startswith("linear") for label in labels) == 2
+
+
+def test_an_embedding_of_bytes_is_one_of_floats():
+    indices = torch.tensor([[1, 3], [0, 5]])
     with quiet_torch():
-        layer = torch.ao.nn.quantized.dynamic.Linear(8, 5)
-        traced = torch.jit.trace(layer, torch.ones(3, 8))
-    with pytest.raises(FrontendError, match="linear_dynamic .* chooses its scales when it runs"):
-        prepare(traced, (torch.ones(3, 8),), "dynamic")
+        table = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+        numbers = (torch.rand(6) / 50 + 0.01, torch.full((6,), 100.0), 0, torch.quint8)
+        layer = torch.ao.nn.quantized.Embedding(
+            6, 8, _weight=torch.quantize_per_channel(table, *numbers)
+        )
+        program = prepare(torch.jit.trace(layer, indices), (indices,), "embedding")
+        wanted = layer(indices)
+    torch.testing.assert_close(program.module(indices)[0], wanted, rtol=1e-6, atol=1e-6)
 
 
 def test_inputs_of_one_name():
