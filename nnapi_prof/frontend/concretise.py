@@ -147,7 +147,7 @@ class Concretiser:
             return step.args[0][step.args[1]]
         if isinstance(step.target, OpOverload) and step.target._schema.is_mutable:
             return self._write_in_place(step, step.target)
-        return self._write(step)
+        return self._strided(step) or self._write(step)
 
     def _compute(self, step: Step) -> Any:
         """A call on constants."""
@@ -218,28 +218,28 @@ class Concretiser:
                 f"inputs' shapes, or `nnapi-prof convert` it, which keeps such parts on the CPU"
             ) from error
         except RuntimeError as error:
-            result = self._tried(step)
-            if result is None:
-                error.add_note(f"{op_name(step.target)}, {step.where}")
-                raise
+            error.add_note(f"{op_name(step.target)}, {step.where}")
+            raise
         if not any(isinstance(value, Tensor) for value in pytree.tree_leaves(result)):
             return result  # a size, a number of dimensions: concrete on these inputs
         if not isinstance(step.target, OpOverload):
             raise FrontendError(f"{self.name}: {op_name(step.target)} is no ATen operator")
         return self._written(step, step.target, result)
 
-    def _tried(self, step: Step) -> Any:
-        """What an operator gives whose stand-in fails: seen on zeros; None where these fail, too.
-
-        Some have no rule for shapes, or one for graphics cards' types alone.
-        """
-        args, kwargs = pytree.tree_map_only(Moving, _zeros, (step.args, step.kwargs))
-        try:
-            with torch.no_grad():
-                result = step.target(*args, **kwargs)
-        except (RuntimeError, NotImplementedError, TypeError, ValueError):
+    def _strided(self, step: Step) -> Moving | None:
+        """``as_strided(x, ...)`` by slices or picks of the tensor whose memory it reads, so that it
+        does not hang on how x lies; None for other calls, and where that tensor is unknown."""
+        if step.target is not torch.ops.aten.as_strided.default:
             return None
-        return pytree.tree_map_only(Tensor, self.mode.from_tensor, result)
+        source, *place = bind(step.target, step.args, step.kwargs).values()
+        sharing = self._by_memory.get(source.memory, ()) if isinstance(source, Moving) else ()
+        base = next((value for value in sharing if is_base(value.fake)), None)
+        if base is None or base.fake.dtype != source.fake.dtype:
+            return None
+        with self.mode:
+            fake = source.fake.as_strided(*place)
+        made = viewed(self.call, base, base.fake, fake)
+        return self._remember(Moving(made.node, fake))
 
     def _write_in_place(self, step: Step, target: OpOverload) -> Any:
         """``op_(x)`` becomes ``y = op(x)``, and whoever reads x, or views of its memory, from here
@@ -375,10 +375,6 @@ def _is_check(target: Any) -> bool:
     """Assertions about shapes and metadata: true by construction on the shapes that run here."""
     name = target._schema.name if isinstance(target, OpOverload) else op_name(target)
     return name.rpartition("::")[2].startswith(_CHECKS)
-
-
-def _zeros(value: Moving) -> Tensor:
-    return torch.zeros(value.fake.shape, dtype=value.fake.dtype)
 
 
 def _memory(value: Any) -> int:

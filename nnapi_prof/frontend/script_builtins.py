@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from nnapi_prof.frontend.padded import Padded
 from nnapi_prof.frontend.steps import Moving
 
 
@@ -55,10 +56,13 @@ PYTHON: dict[str, Callable[..., Any]] = {
     "prim::unchecked_cast": lambda value: value,
     "prim::unchecked_unwrap_optional": lambda value: value,
     "prim::Uninitialized": lambda: None,
+    "prim::data": lambda value: value,
     "prim::dtype": _dtype,
     "prim::device": lambda value: torch.device("cpu"),
+    "prim::type": lambda device: device.type,
     "prim::is_cuda": lambda value: False,
     "prim::is_cpu": lambda value: True,
+    "prim::is_nested": lambda value: isinstance(value, Padded),
     "prim::requires_grad": lambda value: False,
     "prim::NumToTensor": torch.tensor,
     "prim::rangelist": lambda end: list(range(end)),

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend.concretise import Concretiser, branch_refusal, is_moving
 from nnapi_prof.frontend.keeping import Keeper
+from nnapi_prof.frontend.padded import Padded, on_padded
 from nnapi_prof.frontend.pending import Later
 from nnapi_prof.frontend.quantised import (
     NoFloatForm,
@@ -273,6 +274,11 @@ class _Walker:
         arguments = target._schema.arguments
         args = tuple(v for v, a in zip(inputs, arguments, strict=True) if not a.kwarg_only)
         kwargs = {a.name: v for v, a in zip(inputs, arguments, strict=True) if a.kwarg_only}
+        if packet == "_nested_tensor_from_mask" or any(isinstance(v, Padded) for v in inputs):
+            padded = on_padded(self.maker.call, target, inputs, source(node))
+            if padded is None:
+                raise WalkRefused(f"{kind} of nested tensors {source(node)}")
+            return [padded]
         quantises = packet == "quantize_per_tensor" and isinstance(inputs[0], Moving)
         if quantises or namespace == "quantized" or is_quantised(inputs):
             return self._quantised(node, target, args, kwargs)

@@ -166,6 +166,61 @@ def test_parts_are_written_to_in_exported_programs():
         torch.testing.assert_close(ours, theirs)
 
 
+class Attends(nn.Module):
+    """PyTorch's fast path: nested tensors, and attention whose weights are read."""
+
+    def __init__(self, average: bool) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.average = average
+
+    def forward(self, x: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.encoder(x, src_key_padding_mask=hidden)
+        y, weights = self.attention(x, x, x, average_attn_weights=self.average)
+        return y, weights
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_encoders_of_padded_sequences(average: bool):
+    torch.manual_seed(0)
+    x, hidden = torch.randn(2, 5, 8), torch.zeros(2, 5, dtype=torch.bool)
+    model = Attends(average).eval()
+    with quiet_torch(), torch.no_grad():
+        traced = torch.jit.trace(model, (x, hidden), check_trace=False)
+    program = frontend.prepare(traced, (x, hidden), "encoder")
+    hidden[0, 3:] = True
+    with quiet_torch(), torch.no_grad():
+        wanted = traced(x, hidden)
+    assert wanted[0].shape == x.shape
+    for ours, theirs in zip(program.module(x, hidden), wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+class ReadsData(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.data * 2.0 if x.device.type == "cpu" and not x.is_nested else x
+
+
+def test_what_tensors_say_of_themselves(saved):
+    agree(saved(ReadsData()), IMAGE)
+
+
+class Overlaps(nn.Module):
+    """Windows that share elements, of a tensor whose dimensions were swapped."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        turned = (x * 2.0).transpose(2, 3)
+        windows = turned.as_strided([2, 3, 8], [16, 8, 1], 5)
+        return windows.softmax(-1)
+
+
+def test_windows_by_strides(saved):
+    program = agree(saved(Overlaps()), IMAGE)
+    assert "as_strided" not in {unit.label.split()[0] for unit in program.units.units}
+
+
 class ChangesItsParameter(nn.Module):
     def __init__(self):
         super().__init__()

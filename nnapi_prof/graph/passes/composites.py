@@ -100,12 +100,26 @@ _OVER_KEYS = 1
 """The kind of a native mask that is [B, T]; others broadcast against [B, heads, T, T] already."""
 
 
-def _multi_head(site: Site) -> fx.Node | None:
-    """Multi-head attention: projections, attention, projection."""
+def _multi_head(site: Site) -> list[fx.Node] | None:
+    """Multi-head attention: projections, attention, projection; and the weights [B, T, T] or
+    [B, heads, T, T] that it mixes by, where they are read."""
     if any(site.constant(name) is None for name in _PROJECTIONS):
         return None
     sources = [site.input(name) for name in ("query", "key", "value")]
-    return _self_attention(site, sources, site.args["num_head"], _added_mask(site))
+    mask = _added_mask(site)
+    if all(reader.args[1] == 0 for reader in site.node.users):
+        return [_self_attention(site, sources, site.args["num_head"], mask)]
+    query, key, value = _heads(site, sources, site.args["num_head"])
+    scaled = site.call(aten.mul.Tensor, query, 1 / math.sqrt(type_of(query).shape[-1]))
+    turned = site.call(aten.permute.default, key, [0, 1, 3, 2])
+    scores = site.call(aten.matmul.default, scaled, turned)
+    if mask is not None:
+        scores = site.call(aten.add.Tensor, scores, mask)
+    weights = site.call(aten.softmax.int, scores, -1)
+    mixed = _joined(site, site.call(aten.matmul.default, weights, value))
+    if site.args["average_attn_weights"]:
+        weights = site.call(aten.mean.dim, weights, [1], False)
+    return [mixed, weights]
 
 
 def _added_mask(site: Site) -> fx.Node | None:
@@ -127,6 +141,12 @@ def _self_attention(
     site: Site, sources: list[fx.Node], heads: int, mask: fx.Node | None
 ) -> fx.Node:
     """``proj(attention(qkv(x)))`` of [B, T, D] inputs."""
+    parts = _heads(site, sources, heads)
+    return _joined(site, site.call(aten.scaled_dot_product_attention.default, *parts, mask))
+
+
+def _heads(site: Site, sources: list[fx.Node], heads: int) -> list[fx.Node]:
+    """Queries, keys and values [B, heads, T, D / heads]."""
     qkv_weight, qkv_bias = (constant_value(site.args[name]) for name in _PROJECTIONS[:2])
     stem = str(site.args["qkv_weight"].target)
     parts = []
@@ -138,7 +158,11 @@ def _self_attention(
         split = [batch, length, heads, width // heads]
         split_up = site.call(aten.view.default, projected, split)
         parts.append(site.call(aten.permute.default, split_up, [0, 2, 1, 3]))
-    mixed = site.call(aten.scaled_dot_product_attention.default, *parts, mask)
+    return parts
+
+
+def _joined(site: Site, mixed: fx.Node) -> fx.Node:
+    """The last projection, of [B, heads, T, D / heads]."""
     mixed = site.call(aten.permute.default, mixed, [0, 2, 1, 3])
     batch, length, *rest = type_of(mixed).shape
     joined = site.call(aten.view.default, mixed, [batch, length, math.prod(rest)])
@@ -247,8 +271,8 @@ COMPOSITES_OF_SEVERAL: dict[torch._ops.OpOverload, ManyRule] = {
     aten.native_layer_norm.default: _first_of(_layer_norm),
     aten.native_group_norm.default: _first_of(_group_norm),
     aten._native_batch_norm_legit.no_stats: _first_of(_batch_statistics),
-    aten._native_multi_head_attention.default: _first_of(_multi_head),
+    aten._native_multi_head_attention.default: _multi_head,
     aten._scaled_dot_product_flash_attention_for_cpu.default: _first_of(_attention),
     aten._scaled_dot_product_attention_math.default: _first_of(_attention),
 }
-"""Operators of several values, of which the first is read."""
+"""Operators of several values, of most of which the first is read."""

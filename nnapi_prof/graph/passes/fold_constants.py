@@ -42,8 +42,11 @@ def fold_constants(graph: fx.Graph) -> int:
             continue
         args = fx.node.map_arg(node.args, constant_value)
         kwargs = fx.node.map_arg(node.kwargs, constant_value)
+        # constants lie as the model has them, which need not be what a view wants
+        is_view = node.target is torch.ops.aten.view.default
+        target = torch.ops.aten.reshape.default if is_view else node.target
         with torch.no_grad():
-            value = node.target(*args, **kwargs)
+            value = target(*args, **kwargs)
         assert isinstance(value, Tensor)
         with graph.inserting_before(node):
             constant = add_constant(graph, value.contiguous().clone(), node.name)
