@@ -32,6 +32,7 @@ from nnapi_prof.run.timing import (
     time_plans,
     why_failed,
 )
+from nnapi_prof.run.unsteady import allow_unsteady
 
 
 def run_bundle(
@@ -66,13 +67,16 @@ def run_bundle(
             "`nnapi-prof profile` and `nnapi-prof partition`",
             error.serial,
         ) from error
+    steps = [last_step(bundle.graph, name) for name in bundle.graph.outputs]
     checks = compare(
         bundle.graph.outputs,
         [found[name].numpy() for name in bundle.graph.outputs],
         [value.detach().numpy() for value in wanted],
         options.tolerance,
-        [last_step(bundle.graph, name) for name in bundle.graph.outputs],
+        steps,
     )
+    checks, unsteady = allow_unsteady(checks, program, inputs, steps)
+    notes += unsteady
     plans = bundle.plans if options.baselines else bundle.plans[:1]
     if any(stretch.on_host for stretch in stretches(bundle.plan)):
         notes.append(
