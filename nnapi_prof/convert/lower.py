@@ -20,7 +20,7 @@ from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
 from nnapi_prof.convert.quantised import MovingLowering, lower_quantised, moves_integers
 from nnapi_prof.convert.registry import Lowering
 from nnapi_prof.convert.serialize import serialize
-from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.errors import ConversionError, UnsupportedOp
 from nnapi_prof.graph.node import bound_args, makes_tensor, op_name
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import is_quantize, quantised_unit
@@ -47,8 +47,14 @@ def convert_region(
     model's inputs and outputs are the region's boundary, in the order of ``UnitGraph.boundary``.
     ``shared`` is ModelBuilder's. With ``for_stock``, quantised layers that the format of stock
     PyTorch cannot say, those with a scale for each channel, compute in float32. Raises
-    UnsupportedOp, with the node and the reason, where a unit cannot be lowered.
+    UnsupportedOp, with the node and the reason, where a unit cannot be lowered, and ConversionError
+    where there is none.
     """
+    if not units:
+        raise ConversionError(
+            f"{program.name} computes nothing: its outputs are its inputs and constants, NNAPI has"
+            " nothing to run"
+        )
     entering, leaving = program.units.boundary(units)
     types = program.units.values
     builder = ModelBuilder(level, shared, for_stock)

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from nnapi_prof.api.convert import convert_model
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import InputSpecError, NnapiProfError
 from nnapi_prof.frontend import load, prepare
@@ -40,6 +41,8 @@ FUNCTIONS = {
     "bytes doubled as floats": (lambda x, y: torch.add(x, y, alpha=2), numbers(4), BYTES),
     "bytes from a number": (lambda x: 2.5 - x, BYTES),
     "no NaN among integers": (lambda x: torch.nan_to_num(x) * 2, INTEGERS),
+    "integers rounded": (lambda x: x.floor() + torch.round(x), INTEGERS),
+    "integers between bounds": (lambda x: F.hardtanh(x, -2.5, 3.5), INTEGERS),
     "count of all": (torch.count_nonzero, X),
     "integers assigned to floats": (assigned, X, torch.tensor([[1, 2, 3]] * 3)),
     "a number assigned": (assigned, X, NUMBER),
@@ -95,6 +98,12 @@ def test_types_shapes_and_numbers(name, way, nnapi_library):
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     for output, want in zip(program.units.outputs, wanted, strict=True):
         torch.testing.assert_close(found[output], want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("function", [lambda x: x, lambda x: (x.detach(), torch.ones(2))])
+def test_a_model_that_computes_nothing_is_refused(function):
+    with pytest.raises(NnapiProfError, match="computes nothing: .* NNAPI has nothing to run"):
+        convert_model(torch.export.export(Function(function), (X,)), (X,))
 
 
 def test_no_copy_is_refused():

@@ -20,6 +20,7 @@ def convolution(op: Lowering) -> OperandId:
 
     NNAPI pads all four sides, so that a pad before the convolution is part of it.
     """
+    weight = op.array("weight")
     rank = len(op.type("input").shape)
     op.require(
         rank == 4,
@@ -27,7 +28,6 @@ def convolution(op: Lowering) -> OperandId:
         "3-d one is made of these where it is not transposed and its weight is a float constant",
     )
     x = op.image("input")
-    weight = op.array("weight")
     bias = op.optional_array("bias")
     if op.arg("transposed"):
         return transposed(op, x, weight, bias)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from nnapi_prof.graph.node import positive_dim, type_of
+from nnapi_prof.graph.node import positive_dim, torch_dtype, type_of
 from nnapi_prof.graph.passes.einsum import contracted, sum_of_products
 from nnapi_prof.graph.passes.rewrite import Rule, Site
 
@@ -16,6 +16,8 @@ aten = torch.ops.aten
 def _weighted(site: Site, product: fx.Node) -> fx.Node:
     """``beta * self + alpha * product``; ``self`` is not read for beta = 0."""
     alpha, beta = site.args["alpha"], site.args["beta"]
+    if not torch_dtype(site.type.dtype).is_floating_point:
+        alpha, beta = int(alpha), int(beta)
     if alpha != 1:
         product = site.call(aten.mul.Tensor, product, alpha)
     if beta == 0:

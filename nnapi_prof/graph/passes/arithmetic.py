@@ -151,7 +151,10 @@ def _clamp_max(site: Site) -> fx.Node | None:
 
 
 def _hardtanh(site: Site) -> fx.Node | None:
-    return _bounds(site, site.args["min_val"], site.args["max_val"])
+    low, high = site.args["min_val"], site.args["max_val"]
+    if not torch_dtype(site.type.dtype).is_floating_point:  # unlike a clamp it stays of integers
+        low, high = int(low), int(high)
+    return _bounds(site, low, high)
 
 
 def _threshold(site: Site) -> fx.Node | None:

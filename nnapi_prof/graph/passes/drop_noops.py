@@ -61,7 +61,7 @@ def _is_noop(node: fx.Node) -> bool:
     if node.target is aten.permute.default:
         dims = list(bound_args(node)["dims"])
         return dims == sorted(dims)
-    if node.target is aten.nan_to_num.default:
+    if node.target in _OF_FLOATS:
         return not torch_dtype(type_of(node).dtype).is_floating_point
     if node.target is aten.constant_pad_nd.default:
         return not any(bound_args(node)["pad"])
@@ -102,4 +102,14 @@ _IN_EVAL_MODE = frozenset(
         aten.feature_alpha_dropout.default,
     }
 )
+_OF_FLOATS = frozenset(
+    {
+        aten.nan_to_num.default,
+        aten.ceil.default,
+        aten.floor.default,
+        aten.round.default,
+        aten.trunc.default,
+    }
+)
+"""What changes no integer."""
 _NEUTRAL = {aten.add.Tensor: 0, aten.sub.Tensor: 0, aten.mul.Tensor: 1, aten.div.Tensor: 1}
