@@ -161,7 +161,12 @@ class FlexibleModel:
 
 
 def _without_values(spec: InputSpec) -> Tensor:
-    """A tensor for its shape and type alone; PyTorch has quantised ones in memory only."""
+    """A tensor for its shape and type alone. PyTorch has quantised ones in memory only: nothing is
+    written there, so that it takes none."""
     if spec.quant is not None:
-        return example_tensors([spec])[0]
+        scale, zero_point = spec.quant
+        dtype = torch.quint8 if spec.dtype == "uint8" else torch.qint8
+        return torch._empty_affine_quantized(
+            spec.shape, scale=scale, zero_point=zero_point, dtype=dtype
+        )
     return torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device="meta")
