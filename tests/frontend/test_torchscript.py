@@ -198,6 +198,25 @@ def test_encoders_of_padded_sequences(average: bool):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+class Bags(nn.Module):
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.bags = nn.EmbeddingBag(9, 4, mode=mode)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.bags(ids) * 2.0
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_embedding_bags(mode: str):
+    ids, other = torch.randint(0, 9, (2, 3, 5))
+    model = Bags(mode).eval()
+    with quiet_torch():
+        program = frontend.prepare(torch.jit.script(model), [ids], "bags")
+    torch.testing.assert_close(program.module(other)[0], model(other))
+    assert "embedding_bag" not in {unit.label.split()[0] for unit in program.units.units}
+
+
 class ReadsData(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.data * 2.0 if x.device.type == "cpu" and not x.is_nested else x

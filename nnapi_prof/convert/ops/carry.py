@@ -29,6 +29,8 @@ INTEGER_MOVES = (
     aten.roll.default,
     aten.cumsum.default,
     aten.constant_pad_nd.default,
+    aten.sum.default,
+    aten.sum.dim_IntList,
 )
 """Operators that copy elements to other places, or add them up, and read nothing else (a pad of
 integers is of zeros)."""
@@ -44,6 +46,9 @@ MOVES = (
 )
 """Those, and some that NNAPI has for integers."""
 
+SUMS = (aten.sum.default, aten.sum.dim_IntList)
+MAX_SUMMED = 8192
+"""Parts of integers, each below 2048, that a float32 adds up exactly."""
 PART = 2048
 """An int32 is ``(high * 2048 + middle) * 2048 + low``, each of them below 2048 in size: a float16
 holds it without rounding, should the model be made or run so."""
@@ -112,6 +117,12 @@ def _carrying(lowerer: Lowerer, integers: bool) -> Lowerer:
             return lowerer(op)
         if op.target is aten.constant_pad_nd.default:
             op.require(op.arg("value") == 0, f"pads integers with {op.arg('value')}, 0 is carried")
+        if op.target in SUMS:
+            count = op.type("self").n_elements // op.out.n_elements
+            op.require(
+                count <= MAX_SUMMED,
+                f"sums {count} integers, up to {MAX_SUMMED} are exact as floats",
+            )
         indices = _indices(op)
         if op.target in PICKS and op.arg("self") in indices:
             return lowerer(op)  # nothing can be an integer and carried as a float

@@ -122,6 +122,32 @@ def _multi_head(site: Site) -> list[fx.Node] | None:
     return [mixed, weights]
 
 
+def _embedding_bag(site: Site) -> fx.Node | None:
+    """Bags of one size each: rows of a table, summed, averaged, or the largest of each column."""
+    arg, offsets = site.args, site.constant("offsets")
+    if offsets is None or arg.get("padding_idx") not in (None, -1):
+        return None
+    count = type_of(site.input("indices")).n_elements
+    bounds = offsets.tolist() if arg["include_last_offset"] else [*offsets.tolist(), count]
+    n_bags = len(bounds) - 1
+    size = count // n_bags if n_bags > 0 else 0
+    if not size or bounds != list(range(0, count + 1, size)):
+        return None
+    rows = site.call(aten.embedding.default, arg["weight"], arg["indices"])
+    bags = site.call(aten.reshape.default, rows, [n_bags, size, type_of(rows).shape[-1]])
+    if arg["per_sample_weights"] is not None:
+        each = site.call(aten.reshape.default, arg["per_sample_weights"], [n_bags, size, 1])
+        bags = site.call(aten.mul.Tensor, bags, each)
+    if arg["mode"] == _MEAN:
+        return site.call(aten.mean.dim, bags, [1], False)
+    target = aten.amax.default if arg["mode"] == _MAX else aten.sum.dim_IntList
+    return site.call(target, bags, [1], False)
+
+
+_MEAN, _MAX = 1, 2
+"""Modes of an embedding bag; 0 is the sum."""
+
+
 def _added_mask(site: Site) -> fx.Node | None:
     """The mask of native attention as what is added to [B, heads, T, T] scores: what is true in a
     mask of truth values is minus infinity."""
@@ -271,6 +297,8 @@ COMPOSITES_OF_SEVERAL: dict[torch._ops.OpOverload, ManyRule] = {
     aten.native_layer_norm.default: _first_of(_layer_norm),
     aten.native_group_norm.default: _first_of(_group_norm),
     aten._native_batch_norm_legit.no_stats: _first_of(_batch_statistics),
+    aten.embedding_bag.default: _first_of(_embedding_bag),
+    aten.embedding_bag.padding_idx: _first_of(_embedding_bag),
     aten._native_multi_head_attention.default: _multi_head,
     aten._scaled_dot_product_flash_attention_for_cpu.default: _first_of(_attention),
     aten._scaled_dot_product_attention_math.default: _first_of(_attention),

@@ -95,7 +95,17 @@ SUMS = {
     "sum of integers": Case(
         lambda x: aten.sum.default(x),
         (torch.arange(5),),
-        refused=all_levels("REDUCE_SUM (takes no TENSOR_INT32|exists from)", 31),
+        refused=all_levels("REDUCE_SUM (takes no TENSOR_INT32|exists from)", 30),
+    ),
+    "sum of large integers over rows": Case(
+        lambda x: aten.sum.dim_IntList(x, [1], True),
+        (torch.tensor([[2**30, 2**29 + 3, -7], [-(2**31), 2**24 + 1, 2**22]]),),
+        refused=all_levels("REDUCE_SUM (takes no TENSOR_INT32|exists from)", 30),
+    ),
+    "sum of many integers": Case(
+        lambda x: aten.sum.default(x),
+        (torch.ones(9000, dtype=torch.int64),),
+        refused=all_levels("REDUCE_SUM (takes no|exists)|sums 9000 integers, up to 8192", 31),
     ),
     "number of true elements": Case(
         lambda x: aten.sum.default(x),
