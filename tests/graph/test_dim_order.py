@@ -107,6 +107,25 @@ CASES = {
         [X],
         [LAST, "conv2d", "conv2d", "amax", "mul", FIRST],
     ),
+    "sum of a stack": (
+        lambda conv, x: conv(torch.stack([conv(x), conv(x)], 1).sum(1)).mean((2, 3)),
+        [X],
+        [LAST, "conv2d", "conv2d", "add", "conv2d", "mean"],
+    ),
+    "mean of a stack in front": (
+        lambda conv, x: conv(torch.stack([conv(x), conv(x)]).mean(0)).mean((2, 3)),
+        [X],
+        [LAST, "conv2d", "conv2d", "add", "mul", "conv2d", "mean"],
+    ),
+    "sum of groups of channels, weighted": (
+        lambda conv, x: (
+            (conv(x).view(1, 2, C // 2, 6, 6) * conv(x)[:, :, :1, :1].view(1, 2, C // 2, 1, 1))
+            .sum(1)
+            .mean((2, 3))
+        ),
+        [X],
+        None,
+    ),
     "view of many pixels": (
         lambda conv, x: conv(x).flatten(1),
         [X],

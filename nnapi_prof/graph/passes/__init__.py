@@ -31,6 +31,7 @@ from nnapi_prof.graph.passes.quantised_floats import compute_conversions
 from nnapi_prof.graph.passes.quantised_ranges import use_whole_ranges
 from nnapi_prof.graph.passes.ranks import lower_ranks
 from nnapi_prof.graph.passes.run import Pass, run_passes
+from nnapi_prof.graph.passes.stacked import unstack_reductions
 from nnapi_prof.graph.passes.views import merge_views, normalise_views
 from nnapi_prof.graph.passes.volumes import slice_volumes
 from nnapi_prof.graph.quantisation import annotate_quantisation
@@ -61,6 +62,7 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     use_whole_ranges,  # after move_integers, which drops conversions of the same integers
     merge_views,
     drop_expands,  # after the normal spelling of expand
+    unstack_reductions,  # before lower_ranks, which would merge the dimension of the stack
     lower_ranks,  # after merge_views: a permutation must be seen between its two views
     drop_noops,  # a view of a view that ends where it began hides one permute from another
     lift_permutes,  # after merge_views; before cancel_permutes, which may cancel what it writes
