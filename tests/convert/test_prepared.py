@@ -62,7 +62,7 @@ class Pyramid(nn.Module):
 NOT_AT_28 = {"aten.argmax.default"}
 NOT_AT_27 = NOT_AT_28 | {"aten.clone.default", "aten.reciprocal.default", "aten.slice.Tensor"}
 REFUSED = {
-    ("Attention", 27): {"aten.clone.default", "aten.convolution.default", "aten.permute.default"},
+    ("Attention", 27): {"aten.clone.default", "aten.convolution.default"},
     ("Pyramid", 27): NOT_AT_27,
     ("Pyramid", 28): NOT_AT_28,
 }
