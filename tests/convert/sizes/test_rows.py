@@ -55,5 +55,6 @@ def test_row(name, tmp_path):
             for known in template.opens
         ]
         program = model.program(sizes)
-        wanted = convert_region(program, range(len(program.units.units)), row.level)
+        units = range(len(program.units.units))
+        wanted = convert_region(program, units, row.level, for_stock=True)
         assert template.fill(sizes) == wanted
