@@ -132,23 +132,29 @@ def find_clang(cache: Path) -> Compiler:
 
 def cross_compiler(abi: str, os_name: str, cache: Path) -> Compiler:
     """The compiler for another machine than this, or for Android. Raises BuildError."""
-    zig, version = find_zig()
-    if os_name == "android" and abi in ANDROID_ABIS:
+    if not (os_name == "android" and abi in ANDROID_ABIS or os_name == "linux" and abi in _LINUX):
+        raise BuildError(
+            f"the device is {os_name} on {abi}: agents exist for android and linux on "
+            f"{', '.join(ANDROID_ABIS)}; choose such a device"
+        )
+    try:
+        zig, version = find_zig()
+    except BuildError as error:
+        raise BuildError(
+            f"an agent for {os_name} on {abi} is built with the Python package ziglang, which is "
+            "not installed: `pip install ziglang`"
+        ) from error
+    if os_name == "android":
         return Compiler(
             zig,
             f"zig {version} android {abi}",
             cmake_options=(f"-DNP_ZIG={zig}", f"-DNP_ANDROID_ABI={abi}"),
             toolchain=SOURCE_DIR / "android" / "zig.cmake",
         )
-    if os_name == "linux" and abi in _LINUX:
-        processor, target = _LINUX[abi]
-        compiler = _zig_scripts(zig, version, f"{target}.{ZIG_GLIBC}", cache)
-        foreign = ("-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={processor}")
-        return replace(compiler, cmake_options=(*foreign, *compiler.cmake_options))
-    raise BuildError(
-        f"the device is {os_name} on {abi}: agents exist for android and linux on "
-        f"{', '.join(ANDROID_ABIS)}; choose such a device"
-    )
+    processor, target = _LINUX[abi]
+    compiler = _zig_scripts(zig, version, f"{target}.{ZIG_GLIBC}", cache)
+    foreign = ("-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={processor}")
+    return replace(compiler, cmake_options=(*foreign, *compiler.cmake_options))
 
 
 def _system_compiler(path: str) -> Compiler:

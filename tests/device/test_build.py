@@ -173,3 +173,18 @@ def test_the_agent_itself_builds_without_a_system_compiler(monkeypatch, session_
     info = parse_line(words)
     assert isinstance(info, AgentInfo)
     assert info.nnapi.accelerators
+
+
+@pytest.mark.parametrize("abi, os_name", [("arm64-v8a", "android"), ("arm64-v8a", "linux")])
+def test_another_devices_agent_without_zig(tmp_path, monkeypatch, abi, os_name):
+    """A system compiler that is there does not help, so nobody is told to install one."""
+    monkeypatch.setitem(sys.modules, "ziglang", None)
+    with pytest.raises(BuildError, match=f"for {os_name} on {abi} is built with .*ziglang") as told:
+        toolchain.cross_compiler(abi, os_name, tmp_path)
+    assert "gcc" not in str(told.value)
+
+
+def test_a_device_without_agents_is_refused_before_zig_is_looked_for(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ziglang", None)
+    with pytest.raises(BuildError, match="the device is linux on mips: agents exist for"):
+        toolchain.cross_compiler("mips", "linux", tmp_path)
