@@ -106,6 +106,16 @@ def test_a_network_of_both_back_ends_gives_torchs_results(nn, fast, nchw):
     model.free()
 
 
+def test_roots_of_zero(nn, fast):
+    given = np.array([[0.0, 0.01, 4.0, 0.3], [1e-30, 7.5, 1e30, 2.0]], np.float32)
+    kind = one.Kind("TENSOR_FLOAT32")
+    with np.errstate(divide="ignore"):
+        roots = {"SQRT": np.sqrt(given), "RSQRT": 1 / np.sqrt(given)}
+    for name, wanted in roots.items():
+        found = one.execute(nn, name, [one.Tensor(kind, given)], kind, given.shape, "nnapi-fast")
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
 def test_shapes_known_at_run_time_only(nn, fast):
     """Nothing can be compiled for XNNPACK then: the reference computes, as the device says."""
     model = Model(nn)

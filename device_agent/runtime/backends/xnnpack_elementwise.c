@@ -55,6 +55,32 @@ static enum xnn_status unary(struct np_xnn_graph *graph, const struct np_call *c
   return unary_with(graph, call, (enum xnn_unary_operator)rule->extra, NULL);
 }
 
+/* 1 / sqrt(x): XNNPACK's own, an estimate that Newton's method refines, is NaN for 0. */
+static enum xnn_status rsqrt(struct np_xnn_graph *graph, const struct np_call *call,
+                             const struct np_xnn_rule *rule) {
+  (void)rule;
+  const struct np_tensor *tensor = np_in(call, 0);
+  NP_XNN_NEED(tensor->rank > 0);
+  size_t dims[NP_MAX_RANK];
+  for (uint32_t d = 0; d < tensor->rank; d++) {
+    dims[d] = tensor->dims[d];
+  }
+  const size_t single = 1;
+  float *one = np_xnn_room(graph, sizeof *one);
+  if (one == NULL) {
+    return xnn_status_out_of_memory;
+  }
+  *one = 1.0f;
+  uint32_t in, root, dividend, out;
+  NP_XNN_TRY(np_xnn_in(graph, call, 0, &in));
+  NP_XNN_TRY(np_xnn_inner(graph, np_in_operand(call, 0), tensor->rank, dims, &root));
+  NP_XNN_TRY(np_xnn_out(graph, call, 0, &out));
+  NP_XNN_TRY(xnn_define_tensor_value(graph->subgraph, xnn_datatype_fp32, 1, &single, one,
+                                     XNN_INVALID_VALUE_ID, 0, &dividend));
+  NP_XNN_TRY(xnn_define_unary(graph->subgraph, xnn_unary_square_root, NULL, in, root, 0));
+  return xnn_define_binary(graph->subgraph, xnn_binary_divide, NULL, dividend, root, out, 0);
+}
+
 /* Between the two floats: what lowering puts around arithmetic on FLOAT16. */
 static enum xnn_status cast(struct np_xnn_graph *graph, const struct np_call *call,
                             const struct np_xnn_rule *rule) {
@@ -116,7 +142,7 @@ const struct np_xnn_rule np_xnn_elementwise_rules[] = {
     {ANEURALNETWORKS_ABS, NP_FLOATS, xnn_unary_abs, unary},
     {ANEURALNETWORKS_NEG, NP_FLOATS, xnn_unary_negate, unary},
     {ANEURALNETWORKS_SQRT, NP_FLOATS, xnn_unary_square_root, unary},
-    {ANEURALNETWORKS_RSQRT, NP_FLOATS, xnn_unary_reciprocal_square_root, unary},
+    {ANEURALNETWORKS_RSQRT, NP_FLOATS, 0, rsqrt},
     {ANEURALNETWORKS_EXP, NP_FLOATS, xnn_unary_exp, unary},
     {ANEURALNETWORKS_LOG, NP_FLOATS, xnn_unary_log, unary},
     {ANEURALNETWORKS_FLOOR, NP_FLOATS, xnn_unary_floor, unary},
