@@ -89,6 +89,7 @@ def avg_pool2d(op: Lowering) -> OperandId:
     window = _window(op, padding)
     if divisor is None and not counts_padding:
         return op.emit(OperationCode.AVERAGE_POOL_2D, [x], [*window, op.fuse()])
+    op.require(op.out.dtype != "float16", "float16 with a divisor of its own, float32 is wanted")
     averages = op.emit(OperationCode.AVERAGE_POOL_2D, [x], [*window, int(FuseCode.NONE)])
     return op.emit(OperationCode.MUL, [averages, _divisor_ratio(op)], [op.fuse()])
 

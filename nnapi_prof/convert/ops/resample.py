@@ -48,6 +48,7 @@ def resample(op: Lowering, name: str, resize: Resize) -> OperandId:
     in the same way, which puts them last. (An infinity makes NaN of the zeros in its row.)
     """
     known = op.type(name)
+    op.require(known.dtype != "float16", "a resampling of float16, float32 is wanted here")
     n, c, h, w = known.shape
     new_h, new_w = op.out.shape[2:]
     turns = op.level < 2 and op.out.dim_order is DimOrder.CHANNELS_LAST

@@ -81,6 +81,11 @@ def pad_constant(
     padded = [size + int(sum(pair)) for size, pair in zip(op.dims(x), added, strict=True)]
     if value == 0:
         return op.emit(OperationCode.PAD, [x, added], dims=padded)
+    op.require(
+        op.model.operand(x).type is not OperandCode.TENSOR_FLOAT16,
+        f"a pad of float16 by {value:g}, which PAD_V2 would take as a float16 scalar: zeros or "
+        "float32 are wanted",
+    )
     return op.emit(OperationCode.PAD_V2, [x, added], [value], dims=padded)
 
 
