@@ -120,4 +120,4 @@ def test_agents_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     modules: Any = sys.modules
     monkeypatch.setitem(modules, "ziglang", None)
     words, _ = problem(cache.agents(Host()), "android-x86_64")
-    assert words.startswith("an agent for android on x86_64 is built with the Python package ziglang")
+    assert words.startswith("an agent for android on x86_64 is built with the Python package zig")
