@@ -105,6 +105,14 @@ ON_CONTAINERS: dict[str, Callable[..., Any]] = {
 }
 """Operators that Python does itself where the first operand is a list or dict."""
 
+ON_ENUMS: dict[str, Callable[..., Any]] = {
+    "aten::eq": operator.eq,
+    "aten::ne": operator.ne,
+    "prim::EnumName": lambda member: member.name,
+    "prim::EnumValue": lambda member: member.value,
+}
+"""Operators on the members of enumerations."""
+
 ON_NUMBERS: dict[str, Callable[..., Any]] = {
     "prim::min": min,
     "prim::max": max,

@@ -7,6 +7,7 @@ PyTorch's own converter slow, and what it fails on where sizes are computed as t
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +30,7 @@ from nnapi_prof.frontend.quantised import (
     quantised_input,
 )
 from nnapi_prof.frontend.quantised_weights import float_form
-from nnapi_prof.frontend.script_builtins import ON_CONTAINERS, ON_NUMBERS, PYTHON, UNPACK
+from nnapi_prof.frontend.script_builtins import ON_CONTAINERS, ON_ENUMS, ON_NUMBERS, PYTHON, UNPACK
 from nnapi_prof.frontend.steps import DataDependent, Moving, Step
 from nnapi_prof.graph.node import bind
 
@@ -190,6 +191,8 @@ class _Walker:
             return list(inputs[0])
         if kind in PYTHON:
             return [self.maker.own(PYTHON[kind](*inputs), inputs)]
+        if kind in ON_ENUMS and isinstance(inputs[0], enum.Enum):
+            return [ON_ENUMS[kind](*inputs)]
         if kind in ON_CONTAINERS and isinstance(inputs[0], list | tuple | dict):
             return [ON_CONTAINERS[kind](*inputs)]
         if kind in ON_NUMBERS and not is_moving(inputs):

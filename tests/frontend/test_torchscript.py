@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 import warnings
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from nnapi_prof import frontend
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import torchscript
+from nnapi_prof.frontend.loading import read_torchscript
 from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.frontend.walker import WalkRefused, walked_graph
 
@@ -128,6 +130,33 @@ class CountsSizes(nn.Module):
 def test_sizes_are_written_to_in_place(saved):
     path = saved(CountsSizes(), torch.ones(1, 4, 6, 6))
     assert [u.label for u in agree(path, IMAGE).units.units][-1] == "mul 9x16"
+
+
+class Layout(enum.Enum):
+    FIRST = "NCHW"
+    LAST = "NHWC"
+
+
+class Laid(nn.Module):
+    """An attribute of an enumeration that says how images lie."""
+
+    def __init__(self):
+        super().__init__()
+        self.layout = Layout.LAST
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.layout != Layout.FIRST and self.layout.name == "LAST":
+            x = x.permute(0, 2, 3, 1)
+        return x * 2.0
+
+
+def test_members_of_enumerations_are_compared(saved):
+    with quiet_torch():
+        graph = walked_graph(read_torchscript(saved(Laid())), (torch.ones(1, 4, 6, 6),), "laid")
+    assert [str(n.target) for n in graph.graph.nodes if n.op == "call_function"] == [
+        "aten.permute.default",
+        "aten.mul.Scalar",
+    ]
 
 
 class WritesParts(nn.Module):
