@@ -15,9 +15,7 @@ NOT_SCRIPTABLE = {"bert", "deeplab", "flow", "fpn", "t5", "tcn", "two_towers"}
 """Those whose Python TorchScript's own compiler does not take."""
 
 ON_CPU = {
-    "lstm_tagger": {"lstm", "embedding"},  # stock PyTorch's runtime knows no optional arguments
     "ssd": {"gather"},
-    "tacotron": {"lstm_cell"},
 }
 """What may stay on the CPU; nothing of the others does."""
 

@@ -1,7 +1,9 @@
 """The stock-PyTorch module: what its runtime must carry beside float32 weights."""
 
+import pytest
 import torch
 
+from nnapi_prof import convert_model
 from nnapi_prof.bundle.torchscript import stock_module
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import prepare
@@ -39,3 +41,26 @@ def test_a_file_holds_no_room_for_outputs(nnapi_library, tmp_path):
         loaded = torch.jit.load(file)
     assert file.stat().st_size < 100_000  # its output takes 4 MB
     torch.testing.assert_close(loaded(x), model(x), rtol=1e-5, atol=1e-5)
+
+
+RECURRENT = {
+    "lstm": torch.nn.LSTM(6, 5),
+    "lstm, batch first, two layers, both directions": torch.nn.LSTM(
+        6, 5, num_layers=2, batch_first=True, bidirectional=True
+    ),
+    "lstm with a projection, no bias": torch.nn.LSTM(6, 5, proj_size=3, bias=False),
+    "rnn of both directions": torch.nn.RNN(6, 5, nonlinearity="relu", bidirectional=True),
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize("level", [28, 30])
+def test_recurrent_layers_that_leave_out_no_arguments(nnapi_library, name, level):
+    """NNAPI's operations have optional arguments, which PyTorch's runtime cannot leave out."""
+    model, x = RECURRENT[name].eval(), torch.randn(4, 3, 6)
+    with quiet_torch(), torch.no_grad():
+        traced = torch.jit.trace(model, x)
+        outputs, states = convert_model(traced, torch.randn(4, 3, 6), level=level, whole=True)(x)
+        wanted, last = model(x)
+    torch.testing.assert_close(outputs, wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(states, last, rtol=1e-5, atol=1e-5)

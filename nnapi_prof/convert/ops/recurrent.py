@@ -18,6 +18,7 @@ from nnapi_prof.convert.ops.recurrent_steps import (
     Direction,
     Layer,
     Run,
+    gate_steps,
     gru_steps,
     lstm_steps,
     lstm_weights,
@@ -35,7 +36,7 @@ from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 aten = torch.ops.aten
 
 MAX_STEPS = 256
-"""How many steps a node may be unrolled to, over all its layers and directions: each is 1 to 14
+"""How many steps a node may be unrolled to, over all its layers and directions: each is 1 to 16
 operations."""
 
 
@@ -44,8 +45,11 @@ def lstm(op: Lowering) -> tuple[OperandId, ...]:
     """Lowers ``lstm(x[T, B, I], (h, c)) -> (outputs, h_n, c_n)``.
 
     UNIDIRECTIONAL_ or BIDIRECTIONAL_SEQUENCE_LSTM for each layer from level 3 on; c_n, their
-    third output, came with level 4. Before, one LSTM for each step.
+    third output, came with level 4. Before, one LSTM for each step. All of these leave out
+    arguments; for stock PyTorch, which cannot, steps are made of elementary operations.
     """
+    if op.model.for_stock:
+        return _layers(op, 4, unrolled(gate_steps))
     level = 4 if 2 in _read(op) else 3
     return _layers(op, 4, _lstm_sequence if op.level >= level else unrolled(lstm_steps))
 
@@ -53,8 +57,10 @@ def lstm(op: Lowering) -> tuple[OperandId, ...]:
 @lowers(aten.rnn_relu.input)
 def rnn_relu(op: Lowering) -> tuple[OperandId, ...]:
     """Lowers ``rnn_relu(x[T, B, I], h) -> (outputs, h_n)``: UNIDIRECTIONAL_ or
-    BIDIRECTIONAL_SEQUENCE_RNN from level 3 on, before one RNN for each step."""
-    return _layers(op, 1, _rnn_sequence if op.level >= 3 else unrolled(rnn_steps))
+    BIDIRECTIONAL_SEQUENCE_RNN from level 3 on, before one RNN for each step; so, too, for stock
+    PyTorch in both directions, whose operation leaves out arguments."""
+    steps = op.level < 3 or (op.model.for_stock and op.arg("bidirectional"))
+    return _layers(op, 1, unrolled(rnn_steps) if steps else _rnn_sequence)
 
 
 @lowers(aten.rnn_tanh.input)
@@ -72,9 +78,10 @@ def gru(op: Lowering) -> tuple[OperandId, ...]:
 
 @lowers(aten.lstm_cell.default)
 def lstm_cell(op: Lowering) -> tuple[OperandId, ...]:
-    """Lowers ``lstm_cell(x[B, I], (h, c)) -> (h', c')``: one LSTM."""
+    """Lowers ``lstm_cell(x[B, I], (h, c)) -> (h', c')``: one LSTM, or what it stands for."""
     one = _cell(op, op.arg("hx"))
-    outputs, cells = lstm_steps(op, [op.tensor("input")], one)
+    steps = gate_steps if op.model.for_stock else lstm_steps
+    outputs, cells = steps(op, [op.tensor("input")], one)
     return outputs[0], cells[0]
 
 
@@ -137,11 +144,13 @@ def _layers(op: Lowering, gates: int, layer: Layer) -> tuple[OperandId, ...]:
 def _require_short(op: Lowering, length: int) -> None:
     """Refuses what would become more than MAX_STEPS steps."""
     steps = length * int(op.arg("num_layers")) * (2 if op.arg("bidirectional") else 1)
-    op.require(
-        steps <= MAX_STEPS,
-        f"{steps} steps, up to {MAX_STEPS} are unrolled (whole sequences: LSTM and RNN with relu "
-        "from level 3 (API 29) on, with c_n from level 4 (API 30) on)",
+    whole = (
+        "stock PyTorch's runtime has whole sequences of RNN with relu in one direction alone"
+        if op.model.for_stock
+        else "whole sequences: LSTM and RNN with relu from level 3 (API 29) on, with c_n from "
+        "level 4 (API 30) on"
     )
+    op.require(steps <= MAX_STEPS, f"{steps} steps, up to {MAX_STEPS} are unrolled ({whole})")
 
 
 def _stack(op: Lowering, values: Sequence[OperandId]) -> OperandId:

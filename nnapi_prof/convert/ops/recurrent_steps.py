@@ -150,6 +150,41 @@ def lstm_steps(
     return outputs, [cell]
 
 
+def gate_steps(
+    op: Lowering, inputs: list[OperandId], one: Direction
+) -> tuple[list[OperandId], list[OperandId]]:
+    """An LSTM's steps in elementary operations, for stock PyTorch, whose runtime cannot leave out
+    the optional arguments of LSTM: ``c' = f * c + i * g``, ``h' = o * tanh(c')``, where i, f and o
+    are sigmoids and g is a tanh of the sum of both sides."""
+    assert one.cell is not None
+    state, cell, outputs = one.state, one.cell, []
+    batch, units = op.dims(cell)
+    nothing = np.zeros(4 * units, np.float32)
+    bias = (one.b_input.astype(np.float64) + one.b_hidden).astype(np.float32)
+    w_input, w_hidden, bias = map(_sigmoids_first, (one.w_input, one.w_hidden, bias))
+
+    def columns(x: OperandId, begin: int, end: int) -> OperandId:
+        return strided_slice(op, x, (0, begin * units), (batch, end * units))
+
+    for x in inputs:
+        sums = add(op, _linear(op, x, w_input, bias), _linear(op, state, w_hidden, nothing))
+        gates = unary(op, OperationCode.LOGISTIC, columns(sums, 0, 3))
+        new = unary(op, OperationCode.TANH, columns(sums, 3, 4))
+        taken, kept, shown = (columns(gates, i, i + 1) for i in range(3))
+        cell = add(op, mul(op, kept, cell), mul(op, taken, new))
+        state = mul(op, shown, unary(op, OperationCode.TANH, cell))
+        if one.projection is not None:
+            state = _linear(op, state, one.projection, nothing[: len(one.projection)])
+        outputs.append(state)
+    return outputs, [cell]
+
+
+def _sigmoids_first(array: FloatArray) -> FloatArray:
+    """torch's gates i, f, g, o as i, f, o, g."""
+    i, f, g, o = np.split(array, 4)
+    return np.concatenate([i, f, o, g])
+
+
 def rnn_steps(
     op: Lowering, inputs: list[OperandId], one: Direction
 ) -> tuple[list[OperandId], list[OperandId]]:
