@@ -7,6 +7,7 @@ import enum
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -16,10 +17,11 @@ from torch.utils import _pytree as pytree
 from nnapi_prof.errors import FrontendError, InputSpecError, ModelFileError
 from nnapi_prof.frontend import exported, torchscript
 from nnapi_prof.frontend.eager import settle_views
+from nnapi_prof.frontend.extensions import with_extensions
 from nnapi_prof.frontend.inputs import InputSpec, listed
 from nnapi_prof.frontend.nested import flat_inputs
 from nnapi_prof.frontend.quantised import plain, plain_inputs
-from nnapi_prof.frontend.quiet import essential_line, quiet_torch, run_once
+from nnapi_prof.frontend.quiet import essential_line, logged_errors, quiet_torch, run_once
 from nnapi_prof.graph.dim_order import LIES_LAST
 from nnapi_prof.graph.grouping import unit_graph
 from nnapi_prof.graph.passes import DEFAULT_PASSES, run_passes
@@ -95,9 +97,11 @@ def read_nested(path: Path) -> torch.jit.ScriptModule:
     """A TorchScript file in eval mode, its inputs as they are. Raises ModelFileError."""
     try:
         with quiet_torch():
-            model = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
+            model = with_extensions(lambda: _read_script(path), path)
             if hasattr(model, "training"):
                 model.eval()
+    except ModelFileError:
+        raise
     except Exception as error:
         raise ModelFileError(
             f"{path} cannot be loaded as TorchScript: {essential_line(error)}"
@@ -106,15 +110,32 @@ def read_nested(path: Path) -> torch.jit.ScriptModule:
     return model
 
 
+def _read_script(path: Path) -> Any:
+    return torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
+
+
 def read_exported(path: Path) -> ExportedProgram:
     """An ExportedProgram's file. Raises ModelFileError."""
     try:
         with quiet_torch():
-            return torch.export.load(path)
+            return with_extensions(lambda: _read_export(path), path)
+    except ModelFileError:
+        raise
     except Exception as error:
         raise ModelFileError(
             f"{path} cannot be loaded as an ExportedProgram: {essential_line(error)}"
         ) from error
+
+
+def _read_export(path: Path) -> ExportedProgram:
+    """torch.export.load, which says what is wrong with a file to its logger alone."""
+    with logged_errors("torch.export") as told:
+        try:
+            return torch.export.load(path)
+        except RuntimeError as error:
+            if told:
+                raise told[-1] from error
+            raise
 
 
 def load(path: Path, inputs: Sequence[InputSpec] = (), keep: bool = False) -> Program:

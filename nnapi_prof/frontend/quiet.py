@@ -26,6 +26,32 @@ def quiet_torch() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def logged_errors(name: str) -> Iterator[list[BaseException]]:
+    """The exceptions that the logger ``name`` is told of, for functions that log what went wrong
+    and raise something less; nothing of it is shown, also within :func:`quiet_torch`."""
+    told: list[BaseException] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.exc_info and record.exc_info[1] is not None:
+                told.append(record.exc_info[1])
+
+    logger = logging.getLogger(name)
+    disabled, handlers, propagates = (
+        logging.root.manager.disable,
+        logger.handlers,
+        logger.propagate,
+    )
+    logging.disable(logging.NOTSET)
+    logger.handlers, logger.propagate = [Listener()], False
+    try:
+        yield told
+    finally:
+        logger.handlers, logger.propagate = handlers, propagates
+        logging.disable(disabled)
+
+
+@contextlib.contextmanager
 def run_once() -> Iterator[None]:
     """Quiet, without gradients, and without TorchScript's optimiser.
 

@@ -1,0 +1,99 @@
+"""Files of models whose operators another package registers."""
+
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from nnapi_prof.frontend.extensions import with_extensions
+
+PACKAGE = """
+import torch
+
+library = torch.library.Library("fbgemm", "DEF")
+library.define("twice_of_ours(Tensor x) -> Tensor")
+library.impl("twice_of_ours", lambda x: x * 2, "CompositeExplicitAutograd")
+"""
+
+SAVE = """
+import torch
+import fbgemm_gpu
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(torch.ops.fbgemm.twice_of_ours(x + 1))
+
+x = torch.ones(2, 3)
+torch.jit.save(torch.jit.trace(Model(), x), "model.pt")
+torch.export.save(torch.export.export(Model(), (x,)), "model.pt2")
+"""
+
+CONVERT = """
+import sys
+from pathlib import Path
+from nnapi_prof.cli import main
+
+sys.exit(main(["convert", "--input", "2x3", "--whole", "--output", "out.nnapi.pt", sys.argv[1]]))
+"""
+
+
+def python(code, *args, folder, package=None):
+    path = [str(package)] if package else []
+    paths = f"import sys; sys.path[:0] = {path!r}\n"
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", paths + code, *args],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("extensions")
+    (folder / "with" / "fbgemm_gpu").mkdir(parents=True)
+    (folder / "with" / "fbgemm_gpu" / "__init__.py").write_text(PACKAGE)
+    saved = python(SAVE, folder=folder, package=folder / "with")
+    assert saved.returncode == 0, saved.stderr
+    return folder
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.pt2"])
+def test_the_package_is_imported(folder, name):
+    done = python(CONVERT, name, folder=folder, package=folder / "with")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "twice_of_ours" in done.stderr
+    assert "cannot be imported" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.pt2"])
+def test_a_package_that_is_not_there_is_named(folder, name):
+    done = python(CONVERT, name, folder=folder)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    words = " ".join(done.stderr.split())
+    assert f"{name} uses fbgemm::twice_of_ours, an operator of the package fbgemm_gpu" in words
+    assert "install the fbgemm_gpu that belongs to this torch" in words
+    assert len(done.stderr.splitlines()) <= 3  # nothing of what torch logs
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.pt2"])
+def test_an_operator_of_nobody(folder, name, tmp_path):
+    with zipfile.ZipFile(folder / name) as given, zipfile.ZipFile(tmp_path / name, "w") as made:
+        for entry in given.namelist():
+            made.writestr(entry, given.read(entry).replace(b"fbgemm.twice", b"nobody.twice"))
+    done = python(CONVERT, name, folder=tmp_path)
+    assert done.returncode == 2
+    words = " ".join(done.stderr.split())
+    assert f"{name} uses nobody::twice_of_ours, an operator that this torch does not have" in words
+    assert len(done.stderr.splitlines()) <= 3
+
+
+def test_other_errors_are_left_alone(tmp_path):
+    def fails():
+        raise RuntimeError("torch.ops.aten.add is fine")
+
+    with pytest.raises(RuntimeError, match="is fine"):
+        with_extensions(fails, tmp_path)
