@@ -44,7 +44,9 @@ BETWEEN = {
     "cumprod": lambda x: torch.cumprod(x.sigmoid(), 1),
     "lgamma": lambda x: torch.lgamma(x + 1),
     "grid_sampler": sampled,
-    "conv3d": lambda x: F.conv3d(x[None], torch.ones(1, 1, 3, 3, 3) / 9, padding=1)[0],
+    "conv_transpose3d": lambda x: F.conv_transpose3d(
+        x[None], torch.ones(1, 1, 3, 3, 3) / 9, padding=1
+    )[0],
     "cummax": lambda x: torch.cummax(x, 2)[0] + torch.cummax(x, 3)[1],
     "median": lambda x: x - x.median(1, keepdim=True)[0],
     "fft": lambda x: torch.fft.irfft2(torch.fft.rfft2(x) * 0.5, s=(12, 12)),
