@@ -141,6 +141,12 @@ RESIZING = {
         for padding in ("zeros", "border")
         for align in (False, True)
     },
+    "grid_sample of images alone, as some graphs call it": Case(
+        lambda x, grid: aten.grid_sampler_2d.default(x, grid, 0, 0, False),
+        (X, PLACES),
+        orders={"grid": FIRST},
+        refused=NO_ROWS,
+    ),
     "grid_sample of contiguous images": Case(
         sampled(0, 0, False), (X, PLACES), FIRST, refused=NO_ROWS
     ),
