@@ -32,6 +32,12 @@ assert steps.abs().max() <= 1 and wanted.int_repr().unique().numel() > 10, steps
 """
 
 
+class Squares(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        product: torch.Tensor = torch.ops.quantized.mul(x, x, 0.0005, 0)
+        return product
+
+
 @pytest.fixture
 def qnnpack() -> Iterator[None]:
     before = torch.backends.quantized.engine
@@ -40,9 +46,8 @@ def qnnpack() -> Iterator[None]:
     torch.backends.quantized.engine = before
 
 
-@pytest.fixture
-def quantised(tmp_path: Path, qnnpack: None) -> Path:
-    """A convolution from quint8 to quint8: its input never was a float. [1, 3, 8, 8]"""
+def save_quantised(path: Path, *then: nn.Module) -> Path:
+    """A convolution from quint8 to quint8, and more: its input never was a float. [1, 3, 8, 8]"""
     torch.manual_seed(0)
     weights = torch.randint(-90, 90, (4, 3, 3, 3), dtype=torch.int8)
     layer = torch.ao.nn.quantized.Conv2d(3, 4, 3)
@@ -50,7 +55,12 @@ def quantised(tmp_path: Path, qnnpack: None) -> Path:
     layer.scale, layer.zero_point = 0.05, 110
     integers = torch.randint(0, 255, (1, 3, 8, 8), dtype=torch.uint8)
     image = torch._make_per_tensor_quantized_tensor(integers, 0.03, 120)
-    return trace(nn.Sequential(layer), tmp_path / "quantised.pt", image)
+    return trace(nn.Sequential(layer, *then), path, image)
+
+
+@pytest.fixture
+def quantised(tmp_path: Path, qnnpack: None) -> Path:
+    return save_quantised(tmp_path / "quantised.pt")
 
 
 def test_the_whole_way(cli: Callable[..., Result], quantised: Path, tmp_path: Path) -> None:
@@ -62,6 +72,21 @@ def test_the_whole_way(cli: Callable[..., Result], quantised: Path, tmp_path: Pa
     assert found.code == 0, found.err
     (check,) = json.loads((bundle / "run.json").read_text())["checks"]
     assert check["shape"] == [1, 4, 6, 6] and check["max_abs"] <= 1  # a step of the integers
+
+
+def test_rules_that_make_floats_are_told(
+    cli: Callable[..., Result], qnnpack: None, tmp_path: Path
+) -> None:
+    """NNAPI's MUL wants a scale above the product of its inputs' scales."""
+    model = save_quantised(tmp_path / "other.pt", Squares())
+    on = ("--device", "sim:npu-phone", "--input", SPEC, "--costs", tmp_path / "costs.sqlite")
+    assert cli("profile", *on, "--preference", "fast", model).code == 0
+    assert cli("partition", *on, model).code == 0
+    told = "1 quantised unit is computed in float32 between conversions"
+    tables = ("--costs", tmp_path / "costs.sqlite")
+    report = cli("report", "--format", "md", "-o", "-", *tables, model.with_suffix(".nnprof"))
+    assert report.code == 0, report.err
+    assert told in report.out and "0.0005" in report.out
 
 
 def test_stock_pytorch_takes_quantised_tensors(
