@@ -10,7 +10,7 @@ from nnapi_prof.api.estimating import filled_costs
 from nnapi_prof.api.loading import read_model
 from nnapi_prof.api.wishes import Wishes
 from nnapi_prof.bundle.bundle import Bundle, halves, needed_regions
-from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.convert.converted import ConvertedRegion, units_in_floats
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.conditions import Conditions, Precision
@@ -171,10 +171,9 @@ def bundle_of(
 
 def _floats(program: Program, regions: Iterable[ConvertedRegion]) -> list[str]:
     """What to tell of quantised units that are computed in float32: a line for each rule."""
-    broken: dict[str, set[int]] = {}
-    for region in regions:
-        for name, rule in region.in_floats.items():
-            broken.setdefault(rule, set()).add(program.units.producer[name])
+    broken: dict[str, list[int]] = {}
+    for unit, rule in units_in_floats(program.units, regions).items():
+        broken.setdefault(rule, []).append(unit)
     return [
         f"{len(found)} quantised {'unit is' if len(found) == 1 else 'units are'} computed in "
         f"float32 between conversions, {program.units.units[min(found)].name} first: {rule}"

@@ -72,7 +72,7 @@ def largest_parts(
     and so do the units ``on_cpu``, for the reasons there.
     """
     everything = range(len(program.units.units))
-    kept = {u: reason for u in everything if (reason := why_not(program, u, level, True))}
+    kept = {u: reason for u in everything if (reason := why_not(program, u, level, for_stock=True))}
     kept |= on_cpu or {}
     parts = _settled(program, everything, level, preference, kept, least)
     return Parts(tuple(parts), kept)

@@ -158,11 +158,9 @@ def show_kept(program: Program, kept: Mapping[int, str], console: Console | None
 
 def show_in_floats(written: Written, program: Program, regions: Sequence[ConvertedRegion]) -> None:
     """A table of the quantised units that NNAPI computes in float32, and the rules that say so."""
-    found = {
-        program.units.producer[name]: reason
-        for region in regions
-        for name, reason in region.in_floats.items()
-    }
+    from nnapi_prof.convert.converted import units_in_floats
+
+    found = units_in_floats(program.units, regions)
     written.compute_in_floats(program, found)
     if found:
         _show_reasons("Computed in float32 on NNAPI, not as quant8", program, found)

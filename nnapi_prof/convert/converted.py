@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from nnapi_prof.convert.model import Operand
 from nnapi_prof.graph.types import Quantisation, TensorType
+from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.nnapi.codes import OperandCode
 
 OPERAND_CODES = {
@@ -76,3 +77,11 @@ class ConvertedRegion:
     in_floats: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Quantised values of the graph that are computed in float32, between DEQUANTIZE and QUANTIZE,
     and the rule that a quant8 operation would break."""
+
+
+def units_in_floats(graph: UnitGraph, regions: Iterable[ConvertedRegion]) -> dict[int, str]:
+    """Index of each quantised unit that some of the regions compute in float32, and the rule that a
+    quant8 operation would break."""
+    return {
+        graph.producer[name]: rule for region in regions for name, rule in region.in_floats.items()
+    }

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 
 from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.convert.serialize import parse
@@ -21,6 +21,17 @@ aten = torch.ops.aten
 
 LAST, FIRST = DimOrder.CHANNELS_LAST, DimOrder.CONTIGUOUS
 LEVELS = (27, 28, 29, 30)
+
+
+class Apply(nn.Module):
+    """A function of one tensor as a module."""
+
+    def __init__(self, function: Callable[[Tensor], object]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> object:
+        return self.function(x)
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,10 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.graph.types import TensorType
-from tests.convert.harness import aten, image, program_of
+from tests.convert.harness import Apply, aten, image, program_of
 
 SHAPE = (4, 2, 1, 3, 7)
 FLATTENS = [(1, -1), (2, 3), (2, 4), (0, -2), (0, 4)]
-
-
-class Apply(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
 
 
 def converted(model, x, given=None, **options):

@@ -9,7 +9,7 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.quiet import quiet_torch
 from tests.convert.coverage.rows import layer, numbers, row
-from tests.convert.harness import run_region
+from tests.convert.harness import Apply, run_region
 
 X = numbers(2, 8, 6, 4)
 LINE = numbers(2, 4, 15)
@@ -220,15 +220,6 @@ SPELLINGS = {
     ),
     "embedding and positions": layer(lambda: Words(), torch.tensor([[3, 1, 4, 1], [5, 2, 6, 5]])),
 }
-
-
-class Apply(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
 
 
 class Words(nn.Module):

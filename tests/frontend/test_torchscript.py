@@ -16,21 +16,7 @@ from nnapi_prof.frontend import torchscript
 from nnapi_prof.frontend.loading import read_torchscript
 from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.frontend.walker import WalkRefused, walked_graph
-
-IMAGE = frontend.InputSpec((1, 4, 6, 6))
-
-
-def agree(path, *specs: frontend.InputSpec) -> frontend.loading.Program:
-    """Loads, and compares the program with the model on inputs other than the examples."""
-    program = frontend.load(path, specs)
-    random = torch.Generator().manual_seed(5)
-    inputs = [torch.randn(spec.shape, generator=random) for spec in specs]
-    found = program.module(*inputs)
-    wanted = frontend.reference(path)(*inputs)
-    assert len(found) == len(wanted)
-    for ours, theirs in zip(found, wanted, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-    return program
+from tests.frontend.common import IMAGE, agree
 
 
 class Branches(nn.Module):
@@ -64,74 +50,6 @@ def test_nested_outputs_are_flattened(saved):
     assert program.units.outputs[1] == program.units.inputs[0]
 
 
-class InPlace(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        y = x * 2
-        z = y
-        y += 1
-        y.relu_()
-        return z + y  # z is y
-
-
-def test_writing_in_place_reaches_every_name(saved):
-    assert [u.label for u in agree(saved(InPlace()), IMAGE).units.units] == [
-        "mul 1x4x6x6",
-        "add+relu 1x4x6x6",
-        "add 1x4x6x6",
-    ]
-
-
-class WritesView(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        y = x * 2
-        y[:, 0] = 0.0
-        return y
-
-
-@pytest.mark.parametrize("traced", [False, True])
-def test_writing_through_a_view(saved, traced: bool):
-    """Another route takes it: PyTorch's functionalisation."""
-    agree(saved(WritesView(), *([torch.ones(1, 4, 6, 6)] if traced else [])), IMAGE)
-
-
-class Masked(nn.Module):
-    """Constants that are written to in place, as in windows that are shifted."""
-
-    def __init__(self):
-        super().__init__()
-        self.bias = nn.Parameter(torch.rand(6))
-
-    def forward(self, x: Tensor) -> Tensor:
-        bias = self.bias.clone()
-        bias[2:4].zero_()
-        mask = x.new_zeros([6, 6])
-        mask[:3, 3:] = 2.0
-        mask[3:] -= 1
-        return x * mask.mul_(2) + torch.relu_(bias)
-
-
-@pytest.mark.parametrize("is_traced", [False, True])
-def test_constants_are_written_to_in_place(saved, is_traced: bool):
-    path = saved(Masked(), *([torch.ones(1, 4, 6, 6)] if is_traced else []))
-    assert [u.label for u in agree(path, IMAGE).units.units] == ["mul 1x4x6x6", "add 1x4x6x6"]
-
-
-class CountsSizes(nn.Module):
-    """Windows whose number is worked out in place: in a trace sizes are tensors."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        n, windows = x.shape[0], 1
-        for size in x.shape[2:]:
-            windows *= size // 2
-        n *= windows
-        return x.reshape(n, -1) * 2.0
-
-
-def test_sizes_are_written_to_in_place(saved):
-    path = saved(CountsSizes(), torch.ones(1, 4, 6, 6))
-    assert [u.label for u in agree(path, IMAGE).units.units][-1] == "mul 9x16"
-
-
 class Layout(enum.Enum):
     FIRST = "NCHW"
     LAST = "NHWC"
@@ -157,42 +75,6 @@ def test_members_of_enumerations_are_compared(saved):
         "aten.permute.default",
         "aten.mul.Scalar",
     ]
-
-
-class WritesParts(nn.Module):
-    """Boxes, every second, picked elements and whole views, of values and of constants."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        out = torch.zeros(1, 6, 8)
-        early = out[..., 2:4]
-        every = x.flatten(2)[:, :, :8]
-        out[:, 1:5:2, 2:6] = every[:, :2, ::2]
-        out[:, 0] = x.sum((1, 2)).mean(-1, keepdim=True)
-        out[0, :, 3].add_(1.0)
-        out.transpose(1, 2)[:, 7] = 5.0
-        y = x * 2.0
-        part = y[:, 1, 2:]
-        part.mul_(part)
-        y[:, :, -1, 0] = out[:, 2, 2:6]
-        hidden = torch.zeros_like(x).masked_fill_(x > 0, -1.0)
-        square = torch.zeros(3, 3)
-        square.diagonal().copy_(x[0, 0, 0, :3])
-        return out * 2.0, early + y.sum(), hidden + square.sum() + part.sum()
-
-
-@pytest.mark.parametrize("is_traced", [False, True])
-def test_parts_are_written_to_in_place(saved, is_traced: bool):
-    example = (torch.randn(1, 4, 6, 6),)
-    with quiet_torch():
-        model = torch.jit.trace(WritesParts(), example) if is_traced else WritesParts()
-    agree(saved(model), IMAGE)
-
-
-def test_parts_are_written_to_in_exported_programs():
-    x = torch.randn(1, 4, 6, 6)
-    program = frontend.prepare(WritesParts(), [x], "writes")
-    for ours, theirs in zip(program.module(x + 1), WritesParts()(x + 1), strict=True):
-        torch.testing.assert_close(ours, theirs)
 
 
 class Attends(nn.Module):
@@ -267,21 +149,6 @@ class Overlaps(nn.Module):
 def test_windows_by_strides(saved):
     program = agree(saved(Overlaps()), IMAGE)
     assert "as_strided" not in {unit.label.split()[0] for unit in program.units.units}
-
-
-class ChangesItsParameter(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("total", torch.zeros(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.total.add_(1)
-        return x + self.total.sum()
-
-
-def test_parameters_are_not_written_to(saved):
-    with pytest.raises(FrontendError):
-        frontend.load(saved(ChangesItsParameter()), [IMAGE])
 
 
 class Containers(nn.Module):

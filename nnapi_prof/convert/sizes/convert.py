@@ -46,7 +46,7 @@ def _template(model: FlexibleModel, level: int) -> Template:
 
     def convert(sizes: Sizes) -> Converted:
         program = model.program(sizes)
-        region = convert_region(program, _all_units(program), level, False, True)
+        region = convert_region(program, _all_units(program), level, shared=False, for_stock=True)
         return Converted(region, _beside(program))
 
     first = convert(model.examples)  # now it is known whether shapes are enough
@@ -116,7 +116,10 @@ class _Makers:
         names = []
         for unit in program.units.units:
             try:
-                made = convert_region(program, [unit.index], self.level, False, True).operations
+                region = convert_region(
+                    program, [unit.index], self.level, shared=False, for_stock=True
+                )
+                made = region.operations
             except UnsupportedOp:
                 return []
             names += [f"{unit.name} ({unit.label})"] * len(made)

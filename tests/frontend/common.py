@@ -1,0 +1,22 @@
+"""What tests of files of models share."""
+
+from __future__ import annotations
+
+import torch
+
+from nnapi_prof import frontend
+
+IMAGE = frontend.InputSpec((1, 4, 6, 6))
+
+
+def agree(path, *specs: frontend.InputSpec) -> frontend.loading.Program:
+    """Loads, and compares the program with the model on inputs other than the examples."""
+    program = frontend.load(path, specs)
+    random = torch.Generator().manual_seed(5)
+    inputs = [torch.randn(spec.shape, generator=random) for spec in specs]
+    found = program.module(*inputs)
+    wanted = frontend.reference(path)(*inputs)
+    assert len(found) == len(wanted)
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    return program
