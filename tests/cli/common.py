@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,6 +76,18 @@ class Profiled:
     model: Path
     costs: Path
     bundle: Path
+
+
+def start_program(*arguments: object, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """nnapi-prof as a terminal's shell starts it, so that Ctrl-C reaches it.
+
+    A shell without job control has SIGINT ignored in what it puts in the background, children
+    inherit that, and Python keeps it: `make test &` would not be heard. ``before`` is a command
+    that ends with the program to run.
+    """
+    heard = ("env", "--default-signal=INT")
+    command = [*heard, *before, sys.executable, "-m", "nnapi_prof", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def count_rows(costs: Path) -> int:

@@ -7,19 +7,17 @@ output, or under ``--json`` one document with the same words.
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.common import Profiled, Result
+from tests.cli.common import Profiled, Result, start_program
 from tests.cli.messages import costs, devices, models, options, plans
 from tests.cli.messages.provoked import CASES, SHAPE, SIM, Case, Place
 from tests.conftest import rig
@@ -109,14 +107,6 @@ def test_a_cost_table_of_another_user(cli: Cli, profiled: Profiled, open_folder:
 # ---- what happens to a process -----------------------------------------------------------------
 
 
-def started(*arguments: object, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    """nnapi-prof as a shell starts it."""
-    command = [*before, sys.executable, "-m", "nnapi_prof", *map(str, arguments)]
-    return subprocess.Popen(
-        command, env={**os.environ}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
 def ended(process: subprocess.Popen[str]) -> Result:
     out, err = process.communicate(timeout=120)
     return Result(process.returncode, out, err)
@@ -125,7 +115,7 @@ def ended(process: subprocess.Popen[str]) -> Result:
 @pytest.mark.parametrize("as_json", [False, True])
 def test_ctrl_c(tiny: Path, as_json: bool) -> None:
     """Pressed while the model is read, long before anything was measured."""
-    process = started("estimate", "--phone", "pixel4", *SHAPE, *(["--json"] * as_json), tiny)
+    process = start_program("estimate", "--phone", "pixel4", *SHAPE, *(["--json"] * as_json), tiny)
     maps = Path(f"/proc/{process.pid}/maps")
     deadline = time.monotonic() + 60
     while "libtorch" not in maps.read_text():  # the command runs: torch is being imported
@@ -171,6 +161,6 @@ def test_a_full_disk(
     script = f'mount -t tmpfs -o size=4k tmpfs "{full}" && exec "$@"'
     names = {"costs": profiled.costs, "bundle": profiled.bundle, "model": profiled.model}
     arguments = [part.format(full=full, **names) for part in command]
-    found = ended(started(*arguments, before=(*isolation, "sh", "-c", script, "sh")))
+    found = ended(start_program(*arguments, before=(*isolation, "sh", "-c", script, "sh")))
     assert found.code == 2 and found.out == ""
     assert found.error == words.format(full=full)

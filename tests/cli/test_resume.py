@@ -8,7 +8,6 @@ import re
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,9 +17,16 @@ from typing import Any
 import pytest
 import torch
 
-from tests.cli.common import INPUT, Profiled, Result, TinyNet, count_rows, trace
+from tests.cli.common import (
+    INPUT,
+    Profiled,
+    Result,
+    TinyNet,
+    count_rows,
+    start_program,
+    trace,
+)
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 Cli = Callable[..., Result]
 QUICK = ("--preference", "fast", "--runs", 5)
 SLOW = ("--preference", "fast", "--runs", 100_000, "--budget-ms", 150)
@@ -168,14 +174,8 @@ def test_a_phone_lost_midway(
 
 
 def start_profile(costs: Path, model: Path, shape: str = INPUT) -> subprocess.Popen[str]:
-    arguments = ["--device", "local", "--input", shape, "--costs", str(costs), *map(str, SLOW)]
-    return subprocess.Popen(
-        [sys.executable, "-m", "nnapi_prof", "profile", *arguments, str(model)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    named = ("--device", "local", "--input", shape, "--costs", costs)
+    return start_program("profile", *named, *SLOW, model)
 
 
 def test_ctrl_c_keeps_what_was_measured(cli: Cli, tiny: Path, tmp_path: Path) -> None:
