@@ -123,3 +123,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     near = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {near[0]}?)" if near else ""
+
+
+def visible(text: str, limit: int = 500) -> str:
+    """Text of a stranger's (a phone, a file) as one line for a message: control characters, which
+    could steer a terminal or forge lines, become visible escapes, and the end of what is longer
+    than ``limit`` is cut off."""
+    shown = "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for c in text[: limit + 1]
+    )
+    return shown if len(text) <= limit else f"{shown[:limit]}…"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import os
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -17,11 +17,13 @@ from torch.utils import _pytree as pytree
 from nnapi_prof.errors import FrontendError, InputSpecError, ModelFileError
 from nnapi_prof.frontend import exported, torchscript
 from nnapi_prof.frontend.eager import settle_views
+from nnapi_prof.frontend.export_check import check_export
 from nnapi_prof.frontend.extensions import with_extensions
 from nnapi_prof.frontend.inputs import InputSpec, listed
 from nnapi_prof.frontend.nested import flat_inputs
 from nnapi_prof.frontend.quantised import plain, plain_inputs
 from nnapi_prof.frontend.quiet import essential_line, logged_errors, quiet_torch, run_once
+from nnapi_prof.frontend.script_check import load_script
 from nnapi_prof.graph.dim_order import LIES_LAST
 from nnapi_prof.graph.grouping import unit_graph
 from nnapi_prof.graph.passes import DEFAULT_PASSES, run_passes
@@ -97,7 +99,7 @@ def read_nested(path: Path) -> torch.jit.ScriptModule:
     """A TorchScript file in eval mode, its inputs as they are. Raises ModelFileError."""
     try:
         with quiet_torch():
-            model = with_extensions(lambda: _read_script(path), path)
+            model = with_extensions(lambda: load_script(path), path)
             if hasattr(model, "training"):
                 model.eval()
     except ModelFileError:
@@ -108,10 +110,6 @@ def read_nested(path: Path) -> torch.jit.ScriptModule:
         ) from error
     assert isinstance(model, torch.jit.ScriptModule)
     return model
-
-
-def _read_script(path: Path) -> Any:
-    return torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
 
 
 def read_exported(path: Path) -> ExportedProgram:
@@ -128,14 +126,32 @@ def read_exported(path: Path) -> ExportedProgram:
 
 
 def _read_export(path: Path) -> ExportedProgram:
-    """torch.export.load, which says what is wrong with a file to its logger alone."""
+    """torch.export.load of a file that was looked into. It says what is wrong with one to its
+    logger alone."""
+    check_export(path)
     with logged_errors("torch.export") as told:
         try:
-            return torch.export.load(path)
+            with _weights_only():
+                return torch.export.load(path)
         except RuntimeError as error:
             if told:
                 raise told[-1] from error
             raise
+
+
+@contextlib.contextmanager
+def _weights_only() -> Iterator[None]:
+    """``torch.load`` makes tensors and containers only, whatever its caller or the user says."""
+    names = ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+    before = {name: os.environ.pop(name, None) for name in names}
+    os.environ[names[0]] = "1"
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def load(path: Path, inputs: Sequence[InputSpec] = (), keep: bool = False) -> Program:

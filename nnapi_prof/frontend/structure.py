@@ -14,7 +14,7 @@ from torch.export.graph_signature import InputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
 from nnapi_prof.frontend import exported
-from nnapi_prof.frontend.loading import ModelKind, model_kind
+from nnapi_prof.frontend.loading import ModelKind, model_kind, read_exported, read_nested
 from nnapi_prof.frontend.nested import flat_inputs, input_trees
 from nnapi_prof.frontend.quiet import quiet_torch, run_once
 from nnapi_prof.frontend.trees import (
@@ -57,9 +57,8 @@ def model_structure(path: Path, examples: Sequence[Tensor]) -> Structure:
     """
     with quiet_torch():
         if model_kind(path) is ModelKind.EXPORTED:
-            return structure_of(torch.export.load(path), examples, path.name)
-        script = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
-    return structure_of(script, examples, path.name)
+            return structure_of(read_exported(path), examples, path.name)
+    return structure_of(read_nested(path), examples, path.name)
 
 
 def structure_of(

@@ -1,0 +1,299 @@
+"""ExportedPrograms' files (``.pt2``), looked into before PyTorch loads them.
+
+``torch.export.load`` unpickles what tensors come with, evaluates expressions of sizes and guards as
+Python, looks functions up by dotted names, writes names into Python code and loads compiled code.
+All of these are checked here, and what is more than a model needs is refused by name.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nnapi_prof.errors import ModelFileError, visible
+from nnapi_prof.frontend.archives import Archive, check_inner, look_into
+from nnapi_prof.frontend.operators import is_registered, refusal
+from nnapi_prof.frontend.pickles import BadPickle, check_saved_tensors
+
+_AGAIN = "export the model again without it"
+_LONGEST = 20_000  # characters of an expression
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_UNPRINTED = re.compile(r"[\"'\\]")
+_OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.\w+)?", re.ASCII)
+_PYTHON = re.compile(r"(?:_operator|math)\.[a-z]\w*", re.ASCII)
+_NOT_PYTHON = {"attrgetter", "itemgetter", "methodcaller", "call", "setitem", "delitem"}
+_TORCH = re.compile(
+    r"torch\.(?:_C\.)?(?:sym_\w+|_sym_\w+|_set_grad_enabled|_check|_check_is_size)"
+    r"|torch\.amp\.autocast_mode\._(?:enter|exit)_autocast",
+    re.ASCII,
+)
+_SYMBOL = re.compile(r"[A-Za-z]\w{0,60}|-?[\d.]+(?:e[-+]?\d+)?", re.ASCII)
+_FUNCTIONS = frozenset(
+    (
+        # What the exporter writes: names of SymPy's and PyTorch's classes of expressions.
+        "Symbol Integer Rational Float Add Mul Pow Mod Max Min Abs Eq Ne Lt Le Gt Ge Not And Or "
+        "Equality Unequality StrictLessThan StrictGreaterThan LessThan GreaterThan Piecewise "
+        "ExprCondPair Tuple BooleanTrue BooleanFalse true false floor ceiling sqrt log exp "
+        "FloorDiv ModularIndexing Where PythonMod CleanDiv CeilToInt FloorToInt CeilDiv LShift "
+        "RShift PowByNatural FloatPow FloatTrueDiv IntTrueDiv IsNonOverlappingAndDenseIndicator "
+        "TruncToFloat TruncToInt RoundToInt RoundDecimal ToFloat Identity BitwiseFn_bitwise_and "
+        "BitwiseFn_bitwise_or BitwiseFn_bitwise_xor int_oo nan oo zoo Infinity NegativeInfinity "
+        "IntInfinity NegativeIntInfinity Half One Zero NegativeOne "
+        # of guards
+        "math int float bool min max abs L inf"
+    ).split()
+)
+_METHODS = {"size", "stride", "storage_offset", "item", "dim", "floor", "ceil", "trunc", "isnan",
+            "sqrt", "inf", "nan", "pow"}  # fmt: skip
+_FACTORIES = ("list", "dict", "set", "tuple", "int", "float", "str")
+_NODES = (
+    ast.Expression, ast.Call, ast.Name, ast.Load, ast.Constant, ast.keyword, ast.BinOp, ast.UnaryOp,
+    ast.BoolOp, ast.Compare, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Attribute,
+    ast.Subscript, ast.Tuple, ast.IfExp,
+)  # fmt: skip
+
+
+class _Refused(Exception):
+    """What is refused, as the middle of a sentence."""
+
+
+def check_export(path: Path) -> None:
+    """Looks into a ``.pt2``. Raises ModelFileError where something in it could run, or is not what
+    it should be."""
+    archive = look_into(path)
+    older = "serialized_exported_program.json" in archive.sizes
+    if not older and not archive.same_to_torch():
+        raise ModelFileError(
+            f"{path} is truncated or damaged (readers differ on what it holds): save or copy the "
+            "file again"
+        )
+    for name, data in _records(archive, older):
+        try:
+            _check_record(archive, name, data, older)
+        except _Refused as refused:
+            raise ModelFileError(
+                f"{path} is refused: its {visible(name, 100)} {refused}: {_AGAIN}"
+            ) from None
+        except RecursionError:
+            raise ModelFileError(
+                f"{path} is refused: its {visible(name, 100)} is nested too deeply: {_AGAIN}"
+            ) from None
+
+
+def _records(archive: Archive, older: bool) -> Iterator[tuple[str, bytes]]:
+    """What PyTorch would read of the archive, but for plain bytes of tensors and other files."""
+    if older:
+        import zipfile
+
+        with zipfile.ZipFile(archive.path) as file:
+            for info in file.infolist():
+                if not info.is_dir() and not info.filename.startswith("extra_files"):
+                    yield info.filename, file.read(info)
+        return
+    for name in archive.sizes:
+        parts = name.split("/")
+        if name.endswith((".json", ".pt")) or "aotinductor" in parts or "obj_" in parts[-1]:
+            yield name, archive.read(name) if name.endswith((".json", ".pt")) else b""
+
+
+def _check_record(archive: Archive, name: str, data: bytes, older: bool) -> None:
+    last = name.rpartition("/")[2]
+    if "aotinductor" in name.split("/"):
+        raise _Refused("is compiled code, which would run")
+    if last.startswith(("opaque_obj_", "custom_obj_")):
+        raise _Refused("is a pickled object, which could run anything")
+    is_program = name.startswith("models/") or last == "serialized_exported_program.json"
+    if is_program:
+        _check_program(_json(data))
+    elif last.endswith("_config.json"):
+        _check_config(archive, name, _json(data))
+    elif name.endswith(".pt") or (older and name.endswith(".json")):
+        _check_tensors(archive, name, data)
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise _Refused(f"is no JSON ({visible(str(error), 100)})") from None
+
+
+def _check_tensors(archive: Archive, name: str, data: bytes) -> None:
+    if not data:
+        return
+    check_inner(archive.path, name, data)
+    try:
+        check_saved_tensors(data)
+    except BadPickle as error:
+        raise _Refused(f"is a pickle that is not loaded: {error}") from None
+
+
+def _check_config(archive: Archive, name: str, config: Any) -> None:
+    """The list of a model's weights or constants: pickled ones hold tensors, and no size is made up
+    for a record without bytes."""
+    entries = config.get("config") if isinstance(config, dict) else None
+    if not isinstance(entries, dict):
+        raise _Refused("is no list of tensors")
+    folder = name.rpartition("/")[0]
+    for key, entry in entries.items():
+        _plain(key)
+        file = entry.get("path_name") if isinstance(entry, dict) else None
+        if not isinstance(file, str) or "/" in file or f"{folder}/{file}" not in archive.sizes:
+            raise _Refused(f"names a file that is not there ({visible(str(file), 100)})")
+        if file.startswith(("opaque_obj_", "custom_obj_")):
+            raise _Refused(
+                f"names {visible(file, 100)}, a pickled object, which could run anything"
+            )
+        meta = entry.get("tensor_meta")
+        _walk(meta, "tensor_meta")
+        if entry.get("use_pickle"):
+            _check_tensors(archive, f"{folder}/{file}", archive.read(f"{folder}/{file}"))
+        elif isinstance(meta, dict) and archive.sizes[f"{folder}/{file}"] == 0:
+            sizes = [size.get("as_int") for size in meta.get("sizes", ())]
+            if all(sizes):
+                raise _Refused(f"gives {visible(key, 100)} no bytes for its elements")
+
+
+def _check_program(program: Any) -> None:
+    if not isinstance(program, dict):
+        raise _Refused("is no program")
+    _walk(program, "")
+
+
+def _walk(value: Any, key: str) -> None:
+    """Checks a value of the program's JSON, which is that of ``key``; keys that are not known are
+    held to be names."""
+    if isinstance(value, dict):
+        if key == "metadata":
+            return  # words about where a node is from
+        for name, inner in value.items():
+            _plain(name)
+            _walk(inner, name if isinstance(inner, str | dict | list) else key)
+    elif isinstance(value, list):
+        for inner in value:
+            _walk(inner, key)
+    elif isinstance(value, str):
+        _CHECKS.get(key, _plain)(value)
+
+
+def _free(text: str) -> None:
+    """A constant: PyTorch writes it as one."""
+
+
+def _plain(text: str) -> None:
+    """A name that may be written into Python code between quotes."""
+    if _UNPRINTED.search(text) or not text.isprintable():
+        raise _Refused(f"has the name {visible(text, 100)}, with a quote or line break")
+
+
+def _identifier(text: str) -> None:
+    if text and not _IDENTIFIER.fullmatch(text):
+        raise _Refused(f"has the name {visible(text, 100)}, which is no identifier")
+
+
+def _operator(target: str) -> None:
+    named = _OPERATOR.fullmatch(target)
+    if named:
+        name = f"{named[1]}::{named[2]}"
+        why = refusal(name)
+        if why is not None and is_registered(name):  # PyTorch says itself what it does not have
+            raise _Refused(f"uses {visible(name, 100)}, which is {why}")
+    elif not _TORCH.fullmatch(target) and (
+        not _PYTHON.fullmatch(target) or target.partition(".")[2] in _NOT_PYTHON
+    ):
+        raise _Refused(f"uses {visible(target, 100)}, which is no operator that models need")
+
+
+def _expression(text: str) -> None:
+    """An expression of sizes, or a guard: PyTorch evaluates both as Python."""
+    shown = visible(text, 100)
+    try:
+        tree = ast.parse(text, mode="eval") if len(text) <= _LONGEST else None
+    except (SyntaxError, ValueError, MemoryError):
+        tree = None
+    if tree is None:
+        raise _Refused(f"has the expression {shown}, which is none of sizes")
+    for node in ast.walk(tree):
+        fits = isinstance(node, _NODES)
+        if isinstance(node, ast.Name):
+            fits = node.id in _FUNCTIONS or re.fullmatch(r"[a-z]{1,4}\d+", node.id) is not None
+        elif isinstance(node, ast.Call):
+            fits = isinstance(node.func, ast.Name | ast.Attribute)
+        elif isinstance(node, ast.Attribute):
+            fits = node.attr in _METHODS
+        elif isinstance(node, ast.Constant):
+            fits = _is_constant(node.value)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow | ast.LShift):
+            fits = isinstance(node.right, ast.Constant) and node.right.value in range(64)
+        if not fits:
+            raise _Refused(f"has the expression {shown}, which is none of sizes")
+
+
+def _is_constant(value: object) -> bool:
+    if isinstance(value, str):
+        return _SYMBOL.fullmatch(value) is not None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) < 1 << 64
+    return isinstance(value, bool | float) or value is None
+
+
+def _tree(text: str) -> None:
+    """How inputs and outputs are nested, as JSON within JSON."""
+    try:
+        spec = json.loads(text)
+    except ValueError:
+        raise _Refused(f"nests its inputs as {visible(text, 100)}, which is no JSON") from None
+    _check_tree(spec)
+
+
+def _check_tree(spec: Any) -> None:
+    waiting = [spec]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting += value
+        elif isinstance(value, dict):
+            if "__enum__" in value:
+                raise _Refused("nests its inputs by an enumeration of a Python module")
+            module = value.get("default_factory_module", "builtins")
+            factory = value.get("default_factory_name", "list")
+            if module != "builtins" or factory not in (
+                "list",
+                "dict",
+                "set",
+                "tuple",
+                "int",
+                "str",
+            ):
+                raise _Refused(f"nests its inputs by a function of {visible(str(module), 100)}")
+            waiting += [*value, *value.values()]
+        elif isinstance(value, str):
+            try:
+                inner = json.loads(value) if value[:1] in ("[", "{", '"') else None
+            except ValueError:
+                inner = None
+            if inner is None:
+                _plain(value)
+            else:
+                waiting.append(inner)
+
+
+_CHECKS = {
+    "as_string": _free,
+    "as_strings": _free,
+    "torch_version": _free,
+    "target": _operator,
+    "as_operator": _operator,
+    "expr_str": _expression,
+    "guards_code": _expression,
+    "in_spec": _tree,
+    "out_spec": _tree,
+    "name": _identifier,
+    "as_name": _identifier,
+    "forward_arg_names": _identifier,
+    "user_input_name": _identifier,
+}

@@ -1,0 +1,48 @@
+"""What tests of hostile input share: the command line in a process of its own, and its sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs ``nnapi-prof`` in an empty folder."""
+
+    def run(*args: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "nnapi_prof", *map(str, args)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+    return run
+
+
+@pytest.fixture
+def refused(command: Callable[..., subprocess.CompletedProcess[str]]) -> Refused:
+    """Runs a command that must end in one sentence and exit code 1 or 2; returns the sentence."""
+
+    def run(*args: object, timeout: float = 120) -> str:
+        return sentence(command(*args, timeout=timeout))
+
+    return run
+
+
+def sentence(done: subprocess.CompletedProcess[str]) -> str:
+    """The one sentence of a command that failed."""
+    assert done.returncode in (1, 2), (done.returncode, done.stderr[-2000:])
+    assert "Traceback" not in done.stderr, done.stderr[-2000:]
+    assert all(c.isprintable() or c == "\n" for c in done.stderr + done.stdout), done.stderr
+    errors = [line for line in done.stderr.splitlines() if "error:" in line]
+    assert len(errors) == 1, done.stderr
+    return " ".join(done.stderr[done.stderr.index(errors[0]) :].split())

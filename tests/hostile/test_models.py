@@ -1,0 +1,476 @@
+"""Model files that would run, write, or fill the machine when they are loaded."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof import frontend
+from nnapi_prof.errors import ModelFileError
+from nnapi_prof.frontend import archives
+from nnapi_prof.frontend.inputs import InputSpec
+from nnapi_prof.frontend.operators import refusal
+from nnapi_prof.frontend.script_check import runs_at_load
+from nnapi_prof.frontend.structure import model_structure
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+INPUT = InputSpec((1, 4), "float32")
+
+
+class Trap:
+    """Unpickling this makes a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (os.mkdir, (str(self.path),))
+
+
+def refuse(path: Path) -> str:
+    """The sentence with which every way into a file refuses it."""
+    said = set()
+    for way in (
+        lambda: frontend.load(path, [INPUT]),
+        lambda: frontend.reference(path),
+        lambda: model_structure(path, [torch.rand(1, 4)]),
+    ):
+        with pytest.raises(ModelFileError) as caught:
+            way()
+        assert caught.value.exit_code == 2
+        said.add(str(caught.value))
+    (sentence,) = said
+    assert sentence.startswith(str(path)) and sentence.isprintable()
+    return sentence
+
+
+def rewrite(
+    path: Path, changes: Mapping[str, bytes | Callable[[bytes], bytes] | None], **options: Any
+) -> Path:
+    """The archive with records replaced, changed, added or (None) left out; names are without the
+    folder that all of them lie in."""
+    with zipfile.ZipFile(path) as source:
+        records = {name.partition("/")[2]: source.read(name) for name in source.namelist()}
+    for name, change in changes.items():
+        if change is None:
+            del records[name]
+        else:
+            records[name] = change(records[name]) if callable(change) else change
+    with zipfile.ZipFile(path, "w", **options) as target:
+        for name, data in records.items():
+            target.writestr(f"model/{name}", data)
+    return path
+
+
+# ---- TorchScript -----------------------------------------------------------------------------
+
+
+def scripted(tmp_path: Path, forward: str, more: str = "", args: str = "x: Tensor") -> Path:
+    """A file of TorchScript whose code is written by hand."""
+    path = tmp_path / "model.pt"
+    text = (
+        "class Named(Module):\n  __parameters__ = []\n  __buffers__ = []\n  training : bool\n"
+        f"{more}  def forward(self: __torch__.Named,\n    {args}) -> Tensor:\n    {forward}\n"
+    )
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in (
+            ("data.pkl", b"\x80\x02c__torch__\nNamed\n)\x81}(X\x08\0\0\0training\x89ub."),
+            ("code/__torch__.py", text.encode()),
+            ("constants.pkl", b"\x80\x02)."),
+            ("version", b"3\n"),
+        ):
+            archive.writestr(f"model/{name}", data)
+    return path
+
+
+WRITERS = {
+    "from_file": 'y = torch.fill_(torch.from_file("{0}", True, 16, dtype=0), 65)\n'
+    "    return torch.add(x, torch.sum(y))",
+    "save": 'torch.save(x, "{0}")\n    return x',
+    "save by another name": 'f = torch.save\n    f(x, "{0}", )\n    return x',
+    "the name of aten": 'ops.aten.save(x, "{0}")\n    return x',
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_operators_that_write(tmp_path: Path, kind: str) -> None:
+    sprung = tmp_path / "sprung"
+    path = scripted(tmp_path, WRITERS[kind].format(sprung))
+    torch.jit.load(path)  # it is a module to PyTorch
+    assert "aten::" in refuse(path) and "which is refused" in refuse(path)
+    assert not sprung.exists()
+
+
+def test_a_branch_that_would_not_be_taken(tmp_path: Path) -> None:
+    body = (
+        'if torch.gt(torch.len(torch.size(x)), 9):\n      torch.save(x, "sprung")\n'
+        "    else:\n      pass\n    return x"
+    )
+    assert "uses aten::save" in refuse(scripted(tmp_path, body))
+
+
+def test_a_default_that_runs_when_it_is_compiled(tmp_path: Path) -> None:
+    sprung = tmp_path / "sprung"
+    default = f'torch.fill_(torch.from_file("{sprung}", True, 16, dtype=0), 65)'
+    path = scripted(tmp_path, "return x", args=f"x: Tensor,\n    y: Tensor={default}")
+    said = refuse(path)
+    assert "runs when it is loaded and names from_file, which is refused" in said
+    assert not sprung.exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ('torch.save(state, "{0}")', "save"),
+        ('f = getattr(torch, "sa\\166e")\n    f(state, "{0}", )', "getattr"),
+        ('ops.c10d.barrier(state, "{0}")', "ops.c10d"),
+        ('o = ops\n    o.c10d.barrier(state, "{0}")', "ops"),
+    ],
+)
+def test_what_restores_an_object_runs_when_it_is_loaded(
+    tmp_path: Path, body: str, word: str
+) -> None:
+    sprung = tmp_path / "sprung"
+    more = (
+        "  def __setstate__(self: __torch__.Named,\n    state: int) -> NoneType:\n"
+        f"    {body.format(sprung)}\n    return None\n"
+    )
+    said = refuse(scripted(tmp_path, "return x", more))
+    assert f"names {word}, which is refused" in said
+    assert not sprung.exists()
+
+
+def test_objects_of_other_classes(tmp_path: Path) -> None:
+    more = "  store : __torch__.torch.classes.dist_c10d.Store\n"
+    assert "uses torch.classes.dist_c10d, which is refused" in refuse(
+        scripted(tmp_path, "return x", more)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ("  def f(self, a: int=1, b: str='x', c: float=-1e-05) -> int:\n", False),
+        ("  def f(self,\n    a: List[int]=[1, 2], b: bool=True) -> int:", False),
+        ("  def f(self,\n    a: int=1,\n    b: Optional[int]=None) -> int:\n", False),
+        ("  k : Final[int] = 3\n  t : Final[Tensor] = CONSTANTS.c0\n", False),
+        ("  def f(self, a: int=g()) -> int:\n", True),
+        ("  def f(self, a: str='\\'', b: int=g()) -> int:\n", True),
+        ("  def f(self, a: Tuple[int, int]=(1, g())) -> int:\n", True),
+        ("  x : Tensor = g()\n", True),
+        ("def f(a: int=1", True),
+    ],
+)  # fmt: skip
+def test_which_code_runs_when_it_is_loaded(text: str, runs: bool) -> None:
+    assert runs_at_load(text) is runs
+
+
+def test_quantised_modules_restore_themselves(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
+    quantised = torch.ao.quantization.quantize_dynamic(model)
+    torch.jit.save(torch.jit.script(quantised), path)
+    assert torch.equal(frontend.reference(path)(torch.ones(1, 4))[0], quantised(torch.ones(1, 4)))
+
+
+def pickled(tmp_path: Path, data: bytes) -> str:
+    return refuse(rewrite(scripted(tmp_path, "return x"), {"data.pkl": data}))
+
+
+def test_pickles_of_torchscript(tmp_path: Path) -> None:
+    sprung = tmp_path / "sprung"
+    assert "it names posix.mkdir" in pickled(tmp_path, pickle.dumps(Trap(sprung), 2))
+    assert not sprung.exists()
+    assert "remembers thing 4294967295" in pickled(tmp_path, b"\x80\x02Nr\xff\xff\xff\xff.")
+    assert "it is damaged" in pickled(tmp_path, b"\x80\x02h\x07.")
+    assert "it is damaged" in pickled(tmp_path, b"\x80\x02")
+    assert "it names a\\nb.c" in pickled(tmp_path, pickle_of_name("a\nb", "c"))
+
+
+def pickle_of_name(module: str, name: str) -> bytes:
+    data = b"\x80\x04"
+    for word in (module, name):
+        data += b"\x8c" + bytes([len(word)]) + word.encode()
+    return data + b"\x93."
+
+
+@pytest.mark.parametrize(
+    ("elements", "offset", "size", "said"),
+    [
+        (1 << 40, 0, 4, "has 1099511627776 elements, and the archive 16 bytes for them"),
+        (4, 0, 1 << 40, "reaches to element 1099511627775 of 4"),
+        (4, 3, 4, "reaches to element 6 of 4"),
+        (4, -1, 4, "impossible sizes"),
+    ],
+)
+def test_tensors_beyond_their_bytes(
+    tmp_path: Path, elements: int, offset: int, size: int, said: str
+) -> None:
+    path = scripted(tmp_path, "return x")
+
+    def number(value: int) -> bytes:
+        return pickle.dumps(value, 2)[2:-1]
+
+    storage = b"(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpu"
+    storage += number(elements) + b"tQ"
+    data = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(" + storage + number(offset)
+    data += b"(" + number(size) + b"t(" + number(1) + b"t\x89}tR."
+    assert said in refuse(rewrite(path, {"data.pkl": data, "data/0": bytes(16)}))
+
+
+# ---- exported programs -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    path = tmp_path / "model.pt2"
+    program = torch.export.export(
+        nn.Linear(4, 2).eval(),
+        (torch.rand(2, 4),),
+        dynamic_shapes=({0: torch.export.Dim("n", min=1, max=8)},),
+    )
+    torch.export.save(program, path)
+    assert len(frontend.reference(path)(torch.rand(3, 4))) == 1
+    return path
+
+
+def saved(thing: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(thing, buffer)
+    return buffer.getvalue()
+
+
+def test_pickled_inputs(exported: Path, tmp_path: Path) -> None:
+    sprung = tmp_path / "sprung"
+    rewrite(exported, {"data/sample_inputs/model.pt": saved(Trap(sprung))})
+    said = refuse(exported)
+    assert "its data/sample_inputs/model.pt is a pickle that is not loaded" in said
+    assert "it names posix.mkdir" in said
+    assert not sprung.exists()
+
+
+@pytest.mark.parametrize("folder", ["weights", "constants"])
+def test_pickled_weights(exported: Path, tmp_path: Path, folder: str) -> None:
+    sprung = tmp_path / "sprung"
+    config = {"path_name": "tensor_9", "is_param": True, "use_pickle": True, "tensor_meta": None}
+    rewrite(
+        exported,
+        {
+            f"data/{folder}/tensor_9": saved(Trap(sprung)),
+            f"data/{folder}/model_{folder}_config.json": json.dumps(
+                {"config": {"weight": config}}
+            ).encode(),
+        },
+    )
+    assert "it names posix.mkdir" in refuse(exported)
+    assert not sprung.exists()
+
+
+@pytest.mark.parametrize("prefix", ["opaque_obj_0", "custom_obj_0"])
+def test_pickled_objects(exported: Path, tmp_path: Path, prefix: str) -> None:
+    sprung = tmp_path / "sprung"
+    config = {"path_name": prefix, "is_param": False, "use_pickle": True, "tensor_meta": None}
+    rewrite(
+        exported,
+        {
+            f"data/constants/{prefix}": pickle.dumps(Trap(sprung)),
+            "data/constants/model_constants_config.json": json.dumps(
+                {"config": {"thing": config}}
+            ).encode(),
+        },
+    )
+    assert "pickled object" in refuse(exported)
+    assert not sprung.exists()
+
+
+@pytest.mark.parametrize("name", ["data/weights/model.pt", "data/constants/model.pt"])
+def test_pickles_of_older_files(exported: Path, tmp_path: Path, name: str) -> None:
+    sprung = tmp_path / "sprung"
+    rewrite(exported, {name: saved(Trap(sprung))})
+    assert "a pickle that is not loaded" in refuse(exported)
+    assert not sprung.exists()
+
+
+def test_the_older_layout(tmp_path: Path) -> None:
+    path, sprung = tmp_path / "model.pt2", tmp_path / "sprung"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("version", "8.20")
+        archive.writestr("serialized_exported_program.json", "{}")
+        archive.writestr("serialized_state_dict.json", saved(Trap(sprung)))
+    assert "serialized_state_dict.json is a pickle that is not loaded" in refuse(path)
+    assert not sprung.exists()
+
+
+def test_compiled_code(exported: Path) -> None:
+    rewrite(exported, {"data/aotinductor/model/model.so": b"\x7fELF"})
+    assert "is compiled code, which would run" in refuse(exported)
+
+
+EVIL = "__import__('os').mkdir('{}')"
+
+
+def edit(path: Path, change: Callable[[Any], None]) -> None:
+    def record(data: bytes) -> bytes:
+        program = json.loads(data)
+        change(program)
+        return json.dumps(program).encode()
+
+    rewrite(path, {"models/model.json": record})
+
+
+def graph(program: Any) -> Any:
+    return program["graph_module"]["graph"]
+
+
+def deep(value: Any, key: str, text: str) -> bool:
+    """Sets the first string of this key anywhere within."""
+    if isinstance(value, dict):
+        if isinstance(value.get(key), str):
+            value[key] = text
+            return True
+        return any(deep(inner, key, text) for inner in value.values())
+    return isinstance(value, list) and any(deep(inner, key, text) for inner in value)
+
+
+def test_an_expression_of_sizes(exported: Path, tmp_path: Path) -> None:
+    sprung = tmp_path / "sprung"
+    edit(exported, lambda p: deep(graph(p)["tensor_values"], "expr_str", EVIL.format(sprung)))
+    assert "which is none of sizes" in refuse(exported)
+    assert not sprung.exists()
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        EVIL,
+        "L['x'].size()[0] == (lambda: {!r})()",
+        "L['\"+str(1)+\"'].size()[0] == 1 and '{}'",
+        "9 ** 9 ** 9 ** 9 == '{}'",
+        "L['x'].__class__ == '{}'",
+    ],
+)
+def test_a_guard(exported: Path, tmp_path: Path, guard: str) -> None:
+    sprung = tmp_path / "sprung"
+    edit(exported, lambda p: p.update(guards_code=[guard.format(sprung)]))
+    assert "which is none of sizes" in refuse(exported)
+    assert not sprung.exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("torch.os.mkdir", "no operator that models need"),
+        ("torch.hub.load", "no operator that models need"),
+        ("_operator.methodcaller", "no operator that models need"),
+        ("#anything:x", "no operator that models need"),
+        ("torch.ops.aten.from_file.default", "reaches files"),
+        ("torch.ops.debugprims.load_tensor.default", "no operator that models need"),
+        ("torch.ops.higher_order.print", "runs other code"),
+    ],
+)
+def test_a_target(exported: Path, target: str, said: str) -> None:
+    edit(exported, lambda p: graph(p)["nodes"][0].update(target=target))
+    assert said in refuse(exported)
+
+
+def test_names_that_are_code(exported: Path, tmp_path: Path) -> None:
+    sprung = tmp_path / "sprung"
+    name = f"x=__import__('os').mkdir('{sprung}')"
+    edit(exported, lambda p: deep(graph(p)["inputs"], "name", name))
+    assert "which is no identifier" in refuse(exported)
+    assert not sprung.exists()
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        {"default_factory_module": "antigravity", "default_factory_name": "x", "dict_context": []},
+        json.dumps([{"__enum__": True, "fqn": "antigravity:X", "name": "A"}]),
+        json.dumps(["a'b"]),
+    ],
+)
+def test_how_inputs_are_nested(exported: Path, context: Any) -> None:
+    spec = [1, {"type": "collections.defaultdict", "context": context, "children_spec": []}]
+    edit(exported, lambda p: deep(p["graph_module"]["module_call_graph"], "in_spec",
+                                  json.dumps(spec)))  # fmt: skip
+    assert "nests its inputs" in refuse(exported) or "with a quote" in refuse(exported)
+
+
+def test_nested_json(exported: Path) -> None:
+    rewrite(exported, {"models/model.json": b"[" * 200_000 + b"]" * 200_000})
+    assert "nested too deeply" in refuse(exported)
+
+
+# ---- archives --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["pt", "pt2"])
+def test_bombs(tmp_path: Path, exported: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "FREE_BYTES", 1 << 20)
+    path = exported if kind == "pt2" else scripted(tmp_path, "return x")
+    rewrite(path, {"data/weights/more": bytes(20 << 20)}, compression=zipfile.ZIP_DEFLATED)
+    assert "and would unpack to 21 MB, as no model does" in refuse(path)
+
+
+def test_a_bomb_within(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "FREE_BYTES", 1 << 20)
+    inner = io.BytesIO()
+    with zipfile.ZipFile(inner, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(20 << 20))
+    rewrite(exported, {"data/sample_inputs/model.pt": inner.getvalue()})
+    assert "(data/sample_inputs/model.pt) has" in refuse(exported)
+
+
+@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "model/../../evil", "model/a\x1b[2Jb"])
+def test_names_that_leave_the_archive(exported: Path, name: str) -> None:
+    with zipfile.ZipFile(exported, "a") as archive:
+        archive.writestr(name, b"x")
+    assert "which leads out of the archive" in refuse(exported)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("name", ["models/model.json", "models/MODEL.json"])
+def test_names_that_occur_twice(exported: Path, name: str) -> None:
+    with zipfile.ZipFile(exported) as archive:
+        root = archive.namelist()[0].partition("/")[0]
+    with zipfile.ZipFile(exported, "a") as archive:
+        archive.writestr(f"{root}/{name}", b"{}")
+    assert "twice" in refuse(exported)
+
+
+def test_a_directory_that_readers_take_for_another(tmp_path: Path, exported: Path) -> None:
+    """Bytes before the archive: Python counts from the end, PyTorch from the beginning."""
+    data = exported.read_bytes()
+    exported.write_bytes(data[:4] + bytes(60) + data)
+    refuse(exported)
+
+
+def test_every_command_refuses(exported: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+    sprung = tmp_path / "sprung"
+    rewrite(exported, {"data/sample_inputs/model.pt": saved(Trap(sprung))})
+    assert "is a pickle that is not loaded" in refused("convert", exported)
+    profile = ("profile", "--device", "sim:npu-phone", exported)
+    assert "is a pickle that is not loaded" in refused(*profile)
+    assert not sprung.exists()
+
+
+def test_operators_by_name() -> None:
+    for allowed in ("aten::conv2d", "aten::gelu", "prim::If", "quantized::conv2d", "aten::einsum",
+                    "torchvision::nms", "fbgemm::anything"):  # fmt: skip
+        assert refusal(allowed) is None
+    for refused in ("aten::save", "aten::from_file", "image::read_file", "c10d::send",
+                    "prim::rpc_sync", "nobody::knows", "debugprims::load_tensor"):  # fmt: skip
+        assert refusal(refused) is not None
