@@ -21,7 +21,7 @@ from nnapi_prof import __version__
 from nnapi_prof.cli.options import HELP, common_options
 from nnapi_prof.cli.output import Output, asks_for_json
 from nnapi_prof.documents.error import error_document
-from nnapi_prof.errors import NnapiProfError
+from nnapi_prof.errors import NnapiProfError, visible
 
 COMMANDS = {
     "go": "Profile, partition, run and report a model in one go.",
@@ -161,6 +161,8 @@ def _run(words: Sequence[str], output: Output) -> int:
 
 
 def _fail(output: Output, kind: str, words: str, code: int) -> int:
+    # Whatever got into the words, a terminal obeys none of it.
+    words = "\n".join(visible(line, 20_000) for line in words.split("\n"))
     print(f"nnapi-prof: error: {words}", file=sys.stderr)
     return _document_of(output, kind, words, code)
 

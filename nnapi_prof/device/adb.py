@@ -14,9 +14,16 @@ from adb_shell.adb_device import UsbTransport
 from adb_shell.auth.keygen import keygen, write_public_keyfile
 from adb_shell.auth.sign_cryptography import CryptographySigner
 
-from nnapi_prof.device.adb_wire import LINK_ERRORS, TcpLink, WireDevice
+from nnapi_prof.device.adb_wire import (
+    GARBLED,
+    LINK_ERRORS,
+    TcpLink,
+    WireDevice,
+    garbled_words,
+)
 from nnapi_prof.device.transport import (
     COMMAND_TIMEOUT_S,
+    MAX_FILE_BYTES,
     CommandResult,
     LineStream,
     marked_command,
@@ -24,7 +31,13 @@ from nnapi_prof.device.transport import (
     run_to_end,
     until_marker,
 )
-from nnapi_prof.errors import DeviceError, DeviceNotFound, DeviceOffline, DeviceUnauthorized
+from nnapi_prof.errors import (
+    DeviceError,
+    DeviceNotFound,
+    DeviceOffline,
+    DeviceUnauthorized,
+    visible,
+)
 
 DEFAULT_PORT = 5555
 LINK_TIMEOUT_S = 10.0
@@ -68,7 +81,7 @@ class AdbTransport:
                 raise refusal(_words(error), "write", remote, self._serial) from error
 
     def pull(self, remote: str) -> bytes:
-        sink = BytesIO()
+        sink = _Sink(self._serial)
         with self._link():
             try:
                 self._device.pull(
@@ -97,15 +110,39 @@ class AdbTransport:
 
     @contextlib.contextmanager
     def _link(self) -> Iterator[None]:
-        """Turns what a broken link raises into DeviceOffline."""
+        """Turns what a broken link raises into DeviceOffline, and so what is no ADB."""
         try:
             yield
-        except (*LINK_ERRORS, adb_errors.AdbConnectionError) as error:
+        except LINK_ERRORS as error:
             raise DeviceOffline(
-                f"{self._serial} does not answer any more ({error}): check cable or network, "
-                "then run again",
+                f"{self._serial} does not answer any more ({visible(str(error), 200)}): check "
+                "cable or network, then run again",
                 self._serial,
             ) from error
+        except GARBLED as error:
+            self.close()  # nothing after it can be trusted to be the answer to anything
+            raise DeviceOffline(
+                f"{self._serial} sent what is no adb ({garbled_words(error)}): check cable or "
+                "network, then run again",
+                self._serial,
+            ) from error
+
+
+class _Sink(BytesIO):
+    """What is pulled, until it is more than any file of ours."""
+
+    def __init__(self, serial: str) -> None:
+        super().__init__()
+        self._serial = serial
+
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > MAX_FILE_BYTES:
+            raise DeviceError(
+                f"{self._serial} sends a file of more than {MAX_FILE_BYTES >> 20} MiB, which no "
+                "output has: is it a phone of yours?",
+                self._serial,
+            )
+        return super().write(data)
 
 
 def connect_tcp(
@@ -250,11 +287,11 @@ def _connect(
             "the same network",
             serial,
         ) from error
-    except (adb_errors.InvalidCommandError, adb_errors.InvalidResponseError) as error:
+    except GARBLED as error:
         device.close()
         raise DeviceOffline(
-            f"{serial} speaks no plain adb ({error}): for a phone with wireless debugging use "
-            "`adb pair` and `adb connect`; the running adb server is then used",
+            f"{serial} speaks no plain adb ({garbled_words(error)}): for a phone with wireless "
+            "debugging use `adb pair` and `adb connect`; the running adb server is then used",
             serial,
         ) from error
     return AdbTransport(device, serial, description)
@@ -267,7 +304,8 @@ def _unauthorized(serial: str) -> DeviceUnauthorized:
 def _words(error: Exception) -> str:
     """What the device said, out of adb_shell's exceptions."""
     said = error.args[0] if error.args else ""
-    return bytes(said).decode("utf-8", "replace") if isinstance(said, bytearray) else str(said)
+    text = bytes(said).decode("utf-8", "replace") if isinstance(said, bytearray) else str(said)
+    return visible(text.strip(), 300)
 
 
 def _usb_transport() -> Any:

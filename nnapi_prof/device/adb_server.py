@@ -21,6 +21,8 @@ from pathlib import Path
 
 from nnapi_prof.device.transport import (
     COMMAND_TIMEOUT_S,
+    MAX_FILE_BYTES,
+    SLOWEST_BYTES_PER_S,
     CommandResult,
     LineStream,
     marked_command,
@@ -34,6 +36,7 @@ from nnapi_prof.errors import (
     DeviceOffline,
     DeviceUnauthorized,
     UsageError,
+    visible,
 )
 
 DEFAULT_PORT = 5037
@@ -43,6 +46,8 @@ SERVER_TIMEOUT_S = 5.0
 _SYNC = struct.Struct("<4sI")
 _SYNC_CHUNK = 64 * 1024  # SYNC.TXT: DATA holds at most 64 KiB
 _PACKET = struct.Struct("<BI")  # of shell,v2: identifier, length
+_ON_ITS_WAY = 1 << 20  # bytes that server and system hold, about
+_MAX_PACKET = 1 << 20  # adbd's buffers have at most so much
 _STDOUT, _STDERR, _EXIT = 1, 2, 3
 
 
@@ -153,9 +158,13 @@ class ServerTransport:
                     chunk = content[start : start + _SYNC_CHUNK]
                     link.send(_SYNC.pack(b"DATA", len(chunk)) + chunk)
                 link.send(_SYNC.pack(b"DONE", int(time.time())))
+            # What the server holds goes on to the phone at the pace of its link.
+            on_its_way = min(len(content), _ON_ITS_WAY)
+            link.set_timeout(COMMAND_TIMEOUT_S + on_its_way / SLOWEST_BYTES_PER_S)
             tag, length = _SYNC.unpack(link.read(_SYNC.size))
             if tag != b"OKAY":
-                raise refusal(_decode(link.read(length)), "write", remote, self.serial)
+                words = _decode(link.read(min(length, _SYNC_CHUNK)))
+                raise refusal(words, "write", remote, self.serial)
 
     def pull(self, remote: str) -> bytes:
         content = bytearray()
@@ -167,7 +176,10 @@ class ServerTransport:
                 if tag == b"DONE":
                     return bytes(content)
                 if tag != b"DATA":
-                    raise refusal(_decode(link.read(length)), "read", remote, self.serial)
+                    words = _decode(link.read(min(length, _SYNC_CHUNK)))
+                    raise refusal(words, "read", remote, self.serial)
+                if length > _SYNC_CHUNK or len(content) + length > MAX_FILE_BYTES:
+                    raise ConnectionResetError(f"a piece of {length} bytes after {len(content)}")
                 content += link.read(length)
 
     def shell(self, argv: Sequence[str], timeout_s: float = COMMAND_TIMEOUT_S) -> CommandResult:
@@ -198,10 +210,10 @@ class ServerTransport:
                 link.request(service)
                 link.set_timeout(silence_s)
                 yield link
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise DeviceOffline(
-                f"{self.serial} does not answer any more ({error}): check cable or network, then "
-                "run again",
+                f"{self.serial} does not answer any more ({visible(str(error), 200)}): check cable "
+                "or network, then run again",
                 self.serial,
             ) from error
 
@@ -209,9 +221,11 @@ class ServerTransport:
         with self._service(f"shell,v2,raw:{command}", silence_s) as link:
             while True:
                 kind, length = _PACKET.unpack(link.read(_PACKET.size))
+                if length > _MAX_PACKET:
+                    raise ConnectionResetError(f"a packet of {length} bytes")
                 body = link.read(length)
                 if kind == _EXIT:
-                    yield body[0]
+                    yield body[0] if body else 255
                     return
                 if kind in (_STDOUT, _STDERR):
                     yield body
@@ -264,8 +278,9 @@ class _Link:
             if status == b"OKAY":
                 return
             reason = self.read_text() if status == b"FAIL" else f"unknown answer {status!r}"
-        except OSError as error:
+        except (OSError, ValueError) as error:
             reason = str(error)
+        reason = visible(reason, 300)
         raise DeviceOffline(f"the adb server refuses {text.partition(':')[2]}: {reason}")
 
     def read_text(self) -> str:
@@ -287,7 +302,10 @@ class _Link:
         return self._link.recv(1 << 16)
 
     def send(self, data: bytes) -> None:
-        self._link.sendall(data)
+        """Sends all; the timeout is for each piece that goes out, and not for all of it."""
+        view = memoryview(data)
+        while view:
+            view = view[self._link.send(view) :]
 
 
 def _connect(address: tuple[str, int] | str, timeout_s: float) -> socket.socket:
@@ -311,7 +329,8 @@ def _parse_device(line: str) -> ServerDevice:
     cut = details[0] if details else len(words)
     keyed = dict(word.split(":", 1) for word in words[cut:] if ":" in word)
     model = keyed.get("model", "").replace("_", " ")
-    return ServerDevice(serial, " ".join(words[:cut]) or "unknown", model)
+    state = " ".join(words[:cut]) or "unknown"
+    return ServerDevice(visible(serial, 200), visible(state, 100), visible(model, 100))
 
 
 def _decode(data: bytes) -> str:

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import logging
 import posixpath
+import re
 import uuid
 from collections.abc import Generator, Iterator, Mapping
 
@@ -27,12 +28,26 @@ from nnapi_prof.device.results import (
     Start,
     parse_line,
 )
-from nnapi_prof.device.toolchain import Progress
-from nnapi_prof.device.transport import LineStream, Transport, refusal, storage_error
-from nnapi_prof.errors import AgentError, DeviceError, DeviceOffline, DeviceStorageError
+from nnapi_prof.device.transport import (
+    MAX_OUTPUT_BYTES,
+    LineStream,
+    Transport,
+    refusal,
+    storage_error,
+)
+from nnapi_prof.errors import (
+    AgentError,
+    DeviceError,
+    DeviceOffline,
+    DeviceStorageError,
+    SerializationError,
+    visible,
+)
+from nnapi_prof.toolchain import Progress
 
 LOGGER = logging.getLogger(__name__)
 EXIT_MISSING = 3
+_OUTPUT_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
 SILENCE_MARGIN_S = 60.0
 """Beyond an action's own watchdog: the agent hashes its blobs and reads the request."""
 
@@ -125,7 +140,7 @@ class AgentClient:
     def pull_output(self, output: KeptOutput | str) -> bytes:
         """The bytes of a kept output of the last run, checked against their hash where known."""
         name = output if isinstance(output, str) else output.file
-        if self._work is None or "/" in name:
+        if self._work is None or not _OUTPUT_NAME.fullmatch(name):
             raise AgentError(f"{self.serial}: the last run left no output {name!r}", self.serial)
         data = self.transport.pull(f"{self._work}/out/{name}")
         if isinstance(output, KeptOutput) and hashlib.sha256(data).hexdigest() != output.sha256:
@@ -149,7 +164,10 @@ class AgentClient:
         result = self.transport.shell([self.installed.path, "info", *self._library()])
         errors = []
         for line in result.output.splitlines():
-            event = parse_line(line)
+            try:
+                event = parse_line(line)
+            except SerializationError as error:
+                raise AgentError(f"{self.serial}: {error}", self.serial) from error
             if isinstance(event, AgentInfo):
                 if event.protocol != PROTOCOL_VERSION:
                     raise AgentError(
@@ -160,7 +178,7 @@ class AgentClient:
                 return event
             if isinstance(event, ErrorLine):
                 errors.append(event.message)
-        words = "; ".join(errors) or result.output.strip()[-300:]
+        words = "; ".join(errors) or visible(result.output.strip()[-300:])
         raise AgentError(
             f"{self.serial}: the agent tells nothing about the device (exit code "
             f"{result.exit_code}): {words}",
@@ -201,6 +219,10 @@ class AgentClient:
         except DeviceOffline as error:
             ended = True
             raise DeviceOffline(f"{error}; this was {reader.where()}", self.serial) from error
+        except SerializationError as error:
+            raise AgentError(
+                f"{self.serial}: {error}; this was {reader.where()}", self.serial
+            ) from error
         finally:
             stream.close()
             if not ended:
@@ -233,7 +255,8 @@ class AgentClient:
 
     def _stderr(self, work: str) -> str:
         with contextlib.suppress(DeviceError):
-            return self.transport.pull(f"{work}/stderr").decode("utf-8", "replace").strip()[-300:]
+            said = self.transport.pull(f"{work}/stderr").decode("utf-8", "replace")
+            return visible(said.strip()[-300:])
         return ""
 
     def _push_blobs(self, names: tuple[str, ...], blobs: Mapping[str, bytes], work: str) -> None:
@@ -273,10 +296,16 @@ class _Reader:
     def events(self, lines: Iterator[str]) -> Iterator[Event]:
         """The events of a run; a hello only once it is known that no blobs are missing."""
         hello: Hello | None = None
+        n_noise = 0
         for line in lines:
             event = parse_line(line)
             if event is None or isinstance(event, AgentInfo | Cleaned):
-                self.noise = line.strip()[-300:] or self.noise
+                self.noise = visible(line.strip()[-300:]) or self.noise
+                n_noise += len(line) + 1
+                if n_noise > MAX_OUTPUT_BYTES:
+                    raise SerializationError(
+                        f"more than {MAX_OUTPUT_BYTES >> 20} MiB of lines are not the agent's"
+                    )
             elif isinstance(event, Hello):
                 hello = event
             elif isinstance(event, Missing):

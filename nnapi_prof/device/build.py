@@ -22,7 +22,9 @@ from pathlib import Path
 
 from nnapi_prof.device import shipped, xnnpack
 from nnapi_prof.device.android_elf import clear_pie_mark
-from nnapi_prof.device.toolchain import (
+from nnapi_prof.device_agent import SOURCE_DIR
+from nnapi_prof.errors import BuildError
+from nnapi_prof.toolchain import (
     Compiler,
     Progress,
     cache_dir,
@@ -33,8 +35,6 @@ from nnapi_prof.device.toolchain import (
     python_tool,
     run_tool,
 )
-from nnapi_prof.device_agent import SOURCE_DIR
-from nnapi_prof.errors import BuildError
 
 SOURCES = (
     "CMakeLists.txt",

@@ -15,9 +15,9 @@ from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.install import InstalledAgent
 from nnapi_prof.device.local import LocalTransport
-from nnapi_prof.device.toolchain import Progress
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.errors import DeviceError, DeviceNotFound, did_you_mean
+from nnapi_prof.toolchain import Progress
 
 LOCAL = "local"
 SIMULATED = "sim:"

@@ -1,13 +1,30 @@
-"""Fields of the agent's JSON objects, taken with their kind checked."""
+"""Fields of the agent's JSON objects, taken with their kind, range and length checked.
+
+What a phone says is data of a stranger: its numbers must be possible, and control characters in its
+words, which a terminal would obey, are made visible.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from nnapi_prof.errors import SerializationError
+from nnapi_prof.errors import SerializationError, visible
 
 T = TypeVar("T")
+
+LONGEST_TEXT = 2000
+"""Characters of a message or name; what is longer is cut."""
+MOST_VALUES = 1_000_000
+"""Values of a list."""
+MAX_COUNT = (1 << 63) - 1
+"""Numbers that are counted, of bytes too: what a column of a database holds."""
+MAX_INT32 = (1 << 31) - 1
+MAX_NS = 10**16
+"""Nanoseconds: 116 days, twice the longest watchdog."""
+MAX_KHZ = 100_000_000
+HEAT_MC = (-273_150, 1_000_000)
+"""Thousandths of a degree Celsius."""
 
 
 class Fields:
@@ -15,7 +32,7 @@ class Fields:
 
     def __init__(self, data: Any, where: str) -> None:
         if not isinstance(data, dict):
-            raise SerializationError(f"the agent's {where}: an object wanted, {data!r} found")
+            raise SerializationError(f"the agent's {where}: an object wanted, {_shown(data)} found")
         self._data = data
         self._where = where
 
@@ -32,7 +49,21 @@ class Fields:
         # bool is an int to isinstance, and no int in JSON.
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise SerializationError(
-                f"the agent's {self._where}: {name} is {value!r}, {kind.__name__} wanted"
+                f"the agent's {self._where}: {name} is {_shown(value)}, {kind.__name__} wanted"
+            )
+        if isinstance(value, str):
+            return visible(value, LONGEST_TEXT)  # type: ignore[return-value]  # T is str
+        if isinstance(value, list) and len(value) > MOST_VALUES:
+            raise SerializationError(
+                f"the agent's {self._where}: {name} has {len(value)} values, {MOST_VALUES} at most "
+                "are read"
+            )
+        return value
+
+    def _in_range(self, name: str, value: int, low: int, high: int) -> int:
+        if not low <= value <= high:
+            raise SerializationError(
+                f"the agent's {self._where}: {name} is {_shown(value)}, {low} to {high} wanted"
             )
         return value
 
@@ -42,8 +73,21 @@ class Fields:
     def flag(self, name: str) -> bool:
         return self._take(name, bool)
 
-    def number(self, name: str) -> int:
-        return self._take(name, int)
+    def number(self, name: str, high: int = MAX_COUNT) -> int:
+        """A number that counts something: 0 or more."""
+        return self._in_range(name, self._take(name, int), 0, high)
+
+    def optional_number(self, name: str, high: int = MAX_COUNT) -> int | None:
+        """As :meth:`number`, of a field that may be null or absent."""
+        value = self.optional(name, int)
+        return None if value is None else self._in_range(name, value, 0, high)
+
+    def times(self, name: str) -> tuple[int, ...]:
+        """A list of ns, empty where absent or null."""
+        found = self.many(name, int)
+        for index, value in enumerate(found):
+            self._in_range(f"{name}[{index}]", value, 0, MAX_NS)
+        return found
 
     def optional(self, name: str, kind: type[T]) -> T | None:
         """A field that may be null or absent."""
@@ -62,8 +106,12 @@ class Fields:
             for i, v in enumerate(found)
         )
 
-    def before_after(self, name: str) -> tuple[int | None, int | None]:
-        found = self.numbers_or_null(name)
+    def before_after(self, name: str, low: int, high: int) -> tuple[int | None, int | None]:
+        """Two readings of a sensor; one beyond its range, as broken ones tell, is none."""
+        found = [
+            None if value is None or not low <= value <= high else value
+            for value in self.numbers_or_null(name)
+        ]
         if len(found) not in (0, 2):
             raise SerializationError(
                 f"the agent's {self._where}: {name} has {len(found)} values, 2 wanted"
@@ -85,8 +133,18 @@ class Fields:
     def lists_of_texts(self, name: str) -> dict[str, tuple[str, ...]]:
         found = self.optional(name, dict) or {}
         inner = Fields(found, f"{self._where}.{name}")
-        return {str(key): inner.many(str(key), str) for key in found}
+        return {visible(str(key), 100): inner.many(str(key), str) for key in found}
 
     def texts(self, name: str) -> dict[str, str]:
         inner = self._take(name, dict)
-        return {str(k): self._of_kind(f"{name}.{k}", v, str) for k, v in inner.items()}
+        return {
+            visible(str(k), 100): self._of_kind(f"{name}.{visible(str(k), 100)}", v, str)
+            for k, v in inner.items()
+        }
+
+
+def _shown(value: object) -> str:
+    """A value for a message. Python refuses to write very long numbers."""
+    if isinstance(value, int) and value.bit_length() > 200:
+        return f"a number of {value.bit_length()} bits"
+    return visible(repr(value), 100)

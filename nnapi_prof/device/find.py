@@ -17,9 +17,9 @@ from nnapi_prof.device.emulator import (
     open_simulated,
     phone_description,
 )
-from nnapi_prof.device.toolchain import Progress
 from nnapi_prof.device.transport import Transport
 from nnapi_prof.errors import DeviceError, DeviceNotFound
+from nnapi_prof.toolchain import Progress
 
 _HOST_PORT = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^:\[\]/]+):(?P<port>\d{1,5})")
 _IPV4 = re.compile(r"\d{1,3}(\.\d{1,3}){3}")

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from nnapi_prof.device.build import agent_binary
-from nnapi_prof.device.toolchain import Progress
 from nnapi_prof.device.transport import Transport, refusal
 from nnapi_prof.errors import AgentError, DeviceError, UsageError
+from nnapi_prof.toolchain import Progress
 
 LOGGER = logging.getLogger(__name__)
 DEFAULT_REMOTE_DIR = "/data/local/tmp/nnapi-prof"

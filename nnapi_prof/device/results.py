@@ -2,7 +2,7 @@
 
 Lines that do not begin with ``{"type":`` are noise of vendor libraries and become None, as do types
 of a later protocol; unknown fields are passed over. A line of ours that lacks a field or has one of
-another kind is a SerializationError.
+another kind, or a number that cannot be, is a SerializationError.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from nnapi_prof.costs.rounds import Round
-from nnapi_prof.device.fields import Fields
-from nnapi_prof.errors import SerializationError
+from nnapi_prof.device.fields import HEAT_MC, MAX_INT32, MAX_KHZ, MAX_NS, Fields
+from nnapi_prof.errors import SerializationError, visible
 
 PREFIX = '{"type":'
 
@@ -208,7 +208,11 @@ def parse_line(line: str) -> Event | AgentInfo | Cleaned | None:
     try:
         data = json.loads(line)
     except ValueError as error:
-        raise SerializationError(f"the agent's line is no JSON ({error}): {line[:200]}") from error
+        words = f"the agent's line is no JSON ({error}): {visible(line, 200)}"
+        raise SerializationError(words) from error
+    except RecursionError:
+        words = f"the agent's line is nested too deeply: {visible(line, 60)}"
+        raise SerializationError(words) from None
     kind = data["type"]
     reader = _READERS.get(kind) if isinstance(kind, str) else None
     return None if reader is None else reader(Fields(data, str(kind)))
@@ -237,10 +241,10 @@ def _hello(line: Fields) -> Hello:
 
 def _segment(line: Fields) -> SegmentTiming:
     return SegmentTiming(
-        line.optional("compile_ns", int),
-        line.many("samples_ns", int),
-        line.many("hardware_ns", int),
-        line.many("driver_ns", int),
+        line.optional_number("compile_ns", MAX_NS),
+        line.times("samples_ns"),
+        line.times("hardware_ns"),
+        line.times("driver_ns"),
         _kernels(line),
         line.optional("memory", str),
     )
@@ -254,10 +258,10 @@ def _kernels(line: Fields) -> Kernels | None:
 def _round(line: Fields) -> Round:
     return Round(
         line.number("runs"),
-        line.before_after("cpu_khz"),
-        line.before_after("thermal_mc"),
+        line.before_after("cpu_khz", 0, MAX_KHZ),
+        line.before_after("thermal_mc", *HEAT_MC),
         line.optional("throttled", bool),
-        line.optional("repeats", int),
+        line.optional_number("repeats"),
     )
 
 
@@ -277,14 +281,14 @@ def _result(line: Fields) -> ActionResult:
         signal=line.optional("signal", str),
         clock=line.text("clock"),
         segments=line.objects("segments", _segment),
-        total_ns=line.many("total_ns", int),
-        first_ns=line.optional("first_ns", int),
-        rss_peak_kb=line.optional("rss_peak_kb", int),
-        cpu_khz=line.before_after("cpu_khz"),
-        thermal_mc=line.before_after("thermal_mc"),
+        total_ns=line.times("total_ns"),
+        first_ns=line.optional_number("first_ns", MAX_NS),
+        rss_peak_kb=line.optional_number("rss_peak_kb", MAX_INT32),
+        cpu_khz=line.before_after("cpu_khz", 0, MAX_KHZ),
+        thermal_mc=line.before_after("thermal_mc", *HEAT_MC),
         outputs=line.objects("outputs", _output),
         rounds=line.objects("rounds", _round),
-        warmup_runs=line.optional("warmup_runs", int),
+        warmup_runs=line.optional_number("warmup_runs", MAX_INT32),
         warm=line.optional("warm", bool),
         cpu_mask=line.optional("cpu_mask", str),
     )
@@ -304,10 +308,10 @@ def _info(line: Fields) -> AgentInfo:
         abi=line.text("abi"),
         os=line.text("os"),
         properties=line.texts("properties"),
-        api_level=line.optional("api_level", int),
+        api_level=line.optional_number("api_level", MAX_INT32),
         cpus=line.number("cpus"),
         cpu_max_khz=line.numbers_or_null("cpu_max_khz"),
-        memory_kb=line.optional("memory_kb", int),
+        memory_kb=line.optional_number("memory_kb"),
         simulated=line.flag("simulated"),
         phone=line.optional("phone", str),
         identity=line.optional("identity", str) or "",
@@ -319,7 +323,7 @@ def _info(line: Fields) -> AgentInfo:
         ),
         engines=line.lists_of_texts("engines"),
         big_cores=line.optional("big_cores", str),
-        threads_max=line.optional("threads_max", int),
+        threads_max=line.optional_number("threads_max", MAX_INT32),
     )
 
 

@@ -16,8 +16,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from nnapi_prof.device.toolchain import ANDROID_ABIS
 from nnapi_prof.errors import BuildError
+from nnapi_prof.toolchain import ANDROID_ABIS
 
 AGENTS_DIR = Path(__file__).resolve().parent / "agents"
 SHIPPED = (

@@ -14,10 +14,18 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from nnapi_prof.errors import DeviceError, DeviceOffline, DeviceStorageError
+from nnapi_prof.errors import DeviceError, DeviceOffline, DeviceStorageError, visible
 
 COMMAND_TIMEOUT_S = 30.0
 """For commands that end at once: mkdir, getprop, rm."""
+MAX_LINE_BYTES = 32 << 20
+"""A line of a command (PROTOCOL.md, section 5); results with 100,000 samples have some 5 MB."""
+MAX_OUTPUT_BYTES = 64 << 20
+"""All that a command may say that is run to its end."""
+MAX_FILE_BYTES = 1 << 30
+"""A file that is pulled: an output."""
+SLOWEST_BYTES_PER_S = 1000
+"""A link that carries less is taken for a dead one."""
 
 
 class CommandResult(NamedTuple):
@@ -92,6 +100,14 @@ class LineStream(Iterator[str]):
     def __next__(self) -> str:
         return next(self._lines)
 
+    def too_much(self) -> DeviceError:
+        """The error for a command that does not stop talking."""
+        return DeviceError(
+            f"{self._serial} says more than {MAX_OUTPUT_BYTES >> 20} MiB where a few words are "
+            "wanted: is it a phone of yours?",
+            self._serial,
+        )
+
     def close(self) -> None:
         self._lines.close()
         close = getattr(self._chunks, "close", None)
@@ -99,16 +115,27 @@ class LineStream(Iterator[str]):
             close()
 
     def _split(self) -> Generator[str, None, None]:
-        rest = b""
+        parts: list[bytes] = []  # of the line that has not ended yet
+        n_bytes = 0
         for chunk in self._chunks:
             if isinstance(chunk, int):
                 self._exit_code = chunk
                 break
-            *whole, rest = (rest + chunk).split(b"\n")
+            *whole, rest = chunk.split(b"\n")
             for line in whole:
-                yield _text(line)
-        if rest:
-            yield _text(rest)
+                yield _text(b"".join([*parts, line]))
+                parts, n_bytes = [], 0
+            if rest:
+                parts.append(rest)
+                n_bytes += len(rest)
+            if n_bytes > MAX_LINE_BYTES:
+                raise DeviceError(
+                    f"{self._serial} sends a line of more than {MAX_LINE_BYTES >> 20} MiB without "
+                    "an end, which no agent does: is it a phone of yours?",
+                    self._serial,
+                )
+        if parts:
+            yield _text(b"".join(parts))
         if self._exit_code is None:
             raise DeviceOffline(
                 f"{self._serial}: the connection closed before the command ended", self._serial
@@ -117,7 +144,13 @@ class LineStream(Iterator[str]):
 
 def run_to_end(stream: LineStream) -> CommandResult:
     """Reads a stream to its end."""
-    lines = list(stream)
+    lines, n_bytes = [], 0
+    for line in stream:
+        lines.append(line)
+        n_bytes += len(line) + 1
+        if n_bytes > MAX_OUTPUT_BYTES:
+            stream.close()
+            raise stream.too_much()
     return CommandResult(stream.exit_code, "".join(f"{line}\n" for line in lines))
 
 
@@ -142,7 +175,7 @@ def marked_command(argv: Sequence[str]) -> tuple[str, bytes]:
 
 def until_marker(chunks: Iterator[bytes], marker: bytes) -> Iterator[bytes | int]:
     """Passes chunks on up to the marker, then the exit code that follows it."""
-    pattern = re.compile(re.escape(marker) + rb"(\d+)\r?\n")
+    pattern = re.compile(re.escape(marker) + rb"(\d{1,3})\r?\n")
     held = b""
     for chunk in chunks:
         held += chunk
@@ -162,8 +195,9 @@ def until_marker(chunks: Iterator[bytes], marker: bytes) -> Iterator[bytes | int
 
 
 def _differs(tail: bytes, marker: bytes) -> bool:
+    """Whether ``tail`` cannot be the beginning of the marker and an exit code."""
     n = min(len(tail), len(marker))
-    return tail[:n] != marker[:n]
+    return tail[:n] != marker[:n] or len(tail) > len(marker) + len("255\r\n")
 
 
 STORAGE_WORDS = {
@@ -203,4 +237,4 @@ def refusal(words: str, what: str, remote: str, serial: str) -> DeviceError:
 
 def _last_line(words: str) -> str:
     lines = [line.strip() for line in words.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    return visible(lines[-1], 300) if lines else ""

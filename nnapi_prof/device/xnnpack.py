@@ -23,7 +23,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnapi_prof.device.toolchain import (
+from nnapi_prof.device_agent import SOURCE_DIR
+from nnapi_prof.errors import BuildError
+from nnapi_prof.toolchain import (
     Compiler,
     Progress,
     cache_dir,
@@ -32,8 +34,6 @@ from nnapi_prof.device.toolchain import (
     python_tool,
     run_tool,
 )
-from nnapi_prof.device_agent import SOURCE_DIR
-from nnapi_prof.errors import BuildError
 
 RECIPE_DIR = SOURCE_DIR / "xnnpack"
 RECIPE = ("CMakeLists.txt", "archives.txt")

@@ -29,10 +29,10 @@ from nnapi_prof.device.results import (
 )
 from nnapi_prof.errors import SerializationError
 
-NS = st.integers(0, 2**63)
-TEXT = st.text(max_size=12)
+NS = st.integers(0, 10**16)
+TEXT = st.text(st.characters().filter(str.isprintable), max_size=12)
 NULL = st.none()
-PAIR = st.lists(NULL | st.integers(-(2**31), 2**31), min_size=2, max_size=2)
+PAIR = st.lists(NULL | st.integers(0, 10**6), min_size=2, max_size=2)
 
 
 def line(kind: str, **fields: Any) -> str:
@@ -240,3 +240,47 @@ def test_description_for_people():
     none = {**INFO["nnapi"], "accelerators": [], "error": "libneuralnetworks.so: not found"}
     text = describe(info(properties={}, phone=None, simulated=False, api_level=None, nnapi=none))
     assert text == "linux machine (linux, x86_64; no NNAPI (libneuralnetworks.so: not found))"
+
+
+@pytest.mark.parametrize("name", ["samples_ns", "hardware_ns", "driver_ns"])
+@pytest.mark.parametrize("value", [-1, 10**30, 1.5, True, None, float("nan"), float("inf")])
+def test_times_that_cannot_be(name: str, value: Any):
+    segment = {**RESULT["segments"][0], name: [1, value]}
+    with pytest.raises(SerializationError, match=rf"{name}\[1\] is"):
+        parse_line(line("result", **{**RESULT, "segments": [segment]}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("total_ns", [-3]), ("first_ns", -1), ("first_ns", 1 << 70), ("rss_peak_kb", 1 << 40),
+     ("action", -1), ("warmup_runs", -2), ("total_ns", [1] * 1_000_001)],
+)  # fmt: skip
+def test_numbers_that_cannot_be(name: str, value: Any):
+    with pytest.raises(SerializationError, match=f"the agent's result: {name}"):
+        parse_line(line("result", **{**RESULT, name: value}))
+
+
+def test_a_broken_sensor_tells_nothing():
+    found = parse_line(
+        line("result", **{**RESULT, "thermal_mc": [41000, 2**31], "cpu_khz": [-5, 7]})
+    )
+    assert isinstance(found, ActionResult)
+    assert found.thermal_mc == (41000, None)
+    assert found.cpu_khz == (None, 7)
+
+
+def test_control_characters_become_visible():
+    said = "\x1b[31mred\x1b[0m\r\n\u202egnp.exe\u2028\udc80"
+    found = parse_line(line("result", **{**RESULT, "status": "failed", "message": said}))
+    assert isinstance(found, ActionResult)
+    assert found.message == "\\x1b[31mred\\x1b[0m\\r\\n\\u202egnp.exe\\u2028\\udc80"
+    assert info(phone="a\x07b").phone == "a\\x07b"
+    assert info(properties={"ro.\x1bx": "\x9b1m"}).properties == {"ro.\\x1bx": "\\x9b1m"}
+    long = parse_line(line("error", message="x" * 100_000))
+    assert isinstance(long, ErrorLine) and len(long.message) < 2100
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
+def test_a_nested_line(opening: str):
+    with pytest.raises(SerializationError, match="nested too deeply|no JSON"):
+        parse_line('{"type":"hello","x":' + opening * 100_000)

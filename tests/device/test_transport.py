@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nnapi_prof.device import transport as transports
 from nnapi_prof.device.adb import connect_tcp
 from nnapi_prof.device.adb_server import AdbServer
 from nnapi_prof.device.local import LocalTransport
@@ -21,10 +22,11 @@ from nnapi_prof.device.transport import (
 )
 from nnapi_prof.errors import DeviceError, DeviceOffline, DeviceStorageError
 
+TCP, SERVER = (pytest.param(way, marks=pytest.mark.adbd) for way in ("tcp", "server"))
 AWKWARD = ["a b", "$HOME", "`id`", "'", '"', "\\", "*", "#", ";exit 3", "é", ""]
 
 
-@pytest.fixture(params=["local", "tcp", "server"])
+@pytest.fixture(params=["local", TCP, SERVER])
 def reached(request, tmp_path):
     """A transport of each kind, and a folder that exists on its device."""
     if request.param == "local":
@@ -228,3 +230,30 @@ def test_words_that_mean_full_or_read_only():
     read_only = storage_error("mkdir: Read-only file system\n", "/data/x", "phone")
     assert read_only is not None and "NNAPI_PROF_REMOTE_DIR" in str(read_only)
     assert storage_error("permission denied", "/data/x", "phone") is None
+
+
+def test_a_line_without_an_end(monkeypatch):
+    monkeypatch.setattr(transports, "MAX_LINE_BYTES", 1 << 20)
+    pieces = iter([b"x" * 1000] * 5000)
+    with pytest.raises(DeviceError, match="phone sends a line of more than 1 MiB without an end"):
+        list(LineStream(pieces, "phone"))
+    assert len(list(pieces)) > 3000  # it was not read to its end
+
+
+def test_a_line_in_many_pieces_takes_no_longer_than_its_length():
+    began = time.monotonic()
+    stream = LineStream(iter([*[b"0123456789" * 10] * 100_000, b"\n", 0]), "phone")
+    assert len(next(stream)) == 10_000_000
+    assert time.monotonic() - began < 5
+
+
+def test_a_command_that_does_not_stop_talking(monkeypatch):
+    monkeypatch.setattr(transports, "MAX_OUTPUT_BYTES", 1 << 20)
+    with pytest.raises(DeviceError, match="phone says more than 1 MiB"):
+        run_to_end(LineStream(iter([b"word\n" * 1000] * 1000), "phone"))
+
+
+def test_a_marker_that_does_not_end():
+    chunks = iter([b"@exit-x:", *[b"1" * 1000] * 1000])
+    passed = list(until_marker(chunks, b"@exit-x:"))
+    assert max(map(len, passed)) < 2100 and sum(map(len, passed)) == 1_000_008
