@@ -1,0 +1,429 @@
+"""Profiles of networks with branches, heads and attention: planning, measurements, plans.
+
+    python benchmarks/bench_plan_zoo.py [--models vit,yolo] [--phones sim:npu-phone]
+        [--skip-former] [--exhaustive] [--json FILE]
+
+Each network of examples/zoo.py, and MobileNetV2, is profiled on each phone with a new cost table,
+planned, and run with its baselines; all in a process of its own. Measurements are those that
+reached the device. Plan and rule are what `run` measured end to end, of the plan as the partitioner
+made it and of the fastest baseline; the ratios are the rule's latency by the plan's, as predicted
+and as run. The second table has backbones with heads on 3 to 8 taps.
+
+Below each stands commit 8967612 on the same file: its tree is extracted once into build/former,
+where its figures are kept for the next run. Both get 60 s of the process's own time, which is for
+reading, converting and planning (agents measure in theirs), and 2 GB beyond what was imported. What
+comes to no end within that says so, with the measurements made until then as ">=".
+
+`--exhaustive` also measures every unit under every preference beside all that the profile did,
+plans again, and runs both plans whole, 300 times each: what fewer measurements lost. Latencies are
+simulated; seconds are this machine's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import importlib
+import json
+import math
+import os
+import resource
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import nnapi_prof
+from nnapi_prof.api.costs import Costs
+from nnapi_prof.api.model import Model
+from nnapi_prof.api.planned import Planned
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.graph.plan import Plan
+from nnapi_prof.run.result import PlanRun
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+PHONES = ROOT / "device_agent" / "emulator" / "phones"
+FORMER = "8967612"
+FORMER_TREE = ROOT / "build" / "former"
+FORMER_FIGURES = FORMER_TREE / "zoo.json"
+
+NETWORKS = (
+    *("mobilenet_v2", "mobilenet_v3_large", "resnet50", "vit"),
+    *("bert", "decoder", "ssdlite", "yolo"),
+)
+BACKBONES = tuple(f"backbone_{taps}" for taps in range(3, 9))
+OWN_SECONDS = 60
+OWN_BYTES = 2 << 30
+OUT_OF_MEMORY = 3
+"""Exit code of a process that needed more."""
+
+RUNS_WHOLE = 300
+LEAST_PLANNING_S = 3.0
+PLANNING_SHARE = 0.1
+"""Of measuring; planning takes at most that, or :data:`LEAST_PLANNING_S`."""
+FEWER = 2 / 3
+"""Of the former's measurements, at most."""
+CLOSE = 1.01
+"""A plan run whole is that close to the one from measuring everything."""
+BETTER = 1.10
+"""In the median of the backbones, the fastest rule takes at least this many times as long."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What profile, partition and run of a network on a phone gave. Latencies are simulated."""
+
+    measuring_s: float
+    planning_s: float
+    predicted_ms: float
+    predicted_ratio: float
+    """The fastest rule's prediction by the plan's."""
+    segments: int
+    proof: str
+    plan_ms: float
+    """Median, end to end; so is ``rule_ms``."""
+    rule: str
+    """The baseline that ran fastest."""
+    rule_ms: float
+    agrees: bool
+    """Every output with eager PyTorch's."""
+    exhaustive_ratio: float | None = None
+    """The plan's latency by that of the plan from measuring everything, both run whole."""
+
+    @property
+    def ratio(self) -> float:
+        """What the fastest rule takes, by what the plan takes."""
+        return self.rule_ms / self.plan_ms
+
+    @property
+    def plans_in_time(self) -> bool:
+        return self.planning_s <= max(LEAST_PLANNING_S, PLANNING_SHARE * self.measuring_s)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A network on a phone in a process of its own."""
+
+    measurements: int
+    figures: Figures | None
+    end: str = ""
+    """Why there are no figures."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A network on a phone, now and formerly."""
+
+    network: str
+    phone: str
+    units: int
+    present: Attempt
+    former: Attempt | None
+
+    def lines(self) -> Iterator[tuple[str, ...]]:
+        """Of the table, in :data:`HEADS`."""
+        network = (self.network, self.phone, str(self.units))
+        yield (*network, "now", *cells_of(self.present))
+        if self.former is not None:
+            yield (*network, FORMER, *cells_of(self.former))
+
+
+HEADS = (
+    *("network", "phone", "units", "version", "measuring s", "planning s", "measurements"),
+    *("predicted ms", "rule / plan", "segments", "proof", "plan run, ms", "fastest rule run, ms"),
+    *("rule / plan, run", "plan / exhaustive, run"),
+)
+
+
+def cells_of(attempt: Attempt) -> tuple[str, ...]:
+    """What stands behind the version."""
+    figures = attempt.figures
+    if figures is None:
+        return ("–", attempt.end, f">= {attempt.measurements}", *["–"] * 8)
+    differs = "" if figures.agrees else ", outputs DIFFER"
+    exhaustive = figures.exhaustive_ratio
+    return (
+        f"{figures.measuring_s:.1f}",
+        f"{figures.planning_s:.2f}",
+        str(attempt.measurements),
+        f"{figures.predicted_ms:.3f} simulated",
+        f"{figures.predicted_ratio:.3f}",
+        str(figures.segments),
+        figures.proof,
+        f"{figures.plan_ms:.3f} simulated{differs}",
+        f"{figures.rule_ms:.3f} simulated ({figures.rule})",
+        f"{figures.ratio:.3f}",
+        "–" if exhaustive is None else f"{exhaustive:.4f}",
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--models", default=",".join((*NETWORKS, *BACKBONES)))
+    parser.add_argument("--phones", default="sim:npu-phone,sim:gpu-phone")
+    parser.add_argument("--skip-former", action="store_true")
+    parser.add_argument("--exhaustive", action="store_true")
+    parser.add_argument("--json", type=Path, help="Write the rows to this file, too.")
+    parser.add_argument("--attempt", nargs=5, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.attempt is not None:
+        attempt_here(*options.attempt, options.exhaustive)
+        return
+    names = options.models.split(",")
+    if not options.skip_former:
+        extract_former()
+    rows: list[Row] = []
+    try:
+        for table in (
+            [name for name in names if not name.startswith("backbone_")],
+            [name for name in names if name.startswith("backbone_")],
+        ):
+            if table:
+                show_head()
+            for name in table:
+                for row in rows_of(name, options):
+                    rows.append(row)
+                    for cells in row.lines():
+                        print(f"| {' | '.join(cells)} |", flush=True)
+                    if options.json is not None:
+                        options.json.write_text(json.dumps(list(map(as_json, rows)), indent=1))
+    except KeyboardInterrupt:
+        print("\ninterrupted")
+        sys.exit(130)
+    finally:
+        bars(rows)
+
+
+def show_head() -> None:
+    print(f"\n| {' | '.join(HEADS)} |")
+    print("|---" * len(HEADS) + "|", flush=True)
+
+
+def rows_of(name: str, options: argparse.Namespace) -> Iterator[Row]:
+    """One for each phone."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.pt"
+        stated = save(name, path)
+        units = len(nnapi_prof.load(path, stated).graph.units)
+        for phone in options.phones.split(","):
+            former = None if options.skip_former else former_attempt(name, path, stated, phone)
+            present = attempt(ROOT, path, stated, phone, options.exhaustive)
+            yield Row(name, phone, units, present, former)
+
+
+def save(name: str, path: Path) -> str:
+    """Saves a network; its input as ``--input`` takes it."""
+    if str(EXAMPLES) not in sys.path:
+        sys.path.append(str(EXAMPLES))
+    if name == "mobilenet_v2":
+        return "x".join(map(str, importlib.import_module("models").save(name, path)))
+    zoo = importlib.import_module("zoo")
+    if name not in zoo.MODELS:
+        sys.exit(f"{name} is not in the zoo, which has {', '.join(zoo.MODELS)}, mobilenet_v2")
+    zoo.save(name, path)
+    return str(zoo.MODELS[name].input)
+
+
+# ---- a process for each attempt ------------------------------------------------------------------
+
+
+def attempt(tree: Path, model: Path, stated: str, phone: str, exhaustive: bool = False) -> Attempt:
+    """Profiles, plans and runs a network with the nnapi_prof of a checkout, within the limits."""
+    with tempfile.TemporaryDirectory() as folder:
+        table, out = Path(folder) / "costs.sqlite", Path(folder) / "figures.json"
+        command = [sys.executable, __file__, "--attempt", model, stated, phone, table, out]
+        found = subprocess.run(
+            [*map(str, command), *["--exhaustive"] * exhaustive],
+            env=os.environ | {"PYTHONPATH": str(tree)},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        measurements = count_measurements(table)
+        if found.returncode == 0:
+            return Attempt(measurements, Figures(**json.loads(out.read_text())))
+    return Attempt(measurements, None, why_ended(found))
+
+
+def why_ended(process: subprocess.CompletedProcess[str]) -> str:
+    if process.returncode == -signal.SIGPROF:
+        return f"no end ({OWN_SECONDS} s)"
+    if process.returncode == OUT_OF_MEMORY:
+        return f"no end ({OWN_BYTES >> 30} GB)"
+    lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
+    return f"failed: {lines[-1]}"
+
+
+def count_measurements(table: Path) -> int:
+    """Rows of a cost table that reached the device: a refused lowering has no operations."""
+    with CostStore(table) as store:
+        return sum(row["n_operations"] > 0 for row in store.rows())
+
+
+def attempt_here(
+    path: str, stated: str, phone: str, table: str, out: str, exhaustive: bool
+) -> None:
+    """Writes the figures of a network on a phone to ``out``; the process ends where it must."""
+    assert Path(nnapi_prof.__file__).is_relative_to(os.environ["PYTHONPATH"]), nnapi_prof.__file__
+    model = nnapi_prof.load(path, inputs=[stated])
+    _ = model.program  # read before the limits hold
+    (data_kb,) = (
+        int(line.split()[1])
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmData:")
+    )
+    most = (data_kb << 10) + OWN_BYTES
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    try:
+        costs, planned = profiled_plan(model, phone, table, every_preference=False)
+        figures = figures_of(costs, planned)
+        if exhaustive:
+            shutil.copy(table, f"{table}-all")
+            _, best = profiled_plan(model, phone, f"{table}-all", every_preference=True)
+            ratio = run_whole(planned, best.plan)
+            figures = dataclasses.replace(figures, exhaustive_ratio=ratio)
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)
+    Path(out).write_text(json.dumps(dataclasses.asdict(figures)))
+
+
+def profiled_plan(
+    model: Model, phone: str, table: str, *, every_preference: bool
+) -> tuple[Costs, Planned]:
+    """Measures and plans; SIGPROF ends this process once it took :data:`OWN_SECONDS` itself."""
+    signal.setitimer(signal.ITIMER_PROF, OWN_SECONDS)
+    costs = nnapi_prof.profile(model, phone, costs=table, every_preference=every_preference)
+    planned = nnapi_prof.partition(model, costs, verify=False)
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    return costs, planned
+
+
+def figures_of(costs: Costs, planned: Planned) -> Figures:
+    """Runs plan and baselines."""
+    assert costs.outcome is not None
+    result = nnapi_prof.run(planned)
+    own, *rules = result.run.runs
+    fastest = min(rules, key=milliseconds)
+    predicted = min(baseline.predicted_ns for baseline in planned.baselines)
+    return Figures(
+        measuring_s=costs.outcome.spent_s["measure"],
+        planning_s=costs.outcome.spent_s["plan"],
+        predicted_ms=planned.latency_ms,
+        predicted_ratio=predicted / planned.plan.predicted_ns,
+        segments=len(planned.plan.segments),
+        proof=proof_words(planned.plan),
+        plan_ms=milliseconds(own),
+        rule=fastest.plan.name,
+        rule_ms=milliseconds(fastest),
+        agrees=result.agrees,
+    )
+
+
+def proof_words(plan: Plan) -> str:
+    """Plans of the former version carry no proof."""
+    proof = getattr(plan, "proof", None)
+    if proof is None:
+        return "–"
+    words = str(proof.kind.value).replace("_", " ")
+    return f"{words} {proof.gap:.2%}" if proof.gap else words
+
+
+def run_whole(planned: Planned, best: Plan) -> float:
+    """What the plan takes, by what another takes, both run whole."""
+    both = dataclasses.replace(planned, plans=(planned.plan, best), converted=None)
+    own, other = nnapi_prof.run(both, runs=RUNS_WHOLE).run.runs
+    return milliseconds(own) / milliseconds(other)
+
+
+def milliseconds(run: PlanRun) -> float:
+    """Median, end to end; infinite where the plan did not run."""
+    return math.inf if run.median_ns is None else run.median_ns / 1e6
+
+
+# ---- the former version --------------------------------------------------------------------------
+
+
+def extract_former() -> None:
+    """The tree of the former commit, once."""
+    if (FORMER_TREE / "partition").exists():
+        return
+    command = ["git", "-C", str(ROOT), "archive", FORMER]
+    archive = subprocess.run(command, capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=BytesIO(archive)) as tree:
+        tree.extractall(FORMER_TREE, filter="tar")
+
+
+def former_attempt(name: str, path: Path, stated: str, phone: str) -> Attempt:
+    """The former version's, from an earlier run if that had this network and phone."""
+    known = json.loads(FORMER_FIGURES.read_text()) if FORMER_FIGURES.exists() else {}
+    key = f"{name} {phone} {fingerprint(phone)}"
+    if key not in known:
+        known[key] = dataclasses.asdict(attempt(FORMER_TREE, path, stated, phone))
+        FORMER_FIGURES.write_text(json.dumps(known, indent=1))
+    fields = known[key]
+    figures = None if fields["figures"] is None else Figures(**fields["figures"])
+    return Attempt(fields["measurements"], figures, fields["end"])
+
+
+def fingerprint(phone: str) -> str:
+    """Of the networks' sources and the phone's description."""
+    sources = [*sorted(EXAMPLES.glob("*.py")), PHONES / f"{phone.removeprefix('sim:')}.json"]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources if path.exists()))
+    return digest.hexdigest()[:12]
+
+
+# ---- all rows ------------------------------------------------------------------------------------
+
+
+def as_json(row: Row) -> dict[str, Any]:
+    return dataclasses.asdict(row)
+
+
+def bars(rows: Sequence[Row]) -> None:
+    """How many rows are as they should be."""
+    print()
+    if not rows:
+        return
+    pairs = [(row, row.present.figures) for row in rows if row.present.figures is not None]
+    print(f"came to an end: {len(pairs)} of {len(rows)}")
+    print(
+        f"planning takes at most {LEAST_PLANNING_S:g} s or {PLANNING_SHARE:.0%} of measuring: "
+        f"{sum(figures.plans_in_time for _, figures in pairs)} of {len(rows)}"
+    )
+    if compared := [(row.present, row.former) for row, _ in pairs if row.former is not None]:
+        fewer = sum(now.measurements <= FEWER * then.measurements for now, then in compared)
+        ended = sum(then.figures is not None for _, then in compared)
+        shares = [now.measurements / then.measurements for now, then in compared]
+        print(
+            f"at most two thirds of the measurements of {FORMER}: {fewer} of {len(compared)}, "
+            f"{statistics.median(shares):.2f} times as many in the median ({FORMER} came to an end "
+            f"on {ended}, else its measurements until then count)"
+        )
+    if lost := [f.exhaustive_ratio for _, f in pairs if f.exhaustive_ratio is not None]:
+        print(
+            f"run whole within 1 % of the plan from measuring everything: "
+            f"{sum(ratio <= CLOSE for ratio in lost)} of {len(lost)}, at most {max(lost):.4f}"
+        )
+    heads = [figures.ratio for row, figures in pairs if row.network in BACKBONES]
+    if heads:
+        print(
+            f"backbones with heads: the fastest rule takes {statistics.median(heads):.3f} times as "
+            f"long as the plan in the median (wanted {BETTER:.2f}), {min(heads):.3f} to "
+            f"{max(heads):.3f} times, as run (simulated)"
+        )
+    print(f"load average of this machine: {', '.join(f'{load:.1f}' for load in os.getloadavg())}")
+
+
+if __name__ == "__main__":
+    main()
