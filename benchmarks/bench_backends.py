@@ -21,7 +21,7 @@ from typing import Any
 
 from nnapi_prof.device import xnnpack
 from nnapi_prof.device.build import build_host
-from nnapi_prof.device.toolchain import cache_dir, find_compiler
+from nnapi_prof.toolchain import cache_dir, find_compiler
 from nnapi_prof.device_agent import SOURCE_DIR
 
 HERE = Path(__file__).resolve().parent

@@ -54,7 +54,7 @@ from torch.ao.quantization import (
 from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.device import xnnpack
-from nnapi_prof.device.toolchain import cache_dir, find_compiler, python_tool
+from nnapi_prof.toolchain import cache_dir, find_compiler, python_tool
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.frontend import prepare
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nnapi_prof.graph.plan import AUTO, CPU, Engine, Target
+from nnapi_prof.graph.plan import AUTO, CPU, Engine, Proof, Target
 from nnapi_prof.partition.baselines import Baseline
 from nnapi_prof.partition.problem import Placement, Problem
 
@@ -22,6 +22,19 @@ def ms(ns: float) -> str:
         return "0 ms"
     digits = max(0, 2 - math.floor(math.log10(value)))
     return f"{value:.{min(digits, 6)}f} ms"
+
+
+def proof_words(proof: Proof, asked: str) -> str:
+    """What is proven about the best plan, in a sentence; ``asked`` are the constraints in words."""
+    if proof.is_optimal:
+        if asked:
+            return f"optimal over all plans that keep to what was asked ({asked})"
+        return "optimal over all plans under these costs"
+    which = f"no plan that keeps to what was asked ({asked})" if asked else "no plan at all"
+    return (
+        f"{which} is faster than {ms(proof.bound_ns)}; the best one found takes "
+        f"{ms(proof.least_ns)}, at most {proof.gap:.2%} more"
+    )
 
 
 def cause_of_optimum(problem: Problem, placement: Placement) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -17,12 +17,16 @@ from numpy.typing import NDArray
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, HOST, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.partition.arrays import Arrays, flat_arrays
 
 GRAPH_INPUT = -1
 """The producer of a value that no unit makes."""
 
 Placement = tuple[tuple[int, ...], int]
 """Units of a segment, ascending, and its target's index."""
+
+Region = tuple[frozenset[int], int]
+"""Units and a target's index."""
 
 _PROBE_BYTES = 1 << 20
 """Transfer is linear, so its slope is read off one probe; 1 MiB keeps the division exact."""
@@ -120,6 +124,11 @@ class Problem:
         return len(self.labels)
 
     @cached_property
+    def arrays(self) -> Arrays:
+        """Everything but the measured regions as flat arrays."""
+        return flat_arrays(self)
+
+    @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
         found: list[list[int]] = [[] for _ in range(self.n)]
         for u, preds in enumerate(self.predecessors):
@@ -137,6 +146,17 @@ class Problem:
             if value.producer != GRAPH_INPUT:
                 found[value.producer].add(index)
         return tuple(tuple(sorted(v)) for v in found)
+
+    def without(self, ruled_out: NDArray[np.bool_]) -> Problem:
+        """The problem without some units on some targets ([n, t]), and regions that hold them."""
+        if not ruled_out.any():
+            return self
+        regions = {
+            (units, k): ns
+            for (units, k), ns in self.region_ns.items()
+            if not any(ruled_out[u, k] for u in units)
+        }
+        return replace(self, unit_ns=np.where(ruled_out, np.inf, self.unit_ns), region_ns=regions)
 
     def target_index(self, target: Target) -> int:
         """Raises PartitionError where the problem has no such target."""

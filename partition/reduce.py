@@ -33,6 +33,8 @@ class Reduced:
 
     problem: Problem
     groups: tuple[tuple[int, ...], ...]
+    place: tuple[int, ...]
+    """[n] Unit of the smaller problem that each unit of the original is part of."""
 
     def expand(self, units: Sequence[int]) -> tuple[int, ...]:
         """The original's units, ascending."""
@@ -108,7 +110,10 @@ class _State:
         other = self._of[read[0].producer]
         into, out = self._problem.in_ns_per_byte, self._problem.out_ns_per_byte
         leaving = out * float(sum(value.n_bytes for value in outputs))
-        elsewhere = (self._ns[u] + leaving + into * read[0].n_bytes).min()
+        # Where another unit outside reads the value as well, it may be there already.
+        outside = {self._of[reader] for reader in read[0].readers} - {u, other}
+        brought = 0.0 if outside else into * read[0].n_bytes
+        elsewhere = (self._ns[u] + leaving + brought).min()
         return self._if_no_dearer(u, other, self._ns[u] + leaving, elsewhere)
 
     def _if_no_dearer(
@@ -157,7 +162,7 @@ class _State:
                 for (units, k), ns in problem.region_ns.items()
             },
         )
-        return Reduced(smaller, groups)
+        return Reduced(smaller, groups, tuple(place))
 
     def _ordered_heads(self) -> list[int]:
         """Representatives in a topological order, the earliest unit first."""

@@ -1,398 +1,421 @@
-"""The exact programme for sequential latency: labels over ideals, one unit at a time.
+"""The search for the best plan: anytime, with a bound that says how good the best one is.
 
-A plan that runs segments one after another executes units in some topological order. What such an
-execution will still cost depends on little of its past:
+In this order, each step only while the best plan is above the bound and limits allow:
 
-* the ideal (downward-closed set) of the units that have run,
-* the target of the segment that is open,
-* for each value that is alive (made or a graph input, and still to be read): whether it is present
-  in the open segment, so that reading it again is free; and whether it was made there and not
-  handed over yet, so that ending the segment before its last reader costs its way out.
+1. *reduction*: units that some optimal plan surely runs together become one;
+2. *start plans*: the baselines, and what the caller knows (the last round's plan);
+3. *relaxation*: a linear programme bounds every plan; rounded, it is a plan, often the best. Where
+   it is too large, a minimum cut takes its place;
+4. *exact*: dynamic programming over ideals, pruned by the relaxation's prices and the best plan;
+5. *annealing* and *expansions* (moves that are minimum cuts) from the best plans, exact programmes
+   of limited width over the whole, and of full width over *windows* (stretches of the plan, the
+   rest held fixed), in turn, with growing effort.
 
-That is a label. Executing a ready unit on the open target, or ending the segment and opening
-another, leads from label to label, and the cheapest way to the full set is the optimum over all
-plans with convex segments. The idea of searching over ideals is that of Tarnawski et al.,
-"Efficient Algorithms for Device Placement of DNN Graph Operators" (NeurIPS 2020), whose programme
-tries all pairs of ideals as segments; growing segments unit by unit needs each ideal once for each
-way its alive values can stand, of which a network has few. Where a graph narrows to one value (an
-articulation point) there is one ideal, and what lies before it is settled: chains and series of
-blocks fall apart by themselves.
-
-Labels are pruned where their cost and a lower bound of the rest exceed a known plan's latency, and
-where ending the segment and opening it again would be no dearer. Where a level (ideals of one
-size) still holds more labels than allowed, those of the best bound are kept, and the least bound
-among the others is reported: no plan is faster than that.
-
-Regions that were measured whole cost what was measured. A faster one is a step of its own, from
-one ideal to another; a slower one must not be had for the price of its parts, so labels remember
-whether they may become it. Only those slower regions are watched that a search without them ran
-into: it is repeated until it runs into no more.
+Effort is counted in steps of loops, and not timed: as long as time and memory suffice, a plan does
+not depend on the machine.
 """
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nnapi_prof.partition.ground import SLACK, Ground, Region
-from nnapi_prof.partition.ideals import mask, members
-from nnapi_prof.partition.labels import (
-    OPENED,
-    Floats,
-    Ints,
-    Labels,
-    Watch,
-    cheapest_of_each,
-    closing_costs,
-    executed,
-    joined,
-    opened,
-)
-from nnapi_prof.partition.levels import JUMP, Jump, Level, trace
-from nnapi_prof.partition.limits import Found, Limits
-from nnapi_prof.partition.problem import Placement, Problem
+from nnapi_prof.graph.plan import ProofKind
+from nnapi_prof.partition.annealing import Annealer
+from nnapi_prof.partition.baselines import find_baselines, merge_by_target, total_ns
+from nnapi_prof.partition.bounds import unit_shares
+from nnapi_prof.partition.cut import minimum_cut
+from nnapi_prof.partition.exact import MOST_WATCHED, NEGLIGIBLE, Found, search_ideals
+from nnapi_prof.partition.expansion import expanded
+from nnapi_prof.partition.labelling import joined
+from nnapi_prof.partition.problem import Placement, Problem, Region
+from nnapi_prof.partition.reduce import Reduced, reduce_problem
+from nnapi_prof.partition.relaxation import Prices, Relaxation, free_prices, relax
+from nnapi_prof.partition.watch import Watch
+from nnapi_prof.partition.windows import restricted, windows
+
+BOUND_MET = 1e-6
+"""Relative: a plan this close to the bound counts as proven; HiGHS works to about as much."""
+FIRST_STEPS = 60_000
+"""Of the exact programme before there is a relaxation: enough for chains and small networks."""
+LONG = 1_500
+"""Units. The exact programme gets more effort before the relaxation, which takes seconds there."""
+LONG_STEPS = 20_000_000
+WHOLE_STEPS = 3_000_000
+"""Of the exact programme with the relaxation's prices."""
+MOVES = 2_000_000
+"""Of the first annealing; a fifth of a second."""
+WIDTH = 1_000
+"""Labels of a level in the first programme of limited width."""
+WINDOW_STEPS = 400_000
+PATIENCE = 3
+"""Rounds of step 5 without a better plan before the search ends."""
+SHARE_OF_MEMORY = 0.5
+"""Of the memory allowed, for one exact programme."""
+
+Plan = tuple[Placement, ...]
 
 
-class Searcher:
-    """Searches of one problem, under one limit after the other.
+@dataclass
+class Pool:
+    """Plans met, and the best of them."""
 
-    ``known`` are regions that cost more whole than by their parts and that searches of a problem
-    like this one ran into: they are watched from the start. What is found does not depend on them,
-    but for the choice among plans of equal latency.
-    """
+    problem: Problem
+    plans: dict[Plan, float] = field(default_factory=dict)
+    best: Plan | None = None
+    best_ns: float = math.inf
+    found_by: str = ""
 
-    def __init__(self, problem: Problem, known: Iterable[Region] = ()) -> None:
-        self._ground = Ground(problem)
-        self._watched = {
-            region: ns for region in known if (ns := self._ground.slower.get(region)) is not None
-        }
+    def offer(self, placements: Plan, step: str) -> bool:
+        """Notes a plan; whether it is the best so far."""
+        if placements in self.plans:
+            return False
+        ns = total_ns(self.problem, placements)
+        if not math.isfinite(ns):
+            return False
+        self.plans[placements] = ns
+        margin = NEGLIGIBLE * abs(self.best_ns) if self.best is not None else 0.0
+        fewer = self.best is not None and len(placements) < len(self.best)
+        if ns < self.best_ns - margin or (fewer and ns <= self.best_ns):
+            self.best, self.best_ns, self.found_by = placements, ns, step
+            return True
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The best plan found and what is known about it."""
+
+    placements: Plan
+    ns: float
+    bound_ns: float
+    """No plan costs less."""
+    kind: ProofKind
+    found_by: str
+    bounded_by: str
+    plans: dict[Plan, float] = field(default_factory=dict, repr=False)
+    """Plans met, in ns."""
+    dearer: frozenset[Region] = frozenset()
+    """Regions that cost more whole than by their parts, and that the search ran into."""
+    steps: float = 0.0
 
     @property
-    def watched(self) -> Collection[Region]:
-        """The regions that the searches so far ran into, and the known ones."""
-        return self._watched.keys()
+    def is_optimal(self) -> bool:
+        return self.kind is not ProofKind.GAP
 
-    def search(self, limits: Limits | None = None) -> Found:
-        """The cheapest plan within ``limits``."""
-        while True:
-            found = _Search(self._ground, limits or Limits(), self._watched).run()
-            met = {
-                region: self._ground.slower[region]
-                for region in ((frozenset(units), k) for units, k in found.placements)
-                if region not in self._watched and region in self._ground.slower
-            }
-            if not met:
-                return found
-            self._watched |= met
+    @property
+    def gap(self) -> float:
+        """How far the plan can be above the optimum, relative to the bound."""
+        if self.is_optimal or self.ns <= self.bound_ns:
+            return 0.0
+        return self.ns / self.bound_ns - 1 if self.bound_ns > 0 else math.inf
 
 
-def search(problem: Problem, limits: Limits | None = None) -> Found:
-    """The cheapest plan within ``limits``."""
-    return Searcher(problem).search(limits)
+def search(
+    problem: Problem,
+    watch: Watch,
+    *,
+    starts: Iterable[tuple[str, Plan]] = (),
+    dearer: Collection[Region] = (),
+    patience: int = PATIENCE,
+    with_baselines: bool = True,
+) -> Solution | None:
+    """The fastest plan found within the watch's limits; None where no plan was found.
+
+    ``starts`` are plans with the names of the steps that made them, ``dearer`` regions that an
+    earlier search of such a problem ran into. ``patience`` 0 leaves step 5 out.
+    """
+    run = _Search(problem, watch, dearer)
+    if with_baselines:
+        for baseline in find_baselines(problem):
+            run.pool.offer(baseline.placements, "baseline")
+    for step, placements in starts:
+        run.pool.offer(placements, step)
+    try:
+        run.solve(patience)
+    except KeyboardInterrupt:
+        if run.pool.best is None:
+            raise
+        watch.interrupted = True
+    return run.solution()
 
 
 class _Search:
-    def __init__(self, ground: Ground, limits: Limits, watched: Mapping[Region, float]) -> None:
-        problem = ground.problem
-        self._problem = problem
-        self._limits = limits
-        self._tables = ground.tables
-        self._watch = Watch.of(problem, watched)
-        # Finite, so that no infinite cost is within it.
-        self._bound = min(limits.upper_bound * (1 + SLACK), sys.float_info.max)
-        self._needs = ground.needs
-        self._follow = ground.follow
-        self._share = ground.share
-        self._total_share = float(sum(self._share))
-        self._opening = problem.overhead_ns + limits.segment_penalty
-        t = len(problem.targets)
-        counted = range(t) if limits.counted is None else limits.counted
-        self._counts = np.array([k in counted for k in range(t)], dtype=np.int64)
-        self._layers = 1 if limits.max_segments is None else limits.max_segments + 1
-        self._whole = ground.whole
-        self._jumps: list[Jump] = []
-        self._arriving: dict[int, dict[tuple[int, int], int]] = {}
-        self._levels: list[Level] = []
-        self._left_out = math.inf
-        self._work = 0
-        self._n_labels = 0
+    """State of one search, on the reduced problem; plans are kept as the original's."""
 
-    def run(self) -> Found:
+    def __init__(self, problem: Problem, watch: Watch, dearer: Collection[Region]) -> None:
+        self._watch = watch
+        self._original = problem
+        self._reduced: Reduced = reduce_problem(problem)
+        self._problem = self._reduced.problem
+        self.pool = Pool(problem)
+        smaller = dict(zip(problem.region_ns, self._problem.region_ns, strict=True))
+        self._original_region = {small: region for region, small in smaller.items()}
+        self._dearer = {smaller[region] for region in dearer if region in smaller}
+        self._bound_ns = 0.0
+        self._bounded_by = "unit costs"
+        self._is_exact = False
+        self._relaxation: Relaxation | None = None
+        self._prices: Prices = free_prices(self._problem, unit_shares(self._problem))
+        self._raise(float(unit_shares(self._problem).sum()) * (1 - 1e-12), "unit costs")
+
+    # ---- what is known -----------------------------------------------------------------------
+
+    def solution(self) -> Solution | None:
+        """What the search came to."""
+        pool = self.pool
+        if pool.best is None:
+            return None
+        bound = min(self._bound_ns, pool.best_ns)
+        if self._is_exact:
+            kind, bound = ProofKind.EXACT, pool.best_ns
+        elif pool.best_ns <= bound * (1 + BOUND_MET):
+            kind = ProofKind.BOUND_MET
+        else:
+            kind = ProofKind.GAP
+        return Solution(
+            pool.best,
+            pool.best_ns,
+            bound,
+            kind,
+            pool.found_by,
+            "exact" if self._is_exact else self._bounded_by,
+            pool.plans,
+            frozenset(self._original_region[region] for region in self._dearer),
+            self._watch.steps,
+        )
+
+    @property
+    def _is_done(self) -> bool:
+        met = self.pool.best_ns <= self._bound_ns * (1 + NEGLIGIBLE)
+        return self._is_exact or met or self._watch.is_over
+
+    def _raise(self, bound_ns: float, step: str) -> None:
+        if bound_ns > self._bound_ns:
+            self._bound_ns, self._bounded_by = bound_ns, step
+            self._watch.bound_ns = bound_ns
+
+    def _offer(self, placements: Plan, step: str) -> bool:
+        """Notes a plan of the reduced problem."""
+        better = self.pool.offer(
+            tuple((self._reduced.expand(units), k) for units, k in placements), step
+        )
+        self._watch.best_ns = self.pool.best_ns
+        return better
+
+    @property
+    def _best(self) -> Plan:
+        """The best plan, of the reduced problem."""
+        assert self.pool.best is not None
+        place = self._reduced.place
+        groups = self._reduced.groups
+        plan = []
+        for units, k in self.pool.best:
+            heads = sorted({place[u] for u in units})
+            if sum(len(groups[h]) for h in heads) != len(units):
+                return self._merged_best()
+            plan.append((tuple(heads), k))
+        return tuple(plan)
+
+    def _merged_best(self) -> Plan:
+        """The best plan where it runs apart what the reduction joined: each group where most of it
+        runs."""
+        assert self.pool.best is not None
+        target = np.zeros(self._original.n, dtype=np.int64)
+        for units, k in self.pool.best:
+            target[list(units)] = k
+        assignment = [
+            int(np.bincount(target[list(group)]).argmax()) for group in self._reduced.groups
+        ]
+        for unit, k in enumerate(assignment):
+            if not np.isfinite(self._problem.unit_ns[unit, k]):
+                assignment[unit] = int(self._problem.unit_ns[unit].argmin())
+        return merge_by_target(self._problem, assignment)
+
+    # ---- the steps ---------------------------------------------------------------------------
+
+    def solve(self, patience: int) -> None:
+        """All steps, in their order."""
         n = self._problem.n
-        level = self._level([0], [mask(u for u in range(n) if not self._needs[u])], [0.0])
-        labels: Labels | None = None
-        for size in range(n + 1):
-            self._levels.append(level)
-            self._close(level, labels, size)
-            if size == n:
-                break
-            if self._work > self._limits.max_work:
-                return self._give_up(level, labels)
-            self._jump(level, size)
-            labels, ideals, ready, shares = self._grow(level, labels)
-            for ideal, _ in self._arriving.get(size + 1, ()):
-                if ideal not in ideals:
-                    ideals[ideal] = len(ideals)
-                    ready.append(self._ready_after(ideal))
-                    shares.append(sum(self._share[u] for u in members(ideal)))
-            level = self._level(list(ideals), ready, shares)
-        if labels is not None:
-            level.labels = labels.record()
-        best = float(level.closed_ns.min(initial=math.inf))
-        if not math.isfinite(best) or best > self._bound:
-            return self._found((), self._limits.upper_bound)
-        return self._found(trace(self._levels, self._jumps), best)
-
-    def _found(self, placements: tuple[Placement, ...], least: float) -> Found:
-        return Found(
-            placements=placements,
-            bound_ns=min(least, self._left_out),
-            n_ideals=sum(len(level.ideals) for level in self._levels),
-            n_labels=self._n_labels,
-            work=self._work,
-            exact=self._left_out >= least * (1 - SLACK),
-        )
-
-    def _give_up(self, level: Level, labels: Labels | None) -> Found:
-        """Every plan that was not left out yet goes on from here, or jumps over this level."""
-        rest = self._rest(level.done_share)
-        bounds = [np.repeat(rest, self._layers) + level.closed_ns]
-        if labels is not None:
-            bounds.append(labels.cost + rest[labels.ideal])
-        least = min(float(b.min(initial=math.inf)) for b in bounds)
-        for landed in self._arriving.values():
-            for (ideal, _), number in landed.items():
-                share = sum(self._share[u] for u in members(ideal))
-                least = min(least, self._jumps[number].ns + self._beyond(share))
-        self._left_out = min(self._left_out, least)
-        return self._found((), self._limits.upper_bound)
-
-    def _level(self, ideals: list[int], ready: list[int], shares: list[float]) -> Level:
-        count = len(ideals) * self._layers
-        return Level(
-            ideals,
-            ready,
-            shares,
-            np.full(count, np.inf),
-            np.zeros(count, dtype=np.int64),
-            np.full(count, OPENED, dtype=np.int64),
-        )
-
-    def _rest(self, shares: list[float]) -> Floats:
-        """Lower bounds of what remains after ideals whose shares are done."""
-        return np.array([self._beyond(share) for share in shares], dtype=np.float64)
-
-    def _beyond(self, share: float) -> float:
-        """A lower bound of what remains after an ideal whose share is done."""
-        return max(self._total_share - share, 0.0) * (1 - SLACK)
-
-    def _ready_after(self, ideal: int) -> int:
-        return mask(
-            u
-            for u, needs in enumerate(self._needs)
-            if not ideal >> u & 1 and needs & ideal == needs
-        )
-
-    # ---- regions measured whole --------------------------------------------------------------
-
-    def _jump(self, level: Level, size: int) -> None:
-        """Lets regions measured whole run after closed ideals."""
-        if not self._whole:
+        self._watch.stage = "exact"
+        self._exact(FIRST_STEPS if n <= LONG else LONG_STEPS)
+        if self._is_done:
             return
-        for slot in np.flatnonzero(np.isfinite(level.closed_ns)).tolist():
-            j = slot // self._layers
-            ideal = level.ideals[j]
-            for first in members(level.ready[j]):
-                for region, needs, k, ns in self._whole.get(first, ()):
-                    if not region & ideal and not needs & ~ideal:
-                        self._land(level, size, slot, region, k, ns)
-
-    def _land(self, level: Level, size: int, slot: int, region: int, k: int, ns: float) -> None:
-        j = slot // self._layers
-        total = float(level.closed_ns[slot]) + ns + self._limits.segment_penalty
-        segments = int(level.closed_segments[slot] + self._counts[k])
-        share = level.done_share[j] + sum(self._share[u] for u in members(region))
-        if total + self._beyond(share) > self._bound:
+        self._watch.stage = "relaxation"
+        self._relax()
+        if self._is_done:
             return
-        if self._limits.max_segments is not None and segments > self._limits.max_segments:
+        self._watch.stage = "exact"
+        self._exact(WHOLE_STEPS)
+        if self._is_done or self.pool.best is None:
             return
-        landed = self._arriving.setdefault(size + region.bit_count(), {})
-        where = (level.ideals[j] | region, segments if self._layers > 1 else 0)
-        there = self._jumps[landed[where]] if where in landed else None
-        if there is None or (total, segments) < (there.ns, there.segments):
-            landed[where] = len(self._jumps)
-            self._jumps.append(Jump(size, slot, region, k, total, segments))
+        if patience:
+            self._improve(patience)
 
-    # ---- a level -----------------------------------------------------------------------------
-
-    def _close(self, level: Level, labels: Labels | None, size: int) -> None:
-        """How each ideal is left best with no segment open."""
-        if size == 0:
-            level.closed_ns[0] = 0.0
-        if labels is not None:
-            closing = closing_costs(self._tables, self._watch, labels)
-            slot = labels.ideal * self._layers
-            if self._layers > 1:
-                slot = slot + labels.segments
-            order = np.lexsort((labels.segments, closing, slot))
-            ordered = slot[order]
-            first = order[np.concatenate([[True], ordered[1:] != ordered[:-1]])]
-            level.closed_ns[slot[first]] = closing[first]
-            level.closed_segments[slot[first]] = labels.segments[first]
-            level.closed_by[slot[first]] = first
-        landed = self._arriving.pop(size, None)
-        if not landed:
+    def _relax(self) -> None:
+        relaxation = relax(self._problem, self._watch.seconds_left * 0.6)
+        if relaxation is None:
+            cut = minimum_cut(self._problem)
+            if cut is not None:
+                self._raise(cut.ns, "cut")
+                self._offer(cut.plan(self._problem), "cut")
             return
-        index = {ideal: j for j, ideal in enumerate(level.ideals)}
-        for (ideal, layer), number in landed.items():
-            jump, at = self._jumps[number], index[ideal] * self._layers + layer
-            if jump.ns < level.closed_ns[at]:
-                level.closed_ns[at] = jump.ns
-                level.closed_segments[at] = jump.segments
-                level.closed_by[at] = JUMP - number
+        self._relaxation = relaxation
+        self._prices = relaxation.prices
+        self._raise(relaxation.bound_ns, "relaxation")
+        share = np.where(np.isfinite(self._problem.unit_ns), relaxation.share, -1.0)
+        rounded = merge_by_target(self._problem, share.argmax(axis=1).tolist())
+        self._offer(rounded, "relaxation")
+        self._offer(joined(self._problem, rounded), "relaxation")
 
-    def _grow(
-        self, level: Level, labels: Labels | None
-    ) -> tuple[Labels | None, dict[int, int], list[int], list[float]]:
-        """The labels of the next level, with its ideals, their ready units and shares."""
-        rest = self._rest(level.done_share)
-        fresh = self._open(level, labels, rest)
-        alive = fresh if labels is None else joined([labels, fresh])
-        keep = np.ones(len(alive), dtype=np.bool_)
-        if labels is not None:
-            keep[: len(labels)] = self._worth_keeping(level, labels, fresh)
-        level.labels = alive.record()
-        rows = self._within_room(alive, np.flatnonzero(keep), rest)
-        self._n_labels += len(rows)
-        return self._execute(level, alive, rows)
+    def _fixed(self) -> Problem:
+        """The problem without what no plan better than the best one has, by reduced costs."""
+        relaxation = self._relaxation
+        if relaxation is None or not math.isfinite(self.pool.best_ns):
+            return self._problem
+        least = relaxation.cost_ns.min(axis=1, keepdims=True)
+        room = self.pool.best_ns * (1 + NEGLIGIBLE) - relaxation.bound_ns
+        return self._problem.without(relaxation.cost_ns - least > room)
 
-    def _open(self, level: Level, labels: Labels | None, rest: Floats) -> Labels:
-        """Segments that begin after closed ideals, but where going on is no dearer."""
-        t = len(self._problem.targets)
-        ns = level.closed_ns[:, None] + self._opening
-        useful = ns + np.repeat(rest, self._layers)[:, None] <= self._bound
-        if self._limits.max_segments is not None:
-            segments = level.closed_segments[:, None] + self._counts
-            useful &= segments <= self._limits.max_segments
-        elif labels is not None:
-            # Handing over all that is pending leaves a label nothing that a new segment lacks.
-            out = self._problem.out_ns_per_byte[labels.target]
-            going_on = labels.cost + labels.pending_bytes * out
-            if self._watch.regions:
-                going_on[labels.may_become.any(axis=1)] = np.inf
-            cheapest = np.full(ns.size, np.inf)
-            np.minimum.at(cheapest, labels.ideal * t + labels.target, going_on)
-            useful &= cheapest.reshape(ns.shape) > ns
-        slot, target = np.nonzero(useful)
-        return opened(
-            self._tables,
-            self._watch,
-            slot // self._layers,
-            target,
-            ns[useful],
-            level.closed_segments[slot] + self._counts[target],
-            slot,
-            level.ideals,
-        )
-
-    def _worth_keeping(self, level: Level, labels: Labels, fresh: Labels) -> NDArray[np.bool_]:
-        """Labels that are cheaper than ending the segment and opening it again, with every value
-        that is present brought in anew."""
-        if self._limits.max_segments is not None:
-            return np.ones(len(labels), dtype=np.bool_)
-        k = labels.target
-        again = level.closed_ns[labels.ideal] + self._opening[k]
-        again += labels.held_bytes * self._problem.in_ns_per_byte[k]
-        is_open = np.zeros((len(level.ideals), len(self._problem.targets)), dtype=np.bool_)
-        is_open[fresh.ideal, fresh.target] = True
-        tied = is_open[labels.ideal, k] & (labels.cost == again)
-        keep: NDArray[np.bool_] = (labels.cost <= again) & ~tied
-        if self._watch.regions:  # a new segment may become a region that costs more whole
-            keep |= self._watch.on[k].any(axis=1)
-        return keep
-
-    def _within_room(self, labels: Labels, rows: Ints, rest: Floats) -> Ints:
-        """The labels of best bound, as many as allowed; notes the best of the others."""
-        if len(rows) <= self._limits.max_labels:
-            return rows
-        bound = labels.cost[rows] + rest[labels.ideal[rows]]
-        order = np.argsort(bound, kind="stable")
-        self._left_out = min(self._left_out, float(bound[order[self._limits.max_labels]]))
-        return np.sort(rows[order[: self._limits.max_labels]])
-
-    def _execute(
-        self, level: Level, labels: Labels, rows: Ints
-    ) -> tuple[Labels | None, dict[int, int], list[int], list[float]]:
-        ideals: dict[int, int] = {}
-        ready: list[int] = []
-        shares: list[float] = []
-        groups = np.flatnonzero(np.bincount(labels.ideal[rows], minlength=len(level.ideals)))
-        by_unit: dict[int, list[int]] = {}
-        for j in groups.tolist():
-            for u in members(level.ready[j]):
-                by_unit.setdefault(u, []).append(j)
-        parts: list[Labels] = []
-        position = np.zeros(len(level.ideals), dtype=np.int64)
-        for u, among in by_unit.items():
-            self._work += len(among)
-            children = [self._child(level, j, u, ideals, ready, shares) for j in among]
-            chosen = rows
-            if len(among) < len(groups):
-                inside = np.zeros(len(level.ideals), dtype=np.bool_)
-                inside[among] = True
-                chosen = rows[inside[labels.ideal[rows]]]
-            cost = labels.cost[chosen] + self._problem.unit_ns[u, labels.target[chosen]]
-            rest = [self._beyond(shares[c]) for c, _ in children]
-            last = [
-                [not value.readers & ~bigger for _, bigger in children]
-                for value in self._tables.reads[u]
-            ]
-            child: Ints | int
-            done: Sequence[NDArray[np.bool_] | np.bool_]
-            if len(among) == 1:  # the rule, where a graph is narrow: nothing to look up
-                chosen = chosen[cost + rest[0] <= self._bound]
-                child, done = children[0][0], [np.bool_(one) for (one,) in last]
-            else:
-                position[among] = np.arange(len(among))
-                place = position[labels.ideal[chosen]]
-                good = cost + np.array(rest)[place] <= self._bound
-                chosen, place = chosen[good], place[good]
-                child = np.array([c for c, _ in children], dtype=np.int64)[place]
-                done = [np.array(each)[place] for each in last]
-            if not len(chosen):
+    def _exact(self, steps: float, width: int = 1 << 40) -> bool:
+        """The exact programme over the whole graph; whether it found a better plan."""
+        better = False
+        problem = self._fixed()
+        spent = 0.0
+        while spent < steps and not (self._watch.is_over and self.pool.best is not None):
+            upper = self.pool.best_ns * (1 - NEGLIGIBLE / 2)
+            found = search_ideals(
+                problem,
+                self._prices,
+                upper,
+                self._watch,
+                watched=self._dearer,
+                width=width,
+                steps=steps - spent,
+                memory_bytes=self._watch.limits.memory_bytes * SHARE_OF_MEMORY,
+                insist=self.pool.best is None,
+            )
+            if found is None:
+                return better
+            spent += found.steps
+            if math.isfinite(found.bound_ns):
+                self._raise(min(found.bound_ns, self.pool.best_ns) * (1 - 1e-12), "exact")
+            if found.placements:
+                better |= self._offer(found.placements, "exact")
+                better |= self._offer(joined(self._problem, found.placements), "exact")
+            if self._ran_into(found):
                 continue
-            self._work += len(chosen)
-            made = executed(self._tables, self._watch, labels, chosen, u, child, done)
-            parts.append(made)
-        if not parts:
-            return None, ideals, ready, shares
-        made = joined(parts)
-        best = cheapest_of_each(made, self._limits.max_segments is not None)
-        return made.take(best), ideals, ready, shares
+            if not found.complete and self.pool.best is None and self._watch.is_over:
+                return better
+            if found.complete and (self.pool.best is not None):
+                self._is_exact = True
+            return better
+        return better
 
-    def _child(
-        self,
-        level: Level,
-        j: int,
-        u: int,
-        ideals: dict[int, int],
-        ready: list[int],
-        shares: list[float],
-    ) -> tuple[int, int]:
-        """Index in the next level, and the set itself, of an ideal with one more unit."""
-        bit = 1 << u
-        bigger = level.ideals[j] | bit
-        index = ideals.get(bigger)
-        if index is None:
-            index = ideals[bigger] = len(ideals)
-            now = level.ready[j] ^ bit
-            for s in self._follow[u]:
-                if self._needs[s] & bigger == self._needs[s]:
-                    now |= 1 << s
-            ready.append(now)
-            shares.append(level.done_share[j] + self._share[u])
-        return index, bigger
+    def _ran_into(self, found: Found) -> bool:
+        """Whether the plan found has regions that cost more than the search believed; it knows
+        them from now on."""
+        problem = self._problem
+        new = set()
+        for units, k in found.placements:
+            region = (frozenset(units), k)
+            ns = problem.region_ns.get(region)
+            if ns is None or region in self._dearer:
+                continue
+            if ns > problem.additive_ns(units, k) * (1 + NEGLIGIBLE):
+                new.add(region)
+        if not new or len(self._dearer) + len(new) > MOST_WATCHED:
+            return bool(new) and self._give_up_exactness()
+        self._dearer |= new
+        return True
+
+    def _give_up_exactness(self) -> bool:
+        """More dearer regions than a search can watch: what it finds is a bound, and no more."""
+        self._dearer = set()
+        return True
+
+    def _improve(self, patience: int) -> None:
+        """Annealing, expansions, programmes of limited width and windows, in turn."""
+        used = np.isfinite(self._fixed().unit_ns).any(axis=0)
+        targets = np.flatnonzero(used).tolist()
+        annealer = Annealer(self._problem, targets)
+        typical = self._typical_move()
+        idle, turn, width = 0, 0, WIDTH
+        moves = float(MOVES)
+        while idle < patience and not self._is_done:
+            before = self.pool.best_ns
+            self._watch.stage = "annealing"
+            hot = typical * (0.1, 0.03, 0.3)[turn % 3]
+            annealed = annealer.run(self._best, int(moves), hot, hot * 0.03, turn, self._watch)
+            self._offer(annealed, "annealing")
+            self._watch.stage = "expansion"
+            self._expand()
+            if self._is_done:
+                break
+            self._watch.stage = "windows"
+            self._windows(turn)
+            if self._is_done:
+                break
+            self._watch.stage = "exact"
+            self._exact(60 * width * self._problem.n**0.5, width)
+            if self.pool.best_ns < before * (1 - 1e-7):
+                idle = 0
+            else:
+                idle += 1
+                moves *= 2
+                width *= 2
+            turn += 1
+
+    def _expand(self) -> None:
+        better = expanded(self._problem, self._best, self._watch)
+        self._offer(better, "expansion")
+
+    def _windows(self, turn: int) -> None:
+        """Solves stretches of the plan exactly, the rest held fixed."""
+        plan = list(self._best)
+        for first, last in windows(self._problem, plan, turn):
+            if self._watch.is_over:
+                break
+            stretch = plan[first:last]
+            units = sorted(u for segment, _ in stretch for u in segment)
+            small = restricted(self._problem, units)
+            place = {u: i for i, u in enumerate(units)}
+            now = total_ns(self._problem, stretch)
+            relaxation = relax(small, self._watch.seconds_left)
+            if relaxation is None or relaxation.bound_ns >= now * (1 - 1e-7):
+                continue
+            least = relaxation.cost_ns.min(axis=1, keepdims=True)
+            small = small.without(relaxation.cost_ns - least > now - relaxation.bound_ns)
+            found = search_ideals(
+                small,
+                relaxation.prices,
+                now * (1 - 1e-7),
+                self._watch,
+                watched=[
+                    (frozenset(place[u] for u in region), k)
+                    for region, k in self._dearer
+                    if region <= place.keys()
+                ],
+                width=WIDTH,
+                steps=WINDOW_STEPS,
+                memory_bytes=self._watch.limits.memory_bytes * SHARE_OF_MEMORY,
+            )
+            if found is None or not found.placements:
+                continue
+            changed = [
+                (tuple(sorted(units[i] for i in segment)), k) for segment, k in found.placements
+            ]
+            if total_ns(self._problem, changed) < now:
+                self._offer((*plan[:first], *changed, *plan[last:]), "windows")
+                plan = list(self._best)
+                if len(plan) < last:
+                    break
+
+    def _typical_move(self) -> float:
+        """ns: what a move of one unit changes about; temperatures are shares of it."""
+        ns = np.where(np.isfinite(self._problem.unit_ns), self._problem.unit_ns, np.nan)
+        spread = np.nanmedian(np.nanmax(ns, axis=1) - np.nanmin(ns, axis=1))
+        return max(float(spread), self.pool.best_ns / max(1, self._problem.n), 1e-9)

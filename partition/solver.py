@@ -1,196 +1,236 @@
-"""The optimal placement of a problem, as far as the effort allows, with what is proven about it."""
+"""The partitioner's answer to a problem: the best plan with its proof, the plan one would ship, and
+what each segment more is worth."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from nnapi_prof.graph.plan import Engine, Target
-from nnapi_prof.partition.baselines import Baseline, find_baselines, total_ns
-from nnapi_prof.partition.bounds import lower_bound
-from nnapi_prof.partition.cut import minimum_cut
-from nnapi_prof.partition.ground import Region
-from nnapi_prof.partition.limits import Found, Limits
-from nnapi_prof.partition.problem import Placement, Problem
-from nnapi_prof.partition.reduce import Reduced, reduce_problem
-from nnapi_prof.partition.search import Searcher
+from nnapi_prof.errors import PartitionError
+from nnapi_prof.graph.plan import Plan, Proof, Segment, Target
+from nnapi_prof.partition.baselines import find_baselines, total_ns
+from nnapi_prof.partition.budgets import Budget
+from nnapi_prof.partition.compiling import CompileTimes
+from nnapi_prof.partition.constrained import search_within
+from nnapi_prof.partition.constraints import Constraints, constrain
+from nnapi_prof.partition.explain import cause_of_optimum, ms, proof_words
+from nnapi_prof.partition.labelling import is_plan
+from nnapi_prof.partition.problem import Placement, Problem, check_runnable
+from nnapi_prof.partition.search import Solution
+from nnapi_prof.partition.simplify import CurvePoint, TradeOff
+from nnapi_prof.partition.watch import Limits, Report, Watch
 
-WIDTHS = (200, 2_000, 20_000, 100_000)
-"""Labels that a level may hold, one attempt after the other."""
-MAX_WORK = 3_000_000.0
-"""Of all attempts together; some three seconds. Counted and not timed: same plan on every run."""
-CLOSE_ENOUGH = 1e-3
-"""A plan proven to be this close to the optimum needs no wider search."""
+TOLERANCE = 0.01
+"""Plans this close are told apart by noise only: repeats of one measurement on a phone's big cores
+vary by 0.1 to 1 %, and the cheapest of many sums is the luckiest. Of such plans the simplest wins.
+"""
 
 
 @dataclass
-class Memory:
-    """What solving a graph leaves for solving it again under other costs. Plans are the same with
-    it, but for the choice among such of equal latency."""
+class WarmStart:
+    """What solving a graph leaves for solving it again under other costs."""
 
-    met: Collection[tuple[frozenset[int], Target]] = ()
+    plans: tuple[tuple[tuple[tuple[int, ...], Target], ...], ...] = ()
+    """The last plans, best first."""
+    dearer: frozenset[tuple[frozenset[int], Target]] = frozenset()
     """Regions that cost more whole than by their parts, and that searches ran into."""
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """The best plan found and what is known about it."""
+@dataclass(frozen=True)
+class Partitioning:
+    """All that one call of the partitioner says."""
 
-    placements: tuple[Placement, ...]
-    ns: float
-    bound_ns: float
-    """No plan costs less."""
-    exact: bool
-    """The plan before simplification is the optimum."""
-    least_ns: float
-    """Latency of the best plan found; ``ns`` may be within the tolerance above it."""
-    least_segments: int
-    n_ideals: int
-    n_labels: int
-
-    @property
-    def gap(self) -> float:
-        """How far the best plan found can be above the optimum, relative to the bound."""
-        return self.least_ns / self.bound_ns - 1 if self.bound_ns > 0 else math.inf
+    best: Plan
+    """Of least latency; its proof says how far from the optimum it can be."""
+    default: Plan
+    """The fewest segments within the tolerance of the best plan, and no slower than any baseline;
+    with the best plan's proof."""
+    curve: tuple[CurvePoint, ...]
+    """Latency against number of segments; empty where it was not asked for."""
+    interrupted: bool = False
+    """Ctrl-C ended the search: these are the best plans until then."""
+    steps: float = 0.0
+    """Effort spent (see :class:`~nnapi_prof.partition.watch.Limits`)."""
+    warm: WarmStart = field(default_factory=WarmStart, repr=False)
 
 
-def solve_placements(
+def plan_problem(
     problem: Problem,
+    simulated: bool,
     *,
-    tolerance: float,
-    max_regions: int | None = None,
-    max_work: float = MAX_WORK,
-    rivals: Sequence[Baseline] | None = None,
-    memory: Memory | None = None,
-) -> Solution | None:
-    """The cheapest plan, and of those within ``tolerance`` of it, and no slower than a baseline,
-    one with few segments. None where no plan keeps to the limits.
+    tolerance: float = TOLERANCE,
+    constraints: Constraints | None = None,
+    compiling: CompileTimes | None = None,
+    limits: Limits | None = None,
+    report: Report | None = None,
+    warm: WarmStart | None = None,
+    with_curve: bool = True,
+) -> Partitioning:
+    """Plans for a problem: the best, the one to ship, and the curve between.
 
-    ``max_regions`` bounds the number of segments on accelerators; ``memory`` is what solving the
-    same graph under other costs left.
+    ``constraints`` hold for the plans, not for the baselines; ``compiling`` is needed where they
+    limit compile time. ``limits`` are of the whole call; ``report`` is told how far it is. ``warm``
+    is what an earlier call for the same graph left.
+
+    Raises PartitionError where a unit can run nowhere, or no plan keeps to the constraints.
     """
-    rivals = find_baselines(problem) if rivals is None else rivals
-    memory = memory or Memory()
-    reduced = reduce_problem(problem)
-    regions = dict(zip(problem.region_ns, reduced.problem.region_ns, strict=True))
-    known = [
-        smaller
-        for (units, k), smaller in regions.items()
-        if (units, problem.targets[k]) in memory.met
-    ]
-    attempt = _Attempts(problem, reduced, max_regions, max_work, known)
-    for rival in rivals:
-        attempt.offer(rival.placements)
-    attempt.widen()
-    if attempt.best is None:
-        return None
-    bound = max(attempt.bound_ns, lower_bound(problem))
-    if not attempt.exact and (cut := minimum_cut(problem)) is not None:
-        bound = max(bound, cut.ns)
-    least, segments = attempt.best_ns, len(attempt.best)
-    close = min([least * (1 + tolerance), *(max(r.predicted_ns, least) for r in rivals)])
-    placements = attempt.simplest(close, tolerance)
-    memory.met = {
-        (units, problem.targets[k])
-        for (units, k), smaller in regions.items()
-        if smaller in attempt.met
-    }
-    return Solution(
-        placements,
-        total_ns(problem, placements),
-        min(bound, least),
-        attempt.exact,
-        least,
-        segments,
-        attempt.n_ideals,
-        attempt.n_labels,
+    check_runnable(problem)
+    constraints = constraints or Constraints()
+    rivals = find_baselines(problem)
+    problem = constrain(problem, constraints)
+    budgets = _budgets(problem, constraints, compiling)
+    watch = Watch(limits or Limits(), report)
+    starts, dearer = _warm_starts(problem, warm)
+    starts += [("baseline", r.placements) for r in rivals]
+    found = search_within(problem, budgets, watch, starts=starts, dearer=dearer)
+    if found is None:
+        raise PartitionError(_nothing_found(constraints, watch))
+    allowed = [r for r in rivals if total_ns(problem, r.placements) <= r.predicted_ns * (1 + 1e-9)]
+    trade = TradeOff(problem, found, allowed, budgets, watch)
+    shipped = trade.fewest(tolerance)
+    curve = trade.curve() if with_curve else ()
+    found = trade.best
+    proof = Proof(
+        found.kind,
+        found.ns,
+        found.bound_ns,
+        found.found_by,
+        found.bounded_by,
+        bool(constraints.words),
+    )
+    best = _plan(
+        problem, simulated, found.placements, proof, (proof_words(proof, constraints.words),)
+    )
+    default = best
+    if shipped != found.placements:
+        default = _shipped(problem, simulated, found, shipped, proof, constraints, tolerance)
+    note = _compile_words(budgets, found.placements)
+    if note:
+        best, default = (
+            _with_note(best, note),
+            _with_note(default, _compile_words(budgets, shipped)),
+        )
+    return Partitioning(
+        best,
+        default,
+        curve,
+        watch.interrupted,
+        watch.steps,
+        WarmStart(
+            tuple(
+                tuple((units, problem.targets[k]) for units, k in plan)
+                for plan in dict.fromkeys((found.placements, shipped))
+            ),
+            frozenset((units, problem.targets[k]) for units, k in found.dearer),
+        ),
     )
 
 
-class _Attempts:
-    """Searches of growing width, and the plans met on the way."""
+def _budgets(
+    problem: Problem, constraints: Constraints, compiling: CompileTimes | None
+) -> list[Budget]:
+    budgets = []
+    if constraints.max_regions is not None:
+        budgets.append(Budget.accelerated(problem, constraints.max_regions))
+    if constraints.max_compile_ns is not None:
+        if compiling is None:
+            raise PartitionError("a limit of compile time needs costs that tell compile times")
+        budgets.append(compiling.budget(constraints.max_compile_ns))
+    return budgets
 
-    def __init__(
-        self,
-        problem: Problem,
-        reduced: Reduced,
-        max_regions: int | None,
-        max_work: float,
-        known: Iterable[Region],
-    ) -> None:
-        self._problem = problem
-        self._reduced = reduced
-        self._searcher = Searcher(reduced.problem, known)
-        self._max_regions = max_regions
-        self._work_left = max_work
-        self._accelerated = frozenset(
-            k for k, target in enumerate(problem.targets) if target.engine is Engine.NNAPI
+
+def _warm_starts(
+    problem: Problem, warm: WarmStart | None
+) -> tuple[list[tuple[str, tuple[Placement, ...]]], list[tuple[frozenset[int], int]]]:
+    """The plans and regions of an earlier call that this problem still knows."""
+    if warm is None:
+        return [], []
+    index = {target: k for k, target in enumerate(problem.targets)}
+    starts = []
+    for plan in warm.plans:
+        if all(target in index for _, target in plan):
+            placements = tuple((units, index[target]) for units, target in plan)
+            if is_plan(problem, placements):
+                starts.append(("warm start", placements))
+    dearer = [
+        (units, index[target])
+        for units, target in warm.dearer
+        if target in index and (units, index[target]) in problem.region_ns
+    ]
+    return starts, dearer
+
+
+def _nothing_found(constraints: Constraints, watch: Watch) -> str:
+    if constraints.max_compile_ns is not None:
+        return (
+            f"no chain of segments compiles within {ms(constraints.max_compile_ns)}: allow more "
+            "time, or the CPU for more units"
         )
-        self._plans: dict[tuple[Placement, ...], float] = {}
-        self.best: tuple[Placement, ...] | None = None
-        self.best_ns = math.inf
-        self.bound_ns = 0.0
-        self.exact = False
-        self.n_ideals = 0
-        self.n_labels = 0
-
-    @property
-    def met(self) -> Collection[Region]:
-        """Of the reduced problem: regions to watch, see :class:`Searcher`."""
-        return self._searcher.watched
-
-    def offer(self, placements: tuple[Placement, ...]) -> None:
-        """Notes a plan that keeps to the limits."""
-        regions = sum(k in self._accelerated for _, k in placements)
-        ns = total_ns(self._problem, placements)
-        if not math.isfinite(ns) or (self._max_regions is not None and regions > self._max_regions):
-            return
-        self._plans[placements] = ns
-        if self.best is None or (ns, len(placements)) < (self.best_ns, len(self.best)):
-            self.best, self.best_ns = placements, ns
-
-    def widen(self) -> None:
-        """Searches until the optimum is proven, or a plan close to it, or the effort is spent."""
-        for width in WIDTHS:
-            found = self._search(width, self.best_ns, 0.0)
-            self.bound_ns = max(self.bound_ns, found.bound_ns)
-            self.exact = found.exact
-            self.n_ideals, self.n_labels = found.n_ideals, found.n_labels
-            near = self.best_ns <= self.bound_ns * (1 + CLOSE_ENOUGH)
-            if found.exact or near or self._work_left <= 0:
-                return
-
-    def simplest(self, close: float, tolerance: float) -> tuple[Placement, ...]:
-        """Of the plans met, and of those that a price on segments leads to, the one with fewest
-        segments that costs at most ``close`` ns.
-
-        A price of ``tolerance x least / segments`` gives a plan within the tolerance: what it
-        costs more it saves in segments. A higher one may.
-        """
-        assert self.best is not None
-        segments = len(self.best)
-        if tolerance > 0 and segments > 1 and self.exact:
-            for price in (self.best_ns * tolerance / segments * factor for factor in (2.0, 1.0)):
-                known = set(self._plans)
-                self._search(WIDTHS[-1], self.best_ns + price * segments, price)
-                if any(self._plans[plan] <= close for plan in set(self._plans) - known):
-                    break
-        within = [p for p, ns in self._plans.items() if ns <= close * (1 + 1e-12)]
-        return min(within, key=lambda p: (len(p), self._plans[p]), default=self.best)
-
-    def _search(self, width: int, upper_bound: float, price: float) -> Found:
-        found = self._searcher.search(
-            Limits(
-                upper_bound=upper_bound,
-                max_labels=width,
-                max_work=self._work_left,
-                segment_penalty=price,
-                max_segments=self._max_regions,
-                counted=self._accelerated if self._max_regions is not None else None,
-            ),
+    most = constraints.max_regions
+    limit = "" if most is None else f" with at most {most} on accelerators"
+    if watch.is_over:
+        return (
+            f"no chain of segments{limit} was found within {watch.limits.seconds:g} s: allow more "
+            "time, more segments, or more targets"
         )
-        self._work_left -= found.work
-        if found.placements:
-            self.offer(tuple((self._reduced.expand(u), k) for u, k in found.placements))
-        return found
+    return f"no chain of segments{limit} runs every unit: allow more segments, or more targets"
+
+
+def _plan(
+    problem: Problem,
+    simulated: bool,
+    placements: Sequence[Placement],
+    proof: Proof,
+    notes: tuple[str, ...],
+) -> Plan:
+    segments = tuple(segment_of(problem, p, cause_of_optimum(problem, p)) for p in placements)
+    return Plan("dp", segments, simulated, notes, proof)
+
+
+def _shipped(
+    problem: Problem,
+    simulated: bool,
+    found: Solution,
+    shipped: tuple[Placement, ...],
+    proof: Proof,
+    constraints: Constraints,
+    tolerance: float,
+) -> Plan:
+    ns = total_ns(problem, shipped)
+    more = ns / found.ns - 1 if found.ns > 0 else 0.0
+    note = proof_words(proof, constraints.words)
+    if len(shipped) < len(found.placements):
+        note += (
+            f"; it has {len(found.placements)} segments, this plan {len(shipped)}, for {more:.1%} "
+            f"more latency: {tolerance:.1%} is noise"
+        )
+    if simulated:
+        note += "; these latencies are simulated"
+    return _plan(problem, simulated, shipped, proof, (note,))
+
+
+def _compile_words(budgets: Sequence[Budget], placements: Sequence[Placement]) -> str:
+    for budget in budgets:
+        if budget.name == "compile time":
+            return (
+                f"regions compile in {ms(budget.of(placements))} together, of {ms(budget.limit)} "
+                f"allowed"
+            )
+    return ""
+
+
+def _with_note(plan: Plan, note: str) -> Plan:
+    return Plan(plan.name, plan.segments, plan.simulated, (*plan.notes, note), plan.proof)
+
+
+def segment_of(problem: Problem, placement: Placement, cause: str) -> Segment:
+    """A placement as a plan's segment."""
+    units, k = placement
+    return Segment(
+        units=units,
+        target=problem.targets[k],
+        predicted_ns=problem.segment_ns(units, k),
+        cause=cause,
+        measured=(frozenset(units), k) in problem.region_ns,
+        estimated=problem.is_estimated(units, k),
+    )

@@ -10,7 +10,7 @@ import pandas as pd
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import AUTO, Engine, Plan, Target
-from nnapi_prof.partition import Constraints, solve
+from nnapi_prof.partition import Constraints, Limits, solve
 from nnapi_prof.reports.frames import NS_PER_MS
 
 PREFERENCE_COLUMNS = (
@@ -18,8 +18,8 @@ PREFERENCE_COLUMNS = (
     "invocation_ms", "relative", "whole_ms", "whole_measured",
 )  # fmt: skip
 
-MAX_WORK = 300_000.0
-"""Steps of the search of one plan: a report must not take longer than the plan it is about."""
+LIMITS = Limits(seconds=2.0, effort=3e6)
+"""Of one plan: a report must not take longer than the plan it is about."""
 
 
 def preference_frame(costs: CostModel) -> pd.DataFrame:
@@ -94,7 +94,7 @@ def plans_by_preference(costs: CostModel, plan: Plan) -> tuple[PreferencePlan, .
                 costs.graph,
                 costs,
                 constraints=Constraints(preference=preference),
-                max_work=MAX_WORK,
+                limits=LIMITS,
             )
         except PartitionError as error:
             found.append(PreferencePlan(preference.short, None, 0, why_not=str(error)))

@@ -110,7 +110,7 @@ def profiled_costs(
     """:func:`profile` where device and table are open; ``reach`` is what names the device."""
     profiled = profile_on(model.outline, client, store, options, listener)
     outcome = profiled.outcome
-    if outcome.costs is None:
+    if outcome.interrupted or outcome.costs is None:
         kept = f"{outcome.n_measured} measurements are kept in {profiled.location}"
         listener.note(f"interrupted: {kept}; the same call goes on from there")
         raise KeyboardInterrupt(kept)

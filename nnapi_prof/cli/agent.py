@@ -12,7 +12,7 @@ from nnapi_prof.cli.options import HELP, common_options, device, device_option, 
 from nnapi_prof.cli.output import as_json, print_document, stdout
 from nnapi_prof.cli.progress import listening
 from nnapi_prof.cli.tables import boxed
-from nnapi_prof.device.toolchain import ANDROID_ABIS
+from nnapi_prof.toolchain import ANDROID_ABIS
 
 if TYPE_CHECKING:
     from nnapi_prof.device.results import AgentInfo
@@ -56,7 +56,7 @@ def build(abis: tuple[str, ...], output: Path | None) -> None:
     import shutil
 
     from nnapi_prof.device.build import agent_binary
-    from nnapi_prof.device.toolchain import host_abi
+    from nnapi_prof.toolchain import host_abi
 
     built: list[tuple[str, Path]] = []
     for abi in abis or ("host", *ANDROID_ABIS):

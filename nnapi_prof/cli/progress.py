@@ -47,7 +47,7 @@ def listening() -> Iterator[Listener]:
 @contextmanager
 def _listening() -> Iterator[Listener]:
     from nnapi_prof.api.listener import Listener
-    from nnapi_prof.device.toolchain import build_steps, cache_dir
+    from nnapi_prof.toolchain import build_steps, cache_dir
     from nnapi_prof.measure.outcome import Progress
 
     board = _board(Durations(cache_dir() / "durations.json"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 
-from nnapi_prof.device.toolchain import ANDROID_ABIS
+from nnapi_prof.toolchain import ANDROID_ABIS
 from nnapi_prof.device.transport import storage_error
 from nnapi_prof.doctor.findings import Finding
 from nnapi_prof.doctor.phone_facts import Phone

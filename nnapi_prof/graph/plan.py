@@ -5,8 +5,10 @@ Nothing here knows how a plan is found, so everybody may read one without import
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,6 +99,46 @@ class Segment:
     """95 % of what the latency may really be, by the costs that the prediction rests on."""
 
 
+class ProofKind(enum.Enum):
+    """How it is known that no plan is faster."""
+
+    EXACT = "exact"
+    """Every plan was looked at or ruled out by a bound."""
+    BOUND_MET = "bound_met"
+    """The plan costs what a lower bound of every plan says."""
+    GAP = "gap"
+    """It is not: the bound lies below the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What is proven about the least latency of all plans that keep to what was asked."""
+
+    kind: ProofKind
+    least_ns: float
+    """Of the best plan found."""
+    bound_ns: float
+    """No plan takes less."""
+    found_by: str = ""
+    """The step of the search that found the best plan, as its name in the code."""
+    bounded_by: str = ""
+    """The step that proved the bound."""
+    constrained: bool = False
+    """Something was asked for that rules plans out."""
+
+    @property
+    def gap(self) -> float:
+        """How far the best plan can be above the optimum, relative to the bound; 0 if proven."""
+        if self.is_optimal or self.least_ns <= self.bound_ns:
+            return 0.0
+        return self.least_ns / self.bound_ns - 1 if self.bound_ns > 0 else math.inf
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether no plan at all is faster than the best one found."""
+        return self.kind is not ProofKind.GAP
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Ordered segments that together run every unit once, with the sum of their predictions."""
@@ -106,6 +148,8 @@ class Plan:
     segments: tuple[Segment, ...]
     simulated: bool
     notes: tuple[str, ...] = field(default=())
+    proof: Proof | None = None
+    """None for baselines, and for plans of earlier versions."""
 
     @property
     def predicted_ns(self) -> float:
@@ -118,6 +162,7 @@ class Plan:
                 "simulated": self.simulated,
                 "predicted_ns": self.predicted_ns,
                 "notes": list(self.notes),
+                "proof": None if self.proof is None else _proof_fields(self.proof),
                 "segments": [
                     {
                         "units": list(s.units),
@@ -151,9 +196,19 @@ class Plan:
                 )
                 for s in data["segments"]
             )
-            return cls(data["name"], segments, data["simulated"], tuple(data["notes"]))
+            proof = _proof(data.get("proof"))
+            return cls(data["name"], segments, data["simulated"], tuple(data["notes"]), proof)
         except (ValueError, KeyError, TypeError) as error:
             raise SerializationError(f"this is no plan: {error!r}") from error
+
+
+def _proof_fields(proof: Proof) -> dict[str, Any]:
+    return {**dataclasses.asdict(proof), "kind": proof.kind.value}
+
+
+def _proof(fields: Any) -> Proof | None:
+    """As JSON has it; plans of earlier versions have none."""
+    return None if fields is None else Proof(**{**fields, "kind": ProofKind(fields["kind"])})
 
 
 def _interval(found: Any) -> tuple[float, float] | None:

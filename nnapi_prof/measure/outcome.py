@@ -26,8 +26,8 @@ class Progress:
 class ProfileOutcome:
     """What a profile came to.
 
-    ``costs``, ``plan`` and ``baselines`` are None or empty where the user interrupted it; what was
-    measured until then is in the store.
+    Where the user interrupted it, ``costs`` and ``plan`` are those of the last round (None before
+    there was one), and ``baselines`` are empty; what was measured until then is in the store.
     """
 
     fingerprint: str

@@ -10,11 +10,25 @@ from nnapi_prof.costs.hopeful import Hopeful, tolerance_of, with_intervals
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import Memory, baselines, solve
+from nnapi_prof.partition import (
+    Costs,
+    Limits,
+    Partitioning,
+    Report,
+    WarmStart,
+    baselines,
+    plan_graph,
+)
 from nnapi_prof.partition.ideals import convex_sets
 
 MOST_CONVEX = 200_000
 """More convex regions are not counted."""
+
+
+LIMITS = Limits(seconds=2.0, effort=4e6)
+"""Of one plan between two rounds of measuring; a later round goes on from it."""
+LAST_LIMITS = Limits(seconds=5.0)
+"""Of the plan that a profile ends with."""
 
 
 @dataclass
@@ -25,32 +39,55 @@ class Chosen:
     wanted: list[Segment] = field(default_factory=list)
     potential: float = 0.0
     """Of the plan's latency, what a plan of regions that were not measured may save at most."""
+    warm: Warm = field(default_factory=lambda: Warm())
+    interrupted: bool = False
+    """Ctrl-C ended the search for the plan: it is the best until then."""
 
 
 @dataclass(frozen=True)
-class Memories:
-    """What one round's solving leaves to the next one's."""
+class Warm:
+    """What one round's planning leaves to the next one's."""
 
-    plan: Memory = field(default_factory=Memory)
-    hopeful: Memory = field(default_factory=Memory)
+    plan: WarmStart = field(default_factory=WarmStart)
+    hopeful: WarmStart = field(default_factory=WarmStart)
 
 
-def choose(graph: UnitGraph, costs: CostModel, memories: Memories | None = None) -> Chosen:
+def choose(
+    graph: UnitGraph,
+    costs: CostModel,
+    warm: Warm | None = None,
+    limits: Limits = LIMITS,
+    report: Report | None = None,
+) -> Chosen:
     """The plan, and which regions must be measured before it stands: its own, and those of the
     plan that would be the best, were everything unmeasured at the lower end of its interval. The
     latter only where that plan would be faster by more than noise."""
-    memories = memories or Memories()
+    warm = warm or Warm()
     tolerance = tolerance_of(costs)
     costs = distinct(costs)
-    plan = solve(graph, costs, tolerance=tolerance, memory=memories.plan)
-    plan = with_intervals(plan, costs)
-    hopeful = solve(graph, Hopeful(costs), tolerance=0.0, memory=memories.hopeful)
-    now = plan.predicted_ns
-    potential = max(0.0, 1 - hopeful.predicted_ns / now) if now > 0 else 0.0
+
+    def planned(which: Costs, tolerance: float, start: WarmStart) -> Partitioning:
+        return plan_graph(
+            graph,
+            which,
+            tolerance=tolerance,
+            limits=limits,
+            report=report,
+            warm=start,
+            with_curve=False,
+        )
+
+    now = planned(costs, tolerance, warm.plan)
+    plan = with_intervals(now.default, costs)
+    if now.interrupted:
+        return Chosen(plan, warm=Warm(now.warm, warm.hopeful), interrupted=True)
+    hopeful = planned(Hopeful(costs), 0.0, warm.hopeful)
+    ns = plan.predicted_ns
+    potential = max(0.0, 1 - hopeful.best.predicted_ns / ns) if ns > 0 else 0.0
     wanted = list(unmeasured(plan))
     if potential > costs.noise:
-        wanted += unmeasured(hopeful)
-    return Chosen(plan, wanted, potential)
+        wanted += unmeasured(hopeful.best)
+    return Chosen(plan, wanted, potential, Warm(now.warm, hopeful.warm), hopeful.interrupted)
 
 
 def rivals(graph: UnitGraph, costs: CostModel) -> tuple[Plan, ...]:

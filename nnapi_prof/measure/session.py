@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,15 @@ from nnapi_prof.measure.grid import Job, TargetSpec, device_targets, grid
 from nnapi_prof.measure.options import ProfileOptions
 from nnapi_prof.measure.outcome import ProfileOutcome, Progress, ProgressCallback
 from nnapi_prof.measure.outline import Outline
-from nnapi_prof.measure.refine import Chosen, Memories, choose, count_exhaustive, rivals, unknown
+from nnapi_prof.measure.refine import (
+    LIMITS,
+    Chosen,
+    Warm,
+    choose,
+    count_exhaustive,
+    rivals,
+    unknown,
+)
 from nnapi_prof.measure.remaining import expected_later
 from nnapi_prof.measure.requests import batches, prepare
 from nnapi_prof.measure.sampling import (
@@ -35,7 +44,7 @@ from nnapi_prof.measure.sampling import (
 )
 from nnapi_prof.measure.uninterrupted import uninterrupted
 from nnapi_prof.measure.unit_model import Converter, measured, region_label
-from nnapi_prof.partition import solve
+from nnapi_prof.partition import Report, Watch, solve
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
@@ -44,6 +53,8 @@ MAX_TURNS_OF_BASELINES = 4
 """Measured, a baseline may turn out to be better under another preference, unmeasured so far."""
 MAX_ROUNDS = 16
 """Rounds of measure, partition, measure; two to eight are the rule, later ones are short."""
+QUIET_S = 2.0
+"""Planning that takes no longer says nothing."""
 
 
 class Client(Protocol):
@@ -80,7 +91,8 @@ def profile(
     try:
         return session.run()
     except KeyboardInterrupt:
-        return session.outcome(interrupted=True)
+        costs, plan = session.so_far
+        return session.outcome(interrupted=True, costs=costs, plan=plan)
     except DeviceError as error:
         if not session.n_measured:
             raise
@@ -138,7 +150,9 @@ class Session:
         self._potential = 0.0
         self._stable = False
         self._refit = Refit()
-        self._memories = Memories()
+        self._warm = Warm()
+        self.so_far: tuple[CostModel | None, Plan | None] = (None, None)
+        """Costs and plan of the last round."""
 
     def run(self) -> ProfileOutcome:
         self._store.add_device(self._fingerprint, _description(self._info), self._info.simulated)
@@ -218,7 +232,30 @@ class Session:
 
     def _choose(self, costs: CostModel) -> Chosen:
         with self._spending("plan"):
-            return choose(self._graph, costs, self._memories)
+            chosen = choose(self._graph, costs, self._warm, LIMITS, self._planning())
+        self._warm = chosen.warm
+        self.so_far = (costs, chosen.plan)
+        if chosen.interrupted:
+            raise KeyboardInterrupt
+        return chosen
+
+    def _planning(self) -> Report:
+        """Tells how far planning is, once a second after the first two."""
+        began = told = time.monotonic()
+
+        def report(watch: Watch) -> None:
+            nonlocal told
+            now = time.monotonic()
+            if now - began < QUIET_S or now - told < 1.0:
+                return
+            told = now
+            known = ""
+            if 0 < watch.bound_ns <= watch.best_ns < math.inf:
+                known = f"at most {watch.best_ns / watch.bound_ns - 1:.1%} from the optimum"
+            done, total = int(watch.elapsed_s), math.ceil(watch.limits.seconds)
+            self._report(f"planning, round {self._rounds + 1}", min(done, total), total, known)
+
+        return report
 
     def outcome(
         self,

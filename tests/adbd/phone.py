@@ -15,7 +15,7 @@ import daemon
 
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.emulator import phone_file
-from nnapi_prof.device.toolchain import cache_dir, find_compiler
+from nnapi_prof.toolchain import cache_dir, find_compiler
 
 REPO = Path(__file__).resolve().parent.parent.parent
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.device.toolchain import find_compiler
+from nnapi_prof.toolchain import find_compiler
 
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parent.parent

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nnapi_prof.device.toolchain import find_compiler
+from nnapi_prof.toolchain import find_compiler
 from tests.android.phone import AndroidPhone, build_phone
 from tests.android.phone_root import HERE
 

@@ -14,7 +14,7 @@ import pytest
 from nnapi_prof.cli.output import Output
 from nnapi_prof.cli.progress import Board
 from nnapi_prof.cli.time_left import Durations, TimeLeft, in_words
-from nnapi_prof.device.toolchain import build_steps, run_tool
+from nnapi_prof.toolchain import build_steps, run_tool
 from nnapi_prof.errors import BuildError
 from nnapi_prof.measure.outcome import Progress
 from tests.cli.common import INPUT, Profiled, Result
@@ -192,6 +192,7 @@ def test_quiet_on_a_terminal(tmp_path: Path) -> None:
     assert code == 0 and [line for line in lines_of(written) if line] == []
 
 
+@pytest.mark.slow
 def test_a_profile_on_a_narrow_terminal(profiled: Profiled, tmp_path: Path) -> None:
     arguments = ["-m", "nnapi_prof", "profile", "--device", "sim:npu-phone", "--input", INPUT]
     costs = ["--costs", str(tmp_path / "new.sqlite"), "--preference", "fast"]
@@ -222,7 +223,7 @@ def test_steps_of_a_build() -> None:
 def test_a_build_that_fails_or_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BuildError, match=r"(?s)^it failed:\nfirst\nsecond$"):
         run_tool([sys.executable, "-c", "print('first\\nsecond'); exit(3)"], "it failed")
-    monkeypatch.setattr("nnapi_prof.device.toolchain.BUILD_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("nnapi_prof.toolchain.BUILD_TIMEOUT_S", 0.5)
     with pytest.raises(BuildError, match=r"^it failed: it took more than 0\.5 s$"):
         run_tool([sys.executable, "-c", "import time; time.sleep(60)"], "it failed")
 

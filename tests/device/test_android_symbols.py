@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from nnapi_prof.device.toolchain import (
+from nnapi_prof.device_agent import SOURCE_DIR
+from nnapi_prof.toolchain import (
     ANDROID_ABIS,
     cache_dir,
     cross_compiler,
     python_tool,
 )
-from nnapi_prof.device_agent import SOURCE_DIR
 from tests.device import android_elf
 
 PROJECT = """

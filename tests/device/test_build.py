@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.device import build, toolchain
+from nnapi_prof import toolchain
+from nnapi_prof.device import build
 from nnapi_prof.device.results import AgentInfo, parse_line
 from nnapi_prof.errors import BuildError
 
@@ -41,7 +42,7 @@ def said(executable: Path) -> str:
     return subprocess.run([executable], capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("compiler", ["", "zig"])
+@pytest.mark.parametrize("compiler", ["", pytest.param("zig", marks=pytest.mark.slow)])
 def test_built_once_and_again_when_a_source_changes(tiny, tmp_path, monkeypatch, compiler):
     monkeypatch.setenv("NNAPI_PROF_CC", compiler)
     # zig's own cache of libc is large and slow to make: it stays where it is.
@@ -110,6 +111,7 @@ def test_devices_that_no_agent_exists_for(built_host):
     assert build.agent_binary(build.host_abi(), "linux") == built_host.agent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("abi", "machine"), [("arm64-v8a", 183), ("x86_64", 62)])
 def test_agents_for_other_linux_machines(tiny, tmp_path, monkeypatch, abi, machine):
     monkeypatch.setenv("NNAPI_PROF_XNNPACK", "")
@@ -164,6 +166,7 @@ def test_the_agent_needs_only_libc_of_the_device(built_host):
     assert all(name.startswith(allowed) for name in needed), needed
 
 
+@pytest.mark.slow
 def test_the_agent_itself_builds_without_a_system_compiler(monkeypatch, session_environment):
     """zig lacks what gcc's own runtime library offers: this is where that shows."""
     monkeypatch.setenv("NNAPI_PROF_CC", "zig")

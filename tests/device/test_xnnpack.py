@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.device import build, emulator, toolchain, xnnpack
+from nnapi_prof import toolchain
+from nnapi_prof.device import build, emulator, xnnpack
 from nnapi_prof.errors import BuildError
 
 TINY_CMAKE = """

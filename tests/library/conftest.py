@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.device.toolchain import find_compiler, python_tool
+from nnapi_prof.toolchain import find_compiler, python_tool
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
 

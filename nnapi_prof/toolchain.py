@@ -1,0 +1,317 @@
+"""Compilers and build tools of this host, and the cache that builds go to.
+
+cmake and ninja come from their Python packages. The C compiler for this host is the system's ``cc``
+where one works, else ``zig cc`` from the ``ziglang`` package; $NNAPI_PROF_CC names another, ``zig``
+forces zig. zig builds for an old glibc, so that what it makes runs on other Linux machines too.
+What is for another machine, or for Android, zig builds.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import importlib
+import logging
+import os
+import platform
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nnapi_prof.device_agent import SOURCE_DIR
+from nnapi_prof.errors import BuildError
+
+LOGGER = logging.getLogger(__name__)
+
+Progress = Callable[[str], None]
+Steps = Callable[[int, int], None]
+"""Called with how many steps of a build are done, and of how many."""
+
+ZIG_GLIBC = "2.28"
+"""Debian 10's: has every libc function that agent and emulator use."""
+BUILD_TIMEOUT_S = 1800.0
+TAIL_LINES = 30
+
+ANDROID_ABIS = ("arm64-v8a", "armeabi-v7a", "x86_64")
+
+# CMake's word for the processor, and zig's for processor and C library.
+_LINUX = {
+    "arm64-v8a": ("aarch64", "aarch64-linux-gnu"),
+    "armeabi-v7a": ("armv7-a", "arm-linux-gnueabihf"),
+    "x86_64": ("x86_64", "x86_64-linux-gnu"),
+}
+# -march=armv8.2-a+fp16+dotprod -> -mcpu=generic+v8_2a+fullfp16+dotprod
+_ZIG_FEATURES = (
+    r"s/^-march=armv8\.\([0-9]\)-a/-mcpu=generic+v8_\1a/; s/+fp16\b/+fullfp16/; "
+    r"s/+nofp16\b//"
+)
+_PROBE = '#include <pthread.h>\n#include <stdio.h>\nint main(void) { return puts("") < 0; }\n'
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A working C compiler: one executable, and what CMake must be told besides."""
+
+    path: Path
+    identity: str
+    """Part of the cache key: a compiler's update builds anew."""
+    cxx: Path | None = None
+    """Its C++ compiler, where that is not the same executable."""
+    cmake_options: tuple[str, ...] = ()
+    toolchain: Path | None = None
+    """A CMake toolchain file that says how the executable is used."""
+
+    @property
+    def configure_options(self) -> tuple[str, ...]:
+        """What chooses this compiler on CMake's command line."""
+        if self.toolchain is not None:
+            return (f"-DCMAKE_TOOLCHAIN_FILE={self.toolchain}", *self.cmake_options)
+        return (
+            f"-DCMAKE_C_COMPILER={self.path}",
+            f"-DCMAKE_CXX_COMPILER={self.cxx or self.path}",
+            *self.cmake_options,
+        )
+
+
+def cache_dir() -> Path:
+    """Where built things live: $NNAPI_PROF_CACHE_DIR, else nnapi-prof in $XDG_CACHE_HOME or
+    ~/.cache."""
+    if own := os.environ.get("NNAPI_PROF_CACHE_DIR"):
+        return Path(own).absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base).absolute() / "nnapi-prof"
+
+
+def host_abi() -> str:
+    """This machine's ABI in Android's words."""
+    machine = platform.machine().lower()
+    known = {"amd64": "x86_64", "aarch64": "arm64-v8a", "arm64": "arm64-v8a"}
+    return known.get(machine, machine)
+
+
+def find_compiler(cache: Path) -> Compiler:
+    """The C compiler to use for this host. Raises BuildError where none works."""
+    wanted = os.environ.get("NNAPI_PROF_CC", "")
+    if wanted and wanted != "zig":
+        found = shutil.which(wanted)
+        if found is None or not _works(found):
+            raise BuildError(
+                f"NNAPI_PROF_CC is {wanted!r}, which is no working C compiler: name another, or "
+                "unset it (`nnapi-prof doctor` tells what is wrong)"
+            )
+        return _system_compiler(found)
+    if not wanted:
+        found = shutil.which("cc")
+        if found is not None and _works(found):
+            return _system_compiler(found)
+    return _zig(cache)
+
+
+def find_clang(cache: Path) -> Compiler:
+    """A compiler for XNNPACK, which is written for clang and has files in C++: clang or zig, or
+    what $NNAPI_PROF_CC names. Raises BuildError where none works."""
+    if os.environ.get("NNAPI_PROF_CC"):
+        return find_compiler(cache)
+    found = shutil.which("clang")
+    if found is not None and _works(found) and _has_cxx_headers(found):
+        return _system_compiler(found)
+    return _zig(cache)
+
+
+def cross_compiler(abi: str, os_name: str, cache: Path) -> Compiler:
+    """The compiler for another machine than this, or for Android. Raises BuildError."""
+    if not (os_name == "android" and abi in ANDROID_ABIS or os_name == "linux" and abi in _LINUX):
+        raise BuildError(
+            f"the device is {os_name} on {abi}: agents exist for android and linux on "
+            f"{', '.join(ANDROID_ABIS)}; choose such a device"
+        )
+    try:
+        zig, version = find_zig()
+    except BuildError as error:
+        raise BuildError(
+            f"an agent for {os_name} on {abi} is built with the Python package ziglang, which is "
+            "not installed: `pip install ziglang`"
+        ) from error
+    if os_name == "android":
+        return Compiler(
+            zig,
+            f"zig {version} android {abi}",
+            cmake_options=(f"-DNP_ZIG={zig}", f"-DNP_ANDROID_ABI={abi}"),
+            toolchain=SOURCE_DIR / "android" / "zig.cmake",
+        )
+    processor, target = _LINUX[abi]
+    compiler = _zig_scripts(zig, version, f"{target}.{ZIG_GLIBC}", cache)
+    foreign = ("-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={processor}")
+    return replace(compiler, cmake_options=(*foreign, *compiler.cmake_options))
+
+
+def _system_compiler(path: str) -> Compiler:
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    return Compiler(Path(path), f"{path} {version.stdout.partition(chr(10))[0]}")
+
+
+@functools.cache
+def _works(path: str) -> bool:
+    """Whether a compiler makes an executable: on some machines ``cc`` lacks libc's headers."""
+    with tempfile.TemporaryDirectory(prefix="nnapi-prof-") as work:
+        source = Path(work) / "probe.c"
+        source.write_text(_PROBE)
+        command = [path, str(source), "-o", f"{work}/probe", "-lm", "-ldl", "-lpthread"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@functools.cache
+def _has_cxx_headers(path: str) -> bool:
+    """Whether a C compiler compiles C++: the headers are a package of their own."""
+    with tempfile.TemporaryDirectory(prefix="nnapi-prof-") as work:
+        source = Path(work) / "probe.cc"
+        source.write_text("#include <algorithm>\n#include <cmath>\n")
+        command = [path, "-c", str(source), "-o", f"{work}/probe.o"]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def find_zig() -> tuple[Path, str]:
+    """zig's executable and its version. Raises BuildError where the package is missing."""
+    try:
+        package = importlib.import_module("ziglang")
+    except ImportError as error:
+        raise BuildError(
+            "there is no C compiler: install one (Debian: gcc and libc6-dev) or the Python "
+            "package ziglang"
+        ) from error
+    zig = Path(str(package.__file__)).parent / "zig"
+    version = subprocess.run([zig, "version"], capture_output=True, text=True, check=False)
+    return zig, version.stdout.strip()
+
+
+def _zig(cache: Path) -> Compiler:
+    target = f"{platform.machine()}-linux-gnu.{ZIG_GLIBC}"
+    return _zig_scripts(*find_zig(), target, cache)
+
+
+def _zig_scripts(zig: Path, version: str, target: str, cache: Path) -> Compiler:
+    """zig's C compiler: CMake wants one executable, so scripts stand for ``zig cc`` and friends."""
+    # XNNPACK's spelling of an ARM processor's features, in the way that `zig cc` takes.
+    features = (
+        'for a; do shift; case "$a" in -march=armv8.?-a*) '
+        f"a=$(echo \"$a\" | sed '{_ZIG_FEATURES}');; esac; "
+        'set -- "$@" "$a"; done; '
+    )
+    tools = {
+        "zig-cc": f'{features}exec "{zig}" cc -target {target} "$@"',
+        "zig-c++": f'{features}exec "{zig}" c++ -target {target} "$@"',
+        "zig-ar": f'exec "{zig}" ar "$@"',
+        "zig-ranlib": f'exec "{zig}" ranlib "$@"',
+    }
+    folder = cache / "zig" / hashlib.sha256(str(tools).encode()).hexdigest()[:12]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, line in tools.items():
+        _write_script(folder / name, f"#!/bin/sh\n{line}\n")
+    return Compiler(
+        folder / "zig-cc",
+        f"zig {version} {target}",
+        folder / "zig-c++",
+        (
+            f"-DCMAKE_AR={folder / 'zig-ar'}",
+            f"-DCMAKE_RANLIB={folder / 'zig-ranlib'}",
+        ),
+    )
+
+
+def _write_script(path: Path, text: str) -> None:
+    if path.exists():
+        return
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_text(text)
+    draft.chmod(draft.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    draft.rename(path)
+
+
+def python_tool(package: str, folder_name: str) -> str:
+    """An executable that a Python package brings along, else the system's."""
+    try:
+        folder = getattr(importlib.import_module(package), folder_name)
+    except (ImportError, AttributeError):
+        found = shutil.which(package, path=str(Path(sys.executable).parent)) or shutil.which(
+            package
+        )
+        if found is None:
+            raise BuildError(
+                f"{package} is missing: install the Python package {package}"
+            ) from None
+        return found
+    return str(Path(folder) / package)
+
+
+_steps: ContextVar[Steps | None] = ContextVar("steps", default=None)
+_STEP = re.compile(r"\[(\d+)/(\d+)\] ")
+
+
+@contextmanager
+def build_steps(heard: Steps) -> Iterator[None]:
+    """While this lasts, ``heard`` is told of each step of the builds that this thread waits for."""
+    token = _steps.set(heard)
+    try:
+        yield
+    finally:
+        _steps.reset(token)
+
+
+def run_tool(command: Sequence[str], failed: str) -> None:
+    """Runs a tool of a build. Raises BuildError with ``failed`` and the end of what it said."""
+    # CFLAGS and the like are for the user's own projects; the cache key knows nothing of them.
+    env = {k: v for k, v in os.environ.items() if k not in ("CC", "CFLAGS", "CPPFLAGS", "LDFLAGS")}
+    heard = _steps.get()
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
+    LOGGER.debug("runs %s", shlex.join(command))
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        env=env,
+    ) as process:
+        too_long = threading.Event()
+
+        def stop() -> None:
+            too_long.set()
+            process.kill()
+
+        watchdog = threading.Timer(BUILD_TIMEOUT_S, stop)
+        watchdog.start()
+        try:
+            for line in process.stdout or ():
+                tail.append(line.rstrip("\n"))
+                if heard is not None and (step := _STEP.match(line)):
+                    heard(int(step[1]), int(step[2]))
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            watchdog.cancel()
+    if too_long.is_set():
+        raise BuildError(f"{failed}: it took more than {BUILD_TIMEOUT_S:g} s")
+    if process.returncode != 0:
+        raise BuildError("\n".join([f"{failed}:", *tail]))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds a lock that other processes respect; it ends with the process."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

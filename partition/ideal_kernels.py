@@ -1,0 +1,698 @@
+"""The loops of the exact programme (see :mod:`nnapi_prof.partition.exact`), interpreted.
+
+``kernels/ideals.c`` has the same loops, step by step; a test holds them together, and both work on
+the arrays below. This is the one to read.
+
+Everything is an array. Of what changes there are two sets, for the level that is read and for the
+one that is written: the first index of such an array is the level's parity. Sets of units and of
+slots are bits, :data:`~nnapi_prof.partition.arrays.WORD` to an int64.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nnapi_prof.partition.arrays import WORD, Bools, Floats, Ints
+
+DONE, PAUSED, GROW_LABELS, GROW_IDEALS, GROW_READY, GROW_JUMPS, GROW_RECORDS = range(7)
+"""What :func:`advance` ends with."""
+
+LEVEL, STAGE, IDEAL, WORK, WIDTH, RECORDS, LANDINGS = range(7)
+"""Places in ``Search.at``: level, stage and ideal to go on with, steps made, labels that a level
+may hold, records and landings so far."""
+BEGIN, CLOSE, OPEN, EXPAND = range(4)
+"""Stages of a level."""
+UPPER, LEFT_OUT = range(2)
+"""Places in ``Search.bounds``."""
+
+
+class Tables(NamedTuple):
+    """What a search looks up. n units, t targets, m values, s slots, r budgets, j jumps."""
+
+    unit_ns: Floats
+    """[n, t]"""
+    overhead_ns: Floats
+    predecessor_at: Ints
+    predecessors: Ints
+    successor_at: Ints
+    successors: Ints
+    producer: Ints
+    is_output: Bools
+    in_ns: Floats
+    out_ns: Floats
+    reader_at: Ints
+    readers: Ints
+    reader_value: Ints
+    read_at: Ints
+    reads: Ints
+    make_at: Ints
+    makes: Ints
+    slot: Ints
+    """[m] No two values that can be alive at once have the same; -1 where nobody reads it."""
+    least: Floats
+    """[n]; this and what follows are :class:`~nnapi_prof.partition.relaxation.Prices`."""
+    enters: Floats
+    leaves: Floats
+    switch: Floats
+    switch_begin: Floats
+    slack: Floats
+    """[1]"""
+    unit_use: Floats
+    """[n, t, r] of budgets"""
+    open_use: Floats
+    """[t, r]"""
+    budget: Floats
+    """[r]"""
+    rate: Floats
+    """[r] ns that a step of a budget is worth in bounds"""
+    jump_at: Ints
+    """[n + 1] jumps by their first unit"""
+    jump_bits: Ints
+    jump_needs: Ints
+    jump_target: Ints
+    jump_ns: Floats
+    jump_use: Floats
+    jump_size: Ints
+    jump_least: Floats
+    watch_bits: Ints
+    watch_target: Ints
+    watch_size: Ints
+    watch_member: Ints
+    """[n] Bits of the watched regions that hold the unit."""
+    unit_key: Ints
+    """[n] Random bits."""
+
+
+LABEL = np.dtype(
+    [
+        ("ideal", np.int64),
+        ("target", np.int64),
+        ("n_units", np.int64),  # units in the open segment
+        ("watch", np.int64),  # bits of the watched regions that the open segment may become
+        ("cost", np.float64),  # ns
+        ("saved", np.float64),  # ns on the bound of the rest, by values present and owed
+        ("reach", np.float64),  # ns, bound of all plans that go on from here, budgets priced
+        ("record", np.int64),  # its own; where nothing runs in its segment yet, the one before
+        ("before", np.int64),  # record of the label that it came from
+        ("unit", np.int64),  # what was executed
+        ("following", np.int64),  # next label of its list, -1 at the end
+        ("alive", np.int64),
+    ]
+)
+IDEAL_SET = np.dtype(
+    [
+        ("key", np.int64),
+        ("rest", np.float64),  # ns that the units which remain cost at least
+        ("ready_begin", np.int64),  # in ``ready``
+        ("ready_end", np.int64),
+    ]
+)
+RECORD = np.dtype(
+    [
+        ("before", np.int64),
+        ("unit", np.int64),  # or -1 - index of a jump
+        ("target", np.int64),
+        ("first", np.int64),  # whether it begins a segment
+    ]
+)
+LANDING = np.dtype(
+    [
+        ("following", np.int64),
+        ("cost", np.float64),
+        ("reach", np.float64),
+        ("record", np.int64),
+    ]
+)
+
+
+class Search(NamedTuple):
+    """What a search has come to. A first index of two is a level's parity."""
+
+    at: Ints
+    bounds: Floats
+    n_ideals: Ints
+    n_labels: Ints
+    n_ready: Ints
+    ideals: Any
+    """[2, ideals] of IDEAL_SET"""
+    bits: Ints
+    """[2, ideals, words]"""
+    joining: Floats
+    """[2, ideals, t] what an open segment adds to the rest, by the prices of switching"""
+    slot_value: Ints
+    """[2, ideals, s] which value is in a slot"""
+    ready: Ints
+    """[2, ...] units that can run next"""
+    head: Ints
+    """[2, ideals, t + 1] first label of a list; the last list is of those with no segment open"""
+    table: Ints
+    """[2, 2^x] index of an ideal by its key, -1 for none"""
+    labels: Any
+    """[2, labels] of LABEL"""
+    use: Floats
+    """[2, labels, r]"""
+    present: Ints
+    """[2, labels, words of slots]"""
+    owed: Ints
+    """Values made in the open segment that are handed over if it ends before their last reader."""
+    records: Any
+    """The way back."""
+    landing_head: Ints
+    """[n + 1] regions measured whole that end at a level"""
+    landings: Any
+    landing_bits: Ints
+    landing_use: Floats
+
+
+def has(bits: Ints, number: int) -> bool:
+    """Whether a set holds a number."""
+    return bool((bits[number // WORD] >> (number % WORD)) & 1)
+
+
+def dominates(tb: Tables, st: Search, c: int, a: int, b: int) -> bool:
+    """Whether label a makes b superfluous: it costs no more, even after bringing in what only b has
+    present and handing over what only a owes. Both stand at one ideal, with one target open."""
+    cost = st.labels[c, a].cost
+    most = st.labels[c, b].cost
+    if cost > most:
+        return False
+    for r in range(tb.budget.shape[0]):
+        if st.use[c, a, r] > st.use[c, b, r]:
+            return False
+    if (st.labels[c, a].watch & ~st.labels[c, b].watch) != 0:
+        return False
+    k = st.labels[c, a].target
+    if k == tb.overhead_ns.shape[0]:
+        return True
+    ideal = st.labels[c, a].ideal
+    n_slots = st.slot_value.shape[2]
+    for word in range(st.present.shape[2]):
+        lacking = st.present[c, b, word] & ~st.present[c, a, word]
+        owing = st.owed[c, a, word] & ~st.owed[c, b, word]
+        if lacking == 0 and owing == 0:
+            continue
+        first = word * WORD
+        for slot in range(first, min(n_slots, first + WORD)):
+            if ((lacking >> (slot - first)) & 1) == 1:
+                cost += tb.in_ns[st.slot_value[c, ideal, slot], k]
+            if ((owing >> (slot - first)) & 1) == 1:
+                cost += tb.out_ns[st.slot_value[c, ideal, slot], k]
+        if cost > most:
+            return False
+    return True
+
+
+def settle(tb: Tables, st: Search, c: int) -> bool:
+    """Keeps the label that was written behind the others, or not: by its bound, budgets and the
+    labels that stand alike. Labels that it makes superfluous go."""
+    new = st.n_labels[c]
+    ideal, k = st.labels[c, new].ideal, st.labels[c, new].target
+    ahead = st.ideals[c, ideal].rest + st.labels[c, new].saved
+    if k < tb.overhead_ns.shape[0]:
+        ahead += st.joining[c, ideal, k]
+    reach = st.labels[c, new].cost + max(0.0, ahead)
+    for r in range(tb.budget.shape[0]):
+        if st.use[c, new, r] > tb.budget[r]:
+            return False
+        reach += tb.rate[r] * st.use[c, new, r]
+    if reach > st.bounds[UPPER]:
+        return False
+    st.labels[c, new].reach = reach
+    last = -1
+    label = st.head[c, ideal, k]
+    while label >= 0:
+        st.at[WORK] += 1
+        following = st.labels[c, label].following
+        if st.labels[c, label].alive == 1:
+            if dominates(tb, st, c, label, new):
+                return False
+            if dominates(tb, st, c, new, label):
+                st.labels[c, label].alive = 0
+        if st.labels[c, label].alive == 0:  # out of the list
+            if last < 0:
+                st.head[c, ideal, k] = following
+            else:
+                st.labels[c, last].following = following
+        else:
+            last = label
+        label = following
+    st.labels[c, new].following = st.head[c, ideal, k]
+    st.head[c, ideal, k] = new
+    st.labels[c, new].alive = 1
+    st.n_labels[c] = new + 1
+    return True
+
+
+def find_ideal(st: Search, c: int, bits: Ints, key: int) -> int:
+    """Index of a set in its level; where it is new, it is entered, and -1 - index comes back."""
+    mask = st.table.shape[1] - 1
+    place = key & mask
+    while st.table[c, place] >= 0:
+        index = st.table[c, place]
+        if st.ideals[c, index].key == key:
+            same = True
+            for word in range(bits.shape[0]):
+                if st.bits[c, index, word] != bits[word]:
+                    same = False
+                    break
+            if same:
+                return int(index)
+        place = (place + 1) & mask
+    index = st.n_ideals[c]
+    st.table[c, place] = index
+    st.n_ideals[c] = index + 1
+    st.bits[c, index] = bits
+    st.ideals[c, index].key = key
+    st.head[c, index, :] = -1
+    return int(-1 - index)
+
+
+def land(tb: Tables, st: Search, c: int, landing: int) -> None:
+    """Enters the end of a region that was measured whole as a label with no segment open."""
+    n = tb.least.shape[0]
+    bits = st.landing_bits[landing]
+    key = 0
+    for u in range(n):
+        if has(bits, u):
+            key ^= tb.unit_key[u]
+    ideal = find_ideal(st, c, bits, key)
+    if ideal < 0:
+        ideal = -1 - ideal
+        rest = tb.slack[0]
+        st.joining[c, ideal] = tb.switch_begin
+        begin = st.n_ready[c]
+        for u in range(n):
+            st.at[WORK] += 1
+            if has(bits, u):
+                st.joining[c, ideal] += tb.switch[u]
+                continue
+            rest += tb.least[u]
+            able = True
+            for p in range(tb.predecessor_at[u], tb.predecessor_at[u + 1]):
+                if not has(bits, tb.predecessors[p]):
+                    able = False
+                    break
+            if able:
+                st.ready[c, st.n_ready[c]] = u
+                st.n_ready[c] += 1
+        st.ideals[c, ideal].ready_begin = begin
+        st.ideals[c, ideal].ready_end = st.n_ready[c]
+        st.ideals[c, ideal].rest = rest
+        for value in range(tb.slot.shape[0]):
+            slot, maker = tb.slot[value], tb.producer[value]
+            if slot < 0 or (maker >= 0 and not has(bits, maker)):
+                continue
+            for e in range(tb.reader_at[value], tb.reader_at[value + 1]):
+                if not has(bits, tb.readers[e]):
+                    st.slot_value[c, ideal, slot] = value
+                    break
+    new = st.n_labels[c]
+    st.labels[c, new].ideal = ideal
+    st.labels[c, new].target = tb.overhead_ns.shape[0]
+    st.labels[c, new].n_units = 0
+    st.labels[c, new].watch = 0
+    st.labels[c, new].cost = st.landings[landing].cost
+    st.labels[c, new].saved = 0.0
+    st.use[c, new] = st.landing_use[landing]
+    st.present[c, new] = 0
+    st.owed[c, new] = 0
+    st.labels[c, new].record = st.landings[landing].record
+    settle(tb, st, c)
+
+
+def close(tb: Tables, st: Search, c: int, label: int) -> None:
+    """Ends the segment that a label has open."""
+    k, ideal = st.labels[c, label].target, st.labels[c, label].ideal
+    watch = st.labels[c, label].watch
+    for q in range(tb.watch_size.shape[0]):
+        if ((watch >> q) & 1) == 1 and tb.watch_size[q] == st.labels[c, label].n_units:
+            return  # this very region was measured whole: a step of its own has its cost
+    cost = st.labels[c, label].cost
+    n_slots = st.slot_value.shape[2]
+    for word in range(st.owed.shape[2]):
+        owed = st.owed[c, label, word]
+        if owed == 0:
+            continue
+        first = word * WORD
+        for slot in range(first, min(n_slots, first + WORD)):
+            if ((owed >> (slot - first)) & 1) == 1:
+                cost += tb.out_ns[st.slot_value[c, ideal, slot], k]
+    new = st.n_labels[c]
+    st.labels[c, new].ideal = ideal
+    st.labels[c, new].target = tb.overhead_ns.shape[0]
+    st.labels[c, new].n_units = 0
+    st.labels[c, new].watch = 0
+    st.labels[c, new].cost = cost
+    st.labels[c, new].saved = 0.0
+    st.use[c, new] = st.use[c, label]
+    st.present[c, new] = 0
+    st.owed[c, new] = 0
+    st.labels[c, new].record = st.labels[c, label].record
+    settle(tb, st, c)
+
+
+def open_segment(tb: Tables, st: Search, c: int, label: int, k: int) -> None:
+    """Begins a segment on target k after a label with none open."""
+    ideal = st.labels[c, label].ideal
+    new = st.n_labels[c]
+    watch = 0
+    for q in range(tb.watch_size.shape[0]):
+        if tb.watch_target[q] != k:
+            continue
+        untouched = True
+        for word in range(tb.watch_bits.shape[1]):
+            if (tb.watch_bits[q, word] & st.bits[c, ideal, word]) != 0:
+                untouched = False
+                break
+        if untouched:
+            watch |= 1 << q
+    st.labels[c, new].ideal = ideal
+    st.labels[c, new].target = k
+    st.labels[c, new].n_units = 0
+    st.labels[c, new].watch = watch
+    st.labels[c, new].cost = st.labels[c, label].cost + tb.overhead_ns[k]
+    st.labels[c, new].saved = 0.0
+    for r in range(tb.budget.shape[0]):
+        st.use[c, new, r] = st.use[c, label, r] + tb.open_use[k, r]
+    st.present[c, new] = 0
+    st.owed[c, new] = 0
+    st.labels[c, new].record = st.labels[c, label].record
+    settle(tb, st, c)
+
+
+def child_ideal(tb: Tables, st: Search, c: int, ideal: int, u: int) -> int:
+    """Index, in the other level, of an ideal with unit u."""
+    d = 1 - c
+    bits = st.bits[c, ideal].copy()
+    bits[u // WORD] |= 1 << (u % WORD)
+    index = find_ideal(st, d, bits, st.ideals[c, ideal].key ^ tb.unit_key[u])
+    if index >= 0:
+        return index
+    index = -1 - index
+    st.ideals[d, index].rest = st.ideals[c, ideal].rest - tb.least[u]
+    for k in range(tb.overhead_ns.shape[0]):
+        st.joining[d, index, k] = st.joining[c, ideal, k] + tb.switch[u, k]
+    st.slot_value[d, index] = st.slot_value[c, ideal]
+    for i in range(tb.make_at[u], tb.make_at[u + 1]):
+        value = tb.makes[i]
+        if tb.slot[value] >= 0:
+            st.slot_value[d, index, tb.slot[value]] = value
+    end = st.n_ready[d]
+    st.ideals[d, index].ready_begin = end
+    for i in range(st.ideals[c, ideal].ready_begin, st.ideals[c, ideal].ready_end):
+        if st.ready[c, i] != u:
+            st.ready[d, end] = st.ready[c, i]
+            end += 1
+    for i in range(tb.successor_at[u], tb.successor_at[u + 1]):
+        follower = tb.successors[i]
+        able = True
+        for p in range(tb.predecessor_at[follower], tb.predecessor_at[follower + 1]):
+            if not has(bits, tb.predecessors[p]):
+                able = False
+                break
+        if able:
+            st.ready[d, end] = follower
+            end += 1
+    st.ideals[d, index].ready_end = end
+    st.n_ready[d] = end
+    return index
+
+
+def execute(tb: Tables, st: Search, c: int, label: int, u: int, child: int) -> None:
+    """Runs unit u on the open target of a label: a label of the child ideal."""
+    d = 1 - c
+    k, ideal = st.labels[c, label].target, st.labels[c, label].ideal
+    bits = st.bits[c, ideal]
+    new = st.n_labels[d]
+    cost = st.labels[c, label].cost + tb.unit_ns[u, k]
+    saved = st.labels[c, label].saved
+    st.present[d, new] = st.present[c, label]
+    st.owed[d, new] = st.owed[c, label]
+    for i in range(tb.read_at[u], tb.read_at[u + 1]):
+        e = tb.reads[i]
+        value = tb.reader_value[e]
+        slot = tb.slot[value]
+        word, bit = slot // WORD, 1 << (slot % WORD)
+        remaining = False
+        others = 0.0
+        for e2 in range(tb.reader_at[value], tb.reader_at[value + 1]):
+            if e2 != e and not has(bits, tb.readers[e2]):
+                remaining = True
+                others += tb.enters[e2, k]
+        if tb.in_ns[value, k] > 0:
+            if (st.present[d, new, word] & bit) != 0:
+                saved += tb.enters[e, k]
+                if not remaining:
+                    st.present[d, new, word] ^= bit
+            else:
+                cost += tb.in_ns[value, k]
+                if remaining:
+                    st.present[d, new, word] |= bit
+                    saved -= others
+        if (st.owed[d, new, word] & bit) != 0:
+            saved -= tb.leaves[e, k]
+            if not remaining:
+                st.owed[d, new, word] ^= bit
+    for i in range(tb.make_at[u], tb.make_at[u + 1]):
+        value = tb.makes[i]
+        slot = tb.slot[value]
+        if tb.is_output[value]:
+            cost += tb.out_ns[value, k]
+        if slot < 0:
+            continue
+        word, bit = slot // WORD, 1 << (slot % WORD)
+        owes = not tb.is_output[value] and tb.out_ns[value, k] > 0
+        enters = tb.in_ns[value, k] > 0
+        if enters:
+            st.present[d, new, word] |= bit
+        if owes:
+            st.owed[d, new, word] |= bit
+        for e in range(tb.reader_at[value], tb.reader_at[value + 1]):
+            if enters:
+                saved -= tb.enters[e, k]
+            if owes:
+                saved += tb.leaves[e, k]
+    st.labels[d, new].ideal = child
+    st.labels[d, new].target = k
+    st.labels[d, new].n_units = st.labels[c, label].n_units + 1
+    st.labels[d, new].watch = st.labels[c, label].watch & tb.watch_member[u]
+    st.labels[d, new].cost = cost
+    st.labels[d, new].saved = saved
+    for r in range(tb.budget.shape[0]):
+        st.use[d, new, r] = st.use[c, label, r] + tb.unit_use[u, k, r]
+    st.labels[d, new].before = st.labels[c, label].record
+    st.labels[d, new].unit = u
+    settle(tb, st, d)
+
+
+def jump(tb: Tables, st: Search, c: int, label: int, j: int) -> None:
+    """Lets a region that was measured whole run after a label with no segment open."""
+    ideal = st.labels[c, label].ideal
+    for word in range(tb.jump_bits.shape[1]):
+        done = st.bits[c, ideal, word]
+        if (tb.jump_bits[j, word] & done) != 0 or (tb.jump_needs[j, word] & ~done) != 0:
+            return
+    landing = st.at[LANDINGS]
+    ahead = st.ideals[c, ideal].rest - tb.jump_least[j]
+    reach = st.labels[c, label].cost + tb.jump_ns[j] + max(0.0, ahead)
+    for r in range(tb.budget.shape[0]):
+        use = st.use[c, label, r] + tb.jump_use[j, r]
+        if use > tb.budget[r]:
+            return
+        reach += tb.rate[r] * use
+        st.landing_use[landing, r] = use
+    if reach > st.bounds[UPPER]:
+        return
+    for word in range(tb.jump_bits.shape[1]):
+        st.landing_bits[landing, word] = st.bits[c, ideal, word] | tb.jump_bits[j, word]
+    level = st.at[LEVEL] + tb.jump_size[j]
+    st.landings[landing].cost = st.labels[c, label].cost + tb.jump_ns[j]
+    st.landings[landing].reach = reach
+    st.landings[landing].following = st.landing_head[level]
+    st.landing_head[level] = landing
+    record = st.at[RECORDS]
+    st.records[record].before = st.labels[c, label].record
+    st.records[record].unit = -1 - j
+    st.records[record].target = tb.jump_target[j]
+    st.records[record].first = 1
+    st.landings[landing].record = record
+    st.at[RECORDS] += 1
+    st.at[LANDINGS] += 1
+
+
+def narrow(st: Search, c: int) -> None:
+    """Lets the labels of best bound live, as many as a level may hold; notes the best of the
+    others."""
+    width = st.at[WIDTH]
+    n = st.n_labels[c]
+    count = 0
+    for label in range(n):
+        if st.labels[c, label].alive == 1:
+            count += 1
+    if count <= width:
+        return
+    reach = np.empty(count)
+    count = 0
+    for label in range(n):
+        if st.labels[c, label].alive == 1:
+            reach[count] = st.labels[c, label].reach
+            count += 1
+    threshold = np.sort(reach)[width]
+    st.bounds[LEFT_OUT] = min(st.bounds[LEFT_OUT], threshold)
+    room = width - np.sum(reach < threshold)  # for those at the threshold itself
+    for label in range(n):
+        if st.labels[c, label].alive == 0 or st.labels[c, label].reach < threshold:
+            continue
+        if st.labels[c, label].reach > threshold or room == 0:
+            st.labels[c, label].alive = 0
+        else:
+            room -= 1
+
+
+def advance(tb: Tables, st: Search, steps: int) -> int:
+    """Goes on with a search for about so many steps.
+
+    Ends with DONE (the labels with no segment open at the last level are the answer), PAUSED, or
+    with what has to grow before the next call; a call after that goes on where this one stopped.
+    """
+    n, t = tb.least.shape[0], tb.overhead_ns.shape[0]
+    stop = st.at[WORK] + steps
+    n_labels_most, n_ideals_most = st.labels.shape[1], st.ideals.shape[1]
+    n_landings_most = st.landings.shape[0]
+    while True:
+        level = st.at[LEVEL]
+        c = level & 1
+        d = 1 - c
+        if st.at[STAGE] == BEGIN:
+            if level > 0:
+                narrow(st, c)
+            landing = st.landing_head[level]
+            while landing >= 0:
+                if st.n_labels[c] + 1 >= n_labels_most:
+                    return GROW_LABELS
+                if st.n_ideals[c] + 1 >= n_ideals_most:
+                    return GROW_IDEALS
+                if st.n_ready[c] + n >= st.ready.shape[1]:
+                    return GROW_READY
+                land(tb, st, c, landing)
+                landing = st.landings[landing].following
+                st.landing_head[level] = landing
+            st.at[STAGE] = CLOSE
+        if st.at[STAGE] == CLOSE:
+            count = st.n_labels[c]
+            if 2 * count + 1 >= n_labels_most:
+                return GROW_LABELS
+            if st.at[RECORDS] + count >= st.records.shape[0]:
+                return GROW_RECORDS
+            for label in range(count):
+                if st.labels[c, label].target < t and st.labels[c, label].alive == 1:
+                    record = st.at[RECORDS]
+                    st.records[record].before = st.labels[c, label].before
+                    st.records[record].unit = st.labels[c, label].unit
+                    st.records[record].target = st.labels[c, label].target
+                    st.records[record].first = st.labels[c, label].n_units == 1
+                    st.labels[c, label].record = record
+                    st.at[RECORDS] += 1
+                    close(tb, st, c, label)
+            st.at[STAGE] = OPEN
+            if level == n:
+                return DONE
+        if st.at[STAGE] == OPEN:
+            count = st.n_labels[c]
+            closed = 0
+            for label in range(count):
+                if st.labels[c, label].target == t and st.labels[c, label].alive == 1:
+                    closed += 1
+            if count + closed * t + 1 >= n_labels_most:
+                return GROW_LABELS
+            for label in range(count):
+                if st.labels[c, label].target == t and st.labels[c, label].alive == 1:
+                    for k in range(t):
+                        open_segment(tb, st, c, label, k)
+            st.n_ideals[d] = 0
+            st.n_labels[d] = 0
+            st.n_ready[d] = 0
+            st.table[d, :] = -1
+            st.at[IDEAL] = 0
+            st.at[STAGE] = EXPAND
+        while st.at[IDEAL] < st.n_ideals[c]:
+            if st.at[WORK] >= stop:
+                return PAUSED
+            ideal = st.at[IDEAL]
+            begin, end = st.ideals[c, ideal].ready_begin, st.ideals[c, ideal].ready_end
+            count = 0
+            for k in range(t):
+                label = st.head[c, ideal, k]
+                while label >= 0:
+                    if st.labels[c, label].alive == 1:
+                        count += 1
+                    label = st.labels[c, label].following
+            jumps, closed = 0, 0
+            label = st.head[c, ideal, t]
+            while label >= 0:
+                if st.labels[c, label].alive == 1:
+                    closed += 1
+                label = st.labels[c, label].following
+            if closed > 0 and tb.jump_ns.shape[0] > 0:
+                for i in range(begin, end):
+                    u = st.ready[c, i]
+                    jumps += tb.jump_at[u + 1] - tb.jump_at[u]
+            if st.n_labels[d] + count * (end - begin) + 1 >= n_labels_most:
+                return GROW_LABELS
+            if (
+                st.n_ideals[d] + (end - begin) >= n_ideals_most
+                or 2 * (st.n_ideals[d] + (end - begin)) >= st.table.shape[1]
+            ):
+                return GROW_IDEALS
+            room = 0
+            for i in range(begin, end):
+                u = st.ready[c, i]
+                room += end - begin + tb.successor_at[u + 1] - tb.successor_at[u]
+            if st.n_ready[d] + room >= st.ready.shape[1]:
+                return GROW_READY
+            if st.at[LANDINGS] + jumps * closed >= n_landings_most:
+                return GROW_JUMPS
+            if st.at[RECORDS] + jumps * closed >= st.records.shape[0]:
+                return GROW_RECORDS
+            if jumps > 0:
+                label = st.head[c, ideal, t]
+                while label >= 0:
+                    if st.labels[c, label].alive == 1:
+                        for i in range(begin, end):
+                            u = st.ready[c, i]
+                            for j in range(tb.jump_at[u], tb.jump_at[u + 1]):
+                                st.at[WORK] += 1
+                                jump(tb, st, c, label, j)
+                    label = st.labels[c, label].following
+            if count > 0:
+                for i in range(begin, end):
+                    u = st.ready[c, i]
+                    child = -1
+                    for k in range(t):
+                        if not np.isfinite(tb.unit_ns[u, k]):
+                            continue
+                        label = st.head[c, ideal, k]
+                        while label >= 0:
+                            if st.labels[c, label].alive == 1:
+                                st.at[WORK] += 1
+                                if child < 0:
+                                    child = child_ideal(tb, st, c, ideal, u)
+                                execute(tb, st, c, label, u, child)
+                            label = st.labels[c, label].following
+            st.at[IDEAL] += 1
+        st.at[LEVEL] += 1
+        st.at[STAGE] = BEGIN
+
+
+def rehash(st: Search) -> None:
+    """Enters all ideals into a table that has grown."""
+    mask = st.table.shape[1] - 1
+    for c in range(2):
+        st.table[c, :] = -1
+        for index in range(st.n_ideals[c]):
+            place = st.ideals[c, index].key & mask
+            while st.table[c, place] >= 0:
+                place = (place + 1) & mask
+            st.table[c, place] = index

@@ -1,0 +1,34 @@
+/* Simulated annealing of a monotone labelling: the loops of partition/anneal_kernels.py, step by
+ * step the same. The structures mirror the named tuples there. */
+#ifndef NNAPI_PROF_ANNEAL_H
+#define NNAPI_PROF_ANNEAL_H
+
+#include <stdint.h>
+
+struct np_anneal_sizes {
+  int64_t n; /* units */
+  int64_t t; /* targets */
+  int64_t phases;
+  int64_t table; /* of regions: a power of two */
+};
+
+struct np_anneal_tables {
+  const double *unit_ns, *overhead_ns;
+  const int64_t *predecessor_at, *predecessors, *successor_at, *successors, *producer;
+  const uint8_t *is_output;
+  const double *in_ns, *out_ns;
+  const int64_t *reader_at, *readers, *reader_value, *read_at, *reads, *make_at, *makes;
+  const int64_t *phase_target, *counted, *unit_key, *region_key;
+  const double *region_ns;
+};
+
+struct np_anneal_state {
+  int64_t *phase, *best, *n_units, *key, *n_readers, *random;
+  double *cost;
+};
+
+/* Tries so many moves, at temperatures from `hot` to `cold` ns; see anneal_kernels.anneal. */
+void np_anneal(const struct np_anneal_sizes *sizes, const struct np_anneal_tables *tables,
+               struct np_anneal_state *state, int64_t moves, double hot, double factor);
+
+#endif

@@ -1,0 +1,659 @@
+#include "ideals.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORD 62 /* bits of an int64_t in use, as in partition/arrays.py */
+
+enum { DONE, PAUSED, GROW_LABELS, GROW_IDEALS, GROW_READY, GROW_JUMPS, GROW_RECORDS };
+enum { LEVEL, STAGE, IDEAL, WORK, WIDTH, RECORDS, LANDINGS };
+enum { BEGIN, CLOSE, OPEN, EXPAND };
+enum { UPPER, LEFT_OUT };
+
+/* One level of a search: the half of each array that its parity says. */
+struct level {
+  const struct np_ideal_sizes *sz;
+  const struct np_ideal_tables *tb;
+  struct np_ideal_search *st;
+  int64_t *n_ideals, *n_labels, *n_ready;
+  struct np_ideal_set *ideals;
+  int64_t *bits;
+  double *joining;
+  int64_t *slot_value, *ready, *head, *table;
+  struct np_label *labels;
+  double *use;
+  int64_t *present, *owed;
+};
+
+static struct level level_of(const struct np_ideal_sizes *sz, const struct np_ideal_tables *tb,
+                             struct np_ideal_search *st, int64_t parity) {
+  return (struct level){
+      .sz = sz,
+      .tb = tb,
+      .st = st,
+      .n_ideals = st->n_ideals + parity,
+      .n_labels = st->n_labels + parity,
+      .n_ready = st->n_ready + parity,
+      .ideals = st->ideals + parity * sz->most_ideals,
+      .bits = st->bits + parity * sz->most_ideals * sz->words,
+      .joining = st->joining + parity * sz->most_ideals * sz->t,
+      .slot_value = st->slot_value + parity * sz->most_ideals * sz->slots,
+      .ready = st->ready + parity * sz->most_ready,
+      .head = st->head + parity * sz->most_ideals * (sz->t + 1),
+      .table = st->table + parity * sz->table,
+      .labels = st->labels + parity * sz->most_labels,
+      .use = st->use + parity * sz->most_labels * sz->budgets,
+      .present = st->present + parity * sz->most_labels * sz->slot_words,
+      .owed = st->owed + parity * sz->most_labels * sz->slot_words,
+  };
+}
+
+static bool has(const int64_t *bits, int64_t number) {
+  return (bits[number / WORD] >> (number % WORD)) & 1;
+}
+
+static double max(double a, double b) { return a > b ? a : b; }
+
+static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Whether label a makes b superfluous; both stand at one ideal, with one target open. */
+static bool dominates(const struct level *lv, int64_t a, int64_t b) {
+  const struct np_label *la = &lv->labels[a], *lb = &lv->labels[b];
+  double cost = la->cost;
+  if (cost > lb->cost)
+    return false;
+  for (int64_t r = 0; r < lv->sz->budgets; r++) {
+    if (lv->use[a * lv->sz->budgets + r] > lv->use[b * lv->sz->budgets + r])
+      return false;
+  }
+  if (la->watch & ~lb->watch)
+    return false;
+  const int64_t k = la->target, t = lv->sz->t;
+  if (k == t)
+    return true;
+  const int64_t *slot_value = lv->slot_value + la->ideal * lv->sz->slots;
+  for (int64_t word = 0; word < lv->sz->slot_words; word++) {
+    const int64_t i = a * lv->sz->slot_words + word, j = b * lv->sz->slot_words + word;
+    const int64_t lacking = lv->present[j] & ~lv->present[i];
+    const int64_t owing = lv->owed[i] & ~lv->owed[j];
+    if (!(lacking | owing))
+      continue;
+    const int64_t first = word * WORD, end = min_int(lv->sz->slots, first + WORD);
+    for (int64_t slot = first; slot < end; slot++) {
+      if ((lacking >> (slot - first)) & 1)
+        cost += lv->tb->in_ns[slot_value[slot] * t + k];
+      if ((owing >> (slot - first)) & 1)
+        cost += lv->tb->out_ns[slot_value[slot] * t + k];
+    }
+    if (cost > lb->cost)
+      return false;
+  }
+  return true;
+}
+
+/* Keeps the label that was written behind the others, or not; those that it makes superfluous go.
+ */
+static bool settle(const struct level *lv) {
+  const int64_t new = *lv->n_labels;
+  struct np_label *label = &lv->labels[new];
+  const int64_t ideal = label->ideal, k = label->target;
+  double ahead = lv->ideals[ideal].rest + label->saved;
+  if (k < lv->sz->t)
+    ahead += lv->joining[ideal * lv->sz->t + k];
+  double reach = label->cost + max(0.0, ahead);
+  for (int64_t r = 0; r < lv->sz->budgets; r++) {
+    const double use = lv->use[new * lv->sz->budgets + r];
+    if (use > lv->tb->budget[r])
+      return false;
+    reach += lv->tb->rate[r] * use;
+  }
+  if (!(reach <= lv->st->bounds[UPPER]))
+    return false;
+  label->reach = reach;
+  int64_t *head = &lv->head[ideal * (lv->sz->t + 1) + k];
+  int64_t last = -1;
+  for (int64_t other = *head; other >= 0;) {
+    lv->st->at[WORK]++;
+    const int64_t following = lv->labels[other].following;
+    if (lv->labels[other].alive) {
+      if (dominates(lv, other, new))
+        return false;
+      if (dominates(lv, new, other))
+        lv->labels[other].alive = 0;
+    }
+    if (lv->labels[other].alive) {
+      last = other;
+    } else if (last < 0) {
+      *head = following;
+    } else {
+      lv->labels[last].following = following;
+    }
+    other = following;
+  }
+  label->following = *head;
+  *head = new;
+  label->alive = 1;
+  *lv->n_labels = new + 1;
+  return true;
+}
+
+/* Index of a set in its level; where it is new, it is entered, and -1 - index comes back. */
+static int64_t find_ideal(const struct level *lv, const int64_t *bits, int64_t key) {
+  const int64_t mask = lv->sz->table - 1, words = lv->sz->words;
+  int64_t place = key & mask;
+  for (int64_t index; (index = lv->table[place]) >= 0; place = (place + 1) & mask) {
+    if (lv->ideals[index].key == key &&
+        memcmp(lv->bits + index * words, bits, (size_t)words * sizeof *bits) == 0) {
+      return index;
+    }
+  }
+  const int64_t index = (*lv->n_ideals)++;
+  lv->table[place] = index;
+  memcpy(lv->bits + index * words, bits, (size_t)words * sizeof *bits);
+  lv->ideals[index].key = key;
+  for (int64_t k = 0; k <= lv->sz->t; k++)
+    lv->head[index * (lv->sz->t + 1) + k] = -1;
+  return -1 - index;
+}
+
+static bool is_able(const struct np_ideal_tables *tb, const int64_t *bits, int64_t u) {
+  for (int64_t p = tb->predecessor_at[u]; p < tb->predecessor_at[u + 1]; p++) {
+    if (!has(bits, tb->predecessors[p]))
+      return false;
+  }
+  return true;
+}
+
+/* A label with no segment open and nothing of its own, but for cost, use and record. */
+static struct np_label *closed_label(const struct level *lv, int64_t ideal, double cost,
+                                     const double *use, int64_t record) {
+  const int64_t new = *lv->n_labels, r = lv->sz->budgets, words = lv->sz->slot_words;
+  struct np_label *label = &lv->labels[new];
+  label->ideal = ideal;
+  label->target = lv->sz->t;
+  label->n_units = 0;
+  label->watch = 0;
+  label->cost = cost;
+  label->saved = 0;
+  label->record = record;
+  if (r)
+    memcpy(lv->use + new * r, use, (size_t)r * sizeof *use);
+  memset(lv->present + new * words, 0, (size_t)words * sizeof *lv->present);
+  memset(lv->owed + new * words, 0, (size_t)words * sizeof *lv->owed);
+  return label;
+}
+
+/* Enters the end of a region that was measured whole as a label with no segment open. */
+static void land(const struct level *lv, int64_t landing) {
+  const struct np_ideal_tables *tb = lv->tb;
+  const int64_t n = lv->sz->n, t = lv->sz->t;
+  const int64_t *bits = lv->st->landing_bits + landing * lv->sz->words;
+  int64_t key = 0;
+  for (int64_t u = 0; u < n; u++) {
+    if (has(bits, u))
+      key ^= tb->unit_key[u];
+  }
+  int64_t ideal = find_ideal(lv, bits, key);
+  if (ideal < 0) {
+    ideal = -1 - ideal;
+    double rest = tb->slack[0], *joining = lv->joining + ideal * t;
+    for (int64_t k = 0; k < t; k++)
+      joining[k] = tb->switch_begin[k];
+    lv->ideals[ideal].ready_begin = *lv->n_ready;
+    for (int64_t u = 0; u < n; u++) {
+      lv->st->at[WORK]++;
+      if (has(bits, u)) {
+        for (int64_t k = 0; k < t; k++)
+          joining[k] += tb->switching[u * t + k];
+        continue;
+      }
+      rest += tb->least[u];
+      if (is_able(tb, bits, u))
+        lv->ready[(*lv->n_ready)++] = u;
+    }
+    lv->ideals[ideal].ready_end = *lv->n_ready;
+    lv->ideals[ideal].rest = rest;
+    for (int64_t value = 0; value < lv->sz->values; value++) {
+      const int64_t slot = tb->slot[value], maker = tb->producer[value];
+      if (slot < 0 || (maker >= 0 && !has(bits, maker)))
+        continue;
+      for (int64_t e = tb->reader_at[value]; e < tb->reader_at[value + 1]; e++) {
+        if (!has(bits, tb->readers[e])) {
+          lv->slot_value[ideal * lv->sz->slots + slot] = value;
+          break;
+        }
+      }
+    }
+  }
+  const struct np_landing *ended = &lv->st->landings[landing];
+  closed_label(lv, ideal, ended->cost, lv->st->landing_use + landing * lv->sz->budgets,
+               ended->record);
+  settle(lv);
+}
+
+/* Ends the segment that a label has open. */
+static void close_segment(const struct level *lv, int64_t i) {
+  const struct np_ideal_tables *tb = lv->tb;
+  const struct np_label *label = &lv->labels[i];
+  for (int64_t q = 0; q < lv->sz->watched; q++) {
+    /* This very region was measured whole: a step of its own has its cost. */
+    if (((label->watch >> q) & 1) && tb->watch_size[q] == label->n_units)
+      return;
+  }
+  double cost = label->cost;
+  for (int64_t word = 0; word < lv->sz->slot_words; word++) {
+    const int64_t owed = lv->owed[i * lv->sz->slot_words + word];
+    if (!owed)
+      continue;
+    const int64_t first = word * WORD, end = min_int(lv->sz->slots, first + WORD);
+    for (int64_t slot = first; slot < end; slot++) {
+      if (!((owed >> (slot - first)) & 1))
+        continue;
+      const int64_t value = lv->slot_value[label->ideal * lv->sz->slots + slot];
+      cost += tb->out_ns[value * lv->sz->t + label->target];
+    }
+  }
+  closed_label(lv, label->ideal, cost, lv->use + i * lv->sz->budgets, label->record);
+  settle(lv);
+}
+
+/* Begins a segment on target k after a label with none open. */
+static void open_segment(const struct level *lv, int64_t i, int64_t k) {
+  const struct np_ideal_tables *tb = lv->tb;
+  const struct np_label *label = &lv->labels[i];
+  const int64_t r = lv->sz->budgets, *done = lv->bits + label->ideal * lv->sz->words;
+  int64_t watch = 0;
+  for (int64_t q = 0; q < lv->sz->watched; q++) {
+    if (tb->watch_target[q] != k)
+      continue;
+    bool is_untouched = true;
+    for (int64_t word = 0; word < lv->sz->words && is_untouched; word++) {
+      is_untouched = !(tb->watch_bits[q * lv->sz->words + word] & done[word]);
+    }
+    if (is_untouched)
+      watch |= (int64_t)1 << q;
+  }
+  struct np_label *begun = closed_label(lv, label->ideal, label->cost + tb->overhead_ns[k],
+                                        lv->use + i * r, label->record);
+  begun->target = k;
+  begun->watch = watch;
+  for (int64_t b = 0; b < r; b++)
+    lv->use[*lv->n_labels * r + b] += tb->open_use[k * r + b];
+  settle(lv);
+}
+
+/* Index, in the next level, of an ideal with unit u. `bits` has room for a set. */
+static int64_t child_ideal(const struct level *lv, const struct level *next, int64_t ideal,
+                           int64_t u, int64_t *bits) {
+  const struct np_ideal_tables *tb = lv->tb;
+  const int64_t t = lv->sz->t, slots = lv->sz->slots, words = lv->sz->words;
+  memcpy(bits, lv->bits + ideal * words, (size_t)words * sizeof *bits);
+  bits[u / WORD] |= (int64_t)1 << (u % WORD);
+  int64_t index = find_ideal(next, bits, lv->ideals[ideal].key ^ tb->unit_key[u]);
+  if (index >= 0)
+    return index;
+  index = -1 - index;
+  next->ideals[index].rest = lv->ideals[ideal].rest - tb->least[u];
+  for (int64_t k = 0; k < t; k++) {
+    next->joining[index * t + k] = lv->joining[ideal * t + k] + tb->switching[u * t + k];
+  }
+  memcpy(next->slot_value + index * slots, lv->slot_value + ideal * slots,
+         (size_t)slots * sizeof *lv->slot_value);
+  for (int64_t i = tb->make_at[u]; i < tb->make_at[u + 1]; i++) {
+    const int64_t value = tb->makes[i];
+    if (tb->slot[value] >= 0)
+      next->slot_value[index * slots + tb->slot[value]] = value;
+  }
+  int64_t end = *next->n_ready;
+  next->ideals[index].ready_begin = end;
+  for (int64_t i = lv->ideals[ideal].ready_begin; i < lv->ideals[ideal].ready_end; i++) {
+    if (lv->ready[i] != u)
+      next->ready[end++] = lv->ready[i];
+  }
+  for (int64_t i = tb->successor_at[u]; i < tb->successor_at[u + 1]; i++) {
+    if (is_able(tb, bits, tb->successors[i]))
+      next->ready[end++] = tb->successors[i];
+  }
+  next->ideals[index].ready_end = end;
+  *next->n_ready = end;
+  return index;
+}
+
+/* Runs unit u on the open target of a label: a label of the child ideal. */
+static void execute(const struct level *lv, const struct level *next, int64_t i, int64_t u,
+                    int64_t child) {
+  const struct np_ideal_tables *tb = lv->tb;
+  const struct np_label *label = &lv->labels[i];
+  const int64_t t = lv->sz->t, k = label->target, words = lv->sz->slot_words;
+  const int64_t *done = lv->bits + label->ideal * lv->sz->words;
+  const int64_t new = *next->n_labels;
+  int64_t *present = next->present + new * words, *owed = next->owed + new * words;
+  memcpy(present, lv->present + i * words, (size_t)words * sizeof *present);
+  memcpy(owed, lv->owed + i * words, (size_t)words * sizeof *owed);
+  double cost = label->cost + tb->unit_ns[u * t + k], saved = label->saved;
+  for (int64_t j = tb->read_at[u]; j < tb->read_at[u + 1]; j++) {
+    const int64_t e = tb->reads[j], value = tb->reader_value[e], slot = tb->slot[value];
+    const int64_t word = slot / WORD, bit = (int64_t)1 << (slot % WORD);
+    bool is_read_later = false;
+    double others = 0;
+    for (int64_t e2 = tb->reader_at[value]; e2 < tb->reader_at[value + 1]; e2++) {
+      if (e2 != e && !has(done, tb->readers[e2])) {
+        is_read_later = true;
+        others += tb->enters[e2 * t + k];
+      }
+    }
+    if (tb->in_ns[value * t + k] > 0) {
+      if (present[word] & bit) {
+        saved += tb->enters[e * t + k];
+        if (!is_read_later)
+          present[word] ^= bit;
+      } else {
+        cost += tb->in_ns[value * t + k];
+        if (is_read_later) {
+          present[word] |= bit;
+          saved -= others;
+        }
+      }
+    }
+    if (owed[word] & bit) {
+      saved -= tb->leaves[e * t + k];
+      if (!is_read_later)
+        owed[word] ^= bit;
+    }
+  }
+  for (int64_t j = tb->make_at[u]; j < tb->make_at[u + 1]; j++) {
+    const int64_t value = tb->makes[j], slot = tb->slot[value];
+    if (tb->is_output[value])
+      cost += tb->out_ns[value * t + k];
+    if (slot < 0)
+      continue;
+    const int64_t word = slot / WORD, bit = (int64_t)1 << (slot % WORD);
+    const bool owes = !tb->is_output[value] && tb->out_ns[value * t + k] > 0;
+    const bool enters = tb->in_ns[value * t + k] > 0;
+    if (enters)
+      present[word] |= bit;
+    if (owes)
+      owed[word] |= bit;
+    for (int64_t e = tb->reader_at[value]; e < tb->reader_at[value + 1]; e++) {
+      if (enters)
+        saved -= tb->enters[e * t + k];
+      if (owes)
+        saved += tb->leaves[e * t + k];
+    }
+  }
+  struct np_label *ran = &next->labels[new];
+  ran->ideal = child;
+  ran->target = k;
+  ran->n_units = label->n_units + 1;
+  ran->watch = label->watch & tb->watch_member[u];
+  ran->cost = cost;
+  ran->saved = saved;
+  const int64_t r = lv->sz->budgets;
+  for (int64_t b = 0; b < r; b++) {
+    next->use[new * r + b] = lv->use[i * r + b] + tb->unit_use[(u * t + k) * r + b];
+  }
+  ran->before = label->record;
+  ran->unit = u;
+  settle(next);
+}
+
+/* Lets a region that was measured whole run after a label with no segment open. */
+static void jump(const struct level *lv, int64_t i, int64_t j) {
+  const struct np_ideal_tables *tb = lv->tb;
+  struct np_ideal_search *st = lv->st;
+  const struct np_label *label = &lv->labels[i];
+  const int64_t words = lv->sz->words, r = lv->sz->budgets;
+  const int64_t *done = lv->bits + label->ideal * words;
+  const int64_t *region = tb->jump_bits + j * words, *needs = tb->jump_needs + j * words;
+  for (int64_t word = 0; word < words; word++) {
+    if ((region[word] & done[word]) || (needs[word] & ~done[word]))
+      return;
+  }
+  const int64_t landing = st->at[LANDINGS];
+  const double ahead = lv->ideals[label->ideal].rest - tb->jump_least[j];
+  double reach = label->cost + tb->jump_ns[j] + max(0.0, ahead);
+  for (int64_t b = 0; b < r; b++) {
+    const double use = lv->use[i * r + b] + tb->jump_use[j * r + b];
+    if (use > tb->budget[b])
+      return;
+    reach += tb->rate[b] * use;
+    st->landing_use[landing * r + b] = use;
+  }
+  if (!(reach <= st->bounds[UPPER]))
+    return;
+  for (int64_t word = 0; word < words; word++) {
+    st->landing_bits[landing * words + word] = done[word] | region[word];
+  }
+  const int64_t level = st->at[LEVEL] + tb->jump_size[j], record = st->at[RECORDS];
+  st->landings[landing] = (struct np_landing){
+      .following = st->landing_head[level],
+      .cost = label->cost + tb->jump_ns[j],
+      .reach = reach,
+      .record = record,
+  };
+  st->landing_head[level] = landing;
+  st->records[record] = (struct np_record){label->record, -1 - j, tb->jump_target[j], 1};
+  st->at[RECORDS]++;
+  st->at[LANDINGS]++;
+}
+
+static int ascending(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* Lets the labels of best bound live, as many as a level may hold; notes the best of the others.
+ * False where there is no memory for it. */
+static bool narrow(const struct level *lv) {
+  const int64_t width = lv->st->at[WIDTH], n = *lv->n_labels;
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; i++)
+    count += lv->labels[i].alive;
+  if (count <= width)
+    return true;
+  double *reach = malloc((size_t)count * sizeof *reach);
+  if (!reach)
+    return false;
+  count = 0;
+  for (int64_t i = 0; i < n; i++) {
+    if (lv->labels[i].alive)
+      reach[count++] = lv->labels[i].reach;
+  }
+  qsort(reach, (size_t)count, sizeof *reach, ascending);
+  const double threshold = reach[width];
+  int64_t room = 0; /* for those at the threshold itself */
+  while (room < width && reach[width - 1 - room] == threshold)
+    room++;
+  free(reach);
+  if (threshold < lv->st->bounds[LEFT_OUT])
+    lv->st->bounds[LEFT_OUT] = threshold;
+  for (int64_t i = 0; i < n; i++) {
+    struct np_label *label = &lv->labels[i];
+    if (!label->alive || label->reach < threshold)
+      continue;
+    if (label->reach > threshold || room == 0) {
+      label->alive = 0;
+    } else {
+      room--;
+    }
+  }
+  return true;
+}
+
+static int64_t begin_level(const struct level *lv) {
+  struct np_ideal_search *st = lv->st;
+  const struct np_ideal_sizes *sz = lv->sz;
+  if (st->at[LEVEL] > 0 && !narrow(lv))
+    return GROW_LABELS;
+  int64_t *waiting = &st->landing_head[st->at[LEVEL]];
+  while (*waiting >= 0) {
+    if (*lv->n_labels + 1 >= sz->most_labels)
+      return GROW_LABELS;
+    if (*lv->n_ideals + 1 >= sz->most_ideals)
+      return GROW_IDEALS;
+    if (*lv->n_ready + sz->n >= sz->most_ready)
+      return GROW_READY;
+    land(lv, *waiting);
+    *waiting = st->landings[*waiting].following;
+  }
+  return DONE;
+}
+
+static int64_t close_level(const struct level *lv) {
+  struct np_ideal_search *st = lv->st;
+  const int64_t count = *lv->n_labels;
+  if (2 * count + 1 >= lv->sz->most_labels)
+    return GROW_LABELS;
+  if (st->at[RECORDS] + count >= lv->sz->most_records)
+    return GROW_RECORDS;
+  for (int64_t i = 0; i < count; i++) {
+    struct np_label *label = &lv->labels[i];
+    if (label->target == lv->sz->t || !label->alive)
+      continue;
+    const int64_t record = st->at[RECORDS]++;
+    st->records[record] =
+        (struct np_record){label->before, label->unit, label->target, label->n_units == 1};
+    label->record = record;
+    close_segment(lv, i);
+  }
+  return DONE;
+}
+
+static int64_t open_level(const struct level *lv) {
+  const int64_t count = *lv->n_labels, t = lv->sz->t;
+  int64_t closed = 0;
+  for (int64_t i = 0; i < count; i++) {
+    closed += lv->labels[i].target == t && lv->labels[i].alive;
+  }
+  if (count + closed * t + 1 >= lv->sz->most_labels)
+    return GROW_LABELS;
+  for (int64_t i = 0; i < count; i++) {
+    if (lv->labels[i].target != t || !lv->labels[i].alive)
+      continue;
+    for (int64_t k = 0; k < t; k++)
+      open_segment(lv, i, k);
+  }
+  return DONE;
+}
+
+/* Labels of one list that are alive. */
+static int64_t alive_of(const struct level *lv, int64_t ideal, int64_t k) {
+  int64_t count = 0;
+  for (int64_t i = lv->head[ideal * (lv->sz->t + 1) + k]; i >= 0; i = lv->labels[i].following) {
+    count += lv->labels[i].alive;
+  }
+  return count;
+}
+
+static int64_t expand_ideal(const struct level *lv, const struct level *next, int64_t ideal,
+                            int64_t *bits) {
+  const struct np_ideal_sizes *sz = lv->sz;
+  const struct np_ideal_tables *tb = lv->tb;
+  struct np_ideal_search *st = lv->st;
+  const int64_t t = sz->t, *head = lv->head + ideal * (t + 1);
+  const int64_t begin = lv->ideals[ideal].ready_begin, end = lv->ideals[ideal].ready_end;
+  int64_t count = 0, jumps = 0, room = 0;
+  for (int64_t k = 0; k < t; k++)
+    count += alive_of(lv, ideal, k);
+  const int64_t closed = alive_of(lv, ideal, t);
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t u = lv->ready[i];
+    if (closed)
+      jumps += tb->jump_at[u + 1] - tb->jump_at[u];
+    room += end - begin + tb->successor_at[u + 1] - tb->successor_at[u];
+  }
+  if (*next->n_labels + count * (end - begin) + 1 >= sz->most_labels)
+    return GROW_LABELS;
+  if (*next->n_ideals + (end - begin) >= sz->most_ideals ||
+      2 * (*next->n_ideals + (end - begin)) >= sz->table) {
+    return GROW_IDEALS;
+  }
+  if (*next->n_ready + room >= sz->most_ready)
+    return GROW_READY;
+  if (st->at[LANDINGS] + jumps * closed >= sz->most_landings)
+    return GROW_JUMPS;
+  if (st->at[RECORDS] + jumps * closed >= sz->most_records)
+    return GROW_RECORDS;
+  if (jumps) {
+    for (int64_t label = head[t]; label >= 0; label = lv->labels[label].following) {
+      if (!lv->labels[label].alive)
+        continue;
+      for (int64_t i = begin; i < end; i++) {
+        const int64_t u = lv->ready[i];
+        for (int64_t j = tb->jump_at[u]; j < tb->jump_at[u + 1]; j++) {
+          st->at[WORK]++;
+          jump(lv, label, j);
+        }
+      }
+    }
+  }
+  if (!count)
+    return DONE;
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t u = lv->ready[i];
+    int64_t child = -1;
+    for (int64_t k = 0; k < t; k++) {
+      if (!isfinite(tb->unit_ns[u * t + k]))
+        continue;
+      for (int64_t label = head[k]; label >= 0; label = lv->labels[label].following) {
+        if (!lv->labels[label].alive)
+          continue;
+        st->at[WORK]++;
+        if (child < 0)
+          child = child_ideal(lv, next, ideal, u, bits);
+        execute(lv, next, label, u, child);
+      }
+    }
+  }
+  return DONE;
+}
+
+int64_t np_ideals_advance(const struct np_ideal_sizes *sizes, const struct np_ideal_tables *tables,
+                          struct np_ideal_search *search, int64_t steps) {
+  struct np_ideal_search *st = search;
+  const int64_t stop = st->at[WORK] + steps;
+  int64_t *bits = malloc((size_t)sizes->words * sizeof *bits);
+  int64_t code = bits ? DONE : GROW_LABELS;
+  while (code == DONE) {
+    const int64_t parity = st->at[LEVEL] & 1;
+    const struct level lv = level_of(sizes, tables, st, parity);
+    const struct level next = level_of(sizes, tables, st, 1 - parity);
+    if (st->at[STAGE] == BEGIN) {
+      if ((code = begin_level(&lv)) != DONE)
+        break;
+      st->at[STAGE] = CLOSE;
+    }
+    if (st->at[STAGE] == CLOSE) {
+      if ((code = close_level(&lv)) != DONE)
+        break;
+      st->at[STAGE] = OPEN;
+      if (st->at[LEVEL] == sizes->n)
+        break;
+    }
+    if (st->at[STAGE] == OPEN) {
+      if ((code = open_level(&lv)) != DONE)
+        break;
+      *next.n_ideals = *next.n_labels = *next.n_ready = 0;
+      for (int64_t i = 0; i < sizes->table; i++)
+        next.table[i] = -1;
+      st->at[IDEAL] = 0;
+      st->at[STAGE] = EXPAND;
+    }
+    for (; st->at[IDEAL] < *lv.n_ideals; st->at[IDEAL]++) {
+      if (st->at[WORK] >= stop) {
+        code = PAUSED;
+        break;
+      }
+      if ((code = expand_ideal(&lv, &next, st->at[IDEAL], bits)) != DONE)
+        break;
+    }
+    if (code != DONE)
+      break;
+    st->at[LEVEL]++;
+    st->at[STAGE] = BEGIN;
+  }
+  free(bits);
+  return code;
+}

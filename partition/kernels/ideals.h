@@ -1,0 +1,87 @@
+/* The exact programme over ideals: the loops of partition/ideal_kernels.py, step by step the same.
+ *
+ * Both structures mirror the named tuples of that module, a pointer for each array in their order;
+ * what the arrays hold stands there. All are row-major; the caller sizes them. */
+#ifndef NNAPI_PROF_IDEALS_H
+#define NNAPI_PROF_IDEALS_H
+
+#include <stdint.h>
+
+struct np_ideal_sizes {
+  int64_t n; /* units */
+  int64_t t; /* targets */
+  int64_t values;
+  int64_t slots;
+  int64_t slot_words;
+  int64_t words; /* of a set of units */
+  int64_t budgets;
+  int64_t jumps;
+  int64_t watched;
+  int64_t most_ideals; /* room for each, at present */
+  int64_t table;       /* a power of two */
+  int64_t most_labels;
+  int64_t most_ready;
+  int64_t most_records;
+  int64_t most_landings;
+};
+
+struct np_ideal_tables {
+  const double *unit_ns, *overhead_ns;
+  const int64_t *predecessor_at, *predecessors, *successor_at, *successors, *producer;
+  const uint8_t *is_output;
+  const double *in_ns, *out_ns;
+  const int64_t *reader_at, *readers, *reader_value, *read_at, *reads, *make_at, *makes, *slot;
+  const double *least, *enters, *leaves, *switching, *switch_begin, *slack;
+  const double *unit_use, *open_use, *budget, *rate;
+  const int64_t *jump_at, *jump_bits, *jump_needs, *jump_target;
+  const double *jump_ns, *jump_use;
+  const int64_t *jump_size;
+  const double *jump_least;
+  const int64_t *watch_bits, *watch_target, *watch_size, *watch_member, *unit_key;
+};
+
+struct np_label {
+  int64_t ideal, target, n_units, watch;
+  double cost, saved, reach;
+  int64_t record, before, unit, following, alive;
+};
+
+struct np_ideal_set {
+  int64_t key;
+  double rest;
+  int64_t ready_begin, ready_end;
+};
+
+struct np_record {
+  int64_t before, unit, target, first;
+};
+
+struct np_landing {
+  int64_t following;
+  double cost, reach;
+  int64_t record;
+};
+
+struct np_ideal_search {
+  int64_t *at;
+  double *bounds;
+  int64_t *n_ideals, *n_labels, *n_ready;
+  struct np_ideal_set *ideals;
+  int64_t *bits;
+  double *joining;
+  int64_t *slot_value, *ready, *head, *table;
+  struct np_label *labels;
+  double *use;
+  int64_t *present, *owed;
+  struct np_record *records;
+  int64_t *landing_head;
+  struct np_landing *landings;
+  int64_t *landing_bits;
+  double *landing_use;
+};
+
+/* Goes on with a search for about `steps` steps; see ideal_kernels.advance for what it returns. */
+int64_t np_ideals_advance(const struct np_ideal_sizes *sizes, const struct np_ideal_tables *tables,
+                          struct np_ideal_search *search, int64_t steps);
+
+#endif

@@ -1,0 +1,237 @@
+"""Plans one would ship: the fewest segments that cost next to nothing, and what each further costs.
+
+Latency against number of segments is a trade-off like any other: a price on segments leads to the
+plans on its lower hull, each with a bound for every number of segments; the exact programme, with
+the number carried by its labels, gives the rest where the graph allows it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from nnapi_prof.graph.plan import Engine
+from nnapi_prof.partition.baselines import Baseline, total_ns
+from nnapi_prof.partition.budgets import Budget, priced
+from nnapi_prof.partition.exact import NEGLIGIBLE, search_ideals
+from nnapi_prof.partition.labelling import joined
+from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.relaxation import relax
+from nnapi_prof.partition.search import Plan, Solution, search
+from nnapi_prof.partition.watch import Watch
+
+MOST_PRICES = 14
+FRONT_STEPS = 2_000_000
+FULL_FRONT_STEPS = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """The least latency of plans of at most so many segments."""
+
+    n_segments: int
+    ns: float
+    bound_ns: float
+    """No plan of at most so many segments takes less."""
+    placements: Plan
+
+    @property
+    def exact(self) -> bool:
+        """Whether no plan of at most so many segments is faster."""
+        return self.ns <= self.bound_ns * (1 + 1e-9)
+
+    @property
+    def gap(self) -> float:
+        """How far it can be above the optimum for its number, relative to the bound."""
+        return max(0.0, self.ns / self.bound_ns - 1) if self.bound_ns > 0 else math.inf
+
+
+class TradeOff:
+    """Plans of one problem with few segments, found for the best plan of a search.
+
+    ``budgets`` are what plans keep to besides.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        best: Solution,
+        rivals: Sequence[Baseline],
+        budgets: Sequence[Budget],
+        watch: Watch,
+    ) -> None:
+        self._problem = problem
+        self._best = best
+        self._rivals = [r for r in rivals if all(b.keeps(r.placements) for b in budgets)]
+        self._budgets = list(budgets)
+        self._watch = watch
+        self._segments = Budget.segments(problem)
+        self._plans: dict[Plan, float] = {}
+        self._prices: list[tuple[float, float]] = []
+        """Price of a segment, and the bound of latency and price together."""
+        self._exact_to: dict[int, float] = {}
+        """Number of segments -> the least latency, proven."""
+        self._dearer = set(best.dearer)
+        for plan in (best.placements, *best.plans, *(r.placements for r in self._rivals)):
+            self._offer(plan)
+
+    def _offer(self, plan: Plan) -> None:
+        for candidate in (plan, joined(self._problem, plan)):
+            if candidate in self._plans:
+                continue
+            ns = total_ns(self._problem, candidate)
+            if math.isfinite(ns) and all(b.keeps(candidate) for b in self._budgets):
+                self._plans[candidate] = ns
+
+    @property
+    def best(self) -> Solution:
+        """The best plan, where one of those met since is better than the search's own."""
+        plan, ns = min(self._plans.items(), key=lambda row: (row[1], len(row[0])))
+        if ns >= self._best.ns or self._best.is_optimal:
+            return self._best
+        return replace(self._best, placements=plan, ns=ns, found_by="trade-off")
+
+    def fewest(self, tolerance: float) -> Plan:
+        """The plan of fewest segments within the tolerance of the best one, and no slower than any
+        baseline; of such plans one of few targets."""
+        best_ns = self._best.ns
+        close = min(
+            [best_ns * (1 + tolerance), *(max(r.predicted_ns, best_ns) for r in self._rivals)]
+        )
+        segments = len(self._best.placements)
+        if tolerance > 0 and segments > 1 and self._fewest_known(close)[0] > 1:
+            if not self._front(close * (1 + 1e-12), FRONT_STEPS):
+                price = best_ns * tolerance / segments
+                for factor in (1.0, 3.0, 9.0):
+                    if self._watch.is_over:
+                        break
+                    self._at(price * factor)
+        _, ns, plan = self._fewest_known(close)
+        if tolerance > 0:
+            plan = self._on_fewer_targets(plan, max(close, ns))
+        return plan
+
+    def _fewest_known(self, close: float) -> tuple[int, float, Plan]:
+        within = [
+            (len(plan), ns, plan) for plan, ns in self._plans.items() if ns <= close * (1 + 1e-12)
+        ]
+        return min(
+            within, default=(len(self._best.placements), self._best.ns, self._best.placements)
+        )
+
+    def _on_fewer_targets(self, plan: Plan, close: float) -> Plan:
+        """The plan with the segments of one target on another, where that stays close: a choice
+        that noise made between two names of one thing."""
+        changed = True
+        while changed:
+            changed = False
+            used = sorted({k for _, k in plan}, key=lambda k: sum(t == k for _, t in plan))
+            options = []
+            for rare in used:
+                if self._problem.targets[rare].engine is not Engine.NNAPI:
+                    continue
+                for other in used:
+                    if other == rare:
+                        continue
+                    moved = tuple((u, other if k == rare else k) for u, k in plan)
+                    candidate = joined(self._problem, moved)
+                    ns = total_ns(self._problem, candidate)
+                    if ns <= close and all(b.keeps(candidate) for b in self._budgets):
+                        options.append((len(candidate), ns, candidate))
+            if options:
+                plan = min(options)[2]
+                changed = True
+        return plan
+
+    def curve(self) -> tuple[CurvePoint, ...]:
+        """A point for each number of segments that gains something, up to the best plan's."""
+        most = len(self._best.placements)
+        simplest = min((len(plan), ns) for plan, ns in self._plans.items())
+        if most > 1 and not self._front(simplest[1], FULL_FRONT_STEPS):
+            price = self._best.ns / most / 64
+            for _ in range(MOST_PRICES):
+                if self._watch.is_over:
+                    break
+                if self._at(price) <= simplest[0]:
+                    break
+                price *= 2.5
+        least: dict[int, tuple[float, Plan]] = {}
+        for plan, ns in self._plans.items():
+            count = len(plan)
+            if count not in least or ns < least[count][0]:
+                least[count] = (ns, plan)
+        points: list[CurvePoint] = []
+        for count in range(1, most + 1):
+            ns, plan = min((least[c] for c in least if c <= count), default=(math.inf, ()))
+            if not plan:
+                continue
+            points.append(CurvePoint(count, ns, min(ns, self._bound(count)), plan))
+        return tuple(points)
+
+    def _bound(self, count: int) -> float:
+        known = [ns for c, ns in self._exact_to.items() if c == count]
+        prices = [bound - price * count for price, bound in self._prices]
+        return max([self._best.bound_ns, *known, *prices])
+
+    def _at(self, price: float) -> int:
+        """Solves with a price on segments; how many that plan has."""
+        rival = priced(self._problem, [self._segments, *self._budgets], self._rates(price))
+        starts = [("known", plan) for plan in self._plans]
+        found = search(rival, self._watch, starts=starts, patience=0)
+        if found is None:
+            return 0
+        self._prices.append((price, found.bound_ns))
+        for plan in found.plans:
+            self._offer(plan)
+        return len(found.placements)
+
+    def _rates(self, price: float) -> list[float]:
+        return [price, *(0.0 for _ in self._budgets)]
+
+    def _front(self, upper_ns: float, steps: float) -> bool:
+        """All plans below ``upper_ns`` that none betters in latency and segments, by the exact
+        programme; whether it came to its end."""
+        relaxation = relax(self._problem, self._watch.seconds_left * 0.3)
+        if relaxation is None:
+            return False
+        spent = 0.0
+        while spent < steps and not self._watch.is_over:
+            found = search_ideals(
+                self._problem,
+                relaxation.prices,
+                upper_ns * (1 + NEGLIGIBLE),
+                self._watch,
+                budgets=[self._segments, *self._budgets],
+                watched=self._dearer,
+                steps=steps - spent,
+                memory_bytes=self._watch.limits.memory_bytes * 0.3,
+            )
+            if found is None or not found.complete:
+                return False
+            spent += found.steps
+            new = set()
+            for _, _, plan in found.fronts:
+                self._offer(plan)
+                for units, k in plan:
+                    region = (frozenset(units), k)
+                    ns = self._problem.region_ns.get(region, 0.0)
+                    is_new = region not in self._dearer
+                    if is_new and ns > self._problem.additive_ns(units, k) * (1 + NEGLIGIBLE):
+                        new.add(region)
+            if not new:
+                self._note_front(found.fronts, upper_ns)
+                return True
+            self._dearer |= new
+            if len(self._dearer) > 60:
+                return False
+        return False
+
+    def _note_front(
+        self, fronts: Sequence[tuple[float, tuple[float, ...], Plan]], upper_ns: float
+    ) -> None:
+        counts: Mapping[int, float] = {round(use[0]): ns for ns, use, _ in fronts}
+        best = upper_ns
+        for count in range(1, len(self._best.placements) + 1):
+            best = min(best, counts.get(count, math.inf))
+            self._exact_to[count] = max(self._exact_to.get(count, 0.0), best * (1 - 1e-12))
