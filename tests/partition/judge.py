@@ -1,0 +1,236 @@
+"""The judge of plans: the truth about a small problem, by brute force.
+
+It goes by the definition in the docstring of :class:`Problem` and shares no code with the
+partitioner: the cost of all 2^n sets of units on all targets, then the best way to every
+downward-closed set (ideal) from every smaller one, by the number of segments, of segments on
+accelerators, and, under a limit of compile time, as a Pareto front. Up to 14 units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from nnapi_prof.graph.plan import Engine
+from nnapi_prof.partition.compiling import CompileTimes
+from nnapi_prof.partition.constraints import Constraints
+from nnapi_prof.partition.problem import Problem
+
+LIMIT_SLACK = 1e-9
+"""Relative: sums of compile times in another order may differ by so much."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem and what is asked about it."""
+
+    problem: Problem
+    constraints: Constraints = Constraints()
+    compiling: CompileTimes | None = None
+    """None where the constraints limit no compile time."""
+    tolerance: float = 0.0
+    seconds: float = 10.0
+    """What the partitioner may take; of small problems it needs little."""
+    structure: str = ""
+    """Of the graph, for counting."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is true of all plans that keep to the constraints of a case."""
+
+    least_ns: NDArray[np.float64]
+    """[n]: least latency of plans of at most 1, 2, ... n segments; inf where there is none."""
+    region_ns: NDArray[np.float64]
+    """[2^n, t]: cost of each set of units (bit u for unit u); inf where it is not allowed."""
+    compile_ns: NDArray[np.float64]
+    """[2^n, t]: its compile time; zero where no limit asks for it."""
+
+    @property
+    def optimum_ns(self) -> float:
+        return float(self.least_ns[-1])
+
+
+def truth_of(case: Case) -> Truth:
+    """Every plan of a case, judged; some 10 ms, a second for 14 units that read nothing."""
+    problem, constraints = case.problem, case.constraints
+    costs = region_costs(problem)
+    for k, off_limits in enumerate(_ruled_out(problem, constraints)):
+        costs[_touching(problem.n, off_limits), k] = np.inf
+    times = _compile_times(problem, case.compiling)
+    accelerated = np.array([target.engine is Engine.NNAPI for target in problem.targets])
+    needs = np.array([mask_of(preds) for preds in problem.predecessors], dtype=np.int64)
+    ideals = _ideals(problem.n, needs)
+    most = constraints.max_regions
+    n_layers = 1 if most is None else min(most, problem.n) + 1
+    counted = accelerated & (most is not None)
+    if constraints.max_compile_ns is None:
+        free_ns = costs[:, ~counted].min(axis=1, initial=np.inf)
+        counted_ns = costs[:, counted].min(axis=1, initial=np.inf)
+        exact = _least_by_segments(problem.n, ideals, free_ns, counted_ns, n_layers)
+    else:
+        limit_ns = constraints.max_compile_ns * (1 + LIMIT_SLACK)
+        exact = _least_within(problem.n, ideals, costs, times, counted, limit_ns, n_layers)
+    return Truth(np.minimum.accumulate(exact[1:]), costs, times)
+
+
+def mask_of(units: Iterable[int]) -> int:
+    """A set of units as bits."""
+    return sum(1 << u for u in units)
+
+
+def region_costs(problem: Problem) -> NDArray[np.float64]:
+    """[2^n, t]: ns of every set of units on every target, by the definition; convex or not."""
+    values = problem.values
+    costs = _additive_costs(
+        problem.unit_ns,
+        problem.overhead_ns,
+        problem.in_ns_per_byte,
+        problem.out_ns_per_byte,
+        np.array([value.producer for value in values], dtype=np.int64),
+        np.array([mask_of(value.readers) for value in values], dtype=np.int64),
+        np.array([value.n_bytes for value in values], dtype=np.float64),
+        np.array([value.is_output for value in values], dtype=np.bool_),
+    )
+    for (units, k), ns in problem.region_ns.items():
+        costs[mask_of(units), k] = ns
+    return costs
+
+
+def _ruled_out(problem: Problem, constraints: Constraints) -> list[int]:
+    """[t]: the units that may not run on each target, as bits."""
+    off_limits = []
+    for target in problem.targets:
+        wrong = constraints.preference not in (None, target.preference)
+        if wrong and target.engine is Engine.NNAPI:
+            off_limits.append((1 << problem.n) - 1)
+            continue
+        pinned_elsewhere = {u for u, pin in constraints.pinned.items() if pin != target}
+        forbidden = {u for u, targets in constraints.forbidden.items() if target in targets}
+        off_limits.append(mask_of(pinned_elsewhere | forbidden))
+    return off_limits
+
+
+def _touching(n: int, mask: int) -> NDArray[np.bool_]:
+    return np.array(np.arange(1 << n) & mask != 0)
+
+
+def _compile_times(problem: Problem, compiling: CompileTimes | None) -> NDArray[np.float64]:
+    """[2^n, t], ns."""
+    n, t = problem.unit_ns.shape
+    times = np.zeros((1 << n, t))
+    if compiling is None:
+        return times
+    member = (np.arange(1 << n)[:, None] >> np.arange(n) & 1).astype(np.float64)
+    times += compiling.fixed_ns + member @ compiling.unit_ns
+    for (units, k), ns in compiling.region_ns.items():
+        times[mask_of(units), k] = ns
+    return times
+
+
+@numba.njit(cache=True)
+def _additive_costs(unit_ns, overhead, into, out, producers, readers, n_bytes, is_output):
+    n, t = unit_ns.shape
+    costs = np.empty((1 << n, t))
+    for mask in range(1 << n):
+        entering = leaving = 0.0
+        for v in range(len(producers)):
+            if producers[v] >= 0 and mask >> producers[v] & 1:
+                if is_output[v] or readers[v] & ~mask:
+                    leaving += n_bytes[v]
+            elif readers[v] & mask:
+                entering += n_bytes[v]
+        for k in range(t):
+            ns = overhead[k] + entering * into[k] + leaving * out[k]
+            for u in range(n):
+                if mask >> u & 1:
+                    ns += unit_ns[u, k]
+            costs[mask, k] = ns
+    return costs
+
+
+@numba.njit(cache=True)
+def _ideals(n, needs):
+    """Downward-closed sets, ascending, so that each stands after its subsets."""
+    ideals = []
+    for mask in range(1 << n):
+        closed = True
+        for u in range(n):
+            if mask >> u & 1 and needs[u] & ~mask:
+                closed = False
+                break
+        if closed:
+            ideals.append(mask)
+    return np.array(ideals)
+
+
+@numba.njit(cache=True)
+def _least_by_segments(n, ideals, free_ns, counted_ns, n_layers):
+    """[n + 1]: least latency of plans of exactly so many segments, of which at most
+    ``n_layers - 1`` cost what ``counted_ns`` says."""
+    best = np.full((len(ideals), n + 1, n_layers), np.inf)
+    best[0, 0, 0] = 0.0
+    for j in range(1, len(ideals)):
+        for i in range(j):
+            if ideals[i] & ~ideals[j]:
+                continue
+            region = ideals[j] ^ ideals[i]
+            free, counted = free_ns[region], counted_ns[region]
+            if free == np.inf and counted == np.inf:
+                continue
+            for s in range(n):
+                for layer in range(n_layers):
+                    ns = best[i, s, layer]
+                    if ns + free < best[j, s + 1, layer]:
+                        best[j, s + 1, layer] = ns + free
+                    if layer + 1 < n_layers and ns + counted < best[j, s + 1, layer + 1]:
+                        best[j, s + 1, layer + 1] = ns + counted
+    least = np.empty(n + 1)
+    for s in range(n + 1):
+        least[s] = best[len(ideals) - 1, s].min()
+    return least
+
+
+@numba.njit(cache=True)
+def _least_within(n, ideals, costs, times, counted, limit_ns, n_layers):
+    """As :func:`_least_by_segments`, with the Pareto front of latency and compile time kept for
+    each ideal, number of segments and of counted ones."""
+    ways = len(ideals) * (n + 1) * n_layers
+    begin, end = np.zeros(ways, np.int64), np.zeros(ways, np.int64)
+    latency, compile_ns = [0.0], [0.0]
+    end[0] = 1
+    least = np.full(n + 1, np.inf)
+    for j in range(1, len(ideals)):
+        for s in range(1, n + 1):
+            for layer in range(n_layers):
+                many, spent = [np.inf], [np.inf]
+                for i in range(j):
+                    if ideals[i] & ~ideals[j]:
+                        continue
+                    region = ideals[j] ^ ideals[i]
+                    for k in range(costs.shape[1]):
+                        before = layer - (1 if counted[k] else 0)
+                        if before < 0 or costs[region, k] == np.inf:
+                            continue
+                        way = (i * (n + 1) + s - 1) * n_layers + before
+                        for label in range(begin[way], end[way]):
+                            total = compile_ns[label] + times[region, k]
+                            if total <= limit_ns:
+                                many.append(latency[label] + costs[region, k])
+                                spent.append(total)
+                way = (j * (n + 1) + s) * n_layers + layer
+                begin[way] = len(latency)
+                fastest = np.inf
+                for label in np.argsort(np.array(spent), kind="mergesort"):
+                    if many[label] < fastest:
+                        fastest = many[label]
+                        latency.append(fastest)
+                        compile_ns.append(spent[label])
+                end[way] = len(latency)
+                if j == len(ideals) - 1:
+                    least[s] = min(least[s], fastest)
+    return least

@@ -1,0 +1,187 @@
+"""Networks as lists of operations, and what these take on phones that are simulated.
+
+Latencies follow roofs (rate of the kind of operation, bytes moved, a fixed part) with noise.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nnapi_prof.graph.plan import CPU, Preference, Target
+from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
+
+Reads = list[list[int]]
+"""For each unit, the units whose results it reads, ascending."""
+
+
+def readers_of(reads: Reads) -> list[list[int]]:
+    """For each unit, the units that read its result, ascending."""
+    readers: list[list[int]] = [[] for _ in reads]
+    for u, units in enumerate(reads):
+        for p in units:
+            readers[p].append(u)
+    return readers
+
+
+@dataclass
+class Network:
+    """Operations in order, each with one result."""
+
+    kinds: list[str] = field(default_factory=list)
+    reads: Reads = field(default_factory=list)
+    macs: list[float] = field(default_factory=list)
+    """Multiply-accumulates of each; of element-wise operations, elements."""
+    n_bytes: list[int] = field(default_factory=list)
+    """Of each result, float32."""
+
+    def add(self, kind: str, *reads: int, elements: int, macs: float | None = None) -> int:
+        """Appends an operation; none read means the graph's input. Its index."""
+        self.kinds.append(kind)
+        self.reads.append(sorted(set(reads)))
+        self.macs.append(float(elements) if macs is None else macs)
+        self.n_bytes.append(4 * elements)
+        return len(self.kinds) - 1
+
+    def moved_bytes(self, u: int) -> int:
+        """Bytes that an operation reads and writes."""
+        return self.n_bytes[u] + sum(self.n_bytes[p] for p in self.reads[u])
+
+
+@dataclass(frozen=True)
+class Roof:
+    """Of a target: what operations take there at least."""
+
+    gmacs: float
+    """GMAC/s of convolutions."""
+    depthwise: float
+    """Share of it in depthwise convolutions."""
+    dense: float
+    """Share of it in products of matrices."""
+    elementwise: float
+    """Share of it elsewhere."""
+    gigabytes: float
+    """GB/s of memory."""
+    operation_ns: float
+    """Fixed part of an operation."""
+    invocation_ns: float = 0.0
+    """Fixed part of a segment."""
+    transfer_gigabytes: float = math.inf
+    """GB/s of values that enter or leave a segment."""
+
+    def ns(self, network: Network, u: int) -> float:
+        shares = {"conv": 1.0, "depthwise": self.depthwise, "dense": self.dense}
+        rate = self.gmacs * shares.get(network.kinds[u], self.elementwise)
+        work = max(network.macs[u] / rate, network.moved_bytes(u) / self.gigabytes)
+        return self.operation_ns + work
+
+
+# CPU and NPU: device_agent/emulator/phones/npu-phone.json, which has their origins. The others are
+# assumed, so that each is best at something.
+CPU_ROOF = Roof(13.8, 0.21, 0.5, 0.16, 10.0, 4e3)
+ROOFS = {
+    "npu": Roof(150.0, 0.13, 0.33, 0.08, 30.0, 8e3, 4.5e5, 2.0),
+    "gpu": Roof(60.0, 0.4, 0.5, 0.3, 20.0, 1.5e4, 3e5, 3.0),
+    "dsp": Roof(40.0, 0.6, 0.3, 0.25, 12.0, 6e3, 2e5, 1.5),
+    "auto": Roof(75.0, 0.25, 0.4, 0.16, 20.0, 1.2e4, 5e5, 2.0),
+}
+SLOWDOWN = {
+    Preference.LOW_POWER: 1.8,
+    Preference.FAST_SINGLE_ANSWER: 1.0,
+    Preference.SUSTAINED_SPEED: 1.12,
+}
+"""Of npu-phone.json."""
+
+
+def on_npu_phone(
+    network: Network, refused: Mapping[str, Collection[str]], chance: random.Random
+) -> Problem:
+    """The network on the CPU and four accelerators under three preferences each.
+
+    ``refused`` names the kinds that an accelerator does not run. Each unit's noise of 10 % is the
+    same under all preferences of an accelerator, which differ by 1 % beside their factors.
+    """
+    n = len(network.kinds)
+    targets, roofs, columns = [CPU], [CPU_ROOF], [[CPU_ROOF.ns(network, u) for u in range(n)]]
+    for name, roof in ROOFS.items():
+        plain = [roof.ns(network, u) * chance.lognormvariate(0.0, 0.1) for u in range(n)]
+        for preference, factor in SLOWDOWN.items():
+            targets.append(Target.nnapi(name, preference))
+            roofs.append(roof)
+            columns.append(
+                [
+                    math.inf
+                    if network.kinds[u] in refused[name]
+                    else plain[u] * factor * chance.lognormvariate(0.0, 0.01)
+                    for u in range(n)
+                ]
+            )
+    slopes = np.array([1.0 / roof.transfer_gigabytes for roof in roofs])
+    return _problem(
+        network,
+        network.n_bytes,
+        tuple(targets),
+        np.array(columns).T,
+        overhead_ns=np.array([roof.invocation_ns for roof in roofs]),
+        in_ns_per_byte=slopes,
+        out_ns_per_byte=slopes,
+    )
+
+
+def _problem(
+    network: Network,
+    sizes: list[int] | list[float],
+    targets: tuple[Target, ...],
+    unit_ns: np.ndarray,
+    **costs: np.ndarray,
+) -> Problem:
+    readers = readers_of(network.reads)
+    roots = tuple(u for u, units in enumerate(network.reads) if not units)
+    values = [Value(GRAPH_INPUT, roots, sizes[0])]  # type: ignore[arg-type]
+    for u, size in enumerate(sizes):
+        values.append(Value(u, tuple(readers[u]), size, not readers[u]))  # type: ignore[arg-type]
+    return Problem(
+        labels=tuple(f"{kind} {u}" for u, kind in enumerate(network.kinds)),
+        predecessors=tuple(map(tuple, network.reads)),
+        values=tuple(values),
+        targets=targets,
+        unit_ns=unit_ns,
+        **costs,
+    )
+
+
+def on_cpu_and_gpu(network: Network, chance: random.Random) -> Problem:
+    """A phone whose GPU takes half of what its four cores take, up to 1.4 times as long.
+
+    Kinds of operation favour one or the other by 40 %, and each operation by another 30 %: as much
+    as one rate for all convolutions errs by on published GPU tables (bench_static.py). Sizes are
+    given as the ns of one transfer, a "byte" takes 1 ns.
+    """
+    n = len(network.kinds)
+    cpu = Roof(45.0, 0.25, 0.3, 0.1, 14.0, 8e3)
+    kinds = sorted(set(network.kinds))
+    favour = {kind: chance.lognormvariate(0.0, 0.4) for kind in kinds}
+    speed = 2.0 ** chance.uniform(-0.5, 1.0)
+    launch_ns = chance.uniform(2e4, 8e4)
+    base_ns = 10.0 ** chance.uniform(5.0, 6.0)
+    cpu_ns = [cpu.ns(network, u) * chance.lognormvariate(0.0, 0.1) for u in range(n)]
+    gpu_ns = [
+        launch_ns + ns / speed * favour[kind] * chance.lognormvariate(0.0, 0.3)
+        for ns, kind in zip(cpu_ns, network.kinds, strict=True)
+    ]
+    moves = [
+        base_ns * chance.lognormvariate(0.0, 0.05) + n_bytes / 60.0 for n_bytes in network.n_bytes
+    ]
+    return _problem(
+        network,
+        moves,
+        (CPU, Target.nnapi("gpu", Preference.FAST_SINGLE_ANSWER)),
+        np.array([cpu_ns, gpu_ns]).T,
+        overhead_ns=np.zeros(2),
+        in_ns_per_byte=np.array([0.0, 1.0]),
+        out_ns_per_byte=np.array([0.0, 1.2]),
+    )

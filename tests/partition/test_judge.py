@@ -1,0 +1,302 @@
+"""Plans of random graphs against the truth; the truth against the definition; liars are caught."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nnapi_prof.errors import PartitionError
+from nnapi_prof.graph.plan import CPU, Engine, Plan, Preference, ProofKind, Target
+from nnapi_prof.partition import Partitioning
+from nnapi_prof.partition.compiling import CompileTimes
+from nnapi_prof.partition.constraints import Constraints, constrain
+from nnapi_prof.partition.problem import Problem, Value
+from tests.partition.drawing import STRUCTURES, draw_case
+from tests.partition.judge import Case, region_costs, truth_of
+from tests.partition.shrink import literals, report, shrink
+from tests.partition.trial import EXAMPLES, SEED, tally
+from tests.partition.verdict import ask, judge
+
+NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
+
+
+PARTS = 4
+"""Tests among which the graphs are shared out, for runs in parallel."""
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_plans_of_random_graphs(part: int) -> None:
+    total = tally([f"{SEED}/{i}" for i in range(part, EXAMPLES, PARTS)])
+    if total.failed:
+        pytest.fail(f"{total.words}\n{report(draw_case(total.failed[0]))}", pytrace=False)
+
+
+# ---- the truth ---------------------------------------------------------------------------------
+
+
+def compile_ns(compiling: CompileTimes | None, units: frozenset[int], k: int) -> float:
+    if compiling is None:
+        return 0.0
+    parts = compiling.fixed_ns[k] + sum(compiling.unit_ns[u, k] for u in units)
+    return float(compiling.region_ns.get((units, k), parts))
+
+
+def least_of_every_plan(case: Case) -> list[float]:
+    """For each number of segments the least latency, over every plan, written out one by one."""
+    problem, constraints = constrain(case.problem, case.constraints), case.constraints
+    n, least = problem.n, [math.inf] * problem.n
+    targets = range(len(problem.targets))
+
+    def extend(done: frozenset[int], n_segments: int, ns: float, regions: int, took: float) -> None:
+        if constraints.max_regions is not None and regions > constraints.max_regions:
+            return
+        if constraints.max_compile_ns is not None and took > constraints.max_compile_ns:
+            return
+        if len(done) == n:
+            for count in range(n_segments, n + 1):
+                least[count - 1] = min(least[count - 1], ns)
+            return
+        left = sorted(set(range(n)) - done)
+        for size in range(1, len(left) + 1):
+            for units in map(frozenset, itertools.combinations(left, size)):
+                if not all(set(problem.predecessors[u]) <= done | units for u in units):
+                    continue
+                for k in targets:
+                    cost = problem.segment_ns(units, k)
+                    if math.isinf(cost):
+                        continue
+                    extend(
+                        done | units,
+                        n_segments + 1,
+                        ns + cost,
+                        regions + (problem.targets[k].engine is Engine.NNAPI),
+                        took + compile_ns(case.compiling, units, k),
+                    )
+
+    extend(frozenset(), 0, 0.0, 0, 0.0)
+    return least
+
+
+def small_cases(count: int, most_units: int) -> list[tuple[str, Case]]:
+    """The first so many of few units; limits of compile time are drawn among them."""
+    cases = []
+    for number in itertools.count():
+        case = draw_case(f"small/{number}")
+        if case.problem.n <= most_units:
+            cases.append((f"small/{number}", case))
+        if len(cases) == count:
+            return cases
+
+
+def test_brute_force_is_the_least_of_every_plan() -> None:
+    limited = 0
+    for seed, case in small_cases(120, 5):
+        try:
+            least_ns = least_of_every_plan(case)
+        except PartitionError:
+            least_ns = [math.inf] * case.problem.n
+        assert truth_of(case).least_ns.tolist() == pytest.approx(least_ns, rel=1e-12), seed
+        limited += case.compiling is not None
+    assert limited > 10
+
+
+def test_costs_of_regions_are_those_of_the_definition() -> None:
+    for seed, case in small_cases(40, 7):
+        costs = region_costs(case.problem)
+        for mask in range(1, len(costs)):
+            units = [u for u in range(case.problem.n) if mask >> u & 1]
+            for k, ns in enumerate(costs[mask]):
+                assert ns == pytest.approx(case.problem.segment_ns(units, k), rel=1e-12), seed
+
+
+def test_what_is_drawn_is_what_networks_have() -> None:
+    cases = [draw_case(f"drawn/{i}") for i in range(600)]
+    problems = [case.problem for case in cases]
+    values = [value for problem in problems for value in problem.values]
+    shares = {
+        "several readers": np.mean([len(value.readers) > 1 for value in values]),
+        "outputs that are read": np.mean([v.is_output and bool(v.readers) for v in values]),
+        "no bytes": np.mean([value.n_bytes == 0 for value in values]),
+        "several outputs": np.mean([sum(v.is_output for v in p.values) > 1 for p in problems]),
+        "several inputs": np.mean([sum(v.producer < 0 for v in p.values) > 1 for p in problems]),
+        "refusals": np.mean([np.isinf(p.unit_ns).any() for p in problems]),
+        "no CPU": np.mean([CPU not in p.targets for p in problems]),
+        "only inside regions": np.mean([np.isinf(p.unit_ns).all(axis=1).any() for p in problems]),
+        "regions": np.mean([bool(p.region_ns) for p in problems]),
+        "failed": np.mean([math.inf in p.region_ns.values() for p in problems]),
+        "max_regions": np.mean([case.constraints.max_regions is not None for case in cases]),
+        "compile limits": np.mean([case.compiling is not None for case in cases]),
+        "pins": np.mean([bool(case.constraints.pinned) for case in cases]),
+        "hurried": np.mean([case.seconds == 0 for case in cases]),
+        **{name: np.mean([case.structure == name for case in cases]) for name in STRUCTURES},
+    }
+    assert not {name: share for name, share in shares.items() if share < 0.01}
+    assert {len(problem.targets) for problem in problems} == {1, 2, 3, 4}
+    assert max(problem.n for problem in problems) == 14
+    segments = [np.argmax(t.least_ns <= t.optimum_ns) + 1 for t in map(truth_of, cases[:200])]
+    assert np.mean(np.array(segments) > 1) > 0.4
+
+
+# ---- liars -------------------------------------------------------------------------------------
+
+
+def heads() -> Case:
+    """Three heads read one value: on the accelerator it is brought in once."""
+    return Case(
+        Problem(
+            labels=("u0", "u1", "u2", "u3"),
+            predecessors=((), (0,), (0,), (0,)),
+            values=(
+                Value(-1, (0,), 1),
+                Value(0, (1, 2, 3), 16),
+                Value(1, (), 16, True),
+                Value(2, (), 1, True),
+                Value(3, (), 4, True),
+            ),
+            targets=(CPU, NPU),
+            unit_ns=np.array([[29.0, math.inf], [18.0, 5.0], [17.0, 4.0], [30.0, 8.0]]),
+            overhead_ns=np.array([0.0, 2.0]),
+            in_ns_per_byte=np.array([0.0, 1.0]),
+            out_ns_per_byte=np.array([0.0, 1.0]),
+        )
+    )
+
+
+def test_the_truth_about_heads() -> None:
+    assert truth_of(heads()).optimum_ns == 82.0
+    assert truth_of(heads()).least_ns.tolist() == [94.0, 82.0, 82.0, 82.0]
+    verdict = judge(heads())
+    assert not verdict.complaints and verdict.proof != ProofKind.GAP.name
+
+
+def on_the_cpu(answer: Partitioning) -> Partitioning:
+    """The whole model on the CPU, 94 ns, with a proof that it is the best."""
+    units = (0, 1, 2, 3)
+    segment = replace(answer.best.segments[0], units=units, target=CPU, predicted_ns=94.0)
+    proof = replace(answer.best.proof, kind=ProofKind.EXACT, least_ns=94.0, bound_ns=94.0)
+    plan = replace(answer.best, segments=(segment,), proof=proof)
+    point = replace(answer.curve[0], n_segments=1, ns=94.0, bound_ns=94.0, placements=((units, 0),))
+    return replace(answer, best=plan, default=plan, curve=(point,))
+
+
+def with_best(answer: Partitioning, **changes: object) -> Partitioning:
+    return replace(answer, best=replace(answer.best, **changes))
+
+
+def with_proof(answer: Partitioning, **changes: object) -> Partitioning:
+    proof = replace(answer.best.proof, **changes)
+    best, default = (replace(plan, proof=proof) for plan in (answer.best, answer.default))
+    return replace(answer, best=best, default=default)
+
+
+def with_last_point(answer: Partitioning, **changes: object) -> Partitioning:
+    return replace(answer, curve=(replace(answer.curve[-1], **changes),))
+
+
+def cheaper(plan: Plan) -> Plan:
+    first, *rest = plan.segments
+    return replace(plan, segments=(replace(first, predicted_ns=first.predicted_ns / 2), *rest))
+
+
+def without_a_plan(answer: Partitioning) -> Partitioning:
+    raise PartitionError("no plan")
+
+
+def stopped(answer: Partitioning) -> Partitioning:
+    raise ZeroDivisionError
+
+
+LIARS: tuple[tuple[str, Callable[[Partitioning], Partitioning]], ...] = (
+    ("exact bound rival", on_the_cpu),
+    ("bound", lambda answer: with_proof(answer, bound_ns=82.1)),
+    ("met", lambda answer: with_proof(answer, kind=ProofKind.BOUND_MET, bound_ns=81.0)),
+    ("gap", lambda answer: with_proof(answer, kind=ProofKind.GAP)),
+    ("proof", lambda answer: with_proof(answer, least_ns=81.0, bound_ns=80.0)),
+    ("unproven", lambda answer: with_best(answer, proof=None)),
+    ("invalid", lambda answer: replace(answer, default=cheaper(answer.default))),
+    ("invalid", lambda answer: with_best(answer, segments=answer.best.segments[::-1])),
+    ("curve", lambda answer: with_last_point(answer, bound_ns=83.0)),
+    ("invalid curve", lambda answer: with_last_point(answer, ns=81.0)),
+    ("curve", lambda answer: with_last_point(answer, n_segments=1, bound_ns=0.0)),
+    ("curve", lambda answer: replace(answer, curve=())),
+    ("refused", without_a_plan),
+    ("crashed", stopped),
+)
+
+
+@pytest.mark.parametrize(("kinds", "liar"), LIARS)
+def test_liars_are_caught(kinds: str, liar: Callable[[Partitioning], Partitioning]) -> None:
+    assert judge(heads(), lambda case: liar(ask(case))).kinds == set(kinds.split())
+
+
+def lucky() -> Case:
+    """Four units on the CPU, two pairs of which were measured a little below their parts."""
+    return Case(
+        Problem(
+            labels=("u0", "u1", "u2", "u3"),
+            predecessors=((), (0,), (1,), (2,)),
+            values=tuple(Value(u, (u + 1,), 1) for u in range(3)),
+            targets=(CPU,),
+            unit_ns=np.full((4, 1), 100.0),
+            overhead_ns=np.zeros(1),
+            in_ns_per_byte=np.zeros(1),
+            out_ns_per_byte=np.zeros(1),
+            region_ns={(frozenset({0, 1}), 0): 198.0, (frozenset({2, 3}), 0): 199.0},
+        ),
+        tolerance=0.01,
+    )
+
+
+def test_more_segments_than_the_tolerance_asks_for_are_caught() -> None:
+    answer = ask(lucky())
+    assert not judge(lucky()).complaints
+    assert (len(answer.best.segments), len(answer.default.segments)) == (2, 1)
+    split = replace(answer, default=answer.best)
+    (complaint,) = judge(lucky(), lambda case: split).complaints
+    assert complaint.startswith("simplest")
+
+
+def test_a_plan_over_its_limits_is_caught() -> None:
+    answer = ask(heads())
+    limited = replace(heads(), constraints=Constraints(max_regions=0))
+    assert not judge(limited).complaints
+    complaints = judge(limited, lambda case: answer).complaints
+    assert "limit: best: 1 regions, 0 allowed" in complaints
+
+
+def test_a_plan_where_none_exists_is_caught() -> None:
+    nowhere = replace(heads(), constraints=Constraints(pinned={0: NPU}))
+    assert not judge(nowhere).complaints
+    (complaint,) = judge(nowhere, lambda case: ask(heads())).complaints
+    assert complaint.startswith("impossible")
+
+
+def test_failures_become_small_and_are_printed_as_python() -> None:
+    def first_target_only(case: Case) -> Partitioning:
+        banned = frozenset(case.problem.targets[1:])
+        everywhere = {u: banned for u in range(case.problem.n)}
+        return ask(replace(case, constraints=Constraints(forbidden=everywhere)))
+
+    assert judge(heads(), first_target_only).complaints
+    smallest = shrink(heads(), first_target_only)
+    assert smallest.problem.n == 1 and judge(smallest, first_target_only).complaints
+    names = {
+        "Case": Case,
+        "CompileTimes": CompileTimes,
+        "Constraints": Constraints,
+        "Preference": Preference,
+        "Problem": Problem,
+        "Target": Target,
+        "Value": Value,
+        "inf": math.inf,
+        "np": np,
+    }
+    for case in (smallest, *(draw_case(f"printed/{i}") for i in range(40))):
+        again = eval(literals(case), dict(names))
+        assert truth_of(again).least_ns.tolist() == truth_of(case).least_ns.tolist()
+        assert literals(again) == literals(case)

@@ -1,0 +1,100 @@
+"""Many random graphs on trial.
+
+    python -m tests.partition.trial          (make judge)
+
+judges NNAPI_PROF_EXAMPLES random graphs, in two processes, with a line of progress, and prints the
+first failures as Python, each shrunk to a few units. NNAPI_PROF_JUDGE_SEED draws other graphs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+
+from tests.partition.drawing import draw_case
+from tests.partition.shrink import report
+from tests.partition.verdict import Verdict, judge
+
+SEED = os.environ.get("NNAPI_PROF_JUDGE_SEED", "1")
+EXAMPLES = int(os.environ.get("NNAPI_PROF_EXAMPLES", "300"))
+"""`make judge` sets 20,000."""
+PROCESSES = 2
+BATCH = 25
+SHOWN = 3
+"""Failures that are shrunk and printed."""
+
+
+@dataclass
+class Tally:
+    """Of many cases."""
+
+    proofs: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    """Complaints by their first word."""
+    failed: list[str] = field(default_factory=list)
+    """Seeds of the cases with complaints."""
+    slowest: tuple[float, str] = (0.0, "")
+    """Seconds of an answer, and the case's seed."""
+
+    def add(self, seed: str, verdict: Verdict) -> None:
+        self.proofs[verdict.proof] += 1
+        self.kinds.update(verdict.kinds)
+        self.failed += [seed] if verdict.complaints else []
+        self.slowest = max(self.slowest, (verdict.seconds, seed))
+
+    def merge(self, other: Tally) -> None:
+        self.proofs += other.proofs
+        self.kinds += other.kinds
+        self.failed += other.failed
+        self.slowest = max(self.slowest, other.slowest)
+
+    @property
+    def words(self) -> str:
+        proofs = ", ".join(f"{n:,} {kind}" for kind, n in self.proofs.most_common())
+        kinds = "".join(f", {n} x {kind}" for kind, n in self.kinds.most_common())
+        return (
+            f"{proofs}; {len(self.failed):,} with complaints{kinds}; slowest answer "
+            f"{self.slowest[0]:.2f} s ({self.slowest[1]})"
+        )
+
+
+def tally(seeds: Sequence[str]) -> Tally:
+    """Judges some cases."""
+    total = Tally()
+    for seed in seeds:
+        total.add(seed, judge(draw_case(seed)))
+    return total
+
+
+def main() -> None:
+    begin = time.monotonic()
+    seeds = [f"{SEED}/{i}" for i in range(EXAMPLES)]
+    batches = [seeds[i : i + BATCH] for i in range(0, len(seeds), BATCH)]
+    total = Tally()
+    end_of_line = "\r" if sys.stderr.isatty() else "\n"
+    with ProcessPoolExecutor(PROCESSES, get_context("spawn")) as pool:
+        for number, part in enumerate(pool.map(tally, batches), 1):
+            total.merge(part)
+            if end_of_line == "\r" or number % 40 == 0:
+                judged = min(number * BATCH, EXAMPLES)
+                print(
+                    f"{judged:,} of {EXAMPLES:,} graphs in {time.monotonic() - begin:.0f} s: "
+                    f"{total.words}",
+                    file=sys.stderr,
+                    end=end_of_line,
+                    flush=True,
+                )
+    print(f"{EXAMPLES:,} graphs in {time.monotonic() - begin:.0f} s: {total.words}")
+    for seed in total.failed[:SHOWN]:
+        print(f"\nThe smallest like {seed!r}:\n{report(draw_case(seed))}")
+    sys.exit(1 if total.failed else 0)
+
+
+if __name__ == "__main__":
+    main()

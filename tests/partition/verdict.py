@@ -1,0 +1,191 @@
+"""What is said of a plan, against the truth."""
+
+from __future__ import annotations
+
+import math
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nnapi_prof.errors import PartitionError
+from nnapi_prof.graph.plan import Engine, Plan, ProofKind
+from nnapi_prof.partition import Limits, Partitioning, baselines_of, plan_problem
+from nnapi_prof.partition.constraints import Constraints
+from nnapi_prof.partition.problem import Problem
+from tests.partition.judge import LIMIT_SLACK, Case, Truth, mask_of, truth_of
+
+EXACT = 1e-9
+"""Relative: how far apart two sums of the same costs can be."""
+TIE = 1e-12
+"""Relative: the same, where the plans are equal."""
+MET = 1e-6
+"""Relative: how far above its bound a plan may be that is said to meet it."""
+
+Planner = Callable[[Case], Partitioning]
+
+
+def ask(case: Case) -> Partitioning:
+    """The partitioner's answer."""
+    return plan_problem(
+        case.problem,
+        True,
+        tolerance=case.tolerance,
+        constraints=case.constraints,
+        compiling=case.compiling,
+        limits=Limits(seconds=case.seconds),
+    )
+
+
+@dataclass
+class Verdict:
+    """About one case. Each complaint begins with one word for its kind."""
+
+    complaints: list[str] = field(default_factory=list)
+    proof: str = "no plan"
+    seconds: float = 0.0
+    """That the answer took."""
+
+    @property
+    def kinds(self) -> set[str]:
+        return {complaint.partition(":")[0] for complaint in self.complaints}
+
+
+def judge(case: Case, planner: Planner = ask) -> Verdict:
+    """Asks for a plan and checks every word of the answer."""
+    truth = truth_of(case)
+    exists = math.isfinite(truth.optimum_ns)
+    begin = time.perf_counter()
+    try:
+        answer = planner(case)
+    except PartitionError as error:
+        # Without time, plans that keep to limits need not be found.
+        excused = not exists or (case.seconds == 0 and case.constraints != Constraints())
+        wrong = f"refused: there is a plan of {truth.optimum_ns}, but: {error}"
+        return Verdict([] if excused else [wrong], seconds=time.perf_counter() - begin)
+    except Exception:
+        return Verdict([f"crashed: {traceback.format_exc()}"], "crashed")
+    seconds = time.perf_counter() - begin
+    proof = answer.best.proof
+    if not exists:
+        return Verdict([f"impossible: no plan exists, but {answer.best}"], seconds=seconds)
+    if proof is None:
+        return Verdict(["unproven: the best plan carries no proof"], seconds=seconds)
+    complaints = [
+        *_about_plan(case, truth, answer.best, "best"),
+        *_about_plan(case, truth, answer.default, "default"),
+        *_about_proof(truth, answer),
+        *_about_default(case, truth, answer),
+        *_about_curve(case, truth, answer),
+    ]
+    return Verdict(complaints, proof.kind.name, seconds)
+
+
+def _about_plan(case: Case, truth: Truth, plan: Plan, name: str) -> Iterator[str]:
+    """Whether it is a plan at all, costs what it says and keeps to the constraints."""
+    index = case.problem.targets.index
+    placements = [(segment.units, index(segment.target)) for segment in plan.segments]
+    yield from _about_placements(case, truth, placements, plan.predicted_ns, name)
+    for segment, (units, k) in zip(plan.segments, placements, strict=True):
+        ns = float(truth.region_ns[mask_of(units), k])
+        if not math.isclose(segment.predicted_ns, ns, rel_tol=EXACT):
+            yield f"invalid: {name}: {units} on {k} takes {ns}, it says {segment.predicted_ns}"
+
+
+def _about_placements(
+    case: Case,
+    truth: Truth,
+    placements: Sequence[tuple[tuple[int, ...], int]],
+    said_ns: float,
+    name: str,
+) -> Iterator[str]:
+    problem, constraints = case.problem, case.constraints
+    done: set[int] = set()
+    total_ns = compile_ns = 0.0
+    for units, k in placements:
+        inside = set(units)
+        if not inside or list(units) != sorted(inside) or inside & done:
+            yield f"invalid: {name}: segment {units} after {sorted(done)}"
+        late = {p for u in inside for p in problem.predecessors[u]} - done - inside
+        if late:
+            yield f"invalid: {name}: segment {units} runs before {sorted(late)}"
+        done |= inside
+        total_ns += float(truth.region_ns[mask_of(inside), k])
+        compile_ns += float(truth.compile_ns[mask_of(inside), k])
+    if done != set(range(problem.n)):
+        yield f"invalid: {name}: runs {sorted(done)} of {problem.n} units"
+    if not (math.isfinite(total_ns) and math.isclose(said_ns, total_ns, rel_tol=EXACT)):
+        yield f"invalid: {name}: takes {total_ns}, it says {said_ns}"
+    regions = sum(problem.targets[k].engine is Engine.NNAPI for _, k in placements)
+    if constraints.max_regions is not None and regions > constraints.max_regions:
+        yield f"limit: {name}: {regions} regions, {constraints.max_regions} allowed"
+    limit_ns = constraints.max_compile_ns
+    if limit_ns is not None and compile_ns > limit_ns * (1 + LIMIT_SLACK):
+        yield f"limit: {name}: compiles in {compile_ns}, {limit_ns} allowed"
+
+
+def _about_proof(truth: Truth, answer: Partitioning) -> Iterator[str]:
+    proof, optimum_ns = answer.best.proof, truth.optimum_ns
+    assert proof is not None
+    if not math.isclose(proof.least_ns, answer.best.predicted_ns, rel_tol=EXACT):
+        yield f"proof: least {proof.least_ns}, the best plan takes {answer.best.predicted_ns}"
+    if answer.default.proof != proof:
+        yield f"proof: the default's is {answer.default.proof}, the best's {proof}"
+    if proof.bound_ns > optimum_ns * (1 + EXACT):
+        yield f"bound: {proof.bound_ns} by {proof.bounded_by} is above the optimum {optimum_ns}"
+    if proof.kind is ProofKind.EXACT and proof.least_ns > optimum_ns * (1 + EXACT):
+        yield f"exact: {proof.least_ns} by {proof.found_by} is not the optimum {optimum_ns}"
+    if proof.kind is ProofKind.BOUND_MET and proof.least_ns > proof.bound_ns * (1 + MET):
+        yield f"met: {proof.least_ns} does not meet its bound {proof.bound_ns}"
+    if proof.kind is ProofKind.GAP and proof.least_ns <= proof.bound_ns * (1 + MET):
+        yield f"gap: {proof.least_ns} meets its bound {proof.bound_ns}"
+
+
+def _about_default(case: Case, truth: Truth, answer: Partitioning) -> Iterator[str]:
+    """The fewest segments within the tolerance, and never slower than a baseline."""
+    best_ns, ns = answer.best.predicted_ns, answer.default.predicted_ns
+    limit_ns = best_ns * (1 + case.tolerance)
+    if ns > limit_ns * (1 + EXACT):
+        yield f"tolerance: {ns} is more than {case.tolerance:.0%} above the best, {best_ns}"
+    if case.constraints != Constraints():
+        return  # baselines need not keep to them
+    rivals = baselines_of(case.problem, True) if _runs_alone(case.problem) else ()
+    rival_ns = min((rival.predicted_ns for rival in rivals), default=math.inf)
+    if ns > rival_ns * (1 + EXACT):
+        yield f"rival: {ns} is slower than the fastest baseline, {rival_ns}"
+    n_segments = len(answer.default.segments)
+    fewer = [point for point in answer.curve if point.n_segments < n_segments]
+    for least_ns in truth.least_ns[: n_segments - 1]:
+        # A baseline itself is no slower than itself, in whatever order its costs are summed.
+        suffices = least_ns <= min(limit_ns * (1 - EXACT), max(rival_ns, best_ns) * (1 + TIE))
+        if suffices and len(fewer) == n_segments - 1 and all(point.exact for point in fewer):
+            yield f"simplest: {n_segments} segments of the default, {least_ns} takes fewer"
+            return
+
+
+def _runs_alone(problem: Problem) -> bool:
+    """Whether each unit runs somewhere by itself, as every baseline has it."""
+    return bool(np.isfinite(problem.unit_ns).any(axis=1).all())
+
+
+def _about_curve(case: Case, truth: Truth, answer: Partitioning) -> Iterator[str]:
+    curve = answer.curve
+    if not curve:
+        yield "curve: it has no points"
+        return
+    if [p.n_segments for p in curve] != sorted({p.n_segments for p in curve}):
+        yield f"curve: numbers of segments {[p.n_segments for p in curve]}"
+    for point in curve:
+        least_ns = float(truth.least_ns[min(point.n_segments, len(truth.least_ns)) - 1])
+        name = f"of at most {point.n_segments} segments"
+        yield from _about_placements(case, truth, point.placements, point.ns, name)
+        if len(point.placements) > point.n_segments:
+            yield f"curve: {len(point.placements)} {name}"
+        if point.bound_ns > least_ns * (1 + EXACT):
+            yield f"curve: bound {point.bound_ns} {name} is above the least {least_ns}"
+        if point.exact and point.ns > least_ns * (1 + EXACT):
+            yield f"curve: {point.ns} {name} is not the least {least_ns}"
+    if not math.isclose(curve[-1].ns, answer.best.predicted_ns, rel_tol=EXACT):
+        yield f"curve: it ends at {curve[-1].ns}, the best takes {answer.best.predicted_ns}"
