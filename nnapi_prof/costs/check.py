@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,16 +12,13 @@ from sqlalchemy import BigInteger, Boolean, Integer, String
 
 from nnapi_prof.costs.conditions import Mode, Precision, parse_cpus
 from nnapi_prof.costs.measurement import Kind, Status
-from nnapi_prof.costs.rows import CONTENT, LISTS, from_row
+from nnapi_prof.costs.rows import CONTENT, LISTS, MAX_NS, TARGET, from_row
 from nnapi_prof.costs.schema import MEASUREMENTS
 from nnapi_prof.costs.store import DeviceRow
-from nnapi_prof.graph.plan import Preference
 
 _INT64 = 1 << 63
 _INT32 = 1 << 31
 _EXACT = 1 << 53  # whole numbers up to here are exact as floating-point numbers
-_PREFERENCES = "|".join(preference.short for preference in Preference)
-_TARGET = re.compile(rf"cpu|host|nnapi:.+/({_PREFERENCES})")
 _ROUND = {"runs", "cpu_khz", "thermal_mc", "throttled", "repeats"}
 _COUNTS = ("n_units", "n_operations", "input_bytes", "output_bytes")
 
@@ -77,12 +73,14 @@ def _cell(name: str, value: Any) -> Any:
     if name == "rounds":
         return [_round(each) for each in _list(value)]
     if name in LISTS:
-        wanted = _text if name == "members" else _whole
+        wanted = _text if name == "members" else _time_ns if name.endswith("_ns") else _whole
         return [wanted(each) for each in _list(value)]
     if isinstance(kind, Boolean):
         return _truth(value)
     if isinstance(kind, Integer):
         number = _whole(value, _INT64 if isinstance(kind, BigInteger) else _INT32)
+        if name.endswith("_ns"):
+            return _time_ns(number)
         if number < (1 if name == "threads" else 0 if name in _COUNTS else -_INT64):
             raise ValueError(f"{number} is too small")
         return number
@@ -109,6 +107,13 @@ def _whole(value: Any, limit: int = _INT64) -> int:
     if not -limit <= value < limit:
         raise ValueError(f"{value} does not fit {limit.bit_length()} bits")
     return value
+
+
+def _time_ns(value: Any) -> int:
+    number = _whole(value)
+    if not 0 <= number <= MAX_NS:
+        raise ValueError(f"{number} ns cannot be")
+    return number
 
 
 def _truth(value: Any) -> bool:
@@ -152,7 +157,7 @@ def _one_of(*words: str) -> Callable[[str], str]:
 
 
 def _target(text: str) -> str:
-    if not _TARGET.fullmatch(text):
+    if not TARGET.fullmatch(text):
         raise ValueError(f"{_shown(text)} is none of cpu, host, nnapi:ACCELERATOR/PREFERENCE")
     return text
 

@@ -7,8 +7,10 @@ a transaction whose end was not heard of is simply run again.
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,12 +33,15 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from nnapi_prof.costs.location import VARIABLE, default_location
 from nnapi_prof.costs.migrate import migrate
 from nnapi_prof.costs.schema import DEVICES, MEASUREMENTS, METADATA, SCHEMA, SCHEMA_VERSION
-from nnapi_prof.errors import CostError
+from nnapi_prof.errors import CostError, visible
 
 BUSY_TIMEOUT_MS = 30_000
 """How long a writer waits for another one; a commit takes well under a millisecond."""
 RETRY_S = 30.0
 """How long a transaction is tried again: longer than a server takes to restart."""
+
+MAX_CELL_BYTES = 256 << 20
+"""Of SQLite: of a cell, a row and a query."""
 
 _BACKENDS = ("sqlite", "postgresql")
 _OPENING_LOCK = 0x6E6E7066  # "nnpf": PostgreSQL's advisory lock of those who open
@@ -67,7 +72,9 @@ class Database:
         self._open = False
         try:
             # A server may have ended connections that lay idle for a night.
-            self._engine: Engine = create_engine(url, pool_pre_ping=not self.is_sqlite)
+            self._engine: Engine = create_engine(
+                url, pool_pre_ping=not self.is_sqlite, json_deserializer=_lenient_json
+            )
         except ImportError as error:
             raise CostError(
                 f"cost table {url}: {error}; PostgreSQL needs `pip install nnapi-prof[postgres]`"
@@ -110,6 +117,8 @@ class Database:
         """Creates the tables where the database is new, else checks whose they are."""
         if not self.is_sqlite or Path(self.location).exists():
             with self._engine.connect() as connection:
+                if self.is_sqlite:
+                    self._refuse_programs(connection)
                 if _version(connection) == SCHEMA_VERSION:
                     return  # the usual case, which asks for no lock and no right to write
         with self._exclusive() as connection:
@@ -118,6 +127,19 @@ class Database:
                 self._create(connection)
             elif (reached := migrate(connection, version)) != SCHEMA_VERSION:
                 raise CostError(f"cost table {self.location}: {_wrong_version(reached)}")
+
+    def _refuse_programs(self, connection: Connection) -> None:
+        """Ours is a file of tables: a stranger's views may never end, and triggers change what is
+        added."""
+        found = connection.exec_driver_sql(
+            "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger') "
+            "OR sql LIKE 'CREATE VIRTUAL%' LIMIT 1"
+        ).first()
+        if found is not None:
+            raise CostError(
+                f"cost table {self.location}: it has the {found[0]} {visible(str(found[1]), 60)}, "
+                f"which nnapi-prof does not make; name another file with --costs or ${VARIABLE}"
+            )
 
     def _create(self, connection: Connection) -> None:
         names = set(inspect(connection).get_table_names())
@@ -245,8 +267,21 @@ def _is_operational(error: DBAPIError) -> bool:
     return type(error.orig).__name__ == "OperationalError"
 
 
+def _lenient_json(text: str | bytes) -> Any:
+    """What a cell holds; where that is no JSON, text that says so, which no row can have there."""
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return "no JSON"
+
+
 def _set_up_sqlite(connection: Any, record: object) -> None:
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_CELL_BYTES)
     cursor = connection.cursor()
+    # A file of a stranger may have views and triggers: what they call is limited to what is safe.
+    cursor.execute("PRAGMA trusted_schema = OFF")
+    cursor.execute("PRAGMA cell_size_check = ON")
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     # With WAL a commit survives the death of the process; only a power cut may take the last ones.
     cursor.execute("PRAGMA synchronous = NORMAL")

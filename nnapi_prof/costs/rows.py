@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -13,12 +14,28 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.rounds import Round
 from nnapi_prof.costs.schema import MEASUREMENTS
-from nnapi_prof.graph.plan import Target
+from nnapi_prof.errors import visible
+from nnapi_prof.graph.plan import Preference, Target
 
 LISTS = ("members", "offsets", "samples_ns", "hardware_ns", "driver_ns")
 CONTENT = tuple(c.name for c in MEASUREMENTS.columns if c.name not in ("id", "digest"))
 """Columns that say something; the others are how the database finds a row."""
 _CONDITIONS = ("precision", "mode", "threads", "cpus")
+MAX_NS = 10**16
+"""116 days: no latency is longer."""
+TARGET = re.compile(rf"cpu|host|nnapi:.+/({'|'.join(p.short for p in Preference)})", re.DOTALL)
+"""Keys of targets."""
+_TIMES = ("compile_ns", "first_ns")
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(
+        ("signature", "kind", "label", "target", "precision", "mode", "cpus", "fingerprint",
+         "driver_version", "agent_version", "status", "clock", "measured_at"), str),
+    **dict.fromkeys(("n_units", "n_operations", "threads", "input_bytes", "output_bytes"), int),
+    "message": (str, type(None)),
+    "memory": (str, type(None)),
+    "cpu_mask": (str, type(None)),
+}  # fmt: skip
+_SHOWN = ("label", "message", "driver_version", "agent_version", "memory", "cpu_mask", "clock")
 _FIELDS = tuple(
     f.name for f in dataclasses.fields(Measurement) if f.name not in ("conditions", "rounds")
 )
@@ -54,6 +71,60 @@ def from_row(row: Mapping[str, Any]) -> Measurement:
     fields["target"] = Target(fields["target"])
     fields["status"] = Status(fields["status"])
     return Measurement(**fields)
+
+
+def shown(measurement: Measurement) -> Measurement:
+    """With control characters made visible, which tables of older versions have as drivers said
+    them."""
+    words = {name: getattr(measurement, name) or "" for name in _SHOWN}
+    bad = {name: visible(text, 2000) for name, text in words.items() if not text.isprintable()}
+    return dataclasses.replace(measurement, **bad) if bad else measurement
+
+
+def impossible(row: Mapping[str, Any]) -> str | None:
+    """What cannot be in a row that the table has, as the end of a sentence; None where all can.
+
+    A table is read whoever wrote into it: an older nnapi-prof believed what phones said, and other
+    programs may write what they like. The few checks are those on which everything later relies.
+    """
+    for name, kinds in _KINDS.items():
+        if not isinstance(row[name], kinds):
+            return f"{name} is {_shown(row[name])}"
+    if not TARGET.fullmatch(row["target"]):
+        return f"target is {_shown(row['target'])}"
+    for name in _TIMES:
+        value = row[name]
+        if value is not None and not _is_number(value, 0, MAX_NS):
+            return f"{name} is {_shown(value)}"
+    for name in LISTS:
+        values = row[name]
+        if not isinstance(values, list):
+            return f"{name} is {_shown(values)}"
+        if not values:
+            continue
+        kind = str if name == "members" else int
+        if set(map(type, values)) != {kind}:
+            return f"{name} has {_shown(next(v for v in values if type(v) is not kind))}"
+        if name.endswith("_ns") and not (min(values) >= 0 and max(values) <= MAX_NS):
+            return f"{name} has {_shown(min(values) if min(values) < 0 else max(values))}"
+    if not isinstance(row["rounds"], list):
+        return f"rounds is {_shown(row['rounds'])}"
+    try:
+        from_row(row)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"{visible(str(error), 100)}"
+    bad = [each.runs for each in rounds_of(row) if not _is_number(each.runs, 0, MAX_NS)]
+    return f"rounds has {_shown(bad[0])} runs" if bad else None
+
+
+def _is_number(value: object, low: int, high: int) -> bool:
+    return type(value) is int and low <= value <= high
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > 200:
+        return f"a number of {value.bit_length()} bits"
+    return visible(repr(value), 60)
 
 
 def rounds_of(row: Mapping[str, Any]) -> tuple[Round, ...]:

@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Subquery, and_, false, func, literal, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Subquery,
+    and_,
+    false,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+)
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -46,10 +57,17 @@ class Selection:
     newest: bool = False
     """Of rows that agree in :data:`SAME` only the one measured last, of those that fit."""
 
-    def clauses(self) -> Iterator[list[ColumnElement[bool]]]:
-        """WHERE clauses, in several lists where there are too many signatures for one query."""
+    def clauses(self, without: Collection[int] = ()) -> Iterator[list[ColumnElement[bool]]]:
+        """WHERE clauses, in several lists where there are too many signatures for one query;
+        ``without`` are ids of rows that do not count."""
         m = MEASUREMENTS.c
         base: list[ColumnElement[bool]] = []
+        ids = sorted(without)
+        for at in range(0, len(ids), _VARIABLES_PER_QUERY):
+            # Written out: there may be more of them than a query may have variables.
+            base.append(
+                m.id.not_in([literal_column(str(i)) for i in ids[at : at + _VARIABLES_PER_QUERY]])
+            )
         if self.fingerprints is not None:
             base.append(m.fingerprint.in_(sorted(self.fingerprints)))
         for column, patterns in ((m.target, self.targets), (m.label, self.labels)):
@@ -74,10 +92,10 @@ class Selection:
         for at in range(0, len(ordered), _VARIABLES_PER_QUERY):
             yield [*base, m.signature.in_(ordered[at : at + _VARIABLES_PER_QUERY])]
 
-    def queries(self) -> Iterator[Any]:
+    def queries(self, without: Collection[int] = ()) -> Iterator[Any]:
         """SELECTs of whole rows, each in order of arrival."""
         m = MEASUREMENTS.c
-        for clause in self.clauses():
+        for clause in self.clauses(without):
             if not self.newest:
                 yield select(MEASUREMENTS).where(*clause).order_by(m.id)
                 continue

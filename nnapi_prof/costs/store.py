@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.database import Database
 from nnapi_prof.costs.measurement import Key, Measurement
-from nnapi_prof.costs.rows import from_row, to_row, utc_now
+from nnapi_prof.costs.rows import from_row, impossible, shown, to_row, utc_now
 from nnapi_prof.costs.schema import DEVICES, MEASUREMENTS
 from nnapi_prof.costs.selection import Selection
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas
 
 LOGGER = logging.getLogger(__name__)
+_MOST_SHOWN = 5
 T = TypeVar("T")
 
 
@@ -63,6 +64,7 @@ class CostStore:
         self._database = Database(url_or_path)
         self.location = self._database.location
         """A file's path, or a URL without its password."""
+        self._left_out: dict[int, str] = {}
         self._added = self._insert_new(MEASUREMENTS).returning(MEASUREMENTS.c.id)
         LOGGER.debug("the cost table is %s", self.location)
 
@@ -124,20 +126,46 @@ class CostStore:
     def devices(self) -> list[DeviceRow]:
         """All devices, in order of first sight."""
         query = select(DEVICES).order_by(DEVICES.c.first_seen, DEVICES.c.fingerprint)
-        return self._database.read(
+        rows = self._database.read(
             lambda connection: [DeviceRow(**row) for row in connection.execute(query).mappings()]
         )
+        return [row for row in rows if isinstance(row.description, dict)]
 
     def rows(self, selection: Selection | None = None) -> list[dict[str, Any]]:
-        """Rows as the table has them (:mod:`.schema`), in order of arrival."""
+        """Rows as the table has them (:mod:`.schema`), in order of arrival.
+
+        Rows that cannot be (a time below 0, say) are left out, and a warning of the logger says
+        which; of those that measured the same the one before them is the newest then.
+        """
+        wanted = selection or Selection()
 
         def work(connection: Connection) -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = []
-            for query in (selection or Selection()).queries():
-                found += map(dict, connection.execute(query).mappings())
-            return sorted(found, key=lambda row: row["id"])
+            while True:
+                found: list[dict[str, Any]] = []
+                bad: dict[int, str] = {}
+                for query in wanted.queries(without=self._left_out):
+                    for row in map(dict, connection.execute(query).mappings()):
+                        why = impossible(row)
+                        if why is None:
+                            found.append(row)
+                        else:
+                            bad[row["id"]] = f"row {row['id']} ({why})"
+                self._leave_out(bad)
+                if not bad or not wanted.newest:
+                    return sorted(found, key=lambda row: row["id"])
 
         return self._database.read(work)
+
+    def _leave_out(self, bad: Mapping[int, str]) -> None:
+        new = {key: words for key, words in bad.items() if key not in self._left_out}
+        if not new:
+            return
+        self._left_out |= new
+        shown = list(new.values())[:_MOST_SHOWN]
+        more = f" and {len(new) - len(shown)} more" if len(new) > len(shown) else ""
+        LOGGER.warning(
+            "cost table %s: left out as impossible: %s%s", self.location, ", ".join(shown), more
+        )
 
     def tally(self) -> list[Tally]:
         """Every row there is, counted without being read."""
@@ -154,7 +182,7 @@ class CostStore:
 
         def work(connection: Connection) -> set[Key]:
             found: set[Key] = set()
-            for clause in selection.clauses():
+            for clause in selection.clauses(without=self._left_out):
                 rows = connection.execute(select(*columns).where(*clause).distinct())
                 found.update(Key(*row) for row in rows)
             return found
@@ -178,7 +206,7 @@ class CostStore:
 
     def select(self, selection: Selection) -> list[Measurement]:
         """What fits, in order of arrival."""
-        return [from_row(row) for row in self.rows(selection)]
+        return [shown(from_row(row)) for row in self.rows(selection)]
 
     def frame(self, fingerprint: str | None = None) -> pandas.DataFrame:
         """:func:`nnapi_prof.costs.frame.frame` of every row ever added (of one device)."""

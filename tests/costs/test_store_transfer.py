@@ -33,6 +33,7 @@ from tests.costs.test_store import measurement
 FORMATS = ["csv", "parquet"]
 INT64 = st.integers(-(2**63), 2**63 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
+NS = st.integers(0, 10**16)
 COUNT = st.integers(0, 2**31 - 1)
 # As databases keep it: no NUL, no half surrogate pairs.
 TEXT = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"), max_size=12)
@@ -76,9 +77,9 @@ MEASURED = st.builds(
         st.sampled_from(["big", "all", "0xf0"]),
     ),
     message=st.none() | TEXTS,
-    samples_ns=several(st.integers(0, 2**62), max_size=9),
-    hardware_ns=several(INT64),
-    driver_ns=several(INT64),
+    samples_ns=several(NS, max_size=9),
+    hardware_ns=several(NS),
+    driver_ns=several(NS),
     rounds=several(ROUNDS),
     warmup_runs=st.none() | INT32,
     warm=st.none() | st.booleans(),
@@ -86,8 +87,8 @@ MEASURED = st.builds(
     kernels_xnnpack=st.none() | INT32,
     kernels_portable=st.none() | INT32,
     memory=st.none() | st.sampled_from(["shared", "pointers", ""]),
-    compile_ns=st.none() | INT64,
-    first_ns=st.none() | INT64,
+    compile_ns=st.none() | NS,
+    first_ns=st.none() | NS,
     n_operations=COUNT,
     input_bytes=COUNT,
     output_bytes=COUNT,
