@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "clean.h"
@@ -145,10 +146,19 @@ static int carry_out(const struct arguments *arguments) {
   return status == NP_OK ? EXIT_DONE : status == NP_MISSING ? EXIT_BLOBS_MISSING : EXIT_FAILED;
 }
 
+/* Whether standard output is /dev/null and open for reading, too: so bionic opens what was closed
+ * (from Android 11 on), before main. A shell opens it for writing only. */
+static int stands_for_closed(void) {
+  struct stat output, null;
+  return (fcntl(STDOUT_FILENO, F_GETFL) & O_ACCMODE) == O_RDWR &&
+         fstat(STDOUT_FILENO, &output) == 0 && lstat("/dev/null", &null) == 0 &&
+         output.st_dev == null.st_dev && output.st_ino == null.st_ino;
+}
+
 /* Opens what of standard input, output and error is closed, so that no file of ours gets their
  * numbers: a library's words would end up in it. Returns whether standard output was open. */
 static int open_standard_files(void) {
-  const int had_output = fcntl(STDOUT_FILENO, F_GETFD) != -1;
+  const int had_output = fcntl(STDOUT_FILENO, F_GETFD) != -1 && !stands_for_closed();
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
     if (fcntl(fd, F_GETFD) == -1)
       (void)open("/dev/null", O_RDWR); /* gets the lowest free number: fd */

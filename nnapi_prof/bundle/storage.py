@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import struct
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from typing import Any
 from nnapi_prof.bundle.bundle import Bundle, RegionKey
 from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.errors import SerializationError, UsageError
+from nnapi_prof.errors import SerializationError, UsageError, visible
 from nnapi_prof.graph.json import graph_from_json, graph_to_json, type_from_json, type_to_json
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.nnapi.container import ContainerKind, read_container, write_container
@@ -56,7 +57,7 @@ def region_from_bytes(data: bytes, blobs: Path) -> ConvertedRegion:
         info = json.loads(sections["INFO"])
         buffers = []
         for length, digest in _BUFFER.iter_unpack(sections["BUFS"]):
-            buffer = (blobs / digest.hex()).read_bytes()
+            buffer = _read(blobs / digest.hex())
             if len(buffer) != length or hashlib.sha256(buffer).digest() != digest:
                 raise SerializationError(f"{blobs / digest.hex()}: its bytes have another hash")
             buffers.append(buffer)
@@ -72,6 +73,21 @@ def region_from_bytes(data: bytes, blobs: Path) -> ConvertedRegion:
         )
     except (KeyError, ValueError, TypeError, struct.error) as error:
         raise SerializationError(f"this is no region of a bundle: {error!r}") from error
+
+
+def _read(path: Path) -> bytes:
+    """A file of a bundle. Raises SerializationError where it is a link, which may lead anywhere, or
+    a pipe or device, which may never end."""
+    if path.is_symlink() or not path.is_file():
+        raise SerializationError(f"{path.name} is no file of its own")
+    return path.read_bytes()
+
+
+def _plain_name(name: object) -> str:
+    """Raises SerializationError where a manifest's name of a file leads out of its folder."""
+    if not isinstance(name, str) or not re.fullmatch(r"\w[\w .+@-]*", name) or ".." in name:
+        raise SerializationError(f"{visible(repr(name), 100)} is no name of a file in the bundle")
+    return name
 
 
 def write_bundle(path: Path, bundle: Bundle, model: Path) -> None:
@@ -179,8 +195,8 @@ def check_bundle(path: Path) -> Path:
 def _version(manifest_file: Path) -> int | None:
     """As the manifest says it; None where it says none, which reading it finds out."""
     try:
-        data = json.loads(manifest_file.read_text())
-    except (ValueError, OSError):
+        data = json.loads(_read(manifest_file))
+    except (ValueError, OSError, RecursionError, SerializationError):
         return None
     ours = isinstance(data, dict) and data.get("format") == FORMAT
     version = data.get("version") if ours else None
@@ -193,7 +209,9 @@ def read_bundle(path: Path) -> Bundle:
     manifest_file = check_bundle(path)
     try:
         data = _read_manifest(manifest_file)
-        model = path / data["model_file"]
+        model = path / _plain_name(data["model_file"])
+        if model.is_symlink():
+            raise SerializationError(f"{model.name} is no file of its own")
         # outputs are compared with it: those of another model would differ, and nobody knew why
         if model.is_file() and _file_checksum(model) != data["model_sha256"]:
             raise SerializationError(f"{model.name} was changed after it was written")
@@ -202,7 +220,7 @@ def read_bundle(path: Path) -> Bundle:
         for row in data["regions"]:
             kept = halved if row["float16"] else regions
             kept[(tuple(row["units"]), row["level"])] = region_from_bytes(
-                (path / "regions" / f"{row['id']}.nnpf").read_bytes(), path / "blobs"
+                _read(path / "regions" / f"{_plain_name(row['id'])}.nnpf"), path / "blobs"
             )
         return Bundle(
             model=data["model"],
@@ -219,14 +237,18 @@ def read_bundle(path: Path) -> Bundle:
             halved=halved,
             notes=tuple(data["notes"]),
         )
-    except (SerializationError, KeyError, TypeError, ValueError, OSError) as error:
+    except (
+        SerializationError, KeyError, TypeError, ValueError, IndexError, AttributeError,
+        OSError, RecursionError,
+    ) as error:  # fmt: skip
         raise SerializationError(
-            f"{path}: the bundle is damaged ({error}): make it again with `nnapi-prof partition`"
+            f"{path}: the bundle is damaged ({visible(str(error), 300)}): make it again with "
+            "`nnapi-prof partition`"
         ) from error
 
 
 def _read_manifest(file: Path) -> dict[str, Any]:
-    data = json.loads(file.read_text())
+    data = json.loads(_read(file))
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise SerializationError(f"{file.name} is no {FORMAT}")
     if data.get("version") != VERSION:

@@ -68,7 +68,8 @@ def medians(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[float | No
 def log_ratios(first: Sequence[float | None], second: Sequence[float | None]) -> tuple[float, ...]:
     """ln(second / first) of the rounds that both have: they took turns, so that what slowed one
     slowed the other."""
-    return tuple(math.log(b / a) for a, b in zip(first, second, strict=False) if a and b)
+    pairs = zip(first, second, strict=False)
+    return tuple(math.log(b / a) for a, b in pairs if a and b and a > 0 and b > 0)
 
 
 def steady(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[int, ...]:
