@@ -367,7 +367,7 @@ def extract_former() -> None:
 def former_attempt(name: str, path: Path, stated: str, phone: str) -> Attempt:
     """The former version's, from an earlier run if that had this network and phone."""
     known = json.loads(FORMER_FIGURES.read_text()) if FORMER_FIGURES.exists() else {}
-    key = f"{name} {phone} {fingerprint(phone)}"
+    key = f"{name} {phone} {fingerprint(path, phone)}"
     if key not in known:
         known[key] = dataclasses.asdict(attempt(FORMER_TREE, path, stated, phone))
         FORMER_FIGURES.write_text(json.dumps(known, indent=1))
@@ -376,11 +376,10 @@ def former_attempt(name: str, path: Path, stated: str, phone: str) -> Attempt:
     return Attempt(fields["measurements"], figures, fields["end"])
 
 
-def fingerprint(phone: str) -> str:
-    """Of the networks' sources and the phone's description."""
-    sources = [*sorted(EXAMPLES.glob("*.py")), PHONES / f"{phone.removeprefix('sim:')}.json"]
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources if path.exists()))
-    return digest.hexdigest()[:12]
+def fingerprint(model: Path, phone: str) -> str:
+    """Of a network's file, which is the same every time, and of the phone's description."""
+    description = PHONES / f"{phone.removeprefix('sim:')}.json"
+    return hashlib.sha256(model.read_bytes() + description.read_bytes()).hexdigest()[:12]
 
 
 # ---- all rows ------------------------------------------------------------------------------------

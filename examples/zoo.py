@@ -88,12 +88,12 @@ def backbone_with_heads(taps: int) -> Entry:
 
 
 MODELS = {
-    "mobilenet_v3_large": Entry(MobileNetV3Large, (1, 3, 96, 96)),
+    "mobilenet_v3_large": Entry(MobileNetV3Large, (1, 3, 224, 224)),
     "resnet50": Entry(ResNet50, (1, 3, 96, 96)),
-    "vit": Entry(ViT, (1, 3, 96, 96)),
-    "bert": Entry(Bert, (1, 32), words=1000),
-    "decoder": Entry(Decoder, (1, 32), words=1000),
-    "ssdlite": Entry(SsdLite, (1, 3, 160, 160)),
+    "vit": Entry(ViT, (1, 3, 160, 160)),
+    "bert": Entry(Bert, (1, 64), words=1000),
+    "decoder": Entry(Decoder, (1, 64), words=1000),
+    "ssdlite": Entry(SsdLite, (1, 3, 224, 224)),
     "yolo": Entry(Yolo, (1, 3, 160, 160)),
     **{f"backbone_{taps}": backbone_with_heads(taps) for taps in range(1, 9)},
 }

@@ -54,7 +54,7 @@ class SsdLite(nn.Module):
     to_stride_16 = ((1, 8, 1, 1), (6, 12, 2, 2), (6, 16, 3, 2), (6, 32, 4, 2), (6, 48, 3, 1))
     to_stride_32 = ((6, 80, 3, 2), (6, 160, 1, 1))
 
-    def __init__(self, classes: int = 21, anchors: int = 6) -> None:
+    def __init__(self, classes: int = 91, anchors: int = 6) -> None:
         super().__init__()
         self.stem = conv_bn(3, 16, 3, stride=2, act=nn.ReLU6)
         self.first, channels = self._blocks(16, self.to_stride_16)
@@ -172,13 +172,13 @@ class YoloHead(nn.Module):
 
 
 class Yolo(nn.Module):
-    """A detector in the manner of YOLOv8-nano (Jocher et al., 2023), of half its width: C2f blocks,
-    SPPF, and a neck that goes up and down again (PAN, Liu et al., 2018), heads on three maps.
+    """A detector in the manner of YOLOv8-nano (Jocher et al., 2023): C2f blocks, SPPF, and a neck
+    that goes up and down again (PAN, Liu et al., 2018), heads on three maps.
 
     [N, 3, H, W] -> boxes and scores [N, 4 + classes, places]; H and W multiples of 32
     """
 
-    def __init__(self, classes: int = 20, width: int = 8) -> None:
+    def __init__(self, classes: int = 80, width: int = 16) -> None:
         super().__init__()
         c1, c2, c3, c4, c5 = width, 2 * width, 4 * width, 8 * width, 16 * width
         self.stem = conv_bn(3, c1, 3, stride=2, act=nn.SiLU)

@@ -49,7 +49,7 @@ class Bert(nn.Module):
         self,
         words: int = 1000,
         longest: int = 64,
-        width: int = 128,
+        width: int = 256,
         heads: int = 4,
         layers: int = 6,
     ) -> None:
@@ -132,11 +132,11 @@ class Decoder(nn.Module):
     def __init__(
         self,
         words: int = 1000,
-        tokens: int = 32,
-        width: int = 128,
+        tokens: int = 64,
+        width: int = 256,
         heads: int = 4,
         groups: int = 2,
-        hidden: int = 344,
+        hidden: int = 688,
         layers: int = 4,
     ) -> None:
         super().__init__()

@@ -197,7 +197,7 @@ class ViT(nn.Module):
     """
 
     def __init__(
-        self, size: int = 96, width: int = 192, heads: int = 3, classes: int = 1000
+        self, size: int = 160, width: int = 192, heads: int = 3, classes: int = 1000
     ) -> None:
         super().__init__()
         tokens = (size // 16) ** 2 + 1
