@@ -4,8 +4,8 @@ A plan is a monotone labelling by phases (:mod:`nnapi_prof.partition.labelling`)
 costs are submodular under such a move, so that the best of the 2^n moves is a minimum s-t cut: an
 expansion move (Boykov, Veksler, Zabih, "Fast Approximate Energy Minimization via Graph Cuts", PAMI
 23, 2001) with label costs for the overheads (Delong, Osokin, Isack, Boykov, "Fast Approximate
-Energy Minimization with Label Costs", IJCV 96, 2012). Regions measured whole are not submodular: a move
-uses the additive costs, is priced truly, and taken only if the true cost falls.
+Energy Minimization with Label Costs", IJCV 96, 2012). Regions measured whole are not submodular: a
+move uses the additive costs, is priced truly, and taken only if the true cost falls.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ Variables, each between 0 and 1 unless said otherwise:
   and segments of one path are different ones.
 * ``whole[g]``: a region that was measured whole, and costs less than its parts, is a segment. Of
   the regions that hold a unit on a target, at most ``x[u, k]`` are. A unit that a target runs only
-  inside such regions needs one of them there.
+  inside such regions needs one of them there. What crosses the border of such a segment enters,
+  leaves or turns there, even where the same target runs on beyond it.
 
 Every plan is a solution, so none costs less than the least one. The bound is taken from the dual
 side: with prices y >= 0 on the rows (all of the form ``a x >= 0``), no solution costs less than
@@ -144,11 +145,13 @@ class _Programme:
         output = a.is_output & (a.producer >= 0)
         np.add.at(cost, a.producer[output], a.out_ns[output])
         self._x = self._columns(cost)
+        self._regions = regions
+        self._region = self._columns(np.array([saved for *_, saved in regions], dtype=np.float64))
         entering = self._transfers(a.in_ns, ~entry_single, allowed, into=True)
         made = (a.producer >= 0) & ~a.is_output
         leaving = self._transfers(a.out_ns, made[a.reader_value], allowed, into=False)
         turning = self._overheads(allowed)
-        self._whole(regions, inside & ~runs)
+        self._whole(inside & ~runs)
         if sum(map(len, self._row)) > MOST_ENTRIES:
             return None
         return self._solved(allowed, entering, leaving, turning, seconds)
@@ -172,7 +175,43 @@ class _Programme:
         self._add(rows, self._x[a.readers[reading], target], -sign)
         made = producer[reading] >= 0
         self._add(rows[made], self._x[producer[reading[made]], target[made]], sign)
+        far, near = (producer, a.readers) if into else (a.readers, producer)
+        self._of_regions(reading, target, rows, columns[which], far, near)
         return rows, reading, target
+
+    def _of_regions(
+        self, pair: Ints, target: Ints, rows: Ints, columns: Ints, far: Ints, near: Ints
+    ) -> None:
+        """What crosses the border of a region that is a whole segment crosses it whatever runs
+        beyond it.
+
+        The rows have ``x[near] - x[far]`` for pairs of units (-1 for none): a region that holds the
+        far one alone adds itself to them, and one that holds the near one alone has rows of its
+        own.
+        """
+        if not self._regions:
+            return
+        t = self._arrays.t
+        row_of = np.full((len(far), t), -1)
+        row_of[pair, target] = rows
+        column_of = np.full((len(far), t), -1)
+        column_of[pair, target] = columns
+        own_pair, own_target, own_region = [], [], []
+        for g, (units, k, _) in enumerate(self._regions):
+            inside = np.zeros(self._arrays.n + 1, dtype=np.bool_)  # the last is that of no unit
+            inside[units] = True
+            known = row_of[:, k] >= 0
+            beyond = np.flatnonzero(known & inside[far] & ~inside[near])
+            self._add(row_of[beyond, k], self._region[g : g + 1], -1.0)
+            across = np.flatnonzero(known & inside[near] & ~inside[far])
+            own_pair.append(across)
+            own_target.append(np.full(len(across), k))
+            own_region.append(np.full(len(across), self._region[g]))
+        place = np.concatenate(own_pair) * t + np.concatenate(own_target)
+        places, which = np.unique(place, return_inverse=True)
+        added = self._rows(len(places))
+        self._add(added, column_of.ravel()[places], 1.0)
+        self._add(added[which], np.concatenate(own_region), -1.0)
 
     def _overheads(self, allowed: Bools) -> tuple[Ints, Ints, Ints, Ints, Ints]:
         """Rows of turns, with the ends and the target of each, and the rows of first units."""
@@ -190,6 +229,7 @@ class _Programme:
         self._add(rows, turn, 1.0)
         self._add(rows, self._x[head[dependency], target], -1.0)
         self._add(rows, self._x[tail[dependency], target], 1.0)
+        self._of_regions(dependency, target, rows, turn, tail, head)
         # No path pays more than the dearest overhead at each of its units.
         depth = np.ones(a.n)
         for u in range(a.n):
@@ -213,11 +253,11 @@ class _Programme:
         self._add(end, path[last], -1.0)
         return rows, dependency, target, begin, first
 
-    def _whole(self, regions: list[tuple[Ints, int, float]], only_inside: Bools) -> None:
-        if not regions:
+    def _whole(self, only_inside: Bools) -> None:
+        """Regions that share a unit on a target exclude each other."""
+        if not self._regions:
             return
-        a = self._arrays
-        columns = self._columns(np.array([saved for *_, saved in regions]))
+        a, regions, columns = self._arrays, self._regions, self._region
         place = np.concatenate([units * a.t + k for units, k, _ in regions])
         column = np.repeat(columns, [len(units) for units, *_ in regions])
         pairs, which = np.unique(place, return_inverse=True)
