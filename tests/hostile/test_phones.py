@@ -1,0 +1,206 @@
+"""Phones that lie: each ends in one sentence."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nnapi_prof.device import adb, agent, transport
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.install import InstalledAgent
+from nnapi_prof.device.request import RequestBuilder
+from nnapi_prof.device.results import ActionResult
+from nnapi_prof.errors import DeviceError, DeviceOffline
+
+_SPEC = importlib.util.spec_from_file_location(
+    "nnapi_prof_adb_peer", Path(__file__).with_name("adb_peer.py")
+)
+assert _SPEC is not None and _SPEC.loader is not None
+peers = importlib.util.module_from_spec(_SPEC)
+sys.modules[_SPEC.name] = peers
+_SPEC.loader.exec_module(peers)
+Lie, line = peers.Lie, peers.line
+
+HELLO = line("hello", protocol=2, agent="1", actions=2, simulated=False, phone=None)
+START = line("start", action=0)
+RESULT: dict[str, Any] = {
+    "action": 0,
+    "status": "ok",
+    "clock": "monotonic",
+    "segments": [{"samples_ns": [5, 6]}],
+    "total_ns": [5, 6],
+}
+GOOD = HELLO + START + line("result", **RESULT)
+
+
+@pytest.fixture
+def phone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], Any]]:
+    """Starts lying phones."""
+    monkeypatch.setattr(adb, "LINK_TIMEOUT_S", 0.6)
+    monkeypatch.setattr(adb, "COMMAND_TIMEOUT_S", 0.6)
+    monkeypatch.setattr(agent, "SILENCE_MARGIN_S", 0.6)
+    started = []
+
+    def start(lie: Any) -> Any:
+        started.append(peers.Peer(lie))
+        return started[-1]
+
+    yield start
+    for peer in started:
+        peer.close()
+
+
+def run(peer: Any) -> tuple[list[ActionResult], str]:
+    """What of a run arrived, and the sentence that it ended in."""
+    way = adb.connect_tcp("127.0.0.1", peer.port)
+    installed = InstalledAgent("/a/agent", "/a/store", "/a/work", None)
+    client = AgentClient(way, installed)
+    found: list[ActionResult] = []
+    began = time.monotonic()
+    try:
+        with pytest.raises(DeviceError) as caught:
+            for event in client.run(RequestBuilder().build(), {}):
+                if isinstance(event, ActionResult):
+                    found.append(event)
+    finally:
+        way.close()
+    assert time.monotonic() - began < 30
+    said = str(caught.value)
+    print(said)
+    assert said.isprintable() and len(said) < 1500 and peer.serial in said
+    return found, said
+
+
+def answering(*pieces: bytes | type[Exception]) -> Any:
+    """A phone whose agent says just this; other commands say nothing."""
+
+    def output(command: bytes) -> Iterator[bytes]:
+        if b"agent run" in command:
+            for piece in pieces:
+                if isinstance(piece, type):
+                    raise piece
+                yield piece
+
+    return Lie(output)
+
+
+def result(**changes: Any) -> bytes:
+    return line("result", **{**RESULT, **changes})
+
+
+LIES = {
+    "negative": (result(total_ns=[-5]), "total_ns[0] is -5"),
+    "endless": (result(total_ns=[10**30]), "total_ns[0] is 1000"),
+    "NaN": (result(first_ns=float("nan")), "first_ns is nan"),
+    "infinite": (result(total_ns=[float("inf")]), "total_ns[0] is inf"),
+    "bool": (result(total_ns=[True]), "total_ns[0] is True"),
+    "nested": (b'{"type":' + b"[" * 200_000 + b"\n", "nested too deeply"),
+    "an object": (result(segments=[7]), "an object wanted, 7 found"),
+    "cut": (line("result", **RESULT)[:40] + b"\n", "is no JSON"),
+    "escapes": (line("error", message="\x1b[31mboo\r\n\x07"), "\\x1b[31mboo\\r\\n\\x07"),
+    "noise": (b"\x1b]0;evil\x07" * 10 + b"\n", "\\x1b]0;evil\\x07"),
+    "no UTF-8": (b'{"type":"\xff\xfe' + b"\n", "is no JSON"),
+    "a status": (result(status="\x1b[2J"), "status is '\\\\x1b[2J'"),
+    "a type": (b'{"type":7}\n', ""),
+}
+
+
+@pytest.mark.parametrize("kind", LIES)
+def test_lines_that_lie(phone: Callable[[Any], Any], kind: str) -> None:
+    lie, words = LIES[kind]
+    found, said = run(phone(answering(GOOD, line("start", action=1), lie)))
+    assert len(found) == 1, "what came before holds"
+    assert words in said
+    assert "action 1" in said
+
+
+def test_silence(phone: Callable[[Any], Any]) -> None:
+    found, said = run(phone(answering(GOOD, peers.Silent)))
+    assert len(found) == 1 and "does not answer any more" in said and "after action 0" in said
+
+
+def test_a_cut_connection(phone: Callable[[Any], Any]) -> None:
+    found, said = run(phone(answering(GOOD, OSError)))
+    assert len(found) == 1 and "after action 0" in said
+
+
+def test_an_endless_line(phone: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "MAX_LINE_BYTES", 1 << 20)
+    _, said = run(phone(answering(GOOD, *[b"x" * 65536] * 100)))
+    assert "a line of more than 1 MiB without an end" in said
+
+
+def test_endless_noise(phone: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "MAX_OUTPUT_BYTES", 1 << 20)
+    _, said = run(phone(answering(GOOD, *[b"noise\n" * 10_000] * 100)))
+    assert "more than 1 MiB of lines are not the agent's" in said
+
+
+@pytest.mark.parametrize("code", [b"1" * 5000, b"", b"x", b"-1"])
+def test_exit_codes_that_are_none(phone: Callable[[Any], Any], code: bytes) -> None:
+    lie = answering(GOOD)
+    lie.exit_code = code
+    run(phone(lie))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_garbled_byte(phone: Callable[[Any], Any], seed: int) -> None:
+    """Of what the phone sends, header or body, from the agent's answers on."""
+    random_ = random.Random(seed)
+
+    def garble(data: bytes) -> bytes:
+        if GOOD[:20] not in data:
+            return data
+        place = random_.randrange(len(data)) if seed else 24
+        return data[:place] + bytes([data[place] ^ 1 << random_.randrange(8)]) + data[place + 1 :]
+
+    lie = answering(GOOD)
+    lie.garble = garble
+    run(phone(lie))
+
+
+@pytest.mark.parametrize("length", [1 << 20 | 1, 0xFFFFFFFF])
+def test_packets_longer_than_agreed(phone: Callable[[Any], Any], length: int) -> None:
+    def garble(data: bytes) -> bytes:
+        return data[:12] + length.to_bytes(4, "little") + data[16:] if GOOD[:20] in data else data
+
+    lie = answering(GOOD)
+    lie.garble = garble
+    _, said = run(phone(lie))
+    assert f"a packet of {length} bytes" in said
+
+
+@pytest.mark.parametrize(
+    "hello", [b"\0" * 24, b"HTTP/1.1 200 OK\r\n\r\n12345", peers.packet(0x47474747, 0, 0)]
+)
+def test_a_greeting_that_is_none(phone: Callable[[Any], Any], hello: bytes) -> None:
+    peer = phone(Lie(hello=hello))
+    with pytest.raises(DeviceOffline, match="speaks no plain adb|does not answer"):
+        adb.connect_tcp("127.0.0.1", peer.port)
+
+
+def test_a_slow_link_is_no_dead_one(phone: Callable[[Any], Any]) -> None:
+    """At some 4 kB/s a packet takes longer than the link's timeout, and yet arrives."""
+    answer = GOOD + result(action=1, message="x" * 6000)
+    lie = answering(answer)
+    lie.bytes_per_s = 4000
+    peer = phone(lie)
+    found, _ = run(peer)
+    assert len(found) == 2
+    way = adb.connect_tcp("127.0.0.1", peer.port)
+    way.push(bytes(12_000), "/a/blob")
+    assert lie.files[b"/a/blob,33188"] == 12_000
+    way.close()
+
+
+def test_the_command_line(phone: Callable[[Any], Any], refused: Callable[..., str]) -> None:
+    """A phone that answers every command with escapes."""
+    peer = phone(Lie(lambda command: iter([b"\x1b[31mowned\x07\r\n"])))
+    assert peer.serial in refused("agent", "info", "--device", peer.serial)
