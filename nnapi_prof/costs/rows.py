@@ -77,7 +77,9 @@ def shown(measurement: Measurement) -> Measurement:
     """With control characters made visible, which tables of older versions have as drivers said
     them."""
     words = {name: getattr(measurement, name) or "" for name in _SHOWN}
-    bad = {name: visible(text, 2000) for name, text in words.items() if not text.isprintable()}
+    bad: dict[str, Any] = {
+        name: visible(text, 2000) for name, text in words.items() if not text.isprintable()
+    }
     return dataclasses.replace(measurement, **bad) if bad else measurement
 
 
