@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,20 +41,44 @@ with CostStore(path) as store:
 """
 
 
-def write(path: Path, limit: int = 0) -> subprocess.Popen[str]:
+_SPEC = importlib.util.spec_from_file_location(
+    "nnapi_prof_hostile_postgres", Path(__file__).parent.parent / "costs" / "postgres.py"
+)
+assert _SPEC is not None and _SPEC.loader is not None
+postgres = importlib.util.module_from_spec(_SPEC)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Any]]:
+    """Where a new cost table is, and its server."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "costs.sqlite"), None
+        return
+    assert _SPEC is not None and _SPEC.loader is not None
+    pytest.importorskip("psycopg")
+    _SPEC.loader.exec_module(postgres)
+    found = postgres.binaries()
+    if found is None:
+        pytest.skip("no PostgreSQL server on this machine: apt-get install postgresql")
+    server = postgres.Server(found)
+    yield f"postgresql://{postgres.USER}@/postgres?host={server.folder}", server
+    server.stop()
+
+
+def write(path: str | Path, limit: int = 0) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path), str(limit)], stdout=subprocess.PIPE, text=True
     )
 
 
-def kept(path: Path) -> list[str]:
+def kept(path: str | Path) -> list[str]:
     with CostStore(path) as store:
         return [row["signature"] for row in store.rows()]
 
 
-def test_killed_while_it_writes(tmp_path: Path) -> None:
-    """20 times, each time going on in the same file, which has all that was said to be there."""
-    path = tmp_path / "costs.sqlite"
+def test_killed_while_it_writes(table: tuple[str, Any]) -> None:
+    """20 times, each time going on in the same table, which has all that was said to be there."""
+    path, _ = table
     random_ = random.Random(0)
     most = -1
     for _ in range(20):
@@ -68,6 +95,28 @@ def test_killed_while_it_writes(tmp_path: Path) -> None:
         assert len(set(rows)) == len(rows), "doubled"
         assert set(map(int, rows)) >= set(range(most + 1)), "lost"
         assert len(rows) <= most + 2  # the one that was being written may be there
+
+
+def test_a_server_that_is_stopped_and_started_while_it_writes(table: tuple[str, Any]) -> None:
+    path, server = table
+    if server is None:
+        pytest.skip("a file has no server")
+    writer = write(path)
+    assert writer.stdout is not None
+    for _ in range(3):
+        writer.stdout.readline()
+        time.sleep(0.2)
+        server.restart()
+    writer.stdout.readline()
+    time.sleep(0.5)
+    writer.send_signal(signal.SIGKILL)
+    said = writer.stdout.read().split()
+    writer.stdout.close()
+    writer.wait()
+    rows = kept(path)
+    assert said and "refused" not in said
+    assert [int(row) for row in rows] == list(range(len(rows))), "lost, or doubled"
+    assert len(rows) > int(said[-1])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits of file sizes")
