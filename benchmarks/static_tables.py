@@ -12,12 +12,16 @@ None of them is in this repository; whoever has them names their folder.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
 
 GPUS = ("pixel4", "s10", "mi8se", "a03s", "iphone7", "iphonexs")
 GROUPED = {"CONV_2D_GROUP": "GROUPED_CONV_2D"}
+LINKED = {"add": "ADD", "mul": "MUL", "hard_swish": "HARD_SWISH", "sigmoid": "LOGISTIC"}
+"""Operations that TFLite's GPU delegate joins to the one before; ReLUs are free everywhere."""
+_LINKED_NAME = re.compile(r"linked_:_([a-z_]+)_\d+")
 
 
 def tophub(folder: Path) -> dict[str, pd.DataFrame]:
@@ -63,18 +67,31 @@ def _tophub_row(row: object) -> dict[str, object]:
 
 
 def usc_operations(folder: Path) -> pd.DataFrame:
-    """All operations, with ``model`` and a column of ns for each of :data:`GPUS`.
+    """All operations, with ``model``, ``sample`` and a column of ns for each of :data:`GPUS`.
+
+    A kernel of the GPU may compute more than the operation that its row names: a residual sum, a
+    scale, a hard-swish. The name of the Galaxy S10's kernel tells which, and each is an operation
+    here that shares its row's ``sample`` and an equal part of its latency: a CPU runs them apart.
 
     The file's columns mean other things for some operations: of a concatenation, Kernel counts
     inputs; of a depthwise convolution, Filter is the multiplier.
     """
     table = pd.read_csv(folder / "usc_tflite_cnn_ops_gpu.csv", na_values="-")
-    rows = [_usc_row(row) for row in table.itertuples()]
-    frame = pd.DataFrame(rows)
-    for device in GPUS:
-        if f"{device}_us" in table:
-            frame[device] = table[f"{device}_us"].to_numpy() * 1e3
-    return frame
+    rows: list[dict[str, object]] = []
+    times = {device: f"{device}_us" for device in GPUS if f"{device}_us" in table}
+    for number, row in enumerate(table.itertuples()):
+        made = _usc_row(row)
+        kernel = str(getattr(row, "s10_kernel", ""))
+        layers = [made, *(_linked(made, op) for op in _LINKED_NAME.findall(kernel) if op in LINKED)]
+        shares = {d: getattr(row, name) * 1e3 / len(layers) for d, name in times.items()}
+        rows += [{**layer, "sample": number, **shares} for layer in layers]
+    return pd.DataFrame(rows)
+
+
+def _linked(into: dict[str, object], op: str) -> dict[str, object]:
+    """An elementwise operation on what another one writes."""
+    side, channels = int(str(into["out_h"])), int(str(into["out_c"]))
+    return {"model": into["model"], **_layer(LINKED[op], (side, channels), (side, channels), 1, 1)}
 
 
 def _usc_row(row: object) -> dict[str, object]:
@@ -144,4 +161,4 @@ def _layer(
     sizes |= {"out_h": out[0], "out_w": out[0], "out_c": out[1]}
     groups = into[1] if op == "DEPTHWISE_CONV_2D" else 1
     sizes |= {"kernel_h": kernel, "kernel_w": kernel, "stride": stride, "groups": groups}
-    return {"op": op, **sizes, "n_inputs": 2 if op == "ADD" else 1}
+    return {"op": op, **sizes, "n_inputs": 2 if op in ("ADD", "MUL") else 1}

@@ -79,21 +79,31 @@ def estimated_costs(
     program: Program,
     phone: Mapping[str, Any],
     *,
-    threads: int = 1,
+    threads: int | None = None,
     burst: bool = False,
     relaxed: bool = False,
 ) -> EstimatedCosts:
     """What the model is estimated to cost on the phone.
 
-    ``threads``, ``burst`` and ``relaxed`` are looked at for simulated phones; a real phone's
-    description holds for the conditions it was made under. Raises CostError where the description
-    is damaged.
+    A real phone's description holds for the threads of the CPU that it was made with, which is what
+    ``threads`` None takes, and for NNAPI as it was asked then: UsageError where others are wanted.
+    Of a simulated phone None is one thread. Raises CostError where the description is damaged.
     """
     if phone.get("format") == SIMULATED_FORMAT:
-        units = phone_units(phone, threads, burst)
+        units = phone_units(phone, threads or 1, burst)
         spread = float(phone.get("noise", {}).get("spread", {}).get("value", 0.0))
         return _simulated(program, units, relaxed, NINE_TENTHS * spread)
-    return described_costs(program, parse_description(phone))
+    described = parse_description(phone)
+    if threads not in (None, described.threads):
+        raise UsageError(
+            f"{described.name} was measured with {described.threads} CPU"
+            f" thread{'s' * (described.threads != 1)}, and nothing tells what {threads} would take:"
+            f" leave --threads away, or `nnapi-prof calibrate --threads {threads}` from a phone"
+        )
+    if burst or relaxed:
+        asked = "--burst" if burst else "--relaxed"
+        raise UsageError(f"{described.name} was not measured with {asked}: leave it away")
+    return described_costs(program, described)
 
 
 def described_costs(program: Program, described: Description) -> EstimatedCosts:
@@ -101,35 +111,33 @@ def described_costs(program: Program, described: Description) -> EstimatedCosts:
     from nnapi_prof.convert.support import why_not
 
     graph = program.units
-    works = [_of_labels(graph, unit) for unit in graph.units]
+    works = [_work(unit) for unit in graph.units]
+    reasons = [why_not(program, unit.index, described.level) for unit in graph.units]
     estimates: dict[tuple[int, Target], Estimate] = {}
     refusals: dict[tuple[int, Target], str] = {}
     for target, model in described.targets.items():
-        for unit, work in zip(graph.units, works, strict=True):
-            reason = why_not(program, unit.index, described.level)
+        for unit, work, lowering in zip(graph.units, works, reasons, strict=True):
+            reason = lowering
             if reason is None and work.rate in model.refused:
                 reason = f"{target}: no {work.rate} ran there when it was measured"
             if reason is not None:
                 refusals[unit.index, target] = reason
                 continue
             ns = float(model.works_ns([work])[0])
-            estimates[unit.index, target] = Estimate(ns, model.uncertainty([work]))
+            never = None if model.knows(work) else work.rate
+            estimates[unit.index, target] = Estimate(ns, model.uncertainty([work]), never)
     prices = {
         target: Price(model.invocation_ns, model.ns_per_in_byte, model.ns_per_out_byte)
         for target, model in described.targets.items()
     }
-    return _with_host(graph, prices, estimates, refusals, described.simulated)
+    costs = _with_host(graph, prices, estimates, refusals, described.simulated)
+    return replace(costs, models=described.targets, works=works)
 
 
-def _of_labels(graph: UnitGraph, unit: Unit) -> Work:
-    """As cost tables keep it: see :mod:`nnapi_prof.costs.static_label`."""
-    entering, leaving = graph.boundary((unit.index,))
-    size = graph.values
-    return unit_work(
-        unit.label,
-        sum(size[name].n_bytes for name in entering),
-        sum(size[name].n_bytes for name in leaving),
-    )
+def _work(unit: Unit) -> Work:
+    """What the unit computes; of a graph that was stored by an older nnapi-prof, as its label has
+    it."""
+    return unit.work or unit_work(unit.label, 0, 0)
 
 
 def _simulated(
@@ -165,7 +173,8 @@ def _with_host(
     for unit in graph.units:
         if not any((unit.index, target) in estimates for target in prices):
             used[HOST] = Price()
-            estimates[unit.index, HOST] = Estimate(PHONE_CPU.unit_ns(graph, unit))
+            ns = PHONE_CPU.unit_ns(graph, unit)
+            estimates[unit.index, HOST] = Estimate(ns, never_measured=_work(unit).rate)
     return EstimatedCosts(graph, used, estimates, refusals, simulated)
 
 

@@ -18,6 +18,8 @@ from nnapi_prof.api.model import Model, loaded
 from nnapi_prof.costs.calibrate import TargetReport
 from nnapi_prof.costs.calibrate import calibrate as fit_description
 from nnapi_prof.costs.devices import find_one, measured
+from nnapi_prof.costs.static_description import Description, parse_description, shipped
+from nnapi_prof.costs.static_phone import FORMAT as SIMULATED
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import UsageError
 
@@ -106,7 +108,7 @@ def estimate(
     model: Model | str | os.PathLike[str],
     phone: str | os.PathLike[str] | Phone,
     *,
-    threads: int = 1,
+    threads: int | None = None,
     burst: bool = False,
     relaxed: bool = False,
 ) -> Costs:
@@ -114,15 +116,17 @@ def estimate(
 
     ``phone`` is a name that comes along (``pixel4``, ``s10``, ``mi8se``, ``a03s``, simulated ones),
     a JSON file that :meth:`nnapi_prof.Phone.save` wrote, or a :class:`nnapi_prof.Phone`.
-    ``threads``, ``burst`` (NNAPI asked to compute in bursts) and ``relaxed`` (float32 as float16)
-    count for simulated phones only.
+    ``threads`` (None: as many as a real phone was measured with, one of a simulated), ``burst``
+    (NNAPI asked to compute in bursts) and ``relaxed`` (float32 as float16) are simulated phones';
+    of a real one, what it was not measured with is refused.
 
-    Raises UsageError where there is no such phone, CostError where a description is damaged.
+    Raises UsageError where there is no such phone or it was not measured so, CostError where a
+    description is damaged.
     """
     description = phone.description if isinstance(phone, Phone) else read_phone(str(phone))
     chosen = loaded(model)
     mode = "burst" if burst else "sync"
-    conditions = conditions_of(threads, "big", mode, relaxed, False)
+    conditions = conditions_of(threads or 1, "big", mode, relaxed, False)
     priced = estimated_costs(
         chosen.program, description, threads=threads, burst=burst, relaxed=relaxed
     )
@@ -148,13 +152,15 @@ def calibrate(
     float16: bool = False,
     folds: int = 5,
     seed: int = 0,
+    sister: Phone | str | None = None,
 ) -> Phone:
     """Fits a phone's description to all that a cost table has of a device, of whatever model.
 
     ``costs`` and ``device`` are those of :func:`nnapi_prof.read_costs`, as are the conditions
     ``threads``, ``cpus``, ``mode``, ``relaxed`` and ``float16`` that it was measured under. Each of
     ``folds`` parts of the table is predicted from the others;
-    ``seed`` decides which rows are in which. ``name`` is that of the phone.
+    ``seed`` decides which rows are in which. ``name`` is that of the phone. With a ``sister``, a
+    phone like it that is known well (as ``phone`` of :func:`estimate`), 10 to 30 rows do.
 
     Raises CostError where there is too little to fit, UsageError where the device is not found.
     """
@@ -168,5 +174,17 @@ def calibrate(
         f"cost table, device {found.fingerprint}",
         folds=folds,
         seed=seed,
+        sister=None if sister is None else fitted_phone(sister),
     )
     return Phone(json.loads(described.to_json()), tuple(reports))
+
+
+def fitted_phone(phone: Phone | str) -> Description:
+    """Raises UsageError where no measurements were fitted to it."""
+    data = phone.description if isinstance(phone, Phone) else read_phone(phone)
+    if data.get("format") == SIMULATED:
+        raise UsageError(
+            f"{data.get('name')} is a simulated phone, which no measurements were fitted to: give a"
+            f" real one ({', '.join(shipped())}) or a file that `nnapi-prof calibrate` wrote"
+        )
+    return parse_description(data)

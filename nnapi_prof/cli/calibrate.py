@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nnapi_prof.cli.completing import phones
 from nnapi_prof.cli.help import Command
 from nnapi_prof.cli.options import (
     HELP,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     context_settings=HELP,
     examples=[
         "nnapi-prof calibrate --costs costs.sqlite -o phone.json",
+        "nnapi-prof calibrate --costs costs.sqlite --from pixel4 -o phone.json",
     ],
 )
 @common_options
@@ -56,6 +58,14 @@ if TYPE_CHECKING:
     "--seed", type=int, default=0, show_default=True, help="Decides which rows are in which part."
 )
 @click.option(
+    "--from",
+    "sister",
+    metavar="PHONE",
+    shell_complete=phones,
+    help="A phone like it that is known well: one that comes along, or a description. 10 to 30 rows"
+    " then do.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
@@ -72,6 +82,7 @@ def command(
     name: str | None,
     folds: int,
     seed: int,
+    sister: str | None,
     output: Path | None,
 ) -> None:
     """Fit a phone's description to what a cost table has of it.
@@ -79,6 +90,7 @@ def command(
     Prints how far predictions are off in cross-validation: each row is predicted by a model that
     was fitted to the other folds. The same table gives the same description every time.
     """
+    from nnapi_prof.api.phone import fitted_phone
     from nnapi_prof.cli.cost_options import existing
     from nnapi_prof.costs.calibrate import calibrate
     from nnapi_prof.costs.store import CostStore
@@ -92,7 +104,12 @@ def command(
     label = name or str(known.get("model") or known.get("product") or chosen)
     with working("fitting"):
         described, reports = calibrate(
-            rows, label, f"cost table, device {chosen}", folds=folds, seed=seed
+            rows,
+            label,
+            f"cost table, device {chosen}",
+            folds=folds,
+            seed=seed,
+            sister=None if sister is None else fitted_phone(sister),
         )
     if output is not None:
         with writing(output):

@@ -17,7 +17,6 @@ from nnapi_prof.cli.options import (
     input_option,
     load_model,
     ms,
-    threads_option,
 )
 from nnapi_prof.cli.output import as_json, print_document, stdout
 from nnapi_prof.cli.progress import working
@@ -25,7 +24,7 @@ from nnapi_prof.cli.tables import boxed, line, show_plans, show_segments
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.static_costs import EstimatedCosts
-    from nnapi_prof.graph.plan import Plan, Segment
+    from nnapi_prof.graph.plan import Plan, Segment, Target
 
 _ERROR = "± (9 of 10)"
 """Head of a column: nine of ten predictions are off by less."""
@@ -50,14 +49,18 @@ _ERROR = "± (9 of 10)"
     " wrote.",
 )
 @input_option
-@threads_option
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 64),
+    help="Threads of the CPU. Default: as many as the phone was measured with; simulated, 1.",
+)
 @click.option("--burst", is_flag=True, help="NNAPI asked to compute in bursts (simulated phones).")
 @click.option("--relaxed", is_flag=True, help="float32 computed as float16 (simulated phones).")
 @MODEL
 def command(
     phone: str,
     inputs: tuple[str, ...],
-    threads: int,
+    threads: int | None,
     burst: bool,
     relaxed: bool,
     model: Path,
@@ -71,7 +74,7 @@ def command(
         from nnapi_prof.api.estimating import estimated_costs, read_phone
         from nnapi_prof.partition import baselines, solve
 
-    conditions_of(threads, "big", "burst" if burst else "sync", relaxed, False)
+    conditions_of(threads or 1, "big", "burst" if burst else "sync", relaxed, False)
     described = read_phone(phone)
     program = load_model(model, inputs)
     with working("planning"):
@@ -93,7 +96,7 @@ def _show(described: Any, costs: EstimatedCosts, plans: tuple[Plan, ...]) -> Non
     heads = [target.key for target in shown]
     units = boxed(f"Units on {described['name']}, {label}", ["#", "unit"], heads)
     for unit in costs.graph.units:
-        cells = [ms(costs.unit_cost(unit.index, target)) for target in shown]
+        cells = [_cell(costs, unit.index, target) for target in shown]
         units.add_row(str(unit.index), unit.label, *cells)
     units.add_row("", "each invocation", *(ms(costs.overhead(target)) for target in shown))
     console.print(units)
@@ -109,12 +112,32 @@ def _show(described: Any, costs: EstimatedCosts, plans: tuple[Plan, ...]) -> Non
     for note in best.notes:
         line(console, f"note: {note}")
     show_plans(console, f"Plan and baselines, {label}", plans, (_ERROR, of_plan))
+    for kind, share in costs.never_measured(best).items():
+        line(
+            console,
+            f"? no {kind} was ever measured there: {_share(share)} of this plan's latency rests on"
+            " nothing but what the others of its size take, and how far it is off is unknown.",
+        )
     origin = described.get("origin") or "simulated"
+    if not costs.simulated and described.get("description"):
+        line(console, f"{described['name']}: {described['description']}.")
     line(
         console,
         f"All of this is estimated from a description ({origin}); nothing was measured for this"
         " model. `nnapi-prof profile` measures.",
     )
+
+
+def _cell(costs: EstimatedCosts, unit: int, target: Target) -> str:
+    """Milliseconds, with a question mark where no such operation was ever measured there."""
+    found = costs.estimates.get((unit, target))
+    return ms(None if found is None else found.ns) + (
+        " ?" if found and found.never_measured else ""
+    )
+
+
+def _share(share: float) -> str:
+    return "less than 1 %" if share < 0.01 else f"{100 * share:.0f} %"
 
 
 def _percent(error: float | None) -> str:

@@ -6,6 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -14,8 +15,10 @@ from nnapi_prof.costs.static_description import Description
 from nnapi_prof.costs.static_fit import (
     FOLDS,
     SEED,
+    adapted,
     cross_validated,
     fit_samples,
+    fit_sister,
     fit_target_model,
 )
 from nnapi_prof.costs.static_label import unit_work
@@ -25,6 +28,10 @@ from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Engine, Target
 
 LOGGER = logging.getLogger(__name__)
+FEWEST_ROWS = 6
+"""With fewer rows a target is not offered: it has more prices than that."""
+MOST_ERROR = 1.0
+"""Relative error that nine of ten rows must stay below for a target to be offered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +52,24 @@ class TargetReport:
         return float(np.median(size)), float(np.quantile(size, 0.9)), float((size <= 0.1).mean())
 
 
+def work_of(row: Measurement) -> Work | None:
+    """The work of a unit's row; None of another kind of row.
+
+    Rows that came in a file from before version 4 of the schema say it in their label only.
+    """
+    if row.kind is not Kind.UNIT:
+        return None
+    return row.work or unit_work(row.label, row.input_bytes, row.output_bytes)
+
+
 def samples_of(rows: Iterable[Measurement]) -> dict[Target, list[Sample]]:
     """Usable units, chains and regions as samples, in the order of their signatures.
 
-    What a unit is, its label and bytes tell; members of chains and regions are known by the rows
-    of the units themselves, and rows with a member that has none are left out.
+    Rows of units tell their work; members of chains and regions are known by the rows of the units
+    themselves, and rows with a member that has none are left out.
     """
     last = {(row.target, row.signature): row for row in rows}
-    works: dict[str, Work] = {
-        row.signature: unit_work(row.label, row.input_bytes, row.output_bytes)
-        for row in last.values()
-        if row.kind is Kind.UNIT
-    }
+    works = {row.signature: work for row in last.values() if (work := work_of(row)) is not None}
     found: dict[Target, list[Sample]] = defaultdict(list)
     for (target, _), row in sorted(last.items(), key=lambda item: (item[0][0].key, item[0][1])):
         known = all(member in works for member in row.members)
@@ -76,16 +89,30 @@ def samples_of(rows: Iterable[Measurement]) -> dict[Target, list[Sample]]:
 
 
 def refused_of(rows: Iterable[Measurement]) -> dict[Target, frozenset[str]]:
-    """Kinds of operation of which units were tried on a target, and none ran."""
+    """Kernel classes of which units were tried on a target, and none ran.
+
+    What a driver refuses does not depend on what it is asked to prefer: a refusal under one
+    preference is one under all of the accelerator's, until units of the class ran there.
+    """
     ran: dict[Target, set[str]] = defaultdict(set)
     tried: dict[Target, set[str]] = defaultdict(set)
     for row in rows:
-        if row.kind is Kind.UNIT:
-            rate = unit_work(row.label, row.input_bytes, row.output_bytes).rate
-            tried[row.target].add(rate)
+        work = work_of(row)
+        if work is not None:
+            tried[row.target].add(work.rate)
             if row.usable:
-                ran[row.target].add(rate)
-    return {target: frozenset(kinds - ran[target]) for target, kinds in tried.items()}
+                ran[row.target].add(work.rate)
+    refused = {target: tried[target] - ran[target] for target in tried}
+    return {
+        target: frozenset(
+            kind
+            for other in tried
+            if (other.engine, other.accelerator) == (target.engine, target.accelerator)
+            for kind in refused[other]
+        )
+        - ran[target]
+        for target in tried
+    }
 
 
 def calibrate(
@@ -95,13 +122,17 @@ def calibrate(
     *,
     folds: int = FOLDS,
     seed: int = SEED,
+    sister: Description | None = None,
 ) -> tuple[Description, list[TargetReport]]:
     """Fits a description to the measurements of one device under one set of conditions.
 
-    ``folds`` and ``seed`` are of the cross-validation. Targets with fewer rows than folds, as those
-    of preferences that were only sampled, are left out, which is logged. Raises CostError where
-    nothing was measured, or not on the CPU, without which there is nothing to compare with, or less
-    than the folds.
+    ``folds`` and ``seed`` are of the cross-validation. Of a ``sister``, a phone that is known well,
+    the prices are the first guess, so that 10 to 30 rows do. Targets with fewer rows than
+    :data:`FEWEST_ROWS`, as those of preferences that were only sampled, and targets with errors
+    above :data:`MOST_ERROR` are left out, which is logged; the CPU stays, without a band.
+
+    Raises CostError where nothing was measured, or not on the CPU, without which there is nothing
+    to compare with, or less than the folds.
     """
     samples = samples_of(rows)
     if CPU not in samples:
@@ -114,36 +145,68 @@ def calibrate(
             f"{len(samples[CPU])} measurements on the device's CPU are too few for {folds} folds:"
             " run `nnapi-prof profile` with more models, or state fewer --folds"
         )
-    few = {target: len(found) for target, found in samples.items() if len(found) < folds}
+    fewest = folds if sister is not None else max(folds, FEWEST_ROWS)
+    few = {t: len(rows) for t, rows in samples.items() if len(rows) < fewest and t != CPU}
     if few:
         LOGGER.info(
             "note: left out, as they were measured less than %d times: %s",
-            folds,
+            fewest,
             ", ".join(f"{target} ({count})" for target, count in few.items()),
         )
     samples = {target: found for target, found in samples.items() if target not in few}
     refused = refused_of(rows)
     models, reports = {}, []
     for target, found in samples.items():
-        model = fit_target_model(found, folds=folds, seed=seed)
+        hers = None if sister is None else _sister_model(sister, target)
+        fit = partial(fit_samples, folds=folds, seed=seed)
+        if hers is None:
+            model = fit_target_model(found, folds=folds, seed=seed)
+        else:
+            model = fit_sister(found, hers, folds=folds, seed=seed)
+            fit = partial(adapted, sister=hers)
+        errors = cross_validated(found, folds=folds, seed=seed, fit=fit)
         models[target] = replace(model, refused=refused.get(target, frozenset()))
-        reports.append(
-            TargetReport(
-                target,
-                len(found),
-                cross_validated(found, folds=folds, seed=seed),
-                cross_validated(found, folds=folds, seed=seed, fit=single_rate),
-            )
+        single = cross_validated(found, folds=folds, seed=seed, fit=single_rate)
+        reports.append(TargetReport(target, len(found), errors, single))
+    wild = {report.target for report in reports if report.summary(report.errors)[1] > MOST_ERROR}
+    if wild:
+        LOGGER.info(
+            "note: not offered, as a tenth of their rows is predicted more than %.0f %% off: %s",
+            100 * MOST_ERROR,
+            ", ".join(
+                f"{r.target} ({r.rows} rows, {r.summary(r.errors)[1]:.0%})"
+                for r in reports
+                if r.target in wild
+            ),
         )
+    for target in wild:
+        if target == CPU:  # without it there is no plan at all: it stays, with no band
+            models[CPU] = replace(models[CPU], errors=None)
+        else:
+            del models[target]
     described = Description(
         name=name,
-        description=f"fitted to {sum(map(len, samples.values()))} measurements",
+        description=f"fitted to {sum(map(len, samples.values()))} measurements"
+        + (f", from {sister.name}" if sister is not None else ""),
         origin=origin,
         targets=models,
-        rows={target: len(found) for target, found in samples.items()},
+        rows={target: len(samples[target]) for target in models},
         simulated=any(row.simulated for row in rows),
+        threads=next(row.conditions.threads for row in rows if row.target == CPU),
     )
     return described, reports
+
+
+def _sister_model(sister: Description, target: Target) -> TargetModel | None:
+    """The sister's model of the same target; or of her only one of its engine and preference."""
+    if target in sister.targets:
+        return sister.targets[target]
+    alike = [
+        model
+        for other, model in sister.targets.items()
+        if (other.engine, other.preference) == (target.engine, target.preference)
+    ]
+    return alike[0] if len(alike) == 1 else None
 
 
 def single_rate(samples: Sequence[Sample]) -> TargetModel:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.rounds import Round, doubts
 from nnapi_prof.costs.summary import Summary, summarise
 from nnapi_prof.graph.plan import Target
+from nnapi_prof.graph.work import ELEMENT_BYTES, Work
 
 
 class Kind(enum.Enum):
@@ -34,6 +36,26 @@ class Status(enum.Enum):
     FAILED = "failed"
     CRASHED = "crashed"
     TIMEOUT = "timeout"
+
+
+WORK_SIZES = (
+    *("macs", "weight_bytes", "pixels", "width", "in_channels", "out_channels", "kernel"),
+    *("stride", "n_inputs", "rank"),
+)
+"""Columns of a unit's work that are numbers, named as :class:`Work`'s fields."""
+
+
+def work_columns(works: Sequence[Work | None]) -> dict[str, Any]:
+    """The columns of a row that ran these units: of one, all of its work, of more the
+    multiply-accumulates. Empty where that of one is not known."""
+    known = [work for work in works if work is not None]
+    if not works or len(known) < len(works):
+        return {}
+    if len(known) > 1:
+        return {"macs": round(sum(work.macs for work in known))}
+    (work,) = known
+    named = {"operation": work.kind, "element": work.data, "kernel_class": work.rate}
+    return named | {name: round(getattr(work, name)) for name in WORK_SIZES}
 
 
 class Key(NamedTuple):
@@ -83,6 +105,20 @@ class Measurement:
     n_operations: int = 0
     input_bytes: int = 0
     output_bytes: int = 0
+    operation: str | None = None
+    """From here to ``rank``: the work of a unit, see :func:`work_columns`."""
+    element: str | None = None
+    kernel_class: str | None = None
+    macs: int | None = None
+    weight_bytes: int | None = None
+    pixels: int | None = None
+    width: int | None = None
+    in_channels: int | None = None
+    out_channels: int | None = None
+    kernel: int | None = None
+    stride: int | None = None
+    n_inputs: int | None = None
+    rank: int | None = None
     simulated: bool = False
     clock: str = "monotonic"
     cpu_khz_before: int | None = None
@@ -122,6 +158,23 @@ class Measurement:
         Raises CostError where nothing was timed.
         """
         return summarise(self.samples_ns, self.rounds)
+
+    @property
+    def work(self) -> Work | None:
+        """What the unit computes and moves; None of a chain, a region or a plan, and of a row that
+        does not say."""
+        sizes = {name: getattr(self, name) for name in WORK_SIZES}
+        if self.operation is None or self.element not in ELEMENT_BYTES or None in sizes.values():
+            return None
+        return Work(
+            kind=self.operation,
+            data=self.element,
+            in_bytes=float(self.input_bytes),
+            out_bytes=float(self.output_bytes),
+            n_inputs=sizes.pop("n_inputs") or 1,
+            rank=sizes.pop("rank") or 0,
+            **{name: float(value or 0) for name, value in sizes.items()},
+        )
 
     @property
     def relaxed(self) -> bool:

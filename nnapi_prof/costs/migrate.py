@@ -8,12 +8,14 @@ in the one transaction of :meth:`.database.Database.prepare`: all or nothing, an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, select, text, update
 
+from nnapi_prof.costs.measurement import work_columns
 from nnapi_prof.costs.rows import digest
 from nnapi_prof.costs.schema import MEASUREMENTS, SCHEMA
+from nnapi_prof.costs.static_label import unit_work
 
 _ROWS_PER_STEP = 1000
 
@@ -49,6 +51,58 @@ def _to_3(connection: Connection) -> None:
     )
 
 
+_ADDED_4 = (
+    "operation VARCHAR(64)",
+    "element VARCHAR(16)",
+    "kernel_class VARCHAR(96)",
+    "macs BIGINT",
+    "weight_bytes BIGINT",
+    "pixels BIGINT",
+    *(f"{name} INTEGER" for name in ("width", "in_channels", "out_channels", "kernel")),
+    *(f"{name} INTEGER" for name in ("stride", "n_inputs", "rank")),
+)
+
+
+def _to_4(connection: Connection) -> None:
+    """The work of units in columns: until then it was read out of their labels, which is done here
+    for the last time."""
+    for column in _ADDED_4:
+        connection.exec_driver_sql(f"ALTER TABLE measurements ADD COLUMN {column}")
+    rows = connection.execute(
+        text(
+            "SELECT DISTINCT signature, label, input_bytes, output_bytes FROM measurements"
+            " WHERE kind = 'unit'"
+        )
+    )
+    found = [
+        {
+            "s": row.signature,
+            "l": row.label,
+            "i": row.input_bytes,
+            "o": row.output_bytes,
+            **_fitting(work_columns([unit_work(row.label, row.input_bytes, row.output_bytes)])),
+        }
+        for row in rows
+    ]
+    if not found:
+        return
+    names = [column.split()[0] for column in _ADDED_4]
+    sets = ", ".join(f"{name} = :{name}" for name in names)
+    same = "signature = :s AND label = :l AND input_bytes = :i AND output_bytes = :o"
+    connection.execute(
+        text(f"UPDATE measurements SET {sets} WHERE kind = 'unit' AND {same}"), found
+    )
+
+
+def _fitting(columns: dict[str, Any]) -> dict[str, Any]:
+    """None throughout where a label of another's making says what no column takes."""
+    small = {"operation": 64, "element": 16, "kernel_class": 96}
+    long = any(len(columns[name]) > size for name, size in small.items())
+    limits = {"macs": 63, "weight_bytes": 63, "pixels": 63}
+    large = any(columns[n] >= 1 << limits.get(n, 31) for n in columns if n not in small)
+    return dict.fromkeys(columns) if long or large else columns
+
+
 class Migration(NamedTuple):
     """What makes version ``to`` of version ``to - 1``."""
 
@@ -56,7 +110,7 @@ class Migration(NamedTuple):
     run: Callable[[Connection], None]
 
 
-MIGRATIONS = (Migration(2, _to_2), Migration(3, _to_3))
+MIGRATIONS = (Migration(2, _to_2), Migration(3, _to_3), Migration(4, _to_4))
 """In order; the last leads to :data:`~nnapi_prof.costs.schema.SCHEMA_VERSION`."""
 
 

@@ -22,7 +22,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Raised with every change that an older nnapi-prof could not read."""
 
 METADATA = MetaData()
@@ -78,6 +78,19 @@ MEASUREMENTS = Table(
     _column("first_ns", BigInteger, "ns of the first run of all, warm-up included", null=True),
     _column("input_bytes", BigInteger, "bytes that enter per run"),
     _column("output_bytes", BigInteger, "bytes that leave per run"),
+    _column("operation", String(64), "of a unit: NNAPI's name of its main operation", null=True),
+    _column("element", String(16), "of a unit: float32, float16, quant8, ...", null=True),
+    _column("kernel_class", String(96), "of a unit: operation, window or 1x1, element", null=True),
+    _column("macs", BigInteger, "multiply-accumulates; elements written where none", null=True),
+    _column("weight_bytes", BigInteger, "of a unit: constants read per run", null=True),
+    _column("pixels", BigInteger, "of a unit: height x width x batch of the output", null=True),
+    _column("width", Integer, "of a unit: pixels of an output row", null=True),
+    _column("in_channels", Integer, "of a unit: of one group", null=True),
+    _column("out_channels", Integer, "of a unit", null=True),
+    _column("kernel", Integer, "of a unit: height x width of the window", null=True),
+    _column("stride", Integer, "of a unit", null=True),
+    _column("n_inputs", Integer, "of a unit: tensors read", null=True),
+    _column("rank", Integer, "of a unit: the highest of its tensors", null=True),
     _column("simulated", Boolean, "latencies come from a phone description, not from a phone"),
     _column("clock", String(16), "monotonic or simulated"),
     _column("cpu_khz_before", Integer, "kHz of the first core, before", null=True),

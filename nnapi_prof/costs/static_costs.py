@@ -5,12 +5,16 @@ Nothing here was measured on the phone: every cost is marked ``estimated`` and h
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nnapi_prof.costs.region import RegionCost
+from nnapi_prof.costs.static_model import TargetModel
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.graph.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,9 @@ class Estimate:
 
     ns: float
     error: float | None = None
+    never_measured: str | None = None
+    """The type of operation, where none of it was ever measured on the target: what it is estimated
+    at rests on nothing."""
 
 
 @dataclass
@@ -41,6 +48,10 @@ class EstimatedCosts:
     refusals: Mapping[tuple[int, Target], str] = field(repr=False)
     simulated: bool = False
     measured: Mapping[tuple[frozenset[int], Target], float] = field(default_factory=dict)
+    models: Mapping[Target, TargetModel] = field(default_factory=dict, repr=False)
+    """What the estimates are by, where they are by something that was fitted."""
+    works: Sequence[Work] = field(default=(), repr=False)
+    """Of each unit, where there are :attr:`models`."""
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -83,21 +94,38 @@ class EstimatedCosts:
         return self.measured
 
     def error_of(self, units: Sequence[int], target: Target) -> float | None:
-        """Relative error of a segment, as if all its units erred the same way, which is the worst
-        case; None where that of one is not known."""
+        """Relative error of some units together, which nine of ten stay below; None where that of
+        one is not known. Errors are put together as errors are: of fitted targets by
+        :class:`.static_bands.ErrorBounds`, of others as if each unit's were its own."""
         parts = [self.estimates[unit, target] for unit in units]
         total = sum(part.ns for part in parts)
+        model = self.models.get(target)
+        if model is not None:
+            return model.uncertainty([self.works[unit] for unit in units])
         if any(part.error is None for part in parts):
             return None
-        if total == 0:
-            return 0.0
-        return sum(part.ns * (part.error or 0.0) for part in parts) / total
+        return math.hypot(*(part.ns * (part.error or 0.0) for part in parts)) / (total or 1.0)
 
     def plan_error(self, plan: Plan) -> float | None:
-        """Relative error of a plan's latency; None where that of a segment is not known."""
-        total = plan.predicted_ns
-        errors = [self.error_of(segment.units, segment.target) for segment in plan.segments]
-        if total == 0 or any(error is None for error in errors):
+        """Relative error of a plan's latency, which nine of ten stay below: targets err apart, the
+        units of one together. None where that of one is not known."""
+        ns: dict[Target, float] = defaultdict(float)
+        units: dict[Target, list[int]] = defaultdict(list)
+        for segment in plan.segments:
+            ns[segment.target] += segment.predicted_ns
+            units[segment.target] += segment.units
+        errors = {target: self.error_of(units[target], target) for target in units}
+        if not plan.predicted_ns or any(error is None for error in errors.values()):
             return None
-        pairs = zip(plan.segments, errors, strict=True)
-        return sum(segment.predicted_ns * (error or 0.0) for segment, error in pairs) / total
+        return math.hypot(*(ns[t] * (errors[t] or 0.0) for t in units)) / plan.predicted_ns
+
+    def never_measured(self, plan: Plan) -> dict[str, float]:
+        """Type of operation -> the share of the plan's latency that its units are estimated at, of
+        types of which the target never ran one. The largest first."""
+        found: dict[str, float] = defaultdict(float)
+        for segment in plan.segments:
+            for unit in segment.units:
+                part = self.estimates[unit, segment.target]
+                if part.never_measured is not None:
+                    found[part.never_measured] += part.ns / (plan.predicted_ns or 1.0)
+        return dict(sorted(found.items(), key=lambda item: -item[1]))

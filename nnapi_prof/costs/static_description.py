@@ -1,11 +1,12 @@
 """Descriptions of real phones: ``nnapi-prof-static`` JSON, what ``calibrate`` writes.
 
-    {"format": "nnapi-prof-static", "version": 1, "name", "description", "origin", "simulated",
-     "level": 30,
+    {"format": "nnapi-prof-static", "version": 2, "name", "description", "origin", "simulated",
+     "level": 30, "threads": 1,
      "targets": {"cpu": TARGET, "nnapi:NAME/fast": TARGET, ...}}
     TARGET: {"operation_ns", "ns_per_byte", "ns_per_mac": {KIND: ns, "default": ns},
              "invocation_ns", "ns_per_in_byte", "ns_per_out_byte", "refused": [KIND],
-             "errors": {"half", "nine_tenths", "roof_half", "roof_nine_tenths"} or null,
+             "errors": {"half", "nine_tenths", "own", "kind", "whole", "factor", "focus", "strange"}
+                        or null,
              "rows": count, "correction": {"kinds", "mean", "scale", "length", "centres",
              "weights"} or null}
 
@@ -14,6 +15,7 @@ Times are ns, rates ns per MAC and per byte; :mod:`nnapi_prof.costs.static_model
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.resources
 import json
 import math
@@ -23,15 +25,17 @@ from typing import Any
 
 import numpy as np
 
-from nnapi_prof.costs.static_model import Correction, ErrorBounds, Roof, TargetModel
+from nnapi_prof.costs.static_bands import ErrorBounds
+from nnapi_prof.costs.static_model import Correction, Roof, TargetModel
 from nnapi_prof.costs.static_work import FEATURES
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import Engine, Target
 
 FORMAT = "nnapi-prof-static"
-VERSION = 1
+VERSION = 2
 DIGITS = 7
 """Significant digits kept: errors of the model are a thousand times larger."""
+_BOUNDS = tuple(field.name for field in dataclasses.fields(ErrorBounds))
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class Description:
     """Samples that each target was fitted to."""
     level: int = 30
     simulated: bool = False
+    threads: int = 1
+    """Of the CPU, when it was measured."""
 
     def to_json(self) -> str:
         return (
@@ -59,6 +65,7 @@ class Description:
                     "origin": self.origin,
                     "simulated": self.simulated,
                     "level": self.level,
+                    "threads": self.threads,
                     "targets": {
                         target.key: {**_target_json(model), "rows": self.rows.get(target, 0)}
                         for target, model in self.targets.items()
@@ -98,6 +105,7 @@ def parse_description(data: Mapping[str, Any]) -> Description:
             targets=targets,
             rows={Target(key): int(one["rows"]) for key, one in data["targets"].items()},
             level=int(data["level"]),
+            threads=int(data["threads"]),
             simulated=bool(data["simulated"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -132,13 +140,7 @@ def _target_json(model: TargetModel) -> dict[str, Any]:
         "ns_per_in_byte": _short(model.ns_per_in_byte),
         "ns_per_out_byte": _short(model.ns_per_out_byte),
         "refused": sorted(model.refused),
-        "errors": errors
-        and {
-            "half": _short(errors.half),
-            "nine_tenths": _short(errors.nine_tenths),
-            "roof_half": _short(errors.roof[0]),
-            "roof_nine_tenths": _short(errors.roof[1]),
-        },
+        "errors": errors and {name: _short(getattr(errors, name)) for name in _BOUNDS},
         "correction": correction
         and {
             "features": list(FEATURES),
@@ -162,12 +164,7 @@ def _read_target(one: Mapping[str, Any]) -> TargetModel:
         invocation_ns=_price(one["invocation_ns"]),
         ns_per_in_byte=_price(one["ns_per_in_byte"]),
         ns_per_out_byte=_price(one["ns_per_out_byte"]),
-        errors=errors
-        and ErrorBounds(
-            _price(errors["half"]),
-            _price(errors["nine_tenths"]),
-            (_price(errors["roof_half"]), _price(errors["roof_nine_tenths"])),
-        ),
+        errors=errors and ErrorBounds(**{name: _price(errors[name]) for name in _BOUNDS}),
         refused=frozenset(map(str, one["refused"])),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
@@ -13,6 +14,10 @@ from nnapi_prof.graph.unit import UnitGraph
 
 NINE_TENTHS = 1.645
 """Normal quantile: nine of ten errors stay within this many standard deviations."""
+
+
+UNKNOWN = 3.0
+"""Taken for the relative error of what nobody knows the error of."""
 
 
 @dataclass
@@ -44,7 +49,12 @@ class FilledCosts(CostModel):
         guessed = [e for unit in region if (e := self.filled.get((unit, target))) is not None]
         if found is None or found.measured or not guessed:
             return found
-        spread = sum(one.ns * (one.error or 0.0) for one in guessed) / NINE_TENTHS
+        spread = (
+            math.hypot(
+                *(one.ns * UNKNOWN if one.error is None else one.ns * one.error for one in guessed)
+            )
+            / NINE_TENTHS
+        )
         return RegionCost(found.ns, estimated=True, sigma_ns=found.sigma_ns + spread)
 
 

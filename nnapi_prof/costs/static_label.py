@@ -1,6 +1,7 @@
-"""A unit's label and bytes -> its work: cost tables keep no more of a unit than these.
+"""A unit's label and bytes -> its work: tables of versions before 4 kept no more of a unit.
 
-Estimates read the model's units the same way, so that what was fitted and what is asked for agree.
+Nothing but their migration (:mod:`nnapi_prof.costs.migrate`) reads labels; a unit knows its work
+(:attr:`nnapi_prof.graph.unit.Unit.work`).
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 
-from nnapi_prof.costs.static_work import WEIGHTED, Work
+from nnapi_prof.costs.static_work import ELEMENT_BYTES, WEIGHTED, Work
 
 KINDS = {
     **{"linear": "FULLY_CONNECTED", "addmm": "FULLY_CONNECTED", "cat": "CONCATENATION"},
@@ -19,7 +20,7 @@ KINDS = {
     **{"permute": "TRANSPOSE", "transpose": "TRANSPOSE", "slice": "STRIDED_SLICE"},
     **{"to_channels_last": "TRANSPOSE", "to_contiguous": "TRANSPOSE", "softmax": "SOFTMAX"},
     **{"upsample_bilinear2d": "RESIZE_BILINEAR", "upsample_nearest2d": "RESIZE_NEAREST_NEIGHBOR"},
-    **{"bmm": "BATCH_MATMUL", "matmul": "BATCH_MATMUL"},
+    **{"bmm": "BATCH_MATMUL", "matmul": "BATCH_MATMUL", "mm": "BATCH_MATMUL"},
 }
 """First word of a label -> NNAPI's name; other words stand for themselves in capitals."""
 
@@ -52,6 +53,8 @@ def unit_work(label: str, in_bytes: int, out_bytes: int, *, data: str = "float32
     kind = KINDS.get(word, word.upper())
     c_out = shape[1] if len(shape) > 1 else (shape or [1])[-1]
     pixels = math.prod(shape) // max(c_out, 1) if shape else 1
+    if kind == "BATCH_MATMUL" and len(shape) > 1:
+        return _product(shape, data, in_bytes, out_bytes)
     window = math.prod(map(int, sizes[0][1].split("x"))) if len(sizes) > 1 else 1
     stride = float(sizes[0][2] or 1) if len(sizes) > 1 else 1.0
     return Work(
@@ -67,6 +70,29 @@ def unit_work(label: str, in_bytes: int, out_bytes: int, *, data: str = "float32
         out_channels=float(max(c_out, 1)),
         kernel=float(window),
         stride=stride,
+    )
+
+
+def _product(shape: list[int], data: str, in_bytes: int, out_bytes: int) -> Work:
+    """[..., m, k] x [..., k, n] -> ``shape``: what is read are (m + n) * k elements a matrix, which
+    tells k, which the label does not."""
+    m, n = shape[-2:]
+    batch = math.prod(shape[:-2])
+    size = ELEMENT_BYTES[data]
+    inner = max(in_bytes / size / max(batch * (m + n), 1), 1.0)
+    return Work(
+        kind="BATCH_MATMUL",
+        data=data,
+        macs=float(max(batch * m * n, 1)) * inner,
+        in_bytes=float(in_bytes),
+        out_bytes=float(out_bytes),
+        weight_bytes=0.0,
+        pixels=float(max(batch * m, 1)),
+        width=1.0,
+        in_channels=inner,
+        out_channels=float(max(n, 1)),
+        n_inputs=2,
+        rank=len(shape),
     )
 
 

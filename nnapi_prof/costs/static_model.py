@@ -17,10 +17,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nnapi_prof.costs.static_bands import ErrorBounds
 from nnapi_prof.costs.static_work import Floats, Sample, Work, features
 
 LINEAR_WEIGHT = 0.1
 """Prior variance of the linear part's slopes against the kernel's variance of 1."""
+FREE = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS"})
+"""Operations that compute and move nothing worth speaking of."""
+MOVERS = frozenset({"TRANSPOSE", "PAD", "STRIDED_SLICE", "SLICE", "CONCATENATION", "SPLIT"})
+"""Operations that move data and compute nothing."""
+SMALL, MOVED_OFF = 0.05, 4.0
 MOST_CORRECTION = math.log(4)
 """A correction is at most fourfold, either way: beyond that it is extrapolation."""
 
@@ -102,16 +108,6 @@ def linear(x: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class ErrorBounds:
-    """|predicted / actual - 1| in cross-validation: half of the rows are below ``half``, nine of
-    ten below ``nine_tenths``; ``roof`` are the two of the roofline alone."""
-
-    half: float
-    nine_tenths: float
-    roof: tuple[float, float]
-
-
-@dataclass(frozen=True)
 class TargetModel:
     """One target of a device."""
 
@@ -141,17 +137,42 @@ class TargetModel:
             + sample.out_bytes * self.ns_per_out_byte
         )
 
+    def samples_ns(self, samples: Sequence[Sample]) -> Floats:
+        """:meth:`sample_ns` of each, faster."""
+        owner = np.repeat(np.arange(len(samples)), [len(sample.works) for sample in samples])
+        each = self.works_ns([work for sample in samples for work in sample.works])
+        fixed = [
+            s.invocations * self.invocation_ns
+            + s.in_bytes * self.ns_per_in_byte
+            + s.out_bytes * self.ns_per_out_byte
+            for s in samples
+        ]
+        found: Floats = np.bincount(owner, weights=each, minlength=len(samples)) + np.array(fixed)
+        return found
+
+    def knows(self, work: Work) -> bool:
+        """Whether an operation of its type was ever measured there. What only renames (a reshape)
+        needs no measurement."""
+        return work.kind in FREE or work.rate in self.roof.ns_per_mac
+
     def uncertainty(self, works: Sequence[Work]) -> float | None:
-        """The relative error that nine of ten predictions stay below; of several operations, as if
-        all erred alike (they do: errors of one kind go one way)."""
-        if self.errors is None:
+        """The relative error that nine of ten predictions stay below; None where nobody knows:
+        nothing was fitted, or a type was never measured. Of what only moves data
+        (:data:`MOVERS`), and less than :data:`SMALL` of the whole, bytes tell enough: it may take
+        :data:`MOVED_OFF` times what it is estimated at. Errors of several are put together as
+        :mod:`nnapi_prof.costs.static_bands` says."""
+        if self.errors is None or not works:
             return None
+        ns = self.works_ns(works)
+        strange = np.array([not self.knows(work) for work in works])
+        share = float(ns[strange].sum() / max(ns.sum(), 1e-9))
+        moves = all(w.kind in MOVERS for w, new in zip(works, strange, strict=True) if new)
+        if strange.any() and (not moves or share > SMALL):
+            return None
+        return self.errors.band(works, ns, self.familiar(works)) + MOVED_OFF * share
+
+    def familiar(self, works: Sequence[Work]) -> Floats:
+        """0 to 1: how near to what was measured each operation is."""
         if self.correction is None or not works:
-            return self.errors.roof[1]
-        near = self.correction.familiar(works)
-        shares = self.works_ns(works)
-        each = near * self.errors.nine_tenths + (1 - near) * max(
-            self.errors.roof[1], self.errors.nine_tenths
-        )
-        total = float(shares.sum())
-        return float(shares @ each) / total if total > 0 else float(each.max())
+            return np.ones(len(works))
+        return self.correction.familiar(works)

@@ -35,6 +35,14 @@ _ERROR = described(
 )
 
 
+_NEVER = described(
+    TEXT_OR_NULL, "type of operation, where the target was never measured to run one"
+)
+_SHARES = described(
+    mapping(NUMBER), "type that was never measured -> its share of the plan's latency"
+)
+
+
 @document(
     "estimate",
     1,
@@ -51,12 +59,14 @@ _ERROR = described(
     units=array(
         extended(
             UNIT,
-            costs=described(mapping(obj(ns=NUMBER, error=_ERROR)), "by target"),
+            costs=described(
+                mapping(obj(ns=NUMBER, error=_ERROR, never_measured=_NEVER)), "by target"
+            ),
             refusals=described(mapping(TEXT), "target -> why it cannot run there"),
         )
     ),
-    plan=extended(PLAN, error=_ERROR),
-    baselines=array(extended(PLAN, error=_ERROR)),
+    plan=extended(PLAN, error=_ERROR, never_measured=_SHARES),
+    baselines=array(extended(PLAN, error=_ERROR, never_measured=_SHARES)),
 )
 def of_estimate(
     model: str, phone: str, origin: str, costs: EstimatedCosts, plans: Sequence[Plan]
@@ -65,7 +75,11 @@ def of_estimate(
 
     def of_unit(unit: Unit) -> Document:
         estimates = {
-            target.key: {"ns": found.ns, "error": found.error}
+            target.key: {
+                "ns": found.ns,
+                "error": found.error,
+                "never_measured": found.never_measured,
+            }
             for target in costs.targets
             if (found := costs.estimates.get((unit.index, target))) is not None
         }
@@ -76,7 +90,14 @@ def of_estimate(
         }
         return {"costs": estimates, "refusals": refusals}
 
-    best, *baselines = ({**of_plan(plan), "error": costs.plan_error(plan)} for plan in plans)
+    best, *baselines = (
+        {
+            **of_plan(plan),
+            "error": costs.plan_error(plan),
+            "never_measured": costs.never_measured(plan),
+        }
+        for plan in plans
+    )
     prices = {
         target.key: {
             "invocation_ns": price.invocation_ns,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from nnapi_prof.graph.passes.fuse_activations import UNIT
 from nnapi_prof.graph.quantisation import CONVERSIONS
 from nnapi_prof.graph.signature import describe_type, unit_signature
 from nnapi_prof.graph.unit import Unit, UnitGraph
+from nnapi_prof.graph.work import Work
 
 aten = torch.ops.aten
 
@@ -69,6 +71,7 @@ def _unit(index: int, nodes: list[fx.Node]) -> Unit:
         signature=unit_signature(described, map(type_of, inputs), map(type_of, outputs)),
         macs=sum(map(macs, nodes)),
         constant_bytes=sum(type_of(constant).n_bytes for constant in constants),
+        work=_work(nodes, inputs, outputs, constants),
     )
 
 
@@ -127,6 +130,100 @@ def macs(node: fx.Node) -> int:
         shapes = [type_of(parameter).shape for parameter in args["params"]]
         return steps * sum(math.prod(shape) for shape in shapes if len(shape) == 2)
     return 0
+
+
+KINDS = {
+    **{"linear": "FULLY_CONNECTED", "addmm": "FULLY_CONNECTED", "cat": "CONCATENATION"},
+    **{"hardswish": "HARD_SWISH", "sigmoid": "LOGISTIC", "_softmax": "SOFTMAX"},
+    **{"avg_pool2d": "AVERAGE_POOL_2D", "max_pool2d": "MAX_POOL_2D"},
+    **{"adaptive_avg_pool2d": "MEAN", "view": "RESHAPE", "flatten": "RESHAPE"},
+    **{"unsqueeze": "RESHAPE", "squeeze": "RESHAPE"},
+    **{"permute": "TRANSPOSE", "transpose": "TRANSPOSE", "slice": "STRIDED_SLICE"},
+    **{"to_channels_last": "TRANSPOSE", "to_contiguous": "TRANSPOSE"},
+    **{"upsample_bilinear2d": "RESIZE_BILINEAR", "upsample_nearest2d": "RESIZE_NEAREST_NEIGHBOR"},
+    **{"bmm": "BATCH_MATMUL", "matmul": "BATCH_MATMUL", "mm": "BATCH_MATMUL"},
+}
+"""First word of a unit -> NNAPI's name; other words stand for themselves in capitals."""
+
+
+def _work(
+    nodes: list[fx.Node], inputs: list[fx.Node], outputs: Any, constants: list[fx.Node]
+) -> Work:
+    """The unit's work, by its main operation: the convolution, or the first."""
+    shown = [node for node in nodes if node.target not in CONVERSIONS] or nodes
+    main = next((n for n in shown if n.target is aten.convolution.default), shown[0])
+    read = [type_of(node) for node in inputs if makes_tensor(node)]
+    written = [type_of(node) for node in outputs]
+    out = written[0].shape if written else ()
+    shape = type_of(main).shape if makes_tensor(main) else out
+    elements = sum(value.n_elements for value in written)
+    data = _data_kind(written[0].dtype if written else "float32", len(shown) < len(nodes))
+    channels = shape[1] if len(shape) > 1 else math.prod(shape[-1:])
+    sizes = {
+        "kind": _kind(main),
+        "data": data,
+        "macs": float(sum(map(macs, nodes)) or max(elements, 1)),
+        "in_bytes": float(sum(value.n_bytes for value in read)),
+        "out_bytes": float(sum(value.n_bytes for value in written)),
+        "weight_bytes": float(sum(type_of(constant).n_bytes for constant in constants)),
+        "pixels": float(max(math.prod(shape) // max(channels, 1), 1)),
+        "width": float(shape[-1] if len(shape) > 2 else 1),
+        "in_channels": float(max(channels, 1)),
+        "out_channels": float(max(channels, 1)),
+        "n_inputs": max(len(read), 1),
+        "rank": max([len(value.shape) for value in [*read, *written]], default=1),
+    }
+    return Work(**(sizes | _shape_of_weights(main, shape)))  # type: ignore[arg-type]
+
+
+def _kind(node: fx.Node) -> str:
+    if node.target is aten.convolution.default:
+        word = _convolution_word(node)
+        if word.startswith("conv_transpose"):
+            return "TRANSPOSE_CONV_2D"
+        return {"d": "DEPTHWISE_CONV_2D", "g": "GROUPED_CONV_2D"}.get(word[0], "CONV_2D")
+    return KINDS.get(_word(node), _word(node).upper())
+
+
+def _data_kind(dtype: str, quantised: bool) -> str:
+    if quantised or dtype in ("uint8", "int8", "quint8", "qint8"):
+        return "quant8"
+    named = {"float16": "float16", "int32": "int32", "int64": "int32", "bool": "bool8"}
+    return named.get(dtype, "float32")
+
+
+def _shape_of_weights(node: fx.Node, shape: Sequence[int]) -> dict[str, float]:
+    """Of what multiplies matrices: sizes that the result alone does not tell."""
+    args = bound_args(node) if not isinstance(node.target, Kept) else {}
+    if node.target is aten.convolution.default:
+        weight = type_of(args["weight"]).shape
+        per_group = weight[0] // args["groups"] if args["transposed"] else weight[1]
+        return {
+            "in_channels": float(per_group),
+            "kernel": float(math.prod(weight[2:])),
+            "stride": float(max(args["stride"])),
+        }
+    matrix = node.target in (aten.matmul.default, aten.mm.default, aten.bmm.default)
+    if node.target is aten.linear.default:
+        inner = type_of(args["weight"]).shape[1]
+    elif matrix:
+        inner = type_of(args["self"]).shape[-1]
+    elif node.target in (aten.addmm.default, aten.baddbmm.default):
+        inner = type_of(args.get("mat1") or args["batch1"]).shape[-1]
+    else:
+        window = args.get("kernel_size")
+        if not isinstance(window, list | tuple) or not window:
+            return {}
+        stride = args.get("stride") or window
+        return {"kernel": float(math.prod(window)), "stride": float(max(stride))}
+    out = shape[-1] if shape else 1
+    rows = math.prod(shape) // max(out, 1) if shape else 1
+    return {
+        "in_channels": float(inner),
+        "out_channels": float(out),
+        "pixels": float(max(rows, 1)),
+        "width": 1.0,
+    }
 
 
 _ACTIVATIONS = {(0.0, 6.0): "relu6", (-1.0, 1.0): "relu1"}

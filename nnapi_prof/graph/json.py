@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.types import DimOrder, Quantisation, TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
+from nnapi_prof.graph.work import Work
 
 
 def type_to_json(value: TensorType) -> dict[str, Any]:
@@ -40,6 +42,7 @@ def graph_to_json(graph: UnitGraph) -> dict[str, Any]:
                 "signature": unit.signature,
                 "macs": unit.macs,
                 "constant_bytes": unit.constant_bytes,
+                **({} if unit.work is None else {"work": dataclasses.asdict(unit.work)}),
             }
             for unit in graph.units
         ],
@@ -63,6 +66,7 @@ def graph_from_json(data: dict[str, Any]) -> UnitGraph:
                 signature=row["signature"],
                 macs=row["macs"],
                 constant_bytes=row["constant_bytes"],
+                work=Work(**row["work"]) if "work" in row else None,
             )
             for index, row in enumerate(data["units"])
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from nnapi_prof.graph.types import TensorType
+from nnapi_prof.graph.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Unit:
     signature: str
     macs: int = 0
     constant_bytes: int = 0
+    work: Work | None = None
+    """What it computes and moves; None where the graph was stored without."""
 
 
 @dataclass(frozen=True)

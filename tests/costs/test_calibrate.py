@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -61,6 +62,7 @@ def rows() -> list[Measurement]:
     ]
 
 
+@pytest.mark.slow
 def test_terms_of_the_device_are_found() -> None:
     described, reports = calibrate(rows(), "phone", "a test")
     assert described.simulated
@@ -75,6 +77,7 @@ def test_terms_of_the_device_are_found() -> None:
     assert on_npu.summary(on_npu.single_rate)[0] > 0.1
 
 
+@pytest.mark.slow
 def test_calibration_repeats() -> None:
     assert (
         calibrate(rows(), "a", "b")[0].to_json() == calibrate(rows()[::-1], "a", "b")[0].to_json()
@@ -95,23 +98,70 @@ def test_without_the_cpu_there_is_nothing_to_compare_with() -> None:
         calibrate([row for row in rows() if row.target == NPU], "a", "b")
 
 
+@pytest.mark.slow
 def test_targets_that_were_only_sampled_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     low = Target.nnapi("npu", Preference.LOW_POWER)
     sampled = [measurement(low, [(f"add 1x{n}", n, n)]) for n in (8, 64, 512)]
     with caplog.at_level("INFO", "nnapi_prof"):
         described, reports = calibrate([*rows(), *sampled], "a", "b")
     assert set(described.targets) == {CPU, NPU} == {report.target for report in reports}
-    assert "less than 5 times: nnapi:npu/low_power (3)" in caplog.text
-    described, _ = calibrate([*rows(), *sampled], "a", "b", folds=3)
-    assert low in described.targets
+    assert "less than 6 times: nnapi:npu/low_power (3)" in caplog.text
 
 
+def test_a_refusal_holds_for_every_preference_until_one_runs() -> None:
+    """The classes that a driver lacks do not depend on what it prefers, and samples are few."""
+    low = Target.nnapi("npu", Preference.LOW_POWER)
+    other = Target.nnapi("gpu", Preference.FAST_SINGLE_ANSWER)
+    lstm, sigmoid = ("lstm", 100, 100), ("sigmoid 8", 32, 32)
+    sampled = [
+        measurement(NPU, [sigmoid], status=Status.REFUSED),
+        measurement(low, [sigmoid]),
+        measurement(other, [sigmoid]),
+    ]
+    assert lstm[0].upper() in refused_of(rows())[NPU]
+    refused = refused_of([*rows(), *sampled])
+    assert refused[low] == {"LSTM"}  # it ran a sigmoid itself
+    assert refused[NPU] == {"LSTM", "LOGISTIC"}
+    assert refused[other] == refused[CPU] == frozenset()
+
+
+def test_targets_that_are_predicted_wildly_are_named_and_not_offered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    draw = np.random.default_rng(0)
+    low = Target.nnapi("npu", Preference.LOW_POWER)
+    wild = [measurement(low, [(f"conv2d 3x3 8->{c} 14x14", 1, c * 784)]) for c in range(8, 20)]
+    wild = [replace(row, samples_ns=(int(math.exp(12 + 4 * draw.normal())),)) for row in wild]
+    with caplog.at_level("INFO", "nnapi_prof"):
+        described, reports = calibrate([*rows(), *wild], "a", "b")
+    assert low not in described.targets and low in {report.target for report in reports}
+    assert "not offered" in caplog.text and "nnapi:npu/low_power (12 rows" in caplog.text
+
+
+def test_a_sister_phone_and_ten_rows_do() -> None:
+    """A phone three times as fast: ten rows of it are less than its own roofline needs."""
+    sister, _ = calibrate(rows(), "sister", "a test")
+    faster = [
+        replace(row, samples_ns=tuple(ns // 3 for ns in row.samples_ns))
+        for row in rows()
+        if row.usable and row.kind is Kind.UNIT
+    ]
+    of_cpu = [row for row in faster if row.target == CPU][3:36:3]
+    described, _ = calibrate(of_cpu, "own", "a test", sister=sister)
+    model = described.targets[CPU]
+    assert described.threads == 1 and "from sister" in described.description
+    errors = []
+    for target, samples in samples_of(faster).items():
+        if target == CPU:
+            errors = [abs(model.sample_ns(s) / s.ns - 1) for s in samples]
+    assert np.median(errors) < 0.05 and model.errors is not None
+
+
+@pytest.mark.slow
 def test_errors_are_of_rows_that_were_not_shown() -> None:
     """A model of no use in the folds shows as such: latencies that follow nothing."""
     draw = np.random.default_rng(0)
     wild = [measurement(CPU, [(f"conv2d 3x3 8->{c} 14x14", 1, c * 784)]) for c in range(8, 40)]
-    from dataclasses import replace
-
     wild = [replace(row, samples_ns=(int(math.exp(12 + 2 * draw.normal())),)) for row in wild]
     _, (report,) = calibrate(wild, "a", "b")
     assert report.summary(report.errors)[0] > 0.5

@@ -15,8 +15,9 @@ from sqlalchemy import Connection, create_engine, inspect, text
 
 from nnapi_prof.costs import migrate
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
-from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status
+from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status, work_columns
 from nnapi_prof.costs.schema import MEASUREMENTS, SCHEMA_VERSION
+from nnapi_prof.costs.static_label import unit_work
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Preference, Target
@@ -73,6 +74,7 @@ OLD = Measurement(
     thermal_mc_after=41_000,
     rss_peak_kb=100,
     measured_at="then",
+    **work_columns([unit_work("relu", 4, 8)]),
 )
 DOUBLE = """
 INSERT INTO measurements SELECT 7, signature, kind, label, members, offsets, n_units, n_operations,
@@ -151,6 +153,31 @@ def test_it_is_done_once_and_new_rows_go_beside(old: str) -> None:
     assert indices == {(index.name, index.unique) for index in MEASUREMENTS.indexes}
 
 
+def test_units_of_old_tables_get_their_work_in_columns(old: str) -> None:
+    """Of the label, and of a matrix product what the bytes tell: 256 x k x 256."""
+    inner, size = 4096, 4
+    read, written = 2 * 256 * inner * size, 256 * 256 * size
+    run(
+        old,
+        "UPDATE measurements SET label = 'matmul 1x256x256', signature = 'product', "
+        f"input_bytes = {read}, output_bytes = {written} WHERE id = 2",
+        "UPDATE measurements SET kind = 'chain' WHERE id = 3",
+    )
+    with CostStore(old) as store:
+        works = {row["id"]: row for row in store.rows()}
+    assert works[1]["operation"] == works[1]["kernel_class"] == "RELU"
+    assert (works[2]["operation"], works[2]["macs"]) == ("BATCH_MATMUL", 256 * 256 * inner)
+    assert works[2]["in_channels"] == inner
+    assert works[3]["operation"] is None and works[3]["macs"] is None
+    (product,) = [m for m in _measurements(old) if m.signature == "product"]
+    assert product.work == unit_work("matmul 1x256x256", read, written)
+
+
+def _measurements(where: str) -> list[Measurement]:
+    with CostStore(where) as store:
+        return store.measurements("phone")
+
+
 def test_rows_that_say_the_same_become_one(old: str) -> None:
     run(old, DOUBLE)
     with CostStore(old) as store:
@@ -181,6 +208,7 @@ with CostStore(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.slow
 def test_processes_that_open_it_at_once_migrate_it_once(old: str) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
