@@ -46,3 +46,9 @@ def test_other_units(label: str, kind: str, macs: float) -> None:
 def test_a_quantised_unit_is_of_bytes() -> None:
     work = unit_work("quantised linear 10->3", 10, 3)
     assert (work.rate, work.weight_bytes) == ("FULLY_CONNECTED/quant8", 30)
+
+
+@pytest.mark.parametrize("inner", [16, 256, 4096])
+def test_a_matrix_product_multiplies_along_what_its_label_leaves_out(inner: int) -> None:
+    work = unit_work("matmul 2x256x256", 2 * 2 * 256 * inner * 4, 2 * 256 * 256 * 4)
+    assert (work.macs, work.in_channels) == (2 * 256 * 256 * inner, inner)

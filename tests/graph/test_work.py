@@ -1,0 +1,53 @@
+"""Units know what they compute and move; nothing is read out of labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.cli.options import load_model
+from nnapi_prof.graph.json import graph_from_json, graph_to_json
+from nnapi_prof.graph.work import Work
+from tests.cli.common import trace
+
+
+class Product(nn.Module):
+    """[1, 8, inner], [1, inner, 8] -> [1, 8, 8]"""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x @ y
+
+
+def works(model: nn.Module, path: Path, *shapes: tuple[int, ...]) -> list[Work]:
+    inputs = ["x".join(map(str, shape)) for shape in shapes]
+    graph = load_model(trace(model, path, *shapes), inputs, silent=True).units
+    assert graph_from_json(graph_to_json(graph)) == graph
+    return [unit.work for unit in graph.units if unit.work is not None]
+
+
+@pytest.mark.parametrize("inner", [16, 4096])
+def test_a_matrix_product(inner: int, tmp_path: Path) -> None:
+    (work,) = works(Product(), tmp_path / "m.pt", (1, 8, inner), (1, inner, 8))
+    assert (work.kind, work.macs, work.in_channels) == ("BATCH_MATMUL", 64 * inner, inner)
+    assert work.in_bytes == 2 * 8 * inner * 4
+
+
+def test_convolutions_tell_their_groups_windows_and_weights(tmp_path: Path) -> None:
+    model = nn.Sequential(
+        nn.Conv2d(8, 16, 3, stride=2, padding=1, groups=2),
+        nn.Conv2d(16, 16, 5, padding=2, groups=16),
+        nn.Conv2d(16, 4, 1),
+    )
+    found = [w for w in works(model, tmp_path / "c.pt", (1, 8, 16, 16)) if "CONV" in w.kind]
+    assert [w.kind for w in found] == ["GROUPED_CONV_2D", "DEPTHWISE_CONV_2D", "CONV_2D"]
+    assert [w.rate for w in found][2] == "CONV_2D 1x1"
+    assert [(w.in_channels, w.kernel, w.stride) for w in found] == [
+        (4, 9, 2),
+        (1, 25, 1),
+        (16, 1, 1),
+    ]
+    assert [w.macs for w in found] == [64 * 16 * 4 * 9, 64 * 16 * 25, 64 * 16 * 4]
+    assert [w.pixels for w in found] == [64, 64, 64]
