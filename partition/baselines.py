@@ -16,6 +16,7 @@ greedy             each unit goes where it alone runs fastest, hand-over ignored
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -48,26 +49,65 @@ def merge_by_target(problem: Problem, assignment: Sequence[int]) -> tuple[Placem
     goes first.
     """
     missing = [len(preds) for preds in problem.predecessors]
-    ready = {u for u in range(problem.n) if not missing[u]}
+    ready: dict[int, list[int]] = {}  # target -> heap of units
+    for u in range(problem.n):
+        if not missing[u]:
+            heapq.heappush(ready.setdefault(assignment[u], []), u)
     segments: list[Placement] = []
     while ready:
-        k = assignment[min(ready)]
+        k = min(ready, key=lambda target: ready[target][0])
         inside: list[int] = []
-        while here := sorted(u for u in ready if assignment[u] == k):
-            for u in here:
-                ready.discard(u)
-                inside.append(u)
-                for s in problem.successors[u]:
-                    missing[s] -= 1
-                    if not missing[s]:
-                        ready.add(s)
+        heap = ready[k]
+        while heap:
+            u = heapq.heappop(heap)
+            inside.append(u)
+            for s in problem.successors[u]:
+                missing[s] -= 1
+                if not missing[s]:
+                    heapq.heappush(ready.setdefault(assignment[s], []), s)
+        del ready[k]
         segments.append((tuple(sorted(inside)), k))
     return tuple(segments)
 
 
 def total_ns(problem: Problem, placements: Sequence[Placement]) -> float:
     """Latency of placements in ns; inf where one cannot run."""
-    return sum(problem.segment_ns(units, k) for units, k in placements)
+    if len(placements) < FEW_SEGMENTS or sum(len(u) for u, _ in placements) < problem.n:
+        return sum(problem.segment_ns(units, k) for units, k in placements)
+    return _total_at_once(problem, placements)
+
+
+FEW_SEGMENTS = 32
+"""More are priced all at once, with arrays."""
+
+
+def _total_at_once(problem: Problem, placements: Sequence[Placement]) -> float:
+    a = problem.arrays
+    counts = [len(units) for units, _ in placements]
+    order = np.fromiter((u for units, _ in placements for u in units), np.int64, sum(counts))
+    segment, target = np.zeros(a.n, dtype=np.int64), np.zeros(a.n, dtype=np.int64)
+    ks = np.fromiter((k for _, k in placements), np.int64, len(counts))
+    segment[order] = np.repeat(np.arange(len(counts)), counts)
+    target[order] = np.repeat(ks, counts)
+    unit_ns = a.unit_ns[np.arange(a.n), target]
+    own = np.bincount(segment, unit_ns, len(counts)) + a.overhead_ns[ks]
+    made = a.producer >= 0
+    home = np.where(made, segment[np.maximum(a.producer, 0)], -1)
+    away = segment[a.readers] != home[a.reader_value]
+    pairs = np.unique(a.reader_value[away] * len(counts) + segment[a.readers[away]])
+    value, at = pairs // len(counts), pairs % len(counts)
+    own += np.bincount(at, a.in_ns[value, ks[at]], len(counts))
+    leaves = a.is_output.copy()
+    leaves[a.reader_value[away]] = True
+    leaves &= made
+    maker = a.producer[leaves]
+    own += np.bincount(segment[maker], a.out_ns[np.flatnonzero(leaves), target[maker]], len(counts))
+    if problem.region_ns:
+        for i, (units, k) in enumerate(placements):
+            measured = problem.region_ns.get((frozenset(units), k))
+            if measured is not None:
+                own[i] = measured
+    return float(own.sum())
 
 
 def find_baselines(problem: Problem, listed: Collection[int] = ()) -> tuple[Baseline, ...]:

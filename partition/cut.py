@@ -80,7 +80,8 @@ def minimum_cut(problem: Problem) -> Cut | None:
     found = net.cut()
     if found is None:
         return None
-    ns, accelerated = found
+    ns, beyond = found
+    accelerated = beyond[: a.n]
     alone = float(near.sum()) + float(problem.overhead_ns[free].min())
     bound = min(alone, ns + float(problem.overhead_ns[~free].min()))
     return Cut(max(bound, 0.0), accelerated)

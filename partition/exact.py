@@ -36,6 +36,7 @@ import ctypes
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -98,6 +99,8 @@ class Found:
     complete: bool
     """Nothing was left out for want of room, time or memory."""
     steps: int
+    progress: float = 1.0
+    """Share of the levels that were searched."""
 
     @property
     def placements(self) -> tuple[Placement, ...]:
@@ -294,8 +297,19 @@ class _Run:
         """Goes on for a slice; the code that it ended with."""
         if self._library is None:
             return advance_interpreted(self._tables, self._search, SLICE // INTERPRETED)
+        return int(
+            self._library.np_ideals_advance(
+                ctypes.byref(self._sizes()),
+                ctypes.byref(native.pointers(self._tables)),
+                ctypes.byref(native.pointers(self._search)),
+                ctypes.c_int64(SLICE),
+            )
+        )
+
+    def _sizes(self) -> Any:
+        """``struct np_ideal_sizes``."""
         st, tables = self._search, self._tables
-        sizes = native.integers(
+        return native.integers(
             *tables.unit_ns.shape,
             len(tables.slot),
             st.slot_value.shape[2],
@@ -310,14 +324,6 @@ class _Run:
             st.ready.shape[1],
             len(st.records),
             len(st.landings),
-        )
-        return int(
-            self._library.np_ideals_advance(
-                ctypes.byref(sizes),
-                ctypes.byref(native.pointers(tables)),
-                ctypes.byref(native.pointers(st)),
-                ctypes.c_int64(SLICE),
-            )
         )
 
     def _grow(self, code: int, memory_bytes: float) -> bool:
@@ -347,7 +353,12 @@ class _Run:
             changed[name] = larger
         self._search = self._search._replace(**changed)
         if code == GROW_IDEALS:
-            rehash(self._search)
+            if self._library is None:
+                rehash(self._search)
+            else:
+                self._library.np_ideals_rehash(
+                    ctypes.byref(self._sizes()), ctypes.byref(native.pointers(self._search))
+                )
         return True
 
     def _unfinished(self, steps: int) -> Found:
@@ -360,12 +371,10 @@ class _Run:
             count = int(st.n_labels[side])
             alive = st.labels[side, :count].alive == 1
             least = min(least, float(st.labels[side, :count].reach[alive].min(initial=math.inf)))
-        for level in range(int(st.at[LEVEL]), len(st.landing_head)):
-            landing = int(st.landing_head[level])
-            while landing >= 0:
-                least = min(least, float(st.landings[landing].reach))
-                landing = int(st.landings[landing].following)
-        return Found((), min(self._upper_ns, least - self._priced), False, steps)
+        waiting = st.landings.reach[: int(st.at[LANDINGS])]
+        least = min(least, float(waiting.min(initial=math.inf)))
+        progress = int(st.at[LEVEL]) / max(1, self._problem.n)
+        return Found((), min(self._upper_ns, least - self._priced), False, steps, progress)
 
     def _found(self, steps: int) -> Found:
         st = self._search
@@ -418,7 +427,7 @@ def _begun(tables: Tables, upper_ns: float, width: int) -> Search:
     n_slots = max(1, int(tables.slot.max(initial=-1)) + 1)
     slot_words = -(-n_slots // WORD)
     words = max(1, -(-n // WORD))
-    labels, ideals, ready, jumps, records = 1024, 256, max(1024, 8 * n), 256, 4096
+    labels, ideals, ready, jumps, records = 4096, 512, max(4096, 8 * n), 1024, 16_384
 
     def ints(*shape: int) -> Ints:
         return np.zeros(shape, dtype=np.int64)

@@ -22,6 +22,8 @@ from nnapi_prof.partition.problem import Placement, Problem
 from nnapi_prof.partition.watch import Watch
 
 MOST_SWEEPS = 4
+EMPTY_PHASES = 24
+"""Tried in a sweep, beside all that hold units."""
 STEPS_A_UNIT = 40
 """What one move counts for each unit: about what it takes beside a move of one unit."""
 _LEAST_GAIN = 1e-9
@@ -36,10 +38,10 @@ def expanded(
     targets = np.flatnonzero(able.any(axis=0)).tolist()
     plan = tuple(placements)
     now = total_ns(problem, plan)
-    for _ in range(MOST_SWEEPS):
+    for sweep in range(MOST_SWEEPS):
         before = now
         phase, phase_target = spread_out(plan, a.n, targets)
-        for g in range(len(phase_target)):
+        for g in _tried(phase, len(phase_target), sweep):
             if watch.is_over:
                 return plan
             watch.spend(STEPS_A_UNIT * a.n)
@@ -53,6 +55,15 @@ def expanded(
         if now >= before * (1 - 1e-6):
             break
     return plan
+
+
+def _tried(phase: Ints, n_phases: int, seed: int) -> list[int]:
+    """The phases of a sweep: all that hold units, and some of the empty ones."""
+    used = np.unique(phase)
+    empty = np.setdiff1d(np.arange(n_phases), used)
+    chance = np.random.default_rng((seed, n_phases))
+    some = chance.permutation(empty)[:EMPTY_PHASES]
+    return sorted([*used.tolist(), *some.tolist()])
 
 
 def _best_move(problem: Problem, phase: Ints, phase_target: Ints, g: int) -> Ints | None:

@@ -320,6 +320,7 @@ def land(tb: Tables, st: Search, c: int, landing: int) -> None:
     st.owed[c, new] = 0
     st.labels[c, new].record = st.landings[landing].record
     settle(tb, st, c)
+    st.landings[landing].reach = np.inf  # it is under way no more
 
 
 def close(tb: Tables, st: Search, c: int, label: int) -> None:

@@ -16,6 +16,13 @@ import numpy as np
 from nnapi_prof.partition.arrays import Ints
 from nnapi_prof.partition.problem import Placement, Problem
 
+REACH = 12
+"""Segments further apart than this are not tried as one: each try looks at all between."""
+
+
+MOST_TO_JOIN = 200
+"""Segments. A plan of more has other troubles, and looking at all pairs takes seconds."""
+
 
 def spread_out(
     placements: Sequence[Placement], n_units: int, targets: Sequence[int]
@@ -44,10 +51,12 @@ def joined(problem: Problem, placements: Sequence[Placement]) -> tuple[Placement
     """The plan with segments of one target joined where nothing between them stands in the way and
     it costs no more."""
     phases = list(placements)
+    if len(phases) > MOST_TO_JOIN:
+        return tuple(phases)
     i = 0
     while i < len(phases):
         units, k = phases[i]
-        for j in range(i + 1, len(phases)):
+        for j in range(i + 1, min(len(phases), i + 1 + REACH)):
             others, other_k = phases[j]
             if other_k == k and _can_join(problem, phases[i : j + 1]):
                 whole = tuple(sorted((*units, *others)))

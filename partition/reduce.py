@@ -41,6 +41,12 @@ class Reduced:
         return tuple(sorted(u for unit in units for u in self.groups[unit]))
 
 
+def unreduced(problem: Problem) -> Reduced:
+    """The problem as it is."""
+    units = tuple(range(problem.n))
+    return Reduced(problem, tuple((u,) for u in units), units)
+
+
 def reduce_problem(problem: Problem) -> Reduced:
     """Applies both rules until neither holds anywhere."""
     state = _State(problem)

@@ -44,15 +44,29 @@ FIRST_STEPS = 60_000
 LONG = 1_500
 """Units. The exact programme gets more effort before the relaxation, which takes seconds there."""
 LONG_STEPS = 20_000_000
-WHOLE_STEPS = 3_000_000
+WHOLE_STEPS = 2_000_000
 """Of the exact programme with the relaxation's prices."""
+MOST_STEPS = 40_000_000
+"""Of the same where what it came to so far says that it would come to its end."""
 MOVES = 2_000_000
 """Of the first annealing; a fifth of a second."""
 WIDTH = 1_000
 """Labels of a level in the first programme of limited width."""
 WINDOW_STEPS = 400_000
+STEPS_OF_WIDTH = 1_500
+"""Of a programme of limited width, for each label that a level may hold."""
+HEATS = (0.1, 0.03, 0.3)
+"""First temperature of an annealing, in shares of what a move changes about; in turn."""
+COOLING = 0.03
+"""Last temperature against the first."""
+GROWTH = 1.6
+"""Of effort, from round to round."""
 PATIENCE = 3
-"""Rounds of step 5 without a better plan before the search ends."""
+"""Rounds of step 5 that gain nothing to speak of before the search ends."""
+WORTH_GOING_ON = 2e-4
+"""Relative gain of a round: less is less than any measurement can tell."""
+CLOSE = 5e-4
+"""Gap that is not worth another round."""
 SHARE_OF_MEMORY = 0.5
 """Of the memory allowed, for one exact programme."""
 
@@ -101,6 +115,10 @@ class Solution:
     dearer: frozenset[Region] = frozenset()
     """Regions that cost more whole than by their parts, and that the search ran into."""
     steps: float = 0.0
+    reduced: Reduced | None = field(default=None, repr=False)
+    """The problem that was searched, and ..."""
+    relaxation: Relaxation | None = field(default=None, repr=False)
+    """... its relaxation, where it was solved."""
 
     @property
     def is_optimal(self) -> bool:
@@ -121,15 +139,17 @@ def search(
     starts: Iterable[tuple[str, Plan]] = (),
     dearer: Collection[Region] = (),
     patience: int = PATIENCE,
-    with_baselines: bool = True,
+    with_baselines: bool = False,
 ) -> Solution | None:
     """The fastest plan found within the watch's limits; None where no plan was found.
 
     ``starts`` are plans with the names of the steps that made them, ``dearer`` regions that an
-    earlier search of such a problem ran into. ``patience`` 0 leaves step 5 out.
+    earlier search of such a problem ran into. ``patience`` 0 leaves step 5 out. The baselines are
+    among the starts where ``with_baselines`` asks for it, and where there are none.
     """
     run = _Search(problem, watch, dearer)
-    if with_baselines:
+    starts = list(starts)
+    if with_baselines or not starts:
         for baseline in find_baselines(problem):
             run.pool.offer(baseline.placements, "baseline")
     for step, placements in starts:
@@ -158,6 +178,7 @@ class _Search:
         self._bound_ns = 0.0
         self._bounded_by = "unit costs"
         self._is_exact = False
+        self._expected_steps = math.inf
         self._relaxation: Relaxation | None = None
         self._prices: Prices = free_prices(self._problem, unit_shares(self._problem))
         self._raise(float(unit_shares(self._problem).sum()) * (1 - 1e-12), "unit costs")
@@ -186,12 +207,18 @@ class _Search:
             pool.plans,
             frozenset(self._original_region[region] for region in self._dearer),
             self._watch.steps,
+            self._reduced,
+            self._relaxation,
         )
 
     @property
     def _is_done(self) -> bool:
         met = self.pool.best_ns <= self._bound_ns * (1 + NEGLIGIBLE)
         return self._is_exact or met or self._watch.is_over
+
+    @property
+    def _is_close(self) -> bool:
+        return self.pool.best_ns <= self._bound_ns * (1 + CLOSE)
 
     def _raise(self, bound_ns: float, step: str) -> None:
         if bound_ns > self._bound_ns:
@@ -250,6 +277,8 @@ class _Search:
             return
         self._watch.stage = "exact"
         self._exact(WHOLE_STEPS)
+        if not self._is_done and self._expected_steps <= MOST_STEPS:
+            self._exact(2 * self._expected_steps)
         if self._is_done or self.pool.best is None:
             return
         if patience:
@@ -301,6 +330,8 @@ class _Search:
             if found is None:
                 return better
             spent += found.steps
+            if not found.complete:
+                self._expected_steps = found.steps / max(found.progress, 1e-3)
             if math.isfinite(found.bound_ns):
                 self._raise(min(found.bound_ns, self.pool.best_ns) * (1 - 1e-12), "exact")
             if found.placements:
@@ -338,35 +369,33 @@ class _Search:
         return True
 
     def _improve(self, patience: int) -> None:
-        """Annealing, expansions, programmes of limited width and windows, in turn."""
+        """Annealing, expansions, windows and programmes of limited width, in turn."""
         used = np.isfinite(self._fixed().unit_ns).any(axis=0)
-        targets = np.flatnonzero(used).tolist()
-        annealer = Annealer(self._problem, targets)
+        annealer = Annealer(self._problem, np.flatnonzero(used).tolist())
         typical = self._typical_move()
         idle, turn, width = 0, 0, WIDTH
         moves = float(MOVES)
-        while idle < patience and not self._is_done:
+        while idle < patience and not self._is_done and not self._is_close:
             before = self.pool.best_ns
             self._watch.stage = "annealing"
-            hot = typical * (0.1, 0.03, 0.3)[turn % 3]
-            annealed = annealer.run(self._best, int(moves), hot, hot * 0.03, turn, self._watch)
+            hot = typical * HEATS[turn % len(HEATS)]
+            annealed = annealer.run(self._best, int(moves), hot, hot * COOLING, turn, self._watch)
             self._offer(annealed, "annealing")
-            self._watch.stage = "expansion"
-            self._expand()
-            if self._is_done:
-                break
-            self._watch.stage = "windows"
-            self._windows(turn)
-            if self._is_done:
-                break
-            self._watch.stage = "exact"
-            self._exact(60 * width * self._problem.n**0.5, width)
-            if self.pool.best_ns < before * (1 - 1e-7):
+            for stage, step in (
+                ("expansion", self._expand),
+                ("windows", lambda: self._windows(turn)),
+                ("exact", lambda: self._exact(STEPS_OF_WIDTH * width, width)),
+            ):
+                if self._is_done:
+                    break
+                self._watch.stage = stage
+                step()
+            gained = 1 - self.pool.best_ns / before if before > 0 else 0.0
+            if gained > WORTH_GOING_ON:
                 idle = 0
             else:
                 idle += 1
-                moves *= 2
-                width *= 2
+            moves, width = moves * GROWTH, int(width * GROWTH)
             turn += 1
 
     def _expand(self) -> None:

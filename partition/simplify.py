@@ -15,8 +15,9 @@ from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition.baselines import Baseline, total_ns
 from nnapi_prof.partition.budgets import Budget, priced
 from nnapi_prof.partition.exact import NEGLIGIBLE, search_ideals
-from nnapi_prof.partition.labelling import joined
+from nnapi_prof.partition.labelling import MOST_TO_JOIN, joined
 from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.reduce import unreduced
 from nnapi_prof.partition.relaxation import relax
 from nnapi_prof.partition.search import Plan, Solution, search
 from nnapi_prof.partition.watch import Watch
@@ -75,14 +76,15 @@ class TradeOff:
         self._dearer = set(best.dearer)
         for plan in (best.placements, *best.plans, *(r.placements for r in self._rivals)):
             self._offer(plan)
+        if len(best.placements) > 1:
+            self._offer(joined(problem, best.placements))
 
     def _offer(self, plan: Plan) -> None:
-        for candidate in (plan, joined(self._problem, plan)):
-            if candidate in self._plans:
-                continue
-            ns = total_ns(self._problem, candidate)
-            if math.isfinite(ns) and all(b.keeps(candidate) for b in self._budgets):
-                self._plans[candidate] = ns
+        if plan in self._plans:
+            return
+        ns = total_ns(self._problem, plan)
+        if math.isfinite(ns) and all(b.keeps(plan) for b in self._budgets):
+            self._plans[plan] = ns
 
     @property
     def best(self) -> Solution:
@@ -107,8 +109,9 @@ class TradeOff:
                     if self._watch.is_over:
                         break
                     self._at(price * factor)
+        self._offer(joined(self._problem, self._fewest_known(close)[2]))
         _, ns, plan = self._fewest_known(close)
-        if tolerance > 0:
+        if tolerance > 0 and len(plan) <= MOST_TO_JOIN:
             plan = self._on_fewer_targets(plan, max(close, ns))
         return plan
 
@@ -162,8 +165,9 @@ class TradeOff:
             if count not in least or ns < least[count][0]:
                 least[count] = (ns, plan)
         points: list[CurvePoint] = []
+        ns, plan = math.inf, ()
         for count in range(1, most + 1):
-            ns, plan = min((least[c] for c in least if c <= count), default=(math.inf, ()))
+            ns, plan = min((ns, plan), least.get(count, (math.inf, ())))
             if not plan:
                 continue
             points.append(CurvePoint(count, ns, min(ns, self._bound(count)), plan))
@@ -192,18 +196,25 @@ class TradeOff:
     def _front(self, upper_ns: float, steps: float) -> bool:
         """All plans below ``upper_ns`` that none betters in latency and segments, by the exact
         programme; whether it came to its end."""
-        relaxation = relax(self._problem, self._watch.seconds_left * 0.3)
+        reduced, relaxation = self._best.reduced, self._best.relaxation
+        if self._budgets or reduced is None:
+            reduced = unreduced(self._problem)
+            relaxation = None
+        if relaxation is None:
+            relaxation = relax(reduced.problem, self._watch.seconds_left * 0.3)
         if relaxation is None:
             return False
+        small = dict(zip(self._problem.region_ns, reduced.problem.region_ns, strict=True))
+        large = {region: own for own, region in small.items()}
         spent = 0.0
         while spent < steps and not self._watch.is_over:
             found = search_ideals(
-                self._problem,
+                reduced.problem,
                 relaxation.prices,
                 upper_ns * (1 + NEGLIGIBLE),
                 self._watch,
-                budgets=[self._segments, *self._budgets],
-                watched=self._dearer,
+                budgets=[Budget.segments(reduced.problem), *self._budgets],
+                watched={small[region] for region in self._dearer if region in small},
                 steps=steps - spent,
                 memory_bytes=self._watch.limits.memory_bytes * 0.3,
             )
@@ -212,13 +223,13 @@ class TradeOff:
             spent += found.steps
             new = set()
             for _, _, plan in found.fronts:
-                self._offer(plan)
+                self._offer(tuple((reduced.expand(units), k) for units, k in plan))
                 for units, k in plan:
                     region = (frozenset(units), k)
-                    ns = self._problem.region_ns.get(region, 0.0)
-                    is_new = region not in self._dearer
-                    if is_new and ns > self._problem.additive_ns(units, k) * (1 + NEGLIGIBLE):
-                        new.add(region)
+                    ns = reduced.problem.region_ns.get(region, 0.0)
+                    is_new = region in large and large[region] not in self._dearer
+                    if is_new and ns > reduced.problem.additive_ns(units, k) * (1 + NEGLIGIBLE):
+                        new.add(large[region])
             if not new:
                 self._note_front(found.fronts, upper_ns)
                 return True

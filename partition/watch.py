@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 SECONDS = 10.0
-MEMORY_BYTES = 1 << 30
+MEMORY_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)

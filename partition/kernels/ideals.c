@@ -227,10 +227,11 @@ static void land(const struct level *lv, int64_t landing) {
       }
     }
   }
-  const struct np_landing *ended = &lv->st->landings[landing];
+  struct np_landing *ended = &lv->st->landings[landing];
   closed_label(lv, ideal, ended->cost, lv->st->landing_use + landing * lv->sz->budgets,
                ended->record);
   settle(lv);
+  ended->reach = INFINITY; /* it is under way no more */
 }
 
 /* Ends the segment that a label has open. */
@@ -656,4 +657,20 @@ int64_t np_ideals_advance(const struct np_ideal_sizes *sizes, const struct np_id
   }
   free(bits);
   return code;
+}
+
+void np_ideals_rehash(const struct np_ideal_sizes *sizes, struct np_ideal_search *search) {
+  const int64_t mask = sizes->table - 1;
+  for (int64_t parity = 0; parity < 2; parity++) {
+    int64_t *table = search->table + parity * sizes->table;
+    const struct np_ideal_set *ideals = search->ideals + parity * sizes->most_ideals;
+    for (int64_t i = 0; i < sizes->table; i++)
+      table[i] = -1;
+    for (int64_t index = 0; index < search->n_ideals[parity]; index++) {
+      int64_t place = ideals[index].key & mask;
+      while (table[place] >= 0)
+        place = (place + 1) & mask;
+      table[place] = index;
+    }
+  }
 }

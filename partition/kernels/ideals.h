@@ -84,4 +84,7 @@ struct np_ideal_search {
 int64_t np_ideals_advance(const struct np_ideal_sizes *sizes, const struct np_ideal_tables *tables,
                           struct np_ideal_search *search, int64_t steps);
 
+/* Enters all ideals into a table that has grown. */
+void np_ideals_rehash(const struct np_ideal_sizes *sizes, struct np_ideal_search *search);
+
 #endif
