@@ -34,10 +34,10 @@ from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.emulator import open_local
 from nnapi_prof.device.request import RequestBuilder
 from nnapi_prof.device.results import ActionResult, Start
-from nnapi_prof.toolchain import cache_dir, find_compiler
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
+from nnapi_prof.toolchain import cache_dir, find_compiler
 
 HERE = Path(__file__).resolve().parent
 DEVICE = "nnapi-reference"

@@ -21,8 +21,8 @@ from typing import Any
 
 from nnapi_prof.device import xnnpack
 from nnapi_prof.device.build import build_host
-from nnapi_prof.toolchain import cache_dir, find_compiler
 from nnapi_prof.device_agent import SOURCE_DIR
+from nnapi_prof.toolchain import cache_dir, find_compiler
 
 HERE = Path(__file__).resolve().parent
 SOURCES = tuple(HERE / f"{name}.c" for name in ("bench_backends", "bench_network", "count_calls"))

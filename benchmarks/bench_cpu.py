@@ -54,9 +54,9 @@ from torch.ao.quantization import (
 from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.device import xnnpack
-from nnapi_prof.toolchain import cache_dir, find_compiler, python_tool
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.frontend import prepare
+from nnapi_prof.toolchain import cache_dir, find_compiler, python_tool
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_OVER_DIRECT = 1.05

@@ -381,15 +381,15 @@ class _Search:
             hot = typical * HEATS[turn % len(HEATS)]
             annealed = annealer.run(self._best, int(moves), hot, hot * COOLING, turn, self._watch)
             self._offer(annealed, "annealing")
-            for stage, step in (
-                ("expansion", self._expand),
-                ("windows", lambda: self._windows(turn)),
-                ("exact", lambda: self._exact(STEPS_OF_WIDTH * width, width)),
-            ):
-                if self._is_done:
-                    break
-                self._watch.stage = stage
-                step()
+            if not self._is_done:
+                self._watch.stage = "expansion"
+                self._expand()
+            if not self._is_done:
+                self._watch.stage = "windows"
+                self._windows(turn)
+            if not self._is_done:
+                self._watch.stage = "exact"
+                self._exact(STEPS_OF_WIDTH * width, width)
             gained = 1 - self.pool.best_ns / before if before > 0 else 0.0
             if gained > WORTH_GOING_ON:
                 idle = 0

@@ -47,8 +47,8 @@ def listening() -> Iterator[Listener]:
 @contextmanager
 def _listening() -> Iterator[Listener]:
     from nnapi_prof.api.listener import Listener
-    from nnapi_prof.toolchain import build_steps, cache_dir
     from nnapi_prof.measure.outcome import Progress
+    from nnapi_prof.toolchain import build_steps, cache_dir
 
     board = _board(Durations(cache_dir() / "durations.json"))
     with board.shown(), build_steps(lambda done, of: board.show(Progress(BUILDING, done, of, ""))):

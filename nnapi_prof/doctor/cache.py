@@ -9,10 +9,10 @@ from pathlib import Path
 
 from nnapi_prof.device import shipped, xnnpack
 from nnapi_prof.device.build import find_agent, sources_key
-from nnapi_prof.toolchain import ANDROID_ABIS, cache_dir, host_abi
 from nnapi_prof.doctor.findings import Family, Finding
 from nnapi_prof.doctor.registry import Host, host_checks
 from nnapi_prof.errors import BuildError
+from nnapi_prof.toolchain import ANDROID_ABIS, cache_dir, host_abi
 
 CACHE = Family("Cache")
 AGENTS = Family("Agents")

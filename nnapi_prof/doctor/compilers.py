@@ -10,10 +10,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from nnapi_prof.toolchain import find_zig, python_tool
 from nnapi_prof.doctor.findings import Family, Finding
 from nnapi_prof.doctor.registry import Host, host_checks
 from nnapi_prof.errors import BuildError
+from nnapi_prof.toolchain import find_zig, python_tool
 
 COMPILERS = Family("Compilers")
 LIMIT_S = 20.0

@@ -11,11 +11,11 @@ from nnapi_prof.device.build import find_agent
 from nnapi_prof.device.emulator import LOCAL, SIMULATED, phone_file
 from nnapi_prof.device.find import connected, open_device
 from nnapi_prof.device.install import device_platform, remote_dir
-from nnapi_prof.toolchain import Progress, host_abi
 from nnapi_prof.doctor.findings import Family, Finding
 from nnapi_prof.doctor.phone_facts import Phone, read_facts
 from nnapi_prof.doctor.registry import told
 from nnapi_prof.errors import NnapiProfError
+from nnapi_prof.toolchain import Progress, host_abi
 
 PHONE = Family("Phone")
 _CHECK = "device"

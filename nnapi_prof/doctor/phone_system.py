@@ -5,12 +5,12 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 
-from nnapi_prof.toolchain import ANDROID_ABIS
 from nnapi_prof.device.transport import storage_error
 from nnapi_prof.doctor.findings import Finding
 from nnapi_prof.doctor.phone_facts import Phone
 from nnapi_prof.doctor.phone_reach import PHONE
 from nnapi_prof.doctor.registry import phone_checks
+from nnapi_prof.toolchain import ANDROID_ABIS
 
 FIRST_API = 27
 """Android 8.1: NNAPI's first."""

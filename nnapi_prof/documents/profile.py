@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     fingerprint=described(TEXT, "the device in the cost table"),
     simulated=TRUTH,
     costs=described(TEXT, "the cost table: a file or a URL, without a password"),
-    interrupted=described(TRUTH, "Ctrl-C ended it: units and plan are those of the last round, if there was one"),
+    interrupted=described(TRUTH, "Ctrl-C ended it: units and plan are the last round's, if any"),
     seconds=described(NUMBER, "that it took"),
     spent_s=described(mapping(NUMBER), "seconds by what they were spent on"),
     n_measured=described(COUNT, "rows added that come from runs on the device"),

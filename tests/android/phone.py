@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnapi_prof.device.build import agent_binary
-from nnapi_prof.toolchain import cache_dir, locked, python_tool, run_tool
 from nnapi_prof.device_agent import SOURCE_DIR
+from nnapi_prof.toolchain import cache_dir, locked, python_tool, run_tool
 from tests.android.phone_root import HERE, MACHINES, build_root, zig
 
 

@@ -13,10 +13,10 @@ from torch import nn
 
 from nnapi_prof.bundle.runtime import runtime_bundle
 from nnapi_prof.device.adb import connect_tcp
-from nnapi_prof.toolchain import cache_dir, locked, python_tool, run_tool
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, Plan, Preference, Segment, Target
+from nnapi_prof.toolchain import cache_dir, locked, python_tool, run_tool
 from tests.android.phone_root import zig
 from tests.device import android_elf
 from tests.library.embedding import make_bundle

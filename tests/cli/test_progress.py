@@ -14,9 +14,9 @@ import pytest
 from nnapi_prof.cli.output import Output
 from nnapi_prof.cli.progress import Board
 from nnapi_prof.cli.time_left import Durations, TimeLeft, in_words
-from nnapi_prof.toolchain import build_steps, run_tool
 from nnapi_prof.errors import BuildError
 from nnapi_prof.measure.outcome import Progress
+from nnapi_prof.toolchain import build_steps, run_tool
 from tests.cli.common import INPUT, Profiled, Result
 
 Cli = Callable[..., Result]
