@@ -102,6 +102,7 @@ def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
             sentence += " No split over several targets is faster by more than 1 %, by these costs."
     elif single is not None:
         sentence += f" That is {_against(single)}."
+    sentence += _doubt(data.plan)
     cards = [
         _rival_card("against the best single target", single, data, ran, unit),
         _rival_card("against the CPU alone", cpu, data, ran, unit),
@@ -109,6 +110,17 @@ def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
         _outputs(data),
     ]
     return Headline(sentence, tuple(card for card in cards if card is not None))
+
+
+def _doubt(plan: Plan) -> str:
+    """How far from the optimum planning can have ended; nothing where it is proven, or about
+    another objective than the latency."""
+    proof = plan.proof
+    if proof is None or proof.is_optimal or proof.objective or not math.isfinite(proof.gap):
+        return ""
+    asked = " of what was asked for" if proof.constrained else ""
+    within = format_percent(math.ceil(1000 * proof.gap) / 1000)  # never less than it is
+    return f" Planning ended within {within} of the optimum{asked}, by these costs."
 
 
 def rivals_of(baselines: pd.DataFrame) -> list[Rival]:

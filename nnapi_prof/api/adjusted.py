@@ -187,14 +187,16 @@ class AdjustedCosts:
 
 def as_latency(plan: Plan, base: PricedUnits, objective: Objective) -> Plan:
     """A plan that was found under changed costs, with the latencies of the base; numbers in its
-    causes and notes are said in the objective's unit, and a note says what they are."""
+    causes and notes are said in the objective's unit, and a note says what they are. Its proof
+    stays that of the objective, and says so."""
     segments = tuple(_as_latency(segment, base, objective) for segment in plan.segments)
     note = (
         f"chosen for the least {objective}: {plan.predicted_ns / 1e6:.4g} {objective.unit}; causes"
         " and notes are told in it, too, latencies are those of the costs as they are"
     )
     told = tuple(f"{objective.name}: {_told(text, objective.unit)}" for text in plan.notes)
-    return replace(plan, segments=segments, notes=(*told, note))
+    proof = plan.proof and replace(plan.proof, constrained=True, objective=str(objective))
+    return replace(plan, segments=segments, notes=(*told, note), proof=proof)
 
 
 def _as_latency(segment: Segment, base: PricedUnits, objective: Objective) -> Segment:

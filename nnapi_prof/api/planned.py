@@ -29,7 +29,7 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.results import AgentInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Plan
-from nnapi_prof.partition import TOLERANCE
+from nnapi_prof.partition import TOLERANCE, CurvePoint
 from nnapi_prof.partition import Costs as PricedUnits
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.words import count
@@ -68,6 +68,12 @@ class Planned:
     """What was made least, where that is not the latency."""
     objective_values: tuple[float, ...] = ()
     """Of each plan, in the objective's unit."""
+    best: Plan | None = field(default=None, repr=False)
+    """The plan of least latency, however many segments it takes; ``best.proof`` says how far from
+    the optimum it can be. None where this was read from a folder."""
+    curve: tuple[CurvePoint, ...] = field(default=(), repr=False)
+    """The least latency (of another objective, a million times its value) for each number of
+    segments up to the best plan's, with a bound; empty where this was read from a folder."""
 
     @property
     def plan(self) -> Plan:
@@ -280,6 +286,8 @@ def partition(
     max_error: float | None = None,
     listed: Sequence[str] = (),
     solver: Literal["search", "milp"] = "search",
+    best: bool = False,
+    seconds: float | None = None,
     device: str | None = None,
     verify: bool | None = None,
     cooldown_s: float = 60.0,
@@ -297,6 +305,9 @@ def partition(
     them on one (``"softmax*=cpu"``); ``preference`` is the only one of accelerators;
     ``max_regions``, ``max_compile_ms`` (ms) and ``max_error`` (relative, in less than float32)
     limit the plan; ``listed`` units make the baseline of that name; ``solver="milp"`` asks HiGHS.
+    The plan has the fewest segments within noise of the least latency; ``best`` is for the least
+    latency itself. Planning takes ``seconds`` at most (None: 10); Ctrl-C ends it with the best plan
+    until then, and a note.
 
     With ``verify`` plan and baselines run whole on ``device`` (the one that was profiled, if not
     said), and the one that is fastest end to end becomes the plan, as ``nnapi-prof partition`` does
@@ -319,6 +330,8 @@ def partition(
         solver,
         max_compile_ms,
         max_error,
+        best,
+        seconds,
     )
     if not hasattr(priced, "unit_cost"):
         raise UsageError(f"costs are a {type(costs).__name__}: those of profile() are wanted")
@@ -329,16 +342,25 @@ def partition(
     guard = None
     if max_error is not None:
         guard = unit_guard(chosen.program, priced, conditions, wishes)
-    found = find_plans(chosen.graph, priced, wishes, tolerance=tolerance, guard=guard)
+    found = find_plans(
+        chosen.graph,
+        priced,
+        wishes,
+        tolerance=tolerance,
+        guard=guard,
+        listener=to_log(progress),
+    )
     values: tuple[float, ...] = ()
     if known is not None and known.objective is not None and isinstance(priced, AdjustedCosts):
-        values = tuple(plan.predicted_ns / 1e6 for plan in found)
-        found = tuple(as_latency(plan, priced.base, known.objective) for plan in found)
+        base, objective = priced.base, known.objective
+        values = tuple(plan.predicted_ns / 1e6 for plan in found.plans)
+        found = found.each(lambda plan: as_latency(plan, base, objective))
     if measured is not None:
-        found = tuple(with_intervals(plan, measured) for plan in found)
+        known_costs = measured
+        found = found.each(lambda plan: with_intervals(plan, known_costs))
     planned = Planned(
         model=chosen,
-        plans=found,
+        plans=found.plans,
         device=known.device if known else "costs of one's own",
         conditions=conditions,
         estimated=known is not None and known.estimated,
@@ -346,6 +368,8 @@ def partition(
         costs=known,
         objective=known.objective if known else None,
         objective_values=values,
+        best=found.best,
+        curve=found.curve,
     )
     plain = measured is not None and not values and not wishes.constrain
     if verify or (verify is None and plain and planned.reach is not None):

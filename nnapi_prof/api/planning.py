@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from nnapi_prof.api.estimating import filled_costs
+from nnapi_prof.api.found import INTERRUPTED, Found, compile_times
+from nnapi_prof.api.listener import SILENT, Listener, Progress
 from nnapi_prof.api.loading import read_model
 from nnapi_prof.api.wishes import Wishes
 from nnapi_prof.bundle.bundle import Bundle, halves, needed_regions
@@ -27,7 +29,19 @@ from nnapi_prof.graph.plan import Engine, Plan
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.measure.grid import device_targets
-from nnapi_prof.partition import TOLERANCE, Constraints, Costs, baselines, solve
+from nnapi_prof.measure.outcome import tell_planning
+from nnapi_prof.partition import (
+    TOLERANCE,
+    Constraints,
+    Costs,
+    Limits,
+    baselines,
+    plan_graph,
+    solve,
+)
+
+PLANNING = "finding the best plan"
+"""The phase in which the partitioner searches: seconds of those it may take."""
 
 
 def fitted_costs(
@@ -67,10 +81,12 @@ def make_bundle(
     conditions: Conditions,
     wishes: Wishes | None = None,
     estimate: bool = False,
-) -> Bundle:
+    listener: Listener = SILENT,
+) -> tuple[Bundle, Found]:
     """Partitions a model for a device and converts every region of the plan and its baselines.
 
-    ``estimate`` lets the static model price what was never measured.
+    ``estimate`` lets the static model price what was never measured. Ctrl-C ends the search for the
+    plan, with the best one until then.
     """
     wishes = wishes or Wishes()
     info = client.info()
@@ -83,9 +99,15 @@ def make_bundle(
     else:
         costs = fitted_costs(program.units, store, fingerprint, conditions)
     guard = unit_guard(program, costs, conditions, wishes)
-    plans = find_plans(program.units, costs, wishes, tolerance=tolerance_of(costs), guard=guard)
-    plans = tuple(with_intervals(plan, costs) for plan in plans)
-    return bundle_of(program, f"model{model.suffix}", info, plans, conditions, notes)
+    found = find_plans(
+        program.units,
+        costs,
+        wishes,
+        tolerance=tolerance_of(costs),
+        guard=guard,
+        listener=listener,
+    ).each(lambda plan: with_intervals(plan, costs))
+    return bundle_of(program, f"model{model.suffix}", info, found.plans, conditions, notes), found
 
 
 Guard = Callable[[Constraints], Constraints]
@@ -107,10 +129,12 @@ def find_plans(
     *,
     tolerance: float = TOLERANCE,
     guard: Guard | None = None,
-) -> tuple[Plan, ...]:
-    """The plan that keeps to the wishes, and its baselines, which need not.
+    listener: Listener = SILENT,
+) -> Found:
+    """The plans that keep to the wishes, and their baselines, which need not.
 
-    Raises UsageError where a wish names what is not there, PartitionError where no plan exists.
+    Ctrl-C ends the search: a note of the plans says so. Raises UsageError where a wish names what
+    is not there, PartitionError where no plan exists.
     """
     constraints = wishes.constraints(graph, costs.targets)
     if guard is not None:
@@ -120,8 +144,31 @@ def find_plans(
     named = constraints.forbidden or constraints.pinned or constraints.preference
     if isinstance(costs, CostModel) and not named:
         costs, rivals = distinct(costs), distinct(costs, auto=True)
-    plan = solve(graph, costs, tolerance=tolerance, constraints=constraints, solver=wishes.solver)
-    return (plan, *baselines(graph, rivals, kept_off))
+    limits = Limits() if wishes.seconds is None else Limits(seconds=wishes.seconds)
+    if wishes.solver == "milp":
+        plan = solve(graph, costs, constraints=constraints, solver="milp", limits=limits)
+        return Found(plan, baselines(graph, rivals, kept_off), plan, plan)
+    answer = plan_graph(
+        graph,
+        costs,
+        tolerance=tolerance,
+        constraints=constraints,
+        limits=limits,
+        report=tell_planning(lambda *told: listener.progress(Progress(*told)), PLANNING),
+    )
+    found = Found(
+        plan=answer.best if wishes.best else answer.default,
+        baselines=baselines(graph, rivals, kept_off),
+        default=answer.default,
+        best=answer.best,
+        curve=answer.curve,
+        compile_ns=compile_times(graph, costs, answer.default, answer.best),
+    )
+    if not answer.interrupted:
+        return found
+    return found.each(
+        lambda plan: plan if plan.proof is None else replace(plan, notes=(*plan.notes, INTERRUPTED))
+    )
 
 
 def bundle_of(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nnapi_prof.api.found import Found
 from nnapi_prof.api.listener import SILENT, Listener, Progress
 from nnapi_prof.api.loading import read_model
 from nnapi_prof.api.planning import make_bundle
@@ -27,6 +28,14 @@ VERIFYING = "running plan and baselines whole"
 KEPT = "the plan keeps to what was asked: no baseline that runs faster replaces it"
 
 
+@dataclass(frozen=True)
+class Partitioned:
+    """A bundle, and what planning found beside its plans."""
+
+    bundle: Bundle
+    found: Found
+
+
 def partition_file(
     model: Path,
     inputs: Sequence[str] = (),
@@ -41,11 +50,12 @@ def partition_file(
     cooldown_s: float = 60.0,
     memory_mb: int | None = None,
     listener: Listener = SILENT,
-) -> Bundle:
+) -> Partitioned:
     """``nnapi-prof partition``: plans a model for a device, and writes the bundle to ``output``.
 
     ``verify`` runs plan and baselines whole first, unless ``wishes`` constrain the plan. Waits
-    ``cooldown_s`` seconds at most for a hot phone; ``memory_mb`` limits each plan's process.
+    ``cooldown_s`` seconds at most for a hot phone; ``memory_mb`` limits each plan's process. Ctrl-C
+    while it searches for the plan keeps the best one until then.
 
     Raises NnapiProfError: CostError where the table lacks costs, UsageError where ``output`` cannot
     be written, and what reading the model and reaching the device raise.
@@ -57,12 +67,14 @@ def partition_file(
     options = RunOptions(cooldown_s=cooldown_s, conditions=conditions, memory_mb=memory_mb)
     with CostStore(costs) as store, reached(device, listener) as client:
         with listener.working("planning"):
-            bundle = make_bundle(program, model, client, store, conditions, wishes, estimate)
+            bundle, found = make_bundle(
+                program, model, client, store, conditions, wishes, estimate, listener
+            )
         bundle = with_open_sizes(bundle, inputs)
         if verify:
             bundle = verified(bundle, program, client, options, wishes, listener)
     save_bundle(output, bundle, model)
-    return bundle
+    return Partitioned(bundle, found)
 
 
 def with_open_sizes(bundle: Bundle, inputs: Sequence[str]) -> Bundle:

@@ -13,6 +13,9 @@ from nnapi_prof.graph.plan import Engine, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import Constraints
 
+LEAST_SECONDS, MOST_SECONDS = 0.1, 86_400
+"""Of planning."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
@@ -28,6 +31,10 @@ class Wishes:
     max_compile_ms: float | None = None
     max_error: float | None = None
     """Of a unit in less than float32, relative to the largest of its values."""
+    best: bool = False
+    """The least latency, however many segments it takes; constrains nothing."""
+    seconds: float | None = None
+    """The search for a plan may take; None is the partitioner's own limit."""
 
     def __post_init__(self) -> None:
         """Raises UsageError where something is asked that does not exist."""
@@ -35,6 +42,7 @@ class Wishes:
         one_of("solver", self.solver, ["search", "milp"])
         for name in ("max_regions", "max_compile_ms", "max_error"):
             number(name, getattr(self, name), 0)
+        number("seconds", self.seconds, LEAST_SECONDS, MOST_SECONDS)
 
     @property
     def constrain(self) -> bool:

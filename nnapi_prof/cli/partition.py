@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from nnapi_prof.cli.curve import show_curve
 from nnapi_prof.cli.help import Command
 from nnapi_prof.cli.options import (
     HELP,
@@ -85,6 +86,8 @@ def command(
     solver: Literal["search", "milp"],
     max_compile_ms: float | None,
     max_error: float | None,
+    best: bool,
+    seconds: float | None,
     output: Path | None,
     estimate: bool,
     no_verify: bool,
@@ -94,7 +97,8 @@ def command(
 
     Needs what `nnapi-prof profile` measured for the same model and device, under the same
     conditions (--threads, --cpus, --mode, --relaxed, --float16); `nnapi-prof run` keeps to them,
-    too. Before it is written,
+    too. The plan has the fewest segments within noise of the least latency (--best: the least
+    latency); Ctrl-C while it is searched for keeps the best one until then. Before it is written,
     plan and baselines run whole on the device, a few times each: where a baseline is faster end to
     end, it becomes the plan.
     """
@@ -105,7 +109,7 @@ def command(
         with listener.working("loading PyTorch"):
             from nnapi_prof.api.steps_partition import partition_file
 
-        bundle = partition_file(
+        made = partition_file(
             model,
             inputs,
             output=path,
@@ -113,7 +117,16 @@ def command(
             costs=costs,
             conditions=conditions_of(threads, cpus, mode, relaxed, float16),
             wishes=Wishes(
-                forbid, pin, preference, max_regions, listed, solver, max_compile_ms, max_error
+                forbid,
+                pin,
+                preference,
+                max_regions,
+                listed,
+                solver,
+                max_compile_ms,
+                max_error,
+                best,
+                seconds,
             ),
             estimate=estimate,
             verify=not no_verify,
@@ -124,9 +137,10 @@ def command(
     if as_json():
         from nnapi_prof.documents.bundle import of_partition
 
-        print_document(of_partition(path, bundle))
+        print_document(of_partition(path, made.bundle, made.found.curve))
     else:
-        _show(bundle)
+        _show(made.bundle)
+        show_curve(stdout(), made.found, best, unit_of(made.bundle.simulated))
     say(f"bundle in {path}")
 
 

@@ -16,7 +16,7 @@ SOLVERS = ("search", "milp")
 
 def wishes_options(function: F) -> F:
     """``--forbid``, ``--pin``, ``--preference``, ``--max-regions``, ``--max-compile-ms``,
-    ``--max-error``, ``--list``, ``--solver``: the fields of
+    ``--max-error``, ``--list``, ``--solver``, ``--best``, ``--seconds``: the fields of
     :class:`~nnapi_prof.api.wishes.Wishes`."""
     units = "UNITS is a unit's name, or a pattern of its label, as `softmax*`"
     options = (
@@ -66,6 +66,17 @@ def wishes_options(function: F) -> F:
             show_default=True,
             help="`milp` asks HiGHS for the optimum: a second opinion for small models. It keeps to"
             " all limits but --max-compile-ms.",
+        ),
+        click.option(
+            "--best",
+            is_flag=True,
+            help="The plan of least latency, however many segments it takes. Default: the fewest"
+            " within noise of it.",
+        ),
+        click.option(
+            "--seconds",
+            type=click.FloatRange(0.1, 86_400),
+            help="Most that the search for the plan may take. Default: 10.",
         ),
     )
     for option in reversed(options):

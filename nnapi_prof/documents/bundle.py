@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,11 +28,13 @@ from nnapi_prof.documents.registry import (
     array,
     described,
     document,
+    finite,
     obj,
 )
 
 if TYPE_CHECKING:
     from nnapi_prof.bundle.bundle import Bundle
+    from nnapi_prof.partition import CurvePoint
     from nnapi_prof.run.result import OutputCheck, PlanRun, RunReport, SegmentTiming
 
 _BUNDLE = described(TEXT, "the bundle's folder")
@@ -46,6 +48,13 @@ OUTPUT = obj(
     relative=described(NUMBER_OR_NULL, "the same by the largest value; null where infinite"),
     tolerance=described(NUMBER, "largest relative difference allowed"),
     ok=TRUTH,
+)
+
+CURVE_POINT = obj(
+    segments=COUNT,
+    ns=described(NUMBER, "the least latency found with at most so many"),
+    bound_ns=described(NUMBER, "no plan of at most so many takes less"),
+    exact=described(TRUTH, "no plan of at most so many is faster"),
 )
 
 
@@ -64,9 +73,10 @@ OUTPUT = obj(
     units=array(UNIT),
     plan=PLAN,
     baselines=array(PLAN),
+    curve=described(array(CURVE_POINT), "up to the fastest plan's number; empty from HiGHS"),
     notes=NOTES,
 )
-def of_partition(path: Path, bundle: Bundle) -> Document:
+def of_partition(path: Path, bundle: Bundle, curve: Iterable[CurvePoint] = ()) -> Document:
     return {
         "bundle": str(path),
         "model": bundle.model,
@@ -79,6 +89,10 @@ def of_partition(path: Path, bundle: Bundle) -> Document:
         "units": of_units(bundle.graph),
         "plan": of_plan(bundle.plan),
         "baselines": of_plans(bundle.plans[1:]),
+        "curve": [
+            {"segments": p.n_segments, "ns": p.ns, "bound_ns": p.bound_ns, "exact": p.exact}
+            for p in curve
+        ],
         "notes": list(bundle.notes),
     }
 
@@ -168,17 +182,12 @@ def _segment(segment: SegmentTiming) -> Document:
     }
 
 
-def _finite(number: float) -> float | None:
-    """JSON has neither infinity nor NaN."""
-    return number if math.isfinite(number) else None
-
-
 def of_check(check: OutputCheck) -> Document:
     return {
         "name": check.name,
         "shape": list(check.shape),
-        "max_abs": _finite(check.max_abs),
-        "relative": _finite(check.relative),
+        "max_abs": finite(check.max_abs),
+        "relative": finite(check.relative),
         "tolerance": check.tolerance,
         "ok": check.ok,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -48,6 +49,11 @@ def extended(schema: Schema, **properties: Schema) -> Schema:
 
 def nullable(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
+
+
+def finite(number: float) -> float | None:
+    """JSON has neither infinity nor NaN."""
+    return number if math.isfinite(number) else None
 
 
 def choice(*values: str) -> Schema:

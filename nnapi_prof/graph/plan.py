@@ -124,7 +124,10 @@ class Proof:
     bounded_by: str = ""
     """The step that proved the bound."""
     constrained: bool = False
-    """Something was asked for that rules plans out."""
+    """Something was asked for that rules plans out, or other than the latency is made least."""
+    objective: str = ""
+    """What is made least, where that is not the latency, and the unit of a million of it: ``energy
+    in mJ``. ``least_ns`` and ``bound_ns`` are of it then."""
 
     @property
     def gap(self) -> float:

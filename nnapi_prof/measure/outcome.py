@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.device.results import AgentInfo
 from nnapi_prof.graph.plan import Plan
+
+if TYPE_CHECKING:
+    from nnapi_prof.partition import Report, Watch
+
+QUIET_S = 2.0
+"""Planning that takes no longer says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +76,23 @@ class ProfileOutcome:
 
 
 ProgressCallback = Callable[[Progress], None]
+
+
+def tell_planning(tell: Callable[[str, int, int, str], None], phase: str) -> Report:
+    """Tells how far the partitioner is, once a second after the first two: the phase, the seconds
+    that it took and those that it may take, and how good the best plan is at least."""
+    began = told = time.monotonic()
+
+    def report(watch: Watch) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if now - began < QUIET_S or now - told < 1.0:
+            return
+        told = now
+        known = ""
+        if 0 < watch.bound_ns <= watch.best_ns < math.inf:
+            known = f"at most {watch.best_ns / watch.bound_ns - 1:.1%} from the optimum"
+        done, total = int(watch.elapsed_s), math.ceil(watch.limits.seconds)
+        tell(phase, min(done, total), total, known)
+
+    return report

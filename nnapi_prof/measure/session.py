@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,12 @@ from nnapi_prof.errors import DeviceError
 from nnapi_prof.graph.plan import Plan, Segment, Target
 from nnapi_prof.measure.grid import Job, TargetSpec, device_targets, grid
 from nnapi_prof.measure.options import ProfileOptions
-from nnapi_prof.measure.outcome import ProfileOutcome, Progress, ProgressCallback
+from nnapi_prof.measure.outcome import (
+    ProfileOutcome,
+    Progress,
+    ProgressCallback,
+    tell_planning,
+)
 from nnapi_prof.measure.outline import Outline
 from nnapi_prof.measure.refine import (
     LIMITS,
@@ -44,7 +48,7 @@ from nnapi_prof.measure.sampling import (
 )
 from nnapi_prof.measure.uninterrupted import uninterrupted
 from nnapi_prof.measure.unit_model import Converter, measured, region_label
-from nnapi_prof.partition import Report, Watch, solve
+from nnapi_prof.partition import solve
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
@@ -53,8 +57,6 @@ MAX_TURNS_OF_BASELINES = 4
 """Measured, a baseline may turn out to be better under another preference, unmeasured so far."""
 MAX_ROUNDS = 16
 """Rounds of measure, partition, measure; two to eight are the rule, later ones are short."""
-QUIET_S = 2.0
-"""Planning that takes no longer says nothing."""
 
 
 class Client(Protocol):
@@ -232,30 +234,13 @@ class Session:
 
     def _choose(self, costs: CostModel) -> Chosen:
         with self._spending("plan"):
-            chosen = choose(self._graph, costs, self._warm, LIMITS, self._planning())
+            progress = tell_planning(self._report, f"planning, round {self._rounds + 1}")
+            chosen = choose(self._graph, costs, self._warm, LIMITS, progress)
         self._warm = chosen.warm
         self.so_far = (costs, chosen.plan)
         if chosen.interrupted:
             raise KeyboardInterrupt
         return chosen
-
-    def _planning(self) -> Report:
-        """Tells how far planning is, once a second after the first two."""
-        began = told = time.monotonic()
-
-        def report(watch: Watch) -> None:
-            nonlocal told
-            now = time.monotonic()
-            if now - began < QUIET_S or now - told < 1.0:
-                return
-            told = now
-            known = ""
-            if 0 < watch.bound_ns <= watch.best_ns < math.inf:
-                known = f"at most {watch.best_ns / watch.bound_ns - 1:.1%} from the optimum"
-            done, total = int(watch.elapsed_s), math.ceil(watch.limits.seconds)
-            self._report(f"planning, round {self._rounds + 1}", min(done, total), total, known)
-
-        return report
 
     def outcome(
         self,

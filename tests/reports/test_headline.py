@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from nnapi_prof.graph.plan import CPU, HOST
+from nnapi_prof.graph.plan import CPU, HOST, Proof, ProofKind
 from nnapi_prof.reports import frames, html, markdown
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.headline import Card, Rival, headline, rivals_of
@@ -83,24 +83,41 @@ def test_one_target_is_told_against_the_cpu(data: ReportData) -> None:
     assert card(made.cards, "single").value == "the same"
 
 
+EXACT = Proof(ProofKind.EXACT, 2e6, 2e6)
+GAP = Proof(ProofKind.GAP, 2.062e6, 2e6)
+WITHIN = "Planning ended within 3.1 % of the optimum"
+
+
 @pytest.mark.parametrize(
-    "note, claimed",
+    "proof, said",
     [
-        ("optimal over all plans under these costs: 6 downward-closed sets", True),
-        ("optimal over all plans that keep to what was asked (2 units pinned): 6 sets", False),
-        ("the graph is too wide to search whole: no plan at all is faster than 1 ms", False),
+        (EXACT, "No split over several targets is faster by more than 1 %"),
+        (Proof(ProofKind.BOUND_MET, 2e6, 2e6), "No split over several targets is faster"),
+        (replace(EXACT, constrained=True), None),
+        (GAP, f"{WITHIN}, by these costs."),
+        (replace(GAP, constrained=True), f"{WITHIN} of what was asked for, by these costs."),
+        (replace(GAP, constrained=True, objective="energy in mJ"), None),
+        (replace(GAP, bound_ns=0.0), None),
+        (None, None),
     ],
 )
-def test_only_a_proven_optimum_is_called_one(data: ReportData, note: str, claimed: bool) -> None:
-    data = replace(data, plan=replace(data.plan, segments=data.plan.segments[:1], notes=(note,)))
-    made = headline(data, plans(("dp", 2.0, 2.0), ("all-cpu", 2.0, 2.0)))
-    assert ("No split over several targets" in made.sentence) == claimed
+def test_of_the_optimum_it_says_what_is_proven(
+    data: ReportData, proof: Proof | None, said: str | None
+) -> None:
+    """Whatever the notes say."""
+    notes = ("optimal over all plans under these costs",)
+    plan = replace(data.plan, segments=data.plan.segments[:1], notes=notes, proof=proof)
+    made = headline(replace(data, plan=plan), plans(("dp", 2.0, 2.0), ("all-cpu", 2.0, 2.0)))
+    if said is None:
+        assert "optimum" not in made.sentence and "No split" not in made.sentence
+    else:
+        assert said in made.sentence
 
 
 def test_the_cpu_in_segments_against_the_cpu_in_one(data: ReportData) -> None:
     first = data.plan.segments[0]
     cut = tuple(replace(first, units=(unit,), target=CPU) for unit in (0, 1))
-    data = replace(data, plan=replace(data.plan, segments=cut, notes=()))
+    data = replace(data, plan=replace(data.plan, segments=cut, notes=(), proof=None))
     made = headline(data, plans(("dp", 2.0, 2.0), ("all-cpu", 3.0, 3.0)))
     assert made.sentence == (
         "On the CPU alone, in 2 segments, the model takes 2.00 ms (simulated) from end to end. "
@@ -111,7 +128,7 @@ def test_the_cpu_in_segments_against_the_cpu_in_one(data: ReportData) -> None:
 def test_what_the_host_computes_is_not_timed(data: ReportData) -> None:
     first = data.plan.segments[0]
     helped = (replace(first, units=(0,), target=CPU), replace(first, units=(1,), target=HOST))
-    data = replace(data, plan=replace(data.plan, segments=helped, notes=()))
+    data = replace(data, plan=replace(data.plan, segments=helped, notes=(), proof=None))
     made = headline(data, plans(("dp", 2.0, 2.0), ("all-cpu", 2.0, 2.0)))
     assert made.sentence == (
         "On the CPU, the rest on the host (eager PyTorch), the model takes 2.00 ms (simulated) "
