@@ -21,7 +21,7 @@ from nnapi_prof.partition.labelling import gathered, spread_out
 from nnapi_prof.partition.problem import Placement, Problem
 from nnapi_prof.partition.watch import Watch
 
-MOST_SWEEPS = 4
+MOST_SWEEPS = 2
 EMPTY_PHASES = 24
 """Tried in a sweep, beside all that hold units."""
 STEPS_A_UNIT = 40

@@ -9,7 +9,7 @@ overhead beyond that bound. Where overheads are small it is n slots, and n^2 x t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -91,7 +91,8 @@ def slots_needed(problem: Problem, upper_ns: float) -> int:
     measured_free = any(k in free for _, k in problem.region_ns)
     if len(free) > 1 or measured_free or not paid or min(paid) <= 0:
         return problem.n
-    cut = minimum_cut(problem)
+    # Without overheads: segments pay theirs beyond the bound.
+    cut = minimum_cut(replace(problem, overhead_ns=np.zeros_like(problem.overhead_ns)))
     bound = max(lower_bound(problem), cut.ns if cut is not None else 0.0)
     if any(ns < problem.additive_ns(units, k) for (units, k), ns in problem.region_ns.items()):
         return problem.n  # such a region may cost less than its overhead

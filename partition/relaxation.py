@@ -43,6 +43,8 @@ TOTAL = 1e4
 """What costs are scaled to sum up to: HiGHS works to an absolute 1e-7."""
 MOST_ENTRIES = 3_000_000
 """Non-zeros; a larger programme would take minutes and gigabytes."""
+MANY_COLUMNS = 15_000
+"""From here on HiGHS's interior points are faster than its simplex."""
 _ROUNDING = 1e-12
 
 
@@ -315,7 +317,7 @@ class _Programme:
             A_eq=one,
             b_eq=np.ones(a.n),
             bounds=np.stack([np.zeros(self.n_columns), upper], axis=1),
-            method="highs-ds",
+            method="highs-ds" if self.n_columns < MANY_COLUMNS else "highs-ipm",
             options={"presolve": True, "time_limit": max(0.05, min(seconds, 1e6))},
         )
         if result.status != 0:

@@ -48,8 +48,8 @@ WHOLE_STEPS = 2_000_000
 """Of the exact programme with the relaxation's prices."""
 MOST_STEPS = 40_000_000
 """Of the same where what it came to so far says that it would come to its end."""
-MOVES = 2_000_000
-"""Of the first annealing; a fifth of a second."""
+MOVES = 10_000
+"""Of the first annealing, for each unit: a tenth of a second for 200."""
 WIDTH = 1_000
 """Labels of a level in the first programme of limited width."""
 WINDOW_STEPS = 400_000
@@ -374,14 +374,14 @@ class _Search:
         annealer = Annealer(self._problem, np.flatnonzero(used).tolist())
         typical = self._typical_move()
         idle, turn, width = 0, 0, WIDTH
-        moves = float(MOVES)
+        moves = float(MOVES * max(100, self._problem.n))
         while idle < patience and not self._is_done and not self._is_close:
             before = self.pool.best_ns
             self._watch.stage = "annealing"
             hot = typical * HEATS[turn % len(HEATS)]
             annealed = annealer.run(self._best, int(moves), hot, hot * COOLING, turn, self._watch)
             self._offer(annealed, "annealing")
-            if not self._is_done:
+            if not self._is_done and turn % 3 == 0:
                 self._watch.stage = "expansion"
                 self._expand()
             if not self._is_done:
