@@ -122,7 +122,7 @@ def test_lucky_measurements_do_not_split_a_stretch() -> None:
     assert len(solve(graph, costs, tolerance=0).segments) == 2
     plan = solve(graph, costs)
     assert [(s.units, s.target) for s in plan.segments] == [((0, 1, 2, 3), CPU)]
-    assert "2 segments would take" in plan.notes[0] and "within 1.0%" in plan.notes[0]
+    assert "it has 2 segments, this plan 1" in plan.notes[0] and "1.0% is noise" in plan.notes[0]
 
 
 @settings(SETTINGS, max_examples=25)

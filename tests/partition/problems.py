@@ -1,0 +1,155 @@
+"""Random problems as arrays, for tests of the partitioner's parts, and what a plan must be."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from nnapi_prof.graph.plan import CPU, Preference, Target
+from nnapi_prof.partition.baselines import merge_by_target
+from nnapi_prof.partition.ideals import members
+from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem, Region, Value
+from tests.partition.pairs import all_ideals
+
+TARGETS = (CPU, *(Target.nnapi(f"npu-{i}", Preference.FAST_SINGLE_ANSWER) for i in range(3)))
+
+Plan = tuple[Placement, ...]
+
+
+def draw_problem(
+    seed: int, most_units: int = 8, *, regions: bool = True, fewest_units: int = 1
+) -> Problem:
+    """Refusals, shared values, ties and fractions; the CPU runs every unit, but for one in some
+    problems that runs only inside a region measured whole."""
+    chance = random.Random(seed)
+    n, t = chance.randint(fewest_units, most_units), chance.randint(1, 4)
+    reads = [
+        sorted(chance.sample(range(u), min(u, chance.choice((0, 1, 1, 1, 2))))) for u in range(n)
+    ]
+    scale = chance.choice((1.0, 1e3, 1e6))
+
+    def cost(most: float) -> float:
+        return (
+            chance.randint(0, int(most)) if chance.random() < 0.5 else chance.random() * most
+        ) * scale
+
+    unit_ns = np.array([[cost(50) for _ in range(t)] for _ in range(n)])
+    for u, k in itertools.product(range(n), range(1, t)):
+        if chance.random() < 0.25:
+            unit_ns[u, k] = np.inf
+    values = []
+    for _ in range(chance.randint(0, 2)):
+        readers = tuple(sorted(chance.sample(range(n), min(n, chance.randint(1, 3)))))
+        values.append(Value(GRAPH_INPUT, readers, chance.randint(0, 20)))
+    for u in range(n):
+        readers = tuple(r for r in range(n) if u in reads[r])
+        is_output = not readers or chance.random() < 0.15
+        values.append(Value(u, readers, chance.randint(0, 20), is_output))
+
+    def rates() -> np.ndarray:
+        free = [0.0] if chance.random() < 0.8 else [0.25 * scale]
+        return np.array([*free, *(chance.choice((0, 0.25, 1, 2)) * scale for _ in range(t - 1))])
+
+    overhead_ns = np.array(
+        [0.0 if chance.random() < 0.6 else cost(20), *(cost(40) for _ in range(t - 1))]
+    )
+    problem = Problem(
+        labels=tuple(f"u{u}" for u in range(n)),
+        predecessors=tuple(map(tuple, reads)),
+        values=tuple(values),
+        targets=TARGETS[:t],
+        unit_ns=unit_ns,
+        overhead_ns=overhead_ns,
+        in_ns_per_byte=rates(),
+        out_ns_per_byte=rates(),
+    )
+    return _with_regions(problem, chance) if regions else problem
+
+
+def _with_regions(problem: Problem, chance: random.Random) -> Problem:
+    """Regions measured cheaper and dearer than their parts, and failed ones."""
+    ideals = all_ideals(problem)
+    region_ns: dict[Region, float] = {}
+    for _ in range(chance.randint(0, 5)):
+        small, large = sorted(chance.sample(ideals, 2), key=int.bit_count)
+        if small & ~large:
+            continue
+        units = frozenset(members(large & ~small))
+        k = chance.randrange(len(problem.targets))
+        parts = problem.additive_ns(units, k)
+        if not math.isfinite(parts):
+            parts = problem.additive_ns(units, 0)
+        failed = chance.random() < 0.1
+        region_ns[units, k] = math.inf if failed else parts * chance.uniform(0.5, 1.4)
+    unit_ns = problem.unit_ns.copy()
+    whole = [units for (units, _), ns in region_ns.items() if math.isfinite(ns)]
+    if whole and chance.random() < 0.2:
+        unit_ns[chance.choice(sorted(chance.choice(whole)))] = np.inf
+    return replace(problem, unit_ns=unit_ns, region_ns=region_ns)
+
+
+def draw_plan(problem: Problem, chance: random.Random) -> Plan:
+    """A legal plan of units that each run somewhere: each on any target that runs it."""
+    able = [np.flatnonzero(row).tolist() for row in np.isfinite(problem.unit_ns)]
+    return merge_by_target(problem, [chance.choice(targets) for targets in able])
+
+
+def stem_problem(n_branches: int, seed: int = 0, length: int = 1) -> Problem:
+    """One unit that many chains of units read, and one that reads the chains: wide, so that an
+    exact answer takes long. All costs differ."""
+    chance = np.random.default_rng(seed)
+    reads: list[list[int]] = [[]]
+    ends = []
+    for _ in range(n_branches):
+        for step in range(length):
+            reads.append([0] if step == 0 else [len(reads) - 1])
+        ends.append(len(reads) - 1)
+    reads.append(ends)
+    n = len(reads)
+    values = tuple(
+        Value(
+            u, tuple(r for r in range(n) if u in reads[r]), int(chance.integers(1, 100)), u == n - 1
+        )
+        for u in range(n)
+    )
+    return Problem(
+        labels=tuple(f"u{u}" for u in range(n)),
+        predecessors=tuple(map(tuple, reads)),
+        values=values,
+        targets=TARGETS[:3],
+        unit_ns=chance.uniform(1.0, 100.0, (n, 3)),
+        overhead_ns=np.array([0.0, 30.0, 40.0]),
+        in_ns_per_byte=np.array([0.0, 0.3, 0.2]),
+        out_ns_per_byte=np.array([0.0, 0.3, 0.2]),
+    )
+
+
+def check_plan(problem: Problem, plan: Sequence[Placement]) -> None:
+    """Every unit once, each after what it reads."""
+    done: set[int] = set()
+    for units, _ in plan:
+        assert units and list(units) == sorted(set(units)) and not done & set(units)
+        done |= set(units)
+        for u in units:
+            assert set(problem.predecessors[u]) <= done
+    assert len(done) == problem.n
+
+
+def every_plan(problem: Problem) -> list[Plan]:
+    """All chains of ideals with all targets for each step; for up to 5 units."""
+    ideals = all_ideals(problem)
+    plans: dict[int, list[Plan]] = {0: [()]}
+    for small, large in itertools.combinations(ideals, 2):
+        if small & ~large:
+            continue
+        units = members(large & ~small)
+        for k in range(len(problem.targets)):
+            if math.isfinite(problem.segment_ns(units, k)):
+                more = [(*plan, (units, k)) for plan in plans.get(small, [])]
+                plans.setdefault(large, []).extend(more)
+    return plans.get(ideals[-1], [])

@@ -1,0 +1,128 @@
+"""Compiled and interpreted loops do the same, step by step."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from nnapi_prof.partition import (
+    Limits,
+    Partitioning,
+    annealing,
+    exact,
+    native,
+    plan_problem,
+    search,
+)
+from nnapi_prof.partition.annealing import Annealer
+from nnapi_prof.partition.bounds import unit_shares
+from nnapi_prof.partition.budgets import Budget
+from nnapi_prof.partition.exact import Found, search_ideals
+from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.relaxation import free_prices, relax
+from nnapi_prof.partition.watch import Watch
+from tests.partition.problems import Plan, draw_plan, draw_problem, stem_problem
+
+pytestmark = pytest.mark.skipif(native.library() is None, reason="no C compiler")
+
+
+@pytest.fixture
+def interpret(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    """Turns the compiled loops off; slices are as long with them as without."""
+    monkeypatch.setattr(exact, "INTERPRETED", 1)
+    monkeypatch.setattr(annealing, "INTERPRETED", 1)
+    monkeypatch.setattr(exact, "SLICE", 5_000)
+    monkeypatch.setattr(annealing, "SLICE", 4_096)
+    return lambda: monkeypatch.setattr(native, "library", lambda: None)
+
+
+def unhurried() -> Watch:
+    return Watch(Limits(seconds=1e6, effort=math.inf))
+
+
+def by_ideals(problem: Problem, seed: int) -> Found:
+    """With prices, budgets, watched regions and little room, in turn."""
+    relaxation = relax(problem) if seed % 2 else None
+    free = free_prices(problem, unit_shares(problem))
+    found = search_ideals(
+        problem,
+        free if relaxation is None else relaxation.prices,
+        math.inf,
+        unhurried(),
+        budgets=[Budget.segments(problem)] if seed % 3 == 0 else (),
+        watched=list(problem.region_ns) if seed % 5 else (),
+        width=4 if seed % 4 == 0 else 1 << 40,
+    )
+    assert found is not None
+    return found
+
+
+def test_the_exact_programme(interpret) -> None:  # type: ignore[no-untyped-def]
+    problems = [(draw_problem(seed, 7), seed) for seed in range(60)] + [(stem_problem(7), 1)]
+    compiled = [by_ideals(*case) for case in problems]
+    interpret()
+    assert [by_ideals(*case) for case in problems] == compiled
+
+
+def annealed(problem: Problem, seed: int) -> Plan:
+    annealer = Annealer(problem, range(len(problem.targets)))
+    plan = draw_plan(problem, random.Random(seed))
+    hot = float(problem.unit_ns[np.isfinite(problem.unit_ns)].max()) + 1.0
+    return annealer.run(plan, 512, hot, hot / 30, seed, unhurried())
+
+
+def test_annealing(interpret, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(annealing, "MANY_READERS", 2)
+    problems = [(draw_problem(seed, 9), seed) for seed in range(24)] + [(stem_problem(9), 1)]
+    problems = [(p, seed) for p, seed in problems if np.isfinite(p.unit_ns).any(axis=1).all()]
+    compiled = [annealed(*case) for case in problems]
+    interpret()
+    assert [annealed(*case) for case in problems] == compiled
+
+
+def test_a_whole_call(interpret, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    """Of a graph that every step gets a turn at, each with little effort."""
+    for name, effort in (
+        ("FIRST_STEPS", 500),
+        ("WHOLE_STEPS", 500),
+        ("MOST_STEPS", 500),
+        ("MOVES", 512),
+        ("WINDOW_STEPS", 500),
+        ("WIDTH", 4),
+        ("STEPS_OF_WIDTH", 100),
+        ("CLOSE", 0.0),
+    ):
+        monkeypatch.setattr(search, name, effort)
+    problem = stem_problem(8, seed=1, length=2)
+
+    def planned() -> Partitioning:
+        return plan_problem(problem, True, limits=Limits(1e6, effort=4e4), with_curve=False)
+
+    compiled = planned()
+    interpret()
+    interpreted = planned()
+    assert interpreted.steps == compiled.steps > 2_000
+    assert interpreted == compiled
+
+
+def test_the_environment_turns_compiled_loops_off() -> None:
+    code = "from nnapi_prof.partition import native; print(native.library())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "NNAPI_PROF_INTERPRETED": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "None\n"
+
+
+def test_arrays_that_c_would_misread_are_refused() -> None:
+    with pytest.raises(ValueError, match="array 1 of 2 is not contiguous"):
+        native.pointers([np.zeros(4), np.zeros((4, 4))[:, ::2]])

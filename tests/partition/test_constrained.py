@@ -1,0 +1,90 @@
+"""Plans within budgets, against every plan of small graphs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from nnapi_prof.graph.plan import Engine, ProofKind
+from nnapi_prof.partition.baselines import total_ns
+from nnapi_prof.partition.budgets import Budget, priced
+from nnapi_prof.partition.compiling import CompileTimes
+from nnapi_prof.partition.constrained import search_within
+from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.search import Solution
+from nnapi_prof.partition.watch import Limits, Watch
+from tests.partition.pairs import optimum
+from tests.partition.problems import check_plan, draw_problem, every_plan, stem_problem
+
+
+def compile_times(problem: Problem, seed: int) -> CompileTimes:
+    """Whole numbers, so that sums and limits are exact; nothing off accelerators."""
+    chance = np.random.default_rng(seed)
+    shape = problem.unit_ns.shape
+    accelerated = np.array([target.engine is Engine.NNAPI for target in problem.targets])
+    return CompileTimes(
+        chance.integers(0, 30, shape[1]) * accelerated.astype(np.float64),
+        chance.integers(0, 30, shape) * accelerated.astype(np.float64),
+        {
+            (units, k): float(chance.integers(0, 30))
+            for units, k in problem.region_ns
+            if accelerated[k]
+        },
+    )
+
+
+def within(problem: Problem, *budgets: Budget, limits: Limits | None = None) -> Solution | None:
+    return search_within(problem, budgets, Watch(limits or Limits(seconds=100.0)))
+
+
+def check(problem: Problem, found: Solution | None, least: float, *budgets: Budget) -> None:
+    if math.isinf(least):
+        assert found is None
+        return
+    assert found is not None
+    check_plan(problem, found.placements)
+    assert all(budget.keeps(found.placements) for budget in budgets)
+    assert found.kind is not ProofKind.GAP  # so few units have few ideals
+    assert found.ns == pytest.approx(total_ns(problem, found.placements))
+    assert found.ns == pytest.approx(least, rel=2e-6)
+    assert found.bound_ns <= least * (1 + 1e-9)
+
+
+def test_a_number_of_segments_on_accelerators() -> None:
+    for seed in range(60):
+        problem = draw_problem(seed, 7)
+        for most in (0, 1, 2):
+            budget = Budget.accelerated(problem, most)
+            check(problem, within(problem, budget), optimum(problem, most), budget)
+
+
+def test_a_limit_of_compile_time_and_both() -> None:
+    for seed in range(60):
+        problem = draw_problem(seed, 4)
+        time = compile_times(problem, seed).budget(float(seed % 7) * 10)
+        regions = Budget.accelerated(problem, seed % 3)
+        plans = every_plan(problem)
+        for budgets in ([time], [time, regions]):
+            latencies = (total_ns(problem, p) for p in plans if all(b.keeps(p) for b in budgets))
+            check(problem, within(problem, *budgets), min(latencies, default=math.inf), *budgets)
+
+
+def test_a_price_on_a_budget_is_a_problem_of_the_same_kind() -> None:
+    for seed in range(20):
+        problem = draw_problem(seed, 4)
+        budget = compile_times(problem, seed).budget(math.inf)
+        rival = priced(problem, [budget], [2.5])
+        for plan in every_plan(problem):
+            wanted = total_ns(problem, plan) + 2.5 * budget.of(plan)
+            assert total_ns(rival, plan) == pytest.approx(wanted), seed
+
+
+def test_out_of_time_there_is_a_plan_and_a_bound() -> None:
+    problem = stem_problem(40, length=2)
+    budget = Budget.accelerated(problem, 2)
+    whole = within(problem, budget, limits=Limits(seconds=60.0, effort=4e6))
+    hasty = within(problem, budget, limits=Limits(seconds=1e-6))
+    assert whole is not None and hasty is not None and budget.keeps(hasty.placements)
+    assert max(whole.bound_ns, hasty.bound_ns) <= whole.ns <= hasty.ns * (1 + 1e-9)

@@ -1,0 +1,204 @@
+"""The exact programme over ideals: optimal, and honest about what it leaves out."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from nnapi_prof.partition import exact
+from nnapi_prof.partition.baselines import total_ns
+from nnapi_prof.partition.bounds import unit_shares
+from nnapi_prof.partition.budgets import Budget
+from nnapi_prof.partition.exact import Found, search_ideals, value_slots
+from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Region
+from nnapi_prof.partition.relaxation import Prices, free_prices, relax
+from nnapi_prof.partition.watch import Limits, Watch
+from tests.partition.pairs import all_ideals, optimum
+from tests.partition.problems import check_plan, draw_problem, every_plan, stem_problem
+
+
+def unhurried() -> Watch:
+    return Watch(Limits(seconds=1e6, effort=math.inf))
+
+
+def prices_of(problem: Problem, seed: int) -> Prices:
+    """Of the relaxation, or of every other problem those that know nothing."""
+    relaxation = relax(problem) if seed % 2 else None
+    if relaxation is None:
+        return free_prices(problem, unit_shares(problem))
+    return relaxation.prices
+
+
+def dearer(problem: Problem) -> list[Region]:
+    return [
+        (units, k)
+        for (units, k), ns in problem.region_ns.items()
+        if ns > problem.additive_ns(units, k)
+    ]
+
+
+def searched(
+    problem: Problem, seed: int, upper_ns: float = math.inf, width: int = 1 << 40
+) -> Found:
+    found = search_ideals(
+        problem,
+        prices_of(problem, seed),
+        upper_ns,
+        unhurried(),
+        watched=dearer(problem),
+        width=width,
+    )
+    assert found is not None
+    return found
+
+
+def test_finds_the_optimum_of_all_plans() -> None:
+    for seed in range(150):
+        problem = draw_problem(seed, 9)
+        least = optimum(problem)
+        found = searched(problem, seed)
+        assert found.complete, seed
+        check_plan(problem, found.placements)
+        assert total_ns(problem, found.placements) == pytest.approx(least, rel=1e-9), seed
+        assert found.fronts[0][0] == pytest.approx(least, rel=1e-9), seed
+        assert found.bound_ns == pytest.approx(least, rel=1e-9), seed
+
+
+def test_an_upper_bound_loses_nothing_below_it() -> None:
+    for seed in range(60):
+        problem = draw_problem(seed)
+        least = optimum(problem)
+        found = searched(problem, seed, least * (1 + 1e-8))
+        assert total_ns(problem, found.placements) == pytest.approx(least, rel=1e-9), seed
+        below = searched(problem, seed, least * 0.99 - 1)
+        assert below.complete and not below.placements, seed
+        assert below.bound_ns == least * 0.99 - 1, seed
+
+
+def test_a_narrow_search_proves_how_good_it_is() -> None:
+    left_out = 0
+    for seed in range(120):
+        problem = draw_problem(seed, 9)
+        least = optimum(problem)
+        found = searched(problem, seed, width=(1, 2, 5)[seed % 3])
+        assert found.bound_ns <= least * (1 + 1e-9), seed
+        left_out += not found.complete
+        if found.placements:
+            check_plan(problem, found.placements)
+            assert total_ns(problem, found.placements) >= least * (1 - 1e-9), seed
+        if found.complete:
+            assert total_ns(problem, found.placements) == pytest.approx(least, rel=1e-9), seed
+    assert left_out > 20
+
+
+def test_one_that_is_broken_off_proves_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(0)
+    broken_off = 0
+    for seed in range(120):
+        problem = draw_problem(seed, 9)
+        monkeypatch.setattr(exact, "SLICE", chance.randint(1, 60))
+        monkeypatch.setattr(exact, "INTERPRETED", 1)
+        found = search_ideals(
+            problem,
+            prices_of(problem, seed),
+            math.inf,
+            unhurried(),
+            watched=dearer(problem),
+            steps=chance.randint(0, 200),
+        )
+        assert found is not None and found.bound_ns <= optimum(problem) * (1 + 1e-9), seed
+        assert found.complete == bool(found.placements), seed
+        broken_off += not found.complete
+    assert broken_off > 20
+
+
+def test_without_memory_it_ends_with_a_bound() -> None:
+    problem = stem_problem(12)
+    prices = free_prices(problem, unit_shares(problem))
+    whole = search_ideals(problem, prices, math.inf, unhurried())
+    poor = search_ideals(problem, prices, math.inf, unhurried(), memory_bytes=0)
+    assert whole is not None and whole.complete
+    assert poor is not None and not poor.complete and not poor.placements
+    assert 0 < poor.bound_ns <= whole.bound_ns and poor.steps < whole.steps
+
+
+def test_a_watch_that_is_over_ends_it() -> None:
+    problem = stem_problem(14)
+    prices = free_prices(problem, unit_shares(problem))
+    watch = Watch(Limits(seconds=0.0))
+    over = search_ideals(problem, prices, math.inf, watch)
+    assert over is not None and not over.complete and watch.steps == over.steps
+    relaxation = relax(problem)
+    assert relaxation is not None
+    insisting = search_ideals(problem, relaxation.prices, math.inf, watch, width=10, insist=True)
+    assert insisting is not None and insisting.placements
+    check_plan(problem, insisting.placements)
+
+
+def test_a_dearer_region_counts_once_it_is_watched() -> None:
+    met = 0
+    for seed in range(150):
+        problem = draw_problem(seed)
+        least = optimum(problem)
+        prices = prices_of(problem, seed)
+        blind = search_ideals(problem, prices, math.inf, unhurried())
+        assert blind is not None and blind.fronts[0][0] <= least * (1 + 1e-9), seed
+        met += total_ns(problem, blind.placements) > least * (1 + 1e-9)
+        watching = searched(problem, seed)
+        assert total_ns(problem, watching.placements) == pytest.approx(least, rel=1e-9), seed
+    assert met > 3  # the others had no reason to be blind
+
+
+def test_budgets_give_the_whole_front() -> None:
+    for seed in range(60):
+        problem = draw_problem(seed, 5)
+        chance = np.random.default_rng(seed)
+        budgets = [
+            Budget.segments(problem),
+            Budget(
+                "points",
+                chance.integers(0, 4, len(problem.targets)).astype(np.float64),
+                chance.integers(0, 4, problem.unit_ns.shape).astype(np.float64),
+                limit=float(chance.integers(0, 30)),
+                region_use={region: float(chance.integers(0, 9)) for region in problem.region_ns},
+            ),
+        ]
+        watched = [*problem.region_ns]
+        prices = prices_of(problem, seed)
+        found = search_ideals(
+            problem, prices, math.inf, unhurried(), budgets=budgets, watched=watched
+        )
+        assert found is not None and found.complete
+        for _, use, plan in found.fronts:
+            check_plan(problem, plan)
+            assert use == pytest.approx([b.of(plan) for b in budgets]), seed
+        known = [
+            (total_ns(problem, plan), *(b.of(plan) for b in budgets))
+            for plan in every_plan(problem)
+            if all(b.keeps(plan) for b in budgets)
+        ]
+        for rival in known:  # some plan of the front is no worse in anything
+            assert any(
+                ns <= rival[0] * (1 + 1e-9)
+                and all(a <= b + 1e-9 for a, b in zip(use, rival[1:], strict=True))
+                for ns, use, _ in found.fronts
+            ), seed
+        assert bool(known) == bool(found.fronts)
+
+
+def test_values_alive_at_once_have_different_slots() -> None:
+    for seed in range(60):
+        problem = draw_problem(seed)
+        slots = value_slots(problem)
+        assert slots is not None
+        for ideal in all_ideals(problem):
+            alive = [
+                int(slots[v])
+                for v, value in enumerate(problem.values)
+                if (value.producer == GRAPH_INPUT or ideal >> value.producer & 1)
+                and any(not ideal >> r & 1 for r in value.readers)
+            ]
+            assert len(set(alive)) == len(alive) and -1 not in alive, seed

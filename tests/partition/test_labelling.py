@@ -1,0 +1,95 @@
+"""Plans as labellings, plans with segments joined, and parts of a problem on their own."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from nnapi_prof.partition.baselines import total_ns
+from nnapi_prof.partition.labelling import gathered, is_plan, joined, spread_out
+from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.windows import restricted, windows
+from tests.partition.pairs import optimum
+from tests.partition.problems import Plan, check_plan, draw_plan, draw_problem, stem_problem
+
+
+def drawn(count: int, most_units: int = 9) -> list[tuple[int, Problem, Plan]]:
+    """Problems with a plan each, of units that each run somewhere."""
+    found = []
+    for seed in range(count):
+        problem = draw_problem(seed, most_units)
+        if np.isfinite(problem.unit_ns).any(axis=1).all():
+            found.append((seed, problem, draw_plan(problem, random.Random(seed))))
+    return found
+
+
+def test_a_labelling_is_the_plan_again() -> None:
+    for _, problem, plan in drawn(40):
+        phase, phase_target = spread_out(plan, problem.n, range(len(problem.targets)))
+        assert gathered(phase, phase_target) == plan
+        assert len(phase_target) == len(plan) * (len(problem.targets) + 1) + len(problem.targets)
+        assert all(phase[p] <= phase[u] for u in range(problem.n) for p in problem.predecessors[u])
+
+
+def test_joined_plans_are_legal_and_no_dearer() -> None:
+    shorter = 0
+    for seed, problem, plan in drawn(150):
+        singles = tuple(
+            ((u,), k)
+            for units, k in plan
+            for u in units  # units stand in topological order
+        )
+        for start in (plan, singles):
+            after = joined(problem, start)
+            check_plan(problem, after)
+            assert len(after) <= len(start)
+            assert total_ns(problem, after) <= total_ns(problem, start) * (1 + 1e-9), seed
+            shorter += len(after) < len(start)
+    assert shorter > 50
+
+
+def test_segments_with_others_between_are_joined_around_them() -> None:
+    problem = stem_problem(3)  # u0 -> u1, u2, u3 -> u4
+    plan = (((0,), 0), ((1,), 1), ((2,), 2), ((3,), 1), ((4,), 0))
+    assert joined(problem, plan) == (((0,), 0), ((2,), 2), ((1, 3), 1), ((4,), 0))
+    apart = (((0,), 1), ((1, 2, 3), 0), ((4,), 1))  # what is between needs one and is needed
+    assert joined(problem, apart) == apart
+
+
+def test_what_is_a_plan() -> None:
+    problem = stem_problem(2)  # u0 -> u1, u2 -> u3
+    assert is_plan(problem, (((0, 1), 0), ((2, 3), 1)))
+    assert not is_plan(problem, (((0, 1), 0), ((2,), 1)))  # u3 is missing
+    assert not is_plan(problem, (((0, 1), 0), ((1, 2, 3), 1)))  # u1 twice
+    assert not is_plan(problem, (((1, 2, 3), 0), ((0,), 1)))  # too early
+    assert not is_plan(problem, (((), 0), ((0, 1, 2, 3), 1)))
+
+
+def test_a_part_costs_on_its_own_what_it_costs_in_the_plan() -> None:
+    better = 0
+    for seed, problem, plan in drawn(100):
+        chance = random.Random(seed)
+        first = chance.randrange(len(plan))
+        last = chance.randint(first + 1, len(plan))
+        units = sorted(u for segment, _ in plan[first:last] for u in segment)
+        part = restricted(problem, units)
+        for own in (draw_plan(part, chance), draw_plan(part, chance)):
+            there = tuple((tuple(units[i] for i in segment), k) for segment, k in own)
+            check_plan(problem, (*plan[:first], *there, *plan[last:]))
+            assert total_ns(part, own) == pytest.approx(total_ns(problem, there), rel=1e-9), seed
+        now = total_ns(problem, plan[first:last])
+        assert optimum(part) <= now * (1 + 1e-9), seed
+        better += optimum(part) < now * (1 - 1e-9)
+    assert better > 20
+
+
+@pytest.mark.parametrize("turn", range(5))
+def test_windows_cover_the_plan_and_overlap(turn: int) -> None:
+    plan = tuple(((u,), u % 2) for u in range(200))
+    problem = stem_problem(198)
+    stretches = list(windows(problem, plan, turn))
+    assert stretches[0][0] == 0 and stretches[-1][1] == len(plan)
+    for (first, last), (following, _) in zip(stretches, stretches[1:], strict=False):
+        assert first < following < last

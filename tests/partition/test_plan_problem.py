@@ -1,0 +1,167 @@
+"""One call of the partitioner: best plan, plan to ship, curve, warm starts, limits and Ctrl-C."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nnapi_prof.graph.plan import CPU, ProofKind
+from nnapi_prof.partition import (
+    Constraints,
+    Limits,
+    Partitioning,
+    Problem,
+    Watch,
+    baselines_of,
+    evaluate,
+    is_optimum,
+    plan_problem,
+    solve_problem,
+)
+from tests.partition.pairs import optimum
+from tests.partition.problems import draw_problem, stem_problem
+
+WIDE = stem_problem(24, length=2)
+
+
+def check(problem: Problem, answer: Partitioning) -> None:
+    for plan in (answer.best, answer.default):
+        assert evaluate(problem, plan.segments) == pytest.approx(plan.predicted_ns)
+        assert plan.name == "dp" and plan.notes and plan.proof == answer.best.proof
+    proof = answer.best.proof
+    assert proof is not None and proof.least_ns == pytest.approx(answer.best.predicted_ns)
+    assert proof.bound_ns <= proof.least_ns
+    assert proof.found_by and proof.bounded_by
+
+
+def test_best_default_and_curve_of_small_problems() -> None:
+    for seed in range(60):
+        problem = draw_problem(seed, 7)
+        answer = plan_problem(problem, False, tolerance=0.05)
+        check(problem, answer)
+        least = optimum(problem)
+        assert is_optimum(answer.best) and "optimal over all plans" in answer.best.notes[0]
+        assert answer.best.predicted_ns == pytest.approx(least, rel=2e-6), seed
+        assert answer.default.predicted_ns <= least * 1.05 * (1 + 1e-6), seed
+        assert len(answer.default.segments) <= len(answer.best.segments), seed
+        for rival in baselines_of(problem, False):
+            assert answer.default.predicted_ns <= rival.predicted_ns * (1 + 1e-9), seed
+        assert answer.curve[-1].ns == pytest.approx(answer.best.predicted_ns), seed
+        assert not answer.interrupted and answer.steps >= 0
+
+
+def test_solve_gives_the_plan_to_ship_without_a_curve() -> None:
+    problem = draw_problem(11, 8)
+    answer = plan_problem(problem, True, with_curve=False)
+    assert answer.curve == () and solve_problem(problem, True) == answer.default
+
+
+def test_the_plan_to_ship_says_what_it_gives_up() -> None:
+    lucky = {(frozenset({0, 1}), 0): 198.0, (frozenset({2, 3}), 0): 199.0}
+    chain = Problem(
+        labels=tuple(f"u{u}" for u in range(4)),
+        predecessors=((), (0,), (1,), (2,)),
+        values=(),
+        targets=(CPU,),
+        unit_ns=np.full((4, 1), 100.0),
+        overhead_ns=np.zeros(1),
+        in_ns_per_byte=np.zeros(1),
+        out_ns_per_byte=np.zeros(1),
+        region_ns=lucky,
+    )
+    answer = plan_problem(chain, True)
+    assert len(answer.best.segments) == 2 and len(answer.default.segments) == 1
+    assert "2 segments, this plan 1, for 0.8% more latency" in answer.default.notes[0]
+
+
+def test_a_warm_start_gives_no_worse_plan() -> None:
+    hasty = Limits(effort=2e5)
+    cold = plan_problem(WIDE, True, limits=Limits(seconds=60.0, effort=4e6))
+    assert cold.warm.plans
+    dearer = replace(WIDE, unit_ns=WIDE.unit_ns * 1.01)
+    known = min(
+        sum(dearer.segment_ns(units, dearer.target_index(t)) for units, t in plan)
+        for plan in cold.warm.plans
+    )
+    warm = plan_problem(dearer, True, limits=hasty, warm=cold.warm)
+    check(dearer, warm)
+    assert warm.best.predicted_ns <= known * (1 + 1e-9)
+
+
+def test_a_warm_start_with_a_target_that_is_gone_does_no_harm() -> None:
+    for seed in range(30):
+        problem = draw_problem(seed, 7)
+        warm = plan_problem(problem, True).warm
+        fewer = replace(
+            problem,
+            targets=problem.targets[:1],
+            unit_ns=problem.unit_ns[:, :1],
+            overhead_ns=problem.overhead_ns[:1],
+            in_ns_per_byte=problem.in_ns_per_byte[:1],
+            out_ns_per_byte=problem.out_ns_per_byte[:1],
+            region_ns={(units, k): ns for (units, k), ns in problem.region_ns.items() if k == 0},
+        )
+        least = optimum(fewer)
+        if math.isfinite(least):
+            answer = plan_problem(fewer, True, warm=warm)
+            assert answer.best.predicted_ns == pytest.approx(least, rel=2e-6), seed
+
+
+def test_hardly_any_time_still_gives_a_plan_with_a_bound() -> None:
+    best = plan_problem(WIDE, True, limits=Limits(seconds=60.0, effort=4e6), with_curve=False).best
+    for seconds in (0.0, 1e-9, 0.05):
+        answer = plan_problem(WIDE, True, limits=Limits(seconds=seconds))
+        check(WIDE, answer)
+        proof = answer.best.proof
+        assert proof is not None and proof.kind is ProofKind.GAP and not is_optimum(answer.best)
+        assert proof.bound_ns <= best.predicted_ns <= proof.least_ns * (1 + 1e-9)
+        assert "no plan at all is faster than" in answer.best.notes[0]
+
+
+def stop_after(reports: int) -> Callable[[Watch], None]:
+    """Ctrl-C, once: whoever is told raises it at that report."""
+    left = [reports]
+
+    def report(watch: Watch) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+
+    return report
+
+
+def test_ctrl_c_during_the_search_keeps_the_best_plan() -> None:
+    answer = plan_problem(WIDE, True, report=stop_after(2))
+    check(WIDE, answer)
+    assert answer.interrupted and not is_optimum(answer.best)
+    fastest = min(rival.predicted_ns for rival in baselines_of(WIDE, True))
+    assert answer.default.predicted_ns <= fastest * (1 + 1e-9)
+
+
+@pytest.mark.xfail(strict=True, reason="Ctrl-C during the trade-off of segments is not caught")
+@pytest.mark.parametrize(
+    "constraints",
+    [None, Constraints(max_regions=2)],
+    ids=["free", "constrained"],
+)
+def test_ctrl_c_keeps_the_best_plan_wherever_it_comes(constraints: Constraints | None) -> None:
+    problem = stem_problem(9, length=2)
+    seen: list[str] = []
+    plan_problem(
+        problem, True, constraints=constraints, report=lambda watch: seen.append(watch.stage)
+    )
+    assert len(seen) > 3
+    for reports in sorted({1, 2, 3, len(seen) // 2, len(seen) - 1, len(seen)}):
+        try:
+            answer = plan_problem(
+                problem, True, constraints=constraints, report=stop_after(reports)
+            )
+        except KeyboardInterrupt:  # as such it would end all tests
+            pytest.fail(f"Ctrl-C at report {reports} of {len(seen)} loses the plan")
+        check(problem, answer)
+        assert answer.interrupted, reports
+        assert math.isfinite(answer.best.predicted_ns)

@@ -1,0 +1,133 @@
+"""Fewest segments and the curve, against all plans by their number of segments."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nnapi_prof.graph.plan import CPU, Preference, Target
+from nnapi_prof.partition.baselines import Baseline, find_baselines, total_ns
+from nnapi_prof.partition.problem import Problem, Value
+from nnapi_prof.partition.search import search
+from nnapi_prof.partition.simplify import TradeOff
+from nnapi_prof.partition.watch import Limits, Watch
+from tests.partition.pairs import optimum
+from tests.partition.problems import check_plan, draw_problem, stem_problem
+
+NOTHING: frozenset[int] = frozenset()
+
+
+def trade_off(problem: Problem, seconds: float = 100.0) -> tuple[TradeOff, tuple[Baseline, ...]]:
+    watch = Watch(Limits(seconds=seconds))
+    best, rivals = search(problem, watch), find_baselines(problem)
+    assert best is not None
+    return TradeOff(problem, best, rivals, [], watch), rivals
+
+
+def least_by_segments(problem: Problem) -> list[float]:
+    """Least latency of plans of at most 0, 1, ... n segments."""
+    return [optimum(problem, most, NOTHING) for most in range(problem.n + 1)]
+
+
+def test_the_fewest_segments_within_the_tolerance() -> None:
+    simpler = 0
+    for seed in range(80):
+        problem = draw_problem(seed, 7)
+        tolerance = (0.01, 0.1, 0.5)[seed % 3]
+        trade, rivals = trade_off(problem)
+        plan = trade.fewest(tolerance)
+        check_plan(problem, plan)
+        least = least_by_segments(problem)
+        close = min([least[-1] * (1 + tolerance), *(r.predicted_ns for r in rivals)])
+        close = max(close, least[-1]) * (1 + 1e-6)
+        assert total_ns(problem, plan) <= close, seed
+        assert len(plan) == next(c for c, ns in enumerate(least) if ns <= close), seed
+        simpler += len(plan) < len(trade.best.placements)
+        assert total_ns(problem, trade.fewest(0.0)) <= least[-1] * (1 + 2e-6), seed
+    assert simpler > 5
+
+
+def test_the_curve_is_that_of_all_plans() -> None:
+    for seed in range(80):
+        problem = draw_problem(seed, 7)
+        trade, _ = trade_off(problem)
+        least = least_by_segments(problem)
+        points = trade.curve()
+        assert [p.ns for p in points] == sorted((p.ns for p in points), reverse=True), seed
+        assert points[-1].ns == pytest.approx(least[-1], rel=2e-6), seed
+        for point in points:
+            check_plan(problem, point.placements)
+            assert len(point.placements) <= point.n_segments
+            assert point.ns == pytest.approx(total_ns(problem, point.placements))
+            assert point.bound_ns <= least[point.n_segments] * (1 + 1e-9), seed
+            assert point.ns >= least[point.n_segments] * (1 - 1e-9), seed
+            if point.exact:
+                assert point.gap <= 1e-9
+        finite = [c for c, ns in enumerate(least) if math.isfinite(ns)]
+        assert points[0].n_segments >= finite[0]
+
+
+def test_a_curve_by_prices_has_valid_bounds() -> None:
+    problem = stem_problem(30, length=2)  # too wide for the exact front
+    trade, _ = trade_off(problem, 2.0)
+    points = trade.curve()
+    assert len(points) > 1
+    for one, more in zip(points, points[1:], strict=False):
+        assert more.ns <= one.ns and more.n_segments == one.n_segments + 1
+    assert all(0 < p.bound_ns <= p.ns for p in points)
+
+
+def near_ties(n: int, overhead_ns: float = 80.0) -> Problem:
+    """A chain on a CPU that is slow, and two names of one accelerator that noise tells apart."""
+    chance = np.random.default_rng(0)
+    unit_ns = np.full((n, 3), 1e6)
+    unit_ns[:, 1:] = 1e5 * chance.normal(1.0, 0.001, (n, 2))
+    named = [Target.nnapi(f, Preference.FAST_SINGLE_ANSWER) for f in ("npu", "auto")]
+    return Problem(
+        labels=tuple(f"u{u}" for u in range(n)),
+        predecessors=tuple((u - 1,) if u else () for u in range(n)),
+        values=tuple(Value(u, (u + 1,) if u + 1 < n else (), 10, u + 1 == n) for u in range(n)),
+        targets=(CPU, *named),
+        unit_ns=unit_ns,
+        overhead_ns=np.array([0.0, overhead_ns, overhead_ns]),
+        in_ns_per_byte=np.zeros(3),
+        out_ns_per_byte=np.zeros(3),
+    )
+
+
+def test_noise_between_two_names_of_one_thing_does_not_split_a_plan() -> None:
+    trade, _ = trade_off(near_ties(12))
+    assert len(trade.best.placements) > 1
+    ((_, k),) = trade.fewest(0.01)
+    assert k in (1, 2)
+
+
+def test_segments_that_a_refusal_keeps_apart_run_on_one_target() -> None:
+    problem = near_ties(9, 400.0)
+    problem.unit_ns[[2, 5], 1:] = np.inf
+    problem.unit_ns[7, 0] = problem.unit_ns[7, 1:].min() - 10.0  # so that greedy is slower
+    trade, _ = trade_off(problem)
+    assert len({k for _, k in trade.best.placements}) == 3
+    plan = trade.fewest(0.01)
+    assert len(plan) == 5 and len({k for _, k in plan}) == 2
+
+
+def test_never_slower_than_the_fastest_baseline() -> None:
+    for seed in range(40):
+        problem = draw_problem(seed, 7)
+        trade, rivals = trade_off(problem)
+        plan = trade.fewest(1.0)
+        fastest = min((r.predicted_ns for r in rivals), default=math.inf)
+        assert total_ns(problem, plan) <= fastest * (1 + 1e-9), seed
+
+
+def test_lucky_measurements_do_not_split_a_stretch() -> None:
+    lucky = {(frozenset({0, 1}), 0): 1.98e6, (frozenset({2, 3}), 0): 1.99e6}
+    problem = near_ties(4)
+    problem.unit_ns[:, 1:] = np.inf
+    trade, _ = trade_off(replace(problem, region_ns=lucky))
+    assert len(trade.best.placements) == 2
+    assert trade.fewest(0.01) == (((0, 1, 2, 3), 0),)
