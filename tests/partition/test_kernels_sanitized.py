@@ -1,0 +1,79 @@
+"""The solver's C without a warning, and under address and undefined-behaviour sanitizers."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nnapi_prof.partition import native
+
+WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
+
+SCRIPT = """
+import random, sys
+from pathlib import Path
+from nnapi_prof.partition import Limits, native, plan_problem
+from tests.partition.families import heads_problem, wide_problem
+
+native.FLAGS = (*native.FLAGS, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+assert native.library() is not None
+limits = Limits(seconds=20.0, effort=2e6)
+blocks, stem = wide_problem("blocks", 60, 3, 0), wide_problem("stem", 80, 2, 0)
+for problem in (heads_problem(2, 1), blocks, stem):
+    print(plan_problem(problem, True, limits=limits).best.proof.kind.value)
+"""
+
+
+@pytest.fixture(scope="module")
+def gcc() -> str:
+    found = shutil.which("gcc")
+    if found is None:
+        pytest.skip("needs gcc")
+    return found
+
+
+def test_no_warnings(gcc: str, tmp_path: Path) -> None:
+    for source in sorted(native.SOURCES.glob("*.c")):
+        command = [
+            gcc,
+            *native.FLAGS,
+            *WARNINGS,
+            str(source),
+            "-o",
+            str(tmp_path / "out.so"),
+            "-lm",
+        ]
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert made.returncode == 0, made.stderr
+
+
+def test_sanitizers_find_nothing(gcc: str, tmp_path: Path) -> None:
+    runtime = subprocess.run(
+        [gcc, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    if not Path(runtime).is_absolute():
+        pytest.skip("gcc comes without libasan")
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "LD_PRELOAD": runtime,
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python keeps what it has
+        "NNAPI_PROF_CC": gcc,
+        "NNAPI_PROF_CACHE_DIR": str(tmp_path),
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        cwd=Path(__file__).resolve().parents[2],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert len(ran.stdout.split()) == 3
+    assert "runtime error" not in ran.stderr and "AddressSanitizer" not in ran.stderr
