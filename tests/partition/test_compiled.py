@@ -64,7 +64,7 @@ def by_ideals(problem: Problem, seed: int) -> Found:
 
 
 def test_the_exact_programme(interpret) -> None:  # type: ignore[no-untyped-def]
-    problems = [(draw_problem(seed, 7), seed) for seed in range(60)] + [(stem_problem(7), 1)]
+    problems = [(draw_problem(seed, 7), seed) for seed in range(30)] + [(stem_problem(7), 1)]
     compiled = [by_ideals(*case) for case in problems]
     interpret()
     assert [by_ideals(*case) for case in problems] == compiled
@@ -102,7 +102,7 @@ def test_a_whole_call(interpret, monkeypatch: pytest.MonkeyPatch) -> None:  # ty
     problem = stem_problem(8, seed=1, length=2)
 
     def planned() -> Partitioning:
-        return plan_problem(problem, True, limits=Limits(1e6, effort=4e4), with_curve=False)
+        return plan_problem(problem, True, limits=Limits(1e6, effort=2e4), with_curve=False)
 
     compiled = planned()
     interpret()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.graph.unit import UnitGraph
@@ -27,7 +27,7 @@ def searched(problem: Problem, limits: Limits | None = None) -> Solution:
     return found
 
 
-@SETTINGS
+@settings(SETTINGS, max_examples=40)
 @given(cases(max_units=10))
 def test_finds_the_optimum_of_all_plans(case: tuple[UnitGraph, Table]) -> None:
     problem = make_problem(*case)
