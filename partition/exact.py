@@ -255,7 +255,10 @@ def _jumps(
         if not math.isfinite(ns):
             continue
         use = tuple(budget.of_region(units, k) for budget in budgets)
-        cheaper = ns < problem.additive_ns(units, k) * (1 - NEGLIGIBLE) or any(
+        parts = problem.region_parts_ns.get(region)
+        if parts is None:
+            parts = problem.additive_ns(units, k)
+        cheaper = ns < parts * (1 - NEGLIGIBLE) or any(
             own < budget.additive(units, k) for own, budget in zip(use, budgets, strict=True)
         )
         if cheaper or region in watched:

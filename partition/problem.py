@@ -189,6 +189,11 @@ class Problem:
             + self.unit_ns[ordered, k].sum()
         )
 
+    @cached_property
+    def region_parts_ns(self) -> dict[Region, float]:
+        """What regions measured whole cost by their parts; inf where one cannot run there."""
+        return {(units, k): self.additive_ns(units, k) for units, k in self.region_ns}
+
     def segment_ns(self, units: Iterable[int], k: int) -> float:
         """Cost of a region on target ``k``: measured whole if it was, else by its parts."""
         key = (frozenset(units), k)

@@ -336,9 +336,10 @@ class _Search:
                 self._raise(min(found.bound_ns, self.pool.best_ns) * (1 - 1e-12), "exact")
             if found.placements:
                 better |= self._offer(found.placements, "exact")
-                better |= self._offer(joined(self._problem, found.placements), "exact")
             if self._ran_into(found):
                 continue
+            if found.placements and not found.complete:
+                better |= self._offer(joined(self._problem, found.placements), "exact")
             if not found.complete and self.pool.best is None and self._watch.is_over:
                 return better
             if found.complete and (self.pool.best is not None):
@@ -356,7 +357,7 @@ class _Search:
             ns = problem.region_ns.get(region)
             if ns is None or region in self._dearer:
                 continue
-            if ns > problem.additive_ns(units, k) * (1 + NEGLIGIBLE):
+            if ns > problem.region_parts_ns[region] * (1 + NEGLIGIBLE):
                 new.add(region)
         if not new or len(self._dearer) + len(new) > MOST_WATCHED:
             return bool(new) and self._give_up_exactness()

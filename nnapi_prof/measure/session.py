@@ -163,7 +163,8 @@ class Session:
             # By what is always measured, so that the same command chooses the same again.
             alone = [row for row in self._chosen_rows() if row.key in self._alone]
             costs = self._fit(alone)
-            useful = worthwhile(costs, solve(self._graph, costs), self._worth_trying)
+            plan = solve(self._graph, costs, limits=LIMITS)
+            useful = worthwhile(costs, plan, self._worth_trying)
         chains = self.jobs(chain_regions(self._graph))
         self.measure(
             "chains",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from nnapi_prof.convert.converted import ConvertedRegion, operand_of
 from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.costs.locate import Region
-from nnapi_prof.costs.measurement import Measurement, Status
+from nnapi_prof.costs.measurement import Measurement, Status, work_columns
 from nnapi_prof.device.action import (
     MODE_FLAGS,
     ActionSpec,
@@ -125,6 +125,7 @@ def refused(job: Job, graph: UnitGraph, fingerprint: str, simulated: bool, why: 
         label=region_label(graph, region),
         members=tuple(graph.units[u].signature for u in region),
         offsets=tuple(u - region[0] for u in region),
+        **work_columns([graph.units[u].work for u in region]),
         target=job.spec.target,
         fingerprint=fingerprint,
         agent_version=job.key.agent_version,
