@@ -268,7 +268,7 @@ class Row:
             return
         gap = percent(statistics.median(figures.gap for figures in solved))
         yield f"{gap}; {never}" if never else gap
-        yield f"{statistics.median(figures.wall_s for figures in solved):.2f}"
+        yield f"{statistics.median(figures.seconds for figures in solved):.2f}"
         yield f"{max(figures.peak_mb for figures in solved):,.0f}"
         ratios = [
             former.ns / present.ns
@@ -361,7 +361,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         colour = colours.setdefault(row.family.group, f"C{len(colours)}")
         for figures, face in ((row.plans, colour), ([f for f in row.former if not f.end], "none")):
             if figures:
-                seconds = statistics.median(f.wall_s for f in figures)
+                seconds = statistics.median(f.seconds for f in figures)
                 gap = statistics.median(f.gap for f in figures)
                 axes[0].plot(row.n, seconds, "o", c=colour, mfc=face)
                 axes[1].plot(row.n, 100 * gap, "o", c=colour, mfc=face)

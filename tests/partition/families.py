@@ -128,8 +128,8 @@ def wide_problem(structure: str, n: int, n_targets: int, seed: int) -> Problem:
 def heads_problem(n_taps: int, seed: int) -> Problem:
     """A backbone of 13 units, and two heads of six units on each of its last ``n_taps``.
 
-    As after measuring, every unit was measured alone, and 20 stretches on each target: within 10 %
-    of what their parts say.
+    As after measuring, every unit was measured alone, and 20 stretches on each target: within 3 %
+    of what their parts say, as two measurements of one unit differ (bench_repeat.py).
     """
     chance = random.Random(seed)
     network = Network()
@@ -157,7 +157,7 @@ def heads_problem(n_taps: int, seed: int) -> Problem:
         for stretch in stretches:
             ns = problem.additive_ns(stretch, k)
             if math.isfinite(ns):
-                regions[frozenset(stretch), k] = ns * chance.uniform(0.9, 1.1)
+                regions[frozenset(stretch), k] = ns * chance.uniform(0.97, 1.03)
     return replace(problem, region_ns=regions)
 
 
