@@ -85,8 +85,14 @@ def search_within(
         best.offer(baseline.placements, "baseline")
     for step, plan in (*known, *(("search", plan) for plan in free.plans)):
         best.offer(plan, step)
-    rates = _price(problem, budgets, watch, best, free)
-    dearer = _finish(problem, budgets, watch, best, rates, free.dearer)
+    dearer = free.dearer
+    try:
+        rates = _price(problem, budgets, watch, best, free)
+        dearer = frozenset(_finish(problem, budgets, watch, best, rates, free.dearer))
+    except KeyboardInterrupt:
+        if best.plan is None:
+            raise
+        watch.interrupted = True
     if best.plan is None:
         return None
     is_exact = best.bounded_by == "exact" and best.bound_ns >= best.ns * (1 - NEGLIGIBLE)

@@ -110,7 +110,7 @@ def is_plan(problem: Problem, placements: Sequence[Placement]) -> bool:
     done: set[int] = set()
     for units, _ in placements:
         inside = set(units)
-        if not inside or inside & done:
+        if not inside or inside & done or not inside <= set(range(problem.n)):
             return False
         done |= inside
         if any(p not in done for u in units for p in problem.predecessors[u]):

@@ -96,7 +96,14 @@ class TradeOff:
 
     def fewest(self, tolerance: float) -> Plan:
         """The plan of fewest segments within the tolerance of the best one, and no slower than any
-        baseline; of such plans one of few targets."""
+        baseline; of such plans one of few targets. Ctrl-C ends the search for simpler ones."""
+        try:
+            return self._fewest(tolerance)
+        except KeyboardInterrupt:
+            self._watch.interrupted = True
+            return self._best.placements
+
+    def _fewest(self, tolerance: float) -> Plan:
         best_ns = self._best.ns
         close = min(
             [best_ns * (1 + tolerance), *(max(r.predicted_ns, best_ns) for r in self._rivals)]
@@ -148,7 +155,16 @@ class TradeOff:
         return plan
 
     def curve(self) -> tuple[CurvePoint, ...]:
-        """A point for each number of segments that gains something, up to the best plan's."""
+        """A point for each number of segments, up to the best plan's. Ctrl-C ends the search for
+        more of them: those known then are the curve."""
+        try:
+            self._explore()
+        except KeyboardInterrupt:
+            self._watch.interrupted = True
+        return self._points()
+
+    def _explore(self) -> None:
+        """Looks for plans of few segments, and for bounds of theirs."""
         most = len(self._best.placements)
         simplest = min((len(plan), ns) for plan, ns in self._plans.items())
         if most > 1 and not self._front(simplest[1], FULL_FRONT_STEPS):
@@ -159,6 +175,9 @@ class TradeOff:
                 if self._at(price) <= simplest[0]:
                     break
                 price *= 2.5
+
+    def _points(self) -> tuple[CurvePoint, ...]:
+        most = len(self._best.placements)
         least: dict[int, tuple[float, Plan]] = {}
         for plan, ns in self._plans.items():
             count = len(plan)

@@ -1,7 +1,7 @@
 /* Simulated annealing of a monotone labelling: the loops of partition/anneal_kernels.py, step by
  * step the same. The structures mirror the named tuples there. */
-#ifndef NNAPI_PROF_ANNEAL_H
-#define NNAPI_PROF_ANNEAL_H
+#ifndef NP_ANNEAL_H
+#define NP_ANNEAL_H
 
 #include <stdint.h>
 

@@ -2,8 +2,8 @@
  *
  * Both structures mirror the named tuples of that module, a pointer for each array in their order;
  * what the arrays hold stands there. All are row-major; the caller sizes them. */
-#ifndef NNAPI_PROF_IDEALS_H
-#define NNAPI_PROF_IDEALS_H
+#ifndef NP_IDEALS_H
+#define NP_IDEALS_H
 
 #include <stdint.h>
 

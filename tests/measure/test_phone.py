@@ -119,6 +119,7 @@ def test_the_fit_finds_what_the_phone_was_described_with(
         assert statistics.median(map(abs, residuals)) < 0.01, target
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_killed_loses_nothing_that_was_measured(
     program: Program, phone: AgentClient, store: CostStore
 ) -> None:

@@ -21,7 +21,7 @@ from nnapi_prof.measure.refine import choose, rivals, unknown, unmeasured
 from nnapi_prof.measure.session import profile
 from nnapi_prof.partition import solve
 from tests.measure.programs import chain
-from tests.measure.scripted import CPU_OPERATION_NS, NPU, ScriptedClient, info
+from tests.measure.scripted import CPU_OPERATION_NS, NPU, ScriptedClient, info, read_actions
 
 NAMES = ("relu", "sigmoid", "tanh", "floor", "relu", "tanh", "sigmoid", "relu", "floor") * 3
 ROUNDS = 5
@@ -37,15 +37,14 @@ class NoisyClient(ScriptedClient):
     swing: tuple[float, float] = (0.02, 0.01)
 
     def run(self, request: bytes, blobs: Mapping[str, bytes]) -> Generator[Event, None, None]:
+        operations = {action.id: action.n_operations for action in read_actions(request)}
         for event in super().run(request, blobs):
-            yield self._noisy(event) if isinstance(event, ActionResult) else event
+            is_result = isinstance(event, ActionResult)
+            yield self._noisy(event, operations[event.action]) if is_result else event
 
-    def _noisy(self, result: ActionResult) -> ActionResult:
-        # What the formula says of the CPU; of the NPU it tells the operations.
+    def _noisy(self, result: ActionResult, n_operations: int) -> ActionResult:
         (timing,) = result.segments
-        ns = float(timing.samples_ns[0])
-        if ns % CPU_OPERATION_NS:
-            ns = (ns - 150_000) * 10
+        ns = float(CPU_OPERATION_NS * n_operations)
         ns *= self.noise.gauss(1, self.swing[0])
         of_rounds = [ns * self.noise.gauss(1, self.swing[1]) for _ in range(ROUNDS)]
         samples = tuple(round(ns) for ns in of_rounds for _ in range(2))

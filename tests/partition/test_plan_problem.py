@@ -142,7 +142,6 @@ def test_ctrl_c_during_the_search_keeps_the_best_plan() -> None:
     assert answer.default.predicted_ns <= fastest * (1 + 1e-9)
 
 
-@pytest.mark.xfail(strict=True, reason="Ctrl-C during the trade-off of segments is not caught")
 @pytest.mark.parametrize(
     "constraints",
     [None, Constraints(max_regions=2)],
