@@ -119,9 +119,9 @@ class Proof:
     """Of the best plan found."""
     bound_ns: float
     """No plan takes less."""
-    found_by: str = ""
+    found_by: str = field(default="", compare=False)
     """The step of the search that found the best plan, as its name in the code."""
-    bounded_by: str = ""
+    bounded_by: str = field(default="", compare=False)
     """The step that proved the bound."""
     constrained: bool = False
     """Something was asked for that rules plans out, or other than the latency is made least."""
