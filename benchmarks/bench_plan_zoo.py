@@ -40,7 +40,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import nnapi_prof
 from nnapi_prof.api.costs import Costs
@@ -177,7 +176,7 @@ def main() -> None:
     parser.add_argument("--attempt", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.attempt is not None:
-        attempt_here(*options.attempt, options.exhaustive)
+        attempt_here(*options.attempt, exhaustive=options.exhaustive)
         return
     names = options.models.split(",")
     if not options.skip_former:
@@ -196,7 +195,8 @@ def main() -> None:
                     for cells in row.lines():
                         print(f"| {' | '.join(cells)} |", flush=True)
                     if options.json is not None:
-                        options.json.write_text(json.dumps(list(map(as_json, rows)), indent=1))
+                        found = [dataclasses.asdict(row) for row in rows]
+                        options.json.write_text(json.dumps(found, indent=1))
     except KeyboardInterrupt:
         print("\ninterrupted")
         sys.exit(130)
@@ -272,7 +272,7 @@ def count_measurements(table: Path) -> int:
 
 
 def attempt_here(
-    path: str, stated: str, phone: str, table: str, out: str, exhaustive: bool
+    path: str, stated: str, phone: str, table: str, out: str, *, exhaustive: bool
 ) -> None:
     """Writes the figures of a network on a phone to ``out``; the process ends where it must."""
     assert Path(nnapi_prof.__file__).is_relative_to(os.environ["PYTHONPATH"]), nnapi_prof.__file__
@@ -383,10 +383,6 @@ def fingerprint(model: Path, phone: str) -> str:
 
 
 # ---- all rows ------------------------------------------------------------------------------------
-
-
-def as_json(row: Row) -> dict[str, Any]:
-    return dataclasses.asdict(row)
 
 
 def bars(rows: Sequence[Row]) -> None:
