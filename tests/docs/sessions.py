@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,10 +26,6 @@ PROGRESS = re.compile(
     r"^((building the agent|building XNNPACK|pushing ).*|[a-z][^:\n]*: \d+.* in \d+ s)\n",
     re.MULTILINE,
 )
-
-
-PYTHON = threading.Lock()
-"""Python blocks run in this process, whose folder and output are one for all readers."""
 THE_OWNERS = ("ANDROID_SERIAL", "ANDROID_ADB_SERVER_PORT", "NNAPI_EMULATOR_PHONE")
 
 
@@ -120,7 +115,6 @@ class Reader:
         """Runs a block in this process, which has torch in memory already."""
         out = io.StringIO()
         with (
-            PYTHON,
             contextlib.chdir(self.folder),
             mock.patch.dict(os.environ, self._environment(), clear=True),
             contextlib.redirect_stdout(out),

@@ -7,7 +7,6 @@ import functools
 import os
 import re
 import shlex
-from concurrent.futures import ThreadPoolExecutor
 
 import click
 import pytest
@@ -86,18 +85,11 @@ def model(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def followed(request, tmp_path_factory, built_host, model):
-    """Name of a folder -> the future text of its pages; two readers are at work."""
-    wanted = [i for i in request.session.items if i.function is test_commands_do_what_the_page_says]
-    with ThreadPoolExecutor(2) as pool:
-        futures = {}
-        for name in (item.callspec.params["name"] for item in wanted):
-            reader = Reader(tmp_path_factory.mktemp("reader"), tmp_path_factory.mktemp("home"))
-            (reader.folder / "model.pt").symlink_to(model)
-            futures[name] = pool.submit(follow, reader, FOLDERS[name])
-        yield futures
-        pool.shutdown(cancel_futures=True)
+@pytest.fixture
+def reader(tmp_path_factory, built_host, model):
+    reader = Reader(tmp_path_factory.mktemp("reader"), tmp_path_factory.mktemp("home"))
+    (reader.folder / "model.pt").symlink_to(model)
+    return reader
 
 
 def follow(reader, group):
@@ -113,8 +105,8 @@ def follow(reader, group):
 
 
 @pytest.mark.parametrize("name", sorted(FOLDERS, key=lambda name: -len(FOLDERS[name])))
-def test_commands_do_what_the_page_says(name, followed):
-    for page, text in followed[name].result().items():
+def test_commands_do_what_the_page_says(name, reader):
+    for page, text in follow(reader, FOLDERS[name]).items():
         if os.environ.get("NNAPI_PROF_UPDATE_DOCS") == "1":
             page.path.write_text(text)
         else:

@@ -17,9 +17,9 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.toolchain import find_compiler, python_tool
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
+from nnapi_prof.toolchain import find_compiler, locked, python_tool
 
 HERE = Path(__file__).resolve().parent
 # The tests are no package: what they share is put where they can import it.
@@ -53,6 +53,12 @@ def _cmake(source: Path, build: Path, options: Sequence[str], targets: Sequence[
 def built() -> runtime_embedding.Built:
     """Portable kernels only: what is compared must not depend on the machine."""
     root = Path(os.environ.get("NNAPI_PROF_TEST_LIBRARY") or CACHE / "library-tests")
+    root.mkdir(parents=True, exist_ok=True)
+    with locked(root / "lock"):
+        return _built(root)
+
+
+def _built(root: Path) -> runtime_embedding.Built:
     example = REPO / "examples" / "embed"
     portable = "-DNP_XNNPACK="
     _cmake(example, root / "shared", [portable], ["classify"])
