@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +20,7 @@ import hypothesis
 import pytest
 
 from nnapi_prof.device.build import HostBuild, build_host
-from nnapi_prof.device.toolchain import find_compiler
+from nnapi_prof.toolchain import find_compiler
 
 REPO = Path(__file__).resolve().parent.parent
 CACHE = REPO / "build" / "cache"
@@ -45,15 +46,62 @@ rig = _load("nnapi_prof_rig", REPO / "tests" / "adbd" / "daemon.py")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", metavar="SERIAL", help="also run the tests that need a phone")
+    parser.addoption(
+        "--quick", action="store_true", help="leave out what is slow or needs more than a compiler"
+    )
 
 
+@dataclass(frozen=True, slots=True)
+class Need:
+    """How it shows that a test needs something: by fixtures that it uses, or by its file."""
+
+    fixtures: frozenset[str] = frozenset()
+    files: tuple[str, ...] = ()
+
+
+NEEDS = {
+    "adbd": Need(frozenset({"adbd_prefix"})),
+    "android": Need(frozenset({"android_prefix"}), ("android/", "device/test_android_")),
+    "browser": Need(frozenset({"browser"})),
+    "docs": Need(files=("docs/", "notebooks/")),
+    "postgres": Need(frozenset({"postgres"})),
+}
+"""Markers, by what a test needs beside Python and a C compiler; ``--quick`` leaves these out."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--device") is not None:
-        return
+    phone = config.getoption("--device")
     skip = pytest.mark.skip(reason="needs a phone: --device SERIAL")
     for item in items:
-        if item.get_closest_marker("device"):
+        file = item.path.relative_to(REPO / "tests").as_posix()
+        fixtures = set(getattr(item, "fixturenames", ()))
+        for marker, need in NEEDS.items():
+            if file.startswith(need.files) or need.fixtures & fixtures:
+                item.add_marker(marker)
+        if phone is None and item.get_closest_marker("device"):
             item.add_marker(skip)
+    if config.getoption("--quick"):
+        config.hook.pytest_deselected(items=[i for i in items if marked(i, *NEEDS, "slow")])
+        items[:] = [item for item in items if not marked(item, *NEEDS, "slow")]
+    # Files with what takes long begin, so that no worker is left alone with it at the end.
+    long = {item.path for item in items if marked(item, "docs", "slow")}
+    items.sort(key=lambda item: item.path not in long)
+
+
+def marked(item: pytest.Item, *markers: str) -> bool:
+    """Whether a test has one of them."""
+    return any(mark.name in markers for mark in item.iter_markers())
+
+
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> None:
+    """A test that asks for a fixture at run time says with a marker that it will."""
+    item = request._pyfuncitem
+    for marker, need in NEEDS.items():
+        if fixturedef.argname in need.fixtures and not marked(item, marker):
+            pytest.fail(f"{item.nodeid} uses {fixturedef.argname}: mark it {marker}", pytrace=False)
 
 
 @pytest.fixture

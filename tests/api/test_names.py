@@ -58,6 +58,7 @@ def test_importing_loads_nothing() -> None:
     assert found.stderr == "" and found.stdout.strip() == "[] []"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["nnapi_prof.partition", "nnapi_prof.run.timing", None])
 def test_functions_that_are_packages_too_are_both(first: str | None) -> None:
     """Whatever was imported before: imports tie packages to the names of functions."""

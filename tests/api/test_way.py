@@ -29,6 +29,7 @@ print(result)
 """
 
 
+@pytest.mark.slow
 def test_the_snippet_in_a_fresh_process(way: Way, tmp_path: Path) -> None:
     found = subprocess.run(
         [sys.executable, "-c", SNIPPET.format(file=way.file)],

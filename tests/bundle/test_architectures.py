@@ -20,7 +20,7 @@ ON_CPU = {
 """What may stay on the CPU; nothing of the others does."""
 
 CASES = [
-    (name, kind)
+    pytest.param(name, kind, marks=() if kind == "traced" else pytest.mark.slow)
     for name in ARCHITECTURES
     for kind in ("traced", "scripted", "exported")
     if kind != "scripted" or name not in NOT_SCRIPTABLE

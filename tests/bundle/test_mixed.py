@@ -233,6 +233,7 @@ def test_moves_alone_stay():
     assert any("only move data" in reason for reason in found.parts.kept.values())
 
 
+@pytest.mark.slow
 @settings(
     max_examples=40,
     deadline=None,

@@ -89,6 +89,7 @@ def test_commands_and_options(home: Path) -> None:
     assert offered(home, "nnapi-prof profile --mode ") == ["sync", "burst", "async"]
 
 
+@pytest.mark.slow
 @needs_bash
 def test_devices_and_phones(home: Path) -> None:
     simulated = [f"sim:{name}" for name in list_phones()]

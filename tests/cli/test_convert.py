@@ -36,6 +36,7 @@ assert "nnapi_prof" not in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_mobilenet_v2_in_stock_pytorch(
     tmp_path: Path, emulator_library: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,6 +107,7 @@ class Lone(nn.Module):
         return [torch.relu(x)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Nested, Listed, Lone])
 @pytest.mark.parametrize("ending", ["pt", "pt2"])
 def test_outputs_are_nested_as_the_models(
@@ -143,6 +145,7 @@ for bad in wrong:
 """
 
 
+@pytest.mark.slow
 def test_inputs_are_nested_as_the_models(tmp_path: Path, emulator_library: Path) -> None:
     model, converted = tmp_path / "takes.pt2", tmp_path / "converted.pt"
     a, b, c, d, e = (torch.randn(2, 3) for _ in range(5))
@@ -175,6 +178,7 @@ class Scripted(nn.Module):
         return {"sum": pair[0] + pair[1] + listed[0], "diff": listed[1] - named["one"]}
 
 
+@pytest.mark.slow
 def test_torchscript_inputs_are_nested_as_the_models(
     tmp_path: Path, emulator_library: Path
 ) -> None:

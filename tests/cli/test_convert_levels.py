@@ -62,6 +62,7 @@ torch.testing.assert_close(torch.jit.load(sys.argv[3])(x), torch.jit.load(sys.ar
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("emulated", "runs"), [("1000007", True), ("30", False)])
 def test_stock_pytorch_runs_level_7(
     cli: Callable[..., Result], attention: Path, emulator_library: Path, emulated: str, runs: bool

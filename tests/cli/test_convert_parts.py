@@ -82,6 +82,7 @@ class NestedParts(nn.Module):
         return [late, early], {"b": torch.tanh(late)}, pair[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["pt", "pt2"])
 def test_nested_values(cli: Cli, emulator_library: Path, tmp_path: Path, ending: str) -> None:
     inputs = {"x": torch.randn(2, 3)}, (torch.randn(2, 3), torch.randn(4))
@@ -94,6 +95,7 @@ def test_nested_values(cli: Cli, emulator_library: Path, tmp_path: Path, ending:
     assert said[1] == "nnapi_0 nnapi_1 cpu_0"
 
 
+@pytest.mark.slow
 def test_small_parts_and_float16(cli: Cli, emulator_library: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     module = TinyNet(multiplied).eval()
@@ -136,6 +138,7 @@ def test_what_must_be_whole(
     assert [path.name for path in tmp_path.iterdir()] == ["odd.pt"]
 
 
+@pytest.mark.slow
 def test_a_bundle_follows_its_plan(
     cli: Cli, profiled: Profiled, emulator_library: Path, tmp_path: Path
 ) -> None:
@@ -196,6 +199,7 @@ class Deciding(nn.Module):
         return torch.relu(self.last(y))
 
 
+@pytest.mark.slow
 def test_a_branch_on_data(cli: Cli, emulator_library: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     module, model = Deciding().eval(), tmp_path / "deciding.pt"
@@ -227,6 +231,7 @@ def test_options_that_a_bundle_has_itself(
     assert f"{option[0]} is for models: a bundle has its own" in found.error
 
 
+@pytest.mark.slow
 def test_nothing_of_ours_is_imported(tmp_path: Path, cli: Cli) -> None:
     """A process that cannot import nnapi_prof loads the module."""
     model = trace(TinyNet(multiplied), tmp_path / "odd.pt")

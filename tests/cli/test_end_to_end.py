@@ -15,6 +15,8 @@ import pytest
 from nnapi_prof.cli import main
 from nnapi_prof.run.result import RunReport
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 MODELS = ("mobilenet_v2", "resnet18", "squeezenet1_1", "unet")
 SIZE = 64

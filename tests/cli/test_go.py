@@ -49,6 +49,7 @@ def test_everything_in_one(go: Callable[..., Result], tmp_path: Path) -> None:
     assert (tmp_path / "out.nnprof" / "run.json").exists()
 
 
+@pytest.mark.slow
 def test_the_same_as_the_commands_one_by_one(
     go: Callable[..., Result], cli: Cli, tiny: Path, tmp_path: Path
 ) -> None:
@@ -67,6 +68,7 @@ def test_the_same_as_the_commands_one_by_one(
     assert cli("report", "--costs", tmp_path / "c.sqlite", tmp_path / "out.nnprof").code == 0
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_not_measured_again(
     go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +83,7 @@ def test_what_was_measured_is_not_measured_again(
     assert again["simulated"] and again["run"]["agrees"]
 
 
+@pytest.mark.slow
 def test_fresh_measures_again(go: Callable[..., Result], tmp_path: Path) -> None:
     go()
     rows = count_rows(tmp_path / "c.sqlite")
@@ -88,6 +91,7 @@ def test_fresh_measures_again(go: Callable[..., Result], tmp_path: Path) -> None
     assert count_rows(tmp_path / "c.sqlite") > rows
 
 
+@pytest.mark.slow
 def test_other_conditions_are_other_costs(go: Callable[..., Result], tmp_path: Path) -> None:
     go()
     rows = count_rows(tmp_path / "c.sqlite")
@@ -96,6 +100,7 @@ def test_other_conditions_are_other_costs(go: Callable[..., Result], tmp_path: P
     assert count_rows(tmp_path / "c.sqlite") > rows
 
 
+@pytest.mark.slow
 def test_the_bundle_of_another_plan_is_not_taken_for_this_one(
     go: Callable[..., Result], cli: Cli, tiny: Path, tmp_path: Path
 ) -> None:
@@ -114,6 +119,7 @@ def test_markdown(go: Callable[..., Result], tmp_path: Path) -> None:
     assert "simulated" in (tmp_path / "out.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_browser(go: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr(click, "launch", lambda url: opened.append(url) or True)
@@ -127,6 +133,7 @@ def test_the_browser(go: Callable[..., Result], monkeypatch: pytest.MonkeyPatch)
 # ---- faults --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_device_that_goes_away_while_it_measures(
     go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +156,7 @@ def test_a_device_that_goes_away_while_it_measures(
     assert go().code == 0
 
 
+@pytest.mark.slow
 def test_interrupted_while_it_measures(
     go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +177,7 @@ def test_interrupted_while_it_measures(
     assert go().code == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_leaves_plan_and_predictions(
     go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +195,7 @@ def test_a_run_that_fails_leaves_plan_and_predictions(
         assert "predictions only" in go().out
 
 
+@pytest.mark.slow
 def test_a_verification_that_fails_leaves_the_plan(
     go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +221,7 @@ def test_a_report_that_cannot_be_written_leaves_the_run(
     assert "outputs against eager PyTorch: agree" in found.out
 
 
+@pytest.mark.slow
 def test_outputs_that_differ(
     go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

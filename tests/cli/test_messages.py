@@ -12,7 +12,7 @@ import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -48,7 +48,15 @@ def shown(words: str, place: Place) -> str:
     return words.replace(str(place.tmp), "{tmp}").replace(str(place.model), "{model}")
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def parameters(cases: Iterable[Case]) -> list[object]:
+    """The cases by their names, with the markers of what they need."""
+    return [
+        pytest.param(case, id=case.name, marks=[getattr(pytest.mark, need) for need in case.needs])
+        for case in cases
+    ]
+
+
+@pytest.mark.parametrize("case", parameters(CASES))
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit announces its retirement
 def test_message(case: Case, cli: Cli, place: Place) -> None:
     arguments = case.provoke(place)
@@ -62,9 +70,7 @@ def test_message(case: Case, cli: Cli, place: Place) -> None:
     assert ADVICE.search(words), f"says nothing to do: {words}"
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if not case.prints], ids=lambda case: case.name
-)
+@pytest.mark.parametrize("case", parameters(case for case in CASES if not case.prints))
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_document(case: Case, cli: Cli, place: Place) -> None:
     """Programs get the same words, and nothing else; or what was there before it failed."""
@@ -132,6 +138,7 @@ def test_ctrl_c(tiny: Path, as_json: bool) -> None:
         assert found.out == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "words"),
     [

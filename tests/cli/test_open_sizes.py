@@ -18,6 +18,7 @@ Cli = Callable[..., Result]
 OPEN = "1x3x?=16x?=16"
 
 
+@pytest.mark.slow
 def test_a_module_for_any_size(
     cli: Cli, tiny: Path, tmp_path: Path, emulator_library: Path
 ) -> None:

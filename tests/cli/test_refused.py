@@ -24,6 +24,7 @@ def log_gamma(x: torch.Tensor) -> torch.Tensor:
     return torch.lgamma(x.abs() + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("between", "operation"),
     [(log_gamma, "aten.lgamma.default"), (multiplied, "aten.cumprod.default")],

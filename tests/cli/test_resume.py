@@ -129,7 +129,8 @@ def kill_agent_under(pid: int) -> None:
     os.kill(agents[0], signal.SIGKILL)
 
 
-@pytest.mark.parametrize("device", ["local", "adbd"])
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["local", pytest.param("adbd", marks=pytest.mark.adbd)])
 def test_an_agent_killed_midway(
     cli: Cli, tiny: Path, tmp_path: Path, device: str, request: pytest.FixtureRequest
 ) -> None:
@@ -178,6 +179,7 @@ def start_profile(costs: Path, model: Path, shape: str = INPUT) -> subprocess.Po
     return start_program("profile", *named, *SLOW, model)
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured(cli: Cli, tiny: Path, tmp_path: Path) -> None:
     costs = tmp_path / "costs.sqlite"
     process = start_profile(costs, tiny)

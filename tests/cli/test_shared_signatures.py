@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 
 from examples.models import SqueezeNet11, initialise
@@ -17,6 +18,7 @@ NAMED = ("--device", "sim:npu-phone", "--input", "1x3x48x48", "--preference", "f
 COUNTS = re.compile(r"(\d+) measured, (\d+) refused by the converter, (\d+) known before")
 
 
+@pytest.mark.slow
 def test_the_second_model_measures_less(cli: Cli, tmp_path: Path) -> None:
     # One network with two heads, as after fine-tuning: everything before the head is shared.
     models = [

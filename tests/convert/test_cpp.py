@@ -186,6 +186,7 @@ def test_a_device_is_named(conv_class, nnapi_library):
     torch.testing.assert_close(found, conv_net(x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", [0, 1])
 @pytest.mark.parametrize("standard", [14, 20])
 def test_several_inputs_and_outputs(build, nnapi_library, compiler, standard):
@@ -197,6 +198,7 @@ def test_several_inputs_and_outputs(build, nnapi_library, compiler, standard):
         torch.testing.assert_close(value, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_integers_and_booleans(build, nnapi_library):
     inputs = counted(-3, 2, 3).to(torch.int32), torch.tensor([0, -9, 7])
     built = build(program_of(integers, inputs, FIRST, split=True), "integers")
@@ -206,6 +208,7 @@ def test_integers_and_booleans(build, nnapi_library):
         assert torch.equal(value, wanted)
 
 
+@pytest.mark.slow
 def test_more_dimensions_than_nnapi_has(build, nnapi_library):
     x = image(2, 3, 2, 4, 5)
     flat = program_of(lambda x: aten.view.default(x, [2, 2, 3, 2, 10]), (x,))
@@ -216,6 +219,7 @@ def test_more_dimensions_than_nnapi_has(build, nnapi_library):
     assert torch.equal(found, x.view(2, 2, 3, 2, 10))
 
 
+@pytest.mark.slow
 def test_a_model_without_constants(build, nnapi_library):
     built = build(program_of(lambda x: aten.relu.default(x), (image(2, 3),)), "relu", 27)
     assert not built.region.buffers
@@ -223,6 +227,7 @@ def test_a_model_without_constants(build, nnapi_library):
     assert torch.equal(found, image(2, 3).relu())
 
 
+@pytest.mark.slow
 def test_arguments_left_out(build, nnapi_library):
     """An LSTM has optional operands that nothing is given for."""
     x, width = image(3, 2, 4), 5
@@ -239,6 +244,7 @@ def test_arguments_left_out(build, nnapi_library):
     torch.testing.assert_close(found, lstm(x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_scales_for_each_channel(build, nnapi_library):
     """uint8 through a convolution whose weight has scales of its own for each channel."""
     scales, quant, quant_out = (0.25, 0.5, 1.0), Quantisation(0.5, 10), Quantisation(2.0, 100)
@@ -288,6 +294,7 @@ def test_scales_for_each_channel(build, nnapi_library):
     assert 20 < wanted.unique().numel() and (found - wanted).abs().max() <= 1
 
 
+@pytest.mark.slow
 def test_many_arguments_stay_code(build, nnapi_library):
     """A list of operands that takes several lines."""
     program = program_of(

@@ -20,8 +20,14 @@ from tests.convert.harness import LEVELS, run_region
 
 
 def supported(highest=LEVELS[-1]):
+    """Those between the first and the fourth level are marked ``slow``: they are many."""
     return [
-        pytest.param(case, level, id=f"{name}-{level}")
+        pytest.param(
+            case,
+            level,
+            id=f"{name}-{level}",
+            marks=pytest.mark.slow if LEVELS[0] < level < LEVELS[-1] else (),
+        )
         for name, case in CASES.items()
         for level in case.levels
         if level not in case.refused and level <= highest

@@ -19,6 +19,7 @@ def whole(module, *inputs):
     return convert_region(program, range(len(program.units.units)), 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mobilenet_v2", "resnet18", "squeezenet1_1"])
 def test_convolutions_pools_and_adds_permute_their_input_alone(name):
     region = whole(MODELS[name](), torch.zeros(1, 3, 64, 64))

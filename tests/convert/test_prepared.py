@@ -113,6 +113,7 @@ def test_every_unit_is_right_or_refused(prepared, level, nnapi_library):
     assert refused == REFUSED.get((program.name, level), set())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mobilenet_v2", "unet"])
 def test_a_whole_model_runs_in_stock_pytorch(name, nnapi_library):
     spec = importlib.util.spec_from_file_location("example_models", EXAMPLES)

@@ -1,5 +1,6 @@
 """Small convolutional networks drawn at random: traced, converted whole, run, compared."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
@@ -88,6 +89,7 @@ def network(layers):
     return made.eval()
 
 
+@pytest.mark.slow
 @settings(
     max_examples=60,
     deadline=None,

@@ -28,7 +28,7 @@ def postgres() -> Iterator[Server]:
     server.stop()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """What ``CostStore`` takes for a new database, on each kind of database."""
     if request.param == "sqlite":

@@ -84,6 +84,7 @@ def test_prices_of_a_roofline_are_found() -> None:
     assert found.roof.operation_ns == pytest.approx(5_000, rel=0.2)
 
 
+@pytest.mark.slow
 def test_what_no_roofline_can_say_is_learnt_from_shapes() -> None:
     shown = measured(works_of(table()), bend=1.0)
     held = measured(works_of(table(seed=2)), bend=1.0)
@@ -92,6 +93,7 @@ def test_what_no_roofline_can_say_is_learnt_from_shapes() -> None:
     assert with_correction < 0.05 < without
 
 
+@pytest.mark.slow
 def test_invocation_and_transfer_are_told_from_operations_by_chains() -> None:
     works = works_of(table(60))
     samples = []
@@ -120,6 +122,7 @@ def test_nine_whole_models_are_enough_for_a_processor_of_the_usual_kind() -> Non
     assert (errors <= 0.1).mean() >= 0.6
 
 
+@pytest.mark.slow
 def test_the_fit_is_the_same_every_time() -> None:
     samples = measured(works_of(table()))
     one, two = fit_target_model(samples), fit_target_model(samples)
@@ -128,6 +131,7 @@ def test_the_fit_is_the_same_every_time() -> None:
     assert one.errors == two.errors
 
 
+@pytest.mark.slow
 def test_equal_operations_never_vouch_for_each_other() -> None:
     """Four copies of each row: remembering them must not look like knowing."""
     draw = np.random.default_rng(0)
@@ -136,12 +140,14 @@ def test_equal_operations_never_vouch_for_each_other() -> None:
     assert np.median(np.abs(errors)) > 0.3
 
 
+@pytest.mark.slow
 def test_a_wild_row_does_not_pull_the_others() -> None:
     samples = measured(works_of(table()))
     spoilt = [replace(s, ns=s.ns * 20) if i % 20 == 0 else s for i, s in enumerate(samples)]
     assert median_error(fit_samples(spoilt), measured(works_of(table(seed=2)))) < 0.08
 
 
+@pytest.mark.slow
 def test_errors_grow_with_strangeness() -> None:
     model = fit_target_model(measured(works_of(table()), bend=1.0))
     known = works_of(table())[0]
@@ -195,6 +201,7 @@ def usc() -> pd.DataFrame:
     return pd.DataFrame(read(DATA))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phone", ["pixel4", "a03s"])
 def test_a_real_gpu_is_predicted_from_a_fifth_of_its_rows(usc: pd.DataFrame, phone: str) -> None:
     """The whole tables are four times as long; see benchmarks/bench_static.py."""

@@ -74,6 +74,7 @@ def expected(count: int, rows: int) -> list[str]:
     return sorted([*own, *(f"shared-{i}" for i in range(rows))])
 
 
+@pytest.mark.slow
 def test_processes_create_and_write_at_once(anywhere: str) -> None:
     with writers(anywhere, 4, ROWS) as started:
         ends_well(started)
@@ -82,6 +83,7 @@ def test_processes_create_and_write_at_once(anywhere: str) -> None:
         assert [device.description for device in store.devices()] == [{"os": "linux"}]
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_killed_loses_only_what_it_did_not_tell_of(anywhere: str) -> None:
     with writers(anywhere, 2, 400, 0.005) as started:
         first, second = started

@@ -42,9 +42,10 @@ def _load_models():
 
 models = _load_models()
 SEGMENT = Source.SEGMENT
+TCP, SERVER = (pytest.param(way, marks=pytest.mark.adbd) for way in ("tcp", "server"))
 
 
-@pytest.fixture(params=["local", "sim", "tcp", "server"])
+@pytest.fixture(params=["local", "sim", TCP, SERVER])
 def client(request, built_host):
     """A client on each kind of device; all but local are the simulated npu-phone."""
     if request.param == "local":
@@ -206,7 +207,7 @@ def kill_agent(client: AgentClient, signal: str) -> None:
     assert done.exit_code == 0, done
 
 
-@pytest.mark.parametrize("way", ["sim", "tcp", "server"])
+@pytest.mark.parametrize("way", ["sim", TCP, SERVER])
 def test_an_agent_killed_midway_leaves_what_it_measured(way, request, built_host):
     if way == "sim":
         client = open_simulated("npu-phone")

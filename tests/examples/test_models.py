@@ -45,6 +45,7 @@ def test_outputs_are_alive_and_repeatable(models, name: str):
     assert (y[0] - y[1]).abs().max() > 1e-2  # depends on the input
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path: Path):
     path = tmp_path / "unet.pt"
     done = subprocess.run(

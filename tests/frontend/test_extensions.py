@@ -59,6 +59,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["model.pt", "model.pt2"])
 def test_the_package_is_imported(folder, name):
     done = python(CONVERT, name, folder=folder, package=folder / "with")
@@ -68,6 +69,7 @@ def test_the_package_is_imported(folder, name):
     assert "cannot be imported" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["model.pt", "model.pt2"])
 def test_a_package_that_is_not_there_is_named(folder, name):
     done = python(CONVERT, name, folder=folder)
@@ -79,6 +81,7 @@ def test_a_package_that_is_not_there_is_named(folder, name):
     assert len(done.stderr.splitlines()) <= 3  # nothing of what torch logs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["model.pt", "model.pt2"])
 def test_an_operator_of_nobody(folder, name, tmp_path):
     with zipfile.ZipFile(folder / name) as given, zipfile.ZipFile(tmp_path / name, "w") as made:

@@ -10,6 +10,8 @@ import torch
 from nnapi_prof import frontend
 from nnapi_prof.graph.program import Program
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("mobilenet_v2", "resnet18", "squeezenet1_1", "unet")
 SPEC = (frontend.InputSpec((1, 3, 64, 64)),)
 FORMATS = {"traced": {}, "scripted": {"scripted": True}, "pt2": {"pt2": True}}

@@ -275,6 +275,7 @@ def test_unknown_tensor_operation_stays(saved):
     assert [u.label.split()[0] for u in program.units.units] == ["erf", "cumsum"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ["_converted", "_traced"])
 def test_every_route_gives_the_same_units(examples, route: str):
     """The later routes serve what the walker refuses; here they take what it takes, too."""

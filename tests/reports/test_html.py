@@ -139,6 +139,7 @@ def test_every_head_says_whose_latencies_stand_below(data: ReportData, html: str
     assert not re.search(r"ms, simulated|ms \(simulated", render(measured_on_hardware(data)))
 
 
+@pytest.mark.slow
 def test_what_is_simulated_when_a_bundle_ran_elsewhere(data: ReportData) -> None:
     real = measured_on_hardware(data)
     assert data.run is not None and real.run is not None

@@ -106,6 +106,7 @@ def an_offline_phone(at: Place) -> Arguments:
     1,
     "more than one device is connected: {serial} (device), {serial} (device): choose one with "
     "--device SERIAL",
+    needs=("adbd",),
 )
 def several_phones(at: Place) -> Arguments:
     for _ in range(2):
@@ -138,6 +139,7 @@ def an_adb_key_that_cannot_be_made(at: Place) -> Arguments:
     "{serial}: the storage that holds /data/local/tmp/nnapi-prof/store is read-only "
     "({*}Read-only file system): make it writable, or name another folder in "
     "NNAPI_PROF_REMOTE_DIR",
+    needs=("adbd",),
 )
 def read_only_storage(at: Place) -> Arguments:
     return profile_on(at, at.fixture("start_adbd")("npu-phone", storage="ro"))
@@ -148,6 +150,7 @@ def read_only_storage(at: Place) -> Arguments:
     "{serial}: the storage that holds /data/local/tmp/nnapi-prof/{*} is full (write failed: No "
     "space left on device): free some space there, for instance with `nnapi-prof "
     "agent clean --all`, and run again",
+    needs=("adbd",),
 )
 def full_storage(at: Place) -> Arguments:
     return ["agent", "push", "--device", at.fixture("start_adbd")("npu-phone", storage="64k")]
@@ -158,6 +161,7 @@ def full_storage(at: Place) -> Arguments:
     "{serial}: the agent was pushed to /data/local/tmp/nnapi-prof/{*} and does not run there "
     "(`agent version` ended with 126: Permission denied): name a folder that allows execution "
     "in NNAPI_PROF_REMOTE_DIR",
+    needs=("adbd",),
 )
 def storage_that_forbids_execution(at: Place) -> Arguments:
     return ["agent", "push", "--device", at.fixture("start_adbd")(storage="64m,noexec")]
@@ -167,6 +171,7 @@ def storage_that_forbids_execution(at: Place) -> Arguments:
     1,
     "the device is linux on mips: agents exist for android and linux on arm64-v8a, "
     "armeabi-v7a, x86_64; choose such a device",
+    needs=("adbd",),
 )
 def a_device_of_an_unknown_abi(at: Place) -> Arguments:
     properties = {"ro.product.cpu.abi": "mips"}

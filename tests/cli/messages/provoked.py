@@ -56,7 +56,7 @@ class Case:
     """``message`` is exact but for {tmp}, {model}, {serial} and {*}, which is any text.
 
     ``prints`` marks the few that have a result all the same, on standard output; ``document`` is
-    what ``--json`` prints there.
+    what ``--json`` prints there. ``needs`` are markers of tests/conftest.py, for what provokes it.
     """
 
     name: str
@@ -65,6 +65,7 @@ class Case:
     provoke: Callable[[Place], Arguments]
     prints: bool
     document: str
+    needs: tuple[str, ...]
 
     def pattern(self) -> re.Pattern[str]:
         """The message as a regular expression."""
@@ -76,14 +77,18 @@ CASES: list[Case] = []
 
 
 def provoked(
-    code: int, message: str, prints: bool = False, document: str = "error"
+    code: int,
+    message: str,
+    prints: bool = False,
+    document: str = "error",
+    needs: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Place], Arguments]], Callable[[Place], Arguments]]:
     """Registers a function that makes an error possible and returns the command that meets it."""
 
     def register(provoke: Callable[[Place], Arguments]) -> Callable[[Place], Arguments]:
         name = provoke.__name__
         assert name not in {case.name for case in CASES}, name
-        CASES.append(Case(name, code, message, provoke, prints, document))
+        CASES.append(Case(name, code, message, provoke, prints, document, needs))
         return provoke
 
     return register

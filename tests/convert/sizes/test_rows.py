@@ -31,6 +31,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IMAGES)
 def test_row(name, tmp_path):
     row = ALL_ROWS[name]

@@ -43,6 +43,7 @@ def template(request, tmp_path_factory):
     return request.param, model, flexible_region(model, 30)
 
 
+@pytest.mark.slow
 def test_filled_in_it_is_the_conversion_at_these_sizes(template):
     _, model, found = template
     draw = random.Random(7)
@@ -67,6 +68,7 @@ def test_the_range_reaches_down_to_small_sizes(template):
     assert all(known.most >= 9 * known.example for known in found.opens)
 
 
+@pytest.mark.slow
 def test_sizes_that_it_does_not_hold_for_are_refused(tmp_path):
     found = flexible_region(flexible(tmp_path, *MODELS["unet"]), 30)
     with pytest.raises(InputSpecError, match=r"dimension 2 of input 0 is 50, multiples of 4 are"):
