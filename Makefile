@@ -6,8 +6,9 @@ READY := $(VENV)/.ready
 DEVICE ?= sim:npu-phone
 PHONE ?= npu-phone
 FUZZ_SECONDS ?= 60
+JOBS ?= logical
 
-.PHONY: demo phone test lint format docs generate agents wheel xnnpack judge bench sanitize fuzz clean
+.PHONY: demo phone check test lint format docs generate agents wheel xnnpack judge bench sanitize fuzz clean
 
 demo: $(READY)  ## profile, partition, run and report MobileNetV2 on DEVICE, a simulated phone
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/demo.sh $(DEVICE)
@@ -15,8 +16,11 @@ demo: $(READY)  ## profile, partition, run and report MobileNetV2 on DEVICE, a s
 phone: $(READY)  ## a real adbd with the NNAPI of PHONE, to try the way over ADB by hand
 	$(BIN)/python tests/adbd/phone.py $(PHONE)
 
+check: $(READY)  ## the quick tests: no adbd, Android, browser, PostgreSQL or documentation
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --quick
+
 test: $(READY)  ## every test; the slowest are listed at the end
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 lint: $(READY)  ## ruff, mypy --strict, import layers, generated files, clang-format
 	$(BIN)/ruff check .
@@ -24,11 +28,11 @@ lint: $(READY)  ## ruff, mypy --strict, import layers, generated files, clang-fo
 	$(BIN)/mypy -p nnapi_prof
 	$(BIN)/lint-imports
 	$(BIN)/python -m nnapi_prof.nnapi.generate --check
-	find device_agent -name '*.[ch]' | xargs $(BIN)/clang-format --dry-run --Werror
+	find device_agent partition -name '*.[ch]' | xargs $(BIN)/clang-format --dry-run --Werror
 
 format: $(READY)
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
-	find device_agent -name '*.[ch]' | xargs $(BIN)/clang-format -i
+	find device_agent partition -name '*.[ch]' | xargs $(BIN)/clang-format -i
 
 docs: $(READY)  ## build/docs/index.html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -n -q -b html docs build/docs
