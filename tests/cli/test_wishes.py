@@ -54,7 +54,7 @@ def test_a_limit_of_compile_time(cli: Cli, profiled: Profiled, tmp_path: Path) -
     assert done.code == 0, done.err
     plan = read_bundle(output).plan
     assert not any(s.target.engine is Engine.NNAPI for s in plan.segments)
-    assert "of 0.500 ms allowed" in plan.notes[0]
+    assert any("of 0.500 ms allowed" in note for note in plan.notes)
     assert "95 % interval" in done.out and plan.segments[0].interval_ns is not None
 
 

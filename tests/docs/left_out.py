@@ -12,6 +12,7 @@ LIBRARY = "compiles the C library, for a minute; tests/library builds the same t
 LEFT_OUT: dict[str, str] = {
     "make demo": INSTALL,
     ". .venv/bin/activate": "of the environment that make sets up; the tests run in one already",
+    "make check": "would run tests within the tests: they are a part of those of make test",
     "make test": MINUTES,
     "make lint": MINUTES,
     "make docs": "tests/docs/test_build.py builds these pages with the same options",

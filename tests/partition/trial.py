@@ -3,7 +3,7 @@
     python -m tests.partition.trial          (make judge)
 
 judges NNAPI_PROF_EXAMPLES random graphs, in two processes, with a line of progress, and prints the
-first failures as Python, each shrunk to a few units. NNAPI_PROF_JUDGE_SEED draws other graphs.
+first failure of each kind as Python, shrunk to a few units. NNAPI_PROF_JUDGE_SEED draws other graphs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ EXAMPLES = int(os.environ.get("NNAPI_PROF_EXAMPLES", "300"))
 """`make judge` sets 20,000."""
 PROCESSES = 2
 BATCH = 25
-SHOWN = 3
-"""Failures that are shrunk and printed."""
 
 
 @dataclass
@@ -37,29 +35,32 @@ class Tally:
     proofs: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     """Complaints by their first word."""
-    failed: list[str] = field(default_factory=list)
-    """Seeds of the cases with complaints."""
+    failed: dict[str, list[str]] = field(default_factory=dict)
+    """Kinds of complaints, as words -> seeds of the cases with these."""
     slowest: tuple[float, str] = (0.0, "")
     """Seconds of an answer, and the case's seed."""
 
     def add(self, seed: str, verdict: Verdict) -> None:
         self.proofs[verdict.proof] += 1
         self.kinds.update(verdict.kinds)
-        self.failed += [seed] if verdict.complaints else []
+        if verdict.complaints:
+            self.failed.setdefault(" ".join(sorted(verdict.kinds)), []).append(seed)
         self.slowest = max(self.slowest, (verdict.seconds, seed))
 
     def merge(self, other: Tally) -> None:
         self.proofs += other.proofs
         self.kinds += other.kinds
-        self.failed += other.failed
+        for kinds, seeds in other.failed.items():
+            self.failed.setdefault(kinds, []).extend(seeds)
         self.slowest = max(self.slowest, other.slowest)
 
     @property
     def words(self) -> str:
         proofs = ", ".join(f"{n:,} {kind}" for kind, n in self.proofs.most_common())
         kinds = "".join(f", {n} x {kind}" for kind, n in self.kinds.most_common())
+        failures = sum(map(len, self.failed.values()))
         return (
-            f"{proofs}; {len(self.failed):,} with complaints{kinds}; slowest answer "
+            f"{proofs}; {failures:,} with complaints{kinds}; slowest answer "
             f"{self.slowest[0]:.2f} s ({self.slowest[1]})"
         )
 
@@ -91,8 +92,9 @@ def main() -> None:
                     flush=True,
                 )
     print(f"{EXAMPLES:,} graphs in {time.monotonic() - begin:.0f} s: {total.words}")
-    for seed in total.failed[:SHOWN]:
-        print(f"\nThe smallest like {seed!r}:\n{report(draw_case(seed))}")
+    for kinds, failures in total.failed.items():
+        print(f"\n{kinds}: {', '.join(failures)}\nThe smallest like the first:", flush=True)
+        print(report(draw_case(failures[0])), flush=True)
     sys.exit(1 if total.failed else 0)
 
 

@@ -50,7 +50,7 @@ def test_the_page_says_what_the_runs_were(folder: Path) -> None:
     one, two = (run.runs[0].median_ns for run in runs)
     assert one and two
     assert f"B takes {two / one:.3f} × as long as A, measured end to end (simulated)" in text
-    assert "2 of 5 units run elsewhere in B." in text
+    assert "4 of 5 units run elsewhere in B." in text
     assert "pinned to nnapi:sim-npu/fast" in text
     assert "driver of sim-npu" in text and "simulated gpu-phone" in text
     for section in ("numbers", "latencies"):

@@ -42,8 +42,8 @@ def a_database_of_another_program(at: Place) -> Arguments:
 
 @provoked(
     1,
-    "cost table {tmp}/profiled/costs.sqlite: written by a newer nnapi-prof (schema 4, this one "
-    "reads 3); update nnapi-prof or name another file with --costs",
+    "cost table {tmp}/profiled/costs.sqlite: written by a newer nnapi-prof (schema 5, this one "
+    "reads 4); update nnapi-prof or name another file with --costs",
 )
 def a_newer_cost_table(at: Place) -> Arguments:
     newer = f"update nnapi_prof_schema set version = {SCHEMA_VERSION + 1}"
@@ -174,7 +174,7 @@ def an_import_with_a_wrong_cell(at: Place) -> Arguments:
 
 @provoked(
     1,
-    "{tmp}/bad.csv: row 1 has 43 cells, the header 44; write it again with `nnapi-prof costs "
+    "{tmp}/bad.csv: row 1 has 56 cells, the header 57; write it again with `nnapi-prof costs "
     "export`",
 )
 def an_import_with_a_short_row(at: Place) -> Arguments:
