@@ -3,7 +3,8 @@
     python -m tests.partition.trial          (make judge)
 
 judges NNAPI_PROF_EXAMPLES random graphs, in two processes, with a line of progress, and prints the
-first failure of each kind as Python, shrunk to a few units. NNAPI_PROF_JUDGE_SEED draws other graphs.
+first failure of each kind as Python, shrunk to a few units. NNAPI_PROF_JUDGE_SEED draws other
+graphs.
 """
 
 from __future__ import annotations
