@@ -7,6 +7,8 @@ DEVICE ?= sim:npu-phone
 PHONE ?= npu-phone
 FUZZ_SECONDS ?= 60
 JOBS ?= logical
+# Each test process keeps to one core: threads of OpenMP that wait would take it from the others.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .PHONY: demo phone check test lint format docs generate agents wheel xnnpack judge bench sanitize fuzz clean
 
@@ -17,10 +19,10 @@ phone: $(READY)  ## a real adbd with the NNAPI of PHONE, to try the way over ADB
 	$(BIN)/python tests/adbd/phone.py $(PHONE)
 
 check: $(READY)  ## the quick tests: no adbd, Android, browser, PostgreSQL or documentation
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --quick
+	$(PYTEST) --quick
 
 test: $(READY)  ## every test; the slowest are listed at the end
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(PYTEST)
 
 lint: $(READY)  ## ruff, mypy --strict, import layers, generated files, clang-format
 	$(BIN)/ruff check .
