@@ -70,6 +70,7 @@ class Crossed(nn.Module):
         return late, (late, early), x, self.anchors * 2
 
 
+@pytest.mark.slow
 def test_inputs_and_outputs_are_the_models(tmp_path: Path, emulator_library: Path) -> None:
     model, converted = tmp_path / "crossed.pt", tmp_path / "converted.pt"
     shapes = ((2,), (1, 2, 5, 5), (1, 3, 9, 9))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -43,6 +44,7 @@ def on_nnapi(bundle: Bundle) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_the_guard_keeps_off_what_moves_too_far(cli: Cli, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, costs = trace(Heavy(), tmp_path / "heavy.pt", SHAPE), tmp_path / "costs.sqlite"

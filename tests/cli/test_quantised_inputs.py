@@ -89,6 +89,7 @@ def test_rules_that_make_floats_are_told(
     assert told in report.out and "0.0005" in report.out
 
 
+@pytest.mark.slow
 def test_stock_pytorch_takes_quantised_tensors(
     cli: Callable[..., Result], quantised: Path, emulator_library: Path
 ) -> None:

@@ -82,6 +82,7 @@ def test_an_operation_that_nobody_converts(
     assert "Stays on the CPU" in found.out and operation in found.out
 
 
+@pytest.mark.slow
 def test_an_operation_that_one_driver_lacks(cli: Cli, tmp_path: Path) -> None:
     """The simulated NPU has no sigmoid: the report has its sentence, other targets take it."""
     torch.manual_seed(0)

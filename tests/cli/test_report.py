@@ -76,6 +76,7 @@ def bundles(made: Bundles, tmp_path: Path) -> Bundles:
 # ---- one bundle --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_ending_says_which_format(cli: Cli, bundles: Bundles, tmp_path: Path) -> None:
     begins = {".html": "<!DOCTYPE html>", ".htm": "<!DOCTYPE html>", ".json": "{", ".MD": "# ",
               ".md": "# ", ".trace.json": "{", "": "<!DOCTYPE html>"}  # fmt: skip

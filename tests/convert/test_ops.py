@@ -19,26 +19,24 @@ from tests.convert.facts_check import broken_rules
 from tests.convert.harness import LEVELS, run_region
 
 
-def supported(highest=LEVELS[-1]):
-    """Those between the first and the fourth level are marked ``slow``: they are many."""
+def quick_at(quick, case, name, level):
+    """A case at a level; marked ``slow`` at all but one, for they are thousands."""
+    marks = () if level == quick else pytest.mark.slow
+    return pytest.param(case, level, id=f"{name}-{level}", marks=marks)
+
+
+def supported(quick, highest=LEVELS[-1]):
     return [
-        pytest.param(
-            case,
-            level,
-            id=f"{name}-{level}",
-            marks=pytest.mark.slow if LEVELS[0] < level < LEVELS[-1] else (),
-        )
+        quick_at(quick, case, name, level)
         for name, case in CASES.items()
         for level in case.levels
         if level not in case.refused and level <= highest
     ]
 
 
-def refused():
+def refused(quick):
     return [
-        pytest.param(case, level, id=f"{name}-{level}")
-        for name, case in CASES.items()
-        for level in case.refused
+        quick_at(quick, case, name, level) for name, case in CASES.items() for level in case.refused
     ]
 
 
@@ -47,7 +45,7 @@ def expected_operations(case, level):
     return case.operations.get(max((at for at in case.operations if at <= level), default=0))
 
 
-@pytest.mark.parametrize(("case", "level"), supported(FeatureLevel.LEVEL_7))
+@pytest.mark.parametrize(("case", "level"), supported(LEVELS[0], FeatureLevel.LEVEL_7))
 def test_the_model_holds_at_its_level(case, level):
     region = convert_region(case.program, [0], level)
     model = parse(region.serialized)
@@ -62,7 +60,7 @@ def test_the_model_holds_at_its_level(case, level):
     assert not written & (valued | set(model.inputs))
 
 
-@pytest.mark.parametrize(("case", "level"), refused())
+@pytest.mark.parametrize(("case", "level"), refused(LEVELS[0]))
 def test_a_refusal_says_why(case, level):
     with pytest.raises(UnsupportedOp, match=case.refused[level]) as refusal:
         convert_region(case.program, [0], level)
@@ -78,7 +76,7 @@ def test_a_dry_run_agrees(case):
         assert why_not(program, 0, level) is answer
 
 
-@pytest.mark.parametrize(("case", "level"), supported())
+@pytest.mark.parametrize(("case", "level"), supported(LEVELS[-1]))
 def test_numbers_are_eager_pytorchs(case, level, nnapi_library):
     program = case.program
     region = convert_region(program, [0], level)
@@ -88,6 +86,7 @@ def test_numbers_are_eager_pytorchs(case, level, nnapi_library):
     torch.testing.assert_close(found, wanted, rtol=case.rtol, atol=case.atol)
 
 
+@pytest.mark.slow
 def test_every_lowering_has_a_case_that_converts():
     called = {
         node.target

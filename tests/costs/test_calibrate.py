@@ -125,6 +125,7 @@ def test_a_refusal_holds_for_every_preference_until_one_runs() -> None:
     assert refused[other] == refused[CPU] == frozenset()
 
 
+@pytest.mark.slow
 def test_targets_that_are_predicted_wildly_are_named_and_not_offered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -138,6 +139,7 @@ def test_targets_that_are_predicted_wildly_are_named_and_not_offered(
     assert "not offered" in caplog.text and "nnapi:npu/low_power (12 rows" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_sister_phone_and_ten_rows_do() -> None:
     """A phone three times as fast: ten rows of it are less than its own roofline needs."""
     sister, _ = calibrate(rows(), "sister", "a test")

@@ -458,6 +458,7 @@ def test_a_directory_that_readers_take_for_another(tmp_path: Path, exported: Pat
     refuse(exported)
 
 
+@pytest.mark.slow
 def test_every_command_refuses(exported: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
     sprung = tmp_path / "sprung"
     rewrite(exported, {"data/sample_inputs/model.pt": saved(Trap(sprung))})

@@ -37,13 +37,18 @@ def whole(program, level=30):
     return convert_region(program, range(len(program.units.units)), level)
 
 
-@pytest.fixture(scope="module", params=MODELS)
+QUICK = ("ceiling pools", "batch")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in MODELS],
+)
 def template(request, tmp_path_factory):
     model = flexible(tmp_path_factory.mktemp("model"), *MODELS[request.param])
     return request.param, model, flexible_region(model, 30)
 
 
-@pytest.mark.slow
 def test_filled_in_it_is_the_conversion_at_these_sizes(template):
     _, model, found = template
     draw = random.Random(7)
@@ -112,6 +117,7 @@ def exported(folder, dynamic, spec):
     return FlexibleModel(folder / "model.pt2", [parse_input_spec(spec)])
 
 
+@pytest.mark.slow
 def test_exported_programs(tmp_path):
     height, width = Dim("height", min=16, max=256), Dim("width", min=16, max=512)
     model = exported(tmp_path, {2: height, 3: width}, "1x3x?=64x?=96")
@@ -138,6 +144,7 @@ def test_sizes_that_an_export_has_equal(tmp_path):
     assert "was exported for equal sizes" in refusal(model)
 
 
+@pytest.mark.slow
 def test_sharing_constants_later_is_sharing_them_at_once():
     compared = 0
     for case in CASES.values():
