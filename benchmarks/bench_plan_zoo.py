@@ -47,6 +47,7 @@ from nnapi_prof.api.model import Model
 from nnapi_prof.api.planned import Planned
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.graph.plan import Plan
+from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.run.result import PlanRun
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,6 +64,7 @@ NETWORKS = (
 BACKBONES = tuple(f"backbone_{taps}" for taps in range(3, 9))
 OWN_SECONDS = 60
 OWN_BYTES = 2 << 30
+NO_END = "no end"
 OUT_OF_MEMORY = 3
 """Exit code of a process that needed more."""
 
@@ -116,7 +118,12 @@ class Attempt:
     measurements: int
     figures: Figures | None
     end: str = ""
-    """Why there are no figures."""
+    """Why there are no figures: :data:`NO_END`, or an error."""
+
+    @property
+    def conclusive(self) -> bool:
+        """Another attempt would end alike."""
+        return self.figures is not None or self.end.startswith(NO_END)
 
 
 @dataclass(frozen=True)
@@ -214,11 +221,13 @@ def rows_of(name: str, options: argparse.Namespace) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.pt"
         stated = save(name, path)
-        units = len(nnapi_prof.load(path, stated).graph.units)
+        graph = nnapi_prof.load(path, stated).graph
         for phone in options.phones.split(","):
-            former = None if options.skip_former else former_attempt(name, path, stated, phone)
+            former = None
+            if not options.skip_former:
+                former = former_attempt(fingerprint(graph, phone), path, stated, phone)
             present = attempt(ROOT, path, stated, phone, options.exhaustive)
-            yield Row(name, phone, units, present, former)
+            yield Row(name, phone, len(graph.units), present, former)
 
 
 def save(name: str, path: Path) -> str:
@@ -258,9 +267,9 @@ def attempt(tree: Path, model: Path, stated: str, phone: str, exhaustive: bool =
 
 def why_ended(process: subprocess.CompletedProcess[str]) -> str:
     if process.returncode == -signal.SIGPROF:
-        return f"no end ({OWN_SECONDS} s)"
+        return f"{NO_END} ({OWN_SECONDS} s)"
     if process.returncode == OUT_OF_MEMORY:
-        return f"no end ({OWN_BYTES >> 30} GB)"
+        return f"{NO_END} ({OWN_BYTES >> 30} GB)"
     lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
     return f"failed: {lines[-1]}"
 
@@ -364,22 +373,24 @@ def extract_former() -> None:
         tree.extractall(FORMER_TREE, filter="tar")
 
 
-def former_attempt(name: str, path: Path, stated: str, phone: str) -> Attempt:
+def former_attempt(key: str, path: Path, stated: str, phone: str) -> Attempt:
     """The former version's, from an earlier run if that had this network and phone."""
     known = json.loads(FORMER_FIGURES.read_text()) if FORMER_FIGURES.exists() else {}
-    key = f"{name} {phone} {fingerprint(path, phone)}"
-    if key not in known:
-        known[key] = dataclasses.asdict(attempt(FORMER_TREE, path, stated, phone))
+    if (fields := known.get(key)) is not None:
+        figures = None if fields["figures"] is None else Figures(**fields["figures"])
+        return Attempt(fields["measurements"], figures, fields["end"])
+    former = attempt(FORMER_TREE, path, stated, phone)
+    if former.conclusive:
+        known[key] = dataclasses.asdict(former)
         FORMER_FIGURES.write_text(json.dumps(known, indent=1))
-    fields = known[key]
-    figures = None if fields["figures"] is None else Figures(**fields["figures"])
-    return Attempt(fields["measurements"], figures, fields["end"])
+    return former
 
 
-def fingerprint(model: Path, phone: str) -> str:
-    """Of a network's file, which is the same every time, and of the phone's description."""
-    description = PHONES / f"{phone.removeprefix('sim:')}.json"
-    return hashlib.sha256(model.read_bytes() + description.read_bytes()).hexdigest()[:12]
+def fingerprint(graph: UnitGraph, phone: str) -> str:
+    """Of what decides how long a network takes on a phone: weights do not."""
+    description = (PHONES / f"{phone.removeprefix('sim:')}.json").read_text()
+    units = [(unit.signature, graph.predecessors(unit.index)) for unit in graph.units]
+    return hashlib.sha256(repr((units, description)).encode()).hexdigest()
 
 
 # ---- all rows ------------------------------------------------------------------------------------
