@@ -29,7 +29,12 @@ def executed(path: Path, folder: Path) -> nbformat.NotebookNode:
     shutil.copy(HERE / "example_net.py", folder)
     (folder / "out").mkdir(exist_ok=True)
     # The kernel inherits the environment: neither a cost table nor a phone of the user's is used.
-    changed = {"XDG_DATA_HOME": str(folder / "data"), "PYTHONPATH": _paths()}
+    # With other numbers of threads PyTorch adds up in another order.
+    changed = {
+        "XDG_DATA_HOME": str(folder / "data"),
+        "PYTHONPATH": _paths(),
+        "OMP_NUM_THREADS": "1",
+    }
     before = {name: os.environ.get(name) for name in changed}
     os.environ.update(changed)
     try:

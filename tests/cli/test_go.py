@@ -63,6 +63,9 @@ def test_the_same_as_the_commands_one_by_one(
         json.loads((tmp_path / f"{name}.nnprof" / "manifest.json").read_text())
         for name in ("out", "other")
     )
+    for plan in (*one["plans"], *other["plans"]):
+        if plan["proof"] is not None:
+            plan["proof"].pop("found_by")  # a profile's last round begins with the one before
     assert one["plans"] == other["plans"] and one["regions"] == other["regions"]
     assert cli("run", "--device", "sim:npu-phone", tmp_path / "out.nnprof").code == 0
     assert cli("report", "--costs", tmp_path / "c.sqlite", tmp_path / "out.nnprof").code == 0
