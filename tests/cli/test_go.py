@@ -103,18 +103,28 @@ def test_other_conditions_are_other_costs(go: Callable[..., Result], tmp_path: P
     assert count_rows(tmp_path / "c.sqlite") > rows
 
 
+def plans_of(bundle: Path) -> list[dict[str, object]]:
+    """The plans of a bundle, without the step that found them: a profile's last round begins with
+    the plan of the one before."""
+    plans = json.loads((bundle / "manifest.json").read_text())["plans"]
+    for plan in plans:
+        if plan["proof"] is not None:
+            plan["proof"].pop("found_by")
+    return list(plans)
+
+
 @pytest.mark.slow
 def test_the_bundle_of_another_plan_is_not_taken_for_this_one(
     go: Callable[..., Result], cli: Cli, tiny: Path, tmp_path: Path
 ) -> None:
     """A bundle that `partition` constrained stands where go writes its own."""
     go()
-    best = json.loads((tmp_path / "out.nnprof" / "manifest.json").read_text())["plans"]
+    best = plans_of(tmp_path / "out.nnprof")
     where = ["--device", "sim:npu-phone", "--costs", tmp_path / "c.sqlite", "--input", INPUT]
     pin = ["--pin", "*=nnapi:nnapi-reference/fast"]
     assert cli("partition", *where, *pin, "-o", tmp_path / "out.nnprof", tiny).code == 0
     assert go().code == 0
-    assert json.loads((tmp_path / "out.nnprof" / "manifest.json").read_text())["plans"] == best
+    assert plans_of(tmp_path / "out.nnprof") == best
 
 
 def test_markdown(go: Callable[..., Result], tmp_path: Path) -> None:
