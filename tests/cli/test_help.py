@@ -16,6 +16,7 @@ import pytest
 
 import nnapi_prof
 from nnapi_prof.cli import COMMANDS
+from nnapi_prof.cli.options import HELP
 from nnapi_prof.cli.output import Output
 from nnapi_prof.documents import schemas
 from tests.cli.common import Result
@@ -40,7 +41,7 @@ def test_help_of_a_command_explains_all_its_options(cli: Callable[..., Result], 
     assert f"Usage: nnapi-prof {name} [OPTIONS]" in found.out
     for parameter in command.params:
         if isinstance(parameter, click.Argument):
-            assert parameter.make_metavar(click.Context(command)) in found.out
+            assert parameter.make_metavar(click.Context(command, **HELP)) in found.out
         else:
             assert parameter.help, f"{name} {parameter.opts} is not explained"
             assert all(f"{option}" in found.out for option in parameter.opts)
@@ -162,7 +163,9 @@ def test_every_command_is_like_the_others(words: str, command: click.Command) ->
     options = {option for each in command.params for option in each.opts}
     assert {"--json", "-q", "--quiet", "-v", "--verbose"} <= options
     assert ("-o" in options) == ("--output" in options)
-    context = click.Context(command, info_name=words, max_content_width=80, terminal_width=80)
+    context = click.Context(
+        command, info_name=words, max_content_width=80, terminal_width=80, **HELP
+    )
     said = command.get_help(context)
     assert "RANGE" not in said and max(map(len, said.splitlines())) <= 100
     assert command.get_short_help_str(limit=200).endswith(".")
@@ -185,6 +188,6 @@ def test_examples_parse(words: str, command: click.Command) -> None:
         call = told[told.index("nnapi-prof ") :].partition(" > ")[0].rstrip(")")
         program, *arguments = shlex.split(call)
         assert arguments[: len(words.split())] == words.split()
-        context = click.Context(command, obj=Output())
+        context = click.Context(command, obj=Output(), **HELP)
         with context:
             command.make_context(words, arguments[len(words.split()) :], parent=context)

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from nnapi_prof.cli import cli
+from nnapi_prof.cli.options import HELP
 from nnapi_prof.frontend.quiet import quiet_torch
 from tests.docs.blocks import DOCS, commands, pages, session
 from tests.docs.left_out import LEFT_OUT, NO_COMMANDS, SUBSTITUTIONS
@@ -39,14 +40,14 @@ def typed(page):
 def parses(words):
     """Whether click takes a command line as complete. Raises UsageError for a bad option,
     AssertionError for an unknown command."""
-    command, context = cli, click.Context(cli, info_name="nnapi-prof")
+    command, context = cli, click.Context(cli, info_name="nnapi-prof", **HELP)
     while isinstance(command, click.Group):
         if not words:
             return False
         found = command.get_command(context, words[0])
         assert found is not None, f"there is no command {words[0]}"
         command, words = found, words[1:]
-        context = click.Context(command, info_name=command.name, parent=context)
+        context = click.Context(command, info_name=command.name, parent=context, **HELP)
     try:
         command.make_context(command.name, list(words), parent=context.parent)
     except click.exceptions.Exit:  # --help, --version
@@ -143,7 +144,7 @@ def test_reasons_say_something():
 @functools.cache
 def options(command=cli):
     """Every option of a command and of what is in it."""
-    context = click.Context(command)
+    context = click.Context(command, **HELP)
     found = {o for p in command.get_params(context) for o in (*p.opts, *p.secondary_opts)}
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
