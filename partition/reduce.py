@@ -10,7 +10,9 @@ Two rules, each exact for additive costs (the constants and the dead ends of ope
 
 Taking a unit out of a segment never makes that segment dearer, so such a plan can be changed into
 one of equal or less latency that runs the pair in one segment; that segment stays convex. Regions
-measured whole break the argument: units that one of them tells apart are left alone.
+measured whole break the argument: units that one of them tells apart are left alone, and so are
+those on whose targets a region costs more whole than by its parts, for what is left of a segment
+might be that region.
 """
 
 from __future__ import annotations
@@ -68,6 +70,13 @@ class _State:
             frozenset(r for r, units in enumerate(regions) if u in units) for u in range(problem.n)
         ]
         self._queue = list(range(problem.n))
+        self._dearer_on = sorted(
+            {
+                region[1]
+                for region, ns in problem.region_ns.items()
+                if ns > problem.region_parts_ns[region]
+            }
+        )
 
     def join_one(self) -> bool:
         """Joins one pair; False where no unit is left that might join another."""
@@ -104,6 +113,10 @@ class _State:
         if read or outputs or len(readers) != 1:
             return None
         (other,) = readers
+        if self._outside(u, self._problem.predecessors) or not self._outside(
+            u, self._problem.successors
+        ) <= {other}:
+            return None
         handed_over = float(sum(value.n_bytes for value in made))
         into, out = self._problem.in_ns_per_byte, self._problem.out_ns_per_byte
         elsewhere = (self._ns[u] + out * handed_over).min()
@@ -114,6 +127,10 @@ class _State:
         if made or len(read) != 1 or read[0].producer == GRAPH_INPUT:
             return None
         other = self._of[read[0].producer]
+        if self._outside(u, self._problem.successors) or not self._outside(
+            u, self._problem.predecessors
+        ) <= {other}:
+            return None
         into, out = self._problem.in_ns_per_byte, self._problem.out_ns_per_byte
         leaving = out * float(sum(value.n_bytes for value in outputs))
         # Where another unit outside reads the value as well, it may be there already.
@@ -122,6 +139,10 @@ class _State:
         elsewhere = (self._ns[u] + leaving + brought).min()
         return self._if_no_dearer(u, other, self._ns[u] + leaving, elsewhere)
 
+    def _outside(self, u: int, near: Sequence[Sequence[int]]) -> set[int]:
+        """Groups that the predecessors, or the successors, of a group belong to."""
+        return {self._of[v] for member in self._group[u] for v in near[member]} - {u}
+
     def _if_no_dearer(
         self, u: int, other: int, here: NDArray[np.float64], elsewhere: NDArray[np.float64] | float
     ) -> int | None:
@@ -129,6 +150,8 @@ class _State:
         limit = np.broadcast_to(np.asarray(elsewhere), here.shape)
         if self._inside[u] != self._inside[other] or not runs.any():
             return None
+        if np.isfinite(self._ns[u])[self._dearer_on].any():
+            return None  # without it, a segment might be a region that costs more whole
         return other if np.all(here[runs] <= limit[runs] * (1 + _SLACK)) else None
 
     def _join(self, u: int, other: int) -> None:

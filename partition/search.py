@@ -52,6 +52,8 @@ MOVES = 10_000
 """Of the first annealing, for each unit: a tenth of a second for 200."""
 WIDTH = 1_000
 """Labels of a level in the first programme of limited width."""
+FIRST_WIDTHS = (50, 1_000, 20_000)
+"""Labels of a level while no plan at all is known: units may run only inside measured regions."""
 WINDOW_STEPS = 400_000
 STEPS_OF_WIDTH = 1_500
 """Of a programme of limited width, for each label that a level may hold."""
@@ -276,6 +278,12 @@ class _Search:
         if self._is_done:
             return
         self._watch.stage = "exact"
+        for width in FIRST_WIDTHS:
+            if self.pool.best is not None:
+                break
+            self._exact(WHOLE_STEPS, width)  # nothing prunes where no plan is known
+        if self._is_done:
+            return
         self._exact(WHOLE_STEPS)
         if not self._is_done and self._expected_steps <= MOST_STEPS:
             self._exact(2 * self._expected_steps)
