@@ -8,6 +8,7 @@ What is for another machine, or for Android, zig builds.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import hashlib
@@ -16,13 +17,15 @@ import logging
 import os
 import platform
 import re
+import select
 import shlex
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
-import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,7 +44,12 @@ Steps = Callable[[int, int], None]
 
 ZIG_GLIBC = "2.28"
 """Debian 10's: has every libc function that agent and emulator use."""
-BUILD_TIMEOUT_S = 1800.0
+SILENCE_TIMEOUT_S = 900.0
+"""A tool of a build that says nothing for so long hangs: however busy the machine, one file takes
+less. How long a build takes altogether is not limited."""
+STOP_S = 10.0
+"""What the processes of a build that is stopped get to put away what they were writing."""
+SAID_EVERY_S = 15.0
 TAIL_LINES = 30
 
 ANDROID_ABIS = ("arm64-v8a", "armeabi-v7a", "x86_64")
@@ -269,8 +277,26 @@ def build_steps(heard: Steps) -> Iterator[None]:
         _steps.reset(token)
 
 
+@contextmanager
+def build_steps_said(say: Progress) -> Iterator[None]:
+    """While this lasts, ``say`` gets a line now and then that tells how far a build is."""
+    due = time.monotonic() + SAID_EVERY_S
+
+    def heard(done: int, of: int) -> None:
+        nonlocal due
+        if done < of and time.monotonic() >= due:
+            due = time.monotonic() + SAID_EVERY_S
+            say(f"{done:,} of {of:,} files are compiled")
+
+    with build_steps(heard):
+        yield
+
+
 def run_tool(command: Sequence[str], failed: str) -> None:
-    """Runs a tool of a build. Raises BuildError with ``failed`` and the end of what it said."""
+    """Runs a tool of a build, which ends with all that it started when this is interrupted.
+
+    Raises BuildError with ``failed`` and the end of what the tool said, or where it hangs.
+    """
     # CFLAGS and the like are for the user's own projects; the cache key knows nothing of them.
     env = {k: v for k, v in os.environ.items() if k not in ("CC", "CFLAGS", "CPPFLAGS", "LDFLAGS")}
     heard = _steps.get()
@@ -281,32 +307,54 @@ def run_tool(command: Sequence[str], failed: str) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
-        text=True,
-        errors="replace",
         env=env,
+        process_group=0,  # cmake starts ninja, ninja compilers: they are stopped together
     ) as process:
-        too_long = threading.Event()
-
-        def stop() -> None:
-            too_long.set()
-            process.kill()
-
-        watchdog = threading.Timer(BUILD_TIMEOUT_S, stop)
-        watchdog.start()
+        assert process.stdout is not None
         try:
-            for line in process.stdout or ():
-                tail.append(line.rstrip("\n"))
+            for line in _lines(process.stdout.fileno()):
+                tail.append(line)
                 if heard is not None and (step := _STEP.match(line)):
                     heard(int(step[1]), int(step[2]))
+        except TimeoutError:
+            _stop(process)
+            raise BuildError(
+                f"{failed}: it said nothing for {SILENCE_TIMEOUT_S:g} s; try again, on a machine"
+                " that is less busy"
+            ) from None
         except BaseException:
-            process.kill()
+            _stop(process)
             raise
-        finally:
-            watchdog.cancel()
-    if too_long.is_set():
-        raise BuildError(f"{failed}: it took more than {BUILD_TIMEOUT_S:g} s")
     if process.returncode != 0:
         raise BuildError("\n".join([f"{failed}:", *tail]))
+
+
+def _lines(source: int) -> Iterator[str]:
+    """What comes from a pipe, by lines. Raises TimeoutError after SILENCE_TIMEOUT_S of nothing."""
+    rest = b""
+    while chunk := _read(source, SILENCE_TIMEOUT_S):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from (line.decode(errors="replace") for line in lines)
+    if rest:
+        yield rest.decode(errors="replace")
+
+
+def _read(source: int, timeout_s: float) -> bytes:
+    if not select.select([source], [], [], timeout_s)[0]:
+        raise TimeoutError
+    return os.read(source, 1 << 16)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Ends a tool and what it started: kindly first, for ninja removes what it had half written."""
+    assert process.stdout is not None
+    deadline = time.monotonic() + STOP_S
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            while _read(process.stdout.fileno(), max(0.0, deadline - time.monotonic())):
+                pass  # nobody reads what the last of them says
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 @contextmanager

@@ -137,7 +137,8 @@ bool np_has_unknown_dims(const struct np_operand *operand);
 
 /* Combines a model operand's dimensions with those of an execution's operand type. `type` may be
  * NULL. NO_ERROR and *rank, dims; or BAD_DATA where they contradict each other or where unknown
- * ones remain although `allow_unknown` is not set. */
+ * ones remain although `allow_unknown` is not set. As in Android 10 to 13, `type` is one that may
+ * be, and nothing else of it counts: element type, scale and zero point remain the model's. */
 int np_combine_dims(const struct np_operand *operand, const ANeuralNetworksOperandType *type,
                     bool allow_unknown, uint32_t *rank, uint32_t *dims);
 

@@ -119,9 +119,9 @@ int np_combine_dims(const struct np_operand *operand, const ANeuralNetworksOpera
   const int code = np_check_operand_type(type, allow_unknown);
   if (code != ANEURALNETWORKS_NO_ERROR)
     return code;
-  if (type->type != operand->type || fabsf(type->scale - operand->scale) > 0 ||
-      type->zeroPoint != operand->zero_point) {
-    return NP_REFUSE(BAD_DATA, "type, scale or zero point differ from the model's");
+  if (np_type_is_tensor(type->type) != np_type_is_tensor(operand->type)) {
+    return NP_REFUSE(BAD_DATA, "type %d for an operand of type %d: one is a tensor, one is not",
+                     type->type, operand->type);
   }
   if (operand->rank == 0) {
     *rank = type->dimensionCount;

@@ -84,6 +84,8 @@ static void test_integers(void) {
       {ANEURALNETWORKS_DIV, 7, -2, -4},
       {ANEURALNETWORKS_DIV, -7, -2, 3},
       {ANEURALNETWORKS_DIV, INT32_MIN, -1, INT32_MIN},
+      {ANEURALNETWORKS_DIV, 7, 0, 0}, /* NNAPI leaves it open; AOSP's CPU path gives 0 */
+      {ANEURALNETWORKS_DIV, INT32_MIN, 0, 0},
       {ANEURALNETWORKS_MAXIMUM, -7, 2, 2},
       {ANEURALNETWORKS_MINIMUM, -7, 2, -7},
   };
@@ -106,11 +108,6 @@ static void test_integers(void) {
     int32_t result;
     memcpy(&result, &found, sizeof result);
     CHECK(result == cases[i].result);
-    if (cases[i].code == ANEURALNETWORKS_DIV) {
-      model->scalars[b][0] = 0;
-      CHECK(model_run(model, inputs, &found, 1, &why) == NP_RUN_FAILED);
-      CHECK_TEXT(why.text, "division by zero");
-    }
     free(model);
   }
 }

@@ -2,8 +2,9 @@
 
 A phase is shown on a terminal while it lasts and stays there when it is done; what has no parts to
 count (reading a model, planning) is shown while it lasts only. Where standard error is no terminal,
-a phase that took longer than :data:`WORTH_A_LINE_S` is one line, once it is done, and what has no
-parts is not told. ``--quiet`` shows nothing.
+a phase that took longer than :data:`WORTH_A_LINE_S` is one line, once it is done (a build says
+every :data:`BUILD_LINE_S` how far it is), and what has no parts is not told. ``--quiet`` shows
+nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger(__name__)
 WORTH_A_LINE_S = 2.0
 BUILDING = "compiling"
+BUILD_LINE_S = 60.0
 
 
 @contextmanager
@@ -80,7 +82,7 @@ class Board:
         self.durations = durations
         self.now = now
         self._phase: Progress | None = None
-        self._began = 0.0
+        self._began = self._said = 0.0
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -94,8 +96,11 @@ class Board:
         """A phase began or went on."""
         if self._phase is None or self._phase.phase != progress.phase:
             self._ended()
-            self._began = self.now()
+            self._began = self._said = self.now()
         self._phase = progress
+        if progress.phase == BUILDING and self.now() - self._said >= BUILD_LINE_S:
+            self._said = self.now()
+            say(f"{BUILDING}: {progress.done} of {progress.total} files")
         if progress.done >= progress.total:
             self._ended()
 

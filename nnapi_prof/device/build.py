@@ -27,6 +27,7 @@ from nnapi_prof.errors import BuildError
 from nnapi_prof.toolchain import (
     Compiler,
     Progress,
+    build_steps_said,
     cache_dir,
     cross_compiler,
     find_compiler,
@@ -258,11 +259,12 @@ def _main() -> int:
         print(text, file=sys.stderr, flush=True)
 
     try:
-        if options.abi:
-            print(build_agent(options.abi, options.os, progress=progress))
-        else:
-            made = build_host(progress=progress, fast=True)
-            print(made.agent, made.library, sep="\n")
+        with build_steps_said(progress):
+            if options.abi:
+                print(build_agent(options.abi, options.os, progress=progress))
+            else:
+                made = build_host(progress=progress, fast=True)
+                print(made.agent, made.library, sep="\n")
     except BuildError as error:
         print(f"python -m nnapi_prof.device.build: {error}", file=sys.stderr)
         return 1

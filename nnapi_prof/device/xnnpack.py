@@ -5,8 +5,10 @@ apt on Debian, or from the folder that $NNAPI_PROF_XNNPACK_ARCHIVES names) and b
 then on agent and emulator of this host have the back end ``fast``; without XNNPACK they have
 ``reference`` alone, which computes the same more slowly. Simulated phones do not wait for it.
 
-``python -m nnapi_prof.device.xnnpack`` does the same and prints the prefix. $NNAPI_PROF_XNNPACK
-names the prefix of another build for this host; set but empty, none is used, for no device.
+``python -m nnapi_prof.device.xnnpack`` does the same, says how far it is and prints the prefix.
+What was compiled when a build is interrupted, or fails, is kept: the next one goes on from there.
+$NNAPI_PROF_XNNPACK names the prefix of another build for this host; set but empty, none is used,
+for no device.
 
 Agents for other machines get a build of their own (:func:`for_device`).
 """
@@ -18,7 +20,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from nnapi_prof.errors import BuildError
 from nnapi_prof.toolchain import (
     Compiler,
     Progress,
+    build_steps_said,
     cache_dir,
     find_clang,
     locked,
@@ -167,32 +169,52 @@ def build_xnnpack(
     with locked(prefix.with_suffix(".lock")):
         if _is_complete(prefix):
             return prefix
+        work = _work_folder(prefix, compiler)
         if progress is not None:
-            whose = device or "this host"
+            whose, begun = device or "this host", (work / "build.ninja").is_file()
             progress(
-                f"building XNNPACK for {whose} with {compiler.path.name}, once (1 to 3 minutes)"
+                f"building XNNPACK for {whose} with {compiler.path.name}, "
+                + ("from where it stopped" if begun else "once (1 to 3 minutes on an idle machine)")
             )
-        with tempfile.TemporaryDirectory(prefix="build-", dir=prefix.parent) as work:
-            sources = _sources(base)
-            build, draft = Path(work) / "build", Path(work) / "prefix"
-            cmake, ninja = python_tool("cmake", "CMAKE_BIN_DIR"), python_tool("ninja", "BIN_DIR")
-            configure = [
-                *(cmake, "-Wno-dev", "-S", str(RECIPE_DIR), "-B", str(build), "-G", "Ninja"),
-                f"-DCMAKE_MAKE_PROGRAM={ninja}",
-                "-DCMAKE_BUILD_TYPE=Release",
-                f"-DNP_XNNPACK_SOURCES={sources}",
-                *compiler.configure_options,
-            ]
-            run_tool(configure, "XNNPACK could not be configured")
-            run_tool([cmake, "--build", str(build)], "XNNPACK could not be compiled")
-            run_tool(
-                [cmake, "--install", str(build), "--prefix", str(draft)],
-                "XNNPACK could not be installed",
-            )
-            shutil.rmtree(prefix, ignore_errors=True)
-            draft.rename(prefix)
+        _compile(work, _sources(base), compiler)
+        draft = work / "prefix"
+        cmake = python_tool("cmake", "CMAKE_BIN_DIR")
+        install = [cmake, "--install", str(work), "--prefix", str(draft)]
+        run_tool(install, "XNNPACK could not be installed")
+        shutil.rmtree(prefix, ignore_errors=True)
+        draft.rename(prefix)
+        shutil.rmtree(work, ignore_errors=True)
     prefix.with_suffix(".failed").unlink(missing_ok=True)
     return prefix
+
+
+def _work_folder(prefix: Path, compiler: Compiler) -> Path:
+    """Where a build keeps its objects until it is done; each compiler has its own."""
+    digest = hashlib.sha256(compiler.identity.encode()).hexdigest()[:8]
+    return prefix.with_name(f"{prefix.name}-{digest}.build")
+
+
+def _compile(work: Path, sources: Path, compiler: Compiler) -> None:
+    """Compiles what is not compiled yet. Raises BuildError."""
+    cmake, ninja = python_tool("cmake", "CMAKE_BIN_DIR"), python_tool("ninja", "BIN_DIR")
+    configure = [
+        *(cmake, "-Wno-dev", "-S", str(RECIPE_DIR), "-B", str(work), "-G", "Ninja"),
+        f"-DCMAKE_MAKE_PROGRAM={ninja}",
+        "-DCMAKE_BUILD_TYPE=Release",
+        f"-DNP_XNNPACK_SOURCES={sources}",
+        *compiler.configure_options,
+    ]
+    if not (work / "build.ninja").is_file():
+        shutil.rmtree(work, ignore_errors=True)  # stopped before it was configured
+    try:
+        run_tool(configure, "XNNPACK could not be configured")
+    except BuildError:
+        shutil.rmtree(work, ignore_errors=True)  # by other paths, as of a checkout that moved
+        run_tool(configure, "XNNPACK could not be configured")
+    run_tool(
+        [cmake, "--build", str(work)],
+        "XNNPACK could not be compiled (what was compiled is kept for the next try)",
+    )
 
 
 def _sources(base: Path) -> Path:
@@ -239,7 +261,14 @@ def _is_complete(prefix: Path) -> bool:
 
 
 if __name__ == "__main__":
+
+    def said(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
     try:
-        print(build_xnnpack(progress=lambda text: print(text, file=sys.stderr)))
+        with build_steps_said(said):
+            print(build_xnnpack(progress=said))
+    except KeyboardInterrupt:
+        sys.exit("interrupted; what was compiled is kept for the next try")
     except BuildError as error:
         sys.exit(f"python -m nnapi_prof.device.xnnpack: {error}")

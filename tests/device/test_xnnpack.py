@@ -140,7 +140,7 @@ def test_built_once_found_after_and_again_when_the_recipe_changes(recipe, tmp_pa
     assert xnnpack.built_prefix(cache) == prefix
     assert xnnpack.build_xnnpack(cache, heard.append) == prefix
     assert len(heard) == 1 and heard[0].startswith("building XNNPACK for this host with ")
-    assert [p.name for p in prefix.parent.iterdir() if p.name.startswith("build-")] == []
+    assert [p.name for p in prefix.parent.iterdir() if p.suffix == ".build"] == []
     (recipe / "archives.txt").write_text("# another\n")
     assert xnnpack.built_prefix(cache) is None
     assert xnnpack.build_xnnpack(cache) != prefix
@@ -203,9 +203,60 @@ def test_failures_say_what_failed(recipe, tmp_path):
     with pytest.raises(BuildError, match="sources of XNNPACK are not to be had: fetch.py: no netw"):
         xnnpack.build_xnnpack(tmp_path / "cache")
     (recipe / "fetch.py").write_text(TINY_FETCH.replace("return 1", "return nothing"))
-    with pytest.raises(BuildError, match="(?s)XNNPACK could not be compiled:\n.*nothing"):
+    with pytest.raises(
+        BuildError, match="(?s)XNNPACK could not be compiled .*kept for the next try.:\n.*nothing"
+    ):
         xnnpack.build_xnnpack(tmp_path / "cache")
     assert xnnpack.built_prefix(tmp_path / "cache") is None
+
+
+MANY_CMAKE = TINY_CMAKE.replace(
+    "foreach(name", "file(GLOB parts ${NP_XNNPACK_SOURCES}/part*.c)\nforeach(name", 1
+).replace("/tiny.c)", "/tiny.c ${parts})")
+MANY_FETCH = (
+    TINY_FETCH
+    + """
+for i in range(20):
+    (folder / f"part{i}.c").write_text(f"int part{i}(void) {{ return {i}; }}\\n")
+"""
+)
+
+
+def test_a_build_that_is_stopped_goes_on_where_it_stopped(recipe, tmp_path, monkeypatch):
+    (recipe / "CMakeLists.txt").write_text(MANY_CMAKE)
+    (recipe / "fetch.py").write_text(MANY_FETCH)
+    monkeypatch.setenv("CMAKE_BUILD_PARALLEL_LEVEL", "1")
+    cache, said, steps = tmp_path / "cache", [], []
+
+    def stop_at_40(done, of):
+        steps.append((done, of))
+        if done == 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), toolchain.build_steps(stop_at_40):
+        xnnpack.build_xnnpack(cache, said.append)
+    assert xnnpack.built_prefix(cache) is None
+    total, first = steps[0][1], len(steps)
+    steps.clear()
+    with toolchain.build_steps(lambda done, of: steps.append((done, of))):
+        prefix = xnnpack.build_xnnpack(cache, said.append)
+    assert xnnpack.built_prefix(cache) == prefix
+    assert total > 80 and first == 40
+    assert steps[-1][1] <= total - 39  # what was done when it stopped may be lost, no more
+    assert ["from where it stopped" in line for line in said] == [False, True]
+    assert [p.name for p in prefix.parent.iterdir() if p.suffix == ".build"] == []
+
+
+def test_what_another_checkout_began_is_begun_anew(recipe, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    (recipe / "fetch.py").write_text(TINY_FETCH.replace("return 1", "return nothing"))
+    with pytest.raises(BuildError, match="what was compiled is kept"):
+        xnnpack.build_xnnpack(cache)
+    moved = recipe.rename(recipe.with_name("moved"))
+    monkeypatch.setattr(xnnpack, "RECIPE_DIR", moved)
+    (moved / "fetch.py").write_text(TINY_FETCH)
+    assert xnnpack.built_prefix(cache) is None
+    assert xnnpack.build_xnnpack(cache) == xnnpack.built_prefix(cache)
 
 
 def test_the_environment_names_a_prefix_or_none(recipe, tmp_path, monkeypatch):

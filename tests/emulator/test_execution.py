@@ -9,11 +9,13 @@ from tests.emulator.nnapi import (
     ADD,
     BOX_WITH_NMS_LIMIT,
     CAST,
+    FLOAT32,
     INT32,
     OK,
     RELU,
     TENSOR_FLOAT32,
     TENSOR_INT32,
+    TENSOR_QUANT8_ASYMM,
     UNAVAILABLE,
     Model,
     Result,
@@ -85,7 +87,7 @@ def test_arguments(nn, chain):
     assert set_input(nn, execution, 1, DATA) == R.BAD_DATA
     assert set_input(nn, execution, -1, DATA) == R.BAD_DATA
     assert set_input(nn, execution, 0, DATA[:, :7]) == R.BAD_DATA
-    assert set_input(nn, execution, 0, DATA, operand_type(TENSOR_INT32, (1, 8))) == R.BAD_DATA
+    assert set_input(nn, execution, 0, DATA, operand_type(FLOAT32)) == R.BAD_DATA
     assert set_input(nn, execution, 0, DATA, operand_type(TENSOR_FLOAT32, (2, 4))) == R.BAD_DATA
     assert set_output(nn, execution, 0, result[:, :7]) == R.BAD_DATA
     assert set_output(nn, execution, 1, result) == R.BAD_DATA
@@ -102,6 +104,41 @@ def test_arguments(nn, chain):
     np.testing.assert_array_equal(result, np.maximum(DATA, 0))
     nn.Execution_free(execution)
     nn.Execution_free(None)
+
+
+def quantised_relu(nn, dims):
+    """A compilation of RELU on bytes of scale 0.5 and zero point 10, and its model."""
+    model = Model(nn)
+    a, b = (model.operand(TENSOR_QUANT8_ASYMM, dims, 0.5, 10) for _ in range(2))
+    model.operation(RELU, [a], [b])
+    return model.finish([a], [b]), model.compile()
+
+
+@pytest.mark.parametrize("dims", [(1, 4), (1, 0), ()], ids=["known", "one open", "rank open"])
+def test_a_type_given_to_an_execution_says_dimensions_only(nn, dims):
+    """Android 10 to 13 take another scale and zero point than the model's, as PyTorch gives them
+    for an input of other quantisation, and compute with the model's; dimensions must agree, and
+    the type be one that may be."""
+    model, compilation = quantised_relu(nn, dims)
+    data, result = np.array([[0, 9, 10, 255]], np.uint8), np.zeros((1, 4), np.uint8)
+    execution = nn.new("Execution_create", compilation)
+    other = operand_type(TENSOR_QUANT8_ASYMM, (1, 4), 0.25, 3)
+    for impossible in (
+        operand_type(TENSOR_QUANT8_ASYMM, (1, 4), 0.0, 3),
+        operand_type(TENSOR_QUANT8_ASYMM, (1, 4), 0.25, 256),
+    ):
+        assert set_input(nn, execution, 0, data, impossible) == R.BAD_DATA
+        assert set_output(nn, execution, 0, result, impossible) == R.BAD_DATA
+    if dims:
+        wide = operand_type(TENSOR_QUANT8_ASYMM, (4, 1), 0.5, 10)
+        assert set_input(nn, execution, 0, data, wide) == R.BAD_DATA
+    assert set_input(nn, execution, 0, data, other) == OK
+    assert set_output(nn, execution, 0, result, other) == OK
+    assert nn.Execution_compute(execution) == OK
+    np.testing.assert_array_equal(result, [[10, 10, 10, 255]])
+    nn.Execution_free(execution)
+    nn.Compilation_free(compilation)
+    model.free()
 
 
 def test_needed_inputs_cannot_be_omitted(nn, chain):
