@@ -213,12 +213,15 @@ def test_failures_say_what_failed(recipe, tmp_path):
 MANY_CMAKE = TINY_CMAKE.replace(
     "foreach(name", "file(GLOB parts ${NP_XNNPACK_SOURCES}/part*.c)\nforeach(name", 1
 ).replace("/tiny.c)", "/tiny.c ${parts})")
-MANY_FETCH = (
-    TINY_FETCH
-    + """
+MANY_FETCH = TINY_FETCH.replace(
+    "folder.mkdir(exist_ok=True)",
+    """
+if folder.exists():
+    sys.exit()
+folder.mkdir()
 for i in range(20):
     (folder / f"part{i}.c").write_text(f"int part{i}(void) {{ return {i}; }}\\n")
-"""
+""",
 )
 
 
