@@ -19,7 +19,7 @@ from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition.baselines import find_baselines, total_ns
 from nnapi_prof.partition.bounds import unit_shares
 from nnapi_prof.partition.budgets import Budget, priced
-from nnapi_prof.partition.exact import MOST_WATCHED, NEGLIGIBLE, search_ideals
+from nnapi_prof.partition.exact import MOST_WATCHED, NEGLIGIBLE, is_underpriced, search_ideals
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.relaxation import free_prices, relax
 from nnapi_prof.partition.search import BOUND_MET, Plan, Solution, search
@@ -206,10 +206,7 @@ def _finish(
 
 def _is_dearer(problem: Problem, budgets: Sequence[Budget], units: tuple[int, ...], k: int) -> bool:
     """Whether a region costs more whole than by its parts, in latency or of a budget."""
-    ns = problem.region_ns.get((frozenset(units), k))
-    if ns is not None and ns > problem.additive_ns(units, k) * (1 + NEGLIGIBLE):
-        return True
-    return any(
+    return is_underpriced(problem, units, k) or any(
         budget.of_region(units, k) > budget.additive(units, k) * (1 + NEGLIGIBLE)
         for budget in budgets
     )

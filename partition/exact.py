@@ -22,9 +22,10 @@ plan's latency. Where a level (ideals of one size) holds more labels than allowe
 bound are kept, and the least bound among the others is reported: no plan is faster than that.
 
 Regions that were measured whole cost what was measured. A cheaper one is a step of its own, from
-one ideal to another. A dearer one must not be had for the price of its parts: labels that may
-still become it remember that, and cannot end as it. Only those dearer regions are watched that a
-search without them ran into; it is then repeated.
+one ideal to another. A dearer one must not be had for the price of its parts: a segment that ends
+with a single unit pays what that unit takes more alone; labels that may still become one of several
+units remember that, and cannot end as it. Only those dearer regions are watched that a search
+without them ran into (:func:`is_underpriced`); it is then repeated.
 
 Budgets (a number of segments, compile time) are carried by labels, of which none is superfluous
 that uses less.
@@ -125,9 +126,10 @@ def search_ideals(
     """The cheapest plan of at most ``upper_ns`` that keeps to the budgets.
 
     ``prices`` are of the problem in which each step of a budget costs its entry of ``rates``.
-    Costs of regions that are dearer than their parts hold for those in ``watched`` alone: a plan
-    found may cost more than the search believed. ``insist`` goes on for :data:`FEW_STEPS` even when
-    the watch's time is over: for a first plan at all. None where the graph is too wide to begin.
+    Of regions of several units that are dearer than their parts, those in ``watched`` alone cost
+    what they do: a plan found may cost more than the search believed. ``insist`` goes on for
+    :data:`FEW_STEPS` even when the watch's time is over: for a first plan at all. None where the
+    graph is too wide to begin.
     """
     slots = value_slots(problem)
     if slots is None:
@@ -189,6 +191,13 @@ def _tables(
     regions = [region for region, *_ in jumps]
     needs = [{p for u in units for p in problem.predecessors[u]} - units for units, _ in regions]
     own = list(watched)[:MOST_WATCHED]
+    alone_ns = np.zeros((n, t))
+    for (units, k), ns in problem.region_ns.items():
+        if len(units) == 1:
+            (u,) = units
+            parts = problem.region_parts_ns[units, k]
+            if ns > parts:
+                alone_ns[u, k] = ns - parts
     member = np.zeros(n, dtype=np.int64)
     for q, (units, _) in enumerate(own):
         member[list(units)] |= np.int64(1 << q)
@@ -237,32 +246,37 @@ def _tables(
         watch_size=np.array([len(units) for units, _ in own], dtype=np.int64),
         watch_member=member,
         unit_key=chance.integers(1, 1 << WORD, n, dtype=np.int64),
+        alone_ns=alone_ns,
+        most_alone_ns=alone_ns.max(axis=0, initial=0.0),
     )
     return tables, regions
+
+
+def is_underpriced(problem: Problem, units: Sequence[int], k: int) -> bool:
+    """Whether a segment costs more than a search believes that does not watch it."""
+    region = (frozenset(units), k)
+    if len(units) == 1 or region not in problem.region_ns:
+        return False
+    return problem.region_ns[region] > problem.region_parts_ns[region] * (1 + NEGLIGIBLE)
 
 
 def _jumps(
     problem: Problem, budgets: Sequence[Budget], watched: Collection[Region]
 ) -> list[tuple[Region, float, tuple[float, ...]]]:
     """Regions that are steps of their own: what they cost in ns, and of each budget."""
-    known = dict.fromkeys(problem.region_ns)
+    own = problem.regions
+    cheaper = np.flatnonzero(own.ns < own.parts_ns * (1 - NEGLIGIBLE)).tolist()
+    names = list(problem.region_ns)
+    known = dict.fromkeys(names[g] for g in cheaper)
+    known |= dict.fromkeys(watched)
     for budget in budgets:
-        known |= dict.fromkeys(budget.region_use)
+        frugal = (r for r, use in budget.region_use.items() if use < budget.additive(*r))
+        known |= dict.fromkeys(frugal)
     jumps = []
     for region in known:
-        units, k = region
-        ns = problem.segment_ns(units, k)
-        if not math.isfinite(ns):
-            continue
-        use = tuple(budget.of_region(units, k) for budget in budgets)
-        parts = problem.region_parts_ns.get(region)
-        if parts is None:
-            parts = problem.additive_ns(units, k)
-        cheaper = ns < parts * (1 - NEGLIGIBLE) or any(
-            own < budget.additive(units, k) for own, budget in zip(use, budgets, strict=True)
-        )
-        if cheaper or region in watched:
-            jumps.append((region, ns, use))
+        ns = problem.segment_ns(*region)
+        if math.isfinite(ns):
+            jumps.append((region, ns, tuple(budget.of_region(*region) for budget in budgets)))
     return jumps
 
 

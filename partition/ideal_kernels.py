@@ -83,6 +83,11 @@ class Tables(NamedTuple):
     """[n] Bits of the watched regions that hold the unit."""
     unit_key: Ints
     """[n] Random bits."""
+    alone_ns: Floats
+    """[n, t] What a unit that was measured alone costs more than by its parts; 0 where it does
+    not."""
+    most_alone_ns: Floats
+    """[t] The most of these."""
 
 
 LABEL = np.dtype(
@@ -173,7 +178,8 @@ def has(bits: Ints, number: int) -> bool:
 
 def dominates(tb: Tables, st: Search, c: int, a: int, b: int) -> bool:
     """Whether label a makes b superfluous: it costs no more, even after bringing in what only b has
-    present and handing over what only a owes. Both stand at one ideal, with one target open."""
+    present, handing over what only a owes, and ending with a single unit where b does not. Both
+    stand at one ideal, with one target open."""
     cost = st.labels[c, a].cost
     most = st.labels[c, b].cost
     if cost > most:
@@ -186,6 +192,15 @@ def dominates(tb: Tables, st: Search, c: int, a: int, b: int) -> bool:
     k = st.labels[c, a].target
     if k == tb.overhead_ns.shape[0]:
         return True
+    first = st.labels[c, a].n_units
+    if first == 0 and st.labels[c, b].n_units > 0:
+        cost += tb.most_alone_ns[k]
+    elif first == 1:
+        alike = st.labels[c, b].n_units == 1 and st.labels[c, b].unit == st.labels[c, a].unit
+        if not alike:
+            cost += tb.alone_ns[st.labels[c, a].unit, k]
+    if cost > most:
+        return False
     ideal = st.labels[c, a].ideal
     n_slots = st.slot_value.shape[2]
     for word in range(st.present.shape[2]):
@@ -331,6 +346,10 @@ def close(tb: Tables, st: Search, c: int, label: int) -> None:
         if ((watch >> q) & 1) == 1 and tb.watch_size[q] == st.labels[c, label].n_units:
             return  # this very region was measured whole: a step of its own has its cost
     cost = st.labels[c, label].cost
+    if st.labels[c, label].n_units == 1:
+        cost += tb.alone_ns[st.labels[c, label].unit, k]
+        if not np.isfinite(cost):
+            return
     n_slots = st.slot_value.shape[2]
     for word in range(st.owed.shape[2]):
         owed = st.owed[c, label, word]

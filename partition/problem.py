@@ -18,6 +18,7 @@ from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, HOST, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.arrays import Arrays, flat_arrays
+from nnapi_prof.partition.regions import Regions, flat_regions
 
 GRAPH_INPUT = -1
 """The producer of a value that no unit makes."""
@@ -129,6 +130,11 @@ class Problem:
         return flat_arrays(self)
 
     @cached_property
+    def regions(self) -> Regions:
+        """The measured regions as flat arrays."""
+        return flat_regions(self)
+
+    @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
         found: list[list[int]] = [[] for _ in range(self.n)]
         for u, preds in enumerate(self.predecessors):
@@ -192,7 +198,7 @@ class Problem:
     @cached_property
     def region_parts_ns(self) -> dict[Region, float]:
         """What regions measured whole cost by their parts; inf where one cannot run there."""
-        return {(units, k): self.additive_ns(units, k) for units, k in self.region_ns}
+        return dict(zip(self.region_ns, self.regions.parts_ns.tolist(), strict=True))
 
     def segment_ns(self, units: Iterable[int], k: int) -> float:
         """Cost of a region on target ``k``: measured whole if it was, else by its parts."""

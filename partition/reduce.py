@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
+from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem, Value
 
 _SLACK = 1e-12
 
@@ -41,6 +41,21 @@ class Reduced:
     def expand(self, units: Sequence[int]) -> tuple[int, ...]:
         """The original's units, ascending."""
         return tuple(sorted(u for unit in units for u in self.groups[unit]))
+
+    def expanded(self, placements: Sequence[Placement]) -> tuple[Placement, ...]:
+        """A plan of the smaller problem as one of the original's."""
+        return tuple((self.expand(units), k) for units, k in placements)
+
+    def shrunk(self, placements: Sequence[Placement]) -> tuple[Placement, ...] | None:
+        """A plan of the original as one of the smaller problem; None where it runs apart what is
+        one unit there."""
+        plan = []
+        for units, k in placements:
+            own = sorted({self.place[u] for u in units})
+            if sum(len(self.groups[unit]) for unit in own) != len(units):
+                return None
+            plan.append((tuple(own), k))
+        return tuple(plan)
 
 
 def unreduced(problem: Problem) -> Reduced:
@@ -65,10 +80,11 @@ class _State:
         self._group = {u: [u] for u in range(problem.n)}
         self._ns = {u: problem.unit_ns[u].copy() for u in range(problem.n)}
         self._of = list(range(problem.n))
-        regions = [units for units, _ in problem.region_ns]
-        self._inside = [
-            frozenset(r for r, units in enumerate(regions) if u in units) for u in range(problem.n)
-        ]
+        inside: list[list[int]] = [[] for _ in range(problem.n)]
+        for r, (units, _) in enumerate(problem.region_ns):
+            for u in units:
+                inside[u].append(r)
+        self._inside = [frozenset(regions) for regions in inside]
         self._queue = list(range(problem.n))
         self._dearer_on = sorted(
             {

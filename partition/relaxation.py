@@ -28,7 +28,6 @@ and Shcherbina, "Safe bounds in linear and mixed-integer linear programming", Ma
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +37,7 @@ from scipy.sparse import csr_array
 
 from nnapi_prof.partition.arrays import Arrays, Bools, Floats, Ints
 from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.regions import Regions
 
 TOTAL = 1e4
 """What costs are scaled to sum up to: HiGHS works to an absolute 1e-7."""
@@ -134,8 +134,7 @@ class _Programme:
         a, problem = self._arrays, self._problem
         regions = _useful_regions(problem)
         inside = np.zeros(a.unit_ns.shape, dtype=np.bool_)
-        for units, k, _ in regions:
-            inside[units, k] = True
+        inside[regions.units, regions.target[regions.region]] = True
         runs = np.isfinite(a.unit_ns)
         allowed = runs | inside
         if not allowed.any(axis=1).all():
@@ -148,7 +147,10 @@ class _Programme:
         np.add.at(cost, a.producer[output], a.out_ns[output])
         self._x = self._columns(cost)
         self._regions = regions
-        self._region = self._columns(np.array([saved for *_, saved in regions], dtype=np.float64))
+        able = np.where(runs[regions.units, regions.target[regions.region]], 1.0, 0.0)
+        own = a.unit_ns[regions.units, regions.target[regions.region]]
+        parts = np.bincount(regions.region, np.where(able > 0, own, 0.0), regions.count)
+        self._region = self._columns(regions.ns - regions.border_ns - parts)
         entering = self._transfers(a.in_ns, ~entry_single, allowed, into=True)
         made = (a.producer >= 0) & ~a.is_output
         leaving = self._transfers(a.out_ns, made[a.reader_value], allowed, into=False)
@@ -191,29 +193,24 @@ class _Programme:
         far one alone adds itself to them, and one that holds the near one alone has rows of its
         own.
         """
-        if not self._regions:
+        regions, t = self._regions, self._arrays.t
+        if not regions.count:
             return
-        t = self._arrays.t
         row_of = np.full((len(far), t), -1)
         row_of[pair, target] = rows
         column_of = np.full((len(far), t), -1)
         column_of[pair, target] = columns
-        own_pair, own_target, own_region = [], [], []
-        for g, (units, k, _) in enumerate(self._regions):
-            inside = np.zeros(self._arrays.n + 1, dtype=np.bool_)  # the last is that of no unit
-            inside[units] = True
-            known = row_of[:, k] >= 0
-            beyond = np.flatnonzero(known & inside[far] & ~inside[near])
-            self._add(row_of[beyond, k], self._region[g : g + 1], -1.0)
-            across = np.flatnonzero(known & inside[near] & ~inside[far])
-            own_pair.append(across)
-            own_target.append(np.full(len(across), k))
-            own_region.append(np.full(len(across), self._region[g]))
-        place = np.concatenate(own_pair) * t + np.concatenate(own_target)
-        places, which = np.unique(place, return_inverse=True)
+        beyond, region = regions.holding(far, near)
+        known = row_of[beyond, regions.target[region]] >= 0
+        beyond, region = beyond[known], region[known]
+        self._add(row_of[beyond, regions.target[region]], self._region[region], -1.0)
+        across, region = regions.holding(near, far)
+        known = row_of[across, regions.target[region]] >= 0
+        across, region = across[known], region[known]
+        places, which = np.unique(across * t + regions.target[region], return_inverse=True)
         added = self._rows(len(places))
         self._add(added, column_of.ravel()[places], 1.0)
-        self._add(added[which], np.concatenate(own_region), -1.0)
+        self._add(added[which], self._region[region], -1.0)
 
     def _overheads(self, allowed: Bools) -> tuple[Ints, Ints, Ints, Ints, Ints]:
         """Rows of turns, with the ends and the target of each, and the rows of first units."""
@@ -257,11 +254,11 @@ class _Programme:
 
     def _whole(self, only_inside: Bools) -> None:
         """Regions that share a unit on a target exclude each other."""
-        if not self._regions:
+        a, regions = self._arrays, self._regions
+        if not regions.count:
             return
-        a, regions, columns = self._arrays, self._regions, self._region
-        place = np.concatenate([units * a.t + k for units, k, _ in regions])
-        column = np.repeat(columns, [len(units) for units, *_ in regions])
+        place = regions.units * a.t + regions.target[regions.region]
+        column = self._region[regions.region]
         pairs, which = np.unique(place, return_inverse=True)
         rows = self._rows(len(pairs))
         self._add(rows, self._x.ravel()[pairs], 1.0)
@@ -368,24 +365,9 @@ def _typical_total(cost: Floats, allowed: Bools) -> float:
     return float(np.where(allowed, cost, 0.0).max(axis=1).sum())
 
 
-def _useful_regions(problem: Problem) -> list[tuple[Ints, int, float]]:
-    """Units, target and ns saved (negative) of the regions measured whole that the bound must
-    know: those cheaper than their parts, and those of units that run nowhere else."""
-    found: list[tuple[Ints, int, float]] = []
-    regions: Mapping[tuple[frozenset[int], int], float] = problem.region_ns
-    for (units, k), ns in regions.items():
-        if math.isinf(ns):
-            continue
-        rows = np.array(sorted(units), dtype=np.int64)
-        own = problem.unit_ns[rows, k]
-        able = np.isfinite(own)
-        entering, leaving = problem.boundary_bytes(units)
-        parts = float(
-            problem.overhead_ns[k]
-            + entering * problem.in_ns_per_byte[k]
-            + leaving * problem.out_ns_per_byte[k]
-            + own[able].sum()
-        )
-        if ns < parts or not able.all():
-            found.append((rows, k, ns - parts))
-    return found
+def _useful_regions(problem: Problem) -> Regions:
+    """The regions measured whole that the bound must know: those cheaper than their parts, and
+    those with units that the target runs in no other way."""
+    regions = problem.regions
+    useful = (regions.ns < regions.parts_ns) & np.isfinite(regions.ns)
+    return regions.subset(np.flatnonzero(useful))

@@ -28,7 +28,13 @@ from nnapi_prof.partition.annealing import Annealer
 from nnapi_prof.partition.baselines import find_baselines, merge_by_target, total_ns
 from nnapi_prof.partition.bounds import unit_shares
 from nnapi_prof.partition.cut import minimum_cut
-from nnapi_prof.partition.exact import MOST_WATCHED, NEGLIGIBLE, Found, search_ideals
+from nnapi_prof.partition.exact import (
+    MOST_WATCHED,
+    NEGLIGIBLE,
+    Found,
+    is_underpriced,
+    search_ideals,
+)
 from nnapi_prof.partition.expansion import expanded
 from nnapi_prof.partition.labelling import joined
 from nnapi_prof.partition.problem import Placement, Problem, Region
@@ -229,9 +235,7 @@ class _Search:
 
     def _offer(self, placements: Plan, step: str) -> bool:
         """Notes a plan of the reduced problem."""
-        better = self.pool.offer(
-            tuple((self._reduced.expand(units), k) for units, k in placements), step
-        )
+        better = self.pool.offer(self._reduced.expanded(placements), step)
         self._watch.best_ns = self.pool.best_ns
         return better
 
@@ -239,15 +243,7 @@ class _Search:
     def _best(self) -> Plan:
         """The best plan, of the reduced problem."""
         assert self.pool.best is not None
-        place = self._reduced.place
-        groups = self._reduced.groups
-        plan = []
-        for units, k in self.pool.best:
-            heads = sorted({place[u] for u in units})
-            if sum(len(groups[h]) for h in heads) != len(units):
-                return self._merged_best()
-            plan.append((tuple(heads), k))
-        return tuple(plan)
+        return self._reduced.shrunk(self.pool.best) or self._merged_best()
 
     def _merged_best(self) -> Plan:
         """The best plan where it runs apart what the reduction joined: each group where most of it
@@ -362,10 +358,7 @@ class _Search:
         new = set()
         for units, k in found.placements:
             region = (frozenset(units), k)
-            ns = problem.region_ns.get(region)
-            if ns is None or region in self._dearer:
-                continue
-            if ns > problem.region_parts_ns[region] * (1 + NEGLIGIBLE):
+            if region not in self._dearer and is_underpriced(problem, units, k):
                 new.add(region)
         if not new or len(self._dearer) + len(new) > MOST_WATCHED:
             return bool(new) and self._give_up_exactness()

@@ -14,15 +14,19 @@ from dataclasses import dataclass, replace
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition.baselines import Baseline, total_ns
 from nnapi_prof.partition.budgets import Budget, priced
-from nnapi_prof.partition.exact import NEGLIGIBLE, search_ideals
+from nnapi_prof.partition.exact import NEGLIGIBLE, is_underpriced, search_ideals
 from nnapi_prof.partition.labelling import MOST_TO_JOIN, joined
-from nnapi_prof.partition.problem import Problem
+from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.reduce import unreduced
 from nnapi_prof.partition.relaxation import relax
 from nnapi_prof.partition.search import Plan, Solution, search
 from nnapi_prof.partition.watch import Watch
 
 MOST_PRICES = 14
+MIDDLE = 3.0
+"""Price of a segment tried first, in shares of the tolerance, and the step to the next one."""
+MOST_STARTS = 6
+"""Plans that a search with a price on segments begins with."""
 FRONT_STEPS = 2_000_000
 FULL_FRONT_STEPS = 4_000_000
 
@@ -67,7 +71,7 @@ class TradeOff:
         self._rivals = [r for r in rivals if all(b.keeps(r.placements) for b in budgets)]
         self._budgets = list(budgets)
         self._watch = watch
-        self._segments = Budget.segments(problem)
+        self._reduced = best.reduced or unreduced(problem)
         self._plans: dict[Plan, float] = {}
         self._prices: list[tuple[float, float]] = []
         """Price of a segment, and the bound of latency and price together."""
@@ -111,11 +115,11 @@ class TradeOff:
         segments = len(self._best.placements)
         if tolerance > 0 and segments > 1 and self._fewest_known(close)[0] > 1:
             if not self._front(close * (1 + 1e-12), FRONT_STEPS):
-                price = best_ns * tolerance / segments
-                for factor in (1.0, 3.0, 9.0):
-                    if self._watch.is_over:
-                        break
-                    self._at(price * factor)
+                price = MIDDLE * best_ns * tolerance / segments
+                self._at(price)
+                within = self._fewest_known(close)[0] < segments
+                if not self._watch.is_over:
+                    self._at(price * MIDDLE if within else price / MIDDLE)
         self._offer(joined(self._problem, self._fewest_known(close)[2]))
         _, ns, plan = self._fewest_known(close)
         if tolerance > 0 and len(plan) <= MOST_TO_JOIN:
@@ -199,26 +203,30 @@ class TradeOff:
 
     def _at(self, price: float) -> int:
         """Solves with a price on segments; how many that plan has."""
-        rival = priced(self._problem, [self._segments, *self._budgets], self._rates(price))
-        starts = [("known", plan) for plan in self._plans]
-        found = search(rival, self._watch, starts=starts, patience=0)
+        small = self._reduced.problem
+        rival = priced(small, [Budget.segments(small)], [price])
+        known = sorted(self._plans, key=lambda plan: self._plans[plan] + price * len(plan))
+        shrunk = [self._reduced.shrunk(plan) for plan in known[:MOST_STARTS]]
+        starts = [("known", plan) for plan in shrunk if plan is not None]
+        found = search(rival, self._watch, starts=starts, dearer=self._known_dearer(), patience=0)
         if found is None:
             return 0
         self._prices.append((price, found.bound_ns))
         for plan in found.plans:
-            self._offer(plan)
+            self._offer(self._reduced.expanded(plan))
         return len(found.placements)
 
-    def _rates(self, price: float) -> list[float]:
-        return [price, *(0.0 for _ in self._budgets)]
+    def _known_dearer(self) -> set[Region]:
+        """As regions of the reduced problem."""
+        small = dict(zip(self._problem.region_ns, self._reduced.problem.region_ns, strict=True))
+        return {small[region] for region in self._dearer if region in small}
 
     def _front(self, upper_ns: float, steps: float) -> bool:
         """All plans below ``upper_ns`` that none betters in latency and segments, by the exact
         programme; whether it came to its end."""
-        reduced, relaxation = self._best.reduced, self._best.relaxation
-        if self._budgets or reduced is None:
-            reduced = unreduced(self._problem)
-            relaxation = None
+        reduced, relaxation = self._reduced, self._best.relaxation
+        if self._budgets:
+            reduced, relaxation = unreduced(self._problem), None
         if relaxation is None:
             relaxation = relax(reduced.problem, self._watch.seconds_left * 0.3)
         if relaxation is None:
@@ -242,13 +250,12 @@ class TradeOff:
             spent += found.steps
             new = set()
             for _, _, plan in found.fronts:
-                self._offer(tuple((reduced.expand(units), k) for units, k in plan))
+                self._offer(reduced.expanded(plan))
                 for units, k in plan:
                     region = (frozenset(units), k)
-                    ns = reduced.problem.region_ns.get(region, 0.0)
-                    is_new = region in large and large[region] not in self._dearer
-                    if is_new and ns > reduced.problem.additive_ns(units, k) * (1 + NEGLIGIBLE):
+                    if is_underpriced(reduced.problem, units, k):
                         new.add(large[region])
+            new -= self._dearer
             if not new:
                 self._note_front(found.fronts, upper_ns)
                 return True

@@ -73,6 +73,12 @@ static bool dominates(const struct level *lv, int64_t a, int64_t b) {
   const int64_t k = la->target, t = lv->sz->t;
   if (k == t)
     return true;
+  if (la->n_units == 0 && lb->n_units > 0)
+    cost += lv->tb->most_alone_ns[k];
+  else if (la->n_units == 1 && !(lb->n_units == 1 && lb->unit == la->unit))
+    cost += lv->tb->alone_ns[la->unit * t + k];
+  if (cost > lb->cost)
+    return false;
   const int64_t *slot_value = lv->slot_value + la->ideal * lv->sz->slots;
   for (int64_t word = 0; word < lv->sz->slot_words; word++) {
     const int64_t i = a * lv->sz->slot_words + word, j = b * lv->sz->slot_words + word;
@@ -244,6 +250,11 @@ static void close_segment(const struct level *lv, int64_t i) {
       return;
   }
   double cost = label->cost;
+  if (label->n_units == 1) {
+    cost += tb->alone_ns[label->unit * lv->sz->t + label->target];
+    if (!isfinite(cost))
+      return;
+  }
   for (int64_t word = 0; word < lv->sz->slot_words; word++) {
     const int64_t owed = lv->owed[i * lv->sz->slot_words + word];
     if (!owed)

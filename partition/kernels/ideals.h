@@ -38,6 +38,7 @@ struct np_ideal_tables {
   const int64_t *jump_size;
   const double *jump_least;
   const int64_t *watch_bits, *watch_target, *watch_size, *watch_member, *unit_key;
+  const double *alone_ns, *most_alone_ns;
 };
 
 struct np_label {
