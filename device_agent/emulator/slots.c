@@ -16,7 +16,9 @@ static struct np_slot *add(ANeuralNetworksCompilation *compilation, enum np_stat
   }
   /* A phone may have no accelerator at all: NNAPI's own CPU path runs everything then. */
   const struct np_executor_options options = {
-      .backend = compilation->n_devices > 0 ? compilation->devices[0]->backend : NULL};
+      .backend = compilation->n_devices > 0 ? compilation->devices[0]->backend : NULL,
+      .finite = 1,
+  };
   *status = np_executor_create(&compilation->model->graph, &options, &slot->executor, why);
   if (*status != NP_OK) {
     free(slot);

@@ -1,4 +1,6 @@
 /* The executor: memory reuse, shapes known late, buffers that do not fit. */
+#include <float.h>
+
 #include "np_test_model.h"
 
 static enum np_status run_once(struct np_executor *executor, struct np_buffer *in,
@@ -180,6 +182,45 @@ static void test_late_values(void) {
   free(model);
 }
 
+/* Android's arithmetic ends at the largest numbers, the CPU engine's at infinity. One quotient is
+ * computed at the run, one of two constants before. */
+static void test_finite(void) {
+  static const float x[4] = {1.0f, -2.0f, 0.0f, 3.0f};
+  static const float zeros[4] = {0.0f, 0.0f, 0.0f, 2.0f};
+  struct np_message why = {""};
+  struct model *model = model_new();
+  const uint32_t in = model_tensor(model, NP_INPUT, 1, 4u);
+  const uint32_t divisor = model_tensor(model, NP_CONSTANT, 1, 4u);
+  const uint32_t dividend = model_tensor(model, NP_CONSTANT, 1, 4u);
+  model_value(model, divisor, zeros);
+  model_value(model, dividend, x);
+  const uint32_t none = model_i32(model, ANEURALNETWORKS_FUSED_NONE);
+  const uint32_t late = model_tensor(model, NP_OUTPUT, 1, 4u);
+  const uint32_t early = model_tensor(model, NP_TEMPORARY, 1, 4u);
+  const uint32_t floored = model_tensor(model, NP_OUTPUT, 1, 4u);
+  model_operation(model, ANEURALNETWORKS_DIV, late, 3, in, divisor, none);
+  model_operation(model, ANEURALNETWORKS_DIV, early, 3, dividend, divisor, none);
+  model_operation(model, ANEURALNETWORKS_FLOOR, floored, 1, early);
+  CHECK(model_check(model, &why) == NP_OK);
+  for (int finite = 0; finite < 2; finite++) {
+    const struct np_executor_options options = {.finite = finite};
+    const float most = finite ? FLT_MAX : INFINITY;
+    struct np_executor *executor = NULL;
+    CHECK(np_executor_create(&model->graph, &options, &executor, &why) == NP_OK);
+    float found[2][4];
+    struct np_buffer given = {.data = (void *)(uintptr_t)x, .length = sizeof x};
+    struct np_buffer out[2] = {{.data = found[0], .length = sizeof found[0]},
+                               {.data = found[1], .length = sizeof found[1]}};
+    CHECK(run_once(executor, &given, out, &why) == NP_OK);
+    for (size_t i = 0; i < 2; i++) {
+      CHECK(found[i][0] == most && found[i][1] == -most && isnan(found[i][2]));
+      CHECK(found[i][3] == (i == 0 ? 1.5f : 1.0f));
+    }
+    np_executor_free(executor);
+  }
+  free(model);
+}
+
 int main(void) {
   uint64_t seed = 5;
   for (int i = 0; i < 10; i++) {
@@ -188,6 +229,7 @@ int main(void) {
   test_dynamic();
   test_unaligned();
   test_late_values();
+  test_finite();
   np_executor_free(NULL);
   return np_test_exit();
 }

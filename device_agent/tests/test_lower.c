@@ -15,7 +15,7 @@ static uint32_t count(const struct np_lowered *lowered, int32_t code) {
 static struct np_lowered *lower(struct model *model, struct np_message *why) {
   struct np_lowered *lowered = NULL;
   CHECK(model_check(model, why) == NP_OK);
-  CHECK(np_lower(&model->graph, &lowered, why) == NP_OK);
+  CHECK(np_lower(&model->graph, NULL, &lowered, why) == NP_OK);
   return lowered;
 }
 
@@ -116,7 +116,7 @@ static void test_layout_of_the_run(void) {
   model->arguments[0][0][7] = flag;
   struct np_lowered *lowered = NULL;
   CHECK(model_check(model, &why) == NP_OK);
-  CHECK(np_lower(&model->graph, &lowered, &why) == NP_UNSUPPORTED);
+  CHECK(np_lower(&model->graph, NULL, &lowered, &why) == NP_UNSUPPORTED);
   CHECK_TEXT(why.text, "operation 0 (CONV_2D): the layout flag (input 7) is no constant");
   free(model);
 }

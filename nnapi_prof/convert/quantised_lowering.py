@@ -185,6 +185,9 @@ class QuantisedLowering(Lowering):
         kept = code in SAME_AS_INPUT or self._chooses(code, again, result)
         if rounds and again and not kept:
             self.refuse(f"{code.name} would round what was rounded before it in this operation")
+        if code is OperationCode.ADD and self.level < 3 and len(set(map(self.dims, given))) == 1:
+            # Android 9 ignores the fuse code then: the activation follows as an operation.
+            self.activation_left, scalars = FuseCode(int(scalars[0])), [int(FuseCode.NONE)]
         numbers = [self._scalar(code, like, value) for value in scalars]
         found = self._real.add_results(
             code, [*given, *numbers], [replace(result, dims=shape) for shape in shapes]

@@ -11,11 +11,11 @@ from nnapi_prof.costs.measurement import Key, Kind
 from nnapi_prof.device.results import AgentInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
+from nnapi_prof.nnapi.api import api_of
+from nnapi_prof.nnapi.facts import is_level
 
 NEWEST_LEVEL = 30
 """The newest feature level the converter knows; also what the agent's CPU engine understands."""
-OLDEST_LEVEL = 27
-"""NNAPI's first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +75,19 @@ def device_targets(
 ) -> tuple[TargetSpec, ...]:
     """The CPU, then every accelerator and "auto", each under every preference.
 
+    A model is for a level that both the accelerator and the device's NNAPI know: the CPU of
+    Android 10 says that its level is 10000.
+
     ``accelerators`` limits to those names ("auto" is one); the CPU is always there, for it is
     what the rest is compared with. A device without a usable NNAPI has only the CPU. Raises
     UsageError where a name is none of the device's.
     """
     specs = [TargetSpec(CPU, NEWEST_LEVEL)]
-    levels = {a.name: min(a.feature_level, NEWEST_LEVEL) for a in info.nnapi.accelerators}
+    levels = {a.name: _level(a.feature_level, info) for a in info.nnapi.accelerators}
     versions = {a.name: a.version for a in info.nnapi.accelerators}
     if info.nnapi.library is not None and info.nnapi.error is None:
         # NNAPI's own runtime falls back to its reference kernels, which know the API's level.
-        known = info.api_level or max(levels.values(), default=OLDEST_LEVEL)
+        known = info.api_level or max(levels.values(), default=api_of(info.nnapi.missing))
         levels[AUTO] = min(known, NEWEST_LEVEL)
         versions[AUTO] = ";".join(f"{name}={versions[name]}" for name in sorted(versions))
     if accelerators is not None:
@@ -99,6 +102,15 @@ def device_targets(
                 for preference in preferences
             ]
     return tuple(specs)
+
+
+def _level(reported: int, info: AgentInfo) -> int:
+    """The level to convert for, of an accelerator that reports one."""
+    if info.api_level is not None:
+        known = info.api_level
+    else:
+        known = reported if is_level(reported) else api_of(info.nnapi.missing)
+    return min(reported, known, NEWEST_LEVEL)
 
 
 def grid(

@@ -45,6 +45,13 @@ def level_number(reported: int) -> int:
     return min(reported, LAST_API_LEVEL) - FeatureLevel.LEVEL_1 + 1
 
 
+def is_level(reported: int) -> bool:
+    """Whether a device's answer is a feature level: Android 10 has 10000 for its CPU, the number of
+    an API that is still to come."""
+    by_api = FeatureLevel.LEVEL_1 <= reported <= LAST_API_LEVEL
+    return by_api or FeatureLevel.LEVEL_6 <= reported <= FeatureLevel.LEVEL_8
+
+
 def level_name(number: int) -> str:
     """``level 3 (API 29)``; levels after the fifth have no API level."""
     api = FeatureLevel.LEVEL_1 + number - 1

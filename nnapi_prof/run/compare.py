@@ -50,7 +50,8 @@ def compare(
     steps: Sequence[float] | None = None,
 ) -> tuple[OutputCheck, ...]:
     """One check per output. A shape that differs or a value that is not finite on one side only
-    counts as an infinite difference. ``steps`` has :func:`last_step` of each output."""
+    counts as an infinite difference, but for what :func:`limit_notes` tells of. ``steps`` has
+    :func:`last_step` of each output."""
     checks = []
     steps = [0.0] * len(names) if steps is None else steps
     for name, mine, theirs, step in zip(names, found, wanted, steps, strict=True):
@@ -58,6 +59,36 @@ def compare(
         allowed = tolerance if step == 0 else max(tolerance, _quantised(theirs, step))
         checks.append(OutputCheck(name, tuple(theirs.shape), max_abs, relative, allowed))
     return tuple(checks)
+
+
+def limit_notes(
+    names: Sequence[str],
+    found: Sequence[npt.NDArray[np.generic]],
+    wanted: Sequence[npt.NDArray[np.generic]],
+) -> list[str]:
+    """Says which outputs have the largest float32 where PyTorch has infinity."""
+    notes = []
+    for name, mine, theirs in zip(names, found, wanted, strict=True):
+        n = int(_at_the_limit(mine, theirs).sum()) if mine.shape == theirs.shape else 0
+        if n:
+            notes.append(
+                f"{n} of {theirs.size} values of {name} are infinite in PyTorch and "
+                f"{_LARGEST:.4g} or its negative here: on Android, sums, products and quotients "
+                "of NNAPI end at the largest float32"
+            )
+    return notes
+
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def _at_the_limit(
+    found: npt.NDArray[np.generic], wanted: npt.NDArray[np.generic]
+) -> npt.NDArray[np.bool_]:
+    """Where an infinity is wanted and the float32 next to it was found."""
+    mine, theirs = found.astype(np.float64), wanted.astype(np.float64)
+    at_end: npt.NDArray[np.bool_] = np.isinf(theirs) & (mine == np.copysign(_LARGEST, theirs))
+    return at_end
 
 
 def _quantised(wanted: npt.NDArray[np.generic], step: float) -> float:
@@ -79,7 +110,7 @@ def _difference(
     if wanted.size == 0:
         return 0.0, 0.0
     mine, theirs = found.astype(np.float64), wanted.astype(np.float64)
-    same = (mine == theirs) | (np.isnan(mine) & np.isnan(theirs))
+    same = (mine == theirs) | (np.isnan(mine) & np.isnan(theirs)) | _at_the_limit(found, wanted)
     with np.errstate(invalid="ignore"):
         apart = np.where(same, 0.0, np.abs(mine - theirs))
     apart = np.where(np.isnan(apart), np.inf, apart)

@@ -21,7 +21,7 @@ from nnapi_prof.device.results import ActionResult
 from nnapi_prof.errors import AgentError
 from nnapi_prof.graph.program import Program
 from nnapi_prof.run.actions import PreparedAction, prepare_action, read_later, stretches
-from nnapi_prof.run.compare import compare, last_step
+from nnapi_prof.run.compare import compare, last_step, limit_notes
 from nnapi_prof.run.host import constant_outputs, from_memory, run_units, to_memory
 from nnapi_prof.run.result import OutputCheck, PlanRun, RunReport, SegmentTiming
 from nnapi_prof.run.timing import (
@@ -68,13 +68,11 @@ def run_bundle(
             error.serial,
         ) from error
     steps = [last_step(bundle.graph, name) for name in bundle.graph.outputs]
-    checks = compare(
-        bundle.graph.outputs,
-        [found[name].numpy() for name in bundle.graph.outputs],
-        [value.detach().numpy() for value in wanted],
-        options.tolerance,
-        steps,
-    )
+    names = bundle.graph.outputs
+    mine = [found[name].numpy() for name in names]
+    theirs = [value.detach().numpy() for value in wanted]
+    checks = compare(names, mine, theirs, options.tolerance, steps)
+    notes += limit_notes(names, mine, theirs)
     checks, unsteady = allow_unsteady(checks, program, inputs, steps)
     notes += unsteady
     plans = bundle.plans if options.baselines else bundle.plans[:1]

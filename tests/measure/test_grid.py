@@ -11,6 +11,7 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.measure.grid import device_targets, grid
 from nnapi_prof.measure.sampling import unit_regions
+from nnapi_prof.nnapi.api import functions_by_api
 from tests.measure.programs import chain
 from tests.measure.scripted import NPU, info
 
@@ -39,6 +40,31 @@ def test_an_old_android_without_named_devices_has_auto() -> None:
     old = type(device)(**{**_fields(device), "api_level": 27})
     specs = device_targets(old, [Preference.LOW_POWER])
     assert [(s.target.key, s.level) for s in specs] == [("cpu", 30), ("nnapi:auto/low_power", 27)]
+
+
+BEYOND = Accelerator("nnapi-reference", "CPU", "Q", 10000)
+
+
+@pytest.mark.parametrize(("api", "level"), [(29, 29), (30, 30), (34, 30)])
+def test_a_cpu_whose_level_is_none_has_the_devices(api: int, level: int) -> None:
+    """Android 10 reports 10000 for its CPU."""
+    device = info(BEYOND, NPU)
+    known = type(device)(**{**_fields(device), "api_level": api})
+    levels = {spec.target.accelerator: spec.level for spec in device_targets(known)}
+    assert levels == {None: 30, "nnapi-reference": level, "npu": 29, "auto": level}
+
+
+@pytest.mark.parametrize(
+    ("missing", "level"),
+    [((30, 31), 29), ((31,), 30), ((), 30), ((28, 29, 30, 31), 27), ((29, 30, 31), 28)],
+)
+def test_without_an_api_level_the_functions_tell(missing: tuple[int, ...], level: int) -> None:
+    names = tuple(name for api in missing for name in sorted(functions_by_api()[api]))
+    nnapi = NnapiInfo("libneuralnetworks.so", None, names, (BEYOND,))
+    device = info()
+    bare = type(device)(**{**_fields(device), "api_level": None, "nnapi": nnapi})
+    levels = {spec.target.accelerator: spec.level for spec in device_targets(bare)}
+    assert levels == {None: 30, "nnapi-reference": level, "auto": level}
 
 
 def test_filters() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from nnapi_prof.graph.types import Quantisation, TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
-from nnapi_prof.run.compare import compare, last_step
+from nnapi_prof.run.compare import compare, last_step, limit_notes
 
 
 def relative(found: object, wanted: object) -> float:
@@ -34,6 +34,18 @@ def test_nan_infinity_and_another_shape_never_agree(found: object) -> None:
 def test_equal_specials_agree() -> None:
     assert relative([math.nan, math.inf, 2.0], [math.nan, math.inf, 2.0]) == 0.0
     assert relative([math.inf], [-math.inf]) == math.inf
+
+
+def test_the_largest_number_in_place_of_infinity_agrees_and_is_told() -> None:
+    """NNAPI's arithmetic ends there on phones."""
+    most = np.finfo(np.float32).max
+    wanted = np.array([math.inf, -math.inf, 2.0], np.float32)
+    found = np.array([most, -most, 2.0], np.float32)
+    assert relative(found, wanted) == 0.0
+    assert relative(-found, wanted) == relative(wanted, found) == math.inf
+    (note,) = limit_notes(["x", "y"], [found, wanted], [wanted, wanted])
+    assert note.startswith("2 of 3 values of x are infinite in PyTorch and 3.403e+38 or its ")
+    assert limit_notes(["y"], [found], [found[:1]]) == []
 
 
 def test_zeros_and_empty_outputs() -> None:

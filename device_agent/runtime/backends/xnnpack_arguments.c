@@ -1,4 +1,5 @@
 /* Arguments of operations as XNNPACK wants them. */
+#include <float.h>
 #include <math.h>
 
 #include "backends/xnnpack_rules.h"
@@ -44,6 +45,9 @@ int np_xnn_limits(const struct np_call *call, int32_t fuse, float *low, float *h
   }
   const struct np_operand *output = np_out_operand(call, 0);
   if (output->type == NP_TYPE_TENSOR_FLOAT32) {
+    /* Between other limits than these XNNPACK turns NaN into one of them. */
+    *low = *low == -FLT_MAX ? -INFINITY : *low;
+    *high = *high == FLT_MAX ? INFINITY : *high;
     return 1;
   }
   /* XNNPACK wants two quantised values between the limits. */

@@ -189,7 +189,7 @@ static enum np_status allocate(struct np_executor *executor, struct np_message *
 
 static enum np_status build(struct np_executor *executor, const struct np_graph *graph,
                             struct np_message *why) {
-  NP_TRY(np_lower(graph, &executor->lowered, why));
+  NP_TRY(np_lower(graph, &executor->options, &executor->lowered, why));
   executor->graph = &executor->lowered->graph;
   NP_TRY(allocate(executor, why));
   NP_TRY(bind_calls(executor, why));

@@ -1,10 +1,12 @@
 /* What every kernel does with its operands. */
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "kernels/np_kernel.h"
+#include "np_executor.h"
 
 enum np_status np_fail(const struct np_call *call, enum np_status status, const char *format, ...) {
   if (call->why == NULL) {
@@ -126,8 +128,10 @@ enum np_status np_set_shape(const struct np_call *call, uint32_t output, uint32_
 }
 
 enum np_status np_fuse_limits(const struct np_call *call, int32_t fuse, float *low, float *high) {
-  *low = -INFINITY;
-  *high = INFINITY;
+  const int finite = call->options != NULL && call->options->finite &&
+                     np_out_operand(call, 0)->type == NP_TYPE_TENSOR_FLOAT32;
+  *low = finite ? -FLT_MAX : -INFINITY;
+  *high = finite ? FLT_MAX : INFINITY;
   switch (fuse) {
   case ANEURALNETWORKS_FUSED_NONE:
     return NP_OK;

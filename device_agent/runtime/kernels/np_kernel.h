@@ -128,7 +128,8 @@ enum np_status np_set_shape(const struct np_call *call, uint32_t output, uint32_
 enum np_status np_set_bound(const struct np_call *call, uint32_t output, uint32_t rank,
                             const uint32_t *dims);
 
-/* The limits that a fuse code clamps to, infinities for none. NP_BAD_MODEL for an unknown code. */
+/* The limits that a fuse code clamps to. For none they are infinities, or the largest numbers
+ * where the executor's options want results finite. NP_BAD_MODEL for an unknown code. */
 enum np_status np_fuse_limits(const struct np_call *call, int32_t fuse, float *low, float *high);
 
 /* Clamps n values in place; does nothing between infinities. */

@@ -123,7 +123,8 @@ static enum np_status fold_one(struct np_lowered *lowered, struct np_tensor *ten
                          .index = o,
                          .operation = operation,
                          .kernel = np_kernel_of(operation->code),
-                         .tensors = tensors};
+                         .tensors = tensors,
+                         .options = lowered->options};
   if (!may_fold(&view, operation, call.kernel) || !aligned(&view, operation)) {
     return NP_UNSUPPORTED;
   }

@@ -148,11 +148,14 @@ static enum np_status run_pass(struct np_lowered *lowered, const struct np_pass 
   return pass->run(lowered, why);
 }
 
-enum np_status np_lower(const struct np_graph *graph, struct np_lowered **lowered,
-                        struct np_message *why) {
+enum np_status np_lower(const struct np_graph *graph, const struct np_executor_options *options,
+                        struct np_lowered **lowered, struct np_message *why) {
   *lowered = NULL;
   struct np_lowered *made = calloc(1, sizeof *made);
   enum np_status status = made == NULL ? NP_NO_MEMORY : copy_graph(made, graph);
+  if (made != NULL) {
+    made->options = options;
+  }
   for (size_t i = 0; status == NP_OK && i < sizeof PASSES / sizeof PASSES[0]; i++) {
     status = run_pass(made, &PASSES[i], why);
   }

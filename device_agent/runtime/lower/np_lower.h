@@ -8,7 +8,8 @@
 #include "kernels/np_kernel.h"
 
 struct np_lowered {
-  struct np_graph graph; /* its arrays are owned, its constants in part */
+  const struct np_executor_options *options; /* for kernels that compute constants; may be NULL */
+  struct np_graph graph;                     /* its arrays are owned, its constants in part */
   uint32_t operand_room;
   struct np_operation *from; /* [n_from] the operations that a pass rewrites, in order */
   uint32_t n_from;
@@ -17,10 +18,10 @@ struct np_lowered {
   uint32_t n_owned, owned_room;
 };
 
-/* Lowers a checked graph, which must outlive the result and is not written. NP_NO_MEMORY, or
- * NP_UNSUPPORTED with a sentence in *why. */
-enum np_status np_lower(const struct np_graph *graph, struct np_lowered **lowered,
-                        struct np_message *why);
+/* Lowers a checked graph, which must outlive the result and is not written. options may be NULL,
+ * and are read by this call alone. NP_NO_MEMORY, or NP_UNSUPPORTED with a sentence in *why. */
+enum np_status np_lower(const struct np_graph *graph, const struct np_executor_options *options,
+                        struct np_lowered **lowered, struct np_message *why);
 
 void np_lowered_free(struct np_lowered *lowered);
 

@@ -9,17 +9,19 @@ import torch
 from numpy.typing import NDArray
 
 from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert.ops.formula import Value
 from nnapi_prof.convert.ops.matmul import product
-from nnapi_prof.convert.ops.pieces import add, mul
-from nnapi_prof.convert.ops.softmax import masked_softmax, softmax_of
+from nnapi_prof.convert.ops.pieces import add, mul, reduced
+from nnapi_prof.convert.ops.softmax import softmax_of
 from nnapi_prof.convert.registry import Lowering, lowers
 from nnapi_prof.graph.node import is_constant
-from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.graph.types import DimOrder
 from nnapi_prof.nnapi.codes import OperationCode
 
 aten = torch.ops.aten
 
 _PLAIN = DimOrder.CONTIGUOUS
+_NOT = OperationCode.LOGICAL_NOT
 
 
 @lowers(aten.scaled_dot_product_attention.default)
@@ -59,8 +61,9 @@ def attention(op: Lowering) -> OperandId:
 def _weights(op: Lowering, scores: OperandId, shape: tuple[int, ...]) -> OperandId:
     """The softmax of the masked ``scores``, which are to have ``shape`` [..., L, S].
 
-    A row that a mask hides wholly is zeros in PyTorch. A constant mask tells whether there is such
-    a row; for a computed one the softmax that knows the case is taken.
+    A row that a mask hides wholly is zeros in PyTorch. NNAPI's sums are finite on phones, where
+    minus infinity becomes the least number: the sum does not tell such a row. The mask does; the
+    row is left unmasked, and its weights are multiplied by 0.
     """
     length, keys = shape[-2:]
     if op.arg("is_causal"):
@@ -70,8 +73,9 @@ def _weights(op: Lowering, scores: OperandId, shape: tuple[int, ...]) -> Operand
     elif is_constant(op.arg("attn_mask")):
         mask = op.any_array("attn_mask")
     else:
-        masked = add(op, op.reshape(scores, shape), _computed_mask(op))
-        return masked_softmax(op, masked)
+        computed, shows = _computed_mask(op)
+        masked = add(op, op.reshape(scores, shape), computed)
+        return mul(op, softmax_of(op, masked, len(shape) - 1), shows)
 
     if mask is None:
         return softmax_of(op, op.reshape(scores, (math.prod(shape[:-1]), keys)), 1)
@@ -80,20 +84,25 @@ def _weights(op: Lowering, scores: OperandId, shape: tuple[int, ...]) -> Operand
     added = np.atleast_1d(mask).astype(np.float32)
     if math.prod(added.shape[:-2]) == 1:  # one mask for all: any rank will do
         shape, added = (math.prod(shape[:-2]), length, keys), added.reshape(added.shape[-2:])
-    masked = add(op, op.reshape(scores, shape), op.constant(added))
-    if np.isneginf(added).all(axis=-1).any():
-        return masked_softmax(op, masked)
-    return softmax_of(op, masked, len(shape) - 1)
+    hides = np.isneginf(added).all(axis=-1, keepdims=True)
+    masked = add(op, op.reshape(scores, shape), op.constant(np.where(hides, 0, added)))
+    weights = softmax_of(op, masked, len(shape) - 1)
+    if not hides.any():
+        return weights
+    return mul(op, weights, op.constant(np.asarray(~hides, np.float32)))
 
 
-def _computed_mask(op: Lowering) -> OperandId:
-    """What a mask that the model computes adds to the scores."""
-    op.require_level(3, "a mask that the model computes (MAXIMUM, in case it hides a whole row)")
-    mask = op.tensor("attn_mask", _PLAIN)
-    if op.type("attn_mask").dtype != "bool":
-        return mask
-    dims = op.dims(mask)
-    shown, hidden = np.zeros(dims, np.float32), np.full(dims, -np.inf, np.float32)
-    known = TensorType(dims)
-    (added,) = op.emit_as([known], OperationCode.SELECT, [mask, shown, hidden])
-    return added
+def _computed_mask(op: Lowering) -> tuple[OperandId, OperandId]:
+    """What a mask that the model computes adds to the scores, and for each row 1 where it shows
+    something, 0 where it hides all."""
+    op.require_level(3, "a mask that the model computes (REDUCE_ALL, in case it hides a whole row)")
+    mask = Value(op, op.tensor("attn_mask", _PLAIN))
+    truth = mask.dtype == "bool"
+    hidden = mask.unary(_NOT) if truth else mask.is_(OperationCode.EQUAL, -math.inf)
+    hides = Value(op, reduced(op, OperationCode.REDUCE_ALL, hidden.operand, [len(mask.dims) - 1]))
+    shows = hides.unary(_NOT)
+    if truth:
+        added = hidden.is_(OperationCode.LOGICAL_AND, shows).select(-math.inf, 0, "float32")
+    else:
+        added = hidden.is_(OperationCode.LOGICAL_AND, hides).select(0, mask, "float32")
+    return added.operand, shows.select(1, 0, "float32").operand

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.formula import NONE, Value, number
+from nnapi_prof.convert.ops.formula import NONE, Value, constant, number
 from nnapi_prof.convert.ops.operands import argument, fuse, result_dtype
 from nnapi_prof.convert.registry import Lowering, lowers
 from nnapi_prof.nnapi.codes import OperationCode
@@ -90,8 +90,13 @@ def sub(op: Lowering) -> OperandId:
 @lowers(aten.div.Tensor)
 def div(op: Lowering) -> OperandId:
     """Lowers ``self / other``, of integers too, which PyTorch makes floats first; below level 2,
-    which has DIV, as a product with the reciprocal of a constant ``other``."""
+    which has DIV, as a product with the reciprocal of a constant ``other``.
+
+    NNAPI's quotients are finite on phones: what a constant of 0 makes of ``self`` is chosen.
+    """
     x, y = _pair(op)
+    if y.array is not None and not y.array.all():
+        return _div_by_zeros(op, x, y).operand
     if op.level >= 2:
         return x.over(y, fuse(op)).operand
     if y.array is None:
@@ -107,6 +112,20 @@ def div(op: Lowering) -> OperandId:
         "divides by a constant whose reciprocal is no normal number, DIV of level 2 is needed",
     )
     return op.emit(OperationCode.MUL, [x.operand, inverse], [op.fuse()])
+
+
+def _div_by_zeros(op: Lowering, x: Value, y: Value) -> Value:
+    """``x / y`` where the constant ``y`` has zeros."""
+    op.require_level(3, "dividing by a constant with zeros (SELECT of infinities)")
+    assert y.array is not None
+    zeros = y.array == 0
+    infinite = np.copysign(np.full_like(y.array, np.inf), y.array)
+    above, below = constant(op, infinite), constant(op, -infinite)
+    quotient = (x > 0).select(above, (x < 0).select(below, np.nan, x.dtype), x.dtype)
+    if zeros.all():
+        return quotient
+    others = constant(op, np.where(zeros, np.ones_like(y.array), y.array))
+    return constant(op, zeros).select(quotient, x / others, x.dtype)
 
 
 @lowers(aten.reciprocal.default)

@@ -73,8 +73,7 @@ def instance_norm(op: Lowering) -> OperandId:
     n, channels, *_ = op.type("input").shape
     eps = float(op.arg("eps"))
     if op.out.dim_order is DimOrder.CHANNELS_LAST and op.level >= 3:
-        x = _input(op, op.out.dim_order)
-        x = op.emit(OperationCode.INSTANCE_NORMALIZATION, [x], [1.0, 0.0, eps, False])
+        x = _instances(op, _input(op, op.out.dim_order), eps)
         return _times_plus(op, x, op.optional_array("weight"), op.optional_array("bias"))
     x = standardised(op, _input(op, _PLAIN), op.out.n_elements // (n * channels), eps)
     return _affine_channels(op, x, channels)
@@ -90,7 +89,17 @@ def standardised(op: Lowering, x: OperandId, length: int, eps: float) -> Operand
     if op.level < 3:
         x = op.reshape(x, (rows, length))
         return _scaled_to_one(op, sub(op, x, averaged(op, x, [1])), eps)
-    x = op.reshape(x, (rows, length, 1, 1))
+    return _instances(op, op.reshape(x, (rows, length, 1, 1)), eps)
+
+
+def _instances(op: Lowering, x: OperandId, eps: float) -> OperandId:
+    """INSTANCE_NORMALIZATION of ``x[N, H, W, C]``.
+
+    Android 10 computes the variance as ``mean(x^2) - mean(x)^2``, whose error grows with the square
+    of mean / deviation: at level 3 the mean is subtracted before.
+    """
+    if op.level == 3:
+        x = sub(op, x, averaged(op, x, [1, 2]))
     scalars = [1.0, 0.0, eps, False]  # gamma, beta, epsilon, layout: channels last
     return op.emit(OperationCode.INSTANCE_NORMALIZATION, [x], scalars, dims=op.dims(x))
 

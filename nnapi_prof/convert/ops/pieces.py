@@ -83,8 +83,13 @@ def kept_dims(dims: Sequence[int], axes: Sequence[int]) -> list[int]:
 def reduced(
     op: Lowering, code: OperationCode, x: OperandId, axes: Sequence[int], keep: bool = True
 ) -> OperandId:
-    """``x`` reduced by ``code`` over axes in memory; by default they stay with size 1."""
+    """``x`` reduced by ``code`` over axes in memory; by default they stay with size 1.
+
+    Android 9's MEAN fails where it is to drop all axes: at level 2 a RESHAPE drops them.
+    """
     dims = op.dims(x)
+    if op.level == 2 and not keep and len(set(axes)) == len(dims):
+        return op.reshape(reduced(op, code, x, axes), [1])
     result = kept_dims(dims, axes) if keep else [n for i, n in enumerate(dims) if i not in axes]
     scalar = int(keep) if code is OperationCode.MEAN else keep
     return op.emit(code, [x, np.array(sorted(axes), np.int32)], [scalar], dims=result or [1])

@@ -230,14 +230,20 @@ def _lstm_sequence(
     op: Lowering, x: OperandId, directions: list[Direction], time_major: bool
 ) -> Run:
     """A layer of LSTMs as one operation. Operands that are left out: peepholes, auxiliary inputs
-    and norms, which torch's LSTM has not."""
+    and norms, which torch's LSTM has not.
+
+    Android 10's BIDIRECTIONAL_SEQUENCE_LSTM writes its last states where it read the first ones:
+    at level 3 each first state is a value of the model, copied for every run, and nobody else's.
+    """
     with_cells = 2 in _read(op)
     inputs: list[OperandId] = [x]
     for one in directions:
         inputs += lstm_weights(op, one)
+    overwritten = len(directions) == 2 and op.level == 3
     for one in directions:
         assert one.cell is not None
-        inputs += [one.state, one.cell]
+        states = [one.state, one.cell]
+        inputs += [op.copy(state) for state in states] if overwritten else states
     clips = [op.model.scalar(value) for value in (TANH, NO_CLIP, NO_CLIP)]
     norm = op.model.omitted(1)
     if len(directions) == 1:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 
 from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert.ops.formula import Value, absolute
 from nnapi_prof.convert.ops.pieces import (
-    add,
     averaged,
     finite,
     kept_dims,
@@ -130,13 +130,15 @@ def _root(op: Lowering, x: OperandId) -> OperandId:
 def logsumexp(op: Lowering) -> OperandId:
     """Lowers ``log(sum(exp(x)))`` as ``m + log(sum(exp(x - m)))`` with ``m`` the maximum.
 
-    ``m`` is kept finite, so that a row of minus infinities gives minus infinity, as in PyTorch.
+    ``m`` is kept finite. Where the true one is not, the logarithm alone is infinite; it is chosen
+    then, for on phones no sum of NNAPI's is.
     """
     x, axes = op.tensor("self"), _memory_axes(op)
-    highest = finite(op, reduced(op, OperationCode.REDUCE_MAX, x, axes))
-    powers = unary(op, OperationCode.EXP, sub(op, x, highest))
-    result = unary(op, OperationCode.LOG, summed(op, powers, axes))
-    return _give(op, add(op, result, highest))
+    highest = Value(op, finite(op, reduced(op, OperationCode.REDUCE_MAX, x, axes)))
+    powers = unary(op, OperationCode.EXP, sub(op, x, highest.operand))
+    logarithm = Value(op, unary(op, OperationCode.LOG, summed(op, powers, axes)))
+    infinite = absolute(logarithm).is_(OperationCode.EQUAL, math.inf)
+    return _give(op, infinite.select(logarithm, logarithm + highest, "float32").operand)
 
 
 @lowers(

@@ -14,6 +14,7 @@ from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 
 aten = torch.ops.aten
 
+_INTEGER = OperandCode.TENSOR_INT32
 MAX_RANK = 4
 """The highest rank that most operations of NNAPI take."""
 MAX_CONSTANTS = 2**20
@@ -65,7 +66,8 @@ def pad_constant(
     cut off.
 
     PAD for zeros, PAD_V2 for other values; at levels without them (below 2 and 3) a CONCATENATION
-    with constants along each axis.
+    with constants along each axis. Android 9's PAD fails on fewer than four dimensions, so that at
+    level 2 there are always four.
     """
     cut = [(max(0, -before), max(0, -after)) for before, after in pads]
     last = [size - after for size, (_, after) in zip(op.dims(x), cut, strict=True)]
@@ -73,16 +75,22 @@ def pad_constant(
     added = np.maximum(np.array(pads, np.int32), 0)
     if not added.any():
         return x
-    is_float = op.model.operand(x).type is OperandCode.TENSOR_FLOAT32
-    if is_float and op.level < (2 if value == 0 else 3):
+    type_ = op.model.operand(x).type
+    if type_ is OperandCode.TENSOR_FLOAT32 and op.level < (2 if value == 0 else 3):
         for axis, (before, after) in enumerate(added.tolist()):
             x = _surround(op, x, axis, (before, after), value)
         return x
     padded = [size + int(sum(pair)) for size, pair in zip(op.dims(x), added, strict=True)]
+    if value == 0 and op.level == 2 and len(padded) < MAX_RANK and type_ is not _INTEGER:
+        missing = MAX_RANK - len(padded)
+        x = op.reshape(x, [1] * missing + list(op.dims(x)))
+        wide = np.concatenate([np.zeros((missing, 2), np.int32), added])
+        result = op.emit(OperationCode.PAD, [x, wide], dims=[1] * missing + padded)
+        return op.reshape(result, padded)
     if value == 0:
         return op.emit(OperationCode.PAD, [x, added], dims=padded)
     op.require(
-        op.model.operand(x).type is not OperandCode.TENSOR_FLOAT16,
+        type_ is not OperandCode.TENSOR_FLOAT16,
         f"a pad of float16 by {value:g}, which PAD_V2 would take as a float16 scalar: zeros or "
         "float32 are wanted",
     )

@@ -5,6 +5,8 @@ import torch
 from tests.convert.cases.common import NEEDS_2, POSITIVE, W, X, all_levels
 from tests.convert.harness import FIRST, Case, aten, image
 
+ZEROS = torch.tensor([0.0, -0.0, 2.0, 0.0])
+
 ARITHMETIC = {
     "add": Case(lambda x, y: aten.add.Tensor(x, y), (X, image(2, 4, 7, 8, seed=5))),
     "add with relu": Case(
@@ -81,7 +83,18 @@ ARITHMETIC = {
     "div by 0": Case(
         lambda x: aten.div.Tensor(x, 0.0),
         (X,),
-        refused={27: "divides by a constant whose reciprocal is no normal number"},
+        refused=all_levels("dividing by a constant with zeros .* needs level 3", 29),
+        operations={29: "GREATER LESS SELECT SELECT"},
+    ),
+    "div by some zeros": Case(
+        lambda x: aten.div.Tensor(x, ZEROS),
+        (torch.tensor([[1.0, -2.0, 3.0, -4.0], [-7.0, 5.0, 0.0, 6.0]]),),
+        refused=all_levels("dividing by a constant with zeros .* needs level 3", 29),
+    ),
+    "div of zeros by zeros": Case(
+        lambda x: aten.isnan.default(aten.div.Tensor(x, ZEROS)),
+        (torch.tensor([[0.0, 0.0, 0.0, 1.0], [1.0, -0.0, 1.0, -0.0]]),),
+        refused=all_levels("dividing by a constant with zeros .* needs level 3", 29),
     ),
     "div by a constant": Case(lambda x: aten.div.Tensor(x, POSITIVE), (image(3, 4),)),
     "div": Case(

@@ -46,6 +46,7 @@ def instance_norm(x, weight=None, bias=None, order=FIRST, operations=None):
     )
 
 
+CENTRED = "RESHAPE MEAN SUB INSTANCE_NORMALIZATION RESHAPE"
 ONE = "RESHAPE INSTANCE_NORMALIZATION RESHAPE"
 
 NORMS = {
@@ -54,7 +55,7 @@ NORMS = {
         (X,),
         FIRST,
         refused=NEEDS_SLICE,
-        operations={29: f"{ONE} MUL ADD"},
+        operations={29: f"{CENTRED} MUL ADD", 30: f"{ONE} MUL ADD"},
     ),
     "layer norm without weights": layer_norm([5]),
     "layer norm without a bias": layer_norm([5], W5),
@@ -74,30 +75,35 @@ NORMS = {
         [5], eps=0.0, refused={28: "eps=0 below level 3: a number above 0 is wanted", 27: "eps=0"}
     ),
     "layer norm far from zero": layer_norm([5], W5, B5, image(2, 3, 5) + 30),
+    "layer norm of long rows": layer_norm([640], x=image(2, 640) * 5 + 20),
     "layer norm of float16": layer_norm(
         [5], x=X.half(), refused=all_levels("a norm of float16, float32 is wanted", 31)
     ),
     "RMS norm": rms_norm(W5, X),
     "RMS norm without weights": rms_norm(None, image(2, 3, 5)),
     "RMS norm with an eps": rms_norm(W5, image(3, 5), 0.1),
-    "group norm": group_norm(3, operations={29: f"{ONE} MUL ADD"}),
+    "group norm": group_norm(3, operations={29: f"{CENTRED} MUL ADD", 30: f"{ONE} MUL ADD"}),
     "group norm of one group": group_norm(1),
     "group norm of single channels": group_norm(6),
-    "group norm without weights": group_norm(2, None, None, operations={29: ONE}),
+    "group norm without weights": group_norm(2, None, None, operations={29: CENTRED, 30: ONE}),
     "group norm of lines": group_norm(3, x=image(2, 6, 7)),
     "group norm of rank 2": group_norm(3, x=image(2, 6)),
     "group norm, channels last": group_norm(
         2, order=LAST, operations={29: "RESHAPE MEAN SUB MUL MEAN ADD RSQRT MUL RESHAPE MUL ADD"}
     ),
     "group norm without weights, channels last": group_norm(3, None, None, order=LAST),
-    "instance norm": instance_norm(X, operations={29: ONE}),
+    "instance norm": instance_norm(X, operations={29: CENTRED, 30: ONE}),
     "instance norm with weights": instance_norm(X, W6, B6),
     "instance norm, channels last": instance_norm(
-        X, order=LAST, operations={29: "INSTANCE_NORMALIZATION"}
+        X,
+        order=LAST,
+        operations={29: "MEAN SUB INSTANCE_NORMALIZATION", 30: "INSTANCE_NORMALIZATION"},
     ),
     "instance norm with weights, channels last": instance_norm(
-        X, W6, B6, LAST, {29: "INSTANCE_NORMALIZATION MUL ADD"}
+        X, W6, B6, LAST, {30: "INSTANCE_NORMALIZATION MUL ADD"}
     ),
+    "instance norm far from zero": instance_norm(X + 30),
+    "instance norm far from zero, channels last": instance_norm(X + 30, W6, B6, LAST),
     "instance norm of lines": instance_norm(image(2, 6, 7), W6, B6),
     "instance norm with stored statistics": Case(
         lambda y: aten.instance_norm.default(y, None, None, B6, W6.abs(), False, 0.1, 1e-5, False),

@@ -148,7 +148,8 @@ def with_constant(mask, refused=None):
     )
 
 
-HIDDEN_ROW = {28: "REDUCE_MAX exists from level", **NEEDS_SLICES}
+HIDES_HEADS = torch.stack([HIDES, HIDES.T, ~HIDES])[None]
+LEAST = torch.where(HIDES, 0.0, torch.finfo(torch.float32).min)
 
 ATTENTION = {
     "attention": attention(Q, K, V),
@@ -171,13 +172,21 @@ ATTENTION = {
     "attention with a constant mask for each head": with_constant(
         torch.stack([SHOWS, SHOWS.T | SHOWS, SHOWS])[None]
     ),
-    "attention with a constant mask that hides a row": with_constant(HIDES, HIDDEN_ROW),
+    "attention with a constant mask that hides a row": with_constant(HIDES),
+    "attention with a constant mask that hides rows of heads": with_constant(HIDES_HEADS),
+    "attention with a constant of minus infinities": with_constant(ADDED),
+    "attention with the least number for what is hidden": with_constant(LEAST),
     "attention with a constant that is added": with_constant(image(2, 1, 5, 5)),
     "attention with a computed mask": masked(HIDES, COMPUTED),
     "attention with a computed mask for each image": masked(
         torch.stack([HIDES, SHOWS])[:, None], COMPUTED
     ),
     "attention with what is added computed": masked(ADDED[None, None], COMPUTED),
+    "attention with a computed mask over keys": masked(
+        torch.stack([HIDES[0], HIDES[2]])[:, None, None], COMPUTED
+    ),
+    "attention with keys that are added computed": masked(ADDED[:1], COMPUTED),
+    "attention with the least number computed": masked(LEAST, COMPUTED),
     "softmax of rows that are hidden": Case(
         lambda x: aten._safe_softmax.default(x, -1),
         (ADDED,),

@@ -58,6 +58,18 @@ QUANTISED = {
         lambda x, y: aten.relu.default(aten.add.Tensor(x, y)),
         IMAGE,
         OTHER,
+        operations={27: "ADD RELU", 29: "ADD"},
+    ),
+    "add relu6": quantised(
+        lambda x, y: relu6(aten.add.Tensor(x, y)),
+        IMAGE,
+        OTHER,
+        operations={27: "ADD RELU6", 29: "ADD"},
+    ),
+    "add relu, broadcast": quantised(
+        lambda x, y: aten.relu.default(aten.add.Tensor(x, y)),
+        IMAGE,
+        integers(1, 4, 1, 1),
         operations={27: "ADD"},
     ),
     "add broadcast": quantised(
@@ -219,7 +231,7 @@ QUANTISED = {
         ROWS,
         given=((0.05, 0),),
         out=(0.05, 0),
-        operations={27: "CONCATENATION", 28: "PAD"},
+        operations={27: "CONCATENATION", 28: "RESHAPE PAD RESHAPE", 29: "PAD"},
     ),
     "pad": quantised(
         lambda x: aten.constant_pad_nd.default(x, [1, 2], 0.0),

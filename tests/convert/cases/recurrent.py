@@ -100,8 +100,18 @@ RECURRENT |= {
         },
     ),
     "lstm of both directions as one operation": recurrent(
-        "lstm", 0, directions=2, operations={29: "BIDIRECTIONAL_SEQUENCE_LSTM"}
+        "lstm",
+        0,
+        directions=2,
+        operations={
+            29: "RESHAPE " * 4 + "BIDIRECTIONAL_SEQUENCE_LSTM",
+            30: "BIDIRECTIONAL_SEQUENCE_LSTM",
+        },
     ),
+    **{
+        f"{kind} of wide states": recurrent(kind, 0, directions=2, layers=2, x=image(T, 9, N))
+        for kind in ("lstm", "rnn_relu")
+    },
     "rnn as one operation": recurrent(
         "rnn_relu", 0, operations={29: "UNIDIRECTIONAL_SEQUENCE_RNN"}
     ),

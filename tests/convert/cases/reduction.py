@@ -68,7 +68,10 @@ MEANS = {
     "mean of rows": mean(ROWS, [1]),
     "mean of columns": mean(ROWS, [0], refused={27: LAST_AXES}),
     "mean over all, kept": mean(ROWS, None, True),
-    "mean over all": mean(ROWS, None),
+    "mean over all": mean(ROWS, None, operations={28: "MEAN RESHAPE", 29: "MEAN"}),
+    "mean over all of a vector": mean(image(5), None),
+    "mean over all of rank 3": mean(image(2, 3, 5), [0, 1, 2]),
+    "mean over all of an image": mean(X, [0, 1, 2, 3]),
     "mean over all, without a list": Case(lambda x: aten.mean.default(x), (X,)),
     "mean of one element": mean(image(), None),
     "mean of rank 5": mean(

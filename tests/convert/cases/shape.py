@@ -140,6 +140,14 @@ SHAPES = {
         (X,),
         operations={27: "CONCATENATION", 29: "PAD_V2"},
     ),
+    **{
+        f"pad of rank {len(shape)}": Case(
+            lambda x: aten.constant_pad_nd.default(x, [2, 1]),
+            (image(*shape),),
+            operations={28: "RESHAPE PAD RESHAPE", 29: "PAD"},
+        )
+        for shape in ((5,), (3, 5), (2, 3, 5))
+    },
     "pad by much": Case(
         lambda x: aten.constant_pad_nd.default(x, [0, 0, 0, 1 << 19], 1.0),
         (image(1, 1, 1, 3),),
