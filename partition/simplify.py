@@ -100,7 +100,8 @@ class TradeOff:
 
     def fewest(self, tolerance: float) -> Plan:
         """The plan of fewest segments within the tolerance of the best one, and no slower than any
-        baseline; of such plans one of few targets. Ctrl-C ends the search for simpler ones."""
+        baseline; of such plans one of segments that were measured whole, and of few targets. Ctrl-C
+        ends the search for simpler ones."""
         try:
             return self._fewest(tolerance)
         except KeyboardInterrupt:
@@ -120,19 +121,25 @@ class TradeOff:
                 within = self._fewest_known(close)[0] < segments
                 if not self._watch.is_over:
                     self._at(price * MIDDLE if within else price / MIDDLE)
-        self._offer(joined(self._problem, self._fewest_known(close)[2]))
-        _, ns, plan = self._fewest_known(close)
+        self._offer(joined(self._problem, self._fewest_known(close)[-1]))
+        if tolerance > 0 and self._problem.region_ns and not self._watch.is_over:
+            count, unmeasured, *_ = self._fewest_known(close)
+            if count > 1 and unmeasured:
+                self._at(best_ns * tolerance / segments, caution=tolerance / 2)
+        *_, ns, plan = self._fewest_known(close)
         if tolerance > 0 and len(plan) <= MOST_TO_JOIN:
             plan = self._on_fewer_targets(plan, max(close, ns))
         return plan
 
-    def _fewest_known(self, close: float) -> tuple[int, float, Plan]:
-        within = [
-            (len(plan), ns, plan) for plan, ns in self._plans.items() if ns <= close * (1 + 1e-12)
-        ]
-        return min(
-            within, default=(len(self._best.placements), self._best.ns, self._best.placements)
-        )
+    def _fewest_known(self, close: float) -> tuple[int, int, float, Plan]:
+        """Segments, those of them that were not measured whole, ns, and the plan."""
+        within = [plan for plan, ns in self._plans.items() if ns <= close * (1 + 1e-12)]
+        return min(self._simplicity(plan) for plan in within or [self._best.placements])
+
+    def _simplicity(self, plan: Plan) -> tuple[int, int, float, Plan]:
+        measured = sum((frozenset(units), k) in self._problem.region_ns for units, k in plan)
+        ns = self._plans.get(plan, self._best.ns)
+        return len(plan), len(plan) - measured, ns, plan
 
     def _on_fewer_targets(self, plan: Plan, close: float) -> Plan:
         """The plan with the segments of one target on another, where that stays close: a choice
@@ -201,9 +208,18 @@ class TradeOff:
         prices = [bound - price * count for price, bound in self._prices]
         return max([self._best.bound_ns, *known, *prices])
 
-    def _at(self, price: float) -> int:
-        """Solves with a price on segments; how many that plan has."""
+    def _at(self, price: float, caution: float = 0.0) -> int:
+        """Solves with a price on segments; how many that plan has. With ``caution``, whatever was
+        not measured whole costs as much more than the sum of its parts, relative."""
         small = self._reduced.problem
+        if caution:
+            small = replace(
+                small,
+                unit_ns=small.unit_ns * (1 + caution),
+                overhead_ns=small.overhead_ns * (1 + caution),
+                in_ns_per_byte=small.in_ns_per_byte * (1 + caution),
+                out_ns_per_byte=small.out_ns_per_byte * (1 + caution),
+            )
         rival = priced(small, [Budget.segments(small)], [price])
         known = sorted(self._plans, key=lambda plan: self._plans[plan] + price * len(plan))
         shrunk = [self._reduced.shrunk(plan) for plan in known[:MOST_STARTS]]
@@ -211,7 +227,8 @@ class TradeOff:
         found = search(rival, self._watch, starts=starts, dearer=self._known_dearer(), patience=0)
         if found is None:
             return 0
-        self._prices.append((price, found.bound_ns))
+        if not caution:
+            self._prices.append((price, found.bound_ns))
         for plan in found.plans:
             self._offer(self._reduced.expanded(plan))
         return len(found.placements)

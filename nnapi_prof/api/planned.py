@@ -23,14 +23,14 @@ from nnapi_prof.api.wishes import Wishes
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.hopeful import tolerance_of, with_intervals
+from nnapi_prof.costs.hopeful import with_intervals
 from nnapi_prof.costs.static_costs import EstimatedCosts
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.results import AgentInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Plan
-from nnapi_prof.partition import TOLERANCE, CurvePoint
 from nnapi_prof.partition import Costs as PricedUnits
+from nnapi_prof.partition import CurvePoint
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.words import count
 from nnapi_prof.run.timing import RunOptions
@@ -338,7 +338,6 @@ def partition(
     if known is not None and known.model.graph != chosen.graph:
         raise UsageError(f"these costs are of {known.model!r}, not of {chosen!r}: profile it")
     measured = known.measured if known else None
-    tolerance = TOLERANCE if measured is None else tolerance_of(measured)
     guard = None
     if max_error is not None:
         guard = unit_guard(chosen.program, priced, conditions, wishes)
@@ -346,7 +345,6 @@ def partition(
         chosen.graph,
         priced,
         wishes,
-        tolerance=tolerance,
         guard=guard,
         listener=to_log(progress),
     )

@@ -17,7 +17,7 @@ from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.distinct import distinct
-from nnapi_prof.costs.hopeful import tolerance_of, with_intervals
+from nnapi_prof.costs.hopeful import with_intervals
 from nnapi_prof.costs.region import CostModel, fit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
@@ -103,7 +103,6 @@ def make_bundle(
         program.units,
         costs,
         wishes,
-        tolerance=tolerance_of(costs),
         guard=guard,
         listener=listener,
     ).each(lambda plan: with_intervals(plan, costs))

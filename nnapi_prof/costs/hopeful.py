@@ -19,16 +19,6 @@ Z = 1.96
 MOST_HOPE = 0.7
 """No sum is too high by more than this, whatever its spread."""
 
-LEAST_TOLERANCE = 0.01
-"""As the partitioner's own: repeats vary by 0.1 to 1 % on a phone's big cores."""
-MOST_TOLERANCE = 0.05
-
-
-def tolerance_of(costs: CostModel) -> float:
-    """How close the latencies of plans must be to count as equal, relative: the noise of what they
-    rest on. The cheapest of many noisy sums is the luckiest, and split where luck changed sides."""
-    return min(MOST_TOLERANCE, max(LEAST_TOLERANCE, costs.noise))
-
 
 @dataclass(frozen=True)
 class Hopeful:

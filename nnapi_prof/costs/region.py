@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -52,6 +52,9 @@ class CostModel:
     fits: Mapping[Target, TargetFit] = field(repr=False)
     refusals: Mapping[tuple[int, Target], str] = field(repr=False)
     """(unit, target) -> why the unit cannot run there, as a sentence."""
+    partial: frozenset[Target] = frozenset()
+    """Targets on which some units were never tried, for a trial showed them to lie far behind: of
+    these, regions that were measured are all that there is."""
     simulated: bool = False
     compiling: CompileModel = field(default_factory=CompileModel, repr=False)
     _host_ns: Mapping[int, float] = field(default_factory=dict, repr=False)
@@ -91,7 +94,7 @@ class CostModel:
         if target.engine is Engine.HOST:
             return self._host_ns.get(unit_index)
         fitted = self.fits.get(target)
-        if fitted is None or (unit_index, target) in self.refusals:
+        if fitted is None or target in self.partial or (unit_index, target) in self.refusals:
             return None
         own = fitted.unit_ns.get(self.graph.units[unit_index].signature)
         if own is None:
@@ -226,6 +229,7 @@ def fit(
         )
     }
     whole = (locator or Locator(graph)).places(last.values(), regions)
+    partial = _partial(signatures, samples, last)
     return CostModel(
         graph=graph,
         targets=(
@@ -234,6 +238,7 @@ def fit(
         ),
         fits=fits,
         refusals=refusals,
+        partial=partial,
         simulated=any(row.simulated for row in last.values()),
         _host_ns=host_ns,
         compiling=fit_compiling(last.values(), whole),
@@ -270,6 +275,24 @@ def _refusals(
         if not row.usable
         for index in readers.get(signature, ())
     }
+
+
+def _partial(
+    signatures: set[str],
+    samples: Mapping[Target, Sequence[RegionSample]],
+    rows: Mapping[tuple[str, Target], Measurement],
+) -> frozenset[Target]:
+    """Targets of NNAPI's on which some units were neither tried nor inferred."""
+    known: dict[Target, set[str]] = defaultdict(set)
+    for signature, target in rows:
+        known[target].add(signature)
+    for target, found in samples.items():
+        known[target].update(sample.signature for sample in found)
+    return frozenset(
+        target
+        for target, found in known.items()
+        if target.engine is Engine.NNAPI and not signatures <= found
+    )
 
 
 def _check_complete(graph: UnitGraph, tried: set[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nnapi_prof.costs.hopeful import tolerance_of
 from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.costs.store import CostStore
@@ -38,9 +37,9 @@ def profile_exhaustively(
         raise UsageError(f"{outline.name} has more than {MOST_CONVEX} convex regions")
     regions = sorted(members(region) for region in found)
     session = Session(outline, client, store, options, progress)
-    session.measure_units()
+    session.measure_units(thorough=True)
     several = [(Kind.REGION, region) for region in regions if len(region) > 1]
     session.measure("regions", [job for job in session.jobs(several) if session.all_units_run(job)])
     costs = session.fit(regions)
-    plan = solve(graph, costs, tolerance=tolerance_of(costs))
+    plan = solve(graph, costs)
     return costs, plan, session.outcome().n_rows

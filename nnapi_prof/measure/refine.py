@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from nnapi_prof.costs.distinct import distinct
-from nnapi_prof.costs.hopeful import Hopeful, tolerance_of, with_intervals
+from nnapi_prof.costs.hopeful import Hopeful, with_intervals
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import (
+    TOLERANCE,
     Costs,
     Limits,
     Partitioning,
@@ -19,16 +20,17 @@ from nnapi_prof.partition import (
     baselines,
     plan_graph,
 )
-from nnapi_prof.partition.ideals import convex_sets
+from nnapi_prof.partition.ideals import all_ideals, convex_sets
 
 MOST_CONVEX = 200_000
-"""More convex regions are not counted."""
+"""More convex regions are not counted, ..."""
+MOST_IDEALS = 1_000
+"""... nor those of wider graphs: every two ideals are looked at."""
 
-
+SETTLED = TOLERANCE / 2
+"""Of the plan's latency: where measuring more cannot save more, it ends."""
 LIMITS = Limits(seconds=2.0, effort=4e6)
 """Of one plan between two rounds of measuring; a later round goes on from it."""
-LAST_LIMITS = Limits(seconds=5.0)
-"""Of the plan that a profile ends with."""
 
 
 @dataclass
@@ -63,7 +65,6 @@ def choose(
     plan that would be the best, were everything unmeasured at the lower end of its interval. The
     latter only where that plan would be faster by more than noise."""
     warm = warm or Warm()
-    tolerance = tolerance_of(costs)
     costs = distinct(costs)
 
     def planned(which: Costs, tolerance: float, start: WarmStart) -> Partitioning:
@@ -77,7 +78,7 @@ def choose(
             with_curve=False,
         )
 
-    now = planned(costs, tolerance, warm.plan)
+    now = planned(costs, TOLERANCE, warm.plan)
     plan = with_intervals(now.default, costs)
     if now.interrupted:
         return Chosen(plan, warm=Warm(now.warm, warm.hopeful), interrupted=True)
@@ -85,7 +86,7 @@ def choose(
     ns = plan.predicted_ns
     potential = max(0.0, 1 - hopeful.best.predicted_ns / ns) if ns > 0 else 0.0
     wanted = list(unmeasured(plan))
-    if potential > costs.noise:
+    if potential > SETTLED:
         wanted += unmeasured(hopeful.best)
     return Chosen(plan, wanted, potential, Warm(now.warm, hopeful.warm), hopeful.interrupted)
 
@@ -102,7 +103,7 @@ def unknown(plan: Plan, costs: CostModel) -> list[Segment]:
     wanted = list(unmeasured(plan))
     low_high = [s.interval_ns or (s.predicted_ns, s.predicted_ns) for s in wanted]
     half = sum(high - low for low, high in low_high) / 2
-    return wanted if half > tolerance_of(costs) * plan.predicted_ns else []
+    return wanted if half > TOLERANCE * plan.predicted_ns else []
 
 
 def unmeasured(plan: Plan) -> Iterator[Segment]:
@@ -115,7 +116,10 @@ def unmeasured(plan: Plan) -> Iterator[Segment]:
 def count_exhaustive(graph: UnitGraph, costs: CostModel) -> int | None:
     """Measurements of every convex region on every target that runs its units; None where there
     are more than :data:`MOST_CONVEX` regions."""
-    found = convex_sets([graph.predecessors(u) for u in range(len(graph.units))], MOST_CONVEX)
+    predecessors = [graph.predecessors(u) for u in range(len(graph.units))]
+    if all_ideals(predecessors, MOST_IDEALS) is None:
+        return None
+    found = convex_sets(predecessors, MOST_CONVEX)
     if found is None:
         return None
     count = 0

@@ -32,4 +32,10 @@ def expected_later(
 
     n_chains = new(chains)
     last = round(REFINING * (new(units) + n_chains)) if refine else 0
-    return {"units": n_chains + last, "preferences": n_chains + last, "chains": last}
+    n_units = new(units)
+    return {
+        "trial": n_units + n_chains + last,
+        "units": n_chains + last,
+        "preferences": n_chains + last,
+        "chains": last,
+    }

@@ -1,10 +1,14 @@
 """Which regions are measured before there is a plan: units, chains, runs; and on which targets.
 
-Every unit runs on the CPU and under one preference of every accelerator; under the others a sample
-of units does, and the rest only where the sample says that there is something to be had. Regions of
-several units tell what joining saves (overheads, transfers, what a driver fuses) or costs (cold
-caches): a chain of two for each pair of kinds, and runs of 4, 8, 16, ... units up to the whole
-model. They run where the costs of units alone leave a chance that a plan uses the target.
+A trial comes first: a few units, the heaviest of their kinds among them, on every accelerator under
+one preference. An accelerator that lies far behind the CPU there (NNAPI's reference kernels do),
+and NNAPI's own choice ("auto") where it is no faster than the fastest target that it may choose
+from, is left at that. Every unit runs on the CPU and on the other accelerators; under their other
+preferences a sample of units does, and the rest only where the sample says that there is something
+to be had. Regions of several units tell what joining saves (overheads, transfers, what a driver
+fuses) or costs (cold caches): a chain of two for each pair of kinds, and runs of 4, 8, 16, ...
+units up to the whole model. They run where the costs of units alone leave a chance that a plan uses
+the target.
 """
 
 from __future__ import annotations
@@ -12,7 +16,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+from scipy.optimize import linprog
 
 from nnapi_prof.costs.locate import Region, chains
 from nnapi_prof.costs.measurement import Kind, Measurement
@@ -20,12 +27,22 @@ from nnapi_prof.costs.preferences import CLOSE
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.costs.regression import UNKNOWN_SPREAD
 from nnapi_prof.costs.rounds import log_ratios, medians
-from nnapi_prof.graph.plan import Engine, Plan, Preference, Target
+from nnapi_prof.graph.plan import AUTO, Engine, Plan, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.measure.grid import TargetSpec
 
 SAMPLE = 3
 """Units that show how two preferences compare: two tell a factor, the third whether it holds."""
+HEAVY_KINDS = 4
+MOVING_KINDS = 2
+"""Of a trial: kinds of units, with arithmetic and without."""
+FAR = 1.5
+"""Times as slow as the CPU on the units of a trial by themselves: an accelerator that is, and
+faster on none of them, is not faster where they are joined either."""
+AHEAD = 0.03
+"""Relative: what NNAPI's own choice must save on one unit of a trial, or on the whole model, to be
+measured on all units. It runs on targets that are measured by their own names, and repeats vary by
+a percent."""
 SHORTEST_RUN = 4
 MUCH = 0.1
 """Relative: that a preference is so much faster for one unit is worth a look at all of them."""
@@ -73,6 +90,97 @@ def sample_units(graph: UnitGraph) -> tuple[int, ...]:
         return tuple(unit.index for unit in ordered)
     last = len(ordered) - 1
     return tuple(ordered[round(i * last / (SAMPLE - 1))].index for i in range(SAMPLE))
+
+
+def trial_units(graph: UnitGraph) -> tuple[int, ...]:
+    """The sample, the heaviest units of the kinds that have most arithmetic, and those that move
+    most without any, ascending."""
+    found = list(sample_units(graph))
+    kinds: dict[str, list[int]] = defaultdict(list)
+    for unit in graph.units:
+        kinds[unit.label.partition(" ")[0]].append(unit.index)
+    weight = [(unit.macs, _moved(graph, unit.index), -unit.index) for unit in graph.units]
+    working = [kind for kind, units in kinds.items() if any(weight[u][0] for u in units)]
+    working.sort(key=lambda kind: -sum(weight[u][0] for u in kinds[kind]))
+    moving = [kind for kind in kinds if kind not in working]
+    moving.sort(key=lambda kind: -max(weight[u][1] for u in kinds[kind]))
+    for kind in (*working[:HEAVY_KINDS], *moving[:MOVING_KINDS]):
+        heaviest = max(kinds[kind], key=lambda u: weight[u])
+        if all(graph.units[u].signature != graph.units[heaviest].signature for u in found):
+            found.append(heaviest)
+    return tuple(sorted(found))
+
+
+def _moved(graph: UnitGraph, unit: int) -> int:
+    """Bytes that a unit reads and makes."""
+    own = graph.units[unit]
+    return sum(graph.values[name].n_bytes for name in (*own.inputs, *own.outputs))
+
+
+def behind(leaders: Iterable[Target], rows: Iterable[Measurement]) -> frozenset[Target]:
+    """The leading targets that the rows of a trial show to lie far behind: accelerators against the
+    CPU, which runs whatever they do; NNAPI's own choice against the accelerators that it may choose
+    from."""
+    alone: dict[Target, dict[str, Measurement]] = {target: {} for target in leaders}
+    for row in rows:
+        if row.n_units == 1 and row.usable and row.target in alone:
+            alone[row.target][row.signature] = row
+    on_cpu = next((own for target, own in alone.items() if target.engine is Engine.CPU), {})
+    named = [
+        own
+        for target, own in alone.items()
+        if target.engine is Engine.NNAPI and target.accelerator != AUTO
+    ]
+    found = set()
+    for target, own in alone.items():
+        if target.engine is not Engine.NNAPI or not own:
+            continue
+        if target.accelerator == AUTO:
+            is_behind = _follows(own, named)
+        else:
+            is_behind = _is_slow(own, on_cpu)
+        if is_behind:
+            found.add(target)
+    return frozenset(found)
+
+
+def _is_slow(own: Mapping[str, Measurement], on_cpu: Mapping[str, Measurement]) -> bool:
+    """Whether units are slower than on the CPU by themselves: without what an invocation takes and
+    what moving takes, which the units of a segment share."""
+    if not own.keys() <= on_cpu.keys():
+        return False  # it runs what the CPU does not
+    alone = [row.summary.median_ns for row in own.values()]
+    rivals = [on_cpu[name].summary.median_ns for name in own]
+    least = _least_by_itself(alone, list(own.values()))
+    return sum(least) >= FAR * sum(rivals) and all(
+        ns >= rival or whole >= FAR * rival
+        for ns, rival, whole in zip(least, rivals, alone, strict=True)
+    )
+
+
+def _least_by_itself(alone: Sequence[float], rows: Sequence[Measurement]) -> list[float]:
+    """What each unit takes at least, in ns, where an invocation and each byte in and out may take
+    as much as all of the latencies allow."""
+    ns = np.array(alone)
+    shared = np.array([(1.0, row.input_bytes, row.output_bytes) for row in rows])
+    size = np.maximum(shared.max(axis=0), 1.0)
+    scale = float(ns.max())
+    found = []
+    for i, row in enumerate(shared / size):
+        most = linprog(-row, A_ub=shared / size, b_ub=ns / scale)
+        found.append(float(ns[i]) - scale * float(row @ most.x) if most.status == 0 else 0.0)
+    return found
+
+
+def _follows(own: Mapping[str, Measurement], named: Sequence[Mapping[str, Measurement]]) -> bool:
+    """Whether no unit runs faster than on the fastest accelerator that runs it by name."""
+    for name, row in own.items():
+        fastest = min(
+            (rows[name].summary.median_ns for rows in named if name in rows), default=math.inf
+        )
+        if row.summary.median_ns < fastest * (1 - AHEAD):
+            return False
+    return True
 
 
 def leading(specs: Sequence[TargetSpec]) -> frozenset[Target]:

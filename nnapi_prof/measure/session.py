@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from nnapi_prof.convert.converted import ConvertedRegion
@@ -17,7 +18,7 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.info import device_fingerprint
 from nnapi_prof.device.results import ActionResult, AgentInfo, Event, Start
 from nnapi_prof.errors import DeviceError
-from nnapi_prof.graph.plan import Plan, Segment, Target
+from nnapi_prof.graph.plan import AUTO, Plan, Segment, Target
 from nnapi_prof.measure.grid import Job, TargetSpec, device_targets, grid
 from nnapi_prof.measure.options import ProfileOptions
 from nnapi_prof.measure.outcome import (
@@ -39,10 +40,13 @@ from nnapi_prof.measure.refine import (
 from nnapi_prof.measure.remaining import expected_later
 from nnapi_prof.measure.requests import batches, prepare
 from nnapi_prof.measure.sampling import (
+    AHEAD,
+    behind,
     chain_regions,
     leading,
     promising,
     sample_units,
+    trial_units,
     unit_regions,
     worthwhile,
 )
@@ -75,9 +79,12 @@ def profile(
 ) -> ProfileOutcome:
     """Measures units, chains and the regions that a plan may have on a device.
 
-    1. Every unit on the CPU and under one preference of every accelerator, a sample of units under
-       the others, and all of them where the sample shows a preference to be faster.
-    2. Chains and runs of units where all of them run, on targets that a plan could use.
+    1. A few units on the CPU and under one preference of every accelerator; every unit on those
+       that do not lie far behind there (and on all where ``options.accelerators`` names them), a
+       sample of units under their other preferences, and all of them where the sample shows a
+       preference to be faster.
+    2. Chains and runs of units where all of them run, on targets that a plan could use; the whole
+       model on NNAPI's own choice.
     3. Where ``options.refine``, up to :data:`MAX_ROUNDS` times: fit the costs, partition, measure
        the plan's regions whole, and those of the plan that would be best if everything unmeasured
        took the lower end of its interval, while that could still save anything; then, once the
@@ -144,6 +151,10 @@ class Session:
         self._reused: set[Key] = set()
         self._signatures = {unit.signature for unit in outline.units.units}
         self._worth_trying: frozenset[Target] = frozenset()
+        self._behind: frozenset[Target] = frozenset()
+        """Targets that a trial was enough for, ..."""
+        self._reopened: frozenset[Target] = frozenset()
+        """... and those of them that were measured after all."""
         self._alone: frozenset[Key] = frozenset()
         self._later: Mapping[str, int] = {}
         self._rounds = 0
@@ -165,25 +176,38 @@ class Session:
             costs = self._fit(alone)
             plan = solve(self._graph, costs, limits=LIMITS)
             useful = worthwhile(costs, plan, self._worth_trying)
-        chains = self.jobs(chain_regions(self._graph))
-        self.measure(
-            "chains",
-            [job for job in chains if job.spec.target in useful and self.all_units_run(job)],
-        )
+        self.measure_chains(useful)
+        if self._choose_reopened(plan):
+            self.measure_units()
+            self.measure_chains(useful | self._reopened)
         return self._refine()
 
-    def measure_units(self) -> None:
-        """Every unit on the leading targets, a sample on all; then on those that promise more."""
-        leaders = leading(self._specs)
-        sample = set(sample_units(self._graph))
+    def measure_units(self, *, thorough: bool = False) -> None:
+        """A trial on the leading targets; every unit on those that stand it, and a sample under
+        their other preferences; then all units on those that promise more. ``thorough`` leaves the
+        trial out."""
         jobs = self.jobs(unit_regions(self._graph))
+        leaders, tried = leading(self._specs), list[Job]()
         if self._options.every_preference:
             leaders = frozenset(spec.target for spec in self._specs)
-        chains = self.jobs(chain_regions(self._graph))
-        self._later = expected_later(jobs, chains, leaders, self._have, self._options.refine)
-        of_sample = {self._graph.units[unit].signature for unit in sample}
+        elif self._options.accelerators is None and not thorough:
+            of_trial = self._signatures_of(trial_units(self._graph))
+            tried = [
+                job for job in jobs if job.spec.target in leaders and job.key.signature in of_trial
+            ]
+            self._expect(jobs, leaders)
+            self.measure("trial", tried)
+            rows = [row for row in self._rows.values() if row.signature in of_trial]
+            self._behind = behind(leaders, rows) - self._reopened
+            leaders -= self._behind
+        self._expect(jobs, leaders)
+        of_sample = self._signatures_of(sample_units(self._graph))
+        open_to = {target.accelerator for target in leaders}
         first = [
-            job for job in jobs if job.spec.target in leaders or job.key.signature in of_sample
+            job
+            for job in jobs
+            if job.spec.target in leaders
+            or (job.key.signature in of_sample and job.spec.target.accelerator in open_to)
         ]
         self.measure("units", first)
         sampled = [row for row in self._rows.values() if row.signature in of_sample]
@@ -191,10 +215,49 @@ class Session:
         self._worth_trying = leaders | more
         second = [job for job in jobs if job.spec.target in more]
         self.measure("preferences", second)
-        self._alone = frozenset(job.key for job in (*first, *second))
+        self._alone = frozenset(job.key for job in (*tried, *first, *second))
         self._unusable = {
             (row.signature, row.target) for row in self._rows.values() if not row.usable
         }
+
+    def measure_chains(self, useful: Collection[Target]) -> None:
+        """Chains and runs on targets that a plan may use, and the whole model where NNAPI itself
+        chooses, for that is what one gets without a plan."""
+        whole = tuple(range(len(self._graph.units)))
+        own_choice = {target for target in self._behind if target.accelerator == AUTO}
+        chains = [
+            job
+            for job in self.jobs(chain_regions(self._graph))
+            if (
+                job.spec.target in useful or (job.spec.target in own_choice and job.region == whole)
+            )
+            and self.all_units_run(job)
+        ]
+        self.measure("chains", chains)
+
+    def _choose_reopened(self, plan: Plan) -> bool:
+        """Whether NNAPI's own choice, left at a trial, runs the whole model faster than the plan,
+        and than any target that it ran on by name: it is worth a look after all."""
+        whole = self._locator.signature(tuple(range(len(self._graph.units))))
+        ns = {
+            target: row.summary.median_ns
+            for (signature, target), row in self._rows.items()
+            if signature == whole and row.usable
+        }
+        rivals = [ns[target] for target in ns.keys() - self._behind]
+        least = min([plan.predicted_ns, *rivals]) * (1 - AHEAD)
+        self._reopened = frozenset(
+            target for target in self._behind if ns.get(target, math.inf) < least
+        )
+        return bool(self._reopened)
+
+    def _expect(self, jobs: Sequence[Job], leaders: Collection[Target]) -> None:
+        """Notes how much is to come, for the time left."""
+        chains = self.jobs(chain_regions(self._graph))
+        self._later = expected_later(jobs, chains, leaders, self._have, self._options.refine)
+
+    def _signatures_of(self, units: Iterable[int]) -> set[str]:
+        return {self._graph.units[unit].signature for unit in units}
 
     def _refine(self) -> ProfileOutcome:
         """Rounds of measuring and planning, until the plan stands; the baselines' regions last."""

@@ -155,3 +155,16 @@ def test_a_named_region_is_found_where_its_units_stand_apart() -> None:
     graph = chain_graph([8, 8, 8], ["a", "b"])
     places = Locator(graph).places([measured], extra=[(0, 1)])
     assert places == {(frozenset([0, 1]), CPU): measured}
+
+
+def test_a_target_that_some_units_were_never_tried_on_has_its_measured_regions_alone() -> None:
+    graph = chain_graph(SIZES)
+    other = Target.nnapi("other", Preference.FAST_SINGLE_ANSWER)
+    few = [row(graph, (0,), other, 2e6), row(graph, range(6), other, 9e6)]
+    model = fit(graph, rows(*few))
+    assert model.partial == {other} and other in model.targets
+    assert model.unit_cost(0, other) is None and model.region_cost((0, 1), other) is None
+    whole = model.region_cost(range(6), other)
+    assert whole is not None and whole.measured and whole.ns == 9e6
+    tried = [row(graph, (u,), other, None, status=Status.REFUSED) for u in range(1, 6)]
+    assert fit(graph, rows(*few, *tried)).partial == frozenset()

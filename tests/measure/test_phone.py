@@ -92,6 +92,28 @@ def test_profile_resume_and_profile_again(
     assert again.n_measured == 0 and again.plan == outcome.plan
 
 
+def test_a_target_far_behind_is_left_at_a_trial(
+    program: Program, phone: AgentClient, store: CostStore
+) -> None:
+    outcome = profile(program, phone, store, FAST)
+    check(outcome, program, store)
+    assert outcome.costs is not None
+    reference = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
+    own_choice = Target.nnapi(AUTO, Preference.FAST_SINGLE_ANSWER)
+    assert outcome.costs.partial == {reference, own_choice}
+    whole = frozenset(range(len(program.units.units)))
+    assert (whole, own_choice) in outcome.costs.measured_regions()  # what one gets without a plan
+    assert (whole, reference) not in outcome.costs.measured_regions()
+    assert not any(reference in (s.target for s in b.segments) for b in outcome.baselines)
+    before = outcome.n_rows
+    named = ProfileOptions(
+        preferences=FAST.preferences, max_runs=10, accelerators=("nnapi-reference",)
+    )
+    asked = profile(program, phone, store, named)
+    assert asked.costs is not None and asked.n_rows + before > before
+    assert reference not in asked.costs.partial
+
+
 def test_an_operation_the_driver_lacks_is_refused_by_name(
     program: Program, phone: AgentClient, store: CostStore
 ) -> None:
@@ -124,7 +146,7 @@ def test_an_agent_that_is_killed_loses_nothing_that_was_measured(
     program: Program, phone: AgentClient, store: CostStore
 ) -> None:
     def kill(progress: Progress) -> None:
-        if progress.phase == "units" and progress.done == 5:
+        if progress.phase == "trial" and progress.done == 5:
             for child in children():
                 os.kill(child, signal.SIGKILL)
 

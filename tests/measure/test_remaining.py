@@ -30,9 +30,14 @@ def test_chains_on_leading_targets_and_a_share_for_refining() -> None:
     units, chains = jobs("u", 20), jobs("c", 5)
     later = expected_later(units, chains, {CPU, NPU}, set(), refine=True)  # type: ignore[arg-type]
     last = round(REFINING * (40 + 10))
-    assert later == {"units": 10 + last, "preferences": 10 + last, "chains": last}
+    assert later == {
+        "trial": 40 + 10 + last,
+        "units": 10 + last,
+        "preferences": 10 + last,
+        "chains": last,
+    }
     later = expected_later(units, chains, {CPU, NPU}, set(), refine=False)  # type: ignore[arg-type]
-    assert later == {"units": 10, "preferences": 10, "chains": 0}
+    assert later == {"trial": 50, "units": 10, "preferences": 10, "chains": 0}
 
 
 def test_nothing_after_what_is_known() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nnapi_prof.costs.distinct import distinct
-from nnapi_prof.costs.hopeful import tolerance_of, with_intervals
+from nnapi_prof.costs.hopeful import with_intervals
 from nnapi_prof.costs.rounds import Round
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.results import ActionResult, AgentInfo, Event
@@ -19,7 +19,7 @@ from nnapi_prof.graph.plan import CPU, Engine, Plan, Preference
 from nnapi_prof.measure.options import ProfileOptions
 from nnapi_prof.measure.refine import choose, rivals, unknown, unmeasured
 from nnapi_prof.measure.session import profile
-from nnapi_prof.partition import solve
+from nnapi_prof.partition import TOLERANCE, solve
 from tests.measure.programs import chain
 from tests.measure.scripted import CPU_OPERATION_NS, NPU, ScriptedClient, info, read_actions
 
@@ -102,7 +102,7 @@ def test_baselines_are_measured_while_they_are_uncertain(store: CostStore) -> No
     for plan in rivals(program.units, costs):
         wanted, open_ = unknown(plan, costs), list(unmeasured(plan))
         half = sum((s.interval_ns[1] - s.interval_ns[0]) / 2 for s in open_ if s.interval_ns)
-        assert wanted == (open_ if half > tolerance_of(costs) * plan.predicted_ns else [])
+        assert wanted == (open_ if half > TOLERANCE * plan.predicted_ns else [])
     whole = solve(program.units, costs)
     sums = dataclasses.replace(
         whole.segments[0], units=tuple(range(2, 9)), measured=False, interval_ns=None

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from nnapi_prof.costs.measurement import Kind
-from nnapi_prof.graph.plan import CPU, Preference, Target
+from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
 from nnapi_prof.measure.grid import TargetSpec
-from nnapi_prof.measure.sampling import chain_regions, leading, promising, sample_units
+from nnapi_prof.measure.sampling import (
+    behind,
+    chain_regions,
+    leading,
+    promising,
+    sample_units,
+    trial_units,
+)
 from tests.costs.graphs import chain_graph, row
 from tests.measure.programs import chain
 
@@ -59,3 +66,52 @@ def test_a_preference_must_promise_something() -> None:
     assert found(rows(LOW, 100, 130, 120, 80)) == {LOW}  # much faster for one unit
     assert found(rows(LOW, 98, 98, 97, 98)) == {LOW}
     assert found(rows(LOW, 100)) == {LOW}  # one unit tells no ratio
+
+
+REFERENCE = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
+OWN_CHOICE = Target.nnapi(AUTO, Preference.FAST_SINGLE_ANSWER)
+
+
+def test_a_trial_has_the_sample_and_the_heaviest_of_each_kind() -> None:
+    graph = chain("relu", "tanh", *["relu"] * 9, "sigmoid", "floor", "relu").units
+    found = trial_units(graph)
+    assert set(sample_units(graph)) <= set(found) and list(found) == sorted(found)
+    kinds = {graph.units[u].label.partition(" ")[0] for u in found}
+    assert kinds == {unit.label.partition(" ")[0] for unit in graph.units}
+    signatures = [graph.units[u].signature for u in found]
+    assert len(set(signatures)) == len(signatures) <= 6
+
+
+def after_trial(**ns: tuple[float | None, ...]) -> frozenset[Target]:
+    """Targets behind after a trial; None is a unit that does not run."""
+    names = {"cpu": CPU, "npu": FAST, "reference": REFERENCE, "auto": OWN_CHOICE}
+    graph = chain_graph([8] * 6)
+    rows = [
+        row(graph, (u,), names[name], each)
+        for name, values in ns.items()
+        for u, each in enumerate(values)
+        if each is not None
+    ]
+    return behind([names[name] for name in ns], rows)
+
+
+def test_an_accelerator_lies_behind_where_its_heavy_units_are_slow() -> None:
+    assert after_trial(cpu=(10, 100, 400), reference=(20, 300, 900)) == {REFERENCE}
+    assert after_trial(cpu=(10, 100, 400), reference=(20, 150, 500)) == frozenset()  # not by far
+    # Faster for one unit:
+    assert after_trial(cpu=(10, 100, 400), reference=(20, 900, 390)) == frozenset()
+    # Invocations are shared by all units of a segment, so that they say nothing:
+    assert after_trial(cpu=(10, 20, 15), npu=(200, 215, 210)) == frozenset()
+    assert after_trial(cpu=(10, 100, 400), npu=(200, 215, 450)) == frozenset()
+    # It runs what the CPU does not:
+    assert after_trial(cpu=(10, None, 400), npu=(20, 300, 900)) == frozenset()
+    assert after_trial(cpu=(10, 100, 400), npu=(None, None, None)) == frozenset()
+
+
+def test_nnapis_own_choice_lies_behind_where_it_is_one_of_the_others() -> None:
+    npu, reference = (200, 215, None), (12, 300, 900)
+    cpu = (10, 100, 400)
+    assert OWN_CHOICE in after_trial(cpu=cpu, npu=npu, reference=reference, auto=(12.2, 217, 899))
+    assert OWN_CHOICE in after_trial(cpu=cpu, npu=npu, reference=reference, auto=(200, 300, 899))
+    assert OWN_CHOICE not in after_trial(cpu=cpu, npu=npu, reference=reference, auto=(12, 180, 899))
+    assert OWN_CHOICE not in after_trial(cpu=cpu, auto=(12, 300, 900))  # nothing to choose from

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -140,9 +141,12 @@ def test_a_watch_that_is_over_ends_it() -> None:
 
 def test_a_dearer_region_counts_once_it_is_watched() -> None:
     met = 0
-    for seed in range(90):
+    for seed in range(400):
         problem = draw_problem(seed)
+        several = [region for region in dearer(problem) if len(region[0]) > 1]
         least = optimum(problem)
+        if not several or math.isinf(least):
+            continue
         prices = prices_of(problem, seed)
         blind = search_ideals(problem, prices, math.inf, unhurried())
         assert blind is not None and blind.fronts[0][0] <= least * (1 + 1e-9), seed
@@ -202,3 +206,27 @@ def test_values_alive_at_once_have_different_slots() -> None:
                 and any(not ideal >> r & 1 for r in value.readers)
             ]
             assert len(set(alive)) == len(alive) and -1 not in alive, seed
+
+
+def test_what_a_unit_takes_alone_needs_no_watching() -> None:
+    met = 0
+    for seed in range(60):
+        problem = draw_problem(seed)
+        chance = random.Random(seed)
+        alone = {
+            (frozenset((u,)), k): problem.additive_ns((u,), k) * chance.choice((0.9, 1.02, 1.1))
+            for u in range(problem.n)
+            for k in range(len(problem.targets))
+            if math.isfinite(problem.unit_ns[u, k]) and chance.random() < 0.7
+        }
+        problem = replace(problem, region_ns=alone)
+        least = optimum(problem)
+        if math.isinf(least):
+            continue
+        blind = search_ideals(problem, prices_of(problem, seed), math.inf, unhurried())
+        assert blind is not None and blind.complete, seed
+        assert blind.fronts[0][0] == pytest.approx(least, rel=1e-9), seed
+        assert total_ns(problem, blind.placements) == pytest.approx(least, rel=1e-9), seed
+        dear = {region for region in alone if alone[region] > problem.additive_ns(*region)}
+        met += any((frozenset(units), k) in dear for units, k in blind.placements)
+    assert met > 5  # with a dear unit by itself in the best plan
