@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
-from nnapi_prof.errors import UsageError
+from nnapi_prof.api.start_up import StartUp
 from nnapi_prof.graph.plan import Plan
-from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition import Costs, CurvePoint, make_problem
-from nnapi_prof.partition.compiling import CompileCosts, CompileTimes
+from nnapi_prof.partition import CurvePoint
 
 INTERRUPTED = "planning was interrupted: the best plan until then"
 
@@ -29,9 +25,9 @@ class Found:
     """Of least latency, whatever its segments."""
     curve: tuple[CurvePoint, ...] = ()
     """The least latency for each number of segments; empty from HiGHS."""
-    compile_ns: tuple[float, float] | None = None
-    """What compiling takes for ``default`` and ``best``; None where they have as many segments, or
-    nothing of it is known."""
+    start_ups: Mapping[int, StartUp] = field(default_factory=dict)
+    """Number of segments -> what the plan of that point of the curve takes before it runs at its
+    pace."""
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -47,21 +43,3 @@ class Found:
             default=changed(self.default),
             best=changed(self.best),
         )
-
-
-def compile_times(
-    graph: UnitGraph, costs: Costs, default: Plan, best: Plan
-) -> tuple[float, float] | None:
-    """:attr:`Found.compile_ns`."""
-    if len(default.segments) == len(best.segments) or not hasattr(costs, "compile_overhead"):
-        return None
-    problem = make_problem(graph, costs)
-    try:
-        budget = CompileTimes.read(problem, cast("CompileCosts", costs)).budget(math.inf)
-    except UsageError:  # adjusted costs over others that tell no compile times
-        return None
-    few, many = (
-        budget.of([(s.units, problem.targets.index(s.target)) for s in plan.segments])
-        for plan in (default, best)
-    )
-    return (few, many) if max(few, many) > 0 else None

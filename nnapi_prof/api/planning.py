@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from nnapi_prof.api.estimating import filled_costs
-from nnapi_prof.api.found import INTERRUPTED, Found, compile_times
+from nnapi_prof.api.found import INTERRUPTED, Found
 from nnapi_prof.api.listener import SILENT, Listener, Progress
 from nnapi_prof.api.loading import read_model
+from nnapi_prof.api.start_up import start_ups
 from nnapi_prof.api.wishes import Wishes
 from nnapi_prof.bundle.bundle import Bundle, halves, needed_regions
 from nnapi_prof.convert.converted import ConvertedRegion, units_in_floats
@@ -161,7 +162,7 @@ def find_plans(
         default=answer.default,
         best=answer.best,
         curve=answer.curve,
-        compile_ns=compile_times(graph, costs, answer.default, answer.best),
+        start_ups=start_ups(graph, costs, answer.curve),
     )
     if not answer.interrupted:
         return found

@@ -55,7 +55,13 @@ def test_the_curve_leads_from_the_default_to_the_best() -> None:
     assert [p.n_segments for p in found.curve] == list(range(1, BEST + 1))
     assert all(point.exact for point in found.curve)
     assert found.curve[-1].ns == pytest.approx(found.best.predicted_ns)
-    assert found.compile_ns == (0.0, 200e6 + 3 * 51e6)
+    assert found.start_ups.keys() == {point.n_segments for point in found.curve}
+    simple, fast = found.start_ups[1], found.start_ups[BEST]
+    assert (simple.compile_ns, fast.compile_ns) == (0.0, 200e6 + 3 * 51e6)
+    assert simple.first_run_ns == pytest.approx(found.default.predicted_ns)
+    assert fast.first_run_ns == pytest.approx(353e6 + found.best.predicted_ns)
+    ends = sum(GRAPH.values[name].n_bytes for name in (*GRAPH.inputs, *GRAPH.outputs))
+    assert simple.shared_bytes == ends < fast.shared_bytes
     assert found.plans == (found.default, *found.baselines)
 
 
@@ -66,7 +72,7 @@ def test_the_best_is_for_the_asking() -> None:
 
 def test_costs_without_compile_times() -> None:
     found = planning.find_plans(GRAPH, costs_of(Table), Wishes())
-    assert found.compile_ns is None and len(found.best.segments) == BEST
+    assert len(found.best.segments) == BEST and found.start_ups[BEST].compile_ns is None
 
 
 def test_ctrl_c_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
