@@ -419,21 +419,20 @@ class _Run:
 
     def _trace(self, record: int) -> tuple[Placement, ...]:
         """The placements that lead to a record, first one first."""
-        st = self._search
+        steps = self._search.records.view(np.ndarray)
         path: list[Placement] = []
         units: list[int] = []
         while record >= 0:
-            step = st.records[record]
-            unit, k = int(step.unit), int(step.target)
+            before, unit, k, first = steps[record].item()
             if unit < 0:
                 region, _ = self._regions[-1 - unit]
                 path.append((tuple(sorted(region)), k))
             else:
                 units.append(unit)
-                if step.first:
+                if first:
                     path.append((tuple(sorted(units)), k))
                     units = []
-            record = int(step.before)
+            record = before
         return tuple(path[::-1])
 
 

@@ -38,7 +38,7 @@ from nnapi_prof.partition.exact import (
 from nnapi_prof.partition.expansion import expanded
 from nnapi_prof.partition.labelling import joined
 from nnapi_prof.partition.problem import Placement, Problem, Region
-from nnapi_prof.partition.reduce import Reduced, reduce_problem
+from nnapi_prof.partition.reduce import Reduced, reduce_problem, unreduced
 from nnapi_prof.partition.relaxation import Prices, Relaxation, free_prices, relax
 from nnapi_prof.partition.watch import Watch
 from nnapi_prof.partition.windows import restricted, windows
@@ -148,14 +148,16 @@ def search(
     dearer: Collection[Region] = (),
     patience: int = PATIENCE,
     with_baselines: bool = False,
+    is_reduced: bool = False,
 ) -> Solution | None:
     """The fastest plan found within the watch's limits; None where no plan was found.
 
     ``starts`` are plans with the names of the steps that made them, ``dearer`` regions that an
     earlier search of such a problem ran into. ``patience`` 0 leaves step 5 out. The baselines are
-    among the starts where ``with_baselines`` asks for it, and where there are none.
+    among the starts where ``with_baselines`` asks for it, and where there are none. A problem that
+    ``is_reduced`` needs no first step.
     """
-    run = _Search(problem, watch, dearer)
+    run = _Search(problem, watch, dearer, unreduced(problem) if is_reduced else None)
     starts = list(starts)
     if with_baselines or not starts:
         for baseline in find_baselines(problem):
@@ -174,10 +176,16 @@ def search(
 class _Search:
     """State of one search, on the reduced problem; plans are kept as the original's."""
 
-    def __init__(self, problem: Problem, watch: Watch, dearer: Collection[Region]) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        watch: Watch,
+        dearer: Collection[Region],
+        reduced: Reduced | None = None,
+    ) -> None:
         self._watch = watch
         self._original = problem
-        self._reduced: Reduced = reduce_problem(problem)
+        self._reduced = reduced or reduce_problem(problem)
         self._problem = self._reduced.problem
         self.pool = Pool(problem)
         smaller = dict(zip(problem.region_ns, self._problem.region_ns, strict=True))

@@ -19,7 +19,7 @@ from nnapi_prof.partition.labelling import MOST_TO_JOIN, joined
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.reduce import unreduced
 from nnapi_prof.partition.relaxation import relax
-from nnapi_prof.partition.search import Plan, Solution, search
+from nnapi_prof.partition.search import LONG, Plan, Solution, search
 from nnapi_prof.partition.watch import Watch
 
 MOST_PRICES = 14
@@ -224,7 +224,14 @@ class TradeOff:
         known = sorted(self._plans, key=lambda plan: self._plans[plan] + price * len(plan))
         shrunk = [self._reduced.shrunk(plan) for plan in known[:MOST_STARTS]]
         starts = [("known", plan) for plan in shrunk if plan is not None]
-        found = search(rival, self._watch, starts=starts, dearer=self._known_dearer(), patience=0)
+        found = search(
+            rival,
+            self._watch,
+            starts=starts,
+            dearer=self._known_dearer(),
+            patience=0,
+            is_reduced=True,
+        )
         if found is None:
             return 0
         if not caution:
@@ -244,7 +251,7 @@ class TradeOff:
         reduced, relaxation = self._reduced, self._best.relaxation
         if self._budgets:
             reduced, relaxation = unreduced(self._problem), None
-        if relaxation is None:
+        if relaxation is None and reduced.problem.n <= LONG:
             relaxation = relax(reduced.problem, self._watch.seconds_left * 0.3)
         if relaxation is None:
             return False
