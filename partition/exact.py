@@ -362,7 +362,7 @@ class _Run:
             array = getattr(self._search, name)
             shape = list(array.shape)
             shape[axis] *= 2
-            larger = np.zeros_like(array, shape=shape)
+            larger = np.empty_like(array, shape=shape)
             if axis:
                 larger[:, : array.shape[1]] = array
             else:

@@ -229,7 +229,8 @@ class _Search:
 
     @property
     def _is_done(self) -> bool:
-        met = self.pool.best_ns <= self._bound_ns * (1 + NEGLIGIBLE)
+        enough = max(NEGLIGIBLE, self._watch.limits.gap)
+        met = self.pool.best_ns <= self._bound_ns * (1 + enough)
         return self._is_exact or met or self._watch.is_over
 
     @property

@@ -12,7 +12,7 @@ MEMORY_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one whole call: time, memory, and effort.
+    """Limits of one whole call: time, memory, and effort; and what is good enough.
 
     ``effort`` counts steps of compiled loops (a label settled, a unit moved), so that plans do not
     depend on how fast a machine is as long as ``seconds`` suffice; inf leaves it to the time.
@@ -21,6 +21,8 @@ class Limits:
     seconds: float = SECONDS
     memory_bytes: int = MEMORY_BYTES
     effort: float = 4e7
+    gap: float = 0.0
+    """Relative: a plan that is proven to be this close to the optimum is good enough."""
 
 
 Report = Callable[["Watch"], None]

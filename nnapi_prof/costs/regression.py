@@ -188,7 +188,7 @@ def _covariance(
     """Of the terms, by the rows and priors that they rest on (terms held at zero as if free)."""
     normal = design.T @ (design * weights[:, None]) + prior.T @ prior
     ridge = 1e-12 * max(1.0, float(np.trace(normal))) * np.eye(len(normal))
-    inverse: np.ndarray = np.linalg.pinv(normal + ridge, hermitian=True)
+    inverse: np.ndarray = np.linalg.inv(normal + ridge)
     return inverse * _variance(residuals, weights)
 
 
@@ -196,7 +196,7 @@ def _without_itself(
     design: np.ndarray, covariance: np.ndarray, weights: np.ndarray, residuals: np.ndarray
 ) -> np.ndarray:
     """Each row's error as the other rows predict it: its residual over 1 - leverage."""
-    leverage = np.einsum("ij,jk,ik->i", design, covariance, design) * weights
+    leverage = ((design @ covariance) * design).sum(axis=1) * weights
     leverage = np.clip(leverage / _variance(residuals, weights), 0.0, 0.9)
     found: np.ndarray = residuals / (1 - leverage)
     return found

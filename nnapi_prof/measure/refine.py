@@ -27,9 +27,9 @@ MOST_CONVEX = 200_000
 MOST_IDEALS = 1_000
 """... nor those of wider graphs: every two ideals are looked at."""
 
-SETTLED = TOLERANCE / 2
+SETTLED = TOLERANCE
 """Of the plan's latency: where measuring more cannot save more, it ends."""
-LIMITS = Limits(seconds=2.0, effort=4e6)
+LIMITS = Limits(seconds=2.0, effort=4e6, gap=1e-3)
 """Of one plan between two rounds of measuring; a later round goes on from it."""
 
 
