@@ -21,6 +21,7 @@ from nnapi_prof.reports.words import (
     place_words,
     plan_words,
 )
+from nnapi_prof.run.words import little_to_compare
 
 NOISE = 0.02
 """Relative difference within which two latencies count as equal."""
@@ -252,4 +253,9 @@ def _outputs(data: ReportData) -> Card:
     said += f", {worst.tolerance:.0e} allowed"
     if failed:
         return Card(about, f"{len(failed)} of {len(checks)} differ", "bad", said)
-    return Card(about, "agree", "good", said)
+    little = [check for check in checks if not check.tells]
+    if len(little) < len(checks):
+        said += f"; {len(little)} of {len(checks)} left little to compare" if little else ""
+        return Card(about, "agree", "good", said)
+    what = "; ".join(f"{check.name} {little_to_compare(check)}" for check in little)
+    return Card(about, "little to compare", "", what)

@@ -20,6 +20,7 @@ from nnapi_prof.reports.words import (
     rule_words,
     target_words,
 )
+from nnapi_prof.run.words import verdict
 
 
 def render(data: ReportData) -> str:
@@ -39,7 +40,7 @@ def template(name: str) -> Template:
     environment.filters.update(
         ms=format_ms, percent=format_percent, change=format_change, si=format_si,
         target=target_words, place=place_words, plan=plan_words, rule=rule_words, by=sort_key,
-        time=format_time, difference=format_difference,
+        time=format_time, difference=format_difference, verdict=verdict,
     )  # fmt: skip
     environment.tests.update(known=known)
     environment.globals.update(heat=HEAT, count=count)

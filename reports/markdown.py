@@ -32,6 +32,7 @@ from nnapi_prof.reports.words import (
     rule_words,
     target_words,
 )
+from nnapi_prof.run.words import verdict
 
 _SPECIAL = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", "@": "&#64;", "#": "&#35;"}
@@ -200,7 +201,7 @@ def _outputs(data: ReportData) -> Iterator[str]:
                 format_difference(check.max_abs),
                 format_difference(check.relative),
                 f"{check.tolerance:.0e}",
-                "agrees" if check.ok else "differs",
+                verdict(check),
             ]
             for check in data.run.checks
         ],

@@ -113,10 +113,11 @@ def _samples(data: ReportData) -> pd.DataFrame:
 def _outputs(data: ReportData) -> pd.DataFrame:
     rows = [
         {"output": check.name, "shape": check.shape, "max_abs": check.max_abs,
-         "relative": check.relative, "tolerance": check.tolerance, "ok": check.ok}
+         "relative": check.relative, "tolerance": check.tolerance, "ok": check.ok,
+         "evidence": check.evidence.value}
         for check in (data.run.checks if data.run else ())
     ]  # fmt: skip
-    columns = ["output", "shape", "max_abs", "relative", "tolerance", "ok"]
+    columns = ["output", "shape", "max_abs", "relative", "tolerance", "ok", "evidence"]
     return pd.DataFrame(rows, columns=columns)
 
 

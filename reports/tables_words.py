@@ -45,6 +45,7 @@ COLUMNS = {
     "n_targets": "different targets of the plan",
     "n_units": "how many units",
     "name": "name of the unit's last operation in the graph",
+    "evidence": "what the output is made of: all but values leaves little to compare",
     "ok": "whether the output agrees",
     "out_bytes": "bytes that leave the segment",
     "out_ms": "time of what leaves, by the cost model, ms",

@@ -115,7 +115,8 @@ class Result:
 
     def outputs(self) -> pd.DataFrame:
         """One row for each output: ``output``, ``shape``, ``max_abs`` (largest difference),
-        ``relative`` (to its largest value), ``tolerance`` (what is allowed), ``agrees``."""
+        ``relative`` (to its largest value), ``tolerance`` (what is allowed), ``agrees``,
+        ``evidence`` (what it is made of: all but ``values`` leaves little to compare)."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -127,6 +128,7 @@ class Result:
                     "relative": check.relative,
                     "tolerance": check.tolerance,
                     "agrees": check.ok,
+                    "evidence": check.evidence.value,
                 }
                 for check in self.run.checks
             ]
@@ -165,6 +167,8 @@ class Result:
     def __repr__(self) -> str:
         kind = html.kind_of(self.simulated)
         agrees = "outputs agree" if self.agrees else "outputs DIFFER"
+        if self.agrees and not any(check.tells for check in self.run.checks):
+            agrees = "outputs agree, with little to compare"
         return (
             f"Result({self.run.model!r} on {self.device!r}, {self.latency_ms:.3f} {kind}, "
             f"predicted {self.predicted_ms:.3f}, {agrees})"
@@ -181,13 +185,15 @@ class Result:
                 ratio = f"{median / 1e6 / self.latency_ms:.2f}x"
             cells = [run.plan.name, html.ms(run.predicted_ns), run.error or html.ms(median)]
             plans.append([*cells, error, ratio])
+        from nnapi_prof.run.words import verdict
+
         checks = [
             [
                 check.name,
                 "x".join(map(str, check.shape)),
                 f"{check.relative:.1e}",
                 f"{check.tolerance:.0e}",
-                "agrees" if check.ok else "DIFFERS",
+                verdict(check),
             ]
             for check in self.run.checks
         ]

@@ -114,6 +114,8 @@ def command(
 
 
 def _show(report: RunReport) -> None:
+    from nnapi_prof.run.words import little_to_compare
+
     console = stdout()
     under = f", {report.conditions}" if report.conditions else ""
     line(console, f"{report.model} on {report.device}{under}")
@@ -152,10 +154,12 @@ def _show(report: RunReport) -> None:
     console.print(plans)
     for check in report.checks:
         verdict = "agrees with" if check.ok else "DIFFERS from"
+        little = little_to_compare(check) if check.ok else None
         line(
             console,
             f"output {check.name} {list(check.shape)} {verdict} eager PyTorch:"
-            f" {check.relative:.1e} of its largest value ({check.tolerance:.0e} allowed)",
+            f" {check.relative:.1e} of its largest value ({check.tolerance:.0e} allowed)"
+            + (f", but {little}" if little else ""),
         )
     for note in report.notes:
         line(console, f"note: {note}")

@@ -26,6 +26,7 @@ from nnapi_prof.documents.registry import (
     TRUTH,
     Document,
     array,
+    choice,
     described,
     document,
     finite,
@@ -48,6 +49,10 @@ OUTPUT = obj(
     relative=described(NUMBER_OR_NULL, "the same by the largest value; null where infinite"),
     tolerance=described(NUMBER, "largest relative difference allowed"),
     ok=TRUTH,
+    evidence=described(
+        choice("values", "zeros", "constant", "denormal", "not finite", "empty"),
+        "what the output is made of in eager PyTorch: all but values leaves little to compare",
+    ),
 )
 
 CURVE_POINT = obj(
@@ -190,4 +195,5 @@ def of_check(check: OutputCheck) -> Document:
         "relative": finite(check.relative),
         "tolerance": check.tolerance,
         "ok": check.ok,
+        "evidence": check.evidence.value,
     }

@@ -19,6 +19,9 @@ TOLERANCE = 1e-3
 """Largest difference, relative to the largest finite output, between model and normalised graph.
 Folding and channels-last kernels reorder float32 sums: 1e-6 is usual, 1e-4 was seen in deep models.
 A wrong rewrite is off by far more."""
+SMALLEST = torch.finfo(torch.float32).tiny
+"""A difference of less than the smallest normal number of float32 is none, whatever the outputs
+are: smaller numbers are rounded coarsely, or flushed to zero."""
 QUANTISED_TOLERANCE = 0.1
 """The same behind a quantize node: what another order of sums, or another rounding of a tie, moves
 by one step can move steps behind it. Two steps are always allowed."""
@@ -120,7 +123,7 @@ def _unsteady(
     for index, (ours, theirs) in enumerate(zip(found, exact, strict=True)):
         jump = max(_apart(outputs[index], theirs) for outputs in moved)
         apart = _apart(ours, theirs)
-        if apart == torch.inf or apart > max(TOLERANCE * _scale(theirs), 2 * jump):
+        if apart == torch.inf or apart > max(TOLERANCE * _scale(theirs), SMALLEST, 2 * jump):
             raise refusal
         largest = max(largest, jump)
     return (
@@ -198,7 +201,8 @@ def _compare(
             )
         ours, theirs = ours.double(), theirs.double()
         scale = _scale(theirs)
-        atol = max(2.01 * step, QUANTISED_TOLERANCE * scale) if step else TOLERANCE * scale
+        allowed = max(2.01 * step, QUANTISED_TOLERANCE * scale) if step else TOLERANCE * scale
+        atol = max(allowed, SMALLEST)
         if not torch.allclose(ours, theirs, rtol=TOLERANCE, atol=atol, equal_nan=True):
             raise FrontendError(
                 f"{name}: output {index} of the normalised graph differs from the model's by "

@@ -8,7 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.run.result import OutputCheck
+from nnapi_prof.run.result import Evidence, OutputCheck
+
+SMALLEST = float(np.finfo(np.float32).tiny)
+"""The smallest normal number of float32. A difference of less is none: devices may flush smaller
+numbers to zero, and what rounds to them is rounded coarsely."""
 
 TOLERANCE = 1e-4
 """Largest allowed ``max |found - wanted| / max |wanted|`` of an output in float32."""
@@ -51,13 +55,18 @@ def compare(
 ) -> tuple[OutputCheck, ...]:
     """One check per output. A shape that differs or a value that is not finite on one side only
     counts as an infinite difference, but for what :func:`limit_notes` tells of. ``steps`` has
-    :func:`last_step` of each output."""
+    :func:`last_step` of each output.
+
+    Differences of SMALLEST at most, of two quantised steps behind quantised values, pass whatever
+    the largest value is: it may be zero.
+    """
     checks = []
     steps = [0.0] * len(names) if steps is None else steps
     for name, mine, theirs, step in zip(names, found, wanted, steps, strict=True):
-        max_abs, relative = _difference(mine, theirs)
         allowed = tolerance if step == 0 else max(tolerance, _quantised(theirs, step))
-        checks.append(OutputCheck(name, tuple(theirs.shape), max_abs, relative, allowed))
+        max_abs, relative = _difference(mine, theirs, allowed, 2.01 * step or SMALLEST)
+        evidence = evidence_of(theirs)
+        checks.append(OutputCheck(name, theirs.shape, max_abs, relative, allowed, evidence))
     return tuple(checks)
 
 
@@ -91,6 +100,23 @@ def _at_the_limit(
     return at_end
 
 
+def evidence_of(wanted: npt.NDArray[np.generic]) -> Evidence:
+    """What an output of eager PyTorch gives to compare."""
+    if wanted.size == 0:
+        return Evidence.EMPTY
+    values = wanted.astype(np.float64).ravel()
+    if not np.isfinite(values).any():
+        return Evidence.NOT_FINITE
+    largest = _largest(values)
+    if largest == 0:
+        return Evidence.ZEROS
+    if largest < SMALLEST:
+        return Evidence.DENORMAL
+    if values.size > 1 and (values == values[0]).all():
+        return Evidence.CONSTANT
+    return Evidence.VALUES
+
+
 def _quantised(wanted: npt.NDArray[np.generic], step: float) -> float:
     """The tolerance of an output with quantised values before it."""
     largest = _largest(wanted.astype(np.float64))
@@ -103,8 +129,13 @@ def _largest(values: npt.NDArray[np.float64]) -> float:
 
 
 def _difference(
-    found: npt.NDArray[np.generic], wanted: npt.NDArray[np.generic]
+    found: npt.NDArray[np.generic],
+    wanted: npt.NDArray[np.generic],
+    allowed: float,
+    least: float,
 ) -> tuple[float, float]:
+    """The largest difference, and the same relative to the largest value; to as large a value as
+    makes it pass, where it is at most ``least``."""
     if found.shape != wanted.shape:
         return float("inf"), float("inf")
     if wanted.size == 0:
@@ -115,7 +146,9 @@ def _difference(
         apart = np.where(same, 0.0, np.abs(mine - theirs))
     apart = np.where(np.isnan(apart), np.inf, apart)
     max_abs = float(apart.max())
-    scale = _largest(theirs)
     if max_abs == 0.0:
         return 0.0, 0.0
+    scale = _largest(theirs)
+    if max_abs <= least and allowed > 0:
+        scale = max(scale, least / allowed)
     return max_abs, max_abs / scale if scale > 0.0 else float("inf")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import json
 import statistics
 from dataclasses import dataclass
@@ -55,6 +56,22 @@ class PlanRun:
         return sum(on_device) if on_device else self.plan.predicted_ns
 
 
+class Evidence(enum.Enum):
+    """What an output of eager PyTorch is made of, which decides what agreeing with it tells."""
+
+    VALUES = "values"
+    """Numbers that differ, or a single one: something to compare."""
+    ZEROS = "zeros"
+    CONSTANT = "constant"
+    """One and the same number everywhere."""
+    DENORMAL = "denormal"
+    """Nothing as large as float32's smallest normal number: a device may well give zeros."""
+    NOT_FINITE = "not finite"
+    """NaN and infinities."""
+    EMPTY = "empty"
+    """No elements."""
+
+
 @dataclass(frozen=True, slots=True)
 class OutputCheck:
     """One output against eager PyTorch. ``relative`` is max |a - b| / max |b|."""
@@ -64,10 +81,16 @@ class OutputCheck:
     max_abs: float
     relative: float
     tolerance: float
+    evidence: Evidence = Evidence.VALUES
 
     @property
     def ok(self) -> bool:
         return self.relative <= self.tolerance
+
+    @property
+    def tells(self) -> bool:
+        """Whether that it agrees tells that the outputs for other inputs will."""
+        return self.evidence is Evidence.VALUES
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +112,8 @@ class RunReport:
 
     def to_json(self) -> str:
         data = dataclasses.asdict(self)
+        for row, check in zip(data["checks"], self.checks, strict=True):
+            row["evidence"] = check.evidence.value
         for row, run in zip(data["runs"], self.runs, strict=True):
             row["plan"] = json.loads(run.plan.to_json())
         return json.dumps(data, indent=1)
@@ -112,9 +137,14 @@ class RunReport:
                 )
                 for r in data["runs"]
             )
-            checks = tuple(OutputCheck(**{**c, "shape": tuple(c["shape"])}) for c in data["checks"])
+            checks = tuple(_check(c) for c in data["checks"])
             rest = {k: v for k, v in data.items() if k not in ("runs", "checks", "notes")}
             return cls(**rest, runs=runs, checks=checks, notes=tuple(data["notes"]))
         except (ValueError, KeyError, TypeError) as error:
             words = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
             raise SerializationError(f"this is no run report ({words})") from error
+
+
+def _check(row: dict[str, Any]) -> OutputCheck:
+    evidence = Evidence(row.get("evidence", "values"))  # runs before 0.1.0 was released lack it
+    return OutputCheck(**{**row, "shape": tuple(row["shape"]), "evidence": evidence})

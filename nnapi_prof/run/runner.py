@@ -33,6 +33,7 @@ from nnapi_prof.run.timing import (
     why_failed,
 )
 from nnapi_prof.run.unsteady import allow_unsteady
+from nnapi_prof.run.words import notes_on
 
 
 def run_bundle(
@@ -74,7 +75,7 @@ def run_bundle(
     checks = compare(names, mine, theirs, options.tolerance, steps)
     notes += limit_notes(names, mine, theirs)
     checks, unsteady = allow_unsteady(checks, program, inputs, steps)
-    notes += unsteady
+    notes += [*unsteady, *notes_on(checks)]
     plans = bundle.plans if options.baselines else bundle.plans[:1]
     if any(stretch.on_host for stretch in stretches(bundle.plan)):
         notes.append(

@@ -10,6 +10,8 @@ import pytest
 from nnapi_prof.graph.types import Quantisation, TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.run.compare import compare, last_step, limit_notes
+from nnapi_prof.run.result import Evidence
+from nnapi_prof.run.words import notes_on
 
 
 def relative(found: object, wanted: object) -> float:
@@ -54,6 +56,42 @@ def test_zeros_and_empty_outputs() -> None:
     assert relative(np.zeros((0, 3)), np.zeros((0, 3))) == 0.0
 
 
+def test_differences_below_float32s_normal_numbers_are_none() -> None:
+    """A device may flush them to zero."""
+    wanted = np.array([1e-41, -3e-42], np.float32)
+    for found in (wanted * np.float32(0.8), np.zeros(2, np.float32)):
+        (check,) = compare(["y"], [found], [wanted])
+        assert check.ok and check.evidence is Evidence.DENORMAL
+    (check,) = compare(["y"], [np.float32([1e-37])], [np.float32([1.05e-37])])
+    assert check.ok and check.evidence is Evidence.VALUES
+    (check,) = compare(["y"], [np.float32([1e-36])], [np.float32([1.05e-37])])
+    assert not check.ok
+    (check,) = compare(["y"], [wanted * np.float32(0.8)], [wanted], tolerance=0)
+    assert not check.ok  # nothing is allowed
+
+
+@pytest.mark.parametrize(
+    ("wanted", "evidence"),
+    [
+        (np.zeros((2, 3)), Evidence.ZEROS),
+        (np.zeros((), np.int64), Evidence.ZEROS),
+        (np.full(4, 0.5), Evidence.CONSTANT),
+        (np.full(4, 7), Evidence.CONSTANT),
+        (np.array(0.5), Evidence.VALUES),
+        (np.array([0.5, 0.5, 0.6]), Evidence.VALUES),
+        (np.float32([1e-41, 2e-41]), Evidence.DENORMAL),
+        (np.array([np.nan, np.inf]), Evidence.NOT_FINITE),
+        (np.array([0.5, np.inf]), Evidence.VALUES),
+        (np.zeros((0, 3)), Evidence.EMPTY),
+        (np.array([True, False]), Evidence.VALUES),
+    ],
+)
+def test_what_an_output_gives_to_compare(wanted: np.ndarray, evidence: Evidence) -> None:
+    (check,) = compare(["y"], [wanted], [wanted])
+    assert check.ok and check.evidence is evidence
+    assert check.tells == (evidence is Evidence.VALUES) == (not notes_on([check]))
+
+
 def test_a_missing_output_is_no_agreement() -> None:
     with pytest.raises(ValueError, match="zip"):
         compare(["a", "b"], [np.zeros(1)], [np.zeros(1), np.zeros(1)])
@@ -67,8 +105,10 @@ def test_two_steps_of_a_quantised_output_are_allowed() -> None:
     assert not check.ok
     (check,) = compare(["y"], [np.array([1.0, 0.501])], wanted, steps=[0.0])
     assert not check.ok
-    (check,) = compare(["y"], [np.array([0.1])], [np.array([0.0])], steps=[0.1])
-    assert not check.ok
+    (check,) = compare(["y"], [np.array([0.2])], [np.array([0.0])], steps=[0.1])
+    assert check.ok
+    (check,) = compare(["y"], [np.array([0.3])], [np.array([0.0])], steps=[0.1])
+    assert not check.ok and check.relative == math.inf
 
 
 def test_the_last_step_is_the_coarsest_scale_before_an_output() -> None:
