@@ -25,6 +25,8 @@ from nnapi_prof.run.words import little_to_compare
 
 NOISE = 0.02
 """Relative difference within which two latencies count as equal."""
+MOST_NAMED = 4
+"""Operations in the first sentence."""
 CLOSE = 0.05
 """A prediction within this share of what was measured is good."""
 
@@ -82,6 +84,7 @@ def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
     own = rows[0]
     ran = math.isfinite(own["measured_ms"])
     rivals = rivals_of(baselines)
+    fastest = rivals[0] if rivals else None
     single = _best_single(rivals)
     cpu = next((r for r in rivals if r.name == "all-cpu"), None)
     planned = data.costs_simulated
@@ -95,18 +98,18 @@ def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
     if ran and _is_helped(data.plan):
         sentence += ", without what the host computes, which is not timed"
     sentence += "."
-    if single is not None and _is_single(data.plan):
-        if cpu is not None and cpu.verdict:
-            sentence += f" That is {_against(cpu)}"
-            sentence += " in one segment." if _is_cut_cpu(data.plan) else "."
-        if is_optimum(data.plan):
+    if fastest is not None:
+        sentence += _against_rules(data, rivals)
+        if _is_single(data.plan) and is_optimum(data.plan):
             sentence += " No split over several targets is faster by more than 1 %, by these costs."
-    elif single is not None:
-        sentence += f" That is {_against(single)}."
     sentence += _doubt(data.plan)
+    others = [r for r in (single, cpu) if r is not None and r is not fastest]
     cards = [
-        _rival_card("against the best single target", single, data, ran, unit),
-        _rival_card("against the CPU alone", cpu, data, ran, unit),
+        _rival_card(f"against {FASTEST_RULE}", fastest, data, ran, unit),
+        *(
+            _rival_card(f"against the {_kind_of(rival)}", rival, data, ran, unit)
+            for rival in dict.fromkeys(others)
+        ),
         _prediction(own, predicted_unit, unit, _not_run(data)),
         _outputs(data),
     ]
@@ -193,11 +196,70 @@ def _article(place: str) -> str:
     return f"the {place}" if place == "CPU" or place.startswith("host") else place
 
 
-def _against(rival: Rival) -> str:
-    """``1.25 × as fast as the best single target, sim-gpu (fast)``."""
+FASTEST_RULE = "the fastest rule that needs no partitioner"
+
+
+def _against_rules(data: ReportData, rivals: Sequence[Rival]) -> str:
+    """What the plan gains over the fastest rule, and where that is nothing, what measuring was
+    good for. ``rivals`` are not empty, the hardest to beat first."""
+    fastest = rivals[0]
+    name = plan_words(fastest.name).replace(": ", ", ")
+    if fastest.name == "all-cpu" and _is_cut_cpu(data.plan):
+        name += " in one segment"
+    if fastest.verdict == "good":
+        return f" That is {fastest.phrase} as {FASTEST_RULE}, {name}."
+    if fastest.verdict == "bad":
+        return f" That is {fastest.phrase} than {FASTEST_RULE}, {name}."
+    same = "is" if _is_rule(data, fastest.name) else "is as fast as"
+    said = f" The plan {same} {FASTEST_RULE}, {name}."
+    known = [*_which_rule(rivals), *_refused(data)]
+    return said + (f" What measuring tells: {'; '.join(known)}." if known else "")
+
+
+def _is_rule(data: ReportData, name: str) -> bool:
+    """Whether the plan has a baseline's very segments."""
+    own = [(s.units, s.target) for s in data.plan.segments]
+    return any(
+        own == [(s.units, s.target) for s in p.segments] for p in data.baselines if p.name == name
+    )
+
+
+def _which_rule(rivals: Sequence[Rival]) -> list[str]:
+    """How much there was to lose by another rule."""
+    slower = [r for r in rivals if r.verdict == "good"]
+    if not slower:
+        return []
+    nearest, slowest = slower[0], slower[-1]
+    if len(slower) == 1:
+        return [f"that it is this rule; {_takes(nearest)}"]
+    return [f"which of the {len(rivals)} rules it is; {_takes(nearest)}, {_takes(slowest)}"]
+
+
+def _takes(rival: Rival) -> str:
     name = plan_words(rival.name).replace(": ", ", ")
-    than = "than" if rival.verdict == "bad" else "as"
-    return f"{rival.phrase} {than} the {name}"
+    return f"{name} takes {rival.factor:.3g} × as long"
+
+
+def _refused(data: ReportData) -> list[str]:
+    """What each accelerator refuses: ``sim-npu refuses sigmoid and softmax``."""
+    refusals = data.cost_model.refusals
+    found: dict[str, dict[str, None]] = {}
+    for unit, target in sorted(refusals, key=lambda place: place[0]):
+        operation = data.graph.units[unit].label.partition(" ")[0]
+        found.setdefault(place_words(target.key), {})[operation] = None
+    return [f"{place} refuses {_some(list(operations))}" for place, operations in found.items()]
+
+
+def _some(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and 7 more``."""
+    if len(names) > MOST_NAMED:
+        return f"{', '.join(names[: MOST_NAMED - 1])} and {len(names) - MOST_NAMED + 1} more"
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _kind_of(rival: Rival) -> str:
+    """``best single target``, ``CPU alone``."""
+    return plan_words(rival.name).partition(": ")[0]
 
 
 def _guessed(plan: Plan, ran: bool) -> str:
@@ -212,13 +274,12 @@ def _rival_card(
 ) -> Card | None:
     if rival is None:
         return None
-    plan = data.plan
     if not rival.measured:
         named = (other for other in data.baselines if other.name == rival.name)
         unit = ms_unit(data.costs_simulated) + "".join(_guessed(other, ran) for other in named)
-    name = plan_words(rival.name).rpartition(": ")[2]
+    name = plan_words(rival.name).removeprefix(f"{about.removeprefix('against the ')}: ")
     taken = latency(rival.rival_ms, unit)
-    if _is_single(plan) and not rival.verdict:
+    if _is_rule(data, rival.name):
         return Card(about, "the same", "", f"the plan is {name}, {taken}")
     how = "measured" if rival.measured else "predicted"
     if ran and not rival.measured:

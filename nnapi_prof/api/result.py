@@ -160,6 +160,16 @@ class Result:
 
         return write(Path(path), [(self.run.model, self.report_data(costs=costs))])
 
+    def headline(self, *, costs: str | os.PathLike[str] | None = None) -> str:
+        """The first sentences of a report: what runs where, how long that takes, and what it gains
+        over the fastest rule that needs no partitioner. ``costs`` and errors as of
+        :meth:`report`."""
+        from nnapi_prof.reports.frames import baseline_frame
+        from nnapi_prof.reports.headline import headline
+
+        data = self.report_data(costs=costs)
+        return headline(data, baseline_frame(data.plans, data.run, data.permutes)).sentence
+
     def report_data(self, *, costs: str | os.PathLike[str] | None = None) -> ReportData:
         """All that a report of it shows, for reports of one's own."""
         return self.planned.report_data(self.run, costs=costs)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from nnapi_prof.graph.plan import Plan, Segment
     from nnapi_prof.graph.unit import UnitGraph
 
+NOISE = 0.02
+"""Relative difference within which two latencies count as equal."""
 WIDE = 110
 """Columns of a terminal that has room for all of a table's."""
 _WHOLE = ("target", "device", "serial")
@@ -100,7 +102,8 @@ def show_plans(
     plans: Sequence[Plan],
     doubt: tuple[str, Callable[[Plan], str]] | None = None,
 ) -> None:
-    """Plan and baselines, each latency against the first one's."""
+    """Plan and baselines, each latency against the first one's, and what the plan gains over the
+    fastest of them."""
     heads = [] if doubt is None else [doubt[0]]
     table = boxed(title, ["plan"], ["segments", "latency", *heads, "against the plan"])
     best = plans[0].predicted_ns
@@ -110,3 +113,16 @@ def show_plans(
         latency = ms(plan.predicted_ns)
         table.add_row(plan.name, str(len(plan.segments)), latency, *cells, f"{ratio:.2f}x")
     console.print(table)
+    if plans[1:] and best:
+        rule = min(plans[1:], key=lambda plan: plan.predicted_ns)
+        line(console, f"({_against_rule(rule, rule.predicted_ns / best)})")
+
+
+def _against_rule(rule: Plan, ratio: float) -> str:
+    """``1.17 times as fast as the fastest rule that needs no partitioner, greedy``."""
+    name = f"the fastest rule that needs no partitioner, {rule.name}"
+    if ratio > 1 + NOISE:
+        return f"{ratio:.2f} times as fast as {name}"
+    if ratio < 1 - NOISE:
+        return f"{1 / ratio - 1:.0%} slower than {name}"
+    return f"no faster than {name}"

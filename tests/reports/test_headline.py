@@ -14,7 +14,7 @@ from nnapi_prof.graph.plan import CPU, HOST, Proof, ProofKind
 from nnapi_prof.reports import frames, html, markdown
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.headline import Card, Rival, headline, rivals_of
-from nnapi_prof.run.result import OutputCheck
+from nnapi_prof.run.result import Evidence, OutputCheck
 from tests.reports.sample import NPU, measured_on_hardware, sample, split
 
 
@@ -62,25 +62,72 @@ def test_a_split_plan_is_told_against_the_best_single_target(data: ReportData) -
     made = headline(data, frame)
     assert made.sentence == (
         "Split over sim-npu and the CPU, the model takes 2.00 ms (simulated) from end to end. "
-        "That is 1.50 × as fast as the best single target, sim-gpu (fast)."
+        "That is 1.05 × as fast as the fastest rule that needs no partitioner, largest 3, sim-npu "
+        "(fast)."
     )
-    single = card(made.cards, "single")
-    assert single.value == "1.50 × as fast"
+    first, single, cpu = made.cards[:3]
+    assert first.about == "against the fastest rule that needs no partitioner"
+    assert (first.value, first.verdict) == ("1.05 × as fast", "good")
+    assert first.detail == "largest 3: sim-npu (fast): 2.10 ms (simulated), measured"
+    assert (single.about, single.value) == ("against the best single target", "1.50 × as fast")
     assert single.detail == "sim-gpu (fast): 3.00 ms (simulated), measured"
-    assert card(made.cards, "CPU alone").value == "4.00 × as fast"
+    assert (cpu.about, cpu.value) == ("against the CPU alone", "4.00 × as fast")
+
+
+@pytest.mark.parametrize(
+    "others, said",
+    [
+        ([], "What measuring tells: sim-npu refuses upsample_bilinear."),
+        (
+            [("all-cpu", 9.0, 8.0)],
+            "What measuring tells: that it is this rule; CPU alone takes 4 × as long; sim-npu",
+        ),
+        (
+            [("all-cpu", 9.0, 8.0), ("greedy", 9.0, 3.0), ("largest-3 nnapi:a/fast", 2.0, 2.01)],
+            "What measuring tells: which of the 4 rules it is; greedy takes 1.5 × as long, CPU "
+            "alone takes 4 × as long; sim-npu refuses upsample_bilinear.",
+        ),
+    ],
+)
+def test_a_plan_that_gains_nothing_says_so_and_what_it_was_good_for(
+    data: ReportData, others: list[tuple[str, float, float]], said: str
+) -> None:
+    rule = "largest-supported nnapi:sim-npu/fast"
+    frame = plans(("dp", 2.0, 2.0), (rule, 2.0, 2.0), *others)
+    made = headline(split(data), frame)
+    assert "The plan is as fast as the fastest rule that needs no partitioner, largest" in (
+        made.sentence
+    )
+    assert said in made.sentence
+    first = made.cards[0]
+    assert "without" not in first.about and (first.value, first.verdict) == ("as fast", "")
+    data = split(data)
+    data = replace(data, baselines=(replace(data.plan, name=rule),))
+    made = headline(data, frame)
+    assert "The plan is the fastest rule that needs no partitioner, largest" in made.sentence
+    assert made.cards[0].value == "the same"
+    assert made.cards[0].detail.startswith("the plan is largest supported: sim-npu (fast), 2.00")
 
 
 def test_one_target_is_told_against_the_cpu(data: ReportData) -> None:
     whole = replace(data.plan.segments[0], target=NPU[1])
-    data = replace(data, plan=replace(data.plan, segments=(whole,)))
+    plan = replace(data.plan, segments=(whole,))
+    single = replace(plan, name="best-single nnapi:sim-npu/fast")
+    data = replace(data, plan=plan, baselines=(single,))
     frame = plans(
         ("dp", 2.0, 2.0), ("all-cpu", 9.0, 8.0), ("best-single nnapi:sim-npu/fast", 2.0, 2.0)
     )
     made = headline(data, frame)
     assert made.sentence.startswith("On sim-npu alone, the model takes 2.00 ms (simulated)")
-    assert "4.00 × as fast as the CPU alone." in made.sentence
+    assert "The plan is the fastest rule that needs no partitioner, best single" in made.sentence
+    assert "CPU alone takes 4 × as long" in made.sentence
     assert "No split over several targets is faster" in made.sentence
-    assert card(made.cards, "single").value == "the same"
+    assert [each.about for each in made.cards[:3]] == [
+        "against the fastest rule that needs no partitioner",
+        "against the CPU alone",
+        "predicted against measured",
+    ]
+    assert made.cards[0].value == "the same"
 
 
 EXACT = Proof(ProofKind.EXACT, 2e6, 2e6)
@@ -121,7 +168,8 @@ def test_the_cpu_in_segments_against_the_cpu_in_one(data: ReportData) -> None:
     made = headline(data, plans(("dp", 2.0, 2.0), ("all-cpu", 3.0, 3.0)))
     assert made.sentence == (
         "On the CPU alone, in 2 segments, the model takes 2.00 ms (simulated) from end to end. "
-        "That is 1.50 × as fast as the CPU alone in one segment."
+        "That is 1.50 × as fast as the fastest rule that needs no partitioner, CPU alone in one "
+        "segment."
     )
 
 
@@ -129,7 +177,7 @@ def test_what_the_host_computes_is_not_timed(data: ReportData) -> None:
     first = data.plan.segments[0]
     helped = (replace(first, units=(0,), target=CPU), replace(first, units=(1,), target=HOST))
     data = replace(data, plan=replace(data.plan, segments=helped, notes=(), proof=None))
-    made = headline(data, plans(("dp", 2.0, 2.0), ("all-cpu", 2.0, 2.0)))
+    made = headline(data, plans(("dp", 2.0, 2.0)))
     assert made.sentence == (
         "On the CPU, the rest on the host (eager PyTorch), the model takes 2.00 ms (simulated) "
         "from end to end, without what the host computes, which is not timed."
@@ -146,7 +194,7 @@ def test_predictions_that_rest_on_estimates_say_so(data: ReportData) -> None:
     made = headline(guessed, plans(("dp", 2.0, math.nan), ("all-cpu", 3.0, math.nan)))
     assert "takes 2.00 ms (simulated, estimated in part), as predicted" in made.sentence
     assert "(simulated, estimated in part)" in card(made.cards, "predicted").detail
-    assert "estimated" not in card(made.cards, "CPU alone").detail  # that baseline was measured
+    assert "estimated" not in made.cards[0].detail  # that baseline was measured
     assert guessed.what_is_estimated.startswith("The plan's only segment was not measured")
     assert data.what_is_estimated == ""
     host = replace(first, units=(1,), target=HOST, estimated=True)  # no run times it
@@ -158,8 +206,9 @@ def test_predictions_that_rest_on_estimates_say_so(data: ReportData) -> None:
 def test_a_slower_plan_says_so(data: ReportData) -> None:
     frame = plans(("dp", 2.0, 2.0), ("all-cpu", 1.0, 1.0))
     made = headline(data, frame)
-    assert "That is 100 % slower than the CPU alone." in made.sentence
-    assert card(made.cards, "single").verdict == "bad"
+    rule = "the fastest rule that needs no partitioner, CPU alone"
+    assert f"That is 100 % slower than {rule}." in made.sentence
+    assert made.cards[0].verdict == "bad"
 
 
 @pytest.mark.parametrize(
@@ -202,6 +251,36 @@ def test_outputs_that_are_not_finite_differ_in_words(data: ReportData) -> None:
     for page in (html.render(data), markdown.render(data)):
         cells = [cell.strip() for cell in re.split(r"<[^>]+>|\|", page)]
         assert "inf" not in cells and "infinite" in cells and "scalar" in cells
+
+
+@pytest.mark.parametrize(
+    "evidence, value, verdict, detail",
+    [
+        ((Evidence.VALUES, Evidence.VALUES), "agree", "good", "1e-04 allowed"),
+        (
+            (Evidence.ZEROS, Evidence.VALUES), "agree", "good",
+            "1e-04 allowed; 1 of 2 left little to compare",
+        ),
+        (
+            (Evidence.ZEROS, Evidence.CONSTANT), "little to compare", "",
+            "a is 0 everywhere; b is the same number everywhere",
+        ),
+    ],
+)  # fmt: skip
+def test_agreeing_needs_something_to_compare(
+    data: ReportData, evidence: tuple[Evidence, ...], value: str, verdict: str, detail: str
+) -> None:
+    assert data.run is not None
+    checks = tuple(
+        OutputCheck(name, (4,), 0.0, 0.0, 1e-4, each)
+        for name, each in zip("ab", evidence, strict=True)
+    )
+    data = replace(data, run=replace(data.run, checks=checks))
+    shown = card(headline(data, frames.baseline_frame(data.plans, data.run)).cards, "outputs")
+    assert (shown.value, shown.verdict) == (value, verdict)
+    assert shown.detail.endswith(detail)
+    for page in (html.render(data), markdown.render(data)):
+        assert ("agrees, but it is 0 everywhere" in page) == (Evidence.ZEROS in evidence)
 
 
 def test_hardware_is_not_called_simulated(data: ReportData) -> None:
