@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from nnapi_prof.convert.permutes import Permutes
+from nnapi_prof.costs.marginal import marginal
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.graph.plan import Plan, Target
@@ -28,8 +29,8 @@ PLAN_COLUMNS = (
     "predicted_ms", "start_ms", "macs", "in_bytes", "out_bytes", "basis", "cause",
 )  # fmt: skip
 UNIT_COLUMNS = (
-    "unit", "name", "label", "macs", "target", "marginal_ms", "alone_ms", "spread", "status",
-    "reason",
+    "unit", "name", "label", "macs", "target", "marginal_ms", "sigma_ms", "inferred", "alone_ms",
+    "spread", "status", "reason",
 )  # fmt: skip
 BASELINE_COLUMNS = (
     "plan", "n_segments", "n_targets", "predicted_ms", "measured_ms", "low_ms", "high_ms", "runs",
@@ -104,14 +105,16 @@ def region_label(graph: UnitGraph, units: Sequence[int]) -> str:
 def unit_frame(costs: CostModel) -> pd.DataFrame:
     """One row for each unit on each target.
 
-    ``marginal_ms`` is the fitted cost inside a region, ``alone_ms`` the median of the unit run
-    alone, invocation and transfer included, ``spread`` its relative sigma. ``status`` is
-    ``measured``, ``fitted``, ``estimated``, ``refused`` or ``unknown``; ``reason`` says why not.
+    ``marginal_ms`` is the fitted cost inside a region, ``sigma_ms`` its standard error (0 where
+    none is known), ``inferred`` where it ran under another preference only; ``alone_ms`` is the
+    median of the unit run alone, invocation and transfer included, ``spread`` its relative sigma.
+    ``status`` is ``measured``, ``fitted``, ``estimated``, ``refused`` or ``unknown``; ``reason``
+    says why not.
     """
     rows = []
     for unit in costs.graph.units:
         for target in all_targets(costs):
-            marginal = costs.unit_cost(unit.index, target)
+            cost = marginal(costs, costs.graph, unit.index, target)
             alone = costs.whole((unit.index,), target)
             usable = alone is not None and alone.usable
             reason = costs.refusals.get((unit.index, target))
@@ -123,7 +126,7 @@ def unit_frame(costs: CostModel) -> pd.DataFrame:
             elif usable:
                 status = "measured"
             else:
-                status = "unknown" if marginal is None else "fitted"
+                status = "unknown" if cost is None else "fitted"
             summary = alone.summary if alone is not None and usable else None
             rows.append(
                 {
@@ -132,7 +135,9 @@ def unit_frame(costs: CostModel) -> pd.DataFrame:
                     "label": unit.label,
                     "macs": unit.macs,
                     "target": target.key,
-                    "marginal_ms": _ms(marginal),
+                    "marginal_ms": _ms(cost.ns if cost else None),
+                    "sigma_ms": _ms(cost.sigma_ns if cost else None),
+                    "inferred": cost is not None and cost.inferred,
                     "alone_ms": _ms(summary.median_ns if summary else None),
                     "spread": summary.relative_spread if summary else math.nan,
                     "status": status,

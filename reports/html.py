@@ -8,6 +8,7 @@ from nnapi_prof.reports.context import context, known
 from nnapi_prof.reports.data import ReportData as ReportData
 from nnapi_prof.reports.style import HEAT
 from nnapi_prof.reports.words import (
+    MARGINAL_MARKS,
     count,
     format_change,
     format_difference,
@@ -15,6 +16,7 @@ from nnapi_prof.reports.words import (
     format_percent,
     format_si,
     format_time,
+    marginal_cell,
     place_words,
     plan_words,
     rule_words,
@@ -40,10 +42,10 @@ def template(name: str) -> Template:
     environment.filters.update(
         ms=format_ms, percent=format_percent, change=format_change, si=format_si,
         target=target_words, place=place_words, plan=plan_words, rule=rule_words, by=sort_key,
-        time=format_time, difference=format_difference, verdict=verdict,
+        time=format_time, difference=format_difference, verdict=verdict, marginal=marginal_cell,
     )  # fmt: skip
     environment.tests.update(known=known)
-    environment.globals.update(heat=HEAT, count=count)
+    environment.globals.update(heat=HEAT, count=count, marginal_marks=MARGINAL_MARKS)
     return environment.get_template(name)
 
 

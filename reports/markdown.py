@@ -257,7 +257,7 @@ def _transfers(data: ReportData) -> Iterator[str]:
 def _units(data: ReportData) -> Iterator[str]:
     """Every unit everywhere, folded away."""
     chosen = {u: s.target for s in data.plan.segments for u in s.units}
-    facts = unit_facts(data.cost_model, chosen)
+    facts = unit_facts(data.cost_model, {})
     places = [row.place for row in facts[0].rows] if facts else []
     yield from _section(
         "Units", f"Marginal costs inside a segment, {_units_of(data)[0]}, or why there is none."

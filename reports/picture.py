@@ -25,6 +25,7 @@ from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.headline import latency
 from nnapi_prof.reports.picture_facts import UnitFacts, unit_facts
 from nnapi_prof.reports.picture_scene import Scene, Strip, scene
+from nnapi_prof.reports.segment_parts import SegmentParts, segment_parts
 from nnapi_prof.reports.words import count, format_ms, format_si, ms_unit, place_words, target_words
 
 MANY_UNITS = 150
@@ -41,7 +42,7 @@ SCRIPT = Markup(
 _PATTERNS = ("stripes", "dots", "crosses", "back", "checks", "zigzag")
 _OP_CHARACTERS = 20
 _REST_CHARACTERS = 22
-_NAME_CHARACTERS = 14
+_NAME_CHARACTERS = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,15 @@ class SegmentWords:
     preference: str
     units: str
     ms: str
+    """Measured where it ran, else predicted."""
     predicted: str
     """With its unit."""
     measured: str
     """Empty where it was not."""
+    parts: SegmentParts | None
+    """Of what ``ms`` says."""
+    beside: str
+    """What of that is in no unit's box: ``call 0.75, moving 1.24``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,7 @@ def model_svg(data: ReportData, palette: Mapping[str, str], prefix: str = "pictu
             folds=_folds(data, drawn, units),
             places=list(dict.fromkeys(places.values())),
             segments=segments,
+            measured=any(s.measured for s in segments),
             units=units,
             types=data.graph.values,
             net_bytes=[_bytes(data.graph.values[value]) for value in drawn.values],
@@ -181,6 +188,8 @@ def _segments(data: ReportData, places: Mapping[str, Place]) -> list[SegmentWord
     for number, segment in enumerate(data.plan.segments):
         key, median = segment.target.key, measured.get(number)
         preference = segment.target.preference
+        total_ns = segment.predicted_ns if median is None else median
+        parts = segment_parts(data.cost_model, segment, total_ns)
         found.append(
             SegmentWords(
                 number=number,
@@ -190,12 +199,19 @@ def _segments(data: ReportData, places: Mapping[str, Place]) -> list[SegmentWord
                 short=_clip(place_words(key), _NAME_CHARACTERS),
                 preference=preference.short.replace("_", " ") if preference else "",
                 units=count(len(segment.units), "unit"),
-                ms=format_ms(segment.predicted_ns / 1e6),
+                ms=format_ms(total_ns / 1e6),
                 predicted=latency(segment.predicted_ns / 1e6, planned),
                 measured=latency(median / 1e6, timed) if median is not None else "",
+                parts=parts,
+                beside="" if parts is None else _beside(parts),
             )
         )
     return found
+
+
+def _beside(parts: SegmentParts) -> str:
+    named = (("call", parts.invocation_ns), ("moving", parts.moving_ns))
+    return ", ".join(f"{name} {format_ms(ns / 1e6)}" for name, ns in named if ns > 0)
 
 
 def _units(
@@ -205,7 +221,8 @@ def _units(
     net = {value: number for number, value in enumerate(nets)}
     producer, readers = data.graph.producer, data.graph.readers
     of_unit = {unit: segment for segment in segments for unit in segment.segment.units}
-    facts = unit_facts(data.cost_model, {unit: s.segment.target for unit, s in of_unit.items()})
+    here_ns = {unit: ns for s in segments if s.parts for unit, ns in s.parts.unit_ns.items()}
+    facts = unit_facts(data.cost_model, here_ns)
     slowest = max((each.here_ms or 0.0 for each in facts), default=0.0) or 1.0
     unit_ms = ms_unit(data.cost_model.simulated or data.plan.simulated)
     found = []

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from nnapi_prof.costs.marginal import marginal
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.graph.plan import Target
 from nnapi_prof.reports.frames import all_targets
-from nnapi_prof.reports.words import format_ms, place_words
+from nnapi_prof.reports.words import format_ms, marginal_words, place_words
 
 NS_PER_MS = 1e6
 
@@ -25,23 +26,23 @@ class PlaceFacts:
 
 @dataclass(frozen=True, slots=True)
 class UnitFacts:
-    """Of one unit. ``here_ms`` is its marginal cost inside a region where the plan runs it, None
-    where that is unknown."""
+    """Of one unit. ``here_ms`` is its part of what its segment takes, None where that is
+    unknown."""
 
     unit: int
     here_ms: float | None
     rows: tuple[PlaceFacts, ...]
 
 
-def unit_facts(costs: CostModel, chosen: Mapping[int, Target]) -> list[UnitFacts]:
-    """One for each unit, in order; ``chosen`` says where each runs."""
+def unit_facts(costs: CostModel, here_ns: Mapping[int, float]) -> list[UnitFacts]:
+    """One for each unit, in order; ``here_ns`` is what each takes in its segment, where known."""
     targets = all_targets(costs)
     places: dict[str, list[Target]] = {}
     for target in targets:
         places.setdefault(place_words(target.key), []).append(target)
     found = []
     for unit in costs.graph.units:
-        here = costs.unit_cost(unit.index, chosen[unit.index])
+        here = here_ns.get(unit.index)
         rows = tuple(_place(costs, unit.index, name, own) for name, own in places.items())
         found.append(UnitFacts(unit.index, None if here is None else here / NS_PER_MS, rows))
     return found
@@ -51,14 +52,14 @@ def _place(costs: CostModel, unit: int, name: str, targets: list[Target]) -> Pla
     words: dict[str, list[str]] = {}
     timed = False
     for target in targets:
-        ns = costs.unit_cost(unit, target)
+        cost = marginal(costs, costs.graph, unit, target)
         reason = costs.refusals.get((unit, target))
         if reason is not None:
             said = reason
-        elif ns is None:
+        elif cost is None:
             said = "unknown"
         else:
-            said, timed = format_ms(ns / NS_PER_MS), True
+            said, timed = marginal_words(cost, lambda ns: format_ms(ns / NS_PER_MS)), True
             alone = costs.region_cost((unit,), target)
             if alone is not None and alone.estimated:
                 said += " (estimated)"

@@ -4,24 +4,64 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.graph.plan import AUTO, Engine, Target
 
+if TYPE_CHECKING:
+    from nnapi_prof.costs.marginal import Marginal
+
 DASH = "–"
 """Stands where a number is unknown."""
+LEAST_NS = 1e3
+"""Of what is shown: the last digit of milliseconds."""
 
 
 def format_ms(ms: float | None) -> str:
     """Milliseconds with three significant digits, to the microsecond at the finest: ``12.3``,
-    ``0.046``, ``<0.001``; a dash where unknown."""
+    ``0.046``, ``<0.001``, ``0`` for nothing at all; a dash where unknown."""
     if ms is None or not math.isfinite(ms):
         return DASH
+    if ms == 0:
+        return "0"
     if 0 < ms < 0.0005:
         return "<0.001"
     if abs(ms) >= 100:
         return f"{ms:.0f}"
     return f"{ms:.1f}" if abs(ms) >= 10 else (f"{ms:.2f}" if abs(ms) >= 1 else f"{ms:.3f}")
+
+
+def marginal_words(cost: Marginal | None, ms: Callable[[float], str]) -> str:
+    """A unit's marginal cost, written by ``ms`` (of ns): ``0.15``; ``≈2.66`` where it is inferred
+    or rough; ``<1.3`` where it cannot be told from nothing; a dash where there is none."""
+    if cost is None:
+        return DASH
+    if cost.drowns:
+        return f"<{ms(max(cost.most_ns, LEAST_NS)).removeprefix('<')}"
+    return f"≈{ms(cost.ns)}" if cost.rough else ms(cost.ns)
+
+
+def marginal_cell(row: Mapping[str, Any]) -> str:
+    """:func:`marginal_words` of a row of :func:`nnapi_prof.reports.frames.unit_frame`."""
+    from nnapi_prof.costs.marginal import Marginal
+
+    if not math.isfinite(row["marginal_ms"]):
+        return DASH
+    alone_ms = row["alone_ms"]
+    cost = Marginal(
+        row["marginal_ms"] * 1e6,
+        row["sigma_ms"] * 1e6,
+        alone_ms * 1e6 if math.isfinite(alone_ms) else None,
+        row["inferred"],
+    )
+    return marginal_words(cost, lambda ns: format_ms(ns / 1e6))
+
+
+MARGINAL_MARKS = (
+    "≈ inferred from another preference, or known to no better than a quarter of itself; "
+    "< cannot be told from nothing, and takes no more"
+)
 
 
 def format_percent(ratio: float | None) -> str:
@@ -83,6 +123,14 @@ def target_words(key: str) -> str:
     preference = target.preference.short if target.preference else ""
     name = "NNAPI's choice" if target.accelerator == AUTO else target.accelerator
     return f"{name} ({preference})"
+
+
+def target_heads(targets: Iterable[Target]) -> list[str]:
+    """Heads of columns: ``cpu``, ``sim-npu fast``; the preference behind the name."""
+    return [
+        f"{t.accelerator} {t.preference.short}" if t.accelerator and t.preference else t.key
+        for t in targets
+    ]
 
 
 def place_words(key: str) -> str:

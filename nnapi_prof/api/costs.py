@@ -10,13 +10,14 @@ from nnapi_prof.api import html
 from nnapi_prof.api.adjusted import AdjustedCosts, Objective, UnitCost, Weight
 from nnapi_prof.api.model import Model
 from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.marginal import marginal, shown_targets
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.device.results import AgentInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.measure.outcome import ProfileOutcome
 from nnapi_prof.partition import Costs as PricedUnits
-from nnapi_prof.reports.words import count
+from nnapi_prof.reports.words import MARGINAL_MARKS, count, marginal_words, target_heads
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,9 +120,10 @@ class Costs:
 
         ``unit`` (its number), ``name``, ``label``, ``target``, ``accelerator`` (``cpu`` and
         ``host`` are ones here), ``marginal_ms`` (within a region, without invocation and transfer;
-        NaN where it cannot run there), ``alone_ms`` (measured alone, invocation and transfer
-        included; NaN where it was not), ``reason`` (why it cannot run there) and, of adjusted
-        costs, ``objective`` in their own unit.
+        NaN where it cannot run there), ``sigma_ms`` (its standard error, 0 where none is known),
+        ``inferred`` (it was measured under another preference only), ``alone_ms`` (measured alone,
+        invocation and transfer included; NaN where it was not), ``reason`` (why it cannot run
+        there) and, of adjusted costs, ``objective`` in their own unit.
         """
         import pandas as pd
 
@@ -129,13 +131,16 @@ class Costs:
         for unit in self.model.graph.units:
             for target in found.targets:
                 alone = found.region_cost((unit.index,), target)
+                cost = marginal(found, self.model.graph, unit.index, target)
                 row = {
                     "unit": unit.index,
                     "name": unit.name,
                     "label": unit.label,
                     "target": target.key,
                     "accelerator": target.accelerator or target.key,
-                    "marginal_ms": _in_ms(found.unit_cost(unit.index, target)),
+                    "marginal_ms": _in_ms(cost.ns if cost else None),
+                    "sigma_ms": _in_ms(cost.sigma_ns if cost else None),
+                    "inferred": cost is not None and cost.inferred,
                     "alone_ms": _in_ms(alone.ns if alone and alone.measured else None),
                     "reason": found.refusals.get((unit.index, target), ""),
                 }
@@ -146,12 +151,20 @@ class Costs:
 
     def units(self) -> pd.DataFrame:
         """One row for each unit, a column for each accelerator: its marginal cost in ms under the
-        preference that is best for it, NaN where it cannot run there."""
+        preference under which most was measured, NaN where it cannot run there.
+
+        A cost may be rough, or 0 where it cannot be told from that: :meth:`frame` has standard
+        errors, and the table that these costs show in a notebook marks them.
+        """
         import pandas as pd
 
+        shown = shown_targets(self.as_they_are, self.model.graph)
         rows = []
         for unit in self.model.graph.units:
-            cells = {name: _in_ms(ns) for name, ns in self._best(unit.index).items()}
+            cells = {
+                name: _in_ms(self.as_they_are.unit_cost(unit.index, target))
+                for name, target in shown.items()
+            }
             rows.append({"unit": unit.index, "name": unit.name, "label": unit.label, **cells})
         return pd.DataFrame(rows)
 
@@ -174,15 +187,6 @@ class Costs:
         own = {unit.signature for unit in self.model.graph.units}
         return measurement_frame(m for m in self.measurements if own.issuperset(m.members))
 
-    def _best(self, unit: int) -> dict[str, float | None]:
-        """Accelerator -> marginal ns under its best preference."""
-        found: dict[str, float | None] = {}
-        for target in self.as_they_are.targets:
-            name = target.accelerator or target.key
-            ns, before = self.as_they_are.unit_cost(unit, target), found.get(name)
-            found[name] = ns if before is None or (ns is not None and ns < before) else before
-        return found
-
     def __repr__(self) -> str:
         kind = html.kind_of(self.simulated, self.estimated)
         what = f", adjusted to {self.objective}" if self.objective else ""
@@ -193,12 +197,17 @@ class Costs:
         )
 
     def _repr_html_(self) -> str:
-        units = self.model.graph.units
-        best = {unit.index: self._best(unit.index) for unit in units}
-        names = list(dict.fromkeys(name for row in best.values() for name in row))
-        slowest = sorted(best, key=lambda u: -max((ns or 0.0) for ns in best[u].values()))
+        graph = self.model.graph
+        units = graph.units
+        shown = shown_targets(self.as_they_are, graph).values()
+        heads = target_heads(shown)
+        found = {
+            unit.index: [marginal(self.as_they_are, graph, unit.index, t) for t in shown]
+            for unit in units
+        }
+        slowest = sorted(found, key=lambda u: -max((c.ns if c else 0.0) for c in found[u]))
         rows = [
-            [units[u].label, *(html.ms(best[u].get(name)) for name in names)]
+            [units[u].label, *(marginal_words(cost, html.ms) for cost in found[u])]
             for u in slowest[:MANY_UNITS]
         ]
         kind = html.kind_of(self.simulated, self.estimated)
@@ -206,10 +215,10 @@ class Costs:
         told = [*self.notes, *([f"adjusted to {self.objective}"] if self.objective else [])]
         return html.table(
             f"{self.model.name} on {self.device}: marginal latency in {kind}",
-            ["unit", *names],
+            ["unit", *heads],
             rows,
-            numbers=range(1, len(names) + 1),
-            rest="Best preference each, slowest units first; – cannot run there."
+            numbers=range(1, len(heads) + 1),
+            rest=f"Slowest units first; {MARGINAL_MARKS}; – cannot run there."
             + (f" {left_out} more units: frame() has all." if left_out else ""),
         ) + html.notes(told)
 

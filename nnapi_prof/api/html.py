@@ -61,8 +61,13 @@ def facts(caption: str, pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def ms(nanoseconds: float | None) -> str:
-    """``12.345``: ns as milliseconds for a cell; a dash where there is none."""
-    return "–" if nanoseconds is None else f"{nanoseconds / 1e6:.3f}"
+    """``12.345``: ns as milliseconds for a cell; a dash where there is none, and never
+    ``0.000``."""
+    if nanoseconds is None:
+        return "–"
+    if nanoseconds == 0:
+        return "0"
+    return "<0.001" if 0 < nanoseconds < 500 else f"{nanoseconds / 1e6:.3f}"
 
 
 def kind_of(simulated: bool, estimated: bool = False) -> str:

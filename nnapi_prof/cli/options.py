@@ -283,8 +283,13 @@ def device(spec: str | None, agent: bool = True) -> Iterator[OpenDevice]:
 
 
 def ms(nanoseconds: float | None) -> str:
-    """``12.345``: milliseconds for a table; a dash where there is none."""
-    return "–" if nanoseconds is None else f"{nanoseconds / 1e6:.3f}"
+    """``12.345``: milliseconds for a table; a dash where there is none, and never
+    ``0.000``."""
+    if nanoseconds is None:
+        return "–"
+    if nanoseconds == 0:
+        return "0"
+    return "<0.001" if 0 < nanoseconds < 500 else f"{nanoseconds / 1e6:.3f}"
 
 
 def unit_of(simulated: bool) -> str:

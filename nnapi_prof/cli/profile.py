@@ -208,6 +208,9 @@ def _effort(outcome: ProfileOutcome) -> str:
 
 def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None:
     """What was measured, the slowest units, and the plans that follow."""
+    from nnapi_prof.costs.marginal import marginal, shown_targets
+    from nnapi_prof.reports.words import MARGINAL_MARKS, marginal_words, target_heads
+
     console = stdout()
     what = "interrupted: " if outcome.interrupted else ""
     line(
@@ -219,24 +222,19 @@ def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None
     if costs is None or plan is None:
         return
     unit = unit_of(costs.simulated)
-    columns = list(dict.fromkeys(t.accelerator or t.key for t in costs.targets))
-    table = boxed(f"Ten slowest units, marginal latency in {unit}", ["unit"], columns)
-
-    def cheapest(index: int, name: str) -> float | None:
-        found = [
-            cost
-            for target in costs.targets
-            if (target.accelerator or target.key) == name
-            and (cost := costs.unit_cost(index, target)) is not None
-        ]
-        return min(found, default=None)
-
-    rows = {u.index: [cheapest(u.index, name) for name in columns] for u in graph.units}
-    slowest = sorted(rows, key=lambda index: -max((c or 0.0) for c in rows[index]))[:10]
+    shown = shown_targets(costs, graph)
+    heads = target_heads(shown.values())
+    table = boxed(f"Ten slowest units, marginal latency in {unit}", ["unit"], heads)
+    rows = {
+        u.index: [marginal(costs, graph, u.index, target) for target in shown.values()]
+        for u in graph.units
+    }
+    slowest = sorted(rows, key=lambda index: -max((c.ns if c else 0.0) for c in rows[index]))[:10]
     for index in slowest:
-        table.add_row(graph.units[index].label, *(ms(cost) for cost in rows[index]))
+        cells = (marginal_words(cost, ms) for cost in rows[index])
+        table.add_row(graph.units[index].label, *cells)
     console.print(table)
-    console.print("(best preference each; – cannot run there)")
+    line(console, f"({MARGINAL_MARKS}; – cannot run there)")
     show_plans(console, f"Predicted latency in {unit}", (plan, *outcome.baselines))
     line(console, _effort(outcome))
     for note in plan.notes:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nnapi_prof.convert.permutes import Permutes
+from nnapi_prof.costs.marginal import Marginal, shown_targets
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.region import CostModel, RegionCost, fit
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Preference, Segment, Target
@@ -164,7 +165,7 @@ def test_estimates_are_marked_and_counted_not_told_as_what_runs(
     page = " ".join(re.sub(r"<[^>]+>", "", render(data)).split())
     assert f"{n} of these {frame['marginal_ms'].notna().sum()} costs are estimated" in page
     assert "is an estimate of" not in page  # a line for each, of targets that the plan does not use
-    facts = unit_facts(data.cost_model, {u: CPU for u in range(24)})
+    facts = unit_facts(data.cost_model, {})
     assert "(estimated)" in facts[3].rows[0].words and "(estimated)" not in facts[2].rows[0].words
 
 
@@ -306,10 +307,54 @@ def test_device_facts_in_people_words() -> None:
 @pytest.mark.parametrize(
     "ms, text",
     [(None, "–"), (math.nan, "–"), (math.inf, "–"), (0.0456, "0.046"), (1.234, "1.23"),
-     (12.34, "12.3"), (123.4, "123"), (0, "0.000"), (0.0004, "<0.001"), (0.0006, "0.001")],
+     (12.34, "12.3"), (123.4, "123"), (0, "0"), (0.0, "0"), (0.0004, "<0.001"), (0.0006, "0.001")],
 )  # fmt: skip
 def test_milliseconds(ms: float | None, text: str) -> None:
     assert words.format_ms(ms) == text
+
+
+@pytest.mark.parametrize(
+    "cost, text",
+    [
+        (None, "–"),
+        (Marginal(1.5e6), "1.50"),
+        (Marginal(1.5e6, 1e5), "1.50"),
+        (Marginal(1.5e6, 5e5), "≈1.50"),
+        (Marginal(1.5e6, inferred=True), "≈1.50"),
+        (Marginal(1.5e6, 2e6), "<5.50"),
+        (Marginal(1.5e6, 2e6, alone_ns=2.4e6), "<2.40"),
+        (Marginal(0.0, 2e5, alone_ns=2.4e6), "<0.400"),
+        (Marginal(0.0), "<0.001"),
+        (Marginal(0.0, 10.0), "<0.001"),
+        (Marginal(100.0), "<0.001"),
+    ],
+)
+def test_a_marginal_cost_says_how_well_it_is_known(cost: Marginal | None, text: str) -> None:
+    assert words.marginal_words(cost, lambda ns: words.format_ms(ns / 1e6)) == text
+
+
+def test_the_preference_that_was_measured_stands_for_an_accelerator(data: ReportData) -> None:
+    """The least of several preferences, most of them inferred, is the least of their noise."""
+    few = [
+        row
+        for row in data.measurements
+        if row.target.preference is None
+        or row.target.preference is Preference.SUSTAINED_SPEED
+        or row.signature in {"sig0", "sig5"}
+    ]
+    costs = fit(data.graph, few)
+    shown = shown_targets(costs, data.graph)
+    assert {name: target.preference for name, target in shown.items()} == {
+        "cpu": None,
+        **dict.fromkeys(("sim-npu", "sim-gpu", "auto"), Preference.SUSTAINED_SPEED),
+    }
+    frame = unit_frame(costs).set_index(["target", "unit"])
+    assert not frame.loc[(shown["sim-gpu"].key, 3), "inferred"]
+    other = Target.nnapi("sim-gpu", Preference.LOW_POWER)
+    assert frame.loc[(other.key, 3), "inferred"]
+    assert words.marginal_cell(frame.loc[(other.key, 3)].to_dict())[0] in "≈<"
+    whole = shown_targets(data.cost_model, data.graph)
+    assert whole["sim-npu"].preference is Preference.FAST_SINGLE_ANSWER  # all were measured
 
 
 def test_numbers() -> None:

@@ -21,8 +21,9 @@ from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.layout import lay_out
 from nnapi_prof.reports.picture import MANY_UNITS, SCRIPT, model_svg
 from nnapi_prof.reports.picture_scene import STRIP_HEIGHT, cut, scene
+from nnapi_prof.reports.segment_parts import segment_parts
 from nnapi_prof.reports.style import colours
-from tests.reports.sample import REFUSAL, cnn, measured_on_hardware, sample
+from tests.reports.sample import REFUSAL, cnn, measured_on_hardware, run_of, sample, split
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -321,3 +322,35 @@ def test_axe_finds_no_serious_violation(page: Page) -> None:
     found = page.evaluate("axe.run()")
     bad = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
     assert [(v["id"], v["nodes"][0]["html"]) for v in bad] == []
+
+
+@pytest.mark.parametrize("ran", [True, False])
+def test_numbers_add_up_to_their_segment(ran: bool) -> None:
+    """Boxes, invocation and moving: whatever the fit thinks of their sum."""
+    data = split(sample(24, ()))
+    assert data.run is not None
+    data = replace(data, run=run_of(data.graph, data.plans, "net") if ran else None)
+    for number, segment in enumerate(data.plan.segments):
+        timing = data.run_of_plan.segments[number] if data.run_of_plan else None
+        total = timing.median_ns if timing else 1.7 * segment.predicted_ns
+        assert total is not None
+        parts = segment_parts(data.cost_model, segment, total)
+        assert parts is not None and parts.invocation_ns > 0
+        assert set(parts.unit_ns) == set(segment.units)
+        assert parts.work_ns + parts.invocation_ns + parts.moving_ns == pytest.approx(total)
+    page = drawn(data)
+    assert ("measured where it ran" in page) == ran
+    shown = [float(text) for text in re.findall(r'class="ms" x="0"[^>]*>([0-9.]+) ms', page)]
+    beside = re.findall(r'class="soft" x="0" y="[0-9.]+">(call [^<]+)<', page)
+    boxes = [
+        float(ms.lstrip("<")) for ms in re.findall(r'class="ms end"[^>]*>([0-9.&lt;]+)<', page)
+    ]
+    outside = sum(float(n) for text in beside for n in re.findall(r"[0-9.]+", text))
+    assert len(shown) == len(data.plan.segments) and len(boxes) == 24
+    assert sum(boxes) + outside == pytest.approx(sum(shown), rel=0.01)
+
+
+def test_of_a_segment_with_an_unknown_unit_nothing_is_shared_out() -> None:
+    data = sample(24, (9,))
+    npu = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
+    assert segment_parts(data.cost_model, Segment((8, 9), npu, 1e6, "refused in part"), 1e6) is None
