@@ -58,7 +58,9 @@ class UnsupportedOp(NnapiProfError):
     """
 
     def __init__(self, node: str, op: str, reason: str) -> None:
-        super().__init__(f"{node}: {op} cannot run on NNAPI: {reason}")
+        self.sentence = f"{op} cannot run on NNAPI: {reason}"
+        """Of any such node."""
+        super().__init__(f"{node}: {self.sentence}")
         self.node = node
         self.op = op
         self.reason = reason

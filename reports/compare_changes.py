@@ -18,7 +18,7 @@ from nnapi_prof.graph.plan import AUTO, CPU, Segment
 from nnapi_prof.reports.compare_match import Column
 from nnapi_prof.reports.compare_sides import Side
 from nnapi_prof.reports.facts import device_facts
-from nnapi_prof.reports.frames import all_targets, region_label
+from nnapi_prof.reports.frames import all_targets
 from nnapi_prof.reports.words import targets_words
 
 THRESHOLD = 0.05
@@ -125,7 +125,7 @@ def _move(
     return Move(
         columns=tuple(places),
         units=units,
-        label=region_label(sides[0].data.graph, units[0]),
+        label=sides[0].data.graph.label(units[0]),
         stays=tuple(Stay(s.target.key, s.cause) for s in _segments(sides, numbers)),
     )
 

@@ -80,7 +80,7 @@ def plan_frame(plan: Plan, graph: UnitGraph) -> pd.DataFrame:
                 "preference": target.preference.short if target.preference else None,
                 "units": segment.units,
                 "n_units": len(segment.units),
-                "label": region_label(graph, segment.units),
+                "label": graph.label(segment.units),
                 "predicted_ms": segment.predicted_ns / NS_PER_MS,
                 "start_ms": start / NS_PER_MS,
                 "macs": sum(graph.units[u].macs for u in segment.units),
@@ -94,12 +94,6 @@ def plan_frame(plan: Plan, graph: UnitGraph) -> pd.DataFrame:
         )
         start += segment.predicted_ns
     return frame_of(rows, PLAN_COLUMNS)
-
-
-def region_label(graph: UnitGraph, units: Sequence[int]) -> str:
-    """``conv2d 3x3``, or ``conv2d 3x3 ... linear`` for the first and last of several units."""
-    first, last = graph.units[min(units)].label, graph.units[max(units)].label
-    return first if len(units) == 1 else f"{first} … {last}"
 
 
 def unit_frame(costs: CostModel) -> pd.DataFrame:

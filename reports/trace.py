@@ -22,7 +22,6 @@ from nnapi_prof.costs.rounds import Round
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.frames import region_label
 from nnapi_prof.reports.words import plan_words, target_words
 from nnapi_prof.run.result import PlanRun, SegmentTiming
 
@@ -162,7 +161,7 @@ def _slices(
             "out_bytes": sum(graph.values[value].n_bytes for value in leaving),
             "units": [f"{u}: {graph.units[u].label}" for u in segment.units],
         }
-        name = f"{each.number}: {region_label(graph, segment.units)}"
+        name = f"{each.number}: {graph.label(segment.units)}"
         yield _complete(name, "segment", pid, tid, each.start_ns, each.length_ns, args)
         if kind == "predicted":
             yield from _parts(pid, tid, each, data.cost_model)

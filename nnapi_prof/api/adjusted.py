@@ -125,7 +125,7 @@ class AdjustedCosts:
         if said is None or (math.isfinite(said) and said >= 0):
             return said
         raise UsageError(
-            f"the cost function says {said!r} for {unit.name} on {target}: a number from 0 on is"
+            f"the cost function says {said!r} for {unit.label} on {target}: a number from 0 on is"
             " wanted, or None where it must not run there"
         )
 

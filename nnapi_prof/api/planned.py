@@ -109,8 +109,6 @@ class Planned:
         ``cause``."""
         import pandas as pd
 
-        from nnapi_prof.reports.frames import region_label
-
         rows = []
         for number, segment in enumerate(self.plan.segments):
             low, high = segment.interval_ns or (float("nan"),) * 2
@@ -120,7 +118,7 @@ class Planned:
                     "segment": number,
                     "target": segment.target.key,
                     "units": segment.units,
-                    "label": region_label(self.model.graph, segment.units),
+                    "label": self.model.graph.label(segment.units),
                     "predicted_ms": segment.predicted_ns / 1e6,
                     "low_ms": low / 1e6,
                     "high_ms": high / 1e6,
@@ -243,13 +241,11 @@ class Planned:
 
     def _repr_html_(self) -> str:
         kind = html.kind_of(self.simulated, self.estimated)
-        units = self.model.graph.units
         segments = []
         for number, segment in enumerate(self.plan.segments):
-            first, last = units[segment.units[0]], units[segment.units[-1]]
-            label = first.label
-            if first is not last:
-                label = f"{len(segment.units)} units: {first.label} … {last.label}"
+            label = self.model.graph.label(segment.units)
+            if len(segment.units) > 1:
+                label = f"{len(segment.units)} units: {label}"
             cells = [str(number), segment.target.key, label, html.ms(segment.predicted_ns)]
             segments.append([*cells, segment.cause])
         plans = []

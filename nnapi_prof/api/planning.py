@@ -223,7 +223,7 @@ def _floats(program: Program, regions: Iterable[ConvertedRegion]) -> list[str]:
         broken.setdefault(rule, []).append(unit)
     return [
         f"{len(found)} quantised {'unit is' if len(found) == 1 else 'units are'} computed in "
-        f"float32 between conversions, {program.units.units[min(found)].name} first: {rule}"
+        f"float32 between conversions, {program.units.units[min(found)].label} first: {rule}"
         for rule, found in broken.items()
     ]
 

@@ -13,7 +13,14 @@ from nnapi_prof.api.listener import Progress
 from nnapi_prof.api.logged import to_log
 from nnapi_prof.api.planned import Planned
 from nnapi_prof.api.steps import reached
-from nnapi_prof.api.steps_run import RunSettings, expected, keep_result, mismatch, run_on
+from nnapi_prof.api.steps_run import (
+    RunSettings,
+    check_device,
+    expected,
+    keep_result,
+    mismatch,
+    run_on,
+)
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.reports.data import ReportData
@@ -272,6 +279,7 @@ def run(
     else:
         given, wanted = _checked(planned, inputs)
     with reached(device or planned.reach, listener) as client:
+        check_device(planned.plan, planned.device, client, "the plan")
         bundle = planned.bundle_for(client.info())
         report = run_on(bundle, program, given, wanted, client, settings, listener)
     return Result(replace(planned, converted=bundle), report)

@@ -17,7 +17,6 @@ from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.environment import this_environment
-from nnapi_prof.reports.frames import region_label
 from nnapi_prof.run.history import choose, every, last
 from nnapi_prof.run.result import RunReport
 
@@ -187,7 +186,7 @@ def _priced(plan: Plan, graph: UnitGraph, costs: CostModel, until: str) -> Plan:
     for segment in plan.segments:
         cost = costs.region_cost(segment.units, segment.target)
         if cost is None:
-            label = region_label(graph, segment.units)
+            label = graph.label(segment.units)
             raise CostError(
                 f"until {until} nothing says what {label} takes on {segment.target}, where the plan"
                 " runs it: choose a later --at"

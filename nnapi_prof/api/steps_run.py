@@ -13,7 +13,9 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.errors import MismatchError, SerializationError
+from nnapi_prof.device.info import describe, device_fingerprint
+from nnapi_prof.errors import MismatchError, SerializationError, UsageError
+from nnapi_prof.graph.plan import AUTO, Plan
 from nnapi_prof.run.result import RunReport
 
 if TYPE_CHECKING:
@@ -73,6 +75,37 @@ def run_file(
             f"{bundle}: the bundle is damaged ({model.name} is missing): make it again with "
             "`nnapi-prof partition`"
         )
+    with reached(device, listener) as client:
+        check_device(loaded.plan, loaded.device, client, str(bundle))  # as a wrong device should
+        if device_fingerprint(client.info()) != loaded.fingerprint:
+            listener.note(f"{bundle} was made for {loaded.device}, and this is another device")
+        return _run_loaded(loaded, model, client, inputs, settings, listener)
+
+
+def check_device(plan: Plan, made_for: str, client: AgentClient, name: str) -> None:
+    """Raises UsageError where the device lacks an accelerator that a plan made for another one
+    runs on. ``name`` is the plan's for people."""
+    info = client.info()
+    there = [each.name for each in info.nnapi.accelerators]
+    needed = dict.fromkeys(s.target.accelerator or "" for s in plan.segments)
+    missing = [each for each in needed if each not in (*there, AUTO, "")]
+    if missing:
+        raise UsageError(
+            f"{name} was made for {made_for}, and runs on its {' and '.join(missing)}:"
+            f" {describe(info)} has {', '.join(there) or 'no accelerators'}; choose the right"
+            " device with --device, or make a bundle for this one with `nnapi-prof profile` and"
+            " `nnapi-prof partition`"
+        )
+
+
+def _run_loaded(
+    loaded: Bundle,
+    model: Path,
+    client: AgentClient,
+    inputs: Sequence[str],
+    settings: RunSettings | None,
+    listener: Listener,
+) -> RunReport:
     with listener.working(f"reading {model.name}"):
         from nnapi_prof.api.loading import read_model
         from nnapi_prof.api.planning import at_sizes
@@ -85,8 +118,7 @@ def run_file(
             listener.notes(*program.notes)
     with listener.working("running eager PyTorch"):
         examples, wanted = expected(program, reference(model), settings)
-    with reached(device, listener) as client:
-        return run_on(loaded, program, examples, wanted, client, settings, listener)
+    return run_on(loaded, program, examples, wanted, client, settings, listener)
 
 
 def expected(

@@ -73,8 +73,8 @@ def listed(console: Console, title: str, rows: Iterable[tuple[str, str]]) -> Non
 
 def units_of(graph: UnitGraph, segment: Segment) -> str:
     """A segment's units: the label of one, first and last of several."""
-    first, last = (graph.units[u] for u in (segment.units[0], segment.units[-1]))
-    return first.label if first is last else f"{len(segment.units)}: {first.name} … {last.name}"
+    label = graph.label(segment.units)
+    return label if len(segment.units) == 1 else f"{len(segment.units)}: {label}"
 
 
 def show_segments(

@@ -66,6 +66,12 @@ class UnitGraph:
         made = {self.producer[v] for v in self.units[index].inputs if v in self.producer}
         return tuple(sorted(made))
 
+    def label(self, region: Iterable[int]) -> str:
+        """``conv2d 3x3``, or ``conv2d 3x3 … linear`` for the first and last of several units."""
+        inside = tuple(region)
+        first, last = self.units[min(inside)].label, self.units[max(inside)].label
+        return first if len(inside) == 1 else f"{first} … {last}"
+
     def boundary(self, region: Iterable[int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The values that enter and that leave a set of units, each in order of first mention.
 

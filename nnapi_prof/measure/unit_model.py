@@ -49,7 +49,9 @@ class Converter:
         if key not in self._known:
             try:
                 self._known[key] = self._convert(region, level, halved)
-            except (UnsupportedOp, ConversionError) as refusal:
+            except UnsupportedOp as refusal:
+                self._known[key] = refusal.sentence  # for every model that has such a unit
+            except ConversionError as refusal:
                 self._known[key] = str(refusal)
         return self._known[key]
 

@@ -195,8 +195,6 @@ def _kept(
 
 
 def _label(bundle: Bundle, units: tuple[int, ...]) -> str:
-    """``conv2d 3x3 ... linear (65 units)``."""
-    labels = [bundle.graph.units[index].label for index in units]
-    if len(labels) == 1:
-        return labels[0]
-    return f"{labels[0]} … {labels[-1]} ({len(labels)} units)"
+    """``conv2d 3x3 … linear (65 units)``."""
+    label = bundle.graph.label(units)
+    return label if len(units) == 1 else f"{label} ({len(units)} units)"

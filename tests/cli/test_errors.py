@@ -287,15 +287,19 @@ def test_a_bundle_of_another_phone(cli: Cli, tmp_path: Path) -> None:
     assert cli("profile", *named, *only, model).code == 0
     assert cli("partition", *named, "--output", bundle, model).code == 0
     found = cli("run", "--device", "sim:gpu-phone", bundle)
-    assert found.code == 1
-    assert 'no accelerator is called "sim-npu"; there are: sim-gpu, nnapi-ref' in found.error
-    assert "the bundle was made for simulated npu-phone" in found.error
-    assert "make one for this device with `nnapi-prof profile`" in found.error
+    assert found.code == 2
+    assert found.error.startswith(f"{bundle} was made for simulated npu-phone")
+    assert "runs on its sim-npu: simulated gpu-phone" in found.error
+    assert "has sim-gpu, nnapi-reference; choose the right device with --device" in found.error
+    # Before the model is loaded, which would tell that it takes no such input.
+    again = cli("run", "--device", "sim:gpu-phone", "--input", "7x7", bundle)
+    assert again.code == 2 and again.error == found.error
 
 
 def test_a_bundle_for_another_phone_that_runs_nevertheless(cli: Cli, profiled: Profiled) -> None:
     found = cli("run", "--device", "sim:gpu-phone", "--runs", 2, profiled.bundle)
     assert found.code == 0
+    assert f"note: {profiled.bundle} was made for simulated npu-phone" in found.err
     assert "predictions are for that device, not this" in found.out
     assert "Plan, latency in ms, simulated" in found.out
     assert "predicted (simulated)" not in found.out

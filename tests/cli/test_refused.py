@@ -37,10 +37,7 @@ def test_an_operation_that_nobody_converts(
     costs, bundle = tmp_path / "costs.sqlite", tmp_path / "odd.nnprof"
     named = ("--device", "sim:npu-phone", "--input", INPUT, "--costs", costs)
     node = operation.split(".")[1]
-    # The sentence begins with the node, which is named after the operation.
-    sentence = (
-        rf"{node}\w*: {re.escape(operation)} cannot run on NNAPI: NNAPI has no such operation"
-    )
+    sentence = rf"{re.escape(operation)} cannot run on NNAPI: NNAPI has no such operation"
 
     found = cli("profile", *named, "--preference", "fast", model)
     assert found.code == 0
@@ -53,9 +50,12 @@ def test_an_operation_that_nobody_converts(
     assert found.code == 0
     segments = json.loads((bundle / "manifest.json").read_text())["plans"][0]["segments"]
     assert [s["target"] for s in segments].count("host") == 1
-    assert "no engine of the agent runs" in found.out
-    (behind,) = (s for s in segments if s["target"] == "host")
+    assert re.search(rf"no engine of the agent runs {node} [0-9x]+ \(unit \d+\)", found.out)
     units = json.loads((bundle / "manifest.json").read_text())["graph"]["units"]
+    table = found.out[: found.out.index("Why")]
+    for segment in segments:  # by the labels that other tables have, not by nodes of the graph
+        assert units[segment["units"][0]]["label"] in table
+    (behind,) = (s for s in segments if s["target"] == "host")
     assert [units[index]["label"].split()[0] for index in behind["units"]] == [node]
 
     found = cli("run", "--device", "sim:npu-phone", "--runs", 3, bundle)
@@ -67,12 +67,14 @@ def test_an_operation_that_nobody_converts(
     assert found.code == 0
     page = Path(found.out.strip())
     assert page == tmp_path / "odd.html"
-    assert re.search(sentence, html.unescape(page.read_text()))
+    text = html.unescape(page.read_text())
+    assert re.search(sentence, text)
+    assert not re.search(rf"{node}(_\d+)?: {sentence}", text)  # the cost is any such unit's
 
     # Where the whole model is asked for, it is refused.
     for option, advice in (("--whole", "stays on the CPU"), ("--format=json", "partition")):
         found = cli("convert", "--input", INPUT, option, model)
-        assert found.code == 1 and re.match(sentence, found.error) and advice in found.error
+        assert found.code == 1 and re.search(sentence, found.error) and advice in found.error
         assert "Stays on the CPU" in found.out and operation in found.out
     assert not (tmp_path / "odd.nnapi.pt").exists()
 
@@ -93,7 +95,7 @@ def test_an_operation_that_one_driver_lacks(cli: Cli, tmp_path: Path) -> None:
     assert found.code == 0 and " 0 refused by the converter" in found.out
     assert re.search(r"note: \d of these the device refused or did not finish", found.err)
     row = unit_row(found.out, "sigmoid")
-    assert row["sim-npu"] == "–" and float(row["sim-gpu"]) > 0
+    assert row["sim-npu fast"] == "–" and float(row["sim-gpu fast"].lstrip("≈<")) > 0
     assert cli("partition", *named, "--output", bundle, model).code == 0
     assert cli("report", "--costs", costs, bundle).code == 0
     text = re.sub(r"<[^>]*>", " ", html.unescape((tmp_path / "sigmoid.html").read_text()))

@@ -44,7 +44,7 @@ def test_the_optimum_of_what_is_left(case: tuple[UnitGraph, Table], data: st.Dat
     try:
         left = constrain(problem, constraints)
     except PartitionError as error:  # nothing but this unit is constrained
-        assert f"u{unit} " in str(error)
+        assert f"op{unit} (unit {unit})" in str(error)
         with pytest.raises(PartitionError, match=re.escape(str(error))):
             solve(*case, constraints=constraints, tolerance=0)
         return
@@ -97,7 +97,7 @@ def test_forbidden_pinned_and_one_preference() -> None:
 @pytest.mark.parametrize(
     ("constraints", "words"),
     [
-        (Constraints(forbidden={1: frozenset({CPU, NPU})}), r"u1 .*nowhere to run.*forbidden"),
+        (Constraints(forbidden={1: frozenset({CPU, NPU})}), r"op1 .*nowhere to run.*forbidden"),
         (Constraints(pinned={9: CPU}), "names unit 9; there are 3"),
         (Constraints(pinned={0: NPU_LOW}), "no costs for target"),
         (Constraints(max_regions=0, pinned={0: NPU}), "at most 0 on accelerators"),

@@ -104,7 +104,7 @@ def test_host_is_called_an_estimate() -> None:
     costs = Table((HOST,), {(0, HOST): 1.0}, {HOST: 0.0}, {HOST: (0.0, 0.0)})
     (segment,) = solve(chain(1), costs).segments
     assert segment.cause == (
-        "no engine of the agent runs u0 (op0): eager PyTorch on the host, estimated"
+        "no engine of the agent runs op0 (unit 0): eager PyTorch on the host, estimated"
     )
 
 

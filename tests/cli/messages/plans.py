@@ -77,7 +77,7 @@ def pins_that_contradict(at: Place) -> Arguments:
 
 @provoked(
     1,
-    "the constraints leave relu (conv2d+relu 3x3 3->8 16x16) nowhere to run (cpu and 3 more: "
+    "the constraints leave conv2d+relu 3x3 3->8 16x16 (unit 1) nowhere to run (cpu and 3 more: "
     "pinned to nnapi:sim-npu/fast; nnapi:sim-npu/fast: forbidden): allow it on one of these "
     "targets",
 )
