@@ -59,6 +59,8 @@ def describe(info: AgentInfo) -> str:
     kind = "simulated phone, " if info.simulated else ""
     if info.nnapi.accelerators:
         nnapi = "NNAPI: " + ", ".join(a.name for a in info.nnapi.accelerators)
+    elif info.nnapi.library is not None and info.nnapi.error is None:
+        nnapi = "NNAPI without names of accelerators"
     else:
-        nnapi = f"no NNAPI ({info.nnapi.error or 'no accelerator offered'})"
+        nnapi = f"no NNAPI ({info.nnapi.error or 'no library'})"
     return f"{name} ({kind}{system}, {info.abi}; {nnapi})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import sys
@@ -11,9 +12,16 @@ from typing import Any
 
 import pytest
 
-from nnapi_prof.toolchain import find_compiler
+from nnapi_prof.device_agent import SOURCE_DIR
+from nnapi_prof.toolchain import cache_dir, find_compiler, locked, python_tool, run_tool
+from tests.android.google import (
+    GooglePhone,
+    build_google_phone,
+    runtimes_folder,
+    why_missing,
+)
 from tests.android.phone import AndroidPhone, build_phone
-from tests.android.phone_root import HERE
+from tests.android.phone_root import HERE, zig
 
 REPO = Path(__file__).resolve().parent.parent.parent
 PHONES = REPO / "device_agent/emulator/phones"
@@ -55,15 +63,34 @@ def android_phone(
     return phone
 
 
-@pytest.fixture
-def start_phone(
-    android_phone: Callable[[str], AndroidPhone], adbd_prefix: Path
-) -> Iterator[Callable[..., str]]:
-    """Starts an Android device; ``start_phone(ABI, NAME)`` gives what ``--device`` takes.
+@pytest.fixture(scope="session")
+def google_phone(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[int], GooglePhone]:
+    """``google_phone(API)``: a phone with Google's own runtime of that level, made once.
 
-    NAME is that of a simulated phone, None for the emulator in real time; ``faults`` is the text of
-    NNAPI_EMULATOR_FAULTS.
+    Skips where the runtimes are not at hand, NNAPI_PROF_REQUIRE_ALL=1 or not: nobody can fetch
+    them.
     """
+    folder = runtimes_folder()
+    if missing := why_missing(folder):
+        pytest.skip(missing)
+    prefixes = [request.getfixturevalue(name) for name in ("android_prefix", "adbd_prefix")]
+    phones: dict[int, GooglePhone] = {}
+
+    def phone(api: int) -> GooglePhone:
+        if api not in phones:
+            root = tmp_path_factory.mktemp("google") / str(api)
+            phones[api] = build_google_phone(api, root, folder, *prefixes)
+        return phones[api]
+
+    return phone
+
+
+@pytest.fixture
+def start_root(adbd_prefix: Path) -> Iterator[Callable[..., str]]:
+    """Starts an Android device of a phone's files; ``start_root(FILES, ...)``, with options of
+    ``start_daemon`` in tests/adbd/daemon.py, gives what ``--device`` takes."""
     rig = sys.modules["nnapi_prof_rig"]
     if rig.mount_isolation() is None:
         words = "an Android phone needs mounts of its own: run as root"
@@ -73,18 +100,76 @@ def start_phone(
     shim = rig.build_shim(adbd_prefix, find_compiler(REPO / "build/cache").path)
     daemons: list[Any] = []
 
-    def start(abi: str, name: str | None = None, faults: str = "") -> str:
-        daemon = rig.start_daemon(
-            adbd_prefix,
-            shim,
-            root=android_phone(abi).root,
-            phone=None if name is None else PHONES / f"{name}.json",
-            properties={"ro.product.cpu.abi": abi},
-            environment={"NNAPI_EMULATOR_FAULTS": faults} if faults else {},
-        )
+    def start(files: AndroidPhone, **options: Any) -> str:
+        daemon = rig.start_daemon(adbd_prefix, shim, root=files.root, **options)
         daemons.append(daemon)
         return str(daemon.serial)
 
     yield start
     for daemon in daemons:
         daemon.stop()
+
+
+@pytest.fixture
+def start_phone(
+    android_phone: Callable[[str], AndroidPhone], start_root: Callable[..., str]
+) -> Callable[..., str]:
+    """Starts an Android device; ``start_phone(ABI, NAME)`` gives what ``--device`` takes.
+
+    NAME is that of a simulated phone, None for the emulator in real time; ``faults`` is the text of
+    NNAPI_EMULATOR_FAULTS.
+    """
+
+    def start(abi: str, name: str | None = None, faults: str = "") -> str:
+        return start_root(
+            android_phone(abi),
+            phone=None if name is None else PHONES / f"{name}.json",
+            properties={"ro.product.cpu.abi": abi},
+            environment={"NNAPI_EMULATOR_FAULTS": faults} if faults else {},
+        )
+
+    return start
+
+
+@pytest.fixture
+def start_google(
+    google_phone: Callable[[int], GooglePhone], start_root: Callable[..., str]
+) -> Callable[[int], str]:
+    """Starts an Android device with Google's own NNAPI; ``start_google(API)`` gives what
+    ``--device`` takes."""
+
+    def start(api: int) -> str:
+        phone = google_phone(api)
+        return start_root(phone, properties=phone.properties, environment=phone.environment)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def embedded(session_environment: None) -> Callable[[bool], list[Path]]:
+    """``embedded(STATIC)``: what an app brings along, the program first. Built in the cache."""
+    key = hashlib.sha256(f"{SOURCE_DIR}\0{zig()}".encode()).hexdigest()[:8]
+    folder = cache_dir() / f"embed-arm64-v8a-{key}"
+
+    def build(static: bool) -> list[Path]:
+        cmake = python_tool("cmake", "CMAKE_BIN_DIR")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with locked(folder.with_suffix(".lock")):
+            run_tool(
+                [
+                    *(cmake, "-S", str(REPO / "examples/embed"), "-B", str(folder), "-G", "Ninja"),
+                    f"-DCMAKE_MAKE_PROGRAM={python_tool('ninja', 'BIN_DIR')}",
+                    f"-DCMAKE_TOOLCHAIN_FILE={SOURCE_DIR / 'android/zig.cmake'}",
+                    f"-DNP_ZIG={zig()}",
+                    "-DNP_ANDROID_ABI=arm64-v8a",
+                    f"-DEMBED_STATIC={'ON' if static else 'OFF'}",
+                    "-DNP_WERROR=OFF",
+                    "-DNP_XNNPACK=",
+                ],
+                "the example could not be configured",
+            )
+            run_tool([cmake, "--build", str(folder)], "the example could not be compiled")
+        library = folder / "nnapi_prof/library/libnnapi_prof_runtime.so"
+        return [folder / "classify", *(() if static else (library,))]
+
+    return build

@@ -22,6 +22,15 @@
 
 extern char **environ;
 
+/* The library that a phone's agent is to take for NNAPI: $PHONE_NNAPI, where it opens one. */
+static const char *library_for(const char *path, char *const *arguments) {
+  const char *const slash = strrchr(path, '/');
+  const int is_agent = strcmp(slash == NULL ? path : slash + 1, "agent") == 0;
+  const int opens = is_agent && arguments[0] != NULL && arguments[1] != NULL &&
+                    (strcmp(arguments[1], "info") == 0 || strcmp(arguments[1], "run") == 0);
+  return opens ? getenv("PHONE_NNAPI") : NULL;
+}
+
 /* QEMU for a file, NULL where the kernel can execute it, or refuse it, itself. */
 static const char *qemu_for(const char *path) {
   Elf64_Ehdr head;
@@ -47,7 +56,7 @@ int execve(const char *path, char *const *arguments, char *const *environment) {
   size_t n = 0;
   while (arguments[n] != NULL)
     n++;
-  char **const longer = malloc((n + 5) * sizeof *longer);
+  char **const longer = malloc((n + 7) * sizeof *longer);
   if (longer == NULL)
     return -1;
   longer[0] = (char *)qemu;
@@ -58,6 +67,12 @@ int execve(const char *path, char *const *arguments, char *const *environment) {
     memcpy(longer + 4, arguments + 1, n * sizeof *longer);
   else
     longer[4] = NULL;
+  const char *const library = library_for(path, arguments);
+  if (library != NULL) {
+    longer[n + 3] = "--nnapi-library";
+    longer[n + 4] = (char *)library;
+    longer[n + 5] = NULL;
+  }
   const int result = libc(qemu, longer, environment);
   free(longer);
   return result;

@@ -57,11 +57,19 @@ MACHINES = {
 }
 
 
-def build_root(root: Path, abi: str, prefix: Path, adbd: Path, nnapi: Path | None) -> None:
+def build_root(
+    root: Path,
+    abi: str,
+    prefix: Path,
+    adbd: Path,
+    nnapi: Path | None,
+    system: Path | None = None,
+) -> None:
     """Builds the phone of an ABI in the new folder ``root``.
 
     ``prefix`` and ``adbd`` are those of setup_android.sh and setup_adbd.sh, ``nnapi`` the phone's
-    libneuralnetworks.so, None for a phone that has none.
+    libneuralnetworks.so, None for a phone that has none. ``system`` is a real phone's folder of
+    that name: its dynamic linker and libraries in place of musl's.
     """
     machine = MACHINES[abi]
     binaries, libraries = root / "system/bin", root / machine.libraries
@@ -71,7 +79,10 @@ def build_root(root: Path, abi: str, prefix: Path, adbd: Path, nnapi: Path | Non
         (root / mount_point).mkdir()
     for name, path in {"bin": "system/bin", "etc": "system/etc"}.items():
         (root / name).symlink_to(path)
-    _add_libc(root, machine, prefix)
+    if system is None:
+        _add_libc(root, machine, prefix)
+    else:
+        _add_system(root, machine, system)
     if nnapi is not None:
         shutil.copy(nnapi, libraries / "libneuralnetworks.so")
     _add_native(root, machine, prefix, adbd)
@@ -100,6 +111,13 @@ def _add_libc(root: Path, machine: Machine, prefix: Path) -> None:
         _link(machine, empty, folder / name, libc)
     (folder / "libC.so").unlink()
     empty.unlink()
+
+
+def _add_system(root: Path, machine: Machine, system: Path) -> None:
+    """A real phone's dynamic linker and libraries."""
+    shutil.copytree(system.parent / machine.libraries, root / machine.libraries, dirs_exist_ok=True)
+    shutil.copy(system.parent / machine.linker, root / machine.linker)
+    (root / machine.linker).chmod(0o755)
 
 
 def _link(machine: Machine, source: Path, library: Path, *needed: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -45,12 +45,18 @@ def test_starts(abi: str, android_phone: Callable[[str], AndroidPhone]) -> None:
     assert [a["name"] for a in info["nnapi"]["accelerators"]] == ["nnapi-reference"]
 
 
-def test_the_agents_own_tests(android_phone: Callable[[str], AndroidPhone], tmp_path: Path) -> None:
-    """All of tests/agent with the agent for arm64-v8a."""
-    folder = android_phone("arm64-v8a").build_folder(tmp_path)
+def run_the_agents_tests(
+    phone: AndroidPhone, folder: Path, left_out: Iterable[str] = (), files: Iterable[str] = ("",)
+) -> None:
+    """Those of tests/agent, or of these files there, with a phone's agent; ``folder`` is new.
+
+    ``left_out`` has expressions of pytest's ``-k`` for more than what no QEMU does.
+    """
+    phone.build_folder(folder)
+    chosen = " and ".join(f"not ({name})" for name in (*NOT_UNDER_QEMU, *left_out))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--durations=5", "-p", "no:cacheprovider"]
-        + ["-k", " and ".join(f"not {name}" for name in NOT_UNDER_QEMU), "tests/agent"],
+        + ["-k", chosen, *(f"tests/agent/{name}" for name in files)],
         cwd=REPO,
         env={
             **os.environ,
@@ -65,3 +71,8 @@ def test_the_agents_own_tests(android_phone: Callable[[str], AndroidPhone], tmp_
     )
     print(done.stdout[-6000:])
     assert done.returncode == 0
+
+
+def test_the_agents_own_tests(android_phone: Callable[[str], AndroidPhone], tmp_path: Path) -> None:
+    """All of tests/agent with the agent for arm64-v8a."""
+    run_the_agents_tests(android_phone("arm64-v8a"), tmp_path)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from nnapi_prof.bundle.runtime import runtime_bundle
@@ -16,45 +16,37 @@ from nnapi_prof.device.adb import connect_tcp
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, Plan, Preference, Segment, Target
-from nnapi_prof.toolchain import cache_dir, locked, python_tool, run_tool
-from tests.android.phone_root import zig
 from tests.device import android_elf
 from tests.library.embedding import make_bundle
 
 ABI = "arm64-v8a"
-REPO = Path(__file__).resolve().parent.parent.parent
 HERE_ON_THE_PHONE = "/data/local/tmp"
 REFERENCE = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
 
 
-@pytest.fixture(scope="module")
-def embedded(session_environment: None) -> Callable[[bool], list[Path]]:
-    """``embedded(STATIC)``: what an app brings along, the program first. Built in the cache."""
-    key = hashlib.sha256(f"{SOURCE_DIR}\0{zig()}".encode()).hexdigest()[:8]
-    folder = cache_dir() / f"embed-{ABI}-{key}"
-
-    def build(static: bool) -> list[Path]:
-        cmake = python_tool("cmake", "CMAKE_BIN_DIR")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder.with_suffix(".lock")):
-            run_tool(
-                [
-                    *(cmake, "-S", str(REPO / "examples/embed"), "-B", str(folder), "-G", "Ninja"),
-                    f"-DCMAKE_MAKE_PROGRAM={python_tool('ninja', 'BIN_DIR')}",
-                    f"-DCMAKE_TOOLCHAIN_FILE={SOURCE_DIR / 'android/zig.cmake'}",
-                    f"-DNP_ZIG={zig()}",
-                    f"-DNP_ANDROID_ABI={ABI}",
-                    f"-DEMBED_STATIC={'ON' if static else 'OFF'}",
-                    "-DNP_WERROR=OFF",
-                    "-DNP_XNNPACK=",
-                ],
-                "the example could not be configured",
-            )
-            run_tool([cmake, "--build", str(folder)], "the example could not be compiled")
-        library = folder / "nnapi_prof/library/libnnapi_prof_runtime.so"
-        return [folder / "classify", *(() if static else (library,))]
-
-    return build
+def classify(
+    device: str, brought: Sequence[Path], bundle: bytes, image: torch.Tensor, *options: str
+) -> tuple[str, NDArray[np.float32]]:
+    """Runs the example on a phone; what it says, and the scores."""
+    host, _, port = device.partition(":")
+    transport = connect_tcp(host, int(port))
+    try:
+        for path in brought:
+            transport.push(path, f"{HERE_ON_THE_PHONE}/{path.name}", 0o755)
+        transport.push(bundle, f"{HERE_ON_THE_PHONE}/small.nnprt")
+        transport.push(image.numpy().tobytes(), f"{HERE_ON_THE_PHONE}/image.raw")
+        ran = transport.shell(
+            [
+                *("sh", "-c", 'cd "$0" && LD_LIBRARY_PATH="$0" exec ./classify "$@"'),
+                *(HERE_ON_THE_PHONE, "small.nnprt", "image.raw", "scores.raw", "--runs", "2"),
+                *options,
+            ]
+        )
+        assert ran.exit_code == 0, ran.output
+        scores = np.frombuffer(transport.pull(f"{HERE_ON_THE_PHONE}/scores.raw"), np.float32)
+    finally:
+        transport.close()
+    return ran.output, scores
 
 
 @pytest.mark.parametrize("static", [False, True], ids=["shared", "static"])
@@ -69,26 +61,10 @@ def test_the_example_on_a_phone(
     segments = ((units[:1], REFERENCE), (units[1:], CPU))
     plan = Plan("mixed", tuple(Segment(u, t, 1e6, "a test") for u, t in segments), False)
 
-    host, _, port = start_phone(ABI).partition(":")
-    transport = connect_tcp(host, int(port))
-    try:
-        for path in embedded(static):
-            transport.push(path, f"{HERE_ON_THE_PHONE}/{path.name}", 0o755)
-        bundle = runtime_bundle(make_bundle(program, (plan,)))
-        transport.push(bundle, f"{HERE_ON_THE_PHONE}/small.nnprt")
-        transport.push(image.numpy().tobytes(), f"{HERE_ON_THE_PHONE}/image.raw")
-        ran = transport.shell(
-            [
-                *("sh", "-c", 'cd "$0" && LD_LIBRARY_PATH="$0" exec ./classify "$@"'),
-                *(HERE_ON_THE_PHONE, "small.nnprt", "image.raw", "scores.raw", "--runs", "2"),
-            ]
-        )
-        assert ran.exit_code == 0, ran.output
-        assert "segment 0: nnapi nnapi-reference, compiled in " in ran.output
-        assert "segment 1: cpu, compiled in " in ran.output
-        scores = np.frombuffer(transport.pull(f"{HERE_ON_THE_PHONE}/scores.raw"), np.float32)
-    finally:
-        transport.close()
+    bundle = runtime_bundle(make_bundle(program, (plan,)))
+    said, scores = classify(start_phone(ABI), embedded(static), bundle, image)
+    assert "segment 0: nnapi nnapi-reference, compiled in " in said
+    assert "segment 1: cpu, compiled in " in said
     with torch.inference_mode():
         wanted = model(image).numpy().ravel()
     np.testing.assert_allclose(scores, wanted, rtol=1e-5, atol=1e-5)

@@ -240,6 +240,8 @@ def test_description_for_people():
     none = {**INFO["nnapi"], "accelerators": [], "error": "libneuralnetworks.so: not found"}
     text = describe(info(properties={}, phone=None, simulated=False, api_level=None, nnapi=none))
     assert text == "linux machine (linux, x86_64; no NNAPI (libneuralnetworks.so: not found))"
+    unnamed = {**INFO["nnapi"], "accelerators": [], "error": None}  # Android 9
+    assert describe(info(nnapi=unnamed)).endswith("; NNAPI without names of accelerators)")
 
 
 @pytest.mark.parametrize("name", ["samples_ns", "hardware_ns", "driver_ns"])

@@ -1,0 +1,148 @@
+"""The converter's cases, run by Android's agent on a phone: many in one process.
+
+A request's action is a process, and opening NNAPI costs it more than running a case. So an action
+has many cases, each a segment of its own; where one fails, its cases go one by one.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nnapi_prof.convert.converted import ConvertedRegion, operand_code
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.device.action import ActionFlag, ActionSpec, SegmentSpec, Source, TensorSpec, Timing
+from nnapi_prof.device.request import RequestBuilder
+from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.graph.node import torch_dtype
+from nnapi_prof.graph.plan import Engine
+from tests.android.phone import AndroidPhone
+from tests.convert.harness import Case, from_memory, to_memory
+
+TOGETHER = 50
+"""Cases in an action."""
+TWICE = replace(Timing.once(300_000), warmup_min=1, warmup_max=1)
+"""The second run counts: one that leaves something behind is found."""
+
+
+@dataclass
+class Batch:
+    """Cases of one action, and where their results are."""
+
+    regions: dict[str, ConvertedRegion]
+    tensors: list[TensorSpec] = field(default_factory=list)
+    segments: list[SegmentSpec] = field(default_factory=list)
+    results: dict[str, int] = field(default_factory=dict)
+    """Case -> its result among ``tensors``."""
+
+
+def faults_of(
+    cases: Mapping[str, Case], level: int, phone: AndroidPhone, folder: Path
+) -> dict[str, str]:
+    """What is wrong with each of the cases that are not right on a phone, converted for a level."""
+    faults: dict[str, str] = {}
+    regions: dict[str, ConvertedRegion] = {}
+    for name, case in cases.items():
+        try:
+            regions[name] = convert_region(case.program, [0], level)
+        except UnsupportedOp as refusal:
+            faults[name] = str(refusal)
+    names = list(regions)
+    parts = [names[i : i + TOGETHER] for i in range(0, len(names), TOGETHER)]
+    alone = []
+    for part, fault in _run(cases, regions, parts, phone, folder / "together").items():
+        alone += [[name] for name in part] if fault else []
+    for (name,), fault in _run(cases, regions, alone, phone, folder / "alone").items():
+        if fault:
+            faults[name] = fault
+    return faults
+
+
+def _run(
+    cases: Mapping[str, Case],
+    regions: Mapping[str, ConvertedRegion],
+    parts: Sequence[Sequence[str]],
+    phone: AndroidPhone,
+    folder: Path,
+) -> dict[tuple[str, ...], str]:
+    """Runs an action for each part; what is wrong with it, empty where nothing is."""
+    if not parts:
+        return {}
+    folder.mkdir(parents=True)
+    builder = RequestBuilder()
+    batches = []
+    for number, part in enumerate(parts):
+        batch = Batch({name: regions[name] for name in part})
+        for name, region in batch.regions.items():
+            _add(builder, batch, name, cases[name], region)
+        batches.append(batch)
+        action = ActionSpec(
+            number, tuple(batch.tensors), tuple(batch.segments), TWICE, ActionFlag.UNTIMED
+        )
+        builder.add_action(action)
+    for digest, data in builder.blobs.items():
+        (folder / digest).write_bytes(data)
+    request = folder / "request"
+    request.write_bytes(builder.build())
+    command = phone.command("run", str(request), "--store", str(folder), "--work", str(folder))
+    done = subprocess.run(
+        [*command, "--nnapi-library", "/" + phone.library.relative_to(phone.root).as_posix()],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout[-1000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    results = {line["action"]: line for line in lines if line["type"] == "result"}
+    return {
+        tuple(part): _fault(cases, batch, results[number], folder)
+        for number, (part, batch) in enumerate(zip(parts, batches, strict=True))
+    }
+
+
+def _add(
+    builder: RequestBuilder, batch: Batch, name: str, case: Case, region: ConvertedRegion
+) -> None:
+    """Adds a case to an action as a segment whose result is kept."""
+    values = dict(zip(case.program.units.inputs, case.inputs, strict=True))
+    first = len(batch.tensors)
+    for given, known in zip(region.inputs, region.input_types, strict=True):
+        array = to_memory(values[given], known).numpy().astype(known.device_dtype)
+        blob = builder.add_blob(np.ascontiguousarray(array).tobytes())
+        code = operand_code(known)
+        assert code is not None
+        batch.tensors.append(TensorSpec(code, known.memory_shape, Source.BLOB, blob))
+    (known,) = region.output_types
+    code = operand_code(known)
+    assert code is not None
+    batch.results[name] = len(batch.tensors)
+    inputs = tuple(range(first, len(batch.tensors)))
+    batch.tensors.append(TensorSpec(code, known.memory_shape, keep=True))
+    model = builder.add_region(region)
+    batch.segments.append(SegmentSpec(Engine.NNAPI, model, inputs, (batch.results[name],)))
+
+
+def _fault(cases: Mapping[str, Case], batch: Batch, result: dict[str, Any], folder: Path) -> str:
+    """What is wrong with an action's result: that it failed, or a value that is not PyTorch's."""
+    if result["status"] != "ok":
+        return f"{result['status']} at {result['stage']}: {result['message']}"
+    files = {kept["tensor"]: kept["file"] for kept in result["outputs"]}
+    for name, tensor in batch.results.items():
+        case, (known,) = cases[name], batch.regions[name].output_types
+        raw = (folder / files[tensor]).read_bytes()
+        array = np.frombuffer(raw, known.device_dtype).reshape(known.memory_shape).copy()
+        found = from_memory(torch.from_numpy(array), known).to(torch_dtype(known.dtype))
+        wanted = case.function(*case.inputs)
+        try:
+            torch.testing.assert_close(found, wanted, rtol=case.rtol, atol=case.atol)
+        except AssertionError as error:
+            return f"{name}: {error}"
+    return ""

@@ -1,0 +1,162 @@
+"""What the converter makes, the agent, and the whole way over adbd, on the NNAPI runtimes that
+Google built for Android 9 and 10 (google.py has where they are).
+
+Where our emulator is kinder than they are, a phone is not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from copy import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from nnapi_prof.costs.measurement import Status
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.run.result import RunReport
+from tests.android.google import ABI, APIS, NNAPI, RELEASES, GooglePhone
+from tests.android.google_cases import faults_of
+from tests.android.test_agent import run_the_agents_tests, say
+from tests.android.test_commands import call
+from tests.android.test_library import classify
+from tests.cli.common import trace
+from tests.convert.cases import CASES
+
+SHAPE = (1, 3, 16, 16)
+INPUT = "1x3x16x16"
+pytestmark = pytest.mark.slow
+
+Phones = Callable[[int], GooglePhone]
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_cases_are_eager_pytorchs(api: int, google_phone: Phones, tmp_path: Path) -> None:
+    """Every case of the harness that converts at the level."""
+    cases = {n: c for n, c in CASES.items() if api in c.levels and api not in c.refused}
+    assert len(cases) > 800
+    faults = faults_of(cases, api, google_phone(api), tmp_path)
+    assert not faults, "\n".join(f"{name}: {fault}" for name, fault in faults.items())
+
+
+def test_a_fault_is_told_of_its_case_alone(google_phone: Phones, tmp_path: Path) -> None:
+    """Among others in one action: an operation that Android 10 does not know, and a wrong value."""
+    cases = {name: CASES[name] for name in ("add", "elu", "relu", "sub")}
+    cases["sub"] = copy(cases["sub"])
+    assert cases["sub"].program is not None  # of the true function
+    object.__setattr__(cases["sub"], "function", lambda x, y: y - x)
+    faults = faults_of(cases, 30, google_phone(29), tmp_path)
+    assert set(faults) == {"elu", "sub"}
+    assert "BAD_DATA" in faults["elu"] and "not close" in faults["sub"]
+
+
+def test_what_android_10_says_of_its_cpu(google_phone: Phones) -> None:
+    """The level that is none, for which no model must be made."""
+    phone = google_phone(29)
+    info = json.loads(say(phone, "info", "--nnapi-library", NNAPI))
+    (cpu,) = info["nnapi"]["accelerators"]
+    assert (cpu["name"], cpu["feature_level"]) == ("nnapi-reference", 10000)
+    info = json.loads(say(google_phone(28), "info", "--nnapi-library", NNAPI))
+    assert info["nnapi"]["accelerators"] == [] and info["nnapi"]["error"] is None
+
+
+FILES = (
+    *("test_run_nnapi.py", "test_run_channels.py", "test_hand_over.py", "test_groups.py"),
+    *("test_isolation.py", "test_faults.py", "test_files.py", "test_info.py"),
+)
+"""Tests of the agent that have to do with NNAPI."""
+OF_THE_EMULATOR = (
+    *("simulated", "unreadable_phone", "every_fault", "cooling_down_has_a_limit", "rounds_share"),
+    *("unsupported_operation_is_refused", "pipeline_of_two_engines", "emulator_in_real_time"),
+    "android_9_cannot_name",  # the emulator without some functions
+)
+NOT_HERE = (
+    # Android's linker has handlers of its own for a crash, which QEMU does not survive
+    *("crash_while_compiling", "breaks_when_opened and segv", "cut_off_midway"),
+    "closes_every_file",  # among them what Android's runtime computes with
+)
+SINCE_API_29 = (
+    *("real_time", "unknown_accelerator", "channel_scales", "orders and 1-1"),
+    # computations at once, which faulty.c stands before
+    *("never_returns and execute", "leaks and execute", "prints_get_into", "take_turns"),
+    *("single_run", "costs_its_line", "crash_midway", "library_that_prints"),
+    "many_runs_take_no_more_memory",  # each is a thread, and ten thousand are slow
+)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_the_agents_own_tests(api: int, google_phone: Phones, tmp_path: Path) -> None:
+    left_out = OF_THE_EMULATOR + NOT_HERE + (SINCE_API_29 if api < 29 else ())
+    run_the_agents_tests(google_phone(api), tmp_path, left_out, FILES)
+
+
+class Telling(nn.Module):
+    """What a mobile network is made of, and where Android 9 or 10 computes otherwise than one
+    would think. [1, 3, 16, 16] -> [1, 5]"""
+
+    def __init__(self, lstm: bool) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU6()
+        )
+        self.depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.norm = nn.LayerNorm(8)
+        self.lstm = nn.LSTM(8, 40, batch_first=True, bidirectional=True) if lstm else None
+        self.head = nn.Linear(80 if lstm else 8, 5)
+        shows = torch.eye(16, dtype=torch.bool).logical_not()
+        shows[3] = False  # a row that is hidden wholly
+        self.register_buffer("shows", shows)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        x = F.max_pool2d(x + torch.relu(self.depthwise(x)), 2)
+        tokens = x.flatten(2).transpose(1, 2)
+        tokens = F.scaled_dot_product_attention(tokens, tokens, tokens, self.shows)
+        tokens = F.pad(self.norm(tokens + 30), (0, 0, 1, 0))
+        if self.lstm is not None:
+            tokens, _ = self.lstm(tokens)
+        return torch.softmax(self.head(tokens.mean(1)), 1)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_the_whole_way(
+    api: int,
+    start_google: Callable[[int], str],
+    embedded: Callable[[bool], list[Path]],
+    tmp_path: Path,
+) -> None:
+    """profile, partition, run, convert, and an app; all of the plan is on Google's code."""
+    torch.manual_seed(4)
+    network = Telling(lstm=api >= 29).eval()
+    model = trace(network, tmp_path / "telling.pt", SHAPE)
+    costs, bundle = tmp_path / "costs.sqlite", tmp_path / "telling.nnprof"
+    device = start_google(api)
+    named = ("--device", device, "--input", INPUT, "--costs", costs, "--preference", "fast")
+    call("profile", *named, "--runs", 3, "--budget-ms", 0, model)
+    target = "nnapi:nnapi-reference/fast" if api >= 29 else "nnapi:auto/fast"
+    call("partition", *named, "--pin", f"*={target}", "--no-verify", "--output", bundle, model)
+    call("run", "--device", device, "--runs", 3, bundle)
+    report = RunReport.from_json((bundle / "run.json").read_text())
+    says = "NNAPI: nnapi-reference" if api >= 29 else "NNAPI without names of accelerators"
+    assert f"Android {RELEASES[api]}, API {api}, {ABI}; {says}" in report.device
+    assert {segment.target for segment in report.runs[0].segments} == {target}
+    assert report.checks and all(c.ok and c.tolerance <= 1e-4 for c in report.checks)
+    assert all(run.error is None and run.total_ns for run in report.runs)
+    with CostStore(costs) as store:
+        (phone,) = store.devices()
+        rows = list(store.measurements(phone.fingerprint))
+    assert {row.status for row in rows} == {Status.OK}
+
+    embeddable, image = tmp_path / "telling.nnprt", torch.randn(SHAPE)
+    call("convert", "--format", "runtime", "--output", embeddable, bundle)
+    bytes_, library = embeddable.read_bytes(), ("--nnapi-library", NNAPI)
+    said, scores = classify(device, embedded(True), bytes_, image, *library)
+    assert "segment 0: nnapi" in said
+    with torch.inference_mode():
+        wanted = network(image).numpy().ravel()
+    np.testing.assert_allclose(scores, wanted, rtol=1e-4, atol=1e-5)
