@@ -28,7 +28,7 @@ MOST_IDEALS = 1_000
 """... nor those of wider graphs: every two ideals are looked at."""
 
 SETTLED = TOLERANCE
-"""Of the plan's latency: where measuring more cannot save more, it ends."""
+"""Of the plan's latency: where measuring more cannot save more than this, or than noise, it ends."""
 LIMITS = Limits(seconds=2.0, effort=4e6, gap=1e-3)
 """Of one plan between two rounds of measuring; a later round goes on from it."""
 
@@ -86,7 +86,7 @@ def choose(
     ns = plan.predicted_ns
     potential = max(0.0, 1 - hopeful.best.predicted_ns / ns) if ns > 0 else 0.0
     wanted = list(unmeasured(plan))
-    if potential > SETTLED:
+    if potential > max(SETTLED, costs.noise):
         wanted += unmeasured(hopeful.best)
     return Chosen(plan, wanted, potential, Warm(now.warm, hopeful.warm), hopeful.interrupted)
 
