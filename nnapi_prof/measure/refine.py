@@ -28,7 +28,7 @@ MOST_IDEALS = 1_000
 """... nor those of wider graphs: every two ideals are looked at."""
 
 SETTLED = TOLERANCE
-"""Of the plan's latency: where measuring more cannot save more than this, or than noise, it ends."""
+"""Of the plan's latency: where measuring more cannot save more, or no more than noise, it ends."""
 LIMITS = Limits(seconds=2.0, effort=4e6, gap=1e-3)
 """Of one plan between two rounds of measuring; a later round goes on from it."""
 
