@@ -392,9 +392,9 @@ class _Search:
             hot = typical * HEATS[turn % len(HEATS)]
             annealed = annealer.run(self._best, int(moves), hot, hot * COOLING, turn, self._watch)
             self._offer(annealed, "annealing")
-            if not self._is_done and turn % 3 == 0:
+            if not self._is_done:
                 self._watch.stage = "expansion"
-                self._expand()
+                self._offer(expanded(self._problem, annealed, self._watch), "expansion")
             if not self._is_done:
                 self._watch.stage = "windows"
                 self._windows(turn)
@@ -409,16 +409,14 @@ class _Search:
             moves, width = moves * GROWTH, int(width * GROWTH)
             turn += 1
 
-    def _expand(self) -> None:
-        better = expanded(self._problem, self._best, self._watch)
-        self._offer(better, "expansion")
-
     def _windows(self, turn: int) -> None:
         """Solves stretches of the plan exactly, the rest held fixed."""
         plan = list(self._best)
         for first, last in windows(self._problem, plan, turn):
             if self._watch.is_over:
                 break
+            if last > len(plan):
+                continue
             stretch = plan[first:last]
             units = sorted(u for segment, _ in stretch for u in segment)
             small = restricted(self._problem, units)
@@ -451,8 +449,6 @@ class _Search:
             if total_ns(self._problem, changed) < now:
                 self._offer((*plan[:first], *changed, *plan[last:]), "windows")
                 plan = list(self._best)
-                if len(plan) < last:
-                    break
 
     def _typical_move(self) -> float:
         """ns: what a move of one unit changes about; temperatures are shares of it."""

@@ -20,7 +20,7 @@ class Limits:
 
     seconds: float = SECONDS
     memory_bytes: int = MEMORY_BYTES
-    effort: float = 4e7
+    effort: float = 2e8
     gap: float = 0.0
     """Relative: a plan that is proven to be this close to the optimum is good enough."""
 
