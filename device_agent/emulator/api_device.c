@@ -44,7 +44,7 @@ int ANeuralNetworksDevice_getFeatureLevel(const ANeuralNetworksDevice *device,
                                           int64_t *featureLevel) {
   if (!device || !featureLevel)
     return NP_REFUSE(UNEXPECTED_NULL, "device or level is NULL");
-  *featureLevel = device->feature_level;
+  *featureLevel = device->reported_level;
   return ANEURALNETWORKS_NO_ERROR;
 }
 

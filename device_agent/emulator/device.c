@@ -13,6 +13,7 @@
 #define VERBOSE_VARIABLE "NNAPI_EMULATOR_VERBOSE"
 #define FAULTS_VARIABLE "NNAPI_EMULATOR_FAULTS"
 #define LEVEL_VARIABLE "NNAPI_EMULATOR_FEATURE_LEVEL"
+#define FUTURE_LEVEL_TEXT "10000" /* NP_FUTURE_LEVEL */
 
 static struct np_device_table table;
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
@@ -24,8 +25,8 @@ static const char *setting(const char *name) {
 }
 
 /* A device for each back end of this build, the faster one first, or for `only`, where that is not
- * NULL. */
-static void offer_backends(const char *only) {
+ * NULL; they report the feature level `reported`. */
+static void offer_backends(const char *only, int64_t reported) {
   static const struct {
     const char *backend, *device;
   } rows[] = {{"fast", "nnapi-fast"}, {"reference", "nnapi-reference"}};
@@ -38,6 +39,7 @@ static void offer_backends(const char *only) {
                                        .version = "1.0",
                                        .type = ANEURALNETWORKS_DEVICE_CPU,
                                        .feature_level = table.level,
+                                       .reported_level = reported,
                                        .backend = backend};
   }
 }
@@ -59,8 +61,8 @@ static void offer_phone(const char *path, const struct np_backend *backend) {
   np_phone_host_cpu(table.phone, &table.host_cpu);
   for (uint32_t i = 0; i < table.phone->n_accelerators; i++) {
     const struct np_accelerator *a = &table.phone->accelerators[i];
-    table.devices[i] =
-        (struct ANeuralNetworksDevice){a->name, a->version, a->type, a->feature_level, a, backend};
+    table.devices[i] = (struct ANeuralNetworksDevice){
+        a->name, a->version, a->type, a->feature_level, a->reported_level, a, backend};
   }
   table.n_devices = table.phone->n_accelerators;
 }
@@ -80,11 +82,13 @@ static void build_table(void) {
   const char *verbose = setting(VERBOSE_VARIABLE);
   table.verbose = verbose && strcmp(verbose, "0") != 0;
   const char *level = setting(LEVEL_VARIABLE);
-  table.level = level ? read_level(level) : NP_DEFAULT_LEVEL;
+  const bool future = level && strcmp(level, FUTURE_LEVEL_TEXT) == 0;
+  table.level = level && !future ? read_level(level) : NP_DEFAULT_LEVEL;
   if (table.level == 0) {
     table.level = NP_DEFAULT_LEVEL;
     snprintf(table.error, sizeof table.error,
-             "%s is \"%s\", wanted is 27 to 31 or 1000006 to 1000008", LEVEL_VARIABLE, level);
+             "%s is \"%s\", wanted is 27 to 31, 1000006 to 1000008, or " FUTURE_LEVEL_TEXT,
+             LEVEL_VARIABLE, level);
     return;
   }
   const char *only = setting(BACKEND_VARIABLE);
@@ -100,7 +104,7 @@ static void build_table(void) {
     snprintf(table.error, sizeof table.error, "%s needs a simulated phone, %s names none",
              FAULTS_VARIABLE, PHONE_VARIABLE);
   else
-    offer_backends(only);
+    offer_backends(only, future ? NP_FUTURE_LEVEL : table.level);
 }
 
 struct np_device_table *np_device_table(void) {

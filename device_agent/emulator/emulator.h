@@ -51,6 +51,7 @@ struct ANeuralNetworksDevice {
   const char *version;
   int32_t type;
   int64_t feature_level;
+  int64_t reported_level;                   /* what it says that is: the same, or NP_FUTURE_LEVEL */
   const struct np_accelerator *accelerator; /* NULL in real time */
   const struct np_backend *backend;         /* what computes */
 };

@@ -69,11 +69,16 @@ struct np_fusion {
   bool takes[NP_MAX_FUSED][NP_OPERATION_CODES]; /* [n] what may stand at each place */
 };
 
+/* What the CPU of Android 10 reports for its feature level, which is that of the phone's API: the
+ * number of an API that is still to come. */
+#define NP_FUTURE_LEVEL 10000
+
 struct np_accelerator {
   char *name;
   char *version;
   int32_t type; /* ANEURALNETWORKS_DEVICE_* */
   int64_t feature_level;
+  int64_t reported_level; /* the same, or NP_FUTURE_LEVEL */
   struct np_terms operations[NP_OPERATION_CODES];
   struct np_by_data performance; /* NNAPI's static ratio of time; the CPU's is 1 */
   struct np_by_data power;       /* the same of power, which PREFER_LOW_POWER looks at */

@@ -187,6 +187,28 @@ static int read_power(const struct np_field *field, struct np_accelerator *a) {
          np_read_by_data(field, "power", &np_rule_factor, &a->power);
 }
 
+/* A level, or NP_FUTURE_LEVEL: then it is that of the phone's API, as far as the library has it. */
+static int read_level(const struct np_field *field, const struct np_phone *phone,
+                      struct np_accelerator *a) {
+  const int64_t newest = ANEURALNETWORKS_FEATURE_LEVEL_4;
+  struct np_field level;
+  if (!np_field_member(field, "feature_level", &level))
+    return 0;
+  const bool future =
+      level.value->kind == NP_JSON_NUMBER && level.value->number == (double)NP_FUTURE_LEVEL;
+  if (!future &&
+      !np_field_integer(&level, ANEURALNETWORKS_FEATURE_LEVEL_1, newest, &a->feature_level)) {
+    return 0;
+  }
+  if (future) {
+    const char *api = np_phone_property(phone, "ro.build.version.sdk");
+    const int64_t known = api ? strtol(api, NULL, 10) : newest;
+    a->feature_level = known < ANEURALNETWORKS_FEATURE_LEVEL_1 || known > newest ? newest : known;
+  }
+  a->reported_level = future ? NP_FUTURE_LEVEL : a->feature_level;
+  return 1;
+}
+
 int np_read_accelerator(const struct np_field *field, struct np_phone *phone,
                         struct np_accelerator *a) {
   static const char *const names[] = {
@@ -195,13 +217,10 @@ int np_read_accelerator(const struct np_field *field, struct np_phone *phone,
       "heat",   "faults",     "invocation",  "burst_invocation",   "transfer_floor",
       "fusion", "preference", "efficiency",  "operation_overhead", "compilation",
       NULL};
-  struct np_field level;
   return np_field_object(field, names) && np_read_text(field, "name", &a->name) &&
          read_type(field, &a->type) && np_read_text(field, "version", &a->version) &&
-         np_field_member(field, "feature_level", &level) &&
-         np_field_integer(&level, ANEURALNETWORKS_FEATURE_LEVEL_1, ANEURALNETWORKS_FEATURE_LEVEL_4,
-                          &a->feature_level) &&
-         np_read_operations(field, a) && np_read_unit(field, &a->unit) &&
+         read_level(field, phone, a) && np_read_operations(field, a) &&
+         np_read_unit(field, &a->unit) &&
          np_read_by_data(field, "performance", &np_rule_factor, &a->performance) &&
          read_power(field, a) &&
          np_read_scaled(field, "transfer_bandwidth", &np_rule_bandwidth, 1,

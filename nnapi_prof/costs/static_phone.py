@@ -92,8 +92,9 @@ class PhoneUnit:
 def phone_units(described: Mapping[str, Any], threads: int, burst: bool) -> list[PhoneUnit]:
     """The CPU, and each accelerator under each preference; CostError where a part is missing."""
     try:
+        api = int(described.get("properties", {}).get("ro.build.version.sdk", 30))
         return [_cpu(described["cpu"], threads)] + [
-            _accelerator(one, preference, burst)
+            _accelerator(one, preference, burst, api)
             for one in described["accelerators"]
             for preference in Preference
         ]
@@ -130,7 +131,9 @@ def _cpu(cpu: Mapping[str, Any], threads: int) -> PhoneUnit:
     )
 
 
-def _accelerator(one: Mapping[str, Any], preference: Preference, burst: bool) -> PhoneUnit:
+def _accelerator(
+    one: Mapping[str, Any], preference: Preference, burst: bool, api: int
+) -> PhoneUnit:
     floor = _value(one["transfer_floor"]) if "transfer_floor" in one else 0.0
     invocation = _value(one["burst_invocation" if burst else "invocation"])
     per_byte = 1 / _value(one["transfer_bandwidth"])
@@ -138,7 +141,7 @@ def _accelerator(one: Mapping[str, Any], preference: Preference, burst: bool) ->
     only = taken.get("only")
     return PhoneUnit(
         target=Target.nnapi(str(one["name"]), preference),
-        level=int(one["feature_level"]),
+        level=min(int(one["feature_level"]), api),
         price=Price((invocation + floor) * 1e3, per_byte, per_byte),
         peak=_values(one["peak"]),
         bytes_per_ns=_value(one["bandwidth"]),

@@ -131,6 +131,7 @@ print(level.value, result, nn.emulator_error())
         ("1000007", "1000007 0 None"),
         ("28", "28 4 None"),
         ("1000006", "1000006 4 None"),
+        ("10000", "10000 4 None"),  # Android 10's CPU; models are checked at level 4
     ],
 )
 def test_the_feature_level_can_be_chosen(emulator_library, level, found):
@@ -145,7 +146,7 @@ def test_other_feature_levels_leave_no_device(emulator_library, level):
     environment = dict(os.environ, NNAPI_EMULATOR_FEATURE_LEVEL=level)
     command = [sys.executable, "-c", DEVICES, str(emulator_library)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    wanted = "wanted is 27 to 31 or 1000006 to 1000008"
+    wanted = "wanted is 27 to 31, 1000006 to 1000008, or 10000"
     assert done.stdout.strip() == f'NNAPI_EMULATOR_FEATURE_LEVEL is "{level}", {wanted}'
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import statistics
@@ -16,6 +17,7 @@ from nnapi_prof.costs.measurement import Kind, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import HostBuild
+from nnapi_prof.device.emulator import phone_file
 from nnapi_prof.device.find import open_device
 from nnapi_prof.errors import AgentError
 from nnapi_prof.frontend import prepare
@@ -163,3 +165,23 @@ def children() -> list[int]:
     """Processes that this one started, the agent among them."""
     listed = Path(f"/proc/{os.getpid()}/task").glob("*/children")
     return [int(word) for path in listed for word in path.read_text().split()]
+
+
+def test_no_model_is_beyond_a_phones_api(tmp_path: Path, store: CostStore) -> None:
+    """Android 10 says of its CPU that its level is 10000; ELU came with the one after."""
+    described = json.loads(phone_file("npu-phone").read_text())
+    described["properties"]["ro.build.version.sdk"] = "29"
+    first, *_ = described["accelerators"]
+    first |= {"feature_level": 10000, "operations": {"except": [], "origin": "a test"}}
+    description = tmp_path / "android-10.json"
+    description.write_text(json.dumps(described))
+    network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ELU(), nn.Conv2d(8, 4, 3))
+    image = torch.zeros(1, 3, 16, 16)
+    program = prepare(network.eval(), (image,), "elu")
+    with open_device(f"sim:{description}") as opened:
+        cpu = opened.client.info().nnapi.accelerators[0]
+        assert (cpu.name, cpu.feature_level) == ("sim-npu", 10000)
+        outcome = profile(program, opened.client, store, FAST)
+    rows = [row for row in store.measurements(outcome.fingerprint) if row.target == NPU]
+    assert {row.status for row in rows} == {Status.OK}
+    assert any("elu" in row.label for row in rows)
