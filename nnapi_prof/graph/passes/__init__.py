@@ -8,6 +8,7 @@ from nnapi_prof.graph.passes.cancel_permutes import cancel_permutes
 from nnapi_prof.graph.passes.drop_noops import drop_noops
 from nnapi_prof.graph.passes.fold_constants import fold_constants, share_constants
 from nnapi_prof.graph.passes.fuse_activations import fuse_activations
+from nnapi_prof.graph.passes.infinities import ask_the_terms
 from nnapi_prof.graph.passes.layers import (
     drop_finished_getitems,
     fold_batch_norm,
@@ -40,6 +41,7 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     drop_finished_getitems,  # first: rules ask which of several values are read
     drop_noops,  # before any matching: a clone between two nodes hides one from the other
     unify_overloads,  # before the passes that ask for one overload
+    ask_the_terms,  # before fold_constants and normalise_movement, for what it writes
     state_promotion,  # before normalise_movement, which cuts and joins values of one type
     place_values,  # before normalise_movement, whose spelling it ends in
     spell_quantisation,  # before fold_constants: weights stay integers and a scale
