@@ -137,8 +137,10 @@ def test_the_whole_way(
     costs, bundle = tmp_path / "costs.sqlite", tmp_path / "telling.nnprof"
     device = start_google(api)
     named = ("--device", device, "--input", INPUT, "--costs", costs, "--preference", "fast")
-    call("profile", *named, "--runs", 3, "--budget-ms", 0, model)
-    target = "nnapi:nnapi-reference/fast" if api >= 29 else "nnapi:auto/fast"
+    accelerator = "nnapi-reference" if api >= 29 else "auto"
+    measured = ("--accelerator", accelerator, "--runs", 3, "--budget-ms", 0)
+    call("profile", *named, *measured, model)
+    target = f"nnapi:{accelerator}/fast"
     call("partition", *named, "--pin", f"*={target}", "--no-verify", "--output", bundle, model)
     call("run", "--device", device, "--runs", 3, bundle)
     report = RunReport.from_json((bundle / "run.json").read_text())
