@@ -31,7 +31,7 @@ from static_tables import GPUS, pixel1_blocks, tophub, usc_operations, usc_whole
 from nnapi_prof.costs.calibrate import single_rate
 from nnapi_prof.costs.static_bands import NORMAL
 from nnapi_prof.costs.static_description import Description
-from nnapi_prof.costs.static_fit import fit_samples, fit_sister, fit_target_model
+from nnapi_prof.costs.static_fit import fit_samples, fit_with_errors
 from nnapi_prof.costs.static_model import Roof, TargetModel
 from nnapi_prof.costs.static_work import Sample, Work, from_frame
 from nnapi_prof.graph.plan import CPU, Preference, Target
@@ -96,7 +96,7 @@ def compare(
 def coverage(samples: list[Sample], groups: np.ndarray, seed: int) -> float:
     """Share of the held rows whose error is below the one stated for nine of ten."""
     shown, held = split(groups, seed)
-    model = fit_target_model([samples[i] for i in shown])
+    model = fit_with_errors([samples[i] for i in shown]).model
     stated = np.array([model.uncertainty(samples[i].works) or 0.0 for i in held])
     return float((errors(samples, held, model) <= stated).mean())
 
@@ -159,7 +159,7 @@ def gpu_model(
     given), and by their whole latencies the start of a call and one factor: operations timed by a
     profiler take another time than in a network that runs freely."""
     shown = [s for s, model in zip(samples, models.tolist(), strict=True) if model in set(names)]
-    model = sister or fit_target_model(shown)
+    model = sister or fit_with_errors(shown).model
     whole = [Sample(works_of(samples, models, n), float(times[n]), 1.0) for n in names]
     bare = replace(model, invocation_ns=0.0)
     end = np.array([s.ns for s in whole])
@@ -192,6 +192,11 @@ def gpu_table(
     models = operations.groupby("sample")["model"].first().to_numpy()
     times = whole[f"{device}|gpu|float"].dropna()
     return samples, models, times, sorted(set(models.tolist()) & set(times.index))
+
+
+def stated(samples: Sequence[Sample]) -> TargetModel:
+    """With its band."""
+    return fit_with_errors(samples).model
 
 
 Judged = tuple[float, float | None]
@@ -275,7 +280,7 @@ def networks(operations: pd.DataFrame, whole: pd.DataFrame, seeds: int) -> list[
     )
     print(HEAD)
     sums = {c: whole_samples(operations, whole[c], calls=0.0) for c in CPU_COLUMNS}
-    cpus = [unseen_networks(found, seeds, fit_target_model) for found in sums.values()]
+    cpus = [unseen_networks(found, seeds, stated) for found in sums.values()]
     for column, found in zip(sums, cpus, strict=True):
         show(column, found)
     missed += bars("all CPUs", [one for found in cpus for one in found], 0.95)
@@ -294,7 +299,7 @@ def networks(operations: pd.DataFrame, whole: pd.DataFrame, seeds: int) -> list[
             order = np.random.default_rng(0).permutation(len(samples)).tolist()
             shown, held = order[:SISTER_ROWS], order[SISTER_ROWS:]
             sister = fit_samples([sums[other][i] for i in shown])
-            model = fit_sister([samples[i] for i in shown], sister)
+            model = fit_with_errors([samples[i] for i in shown], sister).model
             of_one += [judge(model, samples[i]) for i in held]
         show(f"{column}, from each other phone", of_one)
         every += of_one
@@ -309,7 +314,7 @@ def networks(operations: pd.DataFrame, whole: pd.DataFrame, seeds: int) -> list[
             shown, held = order[:SISTER_ROWS], order[SISTER_ROWS:]
             sister = gpu_model(*hers[:3], [n for n in shown if n in hers[2].index])
             rows = [Sample(works_of(samples, models, n), float(times[n]), 1.0) for n in shown]
-            model = fit_sister(rows, sister)
+            model = fit_with_errors(rows, sister).model
             for n in held:
                 of_one.append(
                     judge(model, Sample(works_of(samples, models, n), float(times[n]), 1.0))
@@ -339,7 +344,7 @@ def describe(operations: pd.DataFrame, whole: pd.DataFrame, folder: Path) -> Non
             description=f"{name}: one large core, and the GPU as TFLite's GPU delegate uses it",
             origin=f"fitted to {SOURCE}: whole models on {device}|1large|float, operations on its"
             " GPU, scaled to whole models on it",
-            targets={CPU: fit_target_model(on_cpu), target: gpu},
+            targets={CPU: fit_with_errors(on_cpu).model, target: gpu},
             rows={CPU: len(on_cpu), target: len(samples)},
         )
         (folder / f"{device}.json").write_text(described.to_json(), encoding="utf-8")

@@ -6,7 +6,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -14,13 +13,13 @@ from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.static_description import Description
 from nnapi_prof.costs.static_fit import (
     FOLDS,
+    LONG,
     SEED,
-    adapted,
     cross_validated,
-    fit_samples,
-    fit_sister,
-    fit_target_model,
+    fit_with_errors,
+    is_long,
 )
+from nnapi_prof.costs.static_forest import can_learn
 from nnapi_prof.costs.static_label import unit_work
 from nnapi_prof.costs.static_model import Roof, TargetModel
 from nnapi_prof.costs.static_work import Floats, Sample, Work
@@ -155,19 +154,19 @@ def calibrate(
         )
     samples = {target: found for target, found in samples.items() if target not in few}
     refused = refused_of(rows)
+    if not can_learn() and any(map(is_long, samples.values())):
+        LOGGER.info(
+            "note: with %d measurements of a target and more, scikit-learn may predict better:"
+            " `pip install nnapi-prof[learn]`",
+            LONG,
+        )
     models, reports = {}, []
     for target, found in samples.items():
         hers = None if sister is None else _sister_model(sister, target)
-        fit = partial(fit_samples, folds=folds, seed=seed)
-        if hers is None:
-            model = fit_target_model(found, folds=folds, seed=seed)
-        else:
-            model = fit_sister(found, hers, folds=folds, seed=seed)
-            fit = partial(adapted, sister=hers)
-        errors = cross_validated(found, folds=folds, seed=seed, fit=fit)
-        models[target] = replace(model, refused=refused.get(target, frozenset()))
+        fitted = fit_with_errors(found, hers, folds=folds, seed=seed)
+        models[target] = replace(fitted.model, refused=refused.get(target, frozenset()))
         single = cross_validated(found, folds=folds, seed=seed, fit=single_rate)
-        reports.append(TargetReport(target, len(found), errors, single))
+        reports.append(TargetReport(target, len(found), fitted.errors, single))
     wild = {report.target for report in reports if report.summary(report.errors)[1] > MOST_ERROR}
     if wild:
         LOGGER.info(
@@ -215,4 +214,4 @@ def single_rate(samples: Sequence[Sample]) -> TargetModel:
     return TargetModel(Roof(0.0, 0.0, {"default": float(np.median(rates))}))
 
 
-__all__ = ["TargetReport", "calibrate", "fit_samples", "refused_of", "samples_of", "single_rate"]
+__all__ = ["TargetReport", "calibrate", "refused_of", "samples_of", "single_rate"]

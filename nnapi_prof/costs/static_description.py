@@ -1,14 +1,16 @@
 """Descriptions of real phones: ``nnapi-prof-static`` JSON, what ``calibrate`` writes.
 
-    {"format": "nnapi-prof-static", "version": 2, "name", "description", "origin", "simulated",
+    {"format": "nnapi-prof-static", "version": 3, "name", "description", "origin", "simulated",
      "level": 30, "threads": 1,
      "targets": {"cpu": TARGET, "nnapi:NAME/fast": TARGET, ...}}
-    TARGET: {"operation_ns", "ns_per_byte", "ns_per_mac": {KIND: ns, "default": ns},
+    TARGET: {"operation_ns", "ns_per_byte", "ns_per_gathered_byte",
+             "ns_per_mac": {KIND: ns, "default": ns},
              "invocation_ns", "ns_per_in_byte", "ns_per_out_byte", "refused": [KIND],
              "errors": {"half", "nine_tenths", "own", "kind", "whole", "factor", "focus", "strange"}
                         or null,
              "rows": count, "correction": {"kinds", "mean", "scale", "length", "centres",
-             "weights"} or null}
+             "weights"} or null,
+             "forest": {"features", "kinds", "roots", "feature", "number", "upper"} or null}
 
 Times are ns, rates ns per MAC and per byte; :mod:`nnapi_prof.costs.static_model` has the formula.
 """
@@ -26,15 +28,19 @@ from typing import Any
 import numpy as np
 
 from nnapi_prof.costs.static_bands import ErrorBounds
+from nnapi_prof.costs.static_forest import Forest, check_forest
 from nnapi_prof.costs.static_model import Correction, Roof, TargetModel
 from nnapi_prof.costs.static_work import FEATURES
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import Engine, Target
 
 FORMAT = "nnapi-prof-static"
-VERSION = 2
+VERSION = 3
+READABLE = (2, VERSION)
+"""Version 2 had neither bytes gathered nor forests."""
 DIGITS = 7
 """Significant digits kept: errors of the model are a thousand times larger."""
+_PLACES = ("roots", "feature", "upper")
 _BOUNDS = tuple(field.name for field in dataclasses.fields(ErrorBounds))
 
 
@@ -90,7 +96,7 @@ def shipped_text(name: str) -> str:
 
 def parse_description(data: Mapping[str, Any]) -> Description:
     """Raises CostError where it is no description, or not one of this version."""
-    if data.get("format") != FORMAT or data.get("version") != VERSION:
+    if data.get("format") != FORMAT or data.get("version") not in READABLE:
         found = f"{data.get('format')} {data.get('version')}"
         raise CostError(
             f"wanted a description {FORMAT} version {VERSION}, found {found}: make it again with "
@@ -108,7 +114,7 @@ def parse_description(data: Mapping[str, Any]) -> Description:
             threads=int(data["threads"]),
             simulated=bool(data["simulated"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CostError(
             f"the phone's description is damaged ({error!r}): make it again with "
             "`nnapi-prof calibrate`"
@@ -135,6 +141,7 @@ def _target_json(model: TargetModel) -> dict[str, Any]:
     return {
         "operation_ns": _short(model.roof.operation_ns),
         "ns_per_byte": _short(model.roof.ns_per_byte),
+        "ns_per_gathered_byte": _short(model.roof.ns_per_gathered_byte),
         "ns_per_mac": {kind: _short(rate) for kind, rate in model.roof.ns_per_mac.items()},
         "invocation_ns": _short(model.invocation_ns),
         "ns_per_in_byte": _short(model.ns_per_in_byte),
@@ -151,6 +158,13 @@ def _target_json(model: TargetModel) -> dict[str, Any]:
             "centres": _shorts(correction.centres),
             "weights": _shorts(correction.weights),
         },
+        "forest": model.forest
+        and {
+            "features": list(FEATURES),
+            "kinds": list(model.forest.kinds),
+            "number": _shorts(model.forest.number),
+            **{name: getattr(model.forest, name).tolist() for name in _PLACES},
+        },
     }
 
 
@@ -159,8 +173,14 @@ def _read_target(one: Mapping[str, Any]) -> TargetModel:
     rates = {str(kind): _price(rate) for kind, rate in one["ns_per_mac"].items()}
     _price(rates["default"])
     return TargetModel(
-        roof=Roof(_price(one["operation_ns"]), _price(one["ns_per_byte"]), rates),
+        roof=Roof(
+            _price(one["operation_ns"]),
+            _price(one["ns_per_byte"]),
+            rates,
+            _price(one.get("ns_per_gathered_byte", 0.0)),
+        ),
         correction=correction and _read_correction(correction),
+        forest=one.get("forest") and _read_forest(one["forest"]),
         invocation_ns=_price(one["invocation_ns"]),
         ns_per_in_byte=_price(one["ns_per_in_byte"]),
         ns_per_out_byte=_price(one["ns_per_out_byte"]),
@@ -181,6 +201,16 @@ def _read_correction(data: Mapping[str, Any]) -> Correction:
     if weights.shape != (len(centres) + n + 1,) or not np.isfinite(weights).all():
         raise ValueError("weights of the correction")
     return Correction(kinds, mean, scale, _price(data["length"]), centres, weights)
+
+
+def _read_forest(data: Mapping[str, Any]) -> Forest:
+    if tuple(data["features"]) != FEATURES:
+        raise ValueError("features of another version")
+    kinds = tuple(map(str, data["kinds"]))
+    places = {name: np.array(data[name], dtype=np.intp) for name in _PLACES}
+    forest = Forest(kinds, number=np.array(data["number"], dtype=float), **places)
+    check_forest(forest, len(FEATURES) + len(kinds))
+    return forest
 
 
 def _price(value: Any) -> float:

@@ -1,12 +1,14 @@
 """What an operation takes on one target, from its shapes: a roofline and a smooth correction.
 
-    latency = sum over operations of roof(operation) * exp(correction(operation))
-            + invocation + in_bytes * per_in_byte + out_bytes * per_out_byte
+    latency = sum over operations (o) of roof(o) * exp(correction(o) + forest(o))
+              + invocation + in_bytes * per_in_byte + out_bytes * per_out_byte
     roof    = operation_ns + macs * ns_per_mac[kind] + moved * ns_per_byte
+              + gathered * ns_per_gathered_byte
 
 The correction is a kernel regression (Matern 3/2 and a linear part) over
 :data:`nnapi_prof.costs.static_work.FEATURES` with a few centres. The more an operation is unlike
-all that the model was fitted to, the more the stated error becomes that of the roofline alone.
+all that the model was fitted to, the more the stated error becomes that of the roofline alone. The
+forest (:mod:`nnapi_prof.costs.static_forest`) is there where tables were long.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nnapi_prof.costs.static_bands import ErrorBounds
-from nnapi_prof.costs.static_work import Floats, Sample, Work, features
+from nnapi_prof.costs.static_forest import Forest
+from nnapi_prof.costs.static_work import Floats, Sample, Work, raw_inputs
 
 LINEAR_WEIGHT = 0.1
 """Prior variance of the linear part's slopes against the kernel's variance of 1."""
@@ -33,18 +36,21 @@ MOST_CORRECTION = math.log(4)
 
 @dataclass(frozen=True)
 class Roof:
-    """The three prices of an operation."""
+    """The prices of an operation."""
 
     operation_ns: float
     ns_per_byte: float
     ns_per_mac: Mapping[str, float]
     """By :attr:`Work.rate`; "default" for the others."""
+    ns_per_gathered_byte: float = 0.0
+    """Of :attr:`Work.gathered`."""
 
     def ns(self, work: Work) -> float:
         rate = self.ns_per_mac.get(work.rate)
         if rate is None:
             rate = self.ns_per_mac["default"]
-        return self.operation_ns + work.macs * rate + work.moved * self.ns_per_byte
+        bytes_ns = work.moved * self.ns_per_byte + work.gathered * self.ns_per_gathered_byte
+        return self.operation_ns + work.macs * rate + bytes_ns
 
 
 @dataclass(frozen=True)
@@ -88,11 +94,6 @@ def scaled(works: Sequence[Work], kinds: Sequence[str], mean: Floats, scale: Flo
     return found
 
 
-def raw_inputs(works: Sequence[Work], kinds: Sequence[str]) -> Floats:
-    flags = np.array([[float(work.rate == kind) for kind in kinds] for work in works])
-    return np.hstack([features(works), flags.reshape(len(works), len(kinds))])
-
-
 def kernel(x: Floats, centres: Floats, length: float) -> Floats:
     """Matern 3/2: (1 + d) exp(-d), d = sqrt(3) |x - centre| / length."""
     square = (x**2).sum(axis=1)[:, None] + (centres**2).sum(axis=1) - 2 * x @ centres.T
@@ -113,6 +114,7 @@ class TargetModel:
 
     roof: Roof
     correction: Correction | None = None
+    forest: Forest | None = None
     invocation_ns: float = 0.0
     ns_per_in_byte: float = 0.0
     ns_per_out_byte: float = 0.0
@@ -124,9 +126,16 @@ class TargetModel:
     def works_ns(self, works: Sequence[Work]) -> Floats:
         """Of each operation, without invocation and transfer."""
         roof = np.array([self.roof.ns(work) for work in works], dtype=float)
-        if self.correction is None or not works:
-            return roof
-        return roof * np.exp(self.correction.log_ratio(works))
+        return roof * np.exp(self.log_ratio(works))
+
+    def log_ratio(self, works: Sequence[Work]) -> Floats:
+        """What correction and forest multiply the roofline by, as logarithms."""
+        found = np.zeros(len(works))
+        if self.correction is not None and works:
+            found = self.correction.log_ratio(works)
+        if self.forest is not None and works:
+            found = found + self.forest.log_ratio(works)
+        return found
 
     def sample_ns(self, sample: Sample) -> float:
         """What :class:`Sample` measured, as predicted."""

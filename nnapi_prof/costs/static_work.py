@@ -65,6 +65,12 @@ def features(works: Sequence[Work]) -> Floats:
     return table
 
 
+def raw_inputs(works: Sequence[Work], kinds: Sequence[str]) -> Floats:
+    """[n, features + kinds]: :func:`features`, and whether the operation is of each kind."""
+    flags = np.array([[float(work.rate == kind) for kind in kinds] for work in works])
+    return np.hstack([features(works), flags.reshape(len(works), len(kinds))])
+
+
 COLUMNS = (
     *("op", "in_h", "in_w", "in_c", "out_h", "out_w", "out_c", "kernel_h", "kernel_w"),
     *("stride", "groups", "latency_ns"),
@@ -158,4 +164,5 @@ __all__ = [
     "features",
     "from_frame",
     "kinds_of",
+    "raw_inputs",
 ]

@@ -44,6 +44,19 @@ class Work:
         return self.in_bytes + self.out_bytes + self.weight_bytes
 
     @property
+    def gathered(self) -> float:
+        """Bytes of all windows that a convolution reads: what is laid out to compute it as a
+        product of matrices. None where a window is one pixel, and none of a depthwise convolution, which is
+        computed in place."""
+        if self.kernel == 1:
+            return 0.0
+        if self.kind == "CONV_2D":
+            return self.pixels * self.kernel * self.in_channels * ELEMENT_BYTES[self.data]
+        if self.kind == "GROUPED_CONV_2D":  # how many groups there are is not known
+            return self.in_bytes * self.kernel / self.stride**2
+        return 0.0
+
+    @property
     def rate(self) -> str:
         """The key of its rate of arithmetic: the kind, whether a plain convolution has a window
         (matrix products run at another rate), and the data unless that is float32."""

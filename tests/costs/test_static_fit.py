@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from nnapi_prof.costs.calibrate import single_rate
-from nnapi_prof.costs.static_fit import cross_validated, fit_samples, fit_target_model
+from nnapi_prof.costs.static_fit import cross_validated, fit_samples, fit_with_errors
 from nnapi_prof.costs.static_model import Roof, TargetModel
 from nnapi_prof.costs.static_work import Sample, Work, conv_like, from_frame
 from nnapi_prof.errors import CostError
@@ -125,7 +125,7 @@ def test_nine_whole_models_are_enough_for_a_processor_of_the_usual_kind() -> Non
 @pytest.mark.slow
 def test_the_fit_is_the_same_every_time() -> None:
     samples = measured(works_of(table()))
-    one, two = fit_target_model(samples), fit_target_model(samples)
+    one, two = fit_with_errors(samples).model, fit_with_errors(samples).model
     works = works_of(table(seed=5))
     assert (one.works_ns(works) == two.works_ns(works)).all()
     assert one.errors == two.errors
@@ -149,7 +149,7 @@ def test_a_wild_row_does_not_pull_the_others() -> None:
 
 @pytest.mark.slow
 def test_errors_grow_with_strangeness() -> None:
-    model = fit_target_model(measured(works_of(table()), bend=1.0))
+    model = fit_with_errors(measured(works_of(table()), bend=1.0)).model
     known = works_of(table())[0]
     strange = replace(known, macs=1e13, in_channels=1e6, out_channels=1e6, pixels=1e8)
     near, far = model.uncertainty([known]), model.uncertainty([strange])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from nnapi_prof.costs.static_fit import fit_samples, fit_target_model
+from nnapi_prof.costs.static_fit import fit_samples, fit_with_errors
 from nnapi_prof.costs.static_model import TargetModel
 from nnapi_prof.costs.static_work import Sample, Work
 
@@ -94,7 +95,7 @@ def test_nine_of_ten_networks_are_inside_of_their_bands() -> None:
     inside = []
     for seed in range(4):
         samples = sums(seed, noise=0.05, n=130)
-        model = fit_target_model(samples[:SHOWN])
+        model = fit_with_errors(samples[:SHOWN]).model
         bands = [model.uncertainty(s.works) or 0.0 for s in samples[SHOWN:]]
         inside += (errors(model, samples[SHOWN:]) <= np.array(bands)).tolist()
     assert 0.85 <= np.mean(inside) <= 0.97
@@ -106,7 +107,7 @@ def test_errors_of_a_sum_are_put_together_and_not_added_up() -> None:
     works = sorted({w for s in sums(0) for w in s.works}, key=str)
     works += [square("CONV_2D", 8 + i % 40, 8 + 3 * i, 8 + 5 * i, 3) for i in range(60)]
     alone = [Sample((w,), truth(w) * math.exp(0.1 * draw.normal())) for w in works]
-    model = fit_target_model(alone)
+    model = fit_with_errors(alone).model
     one = model.uncertainty([works[-1]])
     many = model.uncertainty(works[-40:])
     assert one is not None and many is not None
@@ -114,7 +115,7 @@ def test_errors_of_a_sum_are_put_together_and_not_added_up() -> None:
 
 
 def test_a_type_that_was_never_measured_has_no_band() -> None:
-    model = fit_target_model(sums(0)[:SHOWN])
+    model = fit_with_errors(sums(0)[:SHOWN]).model
     known = network(np.random.default_rng(0))
     strange = square("SOFTMAX", 32, 16, 16)
     assert model.uncertainty(known) is not None and model.knows(known[0])
@@ -124,3 +125,38 @@ def test_a_type_that_was_never_measured_has_no_band() -> None:
     moved = [*known, square("TRANSPOSE", 4, 3, 3)]
     assert (model.uncertainty(moved) or 0.0) > (model.uncertainty(known) or 1.0)
     assert model.uncertainty([square("TRANSPOSE", 4, 3, 3)]) is None
+
+
+def test_windows_that_are_laid_out_are_told_from_what_is_moved() -> None:
+    """Processors that lay out windows for a product of matrices: many windows of few channels, as
+    the first layers of a network have, cost what neither MACs nor bytes tell."""
+
+    def slow(work: Work) -> float:
+        return truth(work) + 0.6 * work.gathered
+
+    draw = np.random.default_rng(0)
+    networks = []
+    for _ in range(40):
+        side, width = int(draw.choice([56, 112, 224])), int(draw.choice([8, 16, 32, 64]))
+        works = [square("CONV_2D", side, 3, width, 7)]
+        for _ in range(int(draw.integers(4, 12))):
+            works.append(square("CONV_2D", side // 4, width, width, int(draw.choice([1, 3]))))
+            works.append(square("ADD", side // 4, width, width))
+        networks.append(Sample(tuple(works), sum(map(slow, works))))
+    model = fit_samples(networks[:20], correct=False)
+    assert float(np.median(errors(model, networks[20:]))) < 0.02
+    assert model.roof.ns_per_gathered_byte == pytest.approx(0.6, rel=0.3)
+
+
+def test_what_hardly_differed_is_not_magnified() -> None:
+    """One of the measured operations has a channel more than whole tiles: what it happens to take
+    says nothing about those with many more."""
+    odd = square("CONV_2D", 32, 17, 17, 3)
+    samples = [
+        replace(s, works=(*s.works, odd), ns=(s.ns + truth(odd)) * 1.05) if i == 0 else s
+        for i, s in enumerate(sums(0)[:SHOWN])
+    ]
+    model = fit_samples(samples, correct=True)
+    assert model.correction is not None
+    strange = [square("CONV_2D", 32, n, n, 3) for n in (9, 13, 5)]
+    assert np.abs(model.correction.log_ratio(strange)).max() < math.log(1.5)

@@ -1,0 +1,192 @@
+"""Trees on what roofline and correction leave, and what they are stored as."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnapi_prof.costs import static_fit
+from nnapi_prof.costs.calibrate import calibrate
+from nnapi_prof.costs.static_description import Description, parse_description
+from nnapi_prof.costs.static_fit import LONG, fit_samples, is_long
+from nnapi_prof.costs.static_forest import Forest, can_learn, check_forest, fit_forest
+from nnapi_prof.costs.static_model import TargetModel
+from nnapi_prof.costs.static_work import FEATURES, Sample, Work, kinds_of, raw_inputs
+from nnapi_prof.errors import CostError
+from nnapi_prof.graph.plan import CPU
+from tests.costs.test_calibrate import rows
+from tests.costs.test_static_fit import measured, median_error, table, works_of
+
+
+def stepped(n: int, seed: int, noise: float = 0.01) -> list[Sample]:
+    """A driver with three kernels, each of its own speed: no smooth function has such steps."""
+    frame = table(n, seed)
+    draw = np.random.default_rng(seed + 100)
+    channels = draw.integers(4, 200, n)
+    deep = frame["op"] == "DEPTHWISE_CONV_2D"
+    frame["in_c"] = channels
+    frame["out_c"] = np.where(deep, channels, draw.integers(4, 200, n))
+    frame["groups"] = np.where(deep, channels, 1)
+    return [replace(s, ns=s.ns * _step(s.works[0])) for s in measured(works_of(frame), noise)]
+
+
+def _step(work: Work) -> float:
+    if work.out_channels > 64 and work.in_channels > 40:
+        return 1.0 if work.pixels > 1000 else 2.5
+    return 1.6 if work.pixels > 1000 else 0.8
+
+
+@cache
+def learnt() -> TargetModel:
+    return fit_samples(stepped(LONG, 0))
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Makes scikit-learn absent, as for Python it is."""
+    return lambda: monkeypatch.setitem(sys.modules, "sklearn", None)
+
+
+@pytest.mark.slow
+def test_steps_are_learnt_where_a_table_is_long(without: Callable[[], None]) -> None:
+    held = stepped(300, 7)
+    assert learnt().forest is not None
+    ours = median_error(learnt(), held)
+    without()
+    assert not can_learn()
+    smooth = fit_samples(stepped(LONG, 0))
+    assert smooth.forest is None
+    assert ours < 0.7 * median_error(smooth, held)
+
+
+@pytest.mark.slow
+def test_a_short_table_has_none() -> None:
+    short = stepped(LONG - 1, 0)
+    assert is_long(stepped(LONG, 0)) and not is_long(short)
+    assert not is_long([replace(s, works=s.works * 50) for s in stepped(LONG, 0)])
+    assert fit_samples(short).forest is None
+
+
+@pytest.mark.slow
+def test_trees_of_noise_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Latencies that no shape tells: cross-validation finds them no better."""
+    monkeypatch.setattr(static_fit, "LONG", 100)
+    assert is_long(measured(works_of(table())))
+    assert fit_samples(measured(works_of(table()), noise=0.2)).forest is None
+
+
+def forest_of(samples: list[Sample], seed: int = 0) -> Forest:
+    model = fit_samples(samples, correct=False)
+    return fit_forest(samples, model, kinds_of(samples), seed)
+
+
+def test_it_says_what_scikit_learn_says_and_the_same_every_time() -> None:
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    samples = stepped(80, 0)
+    forest = forest_of(samples)
+    again = forest_of(samples)
+    assert (forest.number == again.number).all() and (forest.upper == again.upper).all()
+    assert (forest_of(samples, seed=1).number[:50] != forest.number[:50]).any()
+    model = fit_samples(samples, correct=False)
+    works = [s.works[0] for s in samples]
+    off = np.log([s.ns / model.sample_ns(s) for s in samples])
+    x = np.asarray(raw_inputs(works, forest.kinds), np.float32)
+    theirs = ExtraTreesRegressor(len(forest.roots), min_samples_leaf=3, random_state=0).fit(x, off)
+    assert np.allclose(forest.log_ratio(works), theirs.predict(x), atol=1e-3)
+    check_forest(forest, x.shape[1])
+    assert forest.log_ratio([]).shape == (0,)
+
+
+def described(forest: Forest) -> Description:
+    model = replace(fit_samples(stepped(80, 0), correct=False), forest=forest)
+    return Description("phone", "one", "made up", {CPU: model}, {CPU: 80})
+
+
+def test_a_description_holds_it_as_numbers() -> None:
+    before = described(forest_of(stepped(80, 0)))
+    after = parse_description(json.loads(before.to_json()))
+    works = works_of(table(seed=7))
+    one, two = (d.targets[CPU].works_ns(works) for d in (before, after))
+    assert np.allclose(one, two, rtol=1e-5)
+    assert after.to_json() == before.to_json()
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("roots", []),
+        ("roots", [-1]),
+        ("roots", [10**6]),
+        ("roots", [10**30]),
+        ("roots", [[0]]),
+        ("feature", [0]),
+        ("feature", "none"),
+        ("number", [float("nan")]),
+        ("upper", lambda nodes: [0] * len(nodes)),  # a walk that never ends
+        ("upper", lambda nodes: [10**6] * len(nodes)),
+        ("feature", lambda nodes: [len(FEATURES) + 99] * len(nodes)),
+        ("feature", lambda nodes: [0] * len(nodes)),  # no leaf
+        ("feature", lambda nodes: [-2] * len(nodes)),
+        ("features", ["macs"]),
+    ],
+)
+def test_a_damaged_one_is_refused(name: str, value: Any) -> None:
+    data = json.loads(described(forest_of(stepped(80, 0))).to_json())
+    forest = data["targets"]["cpu"]["forest"]
+    forest[name] = value(forest[name]) if callable(value) else value
+    with pytest.raises(CostError, match="damaged"):
+        parse_description(data)
+
+
+def test_a_description_of_the_version_before_is_read() -> None:
+    data = json.loads(described(forest_of(stepped(80, 0))).to_json())
+    data["version"] = 2
+    del data["targets"]["cpu"]["forest"], data["targets"]["cpu"]["ns_per_gathered_byte"]
+    model = parse_description(data).targets[CPU]
+    assert model.forest is None and model.roof.ns_per_gathered_byte == 0.0
+
+
+def test_calibrate_says_once_that_scikit_learn_would_help(
+    without: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("INFO", "nnapi_prof"):
+        calibrate(rows(), "a", "b")
+        assert "scikit-learn" not in caplog.text  # the table is short
+        monkeypatch.setattr(static_fit, "LONG", 30)
+        calibrate(rows(), "a", "b")
+        assert "scikit-learn" not in caplog.text
+        without()
+        calibrate(rows(), "a", "b")
+    assert caplog.text.count("pip install nnapi-prof[learn]") == 1
+
+
+def test_estimating_never_loads_scikit_learn() -> None:
+    """Not even by a description with a forest."""
+    text = described(forest_of(stepped(80, 0))).to_json()
+    program = (
+        "import json, sys\n"
+        "import nnapi_prof, nnapi_prof.api, nnapi_prof.costs.static_fit\n"
+        "from nnapi_prof.costs.static_description import parse_description\n"
+        "from nnapi_prof.graph.plan import CPU\n"
+        "from nnapi_prof.graph.work import Work\n"
+        "model = parse_description(json.load(sys.stdin)).targets[CPU]\n"
+        "work = Work('CONV_2D', 'float32', 1e6, 1e4, 1e4, 1e3, 100, 10, 8, 8)\n"
+        "print(model.works_ns([work])[0], 'sklearn' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=text, capture_output=True, text=True, check=True
+    )
+    ns, loaded = done.stdout.split()
+    assert math.isfinite(float(ns)) and loaded == "False"
