@@ -166,7 +166,12 @@ def gpu_model(
     design = np.column_stack([np.ones(len(end)), bare.samples_ns(whole)])
     start, factor = nnls(design / end[:, None], np.ones(len(end)))[0]
     rates = {kind: rate * factor for kind, rate in model.roof.ns_per_mac.items()}
-    roof = Roof(model.roof.operation_ns * factor, model.roof.ns_per_byte * factor, rates)
+    roof = Roof(
+        model.roof.operation_ns * factor,
+        model.roof.ns_per_byte * factor,
+        rates,
+        model.roof.ns_per_gathered_byte * factor,
+    )
     return replace(model, roof=roof, invocation_ns=float(start))
 
 

@@ -4,8 +4,8 @@
 2. The correction (:mod:`nnapi_prof.costs.static_correction`), of what the roofline leaves.
 3. A forest (:mod:`nnapi_prof.costs.static_forest`), of what both leave, where there are
    :data:`LONG` samples of a few operations, and scikit-learn is installed.
-4. Cross-validation of each, by configuration: correction and forest stay where the error is the
-   smaller with them, and the errors are what bands are made of
+4. Cross-validation of each, by configuration: correction (or a part of it) and forest stay where
+   the error is the smaller with them, and the errors are what bands are made of
    (:mod:`nnapi_prof.costs.static_bands`).
 
 Nothing is drawn at random but folds and trees, and those from a seed that is told.
@@ -29,6 +29,8 @@ from nnapi_prof.costs.static_work import Floats, Sample, Work, kinds_of
 
 MARGIN = 0.97
 """A correction or forest stays where the error, out of fold, is below this part of that without."""
+PARTS = (0.5, 0.75, 1.0)
+"""Of a correction, how much of it may be believed: what few samples taught overshoots."""
 FEWEST = 12
 """With fewer samples there is no correction: the roofline alone has half as many prices."""
 LONG, FEW = 500, 3
@@ -62,38 +64,37 @@ class _Choice:
 
 
 def _chosen(samples: Sequence[Sample], folds: int, seed: int) -> _Choice:
-    """The best of the stages, each but the first only where it is clearly better."""
+    """The best of the stages, the later ones only where they are clearly better."""
     learn = can_learn() and is_long(samples)
     setting, stages = _stages(samples, None, seed, learn)
     errors = np.full((len(stages), len(samples)), math.inf)
     for shown, held in _folds(samples, folds, seed):
         for stage, model in enumerate(_stages(shown, setting, seed, learn)[1]):
             errors[stage, held] = _errors(model, [samples[i] for i in held])
-    best = 0
-    for stage in range(1, len(stages)):
-        if _size(errors[stage]) < MARGIN * _size(errors[best]):
-            best = stage
+    doubts = [MARGIN, *(1.0 for _ in PARTS), 1 / MARGIN]
+    sizes = [_size(each) * doubt for each, doubt in zip(errors, doubts, strict=False)]
+    best = int(np.argmin(sizes))
     return _Choice(stages[best], errors[best], errors[0])
 
 
 def _stages(
     samples: Sequence[Sample], setting: Setting | None, seed: int, learn: bool
 ) -> tuple[Setting | None, list[TargetModel]]:
-    """Roofline; the same with a correction; the same with a forest: as many as are to be had. And
-    the correction's setting, the best one where none is given."""
+    """Roofline; the same with parts of a correction; with all of it and a forest: as many as are to
+    be had. And the correction's setting, the best one where none is given."""
     kinds, sums = kinds_of(samples), sums_of(samples)
     roof = fit_roof(sums, kinds)
     if len(samples) < FEWEST and setting is None:
         return None, [roof]
     setting, correction = fit_correction(sums, roof, kinds, setting)
-    corrected = replace(roof, correction=correction)
-    if not learn:
-        return setting, [roof, corrected]
-    return setting, [
-        roof,
-        corrected,
-        replace(corrected, forest=fit_forest(samples, corrected, kinds, seed)),
-    ]
+    stages = [roof]
+    for part in PARTS:
+        believed = replace(correction, weights=part * correction.weights)
+        stages.append(replace(roof, correction=believed))
+    if learn:
+        forest = fit_forest(samples, stages[-1], kinds, seed)
+        stages.append(replace(stages[-1], forest=forest))
+    return setting, stages
 
 
 def is_long(samples: Sequence[Sample]) -> bool:
