@@ -28,7 +28,8 @@ from nnapi_prof.costs.static_roof import fit_roof, sums_of
 from nnapi_prof.costs.static_work import Floats, Sample, Work, kinds_of
 
 MARGIN = 0.97
-"""A correction or forest stays where the error, out of fold, is below this part of that without."""
+"""A correction or forest stays where the error, out of fold, is below this part of that without,
+and most samples gain."""
 PARTS = (0.5, 0.75, 1.0)
 """Of a correction, how much of it may be believed: what few samples taught overshoots."""
 FEWEST = 12
@@ -71,10 +72,19 @@ def _chosen(samples: Sequence[Sample], folds: int, seed: int) -> _Choice:
     for shown, held in _folds(samples, folds, seed):
         for stage, model in enumerate(_stages(shown, setting, seed, learn)[1]):
             errors[stage, held] = _errors(model, [samples[i] for i in held])
-    doubts = [MARGIN, *(1.0 for _ in PARTS), 1 / MARGIN]
-    sizes = [_size(each) * doubt for each, doubt in zip(errors, doubts, strict=False)]
-    best = int(np.argmin(sizes))
+    best = 0
+    parts = range(1, len(stages))[: len(PARTS)]
+    forests = range(1 + len(PARTS), len(stages))
+    for rivals in (parts, forests):
+        rival = min(rivals, key=lambda stage: _size(errors[stage]), default=best)
+        if _better(errors[rival], errors[best]):
+            best = rival
     return _Choice(stages[best], errors[best], errors[0])
+
+
+def _better(errors: Floats, than: Floats) -> bool:
+    gains = float((np.abs(errors) < np.abs(than)).mean())
+    return _size(errors) < MARGIN * _size(than) and gains > 0.5
 
 
 def _stages(
