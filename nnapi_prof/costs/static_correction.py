@@ -41,7 +41,7 @@ STANDS = 1e-3
 """A step of the logarithm below which a linearisation is taken to stand: 0.1 %."""
 MOST_CENTRES = 128
 """More centres improve nothing measurable, and a description stays small."""
-LEAST_SPREAD = 0.7
+LEAST_SPREAD = 0.4
 """Of a feature, below which it is not magnified: rounding up to tiles grows most sizes little, and
 what little it does would count as much as all the rest, far from what was measured above all."""
 

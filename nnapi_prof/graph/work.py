@@ -46,8 +46,8 @@ class Work:
     @property
     def gathered(self) -> float:
         """Bytes of all windows that a convolution reads: what is laid out to compute it as a
-        product of matrices. None where a window is one pixel, and none of a depthwise convolution, which is
-        computed in place."""
+        product of matrices. None where a window is one pixel, and none of a depthwise
+        convolution, which is computed in place."""
         if self.kernel == 1:
             return 0.0
         if self.kind == "CONV_2D":

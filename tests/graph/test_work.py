@@ -51,3 +51,21 @@ def test_convolutions_tell_their_groups_windows_and_weights(tmp_path: Path) -> N
     ]
     assert [w.macs for w in found] == [64 * 16 * 4 * 9, 64 * 16 * 25, 64 * 16 * 4]
     assert [w.pixels for w in found] == [64, 64, 64]
+
+
+def test_windows_are_counted_as_they_are_laid_out(tmp_path: Path) -> None:
+    """Each window's bytes for each pixel of the result; none where nothing is laid out."""
+    model = nn.Sequential(
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.Conv2d(16, 16, 3, padding=1, groups=4),
+        nn.Conv2d(16, 16, 3, padding=1, groups=16),
+        nn.Conv2d(16, 4, 1),
+        nn.MaxPool2d(3, 1),
+    )
+    found = works(model, tmp_path / "c.pt", (1, 8, 10, 10))
+    gathered = {w.rate: w.gathered for w in found}
+    windows = 100 * 9 * 4
+    assert gathered["CONV_2D"] == 8 * windows
+    assert gathered["GROUPED_CONV_2D"] == 16 * windows
+    assert gathered["DEPTHWISE_CONV_2D"] == gathered["CONV_2D 1x1"] == 0
+    assert gathered["MAX_POOL_2D"] == 0
