@@ -40,9 +40,8 @@ FAR = 1.5
 """Times as slow as the CPU on the units of a trial by themselves: an accelerator that is, and
 faster on none of them, is not faster where they are joined either."""
 AHEAD = 0.03
-"""Relative: what NNAPI's own choice must save on one unit of a trial, or on the whole model, to be
-measured on all units. It runs on targets that are measured by their own names, and repeats vary by
-a percent."""
+"""Relative: what NNAPI's own choice must save on one unit of a trial to be measured on all. It runs
+on targets that are measured by their own names, and repeats vary by a percent."""
 SHORTEST_RUN = 4
 MUCH = 0.1
 """Relative: that a preference is so much faster for one unit is worth a look at all of them."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from nnapi_prof.convert.converted import ConvertedRegion
@@ -40,7 +40,6 @@ from nnapi_prof.measure.refine import (
 from nnapi_prof.measure.remaining import expected_later
 from nnapi_prof.measure.requests import batches, prepare
 from nnapi_prof.measure.sampling import (
-    AHEAD,
     behind,
     chain_regions,
     leading,
@@ -52,13 +51,20 @@ from nnapi_prof.measure.sampling import (
 )
 from nnapi_prof.measure.uninterrupted import uninterrupted
 from nnapi_prof.measure.unit_model import Converter, measured, region_label
-from nnapi_prof.partition import solve
+from nnapi_prof.partition import Limits, solve
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
 
 MAX_TURNS_OF_BASELINES = 4
 """Measured, a baseline may turn out to be better under another preference, unmeasured so far."""
+PLANNING_S = 2.5
+PLANNING_SHARE = 0.1
+"""Planning takes that long, or that share of measuring, whichever is more; ..."""
+SHARE_OF_LEFT = 0.2
+LEAST_SECONDS = 0.1
+"""... a single plan this share of what is left, and never less than a moment. Small networks end
+with a proof long before."""
 MAX_ROUNDS = 16
 """Rounds of measure, partition, measure; two to eight are the rule, later ones are short."""
 
@@ -155,6 +161,8 @@ class Session:
         """Targets that a trial was enough for, ..."""
         self._reopened: frozenset[Target] = frozenset()
         """... and those of them that were measured after all."""
+        self._useful: frozenset[Target] = frozenset()
+        """Targets that a plan may use."""
         self._alone: frozenset[Key] = frozenset()
         self._later: Mapping[str, int] = {}
         self._rounds = 0
@@ -175,11 +183,8 @@ class Session:
             alone = [row for row in self._chosen_rows() if row.key in self._alone]
             costs = self._fit(alone)
             plan = solve(self._graph, costs, limits=LIMITS)
-            useful = worthwhile(costs, plan, self._worth_trying)
-        self.measure_chains(useful)
-        if self._choose_reopened(plan):
-            self.measure_units()
-            self.measure_chains(useful | self._reopened)
+            self._useful = worthwhile(costs, plan, self._worth_trying)
+        self.measure_chains(self._useful)
         return self._refine()
 
     def measure_units(self, *, thorough: bool = False) -> None:
@@ -235,21 +240,16 @@ class Session:
         ]
         self.measure("chains", chains)
 
-    def _choose_reopened(self, plan: Plan) -> bool:
-        """Whether NNAPI's own choice, left at a trial, runs the whole model faster than the plan,
-        and than any target that it ran on by name: it is worth a look after all."""
-        whole = self._locator.signature(tuple(range(len(self._graph.units))))
-        ns = {
-            target: row.summary.median_ns
-            for (signature, target), row in self._rows.items()
-            if signature == whole and row.usable
-        }
-        rivals = [ns[target] for target in ns.keys() - self._behind]
-        least = min([plan.predicted_ns, *rivals]) * (1 - AHEAD)
-        self._reopened = frozenset(
-            target for target in self._behind if ns.get(target, math.inf) < least
-        )
-        return bool(self._reopened)
+    def _reopen(self, plan: Plan) -> bool:
+        """Measures targets left at a trial after all where the plan runs on one of them: parts of
+        what runs well there may run better still. Whether there was one."""
+        found = frozenset(segment.target for segment in plan.segments) & self._behind
+        if not found:
+            return False
+        self._reopened |= found
+        self.measure_units()
+        self.measure_chains(self._useful | found)
+        return True
 
     def _expect(self, jobs: Sequence[Job], leaders: Collection[Target]) -> None:
         """Notes how much is to come, for the time left."""
@@ -274,6 +274,10 @@ class Session:
                     others = rivals(self._graph, costs)
                 jobs = self._segment_jobs(s for plan in others for s in unknown(plan, costs))
                 if not jobs or turns_of_baselines == MAX_TURNS_OF_BASELINES:
+                    if self._reopen(chosen.plan):
+                        costs = self.fit(named)
+                        chosen = self._choose(costs)
+                        continue
                     self._stable = True
                     break
                 turns_of_baselines += 1
@@ -299,12 +303,20 @@ class Session:
     def _choose(self, costs: CostModel) -> Chosen:
         with self._spending("plan"):
             progress = tell_planning(self._report, f"planning, round {self._rounds + 1}")
-            chosen = choose(self._graph, costs, self._warm, LIMITS, progress)
+            chosen = choose(self._graph, costs, self._warm, self._limits(), progress)
         self._warm = chosen.warm
         self.so_far = (costs, chosen.plan)
         if chosen.interrupted:
             raise KeyboardInterrupt
         return chosen
+
+    def _limits(self) -> Limits:
+        """Of a plan between two rounds: planning takes a tenth of the time that measuring does, or
+        :data:`PLANNING_S`, as long as a moment is left for each plan."""
+        allowed = max(PLANNING_S, PLANNING_SHARE * self._spent_s["measure"])
+        left = allowed - self._spent_s["plan"]
+        seconds = min(LIMITS.seconds, max(left * SHARE_OF_LEFT, LEAST_SECONDS))
+        return replace(LIMITS, seconds=seconds)
 
     def outcome(
         self,
