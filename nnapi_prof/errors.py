@@ -24,7 +24,9 @@ A message says what failed, on which thing, what was found and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 
 class NnapiProfError(Exception):
@@ -116,6 +118,36 @@ class BuildError(NnapiProfError):
 
 class MismatchError(NnapiProfError):
     """Outputs differ from eager PyTorch by more than the tolerance."""
+
+
+_on_command_line: ContextVar[bool] = ContextVar("on_command_line", default=False)
+_ARGUMENTS = {"input": "inputs", "list": "listed", "output": "path"}
+"""Options whose argument in Python is called otherwise."""
+
+
+@contextmanager
+def command_line() -> Iterator[None]:
+    """While this lasts, messages spell options as the command line takes them; else as arguments
+    of the Python interface."""
+    token = _on_command_line.set(True)
+    try:
+        yield
+    finally:
+        _on_command_line.reset(token)
+
+
+def spelled(on_command_line: str, in_python: str) -> str:
+    """What a message says to who called."""
+    return on_command_line if _on_command_line.get() else in_python
+
+
+def option(name: str, value: str | None = None) -> str:
+    """An option as its user spells it: ``--max-regions`` or ``max_regions``; with a value
+    ``--pin relu=cpu`` or ``pin='relu=cpu'``."""
+    argument = _ARGUMENTS.get(name, name.replace("-", "_"))
+    if value is None:
+        return spelled(f"--{name}", argument)
+    return spelled(f"--{name} {value}", f"{argument}={value!r}")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

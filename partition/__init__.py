@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Literal, cast
 
-from nnapi_prof.errors import PartitionError
+from nnapi_prof.errors import PartitionError, option
 from nnapi_prof.graph.plan import Plan, Proof, ProofKind
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.baselines import find_baselines
@@ -130,7 +130,8 @@ def solve_problem(
     if solver == "milp" and constraints is not None and constraints.max_compile_ns is not None:
         raise PartitionError(
             "the mixed-integer programme has no compile times in it, so that it cannot limit "
-            "them: leave --solver milp out, the search keeps to --max-compile-ms"
+            f"them: leave {option('solver', 'milp')} out, the search keeps to "
+            f"{option('max-compile-ms')}"
         )
     answer = plan_problem(
         problem,

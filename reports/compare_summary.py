@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from nnapi_prof.costs.diff import CONFIDENCE, Comparison, Verdict
-from nnapi_prof.errors import UsageError
+from nnapi_prof.errors import UsageError, spelled
 from nnapi_prof.reports.compare_changes import (
     Difference,
     Move,
@@ -210,8 +210,8 @@ def compared(named: Sequence[tuple[str, ReportData]]) -> Compared:
     """Raises UsageError where there are fewer than two sides or more than :data:`LETTERS`."""
     if not 2 <= len(named) <= len(LETTERS):
         raise UsageError(
-            f"a comparison has 2 to {len(LETTERS)} sides, not {len(named)}: name as many bundles,"
-            " --run or --at"
+            f"a comparison has 2 to {len(LETTERS)} sides, not {len(named)}: name as many bundles"
+            + spelled(", --run or --at", ", plans or results")
         )
     sides = (Side(letter, name, data) for letter, (name, data) in zip(LETTERS, named, strict=False))
     return Compared(tuple(sides))

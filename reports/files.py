@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.errors import UsageError
+from nnapi_prof.errors import UsageError, option
 
 if TYPE_CHECKING:  # pandas and the like need not be there to refuse a file's name
     from nnapi_prof.reports.data import ReportData
@@ -37,7 +37,7 @@ def format_of(path: Path) -> str:
             return fits[ending]
     known = ", ".join(endings[0] for endings in ENDINGS.values())
     raise UsageError(
-        f"the ending of {path} names no format: there are {known}, or say --format"
+        f"the ending of {path} names no format: there are {known}, or say {option('format')}"
         f" {'|'.join(ENDINGS)}"
     )
 
@@ -57,8 +57,8 @@ def check_compares(form: str) -> None:
     """Raises UsageError where several plans do not fit in a format."""
     if form not in COMPARES:
         raise UsageError(
-            f"--format {form} is of one bundle: a comparison is {', '.join(COMPARES[:-1])} or"
-            f" {COMPARES[-1]}"
+            f"{option('format', form)} is of one bundle: a comparison is"
+            f" {', '.join(COMPARES[:-1])} or {COMPARES[-1]}"
         )
 
 
@@ -91,7 +91,7 @@ def write_report(path: Path, form: str, sides: Sequence[tuple[str, ReportData]])
         tables.write(path, sides[0][1])
     except OSError as error:
         raise UsageError(
-            f"cannot write {path}: {error.strerror or error}: name another --output"
+            f"cannot write {path}: {error.strerror or error}: name another {option('output')}"
         ) from error
 
 
@@ -106,7 +106,8 @@ def write_whole(path: Path, make: Callable[[], str]) -> None:
         os.replace(partial, path)
     except OSError as error:
         raise UsageError(
-            f"cannot write the report {path}: {error.strerror or error}: name another --output"
+            f"cannot write the report {path}: {error.strerror or error}: name another "
+            f"{option('output')}"
         ) from error
     finally:
         with contextlib.suppress(OSError):  # there is none after success

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 
 from nnapi_prof.errors import UsageError
@@ -34,10 +34,22 @@ def one_of(name: str, value: object, known: Sequence[str]) -> None:
 
 def names(name: str, value: Sequence[str]) -> tuple[str, ...]:
     """Several texts; a text alone is one. Raises UsageError where there is anything else."""
+    if isinstance(value, Mapping) or not isinstance(value, Iterable):
+        raise UsageError(f"{name} is {value!r}: texts are wanted")
     texts = (value,) if isinstance(value, str) else tuple(value)
     if not all(isinstance(text, str) for text in texts):
         raise UsageError(f"{name} is {value!r}: texts are wanted")
     return texts
+
+
+def placements(name: str, value: str | Sequence[str] | Mapping[str, str]) -> tuple[str, ...]:
+    """:func:`names` of patterns that may say where, as ``"softmax*=cpu"``; a mapping from units to
+    targets says it, too. Raises UsageError where there is anything else."""
+    if not isinstance(value, Mapping):
+        return names(name, value)
+    if not all(isinstance(text, str) for pair in value.items() for text in pair):
+        raise UsageError(f"{name} is {value!r}: units and targets as text are wanted")
+    return tuple(f"{unit}={where}" for unit, where in value.items())
 
 
 def table(costs: str | os.PathLike[str] | None) -> str | None:

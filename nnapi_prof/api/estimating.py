@@ -19,7 +19,7 @@ from nnapi_prof.costs.static_phone import FORMAT as SIMULATED_FORMAT
 from nnapi_prof.costs.static_phone import PhoneUnit, phone_units
 from nnapi_prof.costs.static_work import Work
 from nnapi_prof.device.emulator import SIMULATED, list_phones, phone_file
-from nnapi_prof.errors import UnsupportedOp, UsageError, did_you_mean
+from nnapi_prof.errors import UnsupportedOp, UsageError, did_you_mean, option
 from nnapi_prof.graph.plan import CPU, HOST, Target
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import Unit, UnitGraph
@@ -98,10 +98,11 @@ def estimated_costs(
         raise UsageError(
             f"{described.name} was measured with {described.threads} CPU"
             f" thread{'s' * (described.threads != 1)}, and nothing tells what {threads} would take:"
-            f" leave --threads away, or `nnapi-prof calibrate --threads {threads}` from a phone"
+            f" leave {option('threads')} away, or `nnapi-prof calibrate --threads {threads}` from a"
+            " phone"
         )
     if burst or relaxed:
-        asked = "--burst" if burst else "--relaxed"
+        asked = option("burst" if burst else "relaxed")
         raise UsageError(f"{described.name} was not measured with {asked}: leave it away")
     return described_costs(program, described)
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from nnapi_prof.graph.program import Program
 
+    Input = str | Sequence[int] | Tensor
+
 
 class _OwnFolder:
     """A folder that goes with the last model whose file is in it."""
@@ -130,17 +132,17 @@ class Model:
 
 def load(
     model: str | os.PathLike[str] | torch.nn.Module | ExportedProgram,
-    inputs: str | Tensor | Sequence[str | Tensor] | None = None,
+    inputs: Input | Sequence[Input] | None = None,
     *,
     name: str | None = None,
 ) -> Model:
     """Loads a model from a file (TorchScript, ExportedProgram) or from memory.
 
     ``inputs`` are its input shapes, as texts (``"1x3x224x224"``, ``"1x128:int64"``, with a size
-    left open ``"1x3x?x?"``) or as example tensors. TorchScript stores none: without them, bundled
-    ones are used, or a guess that ``Model.notes`` tells. A module in memory that is neither
-    scripted nor traced is exported with ``torch.export``, and needs them. ``name`` is that of a
-    model in memory, for people.
+    left open ``"1x3x?x?"``), as tuples of sizes (``(1, 3, 224, 224)``) or as example tensors.
+    TorchScript stores none: without them, bundled ones are used, or a guess that ``Model.notes``
+    tells. A module in memory that is neither scripted nor traced is exported with
+    ``torch.export``, and needs them. ``name`` is that of a model in memory, for people.
 
     Raises ModelFileError where the file is missing or no model, InputSpecError where the inputs do
     not fit, FrontendError where the model cannot become a graph.
@@ -156,15 +158,38 @@ def loaded(model: Model | str | os.PathLike[str]) -> Model:
     return model if isinstance(model, Model) else load(model)
 
 
-def _listed(inputs: str | Tensor | Sequence[str | Tensor] | None) -> list[str | Tensor]:
+def _listed(inputs: Input | Sequence[Input] | None) -> list[str | Tensor]:
+    """One for each input, a shape as text or an example."""
     if inputs is None:
         return []
-    if isinstance(inputs, str) or not isinstance(inputs, Sequence):
-        return [inputs]
-    return list(inputs)
+    alone = isinstance(inputs, str) or not isinstance(inputs, Sequence) or _is_shape(inputs)
+    each: list[Any] = [inputs] if alone else list(inputs)
+    return [_as_text(value) for value in each]
 
 
-def _texts(inputs: str | Tensor | Sequence[str | Tensor] | None) -> tuple[str, ...]:
+def _is_shape(value: object) -> bool:
+    """Whether it is sizes: ``(1, 3, 224, 224)``."""
+    return (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and len(value) > 0
+        and all(isinstance(size, int) and not isinstance(size, bool) for size in value)
+    )
+
+
+def _as_text(value: Input) -> str | Tensor:
+    """A shape as ``--input`` takes it; anything else as it is."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return value
+    if not _is_shape(value):
+        raise InputSpecError(
+            f"the input {value!r} is no shape: sizes are wanted, as in (1, 3, 224, 224) or"
+            " '1x3x224x224'; for several inputs a list of these"
+        )
+    return "x".join(map(str, value))
+
+
+def _texts(inputs: Input | Sequence[Input] | None) -> tuple[str, ...]:
     """Inputs as ``--input`` takes them."""
     listed = _listed(inputs)
     if all(isinstance(value, str) for value in listed):
@@ -174,14 +199,14 @@ def _texts(inputs: str | Tensor | Sequence[str | Tensor] | None) -> tuple[str, .
     for value in listed:
         if not isinstance(value, str) and not hasattr(value, "is_quantized"):
             raise InputSpecError(
-                f"the input {value!r} is neither a shape as text nor a tensor: write '1x3x224x224'"
+                f"the input {value!r} is neither a shape nor a tensor: write '1x3x224x224'"
             )
     return tuple(v if isinstance(v, str) else str(InputSpec.of(v)) for v in listed)
 
 
 def _from_memory(
     model: torch.nn.Module | ExportedProgram,
-    inputs: str | Tensor | Sequence[str | Tensor] | None,
+    inputs: Input | Sequence[Input] | None,
     name: str | None,
 ) -> Model:
     """Saves the model to a file of its own: everything behind it reads files, and so the bundle

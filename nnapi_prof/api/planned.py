@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,12 +18,13 @@ from nnapi_prof.api.model import Model, load, loaded
 from nnapi_prof.api.planning import bundle_of, find_plans, unit_guard
 from nnapi_prof.api.steps import reached
 from nnapi_prof.api.steps_partition import save_bundle, verified, with_open_sizes
-from nnapi_prof.api.steps_report import data_of
+from nnapi_prof.api.steps_report import data_of, naming_table
 from nnapi_prof.api.wishes import Wishes
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.hopeful import with_intervals
+from nnapi_prof.costs.location import absolute
 from nnapi_prof.costs.static_costs import EstimatedCosts
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.results import AgentInfo
@@ -157,7 +158,9 @@ class Planned:
         Raises UsageError where it cannot be written, or no device was asked for.
         """
         folder = Path(path)
-        save_bundle(folder, self.bundle, self.model.path)
+        location = self.costs.location if self.costs else None
+        bundle = replace(self.bundle, costs=absolute(location)) if location else self.bundle
+        save_bundle(folder, bundle, self.model.path)
         return folder
 
     @cached_property
@@ -211,7 +214,8 @@ class Planned:
         """
         bundle = bundle or self.bundle
         if self.costs is None:
-            with CostStore(arguments.table(costs)) as store:
+            table = arguments.table(costs)
+            with naming_table(bundle, table), CostStore(table) as store:
                 return data_of(bundle, run, store, model=self.model.path)
         measured = self.costs.measured
         if measured is None:
@@ -274,8 +278,8 @@ def partition(
     model: Model | str | os.PathLike[str],
     costs: Costs | PricedUnits,
     *,
-    forbid: Sequence[str] = (),
-    pin: Sequence[str] = (),
+    forbid: str | Sequence[str] | Mapping[str, str] = (),
+    pin: str | Sequence[str] | Mapping[str, str] = (),
     preference: Literal["low_power", "fast", "sustained"] | None = None,
     max_regions: int | None = None,
     max_compile_ms: float | None = None,
@@ -298,9 +302,10 @@ def partition(
     each target, in ns or whatever is to be least.
 
     ``forbid`` keeps units off targets (``"softmax*"``, ``"conv2d*=nnapi:npu/*"``), ``pin`` runs
-    them on one (``"softmax*=cpu"``); ``preference`` is the only one of accelerators;
-    ``max_regions``, ``max_compile_ms`` (ms) and ``max_error`` (relative, in less than float32)
-    limit the plan; ``listed`` units make the baseline of that name; ``solver="milp"`` asks HiGHS.
+    them on one (``"softmax*=cpu"`` or ``{"softmax*": "cpu"}``); ``preference`` is the only one of
+    accelerators; ``max_regions``, ``max_compile_ms`` (ms) and ``max_error`` (relative, in less than
+    float32) limit the plan; ``listed`` units make the baseline of that name; ``solver="milp"`` asks
+    HiGHS.
     The plan has the fewest segments within noise of the least latency; ``best`` is for the least
     latency itself. Planning takes ``seconds`` at most (None: 10); Ctrl-C ends it with the best plan
     until then, and a note.
@@ -318,8 +323,8 @@ def partition(
     priced: PricedUnits = costs.priced if isinstance(costs, Costs) else costs
     conditions = known.conditions if known else Conditions()
     wishes = Wishes(
-        arguments.names("forbid", forbid),
-        arguments.names("pin", pin),
+        arguments.placements("forbid", forbid),
+        arguments.placements("pin", pin),
         preference,
         max_regions,
         arguments.names("listed", listed),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +12,10 @@ from nnapi_prof.api.listener import SILENT, Listener, Progress
 from nnapi_prof.api.loading import read_model
 from nnapi_prof.api.start_up import start_ups
 from nnapi_prof.api.wishes import Wishes
-from nnapi_prof.bundle.bundle import Bundle, halves, needed_regions
+from nnapi_prof.bundle.bundle import Bundle, RegionKey, halves, needed_regions
 from nnapi_prof.convert.converted import ConvertedRegion, units_in_floats
 from nnapi_prof.convert.float16 import to_float16
+from nnapi_prof.convert.growth import growth_note
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.distinct import distinct
@@ -24,7 +25,7 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.info import describe, device_fingerprint
 from nnapi_prof.device.results import AgentInfo
-from nnapi_prof.errors import CostError, InputSpecError, UsageError
+from nnapi_prof.errors import CostError, InputSpecError, UsageError, option, spelled
 from nnapi_prof.frontend.inputs import InputSpec, listed, parse_input_spec
 from nnapi_prof.graph.plan import Engine, Plan
 from nnapi_prof.graph.program import Program
@@ -212,8 +213,28 @@ def bundle_of(
         regions=regions,
         halved=halved,
         conditions=conditions,
-        notes=(*notes, *_floats(program, (*regions.values(), *halved.values()))),
+        notes=(
+            *notes,
+            *_floats(program, (*regions.values(), *halved.values())),
+            *_grown(program, plans[0], levels, regions | halved),
+        ),
     )
+
+
+def _grown(
+    program: Program,
+    plan: Plan,
+    levels: Mapping[str, int],
+    regions: Mapping[RegionKey, ConvertedRegion],
+) -> list[str]:
+    """What to tell of a plan's regions on NNAPI that became far larger."""
+    found = [
+        (s.units, len(regions[tuple(sorted(s.units)), levels[s.target.key]].operations))
+        for s in plan.segments
+        if s.target.engine is Engine.NNAPI
+    ]
+    note = growth_note(program.units, found, "what the plan gives to NNAPI")
+    return [] if note is None else [note]
 
 
 def _floats(program: Program, regions: Iterable[ConvertedRegion]) -> list[str]:
@@ -240,7 +261,10 @@ def guarded(
     from nnapi_prof.run.unit_precision import unit_errors
 
     if conditions.precision is Precision.FLOAT32:
-        raise UsageError("--max-error guards what --relaxed or --float16 allow: add one of them")
+        raise UsageError(
+            f"{option('max-error')} guards what {option('relaxed')} or {option('float16')} allow: "
+            + spelled("add one of them", "profile() with one of them")
+        )
     accelerators = frozenset(t for t in costs.targets if t.engine is Engine.NNAPI)
     offered = [
         unit.index

@@ -15,6 +15,7 @@ from nnapi_prof.api.wishes import Wishes
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import write_bundle
 from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.location import absolute
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import UsageError
@@ -70,7 +71,7 @@ def partition_file(
             bundle, found = make_bundle(
                 program, model, client, store, conditions, wishes, estimate, listener
             )
-        bundle = with_open_sizes(bundle, inputs)
+        bundle = replace(with_open_sizes(bundle, inputs), costs=absolute(store.location))
         if verify:
             bundle = verified(bundle, program, client, options, wishes, listener)
     save_bundle(output, bundle, model)

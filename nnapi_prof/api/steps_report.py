@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.costs.location import absolute, default_location
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.region import CostModel, fit
 from nnapi_prof.costs.selection import Selection, instant
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.errors import CostError, UsageError
+from nnapi_prof.errors import CostError, UsageError, option
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.data import ReportData
@@ -33,7 +35,7 @@ def report_data(bundle: Path, costs: str | None = None, *, until: str | None = N
     """
     loaded = read_bundle(bundle)
     run = last(bundle) if until is None else _last_until(bundle, until)
-    with CostStore(costs) as store:
+    with naming_table(loaded, costs), CostStore(costs) as store:
         return data_of(loaded, run, store, until=until, model=bundle / loaded.model_file)
 
 
@@ -151,9 +153,26 @@ def _nothing_of(bundle: Bundle, store: CostStore, until: str | None) -> str:
         )
     return (
         f"cost table {store.location} has nothing of {_short(bundle)} ({bundle.fingerprint}), which"
-        " the bundle was made for: name that table with --costs, or fill this one with"
+        f" the bundle was made for: name that table with {option('costs')}, or fill this one with"
         " `nnapi-prof profile`"
     )
+
+
+@contextmanager
+def naming_table(bundle: Bundle, costs: str | None) -> Iterator[None]:
+    """A block that asks a cost table of a bundle: where that is missing or lacks the model, the
+    error names the table that the bundle was planned with. None is opened unasked: a bundle may be
+    a stranger's."""
+    try:
+        yield
+    except (CostError, UsageError) as error:
+        asked = costs or default_location()
+        if not bundle.costs or absolute(bundle.costs) == absolute(asked):
+            raise
+        raise type(error)(
+            f"{error}; the bundle was planned with another table: add"
+            f" {option('costs', bundle.costs)}"
+        ) from error
 
 
 def _short(bundle: Bundle) -> str:

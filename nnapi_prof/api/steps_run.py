@@ -14,7 +14,7 @@ from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.info import describe, device_fingerprint
-from nnapi_prof.errors import MismatchError, SerializationError, UsageError
+from nnapi_prof.errors import MismatchError, SerializationError, UsageError, option
 from nnapi_prof.graph.plan import AUTO, Plan
 from nnapi_prof.run.result import RunReport
 
@@ -93,8 +93,8 @@ def check_device(plan: Plan, made_for: str, client: AgentClient, name: str) -> N
         raise UsageError(
             f"{name} was made for {made_for}, and runs on its {' and '.join(missing)}:"
             f" {describe(info)} has {', '.join(there) or 'no accelerators'}; choose the right"
-            " device with --device, or make a bundle for this one with `nnapi-prof profile` and"
-            " `nnapi-prof partition`"
+            f" device with {option('device')}, or make a bundle for this one with `nnapi-prof"
+            " profile` and `nnapi-prof partition`"
         )
 
 
@@ -186,6 +186,6 @@ def mismatch(report: RunReport) -> MismatchError | None:
     worst = max(wrong, key=lambda check: check.relative)
     return MismatchError(
         f"output {worst.name} differs from eager PyTorch by {worst.relative:.2e} of its"
-        f" largest value, {worst.tolerance:.0e} is allowed: give a larger --tolerance if that"
-        " is accurate enough"
+        f" largest value, {worst.tolerance:.0e} is allowed: give a larger"
+        f" {option('tolerance')} if that is accurate enough"
     )

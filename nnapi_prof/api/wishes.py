@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from nnapi_prof.api.arguments import number, one_of
-from nnapi_prof.errors import UsageError
+from nnapi_prof.errors import UsageError, option, spelled
 from nnapi_prof.graph.plan import Engine, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import Constraints
@@ -56,23 +56,28 @@ class Wishes:
         forbidden: dict[int, frozenset[Target]] = {}
         for text in self.forbid:
             pattern, where = _halves(text)
-            found = _targets(targets, where or "nnapi:*", f"--forbid {text}")
-            for unit in units_like(graph, pattern, f"--forbid {text}"):
+            found = _targets(targets, where or "nnapi:*", option("forbid", text))
+            for unit in units_like(graph, pattern, option("forbid", text)):
                 forbidden[unit] = forbidden.get(unit, frozenset()) | frozenset(found)
         pinned: dict[int, Target] = {}
         for text in self.pin:
             pattern, where = _halves(text)
             if where is None:
-                raise UsageError(f"--pin {text}: say where, as in --pin '{text}=cpu'")
-            found = _targets(targets, where, f"--pin {text}")
+                raise UsageError(
+                    f"{option('pin', text)}: say where, as in "
+                    + spelled(f"--pin '{text}=cpu'", f"pin={{{text!r}: 'cpu'}}")
+                )
+            found = _targets(targets, where, option("pin", text))
             if len(found) > 1:
                 names = ", ".join(target.key for target in found)
-                raise UsageError(f"--pin {text}: one target wanted, {where!r} matches {names}")
-            for unit in units_like(graph, pattern, f"--pin {text}"):
+                raise UsageError(
+                    f"{option('pin', text)}: one target wanted, {where!r} matches {names}"
+                )
+            for unit in units_like(graph, pattern, option("pin", text)):
                 if pinned.setdefault(unit, found[0]) != found[0]:
                     raise UsageError(
-                        f"--pin {text}: {graph.units[unit].label} is pinned to {pinned[unit]},"
-                        " too: choose one"
+                        f"{option('pin', text)}: {graph.units[unit].label} is pinned to"
+                        f" {pinned[unit]}, too: choose one"
                     )
         preference = None
         if self.preference is not None:
@@ -80,8 +85,11 @@ class Wishes:
             offered = {t.preference for t in targets if t.engine is Engine.NNAPI}
             if preference not in offered:
                 raise UsageError(
-                    f"--preference {self.preference}: nothing was measured under it; run "
-                    f"`nnapi-prof profile` without limiting --preference"
+                    f"{option('preference', self.preference)}: nothing was measured under it; run"
+                    + spelled(
+                        " `nnapi-prof profile` without limiting --preference",
+                        " profile() without limiting preferences",
+                    )
                 )
         limit = None if self.max_compile_ms is None else self.max_compile_ms * 1e6
         return Constraints(forbidden, pinned, preference, self.max_regions, limit)
@@ -89,13 +97,16 @@ class Wishes:
     def listed_units(self, graph: UnitGraph) -> tuple[int, ...]:
         """The units of ``listed``, ascending. Raises UsageError where a pattern matches nothing."""
         found = {
-            u for pattern in self.listed for u in units_like(graph, pattern, f"--list {pattern}")
+            u
+            for pattern in self.listed
+            for u in units_like(graph, pattern, option("list", pattern))
         }
         return tuple(sorted(found))
 
 
-def units_like(graph: UnitGraph, pattern: str, option: str) -> list[int]:
-    """Units whose name or label a pattern matches. Raises UsageError where there are none."""
+def units_like(graph: UnitGraph, pattern: str, asked: str) -> list[int]:
+    """Units whose name or label a pattern matches. Raises UsageError where there are none, which
+    says what ``asked`` for them."""
     found = [
         unit.index
         for unit in graph.units
@@ -104,7 +115,7 @@ def units_like(graph: UnitGraph, pattern: str, option: str) -> list[int]:
     if not found:
         some = ", ".join(unit.label.split()[0] for unit in graph.units[:3])
         raise UsageError(
-            f"{option}: no unit is called so: name some of the model's, which begins with {some}"
+            f"{asked}: no unit is called so: name some of the model's, which begins with {some}"
         )
     return found
 
@@ -114,9 +125,9 @@ def _halves(text: str) -> tuple[str, str | None]:
     return (pattern, where) if equals else (text, None)
 
 
-def _targets(targets: Sequence[Target], pattern: str, option: str) -> list[Target]:
+def _targets(targets: Sequence[Target], pattern: str, asked: str) -> list[Target]:
     found = [target for target in targets if fnmatchcase(target.key, pattern)]
     if not found:
         there = ", ".join(target.key for target in targets)
-        raise UsageError(f"{option}: no target {pattern!r}; there are {there}")
+        raise UsageError(f"{asked}: no target {pattern!r}; there are {there}")
     return found

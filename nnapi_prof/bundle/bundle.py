@@ -47,6 +47,9 @@ class Bundle:
     halved: Mapping[RegionKey, ConvertedRegion] = field(default_factory=dict, repr=False)
     """The regions on NNAPI where these conditions want models in float16."""
     notes: tuple[str, ...] = ()
+    costs: str = ""
+    """Where the cost table is that it was planned with, for people: a path or a URL without its
+    password. Nothing opens it by itself: a bundle may be a stranger's."""
 
     @property
     def plan(self) -> Plan:

@@ -12,15 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from nnapi_prof.bundle.bundle import Bundle, RegionKey
+from nnapi_prof.bundle.files import check_file, read_file
 from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.errors import SerializationError, UsageError, visible
+from nnapi_prof.errors import SerializationError, UsageError, option, visible
 from nnapi_prof.graph.json import graph_from_json, graph_to_json, type_from_json, type_to_json
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.nnapi.container import ContainerKind, read_container, write_container
 
 FORMAT = "nnapi-prof-bundle"
 VERSION = 3
+MOST_MANIFEST, MOST_REGION, MOST_BLOB, MOST_MODEL = 1 << 26, 1 << 26, 1 << 31, 1 << 33
+"""Bytes of a bundle's files, far above what any has; a constant's file has those that its region
+says."""
+MOST_LOCATION = 1000
 
 _BUFFER = struct.Struct("<Q32s")
 
@@ -57,7 +62,7 @@ def region_from_bytes(data: bytes, blobs: Path) -> ConvertedRegion:
         info = json.loads(sections["INFO"])
         buffers = []
         for length, digest in _BUFFER.iter_unpack(sections["BUFS"]):
-            buffer = _read(blobs / digest.hex())
+            buffer = read_file(blobs / digest.hex(), min(length, MOST_BLOB))
             if len(buffer) != length or hashlib.sha256(buffer).digest() != digest:
                 raise SerializationError(f"{blobs / digest.hex()}: its bytes have another hash")
             buffers.append(buffer)
@@ -75,14 +80,6 @@ def region_from_bytes(data: bytes, blobs: Path) -> ConvertedRegion:
         raise SerializationError(f"this is no region of a bundle: {error!r}") from error
 
 
-def _read(path: Path) -> bytes:
-    """A file of a bundle. Raises SerializationError where it is a link, which may lead anywhere, or
-    a pipe or device, which may never end."""
-    if path.is_symlink() or not path.is_file():
-        raise SerializationError(f"{path.name} is no file of its own")
-    return path.read_bytes()
-
-
 def _plain_name(name: object) -> str:
     """Raises SerializationError where a manifest's name of a file leads out of its folder."""
     if not isinstance(name, str) or not re.fullmatch(r"\w[\w .+@-]*", name) or ".." in name:
@@ -97,7 +94,9 @@ def write_bundle(path: Path, bundle: Bundle, model: Path) -> None:
     OSError where nothing can be written there.
     """
     if path.exists() and not (path / "manifest.json").is_file():
-        raise UsageError(f"{path} exists and is no bundle: name another --output or remove it")
+        raise UsageError(
+            f"{path} exists and is no bundle: name another {option('output')} or remove it"
+        )
     path = path.resolve()
     temporary = path.with_name(path.name + ".part")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -144,6 +143,7 @@ def _write(folder: Path, bundle: Bundle, model: Path) -> None:
             for key, halved, _ in _regions(bundle)
         ],
         "notes": list(bundle.notes),
+        "costs": bundle.costs,
     }
     manifest["sha256"] = _checksum(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
@@ -195,7 +195,7 @@ def check_bundle(path: Path) -> Path:
 def _version(manifest_file: Path) -> int | None:
     """As the manifest says it; None where it says none, which reading it finds out."""
     try:
-        data = json.loads(_read(manifest_file))
+        data = json.loads(read_file(manifest_file, MOST_MANIFEST))
     except (ValueError, OSError, RecursionError, SerializationError):
         return None
     ours = isinstance(data, dict) and data.get("format") == FORMAT
@@ -210,8 +210,8 @@ def read_bundle(path: Path) -> Bundle:
     try:
         data = _read_manifest(manifest_file)
         model = path / _plain_name(data["model_file"])
-        if model.is_symlink():
-            raise SerializationError(f"{model.name} is no file of its own")
+        if model.is_symlink() or model.exists():
+            check_file(model, MOST_MODEL)
         # outputs are compared with it: those of another model would differ, and nobody knew why
         if model.is_file() and _file_checksum(model) != data["model_sha256"]:
             raise SerializationError(f"{model.name} was changed after it was written")
@@ -220,7 +220,8 @@ def read_bundle(path: Path) -> Bundle:
         for row in data["regions"]:
             kept = halved if row["float16"] else regions
             kept[(tuple(row["units"]), row["level"])] = region_from_bytes(
-                _read(path / "regions" / f"{_plain_name(row['id'])}.nnpf"), path / "blobs"
+                read_file(path / "regions" / f"{_plain_name(row['id'])}.nnpf", MOST_REGION),
+                path / "blobs",
             )
         return Bundle(
             model=data["model"],
@@ -236,6 +237,7 @@ def read_bundle(path: Path) -> Bundle:
             regions=regions,
             halved=halved,
             notes=tuple(data["notes"]),
+            costs=visible(str(data.get("costs", "")), MOST_LOCATION),
         )
     except (
         SerializationError, KeyError, TypeError, ValueError, IndexError, AttributeError,
@@ -248,7 +250,7 @@ def read_bundle(path: Path) -> Bundle:
 
 
 def _read_manifest(file: Path) -> dict[str, Any]:
-    data = json.loads(_read(file))
+    data = json.loads(read_file(file, MOST_MANIFEST))
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise SerializationError(f"{file.name} is no {FORMAT}")
     if data.get("version") != VERSION:

@@ -21,7 +21,7 @@ from nnapi_prof import __version__
 from nnapi_prof.cli.options import HELP, common_options
 from nnapi_prof.cli.output import Output, asks_for_json
 from nnapi_prof.documents.error import error_document
-from nnapi_prof.errors import NnapiProfError, visible
+from nnapi_prof.errors import NnapiProfError, command_line, visible
 
 COMMANDS = {
     "go": "Profile, partition, run and report a model in one go.",
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         importlib.import_module("nnapi_prof.cli.completion")
     output = Output(asks_for_json(words))
     gc.set_threshold(COLLECT_AFTER)
-    with output.logging():
+    with output.logging(), command_line():
         code = _run(words, output)
     sys.exit(code)
 

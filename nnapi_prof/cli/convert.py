@@ -231,12 +231,15 @@ def _convert_model(
         template = flexible_region(FlexibleModel(model, specs), level)
         _say_sizes(written, template)
     written.regions.append(len((template.region if template else region).operations))
+    if not only_stock:
+        written.grow(program, [(every, len(region.operations))])
     if "stock" in formats:
         structure = model_structure(model, program.as_given(program.example_inputs))
         stock = region
         if why_not_said(region) is not None:
             stock = convert_region(program, every, level, for_stock=True)
             stock = to_float16(stock) if float16 else stock
+        written.grow(program, [(every, len(stock.operations))])
         show_in_floats(written, program, [stock])
         write_stock(written, path, program, template or stock, chosen, relaxed, structure)
     if not only_stock:

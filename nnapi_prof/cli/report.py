@@ -100,7 +100,8 @@ def command(
     from nnapi_prof.api.steps_report import report_sides
 
     with working("reading bundles and costs"):
-        sides = report_sides(bundles, existing(costs), runs=runs, dates=dates)
+        table = _table(bundles[0], costs)
+        sides = report_sides(bundles, table, runs=runs, dates=dates)
     for name, data in sides:
         if data.run is None:
             when = "by then" if dates else "yet"
@@ -114,6 +115,19 @@ def command(
         _write(path, chosen, sides)
     if not as_json() and str(path) != "-":
         click.echo(path)
+
+
+def _table(bundle: Path, costs: str | None) -> str:
+    """The cost table that is asked; where there is none, the error names the bundle's."""
+    from nnapi_prof.api.steps_report import naming_table
+    from nnapi_prof.bundle.storage import read_bundle
+    from nnapi_prof.errors import UsageError
+
+    try:
+        return existing(costs)
+    except UsageError:
+        with naming_table(read_bundle(bundle), costs):
+            raise
 
 
 def _check_output(output: Path | None, form: str) -> None:

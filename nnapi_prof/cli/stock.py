@@ -83,7 +83,9 @@ def write_parts(
     show_kept(program, parts.kept)
     show_in_floats(written, program, parts.regions)
     _save(mixed_module(program, parts, constant_outputs(program), relaxed, structure), path)
-    n_operations = sum(len(region.operations) for region in parts.regions)
+    on_nnapi = [(p.units, len(p.region.operations)) for p in parts.parts if p.region is not None]
+    written.grow(program, on_nnapi)
+    n_operations = sum(count for _, count in on_nnapi)
     n_cpu = sum(len(part.units) for part in parts.parts if part.region is None)
     written.files.append((path, "stock"))
     written.regions += [len(region.operations) for region in parts.regions]

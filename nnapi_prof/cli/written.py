@@ -41,6 +41,14 @@ class Written:
         self.notes.append(text)
         say(f"note: {text}")
 
+    def grow(self, program: Program, converted: Sequence[tuple[Sequence[int], int]]) -> None:
+        """Regions, by units and NNAPI operations; said where they grew a lot."""
+        from nnapi_prof.convert.growth import growth_note
+
+        note = growth_note(program.units, converted)
+        if note is not None and note not in self.notes:
+            self.note(note)
+
     def keep(self, program: Program, kept: Mapping[int, str]) -> None:
         """Units on the CPU, by index, and why."""
         self.kept += _named(program, kept)

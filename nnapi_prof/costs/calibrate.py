@@ -23,7 +23,7 @@ from nnapi_prof.costs.static_forest import can_learn
 from nnapi_prof.costs.static_label import unit_work
 from nnapi_prof.costs.static_model import Roof, TargetModel
 from nnapi_prof.costs.static_work import Floats, Sample, Work
-from nnapi_prof.errors import CostError
+from nnapi_prof.errors import CostError, option
 from nnapi_prof.graph.plan import CPU, Engine, Target
 
 LOGGER = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ def calibrate(
     if len(samples[CPU]) < folds:
         raise CostError(
             f"{len(samples[CPU])} measurements on the device's CPU are too few for {folds} folds:"
-            " run `nnapi-prof profile` with more models, or state fewer --folds"
+            f" run `nnapi-prof profile` with more models, or state fewer {option('folds')}"
         )
     fewest = folds if sister is not None else max(folds, FEWEST_ROWS)
     few = {t: len(rows) for t, rows in samples.items() if len(rows) < fewest and t != CPU}

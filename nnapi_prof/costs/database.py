@@ -33,7 +33,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from nnapi_prof.costs.location import VARIABLE, default_location
 from nnapi_prof.costs.migrate import migrate
 from nnapi_prof.costs.schema import DEVICES, MEASUREMENTS, METADATA, SCHEMA, SCHEMA_VERSION
-from nnapi_prof.errors import CostError, visible
+from nnapi_prof.errors import CostError, option, visible
 
 BUSY_TIMEOUT_MS = 30_000
 """How long a writer waits for another one; a commit takes well under a millisecond."""
@@ -138,7 +138,8 @@ class Database:
         if found is not None:
             raise CostError(
                 f"cost table {self.location}: it has the {found[0]} {visible(str(found[1]), 60)}, "
-                f"which nnapi-prof does not make; name another file with --costs or ${VARIABLE}"
+                f"which nnapi-prof does not make; name another file with {option('costs')} or "
+                f"${VARIABLE}"
             )
 
     def _create(self, connection: Connection) -> None:
@@ -148,7 +149,7 @@ class Database:
         if foreign:
             raise CostError(
                 f"cost table {self.location}: this database belongs to something else (it "
-                f"has the table {sorted(foreign)[0]}); name another file with --costs or "
+                f"has the table {sorted(foreign)[0]}); name another file with {option('costs')} or "
                 f"${VARIABLE}"
             )
         METADATA.create_all(connection)
@@ -211,7 +212,7 @@ class Database:
         what = "a file of nnapi-prof and writable" if self.is_sqlite else "within reach and yours"
         return (
             f"cost table {self.location}: cannot {verb} it: {said}; check that it is {what}, or "
-            f"name another with --costs or ${VARIABLE}"
+            f"name another with {option('costs')} or ${VARIABLE}"
         )
 
 
@@ -224,20 +225,20 @@ def _url(where: str) -> URL:
         except OSError as error:
             raise CostError(
                 f"cost table {where}: cannot make its folder: {error.strerror or error}; name "
-                f"another with --costs or ${VARIABLE}"
+                f"another with {option('costs')} or ${VARIABLE}"
             ) from error
         return make_url("sqlite://").set(database=str(path))
     try:
         url = make_url(where)
     except (ArgumentError, ValueError) as error:
         raise CostError(
-            f"the cost table's URL cannot be read: {error}; --costs and ${VARIABLE} take a file "
-            "or a database URL like postgresql://USER@HOST/DATABASE"
+            f"the cost table's URL cannot be read: {error}; {option('costs')} and ${VARIABLE} take "
+            "a file or a database URL like postgresql://USER@HOST/DATABASE"
         ) from error
     backend = "postgresql" if url.drivername == "postgres" else url.drivername.partition("+")[0]
     if backend not in _BACKENDS:
         raise CostError(
-            f"cost table {url}: {backend} is neither sqlite nor postgresql; --costs and "
+            f"cost table {url}: {backend} is neither sqlite nor postgresql; {option('costs')} and "
             f"${VARIABLE} take a file or a database URL of these"
         )
     return url.set(drivername="postgresql+psycopg") if backend == "postgresql" else url
@@ -255,7 +256,7 @@ def _wrong_version(version: int) -> str:
     if version > SCHEMA_VERSION:
         return (
             f"written by a newer nnapi-prof (schema {version}, this one reads {SCHEMA_VERSION}); "
-            "update nnapi-prof or name another file with --costs"
+            f"update nnapi-prof or name another file with {option('costs')}"
         )
     return (
         f"schema {version} is unknown; this nnapi-prof reads {SCHEMA_VERSION}; move the file away "

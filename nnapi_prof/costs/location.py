@@ -15,3 +15,8 @@ def default_location() -> str:
         return named
     data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
     return str(Path(data) / "nnapi-prof" / "costs.sqlite")
+
+
+def absolute(location: str) -> str:
+    """A table's place, named from any folder: of a file its whole path, a URL as it is."""
+    return location if "://" in location else str(Path(location).expanduser().absolute())

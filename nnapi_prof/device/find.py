@@ -18,7 +18,7 @@ from nnapi_prof.device.emulator import (
     phone_description,
 )
 from nnapi_prof.device.transport import Transport
-from nnapi_prof.errors import DeviceError, DeviceNotFound
+from nnapi_prof.errors import DeviceError, DeviceNotFound, spelled
 from nnapi_prof.toolchain import Progress
 
 _HOST_PORT = re.compile(r"(?P<host>\[[0-9a-fA-F:]+\]|[^:\[\]/]+):(?P<port>\d{1,5})")
@@ -81,7 +81,8 @@ def open_device(spec: str | None = None, progress: Progress | None = None) -> Op
     if len(phones) > 1:
         listed = ", ".join(f"{p.serial} ({p.state})" for p in phones)
         raise DeviceError(
-            f"more than one device is connected: {listed}: choose one with --device SERIAL"
+            f"more than one device is connected: {listed}: choose one with "
+            + spelled("--device SERIAL", "device='SERIAL'")
         )
     if phones:
         phone = phones[0]

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
-from nnapi_prof.errors import FrontendError, InputSpecError
+from nnapi_prof.errors import FrontendError, InputSpecError, option
 from nnapi_prof.frontend.concretise import Concretiser
 from nnapi_prof.frontend.inputs import InputSpec, check_count, example_tensors, listed
 from nnapi_prof.frontend.quiet import essential_line, quiet_torch, run_once
@@ -200,7 +200,7 @@ def check_specs(program: ExportedProgram, stated: Sequence[InputSpec], name: str
         if not fits or spec.dtype != stored.dtype:
             raise InputSpecError(
                 f"{name} was exported for the input {listed(wanted)}, {listed(stated)} was stated: "
-                f"leave --input out or export the model again for other shapes"
+                f"leave {option('input')} out or export the model again for other shapes"
             )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nnapi_prof.errors import InputSpecError
+from nnapi_prof.errors import InputSpecError, option, spelled
 from nnapi_prof.frontend.quiet import essential_line, quiet_torch, run_once, source_line
 from nnapi_prof.graph.node import dtype_name, torch_dtype
 
@@ -179,7 +179,7 @@ def check_count(name: str, stated: int, fewest: int, most: int) -> None:
     verb = "was" if stated == 1 else "were"
     raise InputSpecError(
         f"{name} takes {wanted} input{plural}, {stated} {verb} stated: "
-        f"give --input SHAPE once for each"
+        + spelled("give --input SHAPE once for each", "state a shape in inputs for each")
     )
 
 
@@ -194,7 +194,7 @@ def try_model(name: str, model: torch.jit.ScriptModule, examples: Sequence[Tenso
         stated = listed([InputSpec.of(t) for t in examples])
         raise InputSpecError(
             f"{name} does not run on the input {stated}: {essential_line(error)}{where}: "
-            f"state the shapes it wants with --input"
+            f"state the shapes it wants with {option('input')}"
         ) from error
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from nnapi_prof.errors import FrontendError, InputSpecError
+from nnapi_prof.errors import FrontendError, InputSpecError, spelled
 from nnapi_prof.frontend.concretise import Concretiser
 from nnapi_prof.frontend.exported import straight_graph
 from nnapi_prof.frontend.inputs import (
@@ -98,13 +98,16 @@ def _guessed(
             tried.append(str(spec))
             continue
         assert guess is not None
-        note = f"input shape guessed as {spec} from the first {guess.layer}; state it with --input"
+        # Kept with the model, whoever reads it next: neither an option nor an argument is named.
+        note = (
+            f"input shape guessed as {spec} from the first {guess.layer}; state it where it is not"
+        )
         return examples, (note,)
     counted = "1 input" if needed == 1 else f"{needed} inputs"
     failed = f" (the model does not run on {', '.join(tried)})" if tried else ""
     raise InputSpecError(
-        f"{name} takes {counted} and stores no shapes{failed}: state each with --input, as in "
-        f"--input 1x3x224x224"
+        f"{name} takes {counted} and stores no shapes{failed}: state each with "
+        + spelled("--input, as in --input 1x3x224x224", 'inputs, as in inputs=["1x3x224x224"]')
     )
 
 

@@ -6,6 +6,7 @@ import fnmatch
 from collections.abc import Sequence
 from pathlib import Path
 
+from nnapi_prof.bundle.files import read_file
 from nnapi_prof.costs.selection import instant
 from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.run.result import RunReport
@@ -14,6 +15,8 @@ RESULT_FILE = "run.json"
 """In the bundle: the last run's report."""
 EARLIER = "runs"
 """In the bundle: the folder of those before, each named by its time."""
+MOST_BYTES = 1 << 26
+"""Of one run's report: a plan of a thousand segments, run a thousand times, has a fifth of that."""
 MOST_KEPT = 50
 """Earlier runs; the oldest make room. `nnapi-prof partition` begins anew: it writes another
 bundle."""
@@ -26,20 +29,27 @@ def keep(bundle: Path, report: RunReport) -> Path:
     """
     kept = bundle / RESULT_FILE
     text = report.to_json()
-    if kept.is_file() and (former := kept.read_bytes()) != text.encode():
-        _file_away(bundle, former)
+    for place in (kept, bundle / EARLIER):
+        if place.is_symlink():  # a stranger's, to have something written elsewhere
+            place.unlink()
+    if kept.is_file():
+        _file_away(bundle, kept, text)
     kept.write_text(text, encoding="utf-8")
     return kept
 
 
-def _file_away(bundle: Path, former: bytes) -> None:
+def _file_away(bundle: Path, kept: Path, text: str) -> None:
     try:
+        former = read_file(kept, MOST_BYTES)
         time = RunReport.from_json(former.decode()).created_at
     except (SerializationError, UnicodeDecodeError):
-        return  # damaged: there is no run in it
+        kept.unlink()  # damaged, or a link: there is no run in it
+        return
+    if former == text.encode():
+        return
     folder = bundle / EARLIER
     folder.mkdir(exist_ok=True)
-    name = "".join(c if c.isalnum() else "-" for c in time.partition("+")[0])
+    name = "".join(c if c.isalnum() else "-" for c in time.partition("+")[0])[:40]
     path, n = folder / f"{name}.json", 1
     while path.exists():  # another one of the same second
         n += 1
@@ -67,14 +77,15 @@ def last(bundle: Path) -> RunReport | None:
 
 def every(bundle: Path) -> tuple[RunReport, ...]:
     """All runs that are kept, the oldest first. Raises SerializationError as :func:`last`."""
-    earlier = [_read(path, "remove the file to do without it") for path in _earlier(bundle)]
+    files = _earlier(bundle)[-MOST_KEPT:]
+    earlier = [_read(path, "remove the file to do without it") for path in files]
     newest = last(bundle)
     return (*earlier, newest) if newest is not None else tuple(earlier)
 
 
 def _read(path: Path, remedy: str) -> RunReport:
     try:
-        return RunReport.from_json(path.read_text(encoding="utf-8"))
+        return RunReport.from_json(read_file(path, MOST_BYTES).decode())
     except (SerializationError, UnicodeDecodeError) as error:
         raise SerializationError(f"{path}: {error}; {remedy}") from error
 

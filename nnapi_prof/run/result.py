@@ -9,7 +9,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
-from nnapi_prof.errors import SerializationError
+from nnapi_prof.errors import SerializationError, visible
 from nnapi_prof.graph.plan import Engine, Plan
 
 
@@ -54,6 +54,10 @@ class PlanRun:
         a plan that runs there altogether, all of it."""
         on_device = [s.predicted_ns for s in self.plan.segments if s.target.engine != Engine.HOST]
         return sum(on_device) if on_device else self.plan.predicted_ns
+
+
+MOST_NS = 10**15
+"""Nothing here runs for eleven days."""
 
 
 class Evidence(enum.Enum):
@@ -126,9 +130,9 @@ class RunReport:
             runs = tuple(
                 PlanRun(
                     Plan.from_json(json.dumps(r["plan"])),
-                    tuple(r["total_ns"]),
+                    _times(r["total_ns"]),
                     tuple(
-                        SegmentTiming(**{**s, "samples_ns": tuple(s["samples_ns"])})
+                        SegmentTiming(**{**s, "samples_ns": _times(s["samples_ns"])})
                         for s in r["segments"]
                     ),
                     r["error"],
@@ -140,11 +144,18 @@ class RunReport:
             checks = tuple(_check(c) for c in data["checks"])
             rest = {k: v for k, v in data.items() if k not in ("runs", "checks", "notes")}
             return cls(**rest, runs=runs, checks=checks, notes=tuple(data["notes"]))
-        except (ValueError, KeyError, TypeError) as error:
-            words = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            words = f"it lacks {error}" if isinstance(error, KeyError) else visible(str(error), 300)
             raise SerializationError(f"this is no run report ({words})") from error
 
 
 def _check(row: dict[str, Any]) -> OutputCheck:
     evidence = Evidence(row.get("evidence", "values"))  # runs before 0.1.0 was released lack it
     return OutputCheck(**{**row, "shape": tuple(row["shape"]), "evidence": evidence})
+
+
+def _times(values: list[Any]) -> tuple[int, ...]:
+    """Samples in ns. Raises ValueError where they are none."""
+    if not all(isinstance(ns, int) and 0 <= ns < MOST_NS for ns in values):
+        raise ValueError("its times are no numbers of nanoseconds")
+    return tuple(values)

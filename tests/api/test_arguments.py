@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import nnapi_prof as np_
 from nnapi_prof.api.adjusted import Objective, as_latency
 from nnapi_prof.api.arguments import names, number
 from nnapi_prof.api.going import _together
-from nnapi_prof.errors import InputSpecError, UsageError
+from nnapi_prof.errors import InputSpecError, NnapiProfError, UsageError
 from nnapi_prof.partition import is_optimum, solve
 from tests.api.conftest import PHONE, Way
 from tests.reports.sample import sample
@@ -65,11 +67,82 @@ def test_of_another_type(way: Way, call: Callable[[Way], object], words: str) ->
 
 
 def test_inputs_that_are_no_shapes(way: Way) -> None:
-    for inputs in ([(1, 3, 8, 8)], [8], {"x": "1x3"}):
+    for inputs in ([(1, 3, 8.0, 8)], [(1, True)], [()], [8, "1x3"], [8], {"x": "1x3"}):
         with pytest.raises(InputSpecError):
             np_.load(way.model.path, inputs=inputs)  # type: ignore[arg-type]
-    with pytest.raises(InputSpecError, match="neither a shape as text nor a tensor"):
-        np_.load(torch.nn.ReLU(), inputs=[(1, 3)])  # type: ignore[list-item]
+    with pytest.raises(InputSpecError, match=r"\(1, 'x'\) is no shape: sizes are wanted, as in"):
+        np_.load(way.file, inputs=[(1, "x")])  # type: ignore[list-item]
+    with pytest.raises(InputSpecError, match="neither a shape nor a tensor"):
+        np_.load(torch.nn.ReLU(), inputs=[{"a": 3}])  # type: ignore[list-item]
+
+
+def test_sizes_are_a_shape(way: Way) -> None:
+    for inputs in ([(1, 3, 16, 16)], (1, 3, 16, 16), [[1, 3, 16, 16]], torch.Size([1, 3, 16, 16])):
+        assert np_.load(way.file, inputs=inputs).graph == way.model.graph
+    product = np_.load(torch.nn.Bilinear(2, 3, 4), inputs=[(5, 2), torch.zeros(5, 3)], name="two")
+    assert product.inputs == ("5x2", "5x3")
+
+
+def test_placements_as_a_mapping(way: Way) -> None:
+    mapped = np_.partition(way.model, way.costs, pin={"*": "cpu"}, forbid={"conv2d*": "nnapi:*"})
+    listed = np_.partition(way.model, way.costs, pin="*=cpu", forbid=["conv2d*=nnapi:*"])
+    assert mapped.plan == listed.plan
+    with pytest.raises(UsageError, match="pin is {'a': 3}: units and targets as text are wanted"):
+        np_.partition(way.model, way.costs, pin={"a": 3})  # type: ignore[dict-item]
+    with pytest.raises(UsageError, match="listed is {'a': 'cpu'}: texts are wanted"):
+        np_.partition(way.model, way.costs, listed={"a": "cpu"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda way: np_.partition(way.model, way.costs, pin="conv*"), "pin='conv*': say where"),
+        (
+            lambda way: np_.partition(way.model, way.costs, pin={"lstm": "cpu"}),
+            "pin='lstm=cpu'",
+        ),
+        (lambda way: np_.partition(way.model, way.costs, forbid="lstm"), "forbid='lstm': no unit"),
+        (lambda way: np_.partition(way.model, way.costs, listed="lstm"), "listed='lstm': no unit"),
+        (lambda way: np_.partition(way.model, way.costs, max_error=0.1), "max_error guards what"),
+        (lambda way: np_.load(way.file, inputs=["1x3", "1x3"]), "a shape in inputs for each"),
+        (lambda way: np_.load(way.file, inputs=["1x4x16x16"]), "the shapes it wants with inputs"),
+        (lambda way: np_.read_costs(way.model, "ftp://x/y"), "costs and $NNAPI_PROF_COSTS take"),
+    ],
+)
+def test_errors_speak_of_arguments(way: Way, call: Callable[[Way], object], words: str) -> None:
+    with pytest.raises(NnapiProfError) as raised:
+        call(way)
+    assert words in str(raised.value) and "--" not in str(raised.value)
+
+
+def _flags_in(node: ast.AST) -> Iterator[str]:
+    """Options of the command line in the texts of an expression, but for those of commands."""
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "spelled":
+        return
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield from re.findall(r"(?<![\w-])--[a-z][a-z-]+", re.sub(r"`[^`]*`?", "", node.value))
+    for child in ast.iter_child_nodes(node):
+        yield from _flags_in(child)
+
+
+COMMANDS_ONLY = {"steps_report.py", "steps_partition.py"}
+"""Of which no function of the Python interface makes these errors."""
+
+
+def test_no_error_below_the_command_line_spells_a_flag() -> None:
+    """``errors.option`` spells it for whoever called."""
+    root = Path(np_.__file__).parent
+    found = [
+        f"{path.relative_to(root)}:{node.lineno}: {flag}"
+        for folder in ("api", "bundle", "convert", "costs", "device", "frontend", "graph",
+                       "measure", "partition", "reports", "run")
+        for path in sorted((root / folder).rglob("*.py"))
+        if path.name not in COMMANDS_ONLY
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Raise)
+        for flag in _flags_in(node)
+    ]  # fmt: skip
+    assert not found
 
 
 def test_one_text_is_one_pattern(way: Way) -> None:

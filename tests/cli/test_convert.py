@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from nnapi_prof.cli import main
+from tests.cli.common import Result, trace
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -263,3 +264,24 @@ def in_a_process(
     )
     assert done.returncode == 0, done.stderr
     return done
+
+
+class Tagger(nn.Module):
+    """A recurrence in both directions, which stock PyTorch's runtime has step by step only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(8, 8, bidirectional=True, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lstm(x)[0]
+
+
+@pytest.mark.slow
+def test_convert_says_that_a_model_grew(cli: Callable[..., Result], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    for steps, grows in ((2, False), (32, True)):
+        model = trace(Tagger(), tmp_path / f"tagger{steps}.pt", (1, steps, 8))
+        done = cli("convert", "--input", f"1x{steps}x8", model)
+        assert done.code == 0
+        assert ("note: the model becomes" in done.err) == grows

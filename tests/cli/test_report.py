@@ -380,3 +380,21 @@ def test_messages_are_short(cli: Cli, bundles: Bundles, tmp_path: Path) -> None:
         found = cli("report", *arguments)
         assert found.code in (1, 2) and found.out == ""
         assert found.err.count("\n") <= 3, found.err
+
+
+def test_a_bundle_knows_the_table_that_it_was_planned_with(
+    cli: Callable[..., Result], bundles: Bundles, made: Bundles, tmp_path: Path
+) -> None:
+    """The report opens no other table than the one that is asked, and says which is missing."""
+    other = tmp_path / "other.sqlite"
+    missing = cli("report", "--costs", other, bundles.npu)
+    assert missing.code == 2 and not other.exists()
+    assert missing.error.endswith(
+        f"; the bundle was planned with another table: add --costs {made.costs}"
+    )
+    with CostStore(str(bundles.costs)) as known, CostStore(str(other)) as store:
+        rows = [row for row in known.select(Selection()) if row.n_units == 1]
+        store.add(*(replace(row, signature="another", members=("another",)) for row in rows))
+    lacking = cli("report", "--costs", other, bundles.npu)
+    assert lacking.code == 1 and "were never measured on this device" in lacking.error
+    assert lacking.error.endswith(f"another table: add --costs {made.costs}")

@@ -153,7 +153,7 @@ def test_frame_and_csv(anywhere: str, tmp_path: Path) -> None:
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.sqlite"
     path.write_bytes(b"not a database" * 100)
-    with pytest.raises(CostError, match="not a database.*name another with --costs"):
+    with pytest.raises(CostError, match="not a database.*name another with costs"):
         CostStore(path)
 
 

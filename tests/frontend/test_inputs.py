@@ -82,18 +82,18 @@ def refusal(path: Path, *stated: str) -> str:
 def test_too_many_inputs(saved):
     path = saved(nn.Conv2d(3, 4, 3).eval(), torch.ones(1, 3, 8, 8))
     assert refusal(path, "1x3x8x8", "1x3x8x8") == (
-        "model.pt takes 1 input, 2 were stated: give --input SHAPE once for each"
+        "model.pt takes 1 input, 2 were stated: state a shape in inputs for each"
     )
 
 
 def test_too_few_inputs(saved):
     path = saved(TwoInputs())
     assert refusal(path, "1x3") == (
-        "model.pt takes 2 inputs, 1 was stated: give --input SHAPE once for each"
+        "model.pt takes 2 inputs, 1 was stated: state a shape in inputs for each"
     )
     assert refusal(path) == (
-        "model.pt takes 2 inputs and stores no shapes: state each with --input, as in "
-        "--input 1x3x224x224"
+        "model.pt takes 2 inputs and stores no shapes: state each with inputs, as in "
+        'inputs=["1x3x224x224"]'
     )
 
 
@@ -104,7 +104,7 @@ def test_wrong_shape_says_pytorchs_essential_line_and_where(saved):
         "model.pt does not run on the input 1x4x8x8: Given groups=1, weight of size [4, 3, 3, 3], "
         "expected input[1, 4, 8, 8] to have 3 channels, but got 4 channels instead (at "
     )
-    assert re.search(r"conv\.py:\d+\): state the shapes it wants with --input$", message)
+    assert re.search(r"conv\.py:\d+\): state the shapes it wants with inputs$", message)
     assert "\n" not in message
 
 
@@ -126,7 +126,7 @@ def test_guess_from_the_first_convolution(saved):
     program = frontend.load(saved(model, torch.ones(1, 6, 8, 8)))
     assert program.units.values[program.units.inputs[0]].shape == (1, 6, 224, 224)
     assert program.notes == (
-        "input shape guessed as 1x6x224x224 from the first convolution; state it with --input",
+        "input shape guessed as 1x6x224x224 from the first convolution; state it where it is not",
     )
 
 
@@ -168,7 +168,7 @@ def test_exported_program_knows_its_shapes(tmp_path: Path):
     torch.export.save(torch.export.export(nn.Linear(4, 2).eval(), (torch.ones(3, 4),)), path)
     assert frontend.load(path).units.values["linear"].shape == (3, 2)
     assert refusal(path, "2x4") == (
-        "model.pt2 was exported for the input 3x4, 2x4 was stated: leave --input out or export the "
+        "model.pt2 was exported for the input 3x4, 2x4 was stated: leave inputs out or export the "
         "model again for other shapes"
     )
     assert refusal(path, "3x4", "3x4").startswith("model.pt2 takes 1 input, 2 were stated")

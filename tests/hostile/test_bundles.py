@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nnapi_prof.bundle.storage import FORMAT, VERSION, _checksum, read_bundle
+from nnapi_prof.bundle.storage import FORMAT, VERSION, _checksum, read_bundle, region_from_bytes
+from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.errors import SerializationError
+from nnapi_prof.nnapi.container import ContainerKind, write_container
+from nnapi_prof.run.history import every, keep, last
+from nnapi_prof.run.result import RunReport
 
 
 @pytest.fixture
@@ -81,3 +88,128 @@ def test_fields_of_other_kinds(bundle: Path, changes: dict[str, Any]) -> None:
 def test_every_command_refuses(bundle: Path, refused: Callable[..., str]) -> None:
     write(bundle, model_file="../secret")
     assert "bundle is damaged" in refused("run", bundle)
+
+
+# ---- sizes ---------------------------------------------------------------------------------------
+
+HUGE = 1 << 40
+"""Of a sparse file, which takes no room on a disk, and would take all memory."""
+
+
+def grow(path: Path, n_bytes: int = HUGE) -> None:
+    with path.open("ab") as file:
+        file.truncate(n_bytes)
+
+
+def test_files_that_are_too_large_are_not_read(bundle: Path, refused: Callable[..., str]) -> None:
+    manifest = bundle / "manifest.json"
+    good = manifest.read_bytes()
+    region = bundle / "regions" / "u000.nnpf"
+    grow(region)
+    assert "u000.nnpf has 1,099,511,627,776 bytes, 67,108,864 at most are read" in refuse(bundle)
+    grow(bundle / "model.pt")
+    assert "model.pt has 1,099,511,627,776 bytes" in refuse(bundle)
+    grow(manifest)
+    assert "manifest.json has 1,099,511,627,776 bytes" in refuse(bundle)
+    assert "manifest.json has 1,099,511,627,776 bytes" in refused("run", bundle)
+    manifest.write_bytes(good)
+
+
+def test_a_constant_has_the_bytes_that_its_region_says(tmp_path: Path) -> None:
+    digest = hashlib.sha256(b"1234").digest()
+    info = {"inputs": [], "outputs": [], "input_types": [], "output_types": [], "operations": [],
+            "level": 27}  # fmt: skip
+    sections = {"INFO": json.dumps(info).encode(), "MODL": b"", "BUFS": b""}
+    blob = tmp_path / digest.hex()
+
+    def read(length: int) -> ConvertedRegion:
+        buffers = struct.pack("<Q32s", length, digest)
+        data = write_container(ContainerKind.MODEL, {**sections, "BUFS": buffers})
+        return region_from_bytes(data, tmp_path)
+
+    blob.write_bytes(b"1234")
+    assert read(4).buffers == (b"1234",)
+    with pytest.raises(SerializationError, match="has 4 bytes, 3 at most are read"):
+        read(3)
+    grow(blob)
+    for length in (4, HUGE, 2**64 - 1):
+        with pytest.raises(SerializationError, match="has 1,099,511,627,776 bytes"):
+            read(length)
+
+
+# ---- reports of runs -----------------------------------------------------------------------------
+
+RUN: dict[str, Any] = {
+    "model": "m", "device": "d", "fingerprint": "f", "simulated": True, "created_at": "2026-01-01",
+    "runs": [], "checks": [], "notes": [], "conditions": "",
+}  # fmt: skip
+PLAN = {"name": "dp", "segments": [], "simulated": True, "notes": []}
+
+
+def timed(ns: Any) -> dict[str, Any]:
+    row = {"plan": PLAN, "total_ns": ns, "segments": [], "error": None, "flags": []}
+    return {**RUN, "runs": [row]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 200_000,
+        '{"runs":' * 200_000,
+        "[]",
+        "7",
+        '{"runs": 7}',
+        json.dumps({**RUN, "checks": [7]}),
+        json.dumps({**RUN, "checks": [{"shape": [], "evidence": "all of it"}]}),
+        json.dumps({**RUN, "notes": 7}),
+        json.dumps({**RUN, "more": 7}),
+        json.dumps(timed(["1"])),
+        json.dumps(timed([-1])),
+        json.dumps(timed([10**30])),
+        json.dumps(timed([float("nan")])),
+        "{" + '"a": 1, ' * 10,
+    ],
+    ids=range(14),
+)
+def test_runs_that_are_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(SerializationError, match="this is no run report") as caught:
+        last(tmp_path)
+    assert "`nnapi-prof run` makes it again" in str(caught.value)
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 1000
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (tmp_path / "run.json").rename(folder / "a.json")
+    with pytest.raises(SerializationError, match="remove the file to do without it"):
+        every(tmp_path)
+
+
+def test_runs_that_are_too_large_or_elsewhere(tmp_path: Path) -> None:
+    kept = tmp_path / "run.json"
+    grow(kept)
+    with pytest.raises(SerializationError, match="run.json has 1,099,511,627,776 bytes"):
+        last(tmp_path)
+    kept.unlink()
+    kept.symlink_to("/dev/zero")
+    assert last(tmp_path) is None
+    kept.unlink()
+    kept.symlink_to("/etc/passwd")
+    with pytest.raises(SerializationError, match="run.json is no file of its own"):
+        last(tmp_path)
+
+
+def test_no_run_is_written_through_a_link(tmp_path: Path) -> None:
+    """To a file of the user's, or a new one in a folder of theirs."""
+    precious, folder = tmp_path / "precious", tmp_path / "folder"
+    precious.write_text("precious")
+    folder.mkdir()
+    report = RunReport("m", "d", "f", True, "2026-01-01T00:00:00+00:00", (), ())
+    for target in (precious, folder / "new"):
+        bundle = tmp_path / f"{target.name}.nnprof"
+        bundle.mkdir()
+        (bundle / "run.json").symlink_to(target)
+        (bundle / "runs").symlink_to(folder)
+        keep(bundle, report)
+        keep(bundle, replace(report, model="another"))
+        assert len(every(bundle)) == 2
+    assert precious.read_text() == "precious" and list(folder.iterdir()) == []

@@ -10,7 +10,7 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.sizes.derive import JUMPS, derive
 from nnapi_prof.convert.sizes.probing import Converted, Sizes
 from nnapi_prof.convert.sizes.template import OpenSize, Template
-from nnapi_prof.errors import InputSpecError, UnsupportedOp
+from nnapi_prof.errors import InputSpecError, UnsupportedOp, option
 from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.inputs import listed
 from nnapi_prof.graph.node import constant_value, is_constant
@@ -61,7 +61,9 @@ def _template(model: FlexibleModel, level: int) -> Template:
         )
         return replace(template, leading=_leading(model, template))
     except InputSpecError as error:
-        raise InputSpecError(f"{model.name}: --input {listed(model.specs)}: {error}") from error
+        raise InputSpecError(
+            f"{model.name}: {option('input', listed(model.specs))}: {error}"
+        ) from error
 
 
 def _leading(model: FlexibleModel, template: Template) -> dict[str, int]:

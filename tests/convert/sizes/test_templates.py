@@ -91,8 +91,8 @@ def refusal(model):
 def test_a_linear_layer_over_all_pixels_is_refused(tmp_path):
     message = refusal(flexible(tmp_path, networks.Flattened, "1x3x?=16x?=16", True))
     assert message.startswith(
-        "model.pt: --input 1x3x?=16x?=16: these sizes cannot be left open: with 1x3x976x16 it does "
-        "not run: "
+        "model.pt: inputs='1x3x?=16x?=16': these sizes cannot be left open: with 1x3x976x16 it "
+        "does not run: "
     )
     assert re.search(r"\[1, 15616\] X \[256, 3\].* \(aten.linear.default, .*:\d+\); state", message)
 
