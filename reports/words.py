@@ -64,6 +64,11 @@ MARGINAL_MARKS = (
 )
 
 
+def trial_words(left: Collection[str]) -> str:
+    """What follows a table without the accelerators that a trial left; empty where it left none."""
+    return f"; left after a trial of a few units, far behind: {', '.join(left)}" if left else ""
+
+
 def format_percent(ratio: float | None) -> str:
     """``0.034`` -> ``3.4 %``."""
     return DASH if ratio is None or not math.isfinite(ratio) else f"{100 * ratio:.1f} %"

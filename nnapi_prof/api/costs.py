@@ -10,14 +10,20 @@ from nnapi_prof.api import html
 from nnapi_prof.api.adjusted import AdjustedCosts, Objective, UnitCost, Weight
 from nnapi_prof.api.model import Model
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.marginal import marginal, shown_targets
+from nnapi_prof.costs.marginal import left_at_trial, marginal, shown_targets
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.device.results import AgentInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.measure.outcome import ProfileOutcome
 from nnapi_prof.partition import Costs as PricedUnits
-from nnapi_prof.reports.words import MARGINAL_MARKS, count, marginal_words, target_heads
+from nnapi_prof.reports.words import (
+    MARGINAL_MARKS,
+    count,
+    marginal_words,
+    target_heads,
+    trial_words,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -218,7 +224,8 @@ class Costs:
             ["unit", *heads],
             rows,
             numbers=range(1, len(heads) + 1),
-            rest=f"Slowest units first; {MARGINAL_MARKS}; – cannot run there."
+            rest=f"Slowest units first; {MARGINAL_MARKS}; – cannot run there"
+            + f"{trial_words(left_at_trial(self.as_they_are))}."
             + (f" {left_out} more units: frame() has all." if left_out else ""),
         ) + html.notes(told)
 

@@ -208,8 +208,13 @@ def _effort(outcome: ProfileOutcome) -> str:
 
 def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None:
     """What was measured, the slowest units, and the plans that follow."""
-    from nnapi_prof.costs.marginal import marginal, shown_targets
-    from nnapi_prof.reports.words import MARGINAL_MARKS, marginal_words, target_heads
+    from nnapi_prof.costs.marginal import left_at_trial, marginal, shown_targets
+    from nnapi_prof.reports.words import (
+        MARGINAL_MARKS,
+        marginal_words,
+        target_heads,
+        trial_words,
+    )
 
     console = stdout()
     what = "interrupted: " if outcome.interrupted else ""
@@ -234,7 +239,7 @@ def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None
         cells = (marginal_words(cost, ms) for cost in rows[index])
         table.add_row(graph.units[index].label, *cells)
     console.print(table)
-    line(console, f"({MARGINAL_MARKS}; – cannot run there)")
+    line(console, f"({MARGINAL_MARKS}; – cannot run there{trial_words(left_at_trial(costs))})")
     show_plans(console, f"Predicted latency in {unit}", (plan, *outcome.baselines))
     line(console, _effort(outcome))
     for note in plan.notes:

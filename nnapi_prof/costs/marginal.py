@@ -73,8 +73,9 @@ def marginal(costs: UnitCosts, graph: UnitGraph, unit: int, target: Target) -> M
 def shown_targets(costs: UnitCosts, graph: UnitGraph) -> dict[str, Target]:
     """Accelerator (or ``cpu``, ``host``) -> the one target that stands for it, that under which
     most units were measured alone: the least of several preferences would be that of noise. Of
-    equals ``fast``, then the first."""
+    equals ``fast``, then the first. Those that :func:`left_at_trial` has are not among them."""
     measured: Counter[Target] = Counter()
+    left = left_at_trial(costs)
     if isinstance(costs, CostModel):
         for target in costs.targets:
             tried = (costs.whole((unit.index,), target) for unit in graph.units)
@@ -82,9 +83,19 @@ def shown_targets(costs: UnitCosts, graph: UnitGraph) -> dict[str, Target]:
     found: dict[str, Target] = {}
     for target in costs.targets:
         name = target.accelerator or target.key
+        if name in left:
+            continue
         if name not in found or _rank(measured, target) > _rank(measured, found[name]):
             found[name] = target
     return found
+
+
+def left_at_trial(costs: UnitCosts) -> tuple[str, ...]:
+    """Accelerators of which a few units were measured only, for these lay far behind."""
+    partial = costs.partial if isinstance(costs, CostModel) else frozenset()
+    whole = {t.accelerator for t in costs.targets if t not in partial}
+    names = dict.fromkeys(t.accelerator for t in costs.targets if t in partial)
+    return tuple(name for name in names if name is not None and name not in whole)
 
 
 def _rank(measured: Counter[Target], target: Target) -> tuple[int, bool]:

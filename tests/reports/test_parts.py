@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nnapi_prof.convert.permutes import Permutes
-from nnapi_prof.costs.marginal import Marginal, shown_targets
+from nnapi_prof.costs.marginal import Marginal, left_at_trial, shown_targets
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.region import CostModel, RegionCost, fit
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Preference, Segment, Target
@@ -353,6 +353,13 @@ def test_the_preference_that_was_measured_stands_for_an_accelerator(data: Report
     other = Target.nnapi("sim-gpu", Preference.LOW_POWER)
     assert frame.loc[(other.key, 3), "inferred"]
     assert words.marginal_cell(frame.loc[(other.key, 3)].to_dict())[0] in "≈<"
+    behind = frozenset(target for target in costs.targets if target.accelerator == "sim-gpu")
+    trial = replace(costs, partial=behind)
+    assert "sim-gpu" not in shown_targets(trial, data.graph)
+    assert left_at_trial(trial) == ("sim-gpu",) and left_at_trial(costs) == ()
+    one = replace(costs, partial=frozenset([other]))  # under one of its preferences
+    assert shown_targets(one, data.graph)["sim-gpu"] == shown["sim-gpu"]
+    assert left_at_trial(one) == ()
     whole = shown_targets(data.cost_model, data.graph)
     assert whole["sim-npu"].preference is Preference.FAST_SINGLE_ANSWER  # all were measured
 
