@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Literal, cast
 
+from nnapi_prof.costs.arrays import CostArrays
 from nnapi_prof.errors import PartitionError, option
 from nnapi_prof.graph.plan import Plan, Proof, ProofKind
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.baselines import find_baselines
 from nnapi_prof.partition.compiling import CompileCosts, CompileTimes
 from nnapi_prof.partition.constraints import Constraints, constrain
+from nnapi_prof.partition.costs import Costs
 from nnapi_prof.partition.explain import cause_of_baseline, cause_of_optimum, ms
 from nnapi_prof.partition.problem import (
-    Costs,
     Problem,
     check_runnable,
     evaluate,
@@ -35,6 +36,7 @@ from nnapi_prof.partition.watch import Limits, Report, Watch
 __all__ = [
     "TOLERANCE",
     "Constraints",
+    "CostArrays",
     "Costs",
     "CurvePoint",
     "Limits",

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, HOST, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.arrays import Arrays, flat_arrays
+from nnapi_prof.partition.costs import Costs, arrays_of
 from nnapi_prof.partition.regions import Regions, flat_regions
 
 GRAPH_INPUT = -1
@@ -28,36 +28,6 @@ Placement = tuple[tuple[int, ...], int]
 
 Region = tuple[frozenset[int], int]
 """Units and a target's index."""
-
-_PROBE_BYTES = 1 << 20
-"""Transfer is linear, so its slope is read off one probe; 1 MiB keeps the division exact."""
-
-
-class RegionCost(Protocol):
-    """What a cost model says of one region on one target."""
-
-    @property
-    def ns(self) -> float: ...
-    @property
-    def measured(self) -> bool: ...
-    @property
-    def estimated(self) -> bool: ...
-
-
-class Costs(Protocol):
-    """What the partitioner asks of a cost model (:mod:`nnapi_prof.costs.region` has one)."""
-
-    @property
-    def targets(self) -> tuple[Target, ...]: ...
-    @property
-    def simulated(self) -> bool: ...
-    @property
-    def refusals(self) -> Mapping[tuple[int, Target], str]: ...
-    def unit_cost(self, unit_index: int, target: Target, /) -> float | None: ...
-    def overhead(self, target: Target, /) -> float: ...
-    def transfer(self, target: Target, in_bytes: int, out_bytes: int, /) -> float: ...
-    def region_cost(self, units: Iterable[int], target: Target, /) -> RegionCost | None: ...
-    def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,27 +185,16 @@ class Problem:
 
 
 def make_problem(graph: UnitGraph, costs: Costs) -> Problem:
-    """Reads a cost model out into arrays.
+    """The problem of placing a graph's units under some costs.
 
     Raises PartitionError where the model's costs are no costs (negative, not a number).
     """
-    targets = tuple(costs.targets)
-    n = len(graph.units)
-    unit_ns = np.full((n, len(targets)), np.inf)
-    estimated = np.zeros((n, len(targets)), dtype=np.bool_)
-    for k, target in enumerate(targets):
-        for unit in graph.units:
-            ns = costs.unit_cost(unit.index, target)
-            if ns is None:
-                continue
-            unit_ns[unit.index, k] = ns
-            region = costs.region_cost((unit.index,), target)
-            estimated[unit.index, k] = region is not None and region.estimated
-    index = {target: k for k, target in enumerate(targets)}
+    arrays = arrays_of(graph, costs)
+    index = {target: k for k, target in enumerate(arrays.targets)}
     outputs = set(graph.outputs)
     return Problem(
-        labels=tuple(f"{unit.label} (unit {unit.index})" for unit in graph.units),
-        predecessors=tuple(graph.predecessors(u) for u in range(n)),
+        labels=tuple(f"{unit.name} ({unit.label})" for unit in graph.units),
+        predecessors=tuple(graph.predecessors(u) for u in range(len(graph.units))),
         values=tuple(
             Value(
                 producer=graph.producer.get(name, GRAPH_INPUT),
@@ -246,23 +205,19 @@ def make_problem(graph: UnitGraph, costs: Costs) -> Problem:
             for name, tensor in graph.values.items()
             if graph.readers[name] or name in graph.producer
         ),
-        targets=targets,
-        unit_ns=unit_ns,
-        overhead_ns=np.array([costs.overhead(t) for t in targets], dtype=np.float64),
-        in_ns_per_byte=np.array([_slope(costs, t, 1, 0) for t in targets], dtype=np.float64),
-        out_ns_per_byte=np.array([_slope(costs, t, 0, 1) for t in targets], dtype=np.float64),
+        targets=arrays.targets,
+        unit_ns=arrays.unit_ns,
+        overhead_ns=arrays.overhead_ns,
+        in_ns_per_byte=arrays.in_ns_per_byte,
+        out_ns_per_byte=arrays.out_ns_per_byte,
         region_ns={
             (units, index[target]): ns
-            for (units, target), ns in costs.measured_regions().items()
+            for (units, target), ns in arrays.region_ns.items()
             if target in index
         },
-        estimated=estimated,
+        estimated=arrays.estimated,
         refusals={(u, index[t]): why for (u, t), why in costs.refusals.items() if t in index},
     )
-
-
-def _slope(costs: Costs, target: Target, into: int, out: int) -> float:
-    return costs.transfer(target, into * _PROBE_BYTES, out * _PROBE_BYTES) / _PROBE_BYTES
 
 
 def check_runnable(problem: Problem) -> None:

@@ -18,11 +18,15 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from nnapi_prof.costs.arrays import CostArrays
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Plan, Segment, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.partition import Costs as PricedUnits
-from nnapi_prof.partition.problem import RegionCost as Priced
+from nnapi_prof.partition.costs import RegionCost as Priced
+from nnapi_prof.partition.costs import arrays_of
 
 if TYPE_CHECKING:
     from nnapi_prof.partition.compiling import CompileCosts
@@ -146,6 +150,25 @@ class AdjustedCosts:
             return None
         ns = self._changed(region, target, known.ns)
         return None if ns is None else _RegionCost(ns, known.measured, known.estimated)
+
+    def arrays(self) -> CostArrays:
+        """Those of the base, as the function and the weights change them."""
+        base = arrays_of(self.graph, self.base)
+        index = {target: k for k, target in enumerate(base.targets)}
+        factor = np.array([self.factor(target) for target in base.targets], dtype=np.float64)
+        unit_ns = np.full_like(base.unit_ns, np.inf)
+        for (unit, target), own in self._own.items():
+            if own is not None:
+                unit_ns[unit, index[target]] = own * self.factor(target)
+        return replace(
+            base,
+            unit_ns=unit_ns,
+            overhead_ns=base.overhead_ns * factor,
+            in_ns_per_byte=base.in_ns_per_byte * factor,
+            out_ns_per_byte=base.out_ns_per_byte * factor,
+            region_ns=self.measured_regions(),
+            estimated=base.estimated & np.isfinite(unit_ns),
+        )
 
     def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]:
         found = {}

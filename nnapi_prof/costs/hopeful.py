@@ -11,6 +11,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from nnapi_prof.costs.arrays import CostArrays
 from nnapi_prof.costs.region import CostModel, RegionCost
 from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
 
@@ -62,6 +65,18 @@ class Hopeful:
         if known is None or known.measured:
             return known
         return replace(known, ns=known.ns * self._share(target))
+
+    def arrays(self) -> CostArrays:
+        """Those of the model, at the lower ends of their intervals."""
+        base = self.costs.arrays()
+        share = np.array([self._share(target) for target in base.targets], dtype=np.float64)
+        return replace(
+            base,
+            unit_ns=base.unit_ns * share,
+            overhead_ns=base.overhead_ns * share,
+            in_ns_per_byte=base.in_ns_per_byte * share,
+            out_ns_per_byte=base.out_ns_per_byte * share,
+        )
 
     def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]:
         return self.costs.measured_regions()

@@ -18,6 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
+from nnapi_prof.costs.arrays import CostArrays
 from nnapi_prof.costs.compiling import CompileModel, fit_compiling
 from nnapi_prof.costs.locate import Locator, Region
 from nnapi_prof.costs.measurement import Kind, Measurement
@@ -144,6 +145,39 @@ class CostModel:
             total += cost
         spread = self.fits[target].spread_of(len(region)) if target in self.fits else 0.0
         return RegionCost(total, sigma_ns=total * spread)
+
+    def arrays(self) -> CostArrays:
+        """All of it as arrays: what the partitioner asks for."""
+        n, t = len(self.graph.units), len(self.targets)
+        unit_ns = np.full((n, t), np.inf)
+        cold_bytes = np.array(self._cold_bytes, dtype=np.float64)
+        for k, target in enumerate(self.targets):
+            fitted = self.fits.get(target)
+            if fitted is None or target in self.partial:
+                continue
+            own = [fitted.unit_ns.get(unit.signature, math.inf) for unit in self.graph.units]
+            unit_ns[:, k] = np.array(own) + fitted.ns_per_cold_byte * cold_bytes
+        index = {target: k for k, target in enumerate(self.targets)}
+        for unit, target in self.refusals:
+            if target in index:
+                unit_ns[unit, index[target]] = math.inf
+        estimated = np.zeros((n, t), dtype=np.bool_)
+        if HOST in index:
+            for unit, ns in self._host_ns.items():
+                unit_ns[unit, index[HOST]] = ns
+                estimated[unit, index[HOST]] = True
+        fits = [self.fits.get(target) for target in self.targets]
+        return CostArrays(
+            targets=self.targets,
+            unit_ns=unit_ns,
+            overhead_ns=np.array(
+                [0.0 if fitted is None else fitted.overhead_ns for fitted in fits]
+            ),
+            in_ns_per_byte=np.array([0.0 if f is None else f.ns_per_in_byte for f in fits]),
+            out_ns_per_byte=np.array([0.0 if f is None else f.ns_per_out_byte for f in fits]),
+            region_ns=self._whole_ns,
+            estimated=estimated,
+        )
 
     def compile_overhead(self, target: Target) -> float:
         """What compiling any region for ``target`` takes, in ns, beside its units' parts."""

@@ -10,6 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from nnapi_prof.costs.arrays import CostArrays
 from nnapi_prof.costs.region import RegionCost
 from nnapi_prof.costs.static_model import TargetModel
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Target
@@ -88,6 +91,25 @@ class EstimatedCosts:
         )
         own = sum(self.estimates[unit, target].ns for unit in region)
         return RegionCost(own + moved + self.overhead(target), estimated=True)
+
+    def arrays(self) -> CostArrays:
+        """All of it as arrays."""
+        targets = self.targets
+        index = {target: k for k, target in enumerate(targets)}
+        unit_ns = np.full((len(self.graph.units), len(targets)), np.inf)
+        for (unit, target), found in self.estimates.items():
+            if target in index:
+                unit_ns[unit, index[target]] = found.ns
+        prices = [self.prices[target] for target in targets]
+        return CostArrays(
+            targets=targets,
+            unit_ns=unit_ns,
+            overhead_ns=np.array([price.invocation_ns for price in prices], dtype=np.float64),
+            in_ns_per_byte=np.array([price.ns_per_in_byte for price in prices], dtype=np.float64),
+            out_ns_per_byte=np.array([price.ns_per_out_byte for price in prices], dtype=np.float64),
+            region_ns=self.measured,
+            estimated=np.isfinite(unit_ns),
+        )
 
     def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]:
         """None: nothing was measured."""

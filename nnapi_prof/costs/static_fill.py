@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
+from nnapi_prof.costs.arrays import CostArrays
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.region import CostModel, RegionCost, fit
 from nnapi_prof.costs.static_costs import Estimate, EstimatedCosts, Price
@@ -43,6 +44,21 @@ class FilledCosts(CostModel):
             return super().transfer(target, in_bytes, out_bytes)
         return in_bytes * price.ns_per_in_byte + out_bytes * price.ns_per_out_byte
 
+    def arrays(self) -> CostArrays:
+        """What is estimated in the place of what nobody measured."""
+        known = super().arrays()
+        index = {target: k for k, target in enumerate(known.targets)}
+        for (unit, target), found in self.filled.items():
+            known.unit_ns[unit, index[target]] = found.ns
+            known.estimated[unit, index[target]] = True
+        for target, price in self.prices.items():
+            if target in index:
+                k = index[target]
+                known.overhead_ns[k] = price.invocation_ns
+                known.in_ns_per_byte[k] = price.ns_per_in_byte
+                known.out_ns_per_byte[k] = price.ns_per_out_byte
+        return known
+
     def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
         region = frozenset(units)
         found = super().region_cost(region, target)
@@ -79,7 +95,8 @@ def fill(graph: UnitGraph, rows: Iterable[Measurement], estimated: EstimatedCost
         )
         for signature, unit in blank.items()
     ]
-    model = fit(graph, [*rows, *holes])
+    # What a trial measured of targets far behind counts, too, beside estimates.
+    model = replace(fit(graph, [*rows, *holes]), partial=frozenset())
     never = {(unit.index, CPU) for unit in graph.units if unit.signature in blank}
     refusals = {place: why for place, why in model.refusals.items() if place not in never}
     filled = {

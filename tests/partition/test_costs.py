@@ -7,10 +7,16 @@ from dataclasses import replace
 
 import pytest
 
+from nnapi_prof.api.adjusted import AdjustedCosts
+from nnapi_prof.costs.hopeful import Hopeful
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.costs.region import fit
+from nnapi_prof.costs.static_costs import Estimate, EstimatedCosts, Price
+from nnapi_prof.costs.static_fill import fill
 from nnapi_prof.graph.plan import CPU, HOST, Plan
-from nnapi_prof.partition import baselines, evaluate, make_problem, solve
+from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.partition import Costs, baselines, evaluate, make_problem, solve
+from nnapi_prof.partition.costs import arrays_of, asked
 from nnapi_prof.partition.ideals import members
 from tests.partition.pairs import all_ideals
 from tests.reports.sample import NPU, TARGETS, cnn, measure
@@ -60,3 +66,51 @@ def test_what_nobody_runs_goes_to_the_host_alone() -> None:
         (host,) = [s for s in plan.segments if s.target == HOST]
         assert host.units == (4,) and host.estimated
     assert set(costs.targets) == {*TARGETS, HOST}
+
+
+def check_arrays(graph: UnitGraph, costs: Costs) -> None:
+    """The arrays of a cost model say what its functions do."""
+    told, wanted = arrays_of(graph, costs), asked(graph, costs)
+    assert told.targets == wanted.targets
+    for name in ("unit_ns", "overhead_ns", "in_ns_per_byte", "out_ns_per_byte"):
+        assert getattr(told, name) == pytest.approx(getattr(wanted, name), rel=1e-9), name
+    assert told.region_ns == wanted.region_ns
+    assert (told.estimated == wanted.estimated).all()
+
+
+def test_arrays_are_what_functions_say() -> None:
+    graph = cnn(12, (4,))
+    rows = measure(graph, (4,))
+    costs = fit(graph, rows)
+    models: list[Costs] = [costs, Hopeful(costs)]
+    lost = graph.units[6].signature
+    models.append(fit(graph, [r for r in rows if r.signature != lost or r.target not in NPU]))
+    models.append(
+        AdjustedCosts(
+            costs,
+            graph,
+            lambda unit, target, ns: None if target == CPU and unit.index == 3 else 2 * ns + 1,
+            {"nnapi:*": 0.5},
+        )
+    )
+    for model in models:
+        assert hasattr(model, "arrays")
+        check_arrays(graph, model)
+    assert models[2].partial  # type: ignore[attr-defined]
+
+
+def test_estimated_arrays_are_what_functions_say() -> None:
+    graph = cnn(12, (4,))
+    target = NPU[0]
+    estimates = {
+        (u, t): Estimate(1e5 * (u + 1)) for u in range(len(graph.units)) for t in (CPU, target)
+    }
+    del estimates[4, target]
+    prices = {CPU: Price(), target: Price(2e5, 0.1, 0.2)}
+    estimated = EstimatedCosts(graph, prices, estimates, {(4, target): "not there"})
+    check_arrays(graph, estimated)
+    rows = [r for r in measure(graph, (4,)) if r.target == CPU]
+    some = {graph.units[u].signature for u in (0, 1, 2, 3)}
+    filled = fill(graph, [r for r in rows if some.issuperset(r.members)], estimated)
+    assert target in filled.targets and filled.filled
+    check_arrays(graph, filled)
