@@ -5,7 +5,7 @@ best-single        the whole model on the one target that is fastest for it. On 
                    within 3 % of the optimum in the median: the one to beat, and never to lose to
 largest-supported  one accelerator gets every unit it supports, in maximal regions, the CPU the
                    rest: what PyTorch, TVM and ONNX Runtime do. One per accelerator, under the
-                   preference that is best for it
+                   preference that is best for it; where the whole model ran there, all of it
 largest-3          the same with the three largest regions only, by their number of units, where
                    there are more: the TFLite delegate's default
 listed             the same for the best accelerator, where units of a given list and all that
@@ -122,8 +122,15 @@ def find_baselines(problem: Problem, listed: Collection[int] = ()) -> tuple[Base
     fallback = [fallback_target(problem, u) for u in range(problem.n)]
     found = [_baseline(problem, "all-cpu", fallback, None), *_best_single(problem)]
     supported = np.isfinite(problem.unit_ns)
+    whole = frozenset(range(problem.n))
+    whole_on = [
+        math.isfinite(problem.region_ns.get((whole, k), math.inf))
+        for k in range(len(problem.targets))
+    ]
     largest = _best_of_each(
-        problem, "largest-supported", lambda k: _where(supported[:, k], k, fallback)
+        problem,
+        "largest-supported",
+        lambda k: _where(supported[:, k] | whole_on[k], k, fallback),
     )
     found += largest
     for baseline in largest:

@@ -193,7 +193,7 @@ def make_problem(graph: UnitGraph, costs: Costs) -> Problem:
     index = {target: k for k, target in enumerate(arrays.targets)}
     outputs = set(graph.outputs)
     return Problem(
-        labels=tuple(f"{unit.name} ({unit.label})" for unit in graph.units),
+        labels=tuple(f"{unit.label} (unit {unit.index})" for unit in graph.units),
         predecessors=tuple(graph.predecessors(u) for u in range(len(graph.units))),
         values=tuple(
             Value(

@@ -269,3 +269,22 @@ def test_near_chains_are_exact_and_quick(units: int, targets: int, seconds: floa
     check_valid(graph, plan)
     assert "optimal over all plans" in plan.notes[0]
     assert min(p.predicted_ns for p in baselines(graph, costs)) > plan.predicted_ns
+
+
+def test_the_whole_model_on_a_target_that_was_left_at_a_trial_is_a_baseline() -> None:
+    graph = chain(4)
+    auto = Target.nnapi("auto", Preference.FAST_SINGLE_ANSWER)
+    whole = frozenset(range(4))
+    costs = Table(
+        (CPU, auto),
+        {(u, CPU): 1e6 for u in range(4)},
+        {CPU: 0.0, auto: 1e5},
+        {CPU: (0.0, 0.0), auto: (0.0, 0.0)},
+        {(whole, auto): 5e6},
+    )
+    found = {plan.name: plan for plan in baselines(graph, costs)}
+    plan = found[f"largest-supported {auto}"]
+    assert [(s.units, s.target, s.measured) for s in plan.segments] == [((0, 1, 2, 3), auto, True)]
+    assert plan.predicted_ns == 5e6
+    slow = replace(costs, whole={(whole, auto): math.inf})
+    assert f"largest-supported {auto}" not in {plan.name for plan in baselines(graph, slow)}
