@@ -9,11 +9,12 @@ from nnapi_prof.costs.region import CostModel
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Plan
+from nnapi_prof.measure.measurer import Client
 from nnapi_prof.measure.options import ProfileOptions
 from nnapi_prof.measure.outcome import ProgressCallback
 from nnapi_prof.measure.outline import Outline
 from nnapi_prof.measure.refine import MOST_CONVEX
-from nnapi_prof.measure.session import Client, Session
+from nnapi_prof.measure.session import Session
 from nnapi_prof.partition import solve
 from nnapi_prof.partition.ideals import convex_sets, members
 
@@ -37,9 +38,11 @@ def profile_exhaustively(
         raise UsageError(f"{outline.name} has more than {MOST_CONVEX} convex regions")
     regions = sorted(members(region) for region in found)
     session = Session(outline, client, store, options, progress)
-    session.measure_units(thorough=True)
+    session.measure_units()
     several = [(Kind.REGION, region) for region in regions if len(region) > 1]
-    session.measure("regions", [job for job in session.jobs(several) if session.all_units_run(job)])
+    session.measurer.measure(
+        "regions", [job for job in session.jobs(several) if session.all_units_run(job)]
+    )
     costs = session.fit(regions)
     plan = solve(graph, costs)
     return costs, plan, session.outcome().n_rows

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.costs.locate import Locator, Region
 from nnapi_prof.costs.measurement import Key, Kind, Measurement
 from nnapi_prof.costs.refit import Refit
 from nnapi_prof.costs.region import CostModel, fit
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.device.info import device_fingerprint
-from nnapi_prof.device.results import ActionResult, AgentInfo, Event, Start
 from nnapi_prof.errors import DeviceError
 from nnapi_prof.graph.plan import AUTO, Plan, Segment, Target
 from nnapi_prof.measure.grid import Job, TargetSpec, device_targets, grid
+from nnapi_prof.measure.measurer import Client, Measurer
 from nnapi_prof.measure.options import ProfileOptions
 from nnapi_prof.measure.outcome import (
     ProfileOutcome,
-    Progress,
     ProgressCallback,
     tell_planning,
 )
@@ -38,7 +33,6 @@ from nnapi_prof.measure.refine import (
     unknown,
 )
 from nnapi_prof.measure.remaining import expected_later
-from nnapi_prof.measure.requests import batches, prepare
 from nnapi_prof.measure.sampling import (
     behind,
     chain_regions,
@@ -49,8 +43,6 @@ from nnapi_prof.measure.sampling import (
     unit_regions,
     worthwhile,
 )
-from nnapi_prof.measure.uninterrupted import uninterrupted
-from nnapi_prof.measure.unit_model import Converter, measured, region_label
 from nnapi_prof.partition import Limits, solve
 
 if TYPE_CHECKING:
@@ -67,13 +59,6 @@ LEAST_SECONDS = 0.1
 with a proof long before."""
 MAX_ROUNDS = 16
 """Rounds of measure, partition, measure; two to eight are the rule, later ones are short."""
-
-
-class Client(Protocol):
-    """What profiling asks of a device; :class:`~nnapi_prof.device.agent.AgentClient` is one."""
-
-    def info(self) -> AgentInfo: ...
-    def run(self, request: bytes, blobs: Mapping[str, bytes]) -> Generator[Event, None, None]: ...
 
 
 def profile(
@@ -109,11 +94,11 @@ def profile(
         costs, plan = session.so_far
         return session.outcome(interrupted=True, costs=costs, plan=plan)
     except DeviceError as error:
-        if not session.n_measured:
+        if not session.measurer.n_measured:
             raise
         kept = (
-            f"the {session.n_measured} measurements made before are kept in {store.location}; "
-            "the same command goes on where this one stopped"
+            f"the {session.measurer.n_measured} measurements made before are kept in "
+            f"{store.location}; the same command goes on where this one stopped"
         )
         raise type(error)(f"{error}; {kept}", error.serial) from error
 
@@ -131,30 +116,11 @@ class Session:
     ) -> None:
         self._began = time.monotonic()
         self._graph = outline.units
-        self._client = client
-        self._store = store
         self._options = options
-        self._progress = progress
-        self._info = client.info()
-        self._fingerprint = device_fingerprint(self._info)
-        self._specs = device_targets(self._info, options.preferences, options.accelerators)
+        self.measurer = Measurer(outline, client, store, options, progress)
+        self._specs = device_targets(self.measurer.info, options.preferences, options.accelerators)
         self._locator = Locator(outline.units)
-        self._load_program = outline.load
-        self._converter = Converter(self._load)
-        self._have: set[Key] = set() if options.fresh else store.have(self._fingerprint)
-        # What the store has under these conditions, so that it is read once.
-        self._rows = {
-            (row.signature, row.target): row
-            for row in store.measurements(self._fingerprint, conditions=options.conditions)
-        }
         self._unusable: set[tuple[str, Target]] = set()
-        self.n_measured = 0
-        self._n_failed = 0
-        self._n_refused = 0
-        self._doubts: Counter[str] = Counter()
-        self._spent_s: dict[str, float] = defaultdict(float)
-        self._known = frozenset(self._have)
-        self._reused: set[Key] = set()
         self._signatures = {unit.signature for unit in outline.units.units}
         self._worth_trying: frozenset[Target] = frozenset()
         self._behind: frozenset[Target] = frozenset()
@@ -164,7 +130,6 @@ class Session:
         self._useful: frozenset[Target] = frozenset()
         """Targets that a plan may use."""
         self._alone: frozenset[Key] = frozenset()
-        self._later: Mapping[str, int] = {}
         self._rounds = 0
         self._n_regions = 0
         self._n_exhaustive: int | None = None
@@ -176,9 +141,8 @@ class Session:
         """Costs and plan of the last round."""
 
     def run(self) -> ProfileOutcome:
-        self._store.add_device(self._fingerprint, _description(self._info), self._info.simulated)
         self.measure_units()
-        with self._spending("plan"):
+        with self.measurer.spending("plan"):
             # By what is always measured, so that the same command chooses the same again.
             alone = [row for row in self._chosen_rows() if row.key in self._alone]
             costs = self._fit(alone)
@@ -187,22 +151,21 @@ class Session:
         self.measure_chains(self._useful)
         return self._refine()
 
-    def measure_units(self, *, thorough: bool = False) -> None:
+    def measure_units(self) -> None:
         """A trial on the leading targets; every unit on those that stand it, and a sample under
-        their other preferences; then all units on those that promise more. ``thorough`` leaves the
-        trial out."""
+        their other preferences; then all units on those that promise more."""
         jobs = self.jobs(unit_regions(self._graph))
         leaders, tried = leading(self._specs), list[Job]()
         if self._options.every_preference:
             leaders = frozenset(spec.target for spec in self._specs)
-        elif self._options.accelerators is None and not thorough:
+        elif self._options.accelerators is None:
             of_trial = self._signatures_of(trial_units(self._graph))
             tried = [
                 job for job in jobs if job.spec.target in leaders and job.key.signature in of_trial
             ]
             self._expect(jobs, leaders)
-            self.measure("trial", tried)
-            rows = [row for row in self._rows.values() if row.signature in of_trial]
+            self.measurer.measure("trial", tried)
+            rows = [row for row in self.measurer.rows.values() if row.signature in of_trial]
             self._behind = behind(leaders, rows) - self._reopened
             leaders -= self._behind
         self._expect(jobs, leaders)
@@ -214,15 +177,15 @@ class Session:
             if job.spec.target in leaders
             or (job.key.signature in of_sample and job.spec.target.accelerator in open_to)
         ]
-        self.measure("units", first)
-        sampled = [row for row in self._rows.values() if row.signature in of_sample]
+        self.measurer.measure("units", first)
+        sampled = [row for row in self.measurer.rows.values() if row.signature in of_sample]
         more = promising(self._specs, leaders, sampled)
         self._worth_trying = leaders | more
         second = [job for job in jobs if job.spec.target in more]
-        self.measure("preferences", second)
+        self.measurer.measure("preferences", second)
         self._alone = frozenset(job.key for job in (*tried, *first, *second))
         self._unusable = {
-            (row.signature, row.target) for row in self._rows.values() if not row.usable
+            (row.signature, row.target) for row in self.measurer.rows.values() if not row.usable
         }
 
     def measure_chains(self, useful: Collection[Target]) -> None:
@@ -238,7 +201,7 @@ class Session:
             )
             and self.all_units_run(job)
         ]
-        self.measure("chains", chains)
+        self.measurer.measure("chains", chains)
 
     def _reopen(self, plan: Plan) -> bool:
         """Measures targets left at a trial after all where the plan runs on one of them: parts of
@@ -254,7 +217,9 @@ class Session:
     def _expect(self, jobs: Sequence[Job], leaders: Collection[Target]) -> None:
         """Notes how much is to come, for the time left."""
         chains = self.jobs(chain_regions(self._graph))
-        self._later = expected_later(jobs, chains, leaders, self._have, self._options.refine)
+        self.measurer.later = expected_later(
+            jobs, chains, leaders, self.measurer.have, self._options.refine
+        )
 
     def _signatures_of(self, units: Iterable[int]) -> set[str]:
         return {self._graph.units[unit].signature for unit in units}
@@ -268,9 +233,9 @@ class Session:
         while self._options.refine and self._rounds < MAX_ROUNDS:
             phase = f"regions, round {self._rounds + 1}"
             jobs = self._segment_jobs(chosen.wanted)
-            self._note_reused(jobs)
-            if all(job.key in self._have for job in jobs):
-                with self._spending("plan"):
+            self.measurer.note_reused(jobs)
+            if all(job.key in self.measurer.have for job in jobs):
+                with self.measurer.spending("plan"):
                     others = rivals(self._graph, costs)
                 jobs = self._segment_jobs(s for plan in others for s in unknown(plan, costs))
                 if not jobs or turns_of_baselines == MAX_TURNS_OF_BASELINES:
@@ -285,11 +250,11 @@ class Session:
             else:
                 self._rounds += 1
             named.update(job.region for job in jobs)
-            self._n_regions += sum(job.key not in self._have for job in jobs)
-            self.measure(phase, jobs)
+            self._n_regions += sum(job.key not in self.measurer.have for job in jobs)
+            self.measurer.measure(phase, jobs)
             costs = self.fit(named)
             chosen = self._choose(costs)
-        with self._spending("plan"):
+        with self.measurer.spending("plan"):
             others = rivals(self._graph, costs)
             self._n_exhaustive = count_exhaustive(self._graph, costs)
         self._potential = chosen.potential
@@ -298,11 +263,11 @@ class Session:
     def _chosen_rows(self) -> list[Measurement]:
         """Rows of the targets that were asked for."""
         wanted = {spec.target for spec in self._specs}
-        return [row for row in self._rows.values() if row.target in wanted]
+        return [row for row in self.measurer.rows.values() if row.target in wanted]
 
     def _choose(self, costs: CostModel) -> Chosen:
-        with self._spending("plan"):
-            progress = tell_planning(self._report, f"planning, round {self._rounds + 1}")
+        with self.measurer.spending("plan"):
+            progress = tell_planning(self.measurer.report, f"planning, round {self._rounds + 1}")
             chosen = choose(self._graph, costs, self._warm, self._limits(), progress)
         self._warm = chosen.warm
         self.so_far = (costs, chosen.plan)
@@ -313,8 +278,8 @@ class Session:
     def _limits(self) -> Limits:
         """Of a plan between two rounds: planning takes a tenth of the time that measuring does, or
         :data:`PLANNING_S`, as long as a moment is left for each plan."""
-        allowed = max(PLANNING_S, PLANNING_SHARE * self._spent_s["measure"])
-        left = allowed - self._spent_s["plan"]
+        allowed = max(PLANNING_S, PLANNING_SHARE * self.measurer.spent_s["measure"])
+        left = allowed - self.measurer.spent_s["plan"]
         seconds = min(LIMITS.seconds, max(left * SHARE_OF_LEFT, LEAST_SECONDS))
         return replace(LIMITS, seconds=seconds)
 
@@ -327,12 +292,12 @@ class Session:
         rivals: tuple[Plan, ...] = (),
     ) -> ProfileOutcome:
         return ProfileOutcome(
-            fingerprint=self._fingerprint,
-            info=self._info,
-            n_measured=self.n_measured,
-            n_failed=self._n_failed,
-            n_refused=self._n_refused,
-            n_reused=len(self._reused),
+            fingerprint=self.measurer.fingerprint,
+            info=self.measurer.info,
+            n_measured=self.measurer.n_measured,
+            n_failed=self.measurer.n_failed,
+            n_refused=self.measurer.n_refused,
+            n_reused=len(self.measurer.reused),
             rounds=self._rounds,
             stable=self._stable,
             seconds=time.monotonic() - self._began,
@@ -340,8 +305,8 @@ class Session:
             n_regions=self._n_regions,
             n_exhaustive=self._n_exhaustive,
             potential=self._potential,
-            spent_s=dict(self._spent_s),
-            doubts=dict(self._doubts),
+            spent_s=dict(self.measurer.spent_s),
+            doubts=dict(self.measurer.doubts),
             interrupted=interrupted,
             costs=costs,
             plan=plan,
@@ -351,9 +316,12 @@ class Session:
     # ---- what to measure ---------------------------------------------------------------------
 
     def jobs(self, regions: Iterable[tuple[Kind, Region]]) -> list[Job]:
-        return grid(self._locator, regions, self._specs, self._options.conditions, self._info.agent)
+        return grid(
+            self._locator, regions, self._specs, self._options.conditions, self.measurer.info.agent
+        )
 
     def all_units_run(self, job: Job) -> bool:
+        """Whether each unit of a job's region ran alone on its target, as far as that was tried."""
         units = self._graph.units
         return not any(
             (units[index].signature, job.spec.target) in self._unusable for index in job.region
@@ -372,138 +340,11 @@ class Session:
     def _segment_job(self, region: Region, spec: TargetSpec) -> Job:
         kind = Kind.UNIT if len(region) == 1 else Kind.REGION
         conditions = self._options.conditions
-        return Job.of(self._locator, region, kind, spec, conditions, self._info.agent)
+        return Job.of(self._locator, region, kind, spec, conditions, self.measurer.info.agent)
 
     def fit(self, named: Iterable[Region] = ()) -> CostModel:
-        with self._spending("plan"):
+        with self.measurer.spending("plan"):
             return self._fit(self._chosen_rows(), named)
 
     def _fit(self, rows: Iterable[Measurement], named: Iterable[Region] = ()) -> CostModel:
         return fit(self._graph, rows, regions=named, locator=self._locator, refit=self._refit)
-
-    def _load(self) -> Program:
-        began = time.monotonic()
-        program = self._load_program()
-        took = time.monotonic() - began
-        self._spent_s["load"] += took
-        self._spent_s["convert"] -= took  # which asked for it
-        return program
-
-    @contextlib.contextmanager
-    def _spending(self, what: str) -> Iterator[None]:
-        """Adds the time of a block to ``spent_s``."""
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self._spent_s[what] += time.monotonic() - began
-
-    # ---- measuring ---------------------------------------------------------------------------
-
-    def measure(self, phase: str, jobs: Sequence[Job]) -> None:
-        """Measures the jobs that are not in the store; each row is committed as it arrives."""
-        pending = [job for job in jobs if job.key not in self._have]
-        self._note_reused(jobs)
-        done = 0
-        if not jobs:
-            return
-        self._report(phase, done, len(pending), "")
-
-        def stored(job: Job) -> None:
-            nonlocal done
-            done += 1
-            self._have.add(job.key)
-            self._report(phase, done, len(pending), region_label(self._graph, job.region))
-
-        for batch in batches(self._graph, pending):
-            self._measure_batch(batch, stored)
-            self._converter.forget()
-
-    def _note_reused(self, jobs: Iterable[Job]) -> None:
-        self._reused.update(job.key for job in jobs if job.key in self._known)
-
-    def _measure_batch(self, batch: Sequence[Job], stored: Callable[[Job], None]) -> None:
-        """Converts, sends and stores one request's jobs; calls ``stored`` after each."""
-        with self._spending("convert"):
-            prepared = prepare(
-                batch,
-                self._graph,
-                self._converter,
-                self._options.timing(self._info.simulated),
-                self._options.memory_kb,
-                self._fingerprint,
-                self._info.simulated,
-            )
-        with self._spending("store"):
-            self._add(*(row for _, row in prepared.refusals))
-        for job, _ in prepared.refusals:
-            self._n_refused += 1
-            stored(job)
-        if not prepared.sent:
-            return
-        with self._spending("convert"):
-            request = prepared.request.build()
-        # Closing stops the agent where something goes wrong here.
-        with contextlib.closing(self._client.run(request, prepared.request.blobs)) as events:
-            for event in self._waited_for(events):
-                if isinstance(event, ActionResult) and event.action in prepared.sent:
-                    job, converted = prepared.sent.pop(event.action)
-                    with self._spending("store"), uninterrupted():
-                        self._keep(job, converted, event)
-                    stored(job)
-
-    def _waited_for(self, events: Iterator[Event]) -> Iterator[Event]:
-        """The events, and the time it takes to wait for them."""
-        began = False
-        while True:
-            with self._spending("measure" if began else "send"):
-                event = next(events, None)
-            if event is None:
-                return
-            began = began or isinstance(event, Start)
-            yield event
-
-    def _add(self, *rows: Measurement) -> None:
-        self._store.add(*rows)
-        for row in rows:
-            # Again as the last: readers of the store find it there, too.
-            self._rows.pop((row.signature, row.target), None)
-            self._rows[row.signature, row.target] = row
-
-    def _keep(self, job: Job, converted: ConvertedRegion, result: ActionResult) -> None:
-        simulated = self._info.simulated
-        row = measured(job, self._graph, self._fingerprint, simulated, converted, result)
-        self._add(row)
-        self.n_measured += 1
-        if row.usable:
-            self._doubts.update(row.flags)
-        else:
-            self._n_failed += 1
-
-    def _report(self, phase: str, done: int, total: int, label: str) -> None:
-        if self._progress is not None:
-            self._progress(Progress(phase, done, total, label, self._later.get(phase, 0)))
-
-
-def _description(info: AgentInfo) -> dict[str, object]:
-    """What the table of devices keeps of an agent's info."""
-    return {
-        "phone": info.phone,
-        "abi": info.abi,
-        "os": info.os,
-        "api_level": info.api_level,
-        "cpus": info.cpus,
-        "cpu_max_khz": list(info.cpu_max_khz),
-        "memory_kb": info.memory_kb,
-        "properties": dict(info.properties),
-        "nnapi_library": info.nnapi.library,
-        "accelerators": [
-            {
-                "name": a.name,
-                "type": a.type,
-                "version": a.version,
-                "feature_level": a.feature_level,
-            }
-            for a in info.nnapi.accelerators
-        ],
-    }

@@ -1,0 +1,201 @@
+"""Jobs in, rows in the store out: converting, sending, reading answers, and what that takes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.costs.measurement import Key, Measurement
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.info import device_fingerprint
+from nnapi_prof.device.results import ActionResult, AgentInfo, Event, Start
+from nnapi_prof.graph.plan import Target
+from nnapi_prof.measure.grid import Job
+from nnapi_prof.measure.options import ProfileOptions
+from nnapi_prof.measure.outcome import Progress, ProgressCallback
+from nnapi_prof.measure.outline import Outline
+from nnapi_prof.measure.requests import batches, prepare
+from nnapi_prof.measure.uninterrupted import uninterrupted
+from nnapi_prof.measure.unit_model import Converter, measured, region_label
+
+if TYPE_CHECKING:
+    from nnapi_prof.graph.program import Program
+
+
+class Client(Protocol):
+    """What profiling asks of a device; :class:`~nnapi_prof.device.agent.AgentClient` is one."""
+
+    def info(self) -> AgentInfo: ...
+    def run(self, request: bytes, blobs: Mapping[str, bytes]) -> Generator[Event, None, None]: ...
+
+
+class Measurer:
+    """Measures jobs on one device, and knows what is in the store under a profile's conditions."""
+
+    def __init__(
+        self,
+        outline: Outline,
+        client: Client,
+        store: CostStore,
+        options: ProfileOptions,
+        progress: ProgressCallback | None,
+    ) -> None:
+        self._graph = outline.units
+        self._client = client
+        self._store = store
+        self._options = options
+        self._progress = progress
+        self._load_program = outline.load
+        self._converter = Converter(self._load)
+        self.info = client.info()
+        self.fingerprint = device_fingerprint(self.info)
+        self.have: set[Key] = set() if options.fresh else store.have(self.fingerprint)
+        """What need not be measured any more."""
+        self._known = frozenset(self.have)
+        # Read once.
+        self.rows: dict[tuple[str, Target], Measurement] = {
+            (row.signature, row.target): row
+            for row in store.measurements(self.fingerprint, conditions=options.conditions)
+        }
+        """The last row of each region and target."""
+        self.n_measured = 0
+        self.n_failed = 0
+        self.n_refused = 0
+        self.doubts: Counter[str] = Counter()
+        """Flag -> rows of this run that have it."""
+        self.spent_s: dict[str, float] = defaultdict(float)
+        """What took how long."""
+        self.reused: set[Key] = set()
+        """Asked for, and known before this run."""
+        self.later: Mapping[str, int] = {}
+        """Phase -> measurements that are expected behind it."""
+        store.add_device(self.fingerprint, _description(self.info), self.info.simulated)
+
+    def measure(self, phase: str, jobs: Sequence[Job]) -> None:
+        """Measures the jobs that are not in the store; each row is committed as it arrives."""
+        pending = [job for job in jobs if job.key not in self.have]
+        self.note_reused(jobs)
+        done = 0
+        if not jobs:
+            return
+        self.report(phase, done, len(pending), "")
+
+        def stored(job: Job) -> None:
+            nonlocal done
+            done += 1
+            self.have.add(job.key)
+            self.report(phase, done, len(pending), region_label(self._graph, job.region))
+
+        for batch in batches(self._graph, pending):
+            self._measure_batch(batch, stored)
+            self._converter.forget()
+
+    def note_reused(self, jobs: Iterable[Job]) -> None:
+        self.reused.update(job.key for job in jobs if job.key in self._known)
+
+    def _measure_batch(self, batch: Sequence[Job], stored: Callable[[Job], None]) -> None:
+        """Converts, sends and stores one request's jobs; calls ``stored`` after each."""
+        with self.spending("convert"):
+            prepared = prepare(
+                batch,
+                self._graph,
+                self._converter,
+                self._options.timing(self.info.simulated),
+                self._options.memory_kb,
+                self.fingerprint,
+                self.info.simulated,
+            )
+        with self.spending("store"):
+            self._add(*(row for _, row in prepared.refusals))
+        for job, _ in prepared.refusals:
+            self.n_refused += 1
+            stored(job)
+        if not prepared.sent:
+            return
+        with self.spending("convert"):
+            request = prepared.request.build()
+        # Closing stops the agent where something goes wrong here.
+        with contextlib.closing(self._client.run(request, prepared.request.blobs)) as events:
+            for event in self._waited_for(events):
+                if isinstance(event, ActionResult) and event.action in prepared.sent:
+                    job, converted = prepared.sent.pop(event.action)
+                    with self.spending("store"), uninterrupted():
+                        self._keep(job, converted, event)
+                    stored(job)
+
+    def _waited_for(self, events: Iterator[Event]) -> Iterator[Event]:
+        """The events, and the time it takes to wait for them."""
+        began = False
+        while True:
+            with self.spending("measure" if began else "send"):
+                event = next(events, None)
+            if event is None:
+                return
+            began = began or isinstance(event, Start)
+            yield event
+
+    def _add(self, *rows: Measurement) -> None:
+        self._store.add(*rows)
+        for row in rows:
+            # Again as the last: readers of the store find it there, too.
+            self.rows.pop((row.signature, row.target), None)
+            self.rows[row.signature, row.target] = row
+
+    def _keep(self, job: Job, converted: ConvertedRegion, result: ActionResult) -> None:
+        simulated = self.info.simulated
+        row = measured(job, self._graph, self.fingerprint, simulated, converted, result)
+        self._add(row)
+        self.n_measured += 1
+        if row.usable:
+            self.doubts.update(row.flags)
+        else:
+            self.n_failed += 1
+
+    def report(self, phase: str, done: int, total: int, label: str) -> None:
+        if self._progress is not None:
+            self._progress(Progress(phase, done, total, label, self.later.get(phase, 0)))
+
+    def _load(self) -> Program:
+        began = time.monotonic()
+        program = self._load_program()
+        took = time.monotonic() - began
+        self.spent_s["load"] += took
+        self.spent_s["convert"] -= took  # which asked for it
+        return program
+
+    @contextlib.contextmanager
+    def spending(self, what: str) -> Iterator[None]:
+        """Adds the time of a block to ``spent_s``."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent_s[what] += time.monotonic() - began
+
+
+def _description(info: AgentInfo) -> dict[str, object]:
+    """What the table of devices keeps of an agent's info."""
+    return {
+        "phone": info.phone,
+        "abi": info.abi,
+        "os": info.os,
+        "api_level": info.api_level,
+        "cpus": info.cpus,
+        "cpu_max_khz": list(info.cpu_max_khz),
+        "memory_kb": info.memory_kb,
+        "properties": dict(info.properties),
+        "nnapi_library": info.nnapi.library,
+        "accelerators": [
+            {
+                "name": a.name,
+                "type": a.type,
+                "version": a.version,
+                "feature_level": a.feature_level,
+            }
+            for a in info.nnapi.accelerators
+        ],
+    }
