@@ -19,10 +19,12 @@ from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition.baselines import find_baselines, total_ns
 from nnapi_prof.partition.bounds import unit_shares
 from nnapi_prof.partition.budgets import Budget, priced
-from nnapi_prof.partition.exact import MOST_WATCHED, NEGLIGIBLE, is_underpriced, search_ideals
+from nnapi_prof.partition.exact import search_ideals
+from nnapi_prof.partition.ideal_tables import MOST_WATCHED, NEGLIGIBLE, is_underpriced
+from nnapi_prof.partition.pool import Plan, Solution
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.relaxation import free_prices, relax
-from nnapi_prof.partition.search import BOUND_MET, Plan, Solution, search
+from nnapi_prof.partition.search import BOUND_MET, search
 from nnapi_prof.partition.watch import Watch
 
 RAISES = 12

@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.partition.baselines import Baseline, total_ns
 from nnapi_prof.partition.budgets import Budget, priced
-from nnapi_prof.partition.exact import NEGLIGIBLE, is_underpriced, search_ideals
+from nnapi_prof.partition.exact import search_ideals
+from nnapi_prof.partition.ideal_tables import NEGLIGIBLE, is_underpriced
 from nnapi_prof.partition.labelling import MOST_TO_JOIN, joined
+from nnapi_prof.partition.pool import Plan, Solution
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.reduce import unreduced
 from nnapi_prof.partition.relaxation import relax
-from nnapi_prof.partition.search import LONG, Plan, Solution, search
+from nnapi_prof.partition.search import LONG, search
 from nnapi_prof.partition.watch import Watch
 
 MOST_PRICES = 14

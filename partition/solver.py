@@ -15,8 +15,8 @@ from nnapi_prof.partition.constrained import search_within
 from nnapi_prof.partition.constraints import Constraints, constrain
 from nnapi_prof.partition.explain import cause_of_optimum, ms, proof_words
 from nnapi_prof.partition.labelling import is_plan
+from nnapi_prof.partition.pool import Solution
 from nnapi_prof.partition.problem import Placement, Problem, check_runnable
-from nnapi_prof.partition.search import Solution
 from nnapi_prof.partition.simplify import CurvePoint, TradeOff
 from nnapi_prof.partition.watch import Limits, Report, Watch
 

@@ -12,8 +12,8 @@ from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.budgets import Budget, priced
 from nnapi_prof.partition.compiling import CompileTimes
 from nnapi_prof.partition.constrained import search_within
+from nnapi_prof.partition.pool import Solution
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.search import Solution
 from nnapi_prof.partition.watch import Limits, Watch
 from tests.partition.pairs import optimum
 from tests.partition.problems import check_plan, draw_problem, every_plan, stem_problem

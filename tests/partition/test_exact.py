@@ -13,7 +13,8 @@ from nnapi_prof.partition import exact
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.bounds import unit_shares
 from nnapi_prof.partition.budgets import Budget
-from nnapi_prof.partition.exact import Found, search_ideals, value_slots
+from nnapi_prof.partition.exact import Found, search_ideals
+from nnapi_prof.partition.ideal_tables import value_slots
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Region
 from nnapi_prof.partition.relaxation import Prices, free_prices, relax
 from nnapi_prof.partition.watch import Limits, Watch

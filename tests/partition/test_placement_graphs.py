@@ -10,8 +10,9 @@ import pytest
 from nnapi_prof.partition.baselines import find_baselines, total_ns
 from nnapi_prof.partition.cut import minimum_cut
 from nnapi_prof.partition.milp import solve_milp
+from nnapi_prof.partition.pool import Solution
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.search import Solution, search
+from nnapi_prof.partition.search import search
 from nnapi_prof.partition.watch import Limits, Watch
 from tests.partition.placement_graphs import names, placement_problem
 from tests.partition.problems import check_plan

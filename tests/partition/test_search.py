@@ -11,8 +11,9 @@ from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import make_problem
 from nnapi_prof.partition.baselines import find_baselines, total_ns
+from nnapi_prof.partition.pool import Solution
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.search import Solution, search
+from nnapi_prof.partition.search import search
 from nnapi_prof.partition.watch import Limits, Watch
 from tests.partition.cases import SETTINGS, Table, cases
 from tests.partition.pairs import optimum
