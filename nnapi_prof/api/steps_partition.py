@@ -71,6 +71,7 @@ def partition_file(
             bundle, found = make_bundle(
                 program, model, client, store, conditions, wishes, estimate, listener
             )
+        listener.notes(*(note for note in bundle.notes if note not in program.notes))
         bundle = replace(with_open_sizes(bundle, inputs), costs=absolute(store.location))
         if verify:
             bundle = verified(bundle, program, client, options, wishes, listener)

@@ -180,7 +180,7 @@ def _show_reasons(
         rows.setdefault((operation, said), []).append(u)
     table = boxed(title, ["operation"], ["units"], "first", "why")
     for (operation, reason), units in rows.items():
-        first = program.units.units[units[0]].name
+        first = program.units.units[units[0]].label
         table.add_row(operation, str(len(units)), first, reason)
     (console or stdout()).print(table)
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from nnapi_prof.cli import main
-from tests.cli.common import Result, trace
+from tests.cli.common import INPUT, Profiled, Result, trace
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -285,3 +285,16 @@ def test_convert_says_that_a_model_grew(cli: Callable[..., Result], tmp_path: Pa
         done = cli("convert", "--input", f"1x{steps}x8", model)
         assert done.code == 0
         assert ("note: the model becomes" in done.err) == grows
+
+
+def test_partition_says_that_a_plan_grew(
+    cli: Callable[..., Result], profiled: Profiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nnapi_prof.convert.growth.VERY_MANY", 1)  # a model that grows takes long
+    named = ("--device", "sim:npu-phone", "--input", INPUT, "--costs", profiled.costs)
+    done = cli("partition", *named, "--pin", "conv2d*=nnapi:sim-npu/fast", "--output",
+               profiled.bundle, profiled.model)  # fmt: skip
+    assert done.code == 0
+    assert "note: what the plan gives to NNAPI becomes" in done.err
+    done = cli("partition", *named, "--pin", "*=cpu", "--output", profiled.bundle, profiled.model)
+    assert done.code == 0 and "becomes" not in done.err
