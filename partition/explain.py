@@ -119,8 +119,11 @@ def _refusals(problem: Problem, units: tuple[int, ...]) -> list[str]:
         if ruled_out:
             why = _distinct(problem.ruled_out[u, ks[0]] for u in ruled_out)
             kept_off.setdefault(why, []).append(name)
-        if rest := [u for u in refused if u not in ruled_out]:
-            found.append(_refusal(name, (_reason(problem, u, ks[0]) for u in rest)))
+        rest = [u for u in refused if u not in ruled_out]
+        if told := [problem.refusals[u, ks[0]] for u in rest if (u, ks[0]) in problem.refusals]:
+            found.append(_refusal(name, told))
+        elif rest:  # a trial of a few units showed it to lie far behind
+            found.append(f"{name} was not measured on it")
     return [f"kept off {', '.join(names)}: {why}" for why, names in kept_off.items()] + found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +35,8 @@ def report_data(bundle: Path, costs: str | None = None, *, until: str | None = N
     """
     loaded = read_bundle(bundle)
     run = last(bundle) if until is None else _last_until(bundle, until)
-    with naming_table(loaded, costs), CostStore(costs) as store:
+    naming = naming_table(loaded, costs) if until is None else nullcontext()
+    with naming, CostStore(costs) as store:
         return data_of(loaded, run, store, until=until, model=bundle / loaded.model_file)
 
 

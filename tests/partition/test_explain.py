@@ -100,6 +100,11 @@ def test_crash_is_no_refusal() -> None:
     )
 
 
+def test_what_was_not_measured_is_no_refusal() -> None:
+    (segment,) = solve(chain(1), phone([1], [None], 0.1)).segments
+    assert segment.cause == "stays on the CPU: sim-npu was not measured on it"
+
+
 def test_host_is_called_an_estimate() -> None:
     costs = Table((HOST,), {(0, HOST): 1.0}, {HOST: 0.0}, {HOST: (0.0, 0.0)})
     (segment,) = solve(chain(1), costs).segments

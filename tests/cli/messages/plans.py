@@ -333,7 +333,11 @@ def a_report_with_an_unknown_ending(at: Place) -> Arguments:
     return ["report", "--costs", at.profiled.costs, "-o", at.tmp / "x.pdf", at.profiled.bundle]
 
 
-@provoked(2, "cost table {tmp}/new.sqlite does not exist: `nnapi-prof profile` makes one")
+@provoked(
+    2,
+    "cost table {tmp}/new.sqlite does not exist: `nnapi-prof profile` makes one; the bundle was "
+    "planned with another table: add --costs {*}/costs.sqlite",
+)
 def a_report_without_its_costs(at: Place) -> Arguments:
     return ["report", "--costs", at.tmp / "new.sqlite", at.profiled.bundle]
 
