@@ -47,7 +47,8 @@ enum np_status np_operation_check(const struct np_graph *graph, uint32_t operati
 struct np_executor_options {
   const struct np_backend *backend; /* NULL is "reference" */
   uint32_t threads;                 /* of "fast"; 0 and 1 are the caller's alone */
-  int finite; /* operations with a fuse code give +-FLT_MAX for infinities, as Android's own do */
+  int finite; /* operations with a fuse code give +-FLT_MAX for infinities, as Android's own do, and
+               * so do REDUCE_MAX and REDUCE_MIN of nothing else */
 };
 
 /* Makes an executor of a graph that np_graph_check accepted. The graph's arrays and constants must

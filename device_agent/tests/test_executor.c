@@ -182,8 +182,9 @@ static void test_late_values(void) {
   free(model);
 }
 
-/* Android's arithmetic ends at the largest numbers, the CPU engine's at infinity. One quotient is
- * computed at the run, one of two constants before. */
+/* Android's arithmetic ends at the largest numbers, the CPU engine's at infinity, and so does its
+ * greatest of minus infinities. One quotient is computed at the run, one of two constants before.
+ */
 static void test_finite(void) {
   static const float x[4] = {1.0f, -2.0f, 0.0f, 3.0f};
   static const float zeros[4] = {0.0f, 0.0f, 0.0f, 2.0f};
@@ -201,6 +202,12 @@ static void test_finite(void) {
   model_operation(model, ANEURALNETWORKS_DIV, late, 3, in, divisor, none);
   model_operation(model, ANEURALNETWORKS_DIV, early, 3, dividend, divisor, none);
   model_operation(model, ANEURALNETWORKS_FLOOR, floored, 1, early);
+  static const float lowest[2] = {-INFINITY, -INFINITY};
+  const uint32_t low = model_tensor(model, NP_CONSTANT, 1, 2u);
+  model_value(model, low, lowest);
+  const uint32_t greatest = model_tensor(model, NP_OUTPUT, 1, 1u);
+  model_operation(model, ANEURALNETWORKS_REDUCE_MAX, greatest, 3, low,
+                  model_list(model, 1, (const int32_t[]){0}, 0), model_bool(model, 1));
   CHECK(model_check(model, &why) == NP_OK);
   for (int finite = 0; finite < 2; finite++) {
     const struct np_executor_options options = {.finite = finite};
@@ -209,9 +216,12 @@ static void test_finite(void) {
     CHECK(np_executor_create(&model->graph, &options, &executor, &why) == NP_OK);
     float found[2][4];
     struct np_buffer given = {.data = (void *)(uintptr_t)x, .length = sizeof x};
-    struct np_buffer out[2] = {{.data = found[0], .length = sizeof found[0]},
-                               {.data = found[1], .length = sizeof found[1]}};
+    float highest;
+    struct np_buffer out[3] = {{.data = found[0], .length = sizeof found[0]},
+                               {.data = found[1], .length = sizeof found[1]},
+                               {.data = &highest, .length = sizeof highest}};
     CHECK(run_once(executor, &given, out, &why) == NP_OK);
+    CHECK(highest == -most);
     for (size_t i = 0; i < 2; i++) {
       CHECK(found[i][0] == most && found[i][1] == -most && isnan(found[i][2]));
       CHECK(found[i][3] == (i == 0 ? 1.5f : 1.0f));

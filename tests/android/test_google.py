@@ -67,9 +67,9 @@ def test_what_android_10_says_of_its_cpu(google_phone: Phones) -> None:
 
 FILES = (
     *("test_run_nnapi.py", "test_run_channels.py", "test_hand_over.py", "test_groups.py"),
-    *("test_isolation.py", "test_faults.py", "test_files.py", "test_info.py"),
+    *("test_isolation.py", "test_faults.py", "test_files.py", "test_info.py", "test_run_cpu.py"),
 )
-"""Tests of the agent that have to do with NNAPI."""
+"""Tests of the agent that compute, and those of its life beside Android's code."""
 OF_THE_EMULATOR = (
     *("simulated", "unreadable_phone", "every_fault", "cooling_down_has_a_limit", "rounds_share"),
     *("unsupported_operation_is_refused", "pipeline_of_two_engines", "emulator_in_real_time"),

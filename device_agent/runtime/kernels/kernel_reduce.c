@@ -1,10 +1,12 @@
 /* MEAN and the reductions REDUCE_SUM, REDUCE_PROD, REDUCE_MAX, REDUCE_MIN, REDUCE_ALL and
  * REDUCE_ANY over a set of axes. Data of 8 bits are reduced in integers. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "kernels/np_kernel.h"
 #include "kernels/np_quant.h"
+#include "np_executor.h"
 
 enum reduce { MEAN, REDUCE_SUM, REDUCE_PROD, REDUCE_MAX, REDUCE_MIN, REDUCE_ALL, REDUCE_ANY };
 
@@ -172,12 +174,21 @@ static size_t scratch(const struct np_call *call) {
   return is_float(call) ? 0 : np_times(np_out(call, 0)->elements, sizeof(int64_t));
 }
 
+/* What nothing gives; where the executor's options want results finite, the greatest of nothing is
+ * the least number, as in Android's own code. */
+static float first(const struct np_call *call, enum reduce reduce) {
+  const float value = neutral(reduce);
+  return call->options != NULL && call->options->finite
+             ? copysignf(fminf(fabsf(value), FLT_MAX), value)
+             : value;
+}
+
 static void start(const struct np_call *call) {
   const enum reduce reduce = (enum reduce)call->kernel->extra;
   const struct np_tensor *output = np_out(call, 0);
   for (size_t i = 0; i < output->elements; i++) {
     if (is_float(call)) {
-      ((float *)output->room)[i] = neutral(reduce);
+      ((float *)output->room)[i] = first(call, reduce);
     } else {
       ((int64_t *)call->scratch)[i] = neutral_bytes(reduce, output->type);
     }
