@@ -210,11 +210,12 @@ class _Search:
         n = self._problem.n
         self._watch.stage = "exact"
         self._exact(FIRST_STEPS if n <= LONG else LONG_STEPS)
-        if self._is_done:
-            return
-        self._watch.stage = "relaxation"
-        self._relax()
-        if self._is_done:
+        if not self._watch.is_over:
+            if self._is_done:
+                return
+            self._watch.stage = "relaxation"
+            self._relax()
+        if self._is_done and (self.pool.best is not None or self._is_exact):
             return
         self._watch.stage = "exact"
         for width in FIRST_WIDTHS:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nnapi_prof.graph.plan import Engine
+from nnapi_prof.graph.plan import Engine, ProofKind
 from nnapi_prof.partition.baselines import Baseline, total_ns
 from nnapi_prof.partition.budgets import Budget, priced
 from nnapi_prof.partition.exact import search_ideals
@@ -21,7 +21,7 @@ from nnapi_prof.partition.pool import Plan, Solution
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.reduce import unreduced
 from nnapi_prof.partition.relaxation import relax
-from nnapi_prof.partition.search import LONG, search
+from nnapi_prof.partition.search import BOUND_MET, LONG, search
 from nnapi_prof.partition.watch import Watch
 
 MOST_PRICES = 14
@@ -96,19 +96,32 @@ class TradeOff:
     def best(self) -> Solution:
         """The best plan, where one of those met since is better than the search's own."""
         plan, ns = min(self._plans.items(), key=lambda row: (row[1], len(row[0])))
-        if ns >= self._best.ns or self._best.is_optimal:
-            return self._best
-        return replace(self._best, placements=plan, ns=ns, found_by="trade-off")
+        if ns < self._best.ns and not self._best.is_optimal:
+            met = ns <= self._best.bound_ns * (1 + BOUND_MET)
+            kind = ProofKind.BOUND_MET if met else ProofKind.GAP
+            bound = min(ns, self._best.bound_ns)
+            self._best = replace(
+                self._best,
+                placements=plan,
+                ns=ns,
+                bound_ns=bound,
+                kind=kind,
+                found_by="trade-off",
+            )
+        return self._best
 
     def fewest(self, tolerance: float) -> Plan:
         """The plan of fewest segments within the tolerance of the best one, and no slower than any
         baseline; of such plans one of segments that were measured whole, and of few targets. Ctrl-C
         ends the search for simpler ones."""
         try:
-            return self._fewest(tolerance)
+            known = self.best
+            plan = self._fewest(tolerance)
+            # What looks for simpler plans may meet a faster one.
+            return plan if self.best is known else self._fewest(tolerance)
         except KeyboardInterrupt:
             self._watch.interrupted = True
-            return self._best.placements
+            return self.best.placements
 
     def _fewest(self, tolerance: float) -> Plan:
         best_ns = self._best.ns
@@ -190,7 +203,7 @@ class TradeOff:
                 price *= 2.5
 
     def _points(self) -> tuple[CurvePoint, ...]:
-        most = len(self._best.placements)
+        most = len(self.best.placements)
         least: dict[int, tuple[float, Plan]] = {}
         for plan, ns in self._plans.items():
             count = len(plan)

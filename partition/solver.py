@@ -87,9 +87,11 @@ def plan_problem(
         raise PartitionError(_nothing_found(constraints, watch))
     allowed = [r for r in rivals if total_ns(problem, r.placements) <= r.predicted_ns * (1 + 1e-9)]
     trade = TradeOff(problem, found, allowed, budgets, watch)
-    shipped = trade.fewest(tolerance)
+    shipped, known = trade.fewest(tolerance), trade.best
     curve = trade.curve() if with_curve else ()
     found = trade.best
+    if found is not known:
+        shipped = trade.fewest(tolerance)
     proof = Proof(
         found.kind,
         found.ns,

@@ -212,14 +212,14 @@ def test_unit_without_target_is_an_error_that_names_it() -> None:
     graph = chain(2)
     costs = table(graph, [1, 1], [1, None], refusals={(1, CPU): "no kernel for FOO"})
     costs = replace(costs, unit={k: v for k, v in costs.unit.items() if k != (1, CPU)})
-    with pytest.raises(PartitionError, match=r"u1 \(op1\).*no kernel for FOO"):
+    with pytest.raises(PartitionError, match=r"op1 \(unit 1\).*no kernel for FOO"):
         solve(graph, costs)
 
 
 @pytest.mark.parametrize("bad", [-1.0, float("nan")])
 def test_costs_that_are_no_costs_are_refused(bad: float) -> None:
     graph = chain(2)
-    with pytest.raises(PartitionError, match=r"u1 .* on cpu costs"):
+    with pytest.raises(PartitionError, match=r"op1 .* on cpu costs"):
         solve(graph, table(graph, [1, bad], [1, 1]))
 
 

@@ -300,3 +300,12 @@ def test_failures_become_small_and_are_printed_as_python() -> None:
         again = eval(literals(case), dict(names))
         assert truth_of(again).least_ns.tolist() == truth_of(case).least_ns.tolist()
         assert literals(again) == literals(case)
+
+
+@pytest.mark.parametrize("seed", ["1/13977", "1/11701"])
+def test_without_time_there_is_a_plan_and_it_is_what_it_says(seed: str) -> None:
+    """Two that once were not: one has a unit that runs only inside of measured regions, the other
+    begins with a plan that joining betters by a fifth."""
+    case = draw_case(seed)
+    assert case.seconds == 0
+    assert judge(case).complaints == []
