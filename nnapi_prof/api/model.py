@@ -132,7 +132,7 @@ class Model:
 
 def load(
     model: str | os.PathLike[str] | torch.nn.Module | ExportedProgram,
-    inputs: Input | Sequence[Input] | None = None,
+    inputs: str | Sequence[int] | Tensor | Sequence[str | Sequence[int] | Tensor] | None = None,
     *,
     name: str | None = None,
 ) -> Model:
