@@ -15,7 +15,7 @@ from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.layout import Group, Layout, Net, Row, Sizes, lay_out
 
-GUTTER = 132.0
+GUTTER = 128.0
 """Room for a segment's name, left of its frame."""
 MARGIN = 6.0
 STRIP_HEIGHT = 1200.0
