@@ -11,7 +11,7 @@ import click
 import pytest
 
 from nnapi_prof.errors import AgentError, UsageError
-from nnapi_prof.measure import session
+from nnapi_prof.measure import measurer
 from tests.cli.common import INPUT, Profiled, Result, count_rows
 
 Cli = Callable[..., Result]
@@ -152,15 +152,15 @@ def test_a_device_that_goes_away_while_it_measures(
     """What was measured is kept; the next call goes on from there."""
     left = [20]
 
-    def keep(self: session.Session, *arguments: Any) -> None:
+    def keep(self: measurer.Measurer, *arguments: Any) -> None:
         left[0] -= 1
         if left[0] < 0:
             raise AgentError("the cable was pulled")
         kept(self, *arguments)
 
-    kept = session.Session._keep
+    kept = measurer.Measurer._keep
     with monkeypatch.context() as patch:
-        patch.setattr(session.Session, "_keep", keep)
+        patch.setattr(measurer.Measurer, "_keep", keep)
         found = go()
     assert found.code == 1 and "the cable was pulled" in found.error
     assert "20 measurements" in found.error and count_rows(tmp_path / "c.sqlite") == 20
@@ -174,15 +174,15 @@ def test_interrupted_while_it_measures(
 ) -> None:
     left = [10]
 
-    def keep(self: session.Session, *arguments: Any) -> None:
+    def keep(self: measurer.Measurer, *arguments: Any) -> None:
         left[0] -= 1
         if left[0] < 0:
             raise KeyboardInterrupt
         kept(self, *arguments)
 
-    kept = session.Session._keep
+    kept = measurer.Measurer._keep
     with monkeypatch.context() as patch:
-        patch.setattr(session.Session, "_keep", keep)
+        patch.setattr(measurer.Measurer, "_keep", keep)
         found = go()
     assert found.code == 130
     assert "10 measurements are kept in" in found.err and count_rows(tmp_path / "c.sqlite") >= 10
