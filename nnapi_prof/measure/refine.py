@@ -27,7 +27,7 @@ MOST_CONVEX = 200_000
 MOST_IDEALS = 1_000
 """... nor those of wider graphs: every two ideals are looked at."""
 
-SETTLED = TOLERANCE
+SETTLED = TOLERANCE / 2
 """Of the plan's latency: where measuring more cannot save more, or no more than noise, it ends."""
 LIMITS = Limits(seconds=2.0, effort=4e6, gap=1e-3)
 """Of one plan between two rounds of measuring; a later round goes on from it."""
