@@ -27,6 +27,8 @@ from nnapi_prof.partition.watch import Watch
 MOST_PRICES = 14
 MIDDLE = 3.0
 """Price of a segment tried first, in shares of the tolerance, and the step to the next one."""
+SPARE = 1.5
+"""Times as long as the last search: time that must be left for the next one."""
 MOST_STARTS = 6
 """Plans that a search with a price on segments begins with."""
 FRONT_STEPS = 2_000_000
@@ -80,6 +82,8 @@ class TradeOff:
         self._exact_to: dict[int, float] = {}
         """Number of segments -> the least latency, proven."""
         self._dearer = set(best.dearer)
+        self._last_s = 0.0
+        """What the last search with a price on segments took."""
         for plan in (best.placements, *best.plans, *(r.placements for r in self._rivals)):
             self._offer(plan)
         if len(best.placements) > 1:
@@ -134,10 +138,10 @@ class TradeOff:
                 price = MIDDLE * best_ns * tolerance / segments
                 self._at(price)
                 within = self._fewest_known(close)[0] < segments
-                if not self._watch.is_over:
+                if self._has_time:
                     self._at(price * MIDDLE if within else price / MIDDLE)
         self._offer(joined(self._problem, self._fewest_known(close)[-1]))
-        if tolerance > 0 and self._problem.region_ns and not self._watch.is_over:
+        if tolerance > 0 and self._problem.region_ns and self._has_time:
             count, unmeasured, *_ = self._fewest_known(close)
             if count > 1 and unmeasured:
                 self._at(best_ns * tolerance / segments, caution=tolerance / 2)
@@ -196,7 +200,7 @@ class TradeOff:
         if most > 1 and not self._front(simplest[1], FULL_FRONT_STEPS):
             price = self._best.ns / most / 64
             for _ in range(MOST_PRICES):
-                if self._watch.is_over:
+                if not self._has_time:
                     break
                 if self._at(price) <= simplest[0]:
                     break
@@ -226,6 +230,7 @@ class TradeOff:
     def _at(self, price: float, caution: float = 0.0) -> int:
         """Solves with a price on segments; how many that plan has. With ``caution``, whatever was
         not measured whole costs as much more than the sum of its parts, relative."""
+        began = self._watch.elapsed_s
         small = self._reduced.problem
         if caution:
             small = replace(
@@ -247,6 +252,7 @@ class TradeOff:
             patience=0,
             is_reduced=True,
         )
+        self._last_s = self._watch.elapsed_s - began
         if found is None:
             return 0
         if not caution:
@@ -254,6 +260,11 @@ class TradeOff:
         for plan in found.plans:
             self._offer(self._reduced.expanded(plan))
         return len(found.placements)
+
+    @property
+    def _has_time(self) -> bool:
+        """Whether there is time for another search that takes as long as the last one."""
+        return not self._watch.is_over and self._watch.seconds_left > SPARE * self._last_s
 
     def _known_dearer(self) -> set[Region]:
         """As regions of the reduced problem."""
