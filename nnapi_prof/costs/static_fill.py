@@ -49,8 +49,9 @@ class FilledCosts(CostModel):
         known = super().arrays()
         index = {target: k for k, target in enumerate(known.targets)}
         for (unit, target), found in self.filled.items():
-            known.unit_ns[unit, index[target]] = found.ns
-            known.estimated[unit, index[target]] = True
+            if target in index:
+                known.unit_ns[unit, index[target]] = found.ns
+                known.estimated[unit, index[target]] = True
         for target, price in self.prices.items():
             if target in index:
                 k = index[target]

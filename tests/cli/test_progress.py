@@ -213,7 +213,7 @@ def test_a_profile_on_a_narrow_terminal(profiled: Profiled, tmp_path: Path) -> N
     code, written = on_a_terminal([*arguments, *costs, str(profiled.model)], 80)
     lines = lines_of(written)
     assert code == 0, written
-    assert any(re.match(r"units +━+ (\d+)/\1", line) for line in lines)
+    assert any(re.match(r"(trial|units) +━+ (\d+)/\2", line) for line in lines)
     assert "\x1b[" in written and "Predicted latency in ms, simulated" in written
     code, plain = on_a_terminal(
         [*arguments, *costs, str(profiled.model)], 80, NO_COLOR="1", TERM="dumb"

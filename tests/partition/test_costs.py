@@ -114,3 +114,4 @@ def test_estimated_arrays_are_what_functions_say() -> None:
     filled = fill(graph, [r for r in rows if some.issuperset(r.members)], estimated)
     assert target in filled.targets and filled.filled
     check_arrays(graph, filled)
+    check_arrays(graph, replace(filled, targets=(CPU,)))
