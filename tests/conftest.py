@@ -65,8 +65,23 @@ NEEDS = {
     "browser": Need(frozenset({"browser"})),
     "docs": Need(files=("docs/", "notebooks/")),
     "postgres": Need(frozenset({"postgres"})),
+    "whole": Need(
+        files=(
+            *("agent/", "api/", "bundle/", "cli/", "device/", "doctor/", "emulator/"),
+            *("examples/", "hostile/", "library/", "reports/"),
+        )
+    ),
 }
-"""Markers, by what a test needs beside Python and a C compiler; ``--quick`` leaves these out."""
+"""Markers, by what a test needs beside Python and a C compiler, or goes through; ``--quick`` leaves
+these out."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files that ``--quick`` leaves out whole are not even read."""
+    if not config.getoption("--quick") or not collection_path.is_relative_to(REPO / "tests"):
+        return None
+    file = collection_path.relative_to(REPO / "tests").as_posix() + "/" * collection_path.is_dir()
+    return any(file.startswith(need.files) for need in NEEDS.values() if need.files) or None
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses

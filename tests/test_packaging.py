@@ -104,6 +104,7 @@ def wheel_names(checkout: Path, out: Path) -> set[str]:
         return set(file.namelist())
 
 
+@pytest.mark.slow
 def test_a_wheel_has_the_agents_of_every_device_and_all_sources(checkout, tmp_path):
     without = wheel_names(checkout, tmp_path / "without")
     assert not any(name.startswith("nnapi_prof/device/agents/") for name in without)

@@ -245,6 +245,7 @@ def prepared(request):
     return prepare_it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_spelling(name, prepared, nnapi_library):
     module, inputs = SPELLINGS[name].make()

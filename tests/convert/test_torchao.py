@@ -97,6 +97,7 @@ def exported(name, fold=True):
         return torch.export.export(converted, (x,)), x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUANTISERS)
 def test_every_unit_is_right_within_a_step(name, nnapi_library):
     program, x = exported(name)

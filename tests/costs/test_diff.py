@@ -36,6 +36,7 @@ def both(scale: float, drift: float, count: int = 300) -> Comparison:
     return compare(first, second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drift", [0.0, 0.05])
 def test_noise_alone_is_seldom_called_a_change(drift: float) -> None:
     """At 99 % one in a hundred is allowed; five rounds are few, so up to four are."""

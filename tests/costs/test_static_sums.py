@@ -71,6 +71,7 @@ def errors(model: TargetModel, samples: list[Sample]) -> np.ndarray:
     return np.abs(model.samples_ns(samples) / np.array([s.ns for s in samples]) - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_a_correction_of_sums_is_never_worse_than_the_roofline(seed: int) -> None:
     """Linearised once it was: 3.8 % against 2.7 % with the first seed."""
@@ -91,6 +92,7 @@ def test_a_correction_of_noise_is_dropped() -> None:
     assert fit_samples(samples, correct=True).correction is not None
 
 
+@pytest.mark.slow
 def test_nine_of_ten_networks_are_inside_of_their_bands() -> None:
     inside = []
     for seed in range(4):

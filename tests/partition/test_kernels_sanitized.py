@@ -51,6 +51,7 @@ def test_no_warnings(gcc: str, tmp_path: Path) -> None:
         assert made.returncode == 0, made.stderr
 
 
+@pytest.mark.slow
 def test_sanitizers_find_nothing(gcc: str, tmp_path: Path) -> None:
     runtime = subprocess.run(
         [gcc, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True

@@ -25,6 +25,7 @@ def searched(problem: Problem) -> Solution:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_search_and_milp_agree(name: str) -> None:
     problem = placement_problem(name)

@@ -70,6 +70,7 @@ def test_the_curve_is_that_of_all_plans() -> None:
         assert points[0].n_segments >= finite[0]
 
 
+@pytest.mark.slow
 def test_a_curve_by_prices_has_valid_bounds() -> None:
     problem = stem_problem(30, length=2)  # too wide for the exact front
     trade, _ = trade_off(problem, 2.0)
