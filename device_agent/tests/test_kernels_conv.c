@@ -1,6 +1,6 @@
 /* Weighted sums and poolings where the C API cannot lead: batches of none, matrix products of a
  * later feature level, and quantised models with things changed at random. (Their results are
- * checked against torch and exact integers by tests/emulator/test_kernels_conv.py.) */
+ * checked against torch and exact integers by tests/emulator/kernels/test_conv.py.) */
 #include "np_test_model.h"
 
 enum { CONV, DEPTHWISE, GROUPED, TRANSPOSED, LINEAR, AVERAGE, MAXIMUM, OPERATIONS };

@@ -1,0 +1,186 @@
+"""The device nnapi-fast: regions on XNNPACK, the rest on the reference, one NNAPI to its caller.
+
+Skipped where the library was built without XNNPACK; NNAPI_PROF_REQUIRE_ALL=1 fails there, unless
+an empty NNAPI_PROF_XNNPACK says that it is left out on purpose.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from nnapi_prof.device import xnnpack
+from nnapi_prof.nnapi.codes import OperationCode
+from tests.emulator.kernels import one_operation as one
+from tests.emulator.nnapi import (
+    OK,
+    TENSOR_FLOAT32,
+    Model,
+    operand_type,
+    prepared,
+    set_input,
+    set_output,
+)
+
+BENCH = Path(__file__).resolve().parents[3] / "benchmarks" / "bench_backends.py"
+SAME, NONE, RELU6 = 1, 0, 3
+
+
+@pytest.fixture(scope="module")
+def fast(nn):
+    """The device, in a build that has it."""
+    device = nn.devices().get("nnapi-fast")
+    wanted = os.environ.get("NNAPI_PROF_REQUIRE_ALL") == "1"
+    if device is None and wanted and os.environ.get("NNAPI_PROF_XNNPACK") != "":
+        pytest.fail("the library has no XNNPACK: python -m nnapi_prof.device.xnnpack")
+    if device is None:
+        pytest.skip("the library has no XNNPACK")
+    return device
+
+
+def network(nn, weights, nchw):
+    """conv 3x3/2 RELU6 -> depthwise 3x3 -> L2 normalisation (not XNNPACK's) -> conv 1x1 -> add."""
+    model, n = Model(nn), 6
+    shape = (lambda h, c: (1, c, h, h)) if nchw else (lambda h, c: (1, h, h, c))
+    source, numbers = model.tensor(*shape(13, 3)), model.scalar
+
+    def convolve(name, before, key, height, stride, fuse, more=()):
+        tensors = [before, model.constant(weights[key]), model.constant(weights[key + "_bias"])]
+        after = model.tensor(*shape(height, n))
+        scalars = [numbers(v) for v in (SAME, stride, stride, *more, fuse)]
+        model.operation(OperationCode[name], [*tensors, *scalars, numbers(nchw)], [after])
+        return after
+
+    first = convolve("CONV_2D", source, "first", 7, 2, RELU6)
+    second = convolve("DEPTHWISE_CONV_2D", first, "second", 7, 1, NONE, (1,))
+    normal = model.tensor(*shape(7, n))
+    axis = 1 if nchw else 3
+    model.operation(OperationCode["L2_NORMALIZATION"], [second, numbers(axis)], [normal])
+    third = convolve("CONV_2D", normal, "third", 7, 1, NONE)
+    result = model.tensor(*shape(7, n))
+    model.operation(OperationCode["ADD"], [third, first, numbers(NONE)], [result])
+    return model.finish([source], [result])
+
+
+def random_weights(rng):
+    shapes = {"first": (6, 3, 3, 3), "second": (1, 3, 3, 6), "third": (6, 1, 1, 6)}
+    found = {key: rng.standard_normal(shape) for key, shape in shapes.items()}
+    found.update({f"{key}_bias": rng.standard_normal(6) for key in shapes})
+    return {key: value.astype(np.float32) for key, value in found.items()}
+
+
+def by_torch(image, weights):
+    """The network of an image [1, C, H, W]."""
+    w = {key: torch.from_numpy(value) for key, value in weights.items()}
+    first = F.conv2d(image, w["first"].permute(0, 3, 1, 2), w["first_bias"], stride=2, padding=1)
+    first = first.clamp(0, 6)
+    depthwise = w["second"].permute(3, 0, 1, 2)
+    second = F.conv2d(first, depthwise, w["second_bias"], padding=1, groups=6)
+    third = F.conv2d(F.normalize(second, dim=1), w["third"].permute(0, 3, 1, 2), w["third_bias"])
+    return third + first
+
+
+@pytest.mark.parametrize("nchw", [False, True], ids=["nhwc", "nchw"])
+def test_a_network_of_both_back_ends_gives_torchs_results(nn, fast, nchw):
+    rng = np.random.default_rng(5)
+    weights = random_weights(rng)
+    model = network(nn, weights, nchw)
+    compilation = model.compile([fast])
+    for _ in range(3):
+        image = rng.standard_normal((1, 3, 13, 13)).astype(np.float32)
+        wanted = by_torch(torch.from_numpy(image), weights).numpy()
+        given = image if nchw else np.ascontiguousarray(image.transpose(0, 2, 3, 1))
+        found = np.empty((1, 6, 7, 7) if nchw else (1, 7, 7, 6), np.float32)
+        execution = prepared(nn, compilation, [given], [found])
+        assert nn.Execution_compute(execution) == OK
+        nn.Execution_free(execution)
+        found = found if nchw else found.transpose(0, 3, 1, 2)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    nn.Compilation_free(compilation)
+    model.free()
+
+
+def test_roots_of_zero(nn, fast):
+    given = np.array([[0.0, 0.01, 4.0, 0.3], [1e-30, 7.5, 1e30, 2.0]], np.float32)
+    kind = one.Kind("TENSOR_FLOAT32")
+    with np.errstate(divide="ignore"):
+        roots = {"SQRT": np.sqrt(given), "RSQRT": 1 / np.sqrt(given)}
+    for name, wanted in roots.items():
+        found = one.execute(nn, name, [one.Tensor(kind, given)], kind, given.shape, "nnapi-fast")
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_shapes_known_at_run_time_only(nn, fast):
+    """Nothing can be compiled for XNNPACK then: the reference computes, as the device says."""
+    model = Model(nn)
+    source, result = model.operand(TENSOR_FLOAT32, (0, 4)), model.operand(TENSOR_FLOAT32, (0, 4))
+    model.operation(OperationCode["TANH"], [source], [result])
+    compilation = model.finish([source], [result]).compile([fast])
+    for rows in (3, 1, 5):
+        given = np.linspace(-2, 2, rows * 4, dtype=np.float32).reshape(rows, 4)
+        found = np.empty_like(given)
+        execution = nn.new("Execution_create", compilation)
+        assert set_input(nn, execution, 0, given, operand_type(TENSOR_FLOAT32, (rows, 4))) == OK
+        assert set_output(nn, execution, 0, found) == OK
+        assert nn.Execution_compute(execution) == OK
+        nn.Execution_free(execution)
+        np.testing.assert_allclose(found, np.tanh(given), rtol=1e-6, atol=1e-6)
+    nn.Compilation_free(compilation)
+    model.free()
+
+
+@pytest.mark.parametrize("name", ["TENSOR_QUANT8_ASYMM", "TENSOR_QUANT8_ASYMM_SIGNED"])
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_scales_for_each_channel(nn, fast, name, depthwise):
+    """Both kinds of data, though XNNPACK's kernels know signed ones only."""
+    rng = np.random.default_rng(7)
+    given, made = one.quant8(name, 0.02, 131), one.quant8(name, 0.05, 122)
+    data = one.tensor(rng, given, (2, 7, 6, 8))
+    scales = tuple(float(s) for s in rng.uniform(0.002, 0.008, 8).astype(np.float32))
+    shape = (1, 3, 3, 8) if depthwise else (8, 3, 3, 8)
+    numbers = rng.integers(-127, 128, shape).astype(np.int8)
+    dim = 3 if depthwise else 0
+    weights = one.Tensor(one.Kind("TENSOR_QUANT8_SYMM_PER_CHANNEL"), numbers, True, scales, dim)
+    bias = one.Tensor(one.Kind("TENSOR_INT32"), rng.integers(-999, 999, 8).astype(np.int32), True)
+    more = [1] if depthwise else []
+    arguments = [data, weights, bias, SAME, 1, 1, *more, NONE]
+    operation = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D"
+    found = one.execute(nn, operation, arguments, made, (2, 7, 6, 8), "nnapi-fast")
+    images = torch.from_numpy(given.real(data.array)).permute(0, 3, 1, 2).double()
+    order = (3, 0, 1, 2) if depthwise else (0, 3, 1, 2)
+    channels = torch.tensor(scales, dtype=torch.float64)
+    kernel = torch.from_numpy(numbers).permute(order).double() * channels[:, None, None, None]
+    added = torch.from_numpy(bias.array).double() * channels * given.scale
+    real = F.conv2d(images, kernel, added, padding=1, groups=8 if depthwise else 1)
+    steps = np.rint(real.permute(0, 2, 3, 1).numpy() / made.scale) + made.zero
+    assert np.abs(found.astype(int) - np.clip(steps, *made.limits)).max() <= 1
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm, of binutils")
+def test_xnnpack_stays_inside_the_library(emulator_library):
+    words = subprocess.run(
+        ["nm", "-D", "--defined-only", emulator_library], capture_output=True, text=True, check=True
+    )
+    names = {line.split()[-1] for line in words.stdout.splitlines()}
+    assert names
+    strangers = {n for n in names if not n.startswith(("ANeuralNetworks", "np_emulator_"))}
+    assert not strangers
+
+
+def test_warm_executions_through_the_api_allocate_and_lock_nothing(fast):
+    if xnnpack.built_prefix() is None:
+        pytest.skip("XNNPACK for the benchmark is not built")
+    spec = importlib.util.spec_from_file_location("bench_backends", BENCH)
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    found = bench.measure(rounds=1)
+    assert found["control_allocations"] > 0
+    assert (found["allocations"], found["frees"], found["locks"]) == (0, 0, 0)
+    assert found["fast_difference"] < 1e-5
+    assert found["reference_difference"] < 1e-5

@@ -1,0 +1,237 @@
+"""Injected faults: what they do to a caller, and that each costs the agent one result only."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.emulator.nnapi import RELU, TANH
+from tests.emulator.phones.descriptions import Jobs, N, npu, on, phone
+from tests.emulator.phones.test_clock import PHONES
+
+PACKER = Path(__file__).parents[2] / "agent" / "packer.py"
+ROW = {"operations": [RELU] * 3, "width": N}
+FAULT = {"kind": "fail", "stage": "execute", "operation": "RELU", "nth": 3, "origin": "a test"}
+
+jobs = Jobs()
+
+
+@pytest.fixture(scope="module")
+def answers(emulator_library, tmp_path_factory):
+    """All jobs of this module."""
+    return jobs.answers(emulator_library, tmp_path_factory.mktemp("phones"))
+
+
+def inject(name, faults, *runs):
+    """A job with NNAPI_EMULATOR_FAULTS."""
+    jobs(name, phone(accelerators=3), *runs, env={"NNAPI_EMULATOR_FAULTS": faults})
+
+
+def auto(model, **more):
+    return {"model": model, "devices": None, **more}
+
+
+NAMED, CHOSEN = on(ROW, repeat=3), auto(ROW, repeat=3)
+CPU = on(ROW, "nnapi-reference", repeat=3)
+jobs("well", phone(accelerators=3), NAMED, CHOSEN, CPU)
+for kind in ("refuse", "fail"):
+    for stage in ("compile", "execute"):
+        inject(f"{kind} {stage}", f"{kind}:{stage}:RELU:2", NAMED, CHOSEN)
+for stage in ("compile", "execute"):
+    made = phone(accelerators=3)
+    made["accelerators"][2]["operations"]["except"] = ["RELU"]
+    faults = f"fail:{stage}:RELU:2"
+    jobs(f"no way out of {stage}", made, CHOSEN, env={"NNAPI_EMULATOR_FAULTS": faults})
+inject("from the third run", "fail:execute:RELU:1:3", NAMED, CHOSEN)
+inject("fourth of three", "fail:execute:RELU:4,refuse:compile:RELU:4", NAMED)
+inject("the CPU path", "fail:execute:RELU@nnapi-reference", CPU)
+inject("not the CPU path", "fail:execute:RELU", CPU)
+inject("another operation", "fail:execute:TANH", NAMED)
+inject("another accelerator", "fail:execute:RELU:2@sim-gpu", NAMED, on(ROW, "sim-gpu"))
+inject("two", "fail:execute:TANH,fail:execute:RELU", NAMED)
+jobs("described", phone(npu(faults=[{**FAULT, "from_run": 2}]), accelerators=3), NAMED)
+jobs("of the other", phone(npu(faults=[FAULT]), accelerators=3), on(ROW, "sim-gpu"))
+BAD = {
+    "explode:execute:RELU": "wanted refuse, fail, hang, abort, crash or exhaust",
+    "fail:run:RELU": "and compile or execute",
+    "fail:execute:RELU6X": "no NNAPI operation has this name",
+    "fail:execute": "no NNAPI operation has this name",
+    "fail:execute:RELU:0": "wanted a number from 1",
+    "fail:execute:RELU:x": "wanted a number from 1",
+    "fail:execute:RELU:": "too many parts",
+    "fail:execute:RELU:1:2:3": "too many parts",
+    "fail:compile:RELU:1:2": "a compilation comes once",
+    "fail:execute:RELU@sim-xpu": "no accelerator of this name",
+    "fail:execute:RELU,": "nothing behind the last comma",
+    ",": "wanted a fault",
+    ",".join(["fail:execute:RELU"] * 33): "more than 32 faults",
+}
+for text in BAD:
+    inject(f"bad {text}", text, CHOSEN)
+
+
+def walls(answers, name):
+    return [run["wall"] for run in answers[name]["runs"]]
+
+
+def test_refused_operations_are_not_supported(answers):
+    named, chosen = answers["refuse compile"]["runs"]
+    assert named["supported"] == [True, False, True] and named["finish"] == "BAD_DATA"
+    assert chosen["codes"] == ["NO_ERROR"] * 3  # another device takes the second
+    assert chosen["wall"] > walls(answers, "well")[1]
+
+
+def test_failing_compilation(answers):
+    """Where NNAPI chose, its CPU path takes the whole model, after the time that was lost."""
+    well, _, cpu = answers["well"]["runs"]
+    named, chosen = answers["fail compile"]["runs"]
+    assert named["finish"] == "OP_FAILED" and named["compile"] == well["compile"]
+    assert chosen["finish"] == "NO_ERROR" and chosen["wall"] == cpu["wall"]
+    assert chosen["compile"] == pytest.approx(well["compile"] + cpu["compile"], abs=1)
+    assert chosen["outputs"] == well["outputs"]
+
+
+def test_failures_that_the_cpu_path_cannot_save(answers):
+    (run,) = answers["no way out of compile"]["runs"]
+    assert run["finish"] == "OP_FAILED"
+    (run,) = answers["no way out of execute"]["runs"]
+    assert run["finish"] == "NO_ERROR" and run["codes"] == ["OP_FAILED"] * 3
+
+
+@pytest.mark.parametrize("kind, code", [("refuse", "BAD_DATA"), ("fail", "OP_FAILED")])
+def test_failing_execution(answers, kind, code):
+    well, _, cpu = answers["well"]["runs"]
+    named, chosen = answers[f"{kind} execute"]["runs"]
+    assert named["codes"] == [code] * 3 and named["wall"] == well["wall"]
+    assert named["hardware"] == [None] * 3
+    assert chosen["codes"] == ["NO_ERROR"] * 3 and chosen["outputs"] == well["outputs"]
+    both = [a + b for a, b in zip(well["wall"], cpu["wall"], strict=True)]
+    assert chosen["wall"] == pytest.approx(both, abs=1)
+
+
+def test_from_a_run_on(answers):
+    named, chosen = answers["from the third run"]["runs"]
+    assert named["codes"] == ["NO_ERROR", "NO_ERROR", "OP_FAILED"]
+    assert chosen["codes"] == ["NO_ERROR"] * 3 and chosen["wall"][2] > chosen["wall"][1]
+    (described,) = answers["described"]["runs"]
+    assert described["codes"] == ["NO_ERROR", "OP_FAILED", "OP_FAILED"]
+
+
+def test_only_what_is_named_fails(answers):
+    well = answers["well"]["runs"][0]
+    for name in ("fourth of three", "another operation", "another accelerator"):
+        run = answers[name]["runs"][0]
+        assert (run["codes"], run["wall"]) == (well["codes"], well["wall"]), name
+    assert answers["another accelerator"]["runs"][1]["codes"] == ["OP_FAILED"]
+    assert answers["the CPU path"]["runs"][0]["codes"] == ["OP_FAILED"] * 3
+    assert answers["not the CPU path"]["runs"][0]["codes"] == ["NO_ERROR"] * 3
+    assert answers["of the other"]["runs"][0]["codes"] == ["NO_ERROR"]
+    assert answers["two"]["runs"][0]["codes"] == ["OP_FAILED"] * 3
+
+
+def test_faults_make_another_device_of_it(answers):
+    names = ("well", "fail execute", "fail compile")
+    assert len({answers[name]["identity"] for name in names}) == 3
+
+
+@pytest.mark.parametrize("text", BAD, ids=lambda text: text[:40])
+def test_bad_faults_leave_no_device(answers, text):
+    answer = answers[f"bad {text}"]
+    assert "NNAPI_EMULATOR_FAULTS: " in answer["error"] and BAD[text] in answer["error"]
+    assert answer["devices"] == [] and answer["runs"][0]["finish"] == "UNAVAILABLE_DEVICE"
+
+
+def test_faults_without_a_phone_are_no_secret(emulator_library):
+    code = (
+        "import ctypes, sys; library = ctypes.CDLL(sys.argv[1]);"
+        "library.np_emulator_error.restype = ctypes.c_char_p;"
+        "print(library.np_emulator_error().decode())"
+    )
+    environment = {**os.environ, "NNAPI_EMULATOR_FAULTS": "fail:execute:RELU"}
+    environment.pop("NNAPI_EMULATOR_PHONE", None)
+    command = [sys.executable, "-c", code, str(emulator_library)]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "needs a simulated phone" in told.stdout
+
+
+# ---- through the agent ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def packer():
+    """The packer of the agent's tests, which are no package."""
+    spec = importlib.util.spec_from_file_location("phone_faults_packer", PACKER)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_agent(packer, library, folder, faults, timeout_ms=20000):
+    """Result lines of one, two and three RELUs and a TANH, each an action of its own."""
+    folder.mkdir()
+    agent = packer.Agent(library.parent / "agent", library, folder)
+    agent.simulate(PHONES / "npu-phone.json")
+    agent.env["NNAPI_EMULATOR_FAULTS"] = faults
+    request = packer.Request()
+    for codes in ([RELU], [RELU] * 2, [RELU] * 3, [TANH]):
+        model = packer.Model()
+        first = at = model.tensor(4)
+        for code in codes:
+            at = model.add(code, [at], 4)
+        segment = request.segment(
+            packer.NNAPI, request.model(model.pack([first], [at])), [0], [1], "sim-gpu"
+        )
+        tensors = [packer.tensor(packer.RANDOM, 4), packer.tensor(packer.SEGMENT, 4, keep=True)]
+        request.action(tensors, [segment], timeout_ms=timeout_ms)
+    answer = agent.run(request)
+    assert answer.exit_code == 0
+    return answer.results
+
+
+@pytest.fixture(scope="module")
+def undisturbed(packer, emulator_library, tmp_path_factory):
+    return run_agent(packer, emulator_library, tmp_path_factory.mktemp("agent") / "well", "")
+
+
+FATES = {
+    "refuse:compile": ("refused", "compile"),
+    "refuse:execute": ("failed", "execute"),
+    "fail:compile": ("failed", "compile"),
+    "fail:execute": ("failed", "execute"),
+    "hang:compile": ("timeout", "compile"),
+    "hang:execute": ("timeout", "execute"),
+    "abort:compile": ("crashed", "compile"),
+    "abort:execute": ("crashed", "execute"),
+}
+
+
+def untimed(result):
+    """A result line without what this host decides."""
+    return {k: v for k, v in result.items() if k not in ("rss_peak_kb", "outputs")} | {
+        "outputs": [kept["sha256"] for kept in result["outputs"]]
+    }
+
+
+@pytest.mark.parametrize("fault", FATES)
+def test_a_fault_costs_one_result_line(packer, emulator_library, tmp_path, undisturbed, fault):
+    """The third RELU: three actions of four have none, and tell what they tell without a fault."""
+    timeout_ms = 700 if fault.startswith("hang") else 20000
+    results = run_agent(packer, emulator_library, tmp_path / "agent", f"{fault}:RELU:3", timeout_ms)
+    assert [result["status"] for result in undisturbed] == ["ok"] * 4
+    lost = results[2]
+    assert (lost["status"], lost["stage"]) == FATES[fault], lost
+    assert lost["signal"] == ("SIGABRT" if fault.startswith("abort") else None)
+    assert lost["outputs"] == []
+    for index in (0, 1, 3):
+        assert untimed(results[index]) == untimed(undisturbed[index])
+
+
+def test_samples_before_a_fault_come_home(packer, emulator_library, tmp_path, undisturbed):
+    """From the fifth run on: one to warm up, one that begins the round, and two recorded ones."""
+    results = run_agent(packer, emulator_library, tmp_path / "agent", "abort:execute:RELU:3:5")
+    assert results[2]["status"] == "crashed"
+    assert results[2]["total_ns"] == undisturbed[2]["total_ns"][:2]

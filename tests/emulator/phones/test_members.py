@@ -1,0 +1,217 @@
+"""Members of a phone's description: operations it takes, rates, choices, transfers, caches."""
+
+import json
+from typing import NamedTuple
+
+import pytest
+
+from tests.emulator.nnapi import CONV_2D, LOW_POWER, RELU, TENSOR_FLOAT32, TENSOR_QUANT8_ASYMM
+from tests.emulator.phones.descriptions import (
+    RELU_3,
+    SIGNED,
+    Jobs,
+    N,
+    cpu,
+    npu,
+    on,
+    operations,
+    phone,
+    ratio,
+    unary,
+    us,
+)
+from tests.emulator.phones.process import run_jobs
+from tests.emulator.phones.test_clock import FALLBACK, constant, load
+
+FLOAT16, BOOL8, LOGICAL_NOT = 8, 9, 62
+WEIGHTS = 16 * 72 + 16  # of process.py's convolution
+jobs = Jobs()
+
+
+@pytest.fixture(scope="module")
+def answers(emulator_library, tmp_path_factory):
+    """All jobs of this module."""
+    return jobs.answers(emulator_library, tmp_path_factory.mktemp("phones"))
+
+
+# ---- supported operations -----------------------------------------------------------------------
+
+
+class Support(NamedTuple):
+    """What `operations` says, and what a model of one operation is told."""
+
+    members: dict
+    model: dict
+    supported: bool
+    relaxed: bool = False
+
+
+DIMS = [1, 4, 4, 2]
+DEEP = [1, 2, 2, 2, 2]
+SUPPORT = {
+    "everything": Support({}, unary(RELU, DIMS), True),
+    "only": Support({"except": None, "only": ["TANH"]}, unary(RELU, DIMS), False),
+    "except": Support({"except": ["RELU"]}, unary(RELU, DIMS), False),
+    "data": Support({"default": "quant8 float16"}, unary(RELU, DIMS), False),
+    "data named": Support({"default": "quant8 float32"}, unary(RELU, DIMS), True),
+    "quant8": Support({"default": "quant8"}, unary(RELU, DIMS, TENSOR_QUANT8_ASYMM), True),
+    "signed is another kind": Support({"default": "quant8"}, unary(RELU, DIMS, SIGNED), False),
+    "signed": Support({"default": "quant8_signed"}, unary(RELU, DIMS, SIGNED), True),
+    "float16": Support({"default": "float32"}, unary(RELU, DIMS, FLOAT16), False),
+    "relaxed only": Support({"default": "relaxed"}, unary(RELU, DIMS), False),
+    "relaxed": Support({"default": "relaxed"}, {"operations": [RELU], "width": 8}, True, True),
+    "float32 is relaxed": Support(
+        {"default": "float32"}, {"operations": [RELU], "width": 8}, True, True
+    ),
+    "rank": Support({"default": "rank<=3"}, unary(RELU, DIMS), False),
+    "rank enough": Support({"default": "rank<=4"}, unary(RELU, DIMS), True),
+    "limit": Support({"limits": {"RELU": "rank<=3"}}, unary(RELU, DIMS), False),
+    "limit of another": Support({"limits": {"TANH": "rank<=3"}}, unary(RELU, DIMS), True),
+    "limit wider than default": Support(
+        {"default": "quant8 rank<=2", "limits": {"RELU": "float32 rank<=4"}},
+        unary(RELU, DIMS),
+        True,
+    ),
+    "limit keeps what it does not name": Support(
+        {"default": "quant8", "limits": {"RELU": "rank<=4"}}, unary(RELU, DIMS), False
+    ),
+    "level": Support({"default": "level<=28"}, unary(RELU, DIMS, FLOAT16), False),
+    "level enough": Support({"default": "level<=29"}, unary(RELU, DIMS, FLOAT16), True),
+    "bias and shapes do not count": Support({"default": "float32"}, {"convolution": True}, True),
+    "truth values that are data do": Support(
+        {"default": "float32"}, unary(LOGICAL_NOT, DIMS, BOOL8), False
+    ),
+    "truth values": Support({"default": "bool8"}, unary(LOGICAL_NOT, DIMS, BOOL8), True),
+}
+for name, case in SUPPORT.items():
+    members = {"except": [], "origin": "a test", **case.members}
+    members = {key: value for key, value in members.items() if value is not None}
+    run = on(case.model, relaxed=case.relaxed)
+    jobs(f"support {name}", phone(npu(operations=members)), run)
+
+
+@pytest.mark.parametrize("name", SUPPORT)
+def test_operations_by_data_rank_and_level(answers, name):
+    (run,) = answers[f"support {name}"]["runs"]
+    wanted = SUPPORT[name].supported
+    assert all(run["supported"]) == wanted
+    assert run["finish"] == ("NO_ERROR" if wanted else "BAD_DATA")
+
+
+# ---- rates --------------------------------------------------------------------------------------
+
+SLOW = {"bandwidth": constant(1e6, "GB/s"), "operation_overhead": us(0)}  # arithmetic alone counts
+RATES = {"default": 1, "float32": 2, "relaxed": 4, "float16": 8, "quant8": 16}
+PEAKS = {kind: constant(value, "GMAC/s") for kind, value in RATES.items()}
+KINDS = {
+    "float32": (TENSOR_FLOAT32, False),
+    "relaxed": (TENSOR_FLOAT32, True),
+    "float16": (FLOAT16, False),
+    "quant8": (TENSOR_QUANT8_ASYMM, False),
+    "quant8_signed": (SIGNED, False),
+    "bool8": (BOOL8, False),
+}
+ALL = operations()
+for kind, (code, relaxed) in KINDS.items():
+    model = unary(LOGICAL_NOT if code == BOOL8 else RELU, [1, N], code)
+    for left_out in (None, kind):
+        peaks = {key: value for key, value in PEAKS.items() if key != left_out}
+        made = phone(ALL, npu(peak=peaks, **SLOW, transfer_bandwidth=constant(1e6, "GB/s")))
+        made["accelerators"][0]["invocation"] = us(0)
+        jobs(f"rate {kind} {left_out}", made, on(model, relaxed=relaxed))
+works = [[10**9, 0, 0, 0, code] for code in (TENSOR_FLOAT32, TENSOR_QUANT8_ASYMM, BOOL8)]
+jobs(
+    "cpu rates",
+    phone(cpu(peak=PEAKS, operation_overhead=us(0))),
+    cpu=[{"codes": [CONV_2D], "works": [work], "threads": 1} for work in works],
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_peak_by_data(answers, kind):
+    efficiency = load("npu-phone")["accelerators"][0]["efficiency"]["default"]["value"]
+    fallback = {**FALLBACK, "quant8_signed": "quant8"}
+    for left_out in (None, kind):
+        at = kind
+        while at not in RATES or at == left_out:
+            at = fallback.get(at, "default")
+        (run,) = answers[f"rate {kind} {left_out}"]["runs"]
+        assert run["wall"] == pytest.approx([N / (RATES[at] * efficiency)], abs=2)
+
+
+def test_peak_of_the_cpu_engine_by_data(answers):
+    efficiency = load("npu-phone")["cpu"]["efficiency"]["CONV_2D"]["value"]
+    wanted = [1e9 / (RATES[kind] * efficiency) for kind in ("float32", "quant8", "default")]
+    assert answers["cpu rates"]["cpu"] == pytest.approx(wanted, rel=1e-6)
+
+
+# ---- what NNAPI's runtime chooses by ------------------------------------------------------------
+
+GOOD, BAD = ratio(0.1), ratio(5)
+TWO = {"operations": [RELU], "width": N}
+jobs(
+    "performance",
+    phone(ALL, npu(performance={"default": BAD, "quant8": GOOD}), accelerators=2),
+    on(TWO, "sim-npu", "sim-gpu"),
+    on(unary(RELU, [1, N], TENSOR_QUANT8_ASYMM), "sim-npu", "sim-gpu"),
+    on(TWO, "sim-npu"),
+    on(TWO, "sim-gpu"),
+    on(unary(RELU, [1, N], TENSOR_QUANT8_ASYMM), "sim-npu"),
+)
+for name, edit in {"with": npu(power=BAD), "without": npu(power=None)}.items():
+    jobs(
+        f"power {name}",
+        phone(edit, accelerators=2),
+        *[on(TWO, "sim-npu", "sim-gpu", preference=p) for p in (LOW_POWER, 1)],
+        *[on(TWO, d, preference=LOW_POWER) for d in ("sim-npu", "sim-gpu")],
+        on(TWO, "sim-npu", preference=1),
+    )
+
+
+def test_performance_by_data_decides_for_nnapi(answers):
+    both, both_q8, npu_alone, gpu_alone, npu_q8 = answers["performance"]["runs"]
+    assert both["wall"] == gpu_alone["wall"] != npu_alone["wall"]
+    assert both_q8["wall"] == npu_q8["wall"]
+
+
+def test_power_decides_under_low_power_only(answers):
+    low, fast, npu_low, gpu_low, npu_fast = answers["power with"]["runs"]
+    assert low["wall"] == gpu_low["wall"] != npu_low["wall"]
+    assert fast["wall"] == npu_fast["wall"]
+    low, _, npu_low, _, _ = answers["power without"]["runs"]
+    assert low["wall"] == npu_low["wall"]
+
+
+# ---- transfers, caches --------------------------------------------------------------------------
+
+jobs("floor", phone(npu(transfer_floor=us(777))), on(RELU_3), on(RELU_3, mode="burst"))
+jobs("no floor", phone(npu(transfer_floor=None)), on(RELU_3), on(RELU_3, mode="burst"))
+CACHE = {"fixed": constant(3, "ms"), "per_megabyte": constant(1000, "ms")}
+
+
+def test_transfer_floor(answers):
+    for with_floor, without in zip(
+        *(answers[k]["runs"] for k in ("floor", "no floor")), strict=True
+    ):
+        for key, slack in (("wall", 1), ("driver", 1001)):
+            assert with_floor[key][0] - without[key][0] == pytest.approx(777_000, abs=slack)
+        assert with_floor["hardware"] == without["hardware"]
+
+
+def test_compilation_from_a_cache(emulator_library, tmp_path):
+    """The first compilation writes the cache, the second finds it; a driver without cannot."""
+    compilation = load("npu-phone")["accelerators"][0]["compilation"]
+    jobs = []
+    for name, member in {"with": {**compilation, "cache": CACHE}, "without": compilation}.items():
+        path, cache = tmp_path / f"{name}.json", tmp_path / name
+        cache.mkdir()
+        path.write_text(json.dumps(phone(npu(compilation=member))))
+        run = on({"convolution": True}, cache=str(cache))
+        jobs.append({"phone": str(path), "runs": [run, run]})
+    times = [
+        [run["compile"] for run in answer["runs"]] for answer in run_jobs(emulator_library, jobs)
+    ]
+    full = compilation["fixed"]["value"] * 1e6 + compilation["per_operation"]["value"] * 1e6
+    full += compilation["per_megabyte"]["value"] * 4 * WEIGHTS
+    assert times[0] == pytest.approx([full, 3e6 + 1000 * 4 * WEIGHTS], abs=1)
+    assert times[1] == pytest.approx([full, full], abs=1)
