@@ -62,9 +62,9 @@ def read_problem(path: Path) -> Any:
 
 def present(problem: Any, seconds: float) -> dict[str, Any]:
     """By :func:`plan_problem`."""
-    from nnapi_prof.partition import Limits, plan_problem
+    from nnapi_prof.partition import SearchLimits, plan_problem
 
-    answer = plan_problem(problem, True, limits=Limits(seconds=seconds))
+    answer = plan_problem(problem, True, limits=SearchLimits(seconds=seconds))
     proof = answer.best.proof
     return {
         "ns": proof.least_ns,

@@ -13,8 +13,7 @@ from nnapi_prof.errors import PartitionError, option
 from nnapi_prof.graph.plan import Plan, Proof, ProofKind
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.baselines import find_baselines
-from nnapi_prof.partition.compiling import CompileCosts, CompileTimes
-from nnapi_prof.partition.constraints import Constraints, constrain
+from nnapi_prof.partition.constraints import CompileCosts, CompileTimes, Constraints, constrain
 from nnapi_prof.partition.costs import Costs
 from nnapi_prof.partition.explain import cause_of_baseline, cause_of_optimum, ms
 from nnapi_prof.partition.problem import (
@@ -23,7 +22,8 @@ from nnapi_prof.partition.problem import (
     evaluate,
     make_problem,
 )
-from nnapi_prof.partition.simplify import CurvePoint
+from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
+from nnapi_prof.partition.search.tradeoff import CurvePoint
 from nnapi_prof.partition.solver import (
     TOLERANCE,
     Partitioning,
@@ -31,7 +31,6 @@ from nnapi_prof.partition.solver import (
     plan_problem,
     segment_of,
 )
-from nnapi_prof.partition.watch import Limits, Report, Watch
 
 __all__ = [
     "TOLERANCE",
@@ -39,7 +38,7 @@ __all__ = [
     "CostArrays",
     "Costs",
     "CurvePoint",
-    "Limits",
+    "SearchLimits",
     "Partitioning",
     "Problem",
     "Report",
@@ -66,7 +65,7 @@ def plan_graph(
     *,
     tolerance: float = TOLERANCE,
     constraints: Constraints | None = None,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     report: Report | None = None,
     warm: WarmStart | None = None,
     with_curve: bool = True,
@@ -92,7 +91,7 @@ def solve(
     tolerance: float = TOLERANCE,
     constraints: Constraints | None = None,
     solver: Literal["search", "milp"] = "search",
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     warm: WarmStart | None = None,
 ) -> Plan:
     """The plan ``dp``: of the plans within ``tolerance`` of the least sequential latency under
@@ -124,7 +123,7 @@ def solve_problem(
     constraints: Constraints | None = None,
     solver: Literal["search", "milp"] = "search",
     compiling: CompileTimes | None = None,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     warm: WarmStart | None = None,
 ) -> Plan:
     """:func:`solve` for a problem that is arrays already; ``compiling`` where the constraints limit

@@ -1,4 +1,4 @@
-"""The loops of annealing (see :mod:`nnapi_prof.partition.annealing`), interpreted.
+"""The loops of annealing (see :mod:`nnapi_prof.partition.search.annealing`), interpreted.
 
 ``kernels/anneal.c`` has the same loops, step by step and number by number; a test holds them
 together, and both work on the arrays below. This is the one to read.

@@ -1,20 +1,24 @@
 """A problem as flat arrays: what the relaxation, the moves and the exact programme compute on.
 
 Lists of lists become one array of indices and one of offsets ("CSR"): the readers of value v are
-``readers[reader_at[v]:reader_at[v + 1]]``.
+``readers[reader_at[v]:reader_at[v + 1]]``. Regions that were measured whole are arrays as well,
+with what they would cost by their parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 if TYPE_CHECKING:
     from nnapi_prof.partition.problem import Problem
+
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -117,3 +121,123 @@ def bit_rows(sets: Sequence[Iterable[int]], n_bits: int) -> Ints:
 WORD = 62
 """Bits of an int64 that are used: neither the sign nor, in Python's own arithmetic, an overflow
 ever comes into play."""
+
+
+# ---- regions measured whole ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """The regions of a problem in the order of its ``region_ns``. Times in ns."""
+
+    n_units: int
+    unit_at: Ints
+    units: Ints
+    """Of each region, ascending: ``units[unit_at[g]:unit_at[g + 1]]``."""
+    target: Ints
+    ns: Floats
+    """As measured; inf where it did not run."""
+    border_ns: Floats
+    """Its overhead, and what crosses its border."""
+    parts_ns: Floats
+    """That and its units' costs; inf where one cannot run there."""
+
+    @property
+    def count(self) -> int:
+        return len(self.target)
+
+    @cached_property
+    def region(self) -> Ints:
+        """Of each entry of ``units``."""
+        return np.repeat(np.arange(self.count), np.diff(self.unit_at))
+
+    def of(self, region: int) -> Ints:
+        """Units of a region."""
+        return self.units[self.unit_at[region] : self.unit_at[region + 1]]
+
+    def subset(self, chosen: Ints) -> Regions:
+        """Some of the regions."""
+        sizes = np.diff(self.unit_at)[chosen]
+        unit_at = np.zeros(len(chosen) + 1, dtype=np.int64)
+        np.cumsum(sizes, out=unit_at[1:])
+        kept = np.repeat(self.unit_at[chosen] - unit_at[:-1], sizes) + np.arange(unit_at[-1])
+        return Regions(
+            self.n_units,
+            unit_at,
+            self.units[kept],
+            self.target[chosen],
+            self.ns[chosen],
+            self.border_ns[chosen],
+            self.parts_ns[chosen],
+        )
+
+    def holding(self, inside: Ints, outside: Ints) -> tuple[Ints, Ints]:
+        """(pair, region) for all regions that hold unit ``inside[pair]``, but not unit
+        ``outside[pair]``; -1 is no unit."""
+        at, order = grouped(self.units, self.n_units)
+        asked = np.flatnonzero(inside >= 0)
+        counts = np.diff(at)[inside[asked]]
+        ends = np.cumsum(counts)
+        pair = np.repeat(asked, counts)
+        position = np.arange(len(pair)) - np.repeat(ends - counts, counts)
+        region = self.region[order[at[inside[pair]] + position]]
+        width = self.n_units + 1
+        members = np.sort(self.region * width + self.units)
+        sought = region * width + np.where(outside[pair] < 0, self.n_units, outside[pair])
+        found = np.minimum(np.searchsorted(members, sought), max(0, len(members) - 1))
+        apart = members[found] != sought if len(members) else np.zeros(0, dtype=np.bool_)
+        return pair[apart], region[apart]
+
+
+def flat_regions(problem: Problem) -> Regions:
+    """The regions of a problem."""
+    a = problem.arrays
+    unit_at, units = offsets([sorted(members) for members, _ in problem.region_ns])
+    target = np.fromiter((k for _, k in problem.region_ns), np.int64, len(problem.region_ns))
+    region = np.repeat(np.arange(len(target)), np.diff(unit_at))
+    entering, leaving = _border_bytes(a, problem, region, units, len(target))
+    border_ns = (
+        a.overhead_ns[target]
+        + entering * problem.in_ns_per_byte[target]
+        + leaving * problem.out_ns_per_byte[target]
+    )
+    own = a.unit_ns[units, target[region]]
+    return Regions(
+        n_units=a.n,
+        unit_at=unit_at,
+        units=units,
+        target=target,
+        ns=np.fromiter(problem.region_ns.values(), np.float64, len(target)),
+        border_ns=border_ns,
+        parts_ns=border_ns + np.bincount(region, own, len(target)),
+    )
+
+
+def _border_bytes(
+    a: Arrays, problem: Problem, region: Ints, units: Ints, count: int
+) -> tuple[Floats, Floats]:
+    """Bytes that enter and that leave each region."""
+    n_values = len(a.producer)
+    n_bytes = np.fromiter((value.n_bytes for value in problem.values), np.float64, n_values)
+    n_readers = np.diff(a.reader_at)
+    member = csr_array((np.ones(len(units)), (region, units)), shape=(count, a.n))
+    reads = csr_array((np.ones(len(a.readers)), (a.readers, a.reader_value)), shape=(a.n, n_values))
+    of_units = np.flatnonzero(a.producer >= 0)
+    makes = csr_array(
+        (np.ones(len(of_units)), (a.producer[of_units], of_units)), shape=(a.n, n_values)
+    )
+    read, made = csr_array(member @ reads), csr_array(member @ makes)
+    inside = csr_array(made.multiply(read))  # of values made there: how many readers are there, too
+    kept: Bools = (inside.data == n_readers[inside.indices]) & ~a.is_output[inside.indices]
+    kept_bytes = _sums(inside, np.where(kept, n_bytes[inside.indices], 0.0))
+    both = _sums(inside, n_bytes[inside.indices])
+    entering = _sums(read, n_bytes[read.indices]) - both
+    needed = n_bytes * (a.is_output | (n_readers > 0))
+    leaving = _sums(made, needed[made.indices]) - kept_bytes
+    return entering, leaving
+
+
+def _sums(matrix: csr_array, weight: Floats) -> Floats:
+    """[rows]: weights of a row's entries, added up."""
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    return np.asarray(np.bincount(rows, weight, matrix.shape[0]), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The loops of the exact programme (see :mod:`nnapi_prof.partition.exact`), interpreted.
+"""The loops of the exact programme (see :mod:`nnapi_prof.partition.search.exact`), interpreted.
 
 ``kernels/ideals.c`` has the same loops, step by step; a test holds them together, and both work on
 the arrays below. This is the one to read.
@@ -52,7 +52,7 @@ class Tables(NamedTuple):
     slot: Ints
     """[m] No two values that can be alive at once have the same; -1 where nobody reads it."""
     least: Floats
-    """[n]; this and what follows are :class:`~nnapi_prof.partition.relaxation.Prices`."""
+    """[n]; this and what follows are :class:`~nnapi_prof.partition.search.relaxation.Prices`."""
     enters: Floats
     leaves: Floats
     switch: Floats

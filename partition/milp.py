@@ -17,9 +17,9 @@ from scipy.sparse import csr_array
 
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import Engine
-from nnapi_prof.partition.bounds import lower_bound
-from nnapi_prof.partition.cut import minimum_cut
 from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem
+from nnapi_prof.partition.search.minimum_cut import minimum_cut
+from nnapi_prof.partition.search.relaxation import lower_bound
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, HOST, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.partition.arrays import Arrays, flat_arrays
+from nnapi_prof.partition.arrays import Arrays, Regions, flat_arrays, flat_regions
 from nnapi_prof.partition.costs import Costs, arrays_of
-from nnapi_prof.partition.regions import Regions, flat_regions
 
 GRAPH_INPUT = -1
 """The producer of a value that no unit makes."""

@@ -9,16 +9,13 @@ from dataclasses import dataclass, field
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import Plan, Proof, Segment, Target
 from nnapi_prof.partition.baselines import find_baselines, total_ns
-from nnapi_prof.partition.budgets import Budget
-from nnapi_prof.partition.compiling import CompileTimes
-from nnapi_prof.partition.constrained import search_within
-from nnapi_prof.partition.constraints import Constraints, constrain
+from nnapi_prof.partition.constraints import Budget, CompileTimes, Constraints, constrain
 from nnapi_prof.partition.explain import cause_of_optimum, ms, proof_words
-from nnapi_prof.partition.labelling import is_plan
-from nnapi_prof.partition.pool import Solution
 from nnapi_prof.partition.problem import Placement, Problem, check_runnable
-from nnapi_prof.partition.simplify import CurvePoint, TradeOff
-from nnapi_prof.partition.watch import Limits, Report, Watch
+from nnapi_prof.partition.search.labelling import is_plan
+from nnapi_prof.partition.search.lagrangian import search_within
+from nnapi_prof.partition.search.result import Report, SearchLimits, SearchResult, Watch
+from nnapi_prof.partition.search.tradeoff import CurvePoint, TradeOff
 
 TOLERANCE = 0.01
 """Plans this close are told apart by noise only: repeats of one measurement on a phone's big cores
@@ -50,7 +47,7 @@ class Partitioning:
     interrupted: bool = False
     """Ctrl-C ended the search: these are the best plans until then."""
     steps: float = 0.0
-    """Effort spent (see :class:`~nnapi_prof.partition.watch.Limits`)."""
+    """Effort spent (see :class:`~nnapi_prof.partition.search.result.SearchLimits`)."""
     warm: WarmStart = field(default_factory=WarmStart, repr=False)
 
 
@@ -61,7 +58,7 @@ def plan_problem(
     tolerance: float = TOLERANCE,
     constraints: Constraints | None = None,
     compiling: CompileTimes | None = None,
-    limits: Limits | None = None,
+    limits: SearchLimits | None = None,
     report: Report | None = None,
     warm: WarmStart | None = None,
     with_curve: bool = True,
@@ -79,7 +76,7 @@ def plan_problem(
     rivals = find_baselines(problem)
     problem = constrain(problem, constraints)
     budgets = _budgets(problem, constraints, compiling)
-    watch = Watch(limits or Limits(), report)
+    watch = Watch(limits or SearchLimits(), report)
     starts, dearer = _warm_starts(problem, warm)
     starts += [("baseline", r.placements) for r in rivals]
     found = search_within(problem, budgets, watch, starts=starts, dearer=dearer)
@@ -192,7 +189,7 @@ def _plan(
 def _shipped(
     problem: Problem,
     simulated: bool,
-    found: Solution,
+    found: SearchResult,
     shipped: tuple[Placement, ...],
     proof: Proof,
     constraints: Constraints,

@@ -15,8 +15,7 @@ from nnapi_prof.costs.diff import Comparison, Verdict, compare
 from nnapi_prof.costs.diff import Difference as LatencyDifference
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.graph.plan import AUTO, CPU, Segment
-from nnapi_prof.reports.compare_match import Column
-from nnapi_prof.reports.compare_sides import Side
+from nnapi_prof.reports.compare_sides import Column, Side
 from nnapi_prof.reports.facts import device_facts
 from nnapi_prof.reports.frames import all_targets
 from nnapi_prof.reports.words import targets_words

@@ -1,24 +1,240 @@
-"""What the page of a comparison shows: figures with their words, and the tables' rows."""
+"""The page of a comparison: its figures with their words, and the tables' rows.
+
+Figures are latencies in groups, placements as strips, and changes as ratios.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from nnapi_prof.costs.diff import CONFIDENCE, Comparison
-from nnapi_prof.reports import compare_figures as figures
 from nnapi_prof.reports.compare_changes import THRESHOLD, by_target
-from nnapi_prof.reports.compare_markdown import change_cells, units_words
-from nnapi_prof.reports.compare_rows import headline_rows
-from nnapi_prof.reports.compare_sides import Side
+from nnapi_prof.reports.compare_markdown import change_cells, headline_rows, units_words
+from nnapi_prof.reports.compare_sides import Column, Side
 from nnapi_prof.reports.compare_summary import Compared
 from nnapi_prof.reports.drawings import Drawn
 from nnapi_prof.reports.frames import all_targets
-from nnapi_prof.reports.style import NARROW, WIDE, colours
-from nnapi_prof.reports.svg import to_svg
-from nnapi_prof.reports.words import format_ms, target_words, targets_words
+from nnapi_prof.reports.style import (
+    FAINT,
+    INK,
+    NARROW,
+    ON_COLOUR,
+    PAGE,
+    STYLE,
+    WIDE,
+    colours,
+    new_figure,
+    title,
+    to_svg,
+)
+from nnapi_prof.reports.words import format_ms, place_words, target_words, targets_words
+
+SIDE_COLOURS = ("#7d8590", "#d1495b", "#6079c9", "#8a8f00", "#a0704a", "#b06ab3")
+"""Of A, B and so on; none of a target's colours, and seen on white and on black."""
+_NS_PER_MS = 1e6
+_SHARE_OF_LETTER = 0.1
+"""Inches of a letter in a strip."""
+_PREDICTED: dict[str, Any] = {"alpha": 0.45, "hatch": "///", "edgecolor": PAGE}
+_GROUPS = {"": "the plan", "best-single": "best single\ntarget", "all-cpu": "CPU alone"}
+"""Beginning of a plan's name -> how a figure calls it; the plan itself has none."""
+
+
+@mpl.rc_context(STYLE)
+def latency_bars(sides: Sequence[Side], width: float = WIDE) -> Figure:
+    """The plan and what it is judged by, a bar for each side; hatched where it was not run."""
+    simulated = all(side.simulated for side in sides)
+    mixed = not simulated and any(side.simulated for side in sides)
+    bars = list(_bars(sides))
+    step = len(sides) + 0.8
+    figure, axes = new_figure(min(width, 7.6), 1.1 + 0.27 * step * len(_GROUPS))
+    end = max((ms for *_, ms, _ in bars), default=1.0) or 1.0
+    for group, place, ms, measured in bars:
+        y = group * step + place
+        look = {} if measured else _PREDICTED
+        axes.barh(y, ms, height=0.86, color=SIDE_COLOURS[place], **look)
+        mark = " simulated" if mixed and sides[place].simulated else ""
+        text = f"{sides[place].letter}  {format_ms(ms)}{'' if measured else ' predicted'}{mark}"
+        axes.text(ms + 0.01 * end, y, text, va="center", size=8, color=INK)
+    middle = (len(sides) - 1) / 2
+    axes.set_yticks(
+        [group * step + middle for group in range(len(_GROUPS))],
+        list(_GROUPS.values()),
+    )
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(_GROUPS) * step - 1, -0.8)
+    room = 0.3 + 0.4 * any(not measured for *_, measured in bars) + 0.4 * mixed
+    axes.set_xlim(0, (1 + room * (NARROW / width if width > NARROW else 1)) * end)
+    axes.set_xlabel(title("ms, median (hatched: predicted)", simulated), color=INK)
+    axes.set_title(title("End to end", simulated), color=INK)
+    return figure
+
+
+def _bars(sides: Sequence[Side]) -> Iterator[tuple[int, int, float, bool]]:
+    """Group, place of the side, ms, and whether it was measured."""
+    for (group, prefix), (place, side) in itertools.product(enumerate(_GROUPS), enumerate(sides)):
+        latency, measured = _latency(side, prefix)
+        if latency is not None:
+            yield group, place, latency / _NS_PER_MS, measured
+
+
+def _latency(side: Side, prefix: str) -> tuple[float | None, bool]:
+    """Measured where the side's own plan was, so that bars of one side can be compared."""
+    own = side.measured.ns or side.predicted.ns
+    if not prefix:
+        return own, side.measured.ns is not None
+    rival = side.against(prefix)
+    if rival is None:
+        return None, False
+    base = side.measured.ns if rival.measured else side.data.plan.predicted_ns
+    return (base or 0.0) * rival.factor, rival.measured
+
+
+@mpl.rc_context(STYLE)
+def placement_strips(
+    sides: Sequence[Side],
+    columns: Sequence[Column],
+    palette: Mapping[str, str],
+    moved: set[int],
+    width: float = WIDE,
+) -> Figure:
+    """A row for each side: its units in order, coloured by accelerator; a mark where they differ.
+
+    ``columns`` are the matched units of all sides, ``moved`` the places of those that not every
+    side runs on the same target. White lines end segments.
+    """
+    figure, axes = new_figure(width, 1.6 + 0.44 * (len(sides) + 0.5))
+    used: dict[str, str] = {}
+    for row, side in enumerate(sides):
+        for first, length, segment in _stretches(side, row, columns):
+            target = side.data.plan.segments[segment].target
+            used.setdefault(place_words(target.key), palette[target.key])
+            axes.barh(
+                row, length, left=first, height=0.78, color=palette[target.key], edgecolor=PAGE,
+                linewidth=0.7, align="center",
+            )  # fmt: skip
+            name = target_words(target.key)
+            if length > _SHARE_OF_LETTER / width * len(name) * len(columns):
+                middle = first + length / 2
+                axes.text(middle, row, name, ha="center", va="center", color=ON_COLOUR, size=7.5)
+    below = len(sides) - 0.42
+    for first, length in _runs(moved):
+        axes.barh(below, length, left=first, height=0.16, color=INK, align="edge")
+    rows = {side.letter: float(row) for row, side in enumerate(sides)}
+    rows |= {"differs": below + 0.08} if moved else {}
+    axes.set_yticks(list(rows.values()), list(rows))
+    axes.set_ylim(below + (0.3 if moved else 0.0), -0.55)
+    axes.set_xlim(0, max(len(columns), 1))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    gaps = any(not column.everywhere for column in columns)
+    axes.set_xlabel(f"units in order{' (gap: has no such unit)' if gaps else ''}", color=INK)
+    axes.set_title("Where each plan runs each unit", color=INK)
+    handles = [Patch(color=colour, label=name) for name, colour in used.items()]
+    legend = figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=6 if width > NARROW else 3,
+        frameon=False,
+        fontsize=8,
+    )
+    for text in legend.get_texts():
+        text.set_color(INK)
+    return figure
+
+
+def _stretches(side: Side, row: int, columns: Sequence[Column]) -> Iterator[tuple[int, int, int]]:
+    """First column, length and segment of what stands side by side in one segment."""
+    segments = side.data.plan.segments
+    of = {unit: number for number, segment in enumerate(segments) for unit in segment.units}
+    held = [None if (u := column.units[row]) is None else of.get(u) for column in columns]
+    at = 0
+    for segment, same in itertools.groupby(held):
+        length = len(list(same))
+        if segment is not None:
+            yield at, length, segment
+        at += length
+
+
+def _runs(places: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """First and length of each run of neighbours."""
+    ordered = enumerate(sorted(places))
+    for _, same in itertools.groupby(ordered, key=lambda entry: entry[1] - entry[0]):
+        run = [place for _, place in same]
+        yield run[0], len(run)
+
+
+@mpl.rc_context(STYLE)
+def ratio_dots(
+    found: Comparison,
+    palette: Mapping[str, str],
+    first: Side,
+    other: Side,
+    width: float = WIDE,
+) -> Figure:
+    """A row for each target, a dot for each latency: how it changed, to the right slower.
+
+    Filled dots changed beyond noise; a line marks the median.
+    """
+    rows = by_target(found)
+    every = [each for each in found.differences if each.ratio is not None]
+    simulated = any(d.first.simulated or d.second.simulated for d in every)
+    figure, axes = new_figure(width, 1.4 + 0.36 * max(len(rows), 1))
+    for y, row in enumerate(rows):
+        colour = palette[row.target]
+        own = [each for each in every if each.first.target.key == row.target]
+        spread = np.linspace(-0.26, 0.26, len(own)) if len(own) > 1 else [0.0]
+        axes.scatter(
+            [each.ratio or 1.0 for each in own],
+            [y + shift for shift in spread],
+            s=13,
+            facecolors=[colour if each.changed else "none" for each in own],
+            edgecolors=colour,
+            linewidths=0.7,
+        )
+        axes.plot([row.median_ratio] * 2, [y - 0.38, y + 0.38], color=INK, linewidth=1.3)
+    axes.axvline(1, color=FAINT, linewidth=0.9, linestyle="--")
+    axes.set_yticks(range(len(rows)), [target_words(row.target) for row in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    _log_of_ratio(axes, [each.ratio or 1.0 for each in every])
+    what = f"{other.letter} by {first.letter}: right of 1 is slower"
+    what = what if width <= NARROW else f"latency, {what}"
+    axes.set_xlabel(title(what, simulated), color=INK)
+    axes.set_title("Latencies of units and regions", color=INK)
+    return figure
+
+
+def _log_of_ratio(axes: Axes, ratios: Sequence[float]) -> None:
+    """Twice as slow and twice as fast are equally far from 1."""
+    low, high = 0.97 * min([*ratios, 0.95]), 1.03 * max([*ratios, 1.05])
+    axes.set_xscale("log")
+    axes.set_xlim(low, high)
+    axes.xaxis.set_major_locator(FixedLocator([x for x in _ticks(high / low) if low <= x <= high]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.tick_params(which="both", colors=INK, color=FAINT)
+
+
+def _ticks(span: float) -> list[float]:
+    """Round ratios, so far apart that about eight of them stand between ends ``span`` apart."""
+    if span < 2:
+        step = 5 if span < 1.4 else 10
+        return [percent / 100 for percent in range(50, 201, step)]
+    decades = (0.01, 0.1, 1.0, 10.0, 100.0)
+    steps = (1, 1.5, 2, 3, 5, 7) if span < 10 else (1, 2, 5) if span < 100 else (1,)
+    return [round(decade * step, 4) for decade in decades for step in steps]
+
+
+# ---- what the template is given ------------------------------------------------------------------
 
 
 def context(found: Compared) -> dict[str, Any]:
@@ -32,7 +248,7 @@ def context(found: Compared) -> dict[str, Any]:
         "found": found,
         "mixed": ", ".join(simulated) if len(simulated) < len(found.sides) else None,
         "sides": found.sides,
-        "side_colour": figures.SIDE_COLOURS,
+        "side_colour": SIDE_COLOURS,
         "rows": headline_rows(found),
         "latencies": [
             {
@@ -62,7 +278,7 @@ def _drawn(found: Compared, palette: dict[str, str]) -> Iterator[tuple[str, Draw
         "End-to-end latency of each side",
         "Horizontal bars in groups: the plan, the best single target, all on the CPU; in each a bar"
         " for every side. " + " ".join(_side_said(side) for side in sides),
-        lambda width: figures.latency_bars(sides, width),
+        lambda width: latency_bars(sides, width),
     )
     moved = {at for move in found.moves for at in move.columns}
     yield _draw(
@@ -71,7 +287,7 @@ def _drawn(found: Compared, palette: dict[str, str]) -> Iterator[tuple[str, Draw
         f"A strip for each side over {len(found.columns)} units in order, coloured by accelerator."
         f" {len(moved)} units do not run on the same target everywhere. "
         + " ".join(_strip_said(side) for side in sides),
-        lambda width: figures.placement_strips(sides, found.columns, palette, moved, width),
+        lambda width: placement_strips(sides, found.columns, palette, moved, width),
     )
     for side, compared in zip(found.others, found.latencies, strict=True):
         rows = by_target(compared)
@@ -90,7 +306,7 @@ def _drawn(found: Compared, palette: dict[str, str]) -> Iterator[tuple[str, Draw
 def _dots(
     compared: Comparison, palette: Mapping[str, str], first: Side, other: Side
 ) -> Callable[[float], Figure]:
-    return lambda width: figures.ratio_dots(compared, palette, first, other, width)
+    return lambda width: ratio_dots(compared, palette, first, other, width)
 
 
 def _draw(name: str, title: str, text: str, figure: Callable[[float], Figure]) -> tuple[str, Drawn]:

@@ -14,9 +14,8 @@ from matplotlib.figure import Figure
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.reports import figures, figures_run, frames
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.history import Readings
-from nnapi_prof.reports.style import NARROW, WIDE, title
-from nnapi_prof.reports.svg import to_svg
+from nnapi_prof.reports.device_frames import Readings
+from nnapi_prof.reports.style import NARROW, WIDE, title, to_svg
 from nnapi_prof.reports.words import count, format_ms, format_percent, plan_words, target_words
 
 MOST_SAID = 12

@@ -1,16 +1,33 @@
-"""Small tables of facts: the device, and how the numbers of a report were measured."""
+"""Small tables of facts: the device, how the numbers were measured, what is known of each unit.
+
+And what targets refuse, and what crosses the boundaries of segments.
+"""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import pandas as pd
+
+from nnapi_prof.convert.permutes import Permutes
+from nnapi_prof.costs.marginal import marginal
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.graph.plan import AUTO, CPU
+from nnapi_prof.costs.region import CostModel
+from nnapi_prof.graph.plan import AUTO, CPU, Engine, Plan, Target
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.words import format_time
+from nnapi_prof.reports.frames import NS_PER_MS, all_targets
+from nnapi_prof.reports.words import (
+    format_ms,
+    format_time,
+    marginal_words,
+    place_words,
+    targets_words,
+)
 from nnapi_prof.run.result import RunReport
 
 
@@ -185,3 +202,149 @@ def _khz(m: Measurement) -> list[int]:
 
 def _heat(m: Measurement) -> list[int]:
     return [t for t in (m.thermal_mc_before, m.thermal_mc_after) if t is not None]
+
+
+# ---- what is known of each unit ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceFacts:
+    """One accelerator or engine: latencies by preference, or why not, in words."""
+
+    place: str
+    words: str
+    timed: bool
+    """``words`` are latencies in ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFacts:
+    """Of one unit. ``here_ms`` is its part of what its segment takes, None where that is
+    unknown."""
+
+    unit: int
+    here_ms: float | None
+    rows: tuple[PlaceFacts, ...]
+
+
+def unit_facts(costs: CostModel, here_ns: Mapping[int, float]) -> list[UnitFacts]:
+    """One for each unit, in order; ``here_ns`` is what each takes in its segment, where known."""
+    targets = all_targets(costs)
+    places: dict[str, list[Target]] = {}
+    for target in targets:
+        places.setdefault(place_words(target.key), []).append(target)
+    found = []
+    for unit in costs.graph.units:
+        here = here_ns.get(unit.index)
+        rows = tuple(_place(costs, unit.index, name, own) for name, own in places.items())
+        found.append(UnitFacts(unit.index, None if here is None else here / NS_PER_MS, rows))
+    return found
+
+
+def _place(costs: CostModel, unit: int, name: str, targets: list[Target]) -> PlaceFacts:
+    words: dict[str, list[str]] = {}
+    timed = False
+    for target in targets:
+        cost = marginal(costs, costs.graph, unit, target)
+        reason = costs.refusals.get((unit, target))
+        if reason is not None:
+            said = reason
+        elif cost is None:
+            said = "unknown"
+        else:
+            said, timed = marginal_words(cost, lambda ns: format_ms(ns / NS_PER_MS)), True
+            alone = costs.region_cost((unit,), target)
+            if alone is not None and alone.estimated:
+                said += " (estimated)"
+        preference = target.preference.short if target.preference else ""
+        words.setdefault(said, []).append(preference)
+    if len(words) == 1:
+        return PlaceFacts(name, next(iter(words)), timed)
+    told = [f"{said} {'/'.join(preferences)}" for said, preferences in words.items()]
+    return PlaceFacts(name, ", ".join(told), timed)
+
+
+# ---- what targets refuse -------------------------------------------------------------------------
+
+
+REFUSAL_COLUMNS = ("operation", "reason", "n_units", "units", "targets", "where")
+
+
+def refusals_by_reason(costs: CostModel) -> pd.DataFrame:
+    """One row for each operation and reason, the most frequent first.
+
+    ``units`` are those that met it, ascending, ``targets`` the keys of the targets that gave it,
+    ``where`` the same in words.
+    """
+    every = [target.key for target in all_targets(costs)]
+    units: dict[tuple[str, str], set[int]] = {}
+    targets: dict[tuple[str, str], dict[str, None]] = {}
+    for (unit, target), sentence in sorted(costs.refusals.items()):
+        operation = costs.graph.units[unit].label.partition(" ")[0]
+        place = operation, sentence.removeprefix("refused: ")
+        units.setdefault(place, set()).add(unit)
+        targets.setdefault(place, {})[target.key] = None
+    rows = [
+        {
+            "operation": operation,
+            "reason": reason,
+            "n_units": len(found),
+            "units": tuple(sorted(found)),
+            "targets": tuple(targets[operation, reason]),
+            "where": targets_words(targets[operation, reason], every),
+        }
+        for (operation, reason), found in sorted(
+            units.items(), key=lambda item: (-len(item[1]), min(item[1]))
+        )
+    ]
+    return pd.DataFrame(rows, columns=list(REFUSAL_COLUMNS))
+
+
+# ---- what crosses the boundaries of segments -----------------------------------------------------
+
+
+TRANSFER_COLUMNS = (
+    "segment", "target", "in_values", "in_bytes", "out_values", "out_bytes", "invocation_ms",
+    "in_ms", "out_ms", "predicted_ms", "share", "permutes", "permuted_bytes",
+)  # fmt: skip
+
+
+def transfer_frame(
+    plan: Plan, costs: CostModel, permutes: Sequence[Permutes | None] = ()
+) -> pd.DataFrame:
+    """One row a segment: values and bytes that enter and leave, and their time by the cost model.
+
+    ``share`` is that of invocation and transfer in the predicted latency, by the fit; on the host,
+    and where nothing was fitted, times are NaN. ``permutes`` says of each segment what it
+    permutes; without, NaN.
+    """
+    rows = []
+    for number, segment in enumerate(plan.segments):
+        entering, leaving = costs.graph.boundary(segment.units)
+        in_bytes = sum(costs.graph.values[name].n_bytes for name in entering)
+        out_bytes = sum(costs.graph.values[name].n_bytes for name in leaving)
+        known = segment.target.engine is not Engine.HOST and segment.target in costs.fits
+        invocation = costs.overhead(segment.target) if known else math.nan
+        into = costs.transfer(segment.target, in_bytes, 0) if known else math.nan
+        out = costs.transfer(segment.target, 0, out_bytes) if known else math.nan
+        moved = permutes[number] if number < len(permutes) else None
+        rows.append(
+            {
+                "segment": number,
+                "target": segment.target.key,
+                "in_values": len(entering),
+                "in_bytes": in_bytes,
+                "out_values": len(leaving),
+                "out_bytes": out_bytes,
+                "invocation_ms": invocation / NS_PER_MS,
+                "in_ms": into / NS_PER_MS,
+                "out_ms": out / NS_PER_MS,
+                "predicted_ms": segment.predicted_ns / NS_PER_MS,
+                "share": (invocation + into + out) / segment.predicted_ns
+                if segment.predicted_ns
+                else math.nan,
+                "permutes": math.nan if moved is None else moved.count,
+                "permuted_bytes": math.nan if moved is None else moved.n_bytes,
+            }
+        )
+    return pd.DataFrame(rows, columns=list(TRANSFER_COLUMNS))

@@ -180,8 +180,8 @@ def preference_bars(
 ) -> Figure:
     """Time of each accelerator's units under each preference, against its fastest one.
 
-    ``preferences`` is :func:`~nnapi_prof.reports.preferences.preference_frame`; rows that cannot be
-    compared are left out.
+    ``preferences`` is :func:`~nnapi_prof.reports.device_frames.preference_frame`; rows that cannot
+    be compared are left out.
     """
     rows = preferences[preferences["relative"].notna()].to_dict("records")
     groups = list(dict.fromkeys(row["accelerator"] for row in rows))

@@ -165,7 +165,7 @@ def device_history(history: pd.DataFrame, simulated: bool, *, width: float = WID
     """CPU clock and temperature over the measurements, in the order in which they were made: a band
     from the least to the greatest reading of each, its median as a line; throttled rounds marked.
 
-    ``history`` is :func:`~nnapi_prof.reports.history.history_frame` with at least one reading.
+    ``history`` is :func:`~nnapi_prof.reports.device_frames.history_frame`, with a reading or more.
     """
     panels = [
         (name, words)

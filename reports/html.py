@@ -1,13 +1,38 @@
-"""One self-contained HTML file: figures inline, style and script inline, nothing fetched."""
+"""The report as one self-contained HTML file: figures, style and script inline, nothing fetched."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
 
-from nnapi_prof.reports.context import context, known
-from nnapi_prof.reports.data import ReportData as ReportData
-from nnapi_prof.reports.style import HEAT
+from nnapi_prof.graph.plan import HOST
+from nnapi_prof.reports import frames
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.device_frames import (
+    by_costs,
+    doubtful,
+    history_frame,
+    plans_by_preference,
+    preference_frame,
+    readings,
+)
+from nnapi_prof.reports.drawings import Tables, draw_all
+from nnapi_prof.reports.facts import (
+    device_words,
+    environment_facts,
+    how_measured,
+    refusals_by_reason,
+    transfer_frame,
+)
+from nnapi_prof.reports.headline import headline
+from nnapi_prof.reports.picture import SCRIPT, model_svg
+from nnapi_prof.reports.style import HEAT, colours
 from nnapi_prof.reports.words import (
+    GLOSSARY,
     MARGINAL_MARKS,
     count,
     format_change,
@@ -17,12 +42,139 @@ from nnapi_prof.reports.words import (
     format_si,
     format_time,
     marginal_cell,
+    ms_unit,
     place_words,
     plan_words,
     rule_words,
     target_words,
 )
 from nnapi_prof.run.words import verdict
+
+SAID_ABOVE = ("agent", "drivers", "run at", "device fingerprint")
+"""Facts of the method that the environment has."""
+MOST_DOUBTFUL = 30
+"""Rows of measurements to doubt; the rest is counted."""
+
+
+def context(data: ReportData) -> dict[str, Any]:
+    """Names and values for ``report.html``."""
+    tables = _tables(data)
+    palette = colours(
+        [*frames.all_targets(data.cost_model), *(s.target for p in data.plans for s in p.segments)]
+    )
+    ran = data.run_of_plan
+    timed = tables.timed
+    doubts = doubtful(data.own_measurements)
+    return {
+        "data": data,
+        "headline": headline(data, tables.baselines),
+        "picture": model_svg(data, palette),
+        "picture_script": SCRIPT,
+        "predicted_unit": ms_unit(data.costs_simulated),
+        "measured_unit": ms_unit(data.run_simulated),
+        "run_error": ran.error if ran else None,
+        "run_flags": [(run.plan.name, flag) for run in _runs(data) for flag in run.flags],
+        "segments": tables.own.to_dict("records"),
+        "measured": dict(zip(timed["segment"], timed.to_dict("records"), strict=True)),
+        "baselines": tables.baselines.to_dict("records"),
+        "targets": [target.key for target in frames.all_targets(data.cost_model)],
+        "units": unit_rows(tables.units, tables.chosen),
+        "hosted": hosted(tables.units, tables.chosen),
+        "n_estimated": int((tables.units["status"] == "estimated").sum()),
+        "n_known": int(tables.units["marginal_ms"].notna().sum()),
+        "preferences": tables.preferences.to_dict("records"),
+        "preference_plans": plans_by_preference(data.cost_model, data.plan),
+        "by_costs_ms": by_costs(data.cost_model, data.plan) / frames.NS_PER_MS,
+        "refusals": refusals_by_reason(data.cost_model).to_dict("records"),
+        "transfers": transfer_frame(data.plan, data.cost_model, data.segment_permutes).to_dict(
+            "records"
+        ),
+        "fits": frames.fit_frame(data.cost_model).to_dict("records"),
+        "readings": tables.readings,
+        "doubtful": doubts[:MOST_DOUBTFUL],
+        "more_doubtful": max(0, len(doubts) - MOST_DOUBTFUL),
+        "device_facts": device_words(data.device_info),
+        "accelerators": accelerators(data.device_info),
+        "environment": environment_facts(data),
+        "method": [
+            fact
+            for fact in how_measured(data.own_measurements, data.run)
+            if fact.name not in SAID_ABOVE
+        ],
+        "glossary": GLOSSARY,
+        "places": places(palette),
+        "colour": palette,
+        "figure": draw_all(data, tables, palette),
+        "n_units": len(data.graph.units),
+        "macs": sum(unit.macs for unit in data.graph.units),
+    }
+
+
+def _tables(data: ReportData) -> Tables:
+    ran = data.run_of_plan
+    history = history_frame(data.own_measurements)
+    return Tables(
+        baselines=frames.baseline_frame(data.plans, data.run, data.permutes),
+        own=frames.plan_frame(data.plan, data.graph),
+        timed=frames.segment_frame([ran] if ran else []),
+        units=frames.unit_frame(data.cost_model),
+        preferences=preference_frame(data.cost_model),
+        history=history,
+        readings=readings(history),
+        chosen={u: s.target.key for s in data.plan.segments for u in s.units},
+    )
+
+
+def hosted(units: pd.DataFrame, chosen: Mapping[int, str]) -> list[dict[Any, Any]]:
+    """The rows of units that the plan leaves to the host, which nothing measures."""
+    mine = units["unit"].map(chosen) == units["target"]
+    return units[mine & (units["target"] == HOST.key)].to_dict("records")
+
+
+def _runs(data: ReportData) -> tuple[Any, ...]:
+    return data.run.runs if data.run else ()
+
+
+def places(palette: Mapping[str, str]) -> dict[str, str]:
+    """Who computes -> colour, once for all preferences."""
+    found: dict[str, str] = {}
+    for key, colour in palette.items():
+        found.setdefault(place_words(key), colour)
+    return found
+
+
+def unit_rows(units: pd.DataFrame, chosen: Mapping[int, str]) -> list[dict[str, Any]]:
+    """One row a unit, with its cells by target key."""
+    rows = []
+    for number, cells in units.groupby("unit", sort=True):
+        unit = int(str(number))
+        first = cells.iloc[0]
+        rows.append(
+            {
+                "unit": unit,
+                "name": first["name"],
+                "label": first["label"],
+                "macs": int(first["macs"]),
+                "chosen": chosen.get(unit, ""),
+                "cells": {cell["target"]: cell for cell in cells.to_dict("records")},
+            }
+        )
+    return rows
+
+
+def accelerators(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """NNAPI's devices as the agent's info, or an older one, lists them."""
+    nnapi = info.get("nnapi")
+    inner = nnapi.get("accelerators") if isinstance(nnapi, Mapping) else None
+    return list(info.get("accelerators") or inner or ())
+
+
+def known(number: float | None) -> bool:
+    """Whether a number of a table is there: neither None nor NaN."""
+    return number is not None and math.isfinite(number)
+
+
+# ---- the file ------------------------------------------------------------------------------------
 
 
 def render(data: ReportData) -> str:

@@ -2,13 +2,13 @@
 
 Told as K. Sugiyama does, with groups (a plan's segments) stacked in the order in which they run:
 
-1. **Rows** (:mod:`nnapi_prof.reports.layout_rows`): each group's boxes by their longest path
+1. **Rows** (:mod:`nnapi_prof.reports.layering`): each group's boxes by their longest path
    within it, at most so many in one; between groups a row for what crosses the border.
 2. **Items.** A value (:class:`Net`) that is read further down gets a lane, one item in each row
    that it passes; values that are read very far down are not wired at all (:class:`Jump`).
-3. **Order** in each row, with few crossings (:mod:`nnapi_prof.reports.layout_order`). Groups stay
+3. **Order** in each row, with few crossings (:mod:`nnapi_prof.reports.layering`). Groups stay
    together: what only passes by stands to the right of the group's frame.
-4. **Columns** (:mod:`nnapi_prof.reports.layout_columns`): chains and lanes straight.
+4. **Columns** (:mod:`nnapi_prof.reports.coordinates`): chains and lanes straight.
 
 No wire crosses a box: lanes have columns of their own in the rows, and between rows is nothing
 else. The same input gives the same numbers.
@@ -20,13 +20,11 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nnapi_prof.reports.layout_columns import columns
-from nnapi_prof.reports.layout_items import Items, Kind, Zone
-from nnapi_prof.reports.layout_nets import Group as Group
-from nnapi_prof.reports.layout_nets import Net as Net
-from nnapi_prof.reports.layout_nets import Sizes as Sizes
-from nnapi_prof.reports.layout_order import order
-from nnapi_prof.reports.layout_rows import rows_of_nodes
+from nnapi_prof.reports.coordinates import columns
+from nnapi_prof.reports.layering import Group as Group
+from nnapi_prof.reports.layering import Items, Kind, Zone, order, rows_of_nodes
+from nnapi_prof.reports.layering import Net as Net
+from nnapi_prof.reports.layering import Sizes as Sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +255,7 @@ def _walls(
 
 
 def _separation(sizes: Sizes) -> list[list[float]]:
-    """See :data:`nnapi_prof.reports.layout_columns.Separation`."""
+    """See :data:`nnapi_prof.reports.coordinates.Separation`."""
     found = [[sizes.lane_gap for _ in Kind] for _ in Kind]
     found[Kind.BOX][Kind.BOX] = sizes.column_gap
     for kind in Kind:

@@ -14,11 +14,16 @@ import pandas as pd
 
 from nnapi_prof.reports import frames
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.facts import Fact, device_words, environment_facts, how_measured
+from nnapi_prof.reports.facts import (
+    Fact,
+    device_words,
+    environment_facts,
+    how_measured,
+    refusals_by_reason,
+    transfer_frame,
+    unit_facts,
+)
 from nnapi_prof.reports.headline import headline
-from nnapi_prof.reports.picture_facts import unit_facts
-from nnapi_prof.reports.refusals import refusals_by_reason
-from nnapi_prof.reports.transfers import transfer_frame
 from nnapi_prof.reports.words import (
     DASH,
     count,

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from nnapi_prof.costs.region import CostModel
 from nnapi_prof.graph.plan import AUTO, Engine, Segment, Target
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.facts import UnitFacts, unit_facts
 from nnapi_prof.reports.headline import latency
-from nnapi_prof.reports.picture_facts import UnitFacts, unit_facts
 from nnapi_prof.reports.picture_scene import Scene, Strip, scene
-from nnapi_prof.reports.segment_parts import SegmentParts, segment_parts
 from nnapi_prof.reports.words import count, format_ms, format_si, ms_unit, place_words, target_words
 
 MANY_UNITS = 150
@@ -303,3 +303,48 @@ def _pretty(rest: str) -> str:
 
 def _clip(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+# ---- what a segment's latency is made of ---------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentParts:
+    """In ns; ``unit_ns`` with the two others adds up to ``total_ns``."""
+
+    total_ns: float
+    unit_ns: Mapping[int, float]
+    invocation_ns: float
+    moving_ns: float
+
+    @property
+    def work_ns(self) -> float:
+        """What its units take together."""
+        return sum(self.unit_ns.values())
+
+
+def segment_parts(costs: CostModel, segment: Segment, total_ns: float) -> SegmentParts | None:
+    """The parts of a segment that takes ``total_ns``; None where a unit's cost is unknown, or
+    nothing is known to take any time."""
+    units = {unit: costs.unit_cost(unit, segment.target) for unit in segment.units}
+    known = {unit: ns for unit, ns in units.items() if ns is not None}
+    if len(known) < len(units):
+        return None
+    values = costs.graph.values
+    entering, leaving = costs.graph.boundary(segment.units)
+    invocation = costs.overhead(segment.target)
+    moving = costs.transfer(
+        segment.target,
+        sum(values[name].n_bytes for name in entering),
+        sum(values[name].n_bytes for name in leaving),
+    )
+    fitted = sum(known.values()) + invocation + moving
+    if fitted <= 0:
+        return None
+    share = total_ns / fitted
+    return SegmentParts(
+        total_ns,
+        {unit: ns * share for unit, ns in known.items()},
+        invocation * share,
+        moving * share,
+    )

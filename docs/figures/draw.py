@@ -18,8 +18,8 @@ from drawing import Drawing  # noqa: E402  (the line above makes it importable)
 from example import CPU, GPU, NPU, Example, tutorials_network  # noqa: E402
 
 from nnapi_prof.graph.plan import Target  # noqa: E402
-from nnapi_prof.partition.bounds import lower_bound  # noqa: E402
-from nnapi_prof.partition.ideals import all_ideals, convex_sets, mask, members  # noqa: E402
+from nnapi_prof.partition.search.ideals import all_ideals, convex_sets, mask, members  # noqa: E402
+from nnapi_prof.partition.search.relaxation import lower_bound  # noqa: E402
 
 KINDS = {CPU: "cpu", NPU: "npu", GPU: "gpu"}
 NAMES = {CPU: "CPU", NPU: "sim-npu", GPU: "sim-gpu"}

@@ -29,7 +29,7 @@ from nnapi_prof.partition.costs import RegionCost as Priced
 from nnapi_prof.partition.costs import arrays_of
 
 if TYPE_CHECKING:
-    from nnapi_prof.partition.compiling import CompileCosts
+    from nnapi_prof.partition.constraints import CompileCosts
 
 UnitCost = Callable[[Unit, Target, float], float | None]
 """Unit, target and what the unit costs there in ns -> what it is to cost; None keeps it off."""

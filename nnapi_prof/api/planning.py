@@ -36,7 +36,7 @@ from nnapi_prof.partition import (
     TOLERANCE,
     Constraints,
     Costs,
-    Limits,
+    SearchLimits,
     baselines,
     plan_graph,
     solve,
@@ -145,7 +145,7 @@ def find_plans(
     named = constraints.forbidden or constraints.pinned or constraints.preference
     if isinstance(costs, CostModel) and not named:
         costs, rivals = distinct(costs), distinct(costs, auto=True)
-    limits = Limits() if wishes.seconds is None else Limits(seconds=wishes.seconds)
+    limits = SearchLimits() if wishes.seconds is None else SearchLimits(seconds=wishes.seconds)
     if wishes.solver == "milp":
         plan = solve(graph, costs, constraints=constraints, solver="milp", limits=limits)
         return Found(plan, baselines(graph, rivals, kept_off), plan, plan)

@@ -12,7 +12,7 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import Costs, CurvePoint, make_problem
-from nnapi_prof.partition.compiling import CompileCosts, CompileTimes
+from nnapi_prof.partition.constraints import CompileCosts, CompileTimes
 
 
 @dataclass(frozen=True, slots=True)

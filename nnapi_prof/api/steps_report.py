@@ -17,8 +17,7 @@ from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import CostError, UsageError, option
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.environment import this_environment
+from nnapi_prof.reports.data import ReportData, this_environment
 from nnapi_prof.run.history import choose, every, last
 from nnapi_prof.run.result import RunReport
 

@@ -11,7 +11,7 @@ from nnapi_prof.cli.options import HELP, common_options, device_option
 from nnapi_prof.cli.output import as_json, print_document, say
 
 if TYPE_CHECKING:
-    from nnapi_prof.doctor.findings import Finding
+    from nnapi_prof.doctor.checks import Finding
 
 
 @click.command(
@@ -31,8 +31,8 @@ def command(device_spec: str | None) -> int:
 
     The exit code is 1 where there is a problem, 0 where there are warnings at most.
     """
+    from nnapi_prof.doctor.checks import Level, by_family, count
     from nnapi_prof.doctor.examine import examine
-    from nnapi_prof.doctor.findings import Level, by_family, count
 
     findings = examine(device_spec, progress=say)
     n_problems, n_warnings = count(findings, Level.PROBLEM), count(findings, Level.WARNING)
@@ -51,7 +51,7 @@ def command(device_spec: str | None) -> int:
 
 
 def _show(finding: Finding) -> None:
-    from nnapi_prof.doctor.findings import Level
+    from nnapi_prof.doctor.checks import Level
 
     colours = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
     level = click.style(f"{finding.level.value:<8}", fg=colours[finding.level])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib
 
-from nnapi_prof.doctor.findings import Finding
-from nnapi_prof.doctor.phone_reach import PHONE, reach, with_agent
-from nnapi_prof.doctor.registry import HOST, Host, failed, run, told
-from nnapi_prof.doctor.registry import PHONE as PHONE_CHECKS
+from nnapi_prof.doctor.checks import HOST, Finding, Host, failed, run, told
+from nnapi_prof.doctor.checks import PHONE as PHONE_CHECKS
+from nnapi_prof.doctor.phone import PHONE, reach, with_agent
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.toolchain import Progress
 

@@ -136,6 +136,6 @@ _DIFFERENCE: Schema = obj(
 )
 def of_comparison(named: Sequence[tuple[str, ReportData]]) -> dict[str, Any]:
     """The document of several bundles, runs or dates, each with its name."""
-    from nnapi_prof.reports.compare_json import content
+    from nnapi_prof.reports.compare_summary import content
 
     return content(named)

@@ -18,7 +18,7 @@ from nnapi_prof.documents.registry import (
 )
 
 if TYPE_CHECKING:
-    from nnapi_prof.doctor.findings import Finding
+    from nnapi_prof.doctor.checks import Finding
 
 
 @document(

@@ -16,7 +16,7 @@ from nnapi_prof.measure.outline import Outline
 from nnapi_prof.measure.refine import MOST_CONVEX
 from nnapi_prof.measure.session import Session
 from nnapi_prof.partition import solve
-from nnapi_prof.partition.ideals import convex_sets, members
+from nnapi_prof.partition.search.ideals import convex_sets, members
 
 
 def profile_exhaustively(

@@ -13,14 +13,14 @@ from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import (
     TOLERANCE,
     Costs,
-    Limits,
     Partitioning,
     Report,
+    SearchLimits,
     WarmStart,
     baselines,
     plan_graph,
 )
-from nnapi_prof.partition.ideals import all_ideals, convex_sets
+from nnapi_prof.partition.search.ideals import all_ideals, convex_sets
 
 MOST_CONVEX = 200_000
 """More convex regions are not counted, ..."""
@@ -29,7 +29,7 @@ MOST_IDEALS = 1_000
 
 SETTLED = TOLERANCE / 2
 """Of the plan's latency: where measuring more cannot save more, or no more than noise, it ends."""
-LIMITS = Limits(seconds=2.0, effort=4e6, gap=1e-3)
+LIMITS = SearchLimits(seconds=2.0, effort=4e6, gap=1e-3)
 """Of one plan between two rounds of measuring; a later round goes on from it."""
 
 
@@ -58,7 +58,7 @@ def choose(
     graph: UnitGraph,
     costs: CostModel,
     warm: Warm | None = None,
-    limits: Limits = LIMITS,
+    limits: SearchLimits = LIMITS,
     report: Report | None = None,
 ) -> Chosen:
     """The plan, and which regions must be measured before it stands: its own, and those of the

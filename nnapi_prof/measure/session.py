@@ -43,7 +43,7 @@ from nnapi_prof.measure.sampling import (
     unit_regions,
     worthwhile,
 )
-from nnapi_prof.partition import Limits, solve
+from nnapi_prof.partition import SearchLimits, solve
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
@@ -275,7 +275,7 @@ class Session:
             raise KeyboardInterrupt
         return chosen
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> SearchLimits:
         """Of a plan between two rounds: planning takes a tenth of the time that measuring does, or
         :data:`PLANNING_S`, as long as a moment is left for each plan."""
         allowed = max(PLANNING_S, PLANNING_SHARE * self.measurer.spent_s["measure"])

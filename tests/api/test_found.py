@@ -17,7 +17,7 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import CPU, Engine, Target
 from nnapi_prof.measure import outcome
 from nnapi_prof.measure.outcome import Progress, tell_planning
-from nnapi_prof.partition import Limits, Watch
+from nnapi_prof.partition import SearchLimits, Watch
 from tests.api.conftest import Way
 from tests.partition.cases import NPU, Table, build_graph
 
@@ -95,7 +95,7 @@ def test_planning_tells_how_far_it_is_after_two_seconds(monkeypatch: pytest.Monk
     told: list[Progress] = []
     listener = Listener(progress=told.append)
     report = tell_planning(lambda *each: listener.progress(Progress(*each)), "planning")
-    watch = Watch(Limits(seconds=4.5), began=now)
+    watch = Watch(SearchLimits(seconds=4.5), began=now)
     for second in (0.5, 1.9, 2.5, 2.9, 3.6):
         now = 100.0 + second
         watch.best_ns, watch.bound_ns = 1.1e6, 1e6 if second > 3 else 0.0
@@ -115,7 +115,7 @@ def test_seconds_are_the_limit_of_planning(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(planning, "plan_graph", plan_graph)
     for seconds in (None, 3.0):
         planning.find_plans(GRAPH, costs_of(), Wishes(seconds=seconds))
-    assert given == [Limits(), Limits(seconds=3.0)]
+    assert given == [SearchLimits(), SearchLimits(seconds=3.0)]
     for seconds in (0.0, float("inf")):
         with pytest.raises(UsageError, match="seconds is"):
             Wishes(seconds=seconds)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from nnapi_prof.doctor.findings import Finding, Level
+from nnapi_prof.doctor.checks import Finding, Level
 
 NOBODY = 65534
 

@@ -14,10 +14,9 @@ import pytest
 from adb_shell.auth.keygen import keygen
 
 from nnapi_prof.device.adb import key_path
-from nnapi_prof.doctor import adb_service, usb
-from nnapi_prof.doctor.adb_key import adb_key
-from nnapi_prof.doctor.findings import Level
-from nnapi_prof.doctor.registry import Host
+from nnapi_prof.doctor import adb
+from nnapi_prof.doctor.adb import adb_key
+from nnapi_prof.doctor.checks import Host, Level
 from tests.device.asking_phone import AskingPhone
 from tests.doctor.common import problem, unreadable, warning, well, without_rights
 
@@ -115,7 +114,7 @@ def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes | None], s
 
 
 def test_no_server(host: Host) -> None:
-    assert well(adb_service.adb_server(host)).startswith("none runs at ")
+    assert well(adb.adb_server(host)).startswith("none runs at ")
 
 
 def test_a_real_server_and_its_phones(
@@ -124,7 +123,7 @@ def test_a_real_server_and_its_phones(
     stranger, friend = asking_phone(), start_daemon()
     adb_server.adb("connect", stranger.serial)
     adb_server.connect(friend.serial)
-    found = list(adb_service.adb_server(host))
+    found = list(adb.adb_server(host))
     assert f"at 127.0.0.1:{adb_server.port}: it owns the phones" in well(found, "adb server")
     phones = [each for each in found if each.check == "phone"]
     ready = well([each for each in phones if each.level is Level.OK])
@@ -141,7 +140,7 @@ def test_an_offline_phone(
     connecting = adb_server.begin_connect(phone.serial)
     try:
         for _ in range(200):
-            found = [e for e in adb_service.adb_server(host) if e.check == "phone"]
+            found = [e for e in adb.adb_server(host) if e.check == "phone"]
             if found:
                 break
         words, fix = problem(found)
@@ -160,13 +159,13 @@ def test_a_server_of_another_version(
     adb.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     where = peer(b"OKAY0004001f")
-    words, fix = warning(adb_service.adb_server(host), "adb server")
+    words, fix = warning(adb.adb_server(host), "adb server")
     assert words.startswith(
         f"the server at {where} has version 31, the `adb` on the PATH 41: that one ends the server"
     )
     assert fix.startswith("adb kill-server && adb start-server")
     peer(b"OKAY00040029")
-    assert well(adb_service.adb_server(host), "adb server").startswith("version 41, at ")
+    assert well(adb.adb_server(host), "adb server").startswith("version 41, at ")
 
 
 @pytest.mark.parametrize(
@@ -184,14 +183,14 @@ def test_something_else_on_the_port(
     host: Host, peer: Callable[..., str], answer: bytes | None, words: str
 ) -> None:
     where = peer(answer)
-    found, fix = problem(adb_service.adb_server(host))
+    found, fix = problem(adb.adb_server(host))
     assert found.startswith(f"what listens at {where} is no adb server: ") and words in found
     assert "ADB_SERVER_SOCKET" in fix
 
 
 def test_a_server_named_wrongly(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADB_SERVER_SOCKET", "carrier-pigeon")
-    words, fix = problem(adb_service.adb_server(host))
+    words, fix = problem(adb.adb_server(host))
     assert words == "ADB_SERVER_SOCKET is 'carrier-pigeon'"
     assert fix.startswith("write tcp:PORT") and fix.endswith("or unset it")
 
@@ -224,18 +223,18 @@ def plugged(open_folder: Path) -> Host:
 
 
 def test_no_usb(host: Host) -> None:
-    assert well(usb.phones(host)) == "none is on USB"
+    assert well(adb.phones(host)) == "none is on USB"
     host.usb_devices.rmdir()
-    words, fix = warning(usb.phones(host))
+    words, fix = warning(adb.phones(host))
     assert "shows no USB" in words and "ADB_SERVER_SOCKET" in fix
 
 
 def test_a_phone_that_can_be_opened(plugged: Host) -> None:
-    assert well(usb.phones(plugged)) == "Galaxy R5CT12 can be opened"
+    assert well(adb.phones(plugged)) == "Galaxy R5CT12 can be opened"
 
 
 def test_a_phone_that_may_not_be_opened(plugged: Host) -> None:
-    words, fix = problem(without_rights(usb.phones, plugged))
+    words, fix = problem(without_rights(adb.phones, plugged))
     assert words == f"Galaxy R5CT12: this user may not open {plugged.usb_nodes}/001/007"
     assert fix == (
         "sudo apt install android-sdk-platform-tools-common && sudo usermod -aG plugdev $USER, "
@@ -243,13 +242,13 @@ def test_a_phone_that_may_not_be_opened(plugged: Host) -> None:
     )
     (plugged.udev_rules[0]).mkdir()
     (plugged.udev_rules[0] / "51-android.rules").touch()
-    fix = problem(without_rights(usb.phones, plugged))[1]
+    fix = problem(without_rights(adb.phones, plugged))[1]
     assert fix.startswith("sudo usermod -aG plugdev $USER, then log in again")
 
 
 def test_a_phone_that_is_gone(plugged: Host) -> None:
     (plugged.usb_nodes / "001" / "007").unlink()
-    words, fix = problem(usb.phones(plugged))
+    words, fix = problem(adb.phones(plugged))
     assert words.endswith("007 cannot be opened: No such file or directory") and "replug" in fix
 
 
@@ -257,10 +256,10 @@ def test_a_phone_that_somebody_has(plugged: Host) -> None:
     (plugged.usb_devices / "1-1:1.1" / "driver").mkdir()
     node = plugged.usb_nodes / "001" / "007"
     with holding(node) as who:
-        words, fix = problem(usb.phones(plugged))
+        words, fix = problem(adb.phones(plugged))
     assert words.startswith(f"Galaxy R5CT12: sleep ({who}) has it open, and no adb server")
     assert f"sudo fuser -k {node}" in fix
-    assert "a process of another user has it open" in problem(usb.phones(plugged))[0]
+    assert "a process of another user has it open" in problem(adb.phones(plugged))[0]
 
 
 @contextlib.contextmanager
@@ -279,11 +278,11 @@ def test_a_phone_of_the_adb_server(plugged: Host, peer: Callable[..., str]) -> N
     (plugged.usb_devices / "1-1:1.1" / "driver").mkdir()
     line = b"R5CT12 device product:x model:Galaxy\n"
     peer(b"OKAY%04x" % len(line) + line)
-    assert well(usb.phones(plugged)) == "Galaxy R5CT12: the adb server owns it and is used"
+    assert well(adb.phones(plugged)) == "Galaxy R5CT12: the adb server owns it and is used"
 
 
 def test_libusb(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert well(usb.libusb(Host())) == "found"
+    assert well(adb.libusb(Host())) == "found"
     monkeypatch.setattr("nnapi_prof.device.adb.UsbTransport", None)
-    words, fix = warning(usb.libusb(Host()))
+    words, fix = warning(adb.libusb(Host()))
     assert words.startswith("libusb-1.0 is missing") and "libusb-1.0-0" in fix

@@ -13,14 +13,14 @@ import pytest
 
 from nnapi_prof.device import shipped, xnnpack
 from nnapi_prof.device.build import HostBuild
-from nnapi_prof.doctor import cache
-from nnapi_prof.doctor.registry import Host
+from nnapi_prof.doctor import storage
+from nnapi_prof.doctor.checks import Host
 from tests.conftest import rig
 from tests.doctor.common import problem, warning, well
 
 _CODE = (
     "import json, dataclasses; from nnapi_prof.doctor import cache, cost_table;"
-    "from nnapi_prof.doctor.registry import Host\n"
+    "from nnapi_prof.doctor.checks import Host\n"
     "found = [*cache.folder(Host()), *cost_table.cost_table(Host())]\n"
     "print(json.dumps([[e.check, e.level.value, e.found, e.fix] for e in found]))"
 )
@@ -76,42 +76,42 @@ def test_room(tmp_path: Path, size: str, level: str, words: str) -> None:
 def test_xnnpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("NNAPI_PROF_XNNPACK", str(tmp_path))
-    words, fix = problem(cache.xnnpack_prefix(Host()))
+    words, fix = problem(storage.xnnpack_prefix(Host()))
     assert words == f"NNAPI_PROF_XNNPACK is {tmp_path}, where XNNPACK is not built"
     assert "python -m nnapi_prof.device.xnnpack" in fix
     monkeypatch.setenv("NNAPI_PROF_XNNPACK", "")
-    words, fix = warning(cache.xnnpack_prefix(Host()))
+    words, fix = warning(storage.xnnpack_prefix(Host()))
     assert words.startswith("left out by NNAPI_PROF_XNNPACK=") and fix.startswith("unset")
     monkeypatch.delenv("NNAPI_PROF_XNNPACK")
-    assert well(cache.xnnpack_prefix(Host())).startswith("not built yet")
+    assert well(storage.xnnpack_prefix(Host())).startswith("not built yet")
     # No sources to be had: what the first use writes down is said here.
     monkeypatch.setenv("NNAPI_PROF_XNNPACK_ARCHIVES", str(tmp_path / "nothing"))
     said: list[str] = []
     assert xnnpack.first_use(tmp_path, said.append) is None and said
-    words, fix = warning(cache.xnnpack_prefix(Host()))
+    words, fix = warning(storage.xnnpack_prefix(Host()))
     assert words.startswith("could not be built: the sources of XNNPACK are not to be had")
     assert fix == "python -m nnapi_prof.device.xnnpack"
 
 
 def test_agents(built_host: HostBuild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = list(cache.agents(Host()))
+    found = list(storage.agents(Host()))
     assert str(built_host.agent) in well(found, "this host")
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
-    found = list(cache.agents(Host()))
+    found = list(storage.agents(Host()))
     assert well(found, "this host").startswith("not built yet")
     assert "`nnapi-prof agent build --abi arm64-v8a`" in well(found, "android-arm64-v8a")
     stale = tmp_path / "agents" / "android-arm64-v8a-0123456789abcdef" / "agent"
     stale.parent.mkdir(parents=True)
     stale.touch()
-    found = list(cache.agents(Host()))
+    found = list(storage.agents(Host()))
     assert well(found, "android-arm64-v8a").startswith("built of other sources")
 
 
 def test_agents_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipped, "AGENTS_DIR", tmp_path)
-    assert list(cache.brought_along(Host())) == []
+    assert list(storage.brought_along(Host())) == []
     (tmp_path / "sources").write_text("0" * 16)
-    words, fix = warning(cache.brought_along(Host()))
+    words, fix = warning(storage.brought_along(Host()))
     assert words.startswith(f"the agents in {tmp_path} were built of other sources")
     assert fix == "python -m nnapi_prof.device.shipped --clean"
 
@@ -119,5 +119,5 @@ def test_agents_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_agents_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modules: Any = sys.modules
     monkeypatch.setitem(modules, "ziglang", None)
-    words, _ = problem(cache.agents(Host()), "android-x86_64")
+    words, _ = problem(storage.agents(Host()), "android-x86_64")
     assert words.startswith("an agent for android on x86_64 is built with the Python package zig")

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.doctor import compilers
-from nnapi_prof.doctor.findings import Level
-from nnapi_prof.doctor.registry import Host
+from nnapi_prof.doctor import software
+from nnapi_prof.doctor.checks import Host, Level
 from tests.doctor.common import problem, warning, well
 
 
@@ -32,21 +31,21 @@ def script(path: Path, text: str) -> None:
 
 def test_what_is_here_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NNAPI_PROF_CC", raising=False)
-    found = [*compilers.c_compilers(Host()), *compilers.build_tools(Host())]
+    found = [*software.c_compilers(Host()), *software.build_tools(Host())]
     assert {each.check for each in found} >= {"zig", "cmake", "ninja"}
     # The system's own compiler may be missing; zig comes with us.
     assert all(each.level is Level.OK for each in found if each.check not in ("cc", "clang"))
 
 
 def test_no_compiler_but_zig(tools: Path) -> None:
-    found = list(compilers.c_compilers(Host()))
+    found = list(software.c_compilers(Host()))
     assert well(found, "cc") == "there is no cc on the PATH: zig builds for this host, too"
     assert "its program runs here" in well(found, "zig")
 
 
 def test_no_compiler_at_all(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ziglang", None)
-    found = list(compilers.c_compilers(Host()))
+    found = list(software.c_compilers(Host()))
     words, fix = problem(found, "cc")
     assert words == "there is no cc on the PATH, and zig does not work either"
     assert fix.startswith("sudo apt install gcc libc6-dev")
@@ -57,7 +56,7 @@ def test_no_compiler_at_all(tools: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_compiler_without_headers(tools: Path) -> None:
     real = shutil.which("cc", path=os.defpath)
     script(tools / "cc", f'PATH={os.defpath} exec {real} -nostdinc "$@"')
-    words, fix = warning(compilers.c_compilers(Host()), "cc")
+    words, fix = warning(software.c_compilers(Host()), "cc")
     assert f"{tools}/cc does not compile a small program: it ended with 1: " in words
     assert "math.h" in words and words.endswith(": zig takes its place")
 
@@ -65,12 +64,12 @@ def test_a_compiler_without_headers(tools: Path) -> None:
 def test_a_program_that_does_not_run(tools: Path) -> None:
     """As one for another machine: compiled without complaint, and of no use here."""
     script(tools / "cc", 'PATH=/bin:/usr/bin; printf garbage >"$3"; chmod 755 "$3"')
-    words, _ = warning(compilers.c_compilers(Host()), "cc")
+    words, _ = warning(software.c_compilers(Host()), "cc")
     assert f"{tools}/cc compiles, but the program does not run: it cannot be started" in words
 
 
 def test_a_compiler_that_is_named(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNAPI_PROF_CC", "no-such-cc")
-    words, fix = problem(compilers.c_compilers(Host()))
+    words, fix = problem(software.c_compilers(Host()))
     assert words == "there is no no-such-cc on the PATH"
     assert fix == "unset NNAPI_PROF_CC, or name a working one"

@@ -11,8 +11,8 @@ import pytest
 
 from nnapi_prof.costs.schema import SCHEMA_VERSION
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.doctor.cost_table import cost_table
-from nnapi_prof.doctor.registry import Host
+from nnapi_prof.doctor.checks import Host
+from nnapi_prof.doctor.storage import cost_table
 from tests.costs.conftest import postgres as postgres
 from tests.doctor.common import problem, warning, well, without_rights
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from nnapi_prof.device import adb
+from nnapi_prof.doctor.checks import PHONE, Finding, Level, run
 from nnapi_prof.doctor.examine import examine
-from nnapi_prof.doctor.findings import Finding, Level
-from nnapi_prof.doctor.registry import PHONE, run
 from tests.device.asking_phone import AskingPhone
 from tests.doctor.common import only, problem, warning, well
 
@@ -226,8 +225,8 @@ def test_a_check_that_fails() -> None:
 
 
 def test_a_check_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nnapi_prof.doctor.adb_key import adb_key
-    from nnapi_prof.doctor.registry import Host
+    from nnapi_prof.doctor.adb import adb_key
+    from nnapi_prof.doctor.checks import Host
 
     monkeypatch.delitem(sys.modules, "nnapi_prof.device.adb")
     monkeypatch.setitem(sys.modules, "adb_shell", None)

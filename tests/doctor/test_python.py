@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.doctor import python
-from nnapi_prof.doctor.findings import Level
-from nnapi_prof.doctor.registry import Host
+from nnapi_prof.doctor import software
+from nnapi_prof.doctor.checks import Host, Level
 from tests.doctor.common import only, problem, warning, well
 
 REPO = Path(__file__).resolve().parents[2]
@@ -34,7 +33,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_this_environment_is_well() -> None:
-    found = [*python.python_itself(Host()), *python.packages(Host())]
+    found = [*software.python_itself(Host()), *software.packages(Host())]
     assert [each for each in found if each.level is not Level.OK] == []
     assert {each.check for each in found} >= {"Python", "torch", "numpy", "adb-shell", "libusb1"}
 
@@ -43,13 +42,13 @@ def test_bounds_are_those_of_the_project() -> None:
     import tomllib
 
     project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
-    assert python.requirements() == project["dependencies"]
-    assert python.requires_python() == project["requires-python"]
+    assert software.requirements() == project["dependencies"]
+    assert software.requires_python() == project["requires-python"]
 
 
 def test_a_package_that_is_too_old(site: Path) -> None:
     install(site, "numpy", "1.24.4")
-    found, fix = problem(python.packages(Host()), "numpy")
+    found, fix = problem(software.packages(Host()), "numpy")
     assert found.startswith("1.24.4 is installed: numpy>=")
     assert fix.startswith("python -m pip install 'numpy>=")
 
@@ -58,7 +57,7 @@ def test_packages_of_two_minds_and_two_places(site: Path) -> None:
     here = metadata.version("numpy")
     install(site, "numpy", here)
     install(site, "old-thing", "0.1", "numpy<1.26", "nosuch>=1; extra == 'more'")
-    found = list(python.conflicts(Host()))
+    found = list(software.conflicts(Host()))
     (clash,) = (each for each in found if each.level is Level.PROBLEM and each.check == "numpy")
     assert clash.found == f"old-thing 0.1 wants numpy<1.26, {here} is installed"
     assert clash.fix == "python -m pip install --upgrade old-thing 'numpy<1.26'"
@@ -69,7 +68,7 @@ def test_packages_of_two_minds_and_two_places(site: Path) -> None:
 
 def test_a_build_for_a_graphics_card(site: Path) -> None:
     install(site, "torch", "2.99.0+cu126")
-    assert well(python.packages(Host()), "torch") == (
+    assert well(software.packages(Host()), "torch") == (
         "2.99.0+cu126, for cu126: larger than need be, a CPU build does"
     )
 
@@ -83,7 +82,7 @@ def test_a_package_that_is_missing(tmp_path: Path) -> None:
         source = Path(str(module.__file__)).parent
         (tmp_path / source.name).symlink_to(source)
     code = (
-        "from nnapi_prof.doctor import python; from nnapi_prof.doctor.registry import Host\n"
+        "from nnapi_prof.doctor import python; from nnapi_prof.doctor.checks import Host\n"
         "for each in python.packages(Host()): print(each.level.value, each.check, each.fix)"
     )
     command = [sys.executable, "-S", "-c", code]
@@ -94,7 +93,7 @@ def test_a_package_that_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_python_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python, "requires_python", lambda: ">=4")
-    found, fix = problem(python.python_itself(Host()))
+    monkeypatch.setattr(software, "requires_python", lambda: ">=4")
+    found, fix = problem(software.python_itself(Host()))
     assert "is too old or too new: >=4 is wanted" in found and "-m venv" in fix
-    assert only(python.python_itself(Host())).check == "Python"
+    assert only(software.python_itself(Host())).check == "Python"

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Preference, Target
-from nnapi_prof.partition.compiling import CompileTimes
-from nnapi_prof.partition.constraints import Constraints
+from nnapi_prof.partition.constraints import CompileTimes, Constraints
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
 from tests.partition.judge import Case, mask_of, region_costs
 

@@ -10,8 +10,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from nnapi_prof.graph.plan import Target
-from nnapi_prof.partition.compiling import CompileTimes
-from nnapi_prof.partition.constraints import Constraints
+from nnapi_prof.partition.constraints import CompileTimes, Constraints
 from nnapi_prof.partition.problem import Problem, Value
 from tests.partition.judge import Case
 from tests.partition.verdict import Planner, ask, judge

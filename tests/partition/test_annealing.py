@@ -8,13 +8,13 @@ import random
 import numpy as np
 import pytest
 
-from nnapi_prof.partition import annealing
 from nnapi_prof.partition.anneal_kernels import Labelling, Tables
-from nnapi_prof.partition.annealing import Annealer
 from nnapi_prof.partition.baselines import total_ns
-from nnapi_prof.partition.labelling import gathered
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.watch import Limits, Watch
+from nnapi_prof.partition.search import annealing
+from nnapi_prof.partition.search.annealing import Annealer
+from nnapi_prof.partition.search.labelling import gathered
+from nnapi_prof.partition.search.result import SearchLimits, Watch
 from tests.partition.pairs import optimum
 from tests.partition.problems import Plan, check_plan, draw_plan, draw_problem, stem_problem
 
@@ -22,7 +22,7 @@ from tests.partition.problems import Plan, check_plan, draw_plan, draw_problem, 
 def annealed(problem: Problem, plan: Plan, moves: int = 3_000, seed: int = 0) -> Plan:
     hot = float(np.nanmax(np.where(np.isfinite(problem.unit_ns), problem.unit_ns, 0.0))) + 1.0
     annealer = Annealer(problem, range(len(problem.targets)))
-    watch = Watch(Limits(seconds=1e6, effort=math.inf))
+    watch = Watch(SearchLimits(seconds=1e6, effort=math.inf))
     return annealer.run(plan, moves, hot, hot * 0.03, seed, watch)
 
 
@@ -70,8 +70,8 @@ def test_the_same_seed_gives_the_same_plan_and_spends_its_moves() -> None:
     problem = stem_problem(20)
     plan = draw_plan(problem, random.Random(1))
     assert annealed(problem, plan, seed=4) == annealed(problem, plan, seed=4)
-    watch = Watch(Limits())
+    watch = Watch(SearchLimits())
     Annealer(problem, [0, 1]).run(plan, 5_000, 10.0, 1.0, 0, watch)
     assert watch.steps == 5_000
-    none = Watch(Limits(seconds=0.0))
+    none = Watch(SearchLimits(seconds=0.0))
     assert Annealer(problem, [0, 1]).run(plan, 5_000, 10.0, 1.0, 0, none) == plan

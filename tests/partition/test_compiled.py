@@ -11,22 +11,14 @@ import sys
 import numpy as np
 import pytest
 
-from nnapi_prof.partition import (
-    Limits,
-    Partitioning,
-    annealing,
-    exact,
-    native,
-    plan_problem,
-    search,
-)
-from nnapi_prof.partition.annealing import Annealer
-from nnapi_prof.partition.bounds import unit_shares
-from nnapi_prof.partition.budgets import Budget
-from nnapi_prof.partition.exact import Found, search_ideals
+from nnapi_prof.partition import Partitioning, SearchLimits, plan_problem, search
+from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.relaxation import free_prices, relax
-from nnapi_prof.partition.watch import Watch
+from nnapi_prof.partition.search import annealing, exact, native
+from nnapi_prof.partition.search.annealing import Annealer
+from nnapi_prof.partition.search.exact import ExactResult, search_ideals
+from nnapi_prof.partition.search.relaxation import free_prices, relax, unit_shares
+from nnapi_prof.partition.search.result import Watch
 from tests.partition.problems import Plan, draw_plan, draw_problem, stem_problem
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="no C compiler")
@@ -43,10 +35,10 @@ def interpret(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
 
 
 def unhurried() -> Watch:
-    return Watch(Limits(seconds=1e6, effort=math.inf))
+    return Watch(SearchLimits(seconds=1e6, effort=math.inf))
 
 
-def by_ideals(problem: Problem, seed: int) -> Found:
+def by_ideals(problem: Problem, seed: int) -> ExactResult:
     """With prices, budgets, watched regions and little room, in turn."""
     relaxation = relax(problem) if seed % 2 else None
     free = free_prices(problem, unit_shares(problem))
@@ -102,7 +94,7 @@ def test_a_whole_call(interpret, monkeypatch: pytest.MonkeyPatch) -> None:  # ty
     problem = stem_problem(8, seed=1, length=2)
 
     def planned() -> Partitioning:
-        return plan_problem(problem, True, limits=Limits(1e6, effort=2e4), with_curve=False)
+        return plan_problem(problem, True, limits=SearchLimits(1e6, effort=2e4), with_curve=False)
 
     compiled = planned()
     interpret()

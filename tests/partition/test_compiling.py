@@ -8,7 +8,7 @@ import pytest
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, Target
 from nnapi_prof.partition import Constraints, evaluate, make_problem, solve_problem
-from nnapi_prof.partition.compiling import CompileTimes
+from nnapi_prof.partition.constraints import CompileTimes
 from nnapi_prof.partition.problem import Problem
 from tests.partition.cases import NPU, Table, chain
 

@@ -9,12 +9,10 @@ import pytest
 
 from nnapi_prof.graph.plan import Engine, ProofKind
 from nnapi_prof.partition.baselines import total_ns
-from nnapi_prof.partition.budgets import Budget, priced
-from nnapi_prof.partition.compiling import CompileTimes
-from nnapi_prof.partition.constrained import search_within
-from nnapi_prof.partition.pool import Solution
+from nnapi_prof.partition.constraints import Budget, CompileTimes, priced
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.watch import Limits, Watch
+from nnapi_prof.partition.search.lagrangian import search_within
+from nnapi_prof.partition.search.result import SearchLimits, SearchResult, Watch
 from tests.partition.pairs import optimum
 from tests.partition.problems import check_plan, draw_problem, every_plan, stem_problem
 
@@ -35,11 +33,13 @@ def compile_times(problem: Problem, seed: int) -> CompileTimes:
     )
 
 
-def within(problem: Problem, *budgets: Budget, limits: Limits | None = None) -> Solution | None:
-    return search_within(problem, budgets, Watch(limits or Limits(seconds=100.0)))
+def within(
+    problem: Problem, *budgets: Budget, limits: SearchLimits | None = None
+) -> SearchResult | None:
+    return search_within(problem, budgets, Watch(limits or SearchLimits(seconds=100.0)))
 
 
-def check(problem: Problem, found: Solution | None, least: float, *budgets: Budget) -> None:
+def check(problem: Problem, found: SearchResult | None, least: float, *budgets: Budget) -> None:
     if math.isinf(least):
         assert found is None
         return
@@ -84,7 +84,7 @@ def test_a_price_on_a_budget_is_a_problem_of_the_same_kind() -> None:
 def test_out_of_time_there_is_a_plan_and_a_bound() -> None:
     problem = stem_problem(40, length=2)
     budget = Budget.accelerated(problem, 2)
-    whole = within(problem, budget, limits=Limits(seconds=60.0, effort=4e6))
-    hasty = within(problem, budget, limits=Limits(seconds=1e-6))
+    whole = within(problem, budget, limits=SearchLimits(seconds=60.0, effort=4e6))
+    hasty = within(problem, budget, limits=SearchLimits(seconds=1e-6))
     assert whole is not None and hasty is not None and budget.keeps(hasty.placements)
     assert max(whole.bound_ns, hasty.bound_ns) <= whole.ns <= hasty.ns * (1 + 1e-9)

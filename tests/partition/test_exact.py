@@ -9,21 +9,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nnapi_prof.partition import exact
 from nnapi_prof.partition.baselines import total_ns
-from nnapi_prof.partition.bounds import unit_shares
-from nnapi_prof.partition.budgets import Budget
-from nnapi_prof.partition.exact import Found, search_ideals
-from nnapi_prof.partition.ideal_tables import value_slots
+from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Region
-from nnapi_prof.partition.relaxation import Prices, free_prices, relax
-from nnapi_prof.partition.watch import Limits, Watch
+from nnapi_prof.partition.search import exact
+from nnapi_prof.partition.search.exact import ExactResult, search_ideals
+from nnapi_prof.partition.search.relaxation import Prices, free_prices, relax, unit_shares
+from nnapi_prof.partition.search.result import SearchLimits, Watch
+from nnapi_prof.partition.search.tables import value_slots
 from tests.partition.pairs import all_ideals, optimum
 from tests.partition.problems import check_plan, draw_problem, every_plan, stem_problem
 
 
 def unhurried() -> Watch:
-    return Watch(Limits(seconds=1e6, effort=math.inf))
+    return Watch(SearchLimits(seconds=1e6, effort=math.inf))
 
 
 def prices_of(problem: Problem, seed: int) -> Prices:
@@ -44,7 +43,7 @@ def dearer(problem: Problem) -> list[Region]:
 
 def searched(
     problem: Problem, seed: int, upper_ns: float = math.inf, width: int = 1 << 40
-) -> Found:
+) -> ExactResult:
     found = search_ideals(
         problem,
         prices_of(problem, seed),
@@ -130,7 +129,7 @@ def test_without_memory_it_ends_with_a_bound() -> None:
 def test_a_watch_that_is_over_ends_it() -> None:
     problem = stem_problem(14)
     prices = free_prices(problem, unit_shares(problem))
-    watch = Watch(Limits(seconds=0.0))
+    watch = Watch(SearchLimits(seconds=0.0))
     over = search_ideals(problem, prices, math.inf, watch)
     assert over is not None and not over.complete and watch.steps == over.steps
     relaxation = relax(problem)

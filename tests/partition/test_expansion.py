@@ -10,10 +10,10 @@ import pytest
 
 from nnapi_prof.partition.arrays import Ints
 from nnapi_prof.partition.baselines import total_ns
-from nnapi_prof.partition.expansion import _best_move, expanded
-from nnapi_prof.partition.labelling import gathered, spread_out
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.watch import Limits, Watch
+from nnapi_prof.partition.search.expansion import _best_move, expanded
+from nnapi_prof.partition.search.labelling import gathered, spread_out
+from nnapi_prof.partition.search.result import SearchLimits, Watch
 from tests.partition.problems import check_plan, draw_plan, draw_problem, stem_problem
 
 
@@ -48,7 +48,7 @@ def test_sweeps_never_make_a_plan_worse() -> None:
         if not np.isfinite(problem.unit_ns).any(axis=1).all():
             continue
         plan = draw_plan(problem, random.Random(seed))
-        after = expanded(problem, plan, Watch(Limits()))
+        after = expanded(problem, plan, Watch(SearchLimits()))
         check_plan(problem, after)
         assert total_ns(problem, after) <= total_ns(problem, plan), seed
         better += total_ns(problem, after) < total_ns(problem, plan)
@@ -58,4 +58,4 @@ def test_sweeps_never_make_a_plan_worse() -> None:
 def test_a_watch_that_is_over_ends_the_sweeps() -> None:
     problem = stem_problem(6)
     plan = draw_plan(problem, random.Random(1))
-    assert expanded(problem, plan, Watch(Limits(seconds=0.0))) == plan
+    assert expanded(problem, plan, Watch(SearchLimits(seconds=0.0))) == plan

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from nnapi_prof.graph.plan import CPU
-from nnapi_prof.partition.bounds import lower_bound
-from nnapi_prof.partition.cut import minimum_cut
-from nnapi_prof.partition.flow import Network
 from nnapi_prof.partition.problem import Problem, Value
+from nnapi_prof.partition.search.minimum_cut import Network, minimum_cut
+from nnapi_prof.partition.search.relaxation import lower_bound
 from tests.partition.pairs import optimum
 from tests.partition.problems import TARGETS, check_plan, draw_problem
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.partition import native
+from nnapi_prof.partition.search import native
 
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from nnapi_prof.partition.baselines import total_ns
-from nnapi_prof.partition.labelling import gathered, is_plan, joined, spread_out
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.windows import restricted, windows
+from nnapi_prof.partition.search.labelling import gathered, is_plan, joined, spread_out
+from nnapi_prof.partition.search.reduce import restricted, windows
 from tests.partition.pairs import optimum
 from tests.partition.problems import Plan, check_plan, draw_plan, draw_problem, stem_problem
 

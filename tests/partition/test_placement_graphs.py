@@ -8,18 +8,17 @@ import numpy as np
 import pytest
 
 from nnapi_prof.partition.baselines import find_baselines, total_ns
-from nnapi_prof.partition.cut import minimum_cut
 from nnapi_prof.partition.milp import solve_milp
-from nnapi_prof.partition.pool import Solution
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.search import search
-from nnapi_prof.partition.watch import Limits, Watch
+from nnapi_prof.partition.search.anytime import search
+from nnapi_prof.partition.search.minimum_cut import minimum_cut
+from nnapi_prof.partition.search.result import SearchLimits, SearchResult, Watch
 from tests.partition.placement_graphs import names, placement_problem
 from tests.partition.problems import check_plan
 
 
-def searched(problem: Problem) -> Solution:
-    found = search(problem, Watch(Limits(seconds=60.0)))
+def searched(problem: Problem) -> SearchResult:
+    found = search(problem, Watch(SearchLimits(seconds=60.0)))
     assert found is not None
     check_plan(problem, found.placements)
     return found

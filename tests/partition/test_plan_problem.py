@@ -12,9 +12,9 @@ import pytest
 from nnapi_prof.graph.plan import CPU, ProofKind
 from nnapi_prof.partition import (
     Constraints,
-    Limits,
     Partitioning,
     Problem,
+    SearchLimits,
     Watch,
     baselines_of,
     evaluate,
@@ -79,8 +79,8 @@ def test_the_plan_to_ship_says_what_it_gives_up() -> None:
 
 
 def test_a_warm_start_gives_no_worse_plan() -> None:
-    hasty = Limits(effort=2e5)
-    cold = plan_problem(WIDE, True, limits=Limits(seconds=60.0, effort=4e6))
+    hasty = SearchLimits(effort=2e5)
+    cold = plan_problem(WIDE, True, limits=SearchLimits(seconds=60.0, effort=4e6))
     assert cold.warm.plans
     dearer = replace(WIDE, unit_ns=WIDE.unit_ns * 1.01)
     known = min(
@@ -112,9 +112,11 @@ def test_a_warm_start_with_a_target_that_is_gone_does_no_harm() -> None:
 
 
 def test_hardly_any_time_still_gives_a_plan_with_a_bound() -> None:
-    best = plan_problem(WIDE, True, limits=Limits(seconds=60.0, effort=4e6), with_curve=False).best
+    best = plan_problem(
+        WIDE, True, limits=SearchLimits(seconds=60.0, effort=4e6), with_curve=False
+    ).best
     for seconds in (0.0, 1e-9, 0.05):
-        answer = plan_problem(WIDE, True, limits=Limits(seconds=seconds))
+        answer = plan_problem(WIDE, True, limits=SearchLimits(seconds=seconds))
         check(WIDE, answer)
         proof = answer.best.proof
         assert proof is not None and proof.kind is ProofKind.GAP and not is_optimum(answer.best)

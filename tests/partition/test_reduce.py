@@ -9,7 +9,7 @@ import pytest
 
 from nnapi_prof.partition import plan_problem
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
-from nnapi_prof.partition.reduce import reduce_problem, unreduced
+from nnapi_prof.partition.search.reduce import reduce_problem, unreduced
 from tests.partition.pairs import optimum
 from tests.partition.problems import TARGETS, draw_problem
 

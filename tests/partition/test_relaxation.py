@@ -6,10 +6,9 @@ import math
 
 import pytest
 
-from nnapi_prof.partition.bounds import lower_bound
-from nnapi_prof.partition.ideals import members
-from nnapi_prof.partition.relaxation import free_prices, relax
-from nnapi_prof.partition.windows import restricted
+from nnapi_prof.partition.search.ideals import members
+from nnapi_prof.partition.search.reduce import restricted
+from nnapi_prof.partition.search.relaxation import free_prices, lower_bound, relax
 from tests.partition.pairs import all_ideals, optimum
 from tests.partition.problems import draw_problem
 

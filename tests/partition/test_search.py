@@ -11,17 +11,16 @@ from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import make_problem
 from nnapi_prof.partition.baselines import find_baselines, total_ns
-from nnapi_prof.partition.pool import Solution
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.search import search
-from nnapi_prof.partition.watch import Limits, Watch
+from nnapi_prof.partition.search.anytime import search
+from nnapi_prof.partition.search.result import SearchLimits, SearchResult, Watch
 from tests.partition.cases import SETTINGS, Table, cases
 from tests.partition.pairs import optimum
 from tests.partition.problems import check_plan, draw_problem, stem_problem
 
 
-def searched(problem: Problem, limits: Limits | None = None) -> Solution:
-    found = search(problem, Watch(limits or Limits(seconds=100.0)))
+def searched(problem: Problem, limits: SearchLimits | None = None) -> SearchResult:
+    found = search(problem, Watch(limits or SearchLimits(seconds=100.0)))
     assert found is not None
     check_plan(problem, found.placements)
     assert found.ns == pytest.approx(total_ns(problem, found.placements))
@@ -48,13 +47,13 @@ def test_of_drawn_problems_too() -> None:
 
 def test_a_limit_of_effort_or_time_leaves_a_plan_and_a_bound() -> None:
     problem = stem_problem(24, length=2)
-    best = searched(problem, Limits(seconds=60.0, effort=5e6))
+    best = searched(problem, SearchLimits(seconds=60.0, effort=5e6))
     rivals = [b.predicted_ns for b in find_baselines(problem)]
     for limits in (
-        Limits(effort=0.0),
-        Limits(effort=1e5),
-        Limits(seconds=0.0),
-        Limits(seconds=0.1),
+        SearchLimits(effort=0.0),
+        SearchLimits(effort=1e5),
+        SearchLimits(seconds=0.0),
+        SearchLimits(seconds=0.1),
     ):
         found = searched(problem, limits)
         assert found.bound_ns <= best.ns <= found.ns * (1 + 1e-9)
@@ -65,7 +64,7 @@ def test_a_limit_of_effort_or_time_leaves_a_plan_and_a_bound() -> None:
 
 def test_effort_alone_decides_which_plan_it_is() -> None:
     problem = stem_problem(30, seed=2, length=2)
-    limits = Limits(seconds=100.0, effort=3e6)
+    limits = SearchLimits(seconds=100.0, effort=3e6)
     one, two = searched(problem, limits), searched(problem, limits)
     assert (one.placements, one.bound_ns, one.steps) == (two.placements, two.bound_ns, two.steps)
 
@@ -74,7 +73,7 @@ def test_little_memory_is_no_reason_to_give_up() -> None:
     problem = stem_problem(14)
     roomy, poor = (
         searched(problem),
-        searched(problem, Limits(seconds=60.0, effort=2e6, memory_bytes=1 << 16)),
+        searched(problem, SearchLimits(seconds=60.0, effort=2e6, memory_bytes=1 << 16)),
     )
     assert poor.bound_ns <= roomy.ns <= poor.ns * (1 + 1e-9)
 
@@ -82,4 +81,4 @@ def test_little_memory_is_no_reason_to_give_up() -> None:
 def test_a_problem_without_any_plan_has_none() -> None:
     problem = draw_problem(2, regions=False)
     problem.unit_ns[0] = math.inf
-    assert search(problem, Watch(Limits())) is None
+    assert search(problem, Watch(SearchLimits())) is None

@@ -11,9 +11,9 @@ import pytest
 from nnapi_prof.graph.plan import CPU, Preference, Target
 from nnapi_prof.partition.baselines import Baseline, find_baselines, total_ns
 from nnapi_prof.partition.problem import Problem, Value
-from nnapi_prof.partition.search import search
-from nnapi_prof.partition.simplify import TradeOff
-from nnapi_prof.partition.watch import Limits, Watch
+from nnapi_prof.partition.search.anytime import search
+from nnapi_prof.partition.search.result import SearchLimits, Watch
+from nnapi_prof.partition.search.tradeoff import TradeOff
 from tests.partition.pairs import optimum
 from tests.partition.problems import check_plan, draw_problem, stem_problem
 
@@ -21,7 +21,7 @@ NOTHING: frozenset[int] = frozenset()
 
 
 def trade_off(problem: Problem, seconds: float = 100.0) -> tuple[TradeOff, tuple[Baseline, ...]]:
-    watch = Watch(Limits(seconds=seconds))
+    watch = Watch(SearchLimits(seconds=seconds))
     best, rivals = search(problem, watch), find_baselines(problem)
     assert best is not None
     return TradeOff(problem, best, rivals, [], watch), rivals

@@ -12,7 +12,7 @@ import numpy as np
 
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import Engine, Plan, ProofKind
-from nnapi_prof.partition import Limits, Partitioning, baselines_of, plan_problem
+from nnapi_prof.partition import Partitioning, SearchLimits, baselines_of, plan_problem
 from nnapi_prof.partition.constraints import Constraints
 from nnapi_prof.partition.problem import Problem
 from tests.partition.judge import LIMIT_SLACK, Case, Truth, mask_of, truth_of
@@ -35,7 +35,7 @@ def ask(case: Case) -> Partitioning:
         tolerance=case.tolerance,
         constraints=case.constraints,
         compiling=case.compiling,
-        limits=Limits(seconds=case.seconds),
+        limits=SearchLimits(seconds=case.seconds),
     )
 
 

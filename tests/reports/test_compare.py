@@ -17,7 +17,7 @@ from nnapi_prof.graph.plan import CPU
 from nnapi_prof.partition import baselines, solve
 from nnapi_prof.reports import compare
 from nnapi_prof.reports.compare_changes import by_target
-from nnapi_prof.reports.compare_rows import headline_rows
+from nnapi_prof.reports.compare_markdown import headline_rows
 from nnapi_prof.reports.compare_summary import LETTERS, Compared, compared
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.run.result import OutputCheck

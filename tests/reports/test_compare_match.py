@@ -6,7 +6,7 @@ import random
 
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
-from nnapi_prof.reports.compare_match import Column, match_units
+from nnapi_prof.reports.compare_sides import Column, match_units
 
 
 def graph(signatures: str) -> UnitGraph:

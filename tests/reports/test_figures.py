@@ -17,9 +17,8 @@ from matplotlib.patches import PathPatch, Rectangle
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Segment, Target
 from nnapi_prof.reports import figures, figures_run, frames
 from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.device_frames import history_frame, preference_frame
 from nnapi_prof.reports.drawings import predicted_beside_measured, stacked
-from nnapi_prof.reports.history import history_frame
-from nnapi_prof.reports.preferences import preference_frame
 from nnapi_prof.reports.style import NARROW, WIDE, colours
 from tests.reports.sample import AUTOS, GPU, NPU, hot, run_of, sample
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.environment import this_environment
+from nnapi_prof.reports.data import ReportData, this_environment
 from nnapi_prof.reports.html import render
 from tests.reports.sample import hot, sample
 

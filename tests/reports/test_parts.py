@@ -16,17 +16,25 @@ from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.region import CostModel, RegionCost, fit
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Preference, Segment, Target
 from nnapi_prof.reports import markdown, tables, words
-from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.environment import is_ours, this_environment, typed
-from nnapi_prof.reports.facts import device_words, environment_facts
+from nnapi_prof.reports.data import ReportData, is_ours, this_environment, typed
+from nnapi_prof.reports.device_frames import (
+    by_costs,
+    doubtful,
+    history_frame,
+    plans_by_preference,
+    preference_frame,
+    readings,
+)
+from nnapi_prof.reports.facts import (
+    device_words,
+    environment_facts,
+    refusals_by_reason,
+    transfer_frame,
+    unit_facts,
+)
 from nnapi_prof.reports.frames import unit_frame
-from nnapi_prof.reports.glossary import GLOSSARY
-from nnapi_prof.reports.history import doubtful, history_frame, readings
 from nnapi_prof.reports.html import render
-from nnapi_prof.reports.picture_facts import unit_facts
-from nnapi_prof.reports.preferences import by_costs, plans_by_preference, preference_frame
-from nnapi_prof.reports.refusals import refusals_by_reason
-from nnapi_prof.reports.transfers import transfer_frame
+from nnapi_prof.reports.words import GLOSSARY
 from tests.reports.sample import NPU, hot, sample, split
 
 RESIZES = (9, 15)

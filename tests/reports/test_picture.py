@@ -19,9 +19,8 @@ from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.reports import frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.layout import lay_out
-from nnapi_prof.reports.picture import MANY_UNITS, SCRIPT, model_svg
+from nnapi_prof.reports.picture import MANY_UNITS, SCRIPT, model_svg, segment_parts
 from nnapi_prof.reports.picture_scene import STRIP_HEIGHT, cut, scene
-from nnapi_prof.reports.segment_parts import segment_parts
 from nnapi_prof.reports.style import colours
 from tests.reports.sample import REFUSAL, cnn, measured_on_hardware, run_of, sample, split
 

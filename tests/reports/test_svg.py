@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 
 from nnapi_prof.reports import figures, frames
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.style import FAINT, HEAT, INK, VARIABLES, colours
-from nnapi_prof.reports.svg import to_svg
+from nnapi_prof.reports.style import FAINT, HEAT, INK, VARIABLES, colours, to_svg
 from tests.reports.sample import sample
 
 SVG = "{http://www.w3.org/2000/svg}"

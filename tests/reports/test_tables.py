@@ -11,8 +11,7 @@ import pytest
 
 from nnapi_prof.reports import frames
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.tables import READ, README, TABLES, write
-from nnapi_prof.reports.tables_words import COLUMNS
+from nnapi_prof.reports.tables import COLUMNS, READ, README, TABLES, write
 from tests.reports.sample import hot, measured_on_hardware, sample
 
 NAMES = {table.name for table in TABLES}

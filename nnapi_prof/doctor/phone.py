@@ -1,0 +1,374 @@
+"""A phone: from ``--device`` to its agent where that needs no building, and what is looked at."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from nnapi_prof.device import xnnpack
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.build import find_agent
+from nnapi_prof.device.emulator import LOCAL, SIMULATED, phone_file
+from nnapi_prof.device.find import connected, open_device
+from nnapi_prof.device.install import device_platform, remote_dir
+from nnapi_prof.device.results import AgentInfo
+from nnapi_prof.device.transport import storage_error
+from nnapi_prof.doctor.checks import Family, Finding, Phone, phone_checks, read_facts, told
+from nnapi_prof.errors import NnapiProfError
+from nnapi_prof.toolchain import ANDROID_ABIS, Progress, host_abi
+
+PHONE = Family("Phone")
+_CHECK = "device"
+_CONNECT = (
+    "connect one by USB with USB debugging on (Settings, Developer options), then: "
+    "nnapi-prof doctor"
+)
+
+
+def reach(spec: str | None, progress: Progress | None = None) -> tuple[Phone | None, list[Finding]]:
+    """The device to look at, opened, and what was found on the way; close its transport.
+
+    Without ``spec`` the only phone that can be used, if there is one.
+    """
+    spec = spec or os.environ.get("ANDROID_SERIAL") or None
+    if spec is None:
+        ready = [phone.serial for phone in connected() if phone.state == "device"]
+        if not ready:
+            words = "no phone is within reach: simulated ones stand in for it"
+            return None, [PHONE.warning(_CHECK, words, _CONNECT)]
+        if len(ready) > 1:
+            words = f"several are within reach: {', '.join(ready)}; none was looked at"
+            return None, [PHONE.warning(_CHECK, words, "nnapi-prof doctor --device SERIAL")]
+        spec = ready[0]
+    try:
+        if spec == LOCAL or spec.startswith(SIMULATED):
+            return _here(spec)
+        return _there(spec, progress)
+    except NnapiProfError as error:
+        return None, [told(PHONE, _CHECK, error)]
+
+
+def _there(spec: str, progress: Progress | None) -> tuple[Phone, list[Finding]]:
+    opened = open_device(spec, progress)
+    transport = opened.transport
+    try:
+        abi, system = device_platform(transport)
+        facts = read_facts(transport)
+        name = " ".join(filter(None, (facts.get("maker"), facts.get("model"))))
+        words = f"{opened.serial} ({name or 'no name told'}), {transport.description}"
+        phone = Phone(transport, abi, system, facts, remote_dir())
+        return phone, [PHONE.ok(_CHECK, words)]
+    except BaseException:
+        opened.close()
+        raise
+
+
+def _here(spec: str) -> tuple[Phone | None, list[Finding]]:
+    """This host or a phone simulated on it: nothing is built for it now."""
+    if spec.startswith(SIMULATED):
+        phone_file(spec.removeprefix(SIMULATED))
+    unbuilt = find_agent(host_abi(), "linux") is None
+    if unbuilt or (spec == LOCAL and xnnpack.state() == xnnpack.State()):
+        words = f"{spec} is there; its agent is built at first use, or `nnapi-prof agent build`"
+        return None, [PHONE.ok(_CHECK, words)]
+    opened = open_device(spec)
+    phone = Phone(
+        opened.transport, host_abi(), "linux", {}, "", opened.client.info(), host_only=True
+    )
+    return phone, [PHONE.ok(_CHECK, f"{opened.serial}: {opened.transport.description}")]
+
+
+def with_agent(phone: Phone, progress: Progress | None = None) -> tuple[Phone, Finding | None]:
+    """The phone with what its agent says, if the agent can be had without building it."""
+    if phone.info is not None:
+        return phone, None
+    if find_agent(phone.abi, phone.os) is None:
+        abi = phone.abi if phone.os == "android" else "host"
+        return phone, PHONE.warning(
+            "agent",
+            f"none is built for {phone.os} on {phone.abi}: NNAPI is judged by files alone",
+            f"nnapi-prof agent build --abi {abi}, then nnapi-prof doctor again",
+        )
+    # Not closed: that would close the transport, which is the caller's.
+    client = AgentClient(phone.transport, progress=progress)
+    info = client.info()
+    words = f"runs there: {info.agent}, {client.installed.path}"
+    return replace(phone, info=info), PHONE.ok("agent", words)
+
+
+# ---- the phone's system: Android's version, ABI, page size; storage, what may run ----------------
+
+
+FIRST_API = 27
+"""Android 8.1: NNAPI's first."""
+DEPRECATED_API = 35
+"""Android 15."""
+FULL_KB = 16 * 1024
+"""The agent has some 3 MB; a model's weights come on top."""
+SCANT_KB = 256 * 1024
+_PAGES = ("4096", "16384")
+
+# $0 the folder above the agent's: the nearest one that is there.
+_SPACE_SCRIPT = (
+    'd="$0"; while [ ! -d "$d" ] && [ "$d" != / ]; do d=$(dirname "$d"); done; df -Pk "$d"'
+)
+# $0 the agent's folder. A script is refused where a program would be.
+_EXECUTE_SCRIPT = (
+    'mkdir -p "$0" || exit 8; f="$0/doctor.$$"; '
+    'printf "#!%s\\necho fits\\n" "$(command -v sh)" >"$f" && chmod 755 "$f" || '
+    '{ rm -f "$f"; exit 8; }; "$f"; c=$?; rm -f "$f"; exit $c'
+)
+
+
+@phone_checks(PHONE.name)
+def android(phone: Phone) -> Iterator[Finding]:
+    if phone.host_only:
+        return
+    if phone.os != "android" and phone.sdk is None:
+        yield PHONE.ok("Android", f"none: a Linux on {phone.abi}")
+        return
+    words = f"{phone.facts.get('release') or '?'}, API {phone.sdk}"
+    if phone.sdk is None:
+        yield PHONE.warning("Android", "its version is not told", "adb shell getprop")
+    elif phone.sdk < FIRST_API:
+        yield PHONE.problem(
+            "Android",
+            f"{words}: NNAPI came with Android 8.1 (API {FIRST_API})",
+            "use a newer phone; this one has nothing but its CPU",
+        )
+    elif phone.sdk >= DEPRECATED_API:
+        yield PHONE.warning(
+            "Android",
+            f"{words}: NNAPI is deprecated since Android 15: it is still there, but phones that "
+            "came with it may have no driver besides the CPU's",
+            "look at the accelerators below, and at what `nnapi-prof profile` measures on them",
+        )
+    else:
+        yield PHONE.ok("Android", words)
+
+
+@phone_checks(PHONE.name)
+def processor(phone: Phone) -> Iterator[Finding]:
+    """Agents exist for its ABI, and load on its pages."""
+    if phone.host_only:
+        return
+    if phone.abi not in ANDROID_ABIS:
+        yield PHONE.problem(
+            "ABI",
+            f"{phone.abi}: there is no agent for it",
+            f"use a device of {', '.join(ANDROID_ABIS)}",
+        )
+    else:
+        yield PHONE.ok("ABI", phone.abi)
+    page = phone.facts.get("page", "")
+    if page in _PAGES:
+        yield PHONE.ok("page size", f"{int(page) // 1024} KB")
+    elif page:
+        yield PHONE.warning(
+            "page size",
+            f"{page} bytes: agents are built for pages of 4 and 16 KB",
+            "use a phone with pages of 4 or 16 KB",
+        )
+
+
+@phone_checks(PHONE.name)
+def space(phone: Phone) -> Iterator[Finding]:
+    if phone.host_only:
+        return
+    folder = posixpath.dirname(phone.remote_dir)
+    code, output = phone.ask(_SPACE_SCRIPT, folder)
+    cells = output.split("\n")[-2].split() if output.count("\n") > 1 else []
+    if code != 0 or len(cells) < 6 or not cells[3].isdigit():
+        yield PHONE.warning(
+            "space", f"not told for {folder}: {output[-200:]}", f"adb shell df {folder}"
+        )
+        return
+    free_kb = int(cells[3])
+    words = f"{free_kb / 1024:.0f} MB free in {folder}"
+    fix = "nnapi-prof agent clean (or: adb shell rm -r /data/local/tmp/...)"
+    if free_kb < FULL_KB:
+        yield PHONE.problem("space", f"{words}: too little for the agent and weights", fix)
+    elif free_kb < SCANT_KB:
+        yield PHONE.warning("space", f"{words}: too little for large models", fix)
+    else:
+        yield PHONE.ok("space", words)
+
+
+@phone_checks(PHONE.name)
+def execution(phone: Phone) -> Iterator[Finding]:
+    """Whether programs may run where the agent goes: by running one."""
+    if phone.host_only:
+        return
+    code, output = phone.ask(_EXECUTE_SCRIPT, phone.remote_dir)
+    selinux = phone.facts.get("selinux")
+    guard = f" (SELinux {selinux.lower()})" if selinux else ""
+    elsewhere = "export NNAPI_PROF_REMOTE_DIR=/another/folder (one that allows execution)"
+    if code == 0 and "fits" in output:
+        yield PHONE.ok("execution", f"programs run in {phone.remote_dir}{guard}")
+    elif code == 8:
+        stored = storage_error(output, phone.remote_dir, phone.serial)
+        if stored is not None:
+            found, _, fix = str(stored).rpartition(": ")
+            yield PHONE.problem("execution", found, fix)
+        else:
+            last = output.strip().splitlines()[-1:] or ["no reason told"]
+            yield PHONE.problem(
+                "execution", f"{phone.remote_dir} cannot be written to: {last[0]}", elsewhere
+            )
+    else:
+        yield PHONE.problem(
+            "execution",
+            f"nothing may run in {phone.remote_dir}{guard}: {output.strip()[-150:]}",
+            elsewhere,
+        )
+
+
+# ---- NNAPI: the library, its functions, accelerators besides the CPU -----------------------------
+
+
+NNAPI = Family("NNAPI")
+
+_FIX = "none of ours: the phone's maker ships drivers; `nnapi-prof devices` lists others"
+_FILES_SCRIPT = (
+    "for d in /apex/com.android.neuralnetworks/lib64 /apex/com.android.neuralnetworks/lib "
+    "/system/lib64 /system/lib /usr/lib; do f=$d/libneuralnetworks.so; "
+    '[ -e $f ] && echo "lib=$f"; done; '
+    "service list 2>/dev/null | "
+    "sed -n 's/.*hardware.neuralnetworks.IDevice.\\([^:]*\\):.*/hal=\\1/p'; "
+    "lshal --neat 2>/dev/null | "
+    "sed -n 's/.*hardware.neuralnetworks@[0-9.]*::IDevice.\\([^ ]*\\).*/hal=\\1/p'; true"
+)
+
+
+@phone_checks(NNAPI.name)
+def nnapi(phone: Phone) -> Iterator[Finding]:
+    if phone.info is not None:
+        yield from _by_agent(phone.info)
+        return
+    _, output = phone.ask(_FILES_SCRIPT)
+    libraries = re.findall(r"^lib=(.*)$", output, re.MULTILINE)
+    drivers = sorted(set(re.findall(r"^hal=(.*)$", output, re.MULTILINE)))
+    if not libraries:
+        yield NNAPI.problem("library", "the device has no libneuralnetworks.so", _FIX)
+        return
+    yield NNAPI.ok("library", libraries[0].strip())
+    if drivers:
+        yield NNAPI.ok("drivers", ", ".join(driver.strip() for driver in drivers))
+    else:
+        yield NNAPI.warning(
+            "drivers",
+            "none is told to adb's shell",
+            "nnapi-prof agent build, then nnapi-prof doctor again: the agent asks NNAPI itself",
+        )
+
+
+def _by_agent(info: AgentInfo) -> Iterator[Finding]:
+    """What NNAPI itself told."""
+    label = " (simulated)" if info.simulated else ""
+    if info.nnapi.library is None:
+        why = info.nnapi.error or "it cannot be loaded"
+        yield NNAPI.problem("library", f"the device has no NNAPI: {why}", _FIX)
+        return
+    level = f", API level {info.api_level}" if info.api_level is not None else ""
+    yield NNAPI.ok("library", f"{info.nnapi.library}{level}{label}")
+    found = info.nnapi.accelerators
+    real = [each for each in found if each.type != "CPU"]
+    listed = ", ".join(
+        f"{each.name} ({each.type.lower()}, API {each.feature_level}, {each.version})"
+        for each in found
+    )
+    if real:
+        yield NNAPI.ok("accelerators", f"{listed}{label}")
+    elif found:
+        yield NNAPI.warning("accelerators", f"nothing but the CPU: {listed}{label}", _FIX)
+    else:
+        yield NNAPI.warning(
+            "accelerators",
+            "none can be named: before Android 10 only NNAPI's own choice (auto) is measured",
+            "no need: profiles measure `auto` there",
+        )
+
+
+# ---- what makes latencies differ from day to day: heat, battery, a dark screen -------------------
+
+
+STATE = Family("State")
+
+LOW_PERCENT = 20
+HOT_C = 40.0
+_THERMAL = ("none", "light", "moderate", "severe", "critical", "emergency", "shutdown")
+_COOL = "let it cool down, out of its case; profile waits as long as --cooldown-s says"
+
+_STATE_SCRIPT = (
+    "dumpsys thermalservice 2>/dev/null | grep -i 'Thermal Status:'; "
+    "dumpsys battery 2>/dev/null; dumpsys power 2>/dev/null | grep -E 'mWakefulness=|mIsPowered='; "
+    "echo saver=$(settings get global low_power 2>/dev/null); true"
+)
+
+
+@phone_checks(STATE.name)
+def state(phone: Phone) -> Iterator[Finding]:
+    """From Android's own services; what a device does not tell is left out."""
+    if phone.host_only:
+        return
+    _, said = phone.ask(_STATE_SCRIPT)
+    found = [*_thermal(said), *_battery(said), *_screen(said)]
+    yield from found or [STATE.ok("state", "the device tells neither heat nor battery")]
+
+
+def _thermal(said: str) -> Iterator[Finding]:
+    status = _number(said, r"Thermal Status:\s*(\d+)")
+    if status is None:
+        return
+    word = _THERMAL[min(int(status), len(_THERMAL) - 1)]
+    if status == 0:
+        yield STATE.ok("thermal", "not throttled")
+    else:
+        yield STATE.warning("thermal", f"throttled: {word} ({status:.0f} of 6)", _COOL)
+
+
+def _battery(said: str) -> Iterator[Finding]:
+    level = _number(said, r"^\s*level:\s*(\d+)")
+    if level is None:
+        return
+    tenths = _number(said, r"^\s*temperature:\s*(-?\d+)")
+    charging = bool(re.search(r"powered:\s*true", said))
+    words = f"{level:.0f} %, {'charging' if charging else 'not charging'}"
+    if tenths is not None:
+        words += f", {tenths / 10:.1f} degrees Celsius"
+    if "saver=1" in said:
+        yield STATE.warning(
+            "battery",
+            f"{words}; battery saver is on and lowers clock rates",
+            "adb shell settings put global low_power 0",
+        )
+    elif level < LOW_PERCENT:
+        yield STATE.warning(
+            "battery", f"{words}: phones save power when it is low", "charge it, then measure"
+        )
+    elif tenths is not None and tenths / 10 >= HOT_C:
+        yield STATE.warning("battery", f"{words}: hot", _COOL)
+    else:
+        yield STATE.ok("battery", words)
+
+
+def _screen(said: str) -> Iterator[Finding]:
+    wake = re.search(r"mWakefulness=(\w+)", said)
+    if wake is None:
+        return
+    if wake[1] == "Awake":
+        yield STATE.ok("screen", "on")
+    else:
+        yield STATE.warning(
+            "screen",
+            f"off ({wake[1].lower()}): some phones clock down then",
+            "adb shell svc power stayon usb && adb shell input keyevent WAKEUP",
+        )
+
+
+def _number(said: str, pattern: str) -> float | None:
+    found = re.search(pattern, said, re.MULTILINE | re.IGNORECASE)
+    return None if found is None else float(found[1])

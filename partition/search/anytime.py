@@ -1,0 +1,401 @@
+"""The search for the best plan: anytime, with a bound that says how good the best one is.
+
+In this order, each step only while the best plan is above the bound and limits allow:
+
+1. *reduction*: units that some optimal plan surely runs together become one;
+2. *start plans*: the baselines, and what the caller knows (the last round's plan);
+3. *relaxation*: a linear programme bounds every plan; rounded, it is a plan, often the best. Where
+   it is too large, a minimum cut takes its place;
+4. *exact*: dynamic programming over ideals, pruned by the relaxation's prices and the best plan;
+5. *annealing* and *expansions* (moves that are minimum cuts) from the best plans, exact programmes
+   of limited width over the whole, and of full width over *windows* (stretches of the plan, the
+   rest held fixed), in turn, with growing effort.
+
+Effort is counted in steps of loops, and not timed: as long as time and memory suffice, a plan does
+not depend on the machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+
+import numpy as np
+
+from nnapi_prof.graph.plan import ProofKind
+from nnapi_prof.partition.baselines import find_baselines, merge_by_target, total_ns
+from nnapi_prof.partition.problem import Problem, Region
+from nnapi_prof.partition.search.annealing import Annealer
+from nnapi_prof.partition.search.exact import ExactResult, search_ideals
+from nnapi_prof.partition.search.expansion import expanded
+from nnapi_prof.partition.search.labelling import joined
+from nnapi_prof.partition.search.minimum_cut import minimum_cut
+from nnapi_prof.partition.search.reduce import (
+    Reduced,
+    reduce_problem,
+    restricted,
+    unreduced,
+    windows,
+)
+from nnapi_prof.partition.search.relaxation import (
+    Prices,
+    Relaxation,
+    free_prices,
+    relax,
+    unit_shares,
+)
+from nnapi_prof.partition.search.result import Plan, Pool, SearchResult, Watch
+from nnapi_prof.partition.search.tables import MOST_WATCHED, NEGLIGIBLE, is_underpriced
+
+BOUND_MET = 1e-6
+"""Relative: a plan this close to the bound counts as proven; HiGHS works to about as much."""
+FIRST_STEPS = 60_000
+"""Of the exact programme before there is a relaxation: enough for chains and small networks."""
+LONG = 1_500
+"""Units. The exact programme gets more effort before the relaxation, which takes seconds there."""
+LONG_STEPS = 20_000_000
+WHOLE_STEPS = 2_000_000
+"""Of the exact programme with the relaxation's prices."""
+MOST_STEPS = 40_000_000
+"""Of the same where what it came to so far says that it would come to its end."""
+MOVES = 10_000
+"""Of the first annealing, for each unit: a tenth of a second for 200."""
+WIDTH = 1_000
+"""Labels of a level in the first programme of limited width."""
+FIRST_WIDTHS = (50, 1_000, 20_000)
+"""Labels of a level while no plan at all is known: units may run only inside measured regions."""
+WINDOW_STEPS = 400_000
+STEPS_OF_WIDTH = 1_500
+"""Of a programme of limited width, for each label that a level may hold."""
+HEATS = (0.1, 0.03, 0.3)
+"""First temperature of an annealing, in shares of what a move changes about; in turn."""
+COOLING = 0.03
+"""Last temperature against the first."""
+GROWTH = 1.6
+"""Of effort, from round to round."""
+PATIENCE = 3
+"""Rounds of step 5 that gain nothing to speak of before the search ends."""
+WORTH_GOING_ON = 2e-4
+"""Relative gain of a round: less is less than any measurement can tell."""
+CLOSE = 5e-4
+"""Gap that is not worth another round."""
+SHARE_OF_MEMORY = 0.5
+"""Of the memory allowed, for one exact programme."""
+
+
+def search(
+    problem: Problem,
+    watch: Watch,
+    *,
+    starts: Iterable[tuple[str, Plan]] = (),
+    dearer: Collection[Region] = (),
+    patience: int = PATIENCE,
+    with_baselines: bool = False,
+    is_reduced: bool = False,
+) -> SearchResult | None:
+    """The fastest plan found within the watch's limits; None where no plan was found.
+
+    ``starts`` are plans with the names of the steps that made them, ``dearer`` regions that an
+    earlier search of such a problem ran into. ``patience`` 0 leaves step 5 out. The baselines are
+    among the starts where ``with_baselines`` asks for it, and where there are none. A problem that
+    ``is_reduced`` needs no first step.
+    """
+    run = _Search(problem, watch, dearer, unreduced(problem) if is_reduced else None)
+    starts = list(starts)
+    if with_baselines or not starts:
+        for baseline in find_baselines(problem):
+            run.pool.offer(baseline.placements, "baseline")
+    for step, placements in starts:
+        run.pool.offer(placements, step)
+    try:
+        run.solve(patience)
+    except KeyboardInterrupt:
+        if run.pool.best is None:
+            raise
+        watch.interrupted = True
+    return run.solution()
+
+
+class _Search:
+    """State of one search, on the reduced problem; plans are kept as the original's."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        watch: Watch,
+        dearer: Collection[Region],
+        reduced: Reduced | None = None,
+    ) -> None:
+        self._watch = watch
+        self._original = problem
+        self._reduced = reduced or reduce_problem(problem)
+        self._problem = self._reduced.problem
+        self.pool = Pool(problem)
+        smaller = dict(zip(problem.region_ns, self._problem.region_ns, strict=True))
+        self._original_region = {small: region for region, small in smaller.items()}
+        self._dearer = {smaller[region] for region in dearer if region in smaller}
+        self._bound_ns = 0.0
+        self._bounded_by = "unit costs"
+        self._is_exact = False
+        self._expected_steps = math.inf
+        self._relaxation: Relaxation | None = None
+        self._prices: Prices = free_prices(self._problem, unit_shares(self._problem))
+        self._raise(float(unit_shares(self._problem).sum()) * (1 - 1e-12), "unit costs")
+
+    # ---- what is known -----------------------------------------------------------------------
+
+    def solution(self) -> SearchResult | None:
+        """What the search came to."""
+        pool = self.pool
+        if pool.best is None:
+            return None
+        bound = min(self._bound_ns, pool.best_ns)
+        if self._is_exact:
+            kind, bound = ProofKind.EXACT, pool.best_ns
+        elif pool.best_ns <= bound * (1 + BOUND_MET):
+            kind = ProofKind.BOUND_MET
+        else:
+            kind = ProofKind.GAP
+        return SearchResult(
+            pool.best,
+            pool.best_ns,
+            bound,
+            kind,
+            pool.found_by,
+            "exact" if self._is_exact else self._bounded_by,
+            pool.plans,
+            frozenset(self._original_region[region] for region in self._dearer),
+            self._watch.steps,
+            self._reduced,
+            self._relaxation,
+        )
+
+    @property
+    def _is_done(self) -> bool:
+        enough = max(NEGLIGIBLE, self._watch.limits.gap)
+        met = self.pool.best_ns <= self._bound_ns * (1 + enough)
+        return self._is_exact or met or self._watch.is_over
+
+    @property
+    def _is_close(self) -> bool:
+        return self.pool.best_ns <= self._bound_ns * (1 + CLOSE)
+
+    def _raise(self, bound_ns: float, step: str) -> None:
+        if bound_ns > self._bound_ns:
+            self._bound_ns, self._bounded_by = bound_ns, step
+            self._watch.bound_ns = bound_ns
+
+    def _offer(self, placements: Plan, step: str) -> bool:
+        """Notes a plan of the reduced problem."""
+        better = self.pool.offer(self._reduced.expanded(placements), step)
+        self._watch.best_ns = self.pool.best_ns
+        return better
+
+    @property
+    def _best(self) -> Plan:
+        """The best plan, of the reduced problem."""
+        assert self.pool.best is not None
+        return self._reduced.shrunk(self.pool.best) or self._merged_best()
+
+    def _merged_best(self) -> Plan:
+        """The best plan where it runs apart what the reduction joined: each group where most of it
+        runs."""
+        assert self.pool.best is not None
+        target = np.zeros(self._original.n, dtype=np.int64)
+        for units, k in self.pool.best:
+            target[list(units)] = k
+        assignment = [
+            int(np.bincount(target[list(group)]).argmax()) for group in self._reduced.groups
+        ]
+        for unit, k in enumerate(assignment):
+            if not np.isfinite(self._problem.unit_ns[unit, k]):
+                assignment[unit] = int(self._problem.unit_ns[unit].argmin())
+        return merge_by_target(self._problem, assignment)
+
+    # ---- the steps ---------------------------------------------------------------------------
+
+    def solve(self, patience: int) -> None:
+        """All steps, in their order."""
+        n = self._problem.n
+        self._watch.stage = "exact"
+        self._exact(FIRST_STEPS if n <= LONG else LONG_STEPS)
+        if not self._watch.is_over:
+            if self._is_done:
+                return
+            self._watch.stage = "relaxation"
+            self._relax()
+        if self._is_done and (self.pool.best is not None or self._is_exact):
+            return
+        self._watch.stage = "exact"
+        for width in FIRST_WIDTHS:
+            if self.pool.best is not None:
+                break
+            self._exact(WHOLE_STEPS, width)  # nothing prunes where no plan is known
+        if self._is_done:
+            return
+        self._exact(WHOLE_STEPS)
+        if not self._is_done and self._expected_steps <= MOST_STEPS:
+            self._exact(2 * self._expected_steps)
+        if self._is_done or self.pool.best is None:
+            return
+        if patience:
+            self._improve(patience)
+
+    def _relax(self) -> None:
+        relaxation = relax(self._problem, self._watch.seconds_left * 0.6)
+        if relaxation is None:
+            cut = minimum_cut(self._problem)
+            if cut is not None:
+                self._raise(cut.ns, "cut")
+                self._offer(cut.plan(self._problem), "cut")
+            return
+        self._relaxation = relaxation
+        self._prices = relaxation.prices
+        self._raise(relaxation.bound_ns, "relaxation")
+        share = np.where(np.isfinite(self._problem.unit_ns), relaxation.share, -1.0)
+        rounded = merge_by_target(self._problem, share.argmax(axis=1).tolist())
+        self._offer(rounded, "relaxation")
+        self._offer(joined(self._problem, rounded), "relaxation")
+
+    def _fixed(self) -> Problem:
+        """The problem without what no plan better than the best one has, by reduced costs."""
+        relaxation = self._relaxation
+        if relaxation is None or not math.isfinite(self.pool.best_ns):
+            return self._problem
+        least = relaxation.cost_ns.min(axis=1, keepdims=True)
+        room = self.pool.best_ns * (1 + NEGLIGIBLE) - relaxation.bound_ns
+        return self._problem.without(relaxation.cost_ns - least > room)
+
+    def _exact(self, steps: float, width: int = 1 << 40) -> bool:
+        """The exact programme over the whole graph; whether it found a better plan."""
+        better = False
+        problem = self._fixed()
+        spent = 0.0
+        while spent < steps and not (self._watch.is_over and self.pool.best is not None):
+            upper = self.pool.best_ns * (1 - NEGLIGIBLE / 2)
+            found = search_ideals(
+                problem,
+                self._prices,
+                upper,
+                self._watch,
+                watched=self._dearer,
+                width=width,
+                steps=steps - spent,
+                memory_bytes=self._watch.limits.memory_bytes * SHARE_OF_MEMORY,
+                insist=self.pool.best is None,
+            )
+            if found is None:
+                return better
+            spent += found.steps
+            if not found.complete:
+                self._expected_steps = found.steps / max(found.progress, 1e-3)
+            if math.isfinite(found.bound_ns):
+                self._raise(min(found.bound_ns, self.pool.best_ns) * (1 - 1e-12), "exact")
+            if found.placements:
+                better |= self._offer(found.placements, "exact")
+            if self._ran_into(found):
+                continue
+            if found.placements and not found.complete:
+                better |= self._offer(joined(self._problem, found.placements), "exact")
+            if not found.complete and self.pool.best is None and self._watch.is_over:
+                return better
+            if found.complete and (self.pool.best is not None):
+                self._is_exact = True
+            return better
+        return better
+
+    def _ran_into(self, found: ExactResult) -> bool:
+        """Whether the plan found has regions that cost more than the search believed; it knows
+        them from now on."""
+        problem = self._problem
+        new = set()
+        for units, k in found.placements:
+            region = (frozenset(units), k)
+            if region not in self._dearer and is_underpriced(problem, units, k):
+                new.add(region)
+        if not new or len(self._dearer) + len(new) > MOST_WATCHED:
+            return bool(new) and self._give_up_exactness()
+        self._dearer |= new
+        return True
+
+    def _give_up_exactness(self) -> bool:
+        """More dearer regions than a search can watch: what it finds is a bound, and no more."""
+        self._dearer = set()
+        return True
+
+    def _improve(self, patience: int) -> None:
+        """Annealing, expansions, windows and programmes of limited width, in turn."""
+        used = np.isfinite(self._fixed().unit_ns).any(axis=0)
+        annealer = Annealer(self._problem, np.flatnonzero(used).tolist())
+        typical = self._typical_move()
+        idle, turn, width = 0, 0, WIDTH
+        moves = float(MOVES * max(100, self._problem.n))
+        while idle < patience and not self._is_done and not self._is_close:
+            before = self.pool.best_ns
+            self._watch.stage = "annealing"
+            hot = typical * HEATS[turn % len(HEATS)]
+            annealed = annealer.run(self._best, int(moves), hot, hot * COOLING, turn, self._watch)
+            self._offer(annealed, "annealing")
+            if not self._is_done:
+                self._watch.stage = "expansion"
+                self._offer(expanded(self._problem, annealed, self._watch), "expansion")
+            if not self._is_done:
+                self._watch.stage = "windows"
+                self._windows(turn)
+            if not self._is_done:
+                self._watch.stage = "exact"
+                self._exact(STEPS_OF_WIDTH * width, width)
+            gained = 1 - self.pool.best_ns / before if before > 0 else 0.0
+            if gained > WORTH_GOING_ON:
+                idle = 0
+            else:
+                idle += 1
+            moves, width = moves * GROWTH, int(width * GROWTH)
+            turn += 1
+
+    def _windows(self, turn: int) -> None:
+        """Solves stretches of the plan exactly, the rest held fixed."""
+        plan = list(self._best)
+        for first, last in windows(self._problem, plan, turn):
+            if self._watch.is_over:
+                break
+            if last > len(plan):
+                continue
+            stretch = plan[first:last]
+            units = sorted(u for segment, _ in stretch for u in segment)
+            small = restricted(self._problem, units)
+            place = {u: i for i, u in enumerate(units)}
+            now = total_ns(self._problem, stretch)
+            relaxation = relax(small, self._watch.seconds_left)
+            if relaxation is None or relaxation.bound_ns >= now * (1 - 1e-7):
+                continue
+            least = relaxation.cost_ns.min(axis=1, keepdims=True)
+            small = small.without(relaxation.cost_ns - least > now - relaxation.bound_ns)
+            found = search_ideals(
+                small,
+                relaxation.prices,
+                now * (1 - 1e-7),
+                self._watch,
+                watched=[
+                    (frozenset(place[u] for u in region), k)
+                    for region, k in self._dearer
+                    if region <= place.keys()
+                ],
+                width=WIDTH,
+                steps=WINDOW_STEPS,
+                memory_bytes=self._watch.limits.memory_bytes * SHARE_OF_MEMORY,
+            )
+            if found is None or not found.placements:
+                continue
+            changed = [
+                (tuple(sorted(units[i] for i in segment)), k) for segment, k in found.placements
+            ]
+            if total_ns(self._problem, changed) < now:
+                self._offer((*plan[:first], *changed, *plan[last:]), "windows")
+                plan = list(self._best)
+
+    def _typical_move(self) -> float:
+        """ns: what a move of one unit changes about; temperatures are shares of it."""
+        ns = np.where(np.isfinite(self._problem.unit_ns), self._problem.unit_ns, np.nan)
+        spread = np.nanmedian(np.nanmax(ns, axis=1) - np.nanmin(ns, axis=1))
+        return max(float(spread), self.pool.best_ns / max(1, self._problem.n), 1e-9)

@@ -1,0 +1,356 @@
+"""The exact programme for sequential latency: labels over ideals, one unit at a time.
+
+A plan that runs segments one after another executes units in some topological order. What such an
+execution will still cost depends on little of its past:
+
+* the ideal (downward-closed set) of the units that have run,
+* the target of the segment that is open,
+* for each value that is alive (made or a graph input, and still to be read): whether it is present
+  in the open segment, so that reading it again is free; and whether it was made there and not
+  handed over yet, so that ending the segment before its last reader costs its way out.
+
+That is a label. Executing a ready unit on the open target, or ending the segment and opening
+another, leads from label to label, and the cheapest way to the full set is the optimum over all
+plans with convex segments. The idea of searching over ideals is that of Tarnawski et al.,
+"Efficient Algorithms for Device Placement of DNN Graph Operators" (NeurIPS 2020), whose programme
+tries all pairs of ideals as segments; growing segments unit by unit needs each ideal once for each
+way its alive values can stand, of which a network has few.
+
+A label goes where another of the same ideal and target costs no more even after paying for what it
+lacks, and where its cost and a bound of the rest, by the prices of a relaxation, reach a known
+plan's latency. Where a level (ideals of one size) holds more labels than allowed, those of the best
+bound are kept, and the least bound among the others is reported: no plan is faster than that.
+
+Regions that were measured whole cost what was measured. A cheaper one is a step of its own, from
+one ideal to another. A dearer one must not be had for the price of its parts: a segment that ends
+with a single unit pays what that unit takes more alone; labels that may still become one of several
+units remember that, and cannot end as it. Only those dearer regions are watched that a search
+without them ran into (:func:`.ideal_tables.is_underpriced`); it is then repeated.
+
+Budgets (a number of segments, compile time) are carried by labels, of which none is superfluous
+that uses less.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nnapi_prof.partition.arrays import WORD, Floats, Ints
+from nnapi_prof.partition.constraints import Budget
+from nnapi_prof.partition.ideal_kernels import (
+    CLOSE,
+    DONE,
+    EXPAND,
+    GROW_IDEALS,
+    GROW_JUMPS,
+    GROW_LABELS,
+    GROW_READY,
+    GROW_RECORDS,
+    IDEAL_SET,
+    LABEL,
+    LANDING,
+    LANDINGS,
+    LEFT_OUT,
+    LEVEL,
+    PAUSED,
+    RECORD,
+    RECORDS,
+    STAGE,
+    UPPER,
+    WIDTH,
+    WORK,
+    Search,
+    Tables,
+    rehash,
+)
+from nnapi_prof.partition.ideal_kernels import advance as advance_interpreted
+from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem, Region
+from nnapi_prof.partition.search import native
+from nnapi_prof.partition.search.relaxation import Prices
+from nnapi_prof.partition.search.result import Watch
+from nnapi_prof.partition.search.tables import make_tables, value_slots
+
+SLICE = 200_000
+"""Steps between two looks at the clock: some 20 ms."""
+INTERPRETED = 100
+"""Times slower: slices are so much shorter."""
+FEW_STEPS = 100_000
+"""A moment's work."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExactResult:
+    """What a search came to."""
+
+    fronts: tuple[tuple[float, tuple[float, ...], tuple[Placement, ...]], ...]
+    """Cost in ns, use of each budget, and placements: one plan, or, with budgets, all that no other
+    betters in everything; cheapest first. Empty where no plan is below the upper bound."""
+    bound_ns: float
+    """No plan below the upper bound costs less; the upper bound itself where there is none."""
+    complete: bool
+    """Nothing was left out for want of room, time or memory."""
+    steps: int
+    progress: float = 1.0
+    """Share of the levels that were searched."""
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """Of the cheapest plan."""
+        return self.fronts[0][2] if self.fronts else ()
+
+
+def search_ideals(
+    problem: Problem,
+    prices: Prices,
+    upper_ns: float,
+    watch: Watch,
+    *,
+    budgets: Sequence[Budget] = (),
+    rates: Sequence[float] | None = None,
+    watched: Collection[Region] = (),
+    width: int = 1 << 40,
+    steps: float = math.inf,
+    memory_bytes: float = math.inf,
+    insist: bool = False,
+) -> ExactResult | None:
+    """The cheapest plan of at most ``upper_ns`` that keeps to the budgets.
+
+    ``prices`` are of the problem in which each step of a budget costs its entry of ``rates``.
+    Of regions of several units that are dearer than their parts, those in ``watched`` alone cost
+    what they do: a plan found may cost more than the search believed. ``insist`` goes on for
+    :data:`FEW_STEPS` even when the watch's time is over: for a first plan at all. None where the
+    graph is too wide to begin.
+    """
+    slots = value_slots(problem)
+    if slots is None:
+        return None
+    tables, regions = make_tables(problem, prices, slots, budgets, rates, watched)
+    run = _Run(problem, tables, regions, upper_ns, width)
+    return run.until(watch, steps, memory_bytes, FEW_STEPS if insist else 0)
+
+
+class _Run:
+    """A search, its arrays, and how they grow."""
+
+    def __init__(
+        self, problem: Problem, tables: Tables, regions: list[Region], upper_ns: float, width: int
+    ) -> None:
+        self._problem = problem
+        self._tables = tables
+        self._regions = regions
+        paid = tables.rate > 0
+        self._priced = float(tables.rate[paid] @ tables.budget[paid])
+        self._search = _begun(tables, upper_ns + self._priced, width)
+        self._upper_ns = upper_ns
+        self._library = native.library()
+
+    def until(self, watch: Watch, steps: float, memory_bytes: float, least: int) -> ExactResult:
+        """Searches to the end, or until time, steps or memory are spent."""
+        spent = 0
+        while True:
+            before = int(self._search.at[WORK])
+            code = self._advance()
+            spent = int(self._search.at[WORK])
+            watch.spend(spent - before)
+            if code == DONE:
+                return self._found(spent)
+            if code != PAUSED and not self._grow(code, memory_bytes):
+                return self._unfinished(spent)
+            if (watch.is_over and spent >= least) or spent > steps:
+                return self._unfinished(spent)
+
+    def _advance(self) -> int:
+        """Goes on for a slice; the code that it ended with."""
+        if self._library is None:
+            return advance_interpreted(self._tables, self._search, SLICE // INTERPRETED)
+        return int(
+            self._library.np_ideals_advance(
+                ctypes.byref(self._sizes()),
+                ctypes.byref(native.pointers(self._tables)),
+                ctypes.byref(native.pointers(self._search)),
+                ctypes.c_int64(SLICE),
+            )
+        )
+
+    def _sizes(self) -> Any:
+        """``struct np_ideal_sizes``."""
+        st, tables = self._search, self._tables
+        return native.integers(
+            *tables.unit_ns.shape,
+            len(tables.slot),
+            st.slot_value.shape[2],
+            st.present.shape[2],
+            st.bits.shape[2],
+            len(tables.budget),
+            len(tables.jump_ns),
+            len(tables.watch_size),
+            st.ideals.shape[1],
+            st.table.shape[1],
+            st.labels.shape[1],
+            st.ready.shape[1],
+            len(st.records),
+            len(st.landings),
+        )
+
+    def _grow(self, code: int, memory_bytes: float) -> bool:
+        """Doubles what is full; False where that takes too much memory."""
+        grown = {
+            GROW_LABELS: ("labels", "use", "present", "owed"),
+            GROW_IDEALS: ("ideals", "bits", "joining", "slot_value", "head", "table"),
+            GROW_READY: ("ready",),
+            GROW_JUMPS: ("landings", "landing_bits", "landing_use"),
+            GROW_RECORDS: ("records",),
+        }[code]
+        used = sum(array.nbytes for array in self._search)
+        more = sum(getattr(self._search, name).nbytes for name in grown)
+        if used + 2 * more > memory_bytes:  # old and new stand beside each other for a moment
+            return False
+        axis = 0 if code in (GROW_JUMPS, GROW_RECORDS) else 1
+        changed = {}
+        for name in grown:
+            array = getattr(self._search, name)
+            shape = list(array.shape)
+            shape[axis] *= 2
+            larger = np.empty_like(array, shape=shape)
+            if axis:
+                larger[:, : array.shape[1]] = array
+            else:
+                larger[: array.shape[0]] = array
+            changed[name] = larger
+        self._search = self._search._replace(**changed)
+        if code == GROW_IDEALS:
+            if self._library is None:
+                rehash(self._search)
+            else:
+                self._library.np_ideals_rehash(
+                    ctypes.byref(self._sizes()), ctypes.byref(native.pointers(self._search))
+                )
+        return True
+
+    def _unfinished(self, steps: int) -> ExactResult:
+        """Every plan that was not left out yet goes on from a label, or is under way."""
+        st = self._search
+        least = float(st.bounds[LEFT_OUT])
+        c = int(st.at[LEVEL]) & 1
+        levels = (c, 1 - c) if st.at[STAGE] == EXPAND else (c,)
+        for side in levels:
+            count = int(st.n_labels[side])
+            alive = st.labels[side, :count].alive == 1
+            least = min(least, float(st.labels[side, :count].reach[alive].min(initial=math.inf)))
+        waiting = st.landings.reach[: int(st.at[LANDINGS])]
+        least = min(least, float(waiting.min(initial=math.inf)))
+        progress = int(st.at[LEVEL]) / max(1, self._problem.n)
+        return ExactResult((), min(self._upper_ns, least - self._priced), False, steps, progress)
+
+    def _found(self, steps: int) -> ExactResult:
+        st = self._search
+        t = len(self._tables.overhead_ns)
+        c = int(st.at[LEVEL]) & 1
+        left_out = float(st.bounds[LEFT_OUT]) - self._priced
+        labels: list[int] = []
+        if st.n_ideals[c]:
+            label = int(st.head[c, 0, t])
+            while label >= 0:
+                if st.labels[c, label].alive:
+                    labels.append(label)
+                label = int(st.labels[c, label].following)
+        labels.sort(key=lambda one: (float(st.labels[c, one].cost), *st.use[c, one].tolist()))
+        fronts = tuple(
+            (
+                float(st.labels[c, label].cost),
+                tuple(st.use[c, label].tolist()),
+                self._trace(int(st.labels[c, label].record)),
+            )
+            for label in labels
+        )
+        least = fronts[0][0] if fronts else self._upper_ns
+        return ExactResult(fronts, min(least, left_out), math.isinf(left_out), steps)
+
+    def _trace(self, record: int) -> tuple[Placement, ...]:
+        """The placements that lead to a record, first one first."""
+        steps = self._search.records.view(np.ndarray)
+        path: list[Placement] = []
+        units: list[int] = []
+        while record >= 0:
+            before, unit, k, first = steps[record].item()
+            if unit < 0:
+                region, _ = self._regions[-1 - unit]
+                path.append((tuple(sorted(region)), k))
+            else:
+                units.append(unit)
+                if first:
+                    path.append((tuple(sorted(units)), k))
+                    units = []
+            record = before
+        return tuple(path[::-1])
+
+
+def _begun(tables: Tables, upper_ns: float, width: int) -> Search:
+    """Arrays with one label: nothing has run, no segment is open."""
+    n, t = tables.unit_ns.shape
+    r = len(tables.budget)
+    n_slots = max(1, int(tables.slot.max(initial=-1)) + 1)
+    slot_words = -(-n_slots // WORD)
+    words = max(1, -(-n // WORD))
+    labels, ideals, ready, jumps, records = 4096, 512, max(4096, 8 * n), 1024, 16_384
+
+    def ints(*shape: int) -> Ints:
+        return np.zeros(shape, dtype=np.int64)
+
+    def floats(*shape: int) -> Floats:
+        return np.zeros(shape)
+
+    search = Search(
+        at=ints(7),
+        bounds=np.array([upper_ns, np.inf]),
+        n_ideals=ints(2),
+        n_labels=ints(2),
+        n_ready=ints(2),
+        ideals=np.recarray((2, ideals), dtype=IDEAL_SET),
+        bits=ints(2, ideals, words),
+        joining=floats(2, ideals, t),
+        slot_value=ints(2, ideals, n_slots),
+        ready=ints(2, ready),
+        head=np.full((2, ideals, t + 1), -1, dtype=np.int64),
+        table=np.full((2, 4 * ideals), -1, dtype=np.int64),
+        labels=np.recarray((2, labels), dtype=LABEL),
+        use=floats(2, labels, r),
+        present=ints(2, labels, slot_words),
+        owed=ints(2, labels, slot_words),
+        records=np.recarray(records, dtype=RECORD),
+        landing_head=np.full(n + 1, -1, dtype=np.int64),
+        landings=np.recarray(jumps, dtype=LANDING),
+        landing_bits=ints(jumps, words),
+        landing_use=floats(jumps, r),
+    )
+    search.at[WIDTH] = width
+    search.at[STAGE] = CLOSE
+    search.at[RECORDS] = search.at[LANDINGS] = 0
+    search.bounds[UPPER] = upper_ns
+    search.n_ideals[0] = search.n_labels[0] = 1
+    search.table[0, 0] = 0
+    start = search.ideals[0, 0]
+    start.key = 0
+    start.rest = float(tables.least.sum()) + float(tables.slack[0])
+    search.joining[0, 0] = tables.switch_begin
+    first = [u for u in range(n) if tables.predecessor_at[u] == tables.predecessor_at[u + 1]]
+    search.ready[0, : len(first)] = first
+    start.ready_begin, start.ready_end = 0, len(first)
+    search.n_ready[0] = len(first)
+    for value, slot in enumerate(tables.slot.tolist()):
+        if slot >= 0 and tables.producer[value] == GRAPH_INPUT:
+            search.slot_value[0, 0, slot] = value
+    label = search.labels[0, 0]
+    label.ideal, label.target, label.n_units, label.watch = 0, t, 0, 0
+    label.cost = label.saved = 0.0
+    label.reach = start.rest
+    label.record = label.following = -1
+    label.alive = 1
+    search.head[0, 0, t] = 0
+    return search

@@ -1,0 +1,182 @@
+"""Moves that are minimum cuts: for one phase, every unit either stays or moves there, all at once.
+
+A plan is a monotone labelling by phases (:mod:`.labelling`). All its additive
+costs are submodular under such a move, so that the best of the 2^n moves is a minimum s-t cut: an
+expansion move (Boykov, Veksler, Zabih, "Fast Approximate Energy Minimization via Graph Cuts", PAMI
+23, 2001) with label costs for the overheads (Delong, Osokin, Isack, Boykov, "Fast Approximate
+Energy Minimization with Label Costs", IJCV 96, 2012). Regions measured whole are not submodular: a
+move uses the additive costs, is priced truly, and taken only if the true cost falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnapi_prof.partition.arrays import Ints
+from nnapi_prof.partition.baselines import total_ns
+from nnapi_prof.partition.problem import Placement, Problem
+from nnapi_prof.partition.search.labelling import gathered, spread_out
+from nnapi_prof.partition.search.minimum_cut import Network
+from nnapi_prof.partition.search.result import Watch
+
+MOST_SWEEPS = 2
+EMPTY_PHASES = 24
+"""Tried in a sweep, beside all that hold units."""
+STEPS_A_UNIT = 40
+"""What one move counts for each unit: about what it takes beside a move of one unit."""
+_LEAST_GAIN = 1e-9
+
+
+def expanded(
+    problem: Problem, placements: Sequence[Placement], watch: Watch
+) -> tuple[Placement, ...]:
+    """The plan after sweeps of moves over all phases, until one gains nothing."""
+    a = problem.arrays
+    able = np.isfinite(a.unit_ns)
+    targets = np.flatnonzero(able.any(axis=0)).tolist()
+    plan = tuple(placements)
+    now = total_ns(problem, plan)
+    for sweep in range(MOST_SWEEPS):
+        before = now
+        phase, phase_target = spread_out(plan, a.n, targets)
+        for g in _tried(phase, len(phase_target), sweep):
+            if watch.is_over:
+                return plan
+            watch.spend(STEPS_A_UNIT * a.n)
+            moved = _best_move(problem, phase, phase_target, g)
+            if moved is None:
+                continue
+            candidate = gathered(moved, phase_target)
+            ns = total_ns(problem, candidate)
+            if ns < now * (1 - _LEAST_GAIN):
+                plan, now, phase = candidate, ns, moved
+        if now >= before * (1 - 1e-6):
+            break
+    return plan
+
+
+def _tried(phase: Ints, n_phases: int, seed: int) -> list[int]:
+    """The phases of a sweep: all that hold units, and some of the empty ones."""
+    used = np.unique(phase)
+    empty = np.setdiff1d(np.arange(n_phases), used)
+    chance = np.random.default_rng((seed, n_phases))
+    some = chance.permutation(empty)[:EMPTY_PHASES]
+    return sorted([*used.tolist(), *some.tolist()])
+
+
+def _best_move(problem: Problem, phase: Ints, phase_target: Ints, g: int) -> Ints | None:
+    """The labelling after the best move to phase g; None where no unit moves."""
+    a = problem.arrays
+    k = int(phase_target[g])
+    own = phase_target[phase]
+    staying, moving = a.unit_ns[np.arange(a.n), own], a.unit_ns[:, k]
+    there = phase == g
+    head = np.repeat(np.arange(a.n), np.diff(a.predecessor_at))
+    tail = a.predecessors
+    fixed = ~np.isfinite(moving) & ~there
+    net = Network(a.n)
+    unit = np.arange(a.n)
+    # Source side: the unit stays. Sink side: it moves.
+    leaving = a.out_ns[:, k]
+    made = a.producer >= 0
+    output = made & a.is_output
+    stay_ns = np.where(np.isfinite(staying), staying, 0.0)
+    move_ns = np.where(np.isfinite(moving), moving, 0.0)
+    np.add.at(stay_ns, a.producer[output], a.out_ns[output, own[a.producer[output]]])
+    np.add.at(move_ns, a.producer[output], leaving[output])
+    # Values read elsewhere anyway are handed over if their maker stays.
+    value = a.reader_value
+    maker = a.producer[value]
+    of_made = maker >= 0
+    home = np.where(of_made, phase[np.maximum(maker, 0)], -1)
+    far = (phase[a.readers] != home) & of_made
+    is_far = np.zeros(len(a.producer), dtype=np.bool_)
+    is_far[value[far]] = True
+    hands_over = made & ~a.is_output & (np.diff(a.reader_at) > 0)
+    always = hands_over & is_far
+    np.add.at(stay_ns, a.producer[always], a.out_ns[always, own[a.producer[always]]])
+    net.terminal(unit[~there & ~fixed], move_ns[~there & ~fixed], stay_ns[~there & ~fixed])
+    net.forbid_sink(unit[fixed])
+    net.forbid_source(unit[there])
+    # Order: f(p) <= f(u).
+    net.forbid(head[phase[head] < g], tail[phase[head] < g])  # p moves, u stays
+    net.forbid(tail[phase[tail] > g], head[phase[tail] > g])  # u moves, p stays
+    used, place = np.unique(phase, return_inverse=True)
+    overhead = a.overhead_ns[phase_target[used]]
+    hub = net.nodes(len(used))
+    # Another phase goes on costing its overhead while any of its units stays.
+    others = used != g
+    net.sink_arc(hub[others], overhead[others])
+    net.forbid(unit[~there], hub[place[~there]])
+    if not there.any() and a.overhead_ns[k] > 0:
+        begun = net.nodes(1)
+        net.source_arc(begun, a.overhead_ns[k : k + 1])
+        net.forbid(np.repeat(begun, a.n), unit)
+    _bring_in(net, problem, phase, phase_target, g, home)
+    _hand_over(net, problem, own, k, hands_over & ~is_far, hands_over, there)
+    moves = net.sink_side()
+    if moves is None:
+        return None
+    moves = moves[: a.n] & ~there
+    if not moves.any():
+        return None
+    return np.where(moves, g, phase)
+
+
+def _bring_in(
+    net: Network, problem: Problem, phase: Ints, phase_target: Ints, g: int, home: Ints
+) -> None:
+    """Values brought into phases: into another while a reader stays and the maker is elsewhere,
+    into g where a reader moves and the maker stays."""
+    a = problem.arrays
+    k = int(phase_target[g])
+    value, reader = a.reader_value, a.readers
+    at = phase[reader]
+    target = phase_target[at]
+    paid = (a.in_ns[value, target] > 0) & (at != g)
+    pairs, which = np.unique(value[paid] * len(phase_target) + at[paid], return_inverse=True)
+    hub = net.nodes(len(pairs))
+    net.forbid(reader[paid], hub[which])
+    v, q = pairs // len(phase_target), pairs % len(phase_target)
+    ns = a.in_ns[v, phase_target[q]]
+    maker = a.producer[v]
+    at_home = (maker >= 0) & (phase[np.maximum(maker, 0)] == q)
+    net.sink_arc(hub[~at_home], ns[~at_home])
+    net.arc(hub[at_home], maker[at_home], ns[at_home])
+    paid = (a.in_ns[value, k] > 0) & (home != g)
+    values, which = np.unique(value[paid], return_inverse=True)
+    hub = net.nodes(len(values))
+    net.forbid(hub[which], reader[paid])
+    maker = a.producer[values]
+    inputs = maker < 0
+    net.source_arc(hub[inputs], a.in_ns[values[inputs], k])
+    net.arc(maker[~inputs], hub[~inputs], a.in_ns[values[~inputs], k])
+
+
+def _hand_over(
+    net: Network,
+    problem: Problem,
+    own: Ints,
+    k: int,
+    all_near: np.ndarray,
+    handed: np.ndarray,
+    there: np.ndarray,
+) -> None:
+    """Values handed over: by a maker that stays where a reader of its phase moves away, by one that
+    moves where a reader stays."""
+    a = problem.arrays
+    value, reader = a.reader_value, a.readers
+    # ``all_near``: every reader is in the maker's phase now.
+    chosen = all_near[value] & (a.out_ns[value, own[np.maximum(a.producer[value], 0)]] > 0)
+    chosen &= ~there[np.maximum(a.producer[value], 0)]
+    values, which = np.unique(value[chosen], return_inverse=True)
+    hub = net.nodes(len(values))
+    net.forbid(hub[which], reader[chosen])
+    net.arc(a.producer[values], hub, a.out_ns[values, own[a.producer[values]]])
+    chosen = handed[value] & (a.out_ns[value, k] > 0)
+    values, which = np.unique(value[chosen], return_inverse=True)
+    hub = net.nodes(len(values))
+    net.forbid(reader[chosen], hub[which])
+    net.arc(hub, a.producer[values], a.out_ns[values, k])

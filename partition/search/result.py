@@ -1,0 +1,138 @@
+"""What a search may spend, the plans that it meets, and what it comes to."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from nnapi_prof.graph.plan import ProofKind
+from nnapi_prof.partition.baselines import total_ns
+from nnapi_prof.partition.problem import Placement, Problem, Region
+from nnapi_prof.partition.search.reduce import Reduced
+from nnapi_prof.partition.search.relaxation import Relaxation
+from nnapi_prof.partition.search.tables import NEGLIGIBLE
+
+SECONDS = 10.0
+MEMORY_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """Limits of one whole call: time, memory, and effort; and what is good enough.
+
+    ``effort`` counts steps of compiled loops (a label settled, a unit moved), so that plans do not
+    depend on how fast a machine is as long as ``seconds`` suffice; inf leaves it to the time.
+    """
+
+    seconds: float = SECONDS
+    memory_bytes: int = MEMORY_BYTES
+    effort: float = 2e8
+    gap: float = 0.0
+    """Relative: a plan that is proven to be this close to the optimum is good enough."""
+
+
+Report = Callable[["Watch"], None]
+
+
+@dataclass
+class Watch:
+    """How much of the limits is spent; shared by all steps of a call."""
+
+    limits: SearchLimits
+    report: Report | None = None
+    """Called every now and then with this watch: for a line of progress."""
+    began: float = field(default_factory=time.monotonic)
+    steps: float = 0.0
+    interrupted: bool = False
+    """By Ctrl-C: what there is then is the answer."""
+    stage: str = ""
+    """What is being done."""
+    best_ns: float = float("inf")
+    bound_ns: float = 0.0
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self.limits.seconds - self.elapsed_s)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether time or effort is spent, or the user has had enough."""
+        return (
+            self.interrupted
+            or self.steps >= self.limits.effort
+            or self.elapsed_s >= self.limits.seconds
+        )
+
+    def spend(self, steps: float) -> None:
+        """Notes steps of work, and tells how far it is."""
+        self.steps += steps
+        if self.report is not None:
+            self.report(self)
+
+
+Plan = tuple[Placement, ...]
+
+
+@dataclass
+class Pool:
+    """Plans met, and the best of them."""
+
+    problem: Problem
+    plans: dict[Plan, float] = field(default_factory=dict)
+    best: Plan | None = None
+    best_ns: float = math.inf
+    found_by: str = ""
+
+    def offer(self, placements: Plan, step: str) -> bool:
+        """Notes a plan; whether it is the best so far."""
+        if placements in self.plans:
+            return False
+        ns = total_ns(self.problem, placements)
+        if not math.isfinite(ns):
+            return False
+        self.plans[placements] = ns
+        margin = NEGLIGIBLE * abs(self.best_ns) if self.best is not None else 0.0
+        fewer = self.best is not None and len(placements) < len(self.best)
+        if ns < self.best_ns - margin or (fewer and ns <= self.best_ns):
+            self.best, self.best_ns, self.found_by = placements, ns, step
+            return True
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The best plan found and what is known about it."""
+
+    placements: Plan
+    ns: float
+    bound_ns: float
+    """No plan costs less."""
+    kind: ProofKind
+    found_by: str
+    bounded_by: str
+    plans: dict[Plan, float] = field(default_factory=dict, repr=False)
+    """Plans met, in ns."""
+    dearer: frozenset[Region] = frozenset()
+    """Regions that cost more whole than by their parts, and that the search ran into."""
+    steps: float = 0.0
+    reduced: Reduced | None = field(default=None, repr=False)
+    """The problem that was searched, and ..."""
+    relaxation: Relaxation | None = field(default=None, repr=False)
+    """... its relaxation, where it was solved."""
+
+    @property
+    def is_optimal(self) -> bool:
+        return self.kind is not ProofKind.GAP
+
+    @property
+    def gap(self) -> float:
+        """How far the plan can be above the optimum, relative to the bound."""
+        if self.is_optimal or self.ns <= self.bound_ns:
+            return 0.0
+        return self.ns / self.bound_ns - 1 if self.bound_ns > 0 else math.inf

@@ -1,0 +1,323 @@
+"""Plans one would ship: the fewest segments that cost next to nothing, and what each further costs.
+
+Latency against number of segments is a trade-off like any other: a price on segments leads to the
+plans on its lower hull, each with a bound for every number of segments; the exact programme, with
+the number carried by its labels, gives the rest where the graph allows it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from nnapi_prof.graph.plan import Engine, ProofKind
+from nnapi_prof.partition.baselines import Baseline, total_ns
+from nnapi_prof.partition.constraints import Budget, priced
+from nnapi_prof.partition.problem import Problem, Region
+from nnapi_prof.partition.search.anytime import BOUND_MET, LONG, search
+from nnapi_prof.partition.search.exact import search_ideals
+from nnapi_prof.partition.search.labelling import MOST_TO_JOIN, joined
+from nnapi_prof.partition.search.reduce import unreduced
+from nnapi_prof.partition.search.relaxation import relax
+from nnapi_prof.partition.search.result import Plan, SearchResult, Watch
+from nnapi_prof.partition.search.tables import NEGLIGIBLE, is_underpriced
+
+MOST_PRICES = 14
+MIDDLE = 3.0
+"""Price of a segment tried first, in shares of the tolerance, and the step to the next one."""
+SPARE = 1.5
+"""Times as long as the last search: time that must be left for the next one."""
+MOST_STARTS = 6
+"""Plans that a search with a price on segments begins with."""
+FRONT_STEPS = 2_000_000
+FULL_FRONT_STEPS = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """The least latency of plans of at most so many segments."""
+
+    n_segments: int
+    ns: float
+    bound_ns: float
+    """No plan of at most so many segments takes less."""
+    placements: Plan
+
+    @property
+    def exact(self) -> bool:
+        """Whether no plan of at most so many segments is faster."""
+        return self.ns <= self.bound_ns * (1 + 1e-9)
+
+    @property
+    def gap(self) -> float:
+        """How far it can be above the optimum for its number, relative to the bound."""
+        return max(0.0, self.ns / self.bound_ns - 1) if self.bound_ns > 0 else math.inf
+
+
+class TradeOff:
+    """Plans of one problem with few segments, found for the best plan of a search.
+
+    ``budgets`` are what plans keep to besides.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        best: SearchResult,
+        rivals: Sequence[Baseline],
+        budgets: Sequence[Budget],
+        watch: Watch,
+    ) -> None:
+        self._problem = problem
+        self._best = best
+        self._rivals = [r for r in rivals if all(b.keeps(r.placements) for b in budgets)]
+        self._budgets = list(budgets)
+        self._watch = watch
+        self._reduced = best.reduced or unreduced(problem)
+        self._plans: dict[Plan, float] = {}
+        self._prices: list[tuple[float, float]] = []
+        """Price of a segment, and the bound of latency and price together."""
+        self._exact_to: dict[int, float] = {}
+        """Number of segments -> the least latency, proven."""
+        self._dearer = set(best.dearer)
+        self._last_s = 0.0
+        """What the last search with a price on segments took."""
+        for plan in (best.placements, *best.plans, *(r.placements for r in self._rivals)):
+            self._offer(plan)
+        if len(best.placements) > 1:
+            self._offer(joined(problem, best.placements))
+
+    def _offer(self, plan: Plan) -> None:
+        if plan in self._plans:
+            return
+        ns = total_ns(self._problem, plan)
+        if math.isfinite(ns) and all(b.keeps(plan) for b in self._budgets):
+            self._plans[plan] = ns
+
+    @property
+    def best(self) -> SearchResult:
+        """The best plan, where one of those met since is better than the search's own."""
+        plan, ns = min(self._plans.items(), key=lambda row: (row[1], len(row[0])))
+        if ns < self._best.ns and not self._best.is_optimal:
+            met = ns <= self._best.bound_ns * (1 + BOUND_MET)
+            kind = ProofKind.BOUND_MET if met else ProofKind.GAP
+            bound = min(ns, self._best.bound_ns)
+            self._best = replace(
+                self._best,
+                placements=plan,
+                ns=ns,
+                bound_ns=bound,
+                kind=kind,
+                found_by="trade-off",
+            )
+        return self._best
+
+    def fewest(self, tolerance: float) -> Plan:
+        """The plan of fewest segments within the tolerance of the best one, and no slower than any
+        baseline; of such plans one of segments that were measured whole, and of few targets. Ctrl-C
+        ends the search for simpler ones."""
+        try:
+            known = self.best
+            plan = self._fewest(tolerance)
+            # What looks for simpler plans may meet a faster one.
+            return plan if self.best is known else self._fewest(tolerance)
+        except KeyboardInterrupt:
+            self._watch.interrupted = True
+            return self.best.placements
+
+    def _fewest(self, tolerance: float) -> Plan:
+        best_ns = self._best.ns
+        close = min(
+            [best_ns * (1 + tolerance), *(max(r.predicted_ns, best_ns) for r in self._rivals)]
+        )
+        segments = len(self._best.placements)
+        if tolerance > 0 and segments > 1 and self._fewest_known(close)[0] > 1:
+            if not self._front(close * (1 + 1e-12), FRONT_STEPS):
+                price = MIDDLE * best_ns * tolerance / segments
+                self._at(price)
+                within = self._fewest_known(close)[0] < segments
+                if self._has_time:
+                    self._at(price * MIDDLE if within else price / MIDDLE)
+        self._offer(joined(self._problem, self._fewest_known(close)[-1]))
+        if tolerance > 0 and self._problem.region_ns and self._has_time:
+            count, unmeasured, *_ = self._fewest_known(close)
+            if count > 1 and unmeasured:
+                self._at(best_ns * tolerance / segments, caution=tolerance / 2)
+        *_, ns, plan = self._fewest_known(close)
+        if tolerance > 0 and len(plan) <= MOST_TO_JOIN:
+            plan = self._on_fewer_targets(plan, max(close, ns))
+        return plan
+
+    def _fewest_known(self, close: float) -> tuple[int, int, float, Plan]:
+        """Segments, those of them that were not measured whole, ns, and the plan."""
+        within = [plan for plan, ns in self._plans.items() if ns <= close * (1 + 1e-12)]
+        return min(self._simplicity(plan) for plan in within or [self._best.placements])
+
+    def _simplicity(self, plan: Plan) -> tuple[int, int, float, Plan]:
+        measured = sum((frozenset(units), k) in self._problem.region_ns for units, k in plan)
+        ns = self._plans.get(plan, self._best.ns)
+        return len(plan), len(plan) - measured, ns, plan
+
+    def _on_fewer_targets(self, plan: Plan, close: float) -> Plan:
+        """The plan with the segments of one target on another, where that stays close: a choice
+        that noise made between two names of one thing."""
+        changed = True
+        while changed:
+            changed = False
+            used = sorted({k for _, k in plan}, key=lambda k: sum(t == k for _, t in plan))
+            options = []
+            for rare in used:
+                if self._problem.targets[rare].engine is not Engine.NNAPI:
+                    continue
+                for other in used:
+                    if other == rare:
+                        continue
+                    moved = tuple((u, other if k == rare else k) for u, k in plan)
+                    candidate = joined(self._problem, moved)
+                    ns = total_ns(self._problem, candidate)
+                    if ns <= close and all(b.keeps(candidate) for b in self._budgets):
+                        options.append((len(candidate), ns, candidate))
+            if options:
+                plan = min(options)[2]
+                changed = True
+        return plan
+
+    def curve(self) -> tuple[CurvePoint, ...]:
+        """A point for each number of segments, up to the best plan's. Ctrl-C ends the search for
+        more of them: those known then are the curve."""
+        try:
+            self._explore()
+        except KeyboardInterrupt:
+            self._watch.interrupted = True
+        return self._points()
+
+    def _explore(self) -> None:
+        """Looks for plans of few segments, and for bounds of theirs."""
+        most = len(self._best.placements)
+        simplest = min((len(plan), ns) for plan, ns in self._plans.items())
+        if most > 1 and not self._front(simplest[1], FULL_FRONT_STEPS):
+            price = self._best.ns / most / 64
+            for _ in range(MOST_PRICES):
+                if not self._has_time:
+                    break
+                if self._at(price) <= simplest[0]:
+                    break
+                price *= 2.5
+
+    def _points(self) -> tuple[CurvePoint, ...]:
+        most = len(self.best.placements)
+        least: dict[int, tuple[float, Plan]] = {}
+        for plan, ns in self._plans.items():
+            count = len(plan)
+            if count not in least or ns < least[count][0]:
+                least[count] = (ns, plan)
+        points: list[CurvePoint] = []
+        ns, plan = math.inf, ()
+        for count in range(1, most + 1):
+            ns, plan = min((ns, plan), least.get(count, (math.inf, ())))
+            if not plan:
+                continue
+            points.append(CurvePoint(count, ns, min(ns, self._bound(count)), plan))
+        return tuple(points)
+
+    def _bound(self, count: int) -> float:
+        known = [ns for c, ns in self._exact_to.items() if c == count]
+        prices = [bound - price * count for price, bound in self._prices]
+        return max([self._best.bound_ns, *known, *prices])
+
+    def _at(self, price: float, caution: float = 0.0) -> int:
+        """Solves with a price on segments; how many that plan has. With ``caution``, whatever was
+        not measured whole costs as much more than the sum of its parts, relative."""
+        began = self._watch.elapsed_s
+        small = self._reduced.problem
+        if caution:
+            small = replace(
+                small,
+                unit_ns=small.unit_ns * (1 + caution),
+                overhead_ns=small.overhead_ns * (1 + caution),
+                in_ns_per_byte=small.in_ns_per_byte * (1 + caution),
+                out_ns_per_byte=small.out_ns_per_byte * (1 + caution),
+            )
+        rival = priced(small, [Budget.segments(small)], [price])
+        known = sorted(self._plans, key=lambda plan: self._plans[plan] + price * len(plan))
+        shrunk = [self._reduced.shrunk(plan) for plan in known[:MOST_STARTS]]
+        starts = [("known", plan) for plan in shrunk if plan is not None]
+        found = search(
+            rival,
+            self._watch,
+            starts=starts,
+            dearer=self._known_dearer(),
+            patience=0,
+            is_reduced=True,
+        )
+        self._last_s = self._watch.elapsed_s - began
+        if found is None:
+            return 0
+        if not caution:
+            self._prices.append((price, found.bound_ns))
+        for plan in found.plans:
+            self._offer(self._reduced.expanded(plan))
+        return len(found.placements)
+
+    @property
+    def _has_time(self) -> bool:
+        """Whether there is time for another search that takes as long as the last one."""
+        return not self._watch.is_over and self._watch.seconds_left > SPARE * self._last_s
+
+    def _known_dearer(self) -> set[Region]:
+        """As regions of the reduced problem."""
+        small = dict(zip(self._problem.region_ns, self._reduced.problem.region_ns, strict=True))
+        return {small[region] for region in self._dearer if region in small}
+
+    def _front(self, upper_ns: float, steps: float) -> bool:
+        """All plans below ``upper_ns`` that none betters in latency and segments, by the exact
+        programme; whether it came to its end."""
+        reduced, relaxation = self._reduced, self._best.relaxation
+        if self._budgets:
+            reduced, relaxation = unreduced(self._problem), None
+        if relaxation is None and reduced.problem.n <= LONG:
+            relaxation = relax(reduced.problem, self._watch.seconds_left * 0.3)
+        if relaxation is None:
+            return False
+        small = dict(zip(self._problem.region_ns, reduced.problem.region_ns, strict=True))
+        large = {region: own for own, region in small.items()}
+        spent = 0.0
+        while spent < steps and not self._watch.is_over:
+            found = search_ideals(
+                reduced.problem,
+                relaxation.prices,
+                upper_ns * (1 + NEGLIGIBLE),
+                self._watch,
+                budgets=[Budget.segments(reduced.problem), *self._budgets],
+                watched={small[region] for region in self._dearer if region in small},
+                steps=steps - spent,
+                memory_bytes=self._watch.limits.memory_bytes * 0.3,
+            )
+            if found is None or not found.complete:
+                return False
+            spent += found.steps
+            new = set()
+            for _, _, plan in found.fronts:
+                self._offer(reduced.expanded(plan))
+                for units, k in plan:
+                    region = (frozenset(units), k)
+                    if is_underpriced(reduced.problem, units, k):
+                        new.add(large[region])
+            new -= self._dearer
+            if not new:
+                self._note_front(found.fronts, upper_ns)
+                return True
+            self._dearer |= new
+            if len(self._dearer) > 60:
+                return False
+        return False
+
+    def _note_front(
+        self, fronts: Sequence[tuple[float, tuple[float, ...], Plan]], upper_ns: float
+    ) -> None:
+        counts: Mapping[int, float] = {round(use[0]): ns for ns, use, _ in fronts}
+        best = upper_ns
+        for count in range(1, len(self._best.placements) + 1):
+            best = min(best, counts.get(count, math.inf))
+            self._exact_to[count] = max(self._exact_to.get(count, 0.0), best * (1 - 1e-12))

@@ -1,0 +1,271 @@
+"""The x of every item, given the order in its row: long wires and chains straight, no overlaps.
+
+U. Brandes and B. Köpf, "Fast and Simple Horizontal Coordinate Assignment" (2001): items are aligned
+with the median of their neighbours, four times (from above and from below, to the left and to the
+right), each time packed as tightly as the order allows; the mean of the two middle answers is kept,
+which keeps every distance that all four keep. Then lanes move towards the boxes that they join, and
+frames close around what they hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from nnapi_prof.reports.layering import Items, Kind, Zone
+
+_LONGEST = (1 << 30, 12, 4, 1)
+"""Items in a straight block at most, tried in turn while the drawing is too wide: blocks of a graph
+that is all long wires push each other aside like stairs."""
+_WIDE = 3.0
+"""Times the widest row alone: too wide."""
+_PASSES = 3
+_STRAIGHT = 0.5
+"""Less than this aside is straight, px."""
+
+Separation = Sequence[Sequence[float]]
+"""Least distance between the sides of two neighbours in a row, by their kinds."""
+
+
+def columns(items: Items, rows: Sequence[Sequence[int]], separation: Separation) -> list[float]:
+    """The x of each item's middle."""
+    conflicts = _conflicts(items, rows)
+    aligned = _aligned(items)
+    widest = max((_row_width(items, row, separation) for row in rows), default=0.0)
+    x: list[float] = []
+    for longest in _LONGEST:
+        x = _middle(_four(items, rows, aligned, conflicts, separation, longest), items)
+        width = max(x, default=0.0) - min(x, default=0.0)
+        if width <= _WIDE * widest:
+            break
+    _tighten(items, rows, x, separation)
+    return x
+
+
+def _row_width(items: Items, row: Sequence[int], separation: Separation) -> float:
+    gaps = sum(separation[items.kind[a]][items.kind[b]] for a, b in zip(row, row[1:], strict=False))
+    return gaps + sum(items.width[item] for item in row)
+
+
+def _four(
+    items: Items,
+    rows: Sequence[Sequence[int]],
+    aligned: tuple[list[list[int]], list[list[int]]],
+    conflicts: set[tuple[int, int]],
+    separation: Separation,
+    longest: int,
+) -> list[list[float]]:
+    """From above to the left, from above to the right, from below to the left, to the right."""
+    answers: list[list[float]] = []
+    for neighbours, seen in zip(aligned, (rows, rows[::-1]), strict=True):
+        for mirrored in (False, True):
+            view = [list(row)[::-1] for row in seen] if mirrored else [list(row) for row in seen]
+            root = _align(items, view, neighbours, conflicts, longest)
+            x = _pack(items, view, root, separation)
+            answers.append([-at for at in x] if mirrored else x)
+    return answers
+
+
+def _aligned(items: Items) -> tuple[list[list[int]], list[list[int]]]:
+    """What each item may be aligned with above, and below.
+
+    A box stands below the nearest of what it reads, and above the box that begins the longest way
+    down: chains are straight, and what skips some of their boxes goes around.
+    """
+    height = _heights(items)
+    nearest = [min((items.age[o] for o in others), default=0) for others in items.up]
+    below: list[set[int]] = []
+    for item, others in enumerate(items.down):
+        boxes = [
+            other
+            for other in others
+            if items.kind[other] is Kind.BOX
+            and items.kind[item] is not Kind.LANE  # which goes on straight
+            and items.age[item] == nearest[other]
+        ]
+        most = max((height[other] for other in boxes), default=0)
+        below.append({other for other in boxes if height[other] == most} or set(others))
+    up: list[list[int]] = []
+    down: list[list[int]] = [[] for _ in items.down]
+    for item, others in enumerate(items.up):
+        near = [o for o in others if items.age[o] == nearest[item] and item in below[o]]
+        up.append(near)
+        for other in near:
+            down[other].append(item)
+    return up, down
+
+
+def _heights(items: Items) -> list[int]:
+    """Boxes on the longest way down from each item, itself included."""
+    found = [0] * len(items)
+    for item in sorted(range(len(items)), key=lambda item: -items.row[item]):
+        below = max((found[other] for other in items.down[item]), default=0)
+        found[item] = below + (items.kind[item] is Kind.BOX)
+    return found
+
+
+def _conflicts(items: Items, rows: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
+    """(upper, lower) ends of wires that cross a lane: the lane is what stays straight."""
+    straight = [kind is not Kind.BOX for kind in items.kind]
+    place = {item: at for row in rows for at, item in enumerate(row)}
+    found: set[tuple[int, int]] = set()
+    for upper, lower in zip(rows, rows[1:], strict=False):
+        left, scanned = 0, 0
+        for at, item in enumerate(lower):
+            lane = (
+                next((o for o in items.up[item] if straight[o]), None) if straight[item] else None
+            )
+            if lane is None and at != len(lower) - 1:
+                continue
+            right = place[lane] if lane is not None else len(upper)
+            for other in lower[scanned : at + 1]:
+                for above in items.up[other]:
+                    crossed = not left <= place[above] <= right
+                    if crossed and not (straight[other] and straight[above]):
+                        found.add((above, other))
+            left, scanned = right if lane is not None else left, at + 1
+    return found
+
+
+def _align(
+    items: Items,
+    rows: Sequence[Sequence[int]],
+    neighbours: Sequence[Sequence[int]],
+    conflicts: set[tuple[int, int]],
+    longest: int,
+) -> list[int]:
+    """Item -> the first item of its block, whose items all get one x; at most ``longest`` of them,
+    but for frames' sides."""
+    n = len(items)
+    root = list(range(n))
+    length = [1] * n
+    place = [0] * n
+    for row in rows:
+        for at, item in enumerate(row):
+            place[item] = at
+    for row in rows:
+        reached = -1
+        for item in row:
+            others = sorted(neighbours[item], key=place.__getitem__)
+            count = len(others)
+            for middle in {(count - 1) // 2: 0, count // 2: 0} if count else ():
+                other = others[middle]
+                free = (other, item) not in conflicts and (item, other) not in conflicts
+                short = length[root[other]] < longest or items.kind[item] is Kind.WALL
+                if root[item] == item and free and short and reached < place[other]:
+                    root[item] = root[other]
+                    length[root[other]] += 1
+                    reached = place[other]
+    return root
+
+
+def _pack(
+    items: Items, rows: Sequence[Sequence[int]], root: Sequence[int], separation: Separation
+) -> list[float]:
+    """Blocks as far left as they can, then back to the right as far as nothing is moved by it."""
+    after: dict[int, dict[int, float]] = defaultdict(dict)
+    before: dict[int, int] = defaultdict(int)
+    for row in rows:
+        for a, b in zip(row, row[1:], strict=False):
+            gap = (items.width[a] + items.width[b]) / 2 + separation[items.kind[a]][items.kind[b]]
+            u, v = root[a], root[b]
+            if v not in after[u]:
+                before[v] += 1
+            after[u][v] = max(gap, after[u].get(v, 0.0))
+    blocks = sorted({root[item] for row in rows for item in row})
+    x = dict.fromkeys(blocks, 0.0)
+    sequence = [block for block in blocks if not before[block]]
+    for block in sequence:
+        for other, gap in after[block].items():
+            x[other] = max(x[other], x[block] + gap)
+            before[other] -= 1
+            if not before[other]:
+                sequence.append(other)
+    for block in reversed(sequence):
+        if after[block]:
+            x[block] = max(x[block], min(x[other] - gap for other, gap in after[block].items()))
+    return [x[root[item]] for item in range(len(items))]
+
+
+def _middle(answers: Sequence[Sequence[float]], items: Items) -> list[float]:
+    """Each answer moved to the narrowest one's left (or, of mirrored ones, right) side; then the
+    mean of the two in the middle."""
+    if not len(items):
+        return []
+    half = [width / 2 for width in items.width]
+    sides = [
+        (
+            min(at - h for at, h in zip(x, half, strict=True)),
+            max(at + h for at, h in zip(x, half, strict=True)),
+        )
+        for x in answers
+    ]
+    left, right = min(sides, key=lambda side: side[1] - side[0])
+    moved = []
+    for number, (x, side) in enumerate(zip(answers, sides, strict=True)):
+        shift = right - side[1] if number % 2 else left - side[0]
+        moved.append([at + shift for at in x])
+    return [sum(sorted(four)[1:3]) / 2 for four in zip(*moved, strict=True)]
+
+
+def _tighten(
+    items: Items, rows: Sequence[Sequence[int]], x: list[float], separation: Separation
+) -> None:
+    """Moves each straight lane, and each side of a frame, as a whole within the room that its
+    neighbours leave: lanes towards their ends, sides towards what stands inside."""
+    runs = _runs(items, x)
+    place = {item: at for row in rows for at, item in enumerate(row)}
+
+    def gap(a: int, b: int) -> float:
+        return (items.width[a] + items.width[b]) / 2 + separation[items.kind[a]][items.kind[b]]
+
+    for _ in range(_PASSES):
+        for run in sorted(runs, key=lambda run: (x[run[0]], run)):
+            least, most = -math.inf, math.inf
+            for item in run:
+                row, at = rows[items.row[item]], place[item]
+                if at:
+                    least = max(least, x[row[at - 1]] + gap(row[at - 1], item))
+                if at + 1 < len(row):
+                    most = min(most, x[row[at + 1]] - gap(item, row[at + 1]))
+            aim = _aim(items, run, x, least, most)
+            at_last = min(max(aim, least), most)
+            if math.isfinite(at_last):
+                for item in run:
+                    x[item] = at_last
+
+
+def _runs(items: Items, x: Sequence[float]) -> list[list[int]]:
+    """Lanes and walls that follow each other straight down."""
+    follows: set[int] = set()
+    runs = []
+    for item in sorted(range(len(items)), key=lambda item: items.row[item]):
+        if items.kind[item] is Kind.BOX or item in follows:
+            continue
+        run = [item]
+        while True:
+            more = [
+                other
+                for other in items.down[run[-1]]
+                if items.kind[other] is not Kind.BOX and abs(x[other] - x[item]) < _STRAIGHT
+            ]
+            if not more:
+                break
+            run.append(more[0])
+            follows.add(more[0])
+        runs.append(run)
+    return runs
+
+
+def _aim(items: Items, run: Sequence[int], x: Sequence[float], least: float, most: float) -> float:
+    """Where a run would stand if it had all room."""
+    zone = items.zone[run[0]]
+    if zone is Zone.LEFT_WALL:
+        return most
+    if zone is Zone.RIGHT_WALL:
+        return least
+    ends = {*items.up[run[0]], *(other for item in run for other in items.down[item])} - {*run}
+    boxes = [x[other] for other in sorted(ends) if items.kind[other] is Kind.BOX]
+    known = boxes or [x[other] for other in sorted(ends)]
+    return sum(known) / len(known) if known else x[run[0]]

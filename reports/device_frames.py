@@ -1,0 +1,232 @@
+"""What a device did: its clocks and temperatures while measured, and what its preferences change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.region import CostModel
+from nnapi_prof.costs.rounds import Round
+from nnapi_prof.errors import PartitionError
+from nnapi_prof.graph.plan import AUTO, Engine, Plan, Target
+from nnapi_prof.partition import Constraints, SearchLimits, solve
+from nnapi_prof.reports.frames import NS_PER_MS
+
+PREFERENCE_COLUMNS = (
+    "accelerator", "preference", "target", "n_units", "n_measured", "n_inferred", "units_ms",
+    "invocation_ms", "relative", "whole_ms", "whole_measured",
+)  # fmt: skip
+
+LIMITS = SearchLimits(seconds=2.0, effort=3e6)
+"""Of one plan: a report must not take longer than the plan it is about."""
+
+
+def preference_frame(costs: CostModel) -> pd.DataFrame:
+    """One row for each accelerator under each preference that has costs.
+
+    ``units_ms`` adds up the marginal costs of the units that the accelerator runs under all of its
+    preferences, so that these can be compared; ``relative`` is that against its fastest.
+    It is NaN where nothing can be compared: no unit runs everywhere, or the fastest takes nothing
+    beside its invocation, and this one takes something.
+    ``n_measured`` of them were measured alone, ``n_inferred`` are inferred from another preference.
+    ``whole_ms`` is the latency of the whole model, NaN where a unit is refused.
+    """
+    rows = []
+    named: dict[str, list[Target]] = {}
+    for target in costs.targets:
+        if target.accelerator is not None:
+            named.setdefault(target.accelerator, []).append(target)
+    everything = range(len(costs.graph.units))
+    for accelerator in sorted(named, key=lambda name: (name == AUTO, name)):
+        own = sorted(named[accelerator], key=_order)
+        common = [u for u in everything if all(costs.unit_cost(u, t) is not None for t in own)]
+        sums = {t: sum(costs.unit_cost(u, t) or 0.0 for u in common) for t in own}
+        least = min(sums.values())
+        for target in own:
+            whole = costs.region_cost(everything, target)
+            inferred = sum(costs.inferred(u, target) for u in common)
+            rows.append(
+                {
+                    "accelerator": accelerator,
+                    "preference": target.preference.short if target.preference else "",
+                    "target": target.key,
+                    "n_units": len(common),
+                    "n_measured": len(common) - inferred,
+                    "n_inferred": inferred,
+                    "units_ms": sums[target] / NS_PER_MS if common else math.nan,
+                    "invocation_ms": costs.overhead(target) / NS_PER_MS,
+                    "relative": _relative(sums[target], least) if common else math.nan,
+                    "whole_ms": whole.ns / NS_PER_MS if whole else math.nan,
+                    "whole_measured": bool(whole and whole.measured),
+                }
+            )
+    return pd.DataFrame(rows, columns=list(PREFERENCE_COLUMNS))
+
+
+@dataclass(frozen=True)
+class PreferencePlan:
+    """The best plan where every accelerator runs under one preference."""
+
+    preference: str
+    plan: Plan | None
+    moved: int
+    """Units that it gives to another accelerator, or to or from the CPU, than the plan at hand."""
+    relative: float = math.nan
+    """Its latency against that of the plan at hand, both by the costs, less 1."""
+    why_not: str = ""
+
+    @property
+    def predicted_ms(self) -> float:
+        return math.nan if self.plan is None else self.plan.predicted_ns / NS_PER_MS
+
+
+def plans_by_preference(costs: CostModel, plan: Plan) -> tuple[PreferencePlan, ...]:
+    """The best plan under each preference that has costs, beside ``plan``; nothing else is asked
+    of them."""
+    own_ns = by_costs(costs, plan)
+    places = {u: _place(s.target) for s in plan.segments for u in s.units}
+    offered = {t.preference for t in costs.targets if t.engine is Engine.NNAPI}
+    found = []
+    for preference in sorted((p for p in offered if p is not None), key=lambda p: p.value):
+        try:
+            best = solve(
+                costs.graph,
+                costs,
+                constraints=Constraints(preference=preference),
+                limits=LIMITS,
+            )
+        except PartitionError as error:
+            found.append(PreferencePlan(preference.short, None, 0, why_not=str(error)))
+            continue
+        moved = sum(places.get(u) != _place(s.target) for s in best.segments for u in s.units)
+        relative = best.predicted_ns / own_ns - 1 if own_ns else math.nan
+        found.append(PreferencePlan(preference.short, best, moved, relative))
+    return tuple(found)
+
+
+def by_costs(costs: CostModel, plan: Plan) -> float:
+    """A plan's latency in ns, segment by segment as the costs have it now: its own prediction may
+    rest on a run of the whole plan, or on the costs of an earlier day."""
+    found = [costs.region_cost(segment.units, segment.target) for segment in plan.segments]
+    if any(cost is None for cost in found):
+        return plan.predicted_ns
+    return sum(cost.ns for cost in found if cost is not None)
+
+
+def _relative(ns: float, least_ns: float) -> float:
+    """How much longer than the fastest; units that cost nothing are as fast as each other."""
+    if ns == least_ns:
+        return 0.0
+    return ns / least_ns - 1 if least_ns else math.nan
+
+
+def _place(target: Target) -> str:
+    return target.accelerator or target.key
+
+
+def _order(target: Target) -> int:
+    return target.preference.value if target.preference else -1
+
+
+# ---- clocks, temperatures and throttling while it was measured -----------------------------------
+
+
+HISTORY_COLUMNS = (
+    "measurement", "measured_at", "label", "target", "round", "runs", "mhz_before", "mhz_after",
+    "celsius_before", "celsius_after", "throttled", "repeats",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What the device told in all rounds; ``(lowest, median, highest)``, None where it is mute."""
+
+    measurements: int
+    rounds: int
+    mhz: tuple[float, float, float] | None
+    celsius: tuple[float, float, float] | None
+    throttled: int
+    """Rounds during which the device was held back by heat."""
+    tells_throttling: bool
+    repeated: int
+    """Rounds that were measured again, after waiting, for one that was throttled."""
+
+
+def history_frame(measurements: Iterable[Measurement]) -> pd.DataFrame:
+    """One row a round, measurements in the order in which they were made (numbered from 1).
+
+    A measurement that kept no rounds has one row with its own readings. ``throttled`` is None where
+    the device does not tell.
+    """
+    rows = []
+    ordered = sorted(measurements, key=lambda m: m.measured_at)
+    for number, m in enumerate(ordered, start=1):
+        whole = Round(
+            len(m.samples_ns),
+            (m.cpu_khz_before, m.cpu_khz_after),
+            (m.thermal_mc_before, m.thermal_mc_after),
+        )
+        for index, each in enumerate(m.rounds or (whole,)):
+            rows.append(
+                {
+                    "measurement": number,
+                    "measured_at": m.measured_at,
+                    "label": m.label,
+                    "target": m.target.key,
+                    "round": index,
+                    "runs": each.runs,
+                    "mhz_before": _thousandth(each.cpu_khz[0]),
+                    "mhz_after": _thousandth(each.cpu_khz[1]),
+                    "celsius_before": _thousandth(each.thermal_mc[0]),
+                    "celsius_after": _thousandth(each.thermal_mc[1]),
+                    "throttled": each.throttled,
+                    "repeats": each.repeats,
+                }
+            )
+    frame = pd.DataFrame(rows, columns=list(HISTORY_COLUMNS))
+    return frame.astype({"throttled": object, "repeats": object})
+
+
+def readings(history: pd.DataFrame) -> Readings:
+    """The history in a few numbers."""
+    told = history["throttled"].notna()
+    return Readings(
+        measurements=int(history["measurement"].nunique()),
+        rounds=len(history),
+        mhz=_spread(history, "mhz"),
+        celsius=_spread(history, "celsius"),
+        throttled=int((history["throttled"] == True).sum()),  # noqa: E712 - None is neither
+        tells_throttling=bool(told.any()),
+        repeated=int(history["repeats"].notna().sum()),
+    )
+
+
+def doubtful(measurements: Iterable[Measurement]) -> list[dict[str, str | float]]:
+    """The measurements that a reader should not trust blindly, worst spread first."""
+    rows: list[dict[str, str | float]] = [
+        {
+            "label": m.label,
+            "target": m.target.key,
+            "median_ms": m.summary.median_ns / 1e6,
+            "spread": m.summary.relative_spread,
+            "flags": "; ".join(m.flags),
+        }
+        for m in measurements
+        if m.usable and m.flags
+    ]
+    return sorted(rows, key=lambda row: -float(row["spread"]))
+
+
+def _spread(history: pd.DataFrame, name: str) -> tuple[float, float, float] | None:
+    known = pd.concat([history[f"{name}_before"], history[f"{name}_after"]]).dropna()
+    if known.empty:
+        return None
+    return float(known.min()), float(known.median()), float(known.max())
+
+
+def _thousandth(value: int | None) -> float:
+    return math.nan if value is None else value / 1000
