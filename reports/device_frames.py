@@ -1,4 +1,4 @@
-"""What a device did: its clocks and temperatures while measured, and what its preferences change."""
+"""A device's history: clocks and temperatures while measured, and what preferences change."""
 
 from __future__ import annotations
 

@@ -10,18 +10,7 @@ from nnapi_prof.doctor.phone import PHONE, reach, with_agent
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.toolchain import Progress
 
-FAMILIES = (
-    "python",
-    "compilers",
-    "cache",
-    "cost_table",
-    "adb_key",
-    "adb_service",
-    "usb",
-    "phone_system",
-    "phone_nnapi",
-    "phone_state",
-)
+FAMILIES = ("software", "storage", "adb", "phone")
 """Modules whose import registers their checks, in the order in which findings are shown."""
 
 for _module in FAMILIES:

@@ -154,9 +154,9 @@ def test_an_offline_phone(
 def test_a_server_of_another_version(
     host: Host, peer: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    adb = tmp_path / "adb"
-    adb.write_text("#!/bin/sh\necho Android Debug Bridge version 1.0.41\n")
-    adb.chmod(0o755)
+    program = tmp_path / "adb"
+    program.write_text("#!/bin/sh\necho Android Debug Bridge version 1.0.41\n")
+    program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     where = peer(b"OKAY0004001f")
     words, fix = warning(adb.adb_server(host), "adb server")

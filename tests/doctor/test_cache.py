@@ -19,9 +19,9 @@ from tests.conftest import rig
 from tests.doctor.common import problem, warning, well
 
 _CODE = (
-    "import json, dataclasses; from nnapi_prof.doctor import cache, cost_table;"
+    "import json, dataclasses; from nnapi_prof.doctor import storage;"
     "from nnapi_prof.doctor.checks import Host\n"
-    "found = [*cache.folder(Host()), *cost_table.cost_table(Host())]\n"
+    "found = [*storage.folder(Host()), *storage.cost_table(Host())]\n"
     "print(json.dumps([[e.check, e.level.value, e.found, e.fix] for e in found]))"
 )
 

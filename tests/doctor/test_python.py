@@ -82,8 +82,8 @@ def test_a_package_that_is_missing(tmp_path: Path) -> None:
         source = Path(str(module.__file__)).parent
         (tmp_path / source.name).symlink_to(source)
     code = (
-        "from nnapi_prof.doctor import python; from nnapi_prof.doctor.checks import Host\n"
-        "for each in python.packages(Host()): print(each.level.value, each.check, each.fix)"
+        "from nnapi_prof.doctor import software; from nnapi_prof.doctor.checks import Host\n"
+        "for each in software.packages(Host()): print(each.level.value, each.check, each.fix)"
     )
     command = [sys.executable, "-S", "-c", code]
     env = {"PYTHONPATH": f"{REPO}:{tmp_path}", "PATH": "/usr/bin:/bin"}

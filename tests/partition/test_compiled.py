@@ -11,10 +11,10 @@ import sys
 import numpy as np
 import pytest
 
-from nnapi_prof.partition import Partitioning, SearchLimits, plan_problem, search
+from nnapi_prof.partition import Partitioning, SearchLimits, plan_problem
 from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.search import annealing, exact, native
+from nnapi_prof.partition.search import annealing, anytime, exact, native
 from nnapi_prof.partition.search.annealing import Annealer
 from nnapi_prof.partition.search.exact import ExactResult, search_ideals
 from nnapi_prof.partition.search.relaxation import free_prices, relax, unit_shares
@@ -90,7 +90,7 @@ def test_a_whole_call(interpret, monkeypatch: pytest.MonkeyPatch) -> None:  # ty
         ("STEPS_OF_WIDTH", 100),
         ("CLOSE", 0.0),
     ):
-        monkeypatch.setattr(search, name, effort)
+        monkeypatch.setattr(anytime, name, effort)
     problem = stem_problem(8, seed=1, length=2)
 
     def planned() -> Partitioning:
@@ -104,7 +104,7 @@ def test_a_whole_call(interpret, monkeypatch: pytest.MonkeyPatch) -> None:  # ty
 
 
 def test_the_environment_turns_compiled_loops_off() -> None:
-    code = "from nnapi_prof.partition import native; print(native.library())"
+    code = "from nnapi_prof.partition.search import native; print(native.library())"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "NNAPI_PROF_INTERPRETED": "1"},
