@@ -24,8 +24,8 @@ import sys
 import torch
 from torch import nn
 
-from nnapi_prof.convert.converted import ConvertedRegion, operand_of
 from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.region import ConvertedRegion, operand_of
 from nnapi_prof.device.action import (
     ActionFlag,
     ActionSpec,

@@ -51,8 +51,8 @@ from torch.ao.quantization import (
     quantize_fx,
 )
 
-from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.region import ConvertedRegion
 from nnapi_prof.device import xnnpack
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.frontend import prepare

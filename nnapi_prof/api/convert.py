@@ -16,10 +16,10 @@ from nnapi_prof.bundle.flexible import flexible_stock_module
 from nnapi_prof.bundle.mixed import mixed_module
 from nnapi_prof.bundle.parts import largest_parts
 from nnapi_prof.bundle.torchscript import stock_module, why_uncarried
-from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.convert.dynamic_shapes import flexible_region
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.sizes import flexible_region
+from nnapi_prof.convert.region import ConvertedRegion
 from nnapi_prof.errors import InputSpecError, NnapiProfError, UnsupportedOp
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.flexible import FlexibleModel

@@ -109,7 +109,7 @@ def estimated_costs(
 
 def described_costs(program: Program, described: Description) -> EstimatedCosts:
     """Costs by a description that was fitted."""
-    from nnapi_prof.convert.support import why_not
+    from nnapi_prof.convert.lower import why_not
 
     graph = program.units
     works = [_work(unit) for unit in graph.units]

@@ -13,10 +13,9 @@ from nnapi_prof.api.loading import read_model
 from nnapi_prof.api.start_up import start_ups
 from nnapi_prof.api.wishes import Wishes
 from nnapi_prof.bundle.bundle import Bundle, RegionKey, halves, needed_regions
-from nnapi_prof.convert.converted import ConvertedRegion, units_in_floats
 from nnapi_prof.convert.float16 import to_float16
-from nnapi_prof.convert.growth import growth_note
 from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.region import ConvertedRegion, growth_note, units_in_floats
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.distinct import distinct
 from nnapi_prof.costs.hopeful import with_intervals

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from nnapi_prof.convert.converted import ConvertedRegion
-from nnapi_prof.convert.permutes import Permutes, permutes
+from nnapi_prof.convert.region import ConvertedRegion, Permutes, permutes
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph

@@ -18,10 +18,9 @@ from nnapi_prof.bundle.torchscript import (
     refuse_uncarried,
     runtime_module,
 )
+from nnapi_prof.convert.dynamic_shapes import OpenSize, Template
+from nnapi_prof.convert.dynamic_shapes.template import Expression, word_map
 from nnapi_prof.convert.serialize import parse
-from nnapi_prof.convert.sizes import OpenSize, Template
-from nnapi_prof.convert.sizes.expressions import Expression
-from nnapi_prof.convert.sizes.words import word_map
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.frontend.structure import Structure

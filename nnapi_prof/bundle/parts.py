@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.torchscript import gives, takes, why_not_said
-from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.convert.float16 import to_float16
-from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.support import why_not
+from nnapi_prof.convert.lower import convert_region, why_not
+from nnapi_prof.convert.region import ConvertedRegion
 from nnapi_prof.errors import UnsupportedOp, UsageError
 from nnapi_prof.graph.plan import AUTO, Engine, Plan, Preference, Segment
 from nnapi_prof.graph.program import Program

@@ -6,9 +6,8 @@ import struct
 from collections.abc import Sequence
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.convert.converted import operand_of
 from nnapi_prof.convert.peel import Axes, Peeled, peel, unpeeled
-from nnapi_prof.convert.permutes import Permutes
+from nnapi_prof.convert.region import Permutes, operand_of
 from nnapi_prof.costs.conditions import Mode, Precision
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import AUTO, Engine, Plan, Segment

@@ -8,14 +8,16 @@ runtime puts it; its costs are those of the target ``auto``.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch.backends._nnapi.prepare import NnapiModule
 
-from nnapi_prof.bundle.bools import bools_as_integers
-from nnapi_prof.convert.converted import ConvertedRegion
-from nnapi_prof.convert.serialize import parse
+from nnapi_prof.convert.model import NnapiModel, Operand, OperandId, Operation, Value
+from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.serialize import parse, serialize
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.frontend.structure import (
@@ -30,6 +32,7 @@ from nnapi_prof.graph.node import torch_dtype
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.graph.types import MAX_RANK, DimOrder, TensorType
 from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 
 _TAKEN = ("float32", "int32", "int64", "bool")
 _GIVEN = (*_TAKEN, "float16")
@@ -129,7 +132,7 @@ def why_not_said(region: ConvertedRegion) -> str | None:
 
 def takes(known: TensorType) -> bool:
     """Whether PyTorch's runtime hands such a value to NNAPI: int64 as int32, checked, and bools as
-    int32, too (:mod:`nnapi_prof.bundle.bools`)."""
+    int32, too (:mod:`nnapi_prof.bundle.torchscript`)."""
     if known.quant is not None:
         return known.dtype == "uint8"
     return known.dtype in _TAKEN
@@ -308,3 +311,43 @@ def carried(place: str, known: TensorType) -> str:
 def _memory_format(tensor_type: TensorType) -> int:
     """PyTorch's NNAPI code of a dim order: 0 as the shape reads, 1 channels last."""
     return 1 if tensor_type.dim_order is DimOrder.CHANNELS_LAST else 0
+
+
+# Bools that enter a region through PyTorch's runtime, which hands NNAPI none: they are int32.
+
+
+def bools_as_integers(region: ConvertedRegion) -> ConvertedRegion:
+    """The region with int32 in the place of its bool inputs; itself where it has none.
+
+    Given:
+        %y = SELECT(%m:bool input, ...)
+    Result:
+        %m:bool = NOT_EQUAL(%m':int32 input, 0), %y = SELECT(%m, ...)
+
+    NOT_EQUAL came with level 3, as operations on bools did. ``input_types`` still say bool: what
+    the graph's values are.
+    """
+    model = parse(region.serialized)
+    entering = [
+        index for index in model.inputs if model.operands[index].type is OperandCode.TENSOR_BOOL8
+    ]
+    if not entering:
+        return region
+    zero = OperandId(len(model.operands))
+    given = {index: OperandId(zero + 1 + i) for i, index in enumerate(entering)}
+    added = [replace(model.operands[i], type=OperandCode.TENSOR_INT32) for i in entering]
+    compared = [
+        Operation(OperationCode.NOT_EQUAL, (given[index], zero), (index,)) for index in entering
+    ]
+    changed = NnapiModel(
+        operands=(*model.operands, Operand(OperandCode.TENSOR_INT32, (1,)), *added),
+        values=(*model.values, Value(zero, struct.pack("<i", 0))),
+        operations=(*compared, *model.operations),
+        inputs=tuple(given.get(index, index) for index in model.inputs),
+        outputs=model.outputs,
+    )
+    return replace(
+        region,
+        serialized=serialize(changed),
+        operations=tuple(operation.code.name for operation in changed.operations),
+    )

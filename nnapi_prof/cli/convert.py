@@ -25,8 +25,8 @@ from nnapi_prof.cli.written import Written
 from nnapi_prof.errors import NnapiProfError, UnsupportedOp, UsageError
 
 if TYPE_CHECKING:
-    from nnapi_prof.convert.converted import ConvertedRegion
-    from nnapi_prof.convert.sizes import Template
+    from nnapi_prof.convert.dynamic_shapes import Template
+    from nnapi_prof.convert.region import ConvertedRegion
     from nnapi_prof.graph.program import Program
 
 
@@ -183,10 +183,10 @@ def _convert_model(
         write_parts,
         write_stock,
     )
+    from nnapi_prof.convert.dynamic_shapes import flexible_region
+    from nnapi_prof.convert.export.json import Description
     from nnapi_prof.convert.float16 import to_float16
-    from nnapi_prof.convert.json import Description
     from nnapi_prof.convert.lower import convert_region
-    from nnapi_prof.convert.sizes import flexible_region
     from nnapi_prof.frontend.flexible import FlexibleModel
     from nnapi_prof.frontend.inputs import parse_input_specs
     from nnapi_prof.frontend.structure import model_structure

@@ -13,7 +13,7 @@ from nnapi_prof.cli.output import say
 if TYPE_CHECKING:
     from nnapi_prof.bundle.bundle import Bundle
     from nnapi_prof.cli.written import Written
-    from nnapi_prof.convert.json import Description
+    from nnapi_prof.convert.export.json import Description
 
 _ENDINGS = (".nnapi.pt", ".pt", ".pt2", ".json", ".h", ".cpp", ".weights", ".nnprof")
 
@@ -30,8 +30,8 @@ def write_region(
 ) -> None:
     """Writes a region as ``base``.json, as ``base``.h and .cpp, or both, and its weights to
     ``base``.weights; says which files there are."""
-    from nnapi_prof.convert.cpp import to_cpp
-    from nnapi_prof.convert.json import to_json
+    from nnapi_prof.convert.export.cpp import to_cpp
+    from nnapi_prof.convert.export.json import to_json
 
     weights_file = base.with_name(f"{base.name}.weights")
     text, weights = to_json(described, weights_file.name)
@@ -57,7 +57,7 @@ def write_region(
 
 def bundle_regions(bundle: Bundle) -> Iterator[tuple[int, Description]]:
     """The segments of a bundle's plan that NNAPI runs: the number of each and what it is."""
-    from nnapi_prof.convert.json import Description
+    from nnapi_prof.convert.export.json import Description
     from nnapi_prof.costs.conditions import Precision
     from nnapi_prof.graph.plan import AUTO, Engine
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from nnapi_prof.bundle.bundle import Bundle
     from nnapi_prof.bundle.parts import Parts
     from nnapi_prof.cli.written import Written
-    from nnapi_prof.convert.converted import ConvertedRegion
-    from nnapi_prof.convert.sizes import Template
+    from nnapi_prof.convert.dynamic_shapes import Template
+    from nnapi_prof.convert.region import ConvertedRegion
     from nnapi_prof.frontend.structure import Structure
     from nnapi_prof.graph.plan import Preference
     from nnapi_prof.graph.program import Program
@@ -37,7 +37,7 @@ def write_stock(
     """Writes a model that NNAPI runs whole."""
     from nnapi_prof.bundle.flexible import flexible_stock_module
     from nnapi_prof.bundle.torchscript import stock_module
-    from nnapi_prof.convert.sizes import Template
+    from nnapi_prof.convert.dynamic_shapes import Template
     from nnapi_prof.run.host import constant_outputs
 
     rest = (constant_outputs(program), preference, relaxed, structure)
@@ -130,7 +130,7 @@ def refusal_of_whole(
     program: Program, level: int, refusal: UnsupportedOp, formats: Sequence[str], is_open: bool
 ) -> NnapiProfError:
     """The refusal of a model that NNAPI cannot run whole; what stays behind is shown."""
-    from nnapi_prof.convert.support import why_not
+    from nnapi_prof.convert.lower import why_not
 
     every = range(len(program.units.units))
     kept = {u: reason for u in every if (reason := why_not(program, u, level)) is not None}
@@ -160,7 +160,7 @@ def show_kept(program: Program, kept: Mapping[int, str], console: Console | None
 
 def show_in_floats(written: Written, program: Program, regions: Sequence[ConvertedRegion]) -> None:
     """A table of the quantised units that NNAPI computes in float32, and the rules that say so."""
-    from nnapi_prof.convert.converted import units_in_floats
+    from nnapi_prof.convert.region import units_in_floats
 
     found = units_in_floats(program.units, regions)
     written.compute_in_floats(program, found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nnapi_prof.cli.output import say
 
 if TYPE_CHECKING:
-    from nnapi_prof.convert.sizes.template import OpenSize
+    from nnapi_prof.convert.dynamic_shapes.template import OpenSize
     from nnapi_prof.documents.registry import Document
     from nnapi_prof.graph.program import Program
     from nnapi_prof.run.result import OutputCheck
@@ -43,7 +43,7 @@ class Written:
 
     def grow(self, program: Program, converted: Sequence[tuple[Sequence[int], int]]) -> None:
         """Regions, by units and NNAPI operations; said where they grew a lot."""
-        from nnapi_prof.convert.growth import growth_note
+        from nnapi_prof.convert.region import growth_note
 
         note = growth_note(program.units, converted)
         if note is not None and note not in self.notes:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, OperandId, Operation, Value
+from nnapi_prof.convert.region import ConvertedRegion
 from nnapi_prof.convert.serialize import parse, serialize
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode

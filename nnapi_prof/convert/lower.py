@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import fx
 
 import nnapi_prof.convert.ops  # noqa: F401  (fills the registry)
-from nnapi_prof.convert.converted import (
+from nnapi_prof.convert.dispatch import lower_node, lower_values, lowerer_of
+from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
+from nnapi_prof.convert.quantize.lower import MovingLowering, lower_quantised, moves_integers
+from nnapi_prof.convert.region import (
     OPERAND_CODES,
     QUANTISED_CODES,
     ConvertedRegion,
     operand_of,
 )
-from nnapi_prof.convert.lowered import lower_node, lower_values, lowerer_of
-from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
-from nnapi_prof.convert.quantised import MovingLowering, lower_quantised, moves_integers
 from nnapi_prof.convert.registry import Lowering
 from nnapi_prof.convert.serialize import serialize
 from nnapi_prof.errors import ConversionError, UnsupportedOp
@@ -176,3 +177,28 @@ def _zero_pad(node: fx.Node) -> tuple[int, int, int, int] | None:
         return None
     left, right, top, bottom = pad + [0] * (4 - len(pad))
     return left, right, top, bottom
+
+
+# Whether a unit fits NNAPI, and if not, why: a dry run of its lowering.
+
+
+_ANSWERS: WeakKeyDictionary[fx.GraphModule, dict[tuple[tuple[str, ...], int, bool], str | None]] = (
+    WeakKeyDictionary()
+)
+
+
+def why_not(program: Program, unit_index: int, level: int, for_stock: bool = False) -> str | None:
+    """The sentence with which a unit is refused at ``level`` (27, 28, ...); None where it fits.
+
+    ``for_stock`` is that of :func:`convert_region`. Answers are remembered as long as the
+    program's module lives.
+    """
+    answers = _ANSWERS.setdefault(program.module, {})
+    key = (program.units.units[unit_index].nodes, level, for_stock)
+    if key not in answers:
+        try:
+            convert_region(program, [unit_index], level, for_stock=for_stock)
+            answers[key] = None
+        except UnsupportedOp as refusal:
+            answers[key] = str(refusal)
+    return answers[key]

@@ -106,7 +106,7 @@ class ModelBuilder:
 
     Constants are deduplicated. Up to 128 bytes they stand in the model, longer ones each make a
     numbered buffer of their own in ``buffers``. Unless ``shared``, each constant that stands in the
-    model is its own operand: which of them are equal may depend on sizes (see convert.sizes).
+    model is its own operand: which of them are equal may depend on sizes (convert.dynamic_shapes).
     ``for_stock`` is for what writes in two ways one of which PyTorch's format cannot say.
     """
 

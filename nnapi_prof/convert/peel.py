@@ -21,9 +21,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.convert.model import NnapiModel, Operand, OperandId, Operation
-from nnapi_prof.convert.permutes import ELEMENT_BYTES, Permutes
+from nnapi_prof.convert.region import ELEMENT_BYTES, ConvertedRegion, Permutes
 from nnapi_prof.convert.serialize import parse, serialize
 from nnapi_prof.nnapi.codes import OperationCode
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import fx
 from torch._ops import OpOverload
 
-from nnapi_prof.convert.converted import operand_code, operand_of
 from nnapi_prof.convert.model import ModelBuilder, OperandId
+from nnapi_prof.convert.region import operand_code, operand_of
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.node import (
     bound_args,

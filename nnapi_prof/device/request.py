@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.convert.region import ConvertedRegion
 from nnapi_prof.device.action import (
     ENGINE_CODES,
     ActionSpec,

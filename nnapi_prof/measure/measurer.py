@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.convert.region import ConvertedRegion
 from nnapi_prof.costs.measurement import Key, Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.info import device_fingerprint

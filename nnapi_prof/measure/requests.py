@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.convert.region import ConvertedRegion
 from nnapi_prof.costs.locate import Region
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.device.action import Timing

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from nnapi_prof.convert.converted import ConvertedRegion, operand_of
+from nnapi_prof.convert.region import ConvertedRegion, operand_of
 from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.costs.locate import Region
 from nnapi_prof.costs.measurement import Measurement, Status, work_columns

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.convert.converted import operand_of
+from nnapi_prof.convert.region import operand_of
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.device.action import (
     MODE_FLAGS,

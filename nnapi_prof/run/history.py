@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Sequence
 from pathlib import Path
 
-from nnapi_prof.bundle.files import read_file
+from nnapi_prof.bundle.storage import read_file
 from nnapi_prof.costs.selection import instant
 from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.run.result import RunReport

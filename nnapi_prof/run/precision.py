@@ -7,8 +7,8 @@ import ctypes
 import torch
 
 from nnapi_prof.bundle.torchscript import stock_module
-from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.convert.float16 import to_float16
+from nnapi_prof.convert.region import ConvertedRegion
 from nnapi_prof.device.build import build_host
 from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.graph.program import Program

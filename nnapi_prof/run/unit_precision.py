@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import torch
 
-from nnapi_prof.convert.converted import ConvertedRegion, operand_of
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.region import ConvertedRegion, operand_of
 from nnapi_prof.device.action import ActionFlag, ActionSpec, SegmentSpec, Source, TensorSpec, Timing
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_device

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from nnapi_prof.convert.converted import operand_code
 from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.region import operand_code
 from nnapi_prof.device.action import ActionSpec, SegmentSpec, Source, TensorSpec, Timing
 from nnapi_prof.device.request import RequestBuilder
 from nnapi_prof.frontend import prepare

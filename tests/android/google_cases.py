@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from nnapi_prof.convert.converted import ConvertedRegion, operand_code
 from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.region import ConvertedRegion, operand_code
 from nnapi_prof.device.action import ActionFlag, ActionSpec, SegmentSpec, Source, TensorSpec, Timing
 from nnapi_prof.device.request import RequestBuilder
 from nnapi_prof.errors import UnsupportedOp

@@ -16,8 +16,8 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.convert.converted import operand_code
 from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.region import operand_code
 from nnapi_prof.device.action import ActionSpec, SegmentSpec, Source, TensorSpec, Timing
 from nnapi_prof.device.request import RequestBuilder
 from nnapi_prof.frontend import prepare

@@ -290,7 +290,7 @@ def test_convert_says_that_a_model_grew(cli: Callable[..., Result], tmp_path: Pa
 def test_partition_says_that_a_plan_grew(
     cli: Callable[..., Result], profiled: Profiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nnapi_prof.convert.growth.VERY_MANY", 1)  # a model that grows takes long
+    monkeypatch.setattr("nnapi_prof.convert.region.VERY_MANY", 1)  # a model that grows takes long
     named = ("--device", "sim:npu-phone", "--input", INPUT, "--costs", profiled.costs)
     done = cli("partition", *named, "--pin", "conv2d*=nnapi:sim-npu/fast", "--output",
                profiled.bundle, profiled.model)  # fmt: skip

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from nnapi_prof.bundle.storage import read_bundle, write_bundle
-from nnapi_prof.convert.json import Description, from_json
+from nnapi_prof.convert.export.json import Description, from_json
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import load, reference
 from nnapi_prof.frontend.inputs import parse_input_spec

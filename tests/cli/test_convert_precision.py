@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from nnapi_prof.convert.json import from_json
+from nnapi_prof.convert.export.json import from_json
 from nnapi_prof.convert.serialize import parse
 from nnapi_prof.nnapi.codes import OperandCode
 from tests.cli.common import INPUT, Result, TinyNet, trace

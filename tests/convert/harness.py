@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
-from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.convert.region import ConvertedRegion
 from nnapi_prof.convert.serialize import parse
 from nnapi_prof.graph.node import describe, torch_dtype
 from nnapi_prof.graph.program import Program

@@ -11,8 +11,7 @@ import sys
 
 import torch
 
-from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.support import why_not
+from nnapi_prof.convert.lower import convert_region, why_not
 from nnapi_prof.nnapi.codes import FeatureLevel
 from tests.convert.cases import CASES
 from tests.convert.harness import run_region

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from nnapi_prof.convert.converted import ConvertedRegion
-from nnapi_prof.convert.cpp import class_name, to_cpp
-from nnapi_prof.convert.json import Description, from_json, to_json
+from nnapi_prof.convert.export.cpp import class_name, to_cpp
+from nnapi_prof.convert.export.json import Description, from_json, to_json
+from nnapi_prof.convert.export.weights import lay_out
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.model import (
     BufferSlice,
@@ -25,8 +25,8 @@ from nnapi_prof.convert.model import (
     Operation,
     Value,
 )
+from nnapi_prof.convert.region import ConvertedRegion
 from nnapi_prof.convert.serialize import parse, serialize
-from nnapi_prof.convert.weights import lay_out
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.node import torch_dtype
 from nnapi_prof.graph.plan import Preference

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from nnapi_prof.convert.json import (
+from nnapi_prof.convert.export.json import (
     SCHEMA,
     Description,
     from_json,
@@ -21,6 +21,8 @@ from nnapi_prof.convert.json import (
     to_json,
     weights_name,
 )
+from nnapi_prof.convert.export.values import ELEMENTS, operand_bytes
+from nnapi_prof.convert.export.weights import lay_out
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.model import (
     BufferSlice,
@@ -30,8 +32,6 @@ from nnapi_prof.convert.model import (
     Operation,
     Value,
 )
-from nnapi_prof.convert.values import ELEMENTS, operand_bytes
-from nnapi_prof.convert.weights import lay_out
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode

@@ -3,7 +3,7 @@
 import pytest
 
 from nnapi_prof.bundle.torchscript import stock_module
-from nnapi_prof.convert.json import Description, from_json, to_json
+from nnapi_prof.convert.export.json import Description, from_json, to_json
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.serialize import parse
 from nnapi_prof.errors import NnapiProfError

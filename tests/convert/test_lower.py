@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.lower import convert_region, why_not
 from nnapi_prof.convert.serialize import parse
-from nnapi_prof.convert.support import why_not
 from nnapi_prof.errors import UnsupportedOp
 from tests.convert.facts_check import broken_rules
 from tests.convert.harness import LEVELS, aten, image, program_of, run_region

@@ -8,10 +8,9 @@ runtime executes it on the emulator, whose level is the fourth; test_later_level
 import pytest
 import torch
 
-from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.lower import convert_region, why_not
 from nnapi_prof.convert.registry import ENTRIES
 from nnapi_prof.convert.serialize import parse
-from nnapi_prof.convert.support import why_not
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.nnapi.codes import FeatureLevel
 from tests.convert.cases import CASES

@@ -6,10 +6,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from nnapi_prof.convert.converted import ConvertedRegion
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.peel import peel, unpeeled
-from nnapi_prof.convert.permutes import Permutes, permutes
+from nnapi_prof.convert.region import ConvertedRegion, Permutes, permutes
 from nnapi_prof.convert.serialize import parse
 from nnapi_prof.frontend import prepare
 

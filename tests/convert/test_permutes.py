@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.permutes import Permutes, permutes
+from nnapi_prof.convert.region import Permutes, permutes
 from nnapi_prof.frontend import prepare
 
 MODELS = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "models.py"))

@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import fx, nn
 
-from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.lower import convert_region, why_not
 from nnapi_prof.convert.serialize import parse
-from nnapi_prof.convert.support import why_not
 from nnapi_prof.frontend import prepare
 from tests.convert.facts_check import broken_rules
 from tests.convert.harness import LEVELS, image, run_region

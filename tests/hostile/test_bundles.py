@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from nnapi_prof.bundle.storage import FORMAT, VERSION, _checksum, read_bundle, region_from_bytes
-from nnapi_prof.convert.converted import ConvertedRegion
+from nnapi_prof.convert.region import ConvertedRegion
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.nnapi.container import ContainerKind, write_container
 from nnapi_prof.run.history import every, keep, last

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.convert.permutes import Permutes
+from nnapi_prof.convert.region import Permutes
 from nnapi_prof.costs.marginal import Marginal, left_at_trial, shown_targets
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.region import CostModel, RegionCost, fit

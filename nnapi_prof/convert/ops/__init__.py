@@ -1,69 +1,7 @@
 """The lowerings, one module per family of operators; importing this package registers them all."""
 
-from nnapi_prof.convert.ops import (
-    activation,
-    angle,
-    arg,
-    attention,
-    carry,
-    cast,
-    comparison,
-    conv,
-    cumulative,
-    division,
-    elementwise,
-    gather,
-    grid_sample,
-    linear,
-    matmul,
-    normalise,
-    norms,
-    padding,
-    pool,
-    quantised,
-    recurrent,
-    reduce,
-    resize,
-    rounding,
-    shape,
-    shuffle,
-    slicing,
-    softmax,
-    tiling,
-    transcendental,
-)
+import importlib
+import pkgutil
 
-__all__ = [
-    "tiling",
-    "shuffle",
-    "padding",
-    "gather",
-    "grid_sample",
-    "activation",
-    "angle",
-    "arg",
-    "attention",
-    "carry",
-    "cast",
-    "comparison",
-    "conv",
-    "cumulative",
-    "division",
-    "elementwise",
-    "linear",
-    "matmul",
-    "normalise",
-    "norms",
-    "pool",
-    "quantised",
-    "recurrent",
-    "reduce",
-    "resize",
-    "rounding",
-    "shape",
-    "slicing",
-    "softmax",
-    "transcendental",
-]
-
-carry.carry_moves()
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert.ops.element_types import argument, fuse
 from nnapi_prof.convert.ops.formula import (
     FLOATS,
     RELU,
@@ -21,9 +22,8 @@ from nnapi_prof.convert.ops.formula import (
     relu,
     sigmoid,
 )
-from nnapi_prof.convert.ops.operands import argument, fuse
+from nnapi_prof.convert.ops.functions import normal_logit
 from nnapi_prof.convert.ops.slicing import slice_axis
-from nnapi_prof.convert.ops.transcendental import normal_logit
 from nnapi_prof.convert.registry import Lowering, lowers, memory_axis
 from nnapi_prof.graph.types import DimOrder
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
@@ -182,7 +182,7 @@ def gelu(op: Lowering) -> OperandId:
     """Lowers ``x * P(x)``, P being the normal distribution function, as ``x * sigmoid(logit)``.
 
     For approximate="tanh" the logit is PyTorch's cubic, doubled. For "none" it is a polynomial
-    (:func:`~nnapi_prof.convert.ops.transcendental.normal_logit`): the error is 3e-7 * max(1, |x|)
+    (:func:`~nnapi_prof.convert.ops.functions.normal_logit`): the error is 3e-7 * max(1, |x|)
     at most, in float32, for all x.
     """
     x = argument(op, "self")

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert.ops.element_types import argument, common_dtype, device_dtype, result_dtype
 from nnapi_prof.convert.ops.formula import Value, absolute
-from nnapi_prof.convert.ops.operands import argument, common_dtype, device_dtype, result_dtype
 from nnapi_prof.convert.registry import Lowering, lowers
 from nnapi_prof.graph.node import type_of
 from nnapi_prof.nnapi.codes import OperationCode

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import fx
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.take import take
+from nnapi_prof.convert.ops.integer_moves import moves_bools, moves_elements
+from nnapi_prof.convert.ops.slicing import take
 from nnapi_prof.convert.registry import Lowering, lowers, memory_axis
 from nnapi_prof.graph.node import is_constant, type_of
 from nnapi_prof.graph.types import DimOrder, TensorType
@@ -25,6 +26,7 @@ PLAIN = DimOrder.CONTIGUOUS
 
 
 @lowers(aten.index_select.default)
+@moves_bools
 def index_select(op: Lowering) -> OperandId:
     """Lowers ``index_select(x, dim, index[n])``: slices or GATHER for constant indices, GATHER or
     EMBEDDING_LOOKUP for computed ones."""
@@ -47,6 +49,7 @@ def embedding(op: Lowering) -> OperandId:
 
 
 @lowers(aten.index.Tensor)
+@moves_elements
 def index(op: Lowering) -> OperandId:
     """Lowers ``x[:, i, j]``: index tensors, broadcast against each other; the result has their
     shape in the axes' place, or in front where others stand between these axes.
@@ -103,6 +106,7 @@ def _index_tensors(op: Lowering) -> tuple[list[int], list[fx.Node | NDArray[Any]
 
 
 @lowers(aten.gather.default)
+@moves_elements
 def gather(op: Lowering) -> OperandId:
     """Lowers ``gather(x, dim, index)``: ``out[i, j] = x[i, index[i, j]]`` for dim 1.
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.resample import resample
+from nnapi_prof.convert.ops.resize import resample
 from nnapi_prof.convert.ops.slicing import pad_constant, slice_axis
 from nnapi_prof.convert.registry import FloatArray, Lowering, lowers
 from nnapi_prof.graph.windows import equal_windows

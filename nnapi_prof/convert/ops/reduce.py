@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.formula import Value, absolute
+from nnapi_prof.convert.ops.element_types import argument, device_dtype, result_dtype
+from nnapi_prof.convert.ops.formula import FLOATS, NONE, Value, absolute, constant
+from nnapi_prof.convert.ops.integer_moves import moves_elements
 from nnapi_prof.convert.ops.pieces import (
     averaged,
     finite,
@@ -27,8 +30,6 @@ from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 aten = torch.ops.aten
 
 REDUCTIONS = {
-    aten.sum.dim_IntList: OperationCode.REDUCE_SUM,
-    aten.sum.default: OperationCode.REDUCE_SUM,
     aten.amax.default: OperationCode.REDUCE_MAX,
     aten.amin.default: OperationCode.REDUCE_MIN,
     aten.max.default: OperationCode.REDUCE_MAX,
@@ -67,12 +68,18 @@ def mean(op: Lowering) -> OperandId:
 
 @lowers(*REDUCTIONS)
 def reduction(op: Lowering) -> OperandId:
-    """Lowers sums, products, extremes, ``any`` and ``all`` over any axes; below level 3 only
-    sums, by MEAN or FULLY_CONNECTED."""
-    code = REDUCTIONS[op.target]
-    if code is OperationCode.REDUCE_SUM and op.level < 3 and op.out.dtype == "float32":
+    """Lowers products, extremes, ``any`` and ``all`` over any axes, from level 3 on."""
+    return _reduce(op, REDUCTIONS[op.target])
+
+
+@lowers(aten.sum.default, aten.sum.dim_IntList)
+@moves_elements
+def total(op: Lowering) -> OperandId:
+    """Lowers sums over any axes; below level 3, which has REDUCE_SUM, by MEAN or
+    FULLY_CONNECTED."""
+    if op.level < 3 and op.out.dtype == "float32":
         return _give(op, summed(op, op.tensor("self"), _memory_axes(op)))
-    return _reduce(op, code)
+    return _reduce(op, OperationCode.REDUCE_SUM)
 
 
 @lowers(aten.var.default, aten.var.dim, aten.var.correction)
@@ -223,3 +230,63 @@ def _reduce(op: Lowering, code: OperationCode) -> OperandId:
         if lies_as_it_reads(_kept(op)):
             return reduced(op, code, x, axes, keep=False)
     return _give(op, reduced(op, code, x, axes))
+
+
+# Sums that run along an axis, and triangles.
+
+
+LONGEST = 2048
+"""cumsum multiplies by a square of ones: 16 MiB of float32 here."""
+
+
+@lowers(aten.cumsum.default)
+@moves_elements
+def cumsum(op: Lowering) -> OperandId:
+    """Lowers ``cumsum(x[..., n, ...], dim)`` as a product with a triangle of ones [n, n]: the axis
+    is moved to the end, FULLY_CONNECTED sums, and the axis goes back.
+
+    Bools are counted as floats, which is exact. FULLY_CONNECTED takes no integers: from level 4 on
+    they come in parts as floats (see integer_moves.py), sums of which are exact up to LONGEST.
+    """
+    device_dtype(op, op.type("self").dtype)
+    order = op.out.dim_order
+    x = Value(op, op.tensor("self", order))
+    if x.dtype == "bool":
+        x = x.cast("float32")
+    elif result_dtype(op) in FLOATS:
+        x = x.cast(result_dtype(op))
+    op.require(
+        x.dtype in FLOATS,
+        f"sums {op.type('self').dtype} before level 4, NNAPI's FULLY_CONNECTED takes floats",
+    )
+    rank = len(x.dims)
+    axis = memory_axis(order, op.arg("dim") % max(1, len(op.out.shape)))
+    n = x.dims[axis]
+    op.require(n <= LONGEST, f"sums along {n} elements, up to {LONGEST} are lowered")
+    to_end = [i for i in range(rank) if i != axis] + [axis]
+    moved = op.transpose(x.operand, to_end)
+    dims = op.dims(moved)
+    rows = (math.prod(dims) // n, n)
+    dtype = np.dtype(x.dtype)
+    sums = op.emit(
+        OperationCode.FULLY_CONNECTED,
+        [op.reshape(moved, rows), np.tril(np.ones((n, n), dtype)), np.zeros(n, dtype)],
+        [int(NONE)],
+        dims=rows,
+    )
+    back = op.transpose(op.reshape(sums, dims), [to_end.index(i) for i in range(rank)])
+    return Value(op, back).cast(result_dtype(op)).operand
+
+
+@lowers(aten.tril.default, aten.triu.default)
+def triangle(op: Lowering) -> OperandId:
+    """Lowers ``tril(x[..., h, w], diagonal)`` and ``triu``: x where a constant mask holds, else
+    0."""
+    h, w = op.out.shape[-2:]
+    cut = np.tril if op.target is aten.tril.default else np.triu
+    mask = constant(op, cut(np.ones((h, w), bool), op.arg("diagonal")))
+    x = argument(op, "self")
+    op.require(x.dims == op.out.shape, f"of {op.out}, a contiguous tensor is wanted")
+    if x.dtype == "bool":
+        return x.is_(OperationCode.LOGICAL_AND, mask).operand
+    return mask.select(x, 0, x.dtype).operand

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.resample import resample
-from nnapi_prof.convert.ops.slicing import concatenate
-from nnapi_prof.convert.ops.take import take
-from nnapi_prof.convert.ops.tiling import MAX_COPIES
-from nnapi_prof.convert.registry import Lowering, lowers
-from nnapi_prof.nnapi.codes import OperationCode
+from nnapi_prof.convert.ops.formula import Value, constant, floor, relu
+from nnapi_prof.convert.ops.functions import rounded
+from nnapi_prof.convert.ops.gather import EXACT_FLOAT
+from nnapi_prof.convert.ops.shape import MAX_COPIES
+from nnapi_prof.convert.ops.slicing import concatenate, take
+from nnapi_prof.convert.registry import FloatArray, Lowering, lowers
+from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
 aten = torch.ops.aten
 
@@ -139,3 +141,170 @@ def _scales_by_sizes(op: Lowering) -> bool:
         scale is None or bool(np.isclose(size * scale, out, rtol=1e-6, atol=0))
         for size, out, scale in zip(sizes, wanted, scales, strict=True)
     )
+
+
+# Resizing that NNAPI's operations do not say: each axis multiplied by a constant matrix.
+
+
+MAX_PRODUCTS = 2**29
+"""Multiplications at most, those of a large convolution: a few tenths of a second on one core."""
+
+Resize = Callable[[Tensor, list[int]], Tensor]
+"""What torch computes: image [1, C, h, w] -> [1, C, h', w'], the wanted size second. It must be
+linear and treat height and width on their own."""
+
+
+def _axis_matrix(resize: Resize, size: int, out: int, axis: int) -> FloatArray:
+    """The matrix [out, size] by which ``resize`` works along height (axis 0) or width (1): its
+    results for each unit vector.
+
+    The other axis has two alike pixels: images of one column are resized wrongly by torch 2.13
+    where it smooths (antialias=True).
+    """
+    unit = torch.eye(size).reshape(1, size, size, 1).repeat(1, 1, 1, 2)
+    wanted = [out, 2]
+    if axis == 1:
+        unit, wanted = unit.transpose(2, 3).contiguous(), wanted[::-1]
+    results = resize(unit, wanted).select(3 - axis, 0).reshape(size, out)
+    matrix: FloatArray = results.t().contiguous().numpy()
+    return matrix
+
+
+def resample(op: Lowering, name: str, resize: Resize) -> OperandId:
+    """``resize`` of the image argument ``name``, as ``out[n, c] = rows x[n, c] columns^T`` with
+    constants ``rows[H', H]`` and ``columns[W', W]``.
+
+    A product along the axis behind the batch is a CONV_2D whose kernel covers that axis, on an
+    image of one channel; its result stands last. Two of them give [N, C, H', W'] from either dim
+    order: from [N, H, W, C] by way of [N, W, C, H'], from [N, C, H, W] with the channels as part
+    of the batch. Level 1 has no TRANSPOSE back: there the channels are multiplied by the identity
+    in the same way, which puts them last. (An infinity makes NaN of the zeros in its row.)
+    """
+    known = op.type(name)
+    op.require(known.dtype != "float16", "a resampling of float16, float32 is wanted here")
+    n, c, h, w = known.shape
+    new_h, new_w = op.out.shape[2:]
+    turns = op.level < 2 and op.out.dim_order is DimOrder.CHANNELS_LAST
+    products = n * c * new_h * (h * w + w * new_w + turns * c * new_w)
+    op.require(
+        products <= MAX_PRODUCTS,
+        f"from {h}x{w} to {new_h}x{new_w} by matrix products takes {products} multiplications, at "
+        f"most {MAX_PRODUCTS} are accepted",
+    )
+    rows, columns = _axis_matrix(resize, h, new_h, 0), _axis_matrix(resize, w, new_w, 1)
+    x = op.tensor(name)
+    if known.dim_order is DimOrder.CHANNELS_LAST:
+        x = _along_first(op, x, (n, h, w * c), rows, int(FuseCode.NONE))
+        x = _along_first(op, x, (n, w, c * new_h), columns, op.fuse())
+    else:
+        x = _along_first(op, x, (n * c, h, w), rows, int(FuseCode.NONE))
+        x = _along_first(op, x, (n * c, w, new_h), columns, op.fuse())
+    if turns:
+        x = _along_first(op, x, (n, c, new_h * new_w), np.eye(c, dtype=np.float32), op.fuse())
+        return op.reshape(x, (n, new_h, new_w, c))
+    shape = (n, c, new_h, new_w)
+    return op.reorder(op.reshape(x, shape), shape, DimOrder.CONTIGUOUS, op.out.dim_order)
+
+
+def _along_first(
+    op: Lowering, x: OperandId, shape: tuple[int, int, int], matrix: FloatArray, fuse: int
+) -> OperandId:
+    """``x[batch, size, rest] -> [batch, 1, rest, out]`` by ``matrix[out, size]``."""
+    batch, size, rest = shape
+    out = matrix.shape[0]
+    return op.emit(
+        OperationCode.CONV_2D,
+        [
+            op.reshape(x, (batch, size, rest, 1)),
+            matrix.reshape(out, size, 1, 1),
+            np.zeros(out, np.float32),
+        ],
+        [0, 0, 0, 0, 1, 1, fuse],
+        dims=(batch, 1, rest, out),
+    )
+
+
+# Sampling of images at computed places: flow fields and deformable attention.
+
+
+_MODES = ("bilinear", "nearest", "bicubic")
+_PADDINGS = ("zeros", "border", "reflection")
+
+Tap = tuple[Value, Value | None]
+"""Pixels along one axis, as floats inside the image, and their weights; None for 1."""
+
+
+@lowers(aten.grid_sampler.default, aten.grid_sampler_2d.default)
+def grid_sampler(op: Lowering) -> OperandId:
+    """Lowers ``grid_sampler(image[N, C, H, W], grid[N, H', W', 2]) -> [N, C, H', W']``.
+
+    The pixels' channels are rows of a table. Each place reads one row (nearest) or the four around
+    it (bilinear) by GATHER; outside of the image their weights are 0 or the border is read. The
+    numbers of rows are computed as floats, which are exact as far as :data:`EXACT_FLOAT`.
+    """
+    op.require_level(3, "GATHER")
+    shape, places = op.type("input").shape, op.type("grid").shape
+    op.require(len(shape) == 4, f"an input of rank {len(shape)}, of images it is 4")
+    mode, padding = _MODES[op.arg("interpolation_mode")], _PADDINGS[op.arg("padding_mode")]
+    op.require(mode != "bicubic", "mode='bicubic', wanted bilinear or nearest")
+    op.require(padding != "reflection", "padding_mode='reflection', wanted zeros or border")
+    op.require(op.out.dtype == "float32", f"works on {op.out.dtype}, wanted float32")
+    n, c, h, w = shape
+    op.require(n * h * w <= EXACT_FLOAT, f"{n * h * w} pixels, at most {EXACT_FLOAT} are exact")
+    table = op.reshape(op.tensor("input", DimOrder.CHANNELS_LAST), (n * h * w, c))
+    count = math.prod(places[:3])
+    pairs = op.reshape(op.tensor("grid", DimOrder.CONTIGUOUS), (count, 2))
+    columns = op.emit_as([TensorType((count, 1))] * 2, OperationCode.SPLIT, [pairs], [1, 2])
+    x, y = (Value(op, column) for column in columns)
+    image = np.repeat(np.arange(n, dtype=np.float32) * (h * w), count // n).reshape(count, 1)
+    total: Value | None = None
+    for row, row_weight in _taps(y, h, mode, padding, op.arg("align_corners")):
+        start = row * w + constant(op, image) if n > 1 else row * w
+        for column, weight in _taps(x, w, mode, padding, op.arg("align_corners")):
+            part = _rows(op, table, start + column)
+            for factor in (row_weight, weight):
+                part = part if factor is None else part * factor
+            total = part if total is None else total + part
+    assert total is not None
+    result = op.reshape(total.operand, (*places[:3], c))
+    return op.reorder(result, op.out.shape, DimOrder.CHANNELS_LAST, op.out.dim_order)
+
+
+def _rows(op: Lowering, table: OperandId, index: Value) -> Value:
+    """The rows ``index[P, 1]`` of ``table[R, C]``: ``[P, C]``."""
+    (count, _), (_, channels) = index.dims, op.dims(table)
+    where = Value(op, op.reshape(index.operand, (count,))).cast("int32")
+    inputs = [table, op.model.scalar(0), where.operand]
+    return Value(op, op.emit(OperationCode.GATHER, inputs, dims=(count, channels)))
+
+
+def _taps(place: Value, size: int, mode: str, padding: str, align_corners: bool) -> list[Tap]:
+    """The pixels that a place between -1 and 1 on an axis of ``size`` pixels reads.
+
+    What lies far outside is first brought near: all weights are 0 there as well, and no number is
+    too large to be one of a row.
+    """
+    if align_corners:
+        at = (place + 1) * ((size - 1) / 2)
+    else:
+        at = (place + 1) * (size / 2) - 0.5
+    at = _between(at, 0, size - 1) if padding == "border" else _between(at, -2, size + 1)
+    if mode == "nearest":
+        pixels: list[Tap] = [(rounded(at), None)]
+    else:
+        first = floor(at)
+        second = at - first
+        pixels = [(first, 1 - second), (first + 1, second)]
+    if padding == "border":
+        return [(_between(pixel, 0, size - 1), weight) for pixel, weight in pixels]
+    found: list[Tap] = []
+    for pixel, weight in pixels:
+        inside = _between(pixel + 1, 0, 1) * _between(size - pixel, 0, 1)
+        kept = inside if weight is None else weight * inside
+        found.append((_between(pixel, 0, size - 1), kept))
+    return found
+
+
+def _between(x: Value, low: float, high: float) -> Value:
+    x = relu(x) if low == 0 else x.binary(OperationCode.MAXIMUM, low)
+    return x.binary(OperationCode.MINIMUM, high)

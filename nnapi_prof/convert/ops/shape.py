@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.registry import Lowering, logical_axes, lowers
-from nnapi_prof.graph.types import MAX_RANK
-from nnapi_prof.nnapi.codes import OperationCode
+from nnapi_prof.convert.ops.integer_moves import moves_bools, moves_elements
+from nnapi_prof.convert.ops.slicing import concatenate, take
+from nnapi_prof.convert.registry import Lowering, logical_axes, lowers, memory_axis
+from nnapi_prof.graph.types import MAX_RANK, DimOrder
+from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 
 aten = torch.ops.aten
 
 
 @lowers(aten.view.default, aten.reshape.default)
+@moves_elements
 def view(op: Lowering) -> OperandId:
     """Lowers ``view(x, size)``: elements in logical order under a new shape.
 
@@ -49,6 +56,7 @@ def _expanded(op: Lowering, x: OperandId, places: list[int]) -> OperandId:
 
 
 @lowers(aten.permute.default)
+@moves_elements
 def permute(op: Lowering) -> OperandId:
     """Lowers ``permute(x, dims)``: axis i of the result is axis dims[i] of x."""
     source = op.type("self")
@@ -60,6 +68,176 @@ def permute(op: Lowering) -> OperandId:
 
 
 @lowers(aten.clone.default)
+@moves_elements
 def clone(op: Lowering) -> OperandId:
     """Lowers a change of dim order: ``[N, C, H, W]`` in memory to ``[N, H, W, C]`` or back."""
     return op.tensor("self", op.out.dim_order)
+
+
+# The same elements several times: expand, repeat, repeat_interleave.
+
+
+MAX_COPIES = 64
+"""Copies that a CONCATENATION puts side by side where there is no TILE (before level 3)."""
+
+
+def raised(op: Lowering) -> OperandId:
+    """The operand of ``self`` with leading axes of size 1 up to the result's rank, in the result's
+    dim order."""
+    known, order = op.type("self"), op.out.dim_order
+    x = op.tensor("self")
+    missing = len(op.out.shape) - len(known.shape)
+    if missing <= 0:
+        return op.reorder(x, known.shape, known.dim_order, order)
+    x = op.reorder(x, known.shape, known.dim_order, DimOrder.CONTIGUOUS)
+    filled = (1,) * missing + known.shape
+    if op.model.operand(x).type is OperandCode.TENSOR_INT32:  # RESHAPE takes none before level 6
+        while len(op.dims(x)) < len(filled):
+            x = op.emit(OperationCode.EXPAND_DIMS, [x], [0], dims=(1, *op.dims(x)))
+    else:
+        x = op.reshape(x, filled)
+    return op.reorder(x, filled, DimOrder.CONTIGUOUS, order)
+
+
+def tile(op: Lowering, x: OperandId, copies: Sequence[int]) -> OperandId:
+    """``x`` repeated on every axis in memory: TILE, or before level 3 one CONCATENATION of ``x``
+    with itself for each axis."""
+    if all(n == 1 for n in copies):
+        return x
+    op.require(0 not in copies, "no copy gives an empty tensor, NNAPI has none")
+    if op.level >= 3:
+        dims = [size * n for size, n in zip(op.dims(x), copies, strict=True)]
+        return op.emit(OperationCode.TILE, [x, np.array(copies, np.int32)], dims=dims)
+    for axis, n in enumerate(copies):
+        op.require(
+            n <= MAX_COPIES,
+            f"{n} copies without TILE (level 3), at most {MAX_COPIES} are concatenated",
+        )
+        x = concatenate(op, [x] * n, axis)
+    return x
+
+
+@lowers(aten.expand.default)
+@moves_bools
+def expand(op: Lowering) -> OperandId:
+    """Lowers ``expand(x, size)``: axes of size 1 repeated, new ones in front."""
+    x = raised(op)
+    copies = [want // have for want, have in zip(op.out.memory_shape, op.dims(x), strict=True)]
+    return tile(op, x, copies)
+
+
+@lowers(aten.repeat.default)
+@moves_bools
+def repeat(op: Lowering) -> OperandId:
+    """Lowers ``repeat(x, repeats)``: every axis as often as it says, new axes in front."""
+    repeats = [int(n) for n in op.arg("repeats")]
+    axes = logical_axes(op.out.dim_order, len(repeats))
+    return tile(op, raised(op), [repeats[axis] for axis in axes])
+
+
+@lowers(aten.repeat_interleave.self_int)
+def repeat_interleave(op: Lowering) -> OperandId:
+    """Lowers ``repeat_interleave(x, n, dim)``: each element n times, side by side."""
+    order, copies = op.out.dim_order, op.arg("repeats")
+    shape = op.type("self").shape
+    if op.arg("dim") is None:
+        x = op.reshape(op.tensor("self", DimOrder.CONTIGUOUS), (op.type("self").n_elements,))
+        return take(op, x, 0, [i // copies for i in range(op.out.n_elements)])
+    axis = op.arg("dim") % len(shape)
+    indices = [i // copies for i in range(shape[axis] * copies)]
+    return take(op, op.tensor("self", order), memory_axis(order, axis), indices)
+
+
+# The same elements in another order: pixel and channel shuffles, flips, rolls.
+
+
+PLAIN = DimOrder.CONTIGUOUS
+
+
+def interleave(op: Lowering, x: OperandId, axis: int, groups: int) -> OperandId:
+    """``out[k * groups + g] = x[g * size + k]`` along an axis in memory, where ``size`` is the
+    axis's over ``groups``: CHANNEL_SHUFFLE, or before level 3 the transposition that it is."""
+    dims = op.dims(x)
+    size = dims[axis] // groups
+    if groups == 1 or size == 1:
+        return x
+    if op.level >= 3:
+        return op.emit(OperationCode.CHANNEL_SHUFFLE, [x], [groups, axis], dims=dims)
+    before, after = math.prod(dims[:axis]), math.prod(dims[axis + 1 :])
+    x = op.reshape(x, (before, groups, size, after))
+    return op.reshape(op.transpose(x, (0, 2, 1, 3)), dims)
+
+
+@lowers(aten.channel_shuffle.default)
+def channel_shuffle(op: Lowering) -> OperandId:
+    """Lowers ``channel_shuffle(x[N, C, ...], groups)``."""
+    order = op.out.dim_order
+    return interleave(op, op.tensor("self", order), memory_axis(order, 1), op.arg("groups"))
+
+
+@lowers(aten.pixel_shuffle.default)
+def pixel_shuffle(op: Lowering) -> OperandId:
+    """Lowers ``pixel_shuffle(x[N, C * r * r, H, W]) -> [N, C, H * r, W * r]``.
+
+    torch's input channel is (c, i, j), that of DEPTH_TO_SPACE (i, j, c): the channels are shuffled
+    before, unless C is 1.
+    """
+    x, factor = op.image("self"), op.arg("upscale_factor")
+    if factor == 1:
+        return x
+    x = interleave(op, x, 3, op.out.shape[1])
+    return op.emit(OperationCode.DEPTH_TO_SPACE, [x], [factor])
+
+
+@lowers(aten.pixel_unshuffle.default)
+def pixel_unshuffle(op: Lowering) -> OperandId:
+    """Lowers ``pixel_unshuffle(x[N, C, H * r, W * r]) -> [N, C * r * r, H, W]``, the inverse:
+    SPACE_TO_DEPTH gives the channels as (i, j, c), torch as (c, i, j)."""
+    x, factor = op.image("self"), op.arg("downscale_factor")
+    if factor == 1:
+        return x
+    x = op.emit(OperationCode.SPACE_TO_DEPTH, [x], [factor])
+    return interleave(op, x, 3, factor * factor)
+
+
+@lowers(aten.flip.default)
+@moves_bools
+def flip(op: Lowering) -> OperandId:
+    """Lowers ``flip(x, dims)``: REVERSE, one axis at a time, or before level 7 what
+    :func:`take` finds."""
+    order = op.out.dim_order
+    x = op.tensor("self", order)
+    rank = len(op.out.shape)
+    for dim in op.arg("dims"):
+        axis = memory_axis(order, dim % max(rank, 1))
+        size = op.dims(x)[axis]
+        if size == 1:
+            continue
+        if op.level >= 7:
+            x = op.emit(OperationCode.REVERSE, [x, np.array([axis], np.int32)])
+        else:
+            x = take(op, x, axis, range(size - 1, -1, -1))
+    return x
+
+
+@lowers(aten.roll.default)
+@moves_elements
+def roll(op: Lowering) -> OperandId:
+    """Lowers ``roll(x, shifts, dims)``: two slices swapped on each axis; without dims the
+    elements roll as one row."""
+    order = op.out.dim_order
+    x = op.tensor("self", order)
+    dims = list(op.arg("dims"))
+    if not dims:
+        size = math.prod(op.out.shape)
+        row = op.reshape(op.reorder(x, op.out.shape, order, PLAIN), (size,))
+        rolled = take(op, row, 0, _rolled(size, op.arg("shifts")[0]))
+        return op.reorder(op.reshape(rolled, op.out.shape or (1,)), op.out.shape, PLAIN, order)
+    for shift, dim in zip(op.arg("shifts"), dims, strict=True):
+        axis = memory_axis(order, dim % len(op.out.shape))
+        x = take(op, x, axis, _rolled(op.dims(x)[axis], shift))
+    return x
+
+
+def _rolled(size: int, shift: int) -> list[int]:
+    return [(i - shift) % size for i in range(size)]

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert.ops.integer_moves import moves_elements
 from nnapi_prof.convert.registry import Lowering, logical_axes, lowers, memory_axis
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 
@@ -125,6 +126,7 @@ def concatenate(op: Lowering, parts: Sequence[OperandId], axis: int) -> OperandI
 
 
 @lowers(aten.slice.Tensor)
+@moves_elements
 def slice_tensor(op: Lowering) -> OperandId:
     """Lowers ``x[start:end:step]`` along one axis, positions wrapped and clipped as in Python."""
     shape = op.type("self").shape
@@ -137,6 +139,7 @@ def slice_tensor(op: Lowering) -> OperandId:
 
 
 @lowers(aten.constant_pad_nd.default)
+@moves_elements
 def constant_pad_nd(op: Lowering) -> OperandId:
     """Lowers ``constant_pad_nd(x, pad, value)``; negative pads cut first."""
     shape = op.type("self").shape
@@ -152,6 +155,7 @@ def constant_pad_nd(op: Lowering) -> OperandId:
 
 
 @lowers(aten.cat.default)
+@moves_elements
 def cat(op: Lowering) -> OperandId:
     """Lowers ``cat(tensors, dim)``."""
     order = op.out.dim_order
@@ -160,3 +164,115 @@ def cat(op: Lowering) -> OperandId:
     axis = memory_axis(order, op.arg("dim") % len(op.out.shape))
     inputs = [op.tensor(node, order) for node in tensors]
     return op.emit(OperationCode.CONCATENATION, inputs, [axis])
+
+
+# Elements along one axis in any constant order: what flips, rolls, pads and indices come to.
+
+
+FEW_PIECES = 4
+"""Up to here slices and a concatenation stand for a GATHER: more drivers take them."""
+MAX_PIECES = 64
+"""Slices at most where there is no GATHER (level 2)."""
+
+
+def take(op: Lowering, x: OperandId, axis: int, indices: Sequence[int]) -> OperandId:
+    """``x`` with the elements ``indices`` (each inside) of an axis in memory, in that order.
+
+    One slice, a few slices and a concatenation, a GATHER (from level 3 on), or many slices.
+    """
+    size = op.dims(x)[axis]
+    listed = [int(index) for index in indices]
+    if listed == list(range(size)):
+        return x
+    runs = _runs(listed)
+    forward = all(run.step > 0 for run in runs)
+    is_integer = op.model.operand(x).type is OperandCode.TENSOR_INT32
+    sliced = op.level >= 2 and not (is_integer and len(runs) > 1)
+    if forward and sliced and len(runs) <= FEW_PIECES:
+        return _pieces(op, x, axis, runs)
+    if op.level >= 3:
+        dims = list(op.dims(x))
+        dims[axis] = len(listed)
+        tensors = [x, op.model.scalar(axis), op.constant(np.array(listed, np.int32))]
+        return op.emit(OperationCode.GATHER, tensors, dims=dims)
+    op.require_level(2, f"taking {len(listed)} of {size} elements (by STRIDED_SLICE)")
+    op.require(
+        len(runs) <= MAX_PIECES,
+        f"{len(runs)} slices in place of GATHER (level 3), at most {MAX_PIECES} are made",
+    )
+    return _pieces(op, x, axis, runs)
+
+
+def _runs(indices: Sequence[int]) -> list[range]:
+    """Few arithmetic progressions, found from the front, that give the indices in order."""
+    runs: list[range] = []
+    start = 0
+    while start < len(indices):
+        stop, step = start + 1, 1
+        if stop < len(indices) and indices[stop] != indices[start]:
+            step = indices[stop] - indices[start]
+            while stop < len(indices) and indices[stop] - indices[stop - 1] == step:
+                stop += 1
+            if stop == start + 2 < len(indices) and step != 1:
+                stop, step = start + 1, 1  # two at any distance: the second begins another run
+        runs.append(range(indices[start], indices[stop - 1] + (1 if step > 0 else -1), step))
+        start = stop
+    return runs
+
+
+def _pieces(op: Lowering, x: OperandId, axis: int, runs: Sequence[range]) -> OperandId:
+    parts = [slice_axis(op, x, axis, run.start, run.stop, run.step) for run in runs]
+    return concatenate(op, parts, axis)
+
+
+# Pads that repeat what is inside: reflected, replicated, circular.
+
+
+CIRCULAR = aten._pad_circular.default
+MODES = {
+    aten.reflection_pad1d.default: "reflect",
+    aten.reflection_pad2d.default: "reflect",
+    aten.replication_pad1d.default: "replicate",
+    aten.replication_pad2d.default: "replicate",
+    CIRCULAR: "circular",
+}
+REFLECT = 0
+"""MIRROR_PAD's mode that leaves the edge itself out."""
+
+
+@lowers(aten.pad.default, *MODES)
+def pad(op: Lowering) -> OperandId:
+    """Lowers ``pad(x, pad, mode)`` for the modes reflect, replicate and circular.
+
+    MIRROR_PAD (level 7) reflects; else each axis is taken apart and joined: slices and a
+    concatenation, or a GATHER. Negative pads cut.
+    """
+    mode = MODES.get(op.target) or op.arg("mode")
+    order, shape = op.out.dim_order, op.type("self").shape
+    name = "padding" if op.target in MODES and op.target is not CIRCULAR else "pad"
+    listed = [int(size) for size in op.arg(name)]
+    pairs = {
+        len(shape) - 1 - i: (listed[2 * i], listed[2 * i + 1]) for i in range(len(listed) // 2)
+    }
+    x = op.tensor("self", order)
+    pads = [pairs.get(axis, (0, 0)) for axis in logical_axes(order, len(shape))]
+    if not any(map(any, pads)):
+        return x
+    if mode == "reflect" and op.level >= 7 and min(map(min, pads)) >= 0:
+        return op.emit(OperationCode.MIRROR_PAD, [x, np.array(pads, np.int32)], [REFLECT])
+    for axis, pair in enumerate(pads):
+        x = take(op, x, axis, _positions(mode, op.dims(x)[axis], pair))
+    return x
+
+
+def _positions(mode: str, size: int, pair: Sequence[int]) -> list[int]:
+    """Which element of an axis stands at each place of the padded one."""
+    places = np.arange(-pair[0], size + pair[1])
+    if mode == "circular":  # torch repeats what its negative pads leave
+        first = max(0, -pair[0])
+        left = size + min(0, pair[1]) - first
+        return [int(i) for i in first + (places - first) % left]
+    if mode == "replicate":
+        return [int(i) for i in places.clip(0, size - 1)]
+    period = 2 * (size - 1)
+    return [int(i) for i in size - 1 - abs(places % max(period, 1) - (size - 1))]

@@ -1,0 +1,393 @@
+"""Finds the expressions of a template.
+
+1. Far from the example, one size at a time: which words depend on which sizes, and how fast they
+   grow. The denominators of these slopes are the strides of the model; their least common multiple
+   is the period after which every word has grown by a whole number.
+2. Near the example, at remainders of the period: of all floored quotients with the right slope
+   those stay that agree with everything seen. Each next size is the one at which the rest differ
+   most, until they agree at every remainder. Where a model runs at some remainders only (a U-Net
+   that halves twice wants multiples of 4), sizes move in larger steps.
+3. Words that depend on several sizes are products of those found, or sums along the dimension of a
+   concatenation.
+4. The template is compared with conversions at other sizes, from small to large.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from nnapi_prof.convert.dynamic_shapes.probe import Convert, NoTemplate, Prober
+from nnapi_prof.convert.dynamic_shapes.template import (
+    Expression,
+    Floor,
+    OpenSize,
+    Template,
+    floors_through,
+)
+from nnapi_prof.errors import InputSpecError
+from nnapi_prof.nnapi.codes import OperationCode
+
+JUMPS = (960, 1344, 192, 64, 32)
+"""How far the far sizes are away: many strides divide them. Smaller ones for models with a largest
+size."""
+
+CHECKS, WIDE = 4, 4
+"""Number of sizes of step 4 beside the smallest, and how many times the example they may be."""
+
+FRACTIONS = 64
+"""The smallest sizes are sought in parts of the example's."""
+
+SMALL = 32
+"""From here downwards each size is tried alone."""
+
+
+def derive(
+    convert: Convert,
+    opens: Sequence[OpenSize],
+    said: Callable[[Sequence[int]], str],
+    maker: Callable[[int], str],
+    jumps: Sequence[int] = JUMPS,
+) -> Template:
+    """The template of a model with these sizes left open.
+
+    ``convert`` converts at any sizes; ``said`` and ``maker`` are Prober's. Raises what ``convert``
+    does at the examples, and InputSpecError where no template holds, with the reason.
+    """
+    prober = Prober(convert, tuple(known.example for known in opens), said, maker)
+    reasons = []
+    for jump in jumps:
+        try:
+            return _Search(prober, opens, jump).template()
+        except NoTemplate as reason:
+            reasons.append(reason)
+    raise InputSpecError(
+        f"these sizes cannot be left open: {reasons[0]}; state fixed sizes"
+    ) from reasons[0]
+
+
+class _Search:
+    def __init__(self, prober: Prober, opens: Sequence[OpenSize], jump: int) -> None:
+        self.prober = prober
+        self.opens = opens
+        self.jump = jump
+        self.example = prober.example
+        self.seen = [self.example]
+        """Sizes that the expressions are fitted to; the far ones of each size follow the example:
+        ``seen[1 + 2 * i]`` and ``seen[2 + 2 * i]``."""
+        for index in range(len(self.example)):
+            self.seen += [self._moved({index: jump}), self._moved({index: 2 * jump})]
+        for sizes in self.seen:
+            prober.at(sizes)
+        slopes = [c.slope for c in self._columns() if c.slope is not None]
+        self.periods = [
+            math.lcm(1, *(slope.denominator for index, slope in slopes if index == number))
+            for number in range(len(self.example))
+        ]
+
+    def _moved(self, by: dict[int, int]) -> tuple[int, ...]:
+        return tuple(size + by.get(index, 0) for index, size in enumerate(self.example))
+
+    def template(self) -> Template:
+        whole = math.lcm(*self.periods)
+        far = len(self.seen)
+        reasons = []
+        for step in (n for n in range(1, whole + 1) if whole % n == 0):
+            steps = [math.gcd(step, period) for period in self.periods]
+            del self.seen[far:]
+            try:
+                return self._fitted(steps)
+            except NoTemplate as reason:
+                reasons.append(reason)
+        raise reasons[-1]
+
+    def _columns(self) -> list[Column]:
+        """The words that vary over ``seen``, those alike in one column."""
+        rows = np.stack([self.prober.at(sizes) for sizes in self.seen])
+        varying = np.flatnonzero((rows != rows[0]).any(axis=0))
+        together: dict[tuple[int, ...], list[int]] = {}
+        for word in varying:
+            together.setdefault(tuple(map(int, rows[:, word])), []).append(int(word))
+        return [
+            Column(values, tuple(words), self._slope(values), self._depends(values))
+            for values, words in together.items()
+        ]
+
+    def _depends(self, values: Sequence[int]) -> tuple[int, ...]:
+        return tuple(i for i in range(len(self.example)) if values[1 + 2 * i] != values[0])
+
+    def _slope(self, values: Sequence[int]) -> tuple[int, Fraction] | None:
+        """The one size that a column depends on, and how fast it grows with it."""
+        depends = self._depends(values)
+        if len(depends) != 1:
+            return None
+        (index,) = depends
+        rise = values[1 + 2 * index] - values[0]
+        if values[2 + 2 * index] - values[1 + 2 * index] != rise:
+            return None
+        return index, Fraction(rise, self.jump)
+
+    def _fitted(self, steps: list[int]) -> Template:
+        """The template for sizes that differ from the example by multiples of ``steps``."""
+        offsets: list[int] | None = list(steps)
+        turn = 0
+        while offsets is not None:
+            turn += 1
+            sizes = self._moved(
+                {i: n + self.periods[i] * (1 + turn % 3) for i, n in enumerate(offsets)}
+            )
+            self.prober.at(sizes)
+            self.seen.append(sizes)
+            columns = self._columns()
+            candidates = [self._candidates(column) for column in columns]
+            offsets = self._next(steps, candidates)
+        if any(not c and len(k.depends) < 2 for c, k in zip(candidates, columns, strict=True)):
+            self._see_a_period(steps)
+        columns = self._columns()
+        found = [Expression.of(c[0]) if c else None for c in map(self._candidates, columns)]
+        solved = solve_columns(columns, found, self.seen, self.prober)
+        return self._checked(solved, steps)
+
+    def _see_a_period(self, steps: list[int]) -> None:
+        """Sums of quotients are not told apart by :meth:`_next`: every remainder is looked at."""
+        counts = [period // step for period, step in zip(self.periods, steps, strict=True)]
+        for number in range(max(counts)):
+            sizes = self._moved({i: step * (number + i) for i, step in enumerate(steps)})
+            self.prober.at(sizes)
+            self.seen.append(sizes)
+
+    def _candidates(self, column: Column) -> list[Floor]:
+        if column.slope is None:
+            return []
+        index, slope = column.slope
+        sizes = [seen[index] for seen in self.seen]
+        return floors_through(index, sizes, column.values, slope, self.periods[index])
+
+    def _next(self, steps: list[int], candidates: list[list[Floor]]) -> list[int] | None:
+        """For each size the distance from the example at which candidates differ most; None where
+        they nowhere do."""
+        offsets, told = [], False
+        for index, (step, period) in enumerate(zip(steps, self.periods, strict=True)):
+            mine = [floors for floors in candidates if floors and floors[0].index == index]
+            best, most = step, 0
+            for offset in range(0, period, step):
+                size = self.example[index] + offset + period
+                kinds = sum(len({floor.of(size) for floor in floors}) - 1 for floors in mine)
+                if kinds > most:
+                    best, most = offset, kinds
+            offsets.append(best)
+            told = told or most > 0
+        return offsets if told else None
+
+    def _checked(self, patches: dict[int, Expression], steps: list[int]) -> Template:
+        """The template with the range in which it holds, by conversions it was not fitted to."""
+        least = self._smallest(patches, steps)
+        most = self._moved({i: 2 * self.jump for i in range(len(self.example))})
+        spread = [
+            tuple(
+                low + step * ((WIDE * size - low) // step * part // CHECKS + part + index)
+                for index, (low, size, step) in enumerate(
+                    zip(least, self.example, steps, strict=True)
+                )
+            )
+            for part in range(CHECKS)
+        ]
+        for sizes in spread:
+            if not self._holds(patches, sizes):
+                raise NoTemplate(f"with {self.prober.said(sizes)} its sizes are not those foreseen")
+        opens = tuple(
+            replace(known, step=step, least=low, most=high)
+            for known, step, low, high in zip(self.opens, steps, least, most, strict=True)
+        )
+        return Template(opens, self.prober.base.region, patches)
+
+    def _smallest(self, patches: dict[int, Expression], steps: list[int]) -> tuple[int, ...]:
+        """The smallest sizes of about the example's proportions for which the template holds, all
+        between them and the example taken to be alike."""
+        low, high = 0, FRACTIONS  # of the example; it does not hold, it holds
+        found = self.example
+        while high - low > 1:
+            part = low + (high - low) // 2 if low else high // 2
+            sizes = tuple(
+                _at_least(example * part // FRACTIONS, example, step)
+                for example, step in zip(self.example, steps, strict=True)
+            )
+            if sizes == found or self._fits(patches, sizes):
+                high, found = part, sizes
+            else:
+                low = part
+        for index in range(len(found)):  # one alone may be smaller than the proportions let it be
+            found = self._smaller(patches, steps, found, index)
+        return found
+
+    def _smaller(
+        self, patches: dict[int, Expression], steps: list[int], found: tuple[int, ...], index: int
+    ) -> tuple[int, ...]:
+        """``found`` with the size ``index`` as small as the template holds for, every one seen."""
+        while found[index] <= SMALL:
+            tried = (*found[:index], found[index] - steps[index], *found[index + 1 :])
+            if tried[index] < 1 or not self._fits(patches, tried):
+                break
+            found = tried
+        return found
+
+    def _fits(self, patches: dict[int, Expression], sizes: Sequence[int]) -> bool:
+        try:
+            return self._holds(patches, sizes)
+        except NoTemplate:
+            return False
+
+    def _holds(self, patches: dict[int, Expression], sizes: Sequence[int]) -> bool:
+        """Whether the patches give the conversion at ``sizes``. Raises Unfit where there is none
+        of the same form."""
+        wanted = self.prober.at(sizes)
+        words = self.prober.base_words.copy()
+        for word, expression in patches.items():
+            words[word] = expression.at(sizes)
+        return bool((words == wanted).all())
+
+
+def _at_least(size: int, example: int, step: int) -> int:
+    """The smallest size from ``size`` on, 1 at least, that is whole steps from the example."""
+    size = max(size, 1)
+    return size + (example - size) % step
+
+
+# Expressions of words that no single floored quotient gives.
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Words with the same values at all sizes seen: the first at the example.
+
+    ``depends`` are the open sizes that the values change with; ``slope`` has the only one of them
+    and how fast they grow with it, where they grow evenly.
+    """
+
+    values: tuple[int, ...]
+    words: tuple[int, ...]
+    slope: tuple[int, Fraction] | None
+    depends: tuple[int, ...]
+
+
+def solve_columns(
+    columns: Sequence[Column],
+    known: Sequence[Expression | None],
+    seen: Sequence[Sequence[int]],
+    prober: Prober,
+) -> dict[int, Expression]:
+    """The expression of every word. ``known`` has those of some columns already.
+
+    Raises Unfit naming a word that has none.
+    """
+    found = list(known)
+    sizes = [Floor(index, 1, 0, 1, 0) for index in range(len(seen[0]))]
+    floors = list(dict.fromkeys([*(e.terms[0][1][0] for e in found if e is not None), *sizes]))
+    for number, column in enumerate(columns):
+        if found[number] is None:
+            found[number] = _product(column, floors, seen) or _sum(column, floors, seen)
+    where = {word: number for number, column in enumerate(columns) for word in column.words}
+    waiting = [number for number, expression in enumerate(found) if expression is None]
+    while waiting:
+        for number in waiting:
+            found[number] = _joined(columns[number], where, found, seen, prober)
+        left = [number for number in waiting if found[number] is None]
+        if len(left) == len(waiting):
+            raise NoTemplate(_refusal(columns[left[0]], seen, prober))
+        waiting = left
+    return {
+        word: expression
+        for column, expression in zip(columns, found, strict=True)
+        if expression is not None
+        for word in column.words
+    }
+
+
+def _product(
+    column: Column, floors: Sequence[Floor], seen: Sequence[Sequence[int]]
+) -> Expression | None:
+    """``k * f * g + d`` with one known quotient of each size that the column depends on."""
+    of_sizes = [[floor for floor in floors if floor.index == index] for index in column.depends]
+    if len(column.depends) < 2:
+        return None
+    for chosen in itertools.product(*of_sizes):
+        products = [Expression(0, ((1, chosen),)).at(sizes) for sizes in seen]
+        other = 1 + 2 * column.depends[0]
+        rise, per = column.values[other] - column.values[0], products[other] - products[0]
+        if per == 0 or rise % per:
+            continue
+        factor = rise // per
+        rest = column.values[0] - factor * products[0]
+        if all(factor * p + rest == v for p, v in zip(products, column.values, strict=True)):
+            return Expression(rest, ((factor, chosen),))
+    return None
+
+
+def _sum(
+    column: Column, floors: Sequence[Floor], seen: Sequence[Sequence[int]]
+) -> Expression | None:
+    """``j * f + k * g + d`` with two known quotients of one size: what a window that hangs over the
+    edge lacks, for one."""
+    if len(column.depends) > 1:
+        return None
+    wanted = np.array(column.values)
+    for f, g in itertools.combinations(floors, 2):
+        if f.index != g.index or column.depends not in ((), (f.index,)):
+            continue
+        rows = np.array([[f.at(sizes), g.at(sizes), 1] for sizes in seen])
+        solved = np.rint(np.linalg.lstsq(rows, wanted, rcond=None)[0]).astype(int)
+        if (rows @ solved == wanted).all():
+            j, k, rest = map(int, solved)
+            return Expression(rest, ((j, (f,)), (k, (g,))))
+    return None
+
+
+def _joined(
+    column: Column,
+    where: dict[int, int],
+    found: Sequence[Expression | None],
+    seen: Sequence[Sequence[int]],
+    prober: Prober,
+) -> Expression | None:
+    """The sum of the inputs' sizes, where a word of the column is the joined dimension of a
+    concatenation's result."""
+    words = set(column.words)
+    for operation in prober.model.operations:
+        if operation.code is not OperationCode.CONCATENATION:
+            continue
+        (result,) = operation.outputs
+        for axis in range(len(prober.model.operands[result].dims)):
+            if prober.map.dims[result] + axis not in words:
+                continue
+            total = Expression(0)
+            for operand in operation.inputs[:-1]:
+                word = prober.map.dims[operand] + axis
+                part: Expression | None = Expression(int(prober.base_words[word]))
+                if word in where:
+                    part = found[where[word]]
+                if part is None:
+                    break
+                total = total.plus(part)
+            if all(total.at(s) == v for s, v in zip(seen, column.values, strict=True)):
+                return total
+    return None
+
+
+def _refusal(column: Column, seen: Sequence[Sequence[int]], prober: Prober) -> str:
+    operand, what = prober.map.free[column.words[0]]
+    operations = enumerate(prober.model.operations)
+    index = next(i for i, o in operations if operand in (*o.inputs, *o.outputs))
+    role = "result" if operand in prober.model.operations[index].outputs else "argument"
+    taken = ", ".join(
+        f"{value} with {prober.said(sizes)}"
+        for sizes, value in zip(seen[:3], column.values, strict=False)
+    )
+    return (
+        f"{what} of operand {operand}, {role} of {prober.operation(index)}, is no sum or product "
+        f"of divided sizes ({taken})"
+    )

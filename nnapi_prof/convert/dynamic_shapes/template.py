@@ -1,0 +1,291 @@
+"""A converted model with open sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, OperandId, Operation, Value
+from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.serialize import parse, serialize
+from nnapi_prof.errors import InputSpecError
+from nnapi_prof.graph.types import MAX_RANK, DimOrder, TensorType
+from nnapi_prof.nnapi.codes import OperandCode
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSize:
+    """One size that is left open: dimension ``dim`` (PyTorch's) of the model's input ``input``.
+
+    ``equal`` has the inputs and dimensions that have the same size.
+
+    It may be ``example`` plus or minus multiples of ``step``, from ``least`` to ``most``: the range
+    in which the template was checked.
+    """
+
+    input: int
+    dim: int
+    example: int
+    step: int = 1
+    least: int = 1
+    most: int = 1
+    equal: tuple[tuple[int, int], ...] = ()
+
+    def why_not(self, size: int) -> str | None:
+        """The predicate with which a size is refused; None where it fits."""
+        if not self.least <= size <= self.most:
+            return f"is {size}, {self.least} to {self.most} are possible"
+        if (size - self.example) % self.step:
+            remainder = self.example % self.step
+            multiples = f"multiples of {self.step}"
+            wanted = f"{multiples} plus {remainder}" if remainder else multiples
+            return f"is {size}, {wanted} are possible"
+        return None
+
+
+@dataclass(frozen=True)
+class Template:
+    """``region`` is the conversion at the examples of ``opens``, equal constants not shared.
+
+    ``patches`` has the 32-bit words of its serialized model that depend on the open sizes.
+    ``leading`` names the inputs and outputs of more than MAX_RANK dimensions of which one is open
+    among the first that are one to NNAPI (operand_shape), and says which.
+    """
+
+    opens: tuple[OpenSize, ...]
+    region: ConvertedRegion
+    patches: Mapping[int, Expression] = field(repr=False)
+    leading: Mapping[str, int] = field(default_factory=dict)
+
+    def fill(self, sizes: Sequence[int]) -> ConvertedRegion:
+        """What converting the model at these sizes gives. Raises InputSpecError where the template
+        does not hold for one."""
+        for size, known in zip(sizes, self.opens, strict=True):
+            reason = known.why_not(size)
+            if reason is not None:
+                raise InputSpecError(f"dimension {known.dim} of input {known.input} {reason}")
+        words = as_words(self.region.serialized).copy()
+        for word, expression in self.patches.items():
+            words[word] = expression.at(sizes)
+        model = parse(words.tobytes())
+        return replace(
+            self.region,
+            serialized=serialize(with_shared_constants(model)),
+            input_types=self._sized(
+                self.region.inputs, self.region.input_types, model, model.inputs
+            ),
+            output_types=self._sized(
+                self.region.outputs, self.region.output_types, model, model.outputs
+            ),
+        )
+
+    def _sized(
+        self,
+        names: Sequence[str],
+        types: Sequence[TensorType],
+        model: NnapiModel,
+        operands: Sequence[OperandId],
+    ) -> tuple[TensorType, ...]:
+        """The types with the shapes that the operands have."""
+        found = []
+        for name, known, operand in zip(names, types, operands, strict=True):
+            dims = model.operands[operand].dims
+            if known.dim_order is DimOrder.CHANNELS_LAST:
+                n, h, w, c = dims
+                dims = (n, c, h, w)
+            merged = len(known.shape) - MAX_RANK + 1
+            if merged > 1:
+                first = list(known.shape[:merged])
+                if name in self.leading:
+                    first[self.leading[name]] = 1
+                    first[self.leading[name]] = dims[0] // math.prod(first)
+                dims = (*first, *dims[1:])
+            found.append(replace(known, shape=dims) if known.shape else known)
+        return tuple(found)
+
+
+def with_shared_constants(model: NnapiModel) -> NnapiModel:
+    """The model as ModelBuilder makes it when it shares: of equal constants the first alone."""
+    sources = {value.operand: value.source for value in model.values}
+    first: dict[tuple[Operand, object], OperandId] = {}
+    numbers: list[OperandId] = []
+    operands: list[Operand] = []
+    for index, operand in enumerate(model.operands):
+        source = sources.get(OperandId(index))
+        known = first.get((operand, source)) if isinstance(source, bytes) else None
+        if known is None:
+            known = OperandId(len(operands))
+            operands.append(operand)
+            first[operand, source] = known
+        numbers.append(known)
+    values = {numbers[v.operand]: Value(numbers[v.operand], v.source) for v in model.values}
+
+    def renumbered(ids: Sequence[OperandId]) -> tuple[OperandId, ...]:
+        return tuple(numbers[index] for index in ids)
+
+    return NnapiModel(
+        tuple(operands),
+        tuple(values.values()),
+        tuple(
+            Operation(o.code, renumbered(o.inputs), renumbered(o.outputs)) for o in model.operations
+        ),
+        renumbered(model.inputs),
+        renumbered(model.outputs),
+    )
+
+
+# Where in a serialized model the numbers stand that may depend on sizes.
+
+
+Words = NDArray[np.int32]
+"""A serialized model as it is read: 32-bit words."""
+
+_HEADER, _OPERAND, _VALUE, _OPERATION = 6, 4, 3, 3
+_SLICE = 3
+_INTEGERS = (OperandCode.INT32, OperandCode.TENSOR_INT32)
+
+
+def as_words(serialized: bytes) -> Words:
+    return np.frombuffer(serialized, dtype="<i4")
+
+
+@dataclass(frozen=True)
+class WordMap:
+    """``dims[i]`` is the word where the dimensions of operand i begin, ``free`` the words that are
+    a dimension or a constant integer, each with its operand and what it is, for messages.
+
+    ``constants`` has the words of other constants with their operands, ``buffers`` the operand of
+    each numbered buffer.
+    """
+
+    dims: tuple[int, ...]
+    free: dict[int, tuple[int, str]]
+    constants: dict[int, int]
+    buffers: dict[int, int]
+
+
+def word_map(model: NnapiModel) -> WordMap:
+    """The map of ``serialize(model)``."""
+    at = _HEADER + _OPERAND * len(model.operands)
+    at += _VALUE * len(model.values) + _OPERATION * len(model.operations)
+    dims = []
+    free: dict[int, tuple[int, str]] = {}
+    constants: dict[int, int] = {}
+    buffers: dict[int, int] = {}
+    for index, operand in enumerate(model.operands):
+        dims.append(at)
+        for number in range(len(operand.dims)):
+            free[at + number] = (index, f"dimension {number}")
+        at += len(operand.dims)
+    for value in model.values:
+        if isinstance(value.source, BufferSlice):
+            buffers[value.source.buffer] = value.operand
+            at += _SLICE
+            continue
+        integers = model.operands[value.operand].type in _INTEGERS
+        for number in range(-(-len(value.source) // 4)):
+            if integers:
+                free[at] = (value.operand, f"element {number}")
+            else:
+                constants[at] = value.operand
+            at += 1
+    return WordMap(tuple(dims), free, constants, buffers)
+
+
+# Integers that follow from open sizes: sums of products of floored quotients.
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """``factor * ((s + shift) // divisor) + offset``, where s is the open size number ``index``.
+
+    Strided windows, padding and resizing by whole factors, one after another, give nothing else:
+    floored quotients of floored quotients are floored quotients.
+    """
+
+    index: int
+    factor: int
+    shift: int
+    divisor: int
+    offset: int
+
+    def at(self, sizes: Sequence[int]) -> int:
+        return self.of(sizes[self.index])
+
+    def of(self, size: int) -> int:
+        return self.factor * ((size + self.shift) // self.divisor) + self.offset
+
+    def text(self, names: Sequence[str]) -> str:
+        """As Python and TorchScript write it."""
+        size = names[self.index]
+        if self.divisor == 1:
+            return _plus(_times(self.factor, size), self.offset + self.factor * self.shift)
+        inner = f"({size} + {self.shift})" if self.shift else size
+        return _plus(_times(self.factor, f"({inner} // {self.divisor})"), self.offset)
+
+
+def _times(factor: int, text: str) -> str:
+    return text if factor == 1 else f"{factor} * {text}"
+
+
+def _plus(text: str, offset: int) -> str:
+    if not offset:
+        return text
+    return f"{text} {'+' if offset > 0 else '-'} {abs(offset)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """``constant`` plus the products of ``terms``, each a factor and what it multiplies."""
+
+    constant: int
+    terms: tuple[tuple[int, tuple[Floor, ...]], ...] = ()
+
+    @classmethod
+    def of(cls, floor: Floor) -> Expression:
+        return cls(0, ((1, (floor,)),))
+
+    def plus(self, other: Expression) -> Expression:
+        return Expression(self.constant + other.constant, self.terms + other.terms)
+
+    def at(self, sizes: Sequence[int]) -> int:
+        total = self.constant
+        for factor, floors in self.terms:
+            product = factor
+            for floor in floors:
+                product *= floor.at(sizes)
+            total += product
+        return total
+
+    def text(self, names: Sequence[str]) -> str:
+        """As Python and TorchScript write it."""
+        parts = []
+        for factor, floors in self.terms:
+            product = " * ".join(f"({floor.text(names)})" for floor in floors)
+            parts.append(_times(factor, product))
+        if self.constant or not parts:
+            parts.append(str(self.constant))
+        return " + ".join(parts)
+
+
+def floors_through(
+    index: int, sizes: Sequence[int], values: Sequence[int], slope: Fraction, period: int
+) -> list[Floor]:
+    """All Floors with this slope, and a divisor that divides ``period``, that take ``values`` at
+    ``sizes``; the smallest divisor first."""
+    found = []
+    for divisor in range(slope.denominator, period + 1, slope.denominator):
+        if period % divisor:
+            continue
+        factor = int(slope * divisor)
+        for shift in range(divisor):
+            offset = values[0] - factor * ((sizes[0] + shift) // divisor)
+            floor = Floor(index, factor, shift, divisor, offset)
+            if all(floor.of(s) == v for s, v in zip(sizes, values, strict=True)):
+                found.append(floor)
+    return found

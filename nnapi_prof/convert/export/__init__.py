@@ -1,0 +1,1 @@
+"""An NNAPI model for programs without nnapi-prof: as JSON, and as a C++ class."""

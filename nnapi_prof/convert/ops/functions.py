@@ -1,0 +1,328 @@
+"""Exponentials, logarithms and the error function."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert.ops.element_types import argument, result_dtype
+from nnapi_prof.convert.ops.formula import (
+    RELU,
+    RELU1,
+    Value,
+    absolute,
+    exponential,
+    floor,
+    negative_part,
+    number,
+    polynomial,
+    relu,
+    sigmoid,
+    truncated,
+)
+from nnapi_prof.convert.registry import Lowering, lowers
+from nnapi_prof.nnapi.codes import OperationCode
+
+aten = torch.ops.aten
+
+NORMAL_REACH = 5.5
+NORMAL_LOGIT = (
+    8.77672942,
+    12.090109,
+    -0.3317124,
+    -16.83141625,
+    36.5952813,
+    -37.23730745,
+    15.25002565,
+)
+"""``log(P / (1 - P))``, P being the share of the normal distribution below x, for |x| <= 5.5: an
+odd polynomial in ``x / 5.5``. Fitted by linear programming to the smallest largest error of
+``x * P(x)``, which is 0.7e-7; at 5.5, P is 1 - 1.9e-8 and stays so beyond."""
+
+
+def normal_logit(x: Value) -> Value:
+    """The logit of the normal distribution function, by operations of level 1."""
+    near = x.times(1 / NORMAL_REACH, RELU1)
+    return polynomial(near * near, NORMAL_LOGIT) * near
+
+
+@lowers(aten.erf.default)
+def erf(op: Lowering) -> OperandId:
+    """Lowers ``erf(x)`` as ``tanh(logit(P(x * sqrt 2)) / 2)``.
+
+    NNAPI has no erf. With :data:`NORMAL_LOGIT` the error is 2.5e-7 at most, in float32, for all x,
+    plus that of the device's TANH; near 0 it is relative.
+    """
+    logit = normal_logit(argument(op, "self") * math.sqrt(2))
+    return (logit * 0.5).unary(OperationCode.TANH).operand
+
+
+@lowers(aten.erfc.default)
+def erfc(op: Lowering) -> OperandId:
+    """Lowers ``1 - erf(x)`` as ``2 * sigmoid(-logit(P(x * sqrt 2)))``, with the error of
+    :func:`erf`; it does not fall below 3.8e-8."""
+    logit = normal_logit(argument(op, "self") * -math.sqrt(2))
+    return (sigmoid(logit) * 2).operand
+
+
+@lowers(aten.exp.default)
+def exp(op: Lowering) -> OperandId:
+    """Lowers ``e ** x``: EXP, or below level 3, which has it, ``sigmoid(x) / sigmoid(-x)``."""
+    return exponential(argument(op, "self")).operand
+
+
+@lowers(aten.exp2.default)
+def exp2(op: Lowering) -> OperandId:
+    """Lowers ``2 ** x``."""
+    x = argument(op, "self")
+    return number(op, 2, x.dtype).binary(OperationCode.POW, x).operand
+
+
+@lowers(aten.expm1.default)
+def expm1(op: Lowering) -> OperandId:
+    """Lowers ``e ** x - 1`` as ``tanh(x / 2) * (e ** x + 1)``, which keeps its precision near 0."""
+    x = argument(op, "self")
+    return ((x * 0.5).unary(OperationCode.TANH) * (exponential(x) + 1)).operand
+
+
+LOGARITHMS = {
+    aten.log.default: 1.0,
+    aten.log2.default: 1 / math.log(2),
+    aten.log10.default: 1 / math.log(10),
+}
+"""Natural logarithm -> logarithm of another base: a factor."""
+
+
+@lowers(*LOGARITHMS)
+def log(op: Lowering) -> OperandId:
+    """Lowers logarithms to base e, 2 and 10; the latter two round once more."""
+    result = argument(op, "self").unary(OperationCode.LOG)
+    factor = LOGARITHMS[op.target]
+    return (result if factor == 1 else result * factor).operand
+
+
+@lowers(aten.log1p.default)
+def log1p(op: Lowering) -> OperandId:
+    """Lowers ``log(1 + x)`` as ``log(u) * x / (u - 1)`` with ``u = 1 + x`` rounded, which makes up
+    for the rounding as far as the device's LOG is right near 1, and ``x`` itself where u is 1. An
+    infinite x gives NaN."""
+    x = argument(op, "self")
+    u = x + 1
+    rounded = u - 1
+    corrected = u.unary(OperationCode.LOG) * (x / rounded)
+    tiny = rounded.is_(OperationCode.EQUAL, 0)
+    return tiny.select(x, corrected, x.dtype).operand
+
+
+@lowers(aten.softplus.default)
+def softplus(op: Lowering) -> OperandId:
+    """Lowers ``log(1 + e ** (beta * x)) / beta``, and x itself where beta * x > threshold.
+
+    As ``max(z, 0) + log(1 + e ** -|z|)`` nothing overflows. The error is 1.2e-7 / beta beside the
+    rounding of the result; beyond a threshold of 15 or more the two branches differ by less
+    (3.1e-7), and only a lower one is looked at.
+    """
+    beta, threshold = float(op.arg("beta")), float(op.arg("threshold"))
+    op.require(beta > 0, f"beta={beta:g}, a positive one is wanted")
+    x = argument(op, "self")
+    z = x if beta == 1 else x * beta
+    result = log_1_plus_exp(z)
+    if beta != 1:
+        result = result * (1 / beta)
+    if threshold < 15:
+        result = (z > threshold).select(x, result, x.dtype)
+    return result.operand
+
+
+def log_1_plus_exp(z: Value) -> Value:
+    """``log(1 + e ** z)``; LOG came with level 3."""
+    bend = (exponential(-absolute(z)) + 1).unary(OperationCode.LOG)
+    return relu(z) + bend
+
+
+@lowers(aten.log_sigmoid.default)
+def log_sigmoid(op: Lowering) -> OperandId:
+    """Lowers ``log(sigmoid(x))`` as ``min(x, 0) - log(1 + e ** -|x|)``."""
+    x = argument(op, "self")
+    bend = (exponential(-absolute(x)) + 1).unary(OperationCode.LOG)
+    return (negative_part(x) - bend).operand
+
+
+@lowers(aten.logaddexp.default)
+def logaddexp(op: Lowering) -> OperandId:
+    """Lowers ``log(e ** x + e ** y)`` as ``y + log(1 + e ** (x - y))``."""
+    x, y = argument(op, "self"), argument(op, "other")
+    return (y + log_1_plus_exp(x - y)).operand
+
+
+@lowers(aten.logit.default)
+def logit(op: Lowering) -> OperandId:
+    """Lowers ``log(x / (1 - x))``, x clamped to [eps, 1 - eps] where there is an eps."""
+    x = argument(op, "self")
+    eps = op.arg("eps")
+    if eps is not None:
+        x = x.binary(OperationCode.MAXIMUM, float(eps)).binary(OperationCode.MINIMUM, 1 - eps)
+    return (x / (1 - x)).unary(OperationCode.LOG).operand
+
+
+# Trigonometry and hyperbolic functions beyond SIN and TANH.
+
+
+ARCTANGENT = (
+    0.999999934,
+    -0.333328512,
+    0.199897088,
+    -0.141862441,
+    0.105851892,
+    -0.0740225289,
+    0.0416221137,
+    -0.0154715816,
+    0.00271220976,
+)
+"""``atan(t) / t`` for 0 <= t <= 1 as a polynomial in ``t ** 2``. Fitted by linear programming; the
+error of atan is 1.1e-8, and 1e-7 where float32 computes it."""
+
+
+@lowers(aten.sin.default)
+def sin(op: Lowering) -> OperandId:
+    """Lowers ``sin(x)``: SIN."""
+    return _sin(argument(op, "self")).operand
+
+
+@lowers(aten.cos.default)
+def cos(op: Lowering) -> OperandId:
+    """Lowers ``cos(x)``, see :func:`_cos`."""
+    return _cos(argument(op, "self")).operand
+
+
+@lowers(aten.tan.default)
+def tan(op: Lowering) -> OperandId:
+    """Lowers ``sin(x) / cos(x)``; next to a pole the error of the divisor, 3e-7, is felt."""
+    x = argument(op, "self")
+    return (_sin(x) / _cos(x)).operand
+
+
+def _sin(x: Value) -> Value:
+    return x.unary(OperationCode.SIN)
+
+
+def _cos(x: Value) -> Value:
+    """``1 - 2 * sin(x / 2) ** 2``: unlike ``sin(x + pi / 2)`` it does not round a large x; the
+    error is 3e-7 at most where SIN is exact to the last bit."""
+    sine = _sin(x * 0.5)
+    return (sine * sine) * -2 + 1
+
+
+@lowers(aten.sinh.default)
+def sinh(op: Lowering) -> OperandId:
+    """Lowers ``sinh(x)`` as ``tanh(x / 2) * (e ** x + e ** -x + 2) / 2``, the same number without
+    the cancellation near 0."""
+    x = argument(op, "self")
+    t = (x * 0.5).unary(OperationCode.TANH)
+    return (t * ((exponential(x) + exponential(-x) + 2) * 0.5)).operand
+
+
+@lowers(aten.cosh.default)
+def cosh(op: Lowering) -> OperandId:
+    """Lowers ``(e ** x + e ** -x) / 2``."""
+    x = argument(op, "self")
+    return ((exponential(x) + exponential(-x)) * 0.5).operand
+
+
+@lowers(aten.atan.default)
+def atan(op: Lowering) -> OperandId:
+    """Lowers ``atan(x)`` as the angle of (1, x); the error is 3e-7 at most."""
+    x = argument(op, "self")
+    size = _first_quadrant(absolute(x), number(op, 1, x.dtype))
+    return (x < 0).select(-size, size, x.dtype).operand
+
+
+@lowers(aten.atan2.default)
+def atan2(op: Lowering) -> OperandId:
+    """Lowers the angle of (other, self), in [-pi, pi]; the error is 4e-7 at most.
+
+    NNAPI has no inverse functions: the smaller coordinate over the larger goes through
+    :data:`ARCTANGENT`, and reflections bring the angle home, by the sign of a zero too. Two
+    infinite coordinates give NaN.
+    """
+    y, x = argument(op, "self"), argument(op, "other")
+    angle = _first_quadrant(absolute(y), absolute(x))
+    angle = _negative(x).select(math.pi - angle, angle, x.dtype)
+    return _negative(y).select(-angle, angle, x.dtype).operand
+
+
+def _negative(x: Value) -> Value:
+    """Whether x is below 0, or the 0 that divides 1 to minus infinity."""
+    return (x < 0).is_(OperationCode.LOGICAL_OR, (1 / x) < 0)
+
+
+def _first_quadrant(y: Value, x: Value) -> Value:
+    """The angle of (x, y), neither negative: 0 to pi / 2."""
+    y.op.require(y.dtype == "float32", f"an angle of {y.dtype}, float32 is wanted")
+    longer = y.binary(OperationCode.MAXIMUM, x)
+    divisor = longer.is_(OperationCode.EQUAL, 0).select(1, longer, y.dtype)
+    t = y.binary(OperationCode.MINIMUM, x) / divisor
+    angle = polynomial(t * t, ARCTANGENT) * t
+    return (y > x).select(math.pi / 2 - angle, angle, y.dtype)
+
+
+# Rounding and sign. None of it at level 1 or 2 but FLOOR: the rest is composed from that.
+#
+# Zeros may lose their sign, and a NaN may become a number (NNAPI does not say what RELU makes of
+# it); :func:`rounded` gives NaN for an infinity.
+
+
+def _source(op: Lowering) -> Value:
+    x = argument(op, "self")
+    op.require(x.dtype != "int32", f"of {op.out.dtype}, which has no fraction: drop the call")
+    return x
+
+
+@lowers(aten.ceil.default)
+def ceil(op: Lowering) -> OperandId:
+    """Lowers ``-floor(-x)``."""
+    return (-floor(-_source(op))).operand
+
+
+@lowers(aten.trunc.default)
+def trunc(op: Lowering) -> OperandId:
+    """Lowers ``floor(relu(x)) - floor(relu(-x))``."""
+    return truncated(_source(op)).operand
+
+
+@lowers(aten.frac.default)
+def frac(op: Lowering) -> OperandId:
+    """Lowers ``x - trunc(x)``, which is exact."""
+    x = _source(op)
+    return (x - truncated(x)).operand
+
+
+@lowers(aten.round.default)
+def round_(op: Lowering) -> OperandId:
+    """Lowers rounding to the nearest integer, a half to the even one."""
+    return rounded(_source(op)).operand
+
+
+def rounded(x: Value) -> Value:
+    """``x`` rounded to the nearest integer, a half to the even one: exact for every finite x.
+
+    Within its pair of integers, ``c = 2 * floor(x / 2)`` and ``c + 1``, twice the distance from
+    the odd one is ``q`` in [-2, 2]. Up to -1 (a half below it included) ``x`` goes to ``c``, from 1
+    on to ``c + 2``, between to ``c + 1``: that is ``c + 1 + min(1, max(-1, trunc(q)))``.
+    """
+    even = floor(x * 0.5) * 2
+    twice = (x - even) * 2
+    above = floor(twice.plus(-2, RELU))
+    below = floor((twice * -1).plus(2, RELU))
+    return above.minus(below, RELU1) + 1 + even
+
+
+@lowers(aten.sign.default, aten.sgn.default)
+def sign(op: Lowering) -> OperandId:
+    """Lowers ``1 if x > 0 else -1 if x < 0 else 0``: SELECT of level 3."""
+    op.require_level(3, "telling signs apart (GREATER and SELECT)")
+    dtype = result_dtype(op)
+    x = argument(op, "self", dtype)
+    return (x > 0).select(1, (x < 0).select(-1, 0, dtype), dtype).operand

@@ -1,0 +1,417 @@
+"""An operation between dequantize and quantize nodes as one quant8 operation.
+
+The lowering of the float operation runs as for floats. :class:`QuantisedLowering` gives it the
+integers where it asks for tensors, turns the constants it writes into integers, and gives each
+result the scale and zero point that NNAPI's rules demand. What breaks a rule ends the attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import fx
+
+from nnapi_prof.convert.dispatch import lower_node, run_lowering
+from nnapi_prof.convert.model import EmissionError, ModelBuilder, Operand, OperandId
+from nnapi_prof.convert.quantize.constants import Constant, Integers, limits
+from nnapi_prof.convert.quantize.rules import (
+    CHOOSES,
+    FIXED,
+    FREE,
+    ROUNDS,
+    SAME_AS_INPUT,
+    WEIGHTED,
+    ZERO_PADS,
+)
+from nnapi_prof.convert.region import alike, operand_of, quantised_operand
+from nnapi_prof.convert.registry import Lowering
+from nnapi_prof.errors import UnsupportedOp
+from nnapi_prof.graph.node import makes_tensor, op_name, type_of
+from nnapi_prof.graph.quantisation import (
+    MOVES,
+    QuantisedUnit,
+    is_dequantize,
+    is_weight,
+    same_quantisation,
+    scheme_of,
+    stated_quantisation,
+    value_type,
+)
+from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.nnapi.codes import FuseCode, OperandCode, OperationCode
+from nnapi_prof.nnapi.facts import level_name
+
+
+def lower_quantised(
+    unit: QuantisedUnit,
+    model: ModelBuilder,
+    values: Mapping[str, OperandId],
+    activation: FuseCode,
+    pad: Pads,
+) -> OperandId:
+    """The operand of the unit's result.
+
+    One quant8 operation where NNAPI has it and its rules hold; else the float operation between
+    DEQUANTIZE and QUANTIZE, which takes level 3; ``model.in_floats`` then has the rule that was
+    broken. Raises UnsupportedOp with both reasons.
+    """
+    mark = model.mark()
+    try:
+        return _in_integers(unit, model, values, activation, pad)
+    except (UnsupportedOp, EmissionError) as refusal:
+        why = refusal.reason if isinstance(refusal, UnsupportedOp) else str(refusal)
+    model.back_to(mark)
+    try:
+        found = _in_floats(unit, model, values, activation, pad)
+    except UnsupportedOp as refusal:
+        model.back_to(mark)
+        name, op = unit.core.name, op_name(unit.core.target)
+        reason = f"as a quant8 operation: {why}; in float32 between conversions: {refusal.reason}"
+        raise UnsupportedOp(name, op, reason) from refusal
+    model.in_floats[unit.quantize.name] = why
+    return found
+
+
+def _in_integers(
+    unit: QuantisedUnit,
+    model: ModelBuilder,
+    values: Mapping[str, OperandId],
+    activation: FuseCode,
+    pad: Pads,
+) -> OperandId:
+    if unit.core is unit.dequantize[-1]:
+        raise UnsupportedOp(unit.core.name, op_name(unit.core.target), "NNAPI has no requantising")
+    op = QuantisedLowering(unit, model, values, activation, pad)
+    result = run_lowering(op)
+    op.require_wanted(result)
+    return result
+
+
+def _in_floats(
+    unit: QuantisedUnit,
+    model: ModelBuilder,
+    values: Mapping[str, OperandId],
+    activation: FuseCode,
+    pad: Pads,
+) -> OperandId:
+    known = dict(values)
+    for node in unit.dequantize:
+        known[node.name] = lower_node(Lowering(node, model, known))
+    if unit.core not in unit.dequantize:
+        op = Lowering(unit.core, model, known, activation, unit.pad, pad)
+        known[unit.core.name] = lower_node(op)
+        if unit.activation is not None:
+            known[unit.activation.name] = known[unit.core.name]
+    return lower_node(Lowering(unit.quantize, model, known))
+
+
+class MovingLowering(Lowering):
+    """A Lowering of an operator that moves quantised integers: what would compute is refused."""
+
+    def emit(
+        self,
+        code: OperationCode,
+        tensors: Sequence[OperandId | NDArray[Any]],
+        scalars: Sequence[bool | int | float] = (),
+        dims: Sequence[int] | None = None,
+    ) -> OperandId:
+        self._require_move(code, tensors)
+        return super().emit(code, tensors, scalars, dims)
+
+    def emit_as(
+        self,
+        types: Sequence[TensorType],
+        code: OperationCode,
+        tensors: Sequence[OperandId | NDArray[Any]],
+        scalars: Sequence[bool | int | float] = (),
+    ) -> tuple[OperandId, ...]:
+        self._require_move(code, tensors)
+        types = [replace(known, dtype=self.out.dtype, quant=self.out.quant) for known in types]
+        return super().emit_as(types, code, tensors, scalars)
+
+    def _require_move(
+        self, code: OperationCode, tensors: Sequence[OperandId | NDArray[Any]]
+    ) -> None:
+        moves = code in SAME_AS_INPUT - ROUNDS - ZERO_PADS or code is OperationCode.CONCATENATION
+        floats = any(isinstance(t, np.ndarray) and t.dtype == np.float32 for t in tensors)
+        self.require(moves and not floats, f"{code.name} does more than move quantised integers")
+
+
+def moves_integers(node: fx.Node) -> bool:
+    """Whether a node is one for :class:`MovingLowering`."""
+    return node.target in MOVES and makes_tensor(node) and type_of(node).quant is not None
+
+
+# The lowering of a float operation, run on quantised integers.
+
+
+Pads = tuple[int, int, int, int]
+QUANT8 = (OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED)
+
+
+class _AsFloats(ModelBuilder):
+    """A builder that shows quantised operands, and constants without an operand, as float32: a
+    lowering that asks for the type of an operand is one for floats."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self, builder: ModelBuilder, waiting: Mapping[OperandId, Constant]) -> None:
+        self.__dict__ = builder.__dict__
+        self._waiting = waiting
+
+    def operand(self, operand_id: OperandId) -> Operand:
+        if operand_id in self._waiting:
+            return Operand(OperandCode.TENSOR_FLOAT32, self._waiting[operand_id].array.shape)
+        known = super().operand(operand_id)
+        return Operand(OperandCode.TENSOR_FLOAT32, known.dims) if known.type in QUANT8 else known
+
+
+class QuantisedLowering(Lowering):
+    """A Lowering of a float operation whose tensors are the integers behind dequantize nodes.
+
+    Float constants have no operand before an operation reads them: they are known by negative ids.
+    """
+
+    def __init__(
+        self,
+        unit: QuantisedUnit,
+        model: ModelBuilder,
+        values: Mapping[str, OperandId],
+        activation: FuseCode,
+        pad: Pads,
+    ) -> None:
+        self._real = model
+        self._constants: dict[OperandId, Constant] = {}
+        shown = _AsFloats(model, self._constants)
+        super().__init__(unit.core, shown, values, activation, unit.pad, pad)
+        self.wanted = type_of(unit.quantize)
+        self.weights = [found for w in unit.weights if (found := scheme_of(w)) is not None]
+        self.rounded: set[OperandId] = set()
+        self._numbers = Integers(model, self.weights, self.refuse)
+        if self.wanted.quant is None:
+            self.refuse(_narrow(unit.quantize))
+
+    def require_wanted(self, result: OperandId) -> None:
+        """That the unit's result is what its quantize node says."""
+        found, wanted = self._real.operand(result), operand_of(self.wanted)
+        assert wanted is not None
+        if not alike(found, wanted):
+            self.refuse(
+                f"NNAPI gives {_said(found)} here, the model wants {_said(wanted)} of its result"
+            )
+        dims = wanted.dims
+        self.require(found.dims == dims, f"its lowering gives the shape {found.dims}, not {dims}")
+
+    # What a lowering asks for
+
+    def operand_code(self, node: fx.Node) -> OperandCode:
+        if not is_dequantize(node):
+            return super().operand_code(node)
+        known = value_type(node)
+        found = operand_of(known)
+        stated = stated_quantisation(node)
+        if found is None or known.quant is None:
+            self.refuse(f"reads {known}, whose integers are no quantised numbers to NNAPI")
+        if stated is None or not same_quantisation(known.quant, stated):
+            self.refuse(f"reads {known} as {stated or _narrow(node)}")
+        return found.type
+
+    def tensor(self, value: str | fx.Node, order: DimOrder | None = None) -> OperandId:
+        node = self._node(value)
+        if is_weight(node):
+            found = super().tensor(node, order)
+            kept = self._constants.get(found)
+            if kept is not None:
+                self._constants[found] = replace(kept, scheme=scheme_of(node))
+            return found
+        if not is_dequantize(node):
+            return super().tensor(node, order)
+        self.operand_code(node)
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        known = type_of(source)
+        return self.reorder(
+            self._values[source.name], known.shape, known.dim_order, order or known.dim_order
+        )
+
+    def constant(self, array: NDArray[Any]) -> OperandId:
+        if array.dtype != np.float32:
+            return super().constant(array)
+        found = OperandId(-1 - len(self._constants))
+        self._constants[found] = Constant(np.atleast_1d(array), None)
+        return found
+
+    # What a lowering writes
+
+    def emit(
+        self,
+        code: OperationCode,
+        tensors: Sequence[OperandId | NDArray[Any]],
+        scalars: Sequence[bool | int | float] = (),
+        dims: Sequence[int] | None = None,
+    ) -> OperandId:
+        shape = self.out.memory_shape if dims is None else tuple(dims)
+        return self._emit(code, tensors, scalars, [shape])[0]
+
+    def emit_as(
+        self,
+        types: Sequence[TensorType],
+        code: OperationCode,
+        tensors: Sequence[OperandId | NDArray[Any]],
+        scalars: Sequence[bool | int | float] = (),
+    ) -> tuple[OperandId, ...]:
+        if any(known.dtype != "float32" for known in types):
+            self.refuse(f"{code.name} gives no quantised values")
+        return self._emit(code, tensors, scalars, [known.memory_shape for known in types])
+
+    def _emit(
+        self,
+        code: OperationCode,
+        tensors: Sequence[OperandId | NDArray[Any]],
+        scalars: Sequence[bool | int | float],
+        shapes: Sequence[tuple[int, ...]],
+    ) -> tuple[OperandId, ...]:
+        given = [self.constant(t) if isinstance(t, np.ndarray) else t for t in tensors]
+        if code not in SAME_AS_INPUT | FREE and code not in FIXED:
+            self.refuse(f"{code.name} has no quant8 form that is used here")
+        like = self._data_operand(code, given)
+        if code is OperationCode.MEAN and self._over_image(given):
+            return (self._pooled(given[0], shapes[0]),)
+        if code in WEIGHTED:
+            self._require_constants(code, given[1:3])
+            if code is OperationCode.FULLY_CONNECTED and self.weights[0].axis is not None:
+                return (self._by_convolution(given, scalars, shapes[0]),)
+            weight, bias = (self._constants[operand] for operand in given[1:3])
+            given[1:3] = self._numbers.filter_and_bias(code, like, weight, bias)
+        given = [
+            self._numbers.data(code, like, self._constants[t]) if t in self._constants else t
+            for t in given
+        ]
+        result = self._result(code, given, like)
+        rounds = code in ROUNDS and not self._chooses(code, given, result)
+        again = [t for t in given if t in self.rounded]
+        kept = code in SAME_AS_INPUT or self._chooses(code, again, result)
+        if rounds and again and not kept:
+            self.refuse(f"{code.name} would round what was rounded before it in this operation")
+        if code is OperationCode.ADD and self.level < 3 and len(set(map(self.dims, given))) == 1:
+            # Android 9 ignores the fuse code then: the activation follows as an operation.
+            self.activation_left, scalars = FuseCode(int(scalars[0])), [int(FuseCode.NONE)]
+        numbers = [self._scalar(code, like, value) for value in scalars]
+        found = self._real.add_results(
+            code, [*given, *numbers], [replace(result, dims=shape) for shape in shapes]
+        )
+        if rounds or again:
+            self.rounded.update(found)
+        return found
+
+    def _data_operand(self, code: OperationCode, given: Sequence[OperandId]) -> Operand:
+        """The first quantised value among the tensors: what constants take their type from."""
+        for operand in given:
+            if operand not in self._constants:
+                known = self._real.operand(operand)
+                if known.type in QUANT8:
+                    return known
+        self.refuse(f"{code.name} of constants alone")
+
+    def _result(self, code: OperationCode, given: Sequence[OperandId], like: Operand) -> Operand:
+        """Type, scale and zero point of an operation's result, with its rules checked."""
+        data = [self._real.operand(operand) for operand in given]
+        data = [operand for operand in data if operand.type is like.type]
+        if code in SAME_AS_INPUT:
+            if code in ZERO_PADS and like.zero_point != 0:
+                self.require_level(3, f"{code.name} of quantised values with a zero point not 0")
+            return like
+        if code in FIXED:
+            fixed = FIXED[code]
+            shift = 0 if like.type is OperandCode.TENSOR_QUANT8_ASYMM else 128
+            return quantised_operand(
+                like.type, (), replace(fixed, zero_point=fixed.zero_point - shift)
+            )
+        assert self.wanted.quant is not None
+        result = quantised_operand(like.type, (), self.wanted.quant)
+        if code is OperationCode.CONCATENATION and self.level < 3:
+            for operand in data:
+                if not alike(operand, result):
+                    self.refuse(
+                        f"CONCATENATION below {level_name(3)} wants one scale and zero point for "
+                        f"all, found {_said(operand)} for {_said(result)}"
+                    )
+        if code is OperationCode.MUL:
+            product = np.float32(data[0].scale) * np.float32(data[-1].scale)
+            self._require_above(code, result, float(product), "the product of its inputs' scales")
+        if code in WEIGHTED and self.level < 3:
+            product = np.float32(data[0].scale) * np.float32(data[1].scale)
+            self._require_above(
+                code, result, float(product), f"input x filter scale below {level_name(3)}"
+            )
+        return result
+
+    def _require_above(self, code: OperationCode, result: Operand, bound: float, what: str) -> None:
+        self.require(
+            result.scale > bound,
+            f"{code.name} wants a scale of its result above {what}, found {result.scale:.6g} and "
+            f"{bound:.6g}",
+        )
+
+    def _chooses(self, code: OperationCode, given: Sequence[OperandId], result: Operand) -> bool:
+        """Whether an operation takes elements of these tensors as they are."""
+        return code in CHOOSES and all(alike(self._real.operand(t), result) for t in given)
+
+    def _scalar(self, code: OperationCode, like: Operand, value: bool | int | float) -> OperandId:
+        if code is OperationCode.PAD_V2:  # an INT32 in the data's quantisation
+            number = round(float(value) / like.scale) + like.zero_point
+            low, high = limits(like.type)
+            return self._real.scalar(min(max(number, low), high))
+        return self._real.scalar(value)
+
+    def _require_constants(self, code: OperationCode, given: Sequence[OperandId]) -> None:
+        for operand in given:
+            if operand not in self._constants:
+                self.refuse(f"{code.name} with a computed filter or bias, constants are wanted")
+        if not self.weights:
+            self.refuse(f"{code.name} with float32 weights, quantised ones are wanted")
+
+    # What a quant8 operation does better than the float one's counterpart
+
+    def _over_image(self, given: Sequence[OperandId]) -> bool:
+        axes = self._real.constant_bytes(given[1])
+        wanted = np.array([1, 2], np.int32).tobytes()
+        return axes == wanted and len(self.dims(given[0])) == 4
+
+    def _pooled(self, x: OperandId, shape: tuple[int, ...]) -> OperandId:
+        """The mean of an image: quantised MEAN cuts the fraction off, AVERAGE_POOL_2D rounds."""
+        n, h, w, c = self.dims(x)
+        window = [0, 0, 0, 0, w, h, w, h, int(FuseCode.NONE)]
+        found = self.emit(OperationCode.AVERAGE_POOL_2D, [x], window, dims=(n, 1, 1, c))
+        return self.reshape(found, shape)
+
+    def _by_convolution(
+        self,
+        given: Sequence[OperandId],
+        scalars: Sequence[bool | int | float],
+        shape: tuple[int, ...],
+    ) -> OperandId:
+        """FULLY_CONNECTED takes no scales for channels; a CONV_2D of one pixel does."""
+        x, weight, bias = given
+        n_out, n_in = self.dims(weight)
+        batch, _ = shape
+        pixels = self.reshape(x, (batch, 1, 1, n_in))
+        filters = self._constants[weight].array.reshape(n_out, 1, 1, n_in)
+        window = [0, 0, 0, 0, 1, 1, *scalars]
+        dims = (batch, 1, 1, n_out)
+        found = self.emit(OperationCode.CONV_2D, [pixels, filters, bias], window, dims=dims)
+        return self.reshape(found, shape)
+
+
+def _narrow(node: fx.Node) -> str:
+    low, high = node.args[3:5]
+    return f"integers from {low} to {high} only, NNAPI's types use their whole range"
+
+
+def _said(operand: Operand) -> str:
+    name = operand.type.name.removeprefix("TENSOR_")
+    return f"{name} of scale {operand.scale:.6g} and zero point {operand.zero_point}"

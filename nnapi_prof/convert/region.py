@@ -1,0 +1,155 @@
+"""A region turned into an NNAPI model: the converter's result, as data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nnapi_prof.convert.model import Operand
+from nnapi_prof.convert.serialize import parse
+from nnapi_prof.graph.types import DTYPE_BYTES, Quantisation, TensorType
+from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.nnapi.codes import OperandCode, OperationCode
+
+OPERAND_CODES = {
+    "float32": OperandCode.TENSOR_FLOAT32,
+    "float16": OperandCode.TENSOR_FLOAT16,
+    "int32": OperandCode.TENSOR_INT32,
+    "bool": OperandCode.TENSOR_BOOL8,
+}
+"""Element type in a device's memory -> operand code."""
+
+QUANTISED_CODES = {
+    "uint8": OperandCode.TENSOR_QUANT8_ASYMM,
+    "int8": OperandCode.TENSOR_QUANT8_ASYMM_SIGNED,
+}
+"""The same for integers that stand for real numbers. No other type crosses a region's boundary."""
+
+
+def operand_code(known: TensorType) -> OperandCode | None:
+    """The operand type of a value, or None for one that NNAPI does not have."""
+    codes = OPERAND_CODES if known.quant is None else QUANTISED_CODES
+    return codes.get(known.device_dtype)
+
+
+def operand_of(known: TensorType) -> Operand | None:
+    """The operand of a value, or None where NNAPI does not have its type."""
+    code = operand_code(known)
+    if code is None:
+        return None
+    if known.quant is None:
+        return Operand(code, known.memory_shape)
+    return quantised_operand(code, known.memory_shape, known.quant)
+
+
+def quantised_operand(code: OperandCode, dims: tuple[int, ...], quant: Quantisation) -> Operand:
+    """An operand of quantised integers; its scale is rounded to float32, as NNAPI's are."""
+    return Operand(code, dims, float(np.float32(quant.scale)), quant.zero_point)
+
+
+def alike(a: Operand, b: Operand) -> bool:
+    """Whether two operands have one type, and their integers mean the same."""
+    close = abs(a.scale - b.scale) <= 1e-6 * abs(b.scale)
+    return a.type is b.type and close and a.zero_point == b.zero_point
+
+
+@dataclass(frozen=True)
+class ConvertedRegion:
+    """One NNAPI model in PyTorch's serialized format, or that of version 2 which has scales for
+    each channel (PROTOCOL.md, section 4).
+
+    ``buffers[i]`` holds the bytes of numbered buffer i, already in NNAPI's layout. ``inputs`` and
+    ``outputs`` name the graph's values in the order of the model's; their
+    :attr:`TensorType.memory_shape` is the operand's shape.
+    """
+
+    serialized: bytes
+    buffers: tuple[bytes, ...] = field(repr=False)
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    input_types: tuple[TensorType, ...]
+    output_types: tuple[TensorType, ...]
+    operations: tuple[str, ...]
+    """Names of the NNAPI operations, in order."""
+    level: int
+    """The feature level the model was lowered for, as a device reports it (27, 28, ...)."""
+    in_floats: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Quantised values of the graph that are computed in float32, between DEQUANTIZE and QUANTIZE,
+    and the rule that a quant8 operation would break."""
+
+
+def units_in_floats(graph: UnitGraph, regions: Iterable[ConvertedRegion]) -> dict[int, str]:
+    """Index of each quantised unit that some of the regions compute in float32, and the rule that a
+    quant8 operation would break."""
+    return {
+        graph.producer[name]: rule for region in regions for name, rule in region.in_floats.items()
+    }
+
+
+# How much of a converted region only moves data from one dim order to another.
+
+
+ELEMENT_BYTES = {
+    OperandCode.TENSOR_FLOAT32: DTYPE_BYTES["float32"],
+    OperandCode.TENSOR_INT32: DTYPE_BYTES["int32"],
+    OperandCode.TENSOR_FLOAT16: DTYPE_BYTES["float16"],
+}
+"""Bytes of an element; all other tensor types that are transposed have one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permutes:
+    """TRANSPOSE operations, and the bytes that they write."""
+
+    count: int = 0
+    n_bytes: int = 0
+
+    def __add__(self, other: Permutes) -> Permutes:
+        return Permutes(self.count + other.count, self.n_bytes + other.n_bytes)
+
+
+def permutes(region: ConvertedRegion) -> Permutes:
+    """The permutes of a region, the model's own and those that its dim orders need."""
+    model = parse(region.serialized)
+    moved = [
+        model.operands[operation.outputs[0]]
+        for operation in model.operations
+        if operation.code is OperationCode.TRANSPOSE
+    ]
+    n_bytes = sum(math.prod(o.dims) * ELEMENT_BYTES.get(o.type, 1) for o in moved)
+    return Permutes(len(moved), n_bytes)
+
+
+# Models that grow when they are converted: a recurrence that is written out step by step, rows of
+# attention, volumes as slices. Each NNAPI operation is compiled, and takes room in the file.
+
+
+MANY, TIMES = 200, 4
+"""NNAPI operations that are worth a word, where they are so many times the model's own."""
+VERY_MANY = 1000
+"""Worth a word in any case: drivers have limits, and compile each one."""
+
+
+def growth_note(
+    graph: UnitGraph, converted: Iterable[tuple[Iterable[int], int]], where: str = "the model"
+) -> str | None:
+    """What to tell of converted regions, each given by its units and its NNAPI operations; None
+    where they hardly grew. ``where`` names what they are of."""
+    units: list[int] = []
+    n_operations = 0
+    for region, count in converted:
+        units += region
+        n_operations += count
+    n_nodes = sum(len(graph.units[unit].nodes) for unit in units)
+    grew = n_operations >= MANY and n_operations >= TIMES * n_nodes
+    if not grew and n_operations < VERY_MANY:
+        return None
+    kinds = dict.fromkeys(graph.units[unit].label.partition(" ")[0] for unit in units)
+    some = f" ({', '.join(kinds)})" if len(kinds) <= 3 else ""
+    return (
+        f"{where} becomes {n_operations:,} NNAPI operations, for {n_nodes:,} of its own{some}: "
+        "compiling, first runs and files grow with them, and a driver may refuse so many"
+    )

@@ -1,0 +1,157 @@
+"""A template filled in is what converting at those sizes gives, bit for bit; or it is refused."""
+
+import random
+import re
+
+import pytest
+import torch
+from torch.export import Dim
+
+from nnapi_prof.convert.dynamic_shapes import flexible_region
+from nnapi_prof.convert.dynamic_shapes.template import with_shared_constants
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.serialize import parse, serialize
+from nnapi_prof.errors import InputSpecError, UnsupportedOp
+from nnapi_prof.frontend.flexible import FlexibleModel
+from nnapi_prof.frontend.inputs import parse_input_spec
+from tests.convert.cases import CASES
+from tests.convert.dynamic_shapes import networks
+
+MODELS = {
+    "mobile": (networks.Mobile, "?x3x?x?=64", True),
+    "unet": (networks.unet, "1x3x?=48x?=64", True),
+    "ceiling pools": (networks.CeilingPools, "1x3x?x?", True),
+    "heads": (networks.Heads, "?x3x?=64x?=96", False),
+    "batch": (networks.Flattened, "?=4x3x16x16", True),
+}
+
+
+def flexible(folder, make, spec, traced):
+    torch.manual_seed(3)
+    specs = [parse_input_spec(word) for word in spec.split()]
+    inputs = [torch.randn(known.shape) for known in specs] if traced else []
+    return FlexibleModel(networks.saved(make(), folder / "model.pt", *inputs), specs)
+
+
+def whole(program, level=30):
+    return convert_region(program, range(len(program.units.units)), level)
+
+
+QUICK = ("ceiling pools", "batch")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in MODELS],
+)
+def template(request, tmp_path_factory):
+    model = flexible(tmp_path_factory.mktemp("model"), *MODELS[request.param])
+    return request.param, model, flexible_region(model, 30)
+
+
+def test_filled_in_it_is_the_conversion_at_these_sizes(template):
+    _, model, found = template
+    draw = random.Random(7)
+    for _ in range(8):
+        sizes = []
+        for known in found.opens:
+            most = min(known.most, 4 * known.example)
+            first = known.least + (known.example - known.least) % known.step
+            sizes.append(draw.randrange(first, most + 1, known.step))
+        assert found.fill(sizes) == whole(model.program(sizes))
+
+
+def test_the_range_reaches_down_to_small_sizes(template):
+    name, _, found = template
+    assert [(known.step, known.least) for known in found.opens] == {
+        "mobile": [(1, 1), (1, 5), (1, 1)],
+        "unet": [(4, 4), (4, 4)],
+        "ceiling pools": [(1, 5), (1, 13)],
+        "heads": [(1, 1), (1, 1), (1, 7)],
+        "batch": [(1, 1)],
+    }[name]
+    assert all(known.most >= 9 * known.example for known in found.opens)
+
+
+@pytest.mark.slow
+def test_sizes_that_it_does_not_hold_for_are_refused(tmp_path):
+    found = flexible_region(flexible(tmp_path, *MODELS["unet"]), 30)
+    with pytest.raises(InputSpecError, match=r"dimension 2 of input 0 is 50, multiples of 4 are"):
+        found.fill([50, 64])
+    with pytest.raises(InputSpecError, match=r"dimension 3 of input 0 is 9999, 4 to 1984 are"):
+        found.fill([48, 9999])
+
+
+def refusal(model):
+    with pytest.raises(InputSpecError) as caught:
+        flexible_region(model, 30)
+    return str(caught.value)
+
+
+def test_a_linear_layer_over_all_pixels_is_refused(tmp_path):
+    message = refusal(flexible(tmp_path, networks.Flattened, "1x3x?=16x?=16", True))
+    assert message.startswith(
+        "model.pt: inputs='1x3x?=16x?=16': these sizes cannot be left open: with 1x3x976x16 it "
+        "does not run: "
+    )
+    assert re.search(r"\[1, 15616\] X \[256, 3\].* \(aten.linear.default, .*:\d+\); state", message)
+
+
+def test_a_float_that_depends_on_sizes_is_refused(tmp_path):
+    message = refusal(flexible(tmp_path, networks.Averages, "1x3x?x?", False))
+    assert "the constant TENSOR_FLOAT32 of MUL for mul_1 (" in message
+    assert message.endswith("has another value; state fixed sizes")
+
+
+def test_what_does_not_convert_is_refused_as_ever(tmp_path):
+    model = flexible(tmp_path, networks.unet, "1x3x?=16x?=16", True)
+    with pytest.raises(UnsupportedOp, match=r"clone.* TRANSPOSE exists from level 2"):
+        flexible_region(model, 27)
+
+
+def exported(folder, dynamic, spec):
+    program = torch.export.export(
+        networks.Mobile().eval(), (torch.randn(1, 3, 64, 64),), dynamic_shapes=({**dynamic},)
+    )
+    torch.export.save(program, folder / "model.pt2")
+    return FlexibleModel(folder / "model.pt2", [parse_input_spec(spec)])
+
+
+@pytest.mark.slow
+def test_exported_programs(tmp_path):
+    height, width = Dim("height", min=16, max=256), Dim("width", min=16, max=512)
+    model = exported(tmp_path, {2: height, 3: width}, "1x3x?=64x?=96")
+    found = flexible_region(model, 30)
+    assert [(known.least, known.most) for known in found.opens] == [(16, 192), (16, 224)]
+    assert found.fill([61, 77]) == whole(model.program([61, 77]))
+
+
+def test_an_export_for_multiples(tmp_path):
+    side = Dim("side", min=3, max=200)
+    model = exported(tmp_path, {2: 4 * side}, "1x3x?=64x64")
+    (known,) = flexible_region(model, 30).opens
+    assert (known.step, known.least) == (4, 12)
+
+
+def test_a_size_that_an_export_fixed(tmp_path):
+    with pytest.raises(InputSpecError, match=r"was exported with 64 as dimension 3 of input 0"):
+        exported(tmp_path, {2: Dim("height", min=16, max=256)}, "1x3x?=64x?=64")
+
+
+def test_sizes_that_an_export_has_equal(tmp_path):
+    side = Dim("side", min=16, max=4096)
+    model = exported(tmp_path, {2: side, 3: side}, "1x3x?=64x?=64")
+    assert "was exported for equal sizes" in refusal(model)
+
+
+@pytest.mark.slow
+def test_sharing_constants_later_is_sharing_them_at_once():
+    compared = 0
+    for case in CASES.values():
+        if 30 in case.refused:
+            continue
+        apart = parse(convert_region(case.program, [0], 30, shared=False).serialized)
+        together = convert_region(case.program, [0], 30)
+        assert serialize(with_shared_constants(apart)) == together.serialized
+        compared += 1
+    assert compared > 500
