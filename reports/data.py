@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nnapi_prof import __version__
-from nnapi_prof.convert.permutes import Permutes
+from nnapi_prof.convert.region import Permutes
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.region import CostModel
 from nnapi_prof.graph.plan import Plan

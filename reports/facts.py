@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from nnapi_prof.convert.permutes import Permutes
+from nnapi_prof.convert.region import Permutes
 from nnapi_prof.costs.marginal import marginal
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.region import CostModel
