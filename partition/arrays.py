@@ -7,10 +7,10 @@ with what they would cost by their parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,11 @@ class Arrays:
     make_at: Ints
     makes: Ints
     """Of each unit: values."""
+
+    def shared(self, table: type[NamedTuple], but: Collection[str] = ()) -> dict[str, Any]:
+        """The arrays that a table for loops in C has under the same names."""
+        own = {field.name for field in fields(self)}.difference(but)
+        return {name: getattr(self, name) for name in table._fields if name in own}
 
 
 def offsets(lists: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
@@ -150,10 +155,6 @@ class Regions:
     def region(self) -> Ints:
         """Of each entry of ``units``."""
         return np.repeat(np.arange(self.count), np.diff(self.unit_at))
-
-    def of(self, region: int) -> Ints:
-        """Units of a region."""
-        return self.units[self.unit_at[region] : self.unit_at[region + 1]]
 
     def subset(self, chosen: Ints) -> Regions:
         """Some of the regions."""

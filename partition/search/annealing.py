@@ -11,11 +11,11 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from nnapi_prof.partition.anneal_kernels import STRETCH, Labelling, Tables, anneal
-from nnapi_prof.partition.arrays import WORD
+from nnapi_prof.partition.arrays import WORD, Bools, Floats, Ints
 from nnapi_prof.partition.problem import Placement, Problem
 from nnapi_prof.partition.search import native
 from nnapi_prof.partition.search.labelling import gathered, spread_out
@@ -25,8 +25,58 @@ MANY_READERS = 24
 """Values with more have their readers counted by phase: looking at each would take longer."""
 SLICE = 100_000
 """Moves between two looks at the clock: some 50 ms."""
-INTERPRETED = 400
-"""Times slower without the compiled loops: slices are so much shorter."""
+STRETCH = 1024
+"""Moves between two temperatures."""
+
+
+class Tables(NamedTuple):
+    """What moves look up: arrays of the problem, and the phases."""
+
+    unit_ns: Floats
+    overhead_ns: Floats
+    predecessor_at: Ints
+    predecessors: Ints
+    successor_at: Ints
+    successors: Ints
+    producer: Ints
+    is_output: Bools
+    in_ns: Floats
+    out_ns: Floats
+    reader_at: Ints
+    readers: Ints
+    reader_value: Ints
+    read_at: Ints
+    reads: Ints
+    make_at: Ints
+    makes: Ints
+    phase_target: Ints
+    """[phases]"""
+    counted: Ints
+    """[values] row of ``Labelling.n_readers`` for values with many readers, else -1"""
+    unit_key: Ints
+    """[n] random bits; a set's key is their exclusive or"""
+    region_key: Ints
+    """[2^x] keys of regions measured whole, with their target; 0 where there is none"""
+    region_ns: Floats
+    """[2^x] what they cost more than their parts, in ns"""
+
+
+class Labelling(NamedTuple):
+    """A plan as a phase for each unit, and what follows from it."""
+
+    phase: Ints
+    best: Ints
+    """[n] of the best labelling so far"""
+    n_units: Ints
+    """[phases]"""
+    key: Ints
+    """[phases]"""
+    n_readers: Ints
+    """[counted values, phases]"""
+    random: Ints
+    """[n + 1] state of the random numbers, then room for the units of one segment"""
+    cost: Floats
+    """[2] ns, now and of the best"""
 
 
 class Annealer:
@@ -48,7 +98,6 @@ class Annealer:
         self._counted = np.full(len(sizes), -1, dtype=np.int64)
         many = np.flatnonzero(sizes > MANY_READERS)
         self._counted[many] = np.arange(len(many))
-        self._library = native.library()
 
     def run(
         self,
@@ -66,22 +115,7 @@ class Annealer:
         n_phases = len(phase_target)
         tables = Tables(
             unit_ns=self._unit_ns,
-            overhead_ns=a.overhead_ns,
-            predecessor_at=a.predecessor_at,
-            predecessors=a.predecessors,
-            successor_at=a.successor_at,
-            successors=a.successors,
-            producer=a.producer,
-            is_output=a.is_output,
-            in_ns=a.in_ns,
-            out_ns=a.out_ns,
-            reader_at=a.reader_at,
-            readers=a.readers,
-            reader_value=a.reader_value,
-            read_at=a.read_at,
-            reads=a.reads,
-            make_at=a.make_at,
-            makes=a.makes,
+            **a.shared(Tables, but=("unit_ns",)),
             phase_target=phase_target,
             counted=self._counted,
             unit_key=self._unit_key,
@@ -93,11 +127,10 @@ class Annealer:
         stretches = max(1, moves // STRETCH)
         factor = (cold_ns / hot_ns) ** (1 / stretches)
         left, temperature = moves, hot_ns
-        slice_moves = (SLICE if self._library is not None else SLICE // INTERPRETED) // STRETCH
-        slice_moves = max(1, slice_moves) * STRETCH
+        slice_moves = max(1, SLICE // STRETCH) * STRETCH
         while left > 0 and not watch.is_over:
             now = min(left, slice_moves)
-            self._advance(tables, labelling, now, temperature, factor)
+            anneal(tables, labelling, now, temperature, factor)
             temperature *= factor ** (now // STRETCH)
             left -= now
             watch.spend(now)
@@ -119,24 +152,6 @@ class Annealer:
             n_readers=n_readers,
             random=np.zeros(a.n + 1, dtype=np.int64),
             cost=np.zeros(2),
-        )
-
-    def _advance(
-        self, tables: Tables, labelling: Labelling, moves: int, hot_ns: float, factor: float
-    ) -> None:
-        if self._library is None:
-            anneal(tables, labelling, moves, hot_ns, factor)
-            return
-        sizes = native.integers(
-            *tables.unit_ns.shape, len(tables.phase_target), len(tables.region_key)
-        )
-        self._library.np_anneal(
-            ctypes.byref(sizes),
-            ctypes.byref(native.pointers(tables)),
-            ctypes.byref(native.pointers(labelling)),
-            ctypes.c_int64(moves),
-            ctypes.c_double(hot_ns),
-            ctypes.c_double(factor),
         )
 
     def _regions(self) -> tuple[np.ndarray, np.ndarray]:
@@ -164,6 +179,20 @@ class Annealer:
             keys[place] = key
             extra[place] = (ns if math.isfinite(ns) else self._penalty * len(rows)) - parts
         return keys, extra
+
+
+def anneal(tables: Tables, labelling: Labelling, moves: int, hot_ns: float, factor: float) -> None:
+    """Tries so many moves of a unit, and now and then of a segment, at a temperature that begins
+    with ``hot_ns`` and falls by ``factor`` every :data:`STRETCH` moves."""
+    sizes = native.integers(*tables.unit_ns.shape, len(tables.phase_target), len(tables.region_key))
+    native.library().np_anneal(
+        ctypes.byref(sizes),
+        ctypes.byref(native.pointers(tables)),
+        ctypes.byref(native.pointers(labelling)),
+        ctypes.c_int64(moves),
+        ctypes.c_double(hot_ns),
+        ctypes.c_double(factor),
+    )
 
 
 def _seeded(seed: int) -> int:

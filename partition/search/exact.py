@@ -43,7 +43,11 @@ import numpy as np
 
 from nnapi_prof.partition.arrays import WORD, Floats, Ints
 from nnapi_prof.partition.constraints import Budget
-from nnapi_prof.partition.ideal_kernels import (
+from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem, Region
+from nnapi_prof.partition.search import native
+from nnapi_prof.partition.search.relaxation import Prices
+from nnapi_prof.partition.search.result import Watch
+from nnapi_prof.partition.search.tables import (
     CLOSE,
     DONE,
     EXPAND,
@@ -67,19 +71,12 @@ from nnapi_prof.partition.ideal_kernels import (
     WORK,
     Search,
     Tables,
-    rehash,
+    make_tables,
+    value_slots,
 )
-from nnapi_prof.partition.ideal_kernels import advance as advance_interpreted
-from nnapi_prof.partition.problem import GRAPH_INPUT, Placement, Problem, Region
-from nnapi_prof.partition.search import native
-from nnapi_prof.partition.search.relaxation import Prices
-from nnapi_prof.partition.search.result import Watch
-from nnapi_prof.partition.search.tables import make_tables, value_slots
 
 SLICE = 200_000
 """Steps between two looks at the clock: some 20 ms."""
-INTERPRETED = 100
-"""Times slower: slices are so much shorter."""
 FEW_STEPS = 100_000
 """A moment's work."""
 
@@ -148,14 +145,13 @@ class _Run:
         self._priced = float(tables.rate[paid] @ tables.budget[paid])
         self._search = _begun(tables, upper_ns + self._priced, width)
         self._upper_ns = upper_ns
-        self._library = native.library()
 
     def until(self, watch: Watch, steps: float, memory_bytes: float, least: int) -> ExactResult:
         """Searches to the end, or until time, steps or memory are spent."""
         spent = 0
         while True:
             before = int(self._search.at[WORK])
-            code = self._advance()
+            code = advance(self._tables, self._search, SLICE)
             spent = int(self._search.at[WORK])
             watch.spend(spent - before)
             if code == DONE:
@@ -164,39 +160,6 @@ class _Run:
                 return self._unfinished(spent)
             if (watch.is_over and spent >= least) or spent > steps:
                 return self._unfinished(spent)
-
-    def _advance(self) -> int:
-        """Goes on for a slice; the code that it ended with."""
-        if self._library is None:
-            return advance_interpreted(self._tables, self._search, SLICE // INTERPRETED)
-        return int(
-            self._library.np_ideals_advance(
-                ctypes.byref(self._sizes()),
-                ctypes.byref(native.pointers(self._tables)),
-                ctypes.byref(native.pointers(self._search)),
-                ctypes.c_int64(SLICE),
-            )
-        )
-
-    def _sizes(self) -> Any:
-        """``struct np_ideal_sizes``."""
-        st, tables = self._search, self._tables
-        return native.integers(
-            *tables.unit_ns.shape,
-            len(tables.slot),
-            st.slot_value.shape[2],
-            st.present.shape[2],
-            st.bits.shape[2],
-            len(tables.budget),
-            len(tables.jump_ns),
-            len(tables.watch_size),
-            st.ideals.shape[1],
-            st.table.shape[1],
-            st.labels.shape[1],
-            st.ready.shape[1],
-            len(st.records),
-            len(st.landings),
-        )
 
     def _grow(self, code: int, memory_bytes: float) -> bool:
         """Doubles what is full; False where that takes too much memory."""
@@ -225,12 +188,7 @@ class _Run:
             changed[name] = larger
         self._search = self._search._replace(**changed)
         if code == GROW_IDEALS:
-            if self._library is None:
-                rehash(self._search)
-            else:
-                self._library.np_ideals_rehash(
-                    ctypes.byref(self._sizes()), ctypes.byref(native.pointers(self._search))
-                )
+            rehash(self._tables, self._search)
         return True
 
     def _unfinished(self, steps: int) -> ExactResult:
@@ -289,6 +247,48 @@ class _Run:
                     units = []
             record = before
         return tuple(path[::-1])
+
+
+def advance(tables: Tables, search: Search, steps: int) -> int:
+    """Goes on with a search for about so many steps; the code that it ended with.
+
+    A call after :data:`~.tables.PAUSED`, or after what had to grow has grown, goes on where this
+    one stopped.
+    """
+    code = native.library().np_ideals_advance(
+        ctypes.byref(_sizes(tables, search)),
+        ctypes.byref(native.pointers(tables)),
+        ctypes.byref(native.pointers(search)),
+        ctypes.c_int64(steps),
+    )
+    return int(code)
+
+
+def rehash(tables: Tables, search: Search) -> None:
+    """Enters all ideals into a table that has grown."""
+    native.library().np_ideals_rehash(
+        ctypes.byref(_sizes(tables, search)), ctypes.byref(native.pointers(search))
+    )
+
+
+def _sizes(tables: Tables, search: Search) -> Any:
+    """``struct np_ideal_sizes``."""
+    return native.integers(
+        *tables.unit_ns.shape,
+        len(tables.slot),
+        search.slot_value.shape[2],
+        search.present.shape[2],
+        search.bits.shape[2],
+        len(tables.budget),
+        len(tables.jump_ns),
+        len(tables.watch_size),
+        search.ideals.shape[1],
+        search.table.shape[1],
+        search.labels.shape[1],
+        search.ready.shape[1],
+        len(search.records),
+        len(search.landings),
+    )
 
 
 def _begun(tables: Tables, upper_ns: float, width: int) -> Search:

@@ -147,9 +147,8 @@ class _Programme:
         np.add.at(cost, a.producer[output], a.out_ns[output])
         self._x = self._columns(cost)
         self._regions = regions
-        able = np.where(runs[regions.units, regions.target[regions.region]], 1.0, 0.0)
         own = a.unit_ns[regions.units, regions.target[regions.region]]
-        parts = np.bincount(regions.region, np.where(able > 0, own, 0.0), regions.count)
+        parts = np.bincount(regions.region, np.where(np.isfinite(own), own, 0.0), regions.count)
         self._region = self._columns(regions.ns - regions.border_ns - parts)
         entering = self._transfers(a.in_ns, ~entry_single, allowed, into=True)
         made = (a.producer >= 0) & ~a.is_output

@@ -8,11 +8,10 @@ import random
 import numpy as np
 import pytest
 
-from nnapi_prof.partition.anneal_kernels import Labelling, Tables
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.problem import Problem
 from nnapi_prof.partition.search import annealing
-from nnapi_prof.partition.search.annealing import Annealer
+from nnapi_prof.partition.search.annealing import Annealer, Labelling, Tables
 from nnapi_prof.partition.search.labelling import gathered
 from nnapi_prof.partition.search.result import SearchLimits, Watch
 from tests.partition.pairs import optimum
@@ -43,14 +42,14 @@ def test_plans_are_legal_never_worse_and_often_best() -> None:
 
 def test_what_moves_cost_adds_up_to_what_the_plan_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """``Labelling.cost`` holds the change since the start, and the least one met."""
-    seen: list[tuple[Tables, Labelling]] = []
-    advance = Annealer._advance
+    calls: list[tuple[Tables, Labelling]] = []
+    anneal = annealing.anneal
 
-    def noted(self: Annealer, tables: Tables, labelling: Labelling, *rest: object) -> None:
-        advance(self, tables, labelling, *rest)  # type: ignore[arg-type]
-        seen.append((tables, labelling))
+    def recorded(tables: Tables, labelling: Labelling, *rest: float) -> None:
+        anneal(tables, labelling, *rest)  # type: ignore[arg-type]
+        calls.append((tables, labelling))
 
-    monkeypatch.setattr(Annealer, "_advance", noted)
+    monkeypatch.setattr(annealing, "anneal", recorded)
     monkeypatch.setattr(annealing, "MANY_READERS", 2)  # so that some are counted
     for seed in range(60):
         problem = draw_problem(seed, 9)
@@ -59,7 +58,7 @@ def test_what_moves_cost_adds_up_to_what_the_plan_costs(monkeypatch: pytest.Monk
         plan = draw_plan(problem, random.Random(seed))
         before = total_ns(problem, plan)
         annealed(problem, plan, seed=seed)
-        tables, labelling = seen[-1]
+        tables, labelling = calls[-1]
         for phase, change in zip((labelling.phase, labelling.best), labelling.cost, strict=True):
             after = total_ns(problem, gathered(phase, tables.phase_target))
             if math.isfinite(before) and math.isfinite(after):

@@ -1,16 +1,16 @@
-"""Compiled and interpreted loops do the same, step by step."""
+"""The loops in C and those in Python do the same, step by step."""
 
 from __future__ import annotations
 
 import math
-import os
 import random
-import subprocess
-import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from nnapi_prof.errors import BuildError
 from nnapi_prof.partition import Partitioning, SearchLimits, plan_problem
 from nnapi_prof.partition.constraints import Budget
 from nnapi_prof.partition.problem import Problem
@@ -19,19 +19,30 @@ from nnapi_prof.partition.search.annealing import Annealer
 from nnapi_prof.partition.search.exact import ExactResult, search_ideals
 from nnapi_prof.partition.search.relaxation import free_prices, relax, unit_shares
 from nnapi_prof.partition.search.result import Watch
+from tests.partition import reference_annealing, reference_ideals
 from tests.partition.problems import Plan, draw_plan, draw_problem, stem_problem
-
-pytestmark = pytest.mark.skipif(native.library() is None, reason="no C compiler")
 
 
 @pytest.fixture
 def interpret(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
-    """Turns the compiled loops off; slices are as long with them as without."""
-    monkeypatch.setattr(exact, "INTERPRETED", 1)
-    monkeypatch.setattr(annealing, "INTERPRETED", 1)
+    """Lets the loops in Python take the place of those in C."""
     monkeypatch.setattr(exact, "SLICE", 5_000)
     monkeypatch.setattr(annealing, "SLICE", 4_096)
-    return lambda: monkeypatch.setattr(native, "library", lambda: None)
+
+    def replace_loops() -> None:
+        monkeypatch.setattr(exact, "advance", reference_ideals.advance)
+        monkeypatch.setattr(exact, "rehash", reference_ideals.rehash)
+        monkeypatch.setattr(annealing, "anneal", reference_annealing.anneal)
+        monkeypatch.setattr(native, "library", None)
+
+    return replace_loops
+
+
+@pytest.fixture
+def no_library_yet() -> Iterator[None]:
+    native.library.cache_clear()
+    yield
+    native.library.cache_clear()
 
 
 def unhurried() -> Watch:
@@ -103,16 +114,24 @@ def test_a_whole_call(interpret, monkeypatch: pytest.MonkeyPatch) -> None:  # ty
     assert interpreted == compiled
 
 
-def test_the_environment_turns_compiled_loops_off() -> None:
-    code = "from nnapi_prof.partition.search import native; print(native.library())"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "NNAPI_PROF_INTERPRETED": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "None\n"
+@pytest.mark.usefixtures("no_library_yet")
+def test_without_a_compiler_the_error_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("NNAPI_PROF_CC", "no-such-compiler")
+    with pytest.raises(BuildError, match="no working C compiler: name another"):
+        plan_problem(stem_problem(4), True)
+
+
+@pytest.mark.usefixtures("no_library_yet")
+def test_a_cache_that_cannot_be_written_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path / "file"))
+    assert plan_problem(stem_problem(4), True).best.segments
+    assert "compiled for this once" in caplog.text
 
 
 def test_arrays_that_c_would_misread_are_refused() -> None:

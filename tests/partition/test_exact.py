@@ -101,7 +101,6 @@ def test_one_that_is_broken_off_proves_a_bound(monkeypatch: pytest.MonkeyPatch) 
     for seed in range(120):
         problem = draw_problem(seed, 9)
         monkeypatch.setattr(exact, "SLICE", chance.randint(1, 60))
-        monkeypatch.setattr(exact, "INTERPRETED", 1)
         found = search_ideals(
             problem,
             prices_of(problem, seed),

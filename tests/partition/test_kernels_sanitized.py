@@ -16,12 +16,13 @@ WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 SCRIPT = """
 import random, sys
 from pathlib import Path
-from nnapi_prof.partition import Limits, native, plan_problem
+from nnapi_prof.partition import SearchLimits, plan_problem
+from nnapi_prof.partition.search import native
 from tests.partition.families import heads_problem, wide_problem
 
 native.FLAGS = (*native.FLAGS, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 assert native.library() is not None
-limits = Limits(seconds=20.0, effort=2e6)
+limits = SearchLimits(seconds=20.0, effort=2e6)
 blocks, stem = wide_problem("blocks", 60, 3, 0), wide_problem("stem", 80, 2, 0)
 for problem in (heads_problem(2, 1), blocks, stem):
     print(plan_problem(problem, True, limits=limits).best.proof.kind.value)

@@ -1,5 +1,5 @@
-/* Simulated annealing of a monotone labelling: the loops of partition/anneal_kernels.py, step by
- * step the same. The structures mirror the named tuples there. */
+/* Simulated annealing of a monotone labelling: tests/partition/reference_annealing.py has it in
+ * Python. The structures mirror the named tuples of search/annealing.py. */
 #ifndef NP_ANNEAL_H
 #define NP_ANNEAL_H
 
@@ -27,7 +27,7 @@ struct np_anneal_state {
   double *cost;
 };
 
-/* Tries so many moves, at temperatures from `hot` to `cold` ns; see anneal_kernels.anneal. */
+/* Tries so many moves, at temperatures from `hot` to `cold` ns; see annealing.anneal. */
 void np_anneal(const struct np_anneal_sizes *sizes, const struct np_anneal_tables *tables,
                struct np_anneal_state *state, int64_t moves, double hot, double factor);
 

@@ -1,6 +1,6 @@
-/* The exact programme over ideals: the loops of partition/ideal_kernels.py, step by step the same.
+/* The exact programme over ideals: tests/partition/reference_ideals.py has it in Python.
  *
- * Both structures mirror the named tuples of that module, a pointer for each array in their order;
+ * Both structures mirror the named tuples of search/tables.py, a pointer for each array in their order;
  * what the arrays hold stands there. All are row-major; the caller sizes them. */
 #ifndef NP_IDEALS_H
 #define NP_IDEALS_H
@@ -81,7 +81,7 @@ struct np_ideal_search {
   double *landing_use;
 };
 
-/* Goes on with a search for about `steps` steps; see ideal_kernels.advance for what it returns. */
+/* Goes on with a search for about `steps` steps; search/tables.py names what it returns. */
 int64_t np_ideals_advance(const struct np_ideal_sizes *sizes, const struct np_ideal_tables *tables,
                           struct np_ideal_search *search, int64_t steps);
 

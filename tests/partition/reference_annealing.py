@@ -1,73 +1,16 @@
-"""The loops of annealing (see :mod:`nnapi_prof.partition.search.annealing`), interpreted.
-
-``kernels/anneal.c`` has the same loops, step by step and number by number; a test holds them
-together, and both work on the arrays below. This is the one to read.
-"""
+"""The loops of annealing in Python: what ``partition/search/kernels/anneal.c`` does, step by step
+and number by number. This is the one to read, and the judge of the other."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nnapi_prof.partition.arrays import Floats, Ints
+from nnapi_prof.partition.search.annealing import STRETCH, Labelling, Tables
 
-STRETCH = 1024
-"""Moves between two temperatures."""
 NOW, BEST = 0, 1
 """Places in ``Labelling.cost``."""
-
-
-class Tables(NamedTuple):
-    """What moves look up: arrays of the problem, and the phases."""
-
-    unit_ns: Floats
-    overhead_ns: Floats
-    predecessor_at: Ints
-    predecessors: Ints
-    successor_at: Ints
-    successors: Ints
-    producer: Ints
-    is_output: NDArray[np.bool_]
-    in_ns: Floats
-    out_ns: Floats
-    reader_at: Ints
-    readers: Ints
-    reader_value: Ints
-    read_at: Ints
-    reads: Ints
-    make_at: Ints
-    makes: Ints
-    phase_target: Ints
-    """[phases]"""
-    counted: Ints
-    """[values] row of ``Labelling.n_readers`` for values with many readers, else -1"""
-    unit_key: Ints
-    """[n] random bits; a set's key is their exclusive or"""
-    region_key: Ints
-    """[2^x] keys of regions measured whole, with their target; 0 where there is none"""
-    region_ns: Floats
-    """[2^x] what they cost more than their parts, in ns"""
-
-
-class Labelling(NamedTuple):
-    """A plan as a phase for each unit, and what follows from it."""
-
-    phase: Ints
-    best: Ints
-    """[n] of the best labelling so far"""
-    n_units: Ints
-    """[phases]"""
-    key: Ints
-    """[phases]"""
-    n_readers: Ints
-    """[counted values, phases]"""
-    random: Ints
-    """[n + 1] state of the random numbers, then room for the units of one segment"""
-    cost: Floats
-    """[2] ns, now and of the best"""
 
 
 def draw(lb: Labelling) -> int:

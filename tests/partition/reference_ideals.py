@@ -1,174 +1,35 @@
-"""The loops of the exact programme (see :mod:`nnapi_prof.partition.search.exact`), interpreted.
-
-``kernels/ideals.c`` has the same loops, step by step; a test holds them together, and both work on
-the arrays below. This is the one to read.
-
-Everything is an array. Of what changes there are two sets, for the level that is read and for the
-one that is written: the first index of such an array is the level's parity. Sets of units and of
-slots are bits, :data:`~nnapi_prof.partition.arrays.WORD` to an int64.
-"""
+"""The loops of the exact programme in Python: what ``partition/search/kernels/ideals.c`` does, step
+by step. This is the one to read, and the judge of the other."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from nnapi_prof.partition.arrays import WORD, Bools, Floats, Ints
-
-DONE, PAUSED, GROW_LABELS, GROW_IDEALS, GROW_READY, GROW_JUMPS, GROW_RECORDS = range(7)
-"""What :func:`advance` ends with."""
-
-LEVEL, STAGE, IDEAL, WORK, WIDTH, RECORDS, LANDINGS = range(7)
-"""Places in ``Search.at``: level, stage and ideal to go on with, steps made, labels that a level
-may hold, records and landings so far."""
-BEGIN, CLOSE, OPEN, EXPAND = range(4)
-"""Stages of a level."""
-UPPER, LEFT_OUT = range(2)
-"""Places in ``Search.bounds``."""
-
-
-class Tables(NamedTuple):
-    """What a search looks up. n units, t targets, m values, s slots, r budgets, j jumps."""
-
-    unit_ns: Floats
-    """[n, t]"""
-    overhead_ns: Floats
-    predecessor_at: Ints
-    predecessors: Ints
-    successor_at: Ints
-    successors: Ints
-    producer: Ints
-    is_output: Bools
-    in_ns: Floats
-    out_ns: Floats
-    reader_at: Ints
-    readers: Ints
-    reader_value: Ints
-    read_at: Ints
-    reads: Ints
-    make_at: Ints
-    makes: Ints
-    slot: Ints
-    """[m] No two values that can be alive at once have the same; -1 where nobody reads it."""
-    least: Floats
-    """[n]; this and what follows are :class:`~nnapi_prof.partition.search.relaxation.Prices`."""
-    enters: Floats
-    leaves: Floats
-    switch: Floats
-    switch_begin: Floats
-    slack: Floats
-    """[1]"""
-    unit_use: Floats
-    """[n, t, r] of budgets"""
-    open_use: Floats
-    """[t, r]"""
-    budget: Floats
-    """[r]"""
-    rate: Floats
-    """[r] ns that a step of a budget is worth in bounds"""
-    jump_at: Ints
-    """[n + 1] jumps by their first unit"""
-    jump_bits: Ints
-    jump_needs: Ints
-    jump_target: Ints
-    jump_ns: Floats
-    jump_use: Floats
-    jump_size: Ints
-    jump_least: Floats
-    watch_bits: Ints
-    watch_target: Ints
-    watch_size: Ints
-    watch_member: Ints
-    """[n] Bits of the watched regions that hold the unit."""
-    unit_key: Ints
-    """[n] Random bits."""
-    alone_ns: Floats
-    """[n, t] What a unit that was measured alone costs more than by its parts; 0 where it does
-    not."""
-    most_alone_ns: Floats
-    """[t] The most of these."""
-
-
-LABEL = np.dtype(
-    [
-        ("ideal", np.int64),
-        ("target", np.int64),
-        ("n_units", np.int64),  # units in the open segment
-        ("watch", np.int64),  # bits of the watched regions that the open segment may become
-        ("cost", np.float64),  # ns
-        ("saved", np.float64),  # ns on the bound of the rest, by values present and owed
-        ("reach", np.float64),  # ns, bound of all plans that go on from here, budgets priced
-        ("record", np.int64),  # its own; where nothing runs in its segment yet, the one before
-        ("before", np.int64),  # record of the label that it came from
-        ("unit", np.int64),  # what was executed
-        ("following", np.int64),  # next label of its list, -1 at the end
-        ("alive", np.int64),
-    ]
+from nnapi_prof.partition.arrays import WORD, Ints
+from nnapi_prof.partition.search.tables import (
+    BEGIN,
+    CLOSE,
+    DONE,
+    EXPAND,
+    GROW_IDEALS,
+    GROW_JUMPS,
+    GROW_LABELS,
+    GROW_READY,
+    GROW_RECORDS,
+    IDEAL,
+    LANDINGS,
+    LEFT_OUT,
+    LEVEL,
+    OPEN,
+    PAUSED,
+    RECORDS,
+    STAGE,
+    UPPER,
+    WIDTH,
+    WORK,
+    Search,
+    Tables,
 )
-IDEAL_SET = np.dtype(
-    [
-        ("key", np.int64),
-        ("rest", np.float64),  # ns that the units which remain cost at least
-        ("ready_begin", np.int64),  # in ``ready``
-        ("ready_end", np.int64),
-    ]
-)
-RECORD = np.dtype(
-    [
-        ("before", np.int64),
-        ("unit", np.int64),  # or -1 - index of a jump
-        ("target", np.int64),
-        ("first", np.int64),  # whether it begins a segment
-    ]
-)
-LANDING = np.dtype(
-    [
-        ("following", np.int64),
-        ("cost", np.float64),
-        ("reach", np.float64),
-        ("record", np.int64),
-    ]
-)
-
-
-class Search(NamedTuple):
-    """What a search has come to. A first index of two is a level's parity."""
-
-    at: Ints
-    bounds: Floats
-    n_ideals: Ints
-    n_labels: Ints
-    n_ready: Ints
-    ideals: Any
-    """[2, ideals] of IDEAL_SET"""
-    bits: Ints
-    """[2, ideals, words]"""
-    joining: Floats
-    """[2, ideals, t] what an open segment adds to the rest, by the prices of switching"""
-    slot_value: Ints
-    """[2, ideals, s] which value is in a slot"""
-    ready: Ints
-    """[2, ...] units that can run next"""
-    head: Ints
-    """[2, ideals, t + 1] first label of a list; the last list is of those with no segment open"""
-    table: Ints
-    """[2, 2^x] index of an ideal by its key, -1 for none"""
-    labels: Any
-    """[2, labels] of LABEL"""
-    use: Floats
-    """[2, labels, r]"""
-    present: Ints
-    """[2, labels, words of slots]"""
-    owed: Ints
-    """Values made in the open segment that are handed over if it ends before their last reader."""
-    records: Any
-    """The way back."""
-    landing_head: Ints
-    """[n + 1] regions measured whole that end at a level"""
-    landings: Any
-    landing_bits: Ints
-    landing_use: Floats
 
 
 def has(bits: Ints, number: int) -> bool:
@@ -706,7 +567,7 @@ def advance(tb: Tables, st: Search, steps: int) -> int:
         st.at[STAGE] = BEGIN
 
 
-def rehash(st: Search) -> None:
+def rehash(tb: Tables, st: Search) -> None:
     """Enters all ideals into a table that has grown."""
     mask = st.table.shape[1] - 1
     for c in range(2):
