@@ -6,17 +6,18 @@ import struct
 from collections.abc import Sequence
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.convert.peel import Axes, Peeled, peel, unpeeled
-from nnapi_prof.convert.region import Permutes, operand_of
+from nnapi_prof.convert.region import operand_of
 from nnapi_prof.costs.conditions import Mode, Precision
 from nnapi_prof.errors import UsageError
-from nnapi_prof.graph.plan import AUTO, Engine, Plan, Segment
+from nnapi_prof.graph.plan import AUTO, Engine, Plan
 from nnapi_prof.graph.types import DimOrder
 from nnapi_prof.nnapi.container import ContainerKind, write_container
 
 VERSION = 1
 ALIGNMENT = 64
 NONE = 0xFFFFFFFF
+CHANNELS_LAST = 0x1320
+"""Dim order of an image that lies as NHWC, 4 bits an axis, the lowest first."""
 _ENGINES = {Engine.CPU: 0, Engine.NNAPI: 1}
 _MODES = {Mode.SYNC: 0, Mode.BURST: 1, Mode.ASYNC: 2}
 
@@ -46,30 +47,17 @@ def runtime_plans(bundle: Bundle) -> tuple[Plan, ...]:
     return tuple(found.values())
 
 
-def runtime_bundle(bundle: Bundle, peeled: bool = False) -> bytes:
-    """The file that ``libnnapi_prof_runtime`` opens. With ``peeled``, NNAPI's segments are without
-    the changes of layout at their borders, which become part of copies. Raises UsageError where an
-    app cannot run the bundle: segments that need PyTorch, outputs that no segment computes."""
-    return _Writer(bundle, runtime_plans(bundle), peeled).write()
-
-
-def _without_layouts(bundle: Bundle, segment: Segment, peeled: bool) -> Peeled:
-    region = bundle.region(segment.units, segment.target)
-    return peel(region) if peeled and segment.target.engine is Engine.NNAPI else unpeeled(region)
-
-
-def layout_copies(bundle: Bundle, plan: Plan) -> Permutes:
-    """The changes of layout that become part of copies when a plan is ``peeled``."""
-    found = (_without_layouts(bundle, segment, True).copies for segment in plan.segments)
-    return sum(found, Permutes())
+def runtime_bundle(bundle: Bundle) -> bytes:
+    """The file that ``libnnapi_prof_runtime`` opens. Raises UsageError where an app cannot run the
+    bundle: segments that need PyTorch, outputs that no segment computes."""
+    return _Writer(bundle, runtime_plans(bundle)).write()
 
 
 class _Writer:
     """Collects what the plans name; equal strings, models and weights are stored once."""
 
-    def __init__(self, bundle: Bundle, plans: tuple[Plan, ...], peeled: bool) -> None:
+    def __init__(self, bundle: Bundle, plans: tuple[Plan, ...]) -> None:
         self.bundle = bundle
-        self.peeled = peeled
         self.plans = plans
         self.strings: dict[str, int] = {}
         self.tensors: dict[str, int] = {}
@@ -115,8 +103,7 @@ class _Writer:
         rows = []
         for name in names:
             last = self.bundle.graph.values[name].dim_order is DimOrder.CHANNELS_LAST
-            axes = (0, 2, 3, 1) if last else None
-            rows.append(_words(self._string(name), self._tensor(name), _order(axes)))
+            rows.append(_words(self._string(name), self._tensor(name), last * CHANNELS_LAST))
         return _list(rows)
 
     def _plan(self, plan: Plan) -> bytes:
@@ -124,7 +111,7 @@ class _Writer:
         conditions = self.bundle.conditions
         for segment in plan.segments:
             target = segment.target
-            peeled = _without_layouts(self.bundle, segment, self.peeled)
+            region = self.bundle.region(segment.units, target)
             named = target.accelerator is not None and target.accelerator != AUTO
             rows.append(
                 _words(
@@ -132,16 +119,15 @@ class _Writer:
                     self._string(target.accelerator or "") if named else NONE,
                     NONE if target.preference is None else target.preference.value,
                     int(conditions.on(target.engine).precision is Precision.RELAXED),
-                    self._model(peeled.region.serialized, peeled.region.buffers),
+                    self._model(region.serialized, region.buffers),
                 )
-                + self._ports(peeled.region.inputs, peeled.input_axes)
-                + self._ports(peeled.region.outputs, peeled.output_axes)
+                + self._ports(region.inputs)
+                + self._ports(region.outputs)
             )
         return _words(self._string(plan.name)) + _list(rows)
 
-    def _ports(self, names: Sequence[str], axes: Sequence[Axes | None]) -> bytes:
-        pairs = zip(names, axes, strict=True)
-        return _list([_words(self._tensor(name), _order(found)) for name, found in pairs])
+    def _ports(self, names: Sequence[str]) -> bytes:
+        return _list([_words(self._tensor(name), 0) for name in names])
 
     def _string(self, text: str) -> int:
         return self.strings.setdefault(text, len(self.strings))
@@ -192,10 +178,3 @@ def _list(rows: Sequence[bytes]) -> bytes:
 def _text(text: str) -> bytes:
     data = text.encode()
     return _words(len(data)) + data + bytes(-len(data) % 4)
-
-
-def _order(axes: Axes | None) -> int:
-    """4 bits an axis, the lowest first; 0 where nothing moves."""
-    if axes is None or list(axes) == sorted(axes):
-        return 0
-    return sum(axis << 4 * i for i, axis in enumerate(axes))

@@ -82,12 +82,6 @@ if TYPE_CHECKING:
     help="NNAPI operations that a part must have to leave the CPU.",
 )
 @click.option(
-    "--peel",
-    is_flag=True,
-    help="runtime: changes of layout at the border of NNAPI's segments happen on the CPU, in the"
-    " copy to the driver, for phones whose accelerators are slow at TRANSPOSE or lack it.",
-)
-@click.option(
     "--format",
     "formats",
     type=click.Choice(["stock", "json", "cpp", "runtime"]),
@@ -114,7 +108,6 @@ def command(
     float16: bool,
     whole: bool,
     min_region: int,
-    peel: bool,
     formats: tuple[str, ...],
     output: Path | None,
     model: Path,
@@ -147,7 +140,7 @@ def command(
     with working("converting"):
         if (model / "manifest.json").is_file():
             _convert_bundle(context, written, output, formats)
-        elif peel or "runtime" in formats:
+        elif "runtime" in formats:
             raise UsageError(
                 f"--format runtime is for bundles: `nnapi-prof partition` makes one of {model}"
             )
@@ -313,8 +306,6 @@ def _convert_bundle(
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             option = name.removesuffix("s").replace("_", "-")
             raise UsageError(f"--{option} is for models: a bundle has its own, leave it out")
-    if context.params["peel"] and "runtime" not in formats:
-        raise UsageError("--peel is for --format runtime")
     bundle = read_bundle(written.source)
     base = base_path(output or written.source)
     if "stock" in formats:
@@ -322,7 +313,7 @@ def _convert_bundle(
         write_plan(written, path, bundle, context.params["relaxed"])
     if "runtime" in formats:
         path = output if output and len(formats) == 1 else base
-        write_runtime(written, path, bundle, context.params["peel"])
+        write_runtime(written, path, bundle)
     regions = list(bundle_regions(bundle))
     if "stock" not in formats:
         written.regions = [len(described.region.operations) for _, described in regions]

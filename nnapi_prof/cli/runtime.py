@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 ENDING = ".nnprt"
 
 
-def write_runtime(written: Written, path: Path, bundle: Bundle, peeled: bool) -> None:
+def write_runtime(written: Written, path: Path, bundle: Bundle) -> None:
     """Writes a bundle for ``libnnapi_prof_runtime`` to ``path``, or to ``path``.nnprt where it has
     no ending; says what an app will find there."""
-    from nnapi_prof.bundle.runtime import layout_copies, needs_host, runtime_bundle, runtime_plans
+    from nnapi_prof.bundle.runtime import needs_host, runtime_bundle, runtime_plans
 
-    content = runtime_bundle(bundle, peeled)
+    content = runtime_bundle(bundle)
     plans = runtime_plans(bundle)
     path = path if path.suffix else path.with_name(f"{path.name}{ENDING}")
     with writing(path):
@@ -28,9 +28,6 @@ def write_runtime(written: Written, path: Path, bundle: Bundle, peeled: bool) ->
     written.files.append((path, "runtime"))
     segments = ", ".join(segment.target.key for segment in plans[0].segments)
     say(f"{path}: {len(content) / 1e6:.2f} MB, plan {plans[0].name} ({segments})")
-    if peeled:
-        copies = layout_copies(bundle, plans[0])
-        say(f"layout changed in copies: {copies.count}, {copies.n_bytes / 1e6:.2f} MB a run")
     if len(plans) > 1:
         say(f"other plans in it: {', '.join(plan.name for plan in plans[1:])}")
     left_out = [plan.name for plan in bundle.plans if needs_host(plan)]

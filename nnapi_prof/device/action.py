@@ -71,9 +71,7 @@ class SegmentSpec:
     """One model on one engine. ``inputs`` and ``outputs`` are tensor indices, in the model's order.
 
     ``accelerator`` is None (or ``auto``) where NNAPI chooses; ``model`` comes from
-    :meth:`RequestBuilder.add_model`. ``input_orders`` and ``output_orders`` say how the axes of
-    the model's operands stand to those of the tensors (see :func:`axis_order`); empty where they
-    all are the same.
+    :meth:`RequestBuilder.add_model`.
     """
 
     engine: Engine
@@ -83,8 +81,6 @@ class SegmentSpec:
     accelerator: str | None = None
     preference: Preference | None = None
     relaxed: bool = False
-    input_orders: tuple[int, ...] = ()
-    output_orders: tuple[int, ...] = ()
 
     @classmethod
     def on(
@@ -104,16 +100,6 @@ class SegmentSpec:
 def cpu_mask(cpus: str) -> int:
     """The mask of :attr:`Conditions.cpus`."""
     return {BIG: BIG_CORES, ALL: ALL_CORES}[cpus] if cpus in (BIG, ALL) else int(cpus, 16)
-
-
-def axis_order(permutation: Sequence[int]) -> int:
-    """The ``order`` where axis i of the model's operand is axis ``permutation[i]`` of the tensor.
-
-    0 where nothing moves, else 4 bits an axis, the lowest first.
-    """
-    if list(permutation) == list(range(len(permutation))):
-        return 0
-    return sum(axis << 4 * i for i, axis in enumerate(permutation))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,14 +195,6 @@ def check_action(action: ActionSpec, n_blobs: int, n_models: int) -> None:
         for tensor_index in segment.outputs:
             require(tensor_index not in ready, f"{what} writes tensor {tensor_index} a second time")
             ready.add(tensor_index)
-        for indices, orders in (
-            (segment.inputs, segment.input_orders),
-            (segment.outputs, segment.output_orders),
-        ):
-            require(len(orders) in (0, len(indices)), f"{what} has {len(orders)} orders")
-            for tensor_index, order in zip(indices, orders, strict=False):
-                rank = len(action.tensors[tensor_index].dims)
-                require(_reorders(order, rank), f"{what} has the order {order:#x} for rank {rank}")
 
 
 def _check_timing(action: ActionSpec, require: Callable[[bool, str], None]) -> None:
@@ -234,12 +212,6 @@ def _check_timing(action: ActionSpec, require: Callable[[bool, str], None]) -> N
     )
     require(0 <= timing.budget_ns <= _U64_MAX, f"budget of {timing.budget_ns} ns")
     require(0 <= timing.cooldown_ms <= _U32_MAX, f"cool-down of {timing.cooldown_ms} ms")
-
-
-def _reorders(order: int, rank: int) -> bool:
-    """Whether ``order`` is 0, or one that :func:`axis_order` gives for ``rank`` axes."""
-    axes = [order >> 4 * i & 15 for i in range(rank)]
-    return order == 0 or (sorted(axes) == list(range(rank)) and axis_order(axes) == order)
 
 
 def check_group(action: ActionSpec, before: Sequence[ActionSpec]) -> None:

@@ -185,8 +185,7 @@ def _action(action: ActionSpec, strings: _Strings) -> bytes:
             _RELAXED if segment.relaxed else 0,
             segment.model,
         )
-        out += _ordered(segment.inputs, segment.input_orders)
-        out += _ordered(segment.outputs, segment.output_orders)
+        out += _ports(segment.inputs) + _ports(segment.outputs)
     return bytes(out)
 
 
@@ -211,10 +210,9 @@ def _head(action: ActionSpec) -> bytes:
     )
 
 
-def _ordered(tensors: Sequence[int], orders: Sequence[int]) -> bytes:
-    """A count, then each tensor's index and order."""
-    pairs = zip(tensors, orders or [0] * len(tensors), strict=True)
-    return _u32(len(tensors)) + b"".join(struct.pack("<II", *pair) for pair in pairs)
+def _ports(tensors: Sequence[int]) -> bytes:
+    """A count, then each tensor's index and a word of 0."""
+    return _u32(len(tensors)) + b"".join(struct.pack("<II", tensor, 0) for tensor in tensors)
 
 
 def _u32(value: int) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from nnapi_prof.device.action import (
     Source,
     TensorSpec,
     Timing,
-    axis_order,
 )
 from nnapi_prof.device.request import RequestBuilder, longest_silence_s
 from nnapi_prof.errors import SerializationError
@@ -117,8 +115,6 @@ def read_action(words: Words, texts: list[str]) -> ActionSpec:
                 None if accelerator == 0xFFFFFFFF else texts[accelerator],
                 None if preference == 0xFFFFFFFF else Preference(preference),
                 bool(flags & 1),
-                tuple(order for _, order in inputs),
-                tuple(order for _, order in outputs),
             )
         )
     return ActionSpec(
@@ -132,10 +128,6 @@ def words32() -> st.SearchStrategy[int]:
 
 RUNS = st.integers(1, 100_000)
 FLAGS = [ActionFlag(0), ActionFlag.BURST, ActionFlag.ASYNC | ActionFlag.POINTERS]
-
-
-def orders(tensor: TensorSpec) -> st.SearchStrategy[int]:
-    return st.permutations(range(len(tensor.dims))).map(axis_order)
 
 
 @st.composite
@@ -172,8 +164,6 @@ def requests(draw: st.DrawFn) -> tuple[RequestBuilder, list[tuple[bytes, list[by
                     draw(st.sampled_from([None, "npu", "gpu é"])),
                     draw(st.sampled_from([None, *Preference])),
                     draw(st.booleans()),
-                    tuple(draw(orders(tensors[i])) for i in inputs),
-                    tuple(draw(orders(tensors[i])) for i in outputs),
                 )
             )
         runs, warmup = (sorted(draw(st.tuples(RUNS, RUNS))) for _ in range(2))
@@ -254,8 +244,6 @@ BOTH = ActionFlag.BURST | ActionFlag.ASYNC
         (ActionSpec(1, (IN, OUT), (SEGMENT,), Timing(warmup_min=3)), "warm-up runs from 3 to 2"),
         (ActionSpec(1, (IN, OUT), (SEGMENT,), Timing(rounds=0)), "0 rounds"),
         (ActionSpec(1, (IN, OUT), (SEGMENT,), flags=BOTH), "a burst is not asynchronous"),
-        (ActionSpec(1, (IN, OUT), (replace(SEGMENT, input_orders=(0x10,)),)), "0x10 for rank 1"),
-        (ActionSpec(1, (IN, OUT), (replace(SEGMENT, input_orders=(0, 0)),)), "2 orders"),
         (ActionSpec(1, (IN, OUT), (SEGMENT,), flags=ActionFlag.UNTIMED), "without timing"),
         (ActionSpec(1, (IN, OUT), (SegmentSpec(Engine.CPU, 3, (0,), (1,)),)), "model 3 of 1"),
         (ActionSpec(1, (IN,), (SEGMENT,)), "names tensor 1"),
@@ -275,14 +263,6 @@ def test_an_action_id_is_used_once():
     builder.add_action(ActionSpec(4, (IN, OUT), (SEGMENT,)))
     with pytest.raises(SerializationError, match="action id 4 is used twice"):
         builder.add_action(ActionSpec(4, (IN, OUT), (SEGMENT,)))
-
-
-@pytest.mark.parametrize(
-    ("permutation", "order"),
-    [((), 0), ((0, 1, 2), 0), ((0, 2, 3, 1), 0x1320), ((1, 0), 0x01)],
-)
-def test_the_order_of_axes(permutation, order):
-    assert axis_order(permutation) == order
 
 
 def test_a_group_is_together_alike_and_small():

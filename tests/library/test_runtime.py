@@ -197,23 +197,6 @@ def test_channels_last_inputs_say_so(built: Built, emulator_library: Path) -> No
         assert axes in ([0, 1, 2, 3], [0, 2, 3, 1])
 
 
-def test_layouts_change_in_the_copy(
-    built: Built, made: Made, content: bytes, emulator_library: Path
-) -> None:
-    """Peeled, NNAPI's first segment has one operation less, and the outputs are the same."""
-    peeled = runtime_bundle(made.bundle, peeled=True)
-    assert peeled != content
-    runtime = Runtime(built.shared, peeled, emulator_library)
-    assert list(runtime.inputs()[0].dims[:4]) == [1, 3, 12, 10]
-    for flags in (0, POINTERS):
-        for plan in (0, 1):
-            model = runtime.model(plan, flags)
-            assert close(model.run([made.image.numpy()], [40])[0], made.wanted)
-            model.write_input(0, made.image.numpy().tobytes())
-            assert close(model.run(None, [40])[0], made.wanted)
-            model.free()
-
-
 def test_the_command(
     made: Made, content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -228,13 +211,10 @@ def test_the_command(
     assert done.exit_code == 0, done.output
     assert (tmp_path / "out.nnprt").read_bytes() == content
     assert "plan mixed" in caplog.text and "other plans in it: auto, cpu" in caplog.text
-    peeled = convert("--format", "runtime", "--format", "json", "--peel")
-    assert peeled.exit_code == 0
-    assert "layout changed in copies: 1, 0.00 MB a run" in caplog.text  # 1,440 bytes
-    assert (tmp_path / "small.nnprt").read_bytes() == runtime_bundle(made.bundle, peeled=True)
+    both = convert("--format", "runtime", "--format", "json")
+    assert both.exit_code == 0
+    assert (tmp_path / "small.nnprt").read_bytes() == content
     assert (tmp_path / "small_0.json").exists()
-    refused = convert("--format", "json", "--peel")
-    assert isinstance(refused.exception, UsageError)
     asked = CliRunner().invoke(command, ["--format", "runtime", str(tmp_path / "small.pt")])
     assert isinstance(asked.exception, UsageError)
     assert "is for bundles" in str(asked.exception)
