@@ -13,8 +13,9 @@ struct task {
 };
 
 static void free_task(struct task *task) {
-  for (uint32_t i = 0; i < task->n_dependencies; i++)
+  for (uint32_t i = 0; i < task->n_dependencies; i++) {
     np_event_release(task->dependencies[i]);
+  }
   free(task);
 }
 
@@ -25,14 +26,16 @@ static void *run_task(void *argument) {
   const uint64_t before = np_clock_now();
   for (uint32_t i = 0; i < task->n_dependencies; i++) {
     const int waited = np_event_wait(task->dependencies[i]);
-    if (result == ANEURALNETWORKS_NO_ERROR)
+    if (result == ANEURALNETWORKS_NO_ERROR) {
       result = waited;
+    }
   }
   task->execution->waited_ns = np_clock_now() - before;
-  if (result == ANEURALNETWORKS_NO_ERROR)
+  if (result == ANEURALNETWORKS_NO_ERROR) {
     result = np_execution_run(task->execution, false, task->duration);
-  else
+  } else {
     np_execution_abandon(task->execution, result);
+  }
   free_task(task);
   np_event_signal(event, result); /* after this the execution may be gone */
   np_event_release(event);
@@ -43,19 +46,22 @@ static void *run_task(void *argument) {
 static int start(struct task *task) {
   pthread_attr_t detached;
   pthread_t thread;
-  if (pthread_attr_init(&detached) != 0)
+  if (pthread_attr_init(&detached) != 0) {
     return NP_REFUSE(OUT_OF_MEMORY, "no thread");
+  }
   int failed = pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-  if (!failed)
+  if (!failed) {
     failed = pthread_create(&thread, &detached, run_task, task);
+  }
   pthread_attr_destroy(&detached);
   return failed ? NP_REFUSE(OUT_OF_MEMORY, "no thread") : ANEURALNETWORKS_NO_ERROR;
 }
 
 /* Frees an event that no one else has seen; NULL is allowed. */
 static void abandon(ANeuralNetworksEvent *event) {
-  if (!event)
+  if (!event) {
     return;
+  }
   atomic_store(&event->owners, 1);
   np_event_release(event);
 }
@@ -106,10 +112,12 @@ static int start_compute(ANeuralNetworksExecution *execution, const struct start
 
 int ANeuralNetworksExecution_startCompute(ANeuralNetworksExecution *execution,
                                           ANeuralNetworksEvent **event) {
-  if (event)
+  if (event) {
     *event = NULL;
-  if (!execution || !event)
+  }
+  if (!execution || !event) {
     return NP_REFUSE(UNEXPECTED_NULL, "execution or event is NULL");
+  }
   const struct start how = {0};
   return start_compute(execution, &how, event);
 }
@@ -133,23 +141,27 @@ static int check_output_shapes(const ANeuralNetworksExecution *execution, const 
 int ANeuralNetworksExecution_startComputeWithDependencies(
     ANeuralNetworksExecution *execution, const ANeuralNetworksEvent *const *dependencies,
     uint32_t num_dependencies, uint64_t duration, ANeuralNetworksEvent **event) {
-  if (event)
+  if (event) {
     *event = NULL;
+  }
   if (!execution || !event || (num_dependencies != 0 && !dependencies)) {
     return NP_REFUSE(UNEXPECTED_NULL, "execution, dependencies or event is NULL");
   }
   for (uint32_t i = 0; i < num_dependencies; i++) {
-    if (!dependencies[i])
+    if (!dependencies[i]) {
       return NP_REFUSE(UNEXPECTED_NULL, "dependency %u is NULL", i);
+    }
   }
-  if (atomic_load(&execution->state) != NP_PREPARING)
+  if (atomic_load(&execution->state) != NP_PREPARING) {
     return NP_REFUSE(BAD_STATE, "the execution was started before");
+  }
   if (duration != 0 && !np_single_device(execution->compilation)) {
     return NP_REFUSE(BAD_DATA, "a duration needs createForDevices with one device");
   }
   const int code = check_output_shapes(execution, __func__);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   const struct start how = {dependencies, num_dependencies, duration, true};
   return start_compute(execution, &how, event);
 }

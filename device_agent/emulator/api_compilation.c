@@ -14,18 +14,21 @@ bool np_single_device(const ANeuralNetworksCompilation *compilation) {
 static int create(ANeuralNetworksModel *model, const ANeuralNetworksDevice *const *devices,
                   uint32_t n_devices, bool explicit_devices,
                   ANeuralNetworksCompilation **compilation) {
-  if (!model->finished)
+  if (!model->finished) {
     return NP_REFUSE(BAD_STATE, "the model is not finished");
+  }
   ANeuralNetworksCompilation *made = calloc(1, sizeof *made);
-  if (!made)
+  if (!made) {
     return NP_REFUSE(OUT_OF_MEMORY, "no memory");
+  }
   if (pthread_mutex_init(&made->lock, NULL) != 0) {
     free(made);
     return NP_REFUSE(OUT_OF_MEMORY, "no memory for a lock");
   }
   made->model = model;
-  for (uint32_t i = 0; i < n_devices; i++)
+  for (uint32_t i = 0; i < n_devices; i++) {
     made->devices[i] = devices[i];
+  }
   made->n_devices = n_devices;
   made->explicit_devices = explicit_devices;
   made->preference = ANEURALNETWORKS_PREFER_FAST_SINGLE_ANSWER;
@@ -38,15 +41,18 @@ static int create(ANeuralNetworksModel *model, const ANeuralNetworksDevice *cons
  * each runs everything. */
 int ANeuralNetworksCompilation_create(ANeuralNetworksModel *model,
                                       ANeuralNetworksCompilation **compilation) {
-  if (compilation)
+  if (compilation) {
     *compilation = NULL;
-  if (!model || !compilation)
+  }
+  if (!model || !compilation) {
     return NP_REFUSE(UNEXPECTED_NULL, "model or compilation is NULL");
+  }
   struct np_device_table *table = np_device_table();
   const ANeuralNetworksDevice *devices[NP_MAX_ACCELERATORS];
   const uint32_t n = table->phone || table->n_devices == 0 ? table->n_devices : 1;
-  for (uint32_t i = 0; i < n; i++)
+  for (uint32_t i = 0; i < n; i++) {
     devices[i] = &table->devices[i];
+  }
   return create(model, devices, n, false, compilation);
 }
 
@@ -54,19 +60,23 @@ int ANeuralNetworksCompilation_createForDevices(ANeuralNetworksModel *model,
                                                 const ANeuralNetworksDevice *const *devices,
                                                 uint32_t numDevices,
                                                 ANeuralNetworksCompilation **compilation) {
-  if (compilation)
+  if (compilation) {
     *compilation = NULL;
-  if (!model || !compilation)
+  }
+  if (!model || !compilation) {
     return NP_REFUSE(UNEXPECTED_NULL, "model or compilation is NULL");
+  }
   const int code = np_check_device_list(devices, numDevices);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   return create(model, devices, numDevices, true, compilation);
 }
 
 void ANeuralNetworksCompilation_free(ANeuralNetworksCompilation *compilation) {
-  if (!compilation)
+  if (!compilation) {
     return;
+  }
   np_slots_free(compilation);
   free(compilation->cache.folder);
   np_simulation_free(&compilation->simulation);
@@ -82,11 +92,13 @@ static int check_open(const ANeuralNetworksCompilation *compilation) {
 
 int ANeuralNetworksCompilation_setPreference(ANeuralNetworksCompilation *compilation,
                                              int32_t preference) {
-  if (!compilation)
+  if (!compilation) {
     return NP_REFUSE(UNEXPECTED_NULL, "compilation is NULL");
+  }
   const int code = check_open(compilation);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   if (preference < ANEURALNETWORKS_PREFER_LOW_POWER ||
       preference > ANEURALNETWORKS_PREFER_SUSTAINED_SPEED) {
     return NP_REFUSE(BAD_DATA, "%d is no preference", preference);
@@ -103,12 +115,14 @@ int ANeuralNetworksCompilation_setCaching(ANeuralNetworksCompilation *compilatio
     return NP_REFUSE(UNEXPECTED_NULL, "compilation, folder or token is NULL");
   }
   const int code = check_open(compilation);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   const size_t length = strlen(cacheDir) + 1;
   char *folder = malloc(length);
-  if (!folder)
+  if (!folder) {
     return NP_REFUSE(OUT_OF_MEMORY, "no memory for the folder");
+  }
   memcpy(folder, cacheDir, length);
   free(compilation->cache.folder);
   compilation->cache.folder = folder;
@@ -118,11 +132,13 @@ int ANeuralNetworksCompilation_setCaching(ANeuralNetworksCompilation *compilatio
 
 /* Kept, and without effect: one process has the emulator for itself. */
 int ANeuralNetworksCompilation_setPriority(ANeuralNetworksCompilation *compilation, int priority) {
-  if (!compilation)
+  if (!compilation) {
     return NP_REFUSE(UNEXPECTED_NULL, "compilation is NULL");
+  }
   const int code = check_open(compilation);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   if (priority != ANEURALNETWORKS_PRIORITY_LOW && priority != ANEURALNETWORKS_PRIORITY_MEDIUM &&
       priority != ANEURALNETWORKS_PRIORITY_HIGH) {
     return NP_REFUSE(BAD_DATA, "%d is no priority", priority);
@@ -134,11 +150,13 @@ int ANeuralNetworksCompilation_setPriority(ANeuralNetworksCompilation *compilati
 /* Counts from the call of finish; 0 is no limit. */
 int ANeuralNetworksCompilation_setTimeout(ANeuralNetworksCompilation *compilation,
                                           uint64_t duration) {
-  if (!compilation)
+  if (!compilation) {
     return NP_REFUSE(UNEXPECTED_NULL, "compilation is NULL");
+  }
   const int code = check_open(compilation);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   if (!np_single_device(compilation)) {
     return NP_REFUSE(BAD_DATA, "a timeout needs createForDevices with one device");
   }
@@ -151,8 +169,9 @@ static bool *find_support(const ANeuralNetworksCompilation *compilation) {
   const struct np_graph *graph = &compilation->model->graph;
   const size_t n = graph->n_operations;
   bool *supported = calloc((compilation->n_devices + (size_t)1) * n, sizeof *supported);
-  if (!supported)
+  if (!supported) {
     return NULL;
+  }
   bool has_cpu = false;
   for (uint32_t i = 0; i < compilation->n_devices; i++) {
     has_cpu |= compilation->devices[i]->type == ANEURALNETWORKS_DEVICE_CPU;
@@ -184,8 +203,9 @@ static int check_all_supported(const ANeuralNetworksCompilation *compilation,
  * standard error. */
 static void dump(const struct np_executor *executor) {
   const char *path = getenv(DUMP_VARIABLE);
-  if (!path || path[0] == '\0')
+  if (!path || path[0] == '\0') {
     return;
+  }
   const bool to_error = strcmp(path, "-") == 0;
   FILE *file = to_error ? stderr : fopen(path, "a");
   if (!file) {
@@ -199,8 +219,9 @@ static void dump(const struct np_executor *executor) {
 /* Decides where operations run, and on a simulated phone what that takes. */
 static int place(ANeuralNetworksCompilation *compilation, bool from_cache, uint64_t deadline_ns) {
   bool *supported = find_support(compilation);
-  if (!supported)
+  if (!supported) {
     return NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
+  }
   const struct np_simulate_options options = {.from_cache = from_cache, .deadline_ns = deadline_ns};
   const int code = np_device_table()->phone ? np_simulate_compile(compilation, supported, &options)
                                             : check_all_supported(compilation, supported);
@@ -210,24 +231,29 @@ static int place(ANeuralNetworksCompilation *compilation, bool from_cache, uint6
 
 static int compile(ANeuralNetworksCompilation *compilation) {
   struct np_device_table *table = np_device_table();
-  if (table->error[0])
+  if (table->error[0]) {
     return NP_REFUSE(UNAVAILABLE_DEVICE, "%s", table->error);
+  }
   const uint64_t deadline = np_deadline_after(compilation->timeout_ns);
   const bool cached = compilation->cache.folder && np_cache_hit(compilation);
   int code = place(compilation, cached, deadline);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   struct np_message why = {""};
   enum np_status status;
   struct np_slot *slot = np_slot_acquire(compilation, &status, &why);
-  if (!slot)
+  if (!slot) {
     return np_refuse(np_result_code(status), __func__, "%s", why.text);
+  }
   dump(slot->executor);
   np_slot_release(slot);
-  if (np_clock_now() > deadline)
+  if (np_clock_now() > deadline) {
     return NP_REFUSE(MISSED_DEADLINE_PERSISTENT, "compiling takes longer than it may");
-  if (compilation->cache.folder && !cached)
+  }
+  if (compilation->cache.folder && !cached) {
     np_cache_store(compilation);
+  }
   return ANEURALNETWORKS_NO_ERROR;
 }
 
@@ -236,11 +262,13 @@ static int compile(ANeuralNetworksCompilation *compilation) {
  * MISSED_DEADLINE_PERSISTENT. In each case the compilation is finished, and not usable after an
  * error. */
 int ANeuralNetworksCompilation_finish(ANeuralNetworksCompilation *compilation) {
-  if (!compilation)
+  if (!compilation) {
     return NP_REFUSE(UNEXPECTED_NULL, "compilation is NULL");
+  }
   const int open = check_open(compilation);
-  if (open != ANEURALNETWORKS_NO_ERROR)
+  if (open != ANEURALNETWORKS_NO_ERROR) {
     return open;
+  }
   compilation->finished = true;
   const int code = compile(compilation);
   compilation->usable = code == ANEURALNETWORKS_NO_ERROR;

@@ -11,8 +11,9 @@
 /* A new event without a fence, NULL where memory is short. */
 static ANeuralNetworksEvent *new_event(int owners) {
   ANeuralNetworksEvent *event = calloc(1, sizeof *event);
-  if (!event)
+  if (!event) {
     return NULL;
+  }
   if (pthread_mutex_init(&event->lock, NULL) != 0) {
     free(event);
     return NULL;
@@ -38,16 +39,18 @@ ANeuralNetworksEvent *np_event_new(int owners, bool fenced) {
 }
 
 static void close_signal(ANeuralNetworksEvent *event) {
-  if (event->signal >= 0)
+  if (event->signal >= 0) {
     close(event->signal);
+  }
   event->signal = -1;
 }
 
 void np_event_signal(ANeuralNetworksEvent *event, int result) {
   pthread_mutex_lock(&event->lock);
   /* A pipe that nobody has written has room for one byte: this neither blocks nor fails. */
-  if (event->signal >= 0 && result == ANEURALNETWORKS_NO_ERROR)
+  if (event->signal >= 0 && result == ANEURALNETWORKS_NO_ERROR) {
     (void)!write(event->signal, "", 1);
+  }
   close_signal(event);
   event->done = true;
   event->result = result;
@@ -67,21 +70,25 @@ static int wait_fence(int fence) {
 }
 
 int np_event_wait(ANeuralNetworksEvent *event) {
-  if (event->foreign)
+  if (event->foreign) {
     return wait_fence(event->fence);
+  }
   pthread_mutex_lock(&event->lock);
-  while (!event->done)
+  while (!event->done) {
     pthread_cond_wait(&event->changed, &event->lock);
+  }
   const int result = event->result;
   pthread_mutex_unlock(&event->lock);
   return result;
 }
 
 void np_event_release(ANeuralNetworksEvent *event) {
-  if (atomic_fetch_sub(&event->owners, 1) != 1)
+  if (atomic_fetch_sub(&event->owners, 1) != 1) {
     return;
-  if (event->fence >= 0)
+  }
+  if (event->fence >= 0) {
     close(event->fence);
+  }
   close_signal(event);
   pthread_cond_destroy(&event->changed);
   pthread_mutex_destroy(&event->lock);
@@ -89,31 +96,37 @@ void np_event_release(ANeuralNetworksEvent *event) {
 }
 
 int ANeuralNetworksEvent_wait(ANeuralNetworksEvent *event) {
-  if (!event)
+  if (!event) {
     return NP_REFUSE(UNEXPECTED_NULL, "event is NULL");
+  }
   return np_event_wait(event);
 }
 
 /* As on Android, the event of an execution that still runs is waited for. */
 void ANeuralNetworksEvent_free(ANeuralNetworksEvent *event) {
-  if (!event)
+  if (!event) {
     return;
-  if (!event->foreign)
+  }
+  if (!event->foreign) {
     (void)np_event_wait(event);
+  }
   np_event_release(event);
 }
 
 /* The descriptor is duplicated; see emulator.h for which ones serve. BAD_DATA for one that is not
  * open and, as on Android, for 0. */
 int ANeuralNetworksEvent_createFromSyncFenceFd(int sync_fence_fd, ANeuralNetworksEvent **event) {
-  if (!event)
+  if (!event) {
     return NP_REFUSE(UNEXPECTED_NULL, "event is NULL");
+  }
   *event = NULL;
-  if (sync_fence_fd <= 0)
+  if (sync_fence_fd <= 0) {
     return NP_REFUSE(BAD_DATA, "descriptor %d", sync_fence_fd);
+  }
   const int own = fcntl(sync_fence_fd, F_DUPFD_CLOEXEC, 0);
-  if (own < 0)
+  if (own < 0) {
     return NP_REFUSE(BAD_DATA, "descriptor %d is not open", sync_fence_fd);
+  }
   ANeuralNetworksEvent *made = new_event(1);
   if (!made) {
     close(own);
@@ -128,12 +141,15 @@ int ANeuralNetworksEvent_createFromSyncFenceFd(int sync_fence_fd, ANeuralNetwork
 /* A duplicate of the descriptor, the caller's to close. BAD_DATA and -1 for an event that has none:
  * that of startCompute. */
 int ANeuralNetworksEvent_getSyncFenceFd(const ANeuralNetworksEvent *event, int *sync_fence_fd) {
-  if (sync_fence_fd)
+  if (sync_fence_fd) {
     *sync_fence_fd = -1;
-  if (!event || !sync_fence_fd)
+  }
+  if (!event || !sync_fence_fd) {
     return NP_REFUSE(UNEXPECTED_NULL, "event or result is NULL");
-  if (event->fence < 0)
+  }
+  if (event->fence < 0) {
     return NP_REFUSE(BAD_DATA, "the event has no sync fence");
+  }
   *sync_fence_fd = fcntl(event->fence, F_DUPFD_CLOEXEC, 0);
   return *sync_fence_fd >= 0 ? ANEURALNETWORKS_NO_ERROR
                              : NP_REFUSE(BAD_DATA, "the descriptor cannot be duplicated");

@@ -23,8 +23,9 @@ static void free_execution(ANeuralNetworksExecution *execution) {
 
 int ANeuralNetworksExecution_create(ANeuralNetworksCompilation *compilation,
                                     ANeuralNetworksExecution **execution) {
-  if (execution)
+  if (execution) {
     *execution = NULL;
+  }
   if (!compilation || !execution) {
     return NP_REFUSE(UNEXPECTED_NULL, "compilation or execution is NULL");
   }
@@ -33,8 +34,9 @@ int ANeuralNetworksExecution_create(ANeuralNetworksCompilation *compilation,
   }
   const struct np_graph *graph = &compilation->model->graph;
   ANeuralNetworksExecution *made = calloc(1, sizeof *made);
-  if (!made)
+  if (!made) {
     return NP_REFUSE(OUT_OF_MEMORY, "no memory");
+  }
   made->compilation = compilation;
   made->inputs = calloc(graph->n_inputs, sizeof *made->inputs);
   made->outputs = calloc(graph->n_outputs, sizeof *made->outputs);
@@ -51,8 +53,9 @@ int ANeuralNetworksExecution_create(ANeuralNetworksCompilation *compilation,
 
 /* An execution that still runs is waited for. */
 void ANeuralNetworksExecution_free(ANeuralNetworksExecution *execution) {
-  if (!execution)
+  if (!execution) {
     return;
+  }
   if (execution->event) {
     np_event_wait(execution->event);
     np_event_release(execution->event);
@@ -80,14 +83,16 @@ static int bind_memory(const struct source *source, const struct np_role *role,
   const ANeuralNetworksMemory *memory = source->memory;
   const int code =
       np_memory_range(memory, role, source->offset, &argument->length, &argument->data);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   if (role->kind == NP_ROLE_INPUT ? !memory->readable : !memory->writable) {
     return np_refuse(ANEURALNETWORKS_BAD_DATA, function,
                      "the memory's protection does not allow this");
   }
-  if (!memory->from_desc)
+  if (!memory->from_desc) {
     return ANEURALNETWORKS_NO_ERROR;
+  }
   if (!np_dims_agree(argument->rank, argument->dims, memory->operand.rank, memory->operand.dims)) {
     return np_refuse(ANEURALNETWORKS_BAD_DATA, function,
                      "dimensions contradict those of the memory");
@@ -102,13 +107,15 @@ static int set_argument(ANeuralNetworksExecution *execution, enum np_role_kind k
                         const ANeuralNetworksOperandType *type, const struct source *source,
                         const char *function) {
   int code = check_preparing(execution, function);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   const ANeuralNetworksModel *model = execution->compilation->model;
   const bool input = kind == NP_ROLE_INPUT;
   const uint32_t n = input ? model->graph.n_inputs : model->graph.n_outputs;
-  if (index < 0 || (uint32_t)index >= n)
+  if (index < 0 || (uint32_t)index >= n) {
     return np_refuse(ANEURALNETWORKS_BAD_DATA, function, "index %d of %u", index, n);
+  }
 
   const uint32_t *list = input ? model->graph.inputs : model->graph.outputs;
   const struct np_operand *operand = &model->declared[list[index]];
@@ -122,8 +129,9 @@ static int set_argument(ANeuralNetworksExecution *execution, enum np_role_kind k
     const struct np_role role = {execution->compilation, (uint32_t)index, kind};
     code = bind_memory(source, &role, &made, function);
   }
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   if (argument->kind != NP_ARGUMENT_UNSET) {
     return np_refuse(ANEURALNETWORKS_BAD_STATE, function, "argument %d is set already", index);
   }
@@ -163,8 +171,9 @@ int ANeuralNetworksExecution_setInputFromMemory(ANeuralNetworksExecution *execut
                                                 const ANeuralNetworksOperandType *type,
                                                 const ANeuralNetworksMemory *memory, size_t offset,
                                                 size_t length) {
-  if (!execution || !memory)
+  if (!execution || !memory) {
     return NP_REFUSE(UNEXPECTED_NULL, "execution or memory is NULL");
+  }
   const struct source source = {.memory = memory, .offset = offset, .length = length};
   return set_argument(execution, NP_ROLE_INPUT, index, type, &source, __func__);
 }
@@ -173,50 +182,57 @@ int ANeuralNetworksExecution_setOutputFromMemory(ANeuralNetworksExecution *execu
                                                  const ANeuralNetworksOperandType *type,
                                                  const ANeuralNetworksMemory *memory, size_t offset,
                                                  size_t length) {
-  if (!execution || !memory)
+  if (!execution || !memory) {
     return NP_REFUSE(UNEXPECTED_NULL, "execution or memory is NULL");
+  }
   const struct source source = {.memory = memory, .offset = offset, .length = length};
   return set_argument(execution, NP_ROLE_OUTPUT, index, type, &source, __func__);
 }
 
 int ANeuralNetworksExecution_compute(ANeuralNetworksExecution *execution) {
-  if (!execution)
+  if (!execution) {
     return NP_REFUSE(UNEXPECTED_NULL, "execution is NULL");
+  }
   const int code = np_execution_begin(execution, __func__);
   return code == ANEURALNETWORKS_NO_ERROR ? np_execution_run(execution, false, 0) : code;
 }
 
 int ANeuralNetworksExecution_setMeasureTiming(ANeuralNetworksExecution *execution, bool measure) {
-  if (!execution)
+  if (!execution) {
     return NP_REFUSE(UNEXPECTED_NULL, "execution is NULL");
+  }
   if (!np_single_device(execution->compilation)) {
     return NP_REFUSE(BAD_DATA, "timing needs createForDevices with one device");
   }
   const int code = check_preparing(execution, __func__);
-  if (code == ANEURALNETWORKS_NO_ERROR)
+  if (code == ANEURALNETWORKS_NO_ERROR) {
     execution->measure = measure;
+  }
   return code;
 }
 
 /* Counts from the start of the execution; 0 is no limit. A run that starts too late fails with
  * MISSED_DEADLINE_PERSISTENT, one that takes too long with MISSED_DEADLINE_TRANSIENT. */
 int ANeuralNetworksExecution_setTimeout(ANeuralNetworksExecution *execution, uint64_t duration) {
-  if (!execution)
+  if (!execution) {
     return NP_REFUSE(UNEXPECTED_NULL, "execution is NULL");
+  }
   if (!np_single_device(execution->compilation)) {
     return NP_REFUSE(BAD_DATA, "a timeout needs createForDevices with one device");
   }
   const int code = check_preparing(execution, __func__);
-  if (code == ANEURALNETWORKS_NO_ERROR)
+  if (code == ANEURALNETWORKS_NO_ERROR) {
     execution->timeout_ns = duration;
+  }
   return code;
 }
 
 /* More than the maximum is the maximum; 0 lets no WHILE iterate. */
 int ANeuralNetworksExecution_setLoopTimeout(ANeuralNetworksExecution *execution,
                                             uint64_t duration) {
-  if (!execution)
+  if (!execution) {
     return NP_REFUSE(UNEXPECTED_NULL, "execution is NULL");
+  }
   const int code = check_preparing(execution, __func__);
   if (code == ANEURALNETWORKS_NO_ERROR) {
     execution->loop_timeout_ns = duration == 0                        ? 1

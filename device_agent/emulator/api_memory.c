@@ -17,8 +17,9 @@ int np_memory_range(const ANeuralNetworksMemory *memory, const struct np_role *r
       known = memory->roles[i].compilation == role->compilation &&
               memory->roles[i].index == role->index && memory->roles[i].kind == role->kind;
     }
-    if (!known)
+    if (!known) {
       return NP_REFUSE(BAD_DATA, "the memory was not made for this role");
+    }
     if (offset != 0 || *length != 0) {
       return NP_REFUSE(BAD_DATA,
                        "offset %zu and length %zu, a memory from a descriptor is used "
@@ -39,8 +40,9 @@ int np_memory_range(const ANeuralNetworksMemory *memory, const struct np_role *r
 /* Maps `size` bytes of a file; NO_ERROR and *data, or a result code. */
 static int map_file(size_t size, int protect, int fd, size_t offset, void **data) {
   struct stat file;
-  if (fstat(fd, &file) != 0)
+  if (fstat(fd, &file) != 0) {
     return NP_REFUSE(UNMAPPABLE, "descriptor %d cannot be asked for its size", fd);
+  }
   if (S_ISREG(file.st_mode) &&
       (file.st_size < (off_t)offset || file.st_size - (off_t)offset < (off_t)size)) {
     return NP_REFUSE(BAD_DATA, "the file has %lld bytes, wanted %zu from %zu on",
@@ -59,24 +61,29 @@ static int map_file(size_t size, int protect, int fd, size_t offset, void **data
  * finds out only when it uses the memory. */
 int ANeuralNetworksMemory_createFromFd(size_t size, int protect, int fd, size_t offset,
                                        ANeuralNetworksMemory **memory) {
-  if (!memory)
+  if (!memory) {
     return NP_REFUSE(UNEXPECTED_NULL, "memory is NULL");
+  }
   *memory = NULL;
-  if (size == 0 || fd < 0)
+  if (size == 0 || fd < 0) {
     return NP_REFUSE(BAD_DATA, "%zu bytes of descriptor %d", size, fd);
+  }
   if ((protect & (PROT_READ | PROT_WRITE)) == 0 || (protect & ~(PROT_READ | PROT_WRITE)) != 0) {
     return NP_REFUSE(BAD_DATA, "protection %d, wanted PROT_READ, PROT_WRITE or both", protect);
   }
-  if (offset > PTRDIFF_MAX || size > PTRDIFF_MAX)
+  if (offset > PTRDIFF_MAX || size > PTRDIFF_MAX) {
     return NP_REFUSE(BAD_DATA, "too large");
+  }
   const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (own < 0)
+  if (own < 0) {
     return NP_REFUSE(UNEXPECTED_NULL, "descriptor %d is not open", fd);
+  }
   void *data = NULL;
   const int code = map_file(size, protect, own, offset, &data);
   close(own); /* the mapping stays */
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   ANeuralNetworksMemory *made = calloc(1, sizeof *made);
   if (!made) {
     munmap(data, size);
@@ -94,15 +101,17 @@ int ANeuralNetworksMemory_createFromFd(size_t size, int protect, int fd, size_t 
 /* A Linux host has no AHardwareBuffer: always UNMAPPABLE (UNEXPECTED_NULL for a NULL). */
 int ANeuralNetworksMemory_createFromAHardwareBuffer(const AHardwareBuffer *ahwb,
                                                     ANeuralNetworksMemory **memory) {
-  if (!ahwb || !memory)
+  if (!ahwb || !memory) {
     return NP_REFUSE(UNEXPECTED_NULL, "buffer or memory is NULL");
+  }
   *memory = NULL;
   return NP_REFUSE(UNMAPPABLE, "this host has no AHardwareBuffer");
 }
 
 void ANeuralNetworksMemory_free(ANeuralNetworksMemory *memory) {
-  if (!memory)
+  if (!memory) {
     return;
+  }
   if (memory->from_desc) {
     free(memory->data);
     free(memory->roles);
@@ -114,10 +123,12 @@ void ANeuralNetworksMemory_free(ANeuralNetworksMemory *memory) {
 
 /* Whether the content of one memory can lie in the other. */
 static bool compatible(const ANeuralNetworksMemory *src, const ANeuralNetworksMemory *dst) {
-  if (src->size != dst->size || !src->readable || !dst->writable)
+  if (src->size != dst->size || !src->readable || !dst->writable) {
     return false;
-  if (!src->from_desc || !dst->from_desc)
+  }
+  if (!src->from_desc || !dst->from_desc) {
     return true;
+  }
   const struct np_operand *a = &src->operand, *b = &dst->operand;
   return a->type == b->type && a->zero_point == b->zero_point && !(a->scale < b->scale) &&
          !(a->scale > b->scale) && np_dims_agree(a->rank, a->dims, b->rank, b->dims);
@@ -126,16 +137,20 @@ static bool compatible(const ANeuralNetworksMemory *src, const ANeuralNetworksMe
 /* BAD_DATA where the source has no content, or sizes or operand types differ, or a side lacks the
  * access: the destination has no content then. */
 int ANeuralNetworksMemory_copy(const ANeuralNetworksMemory *src, const ANeuralNetworksMemory *dst) {
-  if (!src || !dst)
+  if (!src || !dst) {
     return NP_REFUSE(UNEXPECTED_NULL, "source or destination is NULL");
-  if (src == dst)
+  }
+  if (src == dst) {
     return ANEURALNETWORKS_NO_ERROR;
+  }
   const bool fits = compatible(src, dst) && atomic_load(&src->initialized);
-  if (fits)
+  if (fits) {
     memmove(dst->data, src->data, src->size);
+  }
   /* The API takes dst as const; what changes is only whether it has content. */
-  if (dst->from_desc)
+  if (dst->from_desc) {
     atomic_store(&((ANeuralNetworksMemory *)(uintptr_t)dst)->initialized, fits);
+  }
   return fits ? ANEURALNETWORKS_NO_ERROR
               : NP_REFUSE(BAD_DATA, "the source has no content or does not fit the destination");
 }

@@ -15,14 +15,17 @@ int np_model_check_open(const ANeuralNetworksModel *model, const char *function)
 }
 
 int np_grow(void **array, uint32_t used, uint32_t room, size_t element) {
-  if (used < room)
+  if (used < room) {
     return 1;
+  }
   const size_t wanted = room ? (size_t)room * 2 : 16;
-  if (wanted > UINT32_MAX / 2)
+  if (wanted > UINT32_MAX / 2) {
     return 0;
+  }
   void *grown = realloc(*array, wanted * element);
-  if (!grown)
+  if (!grown) {
     return 0;
+  }
   *array = grown;
   return 1;
 }
@@ -34,29 +37,33 @@ uint32_t np_grown_room(uint32_t used, uint32_t room) {
 /* A copy of an index list, NULL where memory is short; an empty list has one unused element. */
 static uint32_t *copy_list(const uint32_t *list, uint32_t n) {
   uint32_t *copy = malloc((n ? n : 1) * sizeof *copy);
-  if (copy && n)
+  if (copy && n) {
     memcpy(copy, list, n * sizeof *copy);
+  }
   return copy;
 }
 
 static bool list_fits(const ANeuralNetworksModel *model, const uint32_t *list, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
-    if (list[i] >= model->graph.n_operands)
+    if (list[i] >= model->graph.n_operands) {
       return false;
+    }
   }
   return true;
 }
 
 int ANeuralNetworksModel_create(ANeuralNetworksModel **model) {
-  if (!model)
+  if (!model) {
     return NP_REFUSE(UNEXPECTED_NULL, "model is NULL");
+  }
   *model = calloc(1, sizeof **model);
   return *model ? ANEURALNETWORKS_NO_ERROR : NP_REFUSE(OUT_OF_MEMORY, "no memory");
 }
 
 void ANeuralNetworksModel_free(ANeuralNetworksModel *model) {
-  if (!model)
+  if (!model) {
     return;
+  }
   for (uint32_t i = 0; i < model->graph.n_operands; i++) {
     free(model->extra[i].copy);
     free(model->extra[i].channel_scales);
@@ -82,8 +89,9 @@ static int check_operation(const ANeuralNetworksModel *model, uint32_t index,
   struct np_message why = {""};
   const enum np_status status =
       np_operation_check(&model->graph, index, np_device_table()->level, &why);
-  if (status != NP_OK && status != NP_UNSUPPORTED)
+  if (status != NP_OK && status != NP_UNSUPPORTED) {
     return np_refuse(np_result_code(status), function, "%s", why.text);
+  }
   return np_check_referenced_models(model, &model->graph.operations[index]);
 }
 
@@ -91,8 +99,9 @@ int ANeuralNetworksModel_addOperation(ANeuralNetworksModel *model,
                                       ANeuralNetworksOperationType type, uint32_t inputCount,
                                       const uint32_t *inputs, uint32_t outputCount,
                                       const uint32_t *outputs) {
-  if (!model || !inputs || !outputs)
+  if (!model || !inputs || !outputs) {
     return NP_REFUSE(UNEXPECTED_NULL, "model or a list is NULL");
+  }
   NP_TRY_OPEN(model);
   if (type < 0 || type >= NP_OPERATION_CODES || np_operation_level(type) == 0) {
     return NP_REFUSE(BAD_DATA, "%d is no operation of NNAPI", type);
@@ -105,8 +114,9 @@ int ANeuralNetworksModel_addOperation(ANeuralNetworksModel *model,
   const uint32_t room = model->operation_room, n = graph->n_operations;
   const int grew = np_grow(&operations, n, room, sizeof *graph->operations);
   graph->operations = operations;
-  if (!grew)
+  if (!grew) {
     return NP_REFUSE(OUT_OF_MEMORY, "no memory for operation %u", n);
+  }
   model->operation_room = np_grown_room(n, room);
 
   struct np_operation *operation = &graph->operations[n];
@@ -119,8 +129,9 @@ int ANeuralNetworksModel_addOperation(ANeuralNetworksModel *model,
   if (operation->inputs && operation->outputs) {
     graph->n_operations = n + 1;
     code = check_operation(model, n, __func__);
-    if (code == ANEURALNETWORKS_NO_ERROR)
+    if (code == ANEURALNETWORKS_NO_ERROR) {
       return code;
+    }
     graph->n_operations = n;
   }
   free((void *)(uintptr_t)operation->inputs);
@@ -134,8 +145,9 @@ static uint32_t mark(ANeuralNetworksModel *model, const uint32_t *list, uint32_t
                      enum np_lifetime from, enum np_lifetime to) {
   for (uint32_t i = 0; i < n; i++) {
     struct np_operand *operand = &model->graph.operands[list[i]];
-    if (operand->lifetime != from)
+    if (operand->lifetime != from) {
       return i;
+    }
     operand->lifetime = to;
   }
   return n;
@@ -148,8 +160,9 @@ static int mark_ends(ANeuralNetworksModel *model, const uint32_t *inputs, uint32
   const uint32_t in = mark(model, inputs, n_inputs, NP_TEMPORARY, NP_INPUT);
   const uint32_t out =
       in == n_inputs ? mark(model, outputs, n_outputs, NP_TEMPORARY, NP_OUTPUT) : 0;
-  if (in == n_inputs && out == n_outputs)
+  if (in == n_inputs && out == n_outputs) {
     return ANEURALNETWORKS_NO_ERROR;
+  }
   const uint32_t operand = in < n_inputs ? inputs[in] : outputs[out];
   (void)mark(model, inputs, in, NP_INPUT, NP_TEMPORARY);
   (void)mark(model, outputs, out, NP_OUTPUT, NP_TEMPORARY);
@@ -160,11 +173,13 @@ static int mark_ends(ANeuralNetworksModel *model, const uint32_t *inputs, uint32
 int ANeuralNetworksModel_identifyInputsAndOutputs(ANeuralNetworksModel *model, uint32_t inputCount,
                                                   const uint32_t *inputs, uint32_t outputCount,
                                                   const uint32_t *outputs) {
-  if (!model || !inputs || !outputs)
+  if (!model || !inputs || !outputs) {
     return NP_REFUSE(UNEXPECTED_NULL, "model or a list is NULL");
+  }
   NP_TRY_OPEN(model);
-  if (model->identified)
+  if (model->identified) {
     return NP_REFUSE(BAD_DATA, "inputs and outputs were identified before");
+  }
   if (!list_fits(model, inputs, inputCount) || !list_fits(model, outputs, outputCount)) {
     return NP_REFUSE(BAD_DATA, "an operand does not exist");
   }
@@ -188,8 +203,9 @@ int ANeuralNetworksModel_identifyInputsAndOutputs(ANeuralNetworksModel *model, u
 }
 
 int ANeuralNetworksModel_relaxComputationFloat32toFloat16(ANeuralNetworksModel *model, bool allow) {
-  if (!model)
+  if (!model) {
     return NP_REFUSE(UNEXPECTED_NULL, "model is NULL");
+  }
   NP_TRY_OPEN(model);
   model->relaxed = allow; /* kernels compute in float32, which is allowed; the clock differs */
   return ANEURALNETWORKS_NO_ERROR;
@@ -206,8 +222,9 @@ static int align_values(ANeuralNetworksModel *model, const char *function) {
       continue;
     }
     void *copy = malloc(operand->length);
-    if (!copy)
+    if (!copy) {
       return np_refuse(ANEURALNETWORKS_OUT_OF_MEMORY, function, "no memory for operand %u", i);
+    }
     memcpy(copy, operand->value, operand->length);
     free(model->extra[i].copy);
     model->extra[i].copy = copy;
@@ -235,10 +252,12 @@ static int finish(ANeuralNetworksModel *model, const char *function) {
     return np_refuse(ANEURALNETWORKS_BAD_DATA, function, "no inputs, outputs or operations");
   }
   int code = check_channel_scales(model, function);
-  if (code == ANEURALNETWORKS_NO_ERROR)
+  if (code == ANEURALNETWORKS_NO_ERROR) {
     code = align_values(model, function);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  }
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   const uint32_t n = graph->n_operations;
   model->order = malloc(n * sizeof *model->order);
   model->declared = malloc(graph->n_operands * sizeof *model->declared);
@@ -246,14 +265,16 @@ static int finish(ANeuralNetworksModel *model, const char *function) {
   code = ANEURALNETWORKS_OUT_OF_MEMORY;
   if (model->order && model->declared && before) {
     memcpy(model->declared, graph->operands, graph->n_operands * sizeof *model->declared);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
       before[i] = graph->operations[i].inputs;
+    }
     struct np_message why = {""};
     const enum np_status status = np_graph_check(graph, np_device_table()->level, &why);
     for (uint32_t i = 0; i < n; i++) { /* each operation owns a list: its address names it */
       model->order[i] = 0;
-      while (before[model->order[i]] != graph->operations[i].inputs)
+      while (before[model->order[i]] != graph->operations[i].inputs) {
         model->order[i]++;
+      }
     }
     code = status == NP_OK || status == NP_UNSUPPORTED
                ? ANEURALNETWORKS_NO_ERROR
@@ -264,8 +285,9 @@ static int finish(ANeuralNetworksModel *model, const char *function) {
 }
 
 int ANeuralNetworksModel_finish(ANeuralNetworksModel *model) {
-  if (!model)
+  if (!model) {
     return NP_REFUSE(UNEXPECTED_NULL, "model is NULL");
+  }
   NP_TRY_OPEN(model);
   const int code = finish(model, __func__);
   model->finished = code == ANEURALNETWORKS_NO_ERROR;
@@ -276,13 +298,16 @@ int ANeuralNetworksModel_finish(ANeuralNetworksModel *model) {
 int ANeuralNetworksModel_getSupportedOperationsForDevices(
     const ANeuralNetworksModel *model, const ANeuralNetworksDevice *const *devices,
     uint32_t numDevices, bool *supportedOps) {
-  if (!model || !supportedOps)
+  if (!model || !supportedOps) {
     return NP_REFUSE(UNEXPECTED_NULL, "model or result is NULL");
+  }
   const int code = np_check_device_list(devices, numDevices);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
-  if (!model->finished)
+  }
+  if (!model->finished) {
     return NP_REFUSE(BAD_STATE, "the model is not finished");
+  }
   for (uint32_t i = 0; i < model->graph.n_operations; i++) {
     bool supported = false;
     for (uint32_t d = 0; d < numDevices && !supported; d++) {

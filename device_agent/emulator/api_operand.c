@@ -7,12 +7,14 @@
 
 int ANeuralNetworksModel_addOperand(ANeuralNetworksModel *model,
                                     const ANeuralNetworksOperandType *type) {
-  if (!model || !type)
+  if (!model || !type) {
     return NP_REFUSE(UNEXPECTED_NULL, "model or type is NULL");
+  }
   NP_TRY_OPEN(model);
   const int code = np_check_operand_type(type, true);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
 
   struct np_graph *graph = &model->graph;
   void *operands = graph->operands, *extra = model->extra;
@@ -21,8 +23,9 @@ int ANeuralNetworksModel_addOperand(ANeuralNetworksModel *model,
   graph->operands = operands;
   const int grew_extra = grew_operands && np_grow(&extra, n, room, sizeof *model->extra);
   model->extra = extra;
-  if (!grew_extra)
+  if (!grew_extra) {
     return NP_REFUSE(OUT_OF_MEMORY, "no memory for operand %u", n);
+  }
   model->operand_room = np_grown_room(n, room);
 
   struct np_operand *operand = &graph->operands[n];
@@ -31,8 +34,9 @@ int ANeuralNetworksModel_addOperand(ANeuralNetworksModel *model,
                                  .scale = type->scale,
                                  .zero_point = type->zeroPoint,
                                  .lifetime = NP_TEMPORARY};
-  for (uint32_t i = 0; i < type->dimensionCount; i++)
+  for (uint32_t i = 0; i < type->dimensionCount; i++) {
     operand->dims[i] = type->dimensions[i];
+  }
   model->extra[n] = (struct np_model_operand){0};
   graph->n_operands = n + 1;
   return ANEURALNETWORKS_NO_ERROR;
@@ -42,8 +46,9 @@ int ANeuralNetworksModel_addOperand(ANeuralNetworksModel *model,
 static int open_operand(ANeuralNetworksModel *model, int32_t index, const char *function,
                         struct np_operand **operand) {
   const int code = np_model_check_open(model, function);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   if (index < 0 || (uint32_t)index >= model->graph.n_operands) {
     return np_refuse(ANEURALNETWORKS_BAD_DATA, function, "operand %d of %u does not exist", index,
                      model->graph.n_operands);
@@ -77,8 +82,9 @@ int ANeuralNetworksModel_setOperandValue(ANeuralNetworksModel *model, int32_t in
   }
   struct np_operand *operand = NULL;
   const int code = open_operand(model, index, __func__, &operand);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   if (!buffer) {
     set_value(model, index, NULL, 0, NULL);
     return ANEURALNETWORKS_NO_ERROR;
@@ -90,8 +96,9 @@ int ANeuralNetworksModel_setOperandValue(ANeuralNetworksModel *model, int32_t in
   void *copy = NULL;
   if (length <= ANEURALNETWORKS_MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES) {
     copy = malloc(length);
-    if (!copy)
+    if (!copy) {
       return NP_REFUSE(OUT_OF_MEMORY, "no memory for operand %d", index);
+    }
     memcpy(copy, buffer, length);
   }
   set_value(model, index, copy ? copy : buffer, length, copy);
@@ -101,22 +108,26 @@ int ANeuralNetworksModel_setOperandValue(ANeuralNetworksModel *model, int32_t in
 int ANeuralNetworksModel_setOperandValueFromMemory(ANeuralNetworksModel *model, int32_t index,
                                                    const ANeuralNetworksMemory *memory,
                                                    size_t offset, size_t length) {
-  if (!model || !memory)
+  if (!model || !memory) {
     return NP_REFUSE(UNEXPECTED_NULL, "model or memory is NULL");
+  }
   struct np_operand *operand = NULL;
   const int code = open_operand(model, index, __func__, &operand);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   const size_t wanted = np_operand_bytes(operand);
   if (length != wanted || wanted == 0) {
     return NP_REFUSE(BAD_DATA, "operand %d: value of %zu bytes, wanted %zu", index, length, wanted);
   }
   void *data = NULL;
   const int range = np_memory_range(memory, NULL, offset, &length, &data);
-  if (range != ANEURALNETWORKS_NO_ERROR)
+  if (range != ANEURALNETWORKS_NO_ERROR) {
     return range;
-  if (!memory->readable)
+  }
+  if (!memory->readable) {
     return NP_REFUSE(BAD_DATA, "the memory is not readable");
+  }
   set_value(model, index, data, length, NULL);
   return ANEURALNETWORKS_NO_ERROR;
 }
@@ -124,17 +135,21 @@ int ANeuralNetworksModel_setOperandValueFromMemory(ANeuralNetworksModel *model, 
 /* Names a model for IF or WHILE: `value` is finished, and outlives the model. */
 int ANeuralNetworksModel_setOperandValueFromModel(ANeuralNetworksModel *model, int32_t index,
                                                   const ANeuralNetworksModel *value) {
-  if (!model || !value)
+  if (!model || !value) {
     return NP_REFUSE(UNEXPECTED_NULL, "model or value is NULL");
+  }
   struct np_operand *operand = NULL;
   const int open = np_model_check_open(model, __func__);
-  if (open != ANEURALNETWORKS_NO_ERROR)
+  if (open != ANEURALNETWORKS_NO_ERROR) {
     return open;
-  if (!value->finished)
+  }
+  if (!value->finished) {
     return NP_REFUSE(BAD_STATE, "the value is not finished");
+  }
   const int code = open_operand(model, index, __func__, &operand);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   if (operand->type != NP_TYPE_MODEL) {
     return NP_REFUSE(BAD_DATA, "operand %d has type %d, wanted a model's", index, operand->type);
   }
@@ -146,8 +161,9 @@ int ANeuralNetworksModel_setOperandValueFromModel(ANeuralNetworksModel *model, i
 int ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(
     ANeuralNetworksModel *model, int32_t index,
     const ANeuralNetworksSymmPerChannelQuantParams *channelQuant) {
-  if (!model || !channelQuant)
+  if (!model || !channelQuant) {
     return NP_REFUSE(UNEXPECTED_NULL, "model or parameters are NULL");
+  }
   NP_TRY_OPEN(model);
   if (index < 0 || (uint32_t)index >= model->graph.n_operands) {
     return NP_REFUSE(BAD_DATA, "operand %d does not exist", index);
@@ -160,12 +176,14 @@ int ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(
                      dim);
   }
   for (uint32_t i = 0; i < n; i++) {
-    if (!(channelQuant->scales[i] > 0) || !isfinite(channelQuant->scales[i]))
+    if (!(channelQuant->scales[i] > 0) || !isfinite(channelQuant->scales[i])) {
       return NP_REFUSE(BAD_DATA, "scale %u is no positive number", i);
+    }
   }
   float *scales = malloc(n * sizeof *scales);
-  if (!scales)
+  if (!scales) {
     return NP_REFUSE(OUT_OF_MEMORY, "no memory for %u scales", n);
+  }
   memcpy(scales, channelQuant->scales, n * sizeof *scales);
   struct np_model_operand *extra = &model->extra[index];
   free(extra->channel_scales);

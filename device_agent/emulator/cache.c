@@ -55,8 +55,9 @@ static uint64_t hash_operand(uint64_t hash, const ANeuralNetworksModel *model, u
     hash =
         np_hash_bytes(hash, o->channel_scales, o->dims[o->channel_dim] * sizeof *o->channel_scales);
   }
-  if (model->extra[index].referenced)
+  if (model->extra[index].referenced) {
     return hash_model(hash, model->extra[index].referenced);
+  }
   return o->lifetime == NP_CONSTANT ? np_hash_bytes(hash, o->value, o->length) : hash;
 }
 
@@ -64,8 +65,9 @@ static uint64_t hash_model(uint64_t hash, const ANeuralNetworksModel *model) {
   const struct np_graph *graph = &model->graph;
   hash = np_hash_u32(hash, model->relaxed);
   hash = np_hash_u32(hash, graph->n_operands);
-  for (uint32_t i = 0; i < graph->n_operands; i++)
+  for (uint32_t i = 0; i < graph->n_operands; i++) {
     hash = hash_operand(hash, model, i);
+  }
   hash = np_hash_u32(hash, graph->n_operations);
   for (uint32_t i = 0; i < graph->n_operations; i++) {
     const struct np_operation *operation = &graph->operations[i];
@@ -99,8 +101,9 @@ static struct record make_record(const ANeuralNetworksCompilation *compilation) 
 static char *make_path(const ANeuralNetworksCompilation *compilation, const struct record *record,
                        const char *suffix) {
   char token[2 * TOKEN_BYTES + 1];
-  for (size_t i = 0; i < TOKEN_BYTES; i++)
+  for (size_t i = 0; i < TOKEN_BYTES; i++) {
     (void)snprintf(token + 2 * i, 3, "%02x", record->token[i]);
+  }
   const size_t room = strlen(compilation->cache.folder) + sizeof token + strlen(suffix) + 32;
   char *path = malloc(room);
   if (path) {
@@ -115,8 +118,9 @@ bool np_cache_hit(const ANeuralNetworksCompilation *compilation) {
   char *path = make_path(compilation, &wanted, ".nnc");
   FILE *file = path ? fopen(path, "rb") : NULL;
   free(path);
-  if (!file)
+  if (!file) {
     return false;
+  }
   struct record found;
   const bool whole = fread(&found, sizeof found, 1, file) == 1 && fgetc(file) == EOF;
   (void)fclose(file);
@@ -126,11 +130,13 @@ bool np_cache_hit(const ANeuralNetworksCompilation *compilation) {
 /* Writes the record to a file of its own and moves it in place, so that nobody reads half of it. */
 static bool write_record(const struct record *record, char *draft, const char *path) {
   const int fd = mkstemp(draft);
-  if (fd < 0)
+  if (fd < 0) {
     return false;
+  }
   const bool written = write(fd, record, sizeof *record) == (ssize_t)sizeof *record;
-  if (close(fd) == 0 && written && rename(draft, path) == 0)
+  if (close(fd) == 0 && written && rename(draft, path) == 0) {
     return true;
+  }
   (void)unlink(draft);
   return false;
 }

@@ -21,8 +21,9 @@ EXPORT np_emulator_throttled_fn np_emulator_throttled;
 
 uint64_t np_clock_now(void) {
   struct np_device_table *table = np_device_table();
-  if (table->phone)
+  if (table->phone) {
     return atomic_load(&table->clock_ns);
+  }
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
@@ -33,8 +34,9 @@ void np_clock_advance(uint64_t ns) { np_clock_busy(ns, 0); }
 void np_clock_busy(uint64_t ns, double heat) {
   struct np_device_table *table = np_device_table();
   atomic_fetch_add(&table->clock_ns, ns);
-  if (table->phone)
+  if (table->phone) {
     np_phone_spend(table->phone, ns, heat);
+  }
 }
 
 const char *np_emulator_phone(void) {
@@ -63,8 +65,9 @@ void np_emulator_cpu_run(const int32_t *codes, const struct np_work *works, uint
                          uint32_t threads) {
   struct np_device_table *table = np_device_table();
   struct np_phone *phone = table->phone;
-  if (!phone || (n > 0 && (!codes || !works)))
+  if (!phone || (n > 0 && (!codes || !works))) {
     return;
+  }
   const double speed_up = np_thread_speed_up(phone->thread_scaling, threads);
   uint64_t hash = np_hash_u64(NP_HASH_START, phone->noise_seed);
   double total = 0;
@@ -82,8 +85,9 @@ void np_emulator_cpu_run(const int32_t *codes, const struct np_work *works, uint
 }
 
 void np_emulator_idle(uint64_t ns) {
-  if (np_device_table()->phone)
+  if (np_device_table()->phone) {
     np_clock_advance(ns);
+  }
 }
 
 int64_t np_emulator_temperature(void) {

@@ -32,8 +32,9 @@ static void offer_backends(const char *only, int64_t reported) {
   } rows[] = {{"fast", "nnapi-fast"}, {"reference", "nnapi-reference"}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     const struct np_backend *backend = np_backend_named(rows[i].backend);
-    if (!backend || (only && strcmp(only, rows[i].backend) != 0))
+    if (!backend || (only && strcmp(only, rows[i].backend) != 0)) {
       continue;
+    }
     table.devices[table.n_devices++] =
         (struct ANeuralNetworksDevice){.name = rows[i].device,
                                        .version = "1.0",
@@ -98,13 +99,14 @@ static void build_table(void) {
     return;
   }
   const char *path = setting(PHONE_VARIABLE);
-  if (path)
+  if (path) {
     offer_phone(path, np_backend_named(only ? only : "reference"));
-  else if (setting(FAULTS_VARIABLE))
+  } else if (setting(FAULTS_VARIABLE)) {
     snprintf(table.error, sizeof table.error, "%s needs a simulated phone, %s names none",
              FAULTS_VARIABLE, PHONE_VARIABLE);
-  else
+  } else {
     offer_backends(only, future ? NP_FUTURE_LEVEL : table.level);
+  }
 }
 
 struct np_device_table *np_device_table(void) {
@@ -113,8 +115,9 @@ struct np_device_table *np_device_table(void) {
 }
 
 int np_refuse(int code, const char *function, const char *format, ...) {
-  if (!np_device_table()->verbose)
+  if (!np_device_table()->verbose) {
     return code;
+  }
   char text[512];
   va_list arguments;
   va_start(arguments, format);
@@ -142,8 +145,9 @@ int np_result_code(enum np_status status) {
 bool np_device_known(const ANeuralNetworksDevice *device) {
   const struct np_device_table *t = np_device_table();
   for (uint32_t i = 0; i < t->n_devices; i++) {
-    if (device == &t->devices[i])
+    if (device == &t->devices[i]) {
       return true;
+    }
   }
   return false;
 }
@@ -152,23 +156,28 @@ bool np_device_supports(const ANeuralNetworksDevice *device, const ANeuralNetwor
                         uint32_t operation) {
   const struct np_graph *graph = &model->graph;
   const int32_t code = graph->operations[operation].code;
-  if (code < 0 || code >= NP_OPERATION_CODES)
+  if (code < 0 || code >= NP_OPERATION_CODES) {
     return false;
+  }
   const struct np_phone *phone = np_device_table()->phone;
-  if (phone && !np_phone_takes(phone, device->accelerator, graph, operation, model->relaxed))
+  if (phone && !np_phone_takes(phone, device->accelerator, graph, operation, model->relaxed)) {
     return false;
+  }
   const int32_t level = (int32_t)device->feature_level;
   return np_operation_check(graph, operation, level, NULL) == NP_OK;
 }
 
 int np_check_device_list(const ANeuralNetworksDevice *const *devices, uint32_t n_devices) {
-  if (!devices)
+  if (!devices) {
     return NP_REFUSE(UNEXPECTED_NULL, "the list of devices is NULL");
-  if (n_devices == 0)
+  }
+  if (n_devices == 0) {
     return NP_REFUSE(BAD_DATA, "the list of devices is empty");
+  }
   for (uint32_t i = 0; i < n_devices; i++) {
-    if (!devices[i])
+    if (!devices[i]) {
       return NP_REFUSE(UNEXPECTED_NULL, "device %u of the list is NULL", i);
+    }
     if (!np_device_known(devices[i])) {
       return NP_REFUSE(BAD_DATA, "device %u of the list is none that getDevice gave", i);
     }

@@ -29,14 +29,17 @@ static int refuse_value(const struct np_field *field, const char *wanted) {
 }
 
 int np_field_object(const struct np_field *field, const char *const *names) {
-  if (field->value->kind != NP_JSON_OBJECT)
+  if (field->value->kind != NP_JSON_OBJECT) {
     return refuse_value(field, "an object");
+  }
   for (const struct np_json *m = field->value->first; m; m = m->next) {
     const char *const *known = names;
-    while (*known && strcmp(*known, m->name) != 0)
+    while (*known && strcmp(*known, m->name) != 0) {
       known++;
-    if (*known)
+    }
+    if (*known) {
       continue;
+    }
     char wanted[160] = "only";
     for (known = names; *known; known++) {
       const size_t used = strlen(wanted);
@@ -50,30 +53,36 @@ int np_field_object(const struct np_field *field, const char *const *names) {
 }
 
 int np_field_member(const struct np_field *field, const char *name, struct np_field *member) {
-  if (field->value->kind != NP_JSON_OBJECT)
+  if (field->value->kind != NP_JSON_OBJECT) {
     return refuse_value(field, "an object");
+  }
   const struct np_json *value = np_json_member(field->value, name);
   struct np_field at = {value, "", field->why};
   const int n =
       snprintf(at.path, sizeof at.path, "%s%s%s", field->path, field->path[0] ? "." : "", name);
-  if (n < 0)
+  if (n < 0) {
     return np_field_refuse(field, "an unprintable name", "a printable one");
-  if (!value)
+  }
+  if (!value) {
     return np_field_refuse(&at, "nothing", "this member");
+  }
   *member = at;
   return 1;
 }
 
 int np_field_element(const struct np_field *field, uint32_t index, struct np_field *element) {
-  if (field->value->kind != NP_JSON_ARRAY)
+  if (field->value->kind != NP_JSON_ARRAY) {
     return refuse_value(field, "an array");
+  }
   const struct np_json *value = field->value->first;
-  for (uint32_t i = 0; value && i < index; i++)
+  for (uint32_t i = 0; value && i < index; i++) {
     value = value->next;
+  }
   struct np_field at = {value, "", field->why};
   const int n = snprintf(at.path, sizeof at.path, "%s[%u]", field->path, index);
-  if (n < 0 || !value)
+  if (n < 0 || !value) {
     return np_field_refuse(&at, "nothing", "this element");
+  }
   *element = at;
   return 1;
 }

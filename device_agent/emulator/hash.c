@@ -8,14 +8,16 @@
 
 uint64_t np_hash_bytes(uint64_t hash, const void *bytes, size_t length) {
   const unsigned char *at = bytes;
-  for (size_t i = 0; i < length; i++)
+  for (size_t i = 0; i < length; i++) {
     hash = (hash ^ at[i]) * FNV_PRIME;
+  }
   return hash;
 }
 
 uint64_t np_hash_u32(uint64_t hash, uint32_t number) {
-  for (int shift = 0; shift < 32; shift += 8)
+  for (int shift = 0; shift < 32; shift += 8) {
     hash = (hash ^ (number >> shift & 255u)) * FNV_PRIME;
+  }
   return hash;
 }
 
@@ -32,8 +34,9 @@ static uint64_t next(uint64_t *state) {
 }
 
 double np_noise_factor(uint64_t seed, double spread) {
-  if (spread <= 0)
+  if (spread <= 0) {
     return 1;
+  }
   const double two_pi = 6.283185307179586;
   /* Box and Muller; the first uniform number lies in (0, 1]. */
   const double u = (double)((next(&seed) >> 11) + 1) * 0x1p-53;

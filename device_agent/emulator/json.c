@@ -21,8 +21,9 @@ struct parser {
 
 /* Records the first failure at the current position; always returns 0. */
 static int fail(struct parser *p, const char *wanted) {
-  if (p->status != NP_OK)
+  if (p->status != NP_OK) {
     return 0;
+  }
   p->status = NP_BAD_REQUEST;
   unsigned line = 1, column = 1;
   for (const char *c = p->begin; c < p->at; c++) {
@@ -42,8 +43,9 @@ static int fail(struct parser *p, const char *wanted) {
 }
 
 static int no_memory(struct parser *p) {
-  if (p->status != NP_OK)
+  if (p->status != NP_OK) {
     return 0;
+  }
   p->status = NP_NO_MEMORY;
   np_message_set(p->why, "out of memory");
   return 0;
@@ -56,16 +58,18 @@ static void skip_space(struct parser *p) {
 }
 
 static int take(struct parser *p, char c) {
-  if (p->at >= p->end || *p->at != c)
+  if (p->at >= p->end || *p->at != c) {
     return 0;
+  }
   p->at++;
   return 1;
 }
 
 static int take_word(struct parser *p, const char *word) {
   const size_t n = strlen(word);
-  if ((size_t)(p->end - p->at) < n || memcmp(p->at, word, n) != 0)
+  if ((size_t)(p->end - p->at) < n || memcmp(p->at, word, n) != 0) {
     return 0;
+  }
   p->at += n;
   return 1;
 }
@@ -73,8 +77,9 @@ static int take_word(struct parser *p, const char *word) {
 static int hex4(struct parser *p, uint32_t *code) {
   *code = 0;
   for (int i = 0; i < 4; i++, p->at++) {
-    if (p->at >= p->end)
+    if (p->at >= p->end) {
       return fail(p, "four hexadecimal digits");
+    }
     const char c = *p->at;
     uint32_t digit;
     if (c >= '0' && c <= '9') {
@@ -113,22 +118,27 @@ static char *put_utf8(char *out, uint32_t code) {
 
 static int unicode_escape(struct parser *p, char **out) {
   uint32_t code;
-  if (!hex4(p, &code))
+  if (!hex4(p, &code)) {
     return 0;
+  }
   if (code >= 0xd800 && code < 0xdc00) {
     uint32_t low;
-    if (!take_word(p, "\\u"))
+    if (!take_word(p, "\\u")) {
       return fail(p, "the low half of a surrogate pair");
-    if (!hex4(p, &low))
+    }
+    if (!hex4(p, &low)) {
       return 0;
-    if (low < 0xdc00 || low > 0xdfff)
+    }
+    if (low < 0xdc00 || low > 0xdfff) {
       return fail(p, "the low half of a surrogate pair");
+    }
     code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
   } else if (code >= 0xdc00 && code < 0xe000) {
     return fail(p, "the high half of a surrogate pair first");
   }
-  if (code == 0)
+  if (code == 0) {
     return fail(p, "a character other than \\u0000");
+  }
   *out = put_utf8(*out, code);
   return 1;
 }
@@ -138,8 +148,9 @@ static int unicode_escape(struct parser *p, char **out) {
 static char *parse_text(struct parser *p) {
   const size_t rest = (size_t)(p->end - p->at);
   size_t length = 0;
-  while (length < rest && p->at[length] != '"')
+  while (length < rest && p->at[length] != '"') {
     length += p->at[length] == '\\' ? 2 : 1;
+  }
   if (length >= rest) {
     p->at = p->end;
     fail(p, "a closing quote");
@@ -169,8 +180,9 @@ static char *parse_text(struct parser *p) {
       p->at++;
     } else if (*p->at == 'u') {
       p->at++;
-      if (!unicode_escape(p, &out))
+      if (!unicode_escape(p, &out)) {
         break;
+      }
     } else {
       fail(p, "an escape: one of \" \\ / b f n r t u");
       break;
@@ -188,34 +200,41 @@ static char *parse_text(struct parser *p) {
 /* Advances over digits; returns how many. */
 static size_t skip_digits(struct parser *p) {
   const char *start = p->at;
-  while (p->at < p->end && *p->at >= '0' && *p->at <= '9')
+  while (p->at < p->end && *p->at >= '0' && *p->at <= '9') {
     p->at++;
+  }
   return (size_t)(p->at - start);
 }
 
 static int parse_number(struct parser *p, double *number) {
   const char *start = p->at;
   take(p, '-');
-  if (!take(p, '0') && skip_digits(p) == 0)
+  if (!take(p, '0') && skip_digits(p) == 0) {
     return fail(p, "a value");
-  if (take(p, '.') && skip_digits(p) == 0)
+  }
+  if (take(p, '.') && skip_digits(p) == 0) {
     return fail(p, "a digit after the point");
+  }
   if (take(p, 'e') || take(p, 'E')) {
-    if (!take(p, '+'))
+    if (!take(p, '+')) {
       take(p, '-');
-    if (skip_digits(p) == 0)
+    }
+    if (skip_digits(p) == 0) {
       return fail(p, "a digit in the exponent");
+    }
   }
   char digits[MAX_NUMBER_BYTES + 1];
   const size_t n = (size_t)(p->at - start);
-  if (n > MAX_NUMBER_BYTES)
+  if (n > MAX_NUMBER_BYTES) {
     return fail(p, "a number of at most 63 characters");
+  }
   memcpy(digits, start, n);
   digits[n] = '\0';
 
   locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
-  if (!plain)
+  if (!plain) {
     return no_memory(p);
+  }
   *number = strtod_l(digits, NULL, plain);
   freelocale(plain);
   return isfinite(*number) ? 1 : fail(p, "a number that fits a double");
@@ -226,12 +245,15 @@ static struct np_json *parse_value(struct parser *p, unsigned depth);
 /* Reads "name": of a member; the name becomes *name, owned by the caller. */
 static int parse_name(struct parser *p, const struct np_json *object, char **name) {
   skip_space(p);
-  if (!take(p, '"'))
+  if (!take(p, '"')) {
     return fail(p, "a member name in quotes");
-  if (!(*name = parse_text(p)))
+  }
+  if (!(*name = parse_text(p))) {
     return 0;
-  if (np_json_member(object, *name))
+  }
+  if (np_json_member(object, *name)) {
     return fail(p, "member names that occur once");
+  }
   skip_space(p);
   return take(p, ':') ? 1 : fail(p, "':'");
 }
@@ -240,8 +262,9 @@ static int parse_name(struct parser *p, const struct np_json *object, char **nam
 static int parse_children(struct parser *p, struct np_json *parent, char close, unsigned depth) {
   struct np_json **tail = &parent->first;
   skip_space(p);
-  if (take(p, close))
+  if (take(p, close)) {
     return 1;
+  }
   for (;;) {
     char *name = NULL;
     if (parent->kind == NP_JSON_OBJECT && !parse_name(p, parent, &name)) {
@@ -258,10 +281,12 @@ static int parse_children(struct parser *p, struct np_json *parent, char close, 
     tail = &child->next;
     parent->count++;
     skip_space(p);
-    if (take(p, close))
+    if (take(p, close)) {
       return 1;
-    if (!take(p, ','))
+    }
+    if (!take(p, ',')) {
       return fail(p, close == '}' ? "',' or '}'" : "',' or ']'");
+    }
   }
 }
 
@@ -297,8 +322,9 @@ static struct np_json *parse_value(struct parser *p, unsigned depth) {
     value->kind = NP_JSON_NUMBER;
     ok = parse_number(p, &value->number);
   }
-  if (ok)
+  if (ok) {
     return value;
+  }
   np_json_free(value);
   return NULL;
 }
@@ -307,11 +333,13 @@ enum np_status np_json_parse(const char *bytes, size_t length, struct np_json **
                              struct np_message *why) {
   struct parser p = {bytes, bytes + length, bytes, why, NP_OK};
   *root = parse_value(&p, 0);
-  if (!*root)
+  if (!*root) {
     return p.status;
+  }
   skip_space(&p);
-  if (p.at == p.end)
+  if (p.at == p.end) {
     return NP_OK;
+  }
   fail(&p, "the end of the file");
   np_json_free(*root);
   *root = NULL;
@@ -330,11 +358,13 @@ void np_json_free(struct np_json *root) {
 }
 
 const struct np_json *np_json_member(const struct np_json *object, const char *name) {
-  if (!object || object->kind != NP_JSON_OBJECT)
+  if (!object || object->kind != NP_JSON_OBJECT) {
     return NULL;
+  }
   for (const struct np_json *m = object->first; m; m = m->next) {
-    if (m->name && strcmp(m->name, name) == 0)
+    if (m->name && strcmp(m->name, name) == 0) {
       return m;
+    }
   }
   return NULL;
 }

@@ -20,17 +20,20 @@ double np_cost_ns(const struct np_unit_model *unit, const struct np_cost *cost) 
 }
 
 double np_thread_speed_up(double scaling, uint32_t threads) {
-  if (threads <= 1)
+  if (threads <= 1) {
     return 1;
-  if (scaling >= 1)
+  }
+  if (scaling >= 1) {
     return (double)threads;
+  }
   return (1 - pow(scaling, (double)threads)) / (1 - scaling);
 }
 
 static double transfer_ns(const struct np_step *step) {
   const struct np_accelerator *a = step->accelerator;
-  if (a->transfer_bandwidth <= 0)
+  if (a->transfer_bandwidth <= 0) {
     return 0;
+  }
   return a->transfer_floor + (double)step->boundary_bytes / a->transfer_bandwidth;
 }
 
@@ -47,8 +50,9 @@ struct np_latency np_steps_latency(const struct np_step *steps, uint32_t n_steps
     total.wall += wall;
     total.heat += wall * a->unit.heat;
   }
-  if (total.wall > 0)
+  if (total.wall > 0) {
     total.heat /= total.wall;
+  }
   return total;
 }
 
@@ -57,11 +61,12 @@ double np_steps_compile_ns(const struct np_step *steps, uint32_t n_steps, bool f
   for (uint32_t i = 0; i < n_steps; i++) {
     const struct np_accelerator *a = steps[i].accelerator;
     const double bytes = (double)steps[i].constant_bytes;
-    if (from_cache && a->caches)
+    if (from_cache && a->caches) {
       total += a->cached_fixed + a->cached_byte * bytes;
-    else
+    } else {
       total +=
           a->compile_fixed + a->compile_operation * steps[i].n_operations + a->compile_byte * bytes;
+    }
   }
   return total;
 }

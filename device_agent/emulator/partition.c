@@ -23,14 +23,16 @@ enum np_status np_assign(const struct np_graph *graph, const struct np_choices *
     const enum np_data data = np_data_of(np_operation_work(graph, k).type, choices->relaxed);
     uint32_t best = NOBODY;
     for (uint32_t i = 0; i < choices->n_accelerators; i++) {
-      if (!choices->supported[(size_t)i * graph->n_operations + k])
+      if (!choices->supported[(size_t)i * graph->n_operations + k]) {
         continue;
+      }
       const struct np_accelerator *a = choices->accelerators[i];
       const struct np_accelerator *b = best == NOBODY ? NULL : choices->accelerators[best];
       const double mine = rating(choices, a, data);
       const double its = b ? rating(choices, b, data) : 0;
-      if (!b || mine < its || (mine <= its && is_cpu(a) && !is_cpu(b)))
+      if (!b || mine < its || (mine <= its && is_cpu(a) && !is_cpu(b))) {
         best = i;
+      }
     }
     if (best == NOBODY) {
       *operation = k;
@@ -54,13 +56,15 @@ struct cutter {
 };
 
 static int ready(const struct cutter *c, uint32_t operation) {
-  if (c->step_of[operation] != NOBODY)
+  if (c->step_of[operation] != NOBODY) {
     return 0;
+  }
   const struct np_operation *o = &c->graph->operations[operation];
   for (uint32_t i = 0; i < o->n_inputs; i++) {
     const uint32_t writer = c->writer[o->inputs[i]];
-    if (writer != NOBODY && c->step_of[writer] == NOBODY)
+    if (writer != NOBODY && c->step_of[writer] == NOBODY) {
       return 0;
+    }
   }
   return 1;
 }
@@ -69,12 +73,15 @@ static int ready(const struct cutter *c, uint32_t operation) {
 static uint32_t next_accelerator(const struct cutter *c) {
   uint32_t first = NOBODY;
   for (uint32_t k = 0; k < c->graph->n_operations; k++) {
-    if (!ready(c, k))
+    if (!ready(c, k)) {
       continue;
-    if (is_cpu(c->choices->accelerators[c->assignment[k]]))
+    }
+    if (is_cpu(c->choices->accelerators[c->assignment[k]])) {
       return c->assignment[k];
-    if (first == NOBODY)
+    }
+    if (first == NOBODY) {
       first = c->assignment[k];
+    }
   }
   return first;
 }
@@ -91,8 +98,9 @@ static void add_operation(struct cutter *c, struct np_step *step, uint32_t s, ui
     const uint32_t writer = c->writer[operand];
     const int from_outside = writer == NOBODY ? c->graph->operands[operand].lifetime == NP_INPUT
                                               : c->step_of[writer] != s;
-    if (!from_outside || c->seen_by[operand] == s)
+    if (!from_outside || c->seen_by[operand] == s) {
       continue;
+    }
     c->seen_by[operand] = s;
     step->boundary_bytes += np_operand_bytes(&c->graph->operands[operand]);
   }
@@ -101,22 +109,26 @@ static void add_operation(struct cutter *c, struct np_step *step, uint32_t s, ui
 /* Adds what leaves each step: operands that another step reads, or that the model returns. */
 static void add_outputs(struct cutter *c, struct np_step *steps) {
   const struct np_graph *graph = c->graph;
-  for (uint32_t i = 0; i < graph->n_operands; i++)
+  for (uint32_t i = 0; i < graph->n_operands; i++) {
     c->seen_by[i] = NOBODY;
+  }
   for (uint32_t k = 0; k < graph->n_operations; k++) {
     const struct np_operation *o = &graph->operations[k];
     for (uint32_t i = 0; i < o->n_inputs; i++) {
       const uint32_t writer = c->writer[o->inputs[i]];
-      if (writer != NOBODY && c->step_of[writer] != c->step_of[k])
+      if (writer != NOBODY && c->step_of[writer] != c->step_of[k]) {
         c->seen_by[o->inputs[i]] = 0;
+      }
     }
   }
   for (uint32_t i = 0; i < graph->n_operands; i++) {
     const struct np_operand *operand = &graph->operands[i];
-    if (c->writer[i] == NOBODY)
+    if (c->writer[i] == NOBODY) {
       continue;
-    if (operand->lifetime != NP_OUTPUT && c->seen_by[i] == NOBODY)
+    }
+    if (operand->lifetime != NP_OUTPUT && c->seen_by[i] == NOBODY) {
       continue;
+    }
     steps[c->step_of[c->writer[i]]].boundary_bytes += np_operand_bytes(operand);
   }
 }
@@ -125,13 +137,15 @@ static void add_outputs(struct cutter *c, struct np_step *steps) {
  * the operand between them; NOBODY where there is none. */
 static uint32_t follower(const struct cutter *c, uint32_t k, uint32_t *between) {
   const struct np_operation *o = &c->graph->operations[k];
-  if (o->n_outputs != 1)
+  if (o->n_outputs != 1) {
     return NOBODY;
+  }
   *between = o->outputs[0];
   const uint32_t next = c->reader[*between];
   if (next == NOBODY || c->graph->operands[*between].lifetime != NP_TEMPORARY ||
-      c->step_of[next] != c->step_of[k] || c->timed[next])
+      c->step_of[next] != c->step_of[k] || c->timed[next]) {
     return NOBODY;
+  }
   return next;
 }
 
@@ -145,15 +159,18 @@ static uint32_t match(const struct cutter *c, const struct np_fusion *fusion, ui
                       uint32_t *chain, double *saved) {
   *saved = 0;
   for (uint32_t place = 0;; place++) {
-    if (!place_takes(fusion, place, c->graph->operations[k].code))
+    if (!place_takes(fusion, place, c->graph->operations[k].code)) {
       return 0;
+    }
     chain[place] = k;
-    if (place + 1 == fusion->n)
+    if (place + 1 == fusion->n) {
       return fusion->n;
+    }
     uint32_t between = 0;
     k = follower(c, k, &between);
-    if (k == NOBODY)
+    if (k == NOBODY) {
       return 0;
+    }
     *saved += 2 * (double)np_operand_bytes(&c->graph->operands[between]);
   }
 }
@@ -164,8 +181,9 @@ static void add_time(struct cutter *c, struct np_step *step, uint32_t k) {
   const struct np_accelerator *a = step->accelerator;
   uint32_t chain[NP_MAX_FUSED] = {k}, n = 0;
   double saved = 0;
-  for (uint32_t i = 0; i < a->n_fusions && n == 0; i++)
+  for (uint32_t i = 0; i < a->n_fusions && n == 0; i++) {
     n = match(c, &a->fusions[i], k, chain, &saved);
+  }
   struct np_cost fused = {0, n == 0 ? 0 : -saved};
   for (uint32_t i = 0; i < (n == 0 ? 1 : n); i++) {
     const uint32_t one = i == 0 ? k : chain[i];
@@ -185,13 +203,15 @@ static uint32_t cut(struct cutter *c, struct np_step *steps) {
     steps[n] = (struct np_step){.accelerator = c->choices->accelerators[a]};
     /* The graph is sorted, so one pass finds all that become ready within the step. */
     for (uint32_t k = 0; k < c->graph->n_operations; k++) {
-      if (c->assignment[k] == a && ready(c, k))
+      if (c->assignment[k] == a && ready(c, k)) {
         add_operation(c, &steps[n], n, k);
+      }
     }
   }
   for (uint32_t k = 0; k < c->graph->n_operations; k++) {
-    if (!c->timed[k])
+    if (!c->timed[k]) {
       add_time(c, &steps[c->step_of[k]], k);
+    }
   }
   add_outputs(c, steps);
   return n;
@@ -200,21 +220,24 @@ static uint32_t cut(struct cutter *c, struct np_step *steps) {
 /* Who writes each operand, and who alone reads it. */
 static void find_ends(struct cutter *c) {
   const struct np_graph *graph = c->graph;
-  for (uint32_t i = 0; i < graph->n_operands; i++)
+  for (uint32_t i = 0; i < graph->n_operands; i++) {
     c->writer[i] = c->seen_by[i] = c->reader[i] = NOBODY;
+  }
   for (uint32_t k = 0; k < graph->n_operations; k++) {
     const struct np_operation *o = &graph->operations[k];
     c->step_of[k] = NOBODY;
-    for (uint32_t i = 0; i < o->n_outputs; i++)
+    for (uint32_t i = 0; i < o->n_outputs; i++) {
       c->writer[o->outputs[i]] = k;
+    }
     for (uint32_t i = 0; i < o->n_inputs; i++) {
       const uint32_t operand = o->inputs[i];
       c->reader[operand] = c->seen_by[operand] == NOBODY ? k : NOBODY;
       c->seen_by[operand] = k; /* lent: whether the operand has a reader */
     }
   }
-  for (uint32_t i = 0; i < graph->n_operands; i++)
+  for (uint32_t i = 0; i < graph->n_operands; i++) {
     c->seen_by[i] = NOBODY;
+  }
 }
 
 static bool make_room(struct cutter *c) {

@@ -28,19 +28,22 @@ static int read_cpu(const struct np_field *root, struct np_phone *phone) {
 
 static int read_accelerators(const struct np_field *root, struct np_phone *phone) {
   struct np_field list;
-  if (!np_field_member(root, "accelerators", &list))
+  if (!np_field_member(root, "accelerators", &list)) {
     return 0;
+  }
   if (list.value->kind != NP_JSON_ARRAY || list.value->count > NP_MAX_ACCELERATORS) {
     return np_field_refuse(&list, np_json_kind_name(list.value),
                            "an array of at most 16 accelerators");
   }
   for (uint32_t i = 0; i < list.value->count; i++) {
     struct np_field field;
-    if (!np_field_element(&list, i, &field))
+    if (!np_field_element(&list, i, &field)) {
       return 0;
+    }
     phone->n_accelerators = i + 1; /* before reading: what is kept must be freed on failure too */
-    if (!np_read_accelerator(&field, phone, &phone->accelerators[i]))
+    if (!np_read_accelerator(&field, phone, &phone->accelerators[i])) {
       return 0;
+    }
     for (uint32_t j = 0; j < i; j++) {
       if (strcmp(phone->accelerators[j].name, phone->accelerators[i].name) == 0) {
         return np_field_refuse(&field, "a name used before", "accelerators with different names");
@@ -52,24 +55,29 @@ static int read_accelerators(const struct np_field *root, struct np_phone *phone
 
 static int read_properties(const struct np_field *root, struct np_phone *phone) {
   struct np_field field;
-  if (!np_field_member(root, "properties", &field))
+  if (!np_field_member(root, "properties", &field)) {
     return 0;
+  }
   if (field.value->kind != NP_JSON_OBJECT || field.value->count > MAX_PROPERTIES) {
     return np_field_refuse(&field, np_json_kind_name(field.value),
                            "an object of at most 256 property texts");
   }
-  if (field.value->count == 0)
+  if (field.value->count == 0) {
     return 1;
+  }
   phone->properties = calloc(field.value->count, sizeof *phone->properties);
-  if (!phone->properties)
+  if (!phone->properties) {
     return np_field_refuse(&field, "no memory", "memory for its list");
+  }
   for (const struct np_json *m = field.value->first; m; m = m->next) {
     struct np_property *property = &phone->properties[phone->n_properties++];
     property->name = strdup(m->name);
-    if (!property->name)
+    if (!property->name) {
       return np_field_refuse(&field, "no memory", "memory for its names");
-    if (!np_read_text(&field, m->name, &property->value))
+    }
+    if (!np_read_text(&field, m->name, &property->value)) {
       return 0;
+    }
   }
   return 1;
 }
@@ -108,8 +116,9 @@ enum np_status np_phone_parse(const char *bytes, size_t length, struct np_phone 
   *phone = NULL;
   struct np_json *json;
   enum np_status status = np_json_parse(bytes, length, &json, why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   struct np_phone *read = calloc(1, sizeof *read);
   if (!read) {
     np_json_free(json);
@@ -159,8 +168,9 @@ enum np_status np_phone_load(const char *path, struct np_phone **phone, struct n
 }
 
 void np_phone_free(struct np_phone *phone) {
-  if (!phone)
+  if (!phone) {
     return;
+  }
   for (uint32_t i = 0; i < phone->n_accelerators; i++) {
     free(phone->accelerators[i].name);
     free(phone->accelerators[i].version);
@@ -179,8 +189,9 @@ void np_phone_free(struct np_phone *phone) {
 
 const char *np_phone_property(const struct np_phone *phone, const char *name) {
   for (uint32_t i = 0; i < phone->n_properties; i++) {
-    if (strcmp(phone->properties[i].name, name) == 0)
+    if (strcmp(phone->properties[i].name, name) == 0) {
       return phone->properties[i].value;
+    }
   }
   return NULL;
 }

@@ -17,8 +17,9 @@ static const struct np_constant_rule efficiency_rule = {"ratio", 0, 1, 1};
 
 int np_read_scaled(const struct np_field *field, const char *name,
                    const struct np_constant_rule *rule, double scale, double *number) {
-  if (!np_field_member_constant(field, name, rule, number))
+  if (!np_field_member_constant(field, name, rule, number)) {
     return 0;
+  }
   *number *= scale;
   return 1;
 }
@@ -30,16 +31,18 @@ int np_read_optional(const struct np_field *field, const char *name,
 
 int np_read_text(const struct np_field *field, const char *name, char **kept) {
   const char *text = NULL;
-  if (!np_field_member_text(field, name, &text))
+  if (!np_field_member_text(field, name, &text)) {
     return 0;
+  }
   *kept = strdup(text);
   return *kept ? 1 : np_field_refuse(field, "no memory", "memory for its text");
 }
 
 int np_read_code(const struct np_field *field, const char *name, int32_t *code) {
   *code = np_operation_code(name);
-  if (*code >= 0 && *code < NP_OPERATION_CODES)
+  if (*code >= 0 && *code < NP_OPERATION_CODES) {
     return 1;
+  }
   char found[64];
   snprintf(found, sizeof found, "\"%.40s\"", name);
   return np_field_refuse(field, found, "the name of an NNAPI operation, such as CONV_2D");
@@ -49,8 +52,9 @@ int np_read_code(const struct np_field *field, const char *name, int32_t *code) 
  * of float32, float16 that of relaxed, the 8-bit kinds that of quant8, the others the default. */
 static void fill_up(struct np_by_data *numbers, const bool *given, double fallback) {
   for (int kind = 0; kind < NP_DATA_KINDS; kind++) {
-    if (given[kind])
+    if (given[kind]) {
       continue;
+    }
     double *number = &numbers->value[kind];
     switch (kind) {
     case NP_DATA_RELAXED:
@@ -75,27 +79,32 @@ int np_read_by_data(const struct np_field *parent, const char *name,
   struct np_field field;
   bool given[NP_DATA_KINDS] = {false};
   double fallback;
-  if (!np_field_member(parent, name, &field))
+  if (!np_field_member(parent, name, &field)) {
     return 0;
+  }
   if (np_json_member(field.value, "value")) { /* one constant for all data */
-    if (!np_field_constant(&field, rule, &fallback))
+    if (!np_field_constant(&field, rule, &fallback)) {
       return 0;
+    }
     fill_up(numbers, given, fallback);
     return 1;
   }
-  if (!np_field_member_constant(&field, "default", rule, &fallback))
+  if (!np_field_member_constant(&field, "default", rule, &fallback)) {
     return 0;
+  }
   for (const struct np_json *m = field.value->first; m; m = m->next) {
-    if (strcmp(m->name, "default") == 0)
+    if (strcmp(m->name, "default") == 0) {
       continue;
+    }
     const int kind = np_data_named(m->name, strlen(m->name));
     if (kind < 0) {
       char found[64];
       snprintf(found, sizeof found, "\"%.40s\"", m->name);
       return np_field_refuse(&field, found, "\"default\" or a kind of data, such as quant8");
     }
-    if (!np_field_member_constant(&field, m->name, rule, &numbers->value[kind]))
+    if (!np_field_member_constant(&field, m->name, rule, &numbers->value[kind])) {
       return 0;
+    }
     given[kind] = true;
   }
   fill_up(numbers, given, fallback);
@@ -110,8 +119,9 @@ static int read_efficiency(const struct np_field *parent, struct np_efficiency *
   }
   for (const struct np_json *m = field.value->first; m; m = m->next) {
     int32_t code;
-    if (strcmp(m->name, "default") == 0)
+    if (strcmp(m->name, "default") == 0) {
       continue;
+    }
     if (!np_read_code(&field, m->name, &code) ||
         !np_field_member_constant(&field, m->name, &efficiency_rule, &efficiency->by_code[code])) {
       return 0;
@@ -139,11 +149,13 @@ static int read_type(const struct np_field *parent, int32_t *type) {
                {"OTHER", ANEURALNETWORKS_DEVICE_OTHER}};
   struct np_field field;
   const char *text = NULL;
-  if (!np_field_member(parent, "type", &field) || !np_field_text(&field, &text))
+  if (!np_field_member(parent, "type", &field) || !np_field_text(&field, &text)) {
     return 0;
+  }
   for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-    if (strcmp(types[i].name, text) != 0)
+    if (strcmp(types[i].name, text) != 0) {
       continue;
+    }
     *type = types[i].code;
     return 1;
   }
@@ -153,11 +165,13 @@ static int read_type(const struct np_field *parent, int32_t *type) {
 static int read_preference(const struct np_field *parent, double *preference) {
   static const char *const names[] = {"low_power", "fast", "sustained", NULL};
   struct np_field field;
-  if (!np_field_member(parent, "preference", &field) || !np_field_object(&field, names))
+  if (!np_field_member(parent, "preference", &field) || !np_field_object(&field, names)) {
     return 0;
+  }
   for (int i = 0; i < 3; i++) {
-    if (!np_read_scaled(&field, names[i], &np_rule_factor, 1, &preference[i]))
+    if (!np_read_scaled(&field, names[i], &np_rule_factor, 1, &preference[i])) {
       return 0;
+    }
   }
   return 1;
 }
@@ -192,8 +206,9 @@ static int read_level(const struct np_field *field, const struct np_phone *phone
                       struct np_accelerator *a) {
   const int64_t newest = ANEURALNETWORKS_FEATURE_LEVEL_4;
   struct np_field level;
-  if (!np_field_member(field, "feature_level", &level))
+  if (!np_field_member(field, "feature_level", &level)) {
     return 0;
+  }
   const bool future =
       level.value->kind == NP_JSON_NUMBER && level.value->number == (double)NP_FUTURE_LEVEL;
   if (!future &&

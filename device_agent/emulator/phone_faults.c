@@ -14,8 +14,9 @@ static const char *const stages[] = {"compile", "execute"};
 /* Index of `length` bytes of text among names, -1 for none. */
 static int index_of(const char *text, size_t length, const char *const *names, int n) {
   for (int i = 0; i < n; i++) {
-    if (strlen(names[i]) == length && memcmp(names[i], text, length) == 0)
+    if (strlen(names[i]) == length && memcmp(names[i], text, length) == 0) {
       return i;
+    }
   }
   return -1;
 }
@@ -25,8 +26,9 @@ static int read_choice(const struct np_field *parent, const char *name, const ch
                        int n, int *choice) {
   struct np_field field;
   const char *text = NULL;
-  if (!np_field_member(parent, name, &field) || !np_field_text(&field, &text))
+  if (!np_field_member(parent, name, &field) || !np_field_text(&field, &text)) {
     return 0;
+  }
   *choice = index_of(text, strlen(text), names, n);
   return *choice >= 0 ||
          np_field_refuse(&field, text, n == N_KINDS ? KIND_WORDS : "compile or execute");
@@ -52,8 +54,9 @@ static int read_fault(const struct np_field *field, struct np_fault *fault) {
        !np_field_integer(&run, 1, INT32_MAX, &from_run))) {
     return 0;
   }
-  if (stage == NP_FAULT_COMPILE && from_run != 1)
+  if (stage == NP_FAULT_COMPILE && from_run != 1) {
     return np_field_refuse(&run, "a run", "none, as a compilation comes once");
+  }
   fault->kind = (enum np_fault_kind)kind;
   fault->stage = (enum np_fault_stage)stage;
   fault->nth = (uint32_t)number;
@@ -64,17 +67,21 @@ static int read_fault(const struct np_field *field, struct np_fault *fault) {
 int np_read_faults(const struct np_field *parent, struct np_phone *phone,
                    const struct np_accelerator *a) {
   struct np_field list, element;
-  if (!np_json_member(parent->value, "faults"))
+  if (!np_json_member(parent->value, "faults")) {
     return 1;
-  if (!np_field_member(parent, "faults", &list))
+  }
+  if (!np_field_member(parent, "faults", &list)) {
     return 0;
-  if (list.value->kind != NP_JSON_ARRAY || list.value->count > NP_MAX_FAULTS - phone->n_faults)
+  }
+  if (list.value->kind != NP_JSON_ARRAY || list.value->count > NP_MAX_FAULTS - phone->n_faults) {
     return np_field_refuse(&list, np_json_kind_name(list.value),
                            "an array; a phone has at most 32 faults");
+  }
   for (uint32_t i = 0; i < list.value->count; i++) {
     struct np_fault *fault = &phone->faults[phone->n_faults];
-    if (!np_field_element(&list, i, &element) || !read_fault(&element, fault))
+    if (!np_field_element(&list, i, &element) || !read_fault(&element, fault)) {
       return 0;
+    }
     fault->accelerator = a;
     phone->n_faults++;
   }
@@ -93,8 +100,9 @@ static size_t next_part(const char **at, const char *end, const char **part) {
 static int read_number(const char *text, size_t length, uint32_t *number) {
   *number = 0;
   for (size_t i = 0; i < length; i++) {
-    if (text[i] < '0' || text[i] > '9' || length > 9)
+    if (text[i] < '0' || text[i] > '9' || length > 9) {
       return 0;
+    }
     *number = *number * 10 + (uint32_t)(text[i] - '0');
   }
   return *number > 0;
@@ -104,8 +112,9 @@ static const struct np_accelerator *named(const struct np_phone *phone, const ch
                                           size_t length) {
   for (uint32_t i = 0; i < phone->n_accelerators; i++) {
     const struct np_accelerator *a = &phone->accelerators[i];
-    if (strlen(a->name) == length && memcmp(a->name, name, length) == 0)
+    if (strlen(a->name) == length && memcmp(a->name, name, length) == 0) {
       return a;
+    }
   }
   return NULL;
 }
@@ -118,32 +127,40 @@ static const char *parse(const struct np_phone *phone, const char *text, size_t 
   const char *sign = memchr(text, '@', length);
   if (sign) {
     fault->accelerator = named(phone, sign + 1, (size_t)(end - sign - 1));
-    if (!fault->accelerator)
+    if (!fault->accelerator) {
       return "the phone has no accelerator of this name";
+    }
     end = sign;
   }
   size_t n = next_part(&at, end, &part);
   const int kind = index_of(part, n, kinds, N_KINDS);
   n = next_part(&at, end, &part);
   const int stage = index_of(part, n, stages, 2);
-  if (kind < 0 || stage < 0)
+  if (kind < 0 || stage < 0) {
     return "wanted " KIND_WORDS ", a colon, and compile or execute";
+  }
   char name[64] = "";
   n = next_part(&at, end, &part);
-  if (n < sizeof name)
+  if (n < sizeof name) {
     memcpy(name, part, n);
+  }
   fault->code = np_operation_code(name);
-  if (fault->code < 0 || fault->code >= NP_OPERATION_CODES)
+  if (fault->code < 0 || fault->code >= NP_OPERATION_CODES) {
     return "no NNAPI operation has this name";
+  }
   uint32_t run = 1;
-  if (at < end && (n = next_part(&at, end, &part), !read_number(part, n, &fault->nth)))
+  if (at < end && (n = next_part(&at, end, &part), !read_number(part, n, &fault->nth))) {
     return "wanted a number from 1 behind the operation";
-  if (at < end && (n = next_part(&at, end, &part), !read_number(part, n, &run)))
+  }
+  if (at < end && (n = next_part(&at, end, &part), !read_number(part, n, &run))) {
     return "wanted the number of a run from 1";
-  if (at < end || end[-1] == ':')
+  }
+  if (at < end || end[-1] == ':') {
     return "too many parts";
-  if (stage == NP_FAULT_COMPILE && run != 1)
+  }
+  if (stage == NP_FAULT_COMPILE && run != 1) {
     return "a compilation comes once: no run can be told";
+  }
   fault->kind = (enum np_fault_kind)kind;
   fault->stage = (enum np_fault_stage)stage;
   fault->from_run = run;
@@ -183,10 +200,12 @@ bool np_fault_meets(const struct np_fault *fault, const struct np_accelerator *a
   /* NNAPI's own CPU path is no driver: it fails only where a fault names it. */
   const bool its = fault->accelerator ? fault->accelerator == accelerator
                                       : accelerator->type != ANEURALNETWORKS_DEVICE_CPU;
-  if (!its || graph->operations[operation].code != fault->code)
+  if (!its || graph->operations[operation].code != fault->code) {
     return false;
+  }
   uint32_t nth = 0;
-  for (uint32_t k = 0; k <= operation; k++)
+  for (uint32_t k = 0; k <= operation; k++) {
     nth += graph->operations[k].code == fault->code;
+  }
   return nth == fault->nth;
 }

@@ -21,8 +21,9 @@ static const struct np_operand *output_of(const ANeuralNetworksModel *model, uin
 static bool same_scale(float a, float b) { return !(a < b) && !(a > b); }
 
 static bool same_channels(const struct np_operand *a, const struct np_operand *b) {
-  if (!a->channel_scales || !b->channel_scales)
+  if (!a->channel_scales || !b->channel_scales) {
     return a->channel_scales == b->channel_scales;
+  }
   return a->channel_dim == b->channel_dim &&
          memcmp(a->channel_scales, b->channel_scales,
                 a->dims[a->channel_dim] * sizeof *a->channel_scales) == 0;
@@ -42,11 +43,13 @@ static bool is_condition(const struct np_operand *operand) {
 /* Whether the inner model's inputs fit operands `outer` [n] of the model. */
 static bool inputs_fit(const ANeuralNetworksModel *inner, const ANeuralNetworksModel *model,
                        const uint32_t *outer, uint32_t n) {
-  if (inner->graph.n_inputs != n)
+  if (inner->graph.n_inputs != n) {
     return false;
+  }
   for (uint32_t i = 0; i < n; i++) {
-    if (!compatible(input_of(inner, i), &model->graph.operands[outer[i]]))
+    if (!compatible(input_of(inner, i), &model->graph.operands[outer[i]])) {
       return false;
+    }
   }
   return true;
 }
@@ -54,11 +57,13 @@ static bool inputs_fit(const ANeuralNetworksModel *inner, const ANeuralNetworksM
 /* Whether the inner model's first outputs fit operands `outer` [n] of the model. */
 static bool outputs_fit(const ANeuralNetworksModel *inner, const ANeuralNetworksModel *model,
                         const uint32_t *outer, uint32_t n) {
-  if (inner->graph.n_outputs < n)
+  if (inner->graph.n_outputs < n) {
     return false;
+  }
   for (uint32_t i = 0; i < n; i++) {
-    if (!compatible(output_of(inner, i), &model->graph.operands[outer[i]]))
+    if (!compatible(output_of(inner, i), &model->graph.operands[outer[i]])) {
       return false;
+    }
   }
   return true;
 }
@@ -66,14 +71,17 @@ static bool outputs_fit(const ANeuralNetworksModel *inner, const ANeuralNetworks
 /* IF: [condition, then model, else model, inputs...] -> outputs; both models take and give just
  * these. */
 static int check_if(const ANeuralNetworksModel *model, const struct np_operation *operation) {
-  if (operation->n_inputs < 3 || operation->n_outputs < 1)
+  if (operation->n_inputs < 3 || operation->n_outputs < 1) {
     return NP_REFUSE(BAD_DATA, "IF needs three inputs and an output");
-  if (!is_condition(&model->graph.operands[operation->inputs[0]]))
+  }
+  if (!is_condition(&model->graph.operands[operation->inputs[0]])) {
     return NP_REFUSE(BAD_DATA, "IF: the condition is not one BOOL8");
+  }
   for (uint32_t branch = 1; branch <= 2; branch++) {
     const ANeuralNetworksModel *inner = referenced(model, operation->inputs[branch]);
-    if (!inner)
+    if (!inner) {
       return NP_REFUSE(BAD_DATA, "IF: input %u has no model", branch);
+    }
     if (inner->graph.n_outputs != operation->n_outputs ||
         !inputs_fit(inner, model, operation->inputs + 3, operation->n_inputs - 3) ||
         !outputs_fit(inner, model, operation->outputs, operation->n_outputs)) {
@@ -85,11 +93,13 @@ static int check_if(const ANeuralNetworksModel *model, const struct np_operation
 
 /* Whether each output of a loop's body can be the input of the next round. */
 static bool repeats(const ANeuralNetworksModel *body) {
-  if (body->graph.n_inputs < body->graph.n_outputs)
+  if (body->graph.n_inputs < body->graph.n_outputs) {
     return false;
+  }
   for (uint32_t i = 0; i < body->graph.n_outputs; i++) {
-    if (!compatible(input_of(body, i), output_of(body, i)))
+    if (!compatible(input_of(body, i), output_of(body, i))) {
       return false;
+    }
   }
   return true;
 }
@@ -97,14 +107,16 @@ static bool repeats(const ANeuralNetworksModel *body) {
 /* WHILE: [condition model, body model, inputs...] -> outputs. Both models take the inputs; the
  * condition gives one BOOL8, the body the operation's outputs and more state behind them. */
 static int check_while(const ANeuralNetworksModel *model, const struct np_operation *operation) {
-  if (operation->n_inputs < 3 || operation->n_outputs < 1)
+  if (operation->n_inputs < 3 || operation->n_outputs < 1) {
     return NP_REFUSE(BAD_DATA, "WHILE needs three inputs and an output");
+  }
   const uint32_t *outer = operation->inputs + 2;
   const uint32_t n_outer = operation->n_inputs - 2;
   const ANeuralNetworksModel *condition = referenced(model, operation->inputs[0]);
   const ANeuralNetworksModel *body = referenced(model, operation->inputs[1]);
-  if (!condition || !body)
+  if (!condition || !body) {
     return NP_REFUSE(BAD_DATA, "WHILE: the condition or the body has no model");
+  }
   if (!inputs_fit(condition, model, outer, n_outer) || condition->graph.n_outputs != 1 ||
       !is_condition(output_of(condition, 0))) {
     return NP_REFUSE(BAD_DATA, "WHILE: the condition model does not fit the operation");

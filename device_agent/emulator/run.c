@@ -12,8 +12,9 @@ static void fill_buffers(ANeuralNetworksExecution *execution) {
     struct np_buffer *buffer = &execution->input_buffers[i];
     *buffer = (struct np_buffer){
         .data = a->data, .length = a->length, .omitted = a->kind == NP_ARGUMENT_OMITTED};
-    if (!np_has_unknown_dims(&graph->operands[graph->inputs[i]]))
+    if (!np_has_unknown_dims(&graph->operands[graph->inputs[i]])) {
       continue;
+    }
     buffer->rank = a->rank;
     memcpy(buffer->dims, a->dims, sizeof a->dims);
   }
@@ -26,8 +27,9 @@ static void fill_buffers(ANeuralNetworksExecution *execution) {
 
 /* Result code of a run of the executor. */
 static int run_code(enum np_status status, uint32_t too_small, const struct np_message *why) {
-  if (status == NP_OK)
+  if (status == NP_OK) {
     return ANEURALNETWORKS_NO_ERROR;
+  }
   const int code = too_small != UINT32_MAX     ? ANEURALNETWORKS_OUTPUT_INSUFFICIENT_SIZE
                    : status == NP_BAD_ARGUMENT ? ANEURALNETWORKS_BAD_DATA
                    : status == NP_NO_MEMORY    ? ANEURALNETWORKS_OUT_OF_MEMORY
@@ -43,8 +45,9 @@ static int compute(ANeuralNetworksExecution *execution, uint64_t deadline_ns) {
   enum np_status status;
   uint32_t too_small = UINT32_MAX;
   struct np_slot *slot = np_slot_acquire(execution->compilation, &status, &why);
-  if (!slot)
+  if (!slot) {
     return np_refuse(np_result_code(status), __func__, "%s", why.text);
+  }
   const struct np_limits limits = {.deadline_ns = deadline_ns == NP_NEVER ? 0 : deadline_ns,
                                    .loop_timeout_ns = execution->loop_timeout_ns};
   status = np_executor_run(slot->executor, execution->input_buffers, execution->output_buffers,
@@ -55,8 +58,9 @@ static int compute(ANeuralNetworksExecution *execution, uint64_t deadline_ns) {
 
 static int run_real(ANeuralNetworksExecution *execution, uint64_t deadline_ns) {
   const uint64_t start = np_clock_now();
-  if (start >= deadline_ns)
+  if (start >= deadline_ns) {
     return NP_REFUSE(MISSED_DEADLINE_PERSISTENT, "the deadline has passed before the run");
+  }
   const int code = compute(execution, deadline_ns);
   execution->hardware_ns = execution->driver_ns = np_clock_now() - start;
   return code;
@@ -74,8 +78,9 @@ static int run_simulated(ANeuralNetworksExecution *execution, bool burst, uint64
   if (code == ANEURALNETWORKS_NO_ERROR &&
       !np_repeat_last_run(last, execution->input_buffers, execution->output_buffers)) {
     code = compute(execution, NP_NEVER);
-    if (code == ANEURALNETWORKS_NO_ERROR)
+    if (code == ANEURALNETWORKS_NO_ERROR) {
       np_keep_last_run(last, graph, execution->input_buffers, execution->output_buffers);
+    }
   }
   pthread_mutex_unlock(&compilation->lock);
   return code;
@@ -83,13 +88,16 @@ static int run_simulated(ANeuralNetworksExecution *execution, bool burst, uint64
 
 /* Whether the run gave an output what was known of its shape before. */
 static bool fits(uint32_t rank, const uint32_t *dims, const struct np_buffer *made) {
-  if (rank == 0)
+  if (rank == 0) {
     return true;
-  if (rank != made->rank)
+  }
+  if (rank != made->rank) {
     return false;
+  }
   for (uint32_t i = 0; i < rank; i++) {
-    if (dims[i] != 0 && dims[i] != made->dims[i])
+    if (dims[i] != 0 && dims[i] != made->dims[i]) {
       return false;
+    }
   }
   return true;
 }
@@ -98,8 +106,9 @@ static bool fits(uint32_t rank, const uint32_t *dims, const struct np_buffer *ma
  * memory from a descriptor said before. */
 static bool settle_output(const struct np_operand *declared, struct np_argument *output,
                           const struct np_buffer *buffer) {
-  if (output->kind == NP_ARGUMENT_OMITTED || (buffer->rank == 0 && np_has_unknown_dims(declared)))
+  if (output->kind == NP_ARGUMENT_OMITTED || (buffer->rank == 0 && np_has_unknown_dims(declared))) {
     return true; /* not wanted, or not known yet */
+  }
   const struct np_operand *kept = output->memory ? &output->memory->operand : NULL;
   const bool agrees =
       fits(output->rank, output->dims, buffer) && (!kept || fits(kept->rank, kept->dims, buffer));
@@ -123,8 +132,9 @@ static int settle(ANeuralNetworksExecution *execution, int code) {
     }
   }
   for (uint32_t i = 0; i < model->graph.n_outputs; i++) {
-    if (execution->outputs[i].memory)
+    if (execution->outputs[i].memory) {
       atomic_store(&execution->outputs[i].memory->initialized, code == ANEURALNETWORKS_NO_ERROR);
+    }
   }
   return code;
 }

@@ -28,16 +28,18 @@ static uint64_t noise_hash(const ANeuralNetworksCompilation *compilation,
       const uint32_t index = i < o->n_inputs ? o->inputs[i] : o->outputs[i - o->n_inputs];
       const struct np_operand *operand = &graph->operands[index];
       hash = np_hash_u32(hash, operand->rank);
-      for (uint32_t d = 0; d < operand->rank; d++)
+      for (uint32_t d = 0; d < operand->rank; d++) {
         hash = np_hash_u32(hash, operand->dims[d]);
+      }
     }
   }
   const struct np_simulation *simulation = &compilation->simulation;
   /* A model that NNAPI itself put on one accelerator whole is the same work as on that accelerator
    * by name: it draws the same noise, so that the two do not differ by chance. */
   const char *name = "several";
-  if (simulation->n_steps == 1) /* the CPU engine as NNAPI's CPU path has no name */
+  if (simulation->n_steps == 1) { /* the CPU engine as NNAPI's CPU path has no name */
     name = simulation->steps->accelerator->name ? simulation->steps->accelerator->name : "cpu";
+  }
   hash = np_hash_bytes(hash, name, strlen(name) + 1);
   return np_hash_u32(hash, (uint32_t)compilation->preference);
 }
@@ -50,8 +52,9 @@ struct candidates {
 
 static void find_candidates(const ANeuralNetworksCompilation *compilation, const bool *supported,
                             struct candidates *c) {
-  for (uint32_t i = 0; i < compilation->n_devices; i++)
+  for (uint32_t i = 0; i < compilation->n_devices; i++) {
     c->accelerators[i] = compilation->devices[i]->accelerator;
+  }
   /* The row behind the devices is the host CPU's; it counts only where NNAPI chooses. */
   c->accelerators[compilation->n_devices] = &np_device_table()->host_cpu;
   c->choices = (struct np_choices){.accelerators = c->accelerators,
@@ -59,8 +62,9 @@ static void find_candidates(const ANeuralNetworksCompilation *compilation, const
                                    .supported = supported,
                                    .relaxed = compilation->model->relaxed,
                                    .preference = compilation->preference};
-  if (!compilation->explicit_devices)
+  if (!compilation->explicit_devices) {
     c->choices.n_accelerators++;
+  }
 }
 
 /* Takes memory and uses it, until somebody stops this process or there is none. */
@@ -68,10 +72,12 @@ static void exhaust(void) {
   enum { PIECE = 1 << 20 };
   for (;;) {
     volatile char *piece = malloc(PIECE);
-    if (!piece)
+    if (!piece) {
       abort();
-    for (size_t i = 0; i < PIECE; i += 1024)
+    }
+    for (size_t i = 0; i < PIECE; i += 1024) {
       piece[i] = 1;
+    }
   }
 }
 
@@ -80,14 +86,18 @@ static void break_down(enum np_fault_kind kind, const char *function) {
   static const char *const what[] = {"hangs", "aborts", "crashes", "takes all memory"};
   (void)np_refuse(ANEURALNETWORKS_OP_FAILED, function, "an injected fault %s",
                   what[kind - NP_FAULT_HANG]);
-  if (kind == NP_FAULT_ABORT)
+  if (kind == NP_FAULT_ABORT) {
     abort();
-  if (kind == NP_FAULT_CRASH)
+  }
+  if (kind == NP_FAULT_CRASH) {
     (void)raise(SIGSEGV);
-  if (kind == NP_FAULT_EXHAUST)
+  }
+  if (kind == NP_FAULT_EXHAUST) {
     exhaust();
-  for (;;)
+  }
+  for (;;) {
     pause();
+  }
 }
 
 /* The faults of a stage, a bit each, that an assigned model meets. */
@@ -96,11 +106,13 @@ static uint32_t faults_of(const struct np_graph *graph, const struct candidates 
   const struct np_phone *phone = np_device_table()->phone;
   uint32_t met = 0;
   for (uint32_t i = 0; i < phone->n_faults; i++) {
-    if (phone->faults[i].stage != stage)
+    if (phone->faults[i].stage != stage) {
       continue;
+    }
     for (uint32_t k = 0; k < graph->n_operations; k++) {
-      if (np_fault_meets(&phone->faults[i], c->accelerators[assignment[k]], graph, k))
+      if (np_fault_meets(&phone->faults[i], c->accelerators[assignment[k]], graph, k)) {
         met |= UINT32_C(1) << i;
+      }
     }
   }
   return met;
@@ -110,8 +122,9 @@ static uint32_t faults_of(const struct np_graph *graph, const struct candidates 
 static const struct np_fault *first_fault(uint32_t met, uint64_t run) {
   const struct np_phone *phone = np_device_table()->phone;
   for (uint32_t i = 0; i < phone->n_faults; i++) {
-    if ((met >> i & 1) != 0 && run >= phone->faults[i].from_run)
+    if ((met >> i & 1) != 0 && run >= phone->faults[i].from_run) {
       return &phone->faults[i];
+    }
   }
   return NULL;
 }
@@ -124,13 +137,15 @@ static int place_on_cpu(const ANeuralNetworksCompilation *compilation, const str
   const uint32_t n = c->choices.n_accelerators;
   uint32_t cpu = n - 1;
   for (uint32_t i = 0; i < n; i++) {
-    if (c->accelerators[i]->type == ANEURALNETWORKS_DEVICE_CPU)
+    if (c->accelerators[i]->type == ANEURALNETWORKS_DEVICE_CPU) {
       cpu = i < cpu ? i : cpu;
+    }
   }
   for (uint32_t k = 0; k < graph->n_operations; k++) {
     assignment[k] = cpu;
-    if (!c->choices.supported[(size_t)cpu * graph->n_operations + k])
+    if (!c->choices.supported[(size_t)cpu * graph->n_operations + k]) {
       return NP_REFUSE(OP_FAILED, "a fault was injected, and the CPU does not run operation %u", k);
+    }
   }
   return np_make_steps(graph, &c->choices, assignment, steps, n_steps) == NP_OK
              ? ANEURALNETWORKS_NO_ERROR
@@ -144,8 +159,9 @@ static int spend(double ns, double heat, uint64_t deadline_ns, const char *funct
     np_clock_busy(whole, heat);
     return ANEURALNETWORKS_NO_ERROR;
   }
-  if (deadline_ns > now)
+  if (deadline_ns > now) {
     np_clock_busy(deadline_ns - now, heat);
+  }
   return np_refuse(ANEURALNETWORKS_MISSED_DEADLINE_PERSISTENT, function,
                    "%llu ns do not fit in front of the deadline", (unsigned long long)whole);
 }
@@ -161,27 +177,32 @@ static int compile_assigned(ANeuralNetworksCompilation *compilation, const struc
                             uint32_t *assignment, const struct np_simulate_options *options) {
   const struct np_graph *graph = &compilation->model->graph;
   struct np_simulation *s = &compilation->simulation;
-  if (np_make_steps(graph, &c->choices, assignment, &s->steps, &s->n_steps) != NP_OK)
+  if (np_make_steps(graph, &c->choices, assignment, &s->steps, &s->n_steps) != NP_OK) {
     return NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
+  }
   const struct np_fault *fault =
       first_fault(faults_of(graph, c, assignment, NP_FAULT_COMPILE), UINT64_MAX);
-  if (fault && fault->kind >= NP_FAULT_HANG)
+  if (fault && fault->kind >= NP_FAULT_HANG) {
     break_down(fault->kind, __func__);
+  }
   int code = spend_compiling(s, options->from_cache, options->deadline_ns);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   if (!fault) {
     s->faults = faults_of(graph, c, assignment, NP_FAULT_EXECUTE);
     /* Where the CPU has no way either, the runs that fail say so. */
-    if (s->faults != 0 && !compilation->explicit_devices)
+    if (s->faults != 0 && !compilation->explicit_devices) {
       (void)place_on_cpu(compilation, c, assignment, &s->fallback, &s->n_fallback);
+    }
     return ANEURALNETWORKS_NO_ERROR;
   }
   free(s->steps);
   s->steps = NULL;
   s->n_steps = 0;
-  if (compilation->explicit_devices)
+  if (compilation->explicit_devices) {
     return NP_REFUSE(OP_FAILED, "an injected fault fails to compile");
+  }
   code = place_on_cpu(compilation, c, assignment, &s->steps, &s->n_steps);
   return code == ANEURALNETWORKS_NO_ERROR ? spend_compiling(s, false, options->deadline_ns) : code;
 }
@@ -192,8 +213,9 @@ int np_simulate_compile(ANeuralNetworksCompilation *compilation, const bool *sup
   struct candidates candidates;
   find_candidates(compilation, supported, &candidates);
   uint32_t *assignment = malloc((graph->n_operations + (size_t)1) * sizeof *assignment);
-  if (!assignment)
+  if (!assignment) {
     return NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
+  }
   uint32_t refused = 0;
   int code;
   if (np_assign(graph, &candidates.choices, assignment, &refused) != NP_OK) {
@@ -219,8 +241,9 @@ int np_simulate_execute(ANeuralNetworksExecution *execution,
   struct np_phone *phone = np_device_table()->phone;
   const uint64_t run = s->n_runs++;
   const struct np_fault *fault = first_fault(s->faults, run + 1);
-  if (fault && fault->kind >= NP_FAULT_HANG)
+  if (fault && fault->kind >= NP_FAULT_HANG) {
     break_down(fault->kind, __func__);
+  }
   const double throttle = np_phone_throttle(phone);
   struct np_latency latency =
       np_steps_latency(s->steps, s->n_steps, compilation->preference, options->burst, throttle);
@@ -233,16 +256,18 @@ int np_simulate_execute(ANeuralNetworksExecution *execution,
   execution->hardware_ns = whole_microseconds(latency.hardware * noise);
   execution->driver_ns = whole_microseconds(latency.driver * noise);
   const int code = spend(latency.wall * noise, latency.heat, options->deadline_ns, __func__);
-  if (code != ANEURALNETWORKS_NO_ERROR || !fault || s->fallback)
+  if (code != ANEURALNETWORKS_NO_ERROR || !fault || s->fallback) {
     return code;
+  }
   return fault->kind == NP_FAULT_REFUSE ? NP_REFUSE(BAD_DATA, "an injected fault refuses")
                                         : NP_REFUSE(OP_FAILED, "an injected fault fails");
 }
 
 /* Frees the buffers of a list and the list. */
 static void free_buffers(struct np_buffer *buffers, uint32_t n) {
-  for (uint32_t i = 0; buffers && i < n; i++)
+  for (uint32_t i = 0; buffers && i < n; i++) {
     free(buffers[i].data);
+  }
   free(buffers);
 }
 
@@ -255,8 +280,9 @@ static void last_run_free(struct np_last_run *last) {
 /* Bytes that an output holds, by the shape that the run gave it. */
 static size_t output_bytes(const struct np_operand *operand, const struct np_buffer *buffer) {
   size_t bytes = np_type_bytes(operand->type);
-  for (uint32_t d = 0; d < buffer->rank; d++)
+  for (uint32_t d = 0; d < buffer->rank; d++) {
     bytes *= buffer->dims[d];
+  }
   return bytes;
 }
 
@@ -268,20 +294,24 @@ static bool same_input(const struct np_buffer *a, const struct np_buffer *b) {
 
 bool np_repeat_last_run(const struct np_last_run *last, const struct np_buffer *inputs,
                         struct np_buffer *outputs) {
-  if (!last->valid)
+  if (!last->valid) {
     return false;
+  }
   for (uint32_t i = 0; i < last->n_inputs; i++) {
-    if (!same_input(&last->inputs[i], &inputs[i]))
+    if (!same_input(&last->inputs[i], &inputs[i])) {
       return false;
+    }
   }
   for (uint32_t i = 0; i < last->n_outputs; i++) {
-    if (outputs[i].length < last->outputs[i].length)
+    if (outputs[i].length < last->outputs[i].length) {
       return false;
+    }
   }
   for (uint32_t i = 0; i < last->n_outputs; i++) {
     const struct np_buffer *kept = &last->outputs[i];
-    if (kept->length)
+    if (kept->length) {
       memcpy(outputs[i].data, kept->data, kept->length);
+    }
     outputs[i].rank = kept->rank;
     memcpy(outputs[i].dims, kept->dims, sizeof kept->dims);
   }
@@ -299,8 +329,9 @@ static int keep_buffer(struct np_buffer *to, const struct np_buffer *from, size_
   *to = *from;
   to->data = data;
   to->length = length;
-  if (data && length)
+  if (data && length) {
     memcpy(data, from->data, length);
+  }
   return data != NULL;
 }
 
@@ -322,8 +353,9 @@ void np_keep_last_run(struct np_last_run *last, const struct np_graph *graph,
     kept = keep_buffer(&last->inputs[i], &inputs[i], inputs[i].length);
   }
   for (uint32_t i = 0; kept && i < last->n_outputs; i++) {
-    if (outputs[i].omitted)
+    if (outputs[i].omitted) {
       return; /* rare, and nothing to copy from */
+    }
     const struct np_operand *operand = &graph->operands[graph->outputs[i]];
     kept = keep_buffer(&last->outputs[i], &outputs[i], output_bytes(operand, &outputs[i]));
   }

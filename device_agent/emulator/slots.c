@@ -35,8 +35,9 @@ struct np_slot *np_slot_acquire(ANeuralNetworksCompilation *compilation, enum np
                                 struct np_message *why) {
   *status = NP_OK;
   for (struct np_slot *slot = atomic_load(&compilation->slots); slot; slot = slot->next) {
-    if (!atomic_exchange(&slot->busy, true))
+    if (!atomic_exchange(&slot->busy, true)) {
       return slot;
+    }
   }
   return add(compilation, status, why);
 }

@@ -39,8 +39,9 @@ static int check_quantisation(const ANeuralNetworksOperandType *type) {
   const bool fits = isfinite(scale) && (rule.scale == SCALE_POSITIVE       ? scale > 0
                                         : rule.scale == SCALE_NOT_NEGATIVE ? scale >= 0
                                                                            : fabsf(scale) <= 0);
-  if (fits)
+  if (fits) {
     return ANEURALNETWORKS_NO_ERROR;
+  }
   return NP_REFUSE(BAD_DATA, "type %d: scale %g is none it may have", type->type, (double)scale);
 }
 
@@ -48,17 +49,21 @@ static int check_dims(const ANeuralNetworksOperandType *type, bool allow_partial
   if (type->dimensionCount > NP_MAX_RANK) {
     return NP_REFUSE(BAD_DATA, "rank %u, at most %u", type->dimensionCount, NP_MAX_RANK);
   }
-  if (!allow_partial && type->dimensionCount == 0)
+  if (!allow_partial && type->dimensionCount == 0) {
     return NP_REFUSE(BAD_DATA, "unknown rank");
+  }
   uint64_t size = np_type_bytes(type->type);
   for (uint32_t i = 0; i < type->dimensionCount; i++) {
     const uint32_t dim = type->dimensions[i];
-    if (dim == 0 && !allow_partial)
+    if (dim == 0 && !allow_partial) {
       return NP_REFUSE(BAD_DATA, "dimension %u is unknown", i);
-    if (dim == 0)
+    }
+    if (dim == 0) {
       continue;
-    if ((size *= dim) > UINT32_MAX)
+    }
+    if ((size *= dim) > UINT32_MAX) {
       return NP_REFUSE(BAD_DATA, "a tensor of 4 GiB or more");
+    }
   }
   return ANEURALNETWORKS_NO_ERROR;
 }
@@ -75,8 +80,9 @@ int np_check_operand_type(const ANeuralNetworksOperandType *type, bool allow_par
   }
   if (np_type_is_tensor(type->type)) {
     const int code = check_dims(type, allow_partial);
-    if (code != ANEURALNETWORKS_NO_ERROR)
+    if (code != ANEURALNETWORKS_NO_ERROR) {
       return code;
+    }
   } else if (type->dimensionCount != 0) {
     return NP_REFUSE(BAD_DATA, "a scalar with %u dimensions", type->dimensionCount);
   }
@@ -84,25 +90,31 @@ int np_check_operand_type(const ANeuralNetworksOperandType *type, bool allow_par
 }
 
 bool np_dims_agree(uint32_t a_rank, const uint32_t *a, uint32_t b_rank, const uint32_t *b) {
-  if (a_rank == 0 || b_rank == 0)
+  if (a_rank == 0 || b_rank == 0) {
     return true;
-  if (a_rank != b_rank)
+  }
+  if (a_rank != b_rank) {
     return false;
+  }
   for (uint32_t i = 0; i < a_rank; i++) {
-    if (a[i] != 0 && b[i] != 0 && a[i] != b[i])
+    if (a[i] != 0 && b[i] != 0 && a[i] != b[i]) {
       return false;
+    }
   }
   return true;
 }
 
 bool np_has_unknown_dims(const struct np_operand *operand) {
-  if (!np_type_is_tensor(operand->type))
+  if (!np_type_is_tensor(operand->type)) {
     return false;
-  if (operand->rank == 0)
+  }
+  if (operand->rank == 0) {
     return true;
+  }
   for (uint32_t i = 0; i < operand->rank; i++) {
-    if (operand->dims[i] == 0)
+    if (operand->dims[i] == 0) {
       return true;
+    }
   }
   return false;
 }
@@ -112,13 +124,15 @@ int np_combine_dims(const struct np_operand *operand, const ANeuralNetworksOpera
   *rank = operand->rank;
   memcpy(dims, operand->dims, sizeof operand->dims);
   if (!type) {
-    if (allow_unknown || !np_has_unknown_dims(operand))
+    if (allow_unknown || !np_has_unknown_dims(operand)) {
       return ANEURALNETWORKS_NO_ERROR;
+    }
     return NP_REFUSE(BAD_DATA, "the model leaves dimensions open and no type gives them");
   }
   const int code = np_check_operand_type(type, allow_unknown);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   if (np_type_is_tensor(type->type) != np_type_is_tensor(operand->type)) {
     return NP_REFUSE(BAD_DATA, "type %d for an operand of type %d: one is a tensor, one is not",
                      type->type, operand->type);

@@ -35,10 +35,12 @@ static void set_inputs(struct run *run, struct bytes *bytes) {
   for (uint32_t i = 0; i < run->model->n_inputs; i++) {
     const struct operand *o = &run->model->operands[run->model->inputs[i]];
     uint32_t dims[NP_MAX_RANK] = {0}, rank = o->rank;
-    if (np_type_is_tensor(o->type) && rank == 0)
+    if (np_type_is_tensor(o->type) && rank == 0) {
       rank = 1 + pick(bytes, 4);
-    for (uint32_t d = 0; d < rank; d++)
+    }
+    for (uint32_t d = 0; d < rank; d++) {
       dims[d] = o->dims[d] ? o->dims[d] : 1 + pick(bytes, MOST_DIM);
+    }
     const ANeuralNetworksOperandType type = {o->type, rank, rank ? dims : NULL, o->scale,
                                              o->zero_point};
     const size_t n = bytes_of(o, rank, dims);
@@ -89,10 +91,12 @@ static int compute(struct run *run, uint32_t how) {
     break;
   default: {
     int ends[2];
-    if (pipe(ends) != 0)
+    if (pipe(ends) != 0) {
       return ANEURALNETWORKS_OP_FAILED;
-    if (how & 4 && write(ends[1], "", 1) != 1)
+    }
+    if (how & 4 && write(ends[1], "", 1) != 1) {
       abort();
+    }
     (void)close(ends[1]);
     (void)ANeuralNetworksEvent_createFromSyncFenceFd(ends[0], &gate);
     (void)close(ends[0]);
@@ -101,8 +105,9 @@ static int compute(struct run *run, uint32_t how) {
                                                                  how & 8 ? 1000000 : 0, &event);
   }
   }
-  if (code == ANEURALNETWORKS_NO_ERROR)
+  if (code == ANEURALNETWORKS_NO_ERROR) {
     code = ANeuralNetworksEvent_wait(event);
+  }
   ANeuralNetworksEvent_free(event);
   ANeuralNetworksEvent_free(gate);
   return code;
@@ -111,17 +116,20 @@ static int compute(struct run *run, uint32_t how) {
 /* Asks for everything; sets run->room to what each output wants. */
 static void query(struct run *run) {
   uint64_t ns;
-  for (int32_t code = 0; code < 4; code++)
+  for (int32_t code = 0; code < 4; code++) {
     (void)ANeuralNetworksExecution_getDuration(run->execution, code, &ns);
+  }
   for (uint32_t i = 0; i < run->model->n_outputs; i++) {
     const struct operand *o = &run->model->operands[run->model->outputs[i]];
     uint32_t rank = 0, dims[NP_MAX_RANK] = {0};
     const int code =
         ANeuralNetworksExecution_getOutputOperandRank(run->execution, (int32_t)i, &rank);
-    if (code != ANEURALNETWORKS_NO_ERROR && code != ANEURALNETWORKS_OUTPUT_INSUFFICIENT_SIZE)
+    if (code != ANEURALNETWORKS_NO_ERROR && code != ANEURALNETWORKS_OUTPUT_INSUFFICIENT_SIZE) {
       continue;
-    if (rank > NP_MAX_RANK)
+    }
+    if (rank > NP_MAX_RANK) {
       abort();
+    }
     (void)ANeuralNetworksExecution_getOutputOperandDimensions(run->execution, (int32_t)i, dims);
     run->room[i] = bytes_of(o, rank, dims);
   }
@@ -129,13 +137,15 @@ static void query(struct run *run) {
 
 /* One execution; its result. */
 static int execute(struct run *run, struct bytes *bytes) {
-  if (ANeuralNetworksExecution_create(run->compilation, &run->execution) != 0)
+  if (ANeuralNetworksExecution_create(run->compilation, &run->execution) != 0) {
     return ANEURALNETWORKS_OUT_OF_MEMORY;
+  }
   const uint32_t how = take(bytes);
   (void)ANeuralNetworksExecution_setLoopTimeout(run->execution, 200000);
   (void)ANeuralNetworksExecution_setMeasureTiming(run->execution, how & 128);
-  if (how & 64)
+  if (how & 64) {
     (void)ANeuralNetworksExecution_setTimeout(run->execution, 1000000);
+  }
   set_inputs(run, bytes);
   set_outputs(run, bytes);
   const int code = compute(run, how & 15);
@@ -172,26 +182,32 @@ static void use(const struct fuzzed *model, struct bytes *bytes) {
   ANeuralNetworksDevice *device = NULL;
   const uint32_t how = take(bytes);
   (void)ANeuralNetworks_getDeviceCount(&n_devices);
-  if (n_devices == 0 || ANeuralNetworks_getDevice(how % n_devices, &device) != 0)
+  if (n_devices == 0 || ANeuralNetworks_getDevice(how % n_devices, &device) != 0) {
     abort();
+  }
   const ANeuralNetworksDevice *list[] = {device};
   bool supported[MOST_OPERANDS];
-  if (ANeuralNetworksModel_getSupportedOperationsForDevices(model->model, list, 1, supported) != 0)
+  if (ANeuralNetworksModel_getSupportedOperationsForDevices(model->model, list, 1, supported) !=
+      0) {
     abort();
-  if (how & 64)
+  }
+  if (how & 64) {
     (void)ANeuralNetworksCompilation_create(model->model, &run.compilation);
-  else
+  } else {
     (void)ANeuralNetworksCompilation_createForDevices(model->model, list, 1, &run.compilation);
+  }
   (void)ANeuralNetworksCompilation_setPreference(run.compilation, (int32_t)pick(bytes, 4));
   if (ANeuralNetworksCompilation_finish(run.compilation) == ANEURALNETWORKS_NO_ERROR) {
     make_memories(&run);
     (void)ANeuralNetworksBurst_create(run.compilation, &run.burst);
     for (uint32_t n = 1 + pick(bytes, 3); n > 0; n--) {
-      if (execute(&run, bytes) == ANEURALNETWORKS_OUTPUT_INSUFFICIENT_SIZE)
+      if (execute(&run, bytes) == ANEURALNETWORKS_OUTPUT_INSUFFICIENT_SIZE) {
         (void)execute(&run, bytes); /* with the room that the first has asked for */
+      }
     }
-    if (run.kept && run.memory)
+    if (run.kept && run.memory) {
       (void)ANeuralNetworksMemory_copy(run.kept, run.memory);
+    }
     ANeuralNetworksBurst_free(run.burst);
     ANeuralNetworksMemory_free(run.memory);
     ANeuralNetworksMemory_free(run.kept);
@@ -207,14 +223,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   /* Finished models come first, so that later ones can name them. */
   for (uint32_t wanted = 1 + pick(&bytes, MOST_MODELS); wanted > 0; wanted--) {
     build(&models[n], &bytes, models, n, pool);
-    if (models[n].finished)
+    if (models[n].finished) {
       n++;
-    else
+    } else {
       ANeuralNetworksModel_free(models[n].model);
+    }
   }
-  if (n > 0)
+  if (n > 0) {
     use(&models[n - 1], &bytes);
-  while (n > 0)
+  }
+  while (n > 0) {
     ANeuralNetworksModel_free(models[--n].model);
+  }
   return 0;
 }

@@ -18,8 +18,9 @@ static void write_seed(const char *folder, unsigned number, const struct np_buil
 /* A graph as PROTOCOL.md, section 4, serializes it; constants are immediate. */
 static void put_graph(struct np_build *to, const struct np_graph *graph) {
   uint32_t n_values = 0;
-  for (uint32_t i = 0; i < graph->n_operands; i++)
+  for (uint32_t i = 0; i < graph->n_operands; i++) {
     n_values += graph->operands[i].lifetime == NP_CONSTANT;
+  }
   to->n = 0;
   np_put_words(to, 6,
                (const uint32_t[]){1, graph->n_operands, n_values, graph->n_operations,
@@ -29,8 +30,9 @@ static void put_graph(struct np_build *to, const struct np_graph *graph) {
     np_put_words(to, 4, (const uint32_t[]){(uint32_t)operand->type, operand->rank, 0, 0});
   }
   for (uint32_t i = 0; i < graph->n_operands; i++) {
-    if (graph->operands[i].lifetime == NP_CONSTANT)
+    if (graph->operands[i].lifetime == NP_CONSTANT) {
       np_put_words(to, 3, (const uint32_t[]){i, 0, (uint32_t)graph->operands[i].length});
+    }
   }
   for (uint32_t i = 0; i < graph->n_operations; i++) {
     const struct np_operation *operation = &graph->operations[i];
@@ -38,12 +40,14 @@ static void put_graph(struct np_build *to, const struct np_graph *graph) {
         to, 3,
         (const uint32_t[]){(uint32_t)operation->code, operation->n_inputs, operation->n_outputs});
   }
-  for (uint32_t i = 0; i < graph->n_operands; i++)
+  for (uint32_t i = 0; i < graph->n_operands; i++) {
     np_put_words(to, graph->operands[i].rank, graph->operands[i].dims);
+  }
   for (uint32_t i = 0; i < graph->n_operands; i++) {
     const struct np_operand *operand = &graph->operands[i];
-    if (operand->lifetime != NP_CONSTANT)
+    if (operand->lifetime != NP_CONSTANT) {
       continue;
+    }
     static const uint8_t zeros[4] = {0};
     np_put(to, operand->value, operand->length);
     np_put(to, zeros, (4 - operand->length % 4) % 4);
@@ -72,8 +76,9 @@ static void write_models(const char *folder) {
       write_seed(folder, 3 + which, &seed);
     }
     free(model);
-    if (!exists)
+    if (!exists) {
       return;
+    }
   }
 }
 
@@ -85,8 +90,9 @@ static void write_calls(const char *folder) {
     struct np_build seed = {.n = 0};
     uint8_t bytes[N_BYTES];
     uint64_t state = number;
-    for (int i = 0; i < N_BYTES; i++)
+    for (int i = 0; i < N_BYTES; i++) {
       bytes[i] = (uint8_t)(np_test_between(&state, 0, 59) * 4 + (unsigned)(i % 3));
+    }
     bytes[0] = 0;                           /* one model, */
     bytes[1] = (uint8_t)(number * 5);       /* of any sizes, */
     bytes[2] = 0;                           /* of one operation, */

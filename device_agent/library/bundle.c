@@ -21,8 +21,9 @@ enum np_status np_bundle_list(const struct np_container *container, const char *
   const struct np_section section = np_container_find(container, tag);
   *n = 0;
   *cursor = np_cursor_over(section.bytes, section.length);
-  if (!section.present)
+  if (!section.present) {
     return NP_OK;
+  }
   const uint32_t count = np_take_u32(cursor);
   if (cursor->bad || section.length % 4 != 0 || count > np_cursor_left(cursor) / least) {
     np_message_set(why, "%s: %u items do not fit its %zu bytes", tag, count, section.length);
@@ -34,8 +35,9 @@ enum np_status np_bundle_list(const struct np_container *container, const char *
 
 enum np_status np_bundle_list_end(const struct np_cursor *cursor, const char *tag,
                                   struct np_message *why) {
-  if (np_cursor_left(cursor) == 0)
+  if (np_cursor_left(cursor) == 0) {
     return NP_OK;
+  }
   np_message_set(why, "%s: %zu bytes stand after its last item", tag, np_cursor_left(cursor) * 4);
   return NP_BAD_REQUEST;
 }
@@ -68,11 +70,13 @@ static enum np_status read_strings(const struct np_container *container, struct 
   struct np_cursor cursor;
   uint32_t n;
   const enum np_status status = np_bundle_list(container, "STRS", 1, &cursor, &n, why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   bundle->strings = calloc(n + (size_t)1, sizeof *bundle->strings);
-  if (!bundle->strings)
+  if (!bundle->strings) {
     return no_memory(why);
+  }
   for (; bundle->n_strings < n; bundle->n_strings++) {
     const uint32_t length = np_take_u32(&cursor);
     const char *bytes =
@@ -83,8 +87,9 @@ static enum np_status read_strings(const struct np_container *container, struct 
       return NP_BAD_REQUEST;
     }
     char *string = malloc((size_t)length + 1);
-    if (!string)
+    if (!string) {
       return no_memory(why);
+    }
     memcpy(string, bytes, length);
     string[length] = 0;
     bundle->strings[bundle->n_strings] = string;
@@ -94,13 +99,15 @@ static enum np_status read_strings(const struct np_container *container, struct 
 
 /* Sets n_bytes; 0 where type or shape are none or overflow. */
 static size_t measure(const struct np_bundle_tensor *tensor) {
-  if (!np_type_is_tensor(tensor->type) || tensor->rank == 0 || tensor->rank > NP_MAX_RANK)
+  if (!np_type_is_tensor(tensor->type) || tensor->rank == 0 || tensor->rank > NP_MAX_RANK) {
     return 0;
+  }
   size_t n_bytes = np_type_bytes(tensor->type);
   for (uint32_t i = 0; i < tensor->rank; i++) {
     /* Half of the address space, so that sizes may be added without care later on. */
-    if (tensor->dims[i] == 0 || n_bytes > SIZE_MAX / 2 / tensor->dims[i])
+    if (tensor->dims[i] == 0 || n_bytes > SIZE_MAX / 2 / tensor->dims[i]) {
       return 0;
+    }
     n_bytes *= tensor->dims[i];
   }
   return n_bytes;
@@ -112,11 +119,13 @@ static enum np_status read_tensors(const struct np_container *container, struct 
   uint32_t n;
   const enum np_status status =
       np_bundle_list(container, "TENS", LEAST_TENSOR_WORDS, &cursor, &n, why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   bundle->tensors = calloc(n + (size_t)1, sizeof *bundle->tensors);
-  if (!bundle->tensors)
+  if (!bundle->tensors) {
     return no_memory(why);
+  }
   bundle->n_tensors = n;
   for (uint32_t i = 0; i < n; i++) {
     struct np_bundle_tensor *tensor = &bundle->tensors[i];
@@ -138,8 +147,9 @@ static enum np_status read_tensors(const struct np_container *container, struct 
 /* A part of a section; NULL where it does not lie in it whole. */
 static const uint8_t *part(struct np_section section, uint64_t offset, uint64_t length,
                            uint64_t alignment) {
-  if (offset % alignment != 0 || offset > section.length || length > section.length - offset)
+  if (offset % alignment != 0 || offset > section.length || length > section.length - offset) {
     return NULL;
+  }
   return section.bytes ? section.bytes + offset : NULL;
 }
 
@@ -152,8 +162,9 @@ static enum np_status bind_model(struct np_cursor *cursor, struct np_section wei
     return NP_BAD_REQUEST;
   }
   struct np_bytes *buffers = calloc(n_buffers + (size_t)1, sizeof *buffers);
-  if (!buffers)
+  if (!buffers) {
     return no_memory(why);
+  }
   enum np_status status = NP_OK;
   for (uint32_t i = 0; i < n_buffers && status == NP_OK; i++) {
     const uint64_t offset = np_take_u64(cursor);
@@ -166,8 +177,9 @@ static enum np_status bind_model(struct np_cursor *cursor, struct np_section wei
       status = NP_BAD_REQUEST;
     }
   }
-  if (status == NP_OK)
+  if (status == NP_OK) {
     status = np_model_bind(model, buffers, n_buffers, why);
+  }
   free(buffers);
   return status;
 }
@@ -177,11 +189,13 @@ static enum np_status read_models(const struct np_container *container, struct n
   struct np_cursor cursor;
   uint32_t n;
   enum np_status status = np_bundle_list(container, "MODL", LEAST_MODEL_WORDS, &cursor, &n, why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   bundle->models = calloc(n + (size_t)1, sizeof *bundle->models);
-  if (!bundle->models)
+  if (!bundle->models) {
     return no_memory(why);
+  }
   bundle->n_models = n;
   const struct np_section data = np_container_find(container, "DATA");
   const struct np_section weights = np_container_find(container, "WGHT");
@@ -196,12 +210,15 @@ static enum np_status read_models(const struct np_container *container, struct n
       np_message_set(&inner, "it is cut off or not in DATA");
       status = NP_BAD_REQUEST;
     }
-    if (status == NP_OK)
+    if (status == NP_OK) {
       status = np_model_open(bytes, (size_t)length, model, &inner);
-    if (status == NP_OK)
+    }
+    if (status == NP_OK) {
       status = bind_model(&cursor, weights, n_buffers, model, &inner);
-    if (status != NP_OK)
+    }
+    if (status != NP_OK) {
       np_message_set(why, "MODL: model %u: %s", i, inner.text);
+    }
   }
   return status == NP_OK ? np_bundle_list_end(&cursor, "MODL", why) : status;
 }
@@ -211,30 +228,40 @@ enum np_status np_bundle_read(const void *bytes, size_t size, struct np_bundle *
   *bundle = (struct np_bundle){.n_strings = 0};
   struct np_container container;
   enum np_status status = np_container_open(bytes, size, NP_CONTAINER_BUNDLE, &container, why);
-  if (status == NP_OK)
+  if (status == NP_OK) {
     status = read_head(&container, bundle, why);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = read_strings(&container, bundle, why);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = read_tensors(&container, bundle, why);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = read_models(&container, bundle, why);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = np_bundle_read_plans(&container, bundle, why);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = np_bundle_read_ends(&container, bundle, why);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = np_bundle_check_flow(bundle, why);
+  }
   return status;
 }
 
 void np_bundle_free(struct np_bundle *bundle) {
-  for (uint32_t i = 0; i < bundle->n_strings; i++)
+  for (uint32_t i = 0; i < bundle->n_strings; i++) {
     free(bundle->strings[i]);
-  for (uint32_t i = 0; i < bundle->n_models; i++)
+  }
+  for (uint32_t i = 0; i < bundle->n_models; i++) {
     np_model_free(&bundle->models[i]);
-  for (uint32_t i = 0; i < bundle->n_plans; i++)
+  }
+  for (uint32_t i = 0; i < bundle->n_plans; i++) {
     free(bundle->plans[i].segments);
+  }
   free(bundle->strings);
   free(bundle->tensors);
   free(bundle->models);

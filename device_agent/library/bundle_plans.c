@@ -16,8 +16,9 @@ static enum np_status no_memory(struct np_message *why) {
 /* A count and that many ports, in place. */
 static const struct np_port *take_ports(struct np_cursor *cursor, uint32_t *n) {
   *n = np_take_u32(cursor);
-  if (*n > np_cursor_left(cursor) / 2)
+  if (*n > np_cursor_left(cursor) / 2) {
     cursor->bad = 1;
+  }
   return (const struct np_port *)np_take_words(cursor, 2 * (size_t)*n);
 }
 
@@ -73,8 +74,9 @@ static enum np_status read_segment(struct np_cursor *cursor, const struct np_bun
   }
   enum np_status status =
       check_ports(bundle, graph, graph->inputs, segment->n_inputs, segment->inputs, why);
-  if (status == NP_OK)
+  if (status == NP_OK) {
     status = check_ports(bundle, graph, graph->outputs, segment->n_outputs, segment->outputs, why);
+  }
   return status;
 }
 
@@ -87,8 +89,9 @@ static enum np_status read_plan(struct np_cursor *cursor, struct np_bundle *bund
     return NP_BAD_REQUEST;
   }
   plan->segments = calloc(n, sizeof *plan->segments);
-  if (!plan->segments)
+  if (!plan->segments) {
     return no_memory(why);
+  }
   plan->n_segments = n;
   for (uint32_t s = 0; s < n; s++) {
     struct np_message inner = {""};
@@ -106,15 +109,17 @@ enum np_status np_bundle_read_plans(const struct np_container *container, struct
   struct np_cursor cursor;
   uint32_t n;
   enum np_status status = np_bundle_list(container, "PLAN", LEAST_PLAN_WORDS, &cursor, &n, why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   if (n == 0) {
     np_message_set(why, "PLAN: there is none");
     return NP_BAD_REQUEST;
   }
   bundle->plans = calloc(n, sizeof *bundle->plans);
-  if (!bundle->plans)
+  if (!bundle->plans) {
     return no_memory(why);
+  }
   bundle->n_plans = n;
   for (uint32_t i = 0; i < n; i++) {
     struct np_message inner = {""};
@@ -149,11 +154,13 @@ static enum np_status read_list(const struct np_container *container, const char
   struct np_cursor cursor;
   uint32_t count;
   const enum np_status status = np_bundle_list(container, tag, END_WORDS, &cursor, &count, why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   *ends = calloc(count + (size_t)1, sizeof **ends);
-  if (!*ends)
+  if (!*ends) {
     return no_memory(why);
+  }
   *n = count;
   for (uint32_t i = 0; i < count; i++) {
     const char *name = np_bundle_string(bundle, np_take_u32(&cursor));
@@ -172,8 +179,9 @@ enum np_status np_bundle_read_ends(const struct np_container *container, struct 
                                    struct np_message *why) {
   const enum np_status status =
       read_list(container, "INPT", bundle, &bundle->n_inputs, &bundle->inputs, why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   return read_list(container, "OUTP", bundle, &bundle->n_outputs, &bundle->outputs, why);
 }
 
@@ -181,8 +189,9 @@ enum np_status np_bundle_read_ends(const struct np_container *container, struct 
 static enum np_status check_plan(const struct np_bundle *bundle, const struct np_bundle_plan *plan,
                                  uint8_t *written, struct np_message *why) {
   memset(written, 0, bundle->n_tensors);
-  for (uint32_t i = 0; i < bundle->n_inputs; i++)
+  for (uint32_t i = 0; i < bundle->n_inputs; i++) {
     written[bundle->inputs[i].tensor] = 1;
+  }
   for (uint32_t s = 0; s < plan->n_segments; s++) {
     const struct np_bundle_segment *segment = &plan->segments[s];
     for (uint32_t i = 0; i < segment->n_inputs; i++) {
@@ -212,8 +221,9 @@ static enum np_status check_plan(const struct np_bundle *bundle, const struct np
 
 enum np_status np_bundle_check_flow(const struct np_bundle *bundle, struct np_message *why) {
   uint8_t *written = calloc(bundle->n_tensors + (size_t)1, 1);
-  if (!written)
+  if (!written) {
     return no_memory(why);
+  }
   enum np_status status = NP_OK;
   for (uint32_t i = 0; i < bundle->n_inputs && status == NP_OK; i++) {
     if (written[bundle->inputs[i].tensor]++ != 0) {
@@ -227,8 +237,9 @@ enum np_status np_bundle_check_flow(const struct np_bundle *bundle, struct np_me
       status = NP_BAD_REQUEST;
     }
   }
-  for (uint32_t i = 0; i < bundle->n_plans && status == NP_OK; i++)
+  for (uint32_t i = 0; i < bundle->n_plans && status == NP_OK; i++) {
     status = check_plan(bundle, &bundle->plans[i], written, why);
+  }
   free(written);
   return status;
 }

@@ -54,32 +54,37 @@ nnp_status np_runtime_status(enum np_status status) {
 
 nnp_status np_runtime_fail(nnp_error *error, nnp_status status, int32_t segment, int32_t nnapi_code,
                            const char *format, ...) {
-  if (!error)
+  if (!error) {
     return status;
+  }
   *error = (nnp_error){.status = status, .segment = segment, .nnapi_code = nnapi_code};
   va_list arguments;
   va_start(arguments, format);
   (void)vsnprintf(error->message, sizeof error->message, format, arguments);
   va_end(arguments);
-  if (error->message[0] == 0)
+  if (error->message[0] == 0) {
     (void)snprintf(error->message, sizeof error->message, "%s", nnp_status_text(status));
+  }
   return status;
 }
 
 void np_runtime_clear(nnp_error *error) {
-  if (error)
+  if (error) {
     *error = (nnp_error){.status = NNP_OK, .segment = -1};
+  }
 }
 
 nnp_status nnp_bundle_open_memory(const void *bytes, size_t n_bytes, nnp_bundle **bundle,
                                   nnp_error *error) {
   np_runtime_clear(error);
-  if (!bundle || !bytes)
+  if (!bundle || !bytes) {
     return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "bytes or bundle is NULL");
+  }
   *bundle = NULL;
   struct nnp_bundle *opened = calloc(1, sizeof *opened);
-  if (!opened)
+  if (!opened) {
     return np_runtime_fail(error, NNP_NO_MEMORY, -1, 0, "no memory for the bundle");
+  }
   struct np_message why = {""};
   const enum np_status status = np_bundle_read(bytes, n_bytes, &opened->bundle, &why);
   if (status != NP_OK) {
@@ -93,14 +98,17 @@ nnp_status nnp_bundle_open_memory(const void *bytes, size_t n_bytes, nnp_bundle 
 /* Maps a whole regular file; 0, or errno. */
 static int map_file(const char *path, void **bytes, size_t *n_bytes) {
   const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0)
+  if (fd < 0) {
     return errno;
+  }
   struct stat facts;
   int cause = fstat(fd, &facts) != 0 ? errno : 0;
-  if (cause == 0 && (!S_ISREG(facts.st_mode) || facts.st_size <= 0))
+  if (cause == 0 && (!S_ISREG(facts.st_mode) || facts.st_size <= 0)) {
     cause = EINVAL;
-  if (cause == 0 && (uintmax_t)facts.st_size > SIZE_MAX / 2)
+  }
+  if (cause == 0 && (uintmax_t)facts.st_size > SIZE_MAX / 2) {
     cause = EFBIG;
+  }
   if (cause == 0) {
     *n_bytes = (size_t)facts.st_size;
     *bytes = mmap(NULL, *n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -112,14 +120,16 @@ static int map_file(const char *path, void **bytes, size_t *n_bytes) {
 
 nnp_status nnp_bundle_open(const char *path, nnp_bundle **bundle, nnp_error *error) {
   np_runtime_clear(error);
-  if (!bundle || !path)
+  if (!bundle || !path) {
     return np_runtime_fail(error, NNP_BAD_ARGUMENT, -1, 0, "path or bundle is NULL");
+  }
   *bundle = NULL;
   void *bytes = NULL;
   size_t n_bytes = 0;
   const int cause = map_file(path, &bytes, &n_bytes);
-  if (cause != 0)
+  if (cause != 0) {
     return np_runtime_fail(error, NNP_IO, -1, 0, "%s cannot be opened: %s", path, strerror(cause));
+  }
   const nnp_status status = nnp_bundle_open_memory(bytes, n_bytes, bundle, error);
   if (status != NNP_OK) {
     (void)munmap(bytes, n_bytes);
@@ -131,11 +141,13 @@ nnp_status nnp_bundle_open(const char *path, nnp_bundle **bundle, nnp_error *err
 }
 
 void nnp_bundle_close(nnp_bundle *bundle) {
-  if (!bundle)
+  if (!bundle) {
     return;
+  }
   np_bundle_free(&bundle->bundle);
-  if (bundle->mapped)
+  if (bundle->mapped) {
     (void)munmap(bundle->mapped, bundle->n_mapped);
+  }
   free(bundle);
 }
 

@@ -63,8 +63,9 @@ static void judge(const struct np_session *session, const struct np_ended *ended
     return;
   }
   result->verdict = ended->event == NP_EVENT_LATE ? NP_TIMED_OUT : NP_CRASHED;
-  if (result->verdict == NP_CRASHED && ended->outcome.signal != 0)
+  if (result->verdict == NP_CRASHED && ended->outcome.signal != 0) {
     result->signal = np_signal_name(ended->outcome.signal, signal, 32);
+  }
   tell_end(ended, place.text, result->signal, message);
 }
 
@@ -84,8 +85,9 @@ static void fill_segments(const struct np_action *action, const struct np_record
 
 static enum np_status no_line(enum np_status status, const struct np_action *action,
                               struct np_message *why) {
-  if (status != NP_OK)
+  if (status != NP_OK) {
     np_message_set(why, "cannot write the result of action %u", action->id);
+  }
   return status;
 }
 
@@ -95,8 +97,9 @@ enum np_status np_action_answer(const struct np_session *session, const struct n
   const struct np_record *record = ended->view->record;
   *ok = 0;
   struct np_segment_result *segments = calloc(action->n_segments, sizeof *segments);
-  if (!segments)
+  if (!segments) {
     return np_action_answer_unbegun(action, "no memory for its result", answers, why);
+  }
   fill_segments(action, ended->view, segments);
   struct np_result result = {.action = action->id,
                              .stage = (enum np_stage)record->stage,

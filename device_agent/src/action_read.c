@@ -36,8 +36,9 @@ static enum np_status check_flags(const struct np_action *action, struct np_mess
     np_message_set(why, "flags 0x%x, known are bits 0 to 3", action->flags);
     return NP_BAD_REQUEST;
   }
-  if ((action->flags & NP_ACTION_BURST) != 0 && (action->flags & NP_ACTION_ASYNC) != 0)
+  if ((action->flags & NP_ACTION_BURST) != 0 && (action->flags & NP_ACTION_ASYNC) != 0) {
     return bad(why, "flags: burst (bit 0) and async (bit 2) exclude each other");
+  }
   if ((action->flags & NP_ACTION_UNTIMED) != 0 && (action->max_runs != 1 || action->rounds != 1)) {
     np_message_set(why, "max_runs %u and rounds %u, want 1 and 1 without timing (flag bit 1)",
                    action->max_runs, action->rounds);
@@ -63,13 +64,16 @@ static enum np_status read_head(struct np_cursor *cursor, struct np_action *acti
   action->max_runs = np_take_u32(cursor);
   action->budget_ns = np_take_u64(cursor);
   action->cooldown_ms = np_take_u32(cursor);
-  if (cursor->bad)
+  if (cursor->bad) {
     return bad(why, "it is cut off");
-  if (action->threads == 0)
+  }
+  if (action->threads == 0) {
     action->threads = 1;
+  }
 
-  if (action->timeout_ms == 0)
+  if (action->timeout_ms == 0) {
     return bad(why, "timeout_ms 0, want more than 0");
+  }
   const enum np_status status = check_runs(action, why);
   return status == NP_OK ? check_flags(action, why) : status;
 }
@@ -92,13 +96,15 @@ static enum np_status measure(struct np_tensor *tensor, struct np_message *why) 
       np_message_set(why, "dimension %u is 0, want a known size", i);
       return NP_BAD_REQUEST;
     }
-    if (tensor->dims[i] > SIZE_MAX / n)
+    if (tensor->dims[i] > SIZE_MAX / n) {
       return bad(why, "its size overflows");
+    }
     n *= tensor->dims[i];
   }
   /* Half of the address space, so that sizes may be added without care later on. */
-  if (n > SIZE_MAX / 2 / np_type_bytes(tensor->type))
+  if (n > SIZE_MAX / 2 / np_type_bytes(tensor->type)) {
     return bad(why, "its size overflows");
+  }
   tensor->n_elements = n;
   tensor->n_bytes = n * np_type_bytes(tensor->type);
   return NP_OK;
@@ -113,11 +119,13 @@ static enum np_status read_tensor(struct np_cursor *cursor, const struct np_requ
   const uint32_t source = np_take_u32(cursor);
   tensor->value = np_take_u32(cursor);
   const uint32_t keep = np_take_u32(cursor);
-  if (cursor->bad)
+  if (cursor->bad) {
     return bad(why, "it is cut off");
+  }
   const enum np_status status = measure(tensor, why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
 
   if (source > NP_ZERO) {
     np_message_set(why, "source %u, want 0 to 3", source);
@@ -149,8 +157,9 @@ static enum np_status read_tensor(struct np_cursor *cursor, const struct np_requ
 /* A count and that many ports, in place. */
 static const struct np_port *take_ports(struct np_cursor *cursor, uint32_t *n) {
   *n = np_take_u32(cursor);
-  if (*n > np_cursor_left(cursor) / 2)
+  if (*n > np_cursor_left(cursor) / 2) {
     cursor->bad = 1;
+  }
   return (const struct np_port *)np_take_words(cursor, 2 * (size_t)*n);
 }
 
@@ -163,8 +172,9 @@ static enum np_status read_segment(struct np_cursor *cursor, const struct np_req
   segment->model = np_take_u32(cursor);
   segment->inputs = take_ports(cursor, &segment->n_inputs);
   segment->outputs = take_ports(cursor, &segment->n_outputs);
-  if (cursor->bad)
+  if (cursor->bad) {
     return bad(why, "it is cut off");
+  }
 
   if (engine > NP_ENGINE_NNAPI) {
     np_message_set(why, "engine %u, want 0 (cpu) or 1 (nnapi)", engine);
@@ -231,8 +241,9 @@ static enum np_status check_list(const struct np_action *action, const struct np
       np_message_set(why, "output %u: tensor %u has its bytes already", i, t);
       return NP_BAD_REQUEST;
     }
-    if (is_output)
+    if (is_output) {
       written[t] = 1;
+    }
   }
   return NP_OK;
 }
@@ -241,8 +252,9 @@ static enum np_status check_list(const struct np_action *action, const struct np
 static enum np_status check_flow(const struct np_request *request, const struct np_action *action,
                                  struct np_message *why) {
   uint8_t *written = calloc(action->n_tensors + (size_t)1, 1);
-  if (!written)
+  if (!written) {
     return NP_NO_MEMORY;
+  }
   for (uint32_t t = 0; t < action->n_tensors; t++) {
     written[t] = action->tensors[t].source != NP_FROM_SEGMENT;
   }
@@ -255,8 +267,9 @@ static enum np_status check_flow(const struct np_request *request, const struct 
     if (status == NP_OK) {
       status = check_list(action, graph, 1, segment->n_outputs, segment->outputs, written, &inner);
     }
-    if (status != NP_OK)
+    if (status != NP_OK) {
       np_message_set(why, "segment %u: %s", s, inner.text);
+    }
   }
   for (uint32_t t = 0; t < action->n_tensors && status == NP_OK; t++) {
     if (!written[t]) {
@@ -271,8 +284,9 @@ static enum np_status check_flow(const struct np_request *request, const struct 
 enum np_status np_action_read(struct np_cursor *cursor, const struct np_request *request,
                               struct np_action *action, struct np_message *why) {
   enum np_status status = read_head(cursor, action, why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
 
   const uint32_t n_tensors = np_take_u32(cursor);
   if (cursor->bad || n_tensors > np_cursor_left(cursor) / LEAST_TENSOR_WORDS) {
@@ -280,8 +294,9 @@ enum np_status np_action_read(struct np_cursor *cursor, const struct np_request 
     return NP_BAD_REQUEST;
   }
   action->tensors = calloc(n_tensors + (size_t)1, sizeof *action->tensors);
-  if (!action->tensors)
+  if (!action->tensors) {
     return NP_NO_MEMORY;
+  }
   action->n_tensors = n_tensors;
   for (uint32_t t = 0; t < n_tensors; t++) {
     struct np_message inner = {""};
@@ -299,8 +314,9 @@ enum np_status np_action_read(struct np_cursor *cursor, const struct np_request 
     return NP_BAD_REQUEST;
   }
   action->segments = calloc(n_segments, sizeof *action->segments);
-  if (!action->segments)
+  if (!action->segments) {
     return NP_NO_MEMORY;
+  }
   action->n_segments = n_segments;
   for (uint32_t s = 0; s < n_segments; s++) {
     struct np_message inner = {""};

@@ -18,14 +18,17 @@ static const uint64_t nothing[1] = {0}; /* the address of files without bytes */
 /* Opens a regular file. A pipe in its place is no reason to wait for its writer. Sets errno. */
 static enum np_status open_regular(int folder_fd, const char *name, int *fd, size_t *n_bytes) {
   *fd = openat(folder_fd, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (*fd < 0)
+  if (*fd < 0) {
     return errno == ENOENT ? NP_MISSING : NP_IO;
+  }
   struct stat facts;
   int cause = fstat(*fd, &facts) != 0 ? errno : 0;
-  if (cause == 0 && !S_ISREG(facts.st_mode))
+  if (cause == 0 && !S_ISREG(facts.st_mode)) {
     cause = S_ISDIR(facts.st_mode) ? EISDIR : EINVAL;
-  if (cause == 0 && (uintmax_t)facts.st_size > SIZE_MAX / 2)
+  }
+  if (cause == 0 && (uintmax_t)facts.st_size > SIZE_MAX / 2) {
     cause = EFBIG;
+  }
   if (cause != 0) {
     (void)close(*fd);
     *fd = -1;
@@ -41,12 +44,15 @@ static ssize_t read_fully(int fd, uint8_t *bytes, size_t n_bytes) {
   size_t used = 0;
   while (used < n_bytes) {
     const ssize_t n = read(fd, bytes + used, n_bytes - used);
-    if (n < 0 && errno == EINTR)
+    if (n < 0 && errno == EINTR) {
       continue;
-    if (n < 0)
+    }
+    if (n < 0) {
       return -1;
-    if (n == 0)
+    }
+    if (n == 0) {
       break;
+    }
     used += (size_t)n;
   }
   return (ssize_t)used;
@@ -63,8 +69,9 @@ enum np_status np_read_file(const char *path, struct np_bytes *bytes) {
   int fd;
   size_t n_bytes;
   const enum np_status status = open_regular(AT_FDCWD, path, &fd, &n_bytes);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   uint8_t *data = malloc(n_bytes + 1);
   const ssize_t n = data ? read_fully(fd, data, n_bytes) : -1;
   close_quietly(fd);
@@ -84,8 +91,9 @@ static enum np_status map_file(int folder_fd, const char *name, struct np_bytes 
   int fd;
   size_t n_bytes;
   const enum np_status status = open_regular(folder_fd, name, &fd, &n_bytes);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   uint8_t piece[16384];
   struct np_sha256 hash;
   ssize_t n;
@@ -96,8 +104,9 @@ static enum np_status map_file(int folder_fd, const char *name, struct np_bytes 
       close_quietly(fd);
       return NP_IO;
     }
-    if (n == 0)
+    if (n == 0) {
       break; /* it was cut off just now: the hash will be another one */
+    }
     np_sha256_add(&hash, piece, (size_t)n);
   }
   np_sha256_end(&hash, digest);
@@ -105,15 +114,17 @@ static enum np_status map_file(int folder_fd, const char *name, struct np_bytes 
   void *address = n_bytes == 0 ? (void *)(uintptr_t)nothing
                                : mmap(NULL, n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
   close_quietly(fd);
-  if (address == MAP_FAILED)
+  if (address == MAP_FAILED) {
     return NP_IO;
+  }
   *bytes = (struct np_bytes){.data = address, .length = n_bytes};
   return NP_OK;
 }
 
 static void unmap(struct np_bytes *bytes) {
-  if (bytes->length != 0)
+  if (bytes->length != 0) {
     (void)munmap((void *)(uintptr_t)bytes->data, bytes->length);
+  }
   *bytes = (struct np_bytes){.data = NULL, .length = 0};
 }
 
@@ -155,13 +166,15 @@ enum np_status np_blobs_open(int store_fd, const struct np_request *request, str
   for (uint32_t i = 0; i < request->n_blobs; i++) {
     const enum np_status status =
         open_blob(store_fd, i, &request->blobs[i], &blobs[i], &absent[i], why);
-    if (status != NP_OK)
+    if (status != NP_OK) {
       return status;
+    }
   }
   return NP_OK;
 }
 
 void np_blobs_close(struct np_bytes *blobs, uint32_t n_blobs) {
-  for (uint32_t i = 0; i < n_blobs; i++)
+  for (uint32_t i = 0; i < n_blobs; i++) {
     unmap(&blobs[i]);
+  }
 }

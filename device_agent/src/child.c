@@ -45,8 +45,9 @@ static void hush(void) {
   if (fstat(STDOUT_FILENO, &output) != 0 || fstat(STDERR_FILENO, &error) != 0 ||
       (output.st_dev == error.st_dev && output.st_ino == error.st_ino)) {
     target = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (target < 0)
+    if (target < 0) {
       return;
+    }
     (void)dup2(target, STDERR_FILENO);
   }
   (void)dup2(target, STDOUT_FILENO);
@@ -55,8 +56,9 @@ static void hush(void) {
 /* Where memory runs out, it is this process that goes. */
 static void volunteer(void) {
   const int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-  if (fd < 0)
+  if (fd < 0) {
     return;
+  }
   const ssize_t n = write(fd, "1000", 4);
   (void)n; /* a system that does not let us has its own rules */
   (void)close(fd);
@@ -66,8 +68,9 @@ static void prepare_child(pid_t parent) {
   (void)setpgid(0, 0);
 #ifdef __linux__
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-  if (getppid() != parent)
+  if (getppid() != parent) {
     _exit(127); /* it died before the line above */
+  }
 #else
   (void)parent;
 #endif
@@ -146,8 +149,9 @@ static int has_ended(pid_t child) {
 static int64_t resident_kb(const struct np_child *child) {
   char text[128];
   const ssize_t n = child->statm_fd < 0 ? -1 : pread(child->statm_fd, text, sizeof text - 1, 0);
-  if (n <= 0)
+  if (n <= 0) {
     return -1;
+  }
   text[n] = 0;
   char *end = text;
   (void)strtoll(text, &end, 10);
@@ -172,25 +176,30 @@ enum np_event np_child_wait(struct np_child *child, uint32_t turn, const struct 
   const uint64_t timeout_ns = (uint64_t)watch->timeout_ms * 1000000u;
   uint64_t pause_ns = child->fd >= 0 ? LONGEST_PAUSE_NS : SHORTEST_PAUSE_NS;
   for (;;) {
-    if (turn != UINT32_MAX && __atomic_load_n(&child->turns->reached, __ATOMIC_ACQUIRE) >= turn)
+    if (turn != UINT32_MAX && __atomic_load_n(&child->turns->reached, __ATOMIC_ACQUIRE) >= turn) {
       return NP_EVENT_REACHED;
-    if (has_ended(child->pid))
+    }
+    if (has_ended(child->pid)) {
       return NP_EVENT_ENDED;
+    }
     const uint64_t spent_ns = now_ns() - start;
-    if (spent_ns >= timeout_ns)
+    if (spent_ns >= timeout_ns) {
       return NP_EVENT_LATE;
+    }
     uint64_t wait_ns = least(pause_ns, timeout_ns - spent_ns);
     if (watch->memory_kb >= 0) {
       child->used_kb = resident_kb(child);
-      if (child->used_kb > watch->memory_kb)
+      if (child->used_kb > watch->memory_kb) {
         return NP_EVENT_TOO_BIG;
+      }
       wait_ns = least(wait_ns, watch_pause_ns(child, watch->memory_kb));
     }
     const struct timespec pause = {.tv_sec = 0, .tv_nsec = (long)wait_ns};
     struct pollfd files[2] = {{.fd = child->fd, .events = POLLIN, .revents = 0},
                               {.fd = watch->reader_fd, .events = 0, .revents = 0}};
-    if (ppoll(files, 2, &pause, NULL) > 0 && reader_left(&files[1]))
+    if (ppoll(files, 2, &pause, NULL) > 0 && reader_left(&files[1])) {
       return NP_EVENT_ABANDONED;
+    }
     if (child->fd >= 0 && files[0].revents != 0 && !take_knocks(child->fd)) {
       (void)close(child->fd);
       child->fd = -1;
@@ -210,16 +219,20 @@ enum np_status np_child_end(struct np_child *child, struct np_outcome *outcome,
                             struct np_message *why) {
   *outcome = (struct np_outcome){.rss_peak_kb = -1};
   const pid_t pid = child->pid;
-  if (child->fd >= 0)
+  if (child->fd >= 0) {
     (void)close(child->fd);
-  if (child->statm_fd >= 0)
+  }
+  if (child->statm_fd >= 0) {
     (void)close(child->statm_fd);
+  }
   child->fd = child->statm_fd = -1;
   child->pid = 0;
-  if (pid == 0)
+  if (pid == 0) {
     return NP_OK;
-  if (!has_ended(pid))
+  }
+  if (!has_ended(pid)) {
     (void)kill(pid, SIGKILL);
+  }
   (void)kill(-pid, SIGKILL); /* and whatever it made and left behind */
 
   int status = 0;
@@ -234,10 +247,12 @@ enum np_status np_child_end(struct np_child *child, struct np_outcome *outcome,
     return NP_IO;
   }
   outcome->rss_peak_kb = usage.ru_maxrss;
-  if (WIFSIGNALED(status))
+  if (WIFSIGNALED(status)) {
     outcome->signal = WTERMSIG(status);
-  if (WIFEXITED(status))
+  }
+  if (WIFEXITED(status)) {
     outcome->exit_code = WEXITSTATUS(status);
+  }
   return NP_OK;
 }
 
@@ -251,8 +266,9 @@ static int is_ours(const struct np_link *link) {
 
 void np_link_reach(struct np_link *link) {
   (void)__atomic_add_fetch(&link->turns->reached, 1, __ATOMIC_ACQ_REL);
-  if (is_ours(link))
+  if (is_ours(link)) {
     knock(link->fd);
+  }
 }
 
 void np_link_await(struct np_link *link) {
@@ -261,14 +277,16 @@ void np_link_await(struct np_link *link) {
     if (is_ours(link)) {
       const struct timespec pause = {.tv_sec = 0, .tv_nsec = LONGEST_PAUSE_NS};
       struct pollfd file = {.fd = link->fd, .events = POLLIN, .revents = 0};
-      if (ppoll(&file, 1, &pause, NULL) > 0 && is_ours(link) && !take_knocks(link->fd))
+      if (ppoll(&file, 1, &pause, NULL) > 0 && is_ours(link) && !take_knocks(link->fd)) {
         link->fd = -1;
+      }
       continue;
     }
     const struct timespec pause = {.tv_sec = 0, .tv_nsec = (long)pause_ns};
     (void)nanosleep(&pause, NULL);
-    if (pause_ns < CHILDS_PAUSE_NS)
+    if (pause_ns < CHILDS_PAUSE_NS) {
       pause_ns *= 2;
+    }
   }
   link->ordered++;
 }

@@ -25,8 +25,9 @@ static struct entry read_entry(const uint8_t *bytes, uint32_t index) {
 /* A tag as text that may stand in a message. */
 static const char *printable(struct entry *entry) {
   for (size_t i = 0; i < 4; i++) {
-    if (entry->tag[i] < 0x20 || entry->tag[i] > 0x7e)
+    if (entry->tag[i] < 0x20 || entry->tag[i] > 0x7e) {
       entry->tag[i] = '?';
+    }
   }
   return entry->tag;
 }
@@ -82,12 +83,15 @@ static enum np_status check_gaps(const uint8_t *bytes, size_t size, uint32_t n,
     size_t skip = 0;
     for (uint32_t i = 0; i < n; i++) {
       const struct entry entry = read_entry(bytes, i);
-      if (entry.length == 0)
+      if (entry.length == 0) {
         continue;
-      if (entry.offset == at)
+      }
+      if (entry.offset == at) {
         skip = (size_t)entry.length;
-      if (entry.offset > at && entry.offset < next)
+      }
+      if (entry.offset > at && entry.offset < next) {
         next = (size_t)entry.offset;
+      }
     }
     if (skip != 0) {
       at += skip;
@@ -148,12 +152,14 @@ enum np_status np_container_open(const void *data, size_t size, enum np_containe
   }
   for (uint32_t i = 0; i < n; i++) {
     const enum np_status status = check_section(bytes, size, n, i, why);
-    if (status != NP_OK)
+    if (status != NP_OK) {
       return status;
+    }
   }
   const enum np_status status = check_gaps(bytes, size, n, why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   *container = (struct np_container){.bytes = bytes, .size = size, .n_sections = n};
   return NP_OK;
 }

@@ -21,8 +21,9 @@ struct np_compiled {
 };
 
 static void cpu_free(struct np_compiled *self) {
-  if (self->executor)
+  if (self->executor) {
     np_executor_free(self->executor);
+  }
   free(self->graph.operands);
   free(self->graph.operations);
   free(self->inputs);
@@ -59,8 +60,9 @@ static enum np_status list_work(struct np_compiled *self, struct np_fault *fault
   const uint32_t n = self->graph.n_operations;
   self->codes = calloc(n + (size_t)1, sizeof *self->codes);
   self->works = calloc(n + (size_t)1, sizeof *self->works);
-  if (!self->codes || !self->works)
+  if (!self->codes || !self->works) {
     return no_memory(fault, "the simulated CPU's work");
+  }
   for (uint32_t i = 0; i < n; i++) {
     self->codes[i] = self->graph.operations[i].code;
     self->works[i] = np_operation_work(&self->graph, i);
@@ -72,22 +74,26 @@ static enum np_status cpu_compile(void *ctx, const struct np_model *model,
                                   const struct np_options *options, struct np_compiled **compiled,
                                   struct np_fault *fault) {
   struct np_compiled *self = calloc(1, sizeof *self);
-  if (!self)
+  if (!self) {
     return no_memory(fault, "a compilation");
+  }
   self->simulator = ctx;
   self->threads = options->threads;
   enum np_status status = copy_graph(self, &model->graph, fault);
-  if (status == NP_OK)
+  if (status == NP_OK) {
     status = np_graph_check(&self->graph, ANY_FEATURE_LEVEL, &fault->why);
+  }
   /* A simulated phone's results are the reference's, the same on every machine. */
   const struct np_executor_options how = {
       .backend = self->simulator ? NULL : np_backend_named("fast"),
       .threads = options->threads,
   };
-  if (status == NP_OK)
+  if (status == NP_OK) {
     status = np_executor_create(&self->graph, &how, &self->executor, &fault->why);
-  if (status == NP_OK && self->simulator)
+  }
+  if (status == NP_OK && self->simulator) {
     status = list_work(self, fault);
+  }
   if (status != NP_OK) {
     cpu_free(self);
     return status;
@@ -110,12 +116,15 @@ static int same_inputs(struct np_compiled *self, const struct np_io *inputs) {
     same = same && memcmp(self->last_inputs + n, inputs[i].data, inputs[i].n_bytes) == 0;
     n += inputs[i].n_bytes; /* the shapes of an action's tensors never change between runs */
   }
-  if (same)
+  if (same) {
     return 1;
-  if (!self->last_inputs)
+  }
+  if (!self->last_inputs) {
     self->last_inputs = malloc(n + 1);
-  if (!self->last_inputs)
+  }
+  if (!self->last_inputs) {
     return 0; /* then every run computes */
+  }
   n = 0;
   for (uint32_t i = 0; i < self->graph.n_inputs; i++) {
     memcpy(self->last_inputs + n, inputs[i].data, inputs[i].n_bytes);
@@ -133,15 +142,18 @@ static int shape_fits(const struct np_buffer *buffer, const struct np_io *io) {
 static enum np_status compute(struct np_compiled *self, const struct np_io *inputs,
                               const struct np_io *outputs, struct np_fault *fault) {
   const struct np_graph *graph = &self->graph;
-  for (uint32_t i = 0; i < graph->n_inputs; i++)
+  for (uint32_t i = 0; i < graph->n_inputs; i++) {
     self->inputs[i] = buffer_of(&inputs[i]);
-  for (uint32_t i = 0; i < graph->n_outputs; i++)
+  }
+  for (uint32_t i = 0; i < graph->n_outputs; i++) {
     self->outputs[i] = buffer_of(&outputs[i]);
+  }
   uint32_t too_small;
   const enum np_status status =
       np_executor_run(self->executor, self->inputs, self->outputs, NULL, &too_small, &fault->why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   for (uint32_t i = 0; i < graph->n_outputs; i++) {
     if (!shape_fits(&self->outputs[i], &outputs[i])) {
       np_message_set(&fault->why, "output %u has another shape than the action's tensor", i);
@@ -153,12 +165,14 @@ static enum np_status compute(struct np_compiled *self, const struct np_io *inpu
 
 static enum np_status cpu_run(struct np_compiled *self, const struct np_io *inputs,
                               const struct np_io *outputs, struct np_fault *fault) {
-  if (!self->simulator)
+  if (!self->simulator) {
     return compute(self, inputs, outputs, fault);
+  }
   if (!same_inputs(self, inputs)) {
     const enum np_status status = compute(self, inputs, outputs, fault);
-    if (status != NP_OK)
+    if (status != NP_OK) {
       return status;
+    }
   }
   self->simulator->cpu_run(self->codes, self->works, self->graph.n_operations, self->threads);
   return NP_OK;

@@ -47,13 +47,15 @@ static int perform(void *ctx, struct np_link *link) {
 }
 
 static void read_device(const struct member *member, struct np_readings *readings) {
-  if (!member->session->simulated)
+  if (!member->session->simulated) {
     np_sysfs_read(member->session->sysfs, member->cpu_mask, readings);
+  }
 }
 
 static int throttled(const struct np_readings *before, const struct np_readings *after) {
-  if (before->throttled == 1 || after->throttled == 1)
+  if (before->throttled == 1 || after->throttled == 1) {
     return 1;
+  }
   return before->throttled == 0 && after->throttled == 0 ? 0 : -1;
 }
 
@@ -73,8 +75,9 @@ static void open_round(struct member *member, uint32_t repeats) {
 
 static void close_round(struct member *member) {
   struct np_round *round = member->round;
-  if (!round)
+  if (!round) {
     return;
+  }
   member->round = NULL;
   read_device(member, &round->after);
   if (member->session->simulated) {
@@ -116,8 +119,9 @@ static enum np_status conclude(struct group *group, struct member *member, enum 
                            .used_kb = member->child.used_kb,
                            .memory_kb = member->memory_kb};
   const enum np_status status = np_child_end(&member->child, &ended.outcome, group->why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   close_round(member);
   np_record_sanitize(&member->view, member->action);
   reconcile(member);
@@ -168,10 +172,12 @@ static enum np_status take_turn(struct group *group, struct member *member, enum
 }
 
 static int64_t memory_bound(const struct np_action *action) {
-  if (action->memory_kb == NP_UNBOUNDED)
+  if (action->memory_kb == NP_UNBOUNDED) {
     return -1;
-  if (action->memory_kb != 0)
+  }
+  if (action->memory_kb != 0) {
     return action->memory_kb;
+  }
   const int64_t available_kb = np_memory_available_kb();
   return available_kb < 0 ? -1 : available_kb / 4 * 3;
 }
@@ -181,8 +187,9 @@ static enum np_status start(struct group *group, struct member *member) {
   const struct np_action *action = member->action;
   np_message_set(group->why, "cannot write an answer");
   const enum np_status status = np_answer_start(group->answers, action->id);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   struct np_message cause;
   np_message_set(&cause, "no memory for %u samples of each of %u segments", action->max_runs,
                  action->n_segments);
@@ -214,8 +221,9 @@ static enum np_status run_rounds(struct group *group) {
   for (uint32_t r = 0; r < rounds; r++) {
     for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
       struct member *member = &group->members[r % 2 == 0 ? i : group->n - 1 - i];
-      if (member->runs)
+      if (member->runs) {
         status = run_round(group, member, NP_NONE);
+      }
     }
   }
   return status;
@@ -232,8 +240,9 @@ static enum np_status cool_device(struct group *group, const struct member *memb
     *cool = readings.throttled != 1;
     const uint64_t spent_ns = clock.now_ns(clock.ctx) - start;
     group->cool_ns = spent_ns < limit_ns ? limit_ns - spent_ns : 0;
-    if (*cool || group->cool_ns == 0)
+    if (*cool || group->cool_ns == 0) {
       return NP_OK;
+    }
     const uint64_t left_ms = group->cool_ns / 1000000u + 1;
     struct pollfd reader = {.fd = group->answers->fd, .events = 0, .revents = 0};
     if (poll(&reader, 1, left_ms < COOLING_STEP_MS ? (int)left_ms : COOLING_STEP_MS) > 0) {
@@ -249,8 +258,9 @@ static enum np_status cool_phone(struct group *group, struct member *member, int
   const uint64_t limit_ns = group->cool_ns;
   record->cool_ns = limit_ns;
   const enum np_status status = take_turn(group, member, NP_ORDER_COOL);
-  if (status != NP_OK || !member->runs)
+  if (status != NP_OK || !member->runs) {
     return status;
+  }
   group->cool_ns = record->cool_ns < limit_ns ? limit_ns - record->cool_ns : 0;
   *cool = record->readings[1].throttled != 1;
   return NP_OK;
@@ -263,15 +273,18 @@ static enum np_status repeat_rounds(struct group *group) {
   for (uint32_t r = 0; r < rounds; r++) {
     for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
       struct member *member = &group->members[i];
-      if (!member->runs || member->rounds[r].throttled != 1)
+      if (!member->runs || member->rounds[r].throttled != 1) {
         continue;
+      }
       int cool = 0;
       status = group->session->simulated ? cool_phone(group, member, &cool)
                                          : cool_device(group, member, &cool);
-      if (status == NP_OK && member->runs && !cool)
+      if (status == NP_OK && member->runs && !cool) {
         return NP_OK; /* it stays hot, and the time is over */
-      if (status == NP_OK && member->runs)
+      }
+      if (status == NP_OK && member->runs) {
         status = run_round(group, member, r);
+      }
     }
   }
   return status;
@@ -279,15 +292,19 @@ static enum np_status repeat_rounds(struct group *group) {
 
 static enum np_status run_members(struct group *group) {
   enum np_status status = NP_OK;
-  for (uint32_t i = 0; i < group->n && status == NP_OK; i++)
-    status = start(group, &group->members[i]);
-  if (status == NP_OK)
-    status = run_rounds(group);
-  if (status == NP_OK && group->cool_ns != 0)
-    status = repeat_rounds(group);
   for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
-    if (group->members[i].runs)
+    status = start(group, &group->members[i]);
+  }
+  if (status == NP_OK) {
+    status = run_rounds(group);
+  }
+  if (status == NP_OK && group->cool_ns != 0) {
+    status = repeat_rounds(group);
+  }
+  for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
+    if (group->members[i].runs) {
       status = take_turn(group, &group->members[i], NP_ORDER_FINISH);
+    }
   }
   return status;
 }
@@ -306,12 +323,14 @@ enum np_status np_group_run(const struct np_session *session, const struct np_ac
     np_message_set(why, "no memory for a group of %u actions", n);
     return NP_NO_MEMORY;
   }
-  for (uint32_t i = 0; i < n; i++)
+  for (uint32_t i = 0; i < n; i++) {
     group.members[i] = (struct member){
         .session = session, .action = &actions[i], .child = {.fd = -1, .statm_fd = -1}};
+  }
   const enum np_status status = run_members(&group);
-  for (uint32_t i = 0; i < n; i++)
+  for (uint32_t i = 0; i < n; i++) {
     drop(&group.members[i]);
+  }
   free(group.members);
   *n_ok = group.n_ok;
   return status;

@@ -45,8 +45,9 @@ static int64_t api_level(const char *text) {
 static uint32_t list_missing(struct facts *facts) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < np_nnapi_n_functions() && i < NP_PROBE_MAX_FUNCTIONS; i++) {
-    if (facts->probe.absent[i])
+    if (facts->probe.absent[i]) {
       facts->missing[n++] = np_nnapi_function_name(i);
+    }
   }
   return n;
 }
@@ -59,8 +60,9 @@ static enum np_status answer(struct facts *facts, struct np_answers *answers) {
     facts->listed[i] = (struct np_info_property){np_property_names[i], facts->properties[i]};
   }
   const int64_t level = api_level(facts->properties[NP_N_PROPERTIES - 1]);
-  for (uint32_t i = 0; i < facts->sysfs.n_cpus && probe->simulated; i++)
+  for (uint32_t i = 0; i < facts->sysfs.n_cpus && probe->simulated; i++) {
     facts->sysfs.max_khz[i] = -1; /* this host's say nothing about the phone */
+  }
   const struct np_info info = {
       .abi = np_abi(),
       .os = level > 0 || np_is_android() ? "android" : "linux",
@@ -97,8 +99,9 @@ enum np_status np_info_command(const char *library, const char *sysfs, struct np
   enum np_status status = np_probe_library(library, &facts->probe, why);
   if (status == NP_OK) {
     status = answer(facts, answers);
-    if (status != NP_OK)
+    if (status != NP_OK) {
       np_message_set(why, "cannot write the answer");
+    }
   }
   free(facts);
   return status;

@@ -6,8 +6,9 @@
 #include <string.h>
 
 static void add(struct np_answers *line, const char *bytes, size_t n) {
-  if (line->no_memory)
+  if (line->no_memory) {
     return;
+  }
   if (n > line->capacity - line->n_bytes) {
     const size_t capacity = 2 * (line->n_bytes + n) + 256;
     char *grown = realloc(line->line, capacity);
@@ -28,23 +29,30 @@ static void add_text(struct np_answers *line, const char *text) { add(line, text
  * no surrogates, nothing above U+10FFFF). text is terminated. */
 static size_t sequence_length(const unsigned char *text) {
   const unsigned char c = text[0];
-  if (c < 0x80)
+  if (c < 0x80) {
     return 1;
-  const size_t n = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
-  if (c < 0xc2 || c > 0xf4)
-    return 0;
-  for (size_t i = 1; i < n; i++) {
-    if ((text[i] & 0xc0) != 0x80)
-      return 0; /* also stops at the terminating zero */
   }
-  if (c == 0xe0 && text[1] < 0xa0)
+  const size_t n = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
+  if (c < 0xc2 || c > 0xf4) {
     return 0;
-  if (c == 0xed && text[1] > 0x9f)
+  }
+  for (size_t i = 1; i < n; i++) {
+    if ((text[i] & 0xc0) != 0x80) {
+      return 0; /* also stops at the terminating zero */
+    }
+  }
+  if (c == 0xe0 && text[1] < 0xa0) {
     return 0;
-  if (c == 0xf0 && text[1] < 0x90)
+  }
+  if (c == 0xed && text[1] > 0x9f) {
     return 0;
-  if (c == 0xf4 && text[1] > 0x8f)
+  }
+  if (c == 0xf0 && text[1] < 0x90) {
     return 0;
+  }
+  if (c == 0xf4 && text[1] > 0x8f) {
+    return 0;
+  }
   return n;
 }
 
@@ -77,8 +85,9 @@ static void add_quoted(struct np_answers *line, const char *text) {
 static void begin(struct np_answers *line, const char *key) {
   if (line->n_bytes != 0) {
     const char last = line->line[line->n_bytes - 1];
-    if (last != '{' && last != '[')
+    if (last != '{' && last != '[') {
       add(line, ",", 1);
+    }
   }
   if (key) {
     add_quoted(line, key);

@@ -45,16 +45,18 @@ static const char **option_of(struct arguments *arguments, const char *name) {
       {"--max-bytes", &arguments->max_bytes_text},
   };
   for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-    if (strcmp(name, options[i].name) == 0)
+    if (strcmp(name, options[i].name) == 0) {
       return options[i].value;
+    }
   }
   return NULL;
 }
 
 /* Reads a whole number from 0 to the limit; -1 for no text, -2 for any other. */
 static int64_t whole_number(const char *text, int64_t limit) {
-  if (!text)
+  if (!text) {
     return -1;
+  }
   char *end = NULL;
   errno = 0;
   const long long value = strtoll(text, &end, 10);
@@ -77,40 +79,51 @@ static int check(struct arguments *arguments) {
   const int is_run = strcmp(arguments->command, "run") == 0;
   const int is_info = strcmp(arguments->command, "info") == 0;
   const int is_clean = strcmp(arguments->command, "clean") == 0;
-  if (!is_run && !is_info && !is_clean && strcmp(arguments->command, "version") != 0)
+  if (!is_run && !is_info && !is_clean && strcmp(arguments->command, "version") != 0) {
     return usage("unknown command ", arguments->command);
-  if (is_run && (!arguments->request || !arguments->store || !arguments->work))
+  }
+  if (is_run && (!arguments->request || !arguments->store || !arguments->work)) {
     return usage("run needs a request, --store and --work", "");
-  if (is_clean && (!arguments->store || !arguments->work))
+  }
+  if (is_clean && (!arguments->store || !arguments->work)) {
     return usage("clean needs --store and --work", "");
-  if (!is_run && arguments->request)
+  }
+  if (!is_run && arguments->request) {
     return usage("a request belongs to run, not to ", arguments->command);
-  if (!is_run && !is_clean && (arguments->store || arguments->work))
+  }
+  if (!is_run && !is_clean && (arguments->store || arguments->work)) {
     return usage("--store and --work belong to run and clean, not to ", arguments->command);
-  if (!is_run && !is_info && arguments->library)
+  }
+  if (!is_run && !is_info && arguments->library) {
     return usage("--nnapi-library belongs to run and info, not to ", arguments->command);
-  if (!is_clean && (arguments->days_text || arguments->max_bytes_text))
+  }
+  if (!is_clean && (arguments->days_text || arguments->max_bytes_text)) {
     return usage("--older-than-days and --max-bytes belong to clean, not to ", arguments->command);
+  }
   arguments->days = whole_number(arguments->days_text, MAX_DAYS);
   arguments->max_bytes = whole_number(arguments->max_bytes_text, INT64_MAX);
-  if (arguments->days == -2)
+  if (arguments->days == -2) {
     return usage("--older-than-days is no number of days: ", arguments->days_text);
-  if (arguments->max_bytes == -2)
+  }
+  if (arguments->max_bytes == -2) {
     return usage("--max-bytes is no number of bytes: ", arguments->max_bytes_text);
+  }
   return EXIT_DONE;
 }
 
 /* Reads the arguments. EXIT_DONE, or EXIT_USAGE with the problem told. */
 static int parse(int argc, char **argv, struct arguments *arguments) {
   memset(arguments, 0, sizeof *arguments);
-  if (argc < 2)
+  if (argc < 2) {
     return usage("what is to be done?", "");
+  }
   arguments->command = argv[1];
   for (int i = 2; i < argc; i++) {
     const char **option = option_of(arguments, argv[i]);
     if (option) {
-      if (i + 1 == argc)
+      if (i + 1 == argc) {
         return usage("a value is missing after ", argv[i]);
+      }
       *option = argv[++i];
     } else if (argv[i][0] == '-') {
       return usage("unknown option ", argv[i]);
@@ -139,8 +152,9 @@ static int carry_out(const struct arguments *arguments) {
   }
   if (status != NP_OK && status != NP_MISSING) {
     /* Where nobody reads standard output any more, standard error is all that is left. */
-    if (np_answer_error(&answers, why.text) != NP_OK)
+    if (np_answer_error(&answers, why.text) != NP_OK) {
       (void)fprintf(stderr, "agent: %s\n", why.text);
+    }
   }
   np_answers_free(&answers);
   return status == NP_OK ? EXIT_DONE : status == NP_MISSING ? EXIT_BLOBS_MISSING : EXIT_FAILED;
@@ -160,8 +174,9 @@ static int stands_for_closed(void) {
 static int open_standard_files(void) {
   const int had_output = fcntl(STDOUT_FILENO, F_GETFD) != -1 && !stands_for_closed();
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-    if (fcntl(fd, F_GETFD) == -1)
+    if (fcntl(fd, F_GETFD) == -1) {
       (void)open("/dev/null", O_RDWR); /* gets the lowest free number: fd */
+    }
   }
   return had_output;
 }
@@ -173,8 +188,9 @@ int main(int argc, char **argv) {
   }
   struct arguments arguments;
   const int bad = parse(argc, argv, &arguments);
-  if (bad)
+  if (bad) {
     return bad;
+  }
   if (strcmp(arguments.command, "version") == 0) {
     (void)printf("nnapi-prof agent %s, protocol %u\n", NP_AGENT_VERSION, NP_PROTOCOL_VERSION);
     return fflush(stdout) != 0 || ferror(stdout) ? EXIT_FAILED : EXIT_DONE;

@@ -34,8 +34,9 @@ static enum np_status read_parts(struct np_cursor *cursor, struct parts *parts,
   parts->n_operations = np_take_u32(cursor);
   parts->n_inputs = np_take_u32(cursor);
   parts->n_outputs = np_take_u32(cursor);
-  if (cursor->bad)
+  if (cursor->bad) {
     return bad(why, "it is shorter than its header of 24 bytes");
+  }
   if (parts->version != MODEL_VERSION && parts->version != CHANNEL_VERSION) {
     np_message_set(why, "version %u, want %u or %u", parts->version, MODEL_VERSION,
                    CHANNEL_VERSION);
@@ -95,8 +96,9 @@ static enum np_status read_operands(struct np_model *model, struct np_cursor *cu
       return NP_BAD_REQUEST;
     }
     const uint32_t *dims = np_take_words(cursor, operand->rank);
-    if (!dims)
+    if (!dims) {
       return bad(why, "the dimensions of its operands are cut off");
+    }
     memcpy(operand->dims, dims, operand->rank * sizeof *dims);
     if (np_operand_bytes(operand) == SIZE_MAX) {
       np_message_set(why, "operand %u: its size overflows", i);
@@ -122,8 +124,9 @@ static enum np_status read_value(struct np_model *model, struct np_cursor *curso
     return NP_BAD_REQUEST;
   }
   const uint32_t *bytes = np_take_words(cursor, length / 4 + (length % 4 != 0));
-  if (!bytes)
+  if (!bytes) {
     return bad(why, "its bytes are cut off");
+  }
 
   size_t n_bytes = length;
   if (source == SOURCE_BUFFER && length == BUFFER_VALUE_BYTES) {
@@ -133,8 +136,9 @@ static enum np_status read_value(struct np_model *model, struct np_cursor *curso
                    length);
     return NP_BAD_REQUEST;
   }
-  if (source == SOURCE_IMMEDIATE && length == 0)
+  if (source == SOURCE_IMMEDIATE && length == 0) {
     return NP_OK; /* an operand left out */
+  }
   if (n_bytes == 0 || n_bytes != np_operand_bytes(operand)) {
     np_message_set(why, "operand %u has a value of %zu bytes, its type and shape want %zu", index,
                    n_bytes, np_operand_bytes(operand));
@@ -151,12 +155,14 @@ static enum np_status read_value(struct np_model *model, struct np_cursor *curso
                    bytes[1], bytes[0], np_type_bytes(operand->type));
     return NP_BAD_REQUEST;
   }
-  if (bytes[0] == UINT32_MAX)
+  if (bytes[0] == UINT32_MAX) {
     return bad(why, "buffer 4294967295 cannot exist");
+  }
   model->uses[model->n_uses++] = (struct np_buffer_use){
       .operand = index, .buffer = bytes[0], .offset = bytes[1], .length = bytes[2]};
-  if (bytes[0] >= model->n_buffers)
+  if (bytes[0] >= model->n_buffers) {
     model->n_buffers = bytes[0] + 1;
+  }
   return NP_OK;
 }
 
@@ -167,8 +173,9 @@ static enum np_status read_channels(struct np_graph *graph, struct np_cursor *cu
   const uint32_t dim = np_take_u32(cursor);
   const uint32_t n = np_take_u32(cursor);
   const uint32_t *words = np_take_words(cursor, n);
-  if (!words)
+  if (!words) {
     return bad(why, "they are cut off");
+  }
   if (index >= graph->n_operands) {
     np_message_set(why, "operand %u of %u", index, graph->n_operands);
     return NP_BAD_REQUEST;
@@ -200,8 +207,9 @@ static enum np_status read_channels(struct np_graph *graph, struct np_cursor *cu
 static enum np_status read_channel_table(struct np_graph *graph, struct np_cursor *cursor,
                                          struct np_message *why) {
   const uint32_t n = np_take_u32(cursor);
-  if (cursor->bad)
+  if (cursor->bad) {
     return bad(why, "its table of channel scales is cut off");
+  }
   for (uint32_t i = 0; i < n; i++) {
     struct np_message inner = {""};
     const enum np_status status = read_channels(graph, cursor, &inner);
@@ -241,8 +249,9 @@ static enum np_status read_operations(struct np_graph *graph, struct np_cursor *
     operation->n_outputs = words[2];
     operation->inputs = np_take_words(cursor, words[1]);
     operation->outputs = np_take_words(cursor, words[2]);
-    if (cursor->bad)
+    if (cursor->bad) {
       return bad(why, "the operands of its operations are cut off");
+    }
     for (uint32_t j = 0; j < words[1]; j++) {
       if (operation->inputs[j] >= graph->n_operands) {
         np_message_set(why, "operation %u: input %u: operand %u of %u", i, j, operation->inputs[j],
@@ -303,41 +312,50 @@ enum np_status np_model_open(const void *bytes, size_t length, struct np_model *
   struct np_cursor cursor = np_cursor_over(bytes, length);
   struct parts parts;
   enum np_status status = read_parts(&cursor, &parts, why);
-  if (status == NP_OK)
+  if (status == NP_OK) {
     status = allocate(model, &parts, why);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = read_operands(model, &cursor, &parts, why);
+  }
   for (uint32_t i = 0; status == NP_OK && i < parts.n_values; i++) {
     struct np_message inner = {""};
     status = read_value(model, &cursor, parts.values + 3 * (size_t)i, &inner);
-    if (status != NP_OK)
+    if (status != NP_OK) {
       np_message_set(why, "value %u: %s", i, inner.text);
+    }
   }
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
 
   struct np_graph *graph = &model->graph;
   status = read_operations(graph, &cursor, &parts, why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   graph->inputs = np_take_words(&cursor, parts.n_inputs);
   graph->outputs = np_take_words(&cursor, parts.n_outputs);
-  if (cursor.bad)
+  if (cursor.bad) {
     return bad(why, "its lists of inputs and outputs are cut off");
+  }
   if (parts.version == CHANNEL_VERSION) {
     status = read_channel_table(graph, &cursor, why);
-    if (status != NP_OK)
+    if (status != NP_OK) {
       return status;
+    }
   }
   if (np_cursor_left(&cursor) != 0) {
     np_message_set(why, "%zu bytes stand after its end", np_cursor_left(&cursor) * 4);
     return NP_BAD_REQUEST;
   }
   status = mark_inputs(graph, why);
-  if (status == NP_OK)
+  if (status == NP_OK) {
     status = mark_written(graph, why);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = mark_outputs(graph, why);
+  }
   return status;
 }
 

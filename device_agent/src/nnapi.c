@@ -62,8 +62,9 @@ enum np_status np_nnapi_open(const char *library, struct np_nnapi **nnapi, struc
 }
 
 void np_nnapi_close(struct np_nnapi *nnapi) {
-  if (!nnapi)
+  if (!nnapi) {
     return;
+  }
   (void)dlclose(nnapi->handle);
   free(nnapi);
 }
@@ -122,8 +123,9 @@ enum np_status np_nnapi_accelerators(const struct np_nnapi *nnapi,
                                      uint32_t *n, struct np_message *why) {
   const struct np_nnapi_table *table = &nnapi->table;
   *n = 0;
-  if (!can_name_devices(table))
+  if (!can_name_devices(table)) {
     return NP_OK;
+  }
   uint32_t count = 0;
   int code = table->ANeuralNetworks_getDeviceCount(&count);
   if (code != ANEURALNETWORKS_NO_ERROR) {
@@ -178,20 +180,23 @@ enum np_status np_nnapi_find(const struct np_nnapi *nnapi, const char *name,
   uint32_t count = 0;
   char names[160] = "";
   size_t used = 0;
-  if (table->ANeuralNetworks_getDeviceCount(&count) != ANEURALNETWORKS_NO_ERROR)
+  if (table->ANeuralNetworks_getDeviceCount(&count) != ANEURALNETWORKS_NO_ERROR) {
     count = 0;
+  }
   for (uint32_t i = 0; i < count; i++) {
     const char *found = NULL;
     if (table->ANeuralNetworks_getDevice(i, device) != ANEURALNETWORKS_NO_ERROR ||
         table->ANeuralNetworksDevice_getName(*device, &found) != ANEURALNETWORKS_NO_ERROR) {
       continue;
     }
-    if (found && strcmp(found, name) == 0)
+    if (found && strcmp(found, name) == 0) {
       return NP_OK;
+    }
     const int n =
         snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", found ? found : "?");
-    if (n > 0 && (size_t)n < sizeof names - used)
+    if (n > 0 && (size_t)n < sizeof names - used) {
       used += (size_t)n;
+    }
   }
   np_message_set(why, "no accelerator is called \"%s\"; there are: %s", name,
                  used ? names : "none");

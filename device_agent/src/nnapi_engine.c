@@ -10,32 +10,37 @@ static enum np_status build_compilation(struct np_compiled *self, const struct n
   int code;
   if (self->device) {
     const enum np_status status = np_nnapi_check_support(self, options->accelerator, fault);
-    if (status != NP_OK)
+    if (status != NP_OK) {
       return status;
+    }
     const ANeuralNetworksDevice *devices[1] = {self->device};
     code = table->ANeuralNetworksCompilation_createForDevices(self->model, devices, 1,
                                                               &self->compilation);
   } else {
     code = table->ANeuralNetworksCompilation_create(self->model, &self->compilation);
   }
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return np_nnapi_failed(fault, "Compilation_create", code);
+  }
   if (options->preference >= 0) {
     code = table->ANeuralNetworksCompilation_setPreference(self->compilation, options->preference);
-    if (code != ANEURALNETWORKS_NO_ERROR)
+    if (code != ANEURALNETWORKS_NO_ERROR) {
       return np_nnapi_failed(fault, "setPreference", code);
+    }
   }
   code = table->ANeuralNetworksCompilation_finish(self->compilation);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return np_nnapi_failed(fault, "Compilation_finish", code);
+  }
 
   if (options->burst) {
     if (!table->ANeuralNetworksBurst_create || !table->ANeuralNetworksExecution_burstCompute) {
       return np_nnapi_absent(fault, "Burst_create", 29);
     }
     code = table->ANeuralNetworksBurst_create(self->compilation, &self->burst);
-    if (code != ANEURALNETWORKS_NO_ERROR)
+    if (code != ANEURALNETWORKS_NO_ERROR) {
       return np_nnapi_failed(fault, "Burst_create", code);
+    }
   }
   return NP_OK;
 }
@@ -75,8 +80,9 @@ static enum np_status check_basics(const struct np_nnapi_table *table,
 
 static void nnapi_settle(struct np_compiled *self, struct np_durations *durations) {
   const struct np_nnapi_table *table = self->table;
-  if (!self->execution)
+  if (!self->execution) {
     return;
+  }
   if (self->measure_timing) {
     /* NNAPI says UINT64_MAX, our NP_NO_DURATION, where the driver does not tell. */
     if (table->ANeuralNetworksExecution_getDuration(
@@ -96,15 +102,18 @@ static void nnapi_settle(struct np_compiled *self, struct np_durations *duration
 
 static void nnapi_free(struct np_compiled *self) {
   const struct np_nnapi_table *table = self->table;
-  if (self->execution)
+  if (self->execution) {
     table->ANeuralNetworksExecution_free(self->execution);
+  }
   if (self->burst && table->ANeuralNetworksBurst_free) {
     table->ANeuralNetworksBurst_free(self->burst);
   }
-  if (self->compilation)
+  if (self->compilation) {
     table->ANeuralNetworksCompilation_free(self->compilation);
-  if (self->model)
+  }
+  if (self->model) {
     table->ANeuralNetworksModel_free(self->model);
+  }
   free(self);
 }
 
@@ -113,8 +122,9 @@ static enum np_status nnapi_compile(void *ctx, const struct np_model *model,
                                     struct np_fault *fault) {
   const struct np_nnapi *nnapi = ctx;
   enum np_status status = check_basics(&nnapi->table, options, fault);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   struct np_compiled *self = calloc(1, sizeof *self);
   if (!self) {
     np_message_set(&fault->why, "no memory for a compilation");
@@ -130,10 +140,12 @@ static enum np_status nnapi_compile(void *ctx, const struct np_model *model,
   if (options->accelerator) {
     status = np_nnapi_find(nnapi, options->accelerator, &self->device, &fault->why);
   }
-  if (status == NP_OK)
+  if (status == NP_OK) {
     status = np_nnapi_build_model(self, options, fault);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = build_compilation(self, options, fault);
+  }
   if (status != NP_OK) {
     nnapi_free(self);
     return status;
@@ -179,8 +191,9 @@ static int compute(const struct np_compiled *self) {
   }
   ANeuralNetworksEvent *event = NULL;
   int code = table->ANeuralNetworksExecution_startCompute(self->execution, &event);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
+  }
   code = table->ANeuralNetworksEvent_wait(event);
   table->ANeuralNetworksEvent_free(event);
   return code;
@@ -190,26 +203,31 @@ static enum np_status nnapi_run(struct np_compiled *self, const struct np_io *in
                                 const struct np_io *outputs, struct np_fault *fault) {
   const struct np_nnapi_table *table = self->table;
   const struct np_graph *graph = &self->source->graph;
-  if (self->execution) /* of a run that failed */
+  if (self->execution) { /* of a run that failed */
     table->ANeuralNetworksExecution_free(self->execution);
+  }
   self->execution = NULL;
   int code = table->ANeuralNetworksExecution_create(self->compilation, &self->execution);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return np_nnapi_failed(fault, "Execution_create", code);
+  }
   if (self->measure_timing) {
     code = table->ANeuralNetworksExecution_setMeasureTiming(self->execution, true);
-    if (code != ANEURALNETWORKS_NO_ERROR)
+    if (code != ANEURALNETWORKS_NO_ERROR) {
       return np_nnapi_failed(fault, "setMeasureTiming", code);
+    }
   }
   for (uint32_t i = 0; i < graph->n_inputs; i++) {
     code = set_io(self, 0, i, &inputs[i]);
-    if (code != ANEURALNETWORKS_NO_ERROR)
+    if (code != ANEURALNETWORKS_NO_ERROR) {
       return np_nnapi_failed(fault, "setInput", code);
+    }
   }
   for (uint32_t i = 0; i < graph->n_outputs; i++) {
     code = set_io(self, 1, i, &outputs[i]);
-    if (code != ANEURALNETWORKS_NO_ERROR)
+    if (code != ANEURALNETWORKS_NO_ERROR) {
       return np_nnapi_failed(fault, "setOutput", code);
+    }
   }
   code = compute(self);
   return code == ANEURALNETWORKS_NO_ERROR ? NP_OK : np_nnapi_failed(fault, "compute", code);
@@ -220,13 +238,15 @@ static enum np_status nnapi_share(void *ctx, int fd, size_t size,
   const struct np_nnapi_table *table = &((const struct np_nnapi *)ctx)->table;
   if (!table->ANeuralNetworksMemory_createFromFd || !table->ANeuralNetworksMemory_free ||
       !table->ANeuralNetworksExecution_setInputFromMemory ||
-      !table->ANeuralNetworksExecution_setOutputFromMemory)
+      !table->ANeuralNetworksExecution_setOutputFromMemory) {
     return NP_UNSUPPORTED;
+  }
   ANeuralNetworksMemory *made = NULL;
   const int code =
       table->ANeuralNetworksMemory_createFromFd(size, PROT_READ | PROT_WRITE, fd, 0, &made);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return NP_UNSUPPORTED;
+  }
   *memory = (struct np_engine_memory *)made;
   return NP_OK;
 }

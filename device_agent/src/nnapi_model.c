@@ -30,8 +30,9 @@ static enum np_status add_operands(const struct np_compiled *self, struct np_fau
     int code = table->ANeuralNetworksModel_addOperand(self->model, &type);
     const char *call = "addOperand";
     if (code == ANEURALNETWORKS_NO_ERROR && operand->channel_scales) {
-      if (!table->ANeuralNetworksModel_setOperandSymmPerChannelQuantParams)
+      if (!table->ANeuralNetworksModel_setOperandSymmPerChannelQuantParams) {
         return np_nnapi_absent(fault, "setOperandSymmPerChannelQuantParams", 29);
+      }
       const ANeuralNetworksSymmPerChannelQuantParams channels = {
           .channelDim = operand->channel_dim,
           .scaleCount = operand->dims[operand->channel_dim],
@@ -84,17 +85,21 @@ enum np_status np_nnapi_build_model(struct np_compiled *self, const struct np_op
   const struct np_nnapi_table *table = self->table;
   const struct np_graph *graph = &self->source->graph;
   int code = table->ANeuralNetworksModel_create(&self->model);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return np_nnapi_failed(fault, "Model_create", code);
+  }
   enum np_status status = add_operands(self, fault);
-  if (status == NP_OK)
+  if (status == NP_OK) {
     status = add_operations(self, fault);
-  if (status != NP_OK)
+  }
+  if (status != NP_OK) {
     return status;
+  }
   code = table->ANeuralNetworksModel_identifyInputsAndOutputs(
       self->model, graph->n_inputs, graph->inputs, graph->n_outputs, graph->outputs);
-  if (code != ANEURALNETWORKS_NO_ERROR)
+  if (code != ANEURALNETWORKS_NO_ERROR) {
     return np_nnapi_failed(fault, "identifyInputsAndOutputs", code);
+  }
   if (options->relaxed) {
     if (!table->ANeuralNetworksModel_relaxComputationFloat32toFloat16) {
       return np_nnapi_absent(fault, "relaxComputationFloat32toFloat16", 28);
@@ -114,8 +119,9 @@ static void append_name(char *names, size_t size, const char *name, uint32_t *le
   const size_t n = strlen(name);
   for (const char *at = strstr(names, name); at; at = strstr(at + 1, name)) {
     const int begins = at == names || at[-1] == ' ';
-    if (begins && (at[n] == ',' || at[n] == 0))
+    if (begins && (at[n] == ',' || at[n] == 0)) {
       return;
+    }
   }
   if (used + n + 3 > size) {
     (*left_out)++;
@@ -127,8 +133,9 @@ static void append_name(char *names, size_t size, const char *name, uint32_t *le
 enum np_status np_nnapi_check_support(const struct np_compiled *self, const char *accelerator,
                                       struct np_fault *fault) {
   const struct np_graph *graph = &self->source->graph;
-  if (!self->table->ANeuralNetworksModel_getSupportedOperationsForDevices)
+  if (!self->table->ANeuralNetworksModel_getSupportedOperationsForDevices) {
     return NP_OK;
+  }
   bool *supported = calloc(graph->n_operations, sizeof *supported);
   if (!supported) {
     np_message_set(&fault->why, "no memory to ask for %u operations", graph->n_operations);
@@ -141,8 +148,9 @@ enum np_status np_nnapi_check_support(const struct np_compiled *self, const char
   uint32_t n_refused = 0;
   uint32_t left_out = 0;
   for (uint32_t i = 0; code == ANEURALNETWORKS_NO_ERROR && i < graph->n_operations; i++) {
-    if (supported[i])
+    if (supported[i]) {
       continue;
+    }
     n_refused++;
     append_name(names, sizeof names, np_operation_name(graph->operations[i].code), &left_out);
   }
@@ -150,8 +158,9 @@ enum np_status np_nnapi_check_support(const struct np_compiled *self, const char
   if (code != ANEURALNETWORKS_NO_ERROR) {
     return np_nnapi_failed(fault, "getSupportedOperationsForDevices", code);
   }
-  if (n_refused == 0)
+  if (n_refused == 0) {
     return NP_OK;
+  }
   np_message_set(&fault->why, "%s does not support %s%s", accelerator, names,
                  left_out ? ", and more" : "");
   return NP_UNSUPPORTED;

@@ -3,19 +3,22 @@
 #include "kernels/np_gather.h"
 
 int np_order_is_valid(uint32_t order, uint32_t rank) {
-  if (order == 0)
+  if (order == 0) {
     return 1;
+  }
   uint32_t seen = 0;
   int moves = 0;
   for (uint32_t i = 0; i < NP_MAX_RANK; i++) {
     const uint32_t axis = np_order_axis(order, i);
     if (i >= rank) {
-      if (axis != 0)
+      if (axis != 0) {
         return 0;
+      }
       continue;
     }
-    if (axis >= rank || (seen >> axis & 1) != 0)
+    if (axis >= rank || (seen >> axis & 1) != 0) {
       return 0;
+    }
     seen |= 1u << axis;
     moves |= axis != i;
   }
@@ -24,23 +27,28 @@ int np_order_is_valid(uint32_t order, uint32_t rank) {
 
 int np_order_fits(uint32_t order, int32_t type, uint32_t rank, const uint32_t *dims,
                   const struct np_operand *operand) {
-  if (type != operand->type)
+  if (type != operand->type) {
     return 0;
-  if (operand->rank == 0 && np_type_is_tensor(operand->type))
+  }
+  if (operand->rank == 0 && np_type_is_tensor(operand->type)) {
     return 1;
-  if (rank != operand->rank)
+  }
+  if (rank != operand->rank) {
     return 0;
+  }
   for (uint32_t i = 0; i < rank; i++) {
     const uint32_t dim = dims[order == 0 ? i : np_order_axis(order, i)];
-    if (operand->dims[i] != 0 && operand->dims[i] != dim)
+    if (operand->dims[i] != 0 && operand->dims[i] != dim) {
       return 0;
+    }
   }
   return 1;
 }
 
 void np_order_dims(uint32_t order, uint32_t rank, const uint32_t *dims, uint32_t *operand_dims) {
-  for (uint32_t i = 0; i < rank; i++)
+  for (uint32_t i = 0; i < rank; i++) {
     operand_dims[i] = dims[order == 0 ? i : np_order_axis(order, i)];
+  }
 }
 
 /* Both layouts as views whose dimensions are the operand's. */
@@ -76,16 +84,18 @@ static void by_writing_order(uint32_t order, const struct np_view *from, struct 
 static inline void join_planes(const uint32_t *planes, size_t n_pixels, size_t n,
                                uint32_t *pixels) {
   for (size_t i = 0; i < n_pixels; i++) {
-    for (size_t c = 0; c < n; c++)
+    for (size_t c = 0; c < n; c++) {
       pixels[i * n + c] = planes[c * n_pixels + i];
+    }
   }
 }
 
 static inline void split_pixels(const uint32_t *pixels, size_t n_pixels, size_t n,
                                 uint32_t *planes) {
   for (size_t i = 0; i < n_pixels; i++) {
-    for (size_t c = 0; c < n; c++)
+    for (size_t c = 0; c < n; c++) {
       planes[c * n_pixels + i] = pixels[i * n + c];
+    }
   }
 }
 
@@ -98,9 +108,10 @@ void np_order_to_operand(uint32_t order, uint32_t rank, const uint32_t *dims, si
                          const void *tensor, void *operand) {
   if (is_images(order, rank, dims, element_bytes)) {
     const size_t n_pixels = (size_t)dims[2] * dims[3];
-    for (size_t i = 0; i < dims[0]; i++)
+    for (size_t i = 0; i < dims[0]; i++) {
       join_planes((const uint32_t *)tensor + 3 * i * n_pixels, n_pixels, 3,
                   (uint32_t *)operand + 3 * i * n_pixels);
+    }
     return;
   }
   struct np_view to, from;
@@ -112,9 +123,10 @@ void np_order_from_operand(uint32_t order, uint32_t rank, const uint32_t *dims,
                            size_t element_bytes, const void *operand, void *tensor) {
   if (is_images(order, rank, dims, element_bytes)) {
     const size_t n_pixels = (size_t)dims[2] * dims[3];
-    for (size_t i = 0; i < dims[0]; i++)
+    for (size_t i = 0; i < dims[0]; i++) {
       split_pixels((const uint32_t *)operand + 3 * i * n_pixels, n_pixels, 3,
                    (uint32_t *)tensor + 3 * i * n_pixels);
+    }
     return;
   }
   struct np_view read, written, from, to;

@@ -41,19 +41,22 @@ static enum np_status no_memory(const struct performance *self, const char *what
 
 static int needs_nnapi(const struct performance *self) {
   for (uint32_t s = 0; s < self->action->n_segments; s++) {
-    if (self->action->segments[s].engine == NP_ENGINE_NNAPI)
+    if (self->action->segments[s].engine == NP_ENGINE_NNAPI) {
       return 1;
+    }
   }
   return self->session->simulated; /* the simulated clock lives in the library */
 }
 
 static enum np_status open_library(struct performance *self) {
-  if (!needs_nnapi(self))
+  if (!needs_nnapi(self)) {
     return NP_OK;
+  }
   const enum np_status status =
       np_nnapi_open(self->session->library, &self->nnapi, &self->record->fault.why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   self->simulator = np_simulator_of(self->nnapi);
   self->clock = np_simulator_clock(&self->simulator);
   return NP_OK;
@@ -62,12 +65,14 @@ static enum np_status open_library(struct performance *self) {
 /* The name of a segment's accelerator as a C string. */
 static enum np_status name_accelerator(struct performance *self, uint32_t s) {
   const uint32_t index = self->action->segments[s].accelerator;
-  if (index == NP_NONE)
+  if (index == NP_NONE) {
     return NP_OK;
+  }
   const struct np_text text = self->session->request->strings[index];
   self->accelerators[s] = calloc((size_t)text.length + 1, 1);
-  if (!self->accelerators[s])
+  if (!self->accelerators[s]) {
     return no_memory(self, "a name");
+  }
   memcpy(self->accelerators[s], text.bytes, text.length);
   return NP_OK;
 }
@@ -89,8 +94,9 @@ static enum np_status describe_segment(struct performance *self, uint32_t s) {
   const struct np_segment *segment = &action->segments[s];
   struct np_pipeline_segment *described = &self->plan.segments[s];
   if (name_accelerator(self, s) != NP_OK ||
-      np_pipeline_plan_bindings(described, segment->n_inputs, segment->n_outputs) != NP_OK)
+      np_pipeline_plan_bindings(described, segment->n_inputs, segment->n_outputs) != NP_OK) {
     return no_memory(self, "the action");
+  }
   described->engine = segment->engine == NP_ENGINE_NNAPI
                           ? np_nnapi_engine(self->nnapi)
                           : np_cpu_engine(self->session->simulated ? &self->simulator : NULL);
@@ -105,17 +111,20 @@ static enum np_status describe_segment(struct performance *self, uint32_t s) {
       .measure_timing = (action->flags & NP_ACTION_UNTIMED) == 0,
       .threads = action->threads,
   };
-  for (uint32_t i = 0; i < segment->n_inputs; i++)
+  for (uint32_t i = 0; i < segment->n_inputs; i++) {
     described->inputs[i] = segment->inputs[i];
-  for (uint32_t i = 0; i < segment->n_outputs; i++)
+  }
+  for (uint32_t i = 0; i < segment->n_outputs; i++) {
     described->outputs[i] = segment->outputs[i];
+  }
   return NP_OK;
 }
 
 /* The simulated phone's CPUs are none of this host's. */
 static enum np_status keep_to_cpus(struct performance *self) {
-  if (self->session->simulated)
+  if (self->session->simulated) {
     return NP_OK;
+  }
   const uint64_t wanted = self->action->cpu_mask;
   uint64_t mask = wanted;
   if (wanted == 0) { /* the big ones among those that we may use */
@@ -124,8 +133,9 @@ static enum np_status keep_to_cpus(struct performance *self) {
   }
   const int cause = mask == NP_ALL_CPUS ? 0 : np_set_affinity(mask);
   self->record->cpu_mask = np_affinity();
-  if (cause == 0 || wanted == 0)
+  if (cause == 0 || wanted == 0) {
     return NP_OK;
+  }
   np_message_set(&self->record->fault.why, "cannot keep to the CPUs of mask 0x%llx: %s",
                  (unsigned long long)mask, strerror(cause));
   return NP_BAD_ARGUMENT;
@@ -134,34 +144,41 @@ static enum np_status keep_to_cpus(struct performance *self) {
 static enum np_status set_up(struct performance *self) {
   const struct np_action *action = self->action;
   enter(self, NP_STAGE_SETUP, 0);
-  if (keep_to_cpus(self) != NP_OK)
+  if (keep_to_cpus(self) != NP_OK) {
     return NP_BAD_ARGUMENT;
+  }
   enum np_status status = open_library(self);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   self->accelerators = calloc(action->n_segments, sizeof *self->accelerators);
   if (!self->accelerators ||
-      np_pipeline_plan_make(action->n_tensors, action->n_segments, &self->plan) != NP_OK)
+      np_pipeline_plan_make(action->n_tensors, action->n_segments, &self->plan) != NP_OK) {
     return no_memory(self, "the action");
+  }
   self->plan.folder_fd = self->session->work_fd;
   if (self->session->simulated) {
     self->plan.moved = np_simulator_moved;
     self->plan.moved_ctx = &self->simulator;
   }
   describe_tensors(self);
-  for (uint32_t s = 0; s < action->n_segments && status == NP_OK; s++)
+  for (uint32_t s = 0; s < action->n_segments && status == NP_OK; s++) {
     status = describe_segment(self, s);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = np_pipeline_make(&self->plan, &self->record->fault, &self->pipeline);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     np_tensors_fill(action, self->pipeline);
+  }
   return status;
 }
 
 /* What the simulated phone, whose state lives in this process, tells now. */
 static void read_phone(const struct performance *self, struct np_readings *readings) {
-  if (self->session->simulated && np_simulator_phone(&self->simulator))
+  if (self->session->simulated && np_simulator_phone(&self->simulator)) {
     *readings = np_simulator_readings(&self->simulator);
+  }
 }
 
 static enum np_status compile_segment(struct performance *self, uint32_t s) {
@@ -169,8 +186,9 @@ static enum np_status compile_segment(struct performance *self, uint32_t s) {
   const uint64_t before = self->clock.now_ns(self->clock.ctx);
   const enum np_status status = np_pipeline_compile(self->pipeline, s);
   const uint64_t after = self->clock.now_ns(self->clock.ctx);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   np_pipeline_describe(self->pipeline, s, &self->view->facts[s]);
   self->view->compile_ns[s] = 1 + (after - before);
   return NP_OK;
@@ -190,10 +208,12 @@ static enum np_status warm_up(struct performance *self) {
 static enum np_status prepare(struct performance *self) {
   enum np_status status = set_up(self);
   read_phone(self, &self->record->first_reading);
-  for (uint32_t s = 0; s < self->action->n_segments && status == NP_OK; s++)
+  for (uint32_t s = 0; s < self->action->n_segments && status == NP_OK; s++) {
     status = compile_segment(self, s);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = warm_up(self);
+  }
   read_phone(self, &self->record->readings[1]);
   return status;
 }
@@ -215,26 +235,32 @@ static enum np_status run_round(struct performance *self) {
 /* Writes a whole file that only its owner may read. What has its name already goes first: it may be
  * a pipe, another name of somebody's file, or one that everybody may read. Sets errno. */
 static int write_file(int folder_fd, const char *name, const uint8_t *bytes, size_t n_bytes) {
-  if (unlinkat(folder_fd, name, 0) != 0 && errno != ENOENT)
+  if (unlinkat(folder_fd, name, 0) != 0 && errno != ENOENT) {
     return -1;
+  }
   const int fd = openat(folder_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0)
+  if (fd < 0) {
     return -1;
+  }
   size_t written = 0;
   while (written < n_bytes) {
     const ssize_t n = write(fd, bytes + written, n_bytes - written);
-    if (n < 0 && errno == EINTR)
+    if (n < 0 && errno == EINTR) {
       continue;
-    if (n < 0)
+    }
+    if (n < 0) {
       break;
+    }
     written += (size_t)n;
   }
   const int cause = errno;
   const int closed = close(fd);
-  if (written == n_bytes && closed == 0)
+  if (written == n_bytes && closed == 0) {
     return 0;
-  if (written != n_bytes)
+  }
+  if (written != n_bytes) {
     errno = cause;
+  }
   const int last = errno;
   (void)unlinkat(folder_fd, name, 0); /* half a tensor is worse than none */
   errno = last;
@@ -245,8 +271,9 @@ static enum np_status keep(struct performance *self) {
   const struct np_action *action = self->action;
   for (uint32_t t = 0; t < action->n_tensors; t++) {
     const struct np_tensor *tensor = &action->tensors[t];
-    if (!tensor->keep)
+    if (!tensor->keep) {
       continue;
+    }
     char name[32];
     np_kept_name(action->id, t, name);
     const void *data = np_pipeline_data(self->pipeline, t);
@@ -267,8 +294,9 @@ static enum np_status keep(struct performance *self) {
 static void release(struct performance *self) {
   np_pipeline_free(self->pipeline);
   np_pipeline_plan_free(&self->plan);
-  for (uint32_t s = 0; self->accelerators && s < self->action->n_segments; s++)
+  for (uint32_t s = 0; self->accelerators && s < self->action->n_segments; s++) {
     free(self->accelerators[s]);
+  }
   free(self->accelerators);
   np_nnapi_close(self->nnapi);
 }
@@ -288,14 +316,16 @@ static enum np_status obey(struct performance *self, int *last) {
   }
   *last = 1;
   /* A driver may have refused shared memory when it was to use it. */
-  for (uint32_t s = 0; s < self->action->n_segments; s++)
+  for (uint32_t s = 0; s < self->action->n_segments; s++) {
     np_pipeline_describe(self->pipeline, s, &self->view->facts[s]);
+  }
   return keep(self);
 }
 
 static void conclude(const struct performance *self, enum np_status status) {
-  if (status != NP_OK && self->record->fault.why.text[0] == 0)
+  if (status != NP_OK && self->record->fault.why.text[0] == 0) {
     np_message_set(&self->record->fault.why, "%s", np_status_text(status));
+  }
   self->record->verdict = status == NP_OK            ? NP_VERDICT_OK
                           : status == NP_UNSUPPORTED ? NP_REFUSED
                                                      : NP_FAILED;

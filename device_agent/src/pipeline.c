@@ -64,8 +64,9 @@ static enum np_status no_memory(struct np_fault *fault, const char *what) {
 
 static uint32_t count_reordered(uint32_t n, const struct np_port *ports) {
   uint32_t found = 0;
-  for (uint32_t i = 0; i < n; i++)
+  for (uint32_t i = 0; i < n; i++) {
     found += ports[i].order != 0;
+  }
   return found;
 }
 
@@ -84,8 +85,9 @@ void *np_pipeline_data(const struct np_pipeline *self, uint32_t tensor) {
 static void list_places(struct np_pipeline *self) {
   const struct np_pipeline_plan *plan = self->plan;
   uint32_t next = plan->n_tensors;
-  for (uint32_t t = 0; t < plan->n_tensors; t++)
+  for (uint32_t t = 0; t < plan->n_tensors; t++) {
     self->places[t].n_bytes = plan->tensors[t].n_bytes;
+  }
   for (uint32_t s = 0; s < plan->n_segments; s++) {
     const struct np_pipeline_segment *segment = &plan->segments[s];
     for (uint32_t i = 0; i < segment->n_inputs + segment->n_outputs; i++) {
@@ -103,13 +105,15 @@ static int lay_out(struct np_pipeline *self, size_t *size) {
   *size = 0;
   for (uint32_t p = 0; p < self->n_places; p++) {
     struct place *place = &self->places[p];
-    if (!place->is_shared)
+    if (!place->is_shared) {
       continue;
+    }
     place->offset = *size;
     size_t room;
     if (__builtin_add_overflow(place->n_bytes, TENSOR_ALIGNMENT - 1, &room) ||
-        __builtin_add_overflow(*size, room / TENSOR_ALIGNMENT * TENSOR_ALIGNMENT, size))
+        __builtin_add_overflow(*size, room / TENSOR_ALIGNMENT * TENSOR_ALIGNMENT, size)) {
       return -1;
+    }
   }
   return 0;
 }
@@ -124,18 +128,21 @@ static void share(struct np_pipeline *self) {
     self->handle = NULL;
     np_shm_free(&self->memory);
   }
-  for (uint32_t p = 0; p < self->n_places && !self->handle; p++)
+  for (uint32_t p = 0; p < self->n_places && !self->handle; p++) {
     self->places[p].is_shared = 0;
+  }
 }
 
 static enum np_status make_places(struct np_pipeline *self) {
   for (uint32_t p = 0; p < self->n_places; p++) {
     struct place *place = &self->places[p];
     const void *bytes = p < self->plan->n_tensors ? self->plan->tensors[p].bytes : NULL;
-    if (place->is_shared && bytes)
+    if (place->is_shared && bytes) {
       memcpy(address(self, place), bytes, place->n_bytes);
-    if (place->is_shared || bytes)
+    }
+    if (place->is_shared || bytes) {
       continue;
+    }
     if (posix_memalign(&place->made, TENSOR_ALIGNMENT, place->n_bytes) != 0) {
       place->made = NULL;
       np_message_set(&self->fault->why, "no memory for tensor %u of %zu bytes", p, place->n_bytes);
@@ -164,8 +171,9 @@ static struct np_io *make_ios(const struct np_pipeline *self, struct lane *lane,
       io->offset = place->offset;
       lane->shared = 1;
     }
-    if (port->order == 0)
+    if (port->order == 0) {
       continue;
+    }
     struct reordered *reordered = &lane->reordered[lane->n_reordered++];
     *reordered = (struct reordered){.order = port->order,
                                     .index = port->tensor,
@@ -192,20 +200,24 @@ static void reorder(const struct lane *lane, uint32_t first, uint32_t end) {
       np_order_from_operand(it->order, tensor->rank, tensor->dims, element_bytes, it->operand_bytes,
                             it->tensor_bytes);
     }
-    if (lane->plan->moved)
+    if (lane->plan->moved) {
       lane->plan->moved(lane->plan->moved_ctx, tensor->type, tensor->n_bytes);
+    }
   }
 }
 
 /* Android's runtime says only when it uses memory that it cannot map it: from then on addresses do.
  */
 static int cannot_map(struct lane *lane) {
-  if (!lane->shared || !lane->fault->has_code || lane->fault->code != ANEURALNETWORKS_UNMAPPABLE)
+  if (!lane->shared || !lane->fault->has_code || lane->fault->code != ANEURALNETWORKS_UNMAPPABLE) {
     return 0;
-  for (uint32_t i = 0; i < lane->n_inputs; i++)
+  }
+  for (uint32_t i = 0; i < lane->n_inputs; i++) {
     lane->inputs[i].memory = NULL;
-  for (uint32_t i = 0; i < lane->n_outputs; i++)
+  }
+  for (uint32_t i = 0; i < lane->n_outputs; i++) {
     lane->outputs[i].memory = NULL;
+  }
   *lane->fault = (struct np_fault){.has_code = 0};
   lane->shared = 0;
   return 1;
@@ -216,10 +228,12 @@ static enum np_status run_lane(void *ctx) {
   reorder(lane, 0, lane->n_reordered_inputs);
   enum np_status status =
       lane->engine.run(lane->compiled, lane->inputs, lane->outputs, lane->fault);
-  if (status != NP_OK && cannot_map(lane))
+  if (status != NP_OK && cannot_map(lane)) {
     status = lane->engine.run(lane->compiled, lane->inputs, lane->outputs, lane->fault);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     reorder(lane, lane->n_reordered_inputs, lane->n_reordered);
+  }
   return status;
 }
 
@@ -239,17 +253,20 @@ static enum np_status begin_lanes(struct np_pipeline *self) {
     lane->n_inputs = segment->n_inputs;
     lane->n_outputs = segment->n_outputs;
     lane->wants_shared = segment->engine.share && !segment->options.pointers;
-    if (lane->wants_shared && !self->sharer)
+    if (lane->wants_shared && !self->sharer) {
       self->sharer = &segment->engine;
+    }
     /* One memory is one library's. */
-    if (lane->wants_shared && self->sharer->ctx != segment->engine.ctx)
+    if (lane->wants_shared && self->sharer->ctx != segment->engine.ctx) {
       lane->wants_shared = 0;
+    }
     lane->n_reordered_inputs = count_reordered(segment->n_inputs, segment->inputs);
     const uint32_t n =
         lane->n_reordered_inputs + count_reordered(segment->n_outputs, segment->outputs);
     lane->reordered = calloc(n + (size_t)1, sizeof *lane->reordered);
-    if (!lane->reordered)
+    if (!lane->reordered) {
       return no_memory(self->fault, "the segments");
+    }
     self->n_places += n;
   }
   self->places = calloc(self->n_places + (size_t)1, sizeof *self->places);
@@ -263,8 +280,9 @@ static enum np_status finish_lanes(struct np_pipeline *self) {
     struct lane *lane = &self->lanes[s];
     lane->inputs = make_ios(self, lane, segment->n_inputs, segment->inputs, &next);
     lane->outputs = make_ios(self, lane, segment->n_outputs, segment->outputs, &next);
-    if (!lane->inputs || !lane->outputs)
+    if (!lane->inputs || !lane->outputs) {
       return no_memory(self->fault, "the segments");
+    }
     self->steps[s] = (struct np_step){
         .run = run_lane, .settle = lane->engine.settle ? settle_lane : NULL, .ctx = lane};
   }
@@ -275,20 +293,24 @@ static enum np_status finish_lanes(struct np_pipeline *self) {
 static void bind_ports(struct lane *lane, uint32_t n, const struct np_port *ports,
                        struct np_io *ios, uint32_t tensor, void *data) {
   for (uint32_t i = 0; i < n; i++) {
-    if (ports[i].tensor == tensor && ports[i].order == 0)
+    if (ports[i].tensor == tensor && ports[i].order == 0) {
       ios[i].data = data;
+    }
   }
   for (uint32_t i = 0; i < lane->n_reordered; i++) {
-    if (lane->reordered[i].index == tensor)
+    if (lane->reordered[i].index == tensor) {
       lane->reordered[i].tensor_bytes = data;
+    }
   }
 }
 
 int np_pipeline_bind(struct np_pipeline *self, uint32_t tensor, void *data) {
-  if (self->places[tensor].is_shared)
+  if (self->places[tensor].is_shared) {
     return data == NULL;
-  if (!data)
+  }
+  if (!data) {
     data = np_pipeline_data(self, tensor);
+  }
   for (uint32_t s = 0; s < self->plan->n_segments; s++) {
     const struct np_pipeline_segment *segment = &self->plan->segments[s];
     struct lane *lane = &self->lanes[s];
@@ -308,8 +330,9 @@ enum np_status np_pipeline_make(const struct np_pipeline_plan *plan, struct np_f
                                 struct np_pipeline **pipeline) {
   *pipeline = NULL;
   struct np_pipeline *self = calloc(1, sizeof *self);
-  if (!self)
+  if (!self) {
     return no_memory(fault, "the segments");
+  }
   self->plan = plan;
   self->fault = fault;
   self->n_places = plan->n_tensors;
@@ -322,8 +345,9 @@ enum np_status np_pipeline_make(const struct np_pipeline_plan *plan, struct np_f
     share(self);
     status = make_places(self);
   }
-  if (status == NP_OK)
+  if (status == NP_OK) {
     status = finish_lanes(self);
+  }
   if (status != NP_OK) {
     np_pipeline_free(self);
     return status;
@@ -335,8 +359,9 @@ enum np_status np_pipeline_make(const struct np_pipeline_plan *plan, struct np_f
 static void free_lanes(struct np_pipeline *self) {
   for (uint32_t s = 0; self->lanes && s < self->plan->n_segments; s++) {
     struct lane *lane = &self->lanes[s];
-    if (lane->compiled)
+    if (lane->compiled) {
       lane->engine.free(lane->compiled);
+    }
     free(lane->inputs);
     free(lane->outputs);
     free(lane->reordered);
@@ -346,14 +371,17 @@ static void free_lanes(struct np_pipeline *self) {
 }
 
 void np_pipeline_free(struct np_pipeline *self) {
-  if (!self)
+  if (!self) {
     return;
+  }
   free_lanes(self);
-  if (self->handle)
+  if (self->handle) {
     self->sharer->unshare(self->sharer->ctx, self->handle);
+  }
   np_shm_free(&self->memory);
-  for (uint32_t p = 0; self->places && p < self->n_places; p++)
+  for (uint32_t p = 0; self->places && p < self->n_places; p++) {
     free(self->places[p].made);
+  }
   free(self->places);
   free(self);
 }
@@ -376,8 +404,9 @@ void np_pipeline_describe(const struct np_pipeline *self, uint32_t segment,
                           struct np_engine_facts *facts) {
   const struct lane *lane = &self->lanes[segment];
   *facts = (struct np_engine_facts){.shared = 0};
-  if (lane->engine.describe && lane->compiled)
+  if (lane->engine.describe && lane->compiled) {
     lane->engine.describe(lane->compiled, facts);
+  }
   facts->shared = lane->shared;
 }
 

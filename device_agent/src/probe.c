@@ -32,8 +32,9 @@ static void describe_simulation(struct np_simulator *simulator, struct np_probe 
     return;
   }
   const char *phone = np_simulator_phone(simulator);
-  if (!phone)
+  if (!phone) {
     return;
+  }
   probe->simulated = 1;
   copy_text(probe->phone, sizeof probe->phone, phone);
   if (simulator->identity) {
@@ -50,8 +51,9 @@ static int describe(void *ctx) {
   const struct job *job = ctx;
   struct np_probe *probe = job->probe;
   struct np_nnapi *nnapi;
-  if (np_nnapi_open(job->library, &nnapi, &probe->error) != NP_OK)
+  if (np_nnapi_open(job->library, &nnapi, &probe->error) != NP_OK) {
     return 0;
+  }
   copy_text(probe->library, sizeof probe->library, np_nnapi_path(nnapi));
   for (uint32_t i = 0; i < np_nnapi_n_functions() && i < NP_PROBE_MAX_FUNCTIONS; i++) {
     probe->absent[i] = !np_nnapi_has_function(nnapi, i);
@@ -78,8 +80,9 @@ static void terminate_texts(struct np_probe *probe) {
   for (uint32_t i = 0; i < NP_N_PROPERTIES; i++) {
     probe->properties[i][sizeof probe->properties[i] - 1] = 0;
   }
-  if (probe->n_accelerators > NP_PROBE_MAX_ACCELERATORS)
+  if (probe->n_accelerators > NP_PROBE_MAX_ACCELERATORS) {
     probe->n_accelerators = 0;
+  }
   for (uint32_t i = 0; i < probe->n_accelerators; i++) {
     struct np_accelerator *accelerator = &probe->accelerators[i];
     accelerator->name[sizeof accelerator->name - 1] = 0;
@@ -103,11 +106,13 @@ enum np_status np_probe_library(const char *library, struct np_probe *probe,
   enum np_event event;
   struct np_outcome outcome;
   const enum np_status status = np_supervise(describe, &job, &watch, &event, &outcome, why);
-  if (status == NP_OK)
+  if (status == NP_OK) {
     *probe = *shared;
+  }
   np_shared_free(shared, sizeof *shared);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
 
   terminate_texts(probe);
   const char *name = library ? library : NP_NNAPI_LIBRARY;

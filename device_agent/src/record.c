@@ -21,8 +21,9 @@ enum np_status np_record_make(const struct np_action *action, struct np_record_v
   /* NP_MAX_RUNS and NP_MAX_ROUNDS bound the runs to less than 2^18. */
   const size_t runs = (size_t)np_share(action, action->max_runs) * np_all_rounds(action);
   const uint64_t all_runs = (uint64_t)action->n_segments * runs;
-  if (all_runs > SIZE_MAX / 64)
+  if (all_runs > SIZE_MAX / 64) {
     return NP_NO_MEMORY;
+  }
   size_t total = 0;
   (void)reserve(&total, 1, sizeof *view->record);
   const size_t compile = reserve(&total, action->n_segments, sizeof(uint64_t));
@@ -32,11 +33,13 @@ enum np_status np_record_make(const struct np_action *action, struct np_record_v
   const size_t hardware = reserve(&total, (size_t)all_runs, sizeof(uint64_t));
   const size_t driver = reserve(&total, (size_t)all_runs, sizeof(uint64_t));
   const size_t kept = reserve(&total, action->n_tensors, sizeof *view->kept);
-  if (total == SIZE_MAX)
+  if (total == SIZE_MAX) {
     return NP_NO_MEMORY;
+  }
   char *memory = np_shared_memory(total);
-  if (!memory)
+  if (!memory) {
     return NP_NO_MEMORY;
+  }
   view->n_bytes = total;
   view->room = (uint32_t)runs;
   view->record = (struct np_record *)(void *)memory;
@@ -71,15 +74,20 @@ struct np_samples np_record_samples(const struct np_record_view *view) {
 
 void np_record_sanitize(const struct np_record_view *view, const struct np_action *action) {
   struct np_record *record = view->record;
-  if (record->verdict > NP_TIMED_OUT)
+  if (record->verdict > NP_TIMED_OUT) {
     record->verdict = NP_FAILED;
-  if (record->stage > NP_STAGE_EXECUTE)
+  }
+  if (record->stage > NP_STAGE_EXECUTE) {
     record->stage = NP_STAGE_EXECUTE;
-  if (record->segment >= action->n_segments)
+  }
+  if (record->segment >= action->n_segments) {
     record->segment = 0;
-  if (record->n_runs > view->room)
+  }
+  if (record->n_runs > view->room) {
     record->n_runs = view->room;
-  if (record->n_kept > action->n_tensors)
+  }
+  if (record->n_kept > action->n_tensors) {
     record->n_kept = 0;
+  }
   record->fault.why.text[sizeof record->fault.why.text - 1] = 0;
 }

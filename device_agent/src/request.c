@@ -17,8 +17,9 @@ static enum np_status open_list(struct np_section section, const char *tag, uint
                                 struct np_cursor *cursor, uint32_t *n, struct np_message *why) {
   *n = 0;
   *cursor = np_cursor_over(section.bytes, section.length);
-  if (!section.present)
+  if (!section.present) {
     return NP_OK;
+  }
   if (section.length % 4 != 0) {
     np_message_set(why, "%s: %zu bytes are no whole number of 32-bit words", tag, section.length);
     return NP_BAD_REQUEST;
@@ -34,8 +35,9 @@ static enum np_status open_list(struct np_section section, const char *tag, uint
 
 static enum np_status close_list(const struct np_cursor *cursor, const char *tag,
                                  struct np_message *why) {
-  if (np_cursor_left(cursor) == 0)
+  if (np_cursor_left(cursor) == 0) {
     return NP_OK;
+  }
   np_message_set(why, "%s: %zu bytes stand after its last item", tag, np_cursor_left(cursor) * 4);
   return NP_BAD_REQUEST;
 }
@@ -63,11 +65,13 @@ static enum np_status read_blobs(const struct np_container *container, struct np
   uint32_t n;
   const enum np_status status =
       open_list(np_container_find(container, "BLOB"), "BLOB", BLOB_WORDS, &cursor, &n, why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   request->blobs = calloc(n + (size_t)1, sizeof *request->blobs);
-  if (!request->blobs)
+  if (!request->blobs) {
     return NP_NO_MEMORY;
+  }
   request->n_blobs = n;
   for (uint32_t i = 0; i < n; i++) {
     request->blobs[i].length = np_take_u64(&cursor);
@@ -87,11 +91,13 @@ static enum np_status read_strings(const struct np_container *container, struct 
   uint32_t n;
   const enum np_status status =
       open_list(np_container_find(container, "STRS"), "STRS", 1, &cursor, &n, why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   request->strings = calloc(n + (size_t)1, sizeof *request->strings);
-  if (!request->strings)
+  if (!request->strings) {
     return NP_NO_MEMORY;
+  }
   request->n_strings = n;
   for (uint32_t i = 0; i < n; i++) {
     const uint32_t length = np_take_u32(&cursor);
@@ -174,11 +180,13 @@ static enum np_status read_models(const struct np_container *container, struct n
   uint32_t n;
   enum np_status status =
       open_list(np_container_find(container, "MODL"), "MODL", LEAST_MODEL_WORDS, &cursor, &n, why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   request->models = calloc(n + (size_t)1, sizeof *request->models);
-  if (!request->models)
+  if (!request->models) {
     return NP_NO_MEMORY;
+  }
   request->n_models = n;
   const struct np_section data = np_container_find(container, "DATA");
   for (uint32_t i = 0; i < n; i++) {
@@ -200,10 +208,12 @@ static int compare_ids(const void *a, const void *b) {
 
 static enum np_status check_ids(const struct np_request *request, struct np_message *why) {
   uint32_t *ids = calloc(request->n_actions + (size_t)1, sizeof *ids);
-  if (!ids)
+  if (!ids) {
     return NP_NO_MEMORY;
-  for (uint32_t i = 0; i < request->n_actions; i++)
+  }
+  for (uint32_t i = 0; i < request->n_actions; i++) {
     ids[i] = request->actions[i].id;
+  }
   qsort(ids, request->n_actions, sizeof *ids, compare_ids);
   enum np_status status = NP_OK;
   for (uint32_t i = 1; i < request->n_actions && status == NP_OK; i++) {
@@ -219,8 +229,9 @@ static enum np_status check_ids(const struct np_request *request, struct np_mess
 uint32_t np_request_group_end(const struct np_request *request, uint32_t first) {
   const uint32_t group = request->actions[first].group;
   uint32_t end = first + 1;
-  while (group != 0 && end < request->n_actions && request->actions[end].group == group)
+  while (group != 0 && end < request->n_actions && request->actions[end].group == group) {
     end++;
+  }
   return end;
 }
 
@@ -256,11 +267,13 @@ static enum np_status read_actions(const struct np_container *container, struct 
   uint32_t n;
   enum np_status status =
       open_list(np_container_find(container, "ACTN"), "ACTN", LEAST_ACTION_WORDS, &cursor, &n, why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   request->actions = calloc(n + (size_t)1, sizeof *request->actions);
-  if (!request->actions)
+  if (!request->actions) {
     return NP_NO_MEMORY;
+  }
   request->n_actions = n;
   for (uint32_t i = 0; i < n; i++) {
     struct np_message inner = {""};
@@ -271,8 +284,9 @@ static enum np_status read_actions(const struct np_container *container, struct 
     }
   }
   status = close_list(&cursor, "ACTN", why);
-  if (status == NP_OK)
+  if (status == NP_OK) {
     status = check_ids(request, why);
+  }
   return status == NP_OK ? check_groups(request, why) : status;
 }
 
@@ -282,22 +296,28 @@ enum np_status np_request_open(const void *bytes, size_t size, struct np_request
   np_message_set(why, "no memory for the request");
   struct np_container container;
   enum np_status status = np_container_open(bytes, size, NP_CONTAINER_REQUEST, &container, why);
-  if (status == NP_OK)
+  if (status == NP_OK) {
     status = read_head(&container, why);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = read_blobs(&container, request, why);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = read_strings(&container, request, why);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = read_models(&container, request, why);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = read_actions(&container, request, why);
+  }
   return status;
 }
 
 void np_request_free(struct np_request *request) {
-  for (uint32_t i = 0; i < request->n_models; i++)
+  for (uint32_t i = 0; i < request->n_models; i++) {
     np_model_free(&request->models[i].model);
+  }
   for (uint32_t i = 0; i < request->n_actions; i++) {
     free(request->actions[i].tensors);
     free(request->actions[i].segments);

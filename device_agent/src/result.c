@@ -35,8 +35,9 @@ static void begin_line(struct np_answers *answers, const char *type) {
 static enum np_status end_line(struct np_answers *answers) {
   np_json_close(answers, '}');
   np_json_close(answers, '\n');
-  if (answers->no_memory)
+  if (answers->no_memory) {
     return NP_NO_MEMORY;
+  }
   size_t written = 0;
   while (written < answers->n_bytes) {
     const ssize_t n = write(answers->fd, answers->line + written, answers->n_bytes - written);
@@ -46,10 +47,12 @@ static enum np_status end_line(struct np_answers *answers) {
       (void)poll(&file, 1, -1);
       continue;
     }
-    if (n < 0 && errno == EINTR)
+    if (n < 0 && errno == EINTR) {
       continue;
-    if (n < 0)
+    }
+    if (n < 0) {
       return NP_IO;
+    }
     written += (size_t)n;
   }
   return NP_OK;
@@ -130,8 +133,9 @@ static const char *stage_text(enum np_stage stage) {
 static void add_samples(struct np_answers *answers, const char *key, const uint64_t *values,
                         uint32_t n) {
   np_json_open(answers, key, '[');
-  for (uint32_t i = 0; i < n; i++)
+  for (uint32_t i = 0; i < n; i++) {
     np_json_unsigned(answers, NULL, values[i]);
+  }
   np_json_close(answers, ']');
 }
 
@@ -139,8 +143,9 @@ static void add_samples(struct np_answers *answers, const char *key, const uint6
 static void add_durations(struct np_answers *answers, const char *key, const uint64_t *values,
                           uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
-    if (values[i] == NP_NO_DURATION)
+    if (values[i] == NP_NO_DURATION) {
       n = 0;
+    }
   }
   add_samples(answers, key, values, n);
 }
@@ -248,8 +253,9 @@ enum np_status np_answer_result(struct np_answers *answers, const struct np_resu
   np_json_unsigned(answers, "warmup_runs", result->warmth.runs);
   np_json_bool(answers, "warm", result->warmth.stable != 0);
   np_json_open(answers, "rounds", '[');
-  for (uint32_t i = 0; i < result->n_rounds; i++)
+  for (uint32_t i = 0; i < result->n_rounds; i++) {
     add_round(answers, &result->rounds[i]);
+  }
   np_json_close(answers, ']');
   add_mask(answers, "cpu_mask", result->cpu_mask);
   np_json_known(answers, "rss_peak_kb", result->rss_peak_kb);
@@ -267,8 +273,9 @@ static void add_nnapi(struct np_answers *answers, const struct np_info *info) {
   np_json_string(answers, "library", info->library);
   np_json_string(answers, "error", info->error);
   np_json_open(answers, "missing", '[');
-  for (uint32_t i = 0; i < info->n_missing; i++)
+  for (uint32_t i = 0; i < info->n_missing; i++) {
     np_json_string(answers, NULL, info->missing[i]);
+  }
   np_json_close(answers, ']');
   np_json_open(answers, "accelerators", '[');
   for (uint32_t i = 0; i < info->n_accelerators; i++) {
@@ -293,8 +300,9 @@ enum np_status np_answer_info(struct np_answers *answers, const struct np_info *
   np_json_string(answers, "kernel", info->kernel);
   np_json_open(answers, "properties", '{');
   for (uint32_t i = 0; i < info->n_properties; i++) {
-    if (info->properties[i].value[0] == 0)
+    if (info->properties[i].value[0] == 0) {
       continue;
+    }
     np_json_string(answers, info->properties[i].name, info->properties[i].value);
   }
   np_json_close(answers, '}');
@@ -309,8 +317,9 @@ enum np_status np_answer_info(struct np_answers *answers, const struct np_info *
   np_json_unsigned(answers, "threads_max", info->n_cpus);
   np_json_open(answers, "engines", '{');
   np_json_open(answers, "cpu", '[');
-  for (uint32_t i = 0; i < info->n_kernels; i++)
+  for (uint32_t i = 0; i < info->n_kernels; i++) {
     np_json_string(answers, NULL, info->kernels[i]);
+  }
   np_json_close(answers, ']');
   np_json_close(answers, '}');
   np_json_known(answers, "memory_kb", info->memory_kb);

@@ -34,8 +34,9 @@ struct run {
 static enum np_status open_folder(const char *option, const char *path, int *fd,
                                   struct np_message *why) {
   *fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (*fd >= 0)
+  if (*fd >= 0) {
     return NP_OK;
+  }
   np_message_set(why, "%s %s: %s", option, path, strerror(errno));
   return NP_IO;
 }
@@ -48,8 +49,9 @@ static enum np_status read_request(struct run *run, const char *path, struct np_
   }
   struct np_message inner = {""};
   status = np_request_open(run->file.data, run->file.length, &run->request, &inner);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     np_message_set(why, "request refused: %s", inner.text);
+  }
   return status;
 }
 
@@ -57,18 +59,21 @@ static enum np_status read_request(struct run *run, const char *path, struct np_
 static enum np_status report_absent(struct run *run, struct np_message *why) {
   const uint32_t n_blobs = run->request.n_blobs;
   const uint8_t **sha256 = calloc(n_blobs + (size_t)1, sizeof *sha256);
-  if (!sha256)
+  if (!sha256) {
     return NP_NO_MEMORY;
+  }
   uint32_t n = 0;
   for (uint32_t i = 0; i < n_blobs; i++) {
-    if (run->absent[i])
+    if (run->absent[i]) {
       sha256[n++] = run->request.blobs[i].sha256;
+    }
   }
   enum np_status status = NP_OK;
   if (n != 0) {
     status = np_answer_missing(run->answers, sha256, n);
-    if (status == NP_OK)
+    if (status == NP_OK) {
       status = NP_MISSING;
+    }
     np_message_set(why, "%u blobs are missing", n);
   }
   free(sha256);
@@ -97,12 +102,14 @@ static enum np_status bind_models(struct run *run, struct np_message *why) {
       np_message_set(why, "no memory for the buffers of model %u", i);
       return NP_NO_MEMORY;
     }
-    for (uint32_t b = 0; b < model->n_buffers; b++)
+    for (uint32_t b = 0; b < model->n_buffers; b++) {
       buffers[b] = run->blobs[model->buffers[b]];
+    }
     const enum np_status status = np_model_bind(&model->model, buffers, model->n_buffers, why);
     free(buffers);
-    if (status != NP_OK)
+    if (status != NP_OK) {
       return status;
+    }
   }
   return NP_OK;
 }
@@ -122,8 +129,9 @@ static enum np_status run_actions(struct run *run, const char *library, struct n
     uint32_t n_ok = 0;
     const enum np_status status =
         np_group_run(&session, &run->request.actions[first], end - first, run->answers, &n_ok, why);
-    if (status != NP_OK)
+    if (status != NP_OK) {
       return status;
+    }
     all_ok += n_ok;
   }
   np_message_set(why, "cannot write an answer");
@@ -136,8 +144,9 @@ static uint64_t kept_bytes(const struct np_request *request) {
   for (uint32_t i = 0; i < request->n_actions; i++) {
     const struct np_action *action = &request->actions[i];
     for (uint32_t t = 0; t < action->n_tensors; t++) {
-      if (!action->tensors[t].keep)
+      if (!action->tensors[t].keep) {
         continue;
+      }
       const uint64_t n_bytes =
           ((uint64_t)action->tensors[t].n_bytes / BLOCK_BYTES + 1) * BLOCK_BYTES;
       total = n_bytes > UINT64_MAX - total ? UINT64_MAX : total + n_bytes;
@@ -154,14 +163,16 @@ static enum np_status check_disk(const struct run *run, struct np_message *why) 
   (void)np_clean_store(run->store_fd, (int64_t)UNUSED_DAYS * NP_DAY_S, -1, &cleaned, &ignored);
   const uint64_t needed = kept_bytes(&run->request);
   struct statvfs disk;
-  if (needed == 0 || fstatvfs(run->work_fd, &disk) != 0)
+  if (needed == 0 || fstatvfs(run->work_fd, &disk) != 0) {
     return NP_OK;
+  }
   const uint64_t block = disk.f_frsize != 0 ? disk.f_frsize : disk.f_bsize;
   const uint64_t blocks = disk.f_bavail;
   const uint64_t available =
       block != 0 && blocks > UINT64_MAX / block ? UINT64_MAX : blocks * block;
-  if (available >= needed)
+  if (available >= needed) {
     return NP_OK;
+  }
   np_message_set(
       why,
       "No space left on device: the outputs need %llu bytes, the disk of the work folder "
@@ -173,8 +184,9 @@ static enum np_status check_disk(const struct run *run, struct np_message *why) 
 /* Everything between the request and its end. */
 static enum np_status carry_out(struct run *run, const char *library, struct np_message *why) {
   enum np_status status = np_probe_library(library, &run->probe, why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   if (run->probe.broken_phone) {
     np_message_set(why, "no phone can be simulated: %s", run->probe.error.text);
     return NP_BAD_REQUEST;
@@ -182,14 +194,18 @@ static enum np_status carry_out(struct run *run, const char *library, struct np_
   np_message_set(why, "cannot write an answer");
   status = np_answer_hello(run->answers, run->request.n_actions,
                            run->probe.simulated ? run->probe.phone : NULL);
-  if (status == NP_OK)
+  if (status == NP_OK) {
     status = open_blobs(run, why);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = check_disk(run, why);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = bind_models(run, why);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = run_actions(run, library, why);
+  }
   return status;
 }
 
@@ -205,23 +221,29 @@ enum np_status np_run_command(const char *request_path, const char *store, const
   np_sysfs_open(sysfs, &run->sysfs);
   run->store_fd = run->work_fd = -1;
   enum np_status status = open_folder("--store", store, &run->store_fd, why);
-  if (status == NP_OK)
+  if (status == NP_OK) {
     status = open_folder("--work", work, &run->work_fd, why);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = read_request(run, request_path, why);
-  if (status == NP_OK)
+  }
+  if (status == NP_OK) {
     status = carry_out(run, library, why);
+  }
 
-  if (run->blobs)
+  if (run->blobs) {
     np_blobs_close(run->blobs, run->request.n_blobs);
+  }
   free(run->blobs);
   free(run->absent);
   np_request_free(&run->request);
   free((void *)(uintptr_t)run->file.data);
-  if (run->store_fd >= 0)
+  if (run->store_fd >= 0) {
     (void)close(run->store_fd);
-  if (run->work_fd >= 0)
+  }
+  if (run->work_fd >= 0) {
     (void)close(run->work_fd);
+  }
   free(run);
   return status;
 }

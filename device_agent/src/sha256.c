@@ -37,13 +37,15 @@ static void add_block(uint32_t state[8], const uint8_t block[64]) {
     d = c, c = b, b = a, a = t1 + t2;
   }
   const uint32_t added[8] = {a, b, c, d, e, f, g, h};
-  for (size_t i = 0; i < 8; i++)
+  for (size_t i = 0; i < 8; i++) {
     state[i] += added[i];
+  }
 }
 
 void np_sha256_portable(uint32_t state[8], const uint8_t *blocks, size_t n_blocks) {
-  for (; n_blocks != 0; n_blocks--, blocks += 64)
+  for (; n_blocks != 0; n_blocks--, blocks += 64) {
     add_block(state, blocks);
+  }
 }
 
 void np_sha256_begin(struct np_sha256 *hash) {
@@ -83,8 +85,9 @@ void np_sha256_end(struct np_sha256 *hash, uint8_t digest[NP_SHA256_BYTES]) {
   const uint64_t n_bits = hash->n_bytes * 8;
   const size_t waiting = (size_t)(hash->n_bytes % 64);
   uint8_t length[8];
-  for (size_t i = 0; i < 8; i++)
+  for (size_t i = 0; i < 8; i++) {
     length[7 - i] = (uint8_t)(n_bits >> 8 * i);
+  }
   np_sha256_add(hash, padding, waiting < 56 ? 56 - waiting : 120 - waiting);
   np_sha256_add(hash, length, sizeof length);
   for (size_t i = 0; i < NP_SHA256_BYTES; i++) {

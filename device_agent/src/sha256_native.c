@@ -52,10 +52,12 @@ add_blocks(uint32_t state[8], const uint8_t *blocks, size_t n_blocks) {
 
 np_sha256_blocks *np_sha256_native(void) {
   unsigned a, b, c, d;
-  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_SSE4_1) || !(c & bit_SSSE3))
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_SSE4_1) || !(c & bit_SSSE3)) {
     return NULL;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & BIT_SHA))
+  }
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & BIT_SHA)) {
     return NULL;
+  }
   return add_blocks;
 }
 

@@ -22,8 +22,9 @@ typedef int create_fn(const char *name, size_t size);
  * loaded already, as it is in an app. */
 static int from_ndk(size_t size, int flags) {
   void *library = dlopen("libandroid.so", NP_BIND_NOW | RTLD_LOCAL | flags);
-  if (!library)
+  if (!library) {
     return -1;
+  }
   void *symbol = dlsym(library, "ASharedMemory_create");
   create_fn *create;
   memcpy(&create, &symbol, sizeof symbol);
@@ -58,34 +59,42 @@ static int from_memfd(size_t size) {
 }
 
 static int from_file(size_t size, int folder_fd) {
-  if (folder_fd < 0)
+  if (folder_fd < 0) {
     return -1;
+  }
   static const char name[] = "." REGION_NAME "-shared";
   /* What a process that died between the two calls may have left. */
   (void)unlinkat(folder_fd, name, 0);
   const int fd = openat(folder_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (fd >= 0)
+  if (fd >= 0) {
     (void)unlinkat(folder_fd, name, 0);
+  }
   return sized(fd, size);
 }
 
 int np_shm_make(size_t size, int folder_fd, struct np_shm *shared) {
   const size_t page = (size_t)getpagesize(); /* not sysconf: its numbers differ on Android */
   *shared = (struct np_shm){.fd = -1};
-  if (size > SIZE_MAX / 2 - page)
+  if (size > SIZE_MAX / 2 - page) {
     return -1;
+  }
   size = size == 0 ? page : (size + page - 1) / page * page;
   int fd = from_ndk(size, RTLD_NOLOAD);
-  if (fd < 0)
+  if (fd < 0) {
     fd = from_device(size);
-  if (fd < 0)
+  }
+  if (fd < 0) {
     fd = from_ndk(size, 0);
-  if (fd < 0)
+  }
+  if (fd < 0) {
     fd = from_memfd(size);
-  if (fd < 0)
+  }
+  if (fd < 0) {
     fd = from_file(size, folder_fd);
-  if (fd < 0)
+  }
+  if (fd < 0) {
     return -1;
+  }
   void *data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) {
     (void)close(fd);
@@ -96,8 +105,9 @@ int np_shm_make(size_t size, int folder_fd, struct np_shm *shared) {
 }
 
 void np_shm_free(struct np_shm *shared) {
-  if (!shared->data)
+  if (!shared->data) {
     return;
+  }
   (void)munmap(shared->data, shared->size);
   (void)close(shared->fd);
   *shared = (struct np_shm){.fd = -1};

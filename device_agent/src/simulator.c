@@ -29,8 +29,9 @@ struct np_simulator np_simulator_of(const struct np_nnapi *nnapi) {
 
 const char *np_simulator_phone(const struct np_simulator *simulator) {
   /* Without its clock and its CPU a phone cannot be simulated. */
-  if (!simulator->phone || !simulator->now || !simulator->cpu_run)
+  if (!simulator->phone || !simulator->now || !simulator->cpu_run) {
     return NULL;
+  }
   return simulator->phone();
 }
 
@@ -46,8 +47,9 @@ struct np_readings np_simulator_readings(const struct np_simulator *simulator) {
 
 uint64_t np_simulator_cool(const struct np_simulator *simulator, uint64_t limit_ns) {
   uint64_t spent_ns = 0;
-  if (!simulator->idle || !simulator->throttled)
+  if (!simulator->idle || !simulator->throttled) {
     return 0;
+  }
   while (simulator->throttled() == 1 && spent_ns < limit_ns) {
     const uint64_t left_ns = limit_ns - spent_ns;
     const uint64_t step_ns = left_ns < COOLING_STEP_NS ? left_ns : COOLING_STEP_NS;
@@ -63,8 +65,9 @@ static uint64_t simulated_ns(void *ctx) {
 }
 
 struct np_clock np_simulator_clock(struct np_simulator *simulator) {
-  if (!np_simulator_phone(simulator))
+  if (!np_simulator_phone(simulator)) {
     return np_monotonic_clock();
+  }
   return (struct np_clock){.now_ns = simulated_ns, .ctx = simulator};
 }
 

@@ -25,8 +25,9 @@ enum np_status np_supervise(int (*work)(void *ctx), void *ctx, const struct np_w
   struct np_turns turns = {0, 0};
   struct np_child child;
   const enum np_status status = np_child_start(do_work, &all, &turns, &child, why);
-  if (status != NP_OK)
+  if (status != NP_OK) {
     return status;
+  }
   *event = np_child_wait(&child, UINT32_MAX, watch);
   return np_child_end(&child, outcome, why);
 }
@@ -42,8 +43,9 @@ void *np_shared_memory(size_t n_bytes) {
 }
 
 void np_shared_free(void *memory, size_t n_bytes) {
-  if (memory)
+  if (memory) {
     (void)munmap(memory, n_bytes);
+  }
 }
 
 const char *np_signal_name(int number, char *text, size_t text_size) {
@@ -57,8 +59,9 @@ const char *np_signal_name(int number, char *text, size_t text_size) {
       {SIGTRAP, "SIGTRAP"}, {SIGXCPU, "SIGXCPU"}, {SIGALRM, "SIGALRM"},
   };
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    if (names[i].number == number)
+    if (names[i].number == number) {
       return names[i].name;
+    }
   }
   (void)snprintf(text, text_size, "signal %d", number);
   return text;

@@ -24,17 +24,20 @@ read_text(const struct np_sysfs *sysfs, char text[ROOM], const char *format, ...
   char path[512];
   text[0] = 0;
   int used = snprintf(path, sizeof path, "%s/", sysfs->root);
-  if (used < 0 || (size_t)used >= sizeof path)
+  if (used < 0 || (size_t)used >= sizeof path) {
     return 0;
+  }
   va_list arguments;
   va_start(arguments, format);
   const int more = vsnprintf(path + used, sizeof path - (size_t)used, format, arguments);
   va_end(arguments);
-  if (more < 0 || (size_t)more >= sizeof path - (size_t)used)
+  if (more < 0 || (size_t)more >= sizeof path - (size_t)used) {
     return 0;
+  }
   const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0)
+  if (fd < 0) {
     return 0;
+  }
   const ssize_t n = read(fd, text, ROOM - 1);
   (void)close(fd);
   text[n > 0 ? n : 0] = 0;
@@ -60,8 +63,9 @@ static void read_cpus(struct np_sysfs *sysfs) {
   for (; sysfs->n_cpus < NP_SYSFS_CPUS; sysfs->n_cpus++) {
     const int used = snprintf(path, sizeof path, "%s/devices/system/cpu/cpu%" PRIu32, sysfs->root,
                               sysfs->n_cpus);
-    if (used < 0 || (size_t)used >= sizeof path || access(path, F_OK) != 0)
+    if (used < 0 || (size_t)used >= sizeof path || access(path, F_OK) != 0) {
       break;
+    }
     sysfs->max_khz[sysfs->n_cpus] = cpufreq(sysfs, sysfs->n_cpus, "cpuinfo_max_freq");
   }
   if (sysfs->n_cpus == 0) {
@@ -76,15 +80,18 @@ static int64_t passive_trip(const struct np_sysfs *sysfs, uint32_t zone) {
   for (uint32_t i = 0; i < MAX_TRIPS; i++) {
     char text[ROOM];
     if (!read_text(sysfs, text, "class/thermal/thermal_zone%" PRIu32 "/trip_point_%" PRIu32 "_type",
-                   zone, i))
+                   zone, i)) {
       break;
-    if (strcmp(text, "passive") != 0)
+    }
+    if (strcmp(text, "passive") != 0) {
       continue;
+    }
     (void)read_text(sysfs, text,
                     "class/thermal/thermal_zone%" PRIu32 "/trip_point_%" PRIu32 "_temp", zone, i);
     const int64_t mc = number_of(text);
-    if (mc > 0 && mc < MAX_MC && (lowest < 0 || mc < lowest))
+    if (mc > 0 && mc < MAX_MC && (lowest < 0 || mc < lowest)) {
       lowest = mc;
+    }
   }
   return lowest;
 }
@@ -95,11 +102,13 @@ static int is_of_interest(const struct np_sysfs *sysfs, uint32_t cooler) {
   static const char *const words[] = {"cpu", "gpu", "npu", "processor"};
   char text[ROOM];
   (void)read_text(sysfs, text, "class/thermal/cooling_device%" PRIu32 "/type", cooler);
-  for (size_t i = 0; text[i]; i++)
+  for (size_t i = 0; text[i]; i++) {
     text[i] = (char)tolower((unsigned char)text[i]);
+  }
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-    if (strstr(text, words[i]))
+    if (strstr(text, words[i])) {
       return 1;
+    }
   }
   return 0;
 }
@@ -107,8 +116,9 @@ static int is_of_interest(const struct np_sysfs *sysfs, uint32_t cooler) {
 /* Whether a name is the prefix and a number. */
 static int numbered(const char *name, const char *prefix, uint32_t *number) {
   const size_t length = strlen(prefix);
-  if (strncmp(name, prefix, length) != 0 || !isdigit((unsigned char)name[length]))
+  if (strncmp(name, prefix, length) != 0 || !isdigit((unsigned char)name[length])) {
     return 0;
+  }
   char *end = NULL;
   const unsigned long value = strtoul(name + length, &end, 10);
   *number = (uint32_t)value;
@@ -119,8 +129,9 @@ static void read_thermal(struct np_sysfs *sysfs) {
   char path[512];
   const int used = snprintf(path, sizeof path, "%s/class/thermal", sysfs->root);
   DIR *folder = used > 0 && (size_t)used < sizeof path ? opendir(path) : NULL;
-  if (!folder)
+  if (!folder) {
     return;
+  }
   for (const struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
     uint32_t number;
     if (numbered(entry->d_name, "thermal_zone", &number) && sysfs->n_zones < NP_SYSFS_ZONES) {
@@ -137,8 +148,9 @@ static void read_thermal(struct np_sysfs *sysfs) {
 void np_sysfs_open(const char *root, struct np_sysfs *sysfs) {
   memset(sysfs, 0, sizeof *sysfs);
   const int used = snprintf(sysfs->root, sizeof sysfs->root, "%s", root ? root : "/sys");
-  if (used < 0 || (size_t)used >= sizeof sysfs->root)
+  if (used < 0 || (size_t)used >= sizeof sysfs->root) {
     (void)snprintf(sysfs->root, sizeof sysfs->root, "/nowhere");
+  }
   read_cpus(sysfs);
   read_thermal(sysfs);
 }
@@ -154,11 +166,13 @@ uint64_t np_sysfs_big_cores(const struct np_sysfs *sysfs, uint32_t threads) {
   while (n < threads || n == 0) {
     int64_t highest = 0;
     for (uint32_t i = 0; i < sysfs->n_cpus && i < MASK_CPUS; i++) {
-      if (sysfs->max_khz[i] < below && sysfs->max_khz[i] > highest)
+      if (sysfs->max_khz[i] < below && sysfs->max_khz[i] > highest) {
         highest = sysfs->max_khz[i];
+      }
     }
-    if (highest == 0)
+    if (highest == 0) {
       break;
+    }
     for (uint32_t i = 0; i < sysfs->n_cpus && i < MASK_CPUS; i++) {
       if (sysfs->max_khz[i] == highest) {
         mask |= UINT64_C(1) << i;
@@ -172,22 +186,27 @@ uint64_t np_sysfs_big_cores(const struct np_sysfs *sysfs, uint32_t threads) {
 
 /* Notes one thing that may hold the system back; value < 0 where it could not be read. */
 static void note(struct np_readings *readings, int64_t value, int holds) {
-  if (value < 0)
+  if (value < 0) {
     return;
-  if (readings->throttled < 0)
+  }
+  if (readings->throttled < 0) {
     readings->throttled = 0;
-  if (holds)
+  }
+  if (holds) {
     readings->throttled = 1;
+  }
 }
 
 void np_sysfs_read(const struct np_sysfs *sysfs, uint64_t cpu_mask, struct np_readings *readings) {
   *readings = (struct np_readings){.cpu_khz = -1, .thermal_mc = -1, .throttled = -1};
   for (uint32_t i = 0; i < sysfs->n_cpus && i < MASK_CPUS; i++) {
-    if ((cpu_mask >> i & 1) == 0)
+    if ((cpu_mask >> i & 1) == 0) {
       continue;
+    }
     const int64_t khz = cpufreq(sysfs, i, "scaling_cur_freq");
-    if (khz > readings->cpu_khz)
+    if (khz > readings->cpu_khz) {
       readings->cpu_khz = khz;
+    }
     if (sysfs->max_khz[i] > 0) {
       const int64_t allowed = cpufreq(sysfs, i, "scaling_max_freq");
       note(readings, allowed, allowed < sysfs->max_khz[i]);
@@ -198,12 +217,15 @@ void np_sysfs_read(const struct np_sysfs *sysfs, uint64_t cpu_mask, struct np_re
     (void)read_text(sysfs, text, "class/thermal/thermal_zone%" PRIu32 "/temp",
                     sysfs->zones[i].number);
     const int64_t mc = number_of(text);
-    if (mc <= 0 || mc >= MAX_MC)
+    if (mc <= 0 || mc >= MAX_MC) {
       continue;
-    if (mc > readings->thermal_mc)
+    }
+    if (mc > readings->thermal_mc) {
       readings->thermal_mc = mc;
-    if (sysfs->zones[i].passive_mc > 0)
+    }
+    if (sysfs->zones[i].passive_mc > 0) {
       note(readings, mc, mc >= sysfs->zones[i].passive_mc);
+    }
   }
   for (uint32_t i = 0; i < sysfs->n_coolers; i++) {
     char text[ROOM];

@@ -37,14 +37,16 @@ const char *np_abi(void) {
 /* A line of /proc/meminfo. */
 static int64_t meminfo(const char *key) {
   FILE *file = fopen("/proc/meminfo", "re");
-  if (!file)
+  if (!file) {
     return -1;
+  }
   int64_t kb = -1;
   char line[128];
   const size_t length = strlen(key);
   while (kb < 0 && fgets(line, sizeof line, file)) {
-    if (strncmp(line, key, length) == 0)
+    if (strncmp(line, key, length) == 0) {
       kb = strtoll(line + length, NULL, 10);
+    }
   }
   (void)fclose(file);
   return kb;
@@ -68,11 +70,13 @@ static size_t read_pipe(int fd, char *text, size_t size) {
   size_t used = 0;
   while (used < size - 1) {
     struct pollfd file = {.fd = fd, .events = POLLIN, .revents = 0};
-    if (poll(&file, 1, GETPROP_TIMEOUT_MS) <= 0)
+    if (poll(&file, 1, GETPROP_TIMEOUT_MS) <= 0) {
       break;
+    }
     const ssize_t n = read(fd, text + used, size - 1 - used);
-    if (n <= 0)
+    if (n <= 0) {
       break;
+    }
     used += (size_t)n;
   }
   return used;
@@ -81,8 +85,9 @@ static size_t read_pipe(int fd, char *text, size_t size) {
 void np_property(const char *name, char *text, size_t size) {
   text[0] = 0;
   int output[2];
-  if (pipe2(output, O_CLOEXEC) != 0)
+  if (pipe2(output, O_CLOEXEC) != 0) {
     return;
+  }
   const pid_t child = fork();
   if (child == 0) {
     const int nowhere = open("/dev/null", O_RDWR);
@@ -101,10 +106,12 @@ void np_property(const char *name, char *text, size_t size) {
   size_t used = read_pipe(output[0], text, size);
   (void)close(output[0]);
   (void)kill(child, SIGKILL); /* it is done, or it hangs */
-  while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+  while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {
     continue;
-  while (used > 0 && (text[used - 1] == '\n' || text[used - 1] == '\r'))
+  }
+  while (used > 0 && (text[used - 1] == '\n' || text[used - 1] == '\r')) {
     used--;
+  }
   text[used] = 0;
 }
 
@@ -112,8 +119,9 @@ int np_set_affinity(uint64_t cpu_mask) {
   cpu_set_t set;
   CPU_ZERO(&set);
   for (size_t i = 0; i < MAX_CPUS; i++) {
-    if ((cpu_mask >> i & 1) != 0)
+    if ((cpu_mask >> i & 1) != 0) {
       CPU_SET(i, &set);
+    }
   }
   return sched_setaffinity(0, sizeof set, &set) == 0 ? 0 : errno;
 }
@@ -121,10 +129,12 @@ int np_set_affinity(uint64_t cpu_mask) {
 uint64_t np_affinity(void) {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0)
+  if (sched_getaffinity(0, sizeof set, &set) != 0) {
     return 0;
+  }
   uint64_t mask = 0;
-  for (size_t i = 0; i < MAX_CPUS; i++)
+  for (size_t i = 0; i < MAX_CPUS; i++) {
     mask |= (uint64_t)(CPU_ISSET(i, &set) != 0) << i;
+  }
   return mask;
 }

@@ -49,7 +49,8 @@ void np_tensor_randomize(const struct np_tensor *tensor, void *data) {
 
 void np_tensors_fill(const struct np_action *action, const struct np_pipeline *pipeline) {
   for (uint32_t t = 0; t < action->n_tensors; t++) {
-    if (action->tensors[t].source == NP_PSEUDO_RANDOM)
+    if (action->tensors[t].source == NP_PSEUDO_RANDOM) {
       np_tensor_randomize(&action->tensors[t], np_pipeline_data(pipeline, t));
+    }
   }
 }

@@ -35,21 +35,24 @@ static enum np_status run_once(const struct np_step *steps, uint32_t n_steps, st
   for (uint32_t i = 0; i < n_steps; i++) {
     publish(samples->step, i);
     const enum np_status status = steps[i].run(steps[i].ctx);
-    if (status != NP_OK)
+    if (status != NP_OK) {
       return status;
+    }
     const uint64_t after = clock.now_ns(clock.ctx);
     samples->step_ns[i * room + run] = after - before;
     before = after;
   }
   *total_ns = samples->total_ns[run] = before - start;
-  if (*samples->started_runs == 1)
+  if (*samples->started_runs == 1) {
     *samples->first_ns = *total_ns;
+  }
 
   for (uint32_t i = 0; i < n_steps; i++) {
     struct np_durations durations = {NP_NO_DURATION, NP_NO_DURATION};
     publish(samples->step, i);
-    if (steps[i].settle)
+    if (steps[i].settle) {
       steps[i].settle(steps[i].ctx, &durations);
+    }
     samples->hardware_ns[i * room + run] = durations.hardware_ns;
     samples->driver_ns[i * room + run] = durations.driver_ns;
   }
@@ -60,8 +63,9 @@ static uint64_t median(const uint64_t values[WINDOW]) {
   uint64_t sorted[WINDOW];
   for (uint32_t i = 0; i < WINDOW; i++) {
     uint32_t at = i;
-    for (; at > 0 && sorted[at - 1] > values[i]; at--)
+    for (; at > 0 && sorted[at - 1] > values[i]; at--) {
       sorted[at] = sorted[at - 1];
+    }
     sorted[at] = values[i];
   }
   return sorted[WINDOW / 2];
@@ -79,18 +83,21 @@ enum np_status np_warm_up(const struct np_step *steps, uint32_t n_steps, struct 
                           const struct np_timing_plan *plan, const struct np_samples *samples,
                           struct np_warmth *warmth) {
   *warmth = (struct np_warmth){0, 0};
-  if (n_steps == 0 || *samples->n_runs >= samples->room || plan->max_runs < plan->min_runs)
+  if (n_steps == 0 || *samples->n_runs >= samples->room || plan->max_runs < plan->min_runs) {
     return NP_BAD_ARGUMENT;
+  }
   uint64_t recent[2 * WINDOW] = {0};
   uint64_t spent = 0;
   while (warmth->runs < plan->max_runs) {
-    if (warmth->runs >= plan->min_runs && (warmth->stable || spent >= plan->budget_ns))
+    if (warmth->runs >= plan->min_runs && (warmth->stable || spent >= plan->budget_ns)) {
       break;
+    }
     memmove(recent, recent + 1, sizeof recent - sizeof *recent);
     uint64_t *last = &recent[2 * WINDOW - 1];
     const enum np_status status = run_once(steps, n_steps, clock, samples, last);
-    if (status != NP_OK)
+    if (status != NP_OK) {
       return status;
+    }
     spent += *last;
     publish(&warmth->runs, warmth->runs + 1);
     warmth->stable = warmth->runs >= 2 * WINDOW && is_stable(recent);
@@ -109,18 +116,21 @@ enum np_status np_time_round(const struct np_step *steps, uint32_t n_steps, stru
   uint64_t total;
   for (uint32_t i = 0; i < unrecorded; i++) {
     const enum np_status status = run_once(steps, n_steps, clock, samples, &total);
-    if (status != NP_OK)
+    if (status != NP_OK) {
       return status;
+    }
   }
   uint64_t spent = 0;
   for (uint32_t i = 0; i < plan->max_runs; i++) {
     const enum np_status status = run_once(steps, n_steps, clock, samples, &total);
-    if (status != NP_OK)
+    if (status != NP_OK) {
       return status;
+    }
     publish(samples->n_runs, first + i + 1);
     spent += total;
-    if (i + 1 >= plan->min_runs && spent >= plan->budget_ns)
+    if (i + 1 >= plan->min_runs && spent >= plan->budget_ns) {
       break;
+    }
   }
   return NP_OK;
 }

@@ -35,19 +35,22 @@ static inline void np_put_words(struct np_build *to, size_t n, const uint32_t *w
 /* Sets every CRC of a container to what its bytes want, as far as they lie within it: what a
  * mutation broke on purpose stays broken, but the CRC does not hide it. */
 static inline void np_build_seal(uint8_t *bytes, size_t size) {
-  if (size < 16)
+  if (size < 16) {
     return;
+  }
   uint32_t n;
   memcpy(&n, bytes + 8, 4);
-  if (n > 64 || size < 16 + 24 * (size_t)n)
+  if (n > 64 || size < 16 + 24 * (size_t)n) {
     return;
+  }
   for (uint32_t i = 0; i < n; i++) {
     uint8_t *entry = bytes + 16 + 24 * (size_t)i;
     uint64_t offset, length;
     memcpy(&offset, entry + 8, 8);
     memcpy(&length, entry + 16, 8);
-    if (offset > size || length > size - offset)
+    if (offset > size || length > size - offset) {
       continue;
+    }
     const uint32_t crc = np_crc32(0, bytes + offset, (size_t)length);
     memcpy(entry + 4, &crc, 4);
   }
@@ -104,8 +107,9 @@ static inline void np_build_model(struct np_build *model, int in_buffer) {
   np_put_words(model, 3, (const uint32_t[]){1, in_buffer ? 2u : 0u, in_buffer ? 12u : 16u});
   np_put_words(model, 3, (const uint32_t[]){2, 0, 4});
   np_put_words(model, 3, (const uint32_t[]){ANEURALNETWORKS_ADD, 3, 1});
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 3; i++) {
     np_put_words(model, 2, shape);
+  }
   if (in_buffer) {
     np_put_words(model, 3, (const uint32_t[]){0, 0, 16}); /* buffer, offset, length */
   } else {

@@ -9,8 +9,9 @@ static struct np_build valid;
 static void check_refused(size_t at, const void *bytes, size_t n, int seal, const char *wanted) {
   struct np_build broken = valid;
   memcpy(broken.bytes + at, bytes, n);
-  if (seal)
+  if (seal) {
     np_build_seal(broken.bytes, broken.n);
+  }
   struct np_container container;
   struct np_message why = {""};
   CHECK(np_container_open(broken.bytes, broken.n, NP_CONTAINER_REQUEST, &container, &why) ==

@@ -197,14 +197,16 @@ static void test_caching(ANeuralNetworksModel *model) {
   CHECK(listing != NULL);
   int n_files = 0;
   for (struct dirent *entry; listing && (entry = readdir(listing)) != NULL;) {
-    if (entry->d_name[0] == '.')
+    if (entry->d_name[0] == '.') {
       continue;
+    }
     n_files++;
     CHECK(unlinkat(dirfd(listing), entry->d_name, 0) == 0);
   }
   CHECK(n_files == 1);
-  if (listing)
+  if (listing) {
     (void)closedir(listing);
+  }
   CHECK(rmdir(folder) == 0);
 }
 

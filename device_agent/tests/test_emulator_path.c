@@ -55,8 +55,9 @@ SHOWN void free(void *data) {
 
 SHOWN int pthread_mutex_lock(pthread_mutex_t *mutex) {
   static int (*lock)(pthread_mutex_t *);
-  if (!lock)
+  if (!lock) {
     *(void **)&lock = dlsym(RTLD_NEXT, "pthread_mutex_lock");
+  }
   atomic_fetch_add(&calls, 1);
   return lock(mutex);
 }
@@ -83,10 +84,12 @@ static void build(struct network *n) {
   const int32_t numbers[] = {ANEURALNETWORKS_PADDING_SAME, 1, 1, ANEURALNETWORKS_FUSED_RELU, 3};
   const float beta = 1;
   uint64_t seed = 3;
-  for (int i = 0; i < N_WEIGHTS; i++)
+  for (int i = 0; i < N_WEIGHTS; i++) {
     n->weights[i] = np_test_float(&seed);
-  for (int i = 0; i < DEPTH; i++)
+  }
+  for (int i = 0; i < DEPTH; i++) {
     n->bias[i] = np_test_float(&seed);
+  }
   CHECK(ANeuralNetworksModel_create(&n->model) == OK);
   add_tensor(n, 0, 4, data);
   add_tensor(n, 1, 4, weights);
@@ -135,8 +138,9 @@ static void test_quiet(ANeuralNetworksCompilation *compilation, const char *devi
   uint64_t seed = 5;
   ANeuralNetworksBurst *burst = NULL;
   CHECK(ANeuralNetworksBurst_create(compilation, &burst) == OK);
-  for (int i = 0; i < N_DATA; i++)
+  for (int i = 0; i < N_DATA; i++) {
     in[i] = np_test_float(&seed);
+  }
   for (int run = 0; run < N_RUNS; run++) {
     ANeuralNetworksExecution *execution = prepare(compilation, in, out[run]);
     const unsigned before = atomic_load(&calls);
@@ -144,8 +148,9 @@ static void test_quiet(ANeuralNetworksCompilation *compilation, const char *devi
                                   : ANeuralNetworksExecution_burstCompute(execution, burst);
     const unsigned made = atomic_load(&calls) - before;
     CHECK(code == OK);
-    if (run > 0 && !CHECK(made == 0))
+    if (run > 0 && !CHECK(made == 0)) {
       (void)fprintf(stderr, "%s: %u allocations and locks in run %d\n", device, made, run);
+    }
     CHECK(memcmp(out[run], out[0], sizeof out[0]) == 0);
     ANeuralNetworksExecution_free(execution);
   }
@@ -163,8 +168,9 @@ struct worker {
 static void *work(void *argument) {
   struct worker *worker = argument;
   float in[N_DATA], first[2 * N_DATA], out[2 * N_DATA];
-  for (int i = 0; i < N_DATA; i++)
+  for (int i = 0; i < N_DATA; i++) {
     in[i] = np_test_float(&worker->seed);
+  }
   pthread_barrier_wait(worker->start);
   for (int round = 0; round < N_ROUNDS; round++) {
     ANeuralNetworksExecution *execution =

@@ -31,10 +31,12 @@ int main(void) {
     uint8_t blocks[64 * 9];
     uint32_t ours[8], theirs[8];
     uint64_t seed_of_blocks = 7;
-    for (size_t i = 0; i < sizeof blocks; i++)
+    for (size_t i = 0; i < sizeof blocks; i++) {
       blocks[i] = (uint8_t)np_test_random(&seed_of_blocks);
-    for (size_t i = 0; i < 8; i++)
+    }
+    for (size_t i = 0; i < 8; i++) {
       ours[i] = theirs[i] = (uint32_t)np_test_random(&seed_of_blocks);
+    }
     native(ours, blocks, 9);
     np_sha256_portable(theirs, blocks, 9);
     CHECK(memcmp(ours, theirs, sizeof ours) == 0);
@@ -43,8 +45,9 @@ int main(void) {
   /* In pieces, at every length around the ends of blocks. */
   uint8_t bytes[200], whole[NP_SHA256_BYTES], pieces[NP_SHA256_BYTES];
   uint64_t seed = 5;
-  for (size_t i = 0; i < sizeof bytes; i++)
+  for (size_t i = 0; i < sizeof bytes; i++) {
     bytes[i] = (uint8_t)np_test_random(&seed);
+  }
   for (size_t n = 0; n <= sizeof bytes; n++) {
     struct np_sha256 hash;
     np_sha256(bytes, n, whole);

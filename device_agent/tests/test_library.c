@@ -11,8 +11,9 @@ static nnp_bundle *open_sections(const struct np_build_bundle *sections, struct 
                                  nnp_error *error) {
   nnp_bundle *bundle = NULL;
   np_build_bundle_container(sections, container);
-  if (nnp_bundle_open_memory(container->bytes, container->n, &bundle, error) != NNP_OK)
+  if (nnp_bundle_open_memory(container->bytes, container->n, &bundle, error) != NNP_OK) {
     return NULL;
+  }
   return bundle;
 }
 
@@ -41,8 +42,9 @@ static void check_runs(const nnp_bundle *bundle) {
     nnp_error error;
     nnp_model *model = NULL;
     options.plan = plan;
-    if (!CHECK(nnp_model_compile(bundle, &options, &model, &error) == NNP_OK))
+    if (!CHECK(nnp_model_compile(bundle, &options, &model, &error) == NNP_OK)) {
       continue;
+    }
     for (int run = 0; run < 4; run++) {
       const float input[4] = {(float)run, -2, -9, 0.5f};
       float output[4] = {0};
@@ -64,8 +66,9 @@ static void check_runs(const nnp_bundle *bundle) {
     /* The emulator without a phone has no "sim-npu". */
     CHECK(segment.fell_back == (plan == 0));
     CHECK(strcmp(segment.engine, plan == 1 ? "nnapi" : "cpu") == 0);
-    if (plan == 0)
+    if (plan == 0) {
       CHECK_TEXT(segment.why, "sim-npu");
+    }
     CHECK(nnp_model_segment(model, 2, &segment) == NNP_BAD_ARGUMENT);
     nnp_model_free(model);
   }
@@ -89,8 +92,9 @@ static void check_refusals(const nnp_bundle *bundle) {
   CHECK(nnp_bundle_open(NULL, &other, &error) == NNP_BAD_ARGUMENT);
   nnp_bundle_close(NULL);
   nnp_model_free(NULL);
-  for (int status = NNP_OK; status <= NNP_FAILED + 1; status++)
+  for (int status = NNP_OK; status <= NNP_FAILED + 1; status++) {
     CHECK(nnp_status_text((nnp_status)status)[0] != 0);
+  }
 }
 
 /* A thread with a model of its own over the common bundle. */
@@ -101,8 +105,9 @@ static void *run_often(void *argument) {
   nnp_model *model = NULL;
   nnp_error error;
   intptr_t wrong = 0;
-  if (nnp_model_compile(bundle, &options, &model, &error) != NNP_OK)
+  if (nnp_model_compile(bundle, &options, &model, &error) != NNP_OK) {
     return (void *)1;
+  }
   for (int i = 0; i < 50; i++) {
     const float input[4] = {(float)i, 1, 2, 3};
     float output[4];
@@ -116,8 +121,9 @@ static void *run_often(void *argument) {
 
 static void check_threads(nnp_bundle *bundle) {
   pthread_t threads[3];
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 3; i++) {
     CHECK(pthread_create(&threads[i], NULL, run_often, bundle) == 0);
+  }
   for (int i = 0; i < 3; i++) {
     void *wrong = NULL;
     CHECK(pthread_join(threads[i], &wrong) == 0);
@@ -194,10 +200,11 @@ static void check_mutations(void) {
     for (uint64_t changes = 1 + np_test_random(&state) % 3; changes > 0 && cut >= 4; changes--) {
       const size_t at = np_test_random(&state) % (cut / 4) * 4;
       const uint64_t how = np_test_random(&state);
-      if (how % 2 == 0)
+      if (how % 2 == 0) {
         memcpy(copy + at, &nasty[(how >> 8) % 8], 4);
-      else
+      } else {
         copy[at + (how >> 8) % 4] ^= (uint8_t)(1u << (how >> 16) % 8);
+      }
     }
     np_build_seal(copy, cut);
     nnp_bundle *bundle = NULL;

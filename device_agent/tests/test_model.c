@@ -48,8 +48,9 @@ static void check_refused(int in_buffer, size_t at, uint32_t word, const char *w
 static void check_channels(size_t from_end, uint32_t word, const char *wanted) {
   struct np_build bytes;
   np_build_channel_model(&bytes);
-  if (from_end != 0)
+  if (from_end != 0) {
     memcpy(bytes.bytes + bytes.n - from_end, &word, 4);
+  }
   struct np_model model;
   struct np_message why = {""};
   const enum np_status status = np_model_open(bytes.bytes, bytes.n, &model, &why);

@@ -36,8 +36,9 @@ static size_t mutate(uint8_t *bytes, size_t n, uint64_t *state) {
 /* A copy of exactly n bytes, so that the sanitizer sees one byte too far. */
 static uint8_t *copy_of(const uint8_t *bytes, size_t n) {
   uint8_t *copy = malloc(n + (n == 0));
-  if (copy && n != 0)
+  if (copy && n != 0) {
     memcpy(copy, bytes, n);
+  }
   return copy;
 }
 
@@ -51,8 +52,9 @@ static uint32_t mutate_requests(void) {
   for (int i = 0; i < N_REQUESTS; i++) {
     struct np_build broken = container;
     const size_t n = mutate(broken.bytes, broken.n, &state);
-    if (i % 16 != 0)
+    if (i % 16 != 0) {
       np_build_seal(broken.bytes, n);
+    }
     uint8_t *copy = copy_of(broken.bytes, n);
     struct np_request request;
     struct np_message why = {""};
@@ -70,10 +72,11 @@ static uint32_t mutate_models(void) {
   uint32_t n_valid = 0;
   for (int i = 0; i < N_MODELS; i++) {
     struct np_build broken;
-    if (i % 3 == 2)
+    if (i % 3 == 2) {
       np_build_channel_model(&broken);
-    else
+    } else {
       np_build_model(&broken, i % 3);
+    }
     const size_t n = mutate(broken.bytes, broken.n, &state);
     uint8_t *copy = copy_of(broken.bytes, n);
     struct np_model model;

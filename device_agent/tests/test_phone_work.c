@@ -14,8 +14,9 @@ struct one {
 
 static struct one *one_new(int32_t code) {
   struct one *one = calloc(1, sizeof *one);
-  if (one == NULL)
+  if (one == NULL) {
     abort();
+  }
   one->operation =
       (struct np_operation){.code = code, .inputs = one->inputs, .outputs = one->outputs};
   one->graph.operands = one->operands;
@@ -29,13 +30,15 @@ static struct np_operand *add(struct one *one, int output, int32_t type, uint32_
   const uint32_t index = one->graph.n_operands++;
   struct np_operand *operand = &one->operands[index];
   *operand = (struct np_operand){.type = type, .rank = rank};
-  for (uint32_t d = 0; d < rank; d++)
+  for (uint32_t d = 0; d < rank; d++) {
     operand->dims[d] = dims[d];
+  }
   operand->lifetime = output ? NP_OUTPUT : NP_INPUT;
-  if (output)
+  if (output) {
     one->outputs[one->operation.n_outputs++] = index;
-  else
+  } else {
     one->inputs[one->operation.n_inputs++] = index;
+  }
   return operand;
 }
 
@@ -87,11 +90,13 @@ static void test_products(void) {
 
 static void add_lstm_weights(struct one *one, uint32_t input, uint32_t units) {
   leave_out(one); /* coupled input and forget gates: three of four */
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 3; i++) {
     FLOATS(one, 0, 2, units, input)->lifetime = NP_CONSTANT;
+  }
   leave_out(one);
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 3; i++) {
     FLOATS(one, 0, 2, units, units)->lifetime = NP_CONSTANT;
+  }
 }
 
 static void test_recurrent(void) {
@@ -103,8 +108,9 @@ static void test_recurrent(void) {
   FLOATS(one, 0, 1, 6); /* two peepholes */
   FLOATS(one, 0, 1, 6);
   leave_out(one);
-  for (int i = 0; i < 3; i++)
-    FLOATS(one, 0, 1, 6);  /* biases are no products */
+  for (int i = 0; i < 3; i++) {
+    FLOATS(one, 0, 1, 6); /* biases are no products */
+  }
   FLOATS(one, 0, 2, 5, 6); /* projection */
   FLOATS(one, 0, 1, 5);
   FLOATS(one, 0, 2, 2, 5); /* states are no weights */
@@ -146,8 +152,9 @@ static void test_regions_and_reductions(void) {
     FLOATS(one, 0, 4, 1, 9, 9, 4);
     FLOATS(one, 0, 2, 5, 4);
     FLOATS(one, 0, 1, 5);
-    for (int j = 3; j < 7; j++)
+    for (int j = 3; j < 7; j++) {
       add_scalar(one, NP_TYPE_INT32, &samples[0], 4);
+    }
     add_scalar(one, NP_TYPE_INT32, &samples[i == 0 ? 0 : 2], 4);
     add_scalar(one, NP_TYPE_INT32, &samples[i == 0 ? 1 : 2], 4);
     FLOATS(one, 1, 4, 5, 2, 2, 4);
@@ -198,8 +205,9 @@ static void test_models(void) {
   CHECK(np_operation_work(&one->graph, 0).macs == 30); /* the longer branch */
   free(one);
   one = one_new(ANEURALNETWORKS_WHILE);
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < 2; i++) {
     add_scalar(one, NP_TYPE_MODEL, &models[i]->graph, 0);
+  }
   const struct np_work work = work_of(one);
   CHECK(work.macs == 40 && work.input_bytes == 160); /* condition and body, once */
   free(models[0]);

@@ -8,8 +8,9 @@
 
 static uint32_t make_order(const uint32_t *axes, uint32_t rank) {
   uint32_t order = 0;
-  for (uint32_t i = 0; i < rank; i++)
+  for (uint32_t i = 0; i < rank; i++) {
     order |= axes[i] << 4 * i;
+  }
   return order;
 }
 
@@ -21,8 +22,9 @@ static size_t naive_index(size_t index, uint32_t rank, const uint32_t *dims, con
     index /= dims[axes[i]];
   }
   size_t found = 0;
-  for (uint32_t d = 0; d < rank; d++)
+  for (uint32_t d = 0; d < rank; d++) {
     found = found * dims[d] + at[d];
+  }
   return found;
 }
 
@@ -41,24 +43,28 @@ static void check_order(uint64_t *seed, uint32_t rank, size_t element_bytes) {
     axes[other] = axis;
   }
   const uint32_t order = make_order(axes, rank);
-  if (order == 0)
+  if (order == 0) {
     return; /* rank 1, or what stands for the identity */
+  }
   uint8_t *tensor = malloc(n * element_bytes);
   uint8_t *operand = malloc(n * element_bytes);
   uint8_t *back = malloc(n * element_bytes);
-  for (size_t i = 0; i < n * element_bytes; i++)
+  for (size_t i = 0; i < n * element_bytes; i++) {
     tensor[i] = (uint8_t)np_test_random(seed);
+  }
   np_order_to_operand(order, rank, dims, element_bytes, tensor, operand);
   int same = 1;
-  for (size_t i = 0; i < n; i++)
+  for (size_t i = 0; i < n; i++) {
     same &= memcmp(operand + i * element_bytes,
                    tensor + naive_index(i, rank, dims, axes) * element_bytes, element_bytes) == 0;
+  }
   CHECK(same);
   np_order_from_operand(order, rank, dims, element_bytes, operand, back);
   CHECK(memcmp(back, tensor, n * element_bytes) == 0);
   np_order_dims(order, rank, dims, turned);
-  for (uint32_t d = 0; d < rank; d++)
+  for (uint32_t d = 0; d < rank; d++) {
     CHECK(turned[d] == dims[axes[d]]);
+  }
   free(tensor);
   free(operand);
   free(back);
@@ -99,8 +105,9 @@ static void check_two_segments(struct np_nnapi *nnapi, struct mode mode) {
                              channel_model(ANEURALNETWORKS_ADD, terms)};
   const struct np_model wrapped[2] = {{.graph = models[0]->graph}, {.graph = models[1]->graph}};
   float input[N_IN];
-  for (int i = 0; i < N_IN; i++)
+  for (int i = 0; i < N_IN; i++) {
     input[i] = (float)i;
+  }
   const struct np_options options = {.preference = -1,
                                      .threads = 1,
                                      .pointers = mode.pointers,
@@ -108,13 +115,14 @@ static void check_two_segments(struct np_nnapi *nnapi, struct mode mode) {
                                      .async = mode.async};
   struct np_pipeline_plan plan;
   CHECK(np_pipeline_plan_make(3, 2, &plan) == NP_OK);
-  for (uint32_t t = 0; t < 3; t++)
+  for (uint32_t t = 0; t < 3; t++) {
     plan.tensors[t] =
         (struct np_pipeline_tensor){.type = NP_TYPE_TENSOR_FLOAT32,
                                     .rank = 4,
                                     .dims = t == 1 ? nhwc : nchw,
                                     .n_bytes = sizeof input,
                                     .bytes = t == 0 && mode.with_bytes ? input : NULL};
+  }
   for (uint32_t s = 0; s < 2; s++) {
     CHECK(np_pipeline_plan_bindings(&plan.segments[s], 1, 1) == NP_OK);
     plan.segments[s].engine =
@@ -127,10 +135,12 @@ static void check_two_segments(struct np_nnapi *nnapi, struct mode mode) {
   }
   struct np_fault fault = {.code = 0};
   struct np_pipeline *pipeline = NULL;
-  if (!CHECK(np_pipeline_make(&plan, &fault, &pipeline) == NP_OK))
+  if (!CHECK(np_pipeline_make(&plan, &fault, &pipeline) == NP_OK)) {
     return;
-  for (uint32_t t = 0; t < 3; t++)
+  }
+  for (uint32_t t = 0; t < 3; t++) {
     CHECK((uintptr_t)np_pipeline_data(pipeline, t) % 4 == 0);
+  }
   CHECK(np_pipeline_compile(pipeline, 0) == NP_OK);
   CHECK(np_pipeline_compile(pipeline, 1) == NP_OK);
   struct np_engine_facts facts;
@@ -142,13 +152,15 @@ static void check_two_segments(struct np_nnapi *nnapi, struct mode mode) {
   for (int run = 0; run < 3; run++) {
     float *in = np_pipeline_data(pipeline, 0);
     const float *out = np_pipeline_data(pipeline, 2);
-    for (int i = 0; i < N_IN && !mode.with_bytes; i++)
+    for (int i = 0; i < N_IN && !mode.with_bytes; i++) {
       in[i] = input[i] + (float)run;
+    }
     for (uint32_t s = 0; s < 2; s++) {
       struct np_durations durations = {0, 0};
       CHECK(steps[s].run(steps[s].ctx) == NP_OK);
-      if (steps[s].settle)
+      if (steps[s].settle) {
         steps[s].settle(steps[s].ctx, &durations);
+      }
     }
     int same = 1;
     for (int i = 0; i < N_IN; i++) {
@@ -220,17 +232,19 @@ static void check_unmappable(int is_shared) {
   struct np_pipeline_plan plan;
   CHECK(np_pipeline_plan_make(2, 1, &plan) == NP_OK);
   const uint32_t dims[1] = {4};
-  for (uint32_t t = 0; t < 2; t++)
+  for (uint32_t t = 0; t < 2; t++) {
     plan.tensors[t] = (struct np_pipeline_tensor){
         .type = NP_TYPE_TENSOR_FLOAT32, .rank = 1, .dims = dims, .n_bytes = 16};
+  }
   CHECK(np_pipeline_plan_bindings(&plan.segments[0], 1, 1) == NP_OK);
   plan.segments[0].engine = engine;
   plan.segments[0].inputs[0].tensor = 0;
   plan.segments[0].outputs[0].tensor = 1;
   struct np_fault fault = {.code = 0};
   struct np_pipeline *pipeline = NULL;
-  if (!CHECK(np_pipeline_make(&plan, &fault, &pipeline) == NP_OK))
+  if (!CHECK(np_pipeline_make(&plan, &fault, &pipeline) == NP_OK)) {
     return;
+  }
   CHECK(np_pipeline_compile(pipeline, 0) == NP_OK);
   struct np_engine_facts facts;
   np_pipeline_describe(pipeline, 0, &facts);
@@ -253,8 +267,9 @@ int main(void) {
   uint64_t seed = 7;
   for (uint32_t rank = 2; rank <= NP_MAX_RANK; rank++) {
     for (size_t element_bytes = 1; element_bytes <= 4; element_bytes *= 2) {
-      for (int i = 0; i < 12; i++)
+      for (int i = 0; i < 12; i++) {
         check_order(&seed, rank, element_bytes);
+      }
     }
   }
   const uint32_t there[4] = {0, 2, 3, 1}, back[4] = {0, 3, 1, 2};
@@ -265,8 +280,9 @@ int main(void) {
   if (CHECK(np_nnapi_open(NULL, &nnapi, &why) == NP_OK)) {
     for (int bits = 0; bits < 32; bits++) {
       const struct mode mode = {bits & 1, bits >> 1 & 1, bits >> 2 & 1, bits >> 3 & 1, bits >> 4};
-      if (!(mode.burst && mode.async))
+      if (!(mode.burst && mode.async)) {
         check_two_segments(nnapi, mode);
+      }
     }
     np_nnapi_close(nnapi);
   }

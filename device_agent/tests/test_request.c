@@ -61,8 +61,9 @@ static void check_refused(size_t section, size_t at, uint32_t word, const char *
   np_build_sections(&sections);
   struct np_build *build = (struct np_build *)(void *)((char *)&sections + section);
   memcpy(build->bytes + at, &word, 4);
-  if (at + 4 > build->n)
+  if (at + 4 > build->n) {
     build->n = at + 4;
+  }
   np_build_container(&sections, &container);
   CHECK(np_request_open(container.bytes, container.n, &request, &why) == NP_BAD_REQUEST);
   CHECK_TEXT(why.text, wanted);
@@ -173,10 +174,11 @@ static void check_group(uint32_t at, uint32_t word, uint32_t end, const char *wa
   np_build_container(&sections, &container);
   const enum np_status status = np_request_open(container.bytes, container.n, &request, &why);
   CHECK(status == (wanted ? NP_BAD_REQUEST : NP_OK));
-  if (wanted)
+  if (wanted) {
     CHECK_TEXT(why.text, wanted);
-  else
+  } else {
     CHECK(np_request_group_end(&request, 0) == end && np_request_group_end(&request, 2) == 3);
+  }
   np_request_free(&request);
 }
 

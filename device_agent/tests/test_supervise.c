@@ -22,8 +22,9 @@ static int be_killed(void *ctx) {
 
 static int hang(void *ctx) {
   (void)ctx;
-  while (pause() != 0)
+  while (pause() != 0) {
     continue; /* pause returns -1 for handled signals, and there are none */
+  }
   return 0;
 }
 
@@ -34,15 +35,17 @@ static int write_noise(void *ctx) {
 
 /* As a driver that turns itself into a daemon would: the pipe to the parent ends, too. */
 static int close_all_and_hang(void *ctx) {
-  for (int fd = 0; fd < 256; fd++)
+  for (int fd = 0; fd < 256; fd++) {
     (void)close(fd);
+  }
   return hang(ctx);
 }
 
 static int close_all_and_return(void *ctx) {
   (void)ctx;
-  for (int fd = 0; fd < 256; fd++)
+  for (int fd = 0; fd < 256; fd++) {
     (void)close(fd);
+  }
   const struct timespec pause = {.tv_sec = 0, .tv_nsec = 30000000};
   (void)nanosleep(&pause, NULL);
   return 6;
@@ -51,8 +54,9 @@ static int close_all_and_return(void *ctx) {
 /* A helper process that outlives the child and holds its files open. */
 static int leave_helper(void *ctx) {
   const pid_t helper = fork();
-  if (helper == 0)
+  if (helper == 0) {
     return hang(NULL);
+  }
   *(pid_t *)ctx = helper;
   return 7;
 }
@@ -65,12 +69,15 @@ static int goes_away(pid_t process) {
     char state = 'Z';
     (void)snprintf(path, sizeof path, "/proc/%ld/stat", (long)process);
     FILE *file = fopen(path, "r");
-    if (file && fscanf(file, "%*d %*s %c", &state) != 1)
+    if (file && fscanf(file, "%*d %*s %c", &state) != 1) {
       state = 'Z';
-    if (file)
+    }
+    if (file) {
       (void)fclose(file);
-    if (state == 'Z')
+    }
+    if (state == 'Z') {
       return 1;
+    }
     (void)nanosleep(&pause, NULL);
   }
   return 0;
@@ -95,8 +102,9 @@ static void test_files_prove_nothing(void) {
   CHECK(outcome.exit_code == 6);
 
   pid_t *helper = np_shared_memory(sizeof *helper);
-  if (!CHECK(helper != NULL))
+  if (!CHECK(helper != NULL)) {
     return;
+  }
   const time_t before = time(NULL);
   CHECK(supervise(leave_helper, helper, 60000, -1, &outcome) == NP_EVENT_ENDED);
   CHECK(outcome.exit_code == 7 && time(NULL) - before < 20);
@@ -112,13 +120,15 @@ struct shared {
 
 /* Three turns; the parent puts 0 between them. Where `closes` the child loses its files first. */
 static int count(struct shared *shared, struct np_link *link, int closes) {
-  for (int fd = 0; closes && fd < 256; fd++)
+  for (int fd = 0; closes && fd < 256; fd++) {
     (void)close(fd);
+  }
   for (int i = 1; i <= 3; i++) {
     shared->value = shared->value == 0 ? i : -1;
     np_link_reach(link);
-    if (i < 3)
+    if (i < 3) {
       np_link_await(link);
+    }
   }
   return 8;
 }
@@ -135,14 +145,16 @@ static void test_turns(int (*work)(void *ctx, struct np_link *link)) {
   struct np_outcome outcome;
   struct np_message why = {""};
   const struct np_watch watch = {.timeout_ms = 20000, .reader_fd = -1, .memory_kb = 1 << 30};
-  if (!CHECK(shared && np_child_start(work, shared, &shared->turns, &child, &why) == NP_OK))
+  if (!CHECK(shared && np_child_start(work, shared, &shared->turns, &child, &why) == NP_OK)) {
     return;
+  }
   for (int i = 1; i <= 3; i++) {
     CHECK(np_child_wait(&child, (uint32_t)i, &watch) == NP_EVENT_REACHED);
     CHECK(shared->value == i && child.used_kb != 0);
     shared->value = 0;
-    if (i < 3)
+    if (i < 3) {
       np_child_order(&child);
+    }
   }
   CHECK(np_child_wait(&child, UINT32_MAX, &watch) == NP_EVENT_ENDED);
   CHECK(np_child_end(&child, &outcome, &why) == NP_OK && outcome.exit_code == 8);
@@ -157,8 +169,10 @@ static void test_idle_child(void) {
   struct np_outcome outcome;
   struct np_message why = {""};
   const struct np_watch watch = {.timeout_ms = 50, .reader_fd = -1, .memory_kb = -1};
-  if (!CHECK(shared && np_child_start(count_turns, shared, &shared->turns, &child, &why) == NP_OK))
+  if (!CHECK(shared &&
+             np_child_start(count_turns, shared, &shared->turns, &child, &why) == NP_OK)) {
     return;
+  }
   CHECK(np_child_wait(&child, 2, &watch) == NP_EVENT_LATE);
   CHECK(np_child_end(&child, &outcome, &why) == NP_OK && outcome.signal == SIGKILL);
   np_shared_free(shared, sizeof *shared);
@@ -170,8 +184,9 @@ static int leak(void *ctx) {
   enum { PIECE = 1 << 20 };
   for (int i = 0; i < 4096; i++) {
     char *piece = malloc(PIECE);
-    if (!piece)
+    if (!piece) {
       return 1;
+    }
     memset(piece, 1, PIECE);
     __asm__ volatile("" : : "r"(piece) : "memory"); /* it is not to be optimised away */
   }
@@ -193,8 +208,9 @@ int main(void) {
   (void)signal(SIGPIPE, SIG_IGN);
   struct np_outcome outcome;
   int *shared = np_shared_memory(sizeof *shared);
-  if (!CHECK(shared != NULL))
+  if (!CHECK(shared != NULL)) {
     return np_test_exit();
+  }
   CHECK(supervise(return_code, shared, 60000, -1, &outcome) == NP_EVENT_ENDED);
   CHECK(outcome.exit_code == 5 && outcome.signal == 0);
   CHECK(*shared == 77 && outcome.rss_peak_kb > 0);

@@ -73,8 +73,9 @@ static struct np_readings read_all(const char *root, uint64_t mask) {
 static void check_phone(const char *root) {
   put_phone(root);
   struct np_sysfs *sysfs = calloc(1, sizeof *sysfs);
-  if (!CHECK(sysfs != NULL))
+  if (!CHECK(sysfs != NULL)) {
     return;
+  }
   np_sysfs_open(root, sysfs);
   CHECK(sysfs->n_cpus == 8 && sysfs->max_khz[0] == 1785600 && sysfs->max_khz[7] == 2841600);
   CHECK(np_sysfs_big_cores(sysfs, 1) == 0x80 && np_sysfs_big_cores(sysfs, 0) == 0x80);
@@ -104,8 +105,9 @@ static void check_poor(const char *root) {
   put(root, "", "devices/system/cpu/cpu0/topology/core_id");
   put(root, "", "devices/system/cpu/cpu1/topology/core_id");
   struct np_sysfs *sysfs = calloc(1, sizeof *sysfs);
-  if (!CHECK(sysfs != NULL))
+  if (!CHECK(sysfs != NULL)) {
     return;
+  }
   np_sysfs_open(root, sysfs);
   CHECK(sysfs->n_cpus == 2 && sysfs->max_khz[1] == -1);
   CHECK(np_sysfs_big_cores(sysfs, 1) == 3);
@@ -132,8 +134,9 @@ static int remove_one(const char *path, const struct stat *facts, int kind, stru
 
 static void with_tree(void (*check)(const char *root)) {
   char root[] = "np-sysfs-XXXXXX";
-  if (!CHECK(mkdtemp(root) != NULL))
+  if (!CHECK(mkdtemp(root) != NULL)) {
     return;
+  }
   check(root);
   CHECK(nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS) == 0);
 }

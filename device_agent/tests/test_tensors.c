@@ -20,8 +20,9 @@ static float float_of_half(uint16_t half) {
   const int mantissa = half & 0x3ff;
   float value =
       exponent == 0 ? (float)mantissa / 16777216.0f : (float)(mantissa | 0x400) / 33554432.0f;
-  for (int i = 1; i <= exponent && exponent != 0; i++)
+  for (int i = 1; i <= exponent && exponent != 0; i++) {
     value *= 2;
+  }
   return (half & 0x8000) != 0 ? -value : value;
 }
 
@@ -59,16 +60,18 @@ static void check_filled(void) {
   };
   const struct np_action action = {.n_tensors = 3, .tensors = tensors};
   struct np_pipeline_tensor described[3];
-  for (uint32_t t = 0; t < 3; t++)
+  for (uint32_t t = 0; t < 3; t++) {
     described[t] = (struct np_pipeline_tensor){.rank = 1,
                                                .dims = tensors[t].dims,
                                                .n_bytes = tensors[t].n_bytes,
                                                .bytes = t == 1 ? blob : NULL};
+  }
   const struct np_pipeline_plan plan = {.n_tensors = 3, .tensors = described};
   struct np_fault fault = {.code = 0};
   struct np_pipeline *pipeline = NULL;
-  if (!CHECK(np_pipeline_make(&plan, &fault, &pipeline) == NP_OK))
+  if (!CHECK(np_pipeline_make(&plan, &fault, &pipeline) == NP_OK)) {
     return;
+  }
   np_tensors_fill(&action, pipeline);
   const float *zeros = np_pipeline_data(pipeline, 0);
   const float *random = np_pipeline_data(pipeline, 2);

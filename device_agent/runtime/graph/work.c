@@ -34,8 +34,9 @@ static uint64_t elements_of(const struct np_operand *operand) {
 /* Input `i` of an operation; NULL where it has fewer inputs or the input is left out. */
 static const struct np_operand *input_of(const struct np_graph *graph,
                                          const struct np_operation *operation, uint32_t i) {
-  if (i >= operation->n_inputs)
+  if (i >= operation->n_inputs) {
     return NULL;
+  }
   const struct np_operand *operand = &graph->operands[operation->inputs[i]];
   return operand->lifetime == NP_NO_VALUE ? NULL : operand;
 }
@@ -45,8 +46,9 @@ static uint64_t dims_of(const struct np_graph *graph, const struct np_operation 
                         uint32_t i, uint32_t first, uint32_t last) {
   const struct np_operand *operand = input_of(graph, operation, i);
   uint64_t product = 1;
-  for (uint32_t d = first; operand && d < last && d < operand->rank; d++)
+  for (uint32_t d = first; operand && d < last && d < operand->rank; d++) {
     product = times(product, operand->dims[d]);
+  }
   return product;
 }
 
@@ -54,18 +56,21 @@ static uint64_t dims_of(const struct np_graph *graph, const struct np_operation 
 static int32_t scalar_of(const struct np_graph *graph, const struct np_operation *operation,
                          uint32_t i, int32_t fallback) {
   const struct np_operand *operand = input_of(graph, operation, i);
-  if (!operand || operand->lifetime != NP_CONSTANT || !operand->value)
+  if (!operand || operand->lifetime != NP_CONSTANT || !operand->value) {
     return fallback;
+  }
   if (operand->type == NP_TYPE_INT32 && operand->length >= sizeof(int32_t)) {
     const unsigned char *bytes = operand->value; /* may lie anywhere in a file: not aligned */
     int32_t value;
     unsigned char *to = (unsigned char *)&value;
-    for (size_t b = 0; b < sizeof value; b++)
+    for (size_t b = 0; b < sizeof value; b++) {
       to[b] = bytes[b];
+    }
     return value;
   }
-  if (operand->type == NP_TYPE_BOOL && operand->length >= 1)
+  if (operand->type == NP_TYPE_BOOL && operand->length >= 1) {
     return *(const unsigned char *)operand->value != 0;
+  }
   return fallback;
 }
 
@@ -99,8 +104,9 @@ static uint64_t recurrent_macs(const struct np_graph *graph, const struct np_ope
   uint64_t sum = 0;
   for (uint32_t i = 0; i < operation->n_inputs && i < 64; i++) {
     const struct np_operand *operand = input_of(graph, operation, i);
-    if ((weights >> i & 1) != 0 && operand && np_type_is_tensor(operand->type))
+    if ((weights >> i & 1) != 0 && operand && np_type_is_tensor(operand->type)) {
       sum = plus(sum, elements_of(operand));
+    }
   }
   const struct np_operand *input = input_of(graph, operation, 0);
   const uint32_t rank = input ? input->rank : 0;
@@ -133,8 +139,9 @@ static int reads_more_than_it_writes(int32_t code) {
 static uint64_t common_dimension(const struct np_graph *graph,
                                  const struct np_operation *operation) {
   const struct np_operand *left = input_of(graph, operation, 0);
-  if (!left || left->rank < 2)
+  if (!left || left->rank < 2) {
     return 1;
+  }
   const uint32_t turned = scalar_of(graph, operation, 2, 0) != 0;
   return left->dims[left->rank - 1 - turned];
 }
@@ -153,10 +160,12 @@ static uint64_t macs_of(const struct np_graph *graph, const struct np_operation 
   const struct np_operand *first = input_of(graph, operation, 0);
   const struct np_operand *second = input_of(graph, operation, 1);
   const uint64_t read = first ? elements_of(first) : 0;
-  if (weights != 0)
+  if (weights != 0) {
     return recurrent_macs(graph, operation, weights);
-  if (reads_more_than_it_writes(operation->code))
+  }
+  if (reads_more_than_it_writes(operation->code)) {
     return read > elements ? read : elements;
+  }
   switch (operation->code) {
   case ANEURALNETWORKS_CONV_2D:
   case ANEURALNETWORKS_GROUPED_CONV_2D: /* [depth_out, height, width, depth_in of the group] */
@@ -195,8 +204,9 @@ static struct np_work own_work(const struct np_graph *graph, const struct np_ope
   }
   for (uint32_t i = one->n_inputs; i-- > 0;) {
     const struct np_operand *operand = input_of(graph, one, i);
-    if (!operand || !np_type_is_tensor(operand->type))
+    if (!operand || !np_type_is_tensor(operand->type)) {
       continue;
+    }
     uint64_t *bytes = operand->lifetime == NP_CONSTANT ? &work.constant_bytes : &work.input_bytes;
     *bytes = plus(*bytes, bytes_of(operand));
     work.type = operand->type;
@@ -232,20 +242,23 @@ static struct np_work model_work(const struct np_graph *graph, const struct np_o
                                  uint32_t input, uint32_t depth) {
   struct np_work sum = {0};
   const struct np_operand *operand = input_of(graph, one, input);
-  if (depth == 0 || !operand || operand->type != NP_TYPE_MODEL || !operand->value)
+  if (depth == 0 || !operand || operand->type != NP_TYPE_MODEL || !operand->value) {
     return sum;
+  }
   const struct np_graph *model = operand->value;
   for (uint32_t k = 0; k < model->n_operations; k++) {
     const struct np_work work = any_work(model, k, depth - 1);
     sum = sum_of(sum, &work);
-    if (k == 0)
+    if (k == 0) {
       sum.type = work.type;
+    }
   }
   return sum;
 }
 
 struct np_work np_operation_work(const struct np_graph *graph, uint32_t operation) {
-  if (operation >= graph->n_operations)
+  if (operation >= graph->n_operations) {
     return (struct np_work){0};
+  }
   return any_work(graph, operation, MAX_DEPTH);
 }

@@ -142,13 +142,15 @@ static const struct np_gemm_engine AVX512 = {.name = "avx512",
  * shared object. */
 static int has_isa(int avx512) {
   unsigned a, b, c, d, low, high;
-  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_FMA))
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_FMA)) {
     return 0;
+  }
   __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   (void)high;
   const unsigned state = avx512 ? XCR0_AVX512 : XCR0_AVX;
-  if ((low & state) != state || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
+  if ((low & state) != state || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
     return 0;
+  }
   const unsigned needed = (unsigned)bit_AVX2 | (avx512 ? (unsigned)bit_AVX512F : 0u);
   return (b & needed) == needed;
 }

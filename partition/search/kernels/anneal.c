@@ -42,8 +42,9 @@ static int64_t readers_in(const struct run *r, int64_t value, int64_t phase) {
 static double region_ns(const struct run *r, int64_t key, int64_t k) {
   const int64_t mask = r->sz->table - 1, own = key ^ (k + 1);
   for (int64_t place = own & mask; r->tb->region_key[place] != 0; place = (place + 1) & mask) {
-    if (r->tb->region_key[place] == own)
+    if (r->tb->region_key[place] == own) {
       return r->tb->region_ns[place];
+    }
   }
   return 0;
 }
@@ -54,38 +55,49 @@ static double change(const struct run *r, int64_t u, int64_t a, int64_t b) {
   const struct np_anneal_state *st = r->st;
   const int64_t t = r->sz->t, ka = tb->phase_target[a], kb = tb->phase_target[b];
   double ns = tb->unit_ns[u * t + kb] - tb->unit_ns[u * t + ka];
-  if (st->n_units[a] == 1)
+  if (st->n_units[a] == 1) {
     ns -= tb->overhead_ns[ka];
-  if (st->n_units[b] == 0)
+  }
+  if (st->n_units[b] == 0) {
     ns += tb->overhead_ns[kb];
+  }
   for (int64_t j = tb->read_at[u]; j < tb->read_at[u + 1]; j++) {
     const int64_t value = tb->reader_value[tb->reads[j]], maker = tb->producer[value];
     const int64_t home = maker < 0 ? -1 : st->phase[maker];
     const int64_t in_a = readers_in(r, value, a), in_b = readers_in(r, value, b);
-    if (home != a && in_a == 1)
+    if (home != a && in_a == 1) {
       ns -= tb->in_ns[value * t + ka];
-    if (home != b && in_b == 0)
+    }
+    if (home != b && in_b == 0) {
       ns += tb->in_ns[value * t + kb];
-    if (tb->is_output[value])
+    }
+    if (tb->is_output[value]) {
       continue;
+    }
     const int64_t total = tb->reader_at[value + 1] - tb->reader_at[value];
-    if (home == a && in_a == total)
+    if (home == a && in_a == total) {
       ns += tb->out_ns[value * t + ka];
-    if (home == b && in_b + 1 == total)
+    }
+    if (home == b && in_b + 1 == total) {
       ns -= tb->out_ns[value * t + kb];
+    }
   }
   for (int64_t j = tb->make_at[u]; j < tb->make_at[u + 1]; j++) {
     const int64_t value = tb->makes[j];
     const int64_t in_a = readers_in(r, value, a), in_b = readers_in(r, value, b);
     const int64_t total = tb->reader_at[value + 1] - tb->reader_at[value];
-    if (in_a > 0)
+    if (in_a > 0) {
       ns += tb->in_ns[value * t + ka];
-    if (in_b > 0)
+    }
+    if (in_b > 0) {
       ns -= tb->in_ns[value * t + kb];
-    if (tb->is_output[value] || in_a < total)
+    }
+    if (tb->is_output[value] || in_a < total) {
       ns -= tb->out_ns[value * t + ka];
-    if (tb->is_output[value] || in_b < total)
+    }
+    if (tb->is_output[value] || in_b < total) {
       ns += tb->out_ns[value * t + kb];
+    }
   }
   if (r->sz->table > 1) {
     const int64_t own = tb->unit_key[u];
@@ -107,8 +119,9 @@ static void move(const struct run *r, int64_t u, int64_t a, int64_t b) {
   st->key[b] ^= tb->unit_key[u];
   for (int64_t j = tb->read_at[u]; j < tb->read_at[u + 1]; j++) {
     const int64_t row = tb->counted[tb->reader_value[tb->reads[j]]];
-    if (row < 0)
+    if (row < 0) {
       continue;
+    }
     st->n_readers[row * r->sz->phases + a]--;
     st->n_readers[row * r->sz->phases + b]++;
   }
@@ -120,8 +133,9 @@ static int64_t earliest(const struct run *r, int64_t u) {
   int64_t phase = 0;
   for (int64_t i = tb->predecessor_at[u]; i < tb->predecessor_at[u + 1]; i++) {
     const int64_t other = r->st->phase[tb->predecessors[i]];
-    if (other > phase)
+    if (other > phase) {
       phase = other;
+    }
   }
   return phase;
 }
@@ -131,8 +145,9 @@ static int64_t latest(const struct run *r, int64_t u) {
   int64_t phase = r->sz->phases - 1;
   for (int64_t i = tb->successor_at[u]; i < tb->successor_at[u + 1]; i++) {
     const int64_t other = r->st->phase[tb->successors[i]];
-    if (other < phase)
+    if (other < phase) {
       phase = other;
+    }
   }
   return phase;
 }
@@ -146,23 +161,26 @@ static int64_t proposed(const struct run *r, int64_t u, int64_t low, int64_t hig
   if (how < 9) {
     const int64_t n_read = tb->read_at[u + 1] - tb->read_at[u];
     const int64_t n_made = tb->make_at[u + 1] - tb->make_at[u];
-    if (n_read + n_made == 0)
+    if (n_read + n_made == 0) {
       return own;
+    }
     const int64_t which = below(st, n_read + n_made);
     const int64_t value = which < n_read ? tb->reader_value[tb->reads[tb->read_at[u] + which]]
                                          : tb->makes[tb->make_at[u] + which - n_read];
     const int64_t total = tb->reader_at[value + 1] - tb->reader_at[value];
     const int64_t maker = tb->producer[value];
     const int64_t other = below(st, total + 1);
-    if (other == total)
+    if (other == total) {
       return maker < 0 ? own : st->phase[maker];
+    }
     return st->phase[tb->readers[tb->reader_at[value] + other]];
   }
   if (how < 13) {
     const int64_t step = how % 2 ? 1 : -1;
     for (int64_t phase = own + step; phase >= low && phase <= high; phase += step) {
-      if (st->n_units[phase] > 0)
+      if (st->n_units[phase] > 0) {
         return phase;
+      }
     }
     return own;
   }
@@ -173,8 +191,9 @@ static int64_t proposed(const struct run *r, int64_t u, int64_t low, int64_t hig
 }
 
 static bool accepts(const struct run *r, double ns, double temperature) {
-  if (ns <= 0)
+  if (ns <= 0) {
     return true;
+  }
   const double chance = (double)draw(r->st) * 0x1p-32;
   return chance < exp(-ns / temperature);
 }
@@ -188,20 +207,23 @@ static void move_segment(const struct run *r, double temperature) {
   const int64_t first = a > reach ? a - reach : 0;
   const int64_t last = a + reach < r->sz->phases ? a + reach : r->sz->phases - 1;
   const int64_t b = first + below(st, last - first + 1), kb = r->tb->phase_target[b];
-  if (a == b)
+  if (a == b) {
     return;
+  }
   double ns = 0;
   int64_t moved = 0;
   bool is_possible = true;
   const int64_t wanted = st->n_units[a];
   for (int64_t i = 0; i < n && moved < wanted && is_possible; i++) {
     const int64_t unit = b > a ? n - 1 - i : i; /* those that others wait for, last */
-    if (st->phase[unit] != a)
+    if (st->phase[unit] != a) {
       continue;
+    }
     is_possible =
         isfinite(r->tb->unit_ns[unit * t + kb]) && earliest(r, unit) <= b && latest(r, unit) >= b;
-    if (!is_possible)
+    if (!is_possible) {
       break;
+    }
     ns += change(r, unit, a, b);
     move(r, unit, a, b);
     st->random[1 + moved++] = unit;
@@ -210,17 +232,20 @@ static void move_segment(const struct run *r, double temperature) {
     st->cost[NOW] += ns;
     return;
   }
-  while (moved > 0)
+  while (moved > 0) {
     move(r, st->random[moved--], b, a);
+  }
 }
 
 static void keep_best(const struct run *r) {
   struct np_anneal_state *st = r->st;
-  if (!(st->cost[NOW] < st->cost[BEST]))
+  if (!(st->cost[NOW] < st->cost[BEST])) {
     return;
+  }
   st->cost[BEST] = st->cost[NOW];
-  for (int64_t u = 0; u < r->sz->n; u++)
+  for (int64_t u = 0; u < r->sz->n; u++) {
     st->best[u] = st->phase[u];
+  }
 }
 
 void np_anneal(const struct np_anneal_sizes *sizes, const struct np_anneal_tables *tables,
@@ -239,13 +264,16 @@ void np_anneal(const struct np_anneal_sizes *sizes, const struct np_anneal_table
     const int64_t u = below(state, sizes->n), a = state->phase[u];
     const int64_t low = earliest(&r, u), high = latest(&r, u);
     const int64_t b = proposed(&r, u, low, high);
-    if (b == a || b < low || b > high)
+    if (b == a || b < low || b > high) {
       continue;
-    if (!isfinite(tables->unit_ns[u * sizes->t + tables->phase_target[b]]))
+    }
+    if (!isfinite(tables->unit_ns[u * sizes->t + tables->phase_target[b]])) {
       continue;
+    }
     const double ns = change(&r, u, a, b);
-    if (!accepts(&r, ns, temperature))
+    if (!accepts(&r, ns, temperature)) {
       continue;
+    }
     move(&r, u, a, b);
     state->cost[NOW] += ns;
   }

@@ -62,39 +62,49 @@ static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
 static bool dominates(const struct level *lv, int64_t a, int64_t b) {
   const struct np_label *la = &lv->labels[a], *lb = &lv->labels[b];
   double cost = la->cost;
-  if (cost > lb->cost)
+  if (cost > lb->cost) {
     return false;
-  for (int64_t r = 0; r < lv->sz->budgets; r++) {
-    if (lv->use[a * lv->sz->budgets + r] > lv->use[b * lv->sz->budgets + r])
-      return false;
   }
-  if (la->watch & ~lb->watch)
+  for (int64_t r = 0; r < lv->sz->budgets; r++) {
+    if (lv->use[a * lv->sz->budgets + r] > lv->use[b * lv->sz->budgets + r]) {
+      return false;
+    }
+  }
+  if (la->watch & ~lb->watch) {
     return false;
+  }
   const int64_t k = la->target, t = lv->sz->t;
-  if (k == t)
+  if (k == t) {
     return true;
-  if (la->n_units == 0 && lb->n_units > 0)
+  }
+  if (la->n_units == 0 && lb->n_units > 0) {
     cost += lv->tb->most_alone_ns[k];
-  else if (la->n_units == 1 && !(lb->n_units == 1 && lb->unit == la->unit))
+  } else if (la->n_units == 1 && !(lb->n_units == 1 && lb->unit == la->unit)) {
     cost += lv->tb->alone_ns[la->unit * t + k];
-  if (cost > lb->cost)
+  }
+  if (cost > lb->cost) {
     return false;
+  }
   const int64_t *slot_value = lv->slot_value + la->ideal * lv->sz->slots;
   for (int64_t word = 0; word < lv->sz->slot_words; word++) {
     const int64_t i = a * lv->sz->slot_words + word, j = b * lv->sz->slot_words + word;
     const int64_t lacking = lv->present[j] & ~lv->present[i];
     const int64_t owing = lv->owed[i] & ~lv->owed[j];
-    if (!(lacking | owing))
+    if (!(lacking | owing)) {
       continue;
+    }
     const int64_t first = word * WORD, end = min_int(lv->sz->slots, first + WORD);
     for (int64_t slot = first; slot < end; slot++) {
-      if ((lacking >> (slot - first)) & 1)
+      if ((lacking >> (slot - first)) & 1) {
         cost += lv->tb->in_ns[slot_value[slot] * t + k];
-      if ((owing >> (slot - first)) & 1)
+      }
+      if ((owing >> (slot - first)) & 1) {
         cost += lv->tb->out_ns[slot_value[slot] * t + k];
+      }
     }
-    if (cost > lb->cost)
+    if (cost > lb->cost) {
       return false;
+    }
   }
   return true;
 }
@@ -106,17 +116,20 @@ static bool settle(const struct level *lv) {
   struct np_label *label = &lv->labels[new];
   const int64_t ideal = label->ideal, k = label->target;
   double ahead = lv->ideals[ideal].rest + label->saved;
-  if (k < lv->sz->t)
+  if (k < lv->sz->t) {
     ahead += lv->joining[ideal * lv->sz->t + k];
+  }
   double reach = label->cost + max(0.0, ahead);
   for (int64_t r = 0; r < lv->sz->budgets; r++) {
     const double use = lv->use[new * lv->sz->budgets + r];
-    if (use > lv->tb->budget[r])
+    if (use > lv->tb->budget[r]) {
       return false;
+    }
     reach += lv->tb->rate[r] * use;
   }
-  if (!(reach <= lv->st->bounds[UPPER]))
+  if (!(reach <= lv->st->bounds[UPPER])) {
     return false;
+  }
   label->reach = reach;
   int64_t *head = &lv->head[ideal * (lv->sz->t + 1) + k];
   int64_t last = -1;
@@ -124,10 +137,12 @@ static bool settle(const struct level *lv) {
     lv->st->at[WORK]++;
     const int64_t following = lv->labels[other].following;
     if (lv->labels[other].alive) {
-      if (dominates(lv, other, new))
+      if (dominates(lv, other, new)) {
         return false;
-      if (dominates(lv, new, other))
+      }
+      if (dominates(lv, new, other)) {
         lv->labels[other].alive = 0;
+      }
     }
     if (lv->labels[other].alive) {
       last = other;
@@ -159,15 +174,17 @@ static int64_t find_ideal(const struct level *lv, const int64_t *bits, int64_t k
   lv->table[place] = index;
   memcpy(lv->bits + index * words, bits, (size_t)words * sizeof *bits);
   lv->ideals[index].key = key;
-  for (int64_t k = 0; k <= lv->sz->t; k++)
+  for (int64_t k = 0; k <= lv->sz->t; k++) {
     lv->head[index * (lv->sz->t + 1) + k] = -1;
+  }
   return -1 - index;
 }
 
 static bool is_able(const struct np_ideal_tables *tb, const int64_t *bits, int64_t u) {
   for (int64_t p = tb->predecessor_at[u]; p < tb->predecessor_at[u + 1]; p++) {
-    if (!has(bits, tb->predecessors[p]))
+    if (!has(bits, tb->predecessors[p])) {
       return false;
+    }
   }
   return true;
 }
@@ -184,8 +201,9 @@ static struct np_label *closed_label(const struct level *lv, int64_t ideal, doub
   label->cost = cost;
   label->saved = 0;
   label->record = record;
-  if (r)
+  if (r) {
     memcpy(lv->use + new * r, use, (size_t)r * sizeof *use);
+  }
   memset(lv->present + new * words, 0, (size_t)words * sizeof *lv->present);
   memset(lv->owed + new * words, 0, (size_t)words * sizeof *lv->owed);
   return label;
@@ -198,33 +216,38 @@ static void land(const struct level *lv, int64_t landing) {
   const int64_t *bits = lv->st->landing_bits + landing * lv->sz->words;
   int64_t key = 0;
   for (int64_t u = 0; u < n; u++) {
-    if (has(bits, u))
+    if (has(bits, u)) {
       key ^= tb->unit_key[u];
+    }
   }
   int64_t ideal = find_ideal(lv, bits, key);
   if (ideal < 0) {
     ideal = -1 - ideal;
     double rest = tb->slack[0], *joining = lv->joining + ideal * t;
-    for (int64_t k = 0; k < t; k++)
+    for (int64_t k = 0; k < t; k++) {
       joining[k] = tb->switch_begin[k];
+    }
     lv->ideals[ideal].ready_begin = *lv->n_ready;
     for (int64_t u = 0; u < n; u++) {
       lv->st->at[WORK]++;
       if (has(bits, u)) {
-        for (int64_t k = 0; k < t; k++)
+        for (int64_t k = 0; k < t; k++) {
           joining[k] += tb->switching[u * t + k];
+        }
         continue;
       }
       rest += tb->least[u];
-      if (is_able(tb, bits, u))
+      if (is_able(tb, bits, u)) {
         lv->ready[(*lv->n_ready)++] = u;
+      }
     }
     lv->ideals[ideal].ready_end = *lv->n_ready;
     lv->ideals[ideal].rest = rest;
     for (int64_t value = 0; value < lv->sz->values; value++) {
       const int64_t slot = tb->slot[value], maker = tb->producer[value];
-      if (slot < 0 || (maker >= 0 && !has(bits, maker)))
+      if (slot < 0 || (maker >= 0 && !has(bits, maker))) {
         continue;
+      }
       for (int64_t e = tb->reader_at[value]; e < tb->reader_at[value + 1]; e++) {
         if (!has(bits, tb->readers[e])) {
           lv->slot_value[ideal * lv->sz->slots + slot] = value;
@@ -246,23 +269,27 @@ static void close_segment(const struct level *lv, int64_t i) {
   const struct np_label *label = &lv->labels[i];
   for (int64_t q = 0; q < lv->sz->watched; q++) {
     /* This very region was measured whole: a step of its own has its cost. */
-    if (((label->watch >> q) & 1) && tb->watch_size[q] == label->n_units)
+    if (((label->watch >> q) & 1) && tb->watch_size[q] == label->n_units) {
       return;
+    }
   }
   double cost = label->cost;
   if (label->n_units == 1) {
     cost += tb->alone_ns[label->unit * lv->sz->t + label->target];
-    if (!isfinite(cost))
+    if (!isfinite(cost)) {
       return;
+    }
   }
   for (int64_t word = 0; word < lv->sz->slot_words; word++) {
     const int64_t owed = lv->owed[i * lv->sz->slot_words + word];
-    if (!owed)
+    if (!owed) {
       continue;
+    }
     const int64_t first = word * WORD, end = min_int(lv->sz->slots, first + WORD);
     for (int64_t slot = first; slot < end; slot++) {
-      if (!((owed >> (slot - first)) & 1))
+      if (!((owed >> (slot - first)) & 1)) {
         continue;
+      }
       const int64_t value = lv->slot_value[label->ideal * lv->sz->slots + slot];
       cost += tb->out_ns[value * lv->sz->t + label->target];
     }
@@ -278,21 +305,24 @@ static void open_segment(const struct level *lv, int64_t i, int64_t k) {
   const int64_t r = lv->sz->budgets, *done = lv->bits + label->ideal * lv->sz->words;
   int64_t watch = 0;
   for (int64_t q = 0; q < lv->sz->watched; q++) {
-    if (tb->watch_target[q] != k)
+    if (tb->watch_target[q] != k) {
       continue;
+    }
     bool is_untouched = true;
     for (int64_t word = 0; word < lv->sz->words && is_untouched; word++) {
       is_untouched = !(tb->watch_bits[q * lv->sz->words + word] & done[word]);
     }
-    if (is_untouched)
+    if (is_untouched) {
       watch |= (int64_t)1 << q;
+    }
   }
   struct np_label *begun = closed_label(lv, label->ideal, label->cost + tb->overhead_ns[k],
                                         lv->use + i * r, label->record);
   begun->target = k;
   begun->watch = watch;
-  for (int64_t b = 0; b < r; b++)
+  for (int64_t b = 0; b < r; b++) {
     lv->use[*lv->n_labels * r + b] += tb->open_use[k * r + b];
+  }
   settle(lv);
 }
 
@@ -304,8 +334,9 @@ static int64_t child_ideal(const struct level *lv, const struct level *next, int
   memcpy(bits, lv->bits + ideal * words, (size_t)words * sizeof *bits);
   bits[u / WORD] |= (int64_t)1 << (u % WORD);
   int64_t index = find_ideal(next, bits, lv->ideals[ideal].key ^ tb->unit_key[u]);
-  if (index >= 0)
+  if (index >= 0) {
     return index;
+  }
   index = -1 - index;
   next->ideals[index].rest = lv->ideals[ideal].rest - tb->least[u];
   for (int64_t k = 0; k < t; k++) {
@@ -315,18 +346,21 @@ static int64_t child_ideal(const struct level *lv, const struct level *next, int
          (size_t)slots * sizeof *lv->slot_value);
   for (int64_t i = tb->make_at[u]; i < tb->make_at[u + 1]; i++) {
     const int64_t value = tb->makes[i];
-    if (tb->slot[value] >= 0)
+    if (tb->slot[value] >= 0) {
       next->slot_value[index * slots + tb->slot[value]] = value;
+    }
   }
   int64_t end = *next->n_ready;
   next->ideals[index].ready_begin = end;
   for (int64_t i = lv->ideals[ideal].ready_begin; i < lv->ideals[ideal].ready_end; i++) {
-    if (lv->ready[i] != u)
+    if (lv->ready[i] != u) {
       next->ready[end++] = lv->ready[i];
+    }
   }
   for (int64_t i = tb->successor_at[u]; i < tb->successor_at[u + 1]; i++) {
-    if (is_able(tb, bits, tb->successors[i]))
+    if (is_able(tb, bits, tb->successors[i])) {
       next->ready[end++] = tb->successors[i];
+    }
   }
   next->ideals[index].ready_end = end;
   *next->n_ready = end;
@@ -359,8 +393,9 @@ static void execute(const struct level *lv, const struct level *next, int64_t i,
     if (tb->in_ns[value * t + k] > 0) {
       if (present[word] & bit) {
         saved += tb->enters[e * t + k];
-        if (!is_read_later)
+        if (!is_read_later) {
           present[word] ^= bit;
+        }
       } else {
         cost += tb->in_ns[value * t + k];
         if (is_read_later) {
@@ -371,28 +406,35 @@ static void execute(const struct level *lv, const struct level *next, int64_t i,
     }
     if (owed[word] & bit) {
       saved -= tb->leaves[e * t + k];
-      if (!is_read_later)
+      if (!is_read_later) {
         owed[word] ^= bit;
+      }
     }
   }
   for (int64_t j = tb->make_at[u]; j < tb->make_at[u + 1]; j++) {
     const int64_t value = tb->makes[j], slot = tb->slot[value];
-    if (tb->is_output[value])
+    if (tb->is_output[value]) {
       cost += tb->out_ns[value * t + k];
-    if (slot < 0)
+    }
+    if (slot < 0) {
       continue;
+    }
     const int64_t word = slot / WORD, bit = (int64_t)1 << (slot % WORD);
     const bool owes = !tb->is_output[value] && tb->out_ns[value * t + k] > 0;
     const bool enters = tb->in_ns[value * t + k] > 0;
-    if (enters)
+    if (enters) {
       present[word] |= bit;
-    if (owes)
+    }
+    if (owes) {
       owed[word] |= bit;
+    }
     for (int64_t e = tb->reader_at[value]; e < tb->reader_at[value + 1]; e++) {
-      if (enters)
+      if (enters) {
         saved -= tb->enters[e * t + k];
-      if (owes)
+      }
+      if (owes) {
         saved += tb->leaves[e * t + k];
+      }
     }
   }
   struct np_label *ran = &next->labels[new];
@@ -420,21 +462,24 @@ static void jump(const struct level *lv, int64_t i, int64_t j) {
   const int64_t *done = lv->bits + label->ideal * words;
   const int64_t *region = tb->jump_bits + j * words, *needs = tb->jump_needs + j * words;
   for (int64_t word = 0; word < words; word++) {
-    if ((region[word] & done[word]) || (needs[word] & ~done[word]))
+    if ((region[word] & done[word]) || (needs[word] & ~done[word])) {
       return;
+    }
   }
   const int64_t landing = st->at[LANDINGS];
   const double ahead = lv->ideals[label->ideal].rest - tb->jump_least[j];
   double reach = label->cost + tb->jump_ns[j] + max(0.0, ahead);
   for (int64_t b = 0; b < r; b++) {
     const double use = lv->use[i * r + b] + tb->jump_use[j * r + b];
-    if (use > tb->budget[b])
+    if (use > tb->budget[b]) {
       return;
+    }
     reach += tb->rate[b] * use;
     st->landing_use[landing * r + b] = use;
   }
-  if (!(reach <= st->bounds[UPPER]))
+  if (!(reach <= st->bounds[UPPER])) {
     return;
+  }
   for (int64_t word = 0; word < words; word++) {
     st->landing_bits[landing * words + word] = done[word] | region[word];
   }
@@ -461,30 +506,37 @@ static int ascending(const void *a, const void *b) {
 static bool narrow(const struct level *lv) {
   const int64_t width = lv->st->at[WIDTH], n = *lv->n_labels;
   int64_t count = 0;
-  for (int64_t i = 0; i < n; i++)
+  for (int64_t i = 0; i < n; i++) {
     count += lv->labels[i].alive;
-  if (count <= width)
+  }
+  if (count <= width) {
     return true;
+  }
   double *reach = malloc((size_t)count * sizeof *reach);
-  if (!reach)
+  if (!reach) {
     return false;
+  }
   count = 0;
   for (int64_t i = 0; i < n; i++) {
-    if (lv->labels[i].alive)
+    if (lv->labels[i].alive) {
       reach[count++] = lv->labels[i].reach;
+    }
   }
   qsort(reach, (size_t)count, sizeof *reach, ascending);
   const double threshold = reach[width];
   int64_t room = 0; /* for those at the threshold itself */
-  while (room < width && reach[width - 1 - room] == threshold)
+  while (room < width && reach[width - 1 - room] == threshold) {
     room++;
+  }
   free(reach);
-  if (threshold < lv->st->bounds[LEFT_OUT])
+  if (threshold < lv->st->bounds[LEFT_OUT]) {
     lv->st->bounds[LEFT_OUT] = threshold;
+  }
   for (int64_t i = 0; i < n; i++) {
     struct np_label *label = &lv->labels[i];
-    if (!label->alive || label->reach < threshold)
+    if (!label->alive || label->reach < threshold) {
       continue;
+    }
     if (label->reach > threshold || room == 0) {
       label->alive = 0;
     } else {
@@ -497,16 +549,20 @@ static bool narrow(const struct level *lv) {
 static int64_t begin_level(const struct level *lv) {
   struct np_ideal_search *st = lv->st;
   const struct np_ideal_sizes *sz = lv->sz;
-  if (st->at[LEVEL] > 0 && !narrow(lv))
+  if (st->at[LEVEL] > 0 && !narrow(lv)) {
     return GROW_LABELS;
+  }
   int64_t *waiting = &st->landing_head[st->at[LEVEL]];
   while (*waiting >= 0) {
-    if (*lv->n_labels + 1 >= sz->most_labels)
+    if (*lv->n_labels + 1 >= sz->most_labels) {
       return GROW_LABELS;
-    if (*lv->n_ideals + 1 >= sz->most_ideals)
+    }
+    if (*lv->n_ideals + 1 >= sz->most_ideals) {
       return GROW_IDEALS;
-    if (*lv->n_ready + sz->n >= sz->most_ready)
+    }
+    if (*lv->n_ready + sz->n >= sz->most_ready) {
       return GROW_READY;
+    }
     land(lv, *waiting);
     *waiting = st->landings[*waiting].following;
   }
@@ -516,14 +572,17 @@ static int64_t begin_level(const struct level *lv) {
 static int64_t close_level(const struct level *lv) {
   struct np_ideal_search *st = lv->st;
   const int64_t count = *lv->n_labels;
-  if (2 * count + 1 >= lv->sz->most_labels)
+  if (2 * count + 1 >= lv->sz->most_labels) {
     return GROW_LABELS;
-  if (st->at[RECORDS] + count >= lv->sz->most_records)
+  }
+  if (st->at[RECORDS] + count >= lv->sz->most_records) {
     return GROW_RECORDS;
+  }
   for (int64_t i = 0; i < count; i++) {
     struct np_label *label = &lv->labels[i];
-    if (label->target == lv->sz->t || !label->alive)
+    if (label->target == lv->sz->t || !label->alive) {
       continue;
+    }
     const int64_t record = st->at[RECORDS]++;
     st->records[record] =
         (struct np_record){label->before, label->unit, label->target, label->n_units == 1};
@@ -539,13 +598,16 @@ static int64_t open_level(const struct level *lv) {
   for (int64_t i = 0; i < count; i++) {
     closed += lv->labels[i].target == t && lv->labels[i].alive;
   }
-  if (count + closed * t + 1 >= lv->sz->most_labels)
+  if (count + closed * t + 1 >= lv->sz->most_labels) {
     return GROW_LABELS;
+  }
   for (int64_t i = 0; i < count; i++) {
-    if (lv->labels[i].target != t || !lv->labels[i].alive)
+    if (lv->labels[i].target != t || !lv->labels[i].alive) {
       continue;
-    for (int64_t k = 0; k < t; k++)
+    }
+    for (int64_t k = 0; k < t; k++) {
       open_segment(lv, i, k);
+    }
   }
   return DONE;
 }
@@ -567,31 +629,38 @@ static int64_t expand_ideal(const struct level *lv, const struct level *next, in
   const int64_t t = sz->t, *head = lv->head + ideal * (t + 1);
   const int64_t begin = lv->ideals[ideal].ready_begin, end = lv->ideals[ideal].ready_end;
   int64_t count = 0, jumps = 0, room = 0;
-  for (int64_t k = 0; k < t; k++)
+  for (int64_t k = 0; k < t; k++) {
     count += alive_of(lv, ideal, k);
+  }
   const int64_t closed = alive_of(lv, ideal, t);
   for (int64_t i = begin; i < end; i++) {
     const int64_t u = lv->ready[i];
-    if (closed)
+    if (closed) {
       jumps += tb->jump_at[u + 1] - tb->jump_at[u];
+    }
     room += end - begin + tb->successor_at[u + 1] - tb->successor_at[u];
   }
-  if (*next->n_labels + count * (end - begin) + 1 >= sz->most_labels)
+  if (*next->n_labels + count * (end - begin) + 1 >= sz->most_labels) {
     return GROW_LABELS;
+  }
   if (*next->n_ideals + (end - begin) >= sz->most_ideals ||
       2 * (*next->n_ideals + (end - begin)) >= sz->table) {
     return GROW_IDEALS;
   }
-  if (*next->n_ready + room >= sz->most_ready)
+  if (*next->n_ready + room >= sz->most_ready) {
     return GROW_READY;
-  if (st->at[LANDINGS] + jumps * closed >= sz->most_landings)
+  }
+  if (st->at[LANDINGS] + jumps * closed >= sz->most_landings) {
     return GROW_JUMPS;
-  if (st->at[RECORDS] + jumps * closed >= sz->most_records)
+  }
+  if (st->at[RECORDS] + jumps * closed >= sz->most_records) {
     return GROW_RECORDS;
+  }
   if (jumps) {
     for (int64_t label = head[t]; label >= 0; label = lv->labels[label].following) {
-      if (!lv->labels[label].alive)
+      if (!lv->labels[label].alive) {
         continue;
+      }
       for (int64_t i = begin; i < end; i++) {
         const int64_t u = lv->ready[i];
         for (int64_t j = tb->jump_at[u]; j < tb->jump_at[u + 1]; j++) {
@@ -601,20 +670,24 @@ static int64_t expand_ideal(const struct level *lv, const struct level *next, in
       }
     }
   }
-  if (!count)
+  if (!count) {
     return DONE;
+  }
   for (int64_t i = begin; i < end; i++) {
     const int64_t u = lv->ready[i];
     int64_t child = -1;
     for (int64_t k = 0; k < t; k++) {
-      if (!isfinite(tb->unit_ns[u * t + k]))
+      if (!isfinite(tb->unit_ns[u * t + k])) {
         continue;
+      }
       for (int64_t label = head[k]; label >= 0; label = lv->labels[label].following) {
-        if (!lv->labels[label].alive)
+        if (!lv->labels[label].alive) {
           continue;
+        }
         st->at[WORK]++;
-        if (child < 0)
+        if (child < 0) {
           child = child_ideal(lv, next, ideal, u, bits);
+        }
         execute(lv, next, label, u, child);
       }
     }
@@ -633,23 +706,28 @@ int64_t np_ideals_advance(const struct np_ideal_sizes *sizes, const struct np_id
     const struct level lv = level_of(sizes, tables, st, parity);
     const struct level next = level_of(sizes, tables, st, 1 - parity);
     if (st->at[STAGE] == BEGIN) {
-      if ((code = begin_level(&lv)) != DONE)
+      if ((code = begin_level(&lv)) != DONE) {
         break;
+      }
       st->at[STAGE] = CLOSE;
     }
     if (st->at[STAGE] == CLOSE) {
-      if ((code = close_level(&lv)) != DONE)
+      if ((code = close_level(&lv)) != DONE) {
         break;
+      }
       st->at[STAGE] = OPEN;
-      if (st->at[LEVEL] == sizes->n)
+      if (st->at[LEVEL] == sizes->n) {
         break;
+      }
     }
     if (st->at[STAGE] == OPEN) {
-      if ((code = open_level(&lv)) != DONE)
+      if ((code = open_level(&lv)) != DONE) {
         break;
+      }
       *next.n_ideals = *next.n_labels = *next.n_ready = 0;
-      for (int64_t i = 0; i < sizes->table; i++)
+      for (int64_t i = 0; i < sizes->table; i++) {
         next.table[i] = -1;
+      }
       st->at[IDEAL] = 0;
       st->at[STAGE] = EXPAND;
     }
@@ -658,11 +736,13 @@ int64_t np_ideals_advance(const struct np_ideal_sizes *sizes, const struct np_id
         code = PAUSED;
         break;
       }
-      if ((code = expand_ideal(&lv, &next, st->at[IDEAL], bits)) != DONE)
+      if ((code = expand_ideal(&lv, &next, st->at[IDEAL], bits)) != DONE) {
         break;
+      }
     }
-    if (code != DONE)
+    if (code != DONE) {
       break;
+    }
     st->at[LEVEL]++;
     st->at[STAGE] = BEGIN;
   }
@@ -675,12 +755,14 @@ void np_ideals_rehash(const struct np_ideal_sizes *sizes, struct np_ideal_search
   for (int64_t parity = 0; parity < 2; parity++) {
     int64_t *table = search->table + parity * sizes->table;
     const struct np_ideal_set *ideals = search->ideals + parity * sizes->most_ideals;
-    for (int64_t i = 0; i < sizes->table; i++)
+    for (int64_t i = 0; i < sizes->table; i++) {
       table[i] = -1;
+    }
     for (int64_t index = 0; index < search->n_ideals[parity]; index++) {
       int64_t place = ideals[index].key & mask;
-      while (table[place] >= 0)
+      while (table[place] >= 0) {
         place = (place + 1) & mask;
+      }
       table[place] = index;
     }
   }
