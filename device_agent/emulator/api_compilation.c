@@ -217,7 +217,8 @@ static void dump(const struct np_executor *executor) {
 }
 
 /* Decides where operations run, and on a simulated phone what that takes. */
-static int place(ANeuralNetworksCompilation *compilation, bool from_cache, uint64_t deadline_ns) {
+static int assign_devices(ANeuralNetworksCompilation *compilation, bool from_cache,
+                          uint64_t deadline_ns) {
   bool *supported = find_support(compilation);
   if (!supported) {
     return NP_REFUSE(OUT_OF_MEMORY, "no memory for a plan");
@@ -236,7 +237,7 @@ static int compile(ANeuralNetworksCompilation *compilation) {
   }
   const uint64_t deadline = np_deadline_after(compilation->timeout_ns);
   const bool cached = compilation->cache.folder && np_cache_hit(compilation);
-  int code = place(compilation, cached, deadline);
+  int code = assign_devices(compilation, cached, deadline);
   if (code != ANEURALNETWORKS_NO_ERROR) {
     return code;
   }

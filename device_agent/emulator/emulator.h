@@ -189,7 +189,7 @@ struct np_slot {
 };
 
 /* Where a compilation is cached; see cache.c. */
-struct np_cache_place {
+struct np_cache_location {
   char *folder; /* owned, NULL where caching was not asked for */
   uint8_t token[ANEURALNETWORKS_BYTE_SIZE_OF_CACHE_TOKEN];
 };
@@ -201,7 +201,7 @@ struct ANeuralNetworksCompilation {
   bool explicit_devices; /* from createForDevices */
   int32_t preference, priority;
   uint64_t timeout_ns; /* of finish; 0 is none */
-  struct np_cache_place cache;
+  struct np_cache_location cache;
   bool finished, usable;
   struct np_slot *_Atomic slots;   /* grows only */
   struct np_simulation simulation; /* simulated phones only */

@@ -7,7 +7,7 @@
 #include "supervise.h"
 
 /* "compile of segment 1 (nnapi, sim-npu)". */
-static void describe_place(const struct np_session *session, const struct np_action *action,
+static void describe_stage(const struct np_session *session, const struct np_action *action,
                            const struct np_record *record, struct np_message *place) {
   if (record->stage == NP_STAGE_SETUP) {
     np_message_set(place, "setup");
@@ -28,14 +28,14 @@ static void describe_place(const struct np_session *session, const struct np_act
 }
 
 /* The message of a process that came to its end before its action did. */
-static void tell_end(const struct np_ended *ended, const char *place, const char *signal,
-                     struct np_message *message) {
-  const struct np_outcome *outcome = &ended->outcome;
-  if (ended->event == NP_EVENT_LATE) {
-    np_message_set(message, "not done after %u ms, in %s", ended->action->timeout_ms, place);
-  } else if (ended->event == NP_EVENT_TOO_BIG) {
+static void describe_end(const struct np_process_end *end, const char *place, const char *signal,
+                         struct np_message *message) {
+  const struct np_outcome *outcome = &end->outcome;
+  if (end->event == NP_EVENT_LATE) {
+    np_message_set(message, "not done after %u ms, in %s", end->action->timeout_ms, place);
+  } else if (end->event == NP_EVENT_TOO_BIG) {
     np_message_set(message, "killed during %s: it used %lld kB of memory, %lld kB are allowed",
-                   place, (long long)ended->used_kb, (long long)ended->memory_kb);
+                   place, (long long)end->used_kb, (long long)end->memory_kb);
   } else if (outcome->signal == SIGKILL) {
     np_message_set(message, "SIGKILL during %s: the system may have been out of memory", place);
   } else if (outcome->signal != 0) {
@@ -47,26 +47,26 @@ static void tell_end(const struct np_ended *ended, const char *place, const char
 }
 
 /* Sets verdict, message and signal from how the process ended. */
-static void judge(const struct np_session *session, const struct np_ended *ended,
+static void judge(const struct np_session *session, const struct np_process_end *end,
                   struct np_result *result, struct np_message *message, char signal[32]) {
-  const struct np_record *record = ended->view->record;
+  const struct np_record *record = end->view->record;
   struct np_message place;
-  describe_place(session, ended->action, record, &place);
+  describe_stage(session, end->action, record, &place);
   result->message = message->text;
   if (record->done) {
     result->verdict = (enum np_verdict)record->verdict;
     result->has_code = record->fault.has_code;
     result->code = record->fault.code;
     /* With one segment the stage says where already. */
-    const char *where = ended->action->n_segments > 1 ? place.text : "";
+    const char *where = end->action->n_segments > 1 ? place.text : "";
     np_message_set(message, "%s%s%s", where, where[0] ? ": " : "", record->fault.why.text);
     return;
   }
-  result->verdict = ended->event == NP_EVENT_LATE ? NP_TIMED_OUT : NP_CRASHED;
-  if (result->verdict == NP_CRASHED && ended->outcome.signal != 0) {
-    result->signal = np_signal_name(ended->outcome.signal, signal, 32);
+  result->verdict = end->event == NP_EVENT_LATE ? NP_TIMED_OUT : NP_CRASHED;
+  if (result->verdict == NP_CRASHED && end->outcome.signal != 0) {
+    result->signal = np_signal_name(end->outcome.signal, signal, 32);
   }
-  tell_end(ended, place.text, result->signal, message);
+  describe_end(end, place.text, result->signal, message);
 }
 
 static void fill_segments(const struct np_action *action, const struct np_record_view *view,
@@ -91,35 +91,35 @@ static enum np_status no_line(enum np_status status, const struct np_action *act
   return status;
 }
 
-enum np_status np_action_answer(const struct np_session *session, const struct np_ended *ended,
+enum np_status np_action_answer(const struct np_session *session, const struct np_process_end *end,
                                 struct np_answers *answers, int *ok, struct np_message *why) {
-  const struct np_action *action = ended->action;
-  const struct np_record *record = ended->view->record;
+  const struct np_action *action = end->action;
+  const struct np_record *record = end->view->record;
   *ok = 0;
   struct np_segment_result *segments = calloc(action->n_segments, sizeof *segments);
   if (!segments) {
     return np_action_answer_unbegun(action, "no memory for its result", answers, why);
   }
-  fill_segments(action, ended->view, segments);
+  fill_segments(action, end->view, segments);
   struct np_result result = {.action = action->id,
                              .stage = (enum np_stage)record->stage,
                              .simulated = session->simulated,
                              .n_segments = action->n_segments,
                              .segments = segments,
                              .n_runs = record->n_runs,
-                             .total_ns = ended->view->total_ns,
+                             .total_ns = end->view->total_ns,
                              .first_ns = record->first_ns,
                              .warmth = record->warmth,
-                             .n_rounds = ended->n_rounds,
-                             .rounds = ended->rounds,
+                             .n_rounds = end->n_rounds,
+                             .rounds = end->rounds,
                              .cpu_mask = record->cpu_mask,
-                             .rss_peak_kb = ended->outcome.rss_peak_kb,
-                             .before = ended->before,
-                             .after = ended->after,
-                             .kept = ended->view->kept};
+                             .rss_peak_kb = end->outcome.rss_peak_kb,
+                             .before = end->before,
+                             .after = end->after,
+                             .kept = end->view->kept};
   struct np_message message;
   char signal[32];
-  judge(session, ended, &result, &message, signal);
+  judge(session, end, &result, &message, signal);
   *ok = result.verdict == NP_VERDICT_OK;
   result.n_kept = *ok ? record->n_kept : 0;
   const enum np_status status = np_answer_result(answers, &result);

@@ -21,7 +21,7 @@ struct np_session {
 };
 
 /* An action's process that is over. */
-struct np_ended {
+struct np_process_end {
   const struct np_action *action;
   const struct np_record_view *view; /* sane: np_record_sanitize */
   enum np_event event;               /* what its parent saw last */
@@ -36,7 +36,7 @@ struct np_ended {
 
 /* Writes the result line of an action; *ok tells whether its status was ok. NP_IO where nobody
  * reads it, NP_NO_MEMORY, with *why. */
-enum np_status np_action_answer(const struct np_session *session, const struct np_ended *ended,
+enum np_status np_action_answer(const struct np_session *session, const struct np_process_end *end,
                                 struct np_answers *answers, int *ok, struct np_message *why);
 
 /* The line of an action that could not even begin, with the cause. */

@@ -210,7 +210,7 @@ enum np_event np_child_wait(struct np_child *child, uint32_t turn, const struct 
   }
 }
 
-void np_child_order(struct np_child *child) {
+void np_child_send(struct np_child *child) {
   (void)__atomic_add_fetch(&child->turns->ordered, 1, __ATOMIC_ACQ_REL);
   knock(child->fd);
 }

@@ -66,8 +66,8 @@ enum np_status np_child_start(int (*work)(void *ctx, struct np_link *link), void
  * happens. Nothing is done to the child then. */
 enum np_event np_child_wait(struct np_child *child, uint32_t turn, const struct np_watch *watch);
 
-/* Orders the child on by one turn. */
-void np_child_order(struct np_child *child);
+/* Sends the child on by one turn. */
+void np_child_send(struct np_child *child);
 
 /* Kills the child where it is not at its end, and whatever processes it made and left behind.
  * NP_IO with the failed call in *why. */

@@ -113,12 +113,12 @@ static void drop(struct member *member) {
 
 /* Ends a member's process, if it is not at its end, and writes its line. */
 static enum np_status conclude(struct group *group, struct member *member, enum np_event event) {
-  struct np_ended ended = {.action = member->action,
-                           .view = &member->view,
-                           .event = event,
-                           .used_kb = member->child.used_kb,
-                           .memory_kb = member->memory_kb};
-  const enum np_status status = np_child_end(&member->child, &ended.outcome, group->why);
+  struct np_process_end end = {.action = member->action,
+                                 .view = &member->view,
+                                 .event = event,
+                                 .used_kb = member->child.used_kb,
+                                 .memory_kb = member->memory_kb};
+  const enum np_status status = np_child_end(&member->child, &end.outcome, group->why);
   if (status != NP_OK) {
     return status;
   }
@@ -130,13 +130,13 @@ static enum np_status conclude(struct group *group, struct member *member, enum 
     member->before = member->view.record->first_reading;
     member->after = member->view.record->readings[1];
   }
-  ended.before = member->before;
-  ended.after = member->after;
-  ended.n_rounds = member->n_rounds;
-  ended.rounds = member->rounds;
+  end.before = member->before;
+  end.after = member->after;
+  end.n_rounds = member->n_rounds;
+  end.rounds = member->rounds;
   int ok = 0;
   const enum np_status answered =
-      np_action_answer(group->session, &ended, group->answers, &ok, group->why);
+      np_action_answer(group->session, &end, group->answers, &ok, group->why);
   group->n_ok += ok != 0;
   drop(member);
   return answered;
@@ -165,9 +165,10 @@ static enum np_status await_turn(struct group *group, struct member *member) {
   return conclude(group, member, event);
 }
 
-static enum np_status take_turn(struct group *group, struct member *member, enum np_order order) {
-  __atomic_store_n(&member->view.record->order, (uint32_t)order, __ATOMIC_RELEASE);
-  np_child_order(&member->child);
+static enum np_status send_command(struct group *group, struct member *member,
+                                   enum np_command command) {
+  __atomic_store_n(&member->view.record->command, (uint32_t)command, __ATOMIC_RELEASE);
+  np_child_send(&member->child);
   return await_turn(group, member);
 }
 
@@ -212,7 +213,7 @@ static enum np_status start(struct group *group, struct member *member) {
 /* One round of a member; `repeats` is the round that it repeats, NP_NONE for none. */
 static enum np_status run_round(struct group *group, struct member *member, uint32_t repeats) {
   open_round(member, repeats);
-  return take_turn(group, member, NP_ORDER_ROUND);
+  return send_command(group, member, NP_COMMAND_ROUND);
 }
 
 static enum np_status run_rounds(struct group *group) {
@@ -257,7 +258,7 @@ static enum np_status cool_phone(struct group *group, struct member *member, int
   struct np_record *record = member->view.record;
   const uint64_t limit_ns = group->cool_ns;
   record->cool_ns = limit_ns;
-  const enum np_status status = take_turn(group, member, NP_ORDER_COOL);
+  const enum np_status status = send_command(group, member, NP_COMMAND_COOL);
   if (status != NP_OK || !member->runs) {
     return status;
   }
@@ -303,7 +304,7 @@ static enum np_status run_members(struct group *group) {
   }
   for (uint32_t i = 0; i < group->n && status == NP_OK; i++) {
     if (group->members[i].runs) {
-      status = take_turn(group, &group->members[i], NP_ORDER_FINISH);
+      status = send_command(group, &group->members[i], NP_COMMAND_FINISH);
     }
   }
   return status;

@@ -267,7 +267,7 @@ static int write_file(int folder_fd, const char *name, const uint8_t *bytes, siz
   return -1;
 }
 
-static enum np_status keep(struct performance *self) {
+static enum np_status write_outputs(struct performance *self) {
   const struct np_action *action = self->action;
   for (uint32_t t = 0; t < action->n_tensors; t++) {
     const struct np_tensor *tensor = &action->tensors[t];
@@ -282,10 +282,10 @@ static enum np_status keep(struct performance *self) {
                      tensor->n_bytes, strerror(errno));
       return NP_IO;
     }
-    struct np_kept *kept = &self->view->kept[self->record->n_kept];
-    kept->tensor = t;
-    kept->n_bytes = tensor->n_bytes;
-    np_sha256(data, tensor->n_bytes, kept->sha256);
+    struct np_kept_output *output = &self->view->kept[self->record->n_kept];
+    output->tensor = t;
+    output->n_bytes = tensor->n_bytes;
+    np_sha256(data, tensor->n_bytes, output->sha256);
     self->record->n_kept++;
   }
   return NP_OK;
@@ -301,17 +301,17 @@ static void release(struct performance *self) {
   np_nnapi_close(self->nnapi);
 }
 
-/* Carries out one order; *last tells whether it is the last one. */
-static enum np_status obey(struct performance *self, int *last) {
+/* Carries out one command; *last tells whether it is the last one. */
+static enum np_status handle_command(struct performance *self, int *last) {
   struct np_record *record = self->record;
-  switch ((enum np_order)record->order) {
-  case NP_ORDER_ROUND:
+  switch ((enum np_command)record->command) {
+  case NP_COMMAND_ROUND:
     return run_round(self);
-  case NP_ORDER_COOL:
+  case NP_COMMAND_COOL:
     record->cool_ns = np_simulator_cool(&self->simulator, record->cool_ns);
     read_phone(self, &record->readings[1]);
     return NP_OK;
-  case NP_ORDER_FINISH:
+  case NP_COMMAND_FINISH:
     break;
   }
   *last = 1;
@@ -319,7 +319,7 @@ static enum np_status obey(struct performance *self, int *last) {
   for (uint32_t s = 0; s < self->action->n_segments; s++) {
     np_pipeline_describe(self->pipeline, s, &self->view->facts[s]);
   }
-  return keep(self);
+  return write_outputs(self);
 }
 
 static void conclude(const struct performance *self, enum np_status status) {
@@ -344,7 +344,7 @@ void np_perform(const struct np_session *session, const struct np_action *action
   while (status == NP_OK && !last) {
     np_link_reach(link);
     np_link_await(link);
-    status = obey(&self, &last);
+    status = handle_command(&self, &last);
   }
   conclude(&self, status);
   np_link_reach(link);

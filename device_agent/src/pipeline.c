@@ -21,7 +21,7 @@ struct reordered {
 };
 
 /* One segment as it runs. */
-struct lane {
+struct segment_run {
   struct np_engine engine;
   struct np_compiled *compiled; /* NULL until compiled */
   uint32_t n_inputs;
@@ -37,23 +37,23 @@ struct lane {
   int shared;
 };
 
-/* A place for the bytes of a tensor, or of a reordered port. */
-struct place {
+/* Room for the bytes of a tensor, or of a reordered port. */
+struct buffer_slot {
   size_t n_bytes;
   int is_shared;
   size_t offset; /* in the shared memory */
-  void *made;    /* elsewhere */
+  void *own;     /* elsewhere */
 };
 
 struct np_pipeline {
   const struct np_pipeline_plan *plan;
   struct np_fault *fault;
-  struct place *places; /* [n_tensors], then one for each reordered port */
-  uint32_t n_places;
+  struct buffer_slot *slots; /* [n_tensors], then one for each reordered port */
+  uint32_t n_slots;
   struct np_shm memory;
   struct np_engine_memory *handle; /* the engines' of it, NULL: nothing is shared */
   const struct np_engine *sharer;  /* who made the handle */
-  struct lane *lanes;              /* [n_segments] */
+  struct segment_run *runs;        /* [n_segments] */
   struct np_step *steps;
 };
 
@@ -63,54 +63,54 @@ static enum np_status no_memory(struct np_fault *fault, const char *what) {
 }
 
 static uint32_t count_reordered(uint32_t n, const struct np_port *ports) {
-  uint32_t found = 0;
+  uint32_t count = 0;
   for (uint32_t i = 0; i < n; i++) {
-    found += ports[i].order != 0;
+    count += ports[i].order != 0;
   }
-  return found;
+  return count;
 }
 
 /* ---- Where bytes lie ---- */
 
-static void *address(const struct np_pipeline *self, const struct place *place) {
-  return place->is_shared ? (char *)self->memory.data + place->offset : place->made;
+static void *address(const struct np_pipeline *self, const struct buffer_slot *slot) {
+  return slot->is_shared ? (char *)self->memory.data + slot->offset : slot->own;
 }
 
 void *np_pipeline_data(const struct np_pipeline *self, uint32_t tensor) {
-  void *data = address(self, &self->places[tensor]);
+  void *data = address(self, &self->slots[tensor]);
   return data ? data : (void *)(uintptr_t)self->plan->tensors[tensor].bytes;
 }
 
-/* Marks what lanes that want shared memory touch, and lists every port's place. */
-static void list_places(struct np_pipeline *self) {
+/* Marks what segments that want shared memory touch, and lists every port's slot. */
+static void list_slots(struct np_pipeline *self) {
   const struct np_pipeline_plan *plan = self->plan;
   uint32_t next = plan->n_tensors;
   for (uint32_t t = 0; t < plan->n_tensors; t++) {
-    self->places[t].n_bytes = plan->tensors[t].n_bytes;
+    self->slots[t].n_bytes = plan->tensors[t].n_bytes;
   }
   for (uint32_t s = 0; s < plan->n_segments; s++) {
     const struct np_pipeline_segment *segment = &plan->segments[s];
     for (uint32_t i = 0; i < segment->n_inputs + segment->n_outputs; i++) {
       const struct np_port *port =
           i < segment->n_inputs ? &segment->inputs[i] : &segment->outputs[i - segment->n_inputs];
-      struct place *place = &self->places[port->order != 0 ? next++ : port->tensor];
-      place->n_bytes = plan->tensors[port->tensor].n_bytes;
-      place->is_shared |= self->lanes[s].wants_shared;
+      struct buffer_slot *slot = &self->slots[port->order != 0 ? next++ : port->tensor];
+      slot->n_bytes = plan->tensors[port->tensor].n_bytes;
+      slot->is_shared |= self->runs[s].wants_shared;
     }
   }
 }
 
-/* Gives the marked places their offsets; *size is what they take. -1 where that overflows. */
+/* Gives the marked slots their offsets; *size is what they take. -1 where that overflows. */
 static int lay_out(struct np_pipeline *self, size_t *size) {
   *size = 0;
-  for (uint32_t p = 0; p < self->n_places; p++) {
-    struct place *place = &self->places[p];
-    if (!place->is_shared) {
+  for (uint32_t p = 0; p < self->n_slots; p++) {
+    struct buffer_slot *slot = &self->slots[p];
+    if (!slot->is_shared) {
       continue;
     }
-    place->offset = *size;
+    slot->offset = *size;
     size_t room;
-    if (__builtin_add_overflow(place->n_bytes, TENSOR_ALIGNMENT - 1, &room) ||
+    if (__builtin_add_overflow(slot->n_bytes, TENSOR_ALIGNMENT - 1, &room) ||
         __builtin_add_overflow(*size, room / TENSOR_ALIGNMENT * TENSOR_ALIGNMENT, size)) {
       return -1;
     }
@@ -118,7 +118,7 @@ static int lay_out(struct np_pipeline *self, size_t *size) {
   return 0;
 }
 
-/* Makes shared memory for the marked places. Where there is none they are marked no longer. */
+/* Makes shared memory for the marked slots. Where there is none they are marked no longer. */
 static void share(struct np_pipeline *self) {
   size_t size;
   if (self->sharer && lay_out(self, &size) == 0 &&
@@ -128,53 +128,53 @@ static void share(struct np_pipeline *self) {
     self->handle = NULL;
     np_shm_free(&self->memory);
   }
-  for (uint32_t p = 0; p < self->n_places && !self->handle; p++) {
-    self->places[p].is_shared = 0;
+  for (uint32_t p = 0; p < self->n_slots && !self->handle; p++) {
+    self->slots[p].is_shared = 0;
   }
 }
 
-static enum np_status make_places(struct np_pipeline *self) {
-  for (uint32_t p = 0; p < self->n_places; p++) {
-    struct place *place = &self->places[p];
+static enum np_status allocate_slots(struct np_pipeline *self) {
+  for (uint32_t p = 0; p < self->n_slots; p++) {
+    struct buffer_slot *slot = &self->slots[p];
     const void *bytes = p < self->plan->n_tensors ? self->plan->tensors[p].bytes : NULL;
-    if (place->is_shared && bytes) {
-      memcpy(address(self, place), bytes, place->n_bytes);
+    if (slot->is_shared && bytes) {
+      memcpy(address(self, slot), bytes, slot->n_bytes);
     }
-    if (place->is_shared || bytes) {
+    if (slot->is_shared || bytes) {
       continue;
     }
-    if (posix_memalign(&place->made, TENSOR_ALIGNMENT, place->n_bytes) != 0) {
-      place->made = NULL;
-      np_message_set(&self->fault->why, "no memory for tensor %u of %zu bytes", p, place->n_bytes);
+    if (posix_memalign(&slot->own, TENSOR_ALIGNMENT, slot->n_bytes) != 0) {
+      slot->own = NULL;
+      np_message_set(&self->fault->why, "no memory for tensor %u of %zu bytes", p, slot->n_bytes);
       return NP_NO_MEMORY;
     }
-    memset(place->made, 0, place->n_bytes);
+    memset(slot->own, 0, slot->n_bytes);
   }
   return NP_OK;
 }
 
 /* ---- Segments as they run ---- */
 
-/* Fills a segment's list of inputs or outputs; *next is the next reordered port's place. */
-static struct np_io *make_ios(const struct np_pipeline *self, struct lane *lane, uint32_t n,
+/* Fills a segment's list of inputs or outputs; *next is the next reordered port's slot. */
+static struct np_io *make_ios(const struct np_pipeline *self, struct segment_run *run, uint32_t n,
                               const struct np_port *ports, uint32_t *next) {
   struct np_io *ios = calloc(n + (size_t)1, sizeof *ios);
   for (uint32_t i = 0; ios && i < n; i++) {
     const struct np_port *port = &ports[i];
     const struct np_pipeline_tensor *tensor = &self->plan->tensors[port->tensor];
-    const struct place *place = &self->places[port->order != 0 ? *next : port->tensor];
+    const struct buffer_slot *slot = &self->slots[port->order != 0 ? *next : port->tensor];
     struct np_io *io = &ios[i];
     *io = (struct np_io){.n_bytes = tensor->n_bytes, .rank = tensor->rank, .dims = tensor->dims};
-    io->data = port->order != 0 ? address(self, place) : np_pipeline_data(self, port->tensor);
-    if (lane->wants_shared && self->handle) {
+    io->data = port->order != 0 ? address(self, slot) : np_pipeline_data(self, port->tensor);
+    if (run->wants_shared && self->handle) {
       io->memory = self->handle;
-      io->offset = place->offset;
-      lane->shared = 1;
+      io->offset = slot->offset;
+      run->shared = 1;
     }
     if (port->order == 0) {
       continue;
     }
-    struct reordered *reordered = &lane->reordered[lane->n_reordered++];
+    struct reordered *reordered = &run->reordered[run->n_reordered++];
     *reordered = (struct reordered){.order = port->order,
                                     .index = port->tensor,
                                     .tensor = tensor,
@@ -188,124 +188,123 @@ static struct np_io *make_ios(const struct np_pipeline *self, struct lane *lane,
 }
 
 /* Changes the layout of inputs before a run, or of outputs after it. */
-static void reorder(const struct lane *lane, uint32_t first, uint32_t end) {
+static void reorder(const struct segment_run *run, uint32_t first, uint32_t end) {
   for (uint32_t i = first; i < end; i++) {
-    const struct reordered *it = &lane->reordered[i];
+    const struct reordered *it = &run->reordered[i];
     const struct np_pipeline_tensor *tensor = it->tensor;
     const size_t element_bytes = np_type_bytes(tensor->type);
-    if (i < lane->n_reordered_inputs) {
+    if (i < run->n_reordered_inputs) {
       np_order_to_operand(it->order, tensor->rank, tensor->dims, element_bytes, it->tensor_bytes,
                           it->operand_bytes);
     } else {
       np_order_from_operand(it->order, tensor->rank, tensor->dims, element_bytes, it->operand_bytes,
                             it->tensor_bytes);
     }
-    if (lane->plan->moved) {
-      lane->plan->moved(lane->plan->moved_ctx, tensor->type, tensor->n_bytes);
+    if (run->plan->moved) {
+      run->plan->moved(run->plan->moved_ctx, tensor->type, tensor->n_bytes);
     }
   }
 }
 
 /* Android's runtime says only when it uses memory that it cannot map it: from then on addresses do.
  */
-static int cannot_map(struct lane *lane) {
-  if (!lane->shared || !lane->fault->has_code || lane->fault->code != ANEURALNETWORKS_UNMAPPABLE) {
+static int cannot_map(struct segment_run *run) {
+  if (!run->shared || !run->fault->has_code || run->fault->code != ANEURALNETWORKS_UNMAPPABLE) {
     return 0;
   }
-  for (uint32_t i = 0; i < lane->n_inputs; i++) {
-    lane->inputs[i].memory = NULL;
+  for (uint32_t i = 0; i < run->n_inputs; i++) {
+    run->inputs[i].memory = NULL;
   }
-  for (uint32_t i = 0; i < lane->n_outputs; i++) {
-    lane->outputs[i].memory = NULL;
+  for (uint32_t i = 0; i < run->n_outputs; i++) {
+    run->outputs[i].memory = NULL;
   }
-  *lane->fault = (struct np_fault){.has_code = 0};
-  lane->shared = 0;
+  *run->fault = (struct np_fault){.has_code = 0};
+  run->shared = 0;
   return 1;
 }
 
-static enum np_status run_lane(void *ctx) {
-  struct lane *lane = ctx;
-  reorder(lane, 0, lane->n_reordered_inputs);
-  enum np_status status =
-      lane->engine.run(lane->compiled, lane->inputs, lane->outputs, lane->fault);
-  if (status != NP_OK && cannot_map(lane)) {
-    status = lane->engine.run(lane->compiled, lane->inputs, lane->outputs, lane->fault);
+static enum np_status run_segment(void *ctx) {
+  struct segment_run *run = ctx;
+  reorder(run, 0, run->n_reordered_inputs);
+  enum np_status status = run->engine.run(run->compiled, run->inputs, run->outputs, run->fault);
+  if (status != NP_OK && cannot_map(run)) {
+    status = run->engine.run(run->compiled, run->inputs, run->outputs, run->fault);
   }
   if (status == NP_OK) {
-    reorder(lane, lane->n_reordered_inputs, lane->n_reordered);
+    reorder(run, run->n_reordered_inputs, run->n_reordered);
   }
   return status;
 }
 
-static void settle_lane(void *ctx, struct np_durations *durations) {
-  struct lane *lane = ctx;
-  lane->engine.settle(lane->compiled, durations);
+static void settle_segment(void *ctx, struct np_durations *durations) {
+  struct segment_run *run = ctx;
+  run->engine.settle(run->compiled, durations);
 }
 
-/* What each lane is before anything has a place. */
-static enum np_status begin_lanes(struct np_pipeline *self) {
+/* What each run is before anything has a slot. */
+static enum np_status begin_runs(struct np_pipeline *self) {
   for (uint32_t s = 0; s < self->plan->n_segments; s++) {
     const struct np_pipeline_segment *segment = &self->plan->segments[s];
-    struct lane *lane = &self->lanes[s];
-    lane->plan = self->plan;
-    lane->fault = self->fault;
-    lane->engine = segment->engine;
-    lane->n_inputs = segment->n_inputs;
-    lane->n_outputs = segment->n_outputs;
-    lane->wants_shared = segment->engine.share && !segment->options.pointers;
-    if (lane->wants_shared && !self->sharer) {
+    struct segment_run *run = &self->runs[s];
+    run->plan = self->plan;
+    run->fault = self->fault;
+    run->engine = segment->engine;
+    run->n_inputs = segment->n_inputs;
+    run->n_outputs = segment->n_outputs;
+    run->wants_shared = segment->engine.share && !segment->options.pointers;
+    if (run->wants_shared && !self->sharer) {
       self->sharer = &segment->engine;
     }
     /* One memory is one library's. */
-    if (lane->wants_shared && self->sharer->ctx != segment->engine.ctx) {
-      lane->wants_shared = 0;
+    if (run->wants_shared && self->sharer->ctx != segment->engine.ctx) {
+      run->wants_shared = 0;
     }
-    lane->n_reordered_inputs = count_reordered(segment->n_inputs, segment->inputs);
+    run->n_reordered_inputs = count_reordered(segment->n_inputs, segment->inputs);
     const uint32_t n =
-        lane->n_reordered_inputs + count_reordered(segment->n_outputs, segment->outputs);
-    lane->reordered = calloc(n + (size_t)1, sizeof *lane->reordered);
-    if (!lane->reordered) {
+        run->n_reordered_inputs + count_reordered(segment->n_outputs, segment->outputs);
+    run->reordered = calloc(n + (size_t)1, sizeof *run->reordered);
+    if (!run->reordered) {
       return no_memory(self->fault, "the segments");
     }
-    self->n_places += n;
+    self->n_slots += n;
   }
-  self->places = calloc(self->n_places + (size_t)1, sizeof *self->places);
-  return self->places ? NP_OK : no_memory(self->fault, "the tensors");
+  self->slots = calloc(self->n_slots + (size_t)1, sizeof *self->slots);
+  return self->slots ? NP_OK : no_memory(self->fault, "the tensors");
 }
 
-static enum np_status finish_lanes(struct np_pipeline *self) {
+static enum np_status finish_runs(struct np_pipeline *self) {
   uint32_t next = self->plan->n_tensors;
   for (uint32_t s = 0; s < self->plan->n_segments; s++) {
     const struct np_pipeline_segment *segment = &self->plan->segments[s];
-    struct lane *lane = &self->lanes[s];
-    lane->inputs = make_ios(self, lane, segment->n_inputs, segment->inputs, &next);
-    lane->outputs = make_ios(self, lane, segment->n_outputs, segment->outputs, &next);
-    if (!lane->inputs || !lane->outputs) {
+    struct segment_run *run = &self->runs[s];
+    run->inputs = make_ios(self, run, segment->n_inputs, segment->inputs, &next);
+    run->outputs = make_ios(self, run, segment->n_outputs, segment->outputs, &next);
+    if (!run->inputs || !run->outputs) {
       return no_memory(self->fault, "the segments");
     }
     self->steps[s] = (struct np_step){
-        .run = run_lane, .settle = lane->engine.settle ? settle_lane : NULL, .ctx = lane};
+        .run = run_segment, .settle = run->engine.settle ? settle_segment : NULL, .ctx = run};
   }
   return NP_OK;
 }
 
 /* Points the ports that are this tensor at some bytes. */
-static void bind_ports(struct lane *lane, uint32_t n, const struct np_port *ports,
+static void bind_ports(struct segment_run *run, uint32_t n, const struct np_port *ports,
                        struct np_io *ios, uint32_t tensor, void *data) {
   for (uint32_t i = 0; i < n; i++) {
     if (ports[i].tensor == tensor && ports[i].order == 0) {
       ios[i].data = data;
     }
   }
-  for (uint32_t i = 0; i < lane->n_reordered; i++) {
-    if (lane->reordered[i].index == tensor) {
-      lane->reordered[i].tensor_bytes = data;
+  for (uint32_t i = 0; i < run->n_reordered; i++) {
+    if (run->reordered[i].index == tensor) {
+      run->reordered[i].tensor_bytes = data;
     }
   }
 }
 
 int np_pipeline_bind(struct np_pipeline *self, uint32_t tensor, void *data) {
-  if (self->places[tensor].is_shared) {
+  if (self->slots[tensor].is_shared) {
     return data == NULL;
   }
   if (!data) {
@@ -313,15 +312,15 @@ int np_pipeline_bind(struct np_pipeline *self, uint32_t tensor, void *data) {
   }
   for (uint32_t s = 0; s < self->plan->n_segments; s++) {
     const struct np_pipeline_segment *segment = &self->plan->segments[s];
-    struct lane *lane = &self->lanes[s];
-    bind_ports(lane, segment->n_inputs, segment->inputs, lane->inputs, tensor, data);
-    bind_ports(lane, segment->n_outputs, segment->outputs, lane->outputs, tensor, data);
+    struct segment_run *run = &self->runs[s];
+    bind_ports(run, segment->n_inputs, segment->inputs, run->inputs, tensor, data);
+    bind_ports(run, segment->n_outputs, segment->outputs, run->outputs, tensor, data);
   }
   return 1;
 }
 
 int np_pipeline_is_shared(const struct np_pipeline *self, uint32_t tensor) {
-  return self->places[tensor].is_shared;
+  return self->slots[tensor].is_shared;
 }
 
 /* ---- The whole ---- */
@@ -335,18 +334,18 @@ enum np_status np_pipeline_make(const struct np_pipeline_plan *plan, struct np_f
   }
   self->plan = plan;
   self->fault = fault;
-  self->n_places = plan->n_tensors;
-  self->lanes = calloc(plan->n_segments + (size_t)1, sizeof *self->lanes);
+  self->n_slots = plan->n_tensors;
+  self->runs = calloc(plan->n_segments + (size_t)1, sizeof *self->runs);
   self->steps = calloc(plan->n_segments + (size_t)1, sizeof *self->steps);
   enum np_status status =
-      self->lanes && self->steps ? begin_lanes(self) : no_memory(fault, "the segments");
+      self->runs && self->steps ? begin_runs(self) : no_memory(fault, "the segments");
   if (status == NP_OK) {
-    list_places(self);
+    list_slots(self);
     share(self);
-    status = make_places(self);
+    status = allocate_slots(self);
   }
   if (status == NP_OK) {
-    status = finish_lanes(self);
+    status = finish_runs(self);
   }
   if (status != NP_OK) {
     np_pipeline_free(self);
@@ -356,17 +355,17 @@ enum np_status np_pipeline_make(const struct np_pipeline_plan *plan, struct np_f
   return NP_OK;
 }
 
-static void free_lanes(struct np_pipeline *self) {
-  for (uint32_t s = 0; self->lanes && s < self->plan->n_segments; s++) {
-    struct lane *lane = &self->lanes[s];
-    if (lane->compiled) {
-      lane->engine.free(lane->compiled);
+static void free_runs(struct np_pipeline *self) {
+  for (uint32_t s = 0; self->runs && s < self->plan->n_segments; s++) {
+    struct segment_run *run = &self->runs[s];
+    if (run->compiled) {
+      run->engine.free(run->compiled);
     }
-    free(lane->inputs);
-    free(lane->outputs);
-    free(lane->reordered);
+    free(run->inputs);
+    free(run->outputs);
+    free(run->reordered);
   }
-  free(self->lanes);
+  free(self->runs);
   free(self->steps);
 }
 
@@ -374,40 +373,40 @@ void np_pipeline_free(struct np_pipeline *self) {
   if (!self) {
     return;
   }
-  free_lanes(self);
+  free_runs(self);
   if (self->handle) {
     self->sharer->unshare(self->sharer->ctx, self->handle);
   }
   np_shm_free(&self->memory);
-  for (uint32_t p = 0; self->places && p < self->n_places; p++) {
-    free(self->places[p].made);
+  for (uint32_t p = 0; self->slots && p < self->n_slots; p++) {
+    free(self->slots[p].own);
   }
-  free(self->places);
+  free(self->slots);
   free(self);
 }
 
 enum np_status np_pipeline_compile(struct np_pipeline *self, uint32_t segment) {
   const struct np_pipeline_segment *described = &self->plan->segments[segment];
-  struct lane *lane = &self->lanes[segment];
-  return lane->engine.compile(lane->engine.ctx, described->model, &described->options,
-                              &lane->compiled, lane->fault);
+  struct segment_run *run = &self->runs[segment];
+  return run->engine.compile(run->engine.ctx, described->model, &described->options, &run->compiled,
+                             run->fault);
 }
 
 void np_pipeline_replace(struct np_pipeline *self, uint32_t segment, struct np_engine engine) {
-  struct lane *lane = &self->lanes[segment];
-  lane->engine = engine;
-  lane->shared = 0;
-  self->steps[segment].settle = engine.settle ? settle_lane : NULL;
+  struct segment_run *run = &self->runs[segment];
+  run->engine = engine;
+  run->shared = 0;
+  self->steps[segment].settle = engine.settle ? settle_segment : NULL;
 }
 
 void np_pipeline_describe(const struct np_pipeline *self, uint32_t segment,
                           struct np_engine_facts *facts) {
-  const struct lane *lane = &self->lanes[segment];
+  const struct segment_run *run = &self->runs[segment];
   *facts = (struct np_engine_facts){.shared = 0};
-  if (lane->engine.describe && lane->compiled) {
-    lane->engine.describe(lane->compiled, facts);
+  if (run->engine.describe && run->compiled) {
+    run->engine.describe(run->compiled, facts);
   }
-  facts->shared = lane->shared;
+  facts->shared = run->shared;
 }
 
 const struct np_step *np_pipeline_steps(const struct np_pipeline *self) { return self->steps; }

@@ -53,7 +53,7 @@ enum np_status np_pipeline_plan_bindings(struct np_pipeline_segment *segment, ui
                                          uint32_t n_outputs);
 void np_pipeline_plan_free(struct np_pipeline_plan *plan);
 
-/* Makes the tensors' memory, aligned to 64 bytes, and the places of the segments; tensors of a
+/* Makes the tensors' memory, aligned to 64 bytes, and what the segments run with; tensors of a
  * segment whose engine takes shared memory lie there, unless its options say `pointers` or there is
  * none. The plan must outlive the pipeline and is not written; so must *fault, which every later
  * failure is told in. NP_NO_MEMORY with what it was for in fault->why; *pipeline is NULL then. */

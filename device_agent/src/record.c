@@ -49,7 +49,7 @@ enum np_status np_record_make(const struct np_action *action, struct np_record_v
   view->samples_ns = (uint64_t *)(void *)(memory + samples);
   view->hardware_ns = (uint64_t *)(void *)(memory + hardware);
   view->driver_ns = (uint64_t *)(void *)(memory + driver);
-  view->kept = (struct np_kept *)(void *)(memory + kept);
+  view->kept = (struct np_kept_output *)(void *)(memory + kept);
   const struct np_readings unknown = {-1, -1, -1};
   view->record->first_reading = view->record->readings[0] = view->record->readings[1] = unknown;
   return NP_OK;

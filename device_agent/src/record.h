@@ -14,13 +14,13 @@
 #include "timing.h"
 
 /* What a turn of the child is for: see perform.h. */
-enum np_order { NP_ORDER_ROUND, NP_ORDER_COOL, NP_ORDER_FINISH };
+enum np_command { NP_COMMAND_ROUND, NP_COMMAND_COOL, NP_COMMAND_FINISH };
 
-/* The child writes all but the order; the parent reads, and trusts no number in it. */
+/* The child writes all but the command; the parent reads, and trusts no number in it. */
 struct np_record {
   struct np_turns turns;
-  uint32_t order;   /* enum np_order */
-  uint64_t cool_ns; /* of NP_ORDER_COOL: the longest time to wait, and then how long it was */
+  uint32_t command; /* enum np_command */
+  uint64_t cool_ns; /* of NP_COMMAND_COOL: the longest time to wait, and then how long it was */
   uint32_t done;    /* the action has ended; the next two fields are final */
   uint32_t verdict; /* enum np_verdict */
   struct np_fault fault;
@@ -48,7 +48,7 @@ struct np_record_view {
   uint64_t *samples_ns;          /* [n_segments][room] */
   uint64_t *hardware_ns;
   uint64_t *driver_ns;
-  struct np_kept *kept; /* [n_tensors] */
+  struct np_kept_output *kept; /* [n_tensors] */
 };
 
 /* A round's share of an action's runs or budget. */

@@ -211,7 +211,8 @@ static void add_mask(struct np_answers *answers, const char *key, uint64_t mask)
   np_json_string(answers, key, mask == 0 ? NULL : text);
 }
 
-static void add_kept(struct np_answers *answers, uint32_t action, const struct np_kept *kept) {
+static void add_kept(struct np_answers *answers, uint32_t action,
+                     const struct np_kept_output *kept) {
   char name[32];
   char hex[2 * NP_SHA256_BYTES + 1];
   np_kept_name(action, kept->tensor, name);

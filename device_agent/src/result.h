@@ -49,7 +49,7 @@ struct np_round {
   uint32_t repeats; /* round, NP_NONE: none */
 };
 
-struct np_kept {
+struct np_kept_output {
   uint32_t tensor;
   uint64_t n_bytes;
   uint8_t sha256[NP_SHA256_BYTES];
@@ -77,7 +77,7 @@ struct np_result {
   struct np_readings before;
   struct np_readings after;
   uint32_t n_kept;
-  const struct np_kept *kept;
+  const struct np_kept_output *kept;
 };
 
 struct np_info_property {

@@ -50,7 +50,7 @@ static void check_result(void) {
       {.runs = 1, {1, 2, 0}, {3, 4, 1}, .throttled = 1, .repeats = NP_NONE},
       {.runs = 1, {-1, -1, -1}, {5, -1, -1}, .throttled = -1, .repeats = 0},
   };
-  const struct np_kept kept = {.tensor = 4, .n_bytes = 8, .sha256 = {0xab}};
+  const struct np_kept_output kept = {.tensor = 4, .n_bytes = 8, .sha256 = {0xab}};
   const struct np_result result = {.action = 9,
                                    .verdict = NP_CRASHED,
                                    .stage = NP_STAGE_COMPILE,

@@ -153,7 +153,7 @@ static void test_turns(int (*work)(void *ctx, struct np_link *link)) {
     CHECK(shared->value == i && child.used_kb != 0);
     shared->value = 0;
     if (i < 3) {
-      np_child_order(&child);
+      np_child_send(&child);
     }
   }
   CHECK(np_child_wait(&child, UINT32_MAX, &watch) == NP_EVENT_ENDED);

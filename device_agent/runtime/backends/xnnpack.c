@@ -205,7 +205,7 @@ static enum xnn_status compile_way(const struct np_region *region, enum np_xnn_w
                                    struct state *state) {
   const uint32_t n_operands = region->graph->n_operands;
   struct np_xnn_graph graph = {.way = way};
-  graph.values = malloc(np_times(n_operands, sizeof *graph.values));
+  graph.values = malloc(np_mul_saturated(n_operands, sizeof *graph.values));
   state->n = region->n_inputs + region->n_outputs;
   state->borders = calloc(state->n, sizeof *state->borders);
   state->values = calloc(state->n, sizeof *state->values);

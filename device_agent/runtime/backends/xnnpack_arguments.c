@@ -86,7 +86,8 @@ static int fit(uint32_t size, uint32_t out, uint32_t stride, uint64_t reach, int
 
 int np_xnn_pointers_fit(const struct np_call *call, const uint32_t filter[2]) {
   const uint32_t *out = np_out(call, 0)->dims;
-  return np_times(np_times(filter[0], filter[1]), np_times(out[1], out[2])) <= MOST_POINTERS;
+  return np_mul_saturated(np_mul_saturated(filter[0], filter[1]),
+                          np_mul_saturated(out[1], out[2])) <= MOST_POINTERS;
 }
 
 int np_xnn_read_window(const struct np_call *call, uint32_t at, const uint32_t filter[2],

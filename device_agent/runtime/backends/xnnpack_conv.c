@@ -70,7 +70,7 @@ static enum xnn_status depthwise(struct np_xnn_graph *graph, const struct np_cal
   NP_XNN_NEED(np_xnn_i32(call, next, &multiplier) && multiplier > 0);
   NP_XNN_NEED(weights->rank == 4 && np_in(call, 0)->rank == 4);
   const uint32_t channels = np_in(call, 0)->dims[3];
-  NP_XNN_NEED(np_times(channels, (uint32_t)multiplier) == weights->dims[3]);
+  NP_XNN_NEED(np_mul_saturated(channels, (uint32_t)multiplier) == weights->dims[3]);
   NP_XNN_NEED(read_dilations(call, next + 3, dilation));
   NP_XNN_NEED(np_xnn_read_window(call, 3, &weights->dims[1], dilation, &window));
   NP_XNN_NEED(np_xnn_fuse(call, next + 1, &low, &high));

@@ -31,7 +31,7 @@ static enum xnn_status pool(struct np_xnn_graph *graph, const struct np_call *ca
   float low;
   float high;
   NP_XNN_NEED(np_xnn_i32(call, next, &width) && np_xnn_i32(call, next + 1, &height));
-  NP_XNN_NEED(width > 0 && height > 0 && np_times((size_t)width, (size_t)height) > 1);
+  NP_XNN_NEED(width > 0 && height > 0 && np_mul_saturated((size_t)width, (size_t)height) > 1);
   const uint32_t filter[2] = {(uint32_t)height, (uint32_t)width};
   NP_XNN_NEED(np_xnn_read_window(call, 1, filter, DILATION, &window));
   NP_XNN_NEED(np_xnn_fuse(call, next + 2, &low, &high) && np_xnn_same_values(call, 0, 0));

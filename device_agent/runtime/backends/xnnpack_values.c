@@ -16,7 +16,8 @@ struct np_xnn_block {
 };
 
 static void *make_block(struct np_xnn_block **list, size_t bytes) {
-  const size_t size = np_plus(sizeof(struct np_xnn_block), np_plus(bytes, XNN_EXTRA_BYTES));
+  const size_t size =
+      np_add_saturated(sizeof(struct np_xnn_block), np_add_saturated(bytes, XNN_EXTRA_BYTES));
   struct np_xnn_block *block = size == SIZE_MAX ? NULL : calloc(1, size);
   if (block == NULL) {
     return NULL;
@@ -158,7 +159,7 @@ enum xnn_status np_xnn_inner(struct np_xnn_graph *graph, const struct np_operand
   for (uint32_t d = 0; d < rank; d++) {
     NP_XNN_NEED(dims[d] <= UINT32_MAX);
     tensor.dims[d] = (uint32_t)dims[d];
-    tensor.elements = np_times(tensor.elements, dims[d]);
+    tensor.elements = np_mul_saturated(tensor.elements, dims[d]);
   }
   return define(graph, like, &tensor, NULL, XNN_INVALID_VALUE_ID, 0, id);
 }
@@ -189,7 +190,7 @@ static enum xnn_status channel_weights(struct np_xnn_graph *graph, const struct 
               added->elements == tensor->dims[operand->channel_dim]);
   const size_t channels = added->elements;
   /* One row of scales for the weights, one for the bias. */
-  float *scales = np_xnn_room(graph, np_times(channels, 2 * sizeof *scales));
+  float *scales = np_xnn_room(graph, np_mul_saturated(channels, 2 * sizeof *scales));
   if (scales == NULL) {
     return xnn_status_out_of_memory;
   }

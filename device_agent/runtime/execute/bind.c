@@ -56,9 +56,9 @@ static int take_shape(struct np_tensor *tensor, const struct np_operand *operand
   int fits = buffer->rank <= NP_MAX_RANK && (operand->rank == 0 || operand->rank == buffer->rank);
   for (uint32_t d = 0; fits && d < buffer->rank; d++) {
     fits = operand->rank == 0 || operand->dims[d] == 0 || operand->dims[d] == buffer->dims[d];
-    elements = np_times(elements, buffer->dims[d]);
+    elements = np_mul_saturated(elements, buffer->dims[d]);
   }
-  if (!fits || np_times(elements, np_type_bytes(operand->type)) > PTRDIFF_MAX / 2) {
+  if (!fits || np_mul_saturated(elements, np_type_bytes(operand->type)) > PTRDIFF_MAX / 2) {
     return 0;
   }
   tensor->rank = buffer->rank;

@@ -125,7 +125,7 @@ static enum np_status if_run(const struct np_call *call) {
 static enum np_status keep_results(struct control *control, uint32_t n, struct np_message *why) {
   for (uint32_t i = 0; i < n; i++) {
     const struct np_buffer *result = &control->results[i];
-    NP_TRY(np_block_grow(&control->kept[i], np_plus(result->length, NP_TAIL), why));
+    NP_TRY(np_block_grow(&control->kept[i], np_add_saturated(result->length, NP_TAIL), why));
     if (result->length > 0) {
       memcpy(control->kept[i].start, result->data, result->length);
     }

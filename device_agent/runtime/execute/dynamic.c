@@ -49,7 +49,7 @@ static enum np_status make_room(const struct dynamic_run *run, uint32_t operand)
     }
   }
   struct np_block *block = &executor->rooms[operand];
-  NP_TRY(np_block_grow(block, np_plus(bytes, NP_TAIL), run->why));
+  NP_TRY(np_block_grow(block, np_add_saturated(bytes, NP_TAIL), run->why));
   tensor->room = block->start;
   return NP_OK;
 }

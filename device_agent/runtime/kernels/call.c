@@ -82,9 +82,11 @@ enum np_status np_read_list(const struct np_call *call, uint32_t input, const in
   return NP_OK;
 }
 
-size_t np_times(size_t a, size_t b) { return b != 0 && a > SIZE_MAX / b ? SIZE_MAX : a * b; }
+size_t np_mul_saturated(size_t a, size_t b) {
+  return b != 0 && a > SIZE_MAX / b ? SIZE_MAX : a * b;
+}
 
-size_t np_plus(size_t a, size_t b) { return a > SIZE_MAX - b ? SIZE_MAX : a + b; }
+size_t np_add_saturated(size_t a, size_t b) { return a > SIZE_MAX - b ? SIZE_MAX : a + b; }
 
 enum np_status np_set_bound(const struct np_call *call, uint32_t output, uint32_t rank,
                             const uint32_t *dims) {
@@ -96,9 +98,9 @@ enum np_status np_set_bound(const struct np_call *call, uint32_t output, uint32_
   }
   size_t elements = 1;
   for (uint32_t i = 0; i < rank; i++) {
-    elements = np_times(elements, dims[i]);
+    elements = np_mul_saturated(elements, dims[i]);
   }
-  if (np_times(elements, np_type_bytes(tensor->type)) > PTRDIFF_MAX / 2) {
+  if (np_mul_saturated(elements, np_type_bytes(tensor->type)) > PTRDIFF_MAX / 2) {
     return np_fail(call, NP_UNSUPPORTED, "output %u (operand %u) is too large for this machine",
                    output, operand);
   }

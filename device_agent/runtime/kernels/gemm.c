@@ -156,7 +156,7 @@ const struct np_gemm_engine *np_gemm_engine(void) {
 
 size_t np_gemm_packed_floats(const struct np_gemm_engine *engine, size_t n, size_t k) {
   const size_t panels = n / engine->width + (n % engine->width != 0);
-  return np_times(np_times(panels, engine->width), np_plus(k, 1));
+  return np_mul_saturated(np_mul_saturated(panels, engine->width), np_add_saturated(k, 1));
 }
 
 /* Packed: the bias of all panels, then the panels. */

@@ -11,13 +11,13 @@
 #define DEPTH 16384u
 
 size_t np_q_row(size_t k) {
-  const size_t padded = np_plus(k, PADDING - 1);
+  const size_t padded = np_add_saturated(k, PADDING - 1);
   return padded == SIZE_MAX ? SIZE_MAX : padded / PADDING * PADDING;
 }
 
 size_t np_q_packed(size_t n, size_t k) {
-  const size_t rows = np_plus(n, PANEL - 1);
-  return rows == SIZE_MAX ? SIZE_MAX : np_times(rows / PANEL * PANEL, np_q_row(k));
+  const size_t rows = np_add_saturated(n, PANEL - 1);
+  return rows == SIZE_MAX ? SIZE_MAX : np_mul_saturated(rows / PANEL * PANEL, np_q_row(k));
 }
 
 void np_q_widen(const struct np_operand *operand, const unsigned char *from, size_t n,

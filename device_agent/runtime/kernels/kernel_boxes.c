@@ -6,10 +6,10 @@
 #include "kernels/np_half.h"
 #include "kernels/np_quant.h"
 
-void *np_lay(struct np_layout *layout, size_t n, size_t each) {
+void *np_layout_add(struct np_layout *layout, size_t n, size_t each) {
   const size_t at = layout->used;
-  const size_t bytes = np_times(n, each);
-  layout->used = bytes > SIZE_MAX - 15 ? SIZE_MAX : np_plus(at, (bytes + 15) / 16 * 16);
+  const size_t bytes = np_mul_saturated(n, each);
+  layout->used = bytes > SIZE_MAX - 15 ? SIZE_MAX : np_add_saturated(at, (bytes + 15) / 16 * 16);
   return layout->base == NULL ? NULL : layout->base + at;
 }
 
@@ -36,17 +36,19 @@ static void read_floats(const struct np_call *call, uint32_t input, float *value
   }
 }
 
-float *np_lay_copy(struct np_layout *layout, const struct np_call *call, uint32_t input) {
-  float *values = np_lay(layout, np_in(call, input)->elements, sizeof *values);
+float *np_layout_copy(struct np_layout *layout, const struct np_call *call, uint32_t input) {
+  float *values = np_layout_add(layout, np_in(call, input)->elements, sizeof *values);
   if (values != NULL) {
     read_floats(call, input, values);
   }
   return values;
 }
 
-const float *np_lay_floats(struct np_layout *layout, const struct np_call *call, uint32_t input) {
+const float *np_layout_floats(struct np_layout *layout, const struct np_call *call,
+                              uint32_t input) {
   const struct np_tensor *tensor = np_in(call, input);
-  return tensor->type == NP_TYPE_TENSOR_FLOAT32 ? tensor->data : np_lay_copy(layout, call, input);
+  return tensor->type == NP_TYPE_TENSOR_FLOAT32 ? tensor->data
+                                                : np_layout_copy(layout, call, input);
 }
 
 void np_store_floats(const struct np_call *call, uint32_t output, size_t at, const float *values,
@@ -74,8 +76,8 @@ void np_store_floats(const struct np_call *call, uint32_t output, size_t at, con
   }
 }
 
-enum np_status np_want_shape(const struct np_call *call, uint32_t input, uint32_t rank,
-                             const int64_t *dims) {
+enum np_status np_require_shape(const struct np_call *call, uint32_t input, uint32_t rank,
+                                const int64_t *dims) {
   const struct np_tensor *tensor = np_in(call, input);
   if (!tensor->known) {
     return NP_MISSING;
@@ -93,7 +95,7 @@ enum np_status np_want_shape(const struct np_call *call, uint32_t input, uint32_
   return NP_OK;
 }
 
-enum np_status np_want_box_scale(const struct np_call *call, uint32_t input) {
+enum np_status np_require_box_scale(const struct np_call *call, uint32_t input) {
   const struct np_operand *operand = np_in_operand(call, input);
   int32_t low, high;
   np_q_limits(operand->type, &low, &high);
@@ -139,11 +141,11 @@ void np_box_transform(const float *box, const float *delta, const float *image, 
 enum { ROIS, DELTAS, BATCHES, IMAGES };
 
 static enum np_status transform_infer(const struct np_call *call) {
-  NP_TRY(np_want_shape(call, ROIS, 2, (const int64_t[]){NP_ANY_DIM, NP_BOX}));
+  NP_TRY(np_require_shape(call, ROIS, 2, (const int64_t[]){NP_ANY_DIM, NP_BOX}));
   const uint32_t n = np_in(call, ROIS)->dims[0];
-  NP_TRY(np_want_shape(call, DELTAS, 2, (const int64_t[]){n, NP_ANY_DIM}));
-  NP_TRY(np_want_shape(call, BATCHES, 1, (const int64_t[]){n}));
-  NP_TRY(np_want_shape(call, IMAGES, 2, (const int64_t[]){NP_ANY_DIM, 2}));
+  NP_TRY(np_require_shape(call, DELTAS, 2, (const int64_t[]){n, NP_ANY_DIM}));
+  NP_TRY(np_require_shape(call, BATCHES, 1, (const int64_t[]){n}));
+  NP_TRY(np_require_shape(call, IMAGES, 2, (const int64_t[]){NP_ANY_DIM, 2}));
   const uint32_t width = np_in(call, DELTAS)->dims[1];
   if (width == 0 || width % NP_BOX != 0) {
     return np_fail(call, NP_BAD_MODEL, "input 1 has %u in dimension 1, wanted 4 for each class",
@@ -152,8 +154,8 @@ static enum np_status transform_infer(const struct np_call *call) {
   if (np_in(call, IMAGES)->dims[0] == 0) {
     return np_fail(call, NP_BAD_MODEL, "input 3 describes no image");
   }
-  NP_TRY(np_want_box_scale(call, ROIS));
-  NP_TRY(np_want_box_scale(call, IMAGES));
+  NP_TRY(np_require_box_scale(call, ROIS));
+  NP_TRY(np_require_box_scale(call, IMAGES));
   if (np_in(call, ROIS)->type == NP_TYPE_TENSOR_QUANT16_ASYMM) {
     NP_TRY(np_q_fixed_output(call, 0, NP_BOX_SCALE, 0));
   }
@@ -167,9 +169,9 @@ struct transform {
 };
 
 static struct transform lay_transform(struct np_layout *layout, const struct np_call *call) {
-  return (struct transform){.rois = np_lay_floats(layout, call, ROIS),
-                            .deltas = np_lay_floats(layout, call, DELTAS),
-                            .images = np_lay_floats(layout, call, IMAGES)};
+  return (struct transform){.rois = np_layout_floats(layout, call, ROIS),
+                            .deltas = np_layout_floats(layout, call, DELTAS),
+                            .images = np_layout_floats(layout, call, IMAGES)};
 }
 
 static size_t transform_scratch(const struct np_call *call) {

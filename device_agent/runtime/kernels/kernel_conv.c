@@ -44,8 +44,9 @@ enum np_status np_conv_read(const struct np_call *call, struct np_conv *conv) {
   conv->out_channels = weights->dims[0];
   conv->group_in = weights->dims[3];
   conv->group_out = conv->out_channels / conv->groups;
-  conv->depth = np_times(np_times(window->filter_h, window->filter_w), conv->group_in);
-  if (np_times(conv->group_in, conv->groups) != window->channels) {
+  conv->depth =
+      np_mul_saturated(np_mul_saturated(window->filter_h, window->filter_w), conv->group_in);
+  if (np_mul_saturated(conv->group_in, conv->groups) != window->channels) {
     return np_fail(call, NP_BAD_MODEL, "weights take %u channels in %u groups, the input has %u",
                    conv->group_in, conv->groups, window->channels);
   }
@@ -85,8 +86,9 @@ static uint32_t constant_groups(const struct np_call *call) {
 }
 
 static size_t packed_bytes(size_t groups, size_t group_out, size_t depth) {
-  return np_times(np_times(groups, np_gemm_packed_floats(np_gemm_engine(), group_out, depth)),
-                  sizeof(float));
+  return np_mul_saturated(
+      np_mul_saturated(groups, np_gemm_packed_floats(np_gemm_engine(), group_out, depth)),
+      sizeof(float));
 }
 
 static void pack(const struct np_call *call, size_t groups, size_t group_out, size_t depth,
@@ -147,11 +149,12 @@ static struct parts find_parts(const struct np_call *call, const struct np_conv 
   size_t at = 0;
   parts.packed = at;
   if (call->state == NULL) {
-    at = np_plus(at, np_align(packed_bytes(conv->groups, conv->group_out, conv->depth)));
+    at = np_add_saturated(at, np_align(packed_bytes(conv->groups, conv->group_out, conv->depth)));
   }
   parts.patches = at;
   if (!is_pointwise(conv)) {
-    at = np_plus(at, np_align(np_times(np_times(patch_rows(conv), conv->depth), sizeof(float))));
+    at = np_add_saturated(at, np_align(np_mul_saturated(
+                                  np_mul_saturated(patch_rows(conv), conv->depth), sizeof(float))));
   }
   parts.total = at;
   return parts;

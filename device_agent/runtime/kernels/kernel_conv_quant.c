@@ -12,7 +12,7 @@
 #define PATCH_ELEMENTS 65536u
 
 static size_t packed_bytes(size_t groups, size_t group_out, size_t depth) {
-  return np_times(np_times(groups, np_q_packed(group_out, depth)), sizeof(int16_t));
+  return np_mul_saturated(np_mul_saturated(groups, np_q_packed(group_out, depth)), sizeof(int16_t));
 }
 
 static void pack(const struct np_call *call, size_t groups, size_t group_out, size_t depth,
@@ -57,15 +57,17 @@ static size_t block_rows(const struct np_conv *conv) {
 static struct parts find_parts(const struct np_call *call, const struct np_conv *conv) {
   const size_t rows = block_rows(conv);
   struct parts parts = {0};
-  size_t at = np_align(np_times(conv->out_channels, sizeof(struct np_multiplier)));
+  size_t at = np_align(np_mul_saturated(conv->out_channels, sizeof(struct np_multiplier)));
   parts.packed = at;
   if (call->state == NULL) {
-    at = np_plus(at, np_align(packed_bytes(conv->groups, conv->group_out, conv->depth)));
+    at = np_add_saturated(at, np_align(packed_bytes(conv->groups, conv->group_out, conv->depth)));
   }
   parts.patches = at;
-  at = np_plus(at, np_align(np_times(np_times(rows, np_q_row(conv->depth)), sizeof(int16_t))));
+  at = np_add_saturated(at, np_align(np_mul_saturated(np_mul_saturated(rows, np_q_row(conv->depth)),
+                                                      sizeof(int16_t))));
   parts.sums = at;
-  parts.total = np_plus(at, np_align(np_times(np_times(rows, conv->group_out), sizeof(int32_t))));
+  parts.total = np_add_saturated(
+      at, np_align(np_mul_saturated(np_mul_saturated(rows, conv->group_out), sizeof(int32_t))));
   return parts;
 }
 

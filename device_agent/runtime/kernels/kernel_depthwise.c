@@ -54,7 +54,8 @@ static enum np_status infer(const struct np_call *call) {
 /* Bytes of the row pointers of a pixel's taps; there are as many of the weights. */
 static size_t pointer_bytes(const struct np_depthwise *depthwise) {
   const struct np_window *w = &depthwise->window;
-  return np_align(np_times(np_times(w->filter_h, w->filter_w), sizeof(const float *)));
+  return np_align(
+      np_mul_saturated(np_mul_saturated(w->filter_h, w->filter_w), sizeof(const float *)));
 }
 
 static size_t scratch(const struct np_call *call) {
@@ -63,7 +64,7 @@ static size_t scratch(const struct np_call *call) {
     return 0;
   }
   return np_q_data(call) ? np_depthwise_quant_scratch(call, &depthwise)
-                         : np_times(2, pointer_bytes(&depthwise));
+                         : np_mul_saturated(2, pointer_bytes(&depthwise));
 }
 
 /* One output pixel with more than one filter a channel: output k * multiplier + q has filter q of

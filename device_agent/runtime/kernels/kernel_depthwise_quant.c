@@ -12,7 +12,7 @@ static void pack(const struct np_call *call, int16_t *packed) {
 }
 
 static size_t packed_bytes(size_t elements) {
-  return np_times(np_q_packed(1, elements), sizeof(int16_t));
+  return np_mul_saturated(np_q_packed(1, elements), sizeof(int16_t));
 }
 
 enum np_status np_depthwise_quant_prepare(const struct np_call *call, void **state) {
@@ -40,16 +40,18 @@ struct parts {
 
 static struct parts find_parts(const struct np_call *call, const struct np_depthwise *depthwise) {
   const struct np_window *w = &depthwise->window;
-  const size_t pixels = np_times(w->height, w->width);
+  const size_t pixels = np_mul_saturated(w->height, w->width);
   struct parts parts = {0};
-  parts.sums = np_align(np_times(depthwise->out_channels, sizeof(struct np_multiplier)));
-  parts.packed = np_plus(parts.sums, np_align(np_times(depthwise->out_channels, sizeof(int32_t))));
+  parts.sums = np_align(np_mul_saturated(depthwise->out_channels, sizeof(struct np_multiplier)));
+  parts.packed = np_add_saturated(
+      parts.sums, np_align(np_mul_saturated(depthwise->out_channels, sizeof(int32_t))));
   parts.image = parts.packed;
   if (call->state == NULL) {
-    parts.image = np_plus(parts.packed, np_align(packed_bytes(np_in(call, 1)->elements)));
+    parts.image = np_add_saturated(parts.packed, np_align(packed_bytes(np_in(call, 1)->elements)));
   }
-  parts.total =
-      np_plus(parts.image, np_align(np_times(np_times(pixels, w->channels), sizeof(int16_t))));
+  parts.total = np_add_saturated(
+      parts.image,
+      np_align(np_mul_saturated(np_mul_saturated(pixels, w->channels), sizeof(int16_t))));
   return parts;
 }
 

@@ -34,10 +34,10 @@ struct detection {
 };
 
 static enum np_status read_shapes(const struct np_call *call, struct detection *detection) {
-  NP_TRY(np_want_shape(call, SCORES, 3, (const int64_t[]){NP_ANY_DIM, NP_ANY_DIM, NP_ANY_DIM}));
+  NP_TRY(np_require_shape(call, SCORES, 3, (const int64_t[]){NP_ANY_DIM, NP_ANY_DIM, NP_ANY_DIM}));
   const uint32_t *dims = np_in(call, SCORES)->dims;
-  NP_TRY(np_want_shape(call, DELTAS, 3, (const int64_t[]){dims[0], dims[1], NP_ANY_DIM}));
-  NP_TRY(np_want_shape(call, ANCHORS, 2, (const int64_t[]){dims[1], NP_BOX}));
+  NP_TRY(np_require_shape(call, DELTAS, 3, (const int64_t[]){dims[0], dims[1], NP_ANY_DIM}));
+  NP_TRY(np_require_shape(call, ANCHORS, 2, (const int64_t[]){dims[1], NP_BOX}));
   detection->batches = dims[0];
   detection->anchors = dims[1];
   detection->classes = dims[2];
@@ -86,8 +86,8 @@ static enum np_status read_detection(const struct np_call *call, struct detectio
   NP_TRY(read_threshold(call, SCORE_THRESHOLD, &detection->score_threshold));
   NP_TRY(read_threshold(call, IOU_THRESHOLD, &detection->iou_threshold));
   NP_TRY(np_read_bool(call, BACKGROUND, &detection->background));
-  detection->room = np_times((size_t)detection->max_detections,
-                             detection->regular ? 1 : (size_t)detection->max_classes);
+  detection->room = np_mul_saturated((size_t)detection->max_detections,
+                                     detection->regular ? 1 : (size_t)detection->max_classes);
   if (detection->room > INT32_MAX) {
     return np_fail(call, NP_UNSUPPORTED, "%zu detections are more than an INT32 counts",
                    detection->room);
@@ -116,13 +116,13 @@ struct work {
 static struct work lay_work(struct np_layout *layout, const struct detection *detection) {
   const size_t anchors = detection->anchors;
   const size_t classes = detection->classes;
-  const size_t candidates = detection->regular ? np_times(anchors, classes) : anchors;
+  const size_t candidates = detection->regular ? np_mul_saturated(anchors, classes) : anchors;
   return (struct work){
-      .boxes = np_lay(layout, anchors, NP_BOX * sizeof(float)),
-      .best = np_lay(layout, anchors, sizeof(float)),
-      .select = np_lay(layout, candidates, sizeof(size_t)),
-      .spare = np_lay(layout, candidates > classes ? candidates : classes, sizeof(size_t)),
-      .ranks = np_lay(layout, classes, sizeof(size_t))};
+      .boxes = np_layout_add(layout, anchors, NP_BOX * sizeof(float)),
+      .best = np_layout_add(layout, anchors, sizeof(float)),
+      .select = np_layout_add(layout, candidates, sizeof(size_t)),
+      .spare = np_layout_add(layout, candidates > classes ? candidates : classes, sizeof(size_t)),
+      .ranks = np_layout_add(layout, classes, sizeof(size_t))};
 }
 
 static size_t detection_scratch(const struct np_call *call) {
@@ -136,8 +136,8 @@ static size_t detection_scratch(const struct np_call *call) {
 }
 
 /* Boxes [y1, x1, y2, x2] of anchors [y, x, h, w] (a centre and a size) moved by the deltas. */
-static void place_boxes(const struct np_call *call, const struct detection *detection,
-                        const float *deltas, float *boxes) {
+static void decode_boxes(const struct np_call *call, const struct detection *detection,
+                         const float *deltas, float *boxes) {
   const float *anchor = np_in(call, ANCHORS)->data;
   const float *scales = detection->scales;
   for (size_t a = 0; a < detection->anchors; a++) {
@@ -156,24 +156,24 @@ static void place_boxes(const struct np_call *call, const struct detection *dete
 }
 
 /* Where the detections of one image go. */
-struct place {
+struct detections {
   float *scores;
   float *boxes;
   int32_t *classes;
   int32_t count;
 };
 
-static void put(const struct detection *detection, struct place *place, float score,
+static void put(const struct detection *detection, struct detections *rows, float score,
                 const float *box, size_t class_index) {
-  const size_t at = (size_t)place->count++;
-  place->scores[at] = score;
-  memcpy(place->boxes + at * NP_BOX, box, NP_BOX * sizeof *box);
-  place->classes[at] = (int32_t)class_index - (detection->background ? 0 : 1);
+  const size_t at = (size_t)rows->count++;
+  rows->scores[at] = score;
+  memcpy(rows->boxes + at * NP_BOX, box, NP_BOX * sizeof *box);
+  rows->classes[at] = (int32_t)class_index - (detection->background ? 0 : 1);
 }
 
 /* Suppression within each class; then the best of all classes. */
 static void detect_regular(const struct detection *detection, const struct work *work,
-                           const float *scores, struct place *place) {
+                           const float *scores, struct detections *rows) {
   const struct np_candidates candidates = {scores, work->boxes, detection->classes};
   size_t kept = 0;
   for (size_t c = 1; c < detection->classes; c++) {
@@ -186,14 +186,14 @@ static void detect_regular(const struct detection *detection, const struct work 
   np_sort_by_score(work->select, kept, scores, work->spare);
   for (size_t i = 0; i < kept && i < (size_t)detection->max_detections; i++) {
     const size_t index = work->select[i];
-    put(detection, place, scores[index], work->boxes + index / detection->classes * NP_BOX,
+    put(detection, rows, scores[index], work->boxes + index / detection->classes * NP_BOX,
         index % detection->classes);
   }
 }
 
 /* Suppression between anchors by the best score of each; then the best classes of each anchor. */
 static void detect_fast(const struct detection *detection, const struct work *work,
-                        const float *scores, struct place *place) {
+                        const float *scores, struct detections *rows) {
   const size_t classes = detection->classes;
   for (size_t a = 0; a < detection->anchors; a++) {
     work->best[a] = scores[a * classes + 1];
@@ -214,8 +214,8 @@ static void detect_fast(const struct detection *detection, const struct work *wo
     }
     np_sort_by_score(work->ranks, classes - 1, scores + anchor * classes, work->spare);
     for (size_t c = 0; c < classes - 1 && c < (size_t)detection->max_classes; c++) {
-      put(detection, place, scores[anchor * classes + work->ranks[c]],
-          work->boxes + anchor * NP_BOX, work->ranks[c]);
+      put(detection, rows, scores[anchor * classes + work->ranks[c]], work->boxes + anchor * NP_BOX,
+          work->ranks[c]);
     }
   }
 }
@@ -240,19 +240,19 @@ static enum np_status detection_run(const struct np_call *call) {
     const size_t out = b * detection.room;
     const float *scores =
         (const float *)np_in(call, SCORES)->data + b * detection.anchors * detection.classes;
-    struct place place = {.scores = (float *)np_out(call, OUT_SCORES)->room + out,
-                          .boxes = (float *)np_out(call, OUT_BOXES)->room + out * NP_BOX,
-                          .classes = (int32_t *)np_out(call, OUT_CLASSES)->room + out};
-    place_boxes(call, &detection,
-                (const float *)np_in(call, DELTAS)->data +
-                    b * detection.anchors * detection.encoding,
-                work.boxes);
+    struct detections rows = {.scores = (float *)np_out(call, OUT_SCORES)->room + out,
+                              .boxes = (float *)np_out(call, OUT_BOXES)->room + out * NP_BOX,
+                              .classes = (int32_t *)np_out(call, OUT_CLASSES)->room + out};
+    decode_boxes(call, &detection,
+                 (const float *)np_in(call, DELTAS)->data +
+                     b * detection.anchors * detection.encoding,
+                 work.boxes);
     if (detection.regular) {
-      detect_regular(&detection, &work, scores, &place);
+      detect_regular(&detection, &work, scores, &rows);
     } else {
-      detect_fast(&detection, &work, scores, &place);
+      detect_fast(&detection, &work, scores, &rows);
     }
-    ((int32_t *)np_out(call, OUT_COUNTS)->room)[b] = place.count;
+    ((int32_t *)np_out(call, OUT_COUNTS)->room)[b] = rows.count;
   }
   return NP_OK;
 }

@@ -14,10 +14,10 @@ struct heatmap {
 };
 
 static enum np_status read_heatmap(const struct np_call *call, struct heatmap *heatmap) {
-  NP_TRY(np_want_shape(call, HEATMAPS, 4,
-                       (const int64_t[]){NP_ANY_DIM, NP_ANY_DIM, NP_ANY_DIM, NP_ANY_DIM}));
+  NP_TRY(np_require_shape(call, HEATMAPS, 4,
+                          (const int64_t[]){NP_ANY_DIM, NP_ANY_DIM, NP_ANY_DIM, NP_ANY_DIM}));
   const struct np_tensor *maps = np_in(call, HEATMAPS);
-  NP_TRY(np_want_shape(call, BOXES, 2, (const int64_t[]){maps->dims[0], NP_BOX}));
+  NP_TRY(np_require_shape(call, BOXES, 2, (const int64_t[]){maps->dims[0], NP_BOX}));
   if (maps->dims[1] != maps->dims[2] || maps->dims[1] < 2) {
     return np_fail(call, NP_BAD_MODEL,
                    "input 0 is %u x %u pixels, wanted a square of 2 x 2 or more", maps->dims[1],
@@ -33,7 +33,7 @@ static enum np_status read_heatmap(const struct np_call *call, struct heatmap *h
 static enum np_status heatmap_infer(const struct np_call *call) {
   struct heatmap heatmap;
   NP_TRY(read_heatmap(call, &heatmap));
-  NP_TRY(np_want_box_scale(call, BOXES));
+  NP_TRY(np_require_box_scale(call, BOXES));
   if (np_in(call, BOXES)->type == NP_TYPE_TENSOR_QUANT16_ASYMM) {
     NP_TRY(np_q_fixed_output(call, OUT_POINTS, NP_BOX_SCALE, 0));
   }
@@ -48,8 +48,8 @@ struct work {
 };
 
 static struct work lay_work(struct np_layout *layout, const struct np_call *call) {
-  return (struct work){.maps = np_lay_floats(layout, call, HEATMAPS),
-                       .boxes = np_lay_floats(layout, call, BOXES)};
+  return (struct work){.maps = np_layout_floats(layout, call, HEATMAPS),
+                       .boxes = np_layout_floats(layout, call, BOXES)};
 }
 
 static size_t heatmap_scratch(const struct np_call *call) {

@@ -50,9 +50,9 @@ static enum np_status infer(const struct np_call *call) {
 }
 
 static size_t packed_bytes(const struct np_call *call, size_t units, size_t inputs) {
-  return np_q_data(call)
-             ? np_times(np_q_packed(units, inputs), sizeof(int16_t))
-             : np_times(np_gemm_packed_floats(np_gemm_engine(), units, inputs), sizeof(float));
+  return np_q_data(call) ? np_mul_saturated(np_q_packed(units, inputs), sizeof(int16_t))
+                         : np_mul_saturated(np_gemm_packed_floats(np_gemm_engine(), units, inputs),
+                                            sizeof(float));
 }
 
 static void pack(const struct np_call *call, size_t units, size_t inputs, void *packed) {
@@ -98,12 +98,13 @@ static struct parts find_parts(const struct np_call *call, const struct linear *
     return parts;
   }
   parts.multipliers = parts.total;
-  parts.rows =
-      np_plus(parts.multipliers, np_align(np_times(linear->units, sizeof(struct np_multiplier))));
-  parts.sums = np_plus(parts.rows,
-                       np_align(np_times(2, np_times(np_q_row(linear->inputs), sizeof(int16_t)))));
-  parts.total =
-      np_plus(parts.sums, np_align(np_times(2, np_times(linear->units, sizeof(int32_t)))));
+  parts.rows = np_add_saturated(
+      parts.multipliers, np_align(np_mul_saturated(linear->units, sizeof(struct np_multiplier))));
+  parts.sums = np_add_saturated(
+      parts.rows,
+      np_align(np_mul_saturated(2, np_mul_saturated(np_q_row(linear->inputs), sizeof(int16_t)))));
+  parts.total = np_add_saturated(
+      parts.sums, np_align(np_mul_saturated(2, np_mul_saturated(linear->units, sizeof(int32_t)))));
   return parts;
 }
 

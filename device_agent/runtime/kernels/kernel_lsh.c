@@ -42,7 +42,7 @@ static size_t row_bytes(const struct np_tensor *data) {
 }
 
 static size_t lsh_scratch(const struct np_call *call) {
-  return np_plus(sizeof(float), row_bytes(np_in(call, 1)));
+  return np_add_saturated(sizeof(float), row_bytes(np_in(call, 1)));
 }
 
 static float float_at(const struct np_tensor *tensor, size_t i) {

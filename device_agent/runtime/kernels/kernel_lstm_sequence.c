@@ -51,13 +51,13 @@ static void run_direction(const struct direction *one) {
 /* Floats of working memory that a direction needs, its states among them. */
 static size_t direction_floats(const struct direction *one) {
   const size_t batch = one->sequence.batch;
-  const size_t states =
-      np_plus(np_times(batch, one->lstm.outputs), np_times(batch, one->lstm.units));
-  return np_plus(np_lstm_gate_floats(&one->lstm, batch), states);
+  const size_t states = np_add_saturated(np_mul_saturated(batch, one->lstm.outputs),
+                                         np_mul_saturated(batch, one->lstm.units));
+  return np_add_saturated(np_lstm_gate_floats(&one->lstm, batch), states);
 }
 
 /* Gives a direction its working memory; returns where the rest starts. */
-static float *place_memory(struct direction *one, float *memory) {
+static float *assign_memory(struct direction *one, float *memory) {
   const size_t batch = one->sequence.batch;
   one->gates = memory;
   one->state = one->gates + np_lstm_gate_floats(&one->lstm, batch);
@@ -66,19 +66,20 @@ static float *place_memory(struct direction *one, float *memory) {
 }
 
 /* States that are outputs (from output `first` on) lie there. */
-static void place_states(const struct np_call *call, struct direction *one, uint32_t first) {
+static void assign_states(const struct np_call *call, struct direction *one, uint32_t first) {
   one->state = np_out(call, first)->room;
   one->cell = np_out(call, first + 1)->room;
 }
 
-static enum np_status read_weights(const struct np_call *call, const struct np_lstm_place *place,
+static enum np_status read_weights(const struct np_call *call,
+                                   const struct np_lstm_arguments *arguments,
                                    struct direction *one) {
-  NP_TRY(np_lstm_read_scalars(call, place, &one->lstm));
-  np_lstm_read_weights(call, place, &one->lstm);
-  one->input = np_floats(call, place->input);
-  one->auxiliary = np_floats(call, place->auxiliary);
-  one->state_in = np_floats(call, place->state);
-  one->cell_in = np_floats(call, place->cell);
+  NP_TRY(np_lstm_read_scalars(call, arguments, &one->lstm));
+  np_lstm_read_weights(call, arguments, &one->lstm);
+  one->input = np_floats(call, arguments->input);
+  one->auxiliary = np_floats(call, arguments->auxiliary);
+  one->state_in = np_floats(call, arguments->state);
+  one->cell_in = np_floats(call, arguments->cell);
   return NP_OK;
 }
 
@@ -90,14 +91,14 @@ static enum np_status set_states(const struct np_call *call, uint32_t first,
 
 /* ---- UNIDIRECTIONAL_SEQUENCE_LSTM ----------------------------------------------------------- */
 
-static const struct np_lstm_place ONE_WAY = {.input = 0,
-                                             .auxiliary = UINT32_MAX,
-                                             .auxiliary_weights = UINT32_MAX,
-                                             .weights = 1,
-                                             .norm = 24,
-                                             .state = 18,
-                                             .cell = 19,
-                                             .scalars = 20};
+static const struct np_lstm_arguments ONE_WAY = {.input = 0,
+                                                 .auxiliary = UINT32_MAX,
+                                                 .auxiliary_weights = UINT32_MAX,
+                                                 .weights = 1,
+                                                 .norm = 24,
+                                                 .state = 18,
+                                                 .cell = 19,
+                                                 .scalars = 20};
 enum { ONE_WAY_TIME_MAJOR = 23 };
 
 static enum np_status read_one_way(const struct np_call *call, struct direction *one) {
@@ -122,7 +123,7 @@ static enum np_status find_shapes_one_way(const struct np_call *call) {
 }
 
 static enum np_status infer_one_way(const struct np_call *call) {
-  return np_unless_left_out(call, find_shapes_one_way(call));
+  return np_allow_omitted(call, find_shapes_one_way(call));
 }
 
 static size_t scratch_one_way(const struct np_call *call) {
@@ -130,16 +131,16 @@ static size_t scratch_one_way(const struct np_call *call) {
   if (read_one_way(call, &one) != NP_OK) {
     return 0;
   }
-  return np_times(direction_floats(&one), sizeof(float));
+  return np_mul_saturated(direction_floats(&one), sizeof(float));
 }
 
 static enum np_status run_one_way(const struct np_call *call) {
   struct direction one = {0};
   NP_TRY(read_one_way(call, &one));
   NP_TRY(read_weights(call, &ONE_WAY, &one));
-  (void)place_memory(&one, call->scratch);
+  (void)assign_memory(&one, call->scratch);
   if (call->operation->n_outputs == 3) {
-    place_states(call, &one, 1);
+    assign_states(call, &one, 1);
   }
   one.output = np_out(call, 0)->room;
   one.output_width = one.lstm.outputs;
@@ -154,36 +155,36 @@ const struct np_kernel np_kernel_UNIDIRECTIONAL_SEQUENCE_LSTM = {
 
 enum { INPUT = 0, AUXILIARY_INPUT = 39, MERGE = 51, TIME_MAJOR = 52 };
 
-static const struct np_lstm_place FORWARD = {.input = INPUT,
-                                             .auxiliary = AUXILIARY_INPUT,
-                                             .auxiliary_weights = 40,
-                                             .weights = 1,
-                                             .norm = 53,
-                                             .state = 35,
-                                             .cell = 36,
-                                             .scalars = 48};
-static const struct np_lstm_place BACKWARD = {.input = INPUT,
-                                              .auxiliary = AUXILIARY_INPUT,
-                                              .auxiliary_weights = 44,
-                                              .weights = 18,
-                                              .norm = 57,
-                                              .state = 37,
-                                              .cell = 38,
-                                              .scalars = 48};
+static const struct np_lstm_arguments FORWARD = {.input = INPUT,
+                                                 .auxiliary = AUXILIARY_INPUT,
+                                                 .auxiliary_weights = 40,
+                                                 .weights = 1,
+                                                 .norm = 53,
+                                                 .state = 35,
+                                                 .cell = 36,
+                                                 .scalars = 48};
+static const struct np_lstm_arguments BACKWARD = {.input = INPUT,
+                                                  .auxiliary = AUXILIARY_INPUT,
+                                                  .auxiliary_weights = 44,
+                                                  .weights = 18,
+                                                  .norm = 57,
+                                                  .state = 37,
+                                                  .cell = 38,
+                                                  .scalars = 48};
 
 /* Both directions and how they are linked: without auxiliary weights, an auxiliary input is the
  * backward one's only input (parallel linking); with them, both read both (cross-linking). */
 struct two_ways {
   struct direction forward;
   struct direction backward;
-  struct np_lstm_place places[2];
+  struct np_lstm_arguments arguments[2];
   int merges;
   uint32_t states; /* the first output of the four states, 0 for none */
 };
 
 static enum np_status link_inputs(const struct np_call *call, struct two_ways *two, int crossed) {
-  two->places[0] = FORWARD;
-  two->places[1] = BACKWARD;
+  two->arguments[0] = FORWARD;
+  two->arguments[1] = BACKWARD;
   const int has_input = np_has(call, AUXILIARY_INPUT);
   if (np_has(call, BACKWARD.auxiliary_weights + 1) != crossed || (crossed && !has_input)) {
     return np_fail(call, NP_BAD_MODEL,
@@ -191,9 +192,9 @@ static enum np_status link_inputs(const struct np_call *call, struct two_ways *t
                    "auxiliary input (input 39), or not at all");
   }
   if (!crossed) {
-    two->places[0].auxiliary = UINT32_MAX;
-    two->places[1].auxiliary = UINT32_MAX;
-    two->places[1].input = has_input ? AUXILIARY_INPUT : INPUT;
+    two->arguments[0].auxiliary = UINT32_MAX;
+    two->arguments[1].auxiliary = UINT32_MAX;
+    two->arguments[1].input = has_input ? AUXILIARY_INPUT : INPUT;
   }
   return NP_OK;
 }
@@ -220,7 +221,7 @@ static enum np_status read_two_sizes(const struct np_call *call, struct two_ways
                      two->forward.sequence.batch);
     }
   }
-  const size_t backward_width = two->places[1].input == INPUT ? width : auxiliary_width;
+  const size_t backward_width = two->arguments[1].input == INPUT ? width : auxiliary_width;
   const size_t extra_width = crossed ? auxiliary_width : 0;
   const size_t batch = two->forward.sequence.batch;
   NP_TRY(np_lstm_read_sizes(call, &FORWARD, batch, width, extra_width, &two->forward.lstm));
@@ -252,14 +253,14 @@ static enum np_status find_shapes_two_ways(const struct np_call *call) {
     NP_TRY(set_states(call, two.states + 2, &two.backward));
   }
   if (two.merges) {
-    return np_set_sequence(call, 0, sequence, np_plus(forward, backward));
+    return np_set_sequence(call, 0, sequence, np_add_saturated(forward, backward));
   }
   NP_TRY(np_set_sequence(call, 0, sequence, forward));
   return np_set_sequence(call, 1, sequence, backward);
 }
 
 static enum np_status infer_two_ways(const struct np_call *call) {
-  return np_unless_left_out(call, find_shapes_two_ways(call));
+  return np_allow_omitted(call, find_shapes_two_ways(call));
 }
 
 static size_t scratch_two_ways(const struct np_call *call) {
@@ -267,19 +268,20 @@ static size_t scratch_two_ways(const struct np_call *call) {
   if (read_two_ways(call, &two) != NP_OK) {
     return 0;
   }
-  return np_times(np_plus(direction_floats(&two.forward), direction_floats(&two.backward)),
-                  sizeof(float));
+  return np_mul_saturated(
+      np_add_saturated(direction_floats(&two.forward), direction_floats(&two.backward)),
+      sizeof(float));
 }
 
 static enum np_status run_two_ways(const struct np_call *call) {
   struct two_ways two = {0};
   NP_TRY(read_two_ways(call, &two));
-  NP_TRY(read_weights(call, &two.places[0], &two.forward));
-  NP_TRY(read_weights(call, &two.places[1], &two.backward));
-  (void)place_memory(&two.backward, place_memory(&two.forward, call->scratch));
+  NP_TRY(read_weights(call, &two.arguments[0], &two.forward));
+  NP_TRY(read_weights(call, &two.arguments[1], &two.backward));
+  (void)assign_memory(&two.backward, assign_memory(&two.forward, call->scratch));
   if (two.states != 0) {
-    place_states(call, &two.forward, two.states);
-    place_states(call, &two.backward, two.states + 2);
+    assign_states(call, &two.forward, two.states);
+    assign_states(call, &two.backward, two.states + 2);
   }
   two.forward.output = np_out(call, 0)->room;
   two.forward.output_width = two.forward.lstm.outputs;

@@ -19,7 +19,7 @@ static const char *shape_text(const struct np_tensor *tensor, char *text, size_t
   return text;
 }
 
-enum np_status np_want_vector(const struct np_call *call, uint32_t input, size_t n) {
+enum np_status np_require_vector(const struct np_call *call, uint32_t input, size_t n) {
   char found[128];
   if (!np_has(call, input)) {
     return NP_OK;
@@ -35,8 +35,8 @@ enum np_status np_want_vector(const struct np_call *call, uint32_t input, size_t
   return NP_OK;
 }
 
-enum np_status np_want_matrix(const struct np_call *call, uint32_t input, size_t rows,
-                              size_t columns) {
+enum np_status np_require_matrix(const struct np_call *call, uint32_t input, size_t rows,
+                                 size_t columns) {
   char found[128];
   if (!np_has(call, input)) {
     return NP_OK;
@@ -110,7 +110,7 @@ enum np_status np_set_sequence(const struct np_call *call, uint32_t output,
   return np_set_shape(call, output, 3, dims);
 }
 
-enum np_status np_unless_left_out(const struct np_call *call, enum np_status status) {
+enum np_status np_allow_omitted(const struct np_call *call, enum np_status status) {
   const uint32_t n_inputs = call->operation->n_inputs;
   for (uint32_t i = 0; status == NP_BAD_MODEL && i < n_inputs; i++) {
     if (np_form_input(call->form, n_inputs, i)->optional && np_has(call, i) &&

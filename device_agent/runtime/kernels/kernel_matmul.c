@@ -42,7 +42,7 @@ static enum np_status read_matmul(const struct np_call *call, struct matmul *mat
                      x->dims[d], y->dims[d]);
     }
     matmul->dims[d] = x->dims[d];
-    matmul->batches = np_times(matmul->batches, x->dims[d]);
+    matmul->batches = np_mul_saturated(matmul->batches, x->dims[d]);
   }
   matmul->dims[row] = x->dims[matmul->adj_x ? column : row];
   matmul->dims[column] = y->dims[matmul->adj_y ? row : column];
@@ -75,24 +75,25 @@ struct parts {
 
 static struct parts find_parts(const struct np_call *call, const struct matmul *matmul) {
   const size_t size = np_type_bytes(np_in(call, 0)->type);
-  const size_t x_elements = np_times(matmul->m, matmul->k);
-  const size_t y_elements = np_times(matmul->n, matmul->k);
+  const size_t x_elements = np_mul_saturated(matmul->m, matmul->k);
+  const size_t y_elements = np_mul_saturated(matmul->n, matmul->k);
   struct parts parts = {0};
-  parts.y = np_align(np_times(x_elements, size));
-  parts.rows = np_plus(parts.y, np_align(np_times(y_elements, size)));
+  parts.y = np_align(np_mul_saturated(x_elements, size));
+  parts.rows = np_add_saturated(parts.y, np_align(np_mul_saturated(y_elements, size)));
   parts.packed = parts.rows;
   if (np_q_data(call)) {
-    const size_t rows = np_times(np_q_packed(matmul->m, matmul->k), sizeof(int16_t));
-    const size_t outputs = np_times(matmul->m, matmul->n);
-    const size_t packed = np_times(np_q_packed(matmul->n, matmul->k), sizeof(int16_t));
-    parts.packed = np_plus(parts.rows, np_align(rows));
-    parts.sums = np_plus(parts.packed, np_align(packed));
-    parts.multipliers = np_plus(parts.sums, np_align(np_times(outputs, sizeof(int32_t))));
-    parts.total =
-        np_plus(parts.multipliers, np_align(np_times(matmul->n, sizeof(struct np_multiplier))));
+    const size_t rows = np_mul_saturated(np_q_packed(matmul->m, matmul->k), sizeof(int16_t));
+    const size_t outputs = np_mul_saturated(matmul->m, matmul->n);
+    const size_t packed = np_mul_saturated(np_q_packed(matmul->n, matmul->k), sizeof(int16_t));
+    parts.packed = np_add_saturated(parts.rows, np_align(rows));
+    parts.sums = np_add_saturated(parts.packed, np_align(packed));
+    parts.multipliers =
+        np_add_saturated(parts.sums, np_align(np_mul_saturated(outputs, sizeof(int32_t))));
+    parts.total = np_add_saturated(
+        parts.multipliers, np_align(np_mul_saturated(matmul->n, sizeof(struct np_multiplier))));
   } else {
     const size_t floats = np_gemm_packed_floats(np_gemm_engine(), matmul->n, matmul->k);
-    parts.total = np_plus(parts.packed, np_align(np_times(floats, sizeof(float))));
+    parts.total = np_add_saturated(parts.packed, np_align(np_mul_saturated(floats, sizeof(float))));
   }
   return parts;
 }

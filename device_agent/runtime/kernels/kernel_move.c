@@ -32,7 +32,7 @@ void np_copy_into(const struct np_tensor *tensor, const struct np_tensor *whole,
   np_gather(&to, (unsigned char *)whole->room + start * (ptrdiff_t)size, &from, tensor->data, size);
 }
 
-size_t np_place(size_t index, uint32_t n, const uint32_t *dims, const ptrdiff_t *strides) {
+size_t np_strided_offset(size_t index, uint32_t n, const uint32_t *dims, const ptrdiff_t *strides) {
   size_t place = 0;
   for (uint32_t d = n; d-- > 0; index /= dims[d]) {
     place += index % dims[d] * (size_t)strides[d];

@@ -31,7 +31,7 @@ static void merge(const struct order *order, const size_t *left, const size_t *m
 static void sort(const struct order *order, size_t *items, size_t n, size_t *spare) {
   size_t *from = items;
   size_t *to = spare;
-  for (size_t run = 1; run < n; run = np_times(run, 2)) {
+  for (size_t run = 1; run < n; run = np_mul_saturated(run, 2)) {
     for (size_t at = 0; at < n;) {
       const size_t first = n - at < run ? n - at : run;
       const size_t second = n - at - first < run ? n - at - first : run;

@@ -26,17 +26,17 @@ struct limit {
 };
 
 static enum np_status read_limit(const struct np_call *call, struct limit *limit) {
-  NP_TRY(np_want_shape(call, SCORES, 2, (const int64_t[]){NP_ANY_DIM, NP_ANY_DIM}));
+  NP_TRY(np_require_shape(call, SCORES, 2, (const int64_t[]){NP_ANY_DIM, NP_ANY_DIM}));
   const uint32_t n = np_in(call, SCORES)->dims[0];
-  NP_TRY(np_want_shape(call, BOXES, 2, (const int64_t[]){n, NP_ANY_DIM}));
-  NP_TRY(np_want_shape(call, BATCHES, 1, (const int64_t[]){n}));
+  NP_TRY(np_require_shape(call, BOXES, 2, (const int64_t[]){n, NP_ANY_DIM}));
+  NP_TRY(np_require_shape(call, BATCHES, 1, (const int64_t[]){n}));
   limit->n = n;
   limit->classes = np_in(call, SCORES)->dims[1];
   if (limit->classes < 2) {
     return np_fail(call, NP_BAD_MODEL, "input 0 has %zu classes, wanted 2 at least",
                    limit->classes);
   }
-  if (np_in(call, BOXES)->dims[1] != np_times(limit->classes, NP_BOX)) {
+  if (np_in(call, BOXES)->dims[1] != np_mul_saturated(limit->classes, NP_BOX)) {
     return np_fail(call, NP_BAD_MODEL, "input 1 has %u in dimension 1, wanted 4 for each class",
                    np_in(call, BOXES)->dims[1]);
   }
@@ -68,11 +68,11 @@ static enum np_status limit_infer(const struct np_call *call) {
   struct limit limit;
   NP_TRY(read_limit(call, &limit));
   if (np_in(call, SCORES)->type != NP_TYPE_TENSOR_FLOAT32) {
-    NP_TRY(np_want_box_scale(call, BOXES));
+    NP_TRY(np_require_box_scale(call, BOXES));
     NP_TRY(np_q_same_as_input(call, OUT_SCORES, SCORES));
     NP_TRY(np_q_fixed_output(call, OUT_BOXES, NP_BOX_SCALE, 0));
   }
-  const size_t most = np_times(limit.n, limit.classes - 1);
+  const size_t most = np_mul_saturated(limit.n, limit.classes - 1);
   return set_outputs(call, most > UINT32_MAX ? UINT32_MAX : (uint32_t)most, np_set_bound);
 }
 
@@ -85,10 +85,10 @@ struct work {
 
 static struct work lay_work(struct np_layout *layout, const struct np_call *call) {
   const size_t candidates = np_in(call, SCORES)->elements;
-  return (struct work){.scores = np_lay_copy(layout, call, SCORES),
-                       .boxes = np_lay_floats(layout, call, BOXES),
-                       .select = np_lay(layout, candidates, sizeof(size_t)),
-                       .spare = np_lay(layout, candidates, sizeof(size_t))};
+  return (struct work){.scores = np_layout_copy(layout, call, SCORES),
+                       .boxes = np_layout_floats(layout, call, BOXES),
+                       .select = np_layout_add(layout, candidates, sizeof(size_t)),
+                       .spare = np_layout_add(layout, candidates, sizeof(size_t))};
 }
 
 static size_t limit_scratch(const struct np_call *call) {

@@ -157,7 +157,7 @@ static enum np_status mirror_pad_run(const struct np_call *call) {
     middle -= (size_t)paddings[2 * d] * (size_t)strides[d];
     outer /= input->dims[d];
     for (size_t i = 0; i < outer; i++) {
-      const size_t place = middle + np_place(i, d, input->dims, strides);
+      const size_t place = middle + np_strided_offset(i, d, input->dims, strides);
       reflect((unsigned char *)output->room + place * size, (size_t)strides[d] * size,
               input->dims[d], (uint32_t)paddings[2 * d], (uint32_t)paddings[2 * d + 1], skipped);
     }

@@ -52,7 +52,7 @@ static size_t scratch(const struct np_call *call) {
   if (read_pool(call, &window, &fuse) != NP_OK) {
     return 0;
   }
-  return np_times(window.channels, sizeof(int64_t));
+  return np_mul_saturated(window.channels, sizeof(int64_t));
 }
 
 /* Takes one cell [n] of the image into the window's result. */

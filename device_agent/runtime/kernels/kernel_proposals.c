@@ -36,13 +36,14 @@ static enum np_status read_limit(const struct np_call *call, uint32_t input, siz
 }
 
 static enum np_status read_shapes(const struct np_call *call, struct proposals *proposals) {
-  NP_TRY(np_want_shape(call, SCORES, 4,
-                       (const int64_t[]){NP_ANY_DIM, NP_ANY_DIM, NP_ANY_DIM, NP_ANY_DIM}));
+  NP_TRY(np_require_shape(call, SCORES, 4,
+                          (const int64_t[]){NP_ANY_DIM, NP_ANY_DIM, NP_ANY_DIM, NP_ANY_DIM}));
   const uint32_t *dims = np_in(call, SCORES)->dims;
-  NP_TRY(np_want_shape(call, DELTAS, 4, (const int64_t[]){dims[0], dims[1], dims[2], NP_ANY_DIM}));
-  NP_TRY(np_want_shape(call, ANCHORS, 2, (const int64_t[]){dims[3], NP_BOX}));
-  NP_TRY(np_want_shape(call, IMAGES, 2, (const int64_t[]){dims[0], 2}));
-  if (np_in(call, DELTAS)->dims[3] != np_times(dims[3], NP_BOX)) {
+  NP_TRY(
+      np_require_shape(call, DELTAS, 4, (const int64_t[]){dims[0], dims[1], dims[2], NP_ANY_DIM}));
+  NP_TRY(np_require_shape(call, ANCHORS, 2, (const int64_t[]){dims[3], NP_BOX}));
+  NP_TRY(np_require_shape(call, IMAGES, 2, (const int64_t[]){dims[0], 2}));
+  if (np_in(call, DELTAS)->dims[3] != np_mul_saturated(dims[3], NP_BOX)) {
     return np_fail(call, NP_BAD_MODEL, "input 1 has %u in dimension 3, wanted 4 for each anchor",
                    np_in(call, DELTAS)->dims[3]);
   }
@@ -50,7 +51,7 @@ static enum np_status read_shapes(const struct np_call *call, struct proposals *
   proposals->height = dims[1];
   proposals->width = dims[2];
   proposals->anchors = dims[3];
-  proposals->of_image = np_times(np_times(dims[1], dims[2]), dims[3]);
+  proposals->of_image = np_mul_saturated(np_mul_saturated(dims[1], dims[2]), dims[3]);
   return NP_OK;
 }
 
@@ -79,14 +80,14 @@ static enum np_status proposals_infer(const struct np_call *call) {
   struct proposals proposals;
   NP_TRY(read_proposals(call, &proposals));
   if (np_in(call, SCORES)->type != NP_TYPE_TENSOR_FLOAT32) {
-    NP_TRY(np_want_box_scale(call, ANCHORS));
-    NP_TRY(np_want_box_scale(call, IMAGES));
+    NP_TRY(np_require_box_scale(call, ANCHORS));
+    NP_TRY(np_require_box_scale(call, IMAGES));
     NP_TRY(np_q_same_as_input(call, OUT_SCORES, SCORES));
     NP_TRY(np_q_fixed_output(call, OUT_BOXES, NP_BOX_SCALE, 0));
   }
   const size_t of_image =
       smaller(proposals.of_image, smaller(proposals.pre_nms, proposals.post_nms));
-  const size_t most = smaller(np_times(of_image, proposals.batches), UINT32_MAX);
+  const size_t most = smaller(np_mul_saturated(of_image, proposals.batches), UINT32_MAX);
   return set_outputs(call, (uint32_t)most, np_set_bound);
 }
 
@@ -103,13 +104,13 @@ struct work {
 static struct work lay_work(struct np_layout *layout, const struct np_call *call,
                             const struct proposals *proposals) {
   const size_t n = proposals->of_image;
-  return (struct work){.scores = np_lay_floats(layout, call, SCORES),
-                       .deltas = np_lay_floats(layout, call, DELTAS),
-                       .anchors = np_lay_floats(layout, call, ANCHORS),
-                       .images = np_lay_floats(layout, call, IMAGES),
-                       .boxes = np_lay(layout, n, NP_BOX * sizeof(float)),
-                       .select = np_lay(layout, n, sizeof(size_t)),
-                       .spare = np_lay(layout, n, sizeof(size_t))};
+  return (struct work){.scores = np_layout_floats(layout, call, SCORES),
+                       .deltas = np_layout_floats(layout, call, DELTAS),
+                       .anchors = np_layout_floats(layout, call, ANCHORS),
+                       .images = np_layout_floats(layout, call, IMAGES),
+                       .boxes = np_layout_add(layout, n, NP_BOX * sizeof(float)),
+                       .select = np_layout_add(layout, n, sizeof(size_t)),
+                       .spare = np_layout_add(layout, n, sizeof(size_t))};
 }
 
 static size_t proposals_scratch(const struct np_call *call) {
@@ -123,9 +124,9 @@ static size_t proposals_scratch(const struct np_call *call) {
 }
 
 /* Puts every anchor at every place and moves it as the deltas say. */
-static enum np_status place_boxes(const struct np_call *call, const struct proposals *proposals,
-                                  const struct work *work, const float *deltas,
-                                  const float *image) {
+static enum np_status decode_boxes(const struct np_call *call, const struct proposals *proposals,
+                                   const struct work *work, const float *deltas,
+                                   const float *image) {
   float *box = work->boxes;
   for (uint32_t h = 0; h < proposals->height; h++) {
     const float y = (float)h * proposals->stride_h;
@@ -185,8 +186,8 @@ static enum np_status proposals_run(const struct np_call *call) {
   for (uint32_t b = 0; b < proposals.batches && proposals.of_image > 0; b++) {
     const float *scores = work.scores + b * proposals.of_image;
     const float *image = work.images + (size_t)b * 2;
-    NP_TRY(
-        place_boxes(call, &proposals, &work, work.deltas + b * proposals.of_image * NP_BOX, image));
+    NP_TRY(decode_boxes(call, &proposals, &work, work.deltas + b * proposals.of_image * NP_BOX,
+                        image));
     const size_t kept = select_of_image(&proposals, &work, scores, image);
     for (size_t i = 0; i < kept; i++, out++) {
       np_store_floats(call, OUT_SCORES, out, scores + work.select[i], 1);

@@ -71,12 +71,12 @@ static enum np_status read_sizes(const struct np_call *call, struct qlstm16 *lst
                    lstm->units, lstm->inputs);
   }
   for (uint32_t g = 0; g < NP_GATES; g++) {
-    NP_TRY(np_want_matrix(call, INPUT_WEIGHTS + g, lstm->units, lstm->inputs));
-    NP_TRY(np_want_matrix(call, RECURRENT_WEIGHTS + g, lstm->units, lstm->units));
-    NP_TRY(np_want_vector(call, BIASES + g, lstm->units));
+    NP_TRY(np_require_matrix(call, INPUT_WEIGHTS + g, lstm->units, lstm->inputs));
+    NP_TRY(np_require_matrix(call, RECURRENT_WEIGHTS + g, lstm->units, lstm->units));
+    NP_TRY(np_require_vector(call, BIASES + g, lstm->units));
   }
-  NP_TRY(np_want_matrix(call, STATE_IN, lstm->batch, lstm->units));
-  return np_want_matrix(call, CELL_IN, lstm->batch, lstm->units);
+  NP_TRY(np_require_matrix(call, STATE_IN, lstm->batch, lstm->units));
+  return np_require_matrix(call, CELL_IN, lstm->batch, lstm->units);
 }
 
 static enum np_status infer(const struct np_call *call) {

@@ -23,14 +23,14 @@ enum {
 };
 enum { STATE_OUT, CELL_OUT, OUTPUT };
 
-static const struct np_lstm_place PLACE = {.input = 0,
-                                           .auxiliary = UINT32_MAX,
-                                           .auxiliary_weights = UINT32_MAX,
-                                           .weights = 1,
-                                           .norm = 20,
-                                           .state = 18,
-                                           .cell = 19,
-                                           .scalars = UINT32_MAX};
+static const struct np_lstm_arguments ARGUMENTS = {.input = 0,
+                                                   .auxiliary = UINT32_MAX,
+                                                   .auxiliary_weights = UINT32_MAX,
+                                                   .weights = 1,
+                                                   .norm = 20,
+                                                   .state = 18,
+                                                   .cell = 19,
+                                                   .scalars = UINT32_MAX};
 
 static float scale_of(const struct np_call *call, uint32_t input) {
   return np_in_operand(call, input)->scale;
@@ -42,24 +42,24 @@ static const void *values_of(const struct np_call *call, uint32_t input) {
 
 static enum np_status read_sizes(const struct np_call *call, size_t *batch, struct np_lstm *sizes) {
   size_t inputs;
-  NP_TRY(np_read_matrix(call, PLACE.input, batch, &inputs));
-  if (!np_has(call, PLACE.state) || !np_has(call, PLACE.cell)) {
-    return np_fail(call, NP_BAD_MODEL, "a state (input %u or %u) is left out", PLACE.state,
-                   PLACE.cell);
+  NP_TRY(np_read_matrix(call, ARGUMENTS.input, batch, &inputs));
+  if (!np_has(call, ARGUMENTS.state) || !np_has(call, ARGUMENTS.cell)) {
+    return np_fail(call, NP_BAD_MODEL, "a state (input %u or %u) is left out", ARGUMENTS.state,
+                   ARGUMENTS.cell);
   }
-  return np_lstm_read_sizes(call, &PLACE, *batch, inputs, 0, sizes);
+  return np_lstm_read_sizes(call, &ARGUMENTS, *batch, inputs, 0, sizes);
 }
 
 /* The cell state's scale is 2^(integer bits - 15). */
 static enum np_status read_cell_format(const struct np_call *call, int *integer_bits) {
-  const struct np_operand *cell = np_in_operand(call, PLACE.cell);
+  const struct np_operand *cell = np_in_operand(call, ARGUMENTS.cell);
   const float power = log2f(cell->scale);
   const float whole = roundf(power);
   if (!(fabsf(power - whole) < 1e-3f) || whole < -15.0f || whole > -9.0f) {
     return np_fail(
         call, NP_BAD_MODEL,
         "cell_state_in (input %u) has scale %g, wanted a power of two from 2^-15 to 2^-9",
-        PLACE.cell, (double)cell->scale);
+        ARGUMENTS.cell, (double)cell->scale);
   }
   *integer_bits = 15 + (int)whole;
   return NP_OK;
@@ -77,7 +77,7 @@ static enum np_status find_shapes(const struct np_call *call) {
 }
 
 static enum np_status infer(const struct np_call *call) {
-  return np_unless_left_out(call, find_shapes(call));
+  return np_allow_omitted(call, find_shapes(call));
 }
 
 /* Reads a scale that a scalar gives. */
@@ -106,13 +106,13 @@ static enum np_status read_gate(const struct np_call *call, uint32_t index, int 
                                 struct np_qlstm_gate *gate) {
   static const uint32_t PEEPHOLE_OF[NP_GATES] = {PEEPHOLES, PEEPHOLES + 1, UINT32_MAX,
                                                  PEEPHOLES + 2};
-  const uint32_t weights = PLACE.weights + index;
+  const uint32_t weights = ARGUMENTS.weights + index;
   if (!np_has(call, weights)) {
     return NP_OK;
   }
   const uint32_t recurrent = RECURRENT + index;
   const uint32_t peephole = PEEPHOLE_OF[index];
-  const uint32_t norm = PLACE.norm + index;
+  const uint32_t norm = ARGUMENTS.norm + index;
   float intermediate;
   NP_TRY(read_scale(call, INTERMEDIATE_SCALES + index, &intermediate));
   gate->input = values_of(call, weights);
@@ -121,8 +121,8 @@ static enum np_status read_gate(const struct np_call *call, uint32_t index, int 
   gate->norm = values_of(call, norm);
   gate->bias = values_of(call, BIASES + index);
   /* Products are rounded to float, as the reference does. */
-  const float of_input = scale_of(call, weights) * scale_of(call, PLACE.input) / intermediate;
-  const float of_state = scale_of(call, recurrent) * scale_of(call, PLACE.state) / intermediate;
+  const float of_input = scale_of(call, weights) * scale_of(call, ARGUMENTS.input) / intermediate;
+  const float of_state = scale_of(call, recurrent) * scale_of(call, ARGUMENTS.state) / intermediate;
   gate->input_scale = np_multiplier_of((double)of_input);
   gate->recurrent_scale = np_multiplier_of((double)of_state);
   if (gate->peephole != NULL) {
@@ -147,7 +147,7 @@ static enum np_status read_hidden(const struct np_call *call, struct np_qlstm *l
   lstm->projection = values_of(call, PROJECTION);
   lstm->projection_bias = values_of(call, PROJECTION_BIAS);
   if (lstm->projection != NULL) {
-    const float scale = scale_of(call, PROJECTION) * hidden / scale_of(call, PLACE.state);
+    const float scale = scale_of(call, PROJECTION) * hidden / scale_of(call, ARGUMENTS.state);
     lstm->projection_scale = np_multiplier_of((double)scale);
   }
   return NP_OK;
@@ -159,19 +159,21 @@ static enum np_status read_lstm(const struct np_call *call, size_t *batch, struc
   lstm->inputs = sizes.inputs;
   lstm->units = sizes.units;
   lstm->outputs = sizes.outputs;
-  lstm->input_zero_point = np_in_operand(call, PLACE.input)->zero_point;
-  lstm->state_zero_point = np_in_operand(call, PLACE.state)->zero_point;
+  lstm->input_zero_point = np_in_operand(call, ARGUMENTS.input)->zero_point;
+  lstm->state_zero_point = np_in_operand(call, ARGUMENTS.state)->zero_point;
   NP_TRY(read_cell_format(call, &lstm->cell_integer_bits));
   for (uint32_t g = 0; g < NP_GATES; g++) {
     NP_TRY(read_gate(call, g, lstm->cell_integer_bits, &lstm->gates[g]));
   }
-  NP_TRY(read_clip(call, CELL_CLIP, scale_of(call, PLACE.cell), INT16_MAX, &lstm->cell_clip));
-  NP_TRY(read_clip(call, PROJECTION_CLIP, scale_of(call, PLACE.state), INT8_MAX,
+  NP_TRY(read_clip(call, CELL_CLIP, scale_of(call, ARGUMENTS.cell), INT16_MAX, &lstm->cell_clip));
+  NP_TRY(read_clip(call, PROJECTION_CLIP, scale_of(call, ARGUMENTS.state), INT8_MAX,
                    &lstm->projection_clip));
   return read_hidden(call, lstm);
 }
 
-static size_t gate_bytes(size_t units) { return np_times(units, NP_GATES * sizeof(int16_t)); }
+static size_t gate_bytes(size_t units) {
+  return np_mul_saturated(units, NP_GATES * sizeof(int16_t));
+}
 
 static size_t scratch(const struct np_call *call) {
   struct np_lstm sizes = {0};
@@ -179,7 +181,7 @@ static size_t scratch(const struct np_call *call) {
   if (read_sizes(call, &batch, &sizes) != NP_OK) {
     return 0;
   }
-  return np_plus(gate_bytes(sizes.units), sizes.units);
+  return np_add_saturated(gate_bytes(sizes.units), sizes.units);
 }
 
 static enum np_status run(const struct np_call *call) {
@@ -189,9 +191,9 @@ static enum np_status run(const struct np_call *call) {
   int16_t *gates = call->scratch;
   int8_t *hidden = (int8_t *)call->scratch + gate_bytes(lstm.units);
   for (size_t b = 0; b < batch; b++) {
-    const int8_t *input = np_in(call, PLACE.input)->data;
-    const int8_t *state_in = np_in(call, PLACE.state)->data;
-    const int16_t *cell_in = np_in(call, PLACE.cell)->data;
+    const int8_t *input = np_in(call, ARGUMENTS.input)->data;
+    const int8_t *state_in = np_in(call, ARGUMENTS.state)->data;
+    const int16_t *cell_in = np_in(call, ARGUMENTS.cell)->data;
     int16_t *cell = (int16_t *)np_out(call, CELL_OUT)->room + b * lstm.units;
     int8_t *state = (int8_t *)np_out(call, STATE_OUT)->room + b * lstm.outputs;
     np_qlstm_step(&lstm, input + b * lstm.inputs, state_in + b * lstm.outputs,

@@ -87,7 +87,7 @@ static enum np_status multinomial_infer(const struct np_call *call) {
 }
 
 static size_t multinomial_scratch(const struct np_call *call) {
-  return np_times(np_in(call, 0)->dims[1], sizeof(double));
+  return np_mul_saturated(np_in(call, 0)->dims[1], sizeof(double));
 }
 
 /* Sums up to each class of the probabilities, which do not add up to 1; returns the last. Classes

@@ -171,7 +171,7 @@ static int is_float(const struct np_call *call) {
 
 /* Where results are collected: in the output itself, or in integers for data of 8 bits. */
 static size_t scratch(const struct np_call *call) {
-  return is_float(call) ? 0 : np_times(np_out(call, 0)->elements, sizeof(int64_t));
+  return is_float(call) ? 0 : np_mul_saturated(np_out(call, 0)->elements, sizeof(int64_t));
 }
 
 /* What nothing gives; where the executor's options want results finite, the greatest of nothing is

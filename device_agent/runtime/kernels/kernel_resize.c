@@ -96,7 +96,7 @@ static size_t resize_scratch(const struct np_call *call) {
   if (read_resize(call, &resize) != NP_OK) {
     return 0;
   }
-  return np_times(resize.out_w, sizeof(struct sample));
+  return np_mul_saturated(resize.out_w, sizeof(struct sample));
 }
 
 static float scale_of(uint32_t in, uint32_t out, int align_corners) {

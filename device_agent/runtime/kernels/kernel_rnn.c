@@ -25,7 +25,7 @@ struct direction {
 };
 
 /* Where an operation has the inputs of one direction. UINT32_MAX for what it does not have. */
-struct place {
+struct arguments {
   uint32_t input;
   uint32_t weights; /* recurrent weights, bias and hidden state follow */
   uint32_t auxiliary;
@@ -70,44 +70,44 @@ static void run_direction(const struct direction *one) {
 }
 
 /* Sizes of one direction, whose sequence, inputs and auxiliary_inputs are set. */
-static enum np_status read_sizes(const struct np_call *call, const struct place *place,
+static enum np_status read_sizes(const struct np_call *call, const struct arguments *arguments,
                                  struct direction *one) {
   size_t columns;
-  NP_TRY(np_read_matrix(call, place->weights, &one->units, &columns));
+  NP_TRY(np_read_matrix(call, arguments->weights, &one->units, &columns));
   if (one->units == 0 || one->inputs == 0) {
     return np_fail(call, NP_BAD_MODEL, "%zu units and inputs of %zu, wanted at least one of each",
                    one->units, one->inputs);
   }
-  NP_TRY(np_want_matrix(call, place->weights, one->units, one->inputs));
-  NP_TRY(np_want_matrix(call, place->weights + 1, one->units, one->units));
-  NP_TRY(np_want_vector(call, place->weights + 2, one->units));
-  NP_TRY(np_want_matrix(call, place->weights + 3, one->sequence.batch, one->units));
+  NP_TRY(np_require_matrix(call, arguments->weights, one->units, one->inputs));
+  NP_TRY(np_require_matrix(call, arguments->weights + 1, one->units, one->units));
+  NP_TRY(np_require_vector(call, arguments->weights + 2, one->units));
+  NP_TRY(np_require_matrix(call, arguments->weights + 3, one->sequence.batch, one->units));
   for (uint32_t i = 1; i < 4; i++) {
-    if (!np_has(call, place->weights + i)) {
-      return np_fail(call, NP_BAD_MODEL, "input %u is left out", place->weights + i);
+    if (!np_has(call, arguments->weights + i)) {
+      return np_fail(call, NP_BAD_MODEL, "input %u is left out", arguments->weights + i);
     }
   }
-  return np_want_matrix(call, place->auxiliary_weights, one->units, one->auxiliary_inputs);
+  return np_require_matrix(call, arguments->auxiliary_weights, one->units, one->auxiliary_inputs);
 }
 
-static void read_values(const struct np_call *call, const struct place *place,
+static void read_values(const struct np_call *call, const struct arguments *arguments,
                         struct direction *one) {
-  one->input = np_floats(call, place->input);
-  one->weights = np_floats(call, place->weights);
-  one->recurrent = np_floats(call, place->weights + 1);
-  one->bias = np_floats(call, place->weights + 2);
-  one->state_in = np_floats(call, place->weights + 3);
-  one->auxiliary = np_floats(call, place->auxiliary);
-  one->auxiliary_weights = np_floats(call, place->auxiliary_weights);
+  one->input = np_floats(call, arguments->input);
+  one->weights = np_floats(call, arguments->weights);
+  one->recurrent = np_floats(call, arguments->weights + 1);
+  one->bias = np_floats(call, arguments->weights + 2);
+  one->state_in = np_floats(call, arguments->weights + 3);
+  one->auxiliary = np_floats(call, arguments->auxiliary);
+  one->auxiliary_weights = np_floats(call, arguments->auxiliary_weights);
 }
 
 /* Floats of working memory that a direction needs. */
 static size_t direction_floats(const struct direction *one) {
-  return np_plus(np_times(one->sequence.batch, one->units), one->units);
+  return np_add_saturated(np_mul_saturated(one->sequence.batch, one->units), one->units);
 }
 
 /* Gives a direction its working memory; returns where the rest starts. */
-static float *place_memory(struct direction *one, float *memory) {
+static float *assign_memory(struct direction *one, float *memory) {
   one->next = memory;
   one->state = one->next + one->units;
   return one->state + one->sequence.batch * one->units;
@@ -115,7 +115,7 @@ static float *place_memory(struct direction *one, float *memory) {
 
 /* ---- RNN ------------------------------------------------------------------------------------ */
 
-static const struct place STEP = {
+static const struct arguments STEP = {
     .input = 0, .weights = 1, .auxiliary = UINT32_MAX, .auxiliary_weights = UINT32_MAX};
 
 /* A sequence of one step. */
@@ -134,7 +134,8 @@ static enum np_status infer_step(const struct np_call *call) {
 
 static size_t scratch_step(const struct np_call *call) {
   struct direction one = {0};
-  return read_step(call, &one) == NP_OK ? np_times(direction_floats(&one), sizeof(float)) : 0;
+  return read_step(call, &one) == NP_OK ? np_mul_saturated(direction_floats(&one), sizeof(float))
+                                        : 0;
 }
 
 static enum np_status run_step(const struct np_call *call) {
@@ -142,7 +143,7 @@ static enum np_status run_step(const struct np_call *call) {
   NP_TRY(read_step(call, &one));
   NP_TRY(np_read_activation(call, 5, NP_RNN_ACTIVATIONS, &one.activation));
   read_values(call, &STEP, &one);
-  (void)place_memory(&one, call->scratch);
+  (void)assign_memory(&one, call->scratch);
   one.state = np_out(call, 0)->room;
   one.output = np_out(call, 1)->room;
   one.output_width = one.units;
@@ -176,7 +177,8 @@ static enum np_status infer_one_way(const struct np_call *call) {
 
 static size_t scratch_one_way(const struct np_call *call) {
   struct direction one = {0};
-  return read_one_way(call, &one) == NP_OK ? np_times(direction_floats(&one), sizeof(float)) : 0;
+  return read_one_way(call, &one) == NP_OK ? np_mul_saturated(direction_floats(&one), sizeof(float))
+                                           : 0;
 }
 
 static enum np_status run_one_way(const struct np_call *call) {
@@ -184,7 +186,7 @@ static enum np_status run_one_way(const struct np_call *call) {
   NP_TRY(read_one_way(call, &one));
   NP_TRY(np_read_activation(call, 5, NP_RNN_ACTIVATIONS, &one.activation));
   read_values(call, &STEP, &one);
-  (void)place_memory(&one, call->scratch);
+  (void)assign_memory(&one, call->scratch);
   if (call->operation->n_outputs > 1) {
     one.state = np_out(call, 1)->room;
   }
@@ -201,9 +203,9 @@ const struct np_kernel np_kernel_UNIDIRECTIONAL_SEQUENCE_RNN = {
 
 enum { INPUT = 0, AUXILIARY = 9, FUSE = 12, TIME_MAJOR = 13, MERGE = 14 };
 
-static const struct place FORWARD = {
+static const struct arguments FORWARD = {
     .input = INPUT, .weights = 1, .auxiliary = AUXILIARY, .auxiliary_weights = 10};
-static const struct place BACKWARD = {
+static const struct arguments BACKWARD = {
     .input = INPUT, .weights = 5, .auxiliary = AUXILIARY, .auxiliary_weights = 11};
 
 /* Both directions and how they are linked: without auxiliary weights, an auxiliary input is the
@@ -211,7 +213,7 @@ static const struct place BACKWARD = {
 struct two_ways {
   struct direction forward;
   struct direction backward;
-  struct place places[2];
+  struct arguments arguments[2];
   int merges;
   uint32_t states; /* the first output of the two states, 0 for none */
 };
@@ -231,8 +233,8 @@ static enum np_status read_auxiliary(const struct np_call *call, const struct np
 }
 
 static enum np_status link_inputs(const struct np_call *call, struct two_ways *two) {
-  two->places[0] = FORWARD;
-  two->places[1] = BACKWARD;
+  two->arguments[0] = FORWARD;
+  two->arguments[1] = BACKWARD;
   const int linked = np_has(call, AUXILIARY);
   const int crossed = np_has(call, FORWARD.auxiliary_weights);
   if (np_has(call, BACKWARD.auxiliary_weights) != crossed || (crossed && !linked)) {
@@ -250,7 +252,7 @@ static enum np_status link_inputs(const struct np_call *call, struct two_ways *t
     two->forward.auxiliary_inputs = width;
     two->backward.auxiliary_inputs = width;
   } else {
-    two->places[1].input = AUXILIARY;
+    two->arguments[1].input = AUXILIARY;
     two->backward.inputs = width;
   }
   return NP_OK;
@@ -264,8 +266,8 @@ static enum np_status read_two_ways(const struct np_call *call, struct two_ways 
   two->backward.sequence = two->forward.sequence;
   two->backward.backward = 1;
   NP_TRY(link_inputs(call, two));
-  NP_TRY(read_sizes(call, &two->places[0], &two->forward));
-  NP_TRY(read_sizes(call, &two->places[1], &two->backward));
+  NP_TRY(read_sizes(call, &two->arguments[0], &two->forward));
+  NP_TRY(read_sizes(call, &two->arguments[1], &two->backward));
   const uint32_t plain = two->merges ? 1 : 2;
   const uint32_t n_outputs = call->operation->n_outputs;
   if (n_outputs != plain && n_outputs != plain + 2) {
@@ -285,14 +287,15 @@ static enum np_status find_shapes_two_ways(const struct np_call *call) {
     NP_TRY(np_set_matrix(call, two.states + 1, sequence->batch, two.backward.units));
   }
   if (two.merges) {
-    return np_set_sequence(call, 0, sequence, np_plus(two.forward.units, two.backward.units));
+    return np_set_sequence(call, 0, sequence,
+                           np_add_saturated(two.forward.units, two.backward.units));
   }
   NP_TRY(np_set_sequence(call, 0, sequence, two.forward.units));
   return np_set_sequence(call, 1, sequence, two.backward.units);
 }
 
 static enum np_status infer_two_ways(const struct np_call *call) {
-  return np_unless_left_out(call, find_shapes_two_ways(call));
+  return np_allow_omitted(call, find_shapes_two_ways(call));
 }
 
 static size_t scratch_two_ways(const struct np_call *call) {
@@ -300,8 +303,9 @@ static size_t scratch_two_ways(const struct np_call *call) {
   if (read_two_ways(call, &two) != NP_OK) {
     return 0;
   }
-  return np_times(np_plus(direction_floats(&two.forward), direction_floats(&two.backward)),
-                  sizeof(float));
+  return np_mul_saturated(
+      np_add_saturated(direction_floats(&two.forward), direction_floats(&two.backward)),
+      sizeof(float));
 }
 
 static enum np_status run_two_ways(const struct np_call *call) {
@@ -309,9 +313,9 @@ static enum np_status run_two_ways(const struct np_call *call) {
   NP_TRY(read_two_ways(call, &two));
   NP_TRY(np_read_activation(call, FUSE, NP_RNN_ACTIVATIONS, &two.forward.activation));
   two.backward.activation = two.forward.activation;
-  read_values(call, &two.places[0], &two.forward);
-  read_values(call, &two.places[1], &two.backward);
-  (void)place_memory(&two.backward, place_memory(&two.forward, call->scratch));
+  read_values(call, &two.arguments[0], &two.forward);
+  read_values(call, &two.arguments[1], &two.backward);
+  (void)assign_memory(&two.backward, assign_memory(&two.forward, call->scratch));
   if (two.states != 0) {
     two.forward.state = np_out(call, two.states)->room;
     two.backward.state = np_out(call, two.states + 1)->room;

@@ -26,11 +26,11 @@ static enum np_status read_scale(const struct np_call *call, uint32_t input, flo
 }
 
 enum np_status np_rois_read(const struct np_call *call, struct np_rois *rois) {
-  NP_TRY(np_want_shape(call, DATA, 4,
-                       (const int64_t[]){NP_ANY_DIM, NP_ANY_DIM, NP_ANY_DIM, NP_ANY_DIM}));
-  NP_TRY(np_want_shape(call, ROIS, 2, (const int64_t[]){NP_ANY_DIM, NP_BOX}));
-  NP_TRY(np_want_shape(call, BATCHES, 1, (const int64_t[]){np_in(call, ROIS)->dims[0]}));
-  NP_TRY(np_want_box_scale(call, ROIS));
+  NP_TRY(np_require_shape(call, DATA, 4,
+                          (const int64_t[]){NP_ANY_DIM, NP_ANY_DIM, NP_ANY_DIM, NP_ANY_DIM}));
+  NP_TRY(np_require_shape(call, ROIS, 2, (const int64_t[]){NP_ANY_DIM, NP_BOX}));
+  NP_TRY(np_require_shape(call, BATCHES, 1, (const int64_t[]){np_in(call, ROIS)->dims[0]}));
+  NP_TRY(np_require_box_scale(call, ROIS));
   if (np_in(call, DATA)->elements == 0) {
     return np_fail(call, NP_BAD_MODEL, "input 0 is empty");
   }

@@ -47,7 +47,8 @@ static enum np_status align_infer(const struct np_call *call) {
 /* Sums of one bin of quantised data. */
 static size_t align_scratch(const struct np_call *call) {
   const struct np_tensor *data = np_in(call, DATA);
-  return data->type == NP_TYPE_TENSOR_FLOAT32 ? 0 : np_times(data->dims[3], sizeof(int64_t));
+  return data->type == NP_TYPE_TENSOR_FLOAT32 ? 0
+                                              : np_mul_saturated(data->dims[3], sizeof(int64_t));
 }
 
 /* One direction of a region: bins of `step` pixels with `samples` samples `apart`. */

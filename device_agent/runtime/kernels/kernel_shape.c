@@ -34,7 +34,7 @@ static enum np_status read_shape(const struct np_call *call, size_t *rank, uint3
                      d, shape[d]);
     }
     dims[d] = (uint32_t)shape[d];
-    *product = np_times(*product, dims[d]);
+    *product = np_mul_saturated(*product, dims[d]);
   }
   return NP_OK;
 }
@@ -53,7 +53,7 @@ static enum np_status reshape_infer(const struct np_call *call) {
   if (stretched < rank) {
     const size_t rest = product == 0 ? 0 : input->elements / product;
     dims[stretched] = rest > UINT32_MAX ? UINT32_MAX : (uint32_t)rest;
-    product = np_times(product, rest);
+    product = np_mul_saturated(product, rest);
   }
   if (product != input->elements) {
     return np_fail(call, NP_BAD_MODEL, "%zu elements do not fit a shape of %zu", input->elements,

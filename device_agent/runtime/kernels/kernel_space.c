@@ -205,8 +205,8 @@ static struct range inside(uint32_t dim, uint32_t before, uint32_t block, uint32
 }
 
 /* Copies what one place of all blocks holds: a strided part of each image. */
-static void copy_place(const struct np_call *call, struct block block, struct range rows,
-                       struct range columns, size_t first_image) {
+static void copy_block_pixels(const struct np_call *call, struct block block, struct range rows,
+                              struct range columns, size_t first_image) {
   const struct np_tensor *input = np_in(call, 0);
   const struct np_tensor *output = np_out(call, 0);
   const size_t size = np_type_bytes(input->type);
@@ -247,7 +247,7 @@ static enum np_status space_to_batch_run(const struct np_call *call) {
     for (uint32_t x = 0; rows.n > 0 && x < block.w; x++) {
       const struct range columns = inside(input->dims[2], (uint32_t)paddings[2], block.w, x);
       if (columns.n > 0) {
-        copy_place(call, block, rows, columns, ((size_t)y * block.w + x) * input->dims[0]);
+        copy_block_pixels(call, block, rows, columns, ((size_t)y * block.w + x) * input->dims[0]);
       }
     }
   }

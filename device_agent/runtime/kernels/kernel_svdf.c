@@ -32,24 +32,25 @@ static enum np_status read_svdf(const struct np_call *call, struct svdf *svdf) {
   }
   svdf->rank = (size_t)rank;
   svdf->units = svdf->filters / svdf->rank;
-  NP_TRY(np_want_matrix(call, WEIGHTS_FEATURE, svdf->filters, svdf->inputs));
-  NP_TRY(np_want_matrix(call, WEIGHTS_TIME, svdf->filters, svdf->memory));
-  NP_TRY(np_want_vector(call, BIAS, svdf->units));
+  NP_TRY(np_require_matrix(call, WEIGHTS_FEATURE, svdf->filters, svdf->inputs));
+  NP_TRY(np_require_matrix(call, WEIGHTS_TIME, svdf->filters, svdf->memory));
+  NP_TRY(np_require_vector(call, BIAS, svdf->units));
   if (!np_has(call, STATE_IN)) {
     return np_fail(call, NP_BAD_MODEL, "state_in (input 4) is left out");
   }
-  return np_want_matrix(call, STATE_IN, svdf->batch, np_times(svdf->filters, svdf->memory));
+  return np_require_matrix(call, STATE_IN, svdf->batch,
+                           np_mul_saturated(svdf->filters, svdf->memory));
 }
 
 static enum np_status find_shapes(const struct np_call *call) {
   struct svdf svdf = {0};
   NP_TRY(read_svdf(call, &svdf));
-  NP_TRY(np_set_matrix(call, STATE_OUT, svdf.batch, np_times(svdf.filters, svdf.memory)));
+  NP_TRY(np_set_matrix(call, STATE_OUT, svdf.batch, np_mul_saturated(svdf.filters, svdf.memory)));
   return np_set_matrix(call, OUTPUT, svdf.batch, svdf.units);
 }
 
 static enum np_status infer(const struct np_call *call) {
-  return np_unless_left_out(call, find_shapes(call));
+  return np_allow_omitted(call, find_shapes(call));
 }
 
 /* One filter of one row: its sum over time; its state moves on by one place. */

@@ -44,7 +44,7 @@ static enum np_status tile_run(const struct np_call *call) {
     outer /= input->dims[d];
     for (size_t i = 0; i < outer; i++) {
       unsigned char *row =
-          (unsigned char *)output->room + np_place(i, d, input->dims, strides) * size;
+          (unsigned char *)output->room + np_strided_offset(i, d, input->dims, strides) * size;
       for (size_t copy = 1; copy < output->dims[d] / input->dims[d]; copy++) {
         memcpy(row + copy * bytes, row, bytes);
       }

@@ -45,7 +45,7 @@ static enum np_status topk_infer(const struct np_call *call) {
 
 static size_t topk_scratch(const struct np_call *call) {
   uint32_t k = 0;
-  return read_k(call, &k) == NP_OK ? np_times(k, sizeof(struct ranked)) : 0;
+  return read_k(call, &k) == NP_OK ? np_mul_saturated(k, sizeof(struct ranked)) : 0;
 }
 
 /* Element i of a row; what is no number ranks below everything. */

@@ -155,8 +155,9 @@ static enum np_status infer(const struct np_call *call) {
 
 static size_t packed_bytes(const struct np_call *call, size_t products, size_t channels) {
   return np_q_data(call)
-             ? np_times(np_q_packed(products, channels), sizeof(int16_t))
-             : np_times(np_gemm_packed_floats(np_gemm_engine(), products, channels), sizeof(float));
+             ? np_mul_saturated(np_q_packed(products, channels), sizeof(int16_t))
+             : np_mul_saturated(np_gemm_packed_floats(np_gemm_engine(), products, channels),
+                                sizeof(float));
 }
 
 static void pack(const struct np_call *call, size_t products, size_t channels, void *packed) {
@@ -205,16 +206,20 @@ static struct parts find_parts(const struct np_call *call, const struct transpos
   if (call->state == NULL) {
     parts.products = np_align(packed_bytes(call, t->products, t->channels));
   }
-  parts.pixels =
-      np_plus(parts.products, np_align(np_times(np_times(block, t->products), sizeof(float))));
+  parts.pixels = np_add_saturated(
+      parts.products,
+      np_align(np_mul_saturated(np_mul_saturated(block, t->products), sizeof(float))));
   parts.total = parts.pixels;
   if (np_q_data(call)) {
-    const size_t outputs = np_times(np_times(t->out_h, t->out_w), t->out_channels);
-    parts.sums = np_plus(
-        parts.pixels, np_align(np_times(np_times(block, np_q_row(t->channels)), sizeof(int16_t))));
-    parts.multipliers = np_plus(parts.sums, np_align(np_times(outputs, sizeof(uint32_t))));
-    parts.total = np_plus(parts.multipliers,
-                          np_align(np_times(t->out_channels, sizeof(struct np_multiplier))));
+    const size_t outputs = np_mul_saturated(np_mul_saturated(t->out_h, t->out_w), t->out_channels);
+    parts.sums = np_add_saturated(
+        parts.pixels, np_align(np_mul_saturated(np_mul_saturated(block, np_q_row(t->channels)),
+                                                sizeof(int16_t))));
+    parts.multipliers =
+        np_add_saturated(parts.sums, np_align(np_mul_saturated(outputs, sizeof(uint32_t))));
+    parts.total =
+        np_add_saturated(parts.multipliers,
+                         np_align(np_mul_saturated(t->out_channels, sizeof(struct np_multiplier))));
   }
   return parts;
 }

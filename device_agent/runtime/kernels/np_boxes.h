@@ -24,14 +24,14 @@ struct np_layout {
 };
 
 /* Room for n elements; NULL while measuring. */
-void *np_lay(struct np_layout *layout, size_t n, size_t each);
+void *np_layout_add(struct np_layout *layout, size_t n, size_t each);
 
 /* The values of an input as floats: of FLOAT32 the input itself, of other types a copy that is laid
  * out. NULL while measuring. */
-const float *np_lay_floats(struct np_layout *layout, const struct np_call *call, uint32_t input);
+const float *np_layout_floats(struct np_layout *layout, const struct np_call *call, uint32_t input);
 
 /* A copy of them that may be written. */
-float *np_lay_copy(struct np_layout *layout, const struct np_call *call, uint32_t input);
+float *np_layout_copy(struct np_layout *layout, const struct np_call *call, uint32_t input);
 
 /* Writes n values to elements `at` and up of an output, quantised where it is: value / scale + zero
  * point, the sum rounded half away from zero. */
@@ -44,11 +44,11 @@ void np_store_floats(const struct np_call *call, uint32_t output, size_t at, con
 
 /* That an input has this shape, of which NP_ANY_DIM stands for any number: NP_MISSING where it is
  * not known yet, NP_BAD_MODEL and a sentence where it differs. */
-enum np_status np_want_shape(const struct np_call *call, uint32_t input, uint32_t rank,
-                             const int64_t *dims);
+enum np_status np_require_shape(const struct np_call *call, uint32_t input, uint32_t rank,
+                                const int64_t *dims);
 
 /* That a quantised input is one of boxes: scale 1/8, zero point 0. Says yes to other types. */
-enum np_status np_want_box_scale(const struct np_call *call, uint32_t input);
+enum np_status np_require_box_scale(const struct np_call *call, uint32_t input);
 
 /* That n boxes have x1 <= x2 and y1 <= y2, and no NaN: NP_RUN_FAILED otherwise. */
 enum np_status np_check_boxes(const struct np_call *call, const float *boxes, size_t n);

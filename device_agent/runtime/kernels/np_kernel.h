@@ -139,9 +139,9 @@ void np_clamp(float *values, size_t n, float low, float high);
 enum np_status np_axis(const struct np_call *call, int32_t value, uint32_t rank, uint32_t *axis);
 
 /* Product, SIZE_MAX on overflow. */
-size_t np_times(size_t a, size_t b);
+size_t np_mul_saturated(size_t a, size_t b);
 /* Sum, SIZE_MAX on overflow. */
-size_t np_plus(size_t a, size_t b);
+size_t np_add_saturated(size_t a, size_t b);
 
 /* Returns from the calling function where a status is not NP_OK. */
 #define NP_TRY(expression)                                                                         \

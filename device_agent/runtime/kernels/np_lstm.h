@@ -35,9 +35,9 @@ static inline size_t np_time_stride(const struct np_sequence *sequence, size_t w
 
 /* That an input has this shape: NP_BAD_MODEL and a sentence otherwise, NP_MISSING where its shape
  * is not known yet. An input left out has any shape. */
-enum np_status np_want_vector(const struct np_call *call, uint32_t input, size_t n);
-enum np_status np_want_matrix(const struct np_call *call, uint32_t input, size_t rows,
-                              size_t columns);
+enum np_status np_require_vector(const struct np_call *call, uint32_t input, size_t n);
+enum np_status np_require_matrix(const struct np_call *call, uint32_t input, size_t rows,
+                                 size_t columns);
 
 /* Sets the shape of an output to [rows, columns], or to that of a sequence of rows. */
 enum np_status np_set_matrix(const struct np_call *call, uint32_t output, size_t rows,
@@ -56,7 +56,7 @@ enum np_status np_read_sequence(const struct np_call *call, uint32_t input, int 
 
 /* What infer returns for what it came to: NP_MISSING instead of NP_BAD_MODEL while an optional
  * input has no values yet, since a run may leave it out, and the shapes may fit then. */
-enum np_status np_unless_left_out(const struct np_call *call, enum np_status status);
+enum np_status np_allow_omitted(const struct np_call *call, enum np_status status);
 
 /* The values of a float input, NULL for one left out. */
 const float *np_floats(const struct np_call *call, uint32_t input);
@@ -108,7 +108,7 @@ struct np_lstm {
 
 /* Where an operation has the inputs of one LSTM: those not named here follow `weights` in an order
  * that every operation has. UINT32_MAX for what it does not have. */
-struct np_lstm_place {
+struct np_lstm_arguments {
   uint32_t input;
   uint32_t auxiliary;
   uint32_t auxiliary_weights; /* the first of four */
@@ -121,16 +121,17 @@ struct np_lstm_place {
 
 /* Sizes of an LSTM whose input and auxiliary input have these widths (0 for no auxiliary one), all
  * of its shapes checked against each other. NP_MISSING where one is not known yet. */
-enum np_status np_lstm_read_sizes(const struct np_call *call, const struct np_lstm_place *place,
-                                  size_t batch, size_t inputs, size_t auxiliary_inputs,
-                                  struct np_lstm *lstm);
+enum np_status np_lstm_read_sizes(const struct np_call *call,
+                                  const struct np_lstm_arguments *arguments, size_t batch,
+                                  size_t inputs, size_t auxiliary_inputs, struct np_lstm *lstm);
 
 /* Its activation and clips. NP_MISSING where one is not known yet. */
-enum np_status np_lstm_read_scalars(const struct np_call *call, const struct np_lstm_place *place,
+enum np_status np_lstm_read_scalars(const struct np_call *call,
+                                    const struct np_lstm_arguments *arguments,
                                     struct np_lstm *lstm);
 
 /* Its weights; they are known. */
-void np_lstm_read_weights(const struct np_call *call, const struct np_lstm_place *place,
+void np_lstm_read_weights(const struct np_call *call, const struct np_lstm_arguments *arguments,
                           struct np_lstm *lstm);
 
 static inline int np_lstm_has_input_gate(const struct np_lstm *lstm) {
@@ -158,7 +159,7 @@ void np_lstm_step(const struct np_lstm *lstm, size_t batch, struct np_rows input
 
 /* units * batch * 4, which is enough for every LSTM; SIZE_MAX on overflow. */
 static inline size_t np_lstm_gate_floats(const struct np_lstm *lstm, size_t batch) {
-  return np_times(np_times(lstm->units, batch), NP_GATES);
+  return np_mul_saturated(np_mul_saturated(lstm->units, batch), NP_GATES);
 }
 
 #endif

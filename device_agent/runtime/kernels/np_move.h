@@ -24,7 +24,7 @@ void np_copy_into(const struct np_tensor *tensor, const struct np_tensor *whole,
                   const uint32_t *starts);
 
 /* Where position `index` of the first n dimensions, counted in row-major order, lies. */
-size_t np_place(size_t index, uint32_t n, const uint32_t *dims, const ptrdiff_t *strides);
+size_t np_strided_offset(size_t index, uint32_t n, const uint32_t *dims, const ptrdiff_t *strides);
 
 /* Elements of a tensor before an axis, and from it on; both are 0 only where a dimension is. */
 void np_split_at(const struct np_tensor *tensor, uint32_t axis, size_t *outer, size_t *inner);

@@ -49,7 +49,7 @@ static struct np_tensor tensor_of(const struct np_operand *operand) {
 }
 
 static size_t bytes_of(const struct np_tensor *tensor) {
-  return np_times(tensor->elements, np_type_bytes(tensor->type));
+  return np_mul_saturated(tensor->elements, np_type_bytes(tensor->type));
 }
 
 /* Makes room for the outputs; 0 where they are too large to fold or memory is short. */

@@ -35,7 +35,7 @@ static size_t insert(struct block *live, uint32_t *n, size_t bytes, uint32_t las
   if (best_at == *n) {
     offset = end;
   }
-  if (np_plus(offset, bytes) == SIZE_MAX) {
+  if (np_add_saturated(offset, bytes) == SIZE_MAX) {
     return SIZE_MAX;
   }
   memmove(&live[best_at + 1], &live[best_at], (*n - best_at) * sizeof *live);
@@ -74,8 +74,8 @@ static void find_last(const struct np_graph *graph, const struct np_plan *plan, 
 /* Places one operand that a step writes; its offset, SIZE_MAX on overflow. */
 static size_t place(struct block *live, uint32_t *n_live, const struct np_tensor *tensor,
                     uint32_t last, size_t *total) {
-  const size_t bytes = np_times(tensor->elements, np_type_bytes(tensor->type));
-  const size_t room = np_align(np_plus(bytes, NP_TAIL));
+  const size_t bytes = np_mul_saturated(tensor->elements, np_type_bytes(tensor->type));
+  const size_t room = np_align(np_add_saturated(bytes, NP_TAIL));
   const size_t offset = room == SIZE_MAX ? SIZE_MAX : insert(live, n_live, room, last);
   const struct block *top = &live[*n_live == 0 ? 0 : *n_live - 1];
   if (offset != SIZE_MAX && top->offset + top->bytes > *total) {
