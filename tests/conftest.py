@@ -249,8 +249,8 @@ class AdbServerProcess:
 
     def connect(self, serial: str) -> None:
         """Makes the server own a device that listens on TCP."""
-        said = self.adb("connect", serial)
-        assert f"connected to {serial}" in said, said
+        text = self.adb("connect", serial)
+        assert f"connected to {serial}" in text, text
 
     def begin_connect(self, serial: str) -> subprocess.Popen[bytes]:
         """As :meth:`connect`, without waiting, for devices that never answer; kill the result."""

@@ -133,8 +133,8 @@ def start_daemon(
     programs on the device get besides.
     """
     if mount_isolation() is None and (storage != "plain" or root is not None):
-        wanted = f"storage {storage!r}" if root is None else "a phone's root"
-        raise RigError(f"{wanted} needs a mount namespace: run the tests as root")
+        expected = f"storage {storage!r}" if root is None else "a phone's root"
+        raise RigError(f"{expected} needs a mount namespace: run the tests as root")
     folder = Path(tempfile.mkdtemp(prefix="nnapi-prof-adbd-"))
     (folder / "data").mkdir()
     merged = {**PROPERTIES, **(properties or {})}

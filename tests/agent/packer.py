@@ -240,10 +240,10 @@ class Answer:
 
     def output(self, result: dict[str, Any], index: int, *dims: int) -> np.ndarray:
         """A kept tensor, whose hash is checked."""
-        kept = result["outputs"][index]
-        raw = (self.work / kept["file"]).read_bytes()
-        assert hashlib.sha256(raw).hexdigest() == kept["sha256"]
-        assert len(raw) == kept["n_bytes"]
+        output = result["outputs"][index]
+        raw = (self.work / output["file"]).read_bytes()
+        assert hashlib.sha256(raw).hexdigest() == output["sha256"]
+        assert len(raw) == output["n_bytes"]
         return np.frombuffer(raw, "<f4").reshape(dims)
 
 

@@ -72,9 +72,9 @@ def test_only_what_is_ours_is_touched(agent: Agent, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_text("x")
-    kept = [agent.store / "notes.txt", agent.store / ("a" * 63), agent.work / "7-x.bin"]
-    kept += [agent.work / "readme", agent.store / ("A" * 64)]
-    for path in kept:
+    strangers = [agent.store / "notes.txt", agent.store / ("a" * 63), agent.work / "7-x.bin"]
+    strangers += [agent.work / "readme", agent.store / ("A" * 64)]
+    for path in strangers:
         path.write_text("x")
         make_old(path, 50)
     (agent.store / ("b" * 64)).symlink_to(outside / "precious")
@@ -82,7 +82,7 @@ def test_only_what_is_ours_is_touched(agent: Agent, tmp_path: Path) -> None:
     (agent.work / "3-4.bin").symlink_to(outside / "precious")
     (agent.store / ("d" * 64)).mkdir()
     assert counts(clean(agent)) == (0, 0, 0)
-    assert all(path.exists() for path in kept) and (outside / "precious").exists()
+    assert all(path.exists() for path in strangers) and (outside / "precious").exists()
 
 
 def test_stale_work_goes(agent: Agent, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def faulty(agent: Agent, compile_library: Callable[[str], Path]) -> Iterator[Age
 
 def leftovers(agent: Agent) -> list[int]:
     """Processes of this test's agent that are still there."""
-    found = []
+    items = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -143,8 +143,8 @@ def leftovers(agent: Agent) -> list[int]:
         except OSError:
             continue
         if os.fsencode(agent.request_path) in command and state != "Z":
-            found.append(int(entry.name))
-    return found
+            items.append(int(entry.name))
+    return items
 
 
 def run_faulty(faulty: Agent, fault: str, at: str, **options: Any) -> Answer:

@@ -88,9 +88,9 @@ def test_prints_get_into_no_output(agent: Agent, compile_library: Callable[[str]
     )
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["type"] for line in lines] == ["hello", "start", "result", "end"]
-    (kept,) = lines[2]["outputs"]
-    raw = (agent.work / kept["file"]).read_bytes()
-    assert len(raw) == 16 and hashlib.sha256(raw).hexdigest() == kept["sha256"]
+    (output,) = lines[2]["outputs"]
+    raw = (agent.work / output["file"]).read_bytes()
+    assert len(raw) == 16 and hashlib.sha256(raw).hexdigest() == output["sha256"]
 
 
 def test_version_into_a_full_disk(agent: Agent) -> None:

@@ -96,8 +96,8 @@ def test_prints_do_not_break_lines_where_both_outputs_are_one(faulty: Agent) -> 
 
 
 def children_of(pid: int) -> list[int]:
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in found]
+    result = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in result]
 
 
 def is_running(pid: int) -> bool:
@@ -123,8 +123,8 @@ def start_hanging(faulty: Agent) -> subprocess.Popen[bytes]:
         command, env=faulty.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     assert process.stdout is not None
-    for wanted in ("hello", "start", "result", "start"):
-        assert json.loads(process.stdout.readline())["type"] == wanted
+    for expected in ("hello", "start", "result", "start"):
+        assert json.loads(process.stdout.readline())["type"] == expected
     wait_until(lambda: len(children_of(process.pid)) == 1)
     return process
 

@@ -120,12 +120,12 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_malformed(agent: Agent, case: str) -> None:
-    make, wanted = CASES[case]
+    make, expected = CASES[case]
     answer = agent.run_bytes(make())
     assert answer.exit_code == 1
     assert [line["type"] for line in answer.lines] == ["error"]
     assert answer.error.startswith("request refused: ")
-    assert wanted in answer.error
+    assert expected in answer.error
 
 
 def test_unknown_sections_are_passed_over(agent: Agent) -> None:

@@ -52,10 +52,10 @@ def test_a_region_with_channel_scales(agent_build: Path, tmp_path: Path, engine:
     request = RequestBuilder()
     blob = request.add_blob(to_memory(values[region.inputs[0]], region.input_types[0]))
     (read,), (written,) = region.input_types, region.output_types
-    given = TensorSpec(operand_code(read), read.memory_shape, Source.BLOB, blob)
-    made = TensorSpec(operand_code(written), written.memory_shape, keep=True)
+    source = TensorSpec(operand_code(read), read.memory_shape, Source.BLOB, blob)
+    target = TensorSpec(operand_code(written), written.memory_shape, keep=True)
     segment = SegmentSpec(engine, request.add_region(region), (0,), (1,))
-    request.add_action(ActionSpec(1, (given, made), (segment,), Timing.once()))
+    request.add_action(ActionSpec(1, (source, target), (segment,), Timing.once()))
     for name, data in request.blobs.items():
         assert hashlib.sha256(data).hexdigest() == name
         (tmp_path / name).write_bytes(data)
@@ -67,8 +67,8 @@ def test_a_region_with_channel_scales(agent_build: Path, tmp_path: Path, engine:
     (result,) = [line for line in lines if line["type"] == "result"]
     assert result["status"] == "ok", result
 
-    wanted = to_memory(values[region.outputs[0]], region.output_types[0])
-    found = (tmp_path / result["outputs"][0]["file"]).read_bytes()
-    steps = [abs(a - b) for a, b in zip(found, wanted, strict=True)]
+    expected = to_memory(values[region.outputs[0]], region.output_types[0])
+    actual = (tmp_path / result["outputs"][0]["file"]).read_bytes()
+    steps = [abs(a - b) for a, b in zip(actual, expected, strict=True)]
     assert max(steps) <= 1
     assert sum(steps) < len(steps) / 50

@@ -49,12 +49,12 @@ def conv_request(keep_input: bool = False) -> tuple[Request, np.ndarray]:
     )
     padded = np.pad(pseudo_random(7, 6, 5, 2), ((1, 1), (1, 1), (0, 0)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
-    wanted = np.einsum("hwcij,oijc->hwo", windows, weights) + bias
-    return request, np.maximum(wanted, 0)
+    expected = np.einsum("hwcij,oijc->hwo", windows, weights) + bias
+    return request, np.maximum(expected, 0)
 
 
 def test_convolution(agent: Agent) -> None:
-    request, wanted = conv_request(keep_input=True)
+    request, expected = conv_request(keep_input=True)
     answer = agent.run(request)
     assert answer.exit_code == 0, answer.lines
     assert [line["type"] for line in answer.lines] == ["hello", "start", "result", "end"]
@@ -65,7 +65,7 @@ def test_convolution(agent: Agent) -> None:
     assert (result["status"], result["clock"]) == ("ok", "monotonic")
     assert "message" not in result and result["signal"] is None and result["code"] is None
     assert np.array_equal(answer.output(result, 0, 6, 5, 2), pseudo_random(7, 6, 5, 2))
-    assert np.allclose(answer.output(result, 1, 6, 5, 4), wanted, rtol=1e-5, atol=1e-5)
+    assert np.allclose(answer.output(result, 1, 6, 5, 4), expected, rtol=1e-5, atol=1e-5)
 
     (segment,) = result["segments"]
     assert sum(segment["kernels"].values()) == 1  # XNNPACK's, where it is built in
@@ -115,8 +115,8 @@ def test_segments_pass_tensors_on(agent: Agent) -> None:
     answer = agent.run(request)
     zero, random = answer.results
     assert np.array_equal(answer.output(zero, 0, 4), b)
-    wanted = np.maximum(pseudo_random(3, 4), 0) + b
-    assert np.array_equal(answer.output(random, 0, 4), wanted)
+    expected = np.maximum(pseudo_random(3, 4), 0) + b
+    assert np.array_equal(answer.output(random, 0, 4), expected)
     assert len(zero["segments"]) == 2
 
 
@@ -130,8 +130,8 @@ def test_unknown_batch_is_the_actions(agent: Agent) -> None:
     answer = agent.run(request)
     (result,) = answer.results
     assert result["status"] == "ok", result
-    wanted = np.maximum(pseudo_random(2, 5, 3), 0)
-    assert np.array_equal(answer.output(result, 0, 5, 3), wanted)
+    expected = np.maximum(pseudo_random(2, 5, 3), 0)
+    assert np.array_equal(answer.output(result, 0, 5, 3), expected)
 
 
 def test_missing_and_corrupt_blobs(agent: Agent) -> None:

@@ -45,9 +45,9 @@ def test_real_time(agent: Agent) -> None:
     one_segment(request, accelerator="nnapi-reference", flags=BURST, relaxed=True)
     answer = agent.run(request)
     assert [r["status"] for r in answer.results] == ["ok"] * 3, answer.results
-    wanted = np.maximum(pseudo_random(5, *DIMS), 0)
+    expected = np.maximum(pseudo_random(5, *DIMS), 0)
     for result in answer.results:
-        assert np.allclose(answer.output(result, 0, *DIMS), wanted, atol=1e-3)
+        assert np.allclose(answer.output(result, 0, *DIMS), expected, atol=1e-3)
         (segment,) = result["segments"]
         assert result["clock"] == "monotonic"
         assert (segment["kernels"], len(segment["samples_ns"])) == (None, 3)
@@ -79,8 +79,8 @@ def test_simulated_time(npu_phone: Agent) -> None:
             assert 0 < hardware <= driver <= wall
         medians.append(float(np.median(segment["samples_ns"])))
         hardware_medians.append(float(np.median(segment["hardware_ns"])))
-        wanted = np.maximum(pseudo_random(5, *DIMS), 0)
-        assert np.allclose(answer.output(result, 0, *DIMS), wanted, atol=1e-3)
+        expected = np.maximum(pseudo_random(5, *DIMS), 0)
+        assert np.allclose(answer.output(result, 0, *DIMS), expected, atol=1e-3)
     # Low power takes longer than a fast single answer; invocation does not depend on it.
     assert hardware_medians[0] > hardware_medians[1]
     assert medians[3] < medians[1]  # a burst saves invocation
@@ -130,8 +130,8 @@ def test_pipeline_of_two_engines(npu_phone: Agent) -> None:
     answer = npu_phone.run(request)
     (result,) = answer.results
     assert result["status"] == "ok", result
-    wanted = 2 * np.tanh(np.maximum(pseudo_random(9, *DIMS), 0))
-    assert np.allclose(answer.output(result, 0, *DIMS), wanted, atol=2e-3)
+    expected = 2 * np.tanh(np.maximum(pseudo_random(9, *DIMS), 0))
+    assert np.allclose(answer.output(result, 0, *DIMS), expected, atol=2e-3)
     assert [s["kernels"] is None for s in result["segments"]] == [True, False, True]
     samples = np.array([s["samples_ns"] for s in result["segments"]])
     assert (samples > 0).all()

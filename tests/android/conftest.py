@@ -41,10 +41,10 @@ def android_prefix() -> Path:
     prefix = Path(os.environ.get("NNAPI_PROF_ANDROID_PREFIX") or REPO / "build/android")
     rig = sys.modules["nnapi_prof_rig"]
     try:
-        found: Path = rig.set_up(prefix, HERE / "setup_android.sh")
+        result: Path = rig.set_up(prefix, HERE / "setup_android.sh")
     except rig.RigError as error:
         pytest.fail(str(error), pytrace=False)
-    return found
+    return result
 
 
 @pytest.fixture(scope="session")

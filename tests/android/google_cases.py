@@ -114,18 +114,18 @@ def _add(
     """Adds a case to an action as a segment whose result is kept."""
     values = dict(zip(case.program.units.inputs, case.inputs, strict=True))
     first = len(batch.tensors)
-    for given, known in zip(region.inputs, region.input_types, strict=True):
-        array = to_memory(values[given], known).numpy().astype(known.device_dtype)
+    for sample_inputs, value_type in zip(region.inputs, region.input_types, strict=True):
+        array = to_memory(values[sample_inputs], value_type).numpy().astype(value_type.device_dtype)
         blob = builder.add_blob(np.ascontiguousarray(array).tobytes())
-        code = operand_code(known)
+        code = operand_code(value_type)
         assert code is not None
-        batch.tensors.append(TensorSpec(code, known.memory_shape, Source.BLOB, blob))
-    (known,) = region.output_types
-    code = operand_code(known)
+        batch.tensors.append(TensorSpec(code, value_type.memory_shape, Source.BLOB, blob))
+    (value_type,) = region.output_types
+    code = operand_code(value_type)
     assert code is not None
     batch.results[name] = len(batch.tensors)
     inputs = tuple(range(first, len(batch.tensors)))
-    batch.tensors.append(TensorSpec(code, known.memory_shape, keep=True))
+    batch.tensors.append(TensorSpec(code, value_type.memory_shape, keep=True))
     model = builder.add_region(region)
     batch.segments.append(SegmentSpec(Engine.NNAPI, model, inputs, (batch.results[name],)))
 
@@ -134,15 +134,15 @@ def _fault(cases: Mapping[str, Case], batch: Batch, result: dict[str, Any], fold
     """What is wrong with an action's result: that it failed, or a value that is not PyTorch's."""
     if result["status"] != "ok":
         return f"{result['status']} at {result['stage']}: {result['message']}"
-    files = {kept["tensor"]: kept["file"] for kept in result["outputs"]}
+    files = {outputs["tensor"]: outputs["file"] for outputs in result["outputs"]}
     for name, tensor in batch.results.items():
-        case, (known,) = cases[name], batch.regions[name].output_types
+        case, (value_type,) = cases[name], batch.regions[name].output_types
         raw = (folder / files[tensor]).read_bytes()
-        array = np.frombuffer(raw, known.device_dtype).reshape(known.memory_shape).copy()
-        found = from_memory(torch.from_numpy(array), known).to(torch_dtype(known.dtype))
-        wanted = case.function(*case.inputs)
+        array = np.frombuffer(raw, value_type.device_dtype).reshape(value_type.memory_shape).copy()
+        actual = from_memory(torch.from_numpy(array), value_type).to(torch_dtype(value_type.dtype))
+        expected = case.function(*case.inputs)
         try:
-            torch.testing.assert_close(found, wanted, rtol=case.rtol, atol=case.atol)
+            torch.testing.assert_close(actual, expected, rtol=case.rtol, atol=case.atol)
         except AssertionError as error:
             return f"{name}: {error}"
     return ""

@@ -123,16 +123,23 @@ def _add_system(root: Path, machine: Machine, system: Path) -> None:
 def _link(machine: Machine, source: Path, library: Path, *needed: Path) -> None:
     """Compiles a source file into a library without what zig would link to it."""
     compiler = [zig(), "cc", "-target", machine.target]
-    made = library.with_suffix(".o")
+    object_file = library.with_suffix(".o")
     options = ["-c", "-O2", "-fPIC", "-fno-unwind-tables", "-fno-asynchronous-unwind-tables"]
-    subprocess.run([*compiler, *options, source, "-o", made], check=True, timeout=300)
+    subprocess.run([*compiler, *options, source, "-o", object_file], check=True, timeout=300)
     subprocess.run(
-        [*compiler, "-shared", "-nostdlib", str(made), "-Wl,--no-as-needed", *map(str, needed)]
+        [
+            *compiler,
+            "-shared",
+            "-nostdlib",
+            str(object_file),
+            "-Wl,--no-as-needed",
+            *map(str, needed),
+        ]
         + [f"-Wl,-soname,{library.name}", "-o", str(library)],
         check=True,
         timeout=300,
     )
-    made.unlink()
+    object_file.unlink()
 
 
 def _add_native(root: Path, machine: Machine, prefix: Path, adbd: Path) -> None:
@@ -169,13 +176,15 @@ def _add_native(root: Path, machine: Machine, prefix: Path, adbd: Path) -> None:
 
 def _compile_native(source: Path, library: Path, *options: str) -> None:
     """A library for the phone's native programs, whose glibc is newer than most."""
-    made = library.with_suffix(".o")
+    object_file = library.with_suffix(".o")
     compiler = [zig(), "cc", "-target", "x86_64-linux-gnu.2.34", *options]
-    subprocess.run([*compiler, "-c", "-O2", "-fPIC", source, "-o", made], check=True, timeout=300)
     subprocess.run(
-        [*compiler, "-shared", "-nostdlib", made, "-o", library], check=True, timeout=300
+        [*compiler, "-c", "-O2", "-fPIC", source, "-o", object_file], check=True, timeout=300
     )
-    made.unlink()
+    subprocess.run(
+        [*compiler, "-shared", "-nostdlib", object_file, "-o", library], check=True, timeout=300
+    )
+    object_file.unlink()
 
 
 def zig() -> str:

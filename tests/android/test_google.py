@@ -157,8 +157,8 @@ def test_the_whole_way(
     embeddable, image = tmp_path / "telling.nnprt", torch.randn(SHAPE)
     call("convert", "--format", "runtime", "--output", embeddable, bundle)
     bytes_, library = embeddable.read_bytes(), ("--nnapi-library", NNAPI)
-    said, scores = classify(device, embedded(True), bytes_, image, *library)
-    assert "segment 0: nnapi" in said
+    text, scores = classify(device, embedded(True), bytes_, image, *library)
+    assert "segment 0: nnapi" in text
     with torch.inference_mode():
-        wanted = network(image).numpy().ravel()
-    np.testing.assert_allclose(scores, wanted, rtol=1e-4, atol=1e-5)
+        expected = network(image).numpy().ravel()
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)

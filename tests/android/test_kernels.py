@@ -92,11 +92,11 @@ def test_cpu_engine(
     request = RequestBuilder()
     blob = request.add_blob(to_memory(values[region.inputs[0]], region.input_types[0]))
     (read,), (written,) = region.input_types, region.output_types
-    given = TensorSpec(operand_code(read), read.memory_shape, Source.BLOB, blob)
-    made = TensorSpec(operand_code(written), written.memory_shape, keep=True)
+    source = TensorSpec(operand_code(read), read.memory_shape, Source.BLOB, blob)
+    target = TensorSpec(operand_code(written), written.memory_shape, keep=True)
     segment = SegmentSpec(Engine.CPU, request.add_region(region), (0,), (1,))
     for threads in (1, 2):
-        action = ActionSpec(threads, (given, made), (segment,), Timing.once(), threads=threads)
+        action = ActionSpec(threads, (source, target), (segment,), Timing.once(), threads=threads)
         request.add_action(action)
     for name, data in request.blobs.items():
         (tmp_path / name).write_bytes(data)
@@ -115,18 +115,18 @@ def test_cpu_engine(
     results = [r for r in map(json.loads, done.stdout.splitlines()) if r["type"] == "result"]
     assert [r["status"] for r in results] == ["ok", "ok"]
     fast = "xnnpack" in engines(phone)
-    wanted = to_memory(values[region.outputs[0]], region.output_types[0])
+    expected = to_memory(values[region.outputs[0]], region.output_types[0])
     for result in results:
         kernels = result["segments"][0]["kernels"]
         assert (kernels["xnnpack"] > 0) == fast
-        found = (tmp_path / result["outputs"][0]["file"]).read_bytes()
+        actual = (tmp_path / result["outputs"][0]["file"]).read_bytes()
         if network is Float:
             a, b = (
-                torch.frombuffer(bytearray(raw), dtype=torch.float32) for raw in (found, wanted)
+                torch.frombuffer(bytearray(raw), dtype=torch.float32) for raw in (actual, expected)
             )
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
         else:
-            assert max(abs(a - b) for a, b in zip(found, wanted, strict=True)) <= 1
+            assert max(abs(a - b) for a, b in zip(actual, expected, strict=True)) <= 1
 
 
 def engines(phone: AndroidPhone) -> list[str]:

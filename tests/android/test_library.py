@@ -62,12 +62,12 @@ def test_the_example_on_a_phone(
     plan = Plan("mixed", tuple(Segment(u, t, 1e6, "a test") for u, t in segments), False)
 
     bundle = runtime_bundle(make_bundle(program, (plan,)))
-    said, scores = classify(start_phone(ABI), embedded(static), bundle, image)
-    assert "segment 0: nnapi nnapi-reference, compiled in " in said
-    assert "segment 1: cpu, compiled in " in said
+    text, scores = classify(start_phone(ABI), embedded(static), bundle, image)
+    assert "segment 0: nnapi nnapi-reference, compiled in " in text
+    assert "segment 1: cpu, compiled in " in text
     with torch.inference_mode():
-        wanted = model(image).numpy().ravel()
-    np.testing.assert_allclose(scores, wanted, rtol=1e-5, atol=1e-5)
+        expected = model(image).numpy().ravel()
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_shared_library_suits_a_phone(embedded: Callable[[bool], list[Path]]) -> None:
@@ -83,8 +83,8 @@ def test_the_shared_library_suits_a_phone(embedded: Callable[[bool], list[Path]]
     }
     assert [t.soname for t in tags if t.entry.d_tag == "DT_SONAME"] == ["libnnapi_prof_runtime.so"]
     assert [t.entry.d_val for t in tags if t.entry.d_tag == "DT_FLAGS_1"] == [1]
-    known = android_elf.listed(ABI)
+    symbols = android_elf.listed(ABI)
     for name in android_elf.imported(elf):
-        assert any(line.how in ("same", "data", "bionic") for line in known[name]), name
+        assert any(line.how in ("same", "data", "bionic") for line in symbols[name]), name
     assert not [s for s in elf.iter_segments() if s["p_type"] == "PT_TLS"]
     assert {s["p_align"] for s in elf.iter_segments() if s["p_type"] == "PT_LOAD"} == {16384}

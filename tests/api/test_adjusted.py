@@ -44,8 +44,8 @@ class Fewer:
         return self.base.region_cost(units, target)
 
     def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]:
-        found = self.base.measured_regions()
-        return {place: ns for place, ns in found.items() if place[1] in self.targets}
+        result = self.base.measured_regions()
+        return {place: ns for place, ns in result.items() if place[1] in self.targets}
 
 
 def cheapest_by_trying(
@@ -83,10 +83,10 @@ def test_the_plan_is_the_optimum_of_what_was_asked(
     asked = costs.adjusted(cost, weight=weights)  # type: ignore[arg-type]
 
     def price(units: tuple[int, ...], target: Target) -> float | None:
-        known = base.region_cost(units, target)
-        if known is None:
+        base_cost = base.region_cost(units, target)
+        if base_cost is None:
             return None
-        total = known.ns
+        total = base_cost.ns
         for unit in units:
             ns = base.unit_cost(unit, target)
             if cost is not None and ns is not None:
@@ -98,10 +98,10 @@ def test_the_plan_is_the_optimum_of_what_was_asked(
         factor = weights.get(pattern, 1.0)
         return max(0.0, total) * factor
 
-    wanted = cheapest_by_trying(way.model, price)
+    expected = cheapest_by_trying(way.model, price)
     planned = np_.partition(way.model, asked)
-    found = planned.objective_values[0] * 1e6
-    assert wanted <= found * (1 + 1e-9) and found <= wanted * 1.01 + 1e-6
+    actual = planned.objective_values[0] * 1e6
+    assert expected <= actual * (1 + 1e-9) and actual <= expected * 1.01 + 1e-6
 
 
 def test_weights_move_the_plan(way: Way) -> None:

@@ -132,7 +132,7 @@ COMMANDS_ONLY = {"steps_report.py", "steps_partition.py"}
 def test_no_error_below_the_command_line_spells_a_flag() -> None:
     """``errors.option`` spells it for whoever called."""
     root = Path(np_.__file__).parent
-    found = [
+    result = [
         f"{path.relative_to(root)}:{node.lineno}: {flag}"
         for folder in ("api", "bundle", "convert", "costs", "device", "frontend", "graph",
                        "measure", "partition", "reports", "run")
@@ -142,7 +142,7 @@ def test_no_error_below_the_command_line_spells_a_flag() -> None:
         if isinstance(node, ast.Raise)
         for flag in _flags_in(node)
     ]  # fmt: skip
-    assert not found
+    assert not result
 
 
 def test_one_text_is_one_pattern(way: Way) -> None:

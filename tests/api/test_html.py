@@ -41,23 +41,23 @@ class Reader(HTMLParser):
 
 
 def check(text: str) -> Reader:
-    found = Reader(text)
-    assert not {"script", "style", "img", "link", "iframe"} & {tag for tag, _ in found.seen}
-    assert len(found.tags("table")) == len(found.said["caption"]) > 0
-    assert all(head.get("scope") in ("col", "row") for head in found.tags("th"))
-    regions = [div for div in found.tags("div") if div.get("role") == "region"]
-    assert len(regions) == len(found.tags("table"))
+    result = Reader(text)
+    assert not {"script", "style", "img", "link", "iframe"} & {tag for tag, _ in result.seen}
+    assert len(result.tags("table")) == len(result.said["caption"]) > 0
+    assert all(head.get("scope") in ("col", "row") for head in result.tags("th"))
+    regions = [div for div in result.tags("div") if div.get("role") == "region"]
+    assert len(regions) == len(result.tags("table"))
     assert all(region["aria-label"] and region["tabindex"] == "0" for region in regions)
-    assert not any(name.startswith("on") for _, attrs in found.seen for name in attrs)
-    return found
+    assert not any(name.startswith("on") for _, attrs in result.seen for name in attrs)
+    return result
 
 
 @pytest.mark.parametrize("step", ["model", "costs", "planned", "result"])
 def test_every_step_shows_itself(way: Way, step: str) -> None:
     shown = getattr(way, step)
-    found = check(shown._repr_html_())
+    result = check(shown._repr_html_())
     if step != "model":
-        assert "simulated" in " ".join(found.said["caption"] + found.said["th"])
+        assert "simulated" in " ".join(result.said["caption"] + result.said["th"])
         assert "simulated" in repr(shown)
 
 
@@ -90,9 +90,9 @@ def test_what_models_and_devices_are_called_is_escaped(way: Way) -> None:
 
 def test_a_table() -> None:
     text = html.table("t", ("a", "b"), [["x", "1"], ["y", "2"]], numbers=(1,), rest="more")
-    found = check(text)
-    assert found.said["td"] == ["1", "2"] and found.said["p"] == ["more"]
-    assert found.said["th"] == ["a", "b", "x", "y"]
-    assert "text-align:right" in str(found.tags("td")[0]["style"])
+    result = check(text)
+    assert result.said["td"] == ["1", "2"] and result.said["p"] == ["more"]
+    assert result.said["th"] == ["a", "b", "x", "y"]
+    assert "text-align:right" in str(result.tags("td")[0]["style"])
     assert html.ms(None) == "–" and html.ms(1_234_567) == "1.235"
     assert html.kind_of(True, True) == "ms, simulated, estimated"

@@ -46,14 +46,14 @@ def scripted(module: nn.Module, *traced_with: torch.Tensor) -> torch.jit.ScriptM
 @pytest.mark.parametrize("kind", ["module", "texts", "traced", "scripted", "exported"])
 def test_a_model_in_memory_is_the_one_that_runs(net: Net, tmp_path: Path, kind: str) -> None:
     with torch.no_grad():
-        given, inputs = {
+        sources, inputs = {
             "module": lambda: (net, X),
             "texts": lambda: (net, ["1x3x8x8"]),
             "traced": lambda: (scripted(net, X), [X]),
             "scripted": lambda: (scripted(net), "1x3x8x8"),
             "exported": lambda: (torch.export.export(net, (X,)), None),
         }[kind]()
-    model = np_.load(given, inputs, name="mine")
+    model = np_.load(sources, inputs, name="mine")
     assert model.name == "mine" and len(model.graph.units) >= 3
     x = torch.randn(1, 3, 8, 8)
     with torch.no_grad():

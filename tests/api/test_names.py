@@ -54,8 +54,10 @@ def test_importing_loads_nothing() -> None:
         f"print([name for name in {HEAVY!r} if name in sys.modules],"
         " [name for name in sys.modules if name.startswith('nnapi_prof.')])"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert found.stderr == "" and found.stdout.strip() == "[] []"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert result.stderr == "" and result.stdout.strip() == "[] []"
 
 
 @pytest.mark.slow
@@ -73,9 +75,11 @@ def test_functions_that_are_packages_too_are_both(first: str | None) -> None:
         + "try:\n    np_.run('nowhere')\n"
         + "except np_.NnapiProfError as error:\n    print(error)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert found.stderr == ""
-    told, error = found.stdout.splitlines()
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert result.stderr == ""
+    told, error = result.stdout.splitlines()
     assert told == "['plan', 'device'] Chooses what" and "nowhere does not exist" in error
 
 
@@ -102,9 +106,9 @@ def test_a_function_is_documented_and_typed(name: str) -> None:
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_class_is_documented_and_typed(name: str) -> None:
-    found = getattr(np_, name)
-    assert inspect.getdoc(found)
-    for member, value in vars(found).items():
+    result = getattr(np_, name)
+    assert inspect.getdoc(result)
+    for member, value in vars(result).items():
         if member.startswith("_"):
             continue
         function = value.fget if isinstance(value, property) else value

@@ -31,15 +31,15 @@ print(result)
 
 @pytest.mark.slow
 def test_the_snippet_in_a_fresh_process(way: Way, tmp_path: Path) -> None:
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", SNIPPET.format(file=way.file)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=240,
     )
-    assert found.returncode == 0, found.stderr
-    assert "simulated" in found.stdout and "outputs agree" in found.stdout
+    assert result.returncode == 0, result.stderr
+    assert "simulated" in result.stdout and "outputs agree" in result.stdout
     page = (tmp_path / "out.html").read_text()
     assert page.startswith("<!DOCTYPE html>") or page.startswith("<!doctype html>")
     assert (tmp_path / "data" / "nnapi-prof").exists(), "costs go to the user's data folder"
@@ -101,8 +101,8 @@ def test_outputs_that_differ_are_told_and_raised_on_request(way: Way) -> None:
 
 
 def test_inputs_of_ones_own(way: Way) -> None:
-    found = np_.run(way.planned, inputs=[torch.zeros(1, 3, 16, 16)], baselines=False, runs=2)
-    assert found.agrees and len(found.frame()) == 1
+    result = np_.run(way.planned, inputs=[torch.zeros(1, 3, 16, 16)], baselines=False, runs=2)
+    assert result.agrees and len(result.frame()) == 1
     with pytest.raises(InputSpecError, match=r"given were \[1, 4, 16, 16\]"):
         np_.run(way.planned, inputs=[torch.zeros(1, 4, 16, 16)])
 
@@ -245,6 +245,6 @@ def test_comparison(way: Way, tmp_path: Path) -> None:
 
 
 def test_devices() -> None:
-    found = np_.devices()
-    assert PHONE in {device.serial for device in found}
-    assert list(found.frame()["serial"]) == [device.serial for device in found]
+    result = np_.devices()
+    assert PHONE in {device.serial for device in result}
+    assert list(result.frame()["serial"]) == [device.serial for device in result]

@@ -35,9 +35,9 @@ def operations(module):
 
 def same(module, model, *inputs):
     with torch.no_grad():
-        found, wanted = module(*inputs), model(*inputs)
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
-    return found
+        actual, expected = module(*inputs), model(*inputs)
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+    return actual
 
 
 @pytest.fixture(scope="module")

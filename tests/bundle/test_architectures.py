@@ -37,19 +37,19 @@ def test_architecture(nnapi_library, name, kind):
         returned = model(*inputs)
         match kind:
             case "traced":
-                given = torch.jit.trace(model, inputs, strict=False, check_trace=False)
+                traced = torch.jit.trace(model, inputs, strict=False, check_trace=False)
             case "scripted":
-                given = torch.jit.script(model)
+                traced = torch.jit.script(model)
             case _:
-                given = torch.export.export(model, inputs)
-    made = make(given, inputs)
-    assert made.stays() <= ON_CPU.get(name, set())
+                traced = torch.export.export(model, inputs)
+    product = make(traced, inputs)
+    assert product.stays() <= ON_CPU.get(name, set())
     if name not in ON_CPU:
-        assert made.kinds == ["nnapi"]
-    wanted = [value for value in tree_leaves(returned) if isinstance(value, torch.Tensor)]
+        assert product.kinds == ["nnapi"]
+    expected = [value for value in tree_leaves(returned) if isinstance(value, torch.Tensor)]
     with torch.no_grad():
-        found = tree_leaves(made.module(*inputs))
-    assert len(found) == len(wanted)
-    for mine, theirs in zip(found, wanted, strict=True):
+        actual = tree_leaves(product.module(*inputs))
+    assert len(actual) == len(expected)
+    for mine, theirs in zip(actual, expected, strict=True):
         atol = 1e-5 * max(1.0, theirs.float().abs().max().item())
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=atol)

@@ -84,16 +84,16 @@ class Lists(nn.Module):
         self.layer = nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        found = [self.layer(x)]
+        result = [self.layer(x)]
         for _ in range(3):
-            y = self.layer(found[-1])
+            y = self.layer(result[-1])
             if bool(y.mean() > 0):
-                found.append(torch.relu(y))
+                result.append(torch.relu(y))
             else:
-                found.append(y)
+                result.append(y)
         if bool(x.sum() > 0):
-            found.append(x)
-        return torch.cat(found), torch.stack(found).sum(0)
+            result.append(x)
+        return torch.cat(result), torch.stack(result).sum(0)
 
 
 class Shapes(nn.Module):
@@ -168,15 +168,15 @@ class Overwritten(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         y = self.layer(x)
-        found = [y]
+        result = [y]
         number = 1
         if bool(y.sum() > 0):
-            number = len(found) + 2
+            number = len(result) + 2
         rows = torch.masked_select(y, y > 0)
-        longer = torch.cat(found)[number - 1 :]
-        found.append(x)
+        longer = torch.cat(result)[number - 1 :]
+        result.append(x)
         y.add_(1.0)
-        return rows * number, longer, torch.cat(found) + y.sum()
+        return rows * number, longer, torch.cat(result) + y.sum()
 
 
 MODELS = {
@@ -207,9 +207,9 @@ def scripted(kind: type[nn.Module]) -> tuple[nn.Module, torch.jit.ScriptModule]:
 def test_control_flow(nnapi_library, kind):
     """Inputs of many sizes, so that each branch is taken."""
     model, script = scripted(kind)
-    found = made(prepare(script, [torch.randn(MODELS[kind])], "model", keep=True))
-    assert found.kinds == (["nnapi", "cpu", "nnapi"] if kind in CUT else ["nnapi", "cpu"])
-    reasons = [reason for reason in found.parts.kept.values() if "only move data" not in reason]
+    actual = made(prepare(script, [torch.randn(MODELS[kind])], "model", keep=True))
+    assert actual.kinds == (["nnapi", "cpu", "nnapi"] if kind in CUT else ["nnapi", "cpu"])
+    reasons = [reason for reason in actual.parts.kept.values() if "only move data" not in reason]
     assert reasons
     for reason in reasons:
         assert (
@@ -220,10 +220,10 @@ def test_control_flow(nnapi_library, kind):
         torch.manual_seed(seed)
         x = torch.randn(MODELS[kind]) * (0.1 + seed / 4)
         with torch.no_grad():
-            mine, theirs = tree_leaves(found.module(x)), tree_leaves(model(x))
+            mine, theirs = tree_leaves(actual.module(x)), tree_leaves(model(x))
         assert [value.shape for value in mine] == [value.shape for value in theirs]
-        for value, wanted in zip(mine, theirs, strict=True):
-            torch.testing.assert_close(value, wanted, rtol=1e-4, atol=1e-5)
+        for value, expected in zip(mine, theirs, strict=True):
+            torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
         results.add(tuple(value.shape for value in mine))
     assert len(results) > 1 or kind not in (Lists, Shapes, Overwritten)
 
@@ -242,11 +242,11 @@ class Check(nn.Module):
 def test_a_check_stays(nnapi_library):
     model, script = scripted(Check)
     x = torch.randn(2, 4)
-    found = made(prepare(script, [x], "model", keep=True))
+    result = made(prepare(script, [x], "model", keep=True))
     with torch.no_grad():
-        torch.testing.assert_close(found.module(x), model(x))
+        torch.testing.assert_close(result.module(x), model(x))
     with pytest.raises(torch.jit.Error, match="not a number"):
-        found.module(x * float("nan"))
+        result.module(x * float("nan"))
 
 
 @pytest.mark.parametrize("kind", [Branch, While, Numbers, Shapes])
@@ -307,11 +307,11 @@ def test_weights_in_branches_are_shared(nnapi_library):
 
     model, script = scripted(Wide)
     x = torch.randn(1, 200)
-    found = made(prepare(script, [x], "model", keep=True))
-    assert found.kinds == ["nnapi", "cpu", "nnapi"]
-    assert 4 * 200 * 200 < found.size < 4 * 200 * 200 + 40_000
+    result = made(prepare(script, [x], "model", keep=True))
+    assert result.kinds == ["nnapi", "cpu", "nnapi"]
+    assert 4 * 200 * 200 < result.size < 4 * 200 * 200 + 40_000
     for sign in (1.0, -1.0):
         with torch.no_grad():
             torch.testing.assert_close(
-                found.module(sign * x), model(sign * x), rtol=1e-4, atol=1e-4
+                result.module(sign * x), model(sign * x), rtol=1e-4, atol=1e-4
             )

@@ -58,12 +58,12 @@ BETWEEN = {
 def test_an_operation_in_the_middle(nnapi_library, name):
     torch.manual_seed(0)
     model, x = Between(BETWEEN[name]).eval(), torch.randn(1, 3, 12, 12)
-    found = make(model, (x,))
-    assert found.kinds == ["nnapi", "cpu", "nnapi"]
+    result = make(model, (x,))
+    assert result.kinds == ["nnapi", "cpu", "nnapi"]
     for _ in range(2):
         with torch.no_grad():
-            roughly(found.module(x), model(x))
-    kinds = {node.kind() for node in found.module.inlined_graph.nodes()}
+            roughly(result.module(x), model(x))
+    kinds = {node.kind() for node in result.module.inlined_graph.nodes()}
     assert {kind.partition("::")[0] for kind in kinds} == {"aten", "prim"}  # nothing of ours
 
 
@@ -92,19 +92,19 @@ def test_weights_are_shared(nnapi_library):
     on_cpu = {u.index: "asked" for u in program.units.units if u.label.startswith("embedding")}
     convolutions = [u.index for u in program.units.units if u.label.startswith("conv2d")]
     on_cpu[convolutions[0]] = "asked"
-    found = made(program, on_cpu=on_cpu)
+    result = made(program, on_cpu=on_cpu)
     with torch.no_grad():
-        roughly(found.module(ids), model(ids))
+        roughly(result.module(ids), model(ids))
     weights = 4 * (300 * 64 + 64 * 64 * 9)
-    assert weights < found.size < weights + 40_000
+    assert weights < result.size < weights + 40_000
     of_cpu = {
         tensor.untyped_storage().data_ptr()
-        for name, tensor in found.module.named_buffers()
+        for name, tensor in result.module.named_buffers()
         if name.startswith("cpu_") and tensor.numel() > 1000
     }
     of_nnapi = {
         tensor.untyped_storage().data_ptr()
-        for name, part in found.module.named_children()
+        for name, part in result.module.named_children()
         if name.startswith("nnapi_")
         for tensor in part.weights
     }
@@ -123,11 +123,11 @@ def test_constants_of_several_parts_stand_once():
             return torch.cumprod(x @ self.weight, 0) @ self.weight[:, :40]
 
     model, x = Twice().eval(), torch.randn(3, 200)
-    found = make(model, (x,))
-    found = from_parts(found.program, without_nnapi(found.parts))
-    assert len(found.kinds) > 1 and found.size < 4 * 240 * 200 + 30_000
+    result = make(model, (x,))
+    result = from_parts(result.program, without_nnapi(result.parts))
+    assert len(result.kinds) > 1 and result.size < 4 * 240 * 200 + 30_000
     with torch.no_grad():
-        roughly(found.module(x), model(x))
+        roughly(result.module(x), model(x))
 
 
 class Typed(nn.Module):
@@ -151,18 +151,18 @@ def test_element_types_at_the_border(nnapi_library):
     torch.manual_seed(0)
     inputs = torch.randint(0, 10, (2, 5)), torch.rand(2, 5) < 0.7
     model = Typed().eval()
-    found = make(model, inputs)
-    assert found.kinds.count("nnapi") >= 2
-    assert found.stays() == {"cumprod", "cummax"}  # bools go to NNAPI, too
-    for mine, theirs in zip(found.module(*inputs), model(*inputs), strict=True):
+    result = make(model, inputs)
+    assert result.kinds.count("nnapi") >= 2
+    assert result.stays() == {"cumprod", "cummax"}  # bools go to NNAPI, too
+    for mine, theirs in zip(result.module(*inputs), model(*inputs), strict=True):
         torch.testing.assert_close(mine, theirs)
 
 
 def test_integers_beyond_32_bits(nnapi_library):
     model = nn.Embedding(10, 6).eval()
-    found = make(nn.Sequential(model, nn.ReLU()).eval(), (torch.tensor([3]),))
+    result = make(nn.Sequential(model, nn.ReLU()).eval(), (torch.tensor([3]),))
     with pytest.raises(torch.jit.Error, match="beyond 32 bits"):
-        found.module(torch.tensor([2**32 + 3]))
+        result.module(torch.tensor([2**32 + 3]))
 
 
 @pytest.fixture(scope="module")
@@ -182,14 +182,14 @@ def quantised():
 @pytest.mark.parametrize("remainder", range(4))
 def test_quantised_values_at_the_border(nnapi_library, quantised, remainder):
     """Scale and zero point stay with the integers that cross, whichever units stay."""
-    model, x, wanted, step = quantised
+    model, x, expected, step = quantised
     program = prepare(model, (x,), "quantised")
     n = len(program.units.units)
-    found = made(program, on_cpu={u: "asked" for u in range(n) if u % 4 == remainder})
-    crossing = [known for region in found.parts.regions for known in region.input_types]
-    assert sum(known.quant is not None for known in crossing) > 2
-    assert found.kinds.count("cpu") > 2
-    assert (found.module(x) - wanted).abs().max() <= 2.01 * step
+    actual = made(program, on_cpu={u: "asked" for u in range(n) if u % 4 == remainder})
+    crossing = [value_type for region in actual.parts.regions for value_type in region.input_types]
+    assert sum(value_type.quant is not None for value_type in crossing) > 2
+    assert actual.kinds.count("cpu") > 2
+    assert (actual.module(x) - expected).abs().max() <= 2.01 * step
 
 
 class Crossed(nn.Module):
@@ -202,11 +202,11 @@ class Crossed(nn.Module):
 
 def test_outputs_are_the_models(nnapi_library):
     inputs = torch.randn(2), torch.randn(3, 4), torch.randn(1)
-    found = make(Crossed(), inputs)
-    late, tanh, y, x, constant, again = found.module(*inputs)
-    wanted = Crossed()(*inputs)
-    roughly(late, wanted[0])
-    roughly(tanh, wanted[1][0])
+    actual = make(Crossed(), inputs)
+    late, tanh, y, x, constant, again = actual.module(*inputs)
+    expected = Crossed()(*inputs)
+    roughly(late, expected[0])
+    roughly(tanh, expected[1][0])
     assert torch.equal(again, late) and torch.equal(x, inputs[1]) and torch.equal(y, inputs[2])
     assert torch.equal(constant, torch.arange(3.0))
 
@@ -217,9 +217,9 @@ def test_small_parts_stay():
     program = prepare(model, (x,), "model")
     middle = {u.index: "asked" for u in program.units.units if u.label.startswith("softm")}
     assert made(program, on_cpu=middle).kinds.count("nnapi") == 2
-    found = made(program, least=4, on_cpu=middle)
-    assert found.kinds == ["cpu"]
-    assert any("fewer than 4" in reason for reason in found.parts.kept.values())
+    result = made(program, least=4, on_cpu=middle)
+    assert result.kinds == ["cpu"]
+    assert any("fewer than 4" in reason for reason in result.parts.kept.values())
 
 
 def test_moves_alone_stay():
@@ -228,9 +228,9 @@ def test_moves_alone_stay():
             y = torch.cumprod(x, 0).t()
             return torch.cumprod(y.reshape(2, 6), 0)
 
-    found = make(Moves(), (torch.randn(3, 4),))
-    assert found.kinds == ["cpu"]
-    assert any("only move data" in reason for reason in found.parts.kept.values())
+    result = make(Moves(), (torch.randn(3, 4),))
+    assert result.kinds == ["cpu"]
+    assert any("only move data" in reason for reason in result.parts.kept.values())
 
 
 @pytest.mark.slow
@@ -251,24 +251,24 @@ def test_random_cuts(nnapi_library, layers, marks, seed):
     model, x = network(layers), torch.randn(2, 4, 11, 13)
     try:
         with torch.no_grad():
-            wanted = model(x)
+            expected = model(x)
     except RuntimeError:
         return  # the drawn layers left no pixel
     program = prepare(model, (x,), "network")
     n = len(program.units.units)
-    found = made(program, on_cpu={u: "drawn" for u in range(n) if marks[u % len(marks)]})
-    order = [u for part in found.parts.parts for u in part.units]
+    actual = made(program, on_cpu={u: "drawn" for u in range(n) if marks[u % len(marks)]})
+    order = [u for part in actual.parts.parts for u in part.units]
     assert sorted(order) == list(range(n))
     with torch.no_grad():
-        roughly(found.module(x), wanted)
+        roughly(actual.module(x), expected)
 
 
 def test_a_cpu_part_that_is_no_torchscript(monkeypatch):
-    found = make(Between(BETWEEN["cumprod"]).eval(), (torch.randn(1, 3, 12, 12),))
+    result = make(Between(BETWEEN["cumprod"]).eval(), (torch.randn(1, 3, 12, 12),))
 
     def failing(*args, **kwargs):
         raise RuntimeError("no such trace")
 
     monkeypatch.setattr(torch.jit, "trace", failing)
     with pytest.raises(Exception, match=r"\(cumprod .*cannot become TorchScript: no such trace"):
-        mixed_module(found.program, found.parts, {})
+        mixed_module(result.program, result.parts, {})

@@ -57,9 +57,9 @@ def written(bundle: Bundle, tmp_path: Path) -> Path:
 
 
 def test_round_trip(bundle: Bundle, written: Path) -> None:
-    found = read_bundle(written)
+    result = read_bundle(written)
     for field in dataclasses.fields(Bundle):
-        assert getattr(found, field.name) == getattr(bundle, field.name), field.name
+        assert getattr(result, field.name) == getattr(bundle, field.name), field.name
     assert (written / "model.pt").read_bytes() == b"the model's bytes"
 
 
@@ -91,10 +91,10 @@ def test_float16_is_for_nnapi_only(bundle: Bundle, tmp_path: Path) -> None:
     model = tmp_path / "small.pt"
     model.write_bytes(b"")
     write_bundle(tmp_path / "half.nnprof", halved, model)
-    found = read_bundle(tmp_path / "half.nnprof")
-    assert found == halved
-    assert found.region(units, CPU) == whole
-    assert "CAST" in found.region(units, NPU).operations
+    result = read_bundle(tmp_path / "half.nnprof")
+    assert result == halved
+    assert result.region(units, CPU) == whole
+    assert "CAST" in result.region(units, NPU).operations
 
 
 def test_host_segments_need_no_region(bundle: Bundle) -> None:

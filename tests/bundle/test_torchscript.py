@@ -61,6 +61,6 @@ def test_recurrent_layers_that_leave_out_no_arguments(nnapi_library, name, level
     with quiet_torch(), torch.no_grad():
         traced = torch.jit.trace(model, x)
         outputs, states = convert_model(traced, torch.randn(4, 3, 6), level=level, whole=True)(x)
-        wanted, last = model(x)
-    torch.testing.assert_close(outputs, wanted, rtol=1e-5, atol=1e-5)
+        expected, last = model(x)
+    torch.testing.assert_close(outputs, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(states, last, rtol=1e-5, atol=1e-5)

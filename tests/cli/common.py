@@ -39,9 +39,9 @@ class Result:
 
     def document(self, name: str) -> dict[str, Any]:
         """What ``--json`` printed: one document, all of it as its schema says, and no more."""
-        found: dict[str, Any] = json.loads(self.out)
-        check(found, name)
-        return found
+        document: dict[str, Any] = json.loads(self.out)
+        check(document, name)
+        return document
 
 
 class TinyNet(nn.Module):
@@ -60,8 +60,8 @@ class TinyNet(nn.Module):
 def trace(model: nn.Module, path: Path, *inputs: tuple[int, ...] | torch.Tensor) -> Path:
     """Saves a model as TorchScript, traced with these inputs or inputs of these shapes."""
     examples = tuple(
-        given if isinstance(given, torch.Tensor) else torch.randn(given)
-        for given in inputs or ((1, 3, 16, 16),)
+        sample_inputs if isinstance(sample_inputs, torch.Tensor) else torch.randn(sample_inputs)
+        for sample_inputs in inputs or ((1, 3, 16, 16),)
     )
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # torch.jit announces its retirement on every call

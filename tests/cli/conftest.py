@@ -30,9 +30,9 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
-        said = capsys.readouterr()
+        captured = capsys.readouterr()
         assert isinstance(ended.value.code, int)
-        return Result(ended.value.code, said.out, said.err)
+        return Result(ended.value.code, captured.out, captured.err)
 
     return call
 
@@ -47,16 +47,16 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def _profiled(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Profiled:
     folder = tmp_path_factory.mktemp("profiled")
-    found = Profiled(tiny, folder / "costs.sqlite", folder / "tiny.nnprof")
-    named = ["--device", "sim:npu-phone", "--input", INPUT, "--costs", str(found.costs)]
+    result = Profiled(tiny, folder / "costs.sqlite", folder / "tiny.nnprof")
+    named = ["--device", "sim:npu-phone", "--input", INPUT, "--costs", str(result.costs)]
     for command in (
         ["profile", *named, "--preference", "fast", str(tiny)],
-        ["partition", *named, "--output", str(found.bundle), str(tiny)],
+        ["partition", *named, "--output", str(result.bundle), str(tiny)],
     ):
         with pytest.raises(SystemExit) as ended:
             main(command)
         assert ended.value.code == 0
-    return found
+    return result
 
 
 @pytest.fixture

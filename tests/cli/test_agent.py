@@ -20,24 +20,24 @@ SIM = ("--device", "sim:npu-phone")
 def test_help_explains_every_option(cli: Cli, name: str) -> None:
     from nnapi_prof.cli.agent import command
 
-    found = cli("agent", name, "--help")
-    assert found.code == 0 and found.err == ""
+    result = cli("agent", name, "--help")
+    assert result.code == 0 and result.err == ""
     for parameter in command.commands[name].params:
-        assert parameter.help and all(option in found.out for option in parameter.opts)
+        assert parameter.help and all(option in result.out for option in parameter.opts)
 
 
 def test_build_says_abi_size_and_path(cli: Cli, built_host: HostBuild, tmp_path: Path) -> None:
-    found = cli("agent", "build", "--abi", "host", "--output", tmp_path / "out")
-    assert found.code == 0, found.err
-    abi, size, path = found.out.rstrip("\n").split("\t")
+    result = cli("agent", "build", "--abi", "host", "--output", tmp_path / "out")
+    assert result.code == 0, result.err
+    abi, size, path = result.out.rstrip("\n").split("\t")
     assert (abi, path) == ("host", str(tmp_path / "out" / "host" / "agent"))
     assert int(size) == Path(path).stat().st_size
     assert Path(path).read_bytes() == built_host.agent.read_bytes()
     assert Path(path).stat().st_mode & 0o111
-    found = cli("agent", "build", "--abi", "host")
-    assert found.out.split("\t")[2].strip() == str(built_host.agent)
-    (said,) = cli("agent", "build", "--abi", "host", "--json").document("agent-build")["agents"]
-    assert said == {"abi": "host", "n_bytes": int(size), "file": str(built_host.agent)}
+    result = cli("agent", "build", "--abi", "host")
+    assert result.out.split("\t")[2].strip() == str(built_host.agent)
+    (document,) = cli("agent", "build", "--abi", "host", "--json").document("agent-build")["agents"]
+    assert document == {"abi": "host", "n_bytes": int(size), "file": str(built_host.agent)}
 
 
 def test_build_makes_all_abis_unless_told(
@@ -52,44 +52,48 @@ def test_build_makes_all_abis_unless_told(
         return built_host.agent
 
     monkeypatch.setattr(build_module, "agent_binary", agent_binary)
-    found = cli("agent", "build")
+    result = cli("agent", "build")
     assert asked[1:] == [("arm64-v8a", "android"), ("armeabi-v7a", "android")]
     assert asked[0][1] == "linux"
-    assert found.code == 1 and found.error == "no compiler for armeabi-v7a: install ziglang"
+    assert result.code == 1 and result.error == "no compiler for armeabi-v7a: install ziglang"
 
 
 def test_push_says_where_it_is(cli: Cli, built_host: HostBuild) -> None:
-    found = cli("agent", "push", *SIM)
-    assert (found.code, found.out) == (0, f"sim:npu-phone\t{built_host.agent}\n")
-    said = cli("agent", "push", *SIM, "--json").document("agent-push")
-    assert (said["serial"], said["path"]) == ("sim:npu-phone", str(built_host.agent))
+    result = cli("agent", "push", *SIM)
+    assert (result.code, result.out) == (0, f"sim:npu-phone\t{built_host.agent}\n")
+    document = cli("agent", "push", *SIM, "--json").document("agent-push")
+    assert (document["serial"], document["path"]) == ("sim:npu-phone", str(built_host.agent))
 
 
 def test_info_names_engines_and_accelerators(cli: Cli, built_host: HostBuild) -> None:
-    found = cli("agent", "info", *SIM)
-    assert found.code == 0
+    result = cli("agent", "info", *SIM)
+    assert result.code == 0
     for word in ("simulated phone", "protocol 2", "cpu (", "portable", "sim-npu", "sim-gpu"):
-        assert word in found.out
-    said = cli("agent", "info", *SIM, "--json").document("agent-info")
-    assert said["simulated"] and said["phone"] == "npu-phone" and said["fingerprint"] in found.out
-    named = {each["name"] for each in said["nnapi"]["accelerators"]}
+        assert word in result.out
+    document = cli("agent", "info", *SIM, "--json").document("agent-info")
+    assert (
+        document["simulated"]
+        and document["phone"] == "npu-phone"
+        and document["fingerprint"] in result.out
+    )
+    named = {each["name"] for each in document["nnapi"]["accelerators"]}
     assert {"sim-npu", "sim-gpu"} <= named
 
 
 def test_clean(cli: Cli, built_host: HostBuild) -> None:
     for options in ((), ("--older-than", "3"), ("--all",)):
-        found = cli("agent", "clean", *SIM, *options)
-        assert found.code == 0, found.err
-        assert found.out.startswith("sim:npu-phone: 0.0 MB removed, 0.0 MB kept; 0 agents")
-    said = cli("agent", "clean", *SIM, "--json").document("agent-clean")
-    assert (said["n_agents"], said["n_bytes"]) == (0, 0)
+        actual = cli("agent", "clean", *SIM, *options)
+        assert actual.code == 0, actual.err
+        assert actual.out.startswith("sim:npu-phone: 0.0 MB removed, 0.0 MB kept; 0 agents")
+    result = cli("agent", "clean", *SIM, "--json").document("agent-clean")
+    assert (result["n_agents"], result["n_bytes"]) == (0, 0)
     assert built_host.agent.exists()
 
 
 def test_what_clean_does_not_understand(cli: Cli) -> None:
-    found = cli("agent", "clean", *SIM, "--all", "--older-than", "3")
-    assert found.code == 2 and "choose one" in found.error
-    found = cli("agent", "clean", "--older-than", "-1")
-    assert found.code == 2 and "see `nnapi-prof agent clean --help`" in found.error
-    found = cli("agent", "frobnicate")
-    assert found.code == 2 and "no such command 'frobnicate'" in found.error
+    result = cli("agent", "clean", *SIM, "--all", "--older-than", "3")
+    assert result.code == 2 and "choose one" in result.error
+    result = cli("agent", "clean", "--older-than", "-1")
+    assert result.code == 2 and "see `nnapi-prof agent clean --help`" in result.error
+    result = cli("agent", "frobnicate")
+    assert result.code == 2 and "no such command 'frobnicate'" in result.error

@@ -27,16 +27,16 @@ needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is no
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_scripts(cli: Cli, shell: str) -> None:
-    found = cli("completion", shell)
-    assert found.code == 0 and found.err == ""
-    assert "nnapi-prof" in found.out and "_NNAPI_PROF_COMPLETE" in found.out
-    said = cli("completion", shell, "--json").document("completion")
-    assert (said["shell"], said["script"]) == (shell, found.out.strip())
+    result = cli("completion", shell)
+    assert result.code == 0 and result.err == ""
+    assert "nnapi-prof" in result.out and "_NNAPI_PROF_COMPLETE" in result.out
+    document = cli("completion", shell, "--json").document("completion")
+    assert (document["shell"], document["script"]) == (shell, result.out.strip())
 
 
 def test_another_shell(cli: Cli) -> None:
-    found = cli("completion", "tcsh")
-    assert found.code == 2 and "'bash', 'zsh', 'fish'" in found.error
+    result = cli("completion", "tcsh")
+    assert result.code == 2 and "'bash', 'zsh', 'fish'" in result.error
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ def home(tmp_path: Path, cli: Cli) -> Path:
 
 def environment(home: Path) -> dict[str, str]:
     path = f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    known = {"HOME": str(home), "TERM": "dumb", "ADB_SERVER_SOCKET": "tcp:1"}
-    return {**os.environ, **known, "PATH": path}
+    variables = {"HOME": str(home), "TERM": "dumb", "ADB_SERVER_SOCKET": "tcp:1"}
+    return {**os.environ, **variables, "PATH": path}
 
 
 def offered(home: Path, line: str) -> list[str]:
@@ -105,10 +105,10 @@ def test_connected_phones(home: Path, adb_server: Any, start_daemon: Any) -> Non
     phone = start_daemon()
     adb_server.connect(phone.serial)
     asked = {"_NNAPI_PROF_COMPLETE": "bash_complete", "COMP_LINE": "nnapi-prof run --device "}
-    known = environment(home)
-    del known["ADB_SERVER_SOCKET"]  # the server's port is in another variable
+    variables = environment(home)
+    del variables["ADB_SERVER_SOCKET"]  # the server's port is in another variable
     done = subprocess.run(
-        ["nnapi-prof"], env=known | asked, capture_output=True, text=True, check=True
+        ["nnapi-prof"], env=variables | asked, capture_output=True, text=True, check=True
     )
     assert f"plain,{phone.serial}" in done.stdout.splitlines()
 

@@ -38,28 +38,28 @@ def test_from_profile_to_run(
     costs, bundle = tmp_path / "costs.sqlite", tmp_path / "tiny.nnprof"
     named = (*SIM, "--input", INPUT, "--costs", costs, *options)
     only = ("--preference", "fast", "--accelerator", "nnapi-reference")
-    found = cli("profile", *named, *only, tiny)
-    assert found.code == 0, found.err
+    result = cli("profile", *named, *only, tiny)
+    assert result.code == 0, result.err
     with CostStore(costs) as store:
         (device,) = store.devices()
         rows = store.measurements(device.fingerprint)
     assert {r.conditions for r in rows if r.target == CPU} == {conditions.on(Engine.CPU)}
     assert {r.conditions for r in rows if r.target != CPU} == {conditions.on(Engine.NNAPI)}
-    found = cli("partition", *named, "--output", bundle, tiny)
-    assert found.code == 0, found.err
+    result = cli("partition", *named, "--output", bundle, tiny)
+    assert result.code == 0, result.err
     loaded = read_bundle(bundle)
     assert loaded.conditions == conditions
     assert bool(loaded.halved) == (conditions.precision is Precision.FLOAT16)
     # The CPU is the faster one here; what is asked is what NNAPI gives.
     (on_nnapi,) = (p for p in loaded.plans if {s.target for s in p.segments}.isdisjoint({CPU}))
     write_bundle(bundle, dataclasses.replace(loaded, plans=(on_nnapi,)), tiny)
-    found = cli("run", *SIM, bundle)
-    assert found.code == 0, found.err
-    assert words in found.out and conditions.options in found.out.splitlines()[0]
-    kept = json.loads((bundle / "run.json").read_text())
-    assert kept["conditions"] == conditions.options
+    result = cli("run", *SIM, bundle)
+    assert result.code == 0, result.err
+    assert words in result.out and conditions.options in result.out.splitlines()[0]
+    document = json.loads((bundle / "run.json").read_text())
+    assert document["conditions"] == conditions.options
     if conditions.precision is Precision.FLOAT16:  # near what float32 gives, and not the same
-        assert 1e-6 < max(check["relative"] for check in kept["checks"]) < 1e-2
+        assert 1e-6 < max(check["relative"] for check in document["checks"]) < 1e-2
 
 
 def test_the_cpu_stays_in_float32(cli: Cli, tiny: Path, tmp_path: Path) -> None:
@@ -83,19 +83,19 @@ def test_the_cpu_stays_in_float32(cli: Cli, tiny: Path, tmp_path: Path) -> None:
 
 def test_other_conditions_were_not_measured(cli: Cli, profiled: Profiled) -> None:
     named = (*SIM, "--input", INPUT, "--costs", profiled.costs, "--output", profiled.bundle)
-    found = cli("partition", *named, "--mode", "burst", profiled.model)
-    assert found.code == 1
-    assert "nothing was measured on this device's NNAPI with --mode burst" in found.error
-    assert "run `nnapi-prof profile --mode burst`" in found.error
-    found = cli("partition", *named, "--cpus", "0x1", profiled.model)
-    assert found.code == 1
-    assert "were never measured" in found.error and "nnapi-prof profile" in found.error
+    result = cli("partition", *named, "--mode", "burst", profiled.model)
+    assert result.code == 1
+    assert "nothing was measured on this device's NNAPI with --mode burst" in result.error
+    assert "run `nnapi-prof profile --mode burst`" in result.error
+    result = cli("partition", *named, "--cpus", "0x1", profiled.model)
+    assert result.code == 1
+    assert "were never measured" in result.error and "nnapi-prof profile" in result.error
 
 
 def test_a_run_may_keep_to_other_cores(cli: Cli, profiled: Profiled) -> None:
-    found = cli("run", *SIM, "--cpus", "0x01", "--memory-mb", "4096", profiled.bundle)
-    assert found.code == 0, found.err
-    assert "--cpus 0x1" in found.out.splitlines()[0]
+    result = cli("run", *SIM, "--cpus", "0x01", "--memory-mb", "4096", profiled.bundle)
+    assert result.code == 0, result.err
+    assert "--cpus 0x1" in result.out.splitlines()[0]
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_a_run_may_keep_to_other_cores(cli: Cli, profiled: Profiled) -> None:
 def test_what_cannot_be_asked(
     cli: Cli, tiny: Path, command: str, options: tuple[str, ...], words: str
 ) -> None:
-    found = cli(command, *SIM, "--input", INPUT, *options, tiny)
-    assert found.code == 2 and words in found.error
+    result = cli(command, *SIM, "--input", INPUT, *options, tiny)
+    assert result.code == 2 and words in result.error
 
 
 def test_times_are_taken_in_rounds(cli: Cli, profiled: Profiled) -> None:
@@ -126,7 +126,7 @@ def test_times_are_taken_in_rounds(cli: Cli, profiled: Profiled) -> None:
     on_cpu = [row for row in rows if row.target == CPU]
     assert all((row.kernels_xnnpack or 0) + (row.kernels_portable or 0) > 0 for row in on_cpu)
     html = profiled.bundle.with_suffix(".html")
-    found = cli("report", "--costs", profiled.costs, "--output", html, profiled.bundle)
-    assert found.code == 0, found.err
+    result = cli("report", "--costs", profiled.costs, "--output", html, profiled.bundle)
+    assert result.code == 0, result.err
     text = html.read_text()
     assert "<dt>rounds of each</dt><dd>5</dd>" in text and "to doubt" not in text

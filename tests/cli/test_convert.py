@@ -212,8 +212,8 @@ def test_a_structure_without_a_type_is_refused(
     with pytest.raises(SystemExit) as ended:
         main(["convert", str(model)])
     assert ended.value.code == 1
-    said = capsys.readouterr().err
-    assert "a dict of values of several types (Tensor and Tuple[Tensor, Tensor])" in said
+    captured = capsys.readouterr().err
+    assert "a dict of values of several types (Tensor and Tuple[Tensor, Tensor])" in captured
 
 
 def save(

@@ -46,14 +46,14 @@ def model(tiny: Path, tmp_path: Path) -> Path:
 
 def test_json(cli: Callable[..., Result], model: Path) -> None:
     asked = ("--preference", "fast", "--relaxed", "--level", "28")
-    found = cli("convert", "--format", "json", "--input", INPUT, *asked, model)
-    assert found.code == 0, found.err
+    result = cli("convert", "--format", "json", "--input", INPUT, *asked, model)
+    assert result.code == 0, result.err
     base = model.with_suffix("")
     assert names(model.parent) == ["tiny.json", "tiny.pt", "tiny.weights"]
     program = load(model, [parse_input_spec(INPUT)])
     region = convert_region(program, range(len(program.units.units)), 28)
     n = len(region.operations)
-    *notes, last = found.err.splitlines()
+    *notes, last = result.err.splitlines()
     assert last == f"{n} NNAPI operations in {base}.json, {base}.weights"
     assert [note.split(":")[0] for note in notes] == ["note"]  # on relaxed precision
     assert described(base) == Description(region, Preference.FAST_SINGLE_ANSWER, True)
@@ -64,11 +64,11 @@ def test_cpp_is_compiled_and_runs_as_eager_does(
 ) -> None:
     folder = model.parent
     formats = ("--format", "cpp", "--format", "json")
-    found = cli("convert", *formats, "--input", INPUT, "-o", folder / "a b-1.cpp", model)
-    assert found.code == 0, found.err
+    result = cli("convert", *formats, "--input", INPUT, "-o", folder / "a b-1.cpp", model)
+    assert result.code == 0, result.err
     written = ["a_b-1.cpp", "a_b-1.h", "a_b-1.json", "a_b-1.weights"]
     assert names(folder) == [*written, "tiny.pt"]
-    assert all(str(folder / name) in found.err for name in written)
+    assert all(str(folder / name) in result.err for name in written)
     region = described(folder / "a_b-1").region
     compiler = next((c for c in ("g++", "clang++") if shutil.which(c)), None)
     command = [compiler] if compiler else [sys.executable, "-m", "ziglang", "c++"]
@@ -93,11 +93,11 @@ def test_several_formats(cli: Callable[..., Result], model: Path, tmp_path: Path
     output = tmp_path / "out"
     output.mkdir()
     formats = ("--format", "cpp", "--format", "stock", "--format", "json")
-    found = cli("convert", *formats, "--input", INPUT, "-o", output / "net.nnapi.pt", model)
-    assert found.code == 0, found.err
-    wanted = ["net.cpp", "net.h", "net.json", "net.nnapi.pt", "net.weights"]
-    assert names(output) == wanted
-    assert all(str(output / name) in found.err for name in wanted)
+    result = cli("convert", *formats, "--input", INPUT, "-o", output / "net.nnapi.pt", model)
+    assert result.code == 0, result.err
+    expected = ["net.cpp", "net.h", "net.json", "net.nnapi.pt", "net.weights"]
+    assert names(output) == expected
+    assert all(str(output / name) in result.err for name in expected)
     weights = json.loads((output / "net.json").read_text())["weights"]
     assert weights["file"] == "net.weights"
 
@@ -119,22 +119,22 @@ def test_a_plan_without_nnapi_has_nothing_to_convert(
     bundle = read_bundle(profiled.bundle)
     on_cpu = next(plan for plan in bundle.plans if plan.name == "all-cpu")
     write_bundle(profiled.bundle, replace(bundle, plans=(on_cpu,)), profiled.model)
-    found = cli("convert", "--format", "json", profiled.bundle)
-    assert found.code == 2
-    assert found.error == f"the plan of {profiled.bundle} gives NNAPI nothing to run"
+    result = cli("convert", "--format", "json", profiled.bundle)
+    assert result.code == 2
+    assert result.error == f"the plan of {profiled.bundle} gives NNAPI nothing to run"
 
 
 def test_the_regions_of_a_plan(cli: Callable[..., Result], offloading: Path) -> None:
     folder = offloading.parent
     before = names(folder)
-    found = cli("convert", "--format", "json", "--format", "cpp", offloading)
-    assert found.code == 0, found.err
+    result = cli("convert", "--format", "json", "--format", "cpp", offloading)
+    assert result.code == 0, result.err
     manifest = json.loads((offloading / "manifest.json").read_text())
     segments = manifest["plans"][0]["segments"]
     on_nnapi = [i for i, s in enumerate(segments) if s["target"].startswith("nnapi:")]
     endings = ("cpp", "h", "json", "weights")
-    wanted = [f"tiny_{i}.{ending}" for i in on_nnapi for ending in endings]
-    assert on_nnapi and names(folder) == sorted(before + wanted)
+    expected = [f"tiny_{i}.{ending}" for i in on_nnapi for ending in endings]
+    assert on_nnapi and names(folder) == sorted(before + expected)
     for i in on_nnapi:
         read = described(folder / f"tiny_{i}")
         accelerator, _, preference = segments[i]["target"].removeprefix("nnapi:").rpartition("/")
@@ -155,9 +155,9 @@ def test_the_regions_of_a_plan(cli: Callable[..., Result], offloading: Path) -> 
 def test_a_bundle_refuses(
     cli: Callable[..., Result], offloading: Path, options: tuple[str, ...], wanted: str
 ) -> None:
-    found = cli("convert", *options, offloading)
-    assert found.code == 2
-    assert wanted in found.error
+    result = cli("convert", *options, offloading)
+    assert result.code == 2
+    assert wanted in result.error
 
 
 class Beside(nn.Module):
@@ -173,11 +173,11 @@ class Beside(nn.Module):
 
 def test_what_nnapi_does_not_compute_is_said(cli: Callable[..., Result], tmp_path: Path) -> None:
     path = trace(Beside(), tmp_path / "beside.pt", (2,), (2, 3))
-    found = cli("convert", "--format", "json", "--input", "2", "--input", "2x3", path)
-    assert found.code == 0, found.err
-    assert "note: outputs of the model that NNAPI has nothing to do with" in found.err
-    assert "note: inputs of the model that NNAPI has nothing to do with" in found.err
-    assert f"1 NNAPI operations in {tmp_path}/beside.json\n" in found.err
+    result = cli("convert", "--format", "json", "--input", "2", "--input", "2x3", path)
+    assert result.code == 0, result.err
+    assert "note: outputs of the model that NNAPI has nothing to do with" in result.err
+    assert "note: inputs of the model that NNAPI has nothing to do with" in result.err
+    assert f"1 NNAPI operations in {tmp_path}/beside.json\n" in result.err
     assert not (tmp_path / "beside.weights").exists()
     region = described(tmp_path / "beside").region
     assert (len(region.inputs), len(region.outputs)) == (1, 1)

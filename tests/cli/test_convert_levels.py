@@ -35,12 +35,12 @@ def operations(path: Path) -> set[str]:
 @pytest.mark.parametrize("level", [27, 30, 31, 1000006, 1000007, 1000008])
 def test_levels(cli: Callable[..., Result], attention: Path, level: int) -> None:
     asked = ("--input", "2x3x4", "--level", level, "--format", "json", attention)
-    found = cli("convert", *asked)
+    result = cli("convert", *asked)
     if level == 27:
-        assert found.code == 1
-        assert "TRANSPOSE exists from level 2 (API 28) on, wanted at level 1" in found.error
+        assert result.code == 1
+        assert "TRANSPOSE exists from level 2 (API 28) on, wanted at level 1" in result.error
         return
-    assert found.code == 0, found.err
+    assert result.code == 0, result.err
     have = operations(attention)
     assert ("BATCH_MATMUL" in have) == (level >= 1000006)
     assert ("REVERSE" in have) == (level >= 1000007)
@@ -48,9 +48,9 @@ def test_levels(cli: Callable[..., Result], attention: Path, level: int) -> None
 
 @pytest.mark.parametrize("level", ["26", "32", "6", "1000005", "thirty"])
 def test_other_levels_are_refused(cli: Callable[..., Result], level: str) -> None:
-    found = cli("convert", "--level", level, "attention.pt")
-    assert found.code == 2
-    assert f"{level} is none of 27, 28, 29, 30, 31, 1000006, 1000007, 1000008" in found.error
+    result = cli("convert", "--level", level, "attention.pt")
+    assert result.code == 2
+    assert f"{level} is none of 27, 28, 29, 30, 31, 1000006, 1000007, 1000008" in result.error
 
 
 RUN = """
@@ -67,8 +67,8 @@ torch.testing.assert_close(torch.jit.load(sys.argv[3])(x), torch.jit.load(sys.ar
 def test_stock_pytorch_runs_level_7(
     cli: Callable[..., Result], attention: Path, emulator_library: Path, emulated: str, runs: bool
 ) -> None:
-    found = cli("convert", "--input", "2x3x4", "--level", "1000007", attention)
-    assert found.code == 0, found.err
+    result = cli("convert", "--input", "2x3x4", "--level", "1000007", attention)
+    assert result.code == 0, result.err
     command = [sys.executable, "-W", "ignore", "-c", RUN, emulator_library, attention]
     environment = dict(os.environ, NNAPI_EMULATOR_FEATURE_LEVEL=emulated)
     done = subprocess.run(

@@ -61,16 +61,16 @@ def test_an_operation_stays_on_the_cpu(cli: Cli, emulator_library: Path, tmp_pat
     torch.manual_seed(0)
     module = TinyNet(multiplied).eval()
     model = trace(module, tmp_path / "odd.pt")
-    found = cli("convert", "--input", INPUT, "--preference", "low_power", "--relaxed", model)
-    assert found.code == 0
-    (row,) = (line for line in found.out.splitlines() if "cumprod" in line)
+    result = cli("convert", "--input", INPUT, "--preference", "low_power", "--relaxed", model)
+    assert result.code == 0
+    (row,) = (line for line in result.out.splitlines() if "cumprod" in line)
     assert "NNAPI has no such operation" in row
     converted = tmp_path / "odd.nnapi.pt"
-    assert f"in 2 parts and 1 unit on the CPU in {converted}" in found.err
-    assert "what float16 costs in accuracy is measured where NNAPI runs the whole" in found.err
+    assert f"in 2 parts and 1 unit on the CPU in {converted}" in result.err
+    assert "what float16 costs in accuracy is measured where NNAPI runs the whole" in result.err
     x = torch.randn(1, 3, 16, 16)
-    said = run(emulator_library, converted, x, wanted=module(x).detach())
-    assert said == ["True", "nnapi_0 nnapi_1 cpu_0", "0 True", "0 True"]
+    document = run(emulator_library, converted, x, wanted=module(x).detach())
+    assert document == ["True", "nnapi_0 nnapi_1 cpu_0", "0 True", "0 True"]
 
 
 class NestedParts(nn.Module):
@@ -91,8 +91,8 @@ def test_nested_values(cli: Cli, emulator_library: Path, tmp_path: Path, ending:
     stated = ("2x3", "2x3", "4")
     named = [word for shape in stated for word in ("--input", shape)]
     assert cli("convert", *named, "-o", converted, model).code == 0
-    said = run(emulator_library, converted, *inputs, wanted=NestedParts()(*inputs))
-    assert said[1] == "nnapi_0 nnapi_1 cpu_0"
+    result = run(emulator_library, converted, *inputs, wanted=NestedParts()(*inputs))
+    assert result[1] == "nnapi_0 nnapi_1 cpu_0"
 
 
 @pytest.mark.slow
@@ -100,11 +100,11 @@ def test_small_parts_and_float16(cli: Cli, emulator_library: Path, tmp_path: Pat
     torch.manual_seed(0)
     module = TinyNet(multiplied).eval()
     model = trace(module, tmp_path / "odd.pt")
-    found = cli("convert", "--input", INPUT, "--min-region", "9", model)
-    assert found.code == 1 and "NNAPI can run nothing of the model" in found.error
-    assert "fewer than 9" in found.out
-    found = cli("convert", "--input", INPUT, "--float16", model)
-    assert found.code == 0
+    result = cli("convert", "--input", INPUT, "--min-region", "9", model)
+    assert result.code == 1 and "NNAPI can run nothing of the model" in result.error
+    assert "fewer than 9" in result.out
+    result = cli("convert", "--input", INPUT, "--float16", model)
+    assert result.code == 0
     x = torch.randn(1, 3, 16, 16)
     torch.save(((x,), None), tmp_path / "data.pt")
     program = """
@@ -132,9 +132,9 @@ def test_what_must_be_whole(
 ) -> None:
     model = trace(TinyNet(multiplied), tmp_path / "odd.pt")
     named = () if "--input" in options else ("--input", INPUT)
-    found = cli("convert", *named, *options, model)
-    assert found.code == 1 and reason in found.error
-    assert "cumprod" in found.out
+    result = cli("convert", *named, *options, model)
+    assert result.code == 1 and reason in result.error
+    assert "cumprod" in result.out
     assert [path.name for path in tmp_path.iterdir()] == ["odd.pt"]
 
 
@@ -159,7 +159,7 @@ def test_a_bundle_follows_its_plan(
     }
     bundle = replace(bundle, regions={**bundle.regions, **regions})
     x = torch.randn(1, 3, 16, 16)
-    wanted = reference(profiled.model)(x)[0]
+    expected = reference(profiled.model)(x)[0]
     converted = tmp_path / "tiny.nnapi.pt"
     each = " ".join(f"nnapi_{number}" for number in range(len(mixed.segments) - 1))
     for plans, followed, parts in (
@@ -167,12 +167,12 @@ def test_a_bundle_follows_its_plan(
         ((named, auto), auto, "nnapi_0"),
     ):
         write_bundle(profiled.bundle, replace(bundle, plans=plans), profiled.model)
-        found = cli("convert", "-o", converted, "--relaxed", profiled.bundle)
-        assert found.code == 0, found.err
-        said = "stock PyTorch cannot name the accelerators of the plan" in found.err
-        assert said == (followed is auto)
-        assert ("the plan has it on the CPU: for the test" in found.out) == (followed is mixed)
-        ran = run(emulator_library, converted, x, wanted=wanted)
+        result = cli("convert", "-o", converted, "--relaxed", profiled.bundle)
+        assert result.code == 0, result.err
+        text = "stock PyTorch cannot name the accelerators of the plan" in result.err
+        assert text == (followed is auto)
+        assert ("the plan has it on the CPU: for the test" in result.out) == (followed is mixed)
+        ran = run(emulator_library, converted, x, wanted=expected)
         assert ran[1] == parts and set(ran[2:]) == {"1 True"}
 
 
@@ -180,9 +180,9 @@ def test_a_plan_that_leaves_all_on_the_cpu(cli: Cli, profiled: Profiled) -> None
     bundle = read_bundle(profiled.bundle)
     on_cpu = next(plan for plan in bundle.plans if plan.name == "all-cpu")
     write_bundle(profiled.bundle, replace(bundle, plans=(on_cpu,)), profiled.model)
-    found = cli("convert", profiled.bundle)
-    assert found.code == 2
-    assert "the fastest is all-cpu, and it gives NNAPI nothing to run" in found.error
+    result = cli("convert", profiled.bundle)
+    assert result.code == 2
+    assert "the fastest is all-cpu, and it gives NNAPI nothing to run" in result.error
 
 
 class Deciding(nn.Module):
@@ -206,18 +206,18 @@ def test_a_branch_on_data(cli: Cli, emulator_library: Path, tmp_path: Path) -> N
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.jit.save(torch.jit.script(module), str(model))
-    found = cli("convert", "--input", INPUT, model)
-    assert found.code == 0
-    assert "if_on_data" in found.out and "depends on the values of a tensor" in found.out
+    result = cli("convert", "--input", INPUT, model)
+    assert result.code == 0
+    assert "if_on_data" in result.out and "depends on the values of a tensor" in result.out
     x = torch.randn(1, 3, 16, 16)
-    said = run(emulator_library, tmp_path / "deciding.nnapi.pt", x, wanted=module(x).detach())
-    assert said[1] == "nnapi_0 nnapi_1 cpu_0"
+    document = run(emulator_library, tmp_path / "deciding.nnapi.pt", x, wanted=module(x).detach())
+    assert document[1] == "nnapi_0 nnapi_1 cpu_0"
     for options in (("--whole",), ("--format", "json")):
-        found = cli("convert", "--input", INPUT, *options, model)
-        assert found.code == 1
-        assert "test_convert_parts.py:" in found.error and "branch depend" in found.error
-    found = cli("profile", "--device", "sim:npu-phone", "--input", INPUT, model)
-    assert found.code == 1 and "test_convert_parts.py:" in found.error
+        result = cli("convert", "--input", INPUT, *options, model)
+        assert result.code == 1
+        assert "test_convert_parts.py:" in result.error and "branch depend" in result.error
+    result = cli("profile", "--device", "sim:npu-phone", "--input", INPUT, model)
+    assert result.code == 1 and "test_convert_parts.py:" in result.error
 
 
 @pytest.mark.parametrize(
@@ -226,9 +226,9 @@ def test_a_branch_on_data(cli: Cli, emulator_library: Path, tmp_path: Path) -> N
 def test_options_that_a_bundle_has_itself(
     cli: Cli, profiled: Profiled, option: tuple[object, ...]
 ) -> None:
-    found = cli("convert", *option, profiled.bundle)
-    assert found.code == 2
-    assert f"{option[0]} is for models: a bundle has its own" in found.error
+    result = cli("convert", *option, profiled.bundle)
+    assert result.code == 2
+    assert f"{option[0]} is for models: a bundle has its own" in result.error
 
 
 @pytest.mark.slow

@@ -24,9 +24,9 @@ def model_in(tmp_path: Path) -> Path:
 def test_float16_is_written_and_measured(cli: Cli, tmp_path: Path) -> None:
     model = model_in(tmp_path)
     asked = ("--input", INPUT, "--float16", "--format", "json", "--output", tmp_path / "half.json")
-    found = cli("convert", *asked, model)
-    assert found.code == 0
-    moved = re.search(r"note: float16 moves the outputs by (\S+) of their largest", found.err)
+    result = cli("convert", *asked, model)
+    assert result.code == 0
+    moved = re.search(r"note: float16 moves the outputs by (\S+) of their largest", result.err)
     assert moved is not None and 1e-6 < float(moved[1]) < 1e-2
     text = (tmp_path / "half.json").read_text()
     weights = next(tmp_path.glob("half*.weights*"))
@@ -37,16 +37,16 @@ def test_float16_is_written_and_measured(cli: Cli, tmp_path: Path) -> None:
 
 def test_relaxed_says_what_it_may_cost(cli: Cli, tmp_path: Path) -> None:
     model = model_in(tmp_path)
-    found = cli("convert", "--input", INPUT, "--relaxed", model)
-    assert found.code == 0
-    assert "a driver that computes relaxed float32 all in float16 moves the outputs" in found.err
-    found = cli("convert", "--input", INPUT, "--relaxed", "--level", 28, model)
-    assert found.code == 0
-    assert "not measured: float16 needs API 29" in found.err
+    result = cli("convert", "--input", INPUT, "--relaxed", model)
+    assert result.code == 0
+    assert "a driver that computes relaxed float32 all in float16 moves the outputs" in result.err
+    result = cli("convert", "--input", INPUT, "--relaxed", "--level", 28, model)
+    assert result.code == 0
+    assert "not measured: float16 needs API 29" in result.err
 
 
 def test_float16_below_its_level_is_refused(cli: Cli, tmp_path: Path) -> None:
-    found = cli("convert", "--input", INPUT, "--float16", "--level", 28, model_in(tmp_path))
-    assert found.code == 1
-    assert "float16 needs API 29 (feature level 3), the region is for API 28" in found.error
+    result = cli("convert", "--input", INPUT, "--float16", "--level", 28, model_in(tmp_path))
+    assert result.code == 1
+    assert "float16 needs API 29 (feature level 3), the region is for API 28" in result.error
     assert not (tmp_path / "tiny.nnapi.pt").exists()

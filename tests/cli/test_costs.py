@@ -61,33 +61,33 @@ def costs(tmp_path: Path) -> Path:
 
 
 def document(cli: Cli, name: str, *arguments: object) -> dict[str, Any]:
-    found = cli("costs", name, "--json", *arguments)
-    assert (found.code, found.err) == (0, "")
-    return found.document(f"costs-{name}")
+    result = cli("costs", name, "--json", *arguments)
+    assert (result.code, result.err) == (0, "")
+    return result.document(f"costs-{name}")
 
 
 def test_every_command_has_help(cli: Cli) -> None:
     for name, sub in command.commands.items():
-        found = cli("costs", name, "--help")
-        assert found.code == 0 and f"Usage: nnapi-prof costs {name} " in found.out
+        result = cli("costs", name, "--help")
+        assert result.code == 0 and f"Usage: nnapi-prof costs {name} " in result.out
         options = [p for p in sub.params if isinstance(p, click.Option)]
         assert sub.help and all(option.help for option in options)
 
 
 def test_list(cli: Cli, costs: Path) -> None:
-    found = cli("costs", "list", "--costs", costs)
-    assert found.code == 0
-    lines = [line.split() for line in found.out.splitlines()]
+    result = cli("costs", "list", "--costs", costs)
+    assert result.code == 0
+    lines = [line.split() for line in result.out.splitlines()]
     assert lines[1][:5] == ["bbbb2222", "npu-phone", "(simulated)", "1", "1"]
     assert lines[2][:4] == ["aaaa1111", "One", "9", "8"]
     assert lines[2][-5:] == ["2", "2026-01-01", "10:00", "2026-01-09", "10:00"]
-    said = document(cli, "list", "--costs", costs)
-    assert [each["statuses"] for each in said["devices"]] == [{"ok": 1}, {"ok": 8, "crashed": 1}]
+    printed = document(cli, "list", "--costs", costs)
+    assert [each["statuses"] for each in printed["devices"]] == [{"ok": 1}, {"ok": 8, "crashed": 1}]
 
 
 def shown(cli: Cli, costs: Path, *arguments: object) -> list[str]:
-    said = document(cli, "show", "--costs", costs, *arguments)
-    return [each["signature"] for each in said["measurements"]]
+    printed = document(cli, "show", "--costs", costs, *arguments)
+    return [each["signature"] for each in printed["measurements"]]
 
 
 def test_show_takes_filters(cli: Cli, costs: Path) -> None:
@@ -106,64 +106,64 @@ def test_show_takes_filters(cli: Cli, costs: Path) -> None:
 
 
 def test_show_as_a_table(cli: Cli, costs: Path) -> None:
-    found = cli("costs", "show", "--costs", costs, "--device", "aaaa", "--limit", 2)
-    assert found.code == 0 and found.err == "note: 2 of 5 rows: --limit 0 shows all\n"
-    assert "median (ms)" in found.out and "simulated" not in found.out
+    result = cli("costs", "show", "--costs", costs, "--device", "aaaa", "--limit", 2)
+    assert result.code == 0 and result.err == "note: 2 of 5 rows: --limit 0 shows all\n"
+    assert "median (ms)" in result.out and "simulated" not in result.out
     assert cli("costs", "show", "--costs", costs).out.count("some simulated") == 1
-    found = cli("costs", "show", "--costs", costs, "--device", "npu-phone")
-    assert "median (ms, simulated)" in found.out and "3.001" in found.out
-    found = cli("costs", "show", "--costs", costs, "--status", "crashed")
-    assert "crashed: signal 11" in found.out
+    result = cli("costs", "show", "--costs", costs, "--device", "npu-phone")
+    assert "median (ms, simulated)" in result.out and "3.001" in result.out
+    result = cli("costs", "show", "--costs", costs, "--status", "crashed")
+    assert "crashed: signal 11" in result.out
 
 
 def test_diff_of_two_dates(cli: Cli, costs: Path) -> None:
     sides = ("aaaa@2026-01-01", "aaaa@2026-01-31")
-    said = document(cli, "diff", "--costs", costs, *sides)
-    assert [(each["signature"], each["verdict"]) for each in said["differences"]] == [
+    printed = document(cli, "diff", "--costs", costs, *sides)
+    assert [(each["signature"], each["verdict"]) for each in printed["differences"]] == [
         ("lost", "status changed"),
         ("fast", "faster"),
         ("slow", "slower"),
         ("steady", "within noise"),
     ]
-    assert (said["changed"], said["same_row"], said["only_first"]) == (3, 1, 0)
-    found = cli("costs", "diff", "--costs", costs, *sides)
-    assert found.code == 0 and "op_steady" not in found.out
-    assert found.out.endswith(
+    assert (printed["changed"], printed["same_row"], printed["only_first"]) == (3, 1, 0)
+    result = cli("costs", "diff", "--costs", costs, *sides)
+    assert result.code == 0 and "op_steady" not in result.out
+    assert result.out.endswith(
         "3 of 4 changed beyond noise, median ratio 1.000; 1 not measured again in between\n"
     )
     assert "op_steady" in cli("costs", "diff", "--costs", costs, "--every", *sides).out
     dates = ("2026-01-01", "2026-01-31", "--device", "One", "--op", "*slow")
-    said = document(cli, "diff", "--costs", costs, *dates)
-    assert [each["ratio"] for each in said["differences"]] == [pytest.approx(1.5, rel=1e-3)]
-    found = cli("costs", "diff", "--costs", costs, "--threshold", 60, *dates)
-    assert found.out.startswith("0 of 1 changed beyond noise")
+    printed = document(cli, "diff", "--costs", costs, *dates)
+    assert [each["ratio"] for each in printed["differences"]] == [pytest.approx(1.5, rel=1e-3)]
+    result = cli("costs", "diff", "--costs", costs, "--threshold", 60, *dates)
+    assert result.out.startswith("0 of 1 changed beyond noise")
 
 
 def test_rows_of_several_devices_say_whose_they_are(cli: Cli, costs: Path) -> None:
-    found = cli("costs", "show", "--costs", costs, "--limit", "1", "--sort", "median")
-    assert found.code == 0 and " device" in found.out.splitlines()[0]
+    result = cli("costs", "show", "--costs", costs, "--limit", "1", "--sort", "median")
+    assert result.code == 0 and " device" in result.out.splitlines()[0]
     one = cli("costs", "show", "--costs", costs, "--limit", "1", "--device", "One")
     assert one.code == 0 and " device" not in one.out.splitlines()[0]
 
 
 def test_diff_of_two_devices(cli: Cli, costs: Path) -> None:
-    found = cli("costs", "diff", "--costs", costs, "One", "npu-phone")
-    assert found.code == 0 and "One (ms) " in found.out
-    assert "npu-phone (ms, simulated)" in found.out
-    assert "1.999" in found.out and "slower" in found.out
-    assert "1 of 1 changed" in found.out and "4 only in the first, 0 in the second" in found.out
+    result = cli("costs", "diff", "--costs", costs, "One", "npu-phone")
+    assert result.code == 0 and "One (ms) " in result.out
+    assert "npu-phone (ms, simulated)" in result.out
+    assert "1.999" in result.out and "slower" in result.out
+    assert "1 of 1 changed" in result.out and "4 only in the first, 0 in the second" in result.out
 
 
 def test_export_and_import(cli: Cli, costs: Path, tmp_path: Path) -> None:
     out, all_, new = tmp_path / "slow.csv", tmp_path / "all.parquet", tmp_path / "new.sqlite"
-    found = cli("costs", "export", "--costs", costs, "--op", "*slow", out)
-    assert (found.code, found.out) == (0, f"{out}: 3 rows\n")
-    said = document(cli, "export", "--costs", costs, all_)
-    assert (said["file"], said["rows"]) == (str(all_), 10)
-    found = cli("costs", "import", "--costs", new, out, all_)
-    assert found.code == 0
+    result = cli("costs", "export", "--costs", costs, "--op", "*slow", out)
+    assert (result.code, result.out) == (0, f"{out}: 3 rows\n")
+    printed = document(cli, "export", "--costs", costs, all_)
+    assert (printed["file"], printed["rows"]) == (str(all_), 10)
+    result = cli("costs", "import", "--costs", new, out, all_)
+    assert result.code == 0
     lines = [f"{out}: 3 new of 3 rows", f"{all_}: 7 new of 10 rows"]
-    assert found.out.splitlines() == [f"{line} of 2 devices" for line in lines]
+    assert result.out.splitlines() == [f"{line} of 2 devices" for line in lines]
     again = document(cli, "import", "--costs", new, all_)
     assert again["files"] == [{"file": str(all_), "rows": 10, "added": 0, "devices": 2}]
     there, here = (document(cli, "list", "--costs", which) for which in (new, costs))
@@ -174,9 +174,9 @@ def test_the_rows_of_a_model(cli: Cli, profiled: Profiled) -> None:
     with CostStore(profiled.costs) as store:
         store.add(row("other", 5, 1))
     of_model = ("--model", profiled.model, "--input", INPUT)
-    found = shown(cli, profiled.costs, *of_model)
-    assert found and "other" not in found
-    assert len(shown(cli, profiled.costs)) == len(found) + 1
+    result = shown(cli, profiled.costs, *of_model)
+    assert result and "other" not in result
+    assert len(shown(cli, profiled.costs)) == len(result) + 1
 
 
 WRONG = [
@@ -199,16 +199,16 @@ WRONG = [
 def test_what_cannot_be_asked(cli: Cli, costs: Path, arguments: list[str], words: str) -> None:
     if arguments[0] != "frobnicate":
         arguments = [arguments[0], "--costs", str(costs), *arguments[1:]]
-    found = cli("costs", *arguments)
-    assert found.code == 2 and found.out == ""
-    assert words in found.error
+    result = cli("costs", *arguments)
+    assert result.code == 2 and result.out == ""
+    assert words in result.error
 
 
 def test_a_table_that_is_not_there_is_not_made(cli: Cli, tmp_path: Path) -> None:
     absent = tmp_path / "typo.sqlite"
     for arguments in (["list"], ["show"], ["diff", "a", "b"], ["export", tmp_path / "out.csv"]):
-        found = cli("costs", arguments[0], "--costs", absent, *arguments[1:])
-        assert found.code == 2 and "typo.sqlite does not exist: `nnapi-prof prof" in found.error
+        result = cli("costs", arguments[0], "--costs", absent, *arguments[1:])
+        assert result.code == 2 and "typo.sqlite does not exist: `nnapi-prof prof" in result.error
     assert not absent.exists() and not (tmp_path / "out.csv").exists()
     assert cli("costs", "list").code == 2  # nor in the user's folder
 
@@ -217,25 +217,25 @@ def test_a_file_with_a_wrong_row_changes_nothing(cli: Cli, costs: Path, tmp_path
     out = tmp_path / "out.csv"
     assert cli("costs", "export", "--costs", costs, out).code == 0
     out.write_text(out.read_text().replace(",crashed,", ",broken,"))
-    found = cli("costs", "import", "--costs", tmp_path / "new.sqlite", out)
-    assert found.code == 1
-    assert "out.csv: row 9, column status: 'broken' is none of ok, refused" in found.error
+    result = cli("costs", "import", "--costs", tmp_path / "new.sqlite", out)
+    assert result.code == 1
+    assert "out.csv: row 9, column status: 'broken' is none of ok, refused" in result.error
     assert document(cli, "list", "--costs", tmp_path / "new.sqlite")["devices"] == []
 
 
 def test_prune(cli: Cli, costs: Path) -> None:
     old = ("--costs", costs, "--device", "aaaa", "--until", "2026-01-05")
-    found = cli("costs", "prune", *old)
-    assert (found.code, found.err) == (0, "note: nothing was deleted: --yes does it\n")
-    assert found.out == "5 of 10 rows would go, of 1 device\n"
-    said = document(cli, "prune", *old)
-    assert (said["deleted"], said["rows"], said["kept"]) == (False, 5, 5)
-    found = cli("costs", "prune", "--costs", costs, "--superseded", "--yes")
-    assert found.code == 0 and " rows deleted, of 1 device\n" in found.out
-    assert "does not shrink" in found.err
+    result = cli("costs", "prune", *old)
+    assert (result.code, result.err) == (0, "note: nothing was deleted: --yes does it\n")
+    assert result.out == "5 of 10 rows would go, of 1 device\n"
+    printed = document(cli, "prune", *old)
+    assert (printed["deleted"], printed["rows"], printed["kept"]) == (False, 5, 5)
+    result = cli("costs", "prune", "--costs", costs, "--superseded", "--yes")
+    assert result.code == 0 and " rows deleted, of 1 device\n" in result.out
+    assert "does not shrink" in result.err
     assert document(cli, "prune", "--costs", costs, "--superseded")["rows"] == 0
-    said = document(cli, "prune", "--costs", costs, "--device", "bbbb2222", "--yes")
-    assert (said["deleted"], said["rows"], said["forgotten"]) == (True, 1, ["bbbb2222"])
+    printed = document(cli, "prune", "--costs", costs, "--device", "bbbb2222", "--yes")
+    assert (printed["deleted"], printed["rows"], printed["forgotten"]) == (True, 1, ["bbbb2222"])
     assert [d["name"] for d in document(cli, "list", "--costs", costs)["devices"]] == ["One"]
-    found = cli("costs", "prune", "--costs", costs, "--yes")
-    assert found.code == 2 and found.error.startswith("nothing says what to delete: ")
+    result = cli("costs", "prune", "--costs", costs, "--yes")
+    assert result.code == 2 and result.error.startswith("nothing says what to delete: ")

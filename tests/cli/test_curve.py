@@ -62,12 +62,12 @@ def test_the_options(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
     output = tmp_path / "best.nnprof"
     named = ("--device", "sim:npu-phone", "--input", INPUT, "--costs", profiled.costs)
     asked = ("--output", output, "--best", "--seconds", "5", "--no-verify", "--json")
-    found = cli("partition", *named, *asked, profiled.model).document("partition")
-    plan, curve = found["plan"], found["curve"]
+    result = cli("partition", *named, *asked, profiled.model).document("partition")
+    plan, curve = result["plan"], result["curve"]
     assert curve[-1]["ns"] == pytest.approx(plan["predicted_ns"])
     assert len(plan["segments"]) <= curve[-1]["segments"] and curve[-1]["exact"]
     proof = plan["proof"]
     assert proof["kind"] in ("exact", "bound_met") and proof["gap"] == 0
     assert not proof["constrained"] and proof["objective"] is None
     assert read_bundle(output).plan.proof is not None
-    assert found["baselines"][0]["proof"] is None
+    assert result["baselines"][0]["proof"] is None

@@ -38,15 +38,15 @@ def use(cli: Cli, tiny: Path, tmp_path: Path) -> Cli:
 
 
 def test_listed_without_a_phone(cli: Cli) -> None:
-    found = cli("devices")
-    assert found.code == 0 and found.err == ""
-    head, *rows = (line.split() for line in found.out.splitlines())
+    result = cli("devices")
+    assert result.code == 0 and result.err == ""
+    head, *rows = (line.split() for line in result.out.splitlines())
     assert head == ["device", "reached", "by", "state", "description"]
     assert [row[0] for row in rows] == ["local", *(f"sim:{name}" for name in list_phones())]
-    found = cli("devices", "--json")
-    said = found.document("devices")["devices"]
-    assert [row["serial"] for row in said] == [row[0] for row in rows]
-    assert [row["simulated"] for row in said] == [row[0] != "local" for row in rows]
+    result = cli("devices", "--json")
+    document = result.document("devices")["devices"]
+    assert [row["serial"] for row in document] == [row[0] for row in rows]
+    assert [row["simulated"] for row in document] == [row[0] != "local" for row in rows]
 
 
 def test_listed_with_phones(
@@ -55,8 +55,8 @@ def test_listed_with_phones(
     stranger, friend = asking_phone(), start_daemon()
     adb_server.adb("connect", stranger.serial)
     adb_server.connect(friend.serial)
-    said = cli("devices", "--json").document("devices")
-    rows = {row["serial"]: row for row in said["devices"]}
+    result = cli("devices", "--json").document("devices")
+    rows = {row["serial"]: row for row in result["devices"]}
     assert rows[stranger.serial]["state"] == "unauthorized"
     assert rows[friend.serial]["state"] == "device"
     assert {rows[p.serial]["kind"] for p in (stranger, friend)} == {"adb server"}
@@ -66,9 +66,9 @@ def test_listed_with_phones(
 
 def test_an_adb_server_named_wrongly(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ADB_SERVER_SOCKET", "carrier-pigeon")
-    found = cli("devices")
-    assert found.code == 2
-    assert found.error.startswith("ADB_SERVER_SOCKET is 'carrier-pigeon': write tcp:PORT")
+    result = cli("devices")
+    assert result.code == 2
+    assert result.error.startswith("ADB_SERVER_SOCKET is 'carrier-pigeon': write tcp:PORT")
 
 
 # ---- not there ---------------------------------------------------------------------------------
@@ -89,56 +89,56 @@ def test_an_adb_server_named_wrongly(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_no_such_device(use: Cli, serial: str, words: str) -> None:
-    found = use(serial)
-    assert found.code == 1 and found.out == ""
-    assert found.error.startswith(words)
+    result = use(serial)
+    assert result.code == 1 and result.out == ""
+    assert result.error.startswith(words)
 
 
 def test_every_command_says_so(cli: Cli, profiled: Profiled) -> None:
     words = "no simulated phone 'nosuch'"
     named = ("--device", "sim:nosuch")
-    found = cli("partition", *named, "--input", INPUT, "--costs", profiled.costs, profiled.model)
-    assert found.code == 1 and words in found.error
-    found = cli("run", *named, profiled.bundle)
-    assert found.code == 1 and words in found.error
+    result = cli("partition", *named, "--input", INPUT, "--costs", profiled.costs, profiled.model)
+    assert result.code == 1 and words in result.error
+    result = cli("run", *named, profiled.bundle)
+    assert result.code == 1 and words in result.error
 
 
 def test_without_a_phone_a_simulated_one_is_used_and_named(use: Cli) -> None:
-    found = use(None)
-    assert found.code == 0
-    assert "note: no phone is connected: using the simulated phone sim:npu-phone" in found.err
+    result = use(None)
+    assert result.code == 0
+    assert "note: no phone is connected: using the simulated phone sim:npu-phone" in result.err
 
 
 def test_several_phones_and_none_named(use: Cli, adb_server: Any, start_daemon: Any) -> None:
     serials = [start_daemon().serial for _ in range(2)]
     for serial in serials:
         adb_server.connect(serial)
-    found = use(None)
-    assert found.code == 1
-    assert found.error.startswith("more than one device is connected: ")
-    assert all(serial in found.error for serial in serials)
-    assert found.error.endswith("choose one with --device SERIAL")
+    result = use(None)
+    assert result.code == 1
+    assert result.error.startswith("more than one device is connected: ")
+    assert all(serial in result.error for serial in serials)
+    assert result.error.endswith("choose one with --device SERIAL")
 
 
 def test_no_such_accelerator(use: Cli) -> None:
-    found = use("sim:gpu-phone", "--accelerator", "tpu")
-    assert found.code == 2
-    assert "no accelerator 'tpu'" in found.error
-    assert "there are: sim-gpu, nnapi-reference, auto" in found.error
+    result = use("sim:gpu-phone", "--accelerator", "tpu")
+    assert result.code == 2
+    assert "no accelerator 'tpu'" in result.error
+    assert "there are: sim-gpu, nnapi-reference, auto" in result.error
 
 
 def test_one_accelerator(use: Cli) -> None:
-    found = use("sim:gpu-phone", "--accelerator", "sim-gpu", "--preference", "fast")
-    assert found.code == 0
-    assert "sim-gpu" in found.out and "nnapi-reference" not in found.out
+    result = use("sim:gpu-phone", "--accelerator", "sim-gpu", "--preference", "fast")
+    assert result.code == 0
+    assert "sim-gpu" in result.out and "nnapi-reference" not in result.out
 
 
 def test_a_broken_description_of_a_phone(use: Cli, tmp_path: Path) -> None:
     mine = tmp_path / "mine.json"
     mine.write_text('{"name": ')
-    found = use(f"sim:{mine}")
-    assert found.code == 1
-    assert f"{mine}: line 1, column 10: found the end of the file, wanted a value" in found.error
+    result = use(f"sim:{mine}")
+    assert result.code == 1
+    assert f"{mine}: line 1, column 10: found the end of the file, wanted a value" in result.error
     described = json.loads(phone_file("gpu-phone").read_text())
     mine.write_text(json.dumps({**described, "name": "mine"}))
     assert use(f"sim:{mine}").code == 0
@@ -155,11 +155,11 @@ def test_an_unauthorised_phone(
     monkeypatch.setattr(adb, "CONSENT_TIMEOUT_S", 0.2)
     monkeypatch.setattr(adb, "LINK_TIMEOUT_S", 0.5)
     phone = asking_phone()
-    found = use(phone.serial)
-    assert found.code == 1 and found.out == ""
-    assert found.error == f"{phone.serial} {CONSENT}, then run again"
+    result = use(phone.serial)
+    assert result.code == 1 and result.out == ""
+    assert result.error == f"{phone.serial} {CONSENT}, then run again"
     # While there was time to do so, the user was told to look at the phone.
-    assert f"{phone.serial} asks its owner: confirm 'Allow USB debugging'" in found.err
+    assert f"{phone.serial} asks its owner: confirm 'Allow USB debugging'" in result.err
 
 
 def test_an_unauthorised_phone_of_an_adb_server(
@@ -168,9 +168,9 @@ def test_an_unauthorised_phone_of_an_adb_server(
     phone = asking_phone()
     adb_server.adb("connect", phone.serial)
     for serial in (phone.serial, None):  # named, or the only one there is
-        found = use(serial)
-        assert found.code == 1
-        assert found.error == f"{phone.serial} {CONSENT}, then run again"
+        result = use(serial)
+        assert result.code == 1
+        assert result.error == f"{phone.serial} {CONSENT}, then run again"
 
 
 def test_an_offline_phone(
@@ -178,10 +178,10 @@ def test_an_offline_phone(
 ) -> None:
     monkeypatch.setattr(adb, "LINK_TIMEOUT_S", 0.3)
     phone = asking_phone(silent=True)
-    found = use(phone.serial)
-    assert found.code == 1
-    assert found.error.startswith(f"{phone.serial} does not answer as a device does (")
-    assert found.error.endswith("check that it is awake and in the same network")
+    result = use(phone.serial)
+    assert result.code == 1
+    assert result.error.startswith(f"{phone.serial} does not answer as a device does (")
+    assert result.error.endswith("check that it is awake and in the same network")
 
 
 def test_an_offline_phone_of_an_adb_server(
@@ -194,10 +194,12 @@ def test_an_offline_phone_of_an_adb_server(
         while phone.serial not in cli("devices").out:
             assert time.monotonic() < deadline, "the server does not list the phone"
             time.sleep(0.05)
-        found = use(phone.serial)
-        assert found.code == 1
-        assert found.error.startswith((f"{phone.serial} is offline", f"{phone.serial} is connecti"))
-        assert found.error.endswith("or run `adb reconnect`, then run again")
+        result = use(phone.serial)
+        assert result.code == 1
+        assert result.error.startswith(
+            (f"{phone.serial} is offline", f"{phone.serial} is connecti")
+        )
+        assert result.error.endswith("or run `adb reconnect`, then run again")
     finally:
         connecting.kill()
         connecting.wait()
@@ -205,11 +207,11 @@ def test_an_offline_phone_of_an_adb_server(
 
 def test_a_device_that_never_finishes(use: Cli) -> None:
     """The watchdog ends every run: what remains is the estimate for eager PyTorch."""
-    found = use("local", "--preference", "fast", "--timeout-s", 0.001, "--runs", 100_000)
-    assert found.code == 0
-    measured = found.out.split()[0]
-    assert f"note: {measured} of these the device refused or did not finish" in found.err
-    row = unit_row(found.out, "sigmoid")
+    result = use("local", "--preference", "fast", "--timeout-s", 0.001, "--runs", 100_000)
+    assert result.code == 0
+    measured = result.out.split()[0]
+    assert f"note: {measured} of these the device refused or did not finish" in result.err
+    row = unit_row(result.out, "sigmoid")
     assert set(row) == {"unit", "host"} and float(row["host"]) > 0
 
 
@@ -218,19 +220,19 @@ def test_a_device_that_never_finishes(use: Cli) -> None:
 
 def test_read_only_storage(use: Cli, start_adbd: Callable[..., str]) -> None:
     serial = start_adbd("npu-phone", storage="ro")
-    found = use(serial)
-    assert found.code == 1 and found.out == ""
-    assert found.error.startswith(f"{serial}: the storage that holds /data/local/tmp/nnapi-prof")
-    assert "is read-only" in found.error
-    assert "make it writable, or name another folder in NNAPI_PROF_REMOTE_DIR" in found.error
+    result = use(serial)
+    assert result.code == 1 and result.out == ""
+    assert result.error.startswith(f"{serial}: the storage that holds /data/local/tmp/nnapi-prof")
+    assert "is read-only" in result.error
+    assert "make it writable, or name another folder in NNAPI_PROF_REMOTE_DIR" in result.error
 
 
 def test_storage_too_small_for_the_agent(use: Cli, start_adbd: Callable[..., str]) -> None:
     serial = start_adbd("npu-phone", storage="64k")
-    found = use(serial)
-    assert found.code == 1
-    assert found.error.startswith(f"{serial}: the storage that holds /data/local/tmp/nnapi-prof")
-    assert "is full" in found.error and "free some space there, for instance with" in found.error
+    result = use(serial)
+    assert result.code == 1
+    assert result.error.startswith(f"{serial}: the storage that holds /data/local/tmp/nnapi-prof")
+    assert "is full" in result.error and "free some space there, for instance with" in result.error
 
 
 def test_storage_too_small_for_the_weights(
@@ -247,9 +249,9 @@ def test_storage_too_small_for_the_weights(
     heavy = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16384))  # 4 MiB at its end
     model, costs = trace(heavy, tmp_path / "heavy.pt", (1, 64)), tmp_path / "costs.sqlite"
     named = ("--input", "1x64", "--costs", costs, "--preference", "fast", "--runs", 3)
-    found = cli("profile", "--device", serial, *named, model)
-    assert found.code == 1
-    assert "is full" in found.error and "free some space there" in found.error
-    assert f"measurements made before are kept in {costs}" in found.error
+    result = cli("profile", "--device", serial, *named, model)
+    assert result.code == 1
+    assert "is full" in result.error and "free some space there" in result.error
+    assert f"measurements made before are kept in {costs}" in result.error
     assert count_rows(costs) >= 5
-    assert f"the {count_rows(costs)} measurements" in found.error
+    assert f"the {count_rows(costs)} measurements" in result.error

@@ -24,9 +24,9 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_without_a_phone(cli: Cli) -> None:
-    found = cli("doctor")
-    assert found.code == 0 and found.err == ""
-    lines = found.out.splitlines()
+    result = cli("doctor")
+    assert result.code == 0 and result.err == ""
+    lines = result.out.splitlines()
     assert [line for line in lines[:-1] if not line.startswith(" ")] == FAMILIES
     # A finding is a line, and its fix another.
     for before, line in zip(lines, lines[1:], strict=False):
@@ -34,16 +34,16 @@ def test_without_a_phone(cli: Cli) -> None:
             assert before.split()[0] in ("warning", "problem")
         else:
             assert before.split()[0] not in ("warning", "problem")
-    assert "  warning  device: no phone is within reach: simulated ones stand in" in found.out
+    assert "  warning  device: no phone is within reach: simulated ones stand in" in result.out
     assert lines[-1].startswith("0 problems, ")
 
 
 def test_a_problem(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "costs.sqlite").write_text("hello " * 200)
-    found = cli("doctor")
-    assert found.code == 1 and found.err == ""
-    assert f"  problem  cost table: {tmp_path}/costs.sqlite: file is not a database\n" in found.out
-    assert found.out.splitlines()[-1].startswith("1 problem, ")
+    result = cli("doctor")
+    assert result.code == 1 and result.err == ""
+    assert f"  problem  cost table: {tmp_path}/costs.sqlite: file is not a database\n" in result.out
+    assert result.out.splitlines()[-1].startswith("1 problem, ")
 
 
 def test_the_document(cli: Cli, tmp_path: Path) -> None:
@@ -52,24 +52,24 @@ def test_the_document(cli: Cli, tmp_path: Path) -> None:
     assert list(dict.fromkeys(each["family"] for each in data["findings"])) == FAMILIES
     assert data["warnings"] == sum(each["level"] == "warning" for each in data["findings"])
     (tmp_path / "costs.sqlite").write_text("hello " * 200)
-    found = cli("doctor", "--json")
-    assert found.code == 1 and found.document("doctor")["problems"] == 1
+    result = cli("doctor", "--json")
+    assert result.code == 1 and result.document("doctor")["problems"] == 1
 
 
 def test_a_phone(cli: Cli, start_adbd: Callable[..., str]) -> None:
     serial = start_adbd("npu-phone")
-    found = cli("doctor", "--device", serial)
-    assert found.code == 0
-    assert f"  ok       device: {serial} (nnapi-prof Test Phone), adb over TCP\n" in found.out
-    assert "\nNNAPI\n" in found.out and "\nState\n" in found.out
-    found = cli("doctor", "--device", start_adbd("npu-phone", storage="ro"))
-    assert found.code == 1 and "is read-only" in found.out
+    result = cli("doctor", "--device", serial)
+    assert result.code == 0
+    assert f"  ok       device: {serial} (nnapi-prof Test Phone), adb over TCP\n" in result.out
+    assert "\nNNAPI\n" in result.out and "\nState\n" in result.out
+    result = cli("doctor", "--device", start_adbd("npu-phone", storage="ro"))
+    assert result.code == 1 and "is read-only" in result.out
 
 
 def test_a_phone_that_is_not_there(cli: Cli) -> None:
-    found = cli("doctor", "--device", "R5CT12")
-    assert found.code == 1 and found.err == ""
-    assert "  problem  device: no device R5CT12\n           fix: there are local, " in found.out
+    result = cli("doctor", "--device", "R5CT12")
+    assert result.code == 1 and result.err == ""
+    assert "  problem  device: no device R5CT12\n           fix: there are local, " in result.out
 
 
 def test_fast_and_without_torch(tmp_path: Path) -> None:

@@ -167,5 +167,5 @@ def test_two_daemons_at_once(
         targets = [
             {row.target.key for row in store.measurements(device.fingerprint)} for device in devices
         ]
-    assert any("nnapi:sim-npu/fast" in found for found in targets)
-    assert any("nnapi:sim-npu/fast" not in found for found in targets)
+    assert any("nnapi:sim-npu/fast" in result for result in targets)
+    assert any("nnapi:sim-npu/fast" not in result for result in targets)

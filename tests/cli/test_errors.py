@@ -69,18 +69,18 @@ def test_a_file_that_is_no_model(
 ) -> None:
     model = tmp_path / "model.pt"
     make(model)
-    found = cli("profile", *SIM, "--input", INPUT, model)
-    assert found.code == 2 and found.out == ""
-    assert found.error.startswith(f"{model} {words}")
+    result = cli("profile", *SIM, "--input", INPUT, model)
+    assert result.code == 2 and result.out == ""
+    assert result.error.startswith(f"{model} {words}")
 
 
 @pytest.mark.parametrize("command", ["partition", "convert"])
 def test_other_commands_say_the_same(cli: Cli, tmp_path: Path, command: str) -> None:
     state_dict(tmp_path / "model.pt")
-    found = cli(command, tmp_path / "model.pt")
-    assert found.code == 2 and PICKLED in found.error
-    found = cli(command, tmp_path / "absent.pt")
-    assert found.code == 2 and "does not exist" in found.error
+    result = cli(command, tmp_path / "model.pt")
+    assert result.code == 2 and PICKLED in result.error
+    result = cli(command, tmp_path / "absent.pt")
+    assert result.code == 2 and "does not exist" in result.error
 
 
 class Nothing(nn.Module):
@@ -98,17 +98,21 @@ class UntilSmall(nn.Module):
 def test_a_model_that_computes_nothing(cli: Cli, tmp_path: Path) -> None:
     model = trace(Nothing(), tmp_path / "nothing.pt")
     for command in ("profile", "partition"):
-        found = cli(command, *SIM, "--input", INPUT, model)
-        assert found.code == 1 and found.error.startswith(f"{model} computes nothing: its outputs")
+        result = cli(command, *SIM, "--input", INPUT, model)
+        assert result.code == 1 and result.error.startswith(
+            f"{model} computes nothing: its outputs"
+        )
 
 
 def test_a_model_whose_shapes_hang_on_values(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "loop.pt"
     with pytest.warns(DeprecationWarning):
         torch.jit.save(torch.jit.script(UntilSmall()), str(path))
-    found = cli("profile", *SIM, "--input", INPUT, path)
-    assert found.code == 1
-    assert "loop.pt: aten.item" in found.error and "depend on the values of a tensor" in found.error
+    result = cli("profile", *SIM, "--input", INPUT, path)
+    assert result.code == 1
+    assert (
+        "loop.pt: aten.item" in result.error and "depend on the values of a tensor" in result.error
+    )
 
 
 # ---- its inputs --------------------------------------------------------------------------------
@@ -130,9 +134,9 @@ def test_a_model_whose_shapes_hang_on_values(cli: Cli, tmp_path: Path) -> None:
 )
 def test_inputs_that_do_not_fit(cli: Cli, tiny: Path, inputs: list[str], words: str) -> None:
     stated = [part for text in inputs for part in ("--input", text)]
-    found = cli("profile", *SIM, *stated, tiny)
-    assert found.code == 2 and found.out == ""
-    assert words in found.error
+    result = cli("profile", *SIM, *stated, tiny)
+    assert result.code == 2 and result.out == ""
+    assert words in result.error
 
 
 class Both(nn.Module):
@@ -142,21 +146,21 @@ class Both(nn.Module):
 
 def test_too_few_inputs(cli: Cli, tmp_path: Path) -> None:
     model = trace(Both(), tmp_path / "both.pt", (1, 4), (1, 4))
-    found = cli("profile", *SIM, "--input", "1x4", model)
-    assert found.code == 2
-    assert "both.pt takes 2 inputs, 1 was stated: give --input SHAPE once for each" in found.error
+    result = cli("profile", *SIM, "--input", "1x4", model)
+    assert result.code == 2
+    assert "both.pt takes 2 inputs, 1 was stated: give --input SHAPE once for each" in result.error
 
 
 def test_a_guessed_input_is_said(cli: Cli, tiny: Path, tmp_path: Path) -> None:
-    found = cli("convert", "--output", tmp_path / "out.pt", tiny)
-    assert found.code == 0
+    result = cli("convert", "--output", tmp_path / "out.pt", tiny)
+    assert result.code == 0
     note = "note: input shape guessed as 1x3x224x224 from the first convolution"
-    assert found.err.count(note) == 1
+    assert result.err.count(note) == 1
     asked = ("--accelerator", "sim-npu", "--preference", "fast", "--runs", 1)
     for _ in range(2):  # the second time the model is remembered, and not loaded
-        found = cli("profile", *SIM, *asked, "--costs", tmp_path / "costs.sqlite", tiny)
-        assert found.code == 0
-        assert found.err.count(note) == 1
+        result = cli("profile", *SIM, *asked, "--costs", tmp_path / "costs.sqlite", tiny)
+        assert result.code == 0
+        assert result.err.count(note) == 1
 
 
 # ---- the cost table ----------------------------------------------------------------------------
@@ -177,9 +181,9 @@ def test_a_cost_table_that_is_none(cli: Cli, tiny: Path, tmp_path: Path) -> None
         ("nosuch://host/costs", "nosuch is neither sqlite nor postgresql"),
     ]:
         for command in ("profile", "partition"):
-            found = cli(command, *SIM, "--input", INPUT, "--costs", costs, tiny)
-            assert found.code == 1 and found.out == ""
-            assert f"cost table {costs}: " in found.error and words in found.error
+            result = cli(command, *SIM, "--input", INPUT, "--costs", costs, tiny)
+            assert result.code == 1 and result.out == ""
+            assert f"cost table {costs}: " in result.error and words in result.error
     assert junk.read_text() == "hello " * 200
 
 
@@ -188,17 +192,17 @@ def test_partition_wants_a_profile(
 ) -> None:
     words = "run nnapi-prof profile with the same model, inputs and device"
     named = ("--input", INPUT, "--costs")
-    found = cli("partition", *SIM, *named, tmp_path / "empty.sqlite", tiny)
-    assert found.code == 1 and words in found.error and "5 of the model's 5 units" in found.error
+    result = cli("partition", *SIM, *named, tmp_path / "empty.sqlite", tiny)
+    assert result.code == 1 and words in result.error and "5 of the model's 5 units" in result.error
     # On another device, for another input, with more threads than were measured:
-    found = cli("partition", "--device", "sim:gpu-phone", *named, profiled.costs, tiny)
-    assert found.code == 1 and words in found.error
-    found = cli("partition", *SIM, "--input", "1x3x8x8", "--costs", profiled.costs, tiny)
-    assert found.code == 1 and words in found.error
-    found = cli("partition", *SIM, *named, profiled.costs, "--threads", 2, tiny)
-    assert found.code == 1
-    assert "were never measured on this device's CPU with 2 threads" in found.error
-    assert "run `nnapi-prof profile --threads 2` with the same model" in found.error
+    result = cli("partition", "--device", "sim:gpu-phone", *named, profiled.costs, tiny)
+    assert result.code == 1 and words in result.error
+    result = cli("partition", *SIM, "--input", "1x3x8x8", "--costs", profiled.costs, tiny)
+    assert result.code == 1 and words in result.error
+    result = cli("partition", *SIM, *named, profiled.costs, "--threads", 2, tiny)
+    assert result.code == 1
+    assert "were never measured on this device's CPU with 2 threads" in result.error
+    assert "run `nnapi-prof profile --threads 2` with the same model" in result.error
 
 
 # ---- the bundle --------------------------------------------------------------------------------
@@ -207,12 +211,12 @@ def test_partition_wants_a_profile(
 def test_a_bundle_that_is_none(cli: Cli, tiny: Path, tmp_path: Path) -> None:
     for command in ("run", "report"):
         for path in (tmp_path, tiny):
-            found = cli(command, path)
-            assert found.code == 2
-            assert found.error == f"{path} is no bundle: `nnapi-prof partition` makes one"
-        found = cli(command, tmp_path / "absent")
-        assert found.code == 2
-        assert found.error == (
+            result = cli(command, path)
+            assert result.code == 2
+            assert result.error == f"{path} is no bundle: `nnapi-prof partition` makes one"
+        result = cli(command, tmp_path / "absent")
+        assert result.code == 2
+        assert result.error == (
             f"bundle {tmp_path / 'absent'} does not exist: `nnapi-prof partition` makes one"
         )
 
@@ -265,11 +269,11 @@ def test_a_damaged_bundle(
 ) -> None:
     damage(profiled.bundle)
     for command in (["run", *SIM], ["report", "--costs", profiled.costs]):
-        found = cli(*command, profiled.bundle)
-        assert found.code == 1 and found.out == ""
-        assert found.error.startswith(f"{profiled.bundle}: the bundle is damaged (")
-        assert words in found.error
-        assert found.error.endswith("make it again with `nnapi-prof partition`")
+        result = cli(*command, profiled.bundle)
+        assert result.code == 1 and result.out == ""
+        assert result.error.startswith(f"{profiled.bundle}: the bundle is damaged (")
+        assert words in result.error
+        assert result.error.endswith("make it again with `nnapi-prof partition`")
     # And so it is done: partition writes over it.
     named = (*SIM, "--input", INPUT, "--costs", profiled.costs, "--output", profiled.bundle)
     if (profiled.bundle / "manifest.json").is_file():
@@ -286,31 +290,31 @@ def test_a_bundle_of_another_phone(cli: Cli, tmp_path: Path) -> None:
     only = ("--accelerator", "sim-npu", "--preference", "fast")
     assert cli("profile", *named, *only, model).code == 0
     assert cli("partition", *named, "--output", bundle, model).code == 0
-    found = cli("run", "--device", "sim:gpu-phone", bundle)
-    assert found.code == 2
-    assert found.error.startswith(f"{bundle} was made for simulated npu-phone")
-    assert "runs on its sim-npu: simulated gpu-phone" in found.error
-    assert "has sim-gpu, nnapi-reference; choose the right device with --device" in found.error
+    result = cli("run", "--device", "sim:gpu-phone", bundle)
+    assert result.code == 2
+    assert result.error.startswith(f"{bundle} was made for simulated npu-phone")
+    assert "runs on its sim-npu: simulated gpu-phone" in result.error
+    assert "has sim-gpu, nnapi-reference; choose the right device with --device" in result.error
     # Before the model is loaded, which would tell that it takes no such input.
     again = cli("run", "--device", "sim:gpu-phone", "--input", "7x7", bundle)
-    assert again.code == 2 and again.error == found.error
+    assert again.code == 2 and again.error == result.error
 
 
 def test_a_bundle_for_another_phone_that_runs_nevertheless(cli: Cli, profiled: Profiled) -> None:
-    found = cli("run", "--device", "sim:gpu-phone", "--runs", 2, profiled.bundle)
-    assert found.code == 0
-    assert f"note: {profiled.bundle} was made for simulated npu-phone" in found.err
-    assert "predictions are for that device, not this" in found.out
-    assert "Plan, latency in ms, simulated" in found.out
-    assert "predicted (simulated)" not in found.out
+    result = cli("run", "--device", "sim:gpu-phone", "--runs", 2, profiled.bundle)
+    assert result.code == 0
+    assert f"note: {profiled.bundle} was made for simulated npu-phone" in result.err
+    assert "predictions are for that device, not this" in result.out
+    assert "Plan, latency in ms, simulated" in result.out
+    assert "predicted (simulated)" not in result.out
 
 
 def test_only_what_is_simulated_is_labelled_so(cli: Cli, profiled: Profiled) -> None:
-    found = cli("run", "--device", "local", "--runs", 2, profiled.bundle)
-    assert found.code == 0
-    assert "latency in ms, simulated" not in found.out
-    assert found.out.count("predicted (simulated)") == 2  # the plan's table, and its baselines'
-    assert "measured (simulated)" not in found.out and "compile (simulated)" not in found.out
+    result = cli("run", "--device", "local", "--runs", 2, profiled.bundle)
+    assert result.code == 0
+    assert "latency in ms, simulated" not in result.out
+    assert result.out.count("predicted (simulated)") == 2  # the plan's table, and its baselines'
+    assert "measured (simulated)" not in result.out and "compile (simulated)" not in result.out
 
 
 @pytest.mark.parametrize(
@@ -325,53 +329,53 @@ def test_a_bundle_of_another_version(
 ) -> None:
     edit(version=version)(profiled.bundle)
     for command in (["run", *SIM], ["report", "--costs", profiled.costs]):
-        found = cli(*command, profiled.bundle)
-        assert found.code == 1 and found.out == ""
-        assert found.error.startswith(f"{profiled.bundle}: the bundle was made by {words}")
+        result = cli(*command, profiled.bundle)
+        assert result.code == 1 and result.out == ""
+        assert result.error.startswith(f"{profiled.bundle}: the bundle was made by {words}")
 
 
 def test_a_bundle_without_its_model(cli: Cli, profiled: Profiled) -> None:
     (profiled.bundle / "model.pt").unlink()
-    found = cli("run", *SIM, profiled.bundle)
-    assert found.code == 1
-    assert f"{profiled.bundle}: the bundle is damaged (model.pt is missing)" in found.error
+    result = cli("run", *SIM, profiled.bundle)
+    assert result.code == 1
+    assert f"{profiled.bundle}: the bundle is damaged (model.pt is missing)" in result.error
 
 
 def test_a_run_report_that_is_none(cli: Cli, profiled: Profiled) -> None:
     for text in ("{", "[]", '{"runs": 3}'):
         (profiled.bundle / "run.json").write_text(text)
-        found = cli("report", "--costs", profiled.costs, profiled.bundle)
-        assert found.code == 1
-        assert f"{profiled.bundle / 'run.json'}: this is no run report" in found.error
-        assert "`nnapi-prof run` makes it again" in found.error
+        result = cli("report", "--costs", profiled.costs, profiled.bundle)
+        assert result.code == 1
+        assert f"{profiled.bundle / 'run.json'}: this is no run report" in result.error
+        assert "`nnapi-prof run` makes it again" in result.error
 
 
 def test_a_report_needs_the_costs_of_the_plan(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
     empty = tmp_path / "empty.sqlite"
-    found = cli("report", "--costs", empty, profiled.bundle)
-    assert found.code == 2 and f"cost table {empty} does not exist" in found.error
+    result = cli("report", "--costs", empty, profiled.bundle)
+    assert result.code == 2 and f"cost table {empty} does not exist" in result.error
     CostStore(empty).close()
-    found = cli("report", "--costs", empty, profiled.bundle)
-    assert found.code == 1
-    assert f"cost table {empty} has nothing of simulated npu-phone (" in found.error
-    assert "name that table with --costs" in found.error
+    result = cli("report", "--costs", empty, profiled.bundle)
+    assert result.code == 1
+    assert f"cost table {empty} has nothing of simulated npu-phone (" in result.error
+    assert "name that table with --costs" in result.error
 
 
 def test_outputs_that_differ_fail(cli: Cli, profiled: Profiled) -> None:
-    found = cli("run", *SIM, "--runs", 2, "--tolerance", 0, profiled.bundle)
-    assert found.code == 1
-    assert "differs from eager PyTorch by" in found.error
-    assert "DIFFERS from eager PyTorch" in found.out
+    result = cli("run", *SIM, "--runs", 2, "--tolerance", 0, profiled.bundle)
+    assert result.code == 1
+    assert "differs from eager PyTorch by" in result.error
+    assert "DIFFERS from eager PyTorch" in result.out
 
 
 def test_a_cache_that_cannot_be_written_to(
     cli: Cli, profiled: Profiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", "/proc/absent")
-    found = cli("run", *SIM, profiled.bundle)
-    assert found.code == 1
-    assert found.error.startswith("the agent cannot be built in /proc/absent: No such file or dir")
-    assert found.error.endswith("in NNAPI_PROF_CACHE_DIR")
+    result = cli("run", *SIM, profiled.bundle)
+    assert result.code == 1
+    assert result.error.startswith("the agent cannot be built in /proc/absent: No such file or dir")
+    assert result.error.endswith("in NNAPI_PROF_CACHE_DIR")
 
 
 # ---- where results go --------------------------------------------------------------------------
@@ -381,12 +385,12 @@ def test_places_that_cannot_be_written_to(cli: Cli, profiled: Profiled, tmp_path
     (tmp_path / "file").write_text("in the way")
     for place in (Path("/proc/out"), tmp_path / "file" / "out"):
         named = ("--input", INPUT, "--output", place)
-        found = cli("partition", *SIM, "--costs", profiled.costs, *named, profiled.model)
-        assert found.code == 2 and f"cannot write {place}: " in found.error
-        found = cli("report", "--costs", profiled.costs, "--output", place, profiled.bundle)
-        assert found.code == 2 and f"cannot write the report {place}: " in found.error
-        found = cli("convert", *named, profiled.model)
-        assert found.code == 2 and f"cannot write {place}: " in found.error
+        result = cli("partition", *SIM, "--costs", profiled.costs, *named, profiled.model)
+        assert result.code == 2 and f"cannot write {place}: " in result.error
+        result = cli("report", "--costs", profiled.costs, "--output", place, profiled.bundle)
+        assert result.code == 2 and f"cannot write the report {place}: " in result.error
+        result = cli("convert", *named, profiled.model)
+        assert result.code == 2 and f"cannot write {place}: " in result.error
     assert (tmp_path / "file").read_text() == "in the way"
 
 
@@ -397,19 +401,19 @@ def test_partition_writes_over_nothing_but_bundles(
     precious.mkdir()
     (precious / "thesis.tex").write_text("all of it")
     named = ("--input", INPUT, "--costs", profiled.costs, "--output", precious)
-    found = cli("partition", *SIM, *named, profiled.model)
-    assert found.code == 2
-    assert f"{precious} exists and is no bundle: name another --output" in found.error
+    result = cli("partition", *SIM, *named, profiled.model)
+    assert result.code == 2
+    assert f"{precious} exists and is no bundle: name another --output" in result.error
     assert [p.name for p in precious.iterdir()] == ["thesis.tex"]
 
 
 def test_a_result_that_cannot_be_kept(cli: Cli, profiled: Profiled) -> None:
     """What was measured is shown even where it cannot be written down."""
     (profiled.bundle / "run.json").mkdir()
-    found = cli("run", *SIM, "--runs", 2, profiled.bundle)
-    assert found.code == 1
-    assert found.error == f"{profiled.bundle / 'run.json'}: Is a directory"
-    assert "agrees with eager PyTorch" in found.out
+    result = cli("run", *SIM, "--runs", 2, profiled.bundle)
+    assert result.code == 1
+    assert result.error == f"{profiled.bundle / 'run.json'}: Is a directory"
+    assert "agrees with eager PyTorch" in result.out
 
 
 def test_commands_inside_the_bundle(
@@ -417,5 +421,5 @@ def test_commands_inside_the_bundle(
 ) -> None:
     monkeypatch.chdir(profiled.bundle)
     assert cli("run", *SIM, "--runs", 2, ".").code == 0
-    found = cli("report", "--costs", profiled.costs, ".")
-    assert (found.code, found.out.strip()) == (0, str(profiled.bundle.with_suffix(".html")))
+    result = cli("report", "--costs", profiled.costs, ".")
+    assert (result.code, result.out.strip()) == (0, str(profiled.bundle.with_suffix(".html")))

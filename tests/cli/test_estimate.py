@@ -35,18 +35,18 @@ def estimate(cli: Cli, model: Path, phone: object, *more: str) -> dict[str, Any]
 
 @pytest.mark.parametrize("phone", [*list_phones(), *shipped()])
 def test_every_phone_that_comes_along_gives_a_plan(cli: Cli, tiny: Path, phone: str) -> None:
-    found = estimate(cli, tiny, phone)
-    assert found["estimated"] is True
-    assert found["simulated"] is (phone in list_phones())
-    plan = found["plan"]
+    result = estimate(cli, tiny, phone)
+    assert result["estimated"] is True
+    assert result["simulated"] is (phone in list_phones())
+    plan = result["plan"]
     assert plan["name"] == "dp"
     assert sorted(u for s in plan["segments"] for u in s["units"]) == list(
-        range(len(found["units"]))
+        range(len(result["units"]))
     )
     assert all(s["estimated"] and not s["measured"] for s in plan["segments"])
-    least = min(p["predicted_ns"] for p in found["baselines"])
+    least = min(p["predicted_ns"] for p in result["baselines"])
     assert plan["predicted_ns"] <= least * 1.0001
-    assert "all-cpu" in {p["name"] for p in found["baselines"]}
+    assert "all-cpu" in {p["name"] for p in result["baselines"]}
     if phone in shipped():  # which measured networks in NHWC: no layout was ever changed there
         assert plan["error"] is None
         assert set(plan["never_measured"]) == {"TRANSPOSE"}
@@ -64,11 +64,11 @@ def test_it_is_the_same_every_time_and_asks_nobody(
 
 
 def test_output_says_what_it_is(cli: Cli, tiny: Path) -> None:
-    said = cli("estimate", tiny, "--input", INPUT, "--phone", "npu-phone").out
-    assert "estimated, simulated phone" in said
-    assert "nothing was measured for this model" in said
-    said = cli("estimate", tiny, "--input", INPUT, "--phone", "pixel4").out
-    assert "simulated" not in said and "estimated" in said and "MIT" in said
+    result = cli("estimate", tiny, "--input", INPUT, "--phone", "npu-phone").out
+    assert "estimated, simulated phone" in result
+    assert "nothing was measured for this model" in result
+    result = cli("estimate", tiny, "--input", INPUT, "--phone", "pixel4").out
+    assert "simulated" not in result and "estimated" in result and "MIT" in result
 
 
 def test_an_unknown_phone_is_told_with_those_there_are(
@@ -121,11 +121,11 @@ def test_units_are_estimated_as_the_simulated_phone_measures_them(profiled: Prof
     for row in rows:
         if row.signature not in index or row.target.key.startswith("nnapi:auto"):
             continue
-        found = costs.region_cost([index[row.signature]], row.target)
-        assert (found is not None) == row.usable, (row.label, row.target)
-        if found is not None:
-            assert found.ns == pytest.approx(row.summary.median_ns, rel=0.05)
-            assert found.estimated
+        result = costs.region_cost([index[row.signature]], row.target)
+        assert (result is not None) == row.usable, (row.label, row.target)
+        if result is not None:
+            assert result.ns == pytest.approx(row.summary.median_ns, rel=0.05)
+            assert result.estimated
             compared += 1
     assert compared >= 8
 
@@ -173,15 +173,15 @@ def test_a_network_of_known_types_has_a_band_and_a_strange_one_says_unknown(
     assert 0.02 < done.document("estimate")["plan"]["error"] < 0.4
     strange = trace(Attends(), tmp_path / "strange.pt", (1, 3, 224, 224))
     done = cli("estimate", strange, "--input", WIDE, "--phone", "pixel4", "--json")
-    found = done.document("estimate")
-    assert found["plan"]["error"] is None
-    never = found["plan"]["never_measured"]
+    result = done.document("estimate")
+    assert result["plan"]["error"] is None
+    never = result["plan"]["never_measured"]
     assert {"BATCH_MATMUL", "SOFTMAX"} <= set(never)
     assert 0 < sum(never.values()) <= 1
-    assert any(u["costs"]["cpu"]["never_measured"] == "SOFTMAX" for u in found["units"])
-    said = cli("estimate", strange, "--input", WIDE, "--phone", "pixel4").out
-    assert "no SOFTMAX was ever measured there" in said and "unknown" in said
-    assert "TFLite's GPU delegate" in said
+    assert any(u["costs"]["cpu"]["never_measured"] == "SOFTMAX" for u in result["units"])
+    document = cli("estimate", strange, "--input", WIDE, "--phone", "pixel4").out
+    assert "no SOFTMAX was ever measured there" in document and "unknown" in document
+    assert "TFLite's GPU delegate" in document
 
 
 class Heads(nn.Module):
@@ -237,9 +237,9 @@ def test_threads_make_the_simulated_cpu_faster(tiny: Path) -> None:
 
 def test_what_runs_nowhere_goes_to_the_host_without_known_error(cli: Cli, tmp_path: Path) -> None:
     odd = trace(TinyNet(lambda x: torch.special.gammaln(x + 1)), tmp_path / "odd.pt")
-    found = estimate(cli, odd, "pixel4")
-    assert "host" in {s["target"] for s in found["plan"]["segments"]}
-    assert found["plan"]["error"] is None
+    result = estimate(cli, odd, "pixel4")
+    assert "host" in {s["target"] for s in result["plan"]["segments"]}
+    assert result["plan"]["error"] is None
 
 
 def test_calibrate_writes_what_estimate_reads(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
@@ -250,15 +250,15 @@ def test_calibrate_writes_what_estimate_reads(cli: Cli, profiled: Profiled, tmp_
     first = out.read_text()
     again = cli("calibrate", "--costs", profiled.costs, "--output", out, "--json")
     assert out.read_text() == first
-    said = again.document("calibrate")
-    assert (said["simulated"], said["folds"], said["file"]) == (True, 5, str(out))
-    assert {"cpu", "nnapi:sim-npu/fast"} <= {each["target"] for each in said["targets"]}
-    assert all(each["median_error"] <= each["error"] for each in said["targets"])
-    found = estimate(cli, profiled.model, out)
+    text = again.document("calibrate")
+    assert (text["simulated"], text["folds"], text["file"]) == (True, 5, str(out))
+    assert {"cpu", "nnapi:sim-npu/fast"} <= {each["target"] for each in text["targets"]}
+    assert all(each["median_error"] <= each["error"] for each in text["targets"])
+    result = estimate(cli, profiled.model, out)
     with CostStore(profiled.costs) as store:
         rows = store.measurements(store.devices()[0].fingerprint)
     measured = {(r.signature, r.target.key): r.summary.median_ns for r in rows if r.usable}
-    (conv,) = [unit for unit in found["units"] if unit["label"].startswith("conv2d 3x3 8->8")]
+    (conv,) = [unit for unit in result["units"] if unit["label"].startswith("conv2d 3x3 8->8")]
     alone = measured[conv["signature"], "cpu"]
     assert conv["costs"]["cpu"]["ns"] == pytest.approx(alone, rel=0.5)
     assert Target("nnapi:sim-npu/fast").key in conv["costs"]

@@ -29,18 +29,18 @@ def go(cli: Cli, tiny: Path, tmp_path: Path) -> Callable[..., Result]:
 
 
 def test_everything_in_one(go: Callable[..., Result], tmp_path: Path) -> None:
-    found = go()
-    assert found.code == 0
-    lines = found.out.splitlines()
+    result = go()
+    assert result.code == 0
+    lines = result.out.splitlines()
     assert lines[0].startswith("tiny on simulated npu-phone")
     assert "the model takes" in lines[1] and "(simulated)" in lines[1]
-    said = "\n".join(lines)
+    text = "\n".join(lines)
     for about in (
         "against the fastest rule that needs no partitioner: ",
         "predicted against measured: ",
         "outputs against eager PyTorch: agree",
     ):
-        assert about in said
+        assert about in text
     assert lines[-1] == f"report: {tmp_path / 'out.html'}"
     assert f"bundle: {tmp_path / 'out.nnprof'}" in lines
     assert len(lines) < 12
@@ -97,8 +97,8 @@ def test_fresh_measures_again(go: Callable[..., Result], tmp_path: Path) -> None
 def test_other_conditions_are_other_costs(go: Callable[..., Result], tmp_path: Path) -> None:
     go()
     rows = count_rows(tmp_path / "c.sqlite")
-    found = go("--relaxed", "--json").document("go")
-    assert found["conditions"]["precision"] == "relaxed"
+    result = go("--relaxed", "--json").document("go")
+    assert result["conditions"]["precision"] == "relaxed"
     assert count_rows(tmp_path / "c.sqlite") > rows
 
 
@@ -136,8 +136,8 @@ def test_the_browser(go: Callable[..., Result], monkeypatch: pytest.MonkeyPatch)
     opened: list[str] = []
     monkeypatch.setattr(click, "launch", lambda url: opened.append(url) or True)
     assert go().code == 0 and not opened
-    found = go("--open")
-    assert found.code == 0 and [Path(path).name for path in opened] == ["out.html"]
+    result = go("--open")
+    assert result.code == 0 and [Path(path).name for path in opened] == ["out.html"]
     monkeypatch.setattr(click, "launch", lambda url: False)
     assert "no browser was opened" in go("--open").err
 
@@ -156,14 +156,14 @@ def test_a_device_that_goes_away_while_it_measures(
         left[0] -= 1
         if left[0] < 0:
             raise AgentError("the cable was pulled")
-        kept(self, *arguments)
+        remainder(self, *arguments)
 
-    kept = measurer.Measurer._keep
+    remainder = measurer.Measurer._keep
     with monkeypatch.context() as patch:
         patch.setattr(measurer.Measurer, "_keep", keep)
-        found = go()
-    assert found.code == 1 and "the cable was pulled" in found.error
-    assert "20 measurements" in found.error and count_rows(tmp_path / "c.sqlite") == 20
+        result = go()
+    assert result.code == 1 and "the cable was pulled" in result.error
+    assert "20 measurements" in result.error and count_rows(tmp_path / "c.sqlite") == 20
     assert not (tmp_path / "out.html").exists() and not (tmp_path / "out.nnprof").exists()
     assert go().code == 0
 
@@ -178,14 +178,14 @@ def test_interrupted_while_it_measures(
         left[0] -= 1
         if left[0] < 0:
             raise KeyboardInterrupt
-        kept(self, *arguments)
+        remainder(self, *arguments)
 
-    kept = measurer.Measurer._keep
+    remainder = measurer.Measurer._keep
     with monkeypatch.context() as patch:
         patch.setattr(measurer.Measurer, "_keep", keep)
-        found = go()
-    assert found.code == 130
-    assert "10 measurements are kept in" in found.err and count_rows(tmp_path / "c.sqlite") >= 10
+        result = go()
+    assert result.code == 130
+    assert "10 measurements are kept in" in result.err and count_rows(tmp_path / "c.sqlite") >= 10
     assert go().code == 0
 
 
@@ -195,9 +195,9 @@ def test_a_run_that_fails_leaves_plan_and_predictions(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("nnapi_prof.api.going.run_on", _fail)
-        found = go("--json")
-    assert found.code == 1 and found.error == "the phone went away"
-    told = found.document("go")
+        result = go("--json")
+    assert result.code == 1 and result.error == "the phone went away"
+    told = result.document("go")
     assert told["fault"] == "the phone went away" and told["run"] is None
     assert told["report"] == str(tmp_path / "out.html") and told["plan"]["segments"]
     assert (tmp_path / "out.html").exists()
@@ -213,8 +213,8 @@ def test_a_verification_that_fails_leaves_the_plan(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("nnapi_prof.api.steps_partition.choose_measured", _fail)
-        found = go()
-    assert found.code == 1 and found.error == "the phone went away"
+        result = go()
+    assert result.code == 1 and result.error == "the phone went away"
     assert (tmp_path / "out.html").exists()
     assert (tmp_path / "out.nnprof" / "manifest.json").exists()
 
@@ -227,10 +227,10 @@ def test_a_report_that_cannot_be_written_leaves_the_run(
 
     with monkeypatch.context() as patch:
         patch.setattr("nnapi_prof.api.writing.write_report", full)
-        found = go()
-    assert found.code == 2 and "No space left" in found.error
+        result = go()
+    assert result.code == 2 and "No space left" in result.error
     assert (tmp_path / "out.nnprof" / "run.json").exists()
-    assert "outputs against eager PyTorch: agree" in found.out
+    assert "outputs against eager PyTorch: agree" in result.out
 
 
 @pytest.mark.slow
@@ -239,8 +239,8 @@ def test_outputs_that_differ(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("nnapi_prof.run.compare.TOLERANCE", 0.0)
-        found = go()
-    assert found.code == 1 and "differs from eager PyTorch" in found.error
+        result = go()
+    assert result.code == 1 and "differs from eager PyTorch" in result.error
     assert (tmp_path / "out.html").exists()
 
 
@@ -248,8 +248,8 @@ def test_what_cannot_be_written_is_told_before_the_work(
     go: Callable[..., Result], tmp_path: Path
 ) -> None:
     for name, words in (("out.docx", "no format"), ("out.csv", "go writes html or md")):
-        found = go(output=tmp_path / name)
-        assert found.code == 2 and words in found.error
+        result = go(output=tmp_path / name)
+        assert result.code == 2 and words in result.error
     (tmp_path / "dir.html").mkdir()
     assert "is a folder" in go(output=tmp_path / "dir.html").error
     (tmp_path / "mine.nnprof").mkdir()
@@ -258,13 +258,13 @@ def test_what_cannot_be_written_is_told_before_the_work(
 
 
 def test_a_model_that_is_none(cli: Cli, tmp_path: Path) -> None:
-    found = cli("go", "--device", "sim:npu-phone", tmp_path / "none.pt")
-    assert found.code == 2 and "does not exist" in found.error
+    result = cli("go", "--device", "sim:npu-phone", tmp_path / "none.pt")
+    assert result.code == 2 and "does not exist" in result.error
 
 
 def test_a_device_that_is_none(go: Callable[..., Result], cli: Cli, profiled: Profiled) -> None:
-    found = cli("go", "--device", "sim:nothing", "--input", INPUT, profiled.model)
-    assert found.code != 0 and "nothing" in found.error
+    result = cli("go", "--device", "sim:nothing", "--input", INPUT, profiled.model)
+    assert result.code != 0 and "nothing" in result.error
 
 
 def _fail(*_: object, **__: object) -> None:

@@ -61,11 +61,11 @@ def test_the_guard_keeps_off_what_moves_too_far(cli: Cli, tmp_path: Path) -> Non
 
     loose, _ = partition("0.1")
     assert "conv2d" in on_nnapi(loose)
-    strict, said = partition("1e-6")
+    strict, text = partition("1e-6")
     assert "conv2d" not in on_nnapi(strict)
     causes = " ".join(segment.cause for segment in strict.plan.segments)
     assert "float16 moves its result by" in causes and "more than 1e-06" in causes
-    assert "more than 1e-06" in " ".join(said.out.split())
+    assert "more than 1e-06" in " ".join(text.out.split())
     # It binds the plan; baselines show what leaving it out would give.
     assert any(s.target.engine is Engine.NNAPI for p in strict.plans[1:] for s in p.segments)
     assert strict.plan.predicted_ns > loose.plan.predicted_ns

@@ -26,9 +26,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def test_help_lists_every_command(cli: Callable[..., Result]) -> None:
     for ask in ("--help", "-h"):
-        found = cli(ask)
-        assert found.code == 0 and found.err == ""
-        listed = re.findall(r"^  (\w+)  ", found.out, re.MULTILINE)
+        result = cli(ask)
+        assert result.code == 0 and result.err == ""
+        listed = re.findall(r"^  (\w+)  ", result.out, re.MULTILINE)
         assert listed == list(COMMANDS)
 
 
@@ -36,33 +36,33 @@ def test_help_lists_every_command(cli: Callable[..., Result]) -> None:
 def test_help_of_a_command_explains_all_its_options(cli: Callable[..., Result], name: str) -> None:
     command = importlib.import_module(f"nnapi_prof.cli.{name}").command
     assert command.name == name
-    found = cli(name, "--help")
-    assert found.code == 0 and found.err == ""
-    assert f"Usage: nnapi-prof {name} [OPTIONS]" in found.out
+    result = cli(name, "--help")
+    assert result.code == 0 and result.err == ""
+    assert f"Usage: nnapi-prof {name} [OPTIONS]" in result.out
     for parameter in command.params:
         if isinstance(parameter, click.Argument):
-            assert parameter.make_metavar(click.Context(command, **HELP)) in found.out
+            assert parameter.make_metavar(click.Context(command, **HELP)) in result.out
         else:
             assert parameter.help, f"{name} {parameter.opts} is not explained"
-            assert all(f"{option}" in found.out for option in parameter.opts)
-    assert command.help and command.help.split("\n")[0] in found.out
+            assert all(f"{option}" in result.out for option in parameter.opts)
+    assert command.help and command.help.split("\n")[0] in result.out
 
 
 def test_version(cli: Callable[..., Result]) -> None:
-    found = cli("--version")
-    assert found.code == 0 and found.err == ""
-    first, second = found.out.splitlines()
+    result = cli("--version")
+    assert result.code == 0 and result.err == ""
+    first, second = result.out.splitlines()
     assert first == f"nnapi-prof {nnapi_prof.__version__}"
     assert second.startswith("Python 3.") and "torch 2." in second
-    said = cli("--version", "--json").document("version")
-    assert said["version"] == nnapi_prof.__version__ and said["packages"]["numpy"] in second
+    document = cli("--version", "--json").document("version")
+    assert document["version"] == nnapi_prof.__version__ and document["packages"]["numpy"] in second
 
 
 def test_schema(cli: Callable[..., Result]) -> None:
-    found = cli("schema")
+    result = cli("schema")
     listed = cli("schema", "--json").document("schema")["documents"]
     assert [row["name"] for row in listed] == list(schemas())
-    assert all(row["id"] in found.out and row["title"] in found.out for row in listed)
+    assert all(row["id"] in result.out and row["title"] in result.out for row in listed)
     for asked in (["run"], ["costs-list"], ["costs", "list"], ["run", "--json"]):
         name = "-".join(word for word in asked if word != "--json")
         assert json.loads(cli("schema", *asked).out) == schemas()[name]
@@ -81,9 +81,9 @@ def test_every_command_has_its_document() -> None:
 
 
 def test_without_arguments_the_help_is_shown(cli: Callable[..., Result]) -> None:
-    found = cli()
-    assert found.code == 2
-    assert "Usage: nnapi-prof [OPTIONS] COMMAND" in found.err
+    result = cli()
+    assert result.code == 2
+    assert "Usage: nnapi-prof [OPTIONS] COMMAND" in result.err
 
 
 @pytest.mark.parametrize(
@@ -107,10 +107,10 @@ def test_without_arguments_the_help_is_shown(cli: Callable[..., Result]) -> None
 def test_a_command_line_that_is_none(
     cli: Callable[..., Result], arguments: list[str], words: str
 ) -> None:
-    found = cli(*arguments)
-    assert found.code == 2 and found.out == ""
-    assert words in found.error
-    assert len(found.err.splitlines()) == 1
+    result = cli(*arguments)
+    assert result.code == 2 and result.out == ""
+    assert words in result.error
+    assert len(result.err.splitlines()) == 1
 
 
 def test_the_module_is_the_command() -> None:
@@ -148,14 +148,14 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 def leaves() -> list[tuple[str, click.Command]]:
     """Every command that does something, with the words that call it."""
-    found: list[tuple[str, click.Command]] = []
+    items: list[tuple[str, click.Command]] = []
     for name in COMMANDS:
         command = importlib.import_module(f"nnapi_prof.cli.{name}").command
         if isinstance(command, click.Group):
-            found += [(f"{name} {sub}", each) for sub, each in command.commands.items()]
+            items += [(f"{name} {sub}", each) for sub, each in command.commands.items()]
         else:
-            found.append((name, command))
-    return found
+            items.append((name, command))
+    return items
 
 
 @pytest.mark.parametrize(("words", "command"), leaves(), ids=[words for words, _ in leaves()])
@@ -166,8 +166,8 @@ def test_every_command_is_like_the_others(words: str, command: click.Command) ->
     context = click.Context(
         command, info_name=words, max_content_width=80, terminal_width=80, **HELP
     )
-    said = command.get_help(context)
-    assert "RANGE" not in said and max(map(len, said.splitlines())) <= 100
+    text = command.get_help(context)
+    assert "RANGE" not in text and max(map(len, text.splitlines())) <= 100
     assert command.get_short_help_str(limit=200).endswith(".")
     for option in command.params:
         has_default = isinstance(option.default, int | float | str) and not isinstance(

@@ -28,29 +28,29 @@ def covers(plan: dict[str, Any], n_units: int) -> bool:
 
 
 def test_profile(cli: Cli, profiled: Profiled) -> None:
-    known = ("--costs", profiled.costs, "--input", INPUT, "--preference", "fast")
-    asked = ("profile", *SIM, *known, profiled.model)
-    found = cli(*asked, "--json")
-    assert found.code == 0
-    said = found.document("profile")
-    assert said["simulated"] and said["costs"] == str(profiled.costs)
-    assert not said["interrupted"] and said["effort"]["stable"]
-    assert said["n_measured"] == 0 and said["n_reused"] > 0
-    assert covers(said["plan"], len(said["units"]))
-    for unit in said["units"]:
+    options = ("--costs", profiled.costs, "--input", INPUT, "--preference", "fast")
+    asked = ("profile", *SIM, *options, profiled.model)
+    result = cli(*asked, "--json")
+    assert result.code == 0
+    document = result.document("profile")
+    assert document["simulated"] and document["costs"] == str(profiled.costs)
+    assert not document["interrupted"] and document["effort"]["stable"]
+    assert document["n_measured"] == 0 and document["n_reused"] > 0
+    assert covers(document["plan"], len(document["units"]))
+    for unit in document["units"]:
         assert unit["costs_ns"]["cpu"] > 0
-    best = said["plan"]["predicted_ns"]
-    assert said["baselines"] and all(p["predicted_ns"] >= best for p in said["baselines"])
+    best = document["plan"]["predicted_ns"]
+    assert document["baselines"] and all(p["predicted_ns"] >= best for p in document["baselines"])
     shown = cli(*asked)
-    assert f"{best / 1e6:.3f}" in shown.out and said["units"][0]["label"] in shown.out
+    assert f"{best / 1e6:.3f}" in shown.out and document["units"][0]["label"] in shown.out
 
 
 def test_partition_and_run(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
     bundle = tmp_path / "made.nnprof"
     asked = ("--costs", profiled.costs, "--input", INPUT, "-o", bundle, profiled.model)
-    found = cli("partition", *SIM, *asked, "--json")
-    assert found.code == 0 and f"bundle in {bundle}" in found.err
-    planned = found.document("partition")
+    result = cli("partition", *SIM, *asked, "--json")
+    assert result.code == 0 and f"bundle in {bundle}" in result.err
+    planned = result.document("partition")
     assert planned["bundle"] == str(bundle) and planned["simulated"] and not planned["estimated"]
     assert planned["conditions"]["threads"] == 1 and planned["inputs"] == [INPUT]
     assert covers(planned["plan"], len(planned["units"]))
@@ -58,9 +58,9 @@ def test_partition_and_run(cli: Cli, profiled: Profiled, tmp_path: Path) -> None
         assert segment["cause"] and Target(segment["target"]).engine in Engine
     assert "all-cpu" in {plan["name"] for plan in planned["baselines"]}
 
-    found = cli("run", *SIM, bundle, "--json", "--runs", 7)
-    assert found.code == 0
-    ran = found.document("run")
+    result = cli("run", *SIM, bundle, "--json", "--runs", 7)
+    assert result.code == 0
+    ran = result.document("run")
     assert ran["agrees"] and ran["outputs"][0]["ok"] and ran["simulated"]
     assert Path(ran["result"]).parent == bundle and json.loads(Path(ran["result"]).read_text())
     first = ran["plans"][0]
@@ -73,46 +73,46 @@ def test_partition_and_run(cli: Cli, profiled: Profiled, tmp_path: Path) -> None
 
 def test_outputs_that_differ_are_a_result_and_a_failure(cli: Cli, profiled: Profiled) -> None:
     """The one document is the run's, not that of the error; the exit code and stderr tell it."""
-    found = cli("run", *SIM, profiled.bundle, "--json", "--no-baselines", "--tolerance", "0")
-    assert found.code == 1 and "differs from eager PyTorch" in found.error
-    said = found.document("run")
-    assert not said["agrees"] and [each["ok"] for each in said["outputs"]] == [False]
-    assert len(said["plans"]) == 1
+    result = cli("run", *SIM, profiled.bundle, "--json", "--no-baselines", "--tolerance", "0")
+    assert result.code == 1 and "differs from eager PyTorch" in result.error
+    document = result.document("run")
+    assert not document["agrees"] and [each["ok"] for each in document["outputs"]] == [False]
+    assert len(document["plans"]) == 1
 
 
 def test_convert(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
     asked = ("convert", "--input", INPUT, profiled.model, "--json", "-o", tmp_path / "net")
     formats = ("--format", "json", "--format", "cpp")
-    said = cli(*asked, *formats).document("convert")
-    found = {Path(each["file"]).name: each for each in said["files"]}
-    assert set(found) == {"net.json", "net.h", "net.cpp", "net.weights"}
-    assert all(each["n_bytes"] == (tmp_path / name).stat().st_size for name, each in found.items())
-    assert found["net.weights"]["format"] == "weights" and found["net.h"]["format"] == "cpp"
+    result = cli(*asked, *formats).document("convert")
+    actual = {Path(each["file"]).name: each for each in result["files"]}
+    assert set(actual) == {"net.json", "net.h", "net.cpp", "net.weights"}
+    assert all(each["n_bytes"] == (tmp_path / name).stat().st_size for name, each in actual.items())
+    assert actual["net.weights"]["format"] == "weights" and actual["net.h"]["format"] == "cpp"
     described = json.loads((tmp_path / "net.json").read_text())
-    assert said["regions"] == [{"n_operations": len(described["operations"])}]
-    assert (said["cpu_units"], said["kept"], said["precision"]) == (0, [], [])
+    assert result["regions"] == [{"n_operations": len(described["operations"])}]
+    assert (result["cpu_units"], result["kept"], result["precision"]) == (0, [], [])
 
-    found = cli("convert", profiled.bundle, "--format", "runtime", "-o", tmp_path / "b", "--json")
-    said = found.document("convert")
-    assert said["source"] == str(profiled.bundle) and said["formats"] == ["runtime"]
-    assert [Path(each["file"]).name for each in said["files"]] == ["b.nnprt"]
+    actual = cli("convert", profiled.bundle, "--format", "runtime", "-o", tmp_path / "b", "--json")
+    result = actual.document("convert")
+    assert result["source"] == str(profiled.bundle) and result["formats"] == ["runtime"]
+    assert [Path(each["file"]).name for each in result["files"]] == ["b.nnprt"]
 
 
 def test_convert_in_parts_and_less_precision(cli: Cli, tmp_path: Path) -> None:
     odd = trace(TinyNet(lambda x: torch.special.gammaln(x + 2)), tmp_path / "odd.pt")
-    said = cli("convert", "--input", INPUT, odd, "--json").document("convert")
-    (kept,) = said["kept"]
-    assert kept["label"].startswith("lgamma") and "cannot run" in kept["reason"]
-    assert said["cpu_units"] >= 1 and len(said["regions"]) == 2
+    result = cli("convert", "--input", INPUT, odd, "--json").document("convert")
+    (on_host,) = result["kept"]
+    assert on_host["label"].startswith("lgamma") and "cannot run" in on_host["reason"]
+    assert result["cpu_units"] >= 1 and len(result["regions"]) == 2
     refused = cli("convert", "--input", INPUT, "--whole", odd, "--json")
     assert refused.code == 1 and refused.document("error")["kind"] == "NnapiProfError"
     assert "Stays on the CPU" in refused.err
 
     whole = trace(TinyNet(), tmp_path / "whole.pt")
-    said = cli("convert", "--input", INPUT, whole, "--float16", "--json").document("convert")
-    assert 0 < said["precision"][0]["relative"] < 2e-2
-    said = cli("convert", "--input", "1x3x?x16", whole, "--json").document("convert")
-    (size,) = said["open_sizes"]
+    result = cli("convert", "--input", INPUT, whole, "--float16", "--json").document("convert")
+    assert 0 < result["precision"][0]["relative"] < 2e-2
+    result = cli("convert", "--input", "1x3x?x16", whole, "--json").document("convert")
+    (size,) = result["open_sizes"]
     assert (size["input"], size["dim"]) == (0, 2) and size["least"] < 16 < size["most"]
 
 
@@ -132,11 +132,11 @@ FAILURES = [
 
 @pytest.mark.parametrize(("arguments", "code", "kind"), FAILURES)
 def test_a_failure_is_a_document_too(cli: Cli, arguments: list[str], code: int, kind: str) -> None:
-    found = cli("--json", *arguments)
-    said = found.document("error")
-    assert (found.code, said["exit_code"], said["kind"]) == (code, code, kind)
+    result = cli("--json", *arguments)
+    document = result.document("error")
+    assert (result.code, document["exit_code"], document["kind"]) == (code, code, kind)
     if arguments not in ([], ["costs"]):  # these show the help instead of a line
-        assert said["message"] == found.error
+        assert document["message"] == result.error
     assert cli(*arguments).out == ""  # without --json standard output stays empty
 
 
@@ -147,14 +147,14 @@ def test_an_interrupt_and_a_mistake_of_ours_are_documents(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("nnapi_prof.device.find.list_devices", interrupt)
-    found = cli("devices", "--json")
-    assert (found.code, found.document("error")["kind"]) == (130, "Interrupted")
+    result = cli("devices", "--json")
+    assert (result.code, result.document("error")["kind"]) == (130, "Interrupted")
     monkeypatch.setattr("nnapi_prof.device.find.list_devices", lambda: [None])
     with pytest.raises(TypeError):
         cli("devices", "--json")
-    said = json.loads(capsys.readouterr().out)
-    check(said, "error")
-    assert said["kind"] == "InternalError" and said["message"].startswith("TypeError: ")
+    document = json.loads(capsys.readouterr().out)
+    check(document, "error")
+    assert document["kind"] == "InternalError" and document["message"].startswith("TypeError: ")
 
 
 def test_kinds_of_errors_are_the_classes() -> None:

@@ -60,12 +60,12 @@ def parameters(cases: Iterable[Case]) -> list[object]:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit announces its retirement
 def test_message(case: Case, cli: Cli, place: Place) -> None:
     arguments = case.provoke(place)
-    found = cli(*arguments)
-    words = shown(found.error, place)
+    result = cli(*arguments)
+    words = shown(result.error, place)
     assert case.pattern().fullmatch(words), f"{words}\n!=\n{case.message}"
-    assert found.code == case.code
-    assert bool(found.out) == case.prints
-    assert sum(PREFIX in line for line in found.err.splitlines()) == 1
+    assert result.code == case.code
+    assert bool(result.out) == case.prints
+    assert sum(PREFIX in line for line in result.err.splitlines()) == 1
     assert len(words) <= COLUMNS * LINES
     assert ADVICE.search(words), f"says nothing to do: {words}"
 
@@ -74,12 +74,12 @@ def test_message(case: Case, cli: Cli, place: Place) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_document(case: Case, cli: Cli, place: Place) -> None:
     """Programs get the same words, and nothing else; or what was there before it failed."""
-    found = cli(*case.provoke(place), "--json")
-    document = found.document(case.document)
-    assert found.code == case.code
-    assert case.pattern().fullmatch(shown(found.error, place))
+    result = cli(*case.provoke(place), "--json")
+    document = result.document(case.document)
+    assert result.code == case.code
+    assert case.pattern().fullmatch(shown(result.error, place))
     if case.document == "error":
-        assert (document["message"], document["exit_code"]) == (found.error, found.code)
+        assert (document["message"], document["exit_code"]) == (result.error, result.code)
 
 
 def test_there_are_enough() -> None:
@@ -101,10 +101,10 @@ def test_a_cost_table_of_another_user(cli: Cli, profiled: Profiled, open_folder:
     table.chmod(0o444)
     with without_root():
         listed = cli("costs", "list", "--costs", table)
-        found = cli("costs", "import", "--costs", table, export)
+        result = cli("costs", "import", "--costs", table, export)
     assert listed.code == 0
-    assert found.code == 1 and found.out == ""
-    assert found.error == (
+    assert result.code == 1 and result.out == ""
+    assert result.error == (
         f"cost table {table}: cannot write it: attempt to write a readonly database; check that it "
         "is a file of nnapi-prof and writable, or name another with --costs or $NNAPI_PROF_COSTS"
     )
@@ -128,14 +128,14 @@ def test_ctrl_c(tiny: Path, as_json: bool) -> None:
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    found = ended(process)
-    assert found.code == 130
-    assert found.err.splitlines()[-1] == "nnapi-prof: interrupted"
-    assert "Traceback" not in found.err
+    result = ended(process)
+    assert result.code == 130
+    assert result.err.splitlines()[-1] == "nnapi-prof: interrupted"
+    assert "Traceback" not in result.err
     if as_json:
-        assert found.document("error")["exit_code"] == 130
+        assert result.document("error")["exit_code"] == 130
     else:
-        assert found.out == ""
+        assert result.out == ""
 
 
 @pytest.mark.slow
@@ -168,6 +168,6 @@ def test_a_full_disk(
     script = f'mount -t tmpfs -o size=4k tmpfs "{full}" && exec "$@"'
     names = {"costs": profiled.costs, "bundle": profiled.bundle, "model": profiled.model}
     arguments = [part.format(full=full, **names) for part in command]
-    found = ended(start_program(*arguments, before=(*isolation, "sh", "-c", script, "sh")))
-    assert found.code == 2 and found.out == ""
-    assert found.error == words.format(full=full)
+    result = ended(start_program(*arguments, before=(*isolation, "sh", "-c", script, "sh")))
+    assert result.code == 2 and result.out == ""
+    assert result.error == words.format(full=full)

@@ -27,10 +27,10 @@ def test_a_module_for_any_size(
     assert done.code == 0
     assert re.search(r"note: dimension 3 of input 0 may be [12] to 1936\n", done.err)
     for shape in ((1, 3, 16, 16), (1, 3, 21, 9)):
-        found = run_in_stock_pytorch(
+        result = run_in_stock_pytorch(
             tmp_path, emulator_library, converted, tiny, torch.randn(shape)
         )
-        assert len(found) == 2 and max(found) <= 1e-4
+        assert len(result) == 2 and max(result) <= 1e-4
 
 
 def test_other_formats_are_for_fixed_sizes(cli: Cli, tiny: Path) -> None:

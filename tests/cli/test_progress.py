@@ -126,9 +126,9 @@ def test_a_long_build_says_each_minute_how_far_it_is(
 
 
 def test_short_work_is_silent(cli: Cli, profiled: Profiled) -> None:
-    found = cli("run", "--device", "sim:npu-phone", profiled.bundle)
-    assert found.code == 0
-    assert found.err.splitlines() == [f"result in {profiled.bundle / 'run.json'}"]
+    result = cli("run", "--device", "sim:npu-phone", profiled.bundle)
+    assert result.code == 0
+    assert result.err.splitlines() == [f"result in {profiled.bundle / 'run.json'}"]
 
 
 # ---- on a terminal -------------------------------------------------------------------------------
@@ -138,8 +138,8 @@ def on_a_terminal(arguments: list[str], columns: int, **env: str) -> tuple[int, 
     """Exit code and all that a command writes to a terminal of this width."""
     pid, terminal = pty.fork()
     if pid == 0:
-        known = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns), **env}
-        os.execvpe(sys.executable, [sys.executable, *arguments], known)
+        variables = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns), **env}
+        os.execvpe(sys.executable, [sys.executable, *arguments], variables)
     seen = b""
     while True:
         try:
@@ -225,12 +225,12 @@ def test_a_profile_on_a_narrow_terminal(profiled: Profiled, tmp_path: Path) -> N
 
 
 def test_steps_of_a_build() -> None:
-    said = "print('-- configuring'); print('[1/3] a.c'); print('[3/3] link'); print('[x/3]')"
+    text = "print('-- configuring'); print('[1/3] a.c'); print('[3/3] link'); print('[x/3]')"
     heard: list[tuple[int, int]] = []
     with build_steps(lambda done, of: heard.append((done, of))):
-        run_tool([sys.executable, "-u", "-c", said], "it failed")
+        run_tool([sys.executable, "-u", "-c", text], "it failed")
     assert heard == [(1, 3), (3, 3)]
-    run_tool([sys.executable, "-c", said], "it failed")
+    run_tool([sys.executable, "-c", text], "it failed")
     assert len(heard) == 2
 
 
@@ -245,10 +245,10 @@ def test_a_build_that_fails_or_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_build_that_goes_on_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes altogether: XNNPACK's 1,051 files took 40 minutes on a busy machine."""
     monkeypatch.setattr("nnapi_prof.toolchain.SILENCE_TIMEOUT_S", 1.5)
-    said = "import time\nfor i in range(8): print(f'[{i + 1}/8] a', flush=True); time.sleep(0.3)"
+    text = "import time\nfor i in range(8): print(f'[{i + 1}/8] a', flush=True); time.sleep(0.3)"
     heard: list[int] = []
     with build_steps(lambda done, _: heard.append(done)):
-        run_tool([sys.executable, "-c", said], "it failed")
+        run_tool([sys.executable, "-c", text], "it failed")
     assert heard == [*range(1, 9)]
 
 
@@ -271,10 +271,10 @@ def test_a_build_that_is_stopped_takes_what_it_started_with_it(
 
 def test_a_build_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nnapi_prof.toolchain.SAID_EVERY_S", 0.0)
-    said: list[str] = []
-    with build_steps_said(said.append):
+    text: list[str] = []
+    with build_steps_said(text.append):
         run_tool([sys.executable, "-c", "print('[1/1051] a\\n[1051/1051] b')"], "it failed")
-    assert said == ["1 of 1,051 files are compiled"]
+    assert text == ["1 of 1,051 files are compiled"]
 
 
 def test_a_reader_of_steps_that_raises_stops_the_build() -> None:

@@ -68,8 +68,8 @@ def test_the_whole_way(cli: Callable[..., Result], quantised: Path, tmp_path: Pa
     assert cli("profile", *on, "--preference", "fast", quantised).code == 0
     assert cli("partition", *on, quantised).code == 0
     bundle = quantised.with_suffix(".nnprof")
-    found = cli("run", "--device", "sim:npu-phone", bundle)
-    assert found.code == 0, found.err
+    result = cli("run", "--device", "sim:npu-phone", bundle)
+    assert result.code == 0, result.err
     (check,) = json.loads((bundle / "run.json").read_text())["checks"]
     assert check["shape"] == [1, 4, 6, 6] and check["max_abs"] <= 1  # a step of the integers
 
@@ -93,8 +93,8 @@ def test_rules_that_make_floats_are_told(
 def test_stock_pytorch_takes_quantised_tensors(
     cli: Callable[..., Result], quantised: Path, emulator_library: Path
 ) -> None:
-    found = cli("convert", "--input", SPEC, quantised)
-    assert found.code == 0, found.err
+    result = cli("convert", "--input", SPEC, quantised)
+    assert result.code == 0, result.err
     command = [sys.executable, "-W", "ignore", "-c", RUN, emulator_library, quantised]
     done = subprocess.run([*command, quantised.with_suffix(".nnapi.pt")], capture_output=True)
     assert done.returncode == 0, done.stderr

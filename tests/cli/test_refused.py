@@ -39,34 +39,34 @@ def test_an_operation_that_nobody_converts(
     node = operation.split(".")[1]
     sentence = rf"{re.escape(operation)} cannot run on NNAPI: NNAPI has no such operation"
 
-    found = cli("profile", *named, "--preference", "fast", model)
-    assert found.code == 0
-    refused = re.search(r"(\d+) measured, (\d+) refused by the converter", found.out)
+    result = cli("profile", *named, "--preference", "fast", model)
+    assert result.code == 0
+    refused = re.search(r"(\d+) measured, (\d+) refused by the converter", result.out)
     assert refused is not None and int(refused[1]) > 0
     # One on the CPU and one on each of sim-npu and sim-gpu; on nnapi-reference and auto where a
     # trial does not leave them at that.
     assert 3 <= int(refused[2]) <= 5
 
-    found = cli("partition", *named, "--output", bundle, model)
-    assert found.code == 0
+    result = cli("partition", *named, "--output", bundle, model)
+    assert result.code == 0
     segments = json.loads((bundle / "manifest.json").read_text())["plans"][0]["segments"]
     assert [s["target"] for s in segments].count("host") == 1
-    assert re.search(rf"no engine of the agent runs {node} [0-9x]+ \(unit \d+\)", found.out)
+    assert re.search(rf"no engine of the agent runs {node} [0-9x]+ \(unit \d+\)", result.out)
     units = json.loads((bundle / "manifest.json").read_text())["graph"]["units"]
-    table = found.out[: found.out.index("Why")]
+    table = result.out[: result.out.index("Why")]
     for segment in segments:  # by the labels that other tables have, not by nodes of the graph
         assert units[segment["units"][0]]["label"] in table
     (behind,) = (s for s in segments if s["target"] == "host")
     assert [units[index]["label"].split()[0] for index in behind["units"]] == [node]
 
-    found = cli("run", "--device", "sim:npu-phone", "--runs", 3, bundle)
-    assert found.code == 0
-    assert "agrees with eager PyTorch" in found.out and "DIFFERS" not in found.out
-    assert "segments on the host run in eager PyTorch; their time is an estimate" in found.out
+    result = cli("run", "--device", "sim:npu-phone", "--runs", 3, bundle)
+    assert result.code == 0
+    assert "agrees with eager PyTorch" in result.out and "DIFFERS" not in result.out
+    assert "segments on the host run in eager PyTorch; their time is an estimate" in result.out
 
-    found = cli("report", "--costs", costs, bundle)
-    assert found.code == 0
-    page = Path(found.out.strip())
+    result = cli("report", "--costs", costs, bundle)
+    assert result.code == 0
+    page = Path(result.out.strip())
     assert page == tmp_path / "odd.html"
     text = html.unescape(page.read_text())
     assert re.search(sentence, text)
@@ -74,15 +74,15 @@ def test_an_operation_that_nobody_converts(
 
     # Where the whole model is asked for, it is refused.
     for option, advice in (("--whole", "stays on the CPU"), ("--format=json", "partition")):
-        found = cli("convert", "--input", INPUT, option, model)
-        assert found.code == 1 and re.search(sentence, found.error) and advice in found.error
-        assert "Stays on the CPU" in found.out and operation in found.out
+        result = cli("convert", "--input", INPUT, option, model)
+        assert result.code == 1 and re.search(sentence, result.error) and advice in result.error
+        assert "Stays on the CPU" in result.out and operation in result.out
     assert not (tmp_path / "odd.nnapi.pt").exists()
 
     # Stock PyTorch has a CPU.
-    found = cli("convert", "--input", INPUT, model)
-    assert found.code == 0 and "in 2 parts and 1 unit on the CPU" in found.err
-    assert "Stays on the CPU" in found.out and operation in found.out
+    result = cli("convert", "--input", INPUT, model)
+    assert result.code == 0 and "in 2 parts and 1 unit on the CPU" in result.err
+    assert "Stays on the CPU" in result.out and operation in result.out
 
 
 @pytest.mark.slow
@@ -92,10 +92,10 @@ def test_an_operation_that_one_driver_lacks(cli: Cli, tmp_path: Path) -> None:
     model = trace(TinyNet(torch.sigmoid), tmp_path / "sigmoid.pt")
     costs, bundle = tmp_path / "costs.sqlite", tmp_path / "sigmoid.nnprof"
     named = ("--device", "sim:npu-phone", "--input", INPUT, "--costs", costs)
-    found = cli("profile", *named, "--preference", "fast", model)
-    assert found.code == 0 and " 0 refused by the converter" in found.out
-    assert re.search(r"note: \d of these the device refused or did not finish", found.err)
-    row = unit_row(found.out, "sigmoid")
+    result = cli("profile", *named, "--preference", "fast", model)
+    assert result.code == 0 and " 0 refused by the converter" in result.out
+    assert re.search(r"note: \d of these the device refused or did not finish", result.err)
+    row = unit_row(result.out, "sigmoid")
     assert row["sim-npu fast"] == "–" and float(row["sim-gpu fast"].lstrip("≈<")) > 0
     assert cli("partition", *named, "--output", bundle, model).code == 0
     assert cli("report", "--costs", costs, bundle).code == 0

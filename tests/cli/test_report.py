@@ -45,17 +45,17 @@ def call(*arguments: object) -> None:
 @pytest.fixture(scope="module")
 def made(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     folder = tmp_path_factory.mktemp("bundles")
-    found = Bundles(folder / "costs.sqlite", folder / "npu.nnprof", folder / "gpu.nnprof")
-    for phone, bundle in (("npu", found.npu), ("gpu", found.gpu)):
+    result = Bundles(folder / "costs.sqlite", folder / "npu.nnprof", folder / "gpu.nnprof")
+    for phone, bundle in (("npu", result.npu), ("gpu", result.gpu)):
         device = ("--device", f"sim:{phone}-phone")
-        named = (*device, "--input", INPUT, "--costs", found.costs)
+        named = (*device, "--input", INPUT, "--costs", result.costs)
         call("profile", *named, "--preference", "fast", tiny)
         pinned = ("--pin", "conv2d*=nnapi:sim-npu/fast") if phone == "npu" else ("--no-verify",)
         call("partition", *named, *pinned, "--output", bundle, tiny)
         call("run", *device, "--runs", 7, bundle)
-    backdate(found.npu)
-    call("run", "--device", "sim:npu-phone", "--runs", 7, found.npu)
-    return found
+    backdate(result.npu)
+    call("run", "--device", "sim:npu-phone", "--runs", 7, result.npu)
+    return result
 
 
 def backdate(bundle: Path) -> None:
@@ -82,8 +82,8 @@ def test_the_ending_says_which_format(cli: Cli, bundles: Bundles, tmp_path: Path
               ".md": "# ", ".trace.json": "{", "": "<!DOCTYPE html>"}  # fmt: skip
     for ending, begin in begins.items():
         path = tmp_path / "out" / f"report{ending}"
-        found = cli("report", "--costs", bundles.costs, "-o", path, bundles.npu)
-        assert (found.code, found.out.strip()) == (0, str(path)), found.err
+        result = cli("report", "--costs", bundles.costs, "-o", path, bundles.npu)
+        assert (result.code, result.out.strip()) == (0, str(path)), result.err
         assert path.read_text().startswith(begin), ending
     document = json.loads((tmp_path / "out" / "report.json").read_text())
     check(document, "report")
@@ -97,25 +97,25 @@ def test_tables_go_into_a_folder(cli: Cli, bundles: Bundles, tmp_path: Path) -> 
         (("-o", tmp_path / "tables.csv"), tmp_path / "tables.csv"),
         (("--format", "csv"), bundles.npu.with_suffix(".tables")),
     ):
-        found = cli("report", "--costs", bundles.costs, *named, bundles.npu)
-        assert (found.code, found.out.strip()) == (0, str(folder)), found.err
+        result = cli("report", "--costs", bundles.costs, *named, bundles.npu)
+        assert (result.code, result.out.strip()) == (0, str(folder)), result.err
         assert {"plans.csv", "units.csv"} <= {file.name for file in folder.iterdir()}
 
 
 def test_a_format_beats_the_ending_and_names_the_default(cli: Cli, bundles: Bundles) -> None:
     odd = bundles.npu.with_name("report.txt")
-    found = cli("report", "--costs", bundles.costs, "--format", "md", "-o", odd, bundles.npu)
-    assert found.code == 0 and odd.read_text().startswith("# ")
+    result = cli("report", "--costs", bundles.costs, "--format", "md", "-o", odd, bundles.npu)
+    assert result.code == 0 and odd.read_text().startswith("# ")
     for form, ending in (("html", ".html"), ("md", ".md"), ("trace", ".trace.json")):
-        found = cli("report", "--costs", bundles.costs, "--format", form, bundles.npu)
-        assert found.out.strip() == str(bundles.npu.with_suffix(ending))
-        assert format_of(Path(found.out.strip())) == form
+        result = cli("report", "--costs", bundles.costs, "--format", form, bundles.npu)
+        assert result.out.strip() == str(bundles.npu.with_suffix(ending))
+        assert format_of(Path(result.out.strip())) == form
     assert set(ENDINGS) == {"html", "md", "csv", "trace", "json"}
 
 
 def test_standard_output(cli: Cli, bundles: Bundles) -> None:
-    found = cli("report", "--costs", bundles.costs, "--format", "md", "-o", "-", bundles.npu)
-    assert found.code == 0 and found.out.startswith("# ")
+    result = cli("report", "--costs", bundles.costs, "--format", "md", "-o", "-", bundles.npu)
+    assert result.code == 0 and result.out.startswith("# ")
     assert not Path("-").exists()
 
 
@@ -135,8 +135,8 @@ def test_json_prints_the_data_and_writes_what_is_asked(
                 and m.fingerprint == last.fingerprint}  # fmt: skip
     for unit in document["units"]:
         for cost in unit["costs"]:
-            known = measured.get((unit["signature"], cost["target"]))
-            assert cost["alone_ns"] == (None if known is None else pytest.approx(known))
+            measurement = measured.get((unit["signature"], cost["target"]))
+            assert cost["alone_ns"] == (None if measurement is None else pytest.approx(measurement))
     path = tmp_path / "report.html"
     again = cli(*named, "-o", path, bundles.npu)
     again.document("report")
@@ -145,8 +145,8 @@ def test_json_prints_the_data_and_writes_what_is_asked(
 
 def test_before_a_run_the_report_says_so(cli: Cli, bundles: Bundles) -> None:
     (bundles.gpu / "run.json").unlink()
-    found = cli("report", "--costs", bundles.costs, bundles.gpu)
-    assert found.code == 0 and "gpu was not run yet: the report shows predictions" in found.err
+    result = cli("report", "--costs", bundles.costs, bundles.gpu)
+    assert result.code == 0 and "gpu was not run yet: the report shows predictions" in result.err
     document = cli("report", "--json", "--costs", bundles.costs, bundles.gpu).document("report")
     assert document["run"] is None
 
@@ -163,20 +163,20 @@ def test_a_bundle_of_estimated_costs(
     device = ("--device", "sim:npu-phone")
     named = (*device, "--input", INPUT, "--costs", bundles.costs)
     bundle = tmp_path / "other.nnprof"
-    made = cli("partition", *named, "--estimate", "--no-verify", "--output", bundle, other)
-    assert made.code == 0, made.err
-    found = cli("report", "--json", "--costs", bundles.costs, bundle)
-    assert found.code == 0, found.err
-    assert found.document("report")["estimated"]
+    result = cli("partition", *named, "--estimate", "--no-verify", "--output", bundle, other)
+    assert result.code == 0, result.err
+    actual = cli("report", "--json", "--costs", bundles.costs, bundle)
+    assert actual.code == 0, actual.err
+    assert actual.document("report")["estimated"]
 
 
 # ---- several -----------------------------------------------------------------------------------
 
 
 def test_two_bundles(cli: Cli, bundles: Bundles) -> None:
-    found = cli("report", "--costs", bundles.costs, bundles.npu, bundles.gpu)
+    result = cli("report", "--costs", bundles.costs, bundles.npu, bundles.gpu)
     page = bundles.npu.with_name("npu.compare.html")
-    assert (found.code, found.out.strip()) == (0, str(page)), found.err
+    assert (result.code, result.out.strip()) == (0, str(page)), result.err
     text = page.read_text()
     assert "npu against gpu" in text and 'id="changed"' in text
     assert text.count('<span class="badge">simulated</span>') == 3  # the title and both sides
@@ -205,19 +205,19 @@ def test_two_bundles_as_data(cli: Cli, bundles: Bundles, tmp_path: Path) -> None
 def test_bundles_of_one_name_are_called_by_their_paths(cli: Cli, bundles: Bundles) -> None:
     other = bundles.npu.parent / "other" / "npu.nnprof"
     shutil.copytree(bundles.gpu, other)
-    found = cli("report", "--json", "--costs", bundles.costs, bundles.npu, other)
-    names = [side["name"] for side in found.document("compare")["sides"]]
+    result = cli("report", "--json", "--costs", bundles.costs, bundles.npu, other)
+    names = [side["name"] for side in result.document("compare")["sides"]]
     assert names == [str(bundles.npu), str(other)]
 
 
 def test_a_bundle_keeps_its_runs(cli: Cli, bundles: Bundles) -> None:
-    kept = every(bundles.npu)
-    assert [run.created_at == LONG_AGO for run in kept] == [True, False]
+    runs = every(bundles.npu)
+    assert [run.created_at == LONG_AGO for run in runs] == [True, False]
     named = ("report", "--json", "--costs", bundles.costs)
     then = cli(*named, "--run", "2026-01-31", bundles.npu).document("report")
     assert then["run"]["created_at"] == LONG_AGO
     now = cli(*named, bundles.npu).document("report")
-    assert now["run"]["created_at"] == kept[1].created_at
+    assert now["run"]["created_at"] == runs[1].created_at
 
 
 def test_runs_of_one_bundle_on_two_dates(cli: Cli, bundles: Bundles) -> None:
@@ -236,8 +236,8 @@ def test_runs_of_one_bundle_on_two_devices(cli: Cli, bundles: Bundles) -> None:
     """What was planned for the phone with a GPU runs on the one that has an NPU besides."""
     assert cli("run", "--device", "sim:npu-phone", "--runs", 7, bundles.gpu).code == 0
     both = ("--run", "gpu-phone", "--run", "npu-phone")
-    found = cli("report", "--json", "--costs", bundles.costs, *both, bundles.gpu)
-    document = found.document("compare")
+    result = cli("report", "--json", "--costs", bundles.costs, *both, bundles.gpu)
+    document = result.document("compare")
     devices = [side["device"] for side in document["sides"]]
     assert [device.split(" (")[0] for device in devices] == [
         "simulated gpu-phone",
@@ -289,21 +289,21 @@ def test_one_plan_under_the_costs_of_two_dates(cli: Cli, bundles: Bundles) -> No
 
 
 def test_unknown_endings_and_formats(cli: Cli, bundles: Bundles) -> None:
-    found = cli("report", "--costs", bundles.costs, "-o", "report.pdf", bundles.npu)
-    assert found.code == 2
-    assert found.error == (
+    result = cli("report", "--costs", bundles.costs, "-o", "report.pdf", bundles.npu)
+    assert result.code == 2
+    assert result.error == (
         "the ending of report.pdf names no format: there are .html, .md, .csv, .trace.json, .json,"
         " or say --format html|md|csv|trace|json"
     )
-    found = cli("report", "--format", "pdf", bundles.npu)
-    assert found.code == 2 and "'html', 'md', 'csv', 'trace', 'json'" in found.error
+    result = cli("report", "--format", "pdf", bundles.npu)
+    assert result.code == 2 and "'html', 'md', 'csv', 'trace', 'json'" in result.error
 
 
 def test_formats_that_hold_one_bundle(cli: Cli, bundles: Bundles) -> None:
     for form in ("csv", "trace"):
-        found = cli("report", "--costs", bundles.costs, "--format", form, bundles.npu, bundles.gpu)
-        assert found.code == 2
-        assert found.error == (
+        result = cli("report", "--costs", bundles.costs, "--format", form, bundles.npu, bundles.gpu)
+        assert result.code == 2
+        assert result.error == (
             f"--format {form} is of one bundle: a comparison is html, md or json"
         )
 
@@ -314,34 +314,34 @@ def test_three_comparisons_at_once(cli: Cli, bundles: Bundles) -> None:
         ("--run", "npu", bundles.npu, bundles.gpu),
         ("--at", "2026-01-31", bundles.npu, bundles.gpu),
     ):
-        found = cli("report", "--costs", bundles.costs, *wrong)
-        assert found.code == 2 and "ask for one at a time" in found.error
-    found = cli("report", "--costs", bundles.costs, *[bundles.npu] * 7)
-    assert found.code == 2 and "a comparison has 2 to 6 sides, not 7" in found.error
+        result = cli("report", "--costs", bundles.costs, *wrong)
+        assert result.code == 2 and "ask for one at a time" in result.error
+    result = cli("report", "--costs", bundles.costs, *[bundles.npu] * 7)
+    assert result.code == 2 and "a comparison has 2 to 6 sides, not 7" in result.error
 
 
 def test_standard_output_holds_one_thing(cli: Cli, bundles: Bundles) -> None:
-    found = cli("report", "--json", "-o", "-", bundles.npu)
-    assert found.code == 2 and "leave -o - out" in found.err
-    found = cli("report", "--format", "csv", "-o", "-", bundles.npu)
-    assert found.code == 2 and "name a folder with -o" in found.error
+    result = cli("report", "--json", "-o", "-", bundles.npu)
+    assert result.code == 2 and "leave -o - out" in result.err
+    result = cli("report", "--format", "csv", "-o", "-", bundles.npu)
+    assert result.code == 2 and "name a folder with -o" in result.error
 
 
 def test_dates_and_runs_that_are_not_there(cli: Cli, bundles: Bundles) -> None:
     named = ("report", "--costs", bundles.costs)
-    found = cli(*named, "--at", "yesterday", bundles.npu)
-    assert found.code == 2
-    assert found.error == "--at 'yesterday' is no date: write 2026-01-31 or 2026-01-31T12:30"
-    found = cli(*named, "--at", "2020-01-01", bundles.npu)
-    assert found.code == 1
-    assert "nothing was measured on simulated npu-phone until 2020-01-02" in found.error
-    assert "(the first is of 20" in found.error and found.error.endswith("choose a later --at")
-    found = cli(*named, "--run", "Pixel", bundles.npu)
-    assert found.code == 2
-    assert "no run of the bundle fits 'Pixel': there are 2026-01-31T12:00:00 on" in found.error
+    result = cli(*named, "--at", "yesterday", bundles.npu)
+    assert result.code == 2
+    assert result.error == "--at 'yesterday' is no date: write 2026-01-31 or 2026-01-31T12:30"
+    result = cli(*named, "--at", "2020-01-01", bundles.npu)
+    assert result.code == 1
+    assert "nothing was measured on simulated npu-phone until 2020-01-02" in result.error
+    assert "(the first is of 20" in result.error and result.error.endswith("choose a later --at")
+    result = cli(*named, "--run", "Pixel", bundles.npu)
+    assert result.code == 2
+    assert "no run of the bundle fits 'Pixel': there are 2026-01-31T12:00:00 on" in result.error
     (bundles.gpu / "run.json").unlink()
-    found = cli(*named, "--run", "npu", bundles.gpu)
-    assert found.code == 2 and found.error.endswith("never run: `nnapi-prof run` does it")
+    result = cli(*named, "--run", "npu", bundles.gpu)
+    assert result.code == 2 and result.error.endswith("never run: `nnapi-prof run` does it")
 
 
 def test_a_plan_that_was_not_to_be_had_at_the_time(cli: Cli, bundles: Bundles) -> None:
@@ -351,20 +351,20 @@ def test_a_plan_that_was_not_to_be_had_at_the_time(cli: Cli, bundles: Bundles) -
         rows = store.select(Selection((run.fingerprint,), newest=True))
         store.add(*(replace(m, measured_at=LONG_AGO) for m in rows if m.target == CPU))
     assert any(s.target != CPU for s in run.runs[0].plan.segments)
-    found = cli("report", "--costs", bundles.costs, "--at", "2026-01-31", bundles.npu)
-    assert found.code == 1
-    assert "until 2026-02-01T00:00:00 nothing says what" in found.error
-    assert "where the plan runs it: choose a later --at" in found.error
+    result = cli("report", "--costs", bundles.costs, "--at", "2026-01-31", bundles.npu)
+    assert result.code == 1
+    assert "until 2026-02-01T00:00:00 nothing says what" in result.error
+    assert "where the plan runs it: choose a later --at" in result.error
 
 
 def test_a_damaged_earlier_run(cli: Cli, bundles: Bundles) -> None:
     (earlier,) = (bundles.npu / "runs").iterdir()
     earlier.write_text("{")
     assert cli("report", "--costs", bundles.costs, bundles.npu).code == 0
-    found = cli("report", "--costs", bundles.costs, "--run", "npu", bundles.npu)
-    assert found.code == 1
-    assert f"{earlier}: this is no run report" in found.error
-    assert "remove the file to do without it" in found.error
+    result = cli("report", "--costs", bundles.costs, "--run", "npu", bundles.npu)
+    assert result.code == 1
+    assert f"{earlier}: this is no run report" in result.error
+    assert "remove the file to do without it" in result.error
 
 
 def test_messages_are_short(cli: Cli, bundles: Bundles, tmp_path: Path) -> None:
@@ -377,9 +377,9 @@ def test_messages_are_short(cli: Cli, bundles: Bundles, tmp_path: Path) -> None:
         ("--costs", bundles.costs, "-o", tmp_path / "x.docx", bundles.npu),
     ]
     for arguments in wrong:
-        found = cli("report", *arguments)
-        assert found.code in (1, 2) and found.out == ""
-        assert found.err.count("\n") <= 3, found.err
+        result = cli("report", *arguments)
+        assert result.code in (1, 2) and result.out == ""
+        assert result.err.count("\n") <= 3, result.err
 
 
 def test_a_bundle_knows_the_table_that_it_was_planned_with(

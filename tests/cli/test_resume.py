@@ -35,9 +35,9 @@ SLOW = ("--preference", "fast", "--runs", 100_000, "--budget-ms", 150)
 
 def counts(found: Result) -> tuple[int, int]:
     """(measured, known before) of a profile's first line."""
-    said = re.search(r"(\d+) measured, 0 refused by the converter, (\d+) known before", found.out)
-    assert said is not None, found.out
-    return int(said[1]), int(said[2])
+    text = re.search(r"(\d+) measured, 0 refused by the converter, (\d+) known before", found.out)
+    assert text is not None, found.out
+    return int(text[1]), int(text[2])
 
 
 def profile(cli: Cli, device: str, costs: Path, model: Path, *more: object) -> Result:
@@ -46,15 +46,15 @@ def profile(cli: Cli, device: str, costs: Path, model: Path, *more: object) -> R
 
 def check_resumes(cli: Cli, device: str, costs: Path, model: Path) -> None:
     """Another profile measures the rest, then there is nothing left; no row is there twice."""
-    kept = count_rows(costs)
-    found = profile(cli, device, costs, model, *QUICK)
-    assert found.code == 0
-    measured, known = counts(found)
-    assert known >= kept and measured > 0
-    assert count_rows(costs) == kept + measured
-    while "still changed in the last round" in found.err:  # a noisy machine
-        found = profile(cli, device, costs, model, *QUICK)
-        assert found.code == 0 and counts(found)[0] > 0
+    rows = count_rows(costs)
+    result = profile(cli, device, costs, model, *QUICK)
+    assert result.code == 0
+    measured, rows_before = counts(result)
+    assert rows_before >= rows and measured > 0
+    assert count_rows(costs) == rows + measured
+    while "still changed in the last round" in result.err:  # a noisy machine
+        result = profile(cli, device, costs, model, *QUICK)
+        assert result.code == 0 and counts(result)[0] > 0
     again = profile(cli, device, costs, model, *QUICK)
     assert again.code == 0 and counts(again)[0] == 0
     with contextlib.closing(sqlite3.connect(costs)) as link:
@@ -79,14 +79,14 @@ def test_a_second_profile_measures_nothing_and_fresh_everything(
 
 
 def test_more_preferences_add_to_what_is_known(cli: Cli, profiled: Profiled) -> None:
-    found = profile(cli, "sim:npu-phone", profiled.costs, profiled.model, "--runs", 5)
-    measured, known = counts(found)
-    assert found.code == 0 and measured > 0 and known > 0
+    result = profile(cli, "sim:npu-phone", profiled.costs, profiled.model, "--runs", 5)
+    measured, rows_before = counts(result)
+    assert result.code == 0 and measured > 0 and rows_before > 0
 
 
 def test_another_device_is_measured_anew(cli: Cli, profiled: Profiled) -> None:
-    found = profile(cli, "sim:gpu-phone", profiled.costs, profiled.model, *QUICK)
-    assert found.code == 0 and counts(found)[0] > 0
+    result = profile(cli, "sim:gpu-phone", profiled.costs, profiled.model, *QUICK)
+    assert result.code == 0 and counts(result)[0] > 0
     assert cli("report", "--costs", profiled.costs, profiled.bundle).code == 0
 
 
@@ -141,18 +141,19 @@ def test_an_agent_killed_midway(
         monkeypatch.setenv("NNAPI_PROF_REMOTE_DIR", daemon.remote_dir)
         device, above = daemon.serial, daemon.process.pid
     killer = once_measured(costs, 4, lambda: kill_agent_under(above))
-    found = profile(cli, device, costs, tiny, *SLOW)
+    result = profile(cli, device, costs, tiny, *SLOW)
     killer.join(10)
 
-    kept = count_rows(costs)
-    assert found.code == 1 and kept >= 4
+    rows = count_rows(costs)
+    assert result.code == 1 and rows >= 4
     # The alternatives of a region are told of together, so that some of them ran, too.
     killed = re.search(
-        f"{re.escape(device)}: the agent was killed by signal 9 during action ([0-9]+)", found.error
+        f"{re.escape(device)}: the agent was killed by signal 9 during action ([0-9]+)",
+        result.error,
     )
-    assert killed is not None and int(killed[1]) >= kept
-    assert f"the {kept} measurements made before are kept in {costs}" in found.error
-    assert found.error.endswith("the same command goes on where this one stopped")
+    assert killed is not None and int(killed[1]) >= rows
+    assert f"the {rows} measurements made before are kept in {costs}" in result.error
+    assert result.error.endswith("the same command goes on where this one stopped")
     check_resumes(cli, device, costs, tiny)
 
 
@@ -161,14 +162,14 @@ def test_a_phone_lost_midway(
 ) -> None:
     costs, daemon = tmp_path / "costs.sqlite", start_daemon("")
     killer = once_measured(costs, 4, daemon.kill)
-    found = profile(cli, daemon.serial, costs, tiny, *SLOW)
+    result = profile(cli, daemon.serial, costs, tiny, *SLOW)
     killer.join(10)
-    kept = count_rows(costs)
-    assert found.code == 1 and kept >= 4
-    assert found.error.startswith(daemon.serial)
-    assert f"the {kept} measurements made before are kept in {costs}" in found.error
-    found = profile(cli, daemon.serial, costs, tiny, *QUICK)
-    assert found.code == 1 and "nothing listens there" in found.error
+    rows = count_rows(costs)
+    assert result.code == 1 and rows >= 4
+    assert result.error.startswith(daemon.serial)
+    assert f"the {rows} measurements made before are kept in {costs}" in result.error
+    result = profile(cli, daemon.serial, costs, tiny, *QUICK)
+    assert result.code == 1 and "nothing listens there" in result.error
 
 
 # ---- the user has had enough -------------------------------------------------------------------
@@ -185,9 +186,9 @@ def test_ctrl_c_keeps_what_was_measured(cli: Cli, tiny: Path, tmp_path: Path) ->
     process = start_profile(costs, tiny)
     once_measured(costs, 4, lambda: process.send_signal(signal.SIGINT)).join(60)
     out, err = process.communicate(timeout=60)
-    kept = count_rows(costs)
-    assert process.returncode == 130 and kept >= 4
-    assert out.startswith(f"interrupted: {kept} measured, 0 refused by the converter")
+    rows = count_rows(costs)
+    assert process.returncode == 130 and rows >= 4
+    assert out.startswith(f"interrupted: {rows} measured, 0 refused by the converter")
     assert "Traceback" not in out + err and "error:" not in err
     check_resumes(cli, "local", costs, tiny)
 

@@ -29,16 +29,16 @@ def test_the_second_model_measures_less(cli: Cli, tmp_path: Path) -> None:
     def profile(model: Path, costs: Path) -> tuple[int, int]:
         done = cli("profile", *NAMED, "--costs", costs, model)
         assert done.code == 0, done.err
-        found = COUNTS.search(" ".join(done.out.split()))
-        assert found is not None, done.out
-        return int(found[1]) + int(found[2]), int(found[3])
+        actual = COUNTS.search(" ".join(done.out.split()))
+        assert actual is not None, done.out
+        return int(actual[1]) + int(actual[2]), int(actual[3])
 
     both, alone = tmp_path / "both.sqlite", tmp_path / "alone.sqlite"
-    first, known = profile(models[0], both)
-    assert known == 0
-    second, known = profile(models[1], both)
+    first, result = profile(models[0], both)
+    assert result == 0
+    second, result = profile(models[1], both)
     fresh, _ = profile(models[1], alone)
-    assert known > 0 and 0 < second < fresh / 2
+    assert result > 0 and 0 < second < fresh / 2
     assert count_rows(both) == first + second
     # Weights are no part of what is measured: one that was trained on is the same.
     torch.manual_seed(3)

@@ -18,13 +18,13 @@ def run_model(
     """Builds, compiles and runs ``model`` once; fills ``outputs``. The library is the one that this
     process has loaded (the fixture nnapi_library does)."""
     nn = Nnapi("libneuralnetworks.so")
-    handle, kept = _build(nn, model, buffers)
+    handle, references = _build(nn, model, buffers)
     compilation = nn.new("Compilation_create", handle)
     assert nn.Compilation_finish(compilation) == OK
     execution = nn.new("Execution_create", compilation)
     for index, array in enumerate(inputs):
         array = np.ascontiguousarray(array)
-        kept.append(array)
+        references.append(array)
         result = nn.Execution_setInput(execution, index, None, array.ctypes.data, array.nbytes)
         assert result == OK
     for index, array in enumerate(outputs):
@@ -37,22 +37,22 @@ def run_model(
 
 
 def _build(nn, model, buffers):
-    handle, kept = nn.new("Model_create"), []
+    handle, references = nn.new("Model_create"), []
     for operand in model.operands:
         kind = operand_type(operand.type, operand.dims, operand.scale, operand.zero_point)
         assert nn.Model_addOperand(handle, C.byref(kind)) == OK, operand
     for index, operand in enumerate(model.operands):
         if operand.channels is not None:
             scales = (C.c_float * len(operand.channels.scales))(*operand.channels.scales)
-            given = ChannelQuant(operand.channels.dim, len(scales), scales)
+            channels = ChannelQuant(operand.channels.dim, len(scales), scales)
             setter = nn.Model_setOperandSymmPerChannelQuantParams
-            assert setter(handle, index, C.byref(given)) == OK, operand
+            assert setter(handle, index, C.byref(channels)) == OK, operand
     for value in model.values:
         data = value.source
         if isinstance(data, BufferSlice):
             data = buffers[data.buffer][data.offset : data.offset + data.length]
         block = C.create_string_buffer(data, len(data)) if data else None  # none: left out
-        kept.append(block)
+        references.append(block)
         assert nn.Model_setOperandValue(handle, value.operand, block, len(data)) == OK, value
     for operation in model.operations:
         ins, outs = operation.inputs, operation.outputs
@@ -64,4 +64,4 @@ def _build(nn, model, buffers):
     identified = nn.Model_identifyInputsAndOutputs(handle, len(ins), u32(ins), len(outs), u32(outs))
     assert identified == OK
     assert nn.Model_finish(handle) == OK
-    return handle, kept
+    return handle, references

@@ -18,21 +18,21 @@ KINDS = {"INT32": "int32", "FLOAT32": "float32", "FLOAT16": "float16", "BOOL": "
 def broken_rules(model: NnapiModel, api_level: int) -> list[str]:
     """What in a model is newer than a level, or against an operation's form."""
     level = api_level - 1_000_000 if api_level > 1_000_000 else api_level - 26
-    found = []
+    items = []
     for operation in model.operations:
         facts = OPERATIONS[operation.code]
         name = facts["name"]
         if facts["min_feature_level"] > level:
-            found.append(f"{name} is of level {facts['min_feature_level']}")
+            items.append(f"{name} is of level {facts['min_feature_level']}")
         operands = [model.operands[i] for i in operation.inputs]
         kinds = [KINDS.get(operand.type.name, "tensor") for operand in operands]
         if not any(_fits(form, kinds, level) for form in facts["signatures"]):
-            found.append(f"{name} has no form {kinds} at level {level}")
+            items.append(f"{name} has no form {kinds} at level {level}")
         limit = facts["rank"]["max"]
         ranks = [len(model.operands[i].dims) for i in (operation.inputs[0], *operation.outputs)]
         if limit is not None and max(ranks) > limit:
-            found.append(f"{name} has ranks {ranks}, at most {limit}")
-    return found
+            items.append(f"{name} has ranks {ranks}, at most {limit}")
+    return items
 
 
 def _fits(form, kinds, level):
@@ -43,5 +43,5 @@ def _fits(form, kinds, level):
         return False
     if any(not a["optional"] for a in arguments[len(kinds) :]):
         return False
-    given = zip(arguments, kinds, strict=False)
-    return all(kind in a["kind"].split("|") and a["since_level"] <= level for a, kind in given)
+    pairs = zip(arguments, kinds, strict=False)
+    return all(kind in a["kind"].split("|") and a["since_level"] <= level for a, kind in pairs)

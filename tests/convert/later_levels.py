@@ -34,10 +34,10 @@ def wrong(case, level, operations, known):
         return None
     known.add(region.serialized)
     names = program.units.inputs
-    (found,) = run_region(region, dict(zip(names, case.inputs, strict=True)))
+    (result,) = run_region(region, dict(zip(names, case.inputs, strict=True)))
     try:
         torch.testing.assert_close(
-            found, case.function(*case.inputs), rtol=case.rtol, atol=case.atol
+            result, case.function(*case.inputs), rtol=case.rtol, atol=case.atol
         )
     except AssertionError as error:
         return str(error).splitlines()[0]
@@ -49,11 +49,11 @@ def main(library):
     ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
     operations = set()
     for name, case in CASES.items():
-        known = set()
+        codes = set()
         if 30 not in case.refused:  # test_ops runs it
-            known.add(convert_region(case.program, [0], 30).serialized)
+            codes.add(convert_region(case.program, [0], 30).serialized)
         for level in LEVELS:
-            reason = wrong(case, level, operations, known)
+            reason = wrong(case, level, operations, codes)
             if reason is not None:
                 print(f"{name}-{int(level)}: {reason}")
     late = {"BATCH_MATMUL", "PACK", "MIRROR_PAD", "REVERSE"}

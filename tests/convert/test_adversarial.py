@@ -33,11 +33,11 @@ def result_of(model, inputs, level=30):
     program = prepare(model, inputs, "row")
     region = convert_region(program, range(len(program.units.units)), level)
     with torch.inference_mode():
-        wanted = model(*(value.clone() for value in inputs))
-    given = dict(zip(program.units.inputs, inputs, strict=True))
-    found = given | dict(zip(region.outputs, run_region(region, given), strict=True))
-    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
-    return [found[name] for name in program.units.outputs], wanted
+        expected = model(*(value.clone() for value in inputs))
+    feeds = dict(zip(program.units.inputs, inputs, strict=True))
+    actual = feeds | dict(zip(region.outputs, run_region(region, feeds), strict=True))
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    return [actual[name] for name in program.units.outputs], expected
 
 
 def traced(function, inputs):
@@ -46,9 +46,9 @@ def traced(function, inputs):
 
 
 def agree(model, inputs):
-    found, wanted = result_of(model, inputs)
-    assert len(found) == len(wanted)
-    for ours, theirs in zip(found, wanted, strict=True):
+    actual, expected = result_of(model, inputs)
+    assert len(actual) == len(expected)
+    for ours, theirs in zip(actual, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5, equal_nan=True)
 
 

@@ -93,11 +93,13 @@ def test_products_at_level_6(name, level):
             convert_region(case.program, [0], level)
         return
     region = convert_region(case.program, [0], level)
-    given = dict(zip(case.program.units.inputs, case.inputs, strict=True))
+    feeds = dict(zip(case.program.units.inputs, case.inputs, strict=True))
     types = zip(region.inputs, region.input_types, strict=True)
-    (found,) = computed(region, [to_memory(given[name], known).numpy() for name, known in types])
+    (outcome,) = computed(
+        region, [to_memory(feeds[name], value_type).numpy() for name, value_type in types]
+    )
     assert "STRIDED_SLICE" not in region.operations
-    result = from_memory(torch.from_numpy(found), region.output_types[0])
+    result = from_memory(torch.from_numpy(outcome), region.output_types[0])
     torch.testing.assert_close(result, case.function(*case.inputs), rtol=1e-5, atol=1e-5)
 
 

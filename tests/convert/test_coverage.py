@@ -32,10 +32,12 @@ def test_row(name, nnapi_library):
         expected = module(*(value.clone() for value in inputs))
     expected = expected if isinstance(expected, tuple) else (expected,)
     values = dict(zip(program.units.inputs, inputs, strict=True))
-    found = dict(zip(region.outputs, run_region(region, values), strict=True))
-    for output, wanted in zip(program.units.outputs, expected, strict=True):
-        assert found[output].dtype == wanted.dtype
-        torch.testing.assert_close(found[output], wanted, rtol=row.tolerance, atol=row.tolerance)
+    actual = dict(zip(region.outputs, run_region(region, values), strict=True))
+    for output, expected_values in zip(program.units.outputs, expected, strict=True):
+        assert actual[output].dtype == expected_values.dtype
+        torch.testing.assert_close(
+            actual[output], expected_values, rtol=row.tolerance, atol=row.tolerance
+        )
 
 
 @pytest.mark.parametrize("name", [name for name, row in ALL_ROWS.items() if row.missing])

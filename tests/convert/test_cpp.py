@@ -174,16 +174,16 @@ def conv_class(build):
 def test_a_network_runs_many_times(conv_class, nnapi_library, options):
     runs = [(image(1, 3, 16, 16, seed=seed),) for seed in range(3)]
     rtol = 2e-2 if "r" in options else 1e-5
-    for (found,), (x,) in zip(
+    for (result,), (x,) in zip(
         conv_class.run(nnapi_library, runs, options=options), runs, strict=True
     ):
-        torch.testing.assert_close(found, conv_net(x), rtol=rtol, atol=1e-5)
+        torch.testing.assert_close(result, conv_net(x), rtol=rtol, atol=1e-5)
 
 
 def test_a_device_is_named(conv_class, nnapi_library):
     x = image(1, 3, 16, 16)
-    ((found,),) = conv_class.run(nnapi_library, [(x,)], device="nnapi-reference")
-    torch.testing.assert_close(found, conv_net(x), rtol=1e-5, atol=1e-5)
+    ((result,),) = conv_class.run(nnapi_library, [(x,)], device="nnapi-reference")
+    torch.testing.assert_close(result, conv_net(x), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -192,10 +192,10 @@ def test_a_device_is_named(conv_class, nnapi_library):
 def test_several_inputs_and_outputs(build, nnapi_library, compiler, standard):
     inputs = image(1, 8, 1, 1), image(1, 3, 5, 7), image(2, 3)
     built = build(program_of(crossed, inputs, split=True), "crossed", 30, compiler, standard)
-    (found,) = built.run(nnapi_library, [inputs])
-    assert len(found) == 3
-    for value, wanted in zip(found, crossed(*inputs), strict=True):
-        torch.testing.assert_close(value, wanted, rtol=1e-5, atol=1e-5)
+    (result,) = built.run(nnapi_library, [inputs])
+    assert len(result) == 3
+    for value, expected in zip(result, crossed(*inputs), strict=True):
+        torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -203,9 +203,9 @@ def test_integers_and_booleans(build, nnapi_library):
     inputs = counted(-3, 2, 3).to(torch.int32), torch.tensor([0, -9, 7])
     built = build(program_of(integers, inputs, FIRST, split=True), "integers")
     assert [type_.device_dtype for type_ in built.region.input_types] == ["int32", "int32"]
-    (found,) = built.run(nnapi_library, [inputs])
-    for value, wanted in zip(found, integers(*inputs), strict=True):
-        assert torch.equal(value, wanted)
+    (result,) = built.run(nnapi_library, [inputs])
+    for value, expected in zip(result, integers(*inputs), strict=True):
+        assert torch.equal(value, expected)
 
 
 @pytest.mark.slow
@@ -215,16 +215,16 @@ def test_more_dimensions_than_nnapi_has(build, nnapi_library):
     built = build(flat, "high")
     text = (built.driver.parent / "high.h").read_text()
     assert "PyTorch's [2, 3, 2, 4, 5], its first dimensions as one" in text
-    (((found,)),) = built.run(nnapi_library, [(x,)])
-    assert torch.equal(found, x.view(2, 2, 3, 2, 10))
+    (((result,)),) = built.run(nnapi_library, [(x,)])
+    assert torch.equal(result, x.view(2, 2, 3, 2, 10))
 
 
 @pytest.mark.slow
 def test_a_model_without_constants(build, nnapi_library):
     built = build(program_of(lambda x: aten.relu.default(x), (image(2, 3),)), "relu", 27)
     assert not built.region.buffers
-    (((found,)),) = built.run(nnapi_library, [(image(2, 3),)])
-    assert torch.equal(found, image(2, 3).relu())
+    (((result,)),) = built.run(nnapi_library, [(image(2, 3),)])
+    assert torch.equal(result, image(2, 3).relu())
 
 
 @pytest.mark.slow
@@ -240,8 +240,8 @@ def test_arguments_left_out(build, nnapi_library):
 
     built = build(program_of(lstm, (x,), FIRST), "lstm")
     assert any(not value.source for value in parse(built.region.serialized).values)
-    (((found,)),) = built.run(nnapi_library, [(x,)])
-    torch.testing.assert_close(found, lstm(x), rtol=1e-5, atol=1e-5)
+    (((result,)),) = built.run(nnapi_library, [(x,)])
+    torch.testing.assert_close(result, lstm(x), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -288,10 +288,10 @@ def test_scales_for_each_channel(build, nnapi_library):
     real = (x.float() - quant.zero_point) * quant.scale
     real_weight = weight.permute(0, 3, 1, 2) * torch.tensor(scales).reshape(3, 1, 1, 1)
     bias = 16 * quant.scale * torch.tensor(scales)
-    wanted = torch.nn.functional.conv2d(real, real_weight, bias) / quant_out.scale
-    wanted = (wanted + quant_out.zero_point).clamp(0, 255)
-    (((found,)),) = build(region, "quantised").run(nnapi_library, [(x,)])
-    assert 20 < wanted.unique().numel() and (found - wanted).abs().max() <= 1
+    expected = torch.nn.functional.conv2d(real, real_weight, bias) / quant_out.scale
+    expected = (expected + quant_out.zero_point).clamp(0, 255)
+    (((actual,)),) = build(region, "quantised").run(nnapi_library, [(x,)])
+    assert 20 < expected.unique().numel() and (actual - expected).abs().max() <= 1
 
 
 @pytest.mark.slow
@@ -301,15 +301,15 @@ def test_many_arguments_stay_code(build, nnapi_library):
         lambda x: aten.cat.default([x, aten.relu.default(x)] * 40, 1), (image(2, 3),)
     )
     built = build(program, "cat")
-    (((found,)),) = built.run(nnapi_library, [(image(2, 3),)])
-    assert torch.equal(found, torch.cat([image(2, 3), image(2, 3).relu()] * 40, 1))
+    (((result,)),) = built.run(nnapi_library, [(image(2, 3),)])
+    assert torch.equal(result, torch.cat([image(2, 3), image(2, 3).relu()] * 40, 1))
 
 
 def test_misuse_is_answered_in_words(conv_class, nnapi_library):
     done = conv_class.call("misuse", nnapi_library, conv_class.weights)
     assert done.returncode == 0, done.stderr
     size = conv_class.weights.stat().st_size
-    wanted = (
+    expected = (
         "no library: -1 ConvNet: no NNAPI here: libno-such-library.so: cannot open",
         "empty: -1 ConvNet: nothing was created yet",
         "device: -1 ConvNet: no NNAPI device is called 'no such device', there are: nnapi-",
@@ -330,7 +330,7 @@ def test_misuse_is_answered_in_words(conv_class, nnapi_library):
         "moved from: -1 ConvNet: nothing was created yet",
         "0 1",
     )
-    for line, beginning in zip(done.stdout.splitlines(), wanted, strict=True):
+    for line, beginning in zip(done.stdout.splitlines(), expected, strict=True):
         assert line.startswith(beginning)
 
 
@@ -360,14 +360,14 @@ def test_the_text_depends_on_the_region_alone(region):
 
 
 def test_the_text_can_be_read(region):
-    found = texts(Description(region))
-    assert max(map(len, found.source.splitlines())) <= 100
-    assert max(map(len, found.header.splitlines())) <= 100
-    for text in (found.header, found.source):
+    result = texts(Description(region))
+    assert max(map(len, result.source.splitlines())) <= 100
+    assert max(map(len, result.header.splitlines())) <= 100
+    for text in (result.header, result.source):
         assert "\n\n\n" not in text and text.endswith("\n") and not text.endswith("\n\n")
         assert not any(line != line.rstrip() for line in text.splitlines())
-    assert '//   input   "x": float32 [1, 16, 16, 3]' in found.header
-    assert "channels last, for PyTorch's [1, 3, 16, 16]" in found.header
+    assert '//   input   "x": float32 [1, 16, 16, 3]' in result.header
+    assert "channels last, for PyTorch's [1, 3, 16, 16]" in result.header
 
 
 @pytest.mark.parametrize(
@@ -409,9 +409,9 @@ def hand_made(model: NnapiModel, buffers=(bytes(16),)) -> Description:
 
 
 def test_odd_models_are_said_or_refused():
-    found = texts(hand_made(MODEL)).source
-    assert "{1, Source::kWeights, 72, 8}," in found
-    assert "{3, 1, 0.5f, -2147483647 - 1}," in found
+    result = texts(hand_made(MODEL)).source
+    assert "{1, Source::kWeights, 72, 8}," in result
+    assert "{3, 1, 0.5f, -2147483647 - 1}," in result
     with pytest.raises(SerializationError, match="buffer 0, there are 0"):
         texts(hand_made(MODEL, ()))
     with pytest.raises(SerializationError, match="ends at byte 16 of buffer 0, which has 15"):

@@ -79,6 +79,6 @@ def test_an_expression_is_right_or_refused_below_level_3(seed, nnapi_library):
         assert level == 28
         return
     values = dict(zip(program.units.inputs, inputs, strict=True))
-    found = dict(zip(region.outputs, run_region(region, values), strict=True))
+    result = dict(zip(region.outputs, run_region(region, values), strict=True))
     (output,) = program.units.outputs
-    torch.testing.assert_close(found[output], function(*inputs), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(result[output], function(*inputs), rtol=1e-4, atol=1e-5)

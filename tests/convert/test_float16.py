@@ -43,8 +43,8 @@ def test_halves_between_float32_ends(region, nnapi_library):
         OperationCode.CAST
     ] * 2
     assert sum(map(len, halved.buffers)) * 2 == sum(map(len, region.buffers))
-    found, wanted = run(halved), run(region)
-    error = np.abs(found - wanted).max()
+    actual, expected = run(halved), run(region)
+    error = np.abs(actual - expected).max()
     assert 0 < error < 2e-3  # it is computed in float16, and well
 
 
@@ -62,5 +62,5 @@ def test_integers_stay(nnapi_library):
     program = program_of(lambda i: aten.embedding.default(image(3, 4), i), (ids,))
     region = convert_region(program, [0], 30)
     halved = to_float16(region)
-    (found,) = run_region(halved, {"i": ids})
-    torch.testing.assert_close(found, image(3, 4)[ids], rtol=1e-3, atol=1e-3)
+    (result,) = run_region(halved, {"i": ids})
+    torch.testing.assert_close(result, image(3, 4)[ids], rtol=1e-3, atol=1e-3)

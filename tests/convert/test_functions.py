@@ -87,17 +87,17 @@ def test_types_shapes_and_numbers(name, way, nnapi_library):
     region = convert_region(program, range(len(program.units.units)), 30)
     others = [other_values(x) for x in inputs]
     names = [n.name for n in program.module.graph.nodes if n.op == "placeholder"]
-    found = dict(
+    actual = dict(
         zip(
             region.outputs,
             run_region(region, dict(zip(names, others, strict=True))),
             strict=True,
         )
     )
-    wanted = module(*others)
-    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
-    for output, want in zip(program.units.outputs, wanted, strict=True):
-        torch.testing.assert_close(found[output], want, rtol=1e-5, atol=1e-5)
+    expected = module(*others)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for output, want in zip(program.units.outputs, expected, strict=True):
+        torch.testing.assert_close(actual[output], want, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("function", [lambda x: x, lambda x: (x.detach(), torch.ones(2))])
@@ -138,8 +138,8 @@ def test_a_file_runs_on_the_inputs_of_its_export(tmp_path):
     inputs = (torch.eye(3), torch.tensor([0, 0]))
     program = torch.export.export(Function(lambda x, i: torch.linalg.cholesky(x)[i]), inputs)
     torch.export.save(program, tmp_path / "root.pt2")
-    for ours, given in zip(load(tmp_path / "root.pt2").example_inputs, inputs, strict=True):
-        assert torch.equal(ours, given)
+    for ours, example in zip(load(tmp_path / "root.pt2").example_inputs, inputs, strict=True):
+        assert torch.equal(ours, example)
     program.example_inputs = None
     torch.export.save(program, tmp_path / "root.pt2")
     with pytest.raises(InputSpecError, match="does not run on the input 3x3, 2:int64: .*positive"):

@@ -40,10 +40,10 @@ def test_five_dimensions_out(nnapi_library):
     x = image(*SHAPE)
     module = converted(Apply(lambda x: (x.relu(), x.reshape(2, 2, 3, 2, 7))), x, whole=True)
     mirrored = image(7, 3, 1, 2, 4).permute(4, 3, 2, 1, 0)  # the same shape, another order
-    for given in (x, mirrored):
-        first, second = module(given)
-        assert torch.equal(first, given.relu())
-        assert torch.equal(second, given.reshape(2, 2, 3, 2, 7))
+    for tensors in (x, mirrored):
+        first, second = module(tensors)
+        assert torch.equal(first, tensors.relu())
+        assert torch.equal(second, tensors.reshape(2, 2, 3, 2, 7))
 
 
 def test_five_quantised_dimensions(nnapi_library):
@@ -77,5 +77,5 @@ def test_two_open_sizes_that_are_one_to_nnapi():
 def test_json():
     program = program_of(lambda x: aten.view.default(x, [4, 2, 21]), (image(*SHAPE),))
     text, _ = to_json(Description(convert_region(program, (0,), 30)), "high.weights")
-    found = from_json(text)
-    assert found.region.input_types == (TensorType(SHAPE),)
+    result = from_json(text)
+    assert result.region.input_types == (TensorType(SHAPE),)

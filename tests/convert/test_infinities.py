@@ -43,5 +43,5 @@ def test_attention_that_was_taken_apart(module, mask, level, nnapi_library):
     asked = [n for n in program.module.graph.nodes if n.target is aten.eq.Scalar]
     assert asked and all(node.args[0].target is not aten.add.Tensor for node in asked)
     region = convert_region(program, range(len(program.units.units)), level)
-    (found,) = run_region(region, dict(zip(program.units.inputs, (SCORES, mask), strict=True)))
-    torch.testing.assert_close(found, module(SCORES, mask), rtol=1e-5, atol=1e-6)
+    (result,) = run_region(region, dict(zip(program.units.inputs, (SCORES, mask), strict=True)))
+    torch.testing.assert_close(result, module(SCORES, mask), rtol=1e-5, atol=1e-6)

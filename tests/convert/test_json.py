@@ -180,8 +180,8 @@ def test_a_description_can_be_read_by_people_and_programs(written):
     conv = data["operations"][0]
     slice_ = data["operands"][conv["inputs"][1]]["value"]
     start = data["buffers"][slice_["buffer"]]["offset"] + slice_["offset"]
-    found = np.frombuffer(weights[start : start + slice_["length"]], "<f4")
-    assert np.array_equal(found, WEIGHT.permute(0, 2, 3, 1).numpy().ravel())
+    result = np.frombuffer(weights[start : start + slice_["length"]], "<f4")
+    assert np.array_equal(result, WEIGHT.permute(0, 2, 3, 1).numpy().ravel())
     longest = max(len(line) for line in text.splitlines())
     assert longest < 200, "a row a line"
 

@@ -36,8 +36,8 @@ def test_one_unit_of_many_nodes(level, nnapi_library):
     region = convert_region(program, [0], level)
     assert region.operations == ("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_2D", "ADD")
     assert broken_rules(parse(region.serialized), level) == []
-    (found,) = run_region(region, {"x": X})
-    torch.testing.assert_close(found, inverted_residual(X))
+    (result,) = run_region(region, {"x": X})
+    torch.testing.assert_close(result, inverted_residual(X))
 
 
 def test_a_region_is_bounded_as_the_unit_graph_says(nnapi_library):
@@ -50,18 +50,18 @@ def test_a_region_is_bounded_as_the_unit_graph_says(nnapi_library):
     back = convert_region(program, [5, 4, 3], 27)
     assert set(back.inputs) == {front.outputs[0], "x"}
     (middle,) = run_region(front, {"x": X})
-    (found,) = run_region(back, {"x": X, front.outputs[0]: middle})
-    torch.testing.assert_close(found, inverted_residual(X))
+    (result,) = run_region(back, {"x": X, front.outputs[0]: middle})
+    torch.testing.assert_close(result, inverted_residual(X))
 
 
 def test_a_region_gives_every_value_that_leaves(nnapi_library):
     program = program_of(two_results, [X], split=True)
     region = convert_region(program, [0, 1, 2], 29)
     assert len(region.outputs) == 2
-    found = run_region(region, {"x": X})
-    wanted = dict(zip(program.units.outputs, two_results(X), strict=True))
-    for name, tensor in zip(region.outputs, found, strict=True):
-        torch.testing.assert_close(tensor, wanted[name])
+    result = run_region(region, {"x": X})
+    expected = dict(zip(program.units.outputs, two_results(X), strict=True))
+    for name, tensor in zip(region.outputs, result, strict=True):
+        torch.testing.assert_close(tensor, expected[name])
 
 
 def test_an_activation_with_other_readers_is_not_fused():

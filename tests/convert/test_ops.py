@@ -80,9 +80,9 @@ def test_numbers_are_eager_pytorchs(case, level, nnapi_library):
     program = case.program
     region = convert_region(program, [0], level)
     names = program.units.inputs
-    (found,) = run_region(region, dict(zip(names, case.inputs, strict=True)))
-    wanted = case.function(*case.inputs)
-    torch.testing.assert_close(found, wanted, rtol=case.rtol, atol=case.atol)
+    (result,) = run_region(region, dict(zip(names, case.inputs, strict=True)))
+    expected = case.function(*case.inputs)
+    torch.testing.assert_close(result, expected, rtol=case.rtol, atol=case.atol)
 
 
 @pytest.mark.slow

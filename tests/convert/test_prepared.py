@@ -107,8 +107,8 @@ def test_every_unit_is_right_or_refused(prepared, level, nnapi_library):
             continue
         region = convert_region(program, [unit.index], level)
         assert broken_rules(parse(region.serialized), level) == []
-        for name, found in zip(region.outputs, run_region(region, values), strict=True):
-            torch.testing.assert_close(found, values[name], rtol=1e-4, atol=1e-5)
+        for name, result in zip(region.outputs, run_region(region, values), strict=True):
+            torch.testing.assert_close(result, values[name], rtol=1e-4, atol=1e-5)
     assert refused == REFUSED.get((program.name, level), set())
 
 
@@ -122,7 +122,7 @@ def test_a_whole_model_runs_in_stock_pytorch(name, nnapi_library):
     x = image(1, 3, 64, 64)
     program = prepare(model, (x,), name)
     region = convert_region(program, range(len(program.units.units)), 30)
-    (found,) = run_region(region, dict(zip(program.units.inputs, [x], strict=True)))
+    (result,) = run_region(region, dict(zip(program.units.inputs, [x], strict=True)))
     with torch.no_grad():
-        wanted = model(x)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4 * wanted.abs().max().item())
+        expected = model(x)
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())

@@ -51,15 +51,15 @@ def test_every_unit_is_right_within_a_step(quantised, level, nnapi_library):
             assert level < 29
             continue
         converted += 1
-        found = run_region(region, values)
-        for name, result in zip(region.outputs, found, strict=True):
-            wanted = values[name]
-            if wanted.dtype == torch.uint8:
-                apart = (result.int() - wanted.int()).abs()
+        outcome = run_region(region, values)
+        for name, result in zip(region.outputs, outcome, strict=True):
+            expected = values[name]
+            if expected.dtype == torch.uint8:
+                apart = (result.int() - expected.int()).abs()
                 assert apart.max() <= 1
                 assert apart.float().mean() < 0.25  # means of few pixels are ties
             else:
-                torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-5)
+                torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
     assert converted >= (len(program.units.units) if level >= 29 else 5)
 
 
@@ -69,9 +69,9 @@ def test_the_whole_model(quantised, level, nnapi_library):
     region = convert_region(program, range(len(program.units.units)), level)
     assert region.operations.count("QUANTIZE") == region.operations.count("DEQUANTIZE") == 1
     assert region.operations.count("TRANSPOSE") <= 1
-    (found,) = run_region(region, {program.units.inputs[0]: x})
-    wanted = model(x)
-    assert (found - wanted).abs().max() <= 1.01 * model.step
+    (result,) = run_region(region, {program.units.inputs[0]: x})
+    expected = model(x)
+    assert (result - expected).abs().max() <= 1.01 * model.step
 
 
 def test_stock_pytorch_runs_it_with_channel_scales_in_floats(quantised, nnapi_library):
@@ -91,8 +91,8 @@ def test_stock_pytorch_runs_it_with_channel_scales_in_floats(quantised, nnapi_li
         assert all("a scale for each channel" in why for why in region.in_floats.values())
         assert region.operations.count("QUANTIZE") == 1 + n_layers
     with quiet_torch():
-        found = stock_module(program.units, region, {})(x)
-    assert (found - model(x)).abs().max() <= 1.01 * model.step
+        result = stock_module(program.units, region, {})(x)
+    assert (result - model(x)).abs().max() <= 1.01 * model.step
 
 
 def test_units_say_that_they_are_quantised(quantised):
@@ -121,16 +121,16 @@ def test_quantised_inputs_and_outputs_are_their_integers(level, nnapi_library):
     region = convert_region(program, range(len(program.units.units)), level)
     model = parse(region.serialized)
     assert {model.operands[i].type for i in (*model.inputs, *model.outputs)} == {QUANT8}
-    given = dict(zip(program.units.inputs, (x.int_repr() for x in inputs), strict=True))
-    found = dict(zip(region.outputs, run_region(region, given), strict=True))
-    for name, wanted in zip(program.units.outputs, Edges()(*inputs), strict=True):
-        apart = found[name].int() - wanted.int_repr().int()
+    feeds = dict(zip(program.units.inputs, (x.int_repr() for x in inputs), strict=True))
+    actual = dict(zip(region.outputs, run_region(region, feeds), strict=True))
+    for name, expected in zip(program.units.outputs, Edges()(*inputs), strict=True):
+        apart = actual[name].int() - expected.int_repr().int()
         assert apart.abs().max() <= 1
     with quiet_torch():
         stock = stock_module(program.units, region, {})
-        for given in (inputs, [x.int_repr() for x in inputs]):
-            for result, name in zip(stock(*given), program.units.outputs, strict=True):
-                assert torch.equal(result.int_repr(), found[name])
+        for feeds in (inputs, [x.int_repr() for x in inputs]):
+            for result, name in zip(stock(*feeds), program.units.outputs, strict=True):
+                assert torch.equal(result.int_repr(), actual[name])
                 assert result.q_scale() == program.units.values[name].quant.scale
 
 
@@ -156,5 +156,5 @@ def test_the_rules_are_those_of_the_facts():
     for code in FREE:
         assert re.search("free|must exceed", rules[code.name]), code
     for code, fixed in FIXED.items():
-        wanted = f"fixed: scale 1/{round(1 / fixed.scale)}, zero_point {fixed.zero_point} "
-        assert rules[code.name].startswith(wanted)
+        expected = f"fixed: scale 1/{round(1 / fixed.scale)}, zero_point {fixed.zero_point} "
+        assert rules[code.name].startswith(expected)

@@ -81,12 +81,12 @@ def network(layers):
     for drawn in layers:
         modules.append(Layer(drawn, channels))
         channels = modules[-1].out
-    made = nn.Sequential(*modules, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 5))
-    for module in made.modules():
+    net = nn.Sequential(*modules, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 5))
+    for module in net.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.uniform_(module.running_mean, -0.5, 0.5)
             nn.init.uniform_(module.running_var, 0.5, 2.0)
-    return made.eval()
+    return net.eval()
 
 
 @pytest.mark.slow
@@ -102,11 +102,11 @@ def test_random_networks(nnapi_library, layers, level, seed):
     model, x = network(layers), torch.randn(2, 4, 11, 13)
     try:
         with torch.inference_mode():
-            wanted = model(x)
+            expected = model(x)
     except RuntimeError:
         return  # the drawn layers left no pixel: PyTorch refuses that network too
     with quiet_torch():
         program = prepare(torch.jit.trace(model, x), (x,), "network")
     region = convert_region(program, range(len(program.units.units)), level)
-    (found,) = run_region(region, {program.units.inputs[0]: x})
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    (result,) = run_region(region, {program.units.inputs[0]: x})
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)

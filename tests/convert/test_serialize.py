@@ -70,10 +70,10 @@ def test_damage_is_refused_or_parsed(model, data):
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     try:
-        found = parse(bytes(damaged))
+        result = parse(bytes(damaged))
     except SerializationError:
         return
-    assert len(serialize(found)) == len(damaged)
+    assert len(serialize(result)) == len(damaged)
 
 
 ADD = NnapiModel(

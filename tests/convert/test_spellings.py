@@ -255,9 +255,9 @@ def test_spelling(name, prepared, nnapi_library):
         expected = module(*inputs)
     expected = expected if isinstance(expected, tuple | list) else (expected,)
     values = dict(zip(program.units.inputs, inputs, strict=True))
-    found = dict(zip(region.outputs, run_region(region, values), strict=True))
-    for output, wanted in zip(program.units.outputs, expected, strict=True):
-        torch.testing.assert_close(found[output], wanted, rtol=1e-5, atol=1e-5)
+    actual = dict(zip(region.outputs, run_region(region, values), strict=True))
+    for output, expected_values in zip(program.units.outputs, expected, strict=True):
+        torch.testing.assert_close(actual[output], expected_values, rtol=1e-5, atol=1e-5)
 
 
 OPERATIONS = {

@@ -114,29 +114,29 @@ def test_every_unit_is_right_within_a_step(name, nnapi_library):
                 continue
             rules = region.in_floats.values()  # a mean to a scale of its own
             assert all("NNAPI gives QUANT8_ASYMM of scale" in rule for rule in rules)
-            (found,), (output,) = run_region(region, values), region.outputs
+            (result,), (output,) = run_region(region, values), region.outputs
             if program.units.values[output].quant is None:
-                torch.testing.assert_close(found, values[output], rtol=1e-5, atol=1e-5)
+                torch.testing.assert_close(result, values[output], rtol=1e-5, atol=1e-5)
             else:
-                assert (found.int() - values[output].int()).abs().max() <= 1
+                assert (result.int() - values[output].int()).abs().max() <= 1
 
 
 @pytest.mark.parametrize("name", QUANTISERS)
 def test_stock_pytorch_runs_all_of_it_on_nnapi(name, nnapi_library):
     program, x = exported(name)
     with quiet_torch():
-        found, wanted = convert_model(program, x, whole=True)(x), program.module()(x)
-    step = (wanted.max() - wanted.min()) / 100  # more than the scale of any result here
-    assert (found - wanted).abs().max() <= step
+        actual, expected = convert_model(program, x, whole=True)(x), program.module()(x)
+    step = (expected.max() - expected.min()) / 100  # more than the scale of any result here
+    assert (actual - expected).abs().max() <= step
 
 
 def test_constants_that_are_quantised_when_the_model_runs_are_constants():
-    found = []
+    items = []
     for fold in (True, False):
         program, x = exported("xnnpack channels", fold)
-        found.append(prepare(program, (x,), "net").units)
-    assert [unit.label for unit in found[0].units] == [unit.label for unit in found[1].units]
-    assert sum(unit.label.startswith("quantised ") for unit in found[1].units) >= 4
+        items.append(prepare(program, (x,), "net").units)
+    assert [unit.label for unit in items[0].units] == [unit.label for unit in items[1].units]
+    assert sum(unit.label.startswith("quantised ") for unit in items[1].units) >= 4
 
 
 def test_a_file(tmp_path, nnapi_library):
@@ -145,5 +145,5 @@ def test_a_file(tmp_path, nnapi_library):
         warnings.simplefilter("ignore")
         torch.export.save(program, tmp_path / "net.pt2")
     with quiet_torch():
-        found = convert_model(tmp_path / "net.pt2", x, whole=True)(x)
-        assert torch.equal(found, convert_model(program, x, whole=True)(x))
+        result = convert_model(tmp_path / "net.pt2", x, whole=True)(x)
+        assert torch.equal(result, convert_model(program, x, whole=True)(x))

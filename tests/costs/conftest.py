@@ -17,13 +17,13 @@ def postgres() -> Iterator[Server]:
 
     NNAPI_PROF_REQUIRE_ALL=1 fails there.
     """
-    found = binaries()
-    if found is None:
-        said = "no PostgreSQL server on this machine: apt-get install postgresql"
+    result = binaries()
+    if result is None:
+        text = "no PostgreSQL server on this machine: apt-get install postgresql"
         if os.environ.get("NNAPI_PROF_REQUIRE_ALL") == "1":
-            pytest.fail(said, pytrace=False)
-        pytest.skip(said)
-    server = Server(found)
+            pytest.fail(text, pytrace=False)
+        pytest.skip(text)
+    server = Server(result)
     yield server
     server.stop()
 

@@ -17,8 +17,8 @@ _SETTINGS = ("fsync=off", "listen_addresses=", "max_connections=50", "lc_message
 
 def binaries() -> Path | None:
     """The newest server's folder of programs, as Debian's package ``postgresql`` installs it."""
-    found = [path.parent for path in _INSTALLED.glob("*/bin/initdb")]
-    return max(found, key=lambda path: float(path.parent.name), default=None)
+    result = [path.parent for path in _INSTALLED.glob("*/bin/initdb")]
+    return max(result, key=lambda path: float(path.parent.name), default=None)
 
 
 class Server:
@@ -42,10 +42,10 @@ class Server:
     def _call(self, program: str, *arguments: object) -> None:
         command = [*self._as, str(self._bin / program), *map(str, arguments)]
         # Of a server that goes on, the pipes would never end: its words go to a file.
-        with (self.folder / "said").open("w+") as said:
-            done = subprocess.run(command, stdout=said, stderr=said, cwd="/", check=False)
-            said.seek(0)
-            assert done.returncode == 0, f"{program}: {said.read()}"
+        with (self.folder / "said").open("w+") as text:
+            done = subprocess.run(command, stdout=text, stderr=text, cwd="/", check=False)
+            text.seek(0)
+            assert done.returncode == 0, f"{program}: {text.read()}"
 
     def _control(self, *arguments: str) -> None:
         log = self._data / "log"

@@ -85,11 +85,11 @@ def test_calibration_repeats() -> None:
 
 
 def test_what_did_not_run_and_what_is_unknown_take_no_part() -> None:
-    found = samples_of([*rows(), measurement(NPU, [("add 1x4", 4, 4)] * 2, known=False)])
-    assert all(math.isfinite(sample.ns) for samples in found.values() for sample in samples)
-    assert len(found[NPU]) == 36 + 17
-    assert {s.invocations for s in found[NPU]} == {1.0}
-    assert {s.invocations for s in found[CPU]} == {0.0}
+    result = samples_of([*rows(), measurement(NPU, [("add 1x4", 4, 4)] * 2, known=False)])
+    assert all(math.isfinite(sample.ns) for samples in result.values() for sample in samples)
+    assert len(result[NPU]) == 36 + 17
+    assert {s.invocations for s in result[NPU]} == {1.0}
+    assert {s.invocations for s in result[CPU]} == {0.0}
     assert refused_of(rows())[CPU] == frozenset()
 
 

@@ -23,16 +23,16 @@ CONDITIONS = st.builds(
 @given(CONDITIONS)
 def test_there_and_back(conditions: Conditions) -> None:
     assert Conditions.from_json(conditions.to_json()) == conditions
-    said = iter(conditions.options.split())
+    text = iter(conditions.options.split())
     threads, mode, cpus = 1, "sync", BIG
     flags = set()
-    for option in said:
+    for option in text:
         if option == "--threads":
-            threads = int(next(said))
+            threads = int(next(text))
         elif option == "--mode":
-            mode = next(said)
+            mode = next(text)
         elif option == "--cpus":
-            cpus = parse_cpus(next(said))
+            cpus = parse_cpus(next(text))
         else:
             flags.add(option)
     relaxed, float16 = "--relaxed" in flags, "--float16" in flags

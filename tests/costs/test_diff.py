@@ -40,15 +40,15 @@ def both(scale: float, drift: float, count: int = 300) -> Comparison:
 @pytest.mark.parametrize("drift", [0.0, 0.05])
 def test_noise_alone_is_seldom_called_a_change(drift: float) -> None:
     """At 99 % one in a hundred is allowed; five rounds are few, so up to four are."""
-    found = both(1.0, drift)
-    assert len(found.changed) <= 0.04 * len(found.differences)
-    assert found.median_ratio == pytest.approx(1, abs=0.01)
+    result = both(1.0, drift)
+    assert len(result.changed) <= 0.04 * len(result.differences)
+    assert result.median_ratio == pytest.approx(1, abs=0.01)
 
 
 def test_a_change_is_found_and_its_interval_holds_it() -> None:
-    found = both(1.2, 0.0)
-    assert {each.verdict for each in found.differences} == {Verdict.SLOWER}
-    held = [each.low <= 1.2 <= each.high for each in found.differences]  # type: ignore[operator]
+    result = both(1.2, 0.0)
+    assert {each.verdict for each in result.differences} == {Verdict.SLOWER}
+    held = [each.low <= 1.2 <= each.high for each in result.differences]  # type: ignore[operator]
     assert np.mean(held) > 0.97
     assert {each.verdict for each in both(1 / 1.2, 0.0).differences} == {Verdict.FASTER}
 
@@ -74,40 +74,40 @@ def test_order_and_counts() -> None:
         at("a", 1500), at("b", 500), at("c", 1001), at("s", 5, status=Status.CRASHED),
         at("two", 1), at("three", 1), again,
     ]  # fmt: skip
-    found = compare(first, second, threshold=0.02)
-    assert [(d.first.signature, d.verdict) for d in found.differences] == [
+    comparison = compare(first, second, threshold=0.02)
+    assert [(d.first.signature, d.verdict) for d in comparison.differences] == [
         ("s", Verdict.STATUS),
         ("b", Verdict.FASTER),
         ("a", Verdict.SLOWER),
         ("c", Verdict.SAME),  # beyond its noise, but by less than 2 %
     ]
-    assert [d.ratio for d in found.differences] == [None, 0.5, 1.5, 1.001]
-    assert (found.only_first, found.only_second, found.same_row) == (1, 2, 1)
-    assert len(found.changed) == 3 and found.median_ratio == 1.001
+    assert [d.ratio for d in comparison.differences] == [None, 0.5, 1.5, 1.001]
+    assert (comparison.only_first, comparison.only_second, comparison.same_row) == (1, 2, 1)
+    assert len(comparison.changed) == 3 and comparison.median_ratio == 1.001
 
 
 def test_only_like_is_compared_with_like() -> None:
     other = [at("a", 10, target=CPU), at("b", 9, conditions=Conditions(cpus="all"))]
-    found = compare([at("a", 10), at("b", 10)], other)
-    assert (found.differences, found.only_first, found.only_second) == ((), 2, 2)
-    assert found.median_ratio is None
+    comparison = compare([at("a", 10), at("b", 10)], other)
+    assert (comparison.differences, comparison.only_first, comparison.only_second) == ((), 2, 2)
+    assert comparison.median_ratio is None
 
 
 def test_few_runs_and_coarse_clocks_decide_nothing() -> None:
     few = [measurement(samples_ns=(n,) * 4, rounds=()) for n in (10, 100)]
-    (found,) = compare(few[:1], few[1:]).differences
-    assert (found.verdict, found.ratio, found.low) == (Verdict.UNSURE, 10, None)
+    (comparison,) = compare(few[:1], few[1:]).differences
+    assert (comparison.verdict, comparison.ratio, comparison.low) == (Verdict.UNSURE, 10, None)
     zero = [measurement(samples_ns=(n,) * 9, rounds=()) for n in (0, 100)]
-    (found,) = compare(zero[:1], zero[1:]).differences
-    assert (found.verdict, found.ratio) == (Verdict.UNSURE, None)
+    (comparison,) = compare(zero[:1], zero[1:]).differences
+    assert (comparison.verdict, comparison.ratio) == (Verdict.UNSURE, None)
     refused = [measurement(status=Status.REFUSED, samples_ns=(), message=m) for m in "ab"]
-    (found,) = compare(refused[:1], refused[1:]).differences
-    assert found.verdict is Verdict.SAME and not found.changed
+    (comparison,) = compare(refused[:1], refused[1:]).differences
+    assert comparison.verdict is Verdict.SAME and not comparison.changed
 
 
 def test_throttled_rounds_take_no_part() -> None:
     rounds = (Round(9, throttled=True), Round(9))
     hot = measurement(samples_ns=(900,) * 9 + (100,) * 9, rounds=rounds)
     cool = measurement(samples_ns=(100,) * 9, rounds=(Round(9),))
-    (found,) = compare([hot], [cool]).differences
-    assert (found.verdict, found.ratio, found.low) == (Verdict.SAME, 1, 1)
+    (comparison,) = compare([hot], [cool]).differences
+    assert (comparison.verdict, comparison.ratio, comparison.low) == (Verdict.SAME, 1, 1)

@@ -29,8 +29,10 @@ def truth(region: tuple[int, ...], target: Target) -> float:
 def rows(*more: Measurement, low: tuple[int, ...] = UNITS) -> list[Measurement]:
     graph = chain_graph(SIZES)
     regions = [chain for length in (1, 2, 3) for chain in chains(graph, length)]
-    known = [row(graph, region, t, truth(region, t)) for region in regions for t in (CPU, NPU)]
-    return [*known, *(row(graph, (u,), LOW, truth((u,), LOW)) for u in low), *more]
+    measurements = [
+        row(graph, region, t, truth(region, t)) for region in regions for t in (CPU, NPU)
+    ]
+    return [*measurements, *(row(graph, (u,), LOW, truth((u,), LOW)) for u in low), *more]
 
 
 def model(*more: Measurement, low: tuple[int, ...] = UNITS) -> CostModel:
@@ -45,19 +47,19 @@ def test_measured_segments_are_known_better_than_sums() -> None:
     costs = model()
     measured = Segment((0, 1), NPU, truth((0, 1), NPU), "", measured=True)
     summed = Segment((2, 3, 4, 5), NPU, truth((2, 3, 4, 5), NPU), "")
-    found = with_intervals(plan(measured, summed), costs)
-    (low, high), (low_sum, high_sum) = (s.interval_ns or (0.0, 0.0) for s in found.segments)
+    result = with_intervals(plan(measured, summed), costs)
+    (low, high), (low_sum, high_sum) = (s.interval_ns or (0.0, 0.0) for s in result.segments)
     assert 0 < low < measured.predicted_ns < high
     assert (high - low) / measured.predicted_ns <= (high_sum - low_sum) / summed.predicted_ns
-    assert found.notes[0] == "first" and "95 % interval" in found.notes[1]
-    assert "1 of 2 segments were measured whole; these latencies are simulated" in found.notes[1]
-    assert Plan.from_json(found.to_json()) == found
+    assert result.notes[0] == "first" and "95 % interval" in result.notes[1]
+    assert "1 of 2 segments were measured whole; these latencies are simulated" in result.notes[1]
+    assert Plan.from_json(result.to_json()) == result
 
 
 def test_the_host_has_no_interval() -> None:
     segment = Segment((0,), HOST, 1e6, "", estimated=True)
-    found = with_intervals(plan(segment), model())
-    assert found.segments == (segment,) and "estimated, and has none" in found.notes[1]
+    result = with_intervals(plan(segment), model())
+    assert result.segments == (segment,) and "estimated, and has none" in result.notes[1]
 
 
 def test_plans_of_before_have_no_intervals() -> None:
@@ -88,9 +90,9 @@ def test_units_of_a_preference_are_inferred_from_a_sample() -> None:
     costs = model(low=(0, 5))
     assert costs.targets == (CPU, NPU, LOW)
     assert costs.inferred(2, LOW) and not costs.inferred(0, LOW) and not costs.inferred(2, NPU)
-    found = costs.region_cost((2, 3), LOW)
-    assert found is not None and not found.measured
-    assert found.ns == pytest.approx(truth((2, 3), LOW), rel=0.1)
+    result = costs.region_cost((2, 3), LOW)
+    assert result is not None and not result.measured
+    assert result.ns == pytest.approx(truth((2, 3), LOW), rel=0.1)
     assert (frozenset({2}), LOW) not in costs.measured_regions()
 
 

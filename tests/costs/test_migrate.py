@@ -105,18 +105,18 @@ def run(where: str, *statements: str) -> None:
 def old(anywhere: str) -> str:
     """A database of version 1 with four measurements."""
     is_sqlite = "://" not in anywhere
-    said = {
+    text = {
         "serial": "INTEGER" if is_sqlite else "BIGSERIAL",
         "false": "0" if is_sqlite else "false",
     }
     true = "1" if is_sqlite else "true"
 
     def row(id: int, target: Target, threads: int = 1, **flags: str) -> str:
-        words = said | {"relaxed": said["false"], "burst": said["false"]} | flags
+        words = text | {"relaxed": text["false"], "burst": text["false"]} | flags
         return ROW.format(id=id, target=target.key, threads=threads, **words)
 
     rows = [row(1, NPU), row(2, NPU, relaxed=true), row(3, NPU, burst=true), row(4, CPU, 4)]
-    run(anywhere, *filter(str.strip, VERSION_1.format(**said).split(";")), *rows)
+    run(anywhere, *filter(str.strip, VERSION_1.format(**text).split(";")), *rows)
     if not is_sqlite:
         run(anywhere, "SELECT setval('measurements_id_seq', 4)")
     return anywhere
@@ -144,9 +144,9 @@ def test_it_is_done_once_and_new_rows_go_beside(old: str) -> None:
     engine = create_engine(url(old))
     with engine.connect() as connection:
         versions = connection.execute(text("SELECT version FROM nnapi_prof_schema")).all()
-        found = inspect(connection)
-        columns = {column["name"] for column in found.get_columns("measurements")}
-        indices = {(i["name"], bool(i["unique"])) for i in found.get_indexes("measurements")}
+        result = inspect(connection)
+        columns = {column["name"] for column in result.get_columns("measurements")}
+        indices = {(i["name"], bool(i["unique"])) for i in result.get_indexes("measurements")}
     engine.dispose()
     assert versions == [(SCHEMA_VERSION,)]
     assert columns == {column.name for column in MEASUREMENTS.columns}
@@ -219,12 +219,12 @@ def test_processes_that_open_it_at_once_migrate_it_once(old: str) -> None:
     ]
     for process in started:
         process.stdin.close()
-    said = [(process.stdout.read(), process.stderr.read()) for process in started]
+    text = [(process.stdout.read(), process.stderr.read()) for process in started]
     for process in started:
         process.stdout.close()
         process.stderr.close()
-    assert [process.wait() for process in started] == [0] * 4, said
-    assert [out for out, _ in said] == ["4\n"] * 4
+    assert [process.wait() for process in started] == [0] * 4, text
+    assert [out for out, _ in text] == ["4\n"] * 4
 
 
 @pytest.mark.parametrize(
@@ -251,9 +251,9 @@ def dump(where: str) -> list[object]:
     """Columns and rows of every table."""
     engine = create_engine(url(where))
     with engine.connect() as connection:
-        found = inspect(connection)
-        tables = sorted(found.get_table_names())
-        columns = [(t, c["name"], str(c["type"])) for t in tables for c in found.get_columns(t)]
+        result = inspect(connection)
+        tables = sorted(result.get_table_names())
+        columns = [(t, c["name"], str(c["type"])) for t in tables for c in result.get_columns(t)]
         rows = [
             tuple(map(str, row))
             for t in tables

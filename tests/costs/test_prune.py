@@ -59,11 +59,11 @@ def test_what_goes(anywhere: str, selection: Selection, superseded: bool, goes: 
     with CostStore(anywhere) as store:
         fill(store)
         assert labels(store) == EVERY.split()
-        said = prune(store, selection, superseded=superseded)
-        assert (said.rows, said.kept, said.deleted) == (len(goes.split()), 8 - said.rows, False)
+        text = prune(store, selection, superseded=superseded)
+        assert (text.rows, text.kept, text.deleted) == (len(goes.split()), 8 - text.rows, False)
         assert labels(store) == EVERY.split() and len(store.devices()) == 2
         done = prune(store, selection, superseded=superseded, deleting=True)
-        assert done == Pruned(True, said.devices, said.forgotten, said.kept)
+        assert done == Pruned(True, text.devices, text.forgotten, text.kept)
         assert labels(store) == sorted(set(EVERY.split()) - set(goes.split()))
         assert prune(store, selection, superseded=superseded, deleting=True).rows == 0
 

@@ -19,6 +19,6 @@ def test_medians_of_rounds() -> None:
 
 def test_rounds_are_compared_with_their_like() -> None:
     # A clock that drops by half from one round to the next says nothing of which is faster.
-    found = log_ratios((100, 200, None, 400), (110, 220, 1, None))
-    assert found == pytest.approx([math.log(1.1)] * 2)
+    result = log_ratios((100, 200, None, 400), (110, 220, 1, None))
+    assert result == pytest.approx([math.log(1.1)] * 2)
     assert log_ratios((None,), (1,)) == ()

@@ -78,10 +78,10 @@ def median_error(model: TargetModel, samples: list[Sample]) -> float:
 
 
 def test_prices_of_a_roofline_are_found() -> None:
-    found = fit_samples(measured(works_of(table()), noise=0.0), correct=False)
+    result = fit_samples(measured(works_of(table()), noise=0.0), correct=False)
     for kind in ("CONV_2D", "CONV_2D 1x1", "DEPTHWISE_CONV_2D"):
-        assert found.roof.ns_per_mac[kind] == pytest.approx(TRUE.roof.ns_per_mac[kind], rel=0.1)
-    assert found.roof.operation_ns == pytest.approx(5_000, rel=0.2)
+        assert result.roof.ns_per_mac[kind] == pytest.approx(TRUE.roof.ns_per_mac[kind], rel=0.1)
+    assert result.roof.operation_ns == pytest.approx(5_000, rel=0.2)
 
 
 @pytest.mark.slow
@@ -102,10 +102,10 @@ def test_invocation_and_transfer_are_told_from_operations_by_chains() -> None:
             chain = tuple(works[first : first + length])
             blank = Sample(chain, 1.0, 1.0, chain[0].in_bytes, chain[-1].out_bytes)
             samples.append(replace(blank, ns=TRUE.sample_ns(blank)))
-    found = fit_samples(samples)
-    assert found.invocation_ns == pytest.approx(700_000, rel=0.1)
+    result = fit_samples(samples)
+    assert result.invocation_ns == pytest.approx(700_000, rel=0.1)
     region = Sample(tuple(works[:8]), 1.0, 1.0, works[0].in_bytes, works[7].out_bytes)
-    assert found.sample_ns(region) == pytest.approx(TRUE.sample_ns(region), rel=0.05)
+    assert result.sample_ns(region) == pytest.approx(TRUE.sample_ns(region), rel=0.05)
 
 
 def test_nine_whole_models_are_enough_for_a_processor_of_the_usual_kind() -> None:
@@ -150,9 +150,9 @@ def test_a_wild_row_does_not_pull_the_others() -> None:
 @pytest.mark.slow
 def test_errors_grow_with_strangeness() -> None:
     model = fit_with_errors(measured(works_of(table()), bend=1.0)).model
-    known = works_of(table())[0]
-    strange = replace(known, macs=1e13, in_channels=1e6, out_channels=1e6, pixels=1e8)
-    near, far = model.uncertainty([known]), model.uncertainty([strange])
+    work = works_of(table())[0]
+    strange = replace(work, macs=1e13, in_channels=1e6, out_channels=1e6, pixels=1e8)
+    near, far = model.uncertainty([work]), model.uncertainty([strange])
     assert near is not None and far is not None and near < far
     assert model.works_ns([strange])[0] > 0
 
@@ -206,14 +206,14 @@ def usc() -> pd.DataFrame:
 def test_a_real_gpu_is_predicted_from_a_fifth_of_its_rows(usc: pd.DataFrame, phone: str) -> None:
     """The whole tables are four times as long; see benchmarks/bench_static.py."""
     samples = from_frame(usc.assign(latency_ns=usc[phone]))
-    found = []
+    items = []
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(len(samples))
         cut = round(0.2 * len(samples))
         shown, held = ([samples[i] for i in part] for part in (order[:cut], order[cut:]))
-        found.append(
+        items.append(
             (median_error(fit_samples(shown), held), median_error(single_rate(shown), held))
         )
-    ours, rate = np.median(found, axis=0)
+    ours, rate = np.median(items, axis=0)
     assert ours <= 0.2
     assert rate >= 2 * ours

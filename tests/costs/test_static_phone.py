@@ -47,8 +47,8 @@ def description() -> dict[str, Any]:
 
 
 def unit(target: Target, threads: int = 1, burst: bool = False) -> PhoneUnit:
-    (found,) = (u for u in phone_units(description(), threads, burst) if u.target == target)
-    return found
+    (result,) = (u for u in phone_units(description(), threads, burst) if u.target == target)
+    return result
 
 
 FAST = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
@@ -76,8 +76,8 @@ def test_invocation_and_transfer() -> None:
 
 def test_rates_of_other_data() -> None:
     for data, rate in (("relaxed", 20), ("float16", 20), ("per_channel", 40), ("int32", 10)):
-        found = unit(CPU).ns([replace(CONV, data=data)])
-        assert found == pytest.approx(1e6 / (rate * 0.5) + 3000)
+        result = unit(CPU).ns([replace(CONV, data=data)])
+        assert result == pytest.approx(1e6 / (rate * 0.5) + 3000)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_rates_of_other_data() -> None:
     ],
 )
 def test_what_is_taken(work: Work, said: str | None) -> None:
-    found = unit(FAST).why_not([CONV, work])
-    assert found is None if said is None else found is not None and said in found
+    result = unit(FAST).why_not([CONV, work])
+    assert result is None if said is None else result is not None and said in result
 
 
 def test_a_damaged_description_is_refused() -> None:
@@ -106,4 +106,4 @@ def test_a_damaged_description_is_refused() -> None:
 
 def test_a_phone_that_joins_operations_says_so() -> None:
     described = json.loads(phone_file("dsp-phone").read_text())
-    assert any(found.fuses for found in phone_units(described, 1, False))
+    assert any(result.fuses for result in phone_units(described, 1, False))

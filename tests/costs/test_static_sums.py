@@ -118,14 +118,14 @@ def test_errors_of_a_sum_are_put_together_and_not_added_up() -> None:
 
 def test_a_type_that_was_never_measured_has_no_band() -> None:
     model = fit_with_errors(sums(0)[:SHOWN]).model
-    known = network(np.random.default_rng(0))
+    ordinary = network(np.random.default_rng(0))
     strange = square("SOFTMAX", 32, 16, 16)
-    assert model.uncertainty(known) is not None and model.knows(known[0])
+    assert model.uncertainty(ordinary) is not None and model.knows(ordinary[0])
     assert model.uncertainty([strange]) is None and not model.knows(strange)
-    assert model.uncertainty([*known, strange]) is None
+    assert model.uncertainty([*ordinary, strange]) is None
     # What only moves bytes, and few of them, widens the band.
-    moved = [*known, square("TRANSPOSE", 4, 3, 3)]
-    assert (model.uncertainty(moved) or 0.0) > (model.uncertainty(known) or 1.0)
+    moved = [*ordinary, square("TRANSPOSE", 4, 3, 3)]
+    assert (model.uncertainty(moved) or 0.0) > (model.uncertainty(ordinary) or 1.0)
     assert model.uncertainty([square("TRANSPOSE", 4, 3, 3)]) is None
 
 

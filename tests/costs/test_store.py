@@ -23,7 +23,7 @@ NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
 
 
 def measurement(signature: str = "s", target: Target = NPU, **fields: object) -> Measurement:
-    made = Measurement(
+    row = Measurement(
         signature=signature,
         kind=Kind.CHAIN,
         label="conv + add",
@@ -54,7 +54,7 @@ def measurement(signature: str = "s", target: Target = NPU, **fields: object) ->
         thermal_mc_after=41_000,
         measured_at="2026-01-01T00:00:00+00:00",
     )
-    return replace(made, **fields)  # type: ignore[arg-type]
+    return replace(row, **fields)  # type: ignore[arg-type]
 
 
 def test_a_row_comes_back_as_it_went_in(anywhere: str) -> None:
@@ -76,8 +76,8 @@ def test_the_latest_row_of_a_key_wins_and_nothing_is_lost(anywhere: str) -> None
     with CostStore(anywhere) as store:
         store.add(measurement(samples_ns=(1,)), measurement(samples_ns=(5,), conditions=BURST))
         store.add(measurement(samples_ns=(2,), driver_version="8"))
-        found = {(m.burst, m.samples_ns) for m in store.measurements("phone")}
-        assert found == {(True, (5,)), (False, (2,))}
+        result = {(m.burst, m.samples_ns) for m in store.measurements("phone")}
+        assert result == {(True, (5,)), (False, (2,))}
         assert len(store.frame("phone")) == 3
 
 

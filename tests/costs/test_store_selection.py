@@ -60,9 +60,9 @@ SELECTIONS = [
 def test_selections(anywhere: str) -> None:
     with CostStore(anywhere) as store:
         fill(store)
-        for selection, wanted in SELECTIONS:
-            found = [row["signature"] for row in store.rows(selection)]
-            assert " ".join(found) == wanted, selection
+        for selection, expected in SELECTIONS:
+            actual = [row["signature"] for row in store.rows(selection)]
+            assert " ".join(actual) == expected, selection
 
 
 def test_the_newest_of_those_that_fit(anywhere: str) -> None:

@@ -152,13 +152,13 @@ def test_between_databases_with_devices(anywhere: str, suffix: str, tmp_path: Pa
     with CostStore(tmp_path / "a.sqlite") as store:
         store.add(*(measurement(str(i)) for i in range(3)), measurement("x", fingerprint="tab"))
         store.add_device("phone", {"phone": "ü", "properties": {"a": None}}, True)
-        known = store.devices()
+        devices = store.devices()
         assert export(store, file) == 4
         first = without_id(store)
     with CostStore(anywhere) as store:
         store.add(measurement("1"), measurement("own"))
         assert import_(store, file) == Imported(rows=4, added=3, devices=2)
-        assert store.devices() == known
+        assert store.devices() == devices
         assert export(store, file, Selection(signatures=["0", "1", "2", "x"])) == 4
         assert import_(store, file) == Imported(rows=4, added=0, devices=2)
         rows = {row["digest"]: row for row in without_id(store)}
@@ -306,9 +306,9 @@ def test_the_cell_that_is_wrong_is_named(
     with CostStore(tmp_path / "new.sqlite") as store:
         with pytest.raises(CostError) as caught:
             import_(store, file)
-        said = str(caught.value)
-        assert said.startswith(f"{file}: row 2, column {column}: ") and words in said
-        assert said.endswith("; nothing was imported")
+        text = str(caught.value)
+        assert text.startswith(f"{file}: row 2, column {column}: ") and words in text
+        assert text.endswith("; nothing was imported")
         assert store.rows() == [] and store.devices() == []
 
 

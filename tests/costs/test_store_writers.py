@@ -93,10 +93,10 @@ def test_a_writer_that_is_killed_loses_only_what_it_did_not_tell_of(anywhere: st
         first.send_signal(signal.SIGKILL)
         told = 20 + len(first.communicate()[0].splitlines())
         ends_well([second])
-    found = signatures(anywhere)
-    own = [name for name in found if name.startswith("own-0-")]
+    result = signatures(anywhere)
+    own = [name for name in result if name.startswith("own-0-")]
     assert told <= len(own) <= told + 1
-    assert [s for s in found if not s.startswith("own-0-")] == sorted(
+    assert [s for s in result if not s.startswith("own-0-")] == sorted(
         [f"own-1-{i}" for i in range(400)] + [f"shared-{i}" for i in range(400)]
     )
 
@@ -137,11 +137,11 @@ def test_an_answer_that_got_lost_doubles_nothing(
 
         def deaf(self, verb, work):  # type: ignore[no-untyped-def]
             def call():  # type: ignore[no-untyped-def]
-                found = work()
+                result = work()
                 if not lost:
-                    lost.append(found)
+                    lost.append(result)
                     raise OperationalError("", {}, Exception("database is locked"))
-                return found
+                return result
 
             return run(self, verb, call)
 
@@ -177,9 +177,9 @@ def test_the_same_row_is_there_once_and_another_time_is_another_row(anywhere: st
         assert store.add(measurement(measured_at="")) == store.add(measurement(measured_at="")) == 1
         assert store.add() == 0
         assert len(store.rows()) == 5
-        known = DeviceRow("phone", {"os": "linux"}, True, "2026-01-01T00:00:00+00:00")
-        assert store.add(devices=[known, known]) == 0
-        assert store.devices() == [known]
+        device = DeviceRow("phone", {"os": "linux"}, True, "2026-01-01T00:00:00+00:00")
+        assert store.add(devices=[device, device]) == 0
+        assert store.devices() == [device]
 
 
 def test_what_a_driver_says_is_kept_as_well_as_can_be(anywhere: str) -> None:

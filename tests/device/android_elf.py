@@ -34,7 +34,7 @@ class Symbol:
 
 def symbols(path: Path = SOURCE_DIR / "android" / "symbols.txt") -> list[Symbol]:
     """The whole list, each line checked for its form."""
-    found = []
+    items = []
     for line in path.read_text().splitlines():
         if not line or line.startswith("#"):
             continue
@@ -42,7 +42,7 @@ def symbols(path: Path = SOURCE_DIR / "android" / "symbols.txt") -> list[Symbol]
         assert match is not None, line
         fields = match.groupdict()
         since = None if fields["since"] == "-" else int(fields["since"])
-        found.append(
+        items.append(
             Symbol(
                 fields["name"],
                 fields["library"],
@@ -52,7 +52,7 @@ def symbols(path: Path = SOURCE_DIR / "android" / "symbols.txt") -> list[Symbol]
                 fields["why"] or "",
             )
         )
-    return found
+    return items
 
 
 def listed(abi: str) -> dict[str, list[Symbol]]:
@@ -124,16 +124,16 @@ def _symbols(elf: ELFFile, section: str = ".symtab") -> Iterator[tuple[str, bool
 
 def flaws(objects: dict[str, ELFFile], abi: str) -> list[str]:
     """What is wrong with objects that shall be linked together: a line for each."""
-    known = listed(abi)
+    symbols = listed(abi)
     here = set().union(*map(defined, objects.values()))
-    found = []
+    items = []
     for name, elf in objects.items():
         for symbol in sorted(wanted(elf) - here):
-            lines = [line for line in known.get(symbol, []) if line.how != "bionic"]
+            lines = [line for line in symbols.get(symbol, []) if line.how != "bionic"]
             if not lines:
-                found.append(f"{name}: {symbol} is not on the list")
+                items.append(f"{name}: {symbol} is not on the list")
             elif lines[0].how == "never":
-                found.append(f"{name}: {symbol}: {lines[0].why}")
+                items.append(f"{name}: {symbol}: {lines[0].why}")
         if any(section["sh_flags"] & 0x400 for section in elf.iter_sections()):
-            found.append(f"{name}: a thread-local variable")
-    return found
+            items.append(f"{name}: a thread-local variable")
+    return items

@@ -107,11 +107,11 @@ def test_a_server_tells_that_a_phone_is_offline(asking_phone, adb_server):
     connecting = adb_server.begin_connect(phone.serial)
     try:
         deadline = time.monotonic() + 10
-        while (found := AdbServer().find(phone.serial)) is None:
+        while (result := AdbServer().find(phone.serial)) is None:
             assert time.monotonic() < deadline, "the server does not list the phone"
             time.sleep(0.05)
-        assert found.state in ("offline", "connecting")
-        with pytest.raises(DeviceOffline, match=f"{phone.serial} is {found.state}"):
+        assert result.state in ("offline", "connecting")
+        with pytest.raises(DeviceOffline, match=f"{phone.serial} is {result.state}"):
             AdbServer().open(phone.serial)
     finally:
         connecting.kill()
@@ -130,10 +130,10 @@ def test_keys_are_made_once_and_private(tmp_path, monkeypatch):
     assert key.read_bytes() == before
     # A private key whose public half was lost gets it back, and stays.
     public = key.with_name("adbkey.pub")
-    kept = public.read_bytes().split()[0]
+    remainder = public.read_bytes().split()[0]
     public.unlink()
     adb.key_path()
-    assert public.read_bytes().split()[0] == kept
+    assert public.read_bytes().split()[0] == remainder
     assert key.read_bytes() == before
     assert sorted(p.name for p in key.parent.iterdir()) == ["adbkey", "adbkey.pub"]
 

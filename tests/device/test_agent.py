@@ -81,12 +81,12 @@ def product(n: int) -> tuple[RequestBuilder, np.ndarray]:
     builder = RequestBuilder()
     multiply = builder.add_model(models.multiply(n), [w.tobytes()])
     relu = builder.add_model(models.relu(n), [])
-    given = tensor(n, Source.BLOB, builder.add_blob(x.tobytes()))
+    operand = tensor(n, Source.BLOB, builder.add_blob(x.tobytes()))
     nnapi = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
     builder.add_action(
         ActionSpec(
             5,
-            (given, tensor(n), tensor(n, keep=True)),
+            (operand, tensor(n), tensor(n, keep=True)),
             (SegmentSpec.on(nnapi, multiply, (0,), (1,)), SegmentSpec.on(CPU, relu, (1,), (2,))),
             Timing(min_runs=4, max_runs=4),
         )
@@ -112,7 +112,7 @@ def endless(first: int = 1) -> RequestBuilder:
 
 
 def test_a_request_from_end_to_end(client):
-    builder, wanted = product(1000)
+    builder, expected = product(1000)
     request = builder.build()
     events = list(client.run(request, builder.blobs))
 
@@ -128,13 +128,13 @@ def test_a_request_from_end_to_end(client):
     assert len(result.total_ns) == 4
     (output,) = result.outputs
     assert output.n_bytes == 4000
-    found = np.frombuffer(client.pull_output(output), np.float32)
-    np.testing.assert_array_equal(found, wanted)
+    actual = np.frombuffer(client.pull_output(output), np.float32)
+    np.testing.assert_array_equal(actual, expected)
 
     # The blobs are there now: a host that has none left can run it again.
     again = [e for e in client.run(request, {}) if isinstance(e, ActionResult)]
     assert [e.status for e in again] == [Status.OK]
-    assert client.pull_output(again[0].outputs[0].file) == found.tobytes()
+    assert client.pull_output(again[0].outputs[0].file) == actual.tobytes()
 
     store = client.installed.store
     names = client.transport.shell(["ls", store]).output.split()
@@ -187,7 +187,7 @@ def test_two_phones_at_once(start_daemon, built_host):
     clients = [
         AgentClient(connect_tcp("127.0.0.1", d.port), remote_dir=d.remote_dir) for d in daemons
     ]
-    builder, wanted = product(64)
+    builder, expected = product(64)
     runs = [client.run(builder.build(), builder.blobs) for client in clients]
     names = [client.info().phone for client in clients]
     assert names == ["npu-phone", "gpu-phone"]
@@ -195,8 +195,8 @@ def test_two_phones_at_once(start_daemon, built_host):
         assert type(events[0]) is type(events[1])
         if isinstance(events[0], ActionResult):
             for client, event in zip(clients, events, strict=True):
-                found = np.frombuffer(client.pull_output(event.outputs[0]), np.float32)
-                np.testing.assert_array_equal(found, wanted)
+                actual = np.frombuffer(client.pull_output(event.outputs[0]), np.float32)
+                np.testing.assert_array_equal(actual, expected)
     for client in clients:
         client.close()
 
@@ -287,14 +287,14 @@ def test_read_only_storage(start_daemon, built_host):
 
 def test_the_agent_is_pushed_once_and_mended(start_daemon, built_host):
     daemon = start_daemon()
-    said: list[str] = []
+    text: list[str] = []
     transport = connect_tcp("127.0.0.1", daemon.port)
-    first = install_agent(transport, daemon.remote_dir, said.append)
-    assert install_agent(transport, daemon.remote_dir, said.append) == first
-    assert said == [f"pushing the agent to {daemon.serial}"]
+    first = install_agent(transport, daemon.remote_dir, text.append)
+    assert install_agent(transport, daemon.remote_dir, text.append) == first
+    assert text == [f"pushing the agent to {daemon.serial}"]
     transport.push(b"#!/bin/sh\necho broken\n", first.path, 0o755)
-    assert install_agent(transport, daemon.remote_dir, said.append) == first
-    assert len(said) == 2
+    assert install_agent(transport, daemon.remote_dir, text.append) == first
+    assert len(text) == 2
     assert transport.pull(first.path) == built_host.agent.read_bytes()
     transport.close()
 

@@ -31,11 +31,11 @@ def agent(built) -> tuple[str, ELFFile]:
 
 
 def dynamic(elf: ELFFile) -> dict[str, list[int | str]]:
-    found: dict[str, list[int | str]] = {}
+    items: dict[str, list[int | str]] = {}
     for tag in elf.get_section_by_name(".dynamic").iter_tags():
         value = tag.needed if tag.entry.d_tag == "DT_NEEDED" else tag.entry.d_val
-        found.setdefault(tag.entry.d_tag, []).append(value)
-    return found
+        items.setdefault(tag.entry.d_tag, []).append(value)
+    return items
 
 
 def test_an_executable_of_the_abi(agent):
@@ -86,10 +86,10 @@ def test_nothing_that_bionic_refuses(agent):
 
 def test_every_symbol_is_the_librarys_that_the_list_says(agent):
     abi, elf = agent
-    known = android_elf.listed(abi)
+    symbols = android_elf.listed(abi)
     needed = set(dynamic(elf)["DT_NEEDED"])
     for name in android_elf.wanted(elf):
-        line = next(s for s in known[name] if s.how in ("same", "data", "bionic"))
+        line = next(s for s in symbols[name] if s.how in ("same", "data", "bionic"))
         assert f"{line.library}.so" in needed, line
     exported = android_elf.defined(elf)
     assert exported == set(), "nothing of ours takes a library's calls"
@@ -124,9 +124,9 @@ def attributes(elf: ELFFile) -> dict[str, int | str]:
 
 def test_arm_passes_floating_point_in_integer_registers():
     elf = android_elf.read(build_agent("armeabi-v7a", "android"))
-    found = attributes(elf)
-    assert "TAG_ABI_VFP_ARGS" not in found
-    assert found["TAG_ADVANCED_SIMD_ARCH"] >= 1
+    result = attributes(elf)
+    assert "TAG_ABI_VFP_ARGS" not in result
+    assert result["TAG_ADVANCED_SIMD_ARCH"] >= 1
     assert elf["e_flags"] & 0x400 == 0, "the flag of the other calling convention"
 
 
@@ -140,17 +140,17 @@ def objects(built) -> tuple[str, dict[str, ELFFile]]:
     prefix = xnnpack.for_device(cache_dir(), compiler, f"android-{abi}")
     if prefix is not None:
         archives += (prefix / "lib").glob("*.a")
-    found = {}
+    items = {}
     for archive in archives:
         for at, (name, elf) in enumerate(android_elf.members(archive)):
-            found[f"{archive.name}({name}, {at})"] = elf  # names are not unique
-    assert len(found) > 100
-    return abi, found
+            items[f"{archive.name}({name}, {at})"] = elf  # names are not unique
+    assert len(items) > 100
+    return abi, items
 
 
 def test_no_object_needs_what_is_not_on_the_list(objects):
-    abi, found = objects
-    ours = {name: elf for name, elf in found.items() if "shims" not in name}
+    abi, result = objects
+    ours = {name: elf for name, elf in result.items() if "shims" not in name}
     shims = {
         symbol.name
         for symbols in android_elf.listed(abi).values()
@@ -158,15 +158,15 @@ def test_no_object_needs_what_is_not_on_the_list(objects):
         if symbol.how == "shim"
     }
     assert android_elf.flaws(ours, abi) == []
-    made = set().union(
-        *(android_elf.defined(elf) for name, elf in found.items() if "shims" in name)
+    shim_symbols = set().union(
+        *(android_elf.defined(elf) for name, elf in result.items() if "shims" in name)
     )
-    assert shims <= made, shims - made
+    assert shims <= shim_symbols, shims - shim_symbols
 
 
 def test_no_object_has_thread_local_variables_or_starts_by_itself(objects):
-    _, found = objects
-    for name, elf in found.items():
+    _, result = objects
+    for name, elf in result.items():
         for section in elf.iter_sections():
             assert not section["sh_flags"] & 0x400, f"{name}: {section.name}"
             assert not re.match(r"\.(init_array|ctors|preinit_array)", section.name), name

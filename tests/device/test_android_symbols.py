@@ -142,12 +142,12 @@ def test_what_must_not_be_needed_is_refused(planted, name):
     refused = PLANTED[name][1] in ("all", android_elf.BITS[abi])
     code, words = build(folder, name)
     assert (code != 0) == refused, words
-    found = android_elf.flaws({"planted.c": compiled(folder, name)}, abi)
+    result = android_elf.flaws({"planted.c": compiled(folder, name)}, abi)
     if refused:
         assert f"undefined symbol: {name}" in words
-        assert len(found) == 1 and found[0].startswith(f"planted.c: {name}"), found
+        assert len(result) == 1 and result[0].startswith(f"planted.c: {name}"), result
     else:
-        assert found == []
+        assert result == []
 
 
 def test_native_thread_local_variables_are_noticed(planted, tmp_path):
@@ -158,8 +158,8 @@ def test_native_thread_local_variables_are_noticed(planted, tmp_path):
     command = next(line for line in done.stdout.splitlines() if line.endswith("address.c")).split()
     command[command.index("-o") + 1] = str(tmp_path / "tls.o")
     subprocess.run([*command, "-fno-emulated-tls"], check=True, cwd=folder / "b")
-    found = android_elf.flaws({"tls.o": android_elf.read(tmp_path / "tls.o")}, abi)
-    assert "tls.o: a thread-local variable" in found
+    result = android_elf.flaws({"tls.o": android_elf.read(tmp_path / "tls.o")}, abi)
+    assert "tls.o: a thread-local variable" in result
 
 
 def test_the_list_is_of_api_27_and_says_each_thing_once():

@@ -56,11 +56,11 @@ def test_other_agents_and_blobs_go(used: AgentClient) -> None:
 
 
 def test_what_is_young_stays(used: AgentClient) -> None:
-    old, *kept = on_phone(used, 'ls "$0/store"')
+    old, *listing = on_phone(used, 'ls "$0/store"')
     on_phone(used, f'touch -d 2020-01-01 "$0/store/{old}"')
     removed = clean(used, older_than_days=5)
     assert (removed.n_agents, removed.n_files) == (0, 1)
-    assert on_phone(used, 'ls "$0/store"') == kept
+    assert on_phone(used, 'ls "$0/store"') == listing
     assert OTHER_AGENT in on_phone(used, 'ls "$0"')
     on_phone(used, f'touch -d 2020-01-01 "$0/{OTHER_AGENT}/agent"')
     assert clean(used, older_than_days=5).n_agents == 1

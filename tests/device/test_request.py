@@ -198,29 +198,29 @@ def requests(draw: st.DrawFn) -> tuple[RequestBuilder, list[tuple[bytes, list[by
 def test_what_is_read_is_what_was_written(case):
     builder, models = case
     data = builder.build()
-    found = read_request(data)
+    result = read_request(data)
 
-    assert found["actions"] == list(builder._actions.values())
-    assert [name for _, name in found["blobs"]] == list(builder.blobs)
-    for length, name in found["blobs"]:
+    assert result["actions"] == list(builder._actions.values())
+    assert [name for _, name in result["blobs"]] == list(builder.blobs)
+    for length, name in result["blobs"]:
         assert length == len(builder.blobs[name])
         assert hashlib.sha256(builder.blobs[name]).hexdigest() == name
     contents = list(builder.blobs.values())
-    read_back = [(model, [contents[i] for i in buffers]) for model, buffers in found["models"]]
+    read_back = [(model, [contents[i] for i in buffers]) for model, buffers in result["models"]]
     for model in models:
         assert model in read_back
     assert len(read_back) == len({(m, tuple(b)) for m, b in models})
     assert builder.build() == data
-    assert longest_silence_s(data) == longest_of_groups(found["actions"]) / 1000
+    assert longest_silence_s(data) == longest_of_groups(result["actions"]) / 1000
 
 
 def longest_of_groups(actions: list[ActionSpec]) -> int:
     """Milliseconds: each group may time out once for each action, and cool down once."""
-    found = [a.timing.timeout_ms + a.timing.cooldown_ms for a in actions if a.group == 0]
+    result = [a.timing.timeout_ms + a.timing.cooldown_ms for a in actions if a.group == 0]
     for group in {a.group for a in actions} - {0}:
         members = [a.timing for a in actions if a.group == group]
-        found.append(sum(t.timeout_ms for t in members) + members[0].cooldown_ms)
-    return max(found, default=0)
+        result.append(sum(t.timeout_ms for t in members) + members[0].cooldown_ms)
+    return max(result, default=0)
 
 
 def one_model() -> RequestBuilder:

@@ -106,9 +106,9 @@ INFO = {
 
 
 def info(**changes: Any) -> AgentInfo:
-    found = parse_line(line("info", **{**INFO, **changes}))
-    assert isinstance(found, AgentInfo)
-    return found
+    result = parse_line(line("info", **{**INFO, **changes}))
+    assert isinstance(result, AgentInfo)
+    return result
 
 
 def test_every_type_of_line():
@@ -143,11 +143,11 @@ def test_every_type_of_line():
         True,
         "f0",
     )
-    found = info()
-    assert found.properties["ro.product.model"] == "Phone"
-    assert found.engines == {"cpu": ("xnnpack", "portable")}
-    assert (found.big_cores, found.threads_max) == ("c0", 8)
-    assert found.nnapi.accelerators == (Accelerator("npu", "ACCELERATOR", "1.0", 30),)
+    result = info()
+    assert result.properties["ro.product.model"] == "Phone"
+    assert result.engines == {"cpu": ("xnnpack", "portable")}
+    assert (result.big_cores, result.threads_max) == ("c0", 8)
+    assert result.nnapi.accelerators == (Accelerator("npu", "ACCELERATOR", "1.0", 30),)
 
 
 @given(
@@ -263,19 +263,19 @@ def test_numbers_that_cannot_be(name: str, value: Any):
 
 
 def test_a_broken_sensor_tells_nothing():
-    found = parse_line(
+    result = parse_line(
         line("result", **{**RESULT, "thermal_mc": [41000, 2**31], "cpu_khz": [-5, 7]})
     )
-    assert isinstance(found, ActionResult)
-    assert found.thermal_mc == (41000, None)
-    assert found.cpu_khz == (None, 7)
+    assert isinstance(result, ActionResult)
+    assert result.thermal_mc == (41000, None)
+    assert result.cpu_khz == (None, 7)
 
 
 def test_control_characters_become_visible():
-    said = "\x1b[31mred\x1b[0m\r\n\u202egnp.exe\u2028\udc80"
-    found = parse_line(line("result", **{**RESULT, "status": "failed", "message": said}))
-    assert isinstance(found, ActionResult)
-    assert found.message == "\\x1b[31mred\\x1b[0m\\r\\n\\u202egnp.exe\\u2028\\udc80"
+    text = "\x1b[31mred\x1b[0m\r\n\u202egnp.exe\u2028\udc80"
+    result = parse_line(line("result", **{**RESULT, "status": "failed", "message": text}))
+    assert isinstance(result, ActionResult)
+    assert result.message == "\\x1b[31mred\\x1b[0m\\r\\n\\u202egnp.exe\\u2028\\udc80"
     assert info(phone="a\x07b").phone == "a\\x07b"
     assert info(properties={"ro.\x1bx": "\x9b1m"}).properties == {"ro.\\x1bx": "\\x9b1m"}
     long = parse_line(line("error", message="x" * 100_000))

@@ -69,8 +69,8 @@ def test_files_commands_and_lines(reached, tmp_path):
     assert transport.shell(["sh", "-c", "kill -9 $$"]).exit_code == 137
     assert transport.shell(["sh", "-c", "echo out; printf end"]) == (0, "out\nend\n")
     # The two outputs come on two ways behind a server: their order is not kept.
-    said = transport.shell(["sh", "-c", "echo out; echo err >&2"]).output
-    assert sorted(said.splitlines()) == ["err", "out"]
+    text = transport.shell(["sh", "-c", "echo out; echo err >&2"]).output
+    assert sorted(text.splitlines()) == ["err", "out"]
 
     stream = transport.stream(["sh", "-c", "echo first; echo second; exit 5"])
     with pytest.raises(DeviceError, match="has not ended yet"):
@@ -187,8 +187,8 @@ def test_local_errors_name_the_file(tmp_path):
         transport.push(b"x", "/proc/no-such/x")
     with pytest.raises(DeviceError, match="cannot run no-such-command"):
         transport.shell(["no-such-command"])
-    said = transport.shell(["sh", "-c", 'echo "$NNAPI_PROF_TEST ${HOME-none}"']).output
-    assert said == "1 none\n"
+    text = transport.shell(["sh", "-c", 'echo "$NNAPI_PROF_TEST ${HOME-none}"']).output
+    assert text == "1 none\n"
     folder = transport.folder
     transport.close()
     transport.close()
@@ -204,9 +204,9 @@ def test_the_marker_is_found_however_the_bytes_arrive(output, code, cuts):
     for cut in cuts:
         chunks.append(whole[:cut])
         whole = whole[cut:]
-    found = list(until_marker(iter([*chunks, whole]), marker))
-    assert found[-1] == code
-    assert b"".join(found[:-1]) == output
+    result = list(until_marker(iter([*chunks, whole]), marker))
+    assert result[-1] == code
+    assert b"".join(result[:-1]) == output
     # Cut off before the marker is whole, no exit code is made up.
     joined = b"".join([*chunks, whole])
     cut_off = list(until_marker(iter([joined[: len(output) + 10]]), marker))

@@ -229,7 +229,7 @@ def test_a_build_that_is_stopped_goes_on_where_it_stopped(recipe, tmp_path, monk
     (recipe / "CMakeLists.txt").write_text(MANY_CMAKE)
     (recipe / "fetch.py").write_text(MANY_FETCH)
     monkeypatch.setenv("CMAKE_BUILD_PARALLEL_LEVEL", "1")
-    cache, said, steps = tmp_path / "cache", [], []
+    cache, text, steps = tmp_path / "cache", [], []
 
     def stop_at_40(done, of):
         steps.append((done, of))
@@ -237,16 +237,16 @@ def test_a_build_that_is_stopped_goes_on_where_it_stopped(recipe, tmp_path, monk
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), toolchain.build_steps(stop_at_40):
-        xnnpack.build_xnnpack(cache, said.append)
+        xnnpack.build_xnnpack(cache, text.append)
     assert xnnpack.built_prefix(cache) is None
     total, first = steps[0][1], len(steps)
     steps.clear()
     with toolchain.build_steps(lambda done, of: steps.append((done, of))):
-        prefix = xnnpack.build_xnnpack(cache, said.append)
+        prefix = xnnpack.build_xnnpack(cache, text.append)
     assert xnnpack.built_prefix(cache) == prefix
     assert total > 80 and first == 40
     assert steps[-1][1] <= total - 39  # what was done when it stopped may be lost, no more
-    assert ["from where it stopped" in line for line in said] == [False, True]
+    assert ["from where it stopped" in line for line in text] == [False, True]
     assert [p.name for p in prefix.parent.iterdir() if p.suffix == ".build"] == []
 
 

@@ -104,7 +104,7 @@ def read(name: str, text: str | None = None) -> Page:
             blocks.append(block)
         above = {}
         i += 1
-    code = tuple(" ".join(found["code"].split()) for found in INLINE.finditer("\n".join(prose)))
+    code = tuple(" ".join(result["code"].split()) for result in INLINE.finditer("\n".join(prose)))
     return Page(name, tuple(blocks), code, "checkout" in marks, str(marks.get("folder") or name))
 
 
@@ -128,18 +128,18 @@ def commands(script: str) -> Iterator[str]:
 
 def session(text: str) -> list[tuple[str, str]]:
     """The commands of a console block, each with the output that is shown below it."""
-    found: list[tuple[str, list[str]]] = []
+    items: list[tuple[str, list[str]]] = []
     for line in text.splitlines():
         if line.startswith("$ "):
-            found.append((line[2:], []))
-        elif found and line.startswith("> ") and not found[-1][1] and found[-1][0].endswith("\\"):
-            found[-1] = (f"{found[-1][0][:-1].rstrip()} {line[2:].strip()}", [])
+            items.append((line[2:], []))
+        elif items and line.startswith("> ") and not items[-1][1] and items[-1][0].endswith("\\"):
+            items[-1] = (f"{items[-1][0][:-1].rstrip()} {line[2:].strip()}", [])
         else:
-            found[-1][1].append(line)
-    return [(command, "\n".join(output)) for command, output in found]
+            items[-1][1].append(line)
+    return [(command, "\n".join(output)) for command, output in items]
 
 
 def _guess(text: str) -> str:
     words = [re.split(r"[ (]", command.strip())[0] for command in commands(text)]
-    known = all(word in PROGRAMS or ASSIGNMENT.match(word) for word in words)
-    return "sh" if words and known and any(word in PROGRAMS for word in words) else "text"
+    is_command = all(word in PROGRAMS or ASSIGNMENT.match(word) for word in words)
+    return "sh" if words and is_command and any(word in PROGRAMS for word in words) else "text"

@@ -100,16 +100,16 @@ class Reader:
         return block.text
 
     def _session(self, block: Block, where: str) -> str:
-        said = []
+        text = []
         typed = re.findall(r"^\$ .*(?:\\\n> .*)*", block.text, re.MULTILINE)
         for (command, expected), as_typed in zip(session(block.text), typed, strict=True):
-            said.append(as_typed)
+            text.append(as_typed)
             if command in LEFT_OUT:
-                said.append(expected)
+                text.append(expected)
                 continue
             self.printed = self.run(command, where)
-            said.append(shown(expected, self.printed))
-        return "\n".join(line for line in said if line)
+            text.append(shown(expected, self.printed))
+        return "\n".join(line for line in text if line)
 
     def _python(self, code: str, where: str) -> str:
         """Runs a block in this process, which has torch in memory already."""

@@ -39,16 +39,16 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        found = dict(attrs)
-        self.anchors.update(filter(None, (found.get("id"), found.get("name"))))
-        if tag in ("script", "img", "iframe", "source") and found.get("src"):
-            self.loads.append(found["src"])
-        if tag == "link" and found.get("href"):
-            self.loads.append(found["href"])
-        if tag == "a" and found.get("href"):
-            self.leads.append(found["href"])
+        result = dict(attrs)
+        self.anchors.update(filter(None, (result.get("id"), result.get("name"))))
+        if tag in ("script", "img", "iframe", "source") and result.get("src"):
+            self.loads.append(result["src"])
+        if tag == "link" and result.get("href"):
+            self.loads.append(result["href"])
+        if tag == "a" and result.get("href"):
+            self.leads.append(result["href"])
         if tag == "img":
-            self.images.append(found)
+            self.images.append(result)
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +57,9 @@ def built(site):
 
 
 def test_every_page_is_there(built):
-    wanted = {p.relative_to(DOCS).with_suffix(".html").as_posix() for p in DOCS.rglob("*.md")}
-    assert wanted <= set(built)
-    assert len(wanted) > 20
+    expected = {p.relative_to(DOCS).with_suffix(".html").as_posix() for p in DOCS.rglob("*.md")}
+    assert expected <= set(built)
+    assert len(expected) > 20
 
 
 def test_nothing_is_loaded_from_elsewhere(site, built):

@@ -44,9 +44,9 @@ def parses(words):
     while isinstance(command, click.Group):
         if not words:
             return False
-        found = command.get_command(context, words[0])
-        assert found is not None, f"there is no command {words[0]}"
-        command, words = found, words[1:]
+        result = command.get_command(context, words[0])
+        assert result is not None, f"there is no command {words[0]}"
+        command, words = result, words[1:]
         context = click.Context(command, info_name=command.name, parent=context, **HELP)
     try:
         command.make_context(command.name, list(words), parent=context.parent)
@@ -59,8 +59,8 @@ def parses(words):
 
 def in_sentences(page):
     """Command lines of nnapi-prof in a page's sentences."""
-    found = (code for code in page.inline if code.startswith("nnapi-prof "))
-    return [code for code in found if code not in NO_COMMANDS]
+    result = (code for code in page.inline if code.startswith("nnapi-prof "))
+    return [code for code in result if code not in NO_COMMANDS]
 
 
 def complete(page):
@@ -145,11 +145,11 @@ def test_reasons_say_something():
 def options(command=cli):
     """Every option of a command and of what is in it."""
     context = click.Context(command, **HELP)
-    found = {o for p in command.get_params(context) for o in (*p.opts, *p.secondary_opts)}
+    result = {o for p in command.get_params(context) for o in (*p.opts, *p.secondary_opts)}
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
-            found |= options(command.get_command(context, name))
-    return found
+            result |= options(command.get_command(context, name))
+    return result
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

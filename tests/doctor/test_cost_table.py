@@ -124,5 +124,5 @@ def test_a_server_that_lets_read_only(postgres: Any, monkeypatch: pytest.MonkeyP
 )
 def test_out_of_reach(where: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NNAPI_PROF_COSTS", where)
-    found, _ = problem(cost_table(Host()))
-    assert words in found and "secret" not in found
+    problem_, _ = problem(cost_table(Host()))
+    assert words in problem_ and "secret" not in problem_

@@ -34,18 +34,20 @@ def phone_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_phone_that_is_well(start_adbd: Callable[..., str], built_host: Any) -> None:
     serial = start_adbd("npu-phone")
-    found = examine(serial)
-    assert [each for each in found if each.level is Level.PROBLEM] == []
-    assert well(found, "device") == f"{serial} (nnapi-prof Test Phone), adb over TCP"
-    assert well(found, "Android") == "11, API 30"
-    assert well(found, "ABI") == "x86_64"
-    assert well(found, "page size") == "4 KB"
-    assert "MB free in /data/local" in only(found, "space").found
-    assert well(found, "execution").startswith("programs run in /data/local/tmp/nnapi-prof")
-    assert well(found, "agent").startswith("runs there: ")
-    assert "sim-npu (accelerator, API" in well(found, "accelerators")
-    assert "(simulated)" in well(found, "accelerators") and "(simulated)" in well(found, "library")
-    assert well(found, "state") == "the device tells neither heat nor battery"
+    findings = examine(serial)
+    assert [each for each in findings if each.level is Level.PROBLEM] == []
+    assert well(findings, "device") == f"{serial} (nnapi-prof Test Phone), adb over TCP"
+    assert well(findings, "Android") == "11, API 30"
+    assert well(findings, "ABI") == "x86_64"
+    assert well(findings, "page size") == "4 KB"
+    assert "MB free in /data/local" in only(findings, "space").found
+    assert well(findings, "execution").startswith("programs run in /data/local/tmp/nnapi-prof")
+    assert well(findings, "agent").startswith("runs there: ")
+    assert "sim-npu (accelerator, API" in well(findings, "accelerators")
+    assert "(simulated)" in well(findings, "accelerators") and "(simulated)" in well(
+        findings, "library"
+    )
+    assert well(findings, "state") == "the device tells neither heat nor battery"
 
 
 def test_the_only_phone_is_looked_at(adb_server: Any, start_daemon: Any) -> None:
@@ -82,8 +84,8 @@ def test_storage(start_adbd: Callable[..., str], storage: str, check: str, words
 
 def test_an_agent_that_does_not_fit(start_adbd: Callable[..., str], built_host: Any) -> None:
     serial = start_adbd(storage="64k")
-    found = examine(serial)
-    words, fix = problem(found, "agent")
+    findings = examine(serial)
+    words, fix = problem(findings, "agent")
     assert "is full" in words and "free some space there" in fix
 
 
@@ -103,10 +105,10 @@ def test_android_versions(
 
 
 def test_an_abi_without_an_agent(start_adbd: Callable[..., str]) -> None:
-    found = examine(start_adbd(properties={"ro.product.cpu.abi": "mips"}))
-    words, fix = problem(found, "ABI")
+    findings = examine(start_adbd(properties={"ro.product.cpu.abi": "mips"}))
+    words, fix = problem(findings, "ABI")
     assert words == "mips: there is no agent for it" and "arm64-v8a" in fix
-    assert "agents exist for" in problem(found, "agent")[1]
+    assert "agents exist for" in problem(findings, "agent")[1]
 
 
 def test_an_agent_that_is_not_built(
@@ -114,11 +116,11 @@ def test_an_agent_that_is_not_built(
 ) -> None:
     serial = start_adbd("npu-phone")
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
-    found = examine(serial)
-    words, fix = warning(found, "agent")
+    findings = examine(serial)
+    words, fix = warning(findings, "agent")
     assert words == "none is built for linux on x86_64: NNAPI is judged by files alone"
     assert fix.startswith("nnapi-prof agent build --abi host")
-    assert only(found, "library").found == "the device has no libneuralnetworks.so"
+    assert only(findings, "library").found == "the device has no libneuralnetworks.so"
     assert not (tmp_path / "agents").exists()
 
 
@@ -159,9 +161,9 @@ def test_state(start_daemon: Any, state: dict[str, str], expected: dict[str, str
     dumpsys = daemon.folder / "bin" / "dumpsys"
     dumpsys.write_text(DUMPSYS.format(**usual | state))
     dumpsys.chmod(0o755)
-    found = examine(daemon.serial)
+    findings = examine(daemon.serial)
     for check, words in expected.items():
-        finding = only(found, check)
+        finding = only(findings, check)
         assert finding.found.startswith(words)
         assert (finding.level is Level.OK) == (not state)
 
@@ -188,22 +190,22 @@ def test_a_phone_that_leaves(start_daemon: Any, monkeypatch: pytest.MonkeyPatch)
     family, first = PHONE[0]
 
     def and_away(phone: Any) -> list[Finding]:
-        found = list(first(phone))
+        findings = list(first(phone))
         daemon.kill()
-        return found
+        return findings
 
     monkeypatch.setattr("nnapi_prof.doctor.examine.PHONE_CHECKS", [(family, and_away), *PHONE[1:]])
-    found = examine(daemon.serial)
-    assert well(found, "Android") == "11, API 30"
-    assert "does not answer any more" in problem(found, "space")[0]
-    assert "does not answer any more" in problem(found, "state")[0]
+    findings = examine(daemon.serial)
+    assert well(findings, "Android") == "11, API 30"
+    assert "does not answer any more" in problem(findings, "space")[0]
+    assert "does not answer any more" in problem(findings, "state")[0]
 
 
 def test_simulated_and_local(built_host: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    found = examine("sim:gpu-phone")
-    assert well(found, "device") == "sim:gpu-phone: simulated phone on this host"
-    assert "sim-gpu (gpu, API" in well(found, "accelerators")
-    assert not {"Android", "space", "battery"} & {each.check for each in found}
+    findings = examine("sim:gpu-phone")
+    assert well(findings, "device") == "sim:gpu-phone: simulated phone on this host"
+    assert "sim-gpu (gpu, API" in well(findings, "accelerators")
+    assert not {"Android", "space", "battery"} & {each.check for each in findings}
     words, fix = problem(examine("sim:nosuch"))
     assert words.startswith("no simulated phone 'nosuch'") and "gpu-phone" in f"{words} {fix}"
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))

@@ -60,10 +60,12 @@ def test_program_agrees_with_eager(zoo, loaded: tuple[str, Model]):
     name, model = loaded
     x = zoo.MODELS[name].examples(seed=1)
     with torch.no_grad():
-        wanted = as_tuple(zoo.MODELS[name].model()(x))
+        expected = as_tuple(zoo.MODELS[name].model()(x))
     for outputs in (model.program.module(x), model.eager(x)):
-        for output, known in zip(outputs, wanted, strict=True):
-            torch.testing.assert_close(output, known, rtol=0, atol=1e-4 * known.abs().max().item())
+        for output, expected_output in zip(outputs, expected, strict=True):
+            torch.testing.assert_close(
+                output, expected_output, rtol=0, atol=1e-4 * expected_output.abs().max().item()
+            )
 
 
 def test_outputs_are_alive(zoo, loaded: tuple[str, Model]):

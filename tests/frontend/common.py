@@ -14,9 +14,9 @@ def agree(path, *specs: frontend.InputSpec) -> frontend.loading.Program:
     program = frontend.load(path, specs)
     random = torch.Generator().manual_seed(5)
     inputs = [torch.randn(spec.shape, generator=random) for spec in specs]
-    found = program.module(*inputs)
-    wanted = frontend.reference(path)(*inputs)
-    assert len(found) == len(wanted)
-    for ours, theirs in zip(found, wanted, strict=True):
+    expected = program.module(*inputs)
+    expected_values = frontend.reference(path)(*inputs)
+    assert len(expected) == len(expected_values)
+    for ours, theirs in zip(expected, expected_values, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     return program

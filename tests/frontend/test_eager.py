@@ -119,5 +119,5 @@ def test_a_clamp_that_qnnpack_computes_wrongly_is_no_fault_of_ours():
     finally:
         torch.backends.quantized.engine = before
     assert ["qnnpack" in note for note in program.notes] == [True]
-    (found,) = program.module(image.int_repr())
-    assert torch.equal(found, right)
+    (expected,) = program.module(image.int_repr())
+    assert torch.equal(expected, right)

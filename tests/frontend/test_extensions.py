@@ -84,9 +84,9 @@ def test_a_package_that_is_not_there_is_named(folder, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["model.pt", "model.pt2"])
 def test_an_operator_of_nobody(folder, name, tmp_path):
-    with zipfile.ZipFile(folder / name) as given, zipfile.ZipFile(tmp_path / name, "w") as made:
-        for entry in given.namelist():
-            made.writestr(entry, given.read(entry).replace(b"fbgemm.twice", b"nobody.twice"))
+    with zipfile.ZipFile(folder / name) as source, zipfile.ZipFile(tmp_path / name, "w") as copy:
+        for entry in source.namelist():
+            copy.writestr(entry, source.read(entry).replace(b"fbgemm.twice", b"nobody.twice"))
     done = python(CONVERT, name, folder=tmp_path)
     assert done.returncode == 2
     words = " ".join(done.stderr.split())

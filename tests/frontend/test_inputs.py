@@ -197,16 +197,16 @@ class Nested(nn.Module):
 def test_exported_program_with_keywords_and_nested_inputs(tmp_path: Path):
     path = tmp_path / "model.pt2"
     pair = {"a": torch.ones(2), "b": torch.ones(3, 2)}
-    given = (torch.ones(3, 4), pair, 3, None)
+    arguments = (torch.ones(3, 4), pair, 3, None)
     model = Nested().eval()
-    torch.export.save(torch.export.export(model, given, {"scale": torch.ones(2)}), path)
+    torch.export.save(torch.export.export(model, arguments, {"scale": torch.ones(2)}), path)
     program = frontend.load(path)
     assert [tuple(value.shape) for value in program.example_inputs] == [(3, 4), (2,), (3, 2), (2,)]
     x, a, b, scale = program.example_inputs
-    wanted = model(x, {"a": a, "b": b}, 3, scale=scale)
-    for found in (program.module(x, a, b, scale), frontend.reference(path)(x, a, b, scale)):
-        torch.testing.assert_close(found[0], wanted["y"])
-        torch.testing.assert_close(found[1], wanted["sum"])
+    expected = model(x, {"a": a, "b": b}, 3, scale=scale)
+    for actual in (program.module(x, a, b, scale), frontend.reference(path)(x, a, b, scale)):
+        torch.testing.assert_close(actual[0], expected["y"])
+        torch.testing.assert_close(actual[1], expected["sum"])
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit itself

@@ -21,13 +21,13 @@ FORMATS = {"traced": {}, "scripted": {"scripted": True}, "pt2": {"pt2": True}}
 def loaded(examples, tmp_path_factory) -> dict[tuple[str, str], tuple[Path, Program]]:
     """(model, format) -> file and program, at 64x64."""
     folder = tmp_path_factory.mktemp("models")
-    found = {}
+    items = {}
     for name in NAMES:
         for kind, options in FORMATS.items():
             path = folder / f"{name}_{kind}.{'pt2' if kind == 'pt2' else 'pt'}"
             examples.save(name, path, size=64, **options)
-            found[name, kind] = (path, frontend.load(path, () if kind == "pt2" else SPEC))
-    return found
+            items[name, kind] = (path, frontend.load(path, () if kind == "pt2" else SPEC))
+    return items
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +41,12 @@ def test_outputs_equal_eager(loaded, eager, name: str, kind: str):
     path, program = loaded[name, kind]
     x = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(7))
     with torch.no_grad():
-        wanted = eager[name](x)
-    (found,) = program.module(x)
-    scale = wanted.abs().max()
-    assert (found - wanted).abs().max() <= 1e-4 * scale
+        expected_values = eager[name](x)
+    (expected,) = program.module(x)
+    scale = expected_values.abs().max()
+    assert (expected - expected_values).abs().max() <= 1e-4 * scale
     (again,) = frontend.reference(path)(x)
-    assert (again - wanted).abs().max() <= 1e-5 * scale
+    assert (again - expected_values).abs().max() <= 1e-5 * scale
 
 
 @pytest.mark.parametrize("name", NAMES)

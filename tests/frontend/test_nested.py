@@ -58,9 +58,9 @@ def test_tuples_lists_and_dicts(tmp_path):
     program = loaded(path, ["2x3"] * 8)
     assert len(program.units.inputs) == 8
     a, b, c, d, e, f, g, h = program.example_inputs
-    wanted = Everything()((a, (b, c)), [d, e], {"b": f, "a": g}, h)
-    found = program.module(*program.example_inputs)
-    for mine, value in zip(found, [*wanted["sum"], *wanted["rest"]], strict=True):
+    expected = Everything()((a, (b, c)), [d, e], {"b": f, "a": g}, h)
+    actual = program.module(*program.example_inputs)
+    for mine, value in zip(actual, [*expected["sum"], *expected["rest"]], strict=True):
         torch.testing.assert_close(mine, value)
     structure = model_structure(path, program.example_inputs)
     assert structure.inputs == {
@@ -69,7 +69,7 @@ def test_tuples_lists_and_dicts(tmp_path):
         "arg_2": Named((("b", Leaf(5)), ("a", Leaf(6)))),
         "arg_3": Leaf(7),
     }
-    assert structure.outputs == tree_of(wanted)
+    assert structure.outputs == tree_of(expected)
 
 
 def test_a_list_is_as_long_as_its_last_index_says(tmp_path):

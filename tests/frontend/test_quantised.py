@@ -58,9 +58,9 @@ EXACT = {
 @pytest.mark.parametrize("name", EXACT)
 def test_floats_between_conversions_give_pytorchs_integers(name):
     function, shape = EXACT[name]
-    _, found, wanted = prepared(function, *shape)
-    torch.testing.assert_close(found, wanted, atol=0.101, rtol=0)
-    assert (found != wanted).float().mean() < 0.15
+    _, actual, expected = prepared(function, *shape)
+    torch.testing.assert_close(actual, expected, atol=0.101, rtol=0)
+    assert (actual != expected).float().mean() < 0.15
 
 
 def test_an_operator_without_a_float_form_is_named():
@@ -82,12 +82,12 @@ def test_dynamic_quantisation_rounds_by_scales_that_are_computed(engine, script)
         torch.backends.quantized.engine = engine
         layers = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 5)).eval()
         model = torch.ao.quantization.quantize_dynamic(layers, {nn.Linear})
-        given = torch.jit.script(model) if script else torch.jit.trace(model, x)
-        program = prepare(given, (x,), "dynamic")
-        wanted = model(x)
+        scripted = torch.jit.script(model) if script else torch.jit.trace(model, x)
+        program = prepare(scripted, (x,), "dynamic")
+        expected = model(x)
         torch.backends.quantized.engine = before
-    torch.testing.assert_close(program.module(x)[0], wanted, rtol=1e-4, atol=1e-5)
-    assert {known.dtype for known in program.units.values.values()} == {"float32"}
+    torch.testing.assert_close(program.module(x)[0], expected, rtol=1e-4, atol=1e-5)
+    assert {value_type.dtype for value_type in program.units.values.values()} == {"float32"}
     labels = [unit.label for unit in program.units.units]
     assert sum(label.startswith("round ") for label in labels) == 4  # zero points and inputs
     assert sum(label.startswith("linear") for label in labels) == 2
@@ -102,8 +102,8 @@ def test_an_embedding_of_bytes_is_one_of_floats():
             6, 8, _weight=torch.quantize_per_channel(table, *numbers)
         )
         program = prepare(torch.jit.trace(layer, indices), (indices,), "embedding")
-        wanted = layer(indices)
-    torch.testing.assert_close(program.module(indices)[0], wanted, rtol=1e-6, atol=1e-6)
+        expected = layer(indices)
+    torch.testing.assert_close(program.module(indices)[0], expected, rtol=1e-6, atol=1e-6)
 
 
 def test_inputs_of_one_name():

@@ -103,9 +103,9 @@ def test_encoders_of_padded_sequences(average: bool):
     program = frontend.prepare(traced, (x, hidden), "encoder")
     hidden[0, 3:] = True
     with quiet_torch(), torch.no_grad():
-        wanted = traced(x, hidden)
-    assert wanted[0].shape == x.shape
-    for ours, theirs in zip(program.module(x, hidden), wanted, strict=True):
+        expected = traced(x, hidden)
+    assert expected[0].shape == x.shape
+    for ours, theirs in zip(program.module(x, hidden), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 

@@ -148,10 +148,10 @@ def test_native_attention_whose_weights_are_read():
             return self.inner(x, x, x)
 
     program = program_of(seeded(Weights), numbers(2, 5, 16), traced=True)
-    found = operators(program)
-    assert found[:3] == ["linear"] * 3
-    assert found[-1] == "mean"  # of the heads' weights
-    assert found.count("softmax") == 1 and "_native_multi_head_attention" not in found
+    result = operators(program)
+    assert result[:3] == ["linear"] * 3
+    assert result[-1] == "mean"  # of the heads' weights
+    assert result.count("softmax") == 1 and "_native_multi_head_attention" not in result
 
 
 class Masked(nn.Module):

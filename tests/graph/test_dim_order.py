@@ -36,8 +36,8 @@ def program_of(function, *shapes: tuple[int, ...]):
     inputs = [torch.randn(s, generator=torch.Generator().manual_seed(4)) for s in shapes]
     program = frontend.prepare(model, inputs, "net")
     with torch.no_grad():
-        wanted = torch.utils._pytree.tree_leaves(model(*inputs))
-        for ours, theirs in zip(program.module(*inputs), wanted, strict=True):
+        expected = torch.utils._pytree.tree_leaves(model(*inputs))
+        for ours, theirs in zip(program.module(*inputs), expected, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     return program
 
@@ -193,12 +193,12 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_placement(case: str):
-    function, shapes, wanted = CASES[case]
-    found = labels(program_of(function, *shapes))
-    if wanted is None:
-        assert found.count(LAST) == 1
+    function, shapes, expected = CASES[case]
+    actual = labels(program_of(function, *shapes))
+    if expected is None:
+        assert actual.count(LAST) == 1
     else:
-        assert sorted(found) == sorted(wanted)
+        assert sorted(actual) == sorted(expected)
 
 
 def test_orders_are_annotated():

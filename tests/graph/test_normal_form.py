@@ -44,9 +44,9 @@ def prepared(function: Callable[..., object], *shapes: tuple[int, ...]):
     program = frontend.prepare(model, inputs, "function")
     fresh = [torch.randn(shape, generator=random) for shape in shapes]
     with torch.no_grad():
-        wanted = torch.utils._pytree.tree_leaves(model(*fresh))
-        found = program.module(*fresh)
-    for ours, theirs in zip(found, wanted, strict=True):
+        expected = torch.utils._pytree.tree_leaves(model(*fresh))
+        actual = program.module(*fresh)
+    for ours, theirs in zip(actual, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     verify(program.module.graph, types=True)
     return program
@@ -232,8 +232,8 @@ CASES: dict[str, tuple[Callable[..., object], list[tuple[int, ...]], list[str]]]
 
 @pytest.mark.parametrize("case", CASES)
 def test_normal_form(case: str):
-    function, shapes, wanted = CASES[case]
-    assert calls(prepared(function, *shapes)) == wanted
+    function, shapes, expected = CASES[case]
+    assert calls(prepared(function, *shapes)) == expected
 
 
 def test_arguments_are_full_and_concrete():
@@ -335,8 +335,8 @@ def test_prepare_takes_torchscript_and_exported_programs():
         warnings.simplefilter("ignore")
         script = torch.jit.script(model)
     programs = [
-        frontend.prepare(given, [x], "same")
-        for given in (model, script, torch.export.export(model, (x,)))
+        frontend.prepare(form, [x], "same")
+        for form in (model, script, torch.export.export(model, (x,)))
     ]
     assert len({tuple(u.signature for u in p.units.units) for p in programs}) == 1
     assert logging.root.manager.disable == 0

@@ -89,6 +89,6 @@ def test_one_spelling(name):
     module = normal(function, x)
     targets = {node.target for node in module.graph.nodes if node.op == "call_function"}
     assert target is None or target in targets
-    found = module(x)
+    result = module(x)
 
-    torch.testing.assert_close(found, function(x), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(result, function(x), rtol=1e-6, atol=1e-6)

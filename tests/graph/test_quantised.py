@@ -74,18 +74,18 @@ def test_a_part_of_a_type_is_the_whole_type_and_a_clamp_where_one_is_needed(func
     nodes = [node for node in program.module.graph.nodes if node.target is QUANTIZE]
     assert all(node.args[3:] == U8 for node in nodes)
     clamps = [node for node in program.module.graph.nodes if node.name.startswith("clamp")]
-    found = [tuple(node.args[1:]) for node in clamps if is_dequantize(node.args[0])]
-    wanted = [pair for pair in bounds if pair]
-    assert len(found) == len(wanted)
-    for pair, numbers in zip(found, wanted, strict=True):
+    actual = [tuple(node.args[1:]) for node in clamps if is_dequantize(node.args[0])]
+    expected = [pair for pair in bounds if pair]
+    assert len(actual) == len(expected)
+    for pair, numbers in zip(actual, expected, strict=True):
         assert pair == pytest.approx(numbers)
 
 
 def test_an_output_keeps_its_type():
     program, _ = prepared(lambda _, x: QUANTIZE(x, 0.05, 3, *I8), 2, 3)
     (output,) = program.units.outputs
-    known = program.units.values[output]
-    assert (known.dtype, known.quant) == ("int8", Quantisation(0.05, 3))
+    output_type = program.units.values[output]
+    assert (output_type.dtype, output_type.quant) == ("int8", Quantisation(0.05, 3))
 
 
 def test_scales_in_tensors_become_numbers():
@@ -173,9 +173,9 @@ def test_conversions_that_two_operations_read_are_in_both_units():
 
 
 def test_a_quantised_type_as_json():
-    known = TensorType((2, 3), "uint8", quant=Quantisation(0.05, 128))
-    assert type_from_json(type_to_json(known)) == known
-    assert str(known) == "uint8[2x3, scale 0.05, zero point 128]"
+    quantised = TensorType((2, 3), "uint8", quant=Quantisation(0.05, 128))
+    assert type_from_json(type_to_json(quantised)) == quantised
+    assert str(quantised) == "uint8[2x3, scale 0.05, zero point 128]"
     assert type_from_json(type_to_json(TensorType((2,)))) == TensorType((2,))
 
 
@@ -222,7 +222,7 @@ def by_token(choose):
 def test_scales_that_are_computed_are_arithmetic_on_floats(function):
     program, calls = prepared(function, 3, 8)
     assert {"amax", "round"} <= set(calls)
-    assert {known.dtype for known in program.units.values.values()} <= {"float32", "bool"}
+    assert {value_type.dtype for value_type in program.units.values.values()} <= {"float32", "bool"}
     x = torch.stack([-torch.rand(8), torch.zeros(8), torch.rand(8)])  # of one sign, and of none
     torch.testing.assert_close(program.module(x)[0], function(None, x))
 

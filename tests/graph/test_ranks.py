@@ -63,12 +63,12 @@ def test_any_permutation_in_rank_4(drawn):
 def test_swaps_of_blocks_make_the_permutation(rank):
     orders = [*itertools.permutations(range(rank))]
     for order in [*orders[:: 1 + rank**3 // 6], orders[-1]]:
-        found = list(range(rank))
+        result = list(range(rank))
         steps = _steps(order)
         assert steps is not None and len(steps) <= 4
         for a, b, c in steps:
-            found = [*found[:a], *found[b:c], *found[a:b], *found[c:]]
-        assert tuple(found) == order
+            result = [*result[:a], *result[b:c], *result[a:b], *result[c:]]
+        assert tuple(result) == order
 
 
 def test_neighbours_that_stay_are_one():

@@ -17,28 +17,28 @@ def arguments_of(overload):
     """Arguments for a schema, by name: two tensors, bools for bitwise logic, a number."""
     bitwise = "bitwise" in op_name(SYNONYMS[overload])
     tensors = iter([FIRST > 0, SECOND > 0] if bitwise else [FIRST, SECOND, SECOND + 1])
-    found = {}
+    items = {}
     for argument in overload._schema.arguments:
         kind = str(argument.type)
         if "Tensor" in kind:
-            found[argument.name] = next(tensors)
+            items[argument.name] = next(tensors)
         elif kind == "number":
-            found[argument.name] = True if bitwise else 0.5
+            items[argument.name] = True if bitwise else 0.5
         else:
             assert argument.name == "rounding_mode"
-            found[argument.name] = "floor"
-    return found
+            items[argument.name] = "floor"
+    return items
 
 
 @pytest.mark.parametrize("overload", SYNONYMS, ids=op_name)
 def test_a_synonym_gives_the_same_numbers(overload):
-    given = list(arguments_of(overload).items())
-    plain = [value for name, value in given if name != "rounding_mode"]
-    named = {name: value for name, value in given if name == "rounding_mode"}
-    found = SYNONYMS[overload](*plain, **named)
-    wanted = overload(*plain, **named)
-    assert found.dtype == wanted.dtype
-    torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+    arguments = list(arguments_of(overload).items())
+    plain = [value for name, value in arguments if name != "rounding_mode"]
+    named = {name: value for name, value in arguments if name == "rounding_mode"}
+    actual = SYNONYMS[overload](*plain, **named)
+    expected = overload(*plain, **named)
+    assert actual.dtype == expected.dtype
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
 class Function(nn.Module):
@@ -53,8 +53,8 @@ class Function(nn.Module):
 def prepared(function):
     program = frontend.prepare(Function(function).eval(), [FIRST], "function")
     with torch.no_grad():
-        (found,) = program.module(SECOND)
-    torch.testing.assert_close(found, function(SECOND))
+        (expected,) = program.module(SECOND)
+    torch.testing.assert_close(expected, function(SECOND))
     verify(program.module.graph, types=True)
     return [
         op_name(node.target).removeprefix("aten.")

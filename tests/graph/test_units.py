@@ -120,9 +120,9 @@ def test_signatures_see_numbers_and_attributes():
         (unit,) = frontend.prepare(Module(), [torch.ones(1, 4)], "one").units.units
         return unit.signature
 
-    found = [one(lambda x: x * 2), one(lambda x: x * 3), one(lambda x: x + 2), one(F.silu)]
-    assert len(set(found)) == 4
-    assert one(lambda x: x * 2) == found[0]
+    result = [one(lambda x: x * 2), one(lambda x: x * 3), one(lambda x: x + 2), one(F.silu)]
+    assert len(set(result)) == 4
+    assert one(lambda x: x * 2) == result[0]
 
 
 # ---- regions, on graphs that no model has ----------------------------------------------------
@@ -164,7 +164,7 @@ def renamed_and_reordered(graph: UnitGraph, seed: int) -> tuple[UnitGraph, dict[
         )
         for new, old in enumerate(order)
     )
-    values = {names[value]: known for value, known in graph.values.items()}
+    values = {names[value]: value_type for value, value_type in graph.values.items()}
     new = UnitGraph(units, values, ("n0",), tuple(names[value] for value in graph.outputs))
     return new, {old: new for new, old in enumerate(order)}
 
@@ -185,13 +185,13 @@ def chain(*wires: tuple[str, ...]) -> UnitGraph:
 
 def test_region_signature_sees_the_wiring():
     both = {0, 1, 2}
-    found = [
+    result = [
         region_signature(chain(("x",), ("x",), ("v0", "v1")), both),
         region_signature(chain(("x",), ("y",), ("v0", "v1")), both),
         region_signature(chain(("x",), ("v0",), ("v0", "v1")), both),
         region_signature(chain(("x",), ("v0",), ("v1", "v0")), both),
     ]
-    assert len(set(found)) == 4
+    assert len(set(result)) == 4
 
 
 def test_region_of_one_unit_has_the_units_signature():

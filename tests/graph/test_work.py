@@ -41,16 +41,16 @@ def test_convolutions_tell_their_groups_windows_and_weights(tmp_path: Path) -> N
         nn.Conv2d(16, 16, 5, padding=2, groups=16),
         nn.Conv2d(16, 4, 1),
     )
-    found = [w for w in works(model, tmp_path / "c.pt", (1, 8, 16, 16)) if "CONV" in w.kind]
-    assert [w.kind for w in found] == ["GROUPED_CONV_2D", "DEPTHWISE_CONV_2D", "CONV_2D"]
-    assert [w.rate for w in found][2] == "CONV_2D 1x1"
-    assert [(w.in_channels, w.kernel, w.stride) for w in found] == [
+    result = [w for w in works(model, tmp_path / "c.pt", (1, 8, 16, 16)) if "CONV" in w.kind]
+    assert [w.kind for w in result] == ["GROUPED_CONV_2D", "DEPTHWISE_CONV_2D", "CONV_2D"]
+    assert [w.rate for w in result][2] == "CONV_2D 1x1"
+    assert [(w.in_channels, w.kernel, w.stride) for w in result] == [
         (4, 9, 2),
         (1, 25, 1),
         (16, 1, 1),
     ]
-    assert [w.macs for w in found] == [64 * 16 * 4 * 9, 64 * 16 * 25, 64 * 16 * 4]
-    assert [w.pixels for w in found] == [64, 64, 64]
+    assert [w.macs for w in result] == [64 * 16 * 4 * 9, 64 * 16 * 25, 64 * 16 * 4]
+    assert [w.pixels for w in result] == [64, 64, 64]
 
 
 def test_windows_are_counted_as_they_are_laid_out(tmp_path: Path) -> None:
@@ -62,8 +62,8 @@ def test_windows_are_counted_as_they_are_laid_out(tmp_path: Path) -> None:
         nn.Conv2d(16, 4, 1),
         nn.MaxPool2d(3, 1),
     )
-    found = works(model, tmp_path / "c.pt", (1, 8, 10, 10))
-    gathered = {w.rate: w.gathered for w in found}
+    result = works(model, tmp_path / "c.pt", (1, 8, 10, 10))
+    gathered = {w.rate: w.gathered for w in result}
     windows = 100 * 9 * 4
     assert gathered["CONV_2D"] == 8 * windows
     assert gathered["GROUPED_CONV_2D"] == 16 * windows

@@ -185,15 +185,15 @@ def test_runs_that_are_none(tmp_path: Path, text: str) -> None:
 
 
 def test_runs_that_are_too_large_or_elsewhere(tmp_path: Path) -> None:
-    kept = tmp_path / "run.json"
-    grow(kept)
+    run_file = tmp_path / "run.json"
+    grow(run_file)
     with pytest.raises(SerializationError, match="run.json has 1,099,511,627,776 bytes"):
         last(tmp_path)
-    kept.unlink()
-    kept.symlink_to("/dev/zero")
+    run_file.unlink()
+    run_file.symlink_to("/dev/zero")
     assert last(tmp_path) is None
-    kept.unlink()
-    kept.symlink_to("/etc/passwd")
+    run_file.unlink()
+    run_file.symlink_to("/etc/passwd")
     with pytest.raises(SerializationError, match="run.json is no file of its own"):
         last(tmp_path)
 

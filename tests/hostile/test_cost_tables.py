@@ -86,9 +86,9 @@ def test_a_poisoned_row_is_left_out_and_named(
         ]
         assert len(store.frame()) == 2
         assert len(store.have(FINGERPRINT)) == 2
-    (said,) = [r.getMessage() for r in caplog.records if "left out" in r.getMessage()]
-    assert "left out as impossible: row 2 (" in said and words in said
-    assert said.isprintable()
+    (text,) = [r.getMessage() for r in caplog.records if "left out" in r.getMessage()]
+    assert "left out as impossible: row 2 (" in text and words in text
+    assert text.isprintable()
 
 
 def test_many_poisoned_rows_are_counted(table: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -42,7 +42,7 @@ class Trap:
 
 def refuse(path: Path) -> str:
     """The sentence with which every way into a file refuses it."""
-    said = set()
+    text = set()
     for way in (
         lambda: frontend.load(path, [INPUT]),
         lambda: frontend.reference(path),
@@ -51,8 +51,8 @@ def refuse(path: Path) -> str:
         with pytest.raises(ModelFileError) as caught:
             way()
         assert caught.value.exit_code == 2
-        said.add(str(caught.value))
-    (sentence,) = said
+        text.add(str(caught.value))
+    (sentence,) = text
     assert sentence.startswith(str(path)) and sentence.isprintable()
     return sentence
 
@@ -126,8 +126,8 @@ def test_a_default_that_runs_when_it_is_compiled(tmp_path: Path) -> None:
     sprung = tmp_path / "sprung"
     default = f'torch.fill_(torch.from_file("{sprung}", True, 16, dtype=0), 65)'
     path = scripted(tmp_path, "return x", args=f"x: Tensor,\n    y: Tensor={default}")
-    said = refuse(path)
-    assert "runs when it is loaded and names from_file, which is refused" in said
+    text = refuse(path)
+    assert "runs when it is loaded and names from_file, which is refused" in text
     assert not sprung.exists()
 
 
@@ -148,8 +148,8 @@ def test_what_restores_an_object_runs_when_it_is_loaded(
         "  def __setstate__(self: __torch__.Named,\n    state: int) -> NoneType:\n"
         f"    {body.format(sprung)}\n    return None\n"
     )
-    said = refuse(scripted(tmp_path, "return x", more))
-    assert f"names {word}, which is refused" in said
+    text = refuse(scripted(tmp_path, "return x", more))
+    assert f"names {word}, which is refused" in text
     assert not sprung.exists()
 
 
@@ -256,9 +256,9 @@ def saved(thing: object) -> bytes:
 def test_pickled_inputs(exported: Path, tmp_path: Path) -> None:
     sprung = tmp_path / "sprung"
     rewrite(exported, {"data/sample_inputs/model.pt": saved(Trap(sprung))})
-    said = refuse(exported)
-    assert "its data/sample_inputs/model.pt is a pickle that is not loaded" in said
-    assert "it names posix.mkdir" in said
+    text = refuse(exported)
+    assert "its data/sample_inputs/model.pt is a pickle that is not loaded" in text
+    assert "it names posix.mkdir" in text
     assert not sprung.exists()
 
 

@@ -62,20 +62,20 @@ def run(peer: Any) -> tuple[list[ActionResult], str]:
     way = adb.connect_tcp("127.0.0.1", peer.port)
     installed = InstalledAgent("/a/agent", "/a/store", "/a/work", None)
     client = AgentClient(way, installed)
-    found: list[ActionResult] = []
+    items: list[ActionResult] = []
     began = time.monotonic()
     try:
         with pytest.raises(DeviceError) as caught:
             for event in client.run(RequestBuilder().build(), {}):
                 if isinstance(event, ActionResult):
-                    found.append(event)
+                    items.append(event)
     finally:
         way.close()
     assert time.monotonic() - began < 30
-    said = str(caught.value)
-    print(said)
-    assert said.isprintable() and len(said) < 1500 and peer.serial in said
-    return found, said
+    text = str(caught.value)
+    print(text)
+    assert text.isprintable() and len(text) < 1500 and peer.serial in text
+    return items, text
 
 
 def answering(*pieces: bytes | type[Exception]) -> Any:
@@ -115,32 +115,34 @@ LIES = {
 @pytest.mark.parametrize("kind", LIES)
 def test_lines_that_lie(phone: Callable[[Any], Any], kind: str) -> None:
     lie, words = LIES[kind]
-    found, said = run(phone(answering(GOOD, line("start", action=1), lie)))
-    assert len(found) == 1, "what came before holds"
-    assert words in said
-    assert "action 1" in said
+    result, document = run(phone(answering(GOOD, line("start", action=1), lie)))
+    assert len(result) == 1, "what came before holds"
+    assert words in document
+    assert "action 1" in document
 
 
 def test_silence(phone: Callable[[Any], Any]) -> None:
-    found, said = run(phone(answering(GOOD, peers.Silent)))
-    assert len(found) == 1 and "does not answer any more" in said and "after action 0" in said
+    result, document = run(phone(answering(GOOD, peers.Silent)))
+    assert (
+        len(result) == 1 and "does not answer any more" in document and "after action 0" in document
+    )
 
 
 def test_a_cut_connection(phone: Callable[[Any], Any]) -> None:
-    found, said = run(phone(answering(GOOD, OSError)))
-    assert len(found) == 1 and "after action 0" in said
+    result, document = run(phone(answering(GOOD, OSError)))
+    assert len(result) == 1 and "after action 0" in document
 
 
 def test_an_endless_line(phone: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "MAX_LINE_BYTES", 1 << 20)
-    _, said = run(phone(answering(GOOD, *[b"x" * 65536] * 100)))
-    assert "a line of more than 1 MiB without an end" in said
+    _, result = run(phone(answering(GOOD, *[b"x" * 65536] * 100)))
+    assert "a line of more than 1 MiB without an end" in result
 
 
 def test_endless_noise(phone: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent, "MAX_OUTPUT_BYTES", 1 << 20)
-    _, said = run(phone(answering(GOOD, *[b"noise\n" * 10_000] * 100)))
-    assert "more than 1 MiB of lines are not the agent's" in said
+    _, result = run(phone(answering(GOOD, *[b"noise\n" * 10_000] * 100)))
+    assert "more than 1 MiB of lines are not the agent's" in result
 
 
 @pytest.mark.parametrize("code", [b"1" * 5000, b"", b"x", b"-1"])
@@ -173,8 +175,8 @@ def test_packets_longer_than_agreed(phone: Callable[[Any], Any], length: int) ->
 
     lie = answering(GOOD)
     lie.garble = garble
-    _, said = run(phone(lie))
-    assert f"a packet of {length} bytes" in said
+    _, result = run(phone(lie))
+    assert f"a packet of {length} bytes" in result
 
 
 @pytest.mark.parametrize(

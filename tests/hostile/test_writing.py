@@ -57,10 +57,10 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
     assert _SPEC is not None and _SPEC.loader is not None
     pytest.importorskip("psycopg")
     _SPEC.loader.exec_module(postgres)
-    found = postgres.binaries()
-    if found is None:
+    result = postgres.binaries()
+    if result is None:
         pytest.skip("no PostgreSQL server on this machine: apt-get install postgresql")
-    server = postgres.Server(found)
+    server = postgres.Server(result)
     yield f"postgresql://{postgres.USER}@/postgres?host={server.folder}", server
     server.stop()
 
@@ -87,10 +87,10 @@ def test_killed_while_it_writes(table: tuple[str, Any]) -> None:
         writer.stdout.readline()  # it has begun
         time.sleep(random_.random() * 0.1)
         writer.send_signal(signal.SIGKILL)
-        said = [int(word) for word in writer.stdout.read().split()]
+        text = [int(word) for word in writer.stdout.read().split()]
         writer.stdout.close()
         writer.wait()
-        most = max([most, *said])
+        most = max([most, *text])
         rows = kept(path)
         assert len(set(rows)) == len(rows), "doubled"
         assert set(map(int, rows)) >= set(range(most + 1)), "lost"
@@ -110,21 +110,21 @@ def test_a_server_that_is_stopped_and_started_while_it_writes(table: tuple[str, 
     writer.stdout.readline()
     time.sleep(0.5)
     writer.send_signal(signal.SIGKILL)
-    said = writer.stdout.read().split()
+    text = writer.stdout.read().split()
     writer.stdout.close()
     writer.wait()
     rows = kept(path)
-    assert said and "refused" not in said
+    assert text and "refused" not in text
     assert [int(row) for row in rows] == list(range(len(rows))), "lost, or doubled"
-    assert len(rows) > int(said[-1])
+    assert len(rows) > int(text[-1])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits of file sizes")
 def test_a_full_disk(tmp_path: Path) -> None:
     path = tmp_path / "costs.sqlite"
     writer = write(path, 400_000)
-    said, _ = writer.communicate(timeout=120)
-    *numbers, last = said.splitlines()
+    text, _ = writer.communicate(timeout=120)
+    *numbers, last = text.splitlines()
     assert writer.returncode == 1
     assert last.startswith("refused cost table ") and "cannot" in last
     assert kept(path) == numbers

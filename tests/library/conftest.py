@@ -125,7 +125,7 @@ def made() -> runtime_embedding.Made:
         plan("elsewhere", (units, ELSEWHERE)),
     )
     with torch.inference_mode():
-        wanted = model(image)
+        expected = model(image)
     return runtime_embedding.Made(
-        runtime_embedding.make_bundle(program, plans), program, image, wanted
+        runtime_embedding.make_bundle(program, plans), program, image, expected
     )

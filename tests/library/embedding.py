@@ -202,12 +202,12 @@ class Model:
         return ctypes.string_at(self.library.nnp_model_output(self.handle, index), n_bytes)
 
     def segments(self) -> list[SegmentFacts]:
-        found = []
+        items = []
         for index in range(self.library.nnp_model_n_segments(self.handle)):
             facts = SegmentFacts()
             assert self.library.nnp_model_segment(self.handle, index, ctypes.byref(facts)) == 0
-            found.append(facts)
-        return found
+            items.append(facts)
+        return items
 
     def first_ns(self) -> int:
         return int(self.library.nnp_model_first_ns(self.handle))

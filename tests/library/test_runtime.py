@@ -68,8 +68,8 @@ def test_outputs_are_those_of_eager_pytorch(
     model = runtime.model(plan, flags)
     for turn in range(3):
         image = made.image.numpy() if turn != 1 else np.zeros((1, 3, 12, 10), np.float32)
-        (found,) = model.run([image], [40])
-        assert close(found, made.wanted) == (turn != 1)
+        (result,) = model.run([image], [40])
+        assert close(result, made.wanted) == (turn != 1)
     on_nnapi = [s.engine == b"nnapi" for s in model.segments()]
     assert on_nnapi == [[True, False, True], [True], [False]][plan]
     for segment in model.segments():
@@ -146,9 +146,9 @@ def test_threads_and_cpus(runtime: Runtime, made: Made) -> None:
 def test_bundles_share_nothing_with_each_other(runtime: Runtime, made: Made) -> None:
     models = [runtime.model(plan) for plan in (0, 1, 2, 0)]
     images = [made.image.numpy() * factor for factor in (1, -1, 3, 1)]
-    found = [model.run([image], [40])[0] for model, image in zip(models, images, strict=True)]
-    assert close(found[0], made.wanted) and close(found[3], made.wanted)
-    assert len({found[0], found[1], found[2]}) == 3
+    result = [model.run([image], [40])[0] for model, image in zip(models, images, strict=True)]
+    assert close(result[0], made.wanted) and close(result[3], made.wanted)
+    assert len({result[0], result[1], result[2]}) == 3
     for model in models:
         model.free()
 
@@ -225,8 +225,8 @@ def test_segments_that_need_pytorch_are_refused(made: Made) -> None:
     host = Plan("dp", (Segment(units, HOST, 1.0, "no engine runs it", estimated=True),), False)
     with pytest.raises(UsageError, match=r"conv.*no engine runs it"):
         runtime_bundle(make_bundle(made.program, (host, *made.bundle.plans)))
-    kept = make_bundle(made.program, (*made.bundle.plans, host))
-    assert b"elsewhere" in runtime_bundle(kept)
+    refused = make_bundle(made.program, (*made.bundle.plans, host))
+    assert b"elsewhere" in runtime_bundle(refused)
 
 
 @pytest.mark.parametrize("which", ["classify", "classify_static", "classify_installed"])

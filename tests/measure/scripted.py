@@ -75,8 +75,8 @@ def read_actions(request: bytes) -> list[Action]:
 
 
 def _word(data: bytes, at: int) -> int:
-    found: int = struct.unpack_from("<I", data, at)[0]
-    return found
+    result: int = struct.unpack_from("<I", data, at)[0]
+    return result
 
 
 @dataclass

@@ -49,8 +49,8 @@ BEYOND = Accelerator("nnapi-reference", "CPU", "Q", 10000)
 def test_a_cpu_whose_level_is_none_has_the_devices(api: int, level: int) -> None:
     """Android 10 reports 10000 for its CPU."""
     device = info(BEYOND, NPU)
-    known = type(device)(**{**_fields(device), "api_level": api})
-    levels = {spec.target.accelerator: spec.level for spec in device_targets(known)}
+    like = type(device)(**{**_fields(device), "api_level": api})
+    levels = {spec.target.accelerator: spec.level for spec in device_targets(like)}
     assert levels == {None: 30, "nnapi-reference": level, "npu": 29, "auto": level}
 
 

@@ -44,10 +44,10 @@ def test_a_known_model_is_not_loaded_and_one_that_is_needed_once(
 ) -> None:
     first, second = Loader("relu", "tanh"), Loader("relu", "tanh")
     fresh = outline(model, ["1x64"], first, tmp_path)
-    known = outline(model, ["1x64"], second, tmp_path)
+    cached = outline(model, ["1x64"], second, tmp_path)
     assert first.calls == 1 and second.calls == 0
-    assert known.units == fresh.units and known.name == fresh.name
-    assert known.load() is known.load() is second.program
+    assert cached.units == fresh.units and cached.name == fresh.name
+    assert cached.load() is cached.load() is second.program
     assert second.calls == 1
 
 
@@ -63,8 +63,8 @@ def test_other_bytes_or_inputs_are_another_model(model: Path, tmp_path: Path) ->
 def test_a_damaged_memory_is_made_again(model: Path, tmp_path: Path) -> None:
     loader = Loader("relu")
     outline(model, [], loader, tmp_path)
-    (kept,) = (tmp_path / "graphs").iterdir()
-    kept.write_text(kept.read_text()[:50])
+    (entry,) = (tmp_path / "graphs").iterdir()
+    entry.write_text(entry.read_text()[:50])
     outline(model, [], loader, tmp_path)
     outline(model, [], loader, tmp_path)
     assert loader.calls == 2

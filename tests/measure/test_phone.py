@@ -154,11 +154,11 @@ def test_an_agent_that_is_killed_loses_nothing_that_was_measured(
 
     with pytest.raises(AgentError, match="are kept in .* goes on where"):
         profile(program, phone, store, FAST, kill)
-    kept = len(store.frame())
-    assert kept >= 5
+    rows = len(store.frame())
+    assert rows >= 5
     outcome = profile(program, phone, store, FAST)
     check(outcome, program, store)
-    assert len(store.frame()) == kept + outcome.n_measured + outcome.n_refused
+    assert len(store.frame()) == rows + outcome.n_measured + outcome.n_refused
 
 
 def children() -> list[int]:

@@ -83,26 +83,26 @@ def test_a_second_profile_measures_nothing(store: CostStore, seed: int) -> None:
 
 def test_preferences_that_only_luck_tells_apart_are_one(store: CostStore) -> None:
     options = ProfileOptions(accelerators=("npu",), every_preference=True)
-    found = profile(chain(*NAMES), NoisyClient(), store, options)
-    assert found.costs is not None
-    preferences = {t.preference for t in found.costs.targets if t.engine is Engine.NNAPI}
+    result = profile(chain(*NAMES), NoisyClient(), store, options)
+    assert result.costs is not None
+    preferences = {t.preference for t in result.costs.targets if t.engine is Engine.NNAPI}
     assert preferences == set(Preference)
-    left = [t for t in distinct(found.costs).targets if t.engine is Engine.NNAPI]
+    left = [t for t in distinct(result.costs).targets if t.engine is Engine.NNAPI]
     assert [t.preference for t in left] == [Preference.FAST_SINGLE_ANSWER]
-    assert distinct(found.costs).targets[0] == CPU
-    assert distinct(found.costs).noise == found.costs.noise
+    assert distinct(result.costs).targets[0] == CPU
+    assert distinct(result.costs).noise == result.costs.noise
 
 
 def test_baselines_are_measured_while_they_are_uncertain(store: CostStore) -> None:
     program = chain(*NAMES)
     options = ProfileOptions(accelerators=("npu",), refine=False)
-    found = profile(program, NoisyClient(), store, options)
-    costs = found.costs
+    result = profile(program, NoisyClient(), store, options)
+    costs = result.costs
     assert costs is not None
     for plan in rivals(program.units, costs):
-        wanted, open_ = unknown(plan, costs), list(unmeasured(plan))
+        expected, open_ = unknown(plan, costs), list(unmeasured(plan))
         half = sum((s.interval_ns[1] - s.interval_ns[0]) / 2 for s in open_ if s.interval_ns)
-        assert wanted == (open_ if half > TOLERANCE * plan.predicted_ns else [])
+        assert expected == (open_ if half > TOLERANCE * plan.predicted_ns else [])
     whole = solve(program.units, costs)
     sums = dataclasses.replace(
         whole.segments[0], units=tuple(range(2, 9)), measured=False, interval_ns=None
@@ -114,8 +114,8 @@ def test_baselines_are_measured_while_they_are_uncertain(store: CostStore) -> No
 def test_hope_is_followed_only_beyond_noise(store: CostStore) -> None:
     program = chain(*NAMES)
     options = ProfileOptions(accelerators=("npu",))
-    found = profile(program, NoisyClient(), store, options)
-    assert found.costs is not None
-    chosen = choose(program.units, found.costs)
-    assert chosen.potential == found.potential <= found.costs.noise
+    result = profile(program, NoisyClient(), store, options)
+    assert result.costs is not None
+    chosen = choose(program.units, result.costs)
+    assert chosen.potential == result.potential <= result.costs.noise
     assert chosen.wanted == []

@@ -24,9 +24,9 @@ SPECS = [TargetSpec(target, 30) for target in (CPU, LOW, FAST, SUSTAINED)]
 
 def test_one_chain_for_each_pair_of_kinds_and_runs_up_to_the_whole() -> None:
     graph = chain("relu", "tanh", "relu", "tanh", "sigmoid", "floor").units
-    found = dict((region, kind) for kind, region in chain_regions(graph))
-    assert list(found) == sorted(found)
-    assert set(found) == {
+    result = dict((region, kind) for kind, region in chain_regions(graph))
+    assert list(result) == sorted(result)
+    assert set(result) == {
         (0, 1),  # relu, tanh
         (1, 2),  # tanh, relu
         (3, 4),
@@ -34,7 +34,7 @@ def test_one_chain_for_each_pair_of_kinds_and_runs_up_to_the_whole() -> None:
         (0, 1, 2, 3),
         (0, 1, 2, 3, 4, 5),
     }
-    assert found[0, 1, 2, 3, 4, 5] is Kind.REGION and found[0, 1] is Kind.CHAIN
+    assert result[0, 1, 2, 3, 4, 5] is Kind.REGION and result[0, 1] is Kind.CHAIN
     assert list(chain_regions(chain("relu").units)) == []
     ten = {region for _, region in chain_regions(chain(*["relu"] * 10).units)}
     assert ten == {(0, 1), (0, 1, 2, 3), tuple(range(2, 10)), tuple(range(10))}
@@ -57,10 +57,12 @@ def test_a_preference_must_promise_something() -> None:
     def rows(target: Target, *ns: float) -> list:
         return [row(graph, (u,), target, each) for u, each in enumerate(ns)]
 
-    known = rows(FAST, 100, 100, 100, 100, 100, 100)
+    measured_rows = rows(FAST, 100, 100, 100, 100, 100, 100)
 
     def found(*more: list) -> frozenset[Target]:
-        return promising(SPECS[:3], leading(SPECS), [*known, *(r for part in more for r in part)])
+        return promising(
+            SPECS[:3], leading(SPECS), [*measured_rows, *(r for part in more for r in part)]
+        )
 
     assert found(rows(LOW, 100, 101, 99.5, 150)) == frozenset()
     assert found(rows(LOW, 100, 130, 120, 80)) == {LOW}  # much faster for one unit
@@ -74,11 +76,11 @@ OWN_CHOICE = Target.nnapi(AUTO, Preference.FAST_SINGLE_ANSWER)
 
 def test_a_trial_has_the_sample_and_the_heaviest_of_each_kind() -> None:
     graph = chain("relu", "tanh", *["relu"] * 9, "sigmoid", "floor", "relu").units
-    found = trial_units(graph)
-    assert set(sample_units(graph)) <= set(found) and list(found) == sorted(found)
-    kinds = {graph.units[u].label.partition(" ")[0] for u in found}
+    result = trial_units(graph)
+    assert set(sample_units(graph)) <= set(result) and list(result) == sorted(result)
+    kinds = {graph.units[u].label.partition(" ")[0] for u in result}
     assert kinds == {unit.label.partition(" ")[0] for unit in graph.units}
-    signatures = [graph.units[u].signature for u in found]
+    signatures = [graph.units[u].signature for u in result]
     assert len(set(signatures)) == len(signatures) <= 6
 
 

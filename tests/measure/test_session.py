@@ -112,8 +112,8 @@ def test_what_is_refused_is_stored_with_its_sentence(store: CostStore) -> None:
 @pytest.mark.parametrize("after", [0, 1, 5, 9])
 def test_the_death_of_the_agent_keeps_what_was_measured(store: CostStore, after: int) -> None:
     program = chain("relu", "sigmoid", "tanh", "floor")
-    kept = rf"; the {after} measurements.*goes on where this one stopped$" if after else "$"
-    with pytest.raises(AgentError, match=rf"killed by signal 9{kept}"):
+    hint = rf"; the {after} measurements.*goes on where this one stopped$" if after else "$"
+    with pytest.raises(AgentError, match=rf"killed by signal 9{hint}"):
         profile(program, ScriptedClient(dies_after=after), store, FAST)
     assert len(store.frame()) == after
     client = ScriptedClient()

@@ -15,7 +15,7 @@ from nnapi_prof.partition.search.ideals import members
 def all_ideals(problem: Problem) -> list[int]:
     """Downward-closed sets, each after its subsets."""
     needs = [sum(1 << p for p in preds) for preds in problem.predecessors]
-    found, level = [0], {0}
+    result, level = [0], {0}
     for _ in range(problem.n):
         level = {
             ideal | 1 << u
@@ -23,8 +23,8 @@ def all_ideals(problem: Problem) -> list[int]:
             for u in range(problem.n)
             if not ideal >> u & 1 and needs[u] & ~ideal == 0
         }
-        found += sorted(level)
-    return found
+        result += sorted(level)
+    return result
 
 
 def optimum(

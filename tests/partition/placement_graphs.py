@@ -68,7 +68,7 @@ def placement_problem(name: str, refused: float = 0.0, seed: int = 0) -> Problem
 
 def _order(reads: dict[int, set[int]], readers: dict[int, set[int]]) -> list[int]:
     """A topological order, smallest id first."""
-    missing = {node: len(found) for node, found in reads.items()}
+    missing = {node: len(result) for node, result in reads.items()}
     ready = [node for node, count in missing.items() if not count]
     heapq.heapify(ready)
     order = []

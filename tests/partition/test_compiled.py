@@ -53,7 +53,7 @@ def by_ideals(problem: Problem, seed: int) -> ExactResult:
     """With prices, budgets, watched regions and little room, in turn."""
     relaxation = relax(problem) if seed % 2 else None
     free = free_prices(problem, unit_shares(problem))
-    found = search_ideals(
+    solution = search_ideals(
         problem,
         free if relaxation is None else relaxation.prices,
         math.inf,
@@ -62,8 +62,8 @@ def by_ideals(problem: Problem, seed: int) -> ExactResult:
         watched=list(problem.region_ns) if seed % 5 else (),
         width=4 if seed % 4 == 0 else 1 << 40,
     )
-    assert found is not None
-    return found
+    assert solution is not None
+    return solution
 
 
 def test_the_exact_programme(interpret) -> None:  # type: ignore[no-untyped-def]

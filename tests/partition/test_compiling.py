@@ -35,11 +35,11 @@ def test_the_plan_keeps_to_the_limit_and_says_what_is_proven() -> None:
     assert [s.target for s in free.segments] == [NPU]  # 70 ms to compile
 
     def plan(limit_ms: float) -> tuple[float, str]:
-        wanted = Constraints(max_compile_ns=limit_ms * 1e6)
-        found = solve_problem(problem, True, constraints=wanted, compiling=times)
-        assert evaluate(problem, found.segments) == pytest.approx(found.predicted_ns)
-        assert found.proof is not None and found.proof.is_optimal and found.proof.constrained
-        return found.predicted_ns / 1e6, " ".join(found.notes)
+        expected = Constraints(max_compile_ns=limit_ms * 1e6)
+        actual = solve_problem(problem, True, constraints=expected, compiling=times)
+        assert evaluate(problem, actual.segments) == pytest.approx(actual.predicted_ns)
+        assert actual.proof is not None and actual.proof.is_optimal and actual.proof.constrained
+        return actual.predicted_ns / 1e6, " ".join(actual.notes)
 
     ns, note = plan(70)
     assert ns == 7 and "regions compile in 70.0 ms together, of 70.0 ms allowed" in note

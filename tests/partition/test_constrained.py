@@ -77,8 +77,8 @@ def test_a_price_on_a_budget_is_a_problem_of_the_same_kind() -> None:
         budget = compile_times(problem, seed).budget(math.inf)
         rival = priced(problem, [budget], [2.5])
         for plan in every_plan(problem):
-            wanted = total_ns(problem, plan) + 2.5 * budget.of(plan)
-            assert total_ns(rival, plan) == pytest.approx(wanted), seed
+            expected = total_ns(problem, plan) + 2.5 * budget.of(plan)
+            assert total_ns(rival, plan) == pytest.approx(expected), seed
 
 
 def test_out_of_time_there_is_a_plan_and_a_bound() -> None:

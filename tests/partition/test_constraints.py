@@ -66,7 +66,7 @@ def test_a_plan_that_was_constrained_is_not_called_the_optimum_of_all() -> None:
     graph = chain(4)
     costs = costs_of(graph, 100.0, [1.0] * 4, (CPU, NPU, NPU_LOW))
     assert is_optimum(solve(graph, costs))
-    for constraints, said in (
+    for constraints, text in (
         (Constraints(pinned={1: CPU}), "1 unit pinned"),
         (Constraints(forbidden={u: frozenset({NPU}) for u in (0, 1)}), "2 units kept off targets"),
         (Constraints(preference=Preference.LOW_POWER), "preference low_power only"),
@@ -75,7 +75,7 @@ def test_a_plan_that_was_constrained_is_not_called_the_optimum_of_all() -> None:
     ):
         plan = solve(graph, costs, constraints=constraints)
         assert not is_optimum(plan)
-        assert f"keep to what was asked ({said})" in plan.notes[0]
+        assert f"keep to what was asked ({text})" in plan.notes[0]
 
 
 def test_forbidden_pinned_and_one_preference() -> None:
@@ -139,10 +139,10 @@ def test_baselines_of_tflite_and_of_a_list() -> None:
     npu: list[float | None] = [None if u % 2 else 1.0 for u in range(11)]
     npu[1] = npu[3] = 1.0  # the first region has five units
     costs = costs_of(graph, 3.0, npu)
-    found = {plan.name: plan for plan in baselines(graph, costs, listed=[6])}
-    three = found[f"largest-3 {NPU}"]
+    result = {plan.name: plan for plan in baselines(graph, costs, listed=[6])}
+    three = result[f"largest-3 {NPU}"]
     on_npu = [s.units for s in three.segments if s.target == NPU]
     assert on_npu == [(0, 1, 2, 3, 4), (6,), (8,)]
-    listed = found[f"listed {NPU}"]
+    listed = result[f"listed {NPU}"]
     assert [s.units for s in listed.segments if s.target == NPU] == [(0, 1, 2, 3, 4)]
-    assert found[f"best-single {CPU}"].predicted_ns == found["all-cpu"].predicted_ns
+    assert result[f"best-single {CPU}"].predicted_ns == result["all-cpu"].predicted_ns

@@ -19,7 +19,7 @@ def test_sets_without_a_way_out_and_back(graph: UnitGraph) -> None:
     behind: list[set[int]] = []
     for u in range(n):
         behind.append(set(predecessors[u]).union(*(behind[p] for p in predecessors[u])))
-    wanted = {
+    expected = {
         units
         for size in range(1, n + 1)
         for units in itertools.combinations(range(n), size)
@@ -29,8 +29,8 @@ def test_sets_without_a_way_out_and_back(graph: UnitGraph) -> None:
             if w not in units
         )
     }
-    found = convex_sets(predecessors, 1000)
-    assert found is not None and {members(bits) for bits in found} == wanted
+    actual = convex_sets(predecessors, 1000)
+    assert actual is not None and {members(bits) for bits in actual} == expected
 
 
 def test_too_many_are_not_counted() -> None:

@@ -35,8 +35,8 @@ def test_every_convex_region_costs_the_same() -> None:
             units = members(large & ~small)
             for k, target in enumerate(problem.targets):
                 told = costs.region_cost(units, target)
-                wanted = math.inf if told is None else told.ns
-                assert problem.segment_ns(units, k) == pytest.approx(wanted, rel=1e-6)
+                expected = math.inf if told is None else told.ns
+                assert problem.segment_ns(units, k) == pytest.approx(expected, rel=1e-6)
 
 
 def test_plans_carry_the_models_marks_and_survive_json() -> None:
@@ -48,10 +48,10 @@ def test_plans_carry_the_models_marks_and_survive_json() -> None:
         told = costs.region_cost(segment.units, segment.target)
         assert told is not None and told.measured == segment.measured
         assert 4 not in segment.units or segment.target not in NPU
-    for made in (plan, *baselines(graph, costs)):
-        again = Plan.from_json(made.to_json())
-        assert again == made
-        assert evaluate(make_problem(graph, costs), again.segments) == made.predicted_ns
+    for each_plan in (plan, *baselines(graph, costs)):
+        again = Plan.from_json(each_plan.to_json())
+        assert again == each_plan
+        assert evaluate(make_problem(graph, costs), again.segments) == each_plan.predicted_ns
 
 
 def test_what_nobody_runs_goes_to_the_host_alone() -> None:
@@ -70,12 +70,12 @@ def test_what_nobody_runs_goes_to_the_host_alone() -> None:
 
 def check_arrays(graph: UnitGraph, costs: Costs) -> None:
     """The arrays of a cost model say what its functions do."""
-    told, wanted = arrays_of(graph, costs), asked(graph, costs)
-    assert told.targets == wanted.targets
+    told, expected = arrays_of(graph, costs), asked(graph, costs)
+    assert told.targets == expected.targets
     for name in ("unit_ns", "overhead_ns", "in_ns_per_byte", "out_ns_per_byte"):
-        assert getattr(told, name) == pytest.approx(getattr(wanted, name), rel=1e-9), name
-    assert told.region_ns == wanted.region_ns
-    assert (told.estimated == wanted.estimated).all()
+        assert getattr(told, name) == pytest.approx(getattr(expected, name), rel=1e-9), name
+    assert told.region_ns == expected.region_ns
+    assert (told.estimated == expected.estimated).all()
 
 
 def test_arrays_are_what_functions_say() -> None:

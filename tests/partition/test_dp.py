@@ -36,17 +36,17 @@ def brute_force(graph: UnitGraph, costs: Table) -> float:
 
     def segment(units: frozenset[int]) -> float:
         entering, leaving = graph.boundary(units)
-        found = []
+        items = []
         for target in costs.targets:
             if (units, target) in costs.whole:
-                found.append(costs.whole[units, target])
+                items.append(costs.whole[units, target])
             elif all((u, target) in costs.unit for u in units):
                 into = sum(graph.values[v].n_bytes for v in entering)
                 out = sum(graph.values[v].n_bytes for v in leaving)
                 work = sum(costs.unit[u, target] for u in units)
                 moved = costs.transfer(target, into, out)
-                found.append(costs.overhead(target) + moved + work)
-        return min(found, default=float("inf"))
+                items.append(costs.overhead(target) + moved + work)
+        return min(items, default=float("inf"))
 
     def rest(done: frozenset[int]) -> float:
         if done not in memo:
@@ -138,8 +138,8 @@ def test_milp_agrees(case: tuple[UnitGraph, Table]) -> None:
 def table(graph: UnitGraph, cpu: list[float], npu: list[float | None], **rest: object) -> Table:
     unit = {(u, CPU): ns for u, ns in enumerate(cpu)}
     unit |= {(u, NPU): ns for u, ns in enumerate(npu) if ns is not None}
-    made = Table((CPU, NPU), unit, {CPU: 0.0, NPU: 100.0}, {CPU: (0.0, 0.0), NPU: (1.0, 1.0)})
-    return replace(made, **rest)  # type: ignore[arg-type]
+    costs = Table((CPU, NPU), unit, {CPU: 0.0, NPU: 100.0}, {CPU: (0.0, 0.0), NPU: (1.0, 1.0)})
+    return replace(costs, **rest)  # type: ignore[arg-type]
 
 
 def test_chain_goes_to_the_accelerator_once_it_pays() -> None:
@@ -282,8 +282,8 @@ def test_the_whole_model_on_a_target_that_was_left_at_a_trial_is_a_baseline() ->
         {CPU: (0.0, 0.0), auto: (0.0, 0.0)},
         {(whole, auto): 5e6},
     )
-    found = {plan.name: plan for plan in baselines(graph, costs)}
-    plan = found[f"largest-supported {auto}"]
+    result = {plan.name: plan for plan in baselines(graph, costs)}
+    plan = result[f"largest-supported {auto}"]
     assert [(s.units, s.target, s.measured) for s in plan.segments] == [((0, 1, 2, 3), auto, True)]
     assert plan.predicted_ns == 5e6
     slow = replace(costs, whole={(whole, auto): math.inf})

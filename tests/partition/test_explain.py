@@ -33,8 +33,10 @@ def test_times_have_three_digits(ns: float, text: str) -> None:
 def phone(cpu: list[float], npu: list[float | None], start: float, **rest: object) -> Table:
     unit = {(u, CPU): ns * 1e6 for u, ns in enumerate(cpu)}
     unit |= {(u, NPU): ns * 1e6 for u, ns in enumerate(npu) if ns is not None}
-    made = Table((CPU, NPU), unit, {CPU: 0.0, NPU: start * 1e6}, {CPU: (0.0, 0.0), NPU: (0.0, 0.0)})
-    return replace(made, **rest)  # type: ignore[arg-type]
+    costs = Table(
+        (CPU, NPU), unit, {CPU: 0.0, NPU: start * 1e6}, {CPU: (0.0, 0.0), NPU: (0.0, 0.0)}
+    )
+    return replace(costs, **rest)  # type: ignore[arg-type]
 
 
 def test_faster_says_by_how_much() -> None:
@@ -124,8 +126,8 @@ def test_baselines_are_named_and_take_the_best_preference() -> None:
     costs = Table(
         targets, unit, dict.fromkeys(targets, 1.0), free, refusals={(1, NPU): "no RESIZE"}
     )
-    found = {plan.name: plan for plan in baselines(graph, costs)}
-    assert list(found) == [
+    result = {plan.name: plan for plan in baselines(graph, costs)}
+    assert list(result) == [
         "all-cpu",
         "best-single nnapi:auto/fast",
         "largest-supported nnapi:sim-npu/fast",
@@ -133,7 +135,7 @@ def test_baselines_are_named_and_take_the_best_preference() -> None:
         "largest-supported nnapi:auto/fast",
         "greedy",
     ]
-    assert {name: plan.predicted_ns for name, plan in found.items()} == {
+    assert {name: plan.predicted_ns for name, plan in result.items()} == {
         "all-cpu": 31,
         "best-single nnapi:auto/fast": 13,
         "largest-supported nnapi:sim-npu/fast": 3 + 11 + 3,
@@ -141,13 +143,13 @@ def test_baselines_are_named_and_take_the_best_preference() -> None:
         "largest-supported nnapi:auto/fast": 13,
         "greedy": 3 + 5 + 3,
     }
-    npu = found["largest-supported nnapi:sim-npu/fast"]
+    npu = result["largest-supported nnapi:sim-npu/fast"]
     assert [s.cause for s in npu.segments] == [
         "nnapi:sim-npu/fast supports it",
         "sim-npu refuses: no RESIZE",
         "nnapi:sim-npu/fast supports it",
     ]
-    assert found["largest-supported nnapi:auto/fast"].notes == ("the whole model on one target",)
+    assert result["largest-supported nnapi:auto/fast"].notes == ("the whole model on one target",)
 
 
 @SETTINGS

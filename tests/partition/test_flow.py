@@ -43,12 +43,12 @@ def test_the_cut_is_the_least_of_all() -> None:
         for tail, head, ns in arcs:
             net.arc(np.array([tail]), np.array([head]), ns)
         least = min(cost(arcs, far) for far in range(1 << NODES))
-        found = net.cut()
-        if found is None:
+        result = net.cut()
+        if result is None:
             assert math.isinf(least), seed
             impossible += 1
             continue
-        ns, far_side = found
+        ns, far_side = result
         rounding = 1e-7 * sum(own for *_, own in arcs if math.isfinite(own))
         assert least - rounding <= ns <= least, seed
         far = sum(1 << u for u in np.flatnonzero(far_side).tolist())
@@ -64,9 +64,9 @@ def test_terminals_and_what_they_forbid() -> None:
     side = net.sink_side()
     assert side is not None and side.tolist() == [True, False]
     net.forbid(np.array([1]), np.array([0]))  # not 1 near and 0 far
-    found = net.cut()
-    assert found is not None and found[0] == pytest.approx(2.0)  # beyond what both pay: 0 stays
-    assert found[1].tolist() == [False, False]
+    result = net.cut()
+    assert result is not None and result[0] == pytest.approx(2.0)  # beyond what both pay: 0 stays
+    assert result[1].tolist() == [False, False]
     net.forbid_source(np.array([0]))
     side = net.sink_side()
     assert side is not None and side.tolist() == [True, True]
@@ -75,7 +75,7 @@ def test_terminals_and_what_they_forbid() -> None:
 
 
 def test_no_plan_costs_less_than_a_cut() -> None:
-    found = 0
+    result = 0
     for seed in range(150):
         problem = draw_problem(seed, 9, regions=seed % 2 == 0)
         least = optimum(problem)
@@ -83,10 +83,10 @@ def test_no_plan_costs_less_than_a_cut() -> None:
         cut = minimum_cut(problem)
         if cut is None:
             continue
-        found += 1
+        result += 1
         assert cut.ns <= least * (1 + 1e-9), seed
         check_plan(problem, cut.plan(problem))
-    assert found > 40
+    assert result > 40
 
 
 def chain_problem(seed: int) -> Problem:

@@ -31,10 +31,10 @@ for problem in (heads_problem(2, 1), blocks, stem):
 
 @pytest.fixture(scope="module")
 def gcc() -> str:
-    found = shutil.which("gcc")
-    if found is None:
+    result = shutil.which("gcc")
+    if result is None:
         pytest.skip("needs gcc")
-    return found
+    return result
 
 
 def test_no_warnings(gcc: str, tmp_path: Path) -> None:
@@ -48,8 +48,8 @@ def test_no_warnings(gcc: str, tmp_path: Path) -> None:
             str(tmp_path / "out.so"),
             "-lm",
         ]
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert made.returncode == 0, made.stderr
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.slow

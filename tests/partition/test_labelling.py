@@ -17,12 +17,12 @@ from tests.partition.problems import Plan, check_plan, draw_plan, draw_problem, 
 
 def drawn(count: int, most_units: int = 9) -> list[tuple[int, Problem, Plan]]:
     """Problems with a plan each, of units that each run somewhere."""
-    found = []
+    items = []
     for seed in range(count):
         problem = draw_problem(seed, most_units)
         if np.isfinite(problem.unit_ns).any(axis=1).all():
-            found.append((seed, problem, draw_plan(problem, random.Random(seed))))
-    return found
+            items.append((seed, problem, draw_plan(problem, random.Random(seed))))
+    return items
 
 
 def test_a_labelling_is_the_plan_again() -> None:

@@ -83,13 +83,13 @@ def test_a_warm_start_gives_no_worse_plan() -> None:
     cold = plan_problem(WIDE, True, limits=SearchLimits(seconds=60.0, effort=4e6))
     assert cold.warm.plans
     dearer = replace(WIDE, unit_ns=WIDE.unit_ns * 1.01)
-    known = min(
+    bound = min(
         sum(dearer.segment_ns(units, dearer.target_index(t)) for units, t in plan)
         for plan in cold.warm.plans
     )
     warm = plan_problem(dearer, True, limits=hasty, warm=cold.warm)
     check(dearer, warm)
-    assert warm.best.predicted_ns <= known * (1 + 1e-9)
+    assert warm.best.predicted_ns <= bound * (1 + 1e-9)
 
 
 def test_a_warm_start_with_a_target_that_is_gone_does_no_harm() -> None:

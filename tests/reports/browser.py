@@ -22,7 +22,7 @@ class Visit:
     beside itself."""
 
     page: Page
-    said: list[str] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
     @property
@@ -35,10 +35,10 @@ class Visit:
         """What axe-core finds, serious or critical."""
         from axe_playwright_python.sync_playwright import Axe
 
-        found = Axe().run(self.page).response["violations"]
+        result = Axe().run(self.page).response["violations"]
         return [
             f"{each['id']} ({each['impact']}): {node['html'][:120]}"
-            for each in found
+            for each in result
             if each["impact"] in ("serious", "critical")
             for node in each["nodes"]
         ]

@@ -188,7 +188,7 @@ def measured_on_hardware(data: ReportData) -> ReportData:
 
 def hot(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
     """The same measurements with rounds: clocks and temperatures, some rounds throttled."""
-    found = []
+    items = []
     for i, m in enumerate(measurements):
         throttled = i % 29 == 28
         rounds = [
@@ -207,5 +207,5 @@ def hot(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
             ),
         ]
         at = f"2024-05-01T12:{i // 60 % 60:02d}:{i % 60:02d}.000+00:00"
-        found.append(replace(m, rounds=tuple(rounds), measured_at=at))
-    return tuple(found)
+        items.append(replace(m, rounds=tuple(rounds), measured_at=at))
+    return tuple(items)

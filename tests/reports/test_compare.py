@@ -92,32 +92,32 @@ def words(found: Compared) -> str:
 
 
 def test_a_side_against_itself_changed_in_nothing(plain: ReportData) -> None:
-    found = pair(plain, plain)
-    assert found.moves == () and found.refusals == () and found.conditions == ()
-    assert found.descriptions == () and found.n_moved == 0
-    assert len(found.matched) == 10 and found.only(found.sides[0]) == ()
-    (latencies,) = found.latencies
+    result = pair(plain, plain)
+    assert result.moves == () and result.refusals == () and result.conditions == ()
+    assert result.descriptions == () and result.n_moved == 0
+    assert len(result.matched) == 10 and result.only(result.sides[0]) == ()
+    (latencies,) = result.latencies
     assert latencies.differences == () and latencies.same_row == len(plain.measurements)
-    (ratio,) = found.ratios
+    (ratio,) = result.ratios
     assert ratio is not None and ratio.value == 1 and ratio.verdict == "the same within noise"
-    assert words(found).splitlines()[1:] == [
+    assert words(result).splitlines()[1:] == [
         "All 10 units in common run on the same targets.",
         "No unit was measured again.",
     ]
-    assert not any(row.differs for row in headline_rows(found)[:5])
+    assert not any(row.differs for row in headline_rows(result)[:5])
 
 
 def test_a_refusal_that_went_and_the_unit_that_moved(plain: ReportData, freed: ReportData) -> None:
-    found = pair(plain, freed)
-    (refusal,) = found.refusals
+    result = pair(plain, freed)
+    (refusal,) = result.refusals
     assert (refusal.unit, refusal.targets) == (4, tuple(sorted(t.key for t in NPU)))
     assert refusal.reasons == (f"refused: {REFUSAL}", None)
-    moved = {unit for move in found.moves for unit in move.units[0]}
-    (move,) = (move for move in found.moves if 4 in move.units[0])
+    moved = {unit for move in result.moves for unit in move.units[0]}
+    (move,) = (move for move in result.moves if 4 in move.units[0])
     assert move.stays[0].target != move.stays[1].target
-    assert found.n_moved == len(moved)
-    run = "runs" if found.n_moved == 1 else "run"
-    assert f"{found.n_moved} of 10 units {run} elsewhere in B." in words(found)
+    assert result.n_moved == len(moved)
+    run = "runs" if result.n_moved == 1 else "run"
+    assert f"{result.n_moved} of 10 units {run} elsewhere in B." in words(result)
     placed = [
         {u: s.target.key for s in data.plan.segments for u in s.units} for data in (plain, freed)
     ]
@@ -126,24 +126,24 @@ def test_a_refusal_that_went_and_the_unit_that_moved(plain: ReportData, freed: R
         {s.target.key: s.cause for s in d.plan.segments if 4 in s.units} for d in (plain, freed)
     ]
     assert [{stay.target: stay.cause} for stay in move.stays] == causes
-    assert "What is refused differs for 1 unit: nnapi:sim-npu/fast" in words(found)
+    assert "What is refused differs for 1 unit: nnapi:sim-npu/fast" in words(result)
 
 
 def test_neighbours_that_moved_together_are_one_row(plain: ReportData) -> None:
     """All on the CPU against the plan: a row for each segment that is not there already."""
     on_cpu = next(p for p in plain.baselines if p.name == "all-cpu")
-    found = pair(plain, replace(plain, plan=on_cpu))
+    result = pair(plain, replace(plain, plan=on_cpu))
     elsewhere = [s.units for s in plain.plan.segments if s.target != CPU]
-    assert [move.units[0] for move in found.moves] == elsewhere
-    assert all(move.units[0] == move.units[1] for move in found.moves)
+    assert [move.units[0] for move in result.moves] == elsewhere
+    assert all(move.units[0] == move.units[1] for move in result.moves)
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.5, "slower"), (0.5, "faster")])
 def test_latencies_that_changed_on_one_target(
     plain: ReportData, factor: float, verdict: str
 ) -> None:
-    found = pair(plain, slowed(plain, NPU[0], factor))
-    (latencies,) = found.latencies
+    result = pair(plain, slowed(plain, NPU[0], factor))
+    (latencies,) = result.latencies
     rows = {row.target: row for row in by_target(latencies)}
     first = by_target(latencies)[0]
     assert first.target == NPU[0].key and first.median_ratio == pytest.approx(factor, rel=0.02)
@@ -151,7 +151,7 @@ def test_latencies_that_changed_on_one_target(
     assert all(row.slower == row.faster == 0 for key, row in rows.items() if key != NPU[0].key)
     assert {each.first.target for each in latencies.changed} == {NPU[0]}
     count = f"{first.compared} became slower, 0 faster" if factor > 1 else "0 became slower"
-    assert count in words(found)
+    assert count in words(result)
 
 
 def test_conditions_do_not_keep_latencies_apart(plain: ReportData) -> None:
@@ -163,9 +163,9 @@ def test_conditions_do_not_keep_latencies_apart(plain: ReportData) -> None:
         m if m.target == CPU else replace(m, conditions=Conditions(mode=Mode.BURST))
         for m in burst.measurements
     )
-    found = pair(plain, replace(burst, measurements=rows))
-    assert by_target(found.latencies[0])[0].faster > 0
-    assert [d for d in found.conditions if d.name == "NNAPI execution"][0].values == (
+    result = pair(plain, replace(burst, measurements=rows))
+    assert by_target(result.latencies[0])[0].faster > 0
+    assert [d for d in result.conditions if d.name == "NNAPI execution"][0].values == (
         "sync",
         "burst",
     )
@@ -181,8 +181,8 @@ def test_conditions_do_not_keep_latencies_apart(plain: ReportData) -> None:
     ],
 )
 def test_the_ratio_of_two_runs(plain: ReportData, factor: float, runs: int, verdict: str) -> None:
-    found = pair(run_scaled(plain, 1, runs), run_scaled(plain, factor, runs))
-    (ratio,) = found.ratios
+    result = pair(run_scaled(plain, 1, runs), run_scaled(plain, factor, runs))
+    (ratio,) = result.ratios
     assert ratio is not None and ratio.measured
     assert ratio.value == pytest.approx(factor, rel=1e-3) and ratio.verdict == verdict
     if runs >= 5:
@@ -190,30 +190,30 @@ def test_the_ratio_of_two_runs(plain: ReportData, factor: float, runs: int, verd
         assert ratio.low <= ratio.value <= ratio.high
     else:
         assert ratio.low is None and ratio.high is None
-    assert f"B takes {ratio.value:.3f} × as long as A, measured end to end" in words(found)
+    assert f"B takes {ratio.value:.3f} × as long as A, measured end to end" in words(result)
 
 
 def test_before_a_run_predictions_are_compared(plain: ReportData, freed: ReportData) -> None:
-    found = pair(replace(plain, run=None), freed)
-    (ratio,) = found.ratios
+    result = pair(replace(plain, run=None), freed)
+    (ratio,) = result.ratios
     assert ratio is not None and not ratio.measured and ratio.low is None
     expected = freed.plan.predicted_ns / plain.plan.predicted_ns
     assert ratio.value == pytest.approx(expected)
-    rows = {row.name: row for row in headline_rows(found)}
+    rows = {row.name: row for row in headline_rows(result)}
     assert rows["latency, measured"].cells[0].text == "not run"
-    assert "predicted" in words(found).splitlines()[0]
+    assert "predicted" in words(result).splitlines()[0]
 
 
 def test_simulated_beside_measured_on_hardware(plain: ReportData) -> None:
-    found = pair(plain, measured_on_hardware(plain))
-    rows = {row.name: row for row in headline_rows(found)}
+    result = pair(plain, measured_on_hardware(plain))
+    rows = {row.name: row for row in headline_rows(result)}
     for name in ("latency, measured", "latency, predicted"):
         simulated, real = rows[name].cells
         assert simulated.text.endswith(" ms, simulated") and real.text.endswith(" ms")
     assert "A is simulated and B is neither simulated nor estimated: this ratio says lit" in words(
-        found
+        result
     )
-    assert [d.values for d in found.conditions if d.name == "latencies"] == [
+    assert [d.values for d in result.conditions if d.name == "latencies"] == [
         ("simulated", "measured on hardware")
     ]
 
@@ -245,22 +245,22 @@ def test_a_plan_that_failed_and_outputs_that_differ(plain: ReportData) -> None:
     own = replace(plain.run.runs[0], error="sim-npu: crashed: SIGSEGV", total_ns=())
     bad = OutputCheck("out", (1,), 1.0, 0.5, 1e-4)
     broken = replace(plain.run, runs=(own, *plain.run.runs[1:]), checks=(bad,))
-    found = pair(plain, replace(plain, run=broken))
-    rows = {row.name: row for row in headline_rows(found)}
+    result = pair(plain, replace(plain, run=broken))
+    rows = {row.name: row for row in headline_rows(result)}
     assert rows["latency, measured"].cells[1].text == "failed"
     assert rows["latency, measured"].cells[1].soft == "sim-npu: crashed: SIGSEGV"
-    assert "Outputs against eager PyTorch: A: agree, B: differ." in words(found)
-    assert "The plan of B did not run to its end: sim-npu: crashed: SIGSEGV" in words(found)
+    assert "Outputs against eager PyTorch: A: agree, B: differ." in words(result)
+    assert "The plan of B did not run to its end: sim-npu: crashed: SIGSEGV" in words(result)
 
 
 def test_other_models(plain: ReportData) -> None:
     """What both have is compared, the rest is listed."""
     longer = sample(13, (4,), "longer.pt")
-    found = pair(plain, longer)
-    a, b = found.sides
-    assert len(found.matched) == 10
-    assert found.only(a) == () and found.only(b) == (10, 11, 12)
-    assert "Other models: 10 units in common; 0 only in A, 3 only in B." in words(found)
+    result = pair(plain, longer)
+    a, b = result.sides
+    assert len(result.matched) == 10
+    assert result.only(a) == () and result.only(b) == (10, 11, 12)
+    assert "Other models: 10 units in common; 0 only in A, 3 only in B." in words(result)
     text = compare.markdown([("one", plain), ("two", longer)])
     assert "## Units only in B" in text and "## Units only in A" not in text
 
@@ -270,25 +270,25 @@ def test_models_with_nothing_in_common(plain: ReportData) -> None:
     other = replace(
         plain, graph=replace(plain.graph, units=units), measurements=(), model="other.pt"
     )
-    found = pair(plain, other)
-    assert found.matched == () and found.moves == () and found.refusals == ()
-    assert found.latencies[0].differences == ()
-    assert "The models have no unit in common." in words(found)
-    assert "Other models: 10 only in A, 10 only in B." in words(found)
-    assert found.sentences[0].verdict == ""  # another model may well be slower
+    result = pair(plain, other)
+    assert result.matched == () and result.moves == () and result.refusals == ()
+    assert result.latencies[0].differences == ()
+    assert "The models have no unit in common." in words(result)
+    assert "Other models: 10 only in A, 10 only in B." in words(result)
+    assert result.sentences[0].verdict == ""  # another model may well be slower
     check(of_comparison([("one", plain), ("two", other)]), "compare")
 
 
 def test_three_sides_against_the_first(plain: ReportData, freed: ReportData) -> None:
-    found = compared(
+    comparison = compared(
         [("one", plain), ("two", freed), ("three", run_scaled(slowed(plain, CPU, 2), 2))]
     )
-    assert [side.letter for side in found.sides] == ["A", "B", "C"]
-    assert len(found.ratios) == len(found.latencies) == 2
-    assert by_target(found.latencies[1])[0].target == "cpu"
-    assert "C takes 2.000 × as long as A" in words(found)
-    assert all(len(move.stays) == 3 for move in found.moves)
-    assert "between A and C" in words(found)
+    assert [side.letter for side in comparison.sides] == ["A", "B", "C"]
+    assert len(comparison.ratios) == len(comparison.latencies) == 2
+    assert by_target(comparison.latencies[1])[0].target == "cpu"
+    assert "C takes 2.000 × as long as A" in words(comparison)
+    assert all(len(move.stays) == 3 for move in comparison.moves)
+    assert "between A and C" in words(comparison)
 
 
 @pytest.mark.parametrize("n", [0, 1, len(LETTERS) + 1])
@@ -315,10 +315,10 @@ def test_the_document_keeps_to_its_schema(
     named = [(f"side {i}", data) for i, data in enumerate(make(plain, freed))]
     document = of_comparison(named)
     check(document, "compare")
-    found = compared(named)
-    assert document["changed"] == [sentence.text for sentence in found.sentences]
+    comparison = compared(named)
+    assert document["changed"] == [sentence.text for sentence in comparison.sentences]
     assert [side["name"] for side in document["sides"]] == [name for name, _ in named]
-    assert document["placement"]["units_elsewhere"] == found.n_moved
+    assert document["placement"]["units_elsewhere"] == comparison.n_moved
     numbers = [r["ratio"] for r in document["ratios"] if r["ratio"] is not None]
     assert numbers and all(math.isfinite(number) for number in numbers)
 
@@ -335,8 +335,8 @@ def test_markdown_is_tables_of_even_rows(
     for table in text.split("\n\n"):
         rows = [line for line in table.splitlines() if line.startswith("|")]
         assert len({line.replace("\\|", "").count("|") for line in rows}) <= 1, table
-    found = compared(named)
-    for side in found.sides:
+    comparison = compared(named)
+    for side in comparison.sides:
         if side.simulated:
             assert "**simulated**" in text
     assert "\n\n\n" not in text and text.endswith("\n") and not text.endswith("\n\n")

@@ -133,5 +133,5 @@ def test_what_the_browser_is_asked_can_fail(browser: Browser, tmp_path: Path) ->
         assert any("boom" in words for words in seen.said)
         assert seen.asked == ["http://127.0.0.1:9/x.png"]
         assert seen.overflows
-        found = " ".join(seen.violations())
-        assert "color-contrast" in found and "image-alt" in found
+        result = " ".join(seen.violations())
+        assert "color-contrast" in result and "image-alt" in result

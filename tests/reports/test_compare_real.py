@@ -26,19 +26,19 @@ def call(*arguments: object) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``npu.nnprof`` and ``gpu.nnprof`` of one model, both run, and ``page.html``."""
-    found = tmp_path_factory.mktemp("real")
-    model = trace(TinyNet(), found / "tiny.pt")
-    costs = ("--costs", found / "costs.sqlite")
+    result = tmp_path_factory.mktemp("real")
+    model = trace(TinyNet(), result / "tiny.pt")
+    costs = ("--costs", result / "costs.sqlite")
     for phone in ("npu", "gpu"):
         device = ("--device", f"sim:{phone}-phone")
         named = (*device, "--input", INPUT, *costs)
         pin = ("--pin", "conv2d*=nnapi:sim-npu/fast") if phone == "npu" else ("--no-verify",)
-        bundle = found / f"{phone}.nnprof"
+        bundle = result / f"{phone}.nnprof"
         call("profile", *named, "--preference", "fast", model)
         call("partition", *named, *pin, "--output", bundle, model)
         call("run", *device, "--runs", 9, bundle)
-    call("report", *costs, "-o", found / "page.html", found / "npu.nnprof", found / "gpu.nnprof")
-    return found
+    call("report", *costs, "-o", result / "page.html", result / "npu.nnprof", result / "gpu.nnprof")
+    return result
 
 
 def test_the_page_says_what_the_runs_were(folder: Path) -> None:

@@ -89,8 +89,8 @@ def test_a_plan_that_ran_elsewhere(
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 def test_no_text_leaves_the_figure(data: ReportData, width: float) -> None:
-    made = every_figure(data, True, width)
-    for name, figure in made.items():
+    figures = every_figure(data, True, width)
+    for name, figure in figures.items():
         box = figure.get_tightbbox()
         wide, high = figure.get_size_inches()
         inside = box.x0 >= -0.03 and box.x1 <= wide + 0.03
@@ -133,9 +133,9 @@ def test_what_takes_far_longer_is_cut_off_and_says_so() -> None:
 def test_heat_map_draws_every_cell_once_and_marks_refusals(data: ReportData) -> None:
     axes = every_figure(data, True)["units"].axes[0]
     units = frames.unit_frame(data.cost_model)
-    known = units["marginal_ms"].notna().sum()
+    reference = units["marginal_ms"].notna().sum()
     cells = sum(len(p.get_path()) for p in axes.patches if isinstance(p, PathPatch)) // 5
-    assert cells == known
+    assert cells == reference
     refused = next(line for line in axes.lines if line.get_gid() == "refused")
     assert len(np.asarray(refused.get_xdata())) == (units["status"] == "refused").sum() == 3
     frames_drawn = [p for p in axes.patches if isinstance(p, Rectangle)]

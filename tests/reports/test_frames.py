@@ -89,8 +89,8 @@ def test_segments_of_a_run(data: ReportData) -> None:
     timing = data.run.runs[0].segments[0]
     assert timing.median_ns is not None
     assert row["measured_ms"] * 1e6 == pytest.approx(timing.median_ns)
-    wanted = (timing.predicted_ns - timing.median_ns) / timing.median_ns
-    assert row["relative_error"] == pytest.approx(wanted)
+    expected = (timing.predicted_ns - timing.median_ns) / timing.median_ns
+    assert row["relative_error"] == pytest.approx(expected)
 
 
 def test_measurements_are_summarised(data: ReportData) -> None:

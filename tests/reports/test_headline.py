@@ -42,8 +42,8 @@ def card(cards: tuple[Card, ...], about: str) -> Card:
     ],
 )
 def test_phrases(plan: float, rival: float, phrase: str, verdict: str) -> None:
-    made = Rival("all-cpu", plan, rival, True)
-    assert (made.phrase, made.verdict) == (phrase, verdict)
+    rival_ = Rival("all-cpu", plan, rival, True)
+    assert (rival_.phrase, rival_.verdict) == (phrase, verdict)
 
 
 def test_rivals_are_measured_only_where_both_were() -> None:
@@ -59,13 +59,13 @@ def test_a_split_plan_is_told_against_the_best_single_target(data: ReportData) -
         ("dp", 2.0, 2.0), ("all-cpu", 9.0, 8.0), ("best-single nnapi:sim-gpu/fast", 4.0, 3.0),
         ("largest-3 nnapi:sim-npu/fast", 1.0, 2.1),
     )  # fmt: skip
-    made = headline(data, frame)
-    assert made.sentence == (
+    headline_ = headline(data, frame)
+    assert headline_.sentence == (
         "Split over sim-npu and the CPU, the model takes 2.00 ms (simulated) from end to end. "
         "That is 1.05 × as fast as the fastest rule that needs no partitioner, largest 3, sim-npu "
         "(fast)."
     )
-    first, single, cpu = made.cards[:3]
+    first, single, cpu = headline_.cards[:3]
     assert first.about == "against the fastest rule that needs no partitioner"
     assert (first.value, first.verdict) == ("1.05 × as fast", "good")
     assert first.detail == "largest 3: sim-npu (fast): 2.10 ms (simulated), measured"
@@ -94,19 +94,21 @@ def test_a_plan_that_gains_nothing_says_so_and_what_it_was_good_for(
 ) -> None:
     rule = "largest-supported nnapi:sim-npu/fast"
     frame = plans(("dp", 2.0, 2.0), (rule, 2.0, 2.0), *others)
-    made = headline(split(data), frame)
+    headline_ = headline(split(data), frame)
     assert "The plan is as fast as the fastest rule that needs no partitioner, largest" in (
-        made.sentence
+        headline_.sentence
     )
-    assert said in made.sentence
-    first = made.cards[0]
+    assert said in headline_.sentence
+    first = headline_.cards[0]
     assert "without" not in first.about and (first.value, first.verdict) == ("as fast", "")
     data = split(data)
     data = replace(data, baselines=(replace(data.plan, name=rule),))
-    made = headline(data, frame)
-    assert "The plan is the fastest rule that needs no partitioner, largest" in made.sentence
-    assert made.cards[0].value == "the same"
-    assert made.cards[0].detail.startswith("the plan is largest supported: sim-npu (fast), 2.00")
+    headline_ = headline(data, frame)
+    assert "The plan is the fastest rule that needs no partitioner, largest" in headline_.sentence
+    assert headline_.cards[0].value == "the same"
+    assert headline_.cards[0].detail.startswith(
+        "the plan is largest supported: sim-npu (fast), 2.00"
+    )
 
 
 def test_one_target_is_told_against_the_cpu(data: ReportData) -> None:
@@ -117,17 +119,19 @@ def test_one_target_is_told_against_the_cpu(data: ReportData) -> None:
     frame = plans(
         ("dp", 2.0, 2.0), ("all-cpu", 9.0, 8.0), ("best-single nnapi:sim-npu/fast", 2.0, 2.0)
     )
-    made = headline(data, frame)
-    assert made.sentence.startswith("On sim-npu alone, the model takes 2.00 ms (simulated)")
-    assert "The plan is the fastest rule that needs no partitioner, best single" in made.sentence
-    assert "CPU alone takes 4 × as long" in made.sentence
-    assert "No split over several targets is faster" in made.sentence
-    assert [each.about for each in made.cards[:3]] == [
+    headline_ = headline(data, frame)
+    assert headline_.sentence.startswith("On sim-npu alone, the model takes 2.00 ms (simulated)")
+    assert (
+        "The plan is the fastest rule that needs no partitioner, best single" in headline_.sentence
+    )
+    assert "CPU alone takes 4 × as long" in headline_.sentence
+    assert "No split over several targets is faster" in headline_.sentence
+    assert [each.about for each in headline_.cards[:3]] == [
         "against the fastest rule that needs no partitioner",
         "against the CPU alone",
         "predicted against measured",
     ]
-    assert made.cards[0].value == "the same"
+    assert headline_.cards[0].value == "the same"
 
 
 EXACT = Proof(ProofKind.EXACT, 2e6, 2e6)
@@ -154,19 +158,19 @@ def test_of_the_optimum_it_says_what_is_proven(
     """Whatever the notes say."""
     notes = ("optimal over all plans under these costs",)
     plan = replace(data.plan, segments=data.plan.segments[:1], notes=notes, proof=proof)
-    made = headline(replace(data, plan=plan), plans(("dp", 2.0, 2.0), ("all-cpu", 2.0, 2.0)))
+    headline_ = headline(replace(data, plan=plan), plans(("dp", 2.0, 2.0), ("all-cpu", 2.0, 2.0)))
     if said is None:
-        assert "optimum" not in made.sentence and "No split" not in made.sentence
+        assert "optimum" not in headline_.sentence and "No split" not in headline_.sentence
     else:
-        assert said in made.sentence
+        assert said in headline_.sentence
 
 
 def test_the_cpu_in_segments_against_the_cpu_in_one(data: ReportData) -> None:
     first = data.plan.segments[0]
     cut = tuple(replace(first, units=(unit,), target=CPU) for unit in (0, 1))
     data = replace(data, plan=replace(data.plan, segments=cut, notes=(), proof=None))
-    made = headline(data, plans(("dp", 2.0, 2.0), ("all-cpu", 3.0, 3.0)))
-    assert made.sentence == (
+    headline_ = headline(data, plans(("dp", 2.0, 2.0), ("all-cpu", 3.0, 3.0)))
+    assert headline_.sentence == (
         "On the CPU alone, in 2 segments, the model takes 2.00 ms (simulated) from end to end. "
         "That is 1.50 × as fast as the fastest rule that needs no partitioner, CPU alone in one "
         "segment."
@@ -177,38 +181,38 @@ def test_what_the_host_computes_is_not_timed(data: ReportData) -> None:
     first = data.plan.segments[0]
     helped = (replace(first, units=(0,), target=CPU), replace(first, units=(1,), target=HOST))
     data = replace(data, plan=replace(data.plan, segments=helped, notes=(), proof=None))
-    made = headline(data, plans(("dp", 2.0, 2.0)))
-    assert made.sentence == (
+    headline_ = headline(data, plans(("dp", 2.0, 2.0)))
+    assert headline_.sentence == (
         "On the CPU, the rest on the host (eager PyTorch), the model takes 2.00 ms (simulated) "
         "from end to end, without what the host computes, which is not timed."
     )
     alone = replace(data, plan=replace(data.plan, segments=helped[1:]))
-    made = headline(alone, plans(("dp", 2.0, math.nan)))
-    assert made.sentence.startswith("On the host alone, ")
+    headline_ = headline(alone, plans(("dp", 2.0, math.nan)))
+    assert headline_.sentence.startswith("On the host alone, ")
 
 
 def test_predictions_that_rest_on_estimates_say_so(data: ReportData) -> None:
     first = data.plan.segments[0]
     guess = replace(first, measured=False, estimated=True)
     guessed = replace(data, plan=replace(data.plan, segments=(guess,)), run=None)
-    made = headline(guessed, plans(("dp", 2.0, math.nan), ("all-cpu", 3.0, math.nan)))
-    assert "takes 2.00 ms (simulated, estimated in part), as predicted" in made.sentence
-    assert "(simulated, estimated in part)" in card(made.cards, "predicted").detail
-    assert "estimated" not in made.cards[0].detail  # that baseline was measured
+    headline_ = headline(guessed, plans(("dp", 2.0, math.nan), ("all-cpu", 3.0, math.nan)))
+    assert "takes 2.00 ms (simulated, estimated in part), as predicted" in headline_.sentence
+    assert "(simulated, estimated in part)" in card(headline_.cards, "predicted").detail
+    assert "estimated" not in headline_.cards[0].detail  # that baseline was measured
     assert guessed.what_is_estimated.startswith("The plan's only segment was not measured")
     assert data.what_is_estimated == ""
     host = replace(first, units=(1,), target=HOST, estimated=True)  # no run times it
     helped = replace(data, plan=replace(data.plan, segments=(replace(first, units=(0,)), host)))
-    made = headline(helped, plans(("dp", 2.0, 2.0), ("all-cpu", 3.0, 3.0)))
-    assert "estimated" not in card(made.cards, "predicted").detail
+    headline_ = headline(helped, plans(("dp", 2.0, 2.0), ("all-cpu", 3.0, 3.0)))
+    assert "estimated" not in card(headline_.cards, "predicted").detail
 
 
 def test_a_slower_plan_says_so(data: ReportData) -> None:
     frame = plans(("dp", 2.0, 2.0), ("all-cpu", 1.0, 1.0))
-    made = headline(data, frame)
+    headline_ = headline(data, frame)
     rule = "the fastest rule that needs no partitioner, CPU alone"
-    assert f"That is 100 % slower than {rule}." in made.sentence
-    assert made.cards[0].verdict == "bad"
+    assert f"That is 100 % slower than {rule}." in headline_.sentence
+    assert headline_.cards[0].verdict == "bad"
 
 
 @pytest.mark.parametrize(
@@ -219,18 +223,18 @@ def test_a_slower_plan_says_so(data: ReportData) -> None:
 def test_predicted_against_measured(
     data: ReportData, predicted: float, value: str, verdict: str
 ) -> None:
-    made = headline(data, plans(("dp", predicted, 1.0), ("all-cpu", 2.0, 2.0)))
-    shown = card(made.cards, "predicted")
+    headline_ = headline(data, plans(("dp", predicted, 1.0), ("all-cpu", 2.0, 2.0)))
+    shown = card(headline_.cards, "predicted")
     assert shown.verdict == verdict and shown.value.startswith(value)
 
 
 def test_before_a_run(data: ReportData) -> None:
     data = replace(data, run=None)
-    made = headline(data, frames.baseline_frame(data.plans, None))
-    assert made.sentence.split(". ")[0].endswith("as predicted: it was not run yet")
-    assert card(made.cards, "predicted").value == "not run yet"
-    assert card(made.cards, "outputs").value == "not run yet"
-    assert card(made.cards, "CPU alone").detail.endswith("predicted")
+    headline_ = headline(data, frames.baseline_frame(data.plans, None))
+    assert headline_.sentence.split(". ")[0].endswith("as predicted: it was not run yet")
+    assert card(headline_.cards, "predicted").value == "not run yet"
+    assert card(headline_.cards, "outputs").value == "not run yet"
+    assert card(headline_.cards, "CPU alone").detail.endswith("predicted")
 
 
 def test_the_worst_output_is_told_by_what_it_was_allowed(data: ReportData) -> None:
@@ -285,6 +289,6 @@ def test_agreeing_needs_something_to_compare(
 
 def test_hardware_is_not_called_simulated(data: ReportData) -> None:
     real = measured_on_hardware(data)
-    made = headline(real, frames.baseline_frame(real.plans, real.run))
-    words: Any = (made.sentence, *(c.detail for c in made.cards))
+    headline_ = headline(real, frames.baseline_frame(real.plans, real.run))
+    words: Any = (headline_.sentence, *(c.detail for c in headline_.cards))
     assert not any("simulated" in text for text in words)

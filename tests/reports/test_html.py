@@ -46,14 +46,14 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags[tag] += 1
-        found = dict(attrs)
+        result = dict(attrs)
         if tag not in VOID:
             self.open.append(tag)
         if tag == "section":
-            self._section = str(found["id"])
+            self._section = str(result["id"])
             self.sections.append(self._section)
-        if found.get("id"):
-            self.ids[str(found["id"])] += 1
+        if result.get("id"):
+            self.ids[str(result["id"])] += 1
         self.links += [str(v) for k, v in attrs if k in ("src", "href", "xlink:href", "action")]
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -28,14 +28,14 @@ def graphs(draw: st.DrawFn) -> tuple[list[Group], list[Net]]:
     cuts = sorted(draw(st.sets(st.integers(1, n - 1), max_size=6))) if n > 1 else []
     framed = draw(st.booleans())
     groups = [Group(tuple(range(a, b)), framed) for a, b in pairwise([0, *cuts, n])]
-    return groups, [Net(source, tuple(found)) for source, found in readers.items()]
+    return groups, [Net(source, tuple(result)) for source, result in readers.items()]
 
 
 def boxes_by_row(layout: Layout) -> dict[int, list[float]]:
-    found: dict[int, list[float]] = {}
+    items: dict[int, list[float]] = {}
     for spot in layout.spots:
-        found.setdefault(spot.row, []).append(spot.x)
-    return {row: sorted(found[row]) for row in found}
+        items.setdefault(spot.row, []).append(spot.x)
+    return {row: sorted(items[row]) for row in items}
 
 
 @given(graphs())
@@ -64,7 +64,7 @@ def test_wires_lead_down_from_each_source_to_all_its_readers(
     for number, net in enumerate(nets):
         own = [link for link in layout.links if link.net == number]
         reached = {link.stop for link in own if link.stop is not None}
-        left_out = {reader for found, reader in unwired if found == number}
+        left_out = {reader for result, reader in unwired if result == number}
         assert reached | left_out == set(net.readers) and not reached & left_out
         ends = {(layout.spots[net.source].row, layout.spots[net.source].x)}
         for link in sorted(own, key=lambda link: link.row):

@@ -31,7 +31,7 @@ EVIL = "a|b\n|---|\n*c* _d_ `e` <b>f</b> [g](h) &amp; \\| #1 @you $x$ ~~i~~ 1. 2
 
 @pytest.fixture(scope="module")
 def data() -> ReportData:
-    made = sample(8, (4,))
+    sample_ = sample(8, (4,))
     segments = (
         Segment((0, 1, 2, 3), NPU, 2e6, "fastest: the first four", measured=True),
         Segment((4,), CPU, 1e6, "stays on the CPU: sim-npu refuses it"),
@@ -39,9 +39,9 @@ def data() -> ReportData:
     )
     plan = Plan("dp", segments, simulated=True)
     return replace(
-        made,
+        sample_,
         plan=plan,
-        run=run_of(made.graph, (plan, *made.baselines), made.model),
+        run=run_of(sample_.graph, (plan, *sample_.baselines), sample_.model),
         environment=Environment(
             written_at="2024-05-02T08:00:00+00:00",
             command="nnapi-prof report net.nnprof",
@@ -161,10 +161,10 @@ def test_text_of_others_stays_text_in_cells_and_paragraphs(data: ReportData) -> 
     )
     source = render(poisoned)
     document = Document(source)
-    said = " ".join(EVIL.split())
+    text = " ".join(EVIL.split())
     assert document.headings == HEADINGS
-    assert {row[-1] for row in document.tables["Plan"][0][1:]} == {said}
-    assert document.tables["Device"][0][1] == [said, said]
+    assert {row[-1] for row in document.tables["Plan"][0][1:]} == {text}
+    assert document.tables["Device"][0][1] == [text, text]
     assert "<b>" not in PARSER.render(source)
 
 
@@ -177,11 +177,11 @@ def test_text_of_others_stays_text_in_cells_and_paragraphs(data: ReportData) -> 
 @example("_a_ b_c __init__ \\")
 def test_any_text_survives(raw: str) -> None:
     raw = raw.replace("\0", "")  # CommonMark itself replaces it
-    said = " ".join(raw.split())
+    printed = " ".join(raw.split())
     paragraph = PARSER.render(text(raw))
-    assert html.unescape(paragraph.removeprefix("<p>").removesuffix("</p>\n")) == said
+    assert html.unescape(paragraph.removeprefix("<p>").removesuffix("</p>\n")) == printed
     document = Document("\n".join(table(["a", "b"], [[raw, "x"]])))
-    assert document.tables[""][0][1:] == [[said, "x"]]
+    assert document.tables[""][0][1:] == [[printed, "x"]]
 
 
 def test_a_row_of_another_length_is_a_mistake() -> None:

@@ -25,9 +25,11 @@ VIEWS = [(size, scheme) for size in SIZES for scheme in ("light", "dark")]
 
 def big() -> ReportData:
     """As large as MobileNetV2, with refusals, throttled rounds and a run."""
-    made = sample(66, (20, 41), "mobilenet_v2.pt")
+    sample_ = sample(66, (20, 41), "mobilenet_v2.pt")
     command = ["/usr/bin/nnapi-prof", "report", "m.nnprof"]
-    return replace(made, measurements=hot(made.measurements), environment=this_environment(command))
+    return replace(
+        sample_, measurements=hot(sample_.measurements), environment=this_environment(command)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +85,10 @@ def test_silent_self_contained_and_as_wide_as_the_screen(opened: Opened, file: P
 @everywhere
 def test_axe_finds_nothing_serious(opened: Opened) -> None:
     axe_module = pytest.importorskip("axe_playwright_python.sync_playwright")
-    found = axe_module.Axe().run(opened.page).response["violations"]
+    result = axe_module.Axe().run(opened.page).response["violations"]
     grave = {
         each["id"]: [node["html"][:200] for node in each["nodes"][:3]]
-        for each in found
+        for each in result
         if each["impact"] in ("serious", "critical")
     }
     assert grave == {}

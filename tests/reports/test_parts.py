@@ -89,11 +89,11 @@ def test_preferences_of_one_accelerator_compare_the_same_units(data: ReportData)
 
 def test_inferred_units_are_counted(data: ReportData) -> None:
     few = data.graph.units[:4]
-    kept = {unit.signature for unit in few}
+    signatures = {unit.signature for unit in few}
     rows = [
         row
         for row in data.measurements
-        if row.target != NPU[0] or (row.n_units == 1 and row.signature in kept)
+        if row.target != NPU[0] or (row.n_units == 1 and row.signature in signatures)
     ]
     frame = preference_frame(fit(data.graph, rows)).set_index("target")
     low = frame.loc[NPU[0].key]
@@ -160,10 +160,10 @@ def test_a_plan_that_ran_on_another_device_says_so(data: ReportData, tmp_path: P
 def test_estimates_are_marked_and_counted_not_told_as_what_runs(
     data: ReportData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = CostModel.region_cost
+    region_cost = CostModel.region_cost
 
     def guessed(self: CostModel, units: Collection[int], target: Target) -> RegionCost | None:
-        cost = known(self, units, target)
+        cost = region_cost(self, units, target)
         return replace(cost, estimated=True) if cost and tuple(units) == (3,) else cost
 
     monkeypatch.setattr(CostModel, "region_cost", guessed)

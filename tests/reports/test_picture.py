@@ -73,14 +73,14 @@ def drawn(data: ReportData, prefix: str = "picture") -> str:
 @pytest.fixture(scope="module")
 def data() -> ReportData:
     """Three segments: what the NPU lacks stays on the CPU."""
-    made = sample(12, (4,))
+    sample_ = sample(12, (4,))
     npu = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
     segments = (
         Segment((0, 1, 2, 3), npu, 2e6, "fastest: the first four"),
         Segment((4,), CPU, 1e6, "stays on the CPU: resize & co"),
         Segment((5, 6, 7, 8, 9, 10, 11), npu, 3e6, "fastest: the rest"),
     )
-    return replace(made, plan=Plan("dp", segments, simulated=True))
+    return replace(sample_, plan=Plan("dp", segments, simulated=True))
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +134,8 @@ def test_the_text_says_what_the_picture_says(data: ReportData, html: str) -> Non
 
 
 def test_transfers_carry_the_bytes_that_cross(data: ReportData) -> None:
-    made = scene(data.graph, data.plan)
-    chips = Counter(made.values[chip.net] for strip in made.strips for chip in strip.chips)
+    drawing = scene(data.graph, data.plan)
+    chips = Counter(drawing.values[chip.net] for strip in drawing.strips for chip in strip.chips)
     crossing = {
         value
         for segment in data.plan.segments
@@ -195,30 +195,30 @@ def test_everything_is_escaped(data: ReportData) -> None:
 
 def test_it_fetches_nothing(html: str) -> None:
     assert "http" not in html.replace("http://www.w3.org", "") and "@import" not in html
-    assert all(found.startswith("#") for found in re.findall(r'(?:href|src)="([^"]+)"', html))
+    assert all(result.startswith("#") for result in re.findall(r'(?:href|src)="([^"]+)"', html))
 
 
 def test_a_chain_of_sixty_fits_a_phone_in_strips_that_fit_a_page() -> None:
     graph = cnn(60)
     plan = Plan("dp", (Segment(tuple(range(60)), CPU, 1e6, "said so"),), True)
-    made = scene(graph, plan)
-    assert made.width <= PHONE_WIDTH
-    assert len(made.strips) == 3
-    assert all(strip.height <= STRIP_HEIGHT + 60 for strip in made.strips)
-    heights = [strip.height for strip in made.strips]
+    drawing = scene(graph, plan)
+    assert drawing.width <= PHONE_WIDTH
+    assert len(drawing.strips) == 3
+    assert all(strip.height <= STRIP_HEIGHT + 60 for strip in drawing.strips)
+    heights = [strip.height for strip in drawing.strips]
     assert max(heights) < 1.4 * min(heights)
-    shown = [box.unit for strip in made.strips for box in strip.boxes if box.unit is not None]
+    shown = [box.unit for strip in drawing.strips for box in strip.boxes if box.unit is not None]
     assert sorted(shown) == list(range(60))
 
 
 def test_a_cut_leaves_no_segments_name_alone() -> None:
     graph = cnn(60)
     segments = [Segment(tuple(range(a, a + 6)), CPU, 1e6, "said so") for a in range(0, 60, 6)]
-    made = scene(graph, Plan("dp", tuple(segments), True))
-    for strip in made.strips:
+    drawing = scene(graph, Plan("dp", tuple(segments), True))
+    for strip in drawing.strips:
         for piece in strip.pieces:
             assert piece.text_y + 60 <= strip.bottom
-    assert sum(piece.begins for strip in made.strips for piece in strip.pieces) == 10
+    assert sum(piece.begins for strip in drawing.strips for piece in strip.pieces) == 10
 
 
 def test_values_that_are_read_far_below_say_where() -> None:
@@ -226,11 +226,11 @@ def test_values_that_are_read_far_below_say_where() -> None:
     first, last = graph.units[0], graph.units[-1]
     units = (*graph.units[:-1], replace(last, inputs=(*last.inputs, *first.outputs)))
     long = replace(graph, units=units)
-    made = scene(long, Plan("dp", (Segment(tuple(range(80)), CPU, 1e6, "said so"),), True))
-    goes = [label.others for strip in made.strips for label in strip.goes_to]
-    comes = [label.others for strip in made.strips for label in strip.comes_from]
+    drawing = scene(long, Plan("dp", (Segment(tuple(range(80)), CPU, 1e6, "said so"),), True))
+    goes = [label.others for strip in drawing.strips for label in strip.goes_to]
+    comes = [label.others for strip in drawing.strips for label in strip.comes_from]
     assert (goes, comes) == ([("79",)], [("0",)])
-    assert made.values[made.strips[0].goes_to[0].net] == first.outputs[0]
+    assert drawing.values[drawing.strips[0].goes_to[0].net] == first.outputs[0]
 
 
 def test_models_without_units_or_inputs_are_drawn() -> None:
@@ -239,8 +239,8 @@ def test_models_without_units_or_inputs_are_drawn() -> None:
     passed = scene(empty, Plan("dp", (), True))
     assert [box.name for box in passed.strips[0].boxes] == ["x", "x"]
     unit = Unit(0, "n", "fill 1x2", ("n",), (), ("v",), "s")
-    made = UnitGraph((unit,), {"v": value}, (), ("v",))
-    alone = scene(made, Plan("dp", (Segment((0,), CPU, 1.0, "said so"),), True))
+    graph_ = UnitGraph((unit,), {"v": value}, (), ("v",))
+    alone = scene(graph_, Plan("dp", (Segment((0,), CPU, 1.0, "said so"),), True))
     assert [box.unit for box in alone.strips[0].boxes] == [0, None]
 
 
@@ -278,13 +278,13 @@ def page(browser: Browser, html: str, tmp_path: Path) -> Iterator[Page]:
         encoding="utf-8",
     )
     opened = browser.new_page(viewport={"width": 390, "height": 800})
-    said: list[str] = []
-    opened.on("console", lambda message: said.append(message.text))
-    opened.on("pageerror", lambda error: said.append(str(error)))
+    text: list[str] = []
+    opened.on("console", lambda message: text.append(message.text))
+    opened.on("pageerror", lambda error: text.append(str(error)))
     opened.goto(path.as_uri())
     yield opened
     opened.close()
-    assert said == []
+    assert text == []
 
 
 def test_keys_pointer_and_tap_show_a_units_facts(data: ReportData, page: Page) -> None:
@@ -318,8 +318,8 @@ def test_axe_finds_no_serious_violation(page: Page) -> None:
     page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     page.locator('a[data-unit="3"]').click()
     page.evaluate(source.read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run()")
-    bad = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
+    result = page.evaluate("axe.run()")
+    bad = [v for v in result["violations"] if v["impact"] in ("serious", "critical")]
     assert [(v["id"], v["nodes"][0]["html"]) for v in bad] == []
 
 

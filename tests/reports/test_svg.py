@@ -45,8 +45,8 @@ def test_it_has_words_and_ids_of_its_own(data: ReportData) -> None:
 
 def test_every_reference_finds_its_id(data: ReportData) -> None:
     text = str(to_svg(timeline(data), "one", "t", "d"))
-    wanted = set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', text))
-    assert wanted and {a or b for a, b in wanted} <= set(re.findall(r' id="([^"]+)"', text))
+    expected = set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', text))
+    assert expected and {a or b for a, b in expected} <= set(re.findall(r' id="([^"]+)"', text))
 
 
 def test_it_follows_the_page(data: ReportData) -> None:
@@ -66,8 +66,8 @@ def test_it_is_small_and_loses_no_shape(data: ReportData) -> None:
     text = str(to_svg(figure, "one", "t", "d"))
     assert len(text) < 60_000
     corners = sum(len(re.findall("M", d)) for d in re.findall(r'<path d="([^"]+)" clip', text))
-    known = int(frames.unit_frame(data.cost_model)["marginal_ms"].notna().sum())
-    assert corners >= known
+    cells = int(frames.unit_frame(data.cost_model)["marginal_ms"].notna().sum())
+    assert corners >= cells
 
 
 def test_dots_of_one_look_say_so_once(data: ReportData) -> None:

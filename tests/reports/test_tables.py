@@ -21,8 +21,8 @@ OWN_SIMULATED = ("simulated", "predicted_simulated", "measured_simulated")
 
 @pytest.fixture(scope="module")
 def data() -> ReportData:
-    made = sample(10, (4,))
-    return replace(made, measurements=hot(made.measurements))
+    sample_ = sample(10, (4,))
+    return replace(sample_, measurements=hot(sample_.measurements))
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +34,9 @@ def folder(data: ReportData, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def read(path: Path) -> pd.DataFrame:
     """By the call that the README names."""
-    found = eval(READ, {"pandas": pd, "path": path})
-    assert isinstance(found, pd.DataFrame)
-    return found
+    result = eval(READ, {"pandas": pd, "path": path})
+    assert isinstance(result, pd.DataFrame)
+    return result
 
 
 def same(read_back: pd.DataFrame, made: pd.DataFrame) -> None:
@@ -66,9 +66,9 @@ def test_writes_one_file_for_each_frame_and_says_which(data: ReportData, tmp_pat
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_pandas_reads_back_what_was_written(data: ReportData, folder: Path, name: str) -> None:
     table = next(table for table in TABLES if table.name == name)
-    made = table.frame(data)
-    assert len(made)
-    same(read(folder / f"{name}.csv"), made)
+    frame = table.frame(data)
+    assert len(frame)
+    same(read(folder / f"{name}.csv"), frame)
 
 
 def test_every_frame_of_frames_is_there_whole(data: ReportData, folder: Path) -> None:
@@ -82,20 +82,20 @@ def test_every_frame_of_frames_is_there_whole(data: ReportData, folder: Path) ->
         "residuals": frames.residual_frame(data.cost_model),
         "cost_model": frames.fit_frame(data.cost_model),
     }
-    for name, made in every.items():
-        same(read(folder / f"{name}.csv")[list(made.columns)], made)
+    for name, frame in every.items():
+        same(read(folder / f"{name}.csv")[list(frame.columns)], frame)
     segments = read(folder / "segments.csv")
     for plan in data.plans:
-        made = frames.plan_frame(plan, data.graph)
+        frame = frames.plan_frame(plan, data.graph)
         own = segments[segments["plan"] == plan.name].reset_index(drop=True)
-        same(own[list(made.columns)], made)
+        same(own[list(frame.columns)], frame)
 
 
 def test_samples_are_the_raw_runs(data: ReportData, folder: Path) -> None:
     assert data.run is not None
-    found = read(folder / "samples.csv")
+    result = read(folder / "samples.csv")
     for run in data.run.runs:
-        own = found[found["plan"] == run.plan.name]
+        own = result[result["plan"] == run.plan.name]
         assert [round(ms * 1e6) for ms in own["measured_ms"]] == list(run.total_ns)
 
 
@@ -147,8 +147,8 @@ def test_before_a_run_tables_of_runs_are_empty_with_their_columns(
 ) -> None:
     write(tmp_path, replace(data, run=None))
     for name in ("timings", "samples", "outputs"):
-        found = read(tmp_path / f"{name}.csv")
-        assert len(found) == 0 and len(found.columns) > 3
+        result = read(tmp_path / f"{name}.csv")
+        assert len(result) == 0 and len(result.columns) > 3
     assert read(tmp_path / "plans.csv")["measured_simulated"].isna().all()
 
 

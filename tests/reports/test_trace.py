@@ -43,7 +43,7 @@ METADATA = {
 @pytest.fixture(scope="module")
 def data() -> ReportData:
     """Three segments with a skip over the middle one, run, with rounds that tell clocks."""
-    made = sample(14, (4,))
+    sample_ = sample(14, (4,))
     segments = (
         Segment((0, 1, 2, 3), NPU, 2e6, "fastest: the first four", measured=True),
         Segment((4,), CPU, 1e6, "stays on the CPU", interval_ns=(0.9e6, 1.1e6)),
@@ -54,9 +54,9 @@ def data() -> ReportData:
         Round(3, cpu_khz=(2_000_000, 2_100_000), thermal_mc=(40_000, 41_500)),
         Round(4, cpu_khz=(2_100_000, None)),
     )
-    rows = tuple(replace(row, rounds=rounds) for row in made.measurements)
-    run = run_of(made.graph, (plan, *made.baselines), made.model)
-    return replace(made, plan=plan, run=run, measurements=rows)
+    rows = tuple(replace(row, rounds=rounds) for row in sample_.measurements)
+    run = run_of(sample_.graph, (plan, *sample_.baselines), sample_.model)
+    return replace(sample_, plan=plan, run=run, measurements=rows)
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +86,11 @@ def checked(text: str) -> dict[str, Any]:
 
 
 def threads(trace: dict[str, Any]) -> dict[tuple[int, int], list[dict[str, Any]]]:
-    found = defaultdict(list)
+    result = defaultdict(list)
     for event in trace["traceEvents"]:
         if event["ph"] == "X":
-            found[event["pid"], event["tid"]].append(event)
-    return found
+            result[event["pid"], event["tid"]].append(event)
+    return result
 
 
 def nested(thread: list[dict[str, Any]]) -> None:
@@ -147,25 +147,25 @@ def test_each_plan_is_predicted_and_measured(data: ReportData, trace: dict[str, 
 
 
 def test_slices_are_the_plans_segments_end_to_end(data: ReportData, trace: dict[str, Any]) -> None:
-    found = segments(trace, "this plan: predicted, simulated")
-    assert [event["ts"] for event in found] == [0.0, 2000.0, 3000.0]
-    assert [event["dur"] for event in found] == [2000.0, 1000.0, 3000.0]
-    assert [event["args"]["cause"] for event in found] == [s.cause for s in data.plan.segments]
-    assert [event["args"]["basis"] for event in found] == [
+    result = segments(trace, "this plan: predicted, simulated")
+    assert [event["ts"] for event in result] == [0.0, 2000.0, 3000.0]
+    assert [event["dur"] for event in result] == [2000.0, 1000.0, 3000.0]
+    assert [event["args"]["cause"] for event in result] == [s.cause for s in data.plan.segments]
+    assert [event["args"]["basis"] for event in result] == [
         "measured whole", "sum of measured parts", "sum of measured parts",
     ]  # fmt: skip
-    first, middle, _ = found
+    first, middle, _ = result
     assert first["args"]["units"][0] == f"0: {data.graph.units[0].label}"
     assert first["args"]["in_bytes"] == 602_112 and first["args"]["simulated"] is True
     assert middle["args"]["interval_ms"] == [0.9, 1.1]
-    assert first["tid"] == found[2]["tid"] != middle["tid"]
+    assert first["tid"] == result[2]["tid"] != middle["tid"]
 
 
 def test_measured_slices_are_medians(data: ReportData, trace: dict[str, Any]) -> None:
     assert data.run is not None
     timings = data.run.runs[0].segments
-    found = segments(trace, "this plan: measured, simulated")
-    for event, timing in zip(found, timings, strict=True):
+    result = segments(trace, "this plan: measured, simulated")
+    for event, timing in zip(result, timings, strict=True):
         assert timing.median_ns is not None
         assert event["args"]["measured_ms"] == timing.median_ns / 1e6
         assert event["dur"] == pytest.approx(timing.median_ns / 1e3, abs=0.002)
@@ -225,8 +225,8 @@ def test_before_a_run_and_on_the_host_only_predictions_stand(data: ReportData) -
         "dp", (Segment(tuple(range(14)), HOST, 1e6, "nobody runs it", estimated=True),), True
     )
     trace = checked(render(replace(data, plan=host, baselines=(), run=None)))
-    found = segments(trace, "this plan: predicted, simulated, estimated in part")
-    assert found[0]["args"]["basis"] == "estimated by the static model"
+    result = segments(trace, "this plan: predicted, simulated, estimated in part")
+    assert result[0]["args"]["basis"] == "estimated by the static model"
     assert not any("measured," in name for name in processes(trace) if "device" not in name)
 
 

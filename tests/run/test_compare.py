@@ -41,13 +41,13 @@ def test_equal_specials_agree() -> None:
 def test_the_largest_number_in_place_of_infinity_agrees_and_is_told() -> None:
     """NNAPI's arithmetic ends there on phones."""
     most = np.finfo(np.float32).max
-    wanted = np.array([math.inf, -math.inf, 2.0], np.float32)
-    found = np.array([most, -most, 2.0], np.float32)
-    assert relative(found, wanted) == 0.0
-    assert relative(-found, wanted) == relative(wanted, found) == math.inf
-    (note,) = limit_notes(["x", "y"], [found, wanted], [wanted, wanted])
+    expected = np.array([math.inf, -math.inf, 2.0], np.float32)
+    actual = np.array([most, -most, 2.0], np.float32)
+    assert relative(actual, expected) == 0.0
+    assert relative(-actual, expected) == relative(expected, actual) == math.inf
+    (note,) = limit_notes(["x", "y"], [actual, expected], [expected, expected])
     assert note.startswith("2 of 3 values of x are infinite in PyTorch and 3.403e+38 or its ")
-    assert limit_notes(["y"], [found], [found[:1]]) == []
+    assert limit_notes(["y"], [actual], [actual[:1]]) == []
 
 
 def test_zeros_and_empty_outputs() -> None:
@@ -58,15 +58,15 @@ def test_zeros_and_empty_outputs() -> None:
 
 def test_differences_below_float32s_normal_numbers_are_none() -> None:
     """A device may flush them to zero."""
-    wanted = np.array([1e-41, -3e-42], np.float32)
-    for found in (wanted * np.float32(0.8), np.zeros(2, np.float32)):
-        (check,) = compare(["y"], [found], [wanted])
+    expected = np.array([1e-41, -3e-42], np.float32)
+    for actual in (expected * np.float32(0.8), np.zeros(2, np.float32)):
+        (check,) = compare(["y"], [actual], [expected])
         assert check.ok and check.evidence is Evidence.DENORMAL
     (check,) = compare(["y"], [np.float32([1e-37])], [np.float32([1.05e-37])])
     assert check.ok and check.evidence is Evidence.VALUES
     (check,) = compare(["y"], [np.float32([1e-36])], [np.float32([1.05e-37])])
     assert not check.ok
-    (check,) = compare(["y"], [wanted * np.float32(0.8)], [wanted], tolerance=0)
+    (check,) = compare(["y"], [expected * np.float32(0.8)], [expected], tolerance=0)
     assert not check.ok  # nothing is allowed
 
 
@@ -98,12 +98,12 @@ def test_a_missing_output_is_no_agreement() -> None:
 
 
 def test_two_steps_of_a_quantised_output_are_allowed() -> None:
-    wanted = [np.array([1.0, 0.5])]
-    (check,) = compare(["y"], [np.array([1.0, 1.0])], wanted, steps=[0.25])
+    expected = [np.array([1.0, 0.5])]
+    (check,) = compare(["y"], [np.array([1.0, 1.0])], expected, steps=[0.25])
     assert check.ok
-    (check,) = compare(["y"], [np.array([1.0, 1.1])], wanted, steps=[0.25])
+    (check,) = compare(["y"], [np.array([1.0, 1.1])], expected, steps=[0.25])
     assert not check.ok
-    (check,) = compare(["y"], [np.array([1.0, 0.501])], wanted, steps=[0.0])
+    (check,) = compare(["y"], [np.array([1.0, 0.501])], expected, steps=[0.0])
     assert not check.ok
     (check,) = compare(["y"], [np.array([0.2])], [np.array([0.0])], steps=[0.1])
     assert check.ok

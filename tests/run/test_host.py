@@ -83,39 +83,39 @@ def run_all(tmp_path: Path, model: nn.Module, example: torch.Tensor, spec: str) 
 
 
 def test_indices_reach_the_device(tmp_path: Path) -> None:
-    kept = run_all(tmp_path, Embedded(), torch.zeros(1, 12, dtype=torch.int64), "1x12:int64")
-    assert [check["relative"] <= 1e-6 for check in kept["checks"]] == [True]
-    assert "host" not in {segment["target"] for segment in kept["runs"][0]["segments"]}
+    result = run_all(tmp_path, Embedded(), torch.zeros(1, 12, dtype=torch.int64), "1x12:int64")
+    assert [check["relative"] <= 1e-6 for check in result["checks"]] == [True]
+    assert "host" not in {segment["target"] for segment in result["runs"][0]["segments"]}
 
 
 def test_five_dimensions_reach_the_device(tmp_path: Path) -> None:
-    kept = run_all(tmp_path, Volumes(), torch.ones(2, 3, 2, 4, 5), "2x3x2x4x5")
-    assert [check["relative"] <= 1e-6 for check in kept["checks"]] == [True, True]
-    assert [tuple(check["shape"]) for check in kept["checks"]] == [(2, 3, 2, 4, 5), (2, 120)]
-    assert "host" not in {segment["target"] for segment in kept["runs"][0]["segments"]}
+    result = run_all(tmp_path, Volumes(), torch.ones(2, 3, 2, 4, 5), "2x3x2x4x5")
+    assert [check["relative"] <= 1e-6 for check in result["checks"]] == [True, True]
+    assert [tuple(check["shape"]) for check in result["checks"]] == [(2, 3, 2, 4, 5), (2, 120)]
+    assert "host" not in {segment["target"] for segment in result["runs"][0]["segments"]}
 
 
 def test_a_host_segment_comes_first(tmp_path: Path) -> None:
-    kept = run_all(tmp_path, HostFirst(), torch.ones(1, 16), "1x16")
-    assert [check["relative"] <= 1e-4 for check in kept["checks"]] == [True]
-    plan = kept["runs"][0]
+    result = run_all(tmp_path, HostFirst(), torch.ones(1, 16), "1x16")
+    assert [check["relative"] <= 1e-4 for check in result["checks"]] == [True]
+    plan = result["runs"][0]
     assert [segment["target"] == "host" for segment in plan["segments"]] == [True, False]
     assert plan["segments"][0]["samples_ns"] == [] and len(plan["total_ns"]) == 30
     # What was not timed is no part of the prediction that stands beside what was.
-    ran = RunReport.from_json(json.dumps(kept)).runs[0]
+    ran = RunReport.from_json(json.dumps(result)).runs[0]
     assert ran.predicted_ns == ran.segments[1].predicted_ns < ran.plan.predicted_ns
-    row = baseline_frame([ran.plan], RunReport.from_json(json.dumps(kept))).iloc[0]
+    row = baseline_frame([ran.plan], RunReport.from_json(json.dumps(result))).iloc[0]
     assert row["predicted_ms"] * 1e6 == pytest.approx(ran.predicted_ns)
     assert row["predicted_ms"] == pytest.approx(row["measured_ms"], rel=0.1)
 
 
 def test_outputs_that_no_unit_makes(tmp_path: Path) -> None:
-    kept = run_all(tmp_path, WithConstant(), torch.ones(1, 6), "1x6")
-    assert [tuple(check["shape"]) for check in kept["checks"]] == [(1, 4), (4,), (1, 6)]
-    assert all(check["relative"] <= 1e-4 for check in kept["checks"])
+    result = run_all(tmp_path, WithConstant(), torch.ones(1, 6), "1x6")
+    assert [tuple(check["shape"]) for check in result["checks"]] == [(1, 4), (4,), (1, 6)]
+    assert all(check["relative"] <= 1e-4 for check in result["checks"])
 
 
 def test_nothing_runs_on_the_device(tmp_path: Path) -> None:
-    kept = run_all(tmp_path, HostOnly(), torch.ones(2, 3), "2x3")
-    assert [check["relative"] for check in kept["checks"]] == [0.0]
-    assert kept["runs"][0]["total_ns"] == [] and any("host" in note for note in kept["notes"])
+    result = run_all(tmp_path, HostOnly(), torch.ones(2, 3), "2x3")
+    assert [check["relative"] for check in result["checks"]] == [0.0]
+    assert result["runs"][0]["total_ns"] == [] and any("host" in note for note in result["notes"])

@@ -84,8 +84,8 @@ def bundle_of(program: Program, client: AgentClient, *plans: Plan) -> Bundle:
 def run(bundle: Bundle, program: Program, client: AgentClient, **options: object) -> RunReport:
     inputs = program.example_inputs
     with torch.inference_mode():
-        wanted = program.module(*inputs)
-    return run_bundle(bundle, program, inputs, wanted, client, RunOptions(runs=6, **options))  # type: ignore[arg-type]
+        expected = program.module(*inputs)
+    return run_bundle(bundle, program, inputs, expected, client, RunOptions(runs=6, **options))  # type: ignore[arg-type]
 
 
 def test_a_host_segment_cuts_the_plan_and_outputs_agree(

@@ -20,8 +20,8 @@ class Mixed(nn.Module):
 def test_each_unit_has_its_own_error() -> None:
     program = prepare(Mixed().eval(), (torch.linspace(0.5, 20, 48).reshape(1, 3, 4, 4),), "mixed")
     units = program.units.units
-    found = unit_errors(program, range(len(units)))
-    large, larger, last = (found[u] for u in range(3))
+    result = unit_errors(program, range(len(units)))
+    large, larger, last = (result[u] for u in range(3))
     assert large.relative == larger.relative == float("inf")  # beyond 65504
     assert "beyond what float16 holds" in str(large.message)
     assert last.relative == 0.0  # of what eager PyTorch hands it, not of what came before

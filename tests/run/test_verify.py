@@ -43,12 +43,12 @@ def ran(
     noise: random.Random, plans: Sequence[Plan], slower: Mapping[str, float], runs: int = 10
 ) -> dict[PlanKey, TimedPlan]:
     """One repeat: each plan in a process of its own; ``slower`` are factors of true latencies."""
-    found: dict[PlanKey, TimedPlan] = {}
+    items: dict[PlanKey, TimedPlan] = {}
     for each in plans:
         ns = TRUE_NS * slower.get(each.name, 1.0) * noise.gauss(1, OF_PROCESS)
         samples = tuple(round(ns * noise.gauss(1, OF_RUN)) for _ in range(runs))
-        found[plan_key(each)] = TimedPlan(each, stretch_total_ns={0: samples})
-    return found
+        items[plan_key(each)] = TimedPlan(each, stretch_total_ns={0: samples})
+    return items
 
 
 def bundle(program: Program, plans: Sequence[Plan], simulated: bool = False) -> Bundle:
@@ -101,10 +101,10 @@ def test_of_plans_as_fast_as_each_other_the_simplest_is_taken() -> None:
 def test_a_rival_that_is_faster_is_found_and_a_slower_one_never() -> None:
     noise = random.Random(2)
     plans = (ALL_CPU, SINGLE)
-    for factors, wanted in (({"best-single": 0.9}, 1), ({"best-single": 1.1}, 0)):
+    for factors, expected in (({"best-single": 0.9}, 1), ({"best-single": 1.1}, 0)):
         for _ in range(50):
             repeats = [ran(noise, plans, factors) for _ in range(2)]
-            assert choose(plans, repeats, simulated=False) == wanted
+            assert choose(plans, repeats, simulated=False) == expected
     # Splitting pays where it is faster.
     plans = (ALL_CPU, SPLIT)
     repeats = [ran(noise, plans, {"dp": 0.9}) for _ in range(2)]

@@ -42,8 +42,8 @@ class Place:
     @property
     def profiled(self) -> Profiled:
         """That model, profiled and partitioned; the files are the case's own."""
-        found: Profiled = self.fixture("profiled")
-        return found
+        result: Profiled = self.fixture("profiled")
+        return result
 
     def file(self, name: str, content: str | bytes = "") -> Path:
         path = self.tmp / name

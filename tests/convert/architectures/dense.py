@@ -86,12 +86,12 @@ class FPN(nn.Module):
         maps.append(self.c3(maps[-1]))
         inner = [layer(m) for layer, m in zip(self.inner, maps, strict=True)]
         last = inner[2]
-        found = [self.smooth[2](last)]
+        result = [self.smooth[2](last)]
         for i, level in ((1, inner[1]), (0, inner[0])):
             last = level + F.interpolate(last, size=level.shape[-2:], mode="nearest")
-            found.append(self.smooth[i](last) if i else self.smooth[0](last))
-        found.append(F.max_pool2d(found[0], 1, 2, 0))
-        return found
+            result.append(self.smooth[i](last) if i else self.smooth[0](last))
+        result.append(F.max_pool2d(result[0], 1, 2, 0))
+        return result
 
 
 class YOLO(nn.Module):

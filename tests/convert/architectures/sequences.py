@@ -15,8 +15,8 @@ class Tagger(nn.Module):
         self.fc = nn.Linear(12, 5)
 
     def forward(self, ids):
-        found, (hidden, _) = self.lstm(self.embedding(ids))
-        return self.fc(found), hidden
+        result, (hidden, _) = self.lstm(self.embedding(ids))
+        return self.fc(result), hidden
 
 
 class GruTagger(nn.Module):
@@ -26,8 +26,8 @@ class GruTagger(nn.Module):
         self.norm, self.fc = nn.LayerNorm(6), nn.Linear(6, 5)
 
     def forward(self, x, state):
-        found, state = self.gru(x, state)
-        return self.fc(self.norm(found[:, -1])), state
+        result, state = self.gru(x, state)
+        return self.fc(self.norm(result[:, -1])), state
 
 
 class Wav2Vec(nn.Module):

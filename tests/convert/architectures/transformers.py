@@ -222,10 +222,10 @@ class Detr(nn.Module):
         x = x.flatten(2).permute(0, 2, 1) + places
         hidden = small.flatten(1)
         memory = self.encoder(x, src_key_padding_mask=hidden)
-        found = self.decoder(
+        result = self.decoder(
             self.queries.weight[None].repeat(n, 1, 1), memory, memory_key_padding_mask=hidden
         )
-        return {"logits": self.classes(found), "boxes": self.boxes(found).sigmoid()}
+        return {"logits": self.classes(result), "boxes": self.boxes(result).sigmoid()}
 
 
 class T5(nn.Module):

@@ -26,8 +26,8 @@ def conv(weight, bias, *, stride=1, padding=0, dilation=1, transposed=False, gro
 
     def function(x):
         args = (x, weight(x), bias, *pairs, transposed, [0, 0], groups)
-        found = aten.convolution.default(*args)
-        return found if then is None else then(found)
+        result = aten.convolution.default(*args)
+        return result if then is None else then(result)
 
     return function
 

@@ -13,16 +13,16 @@ GATES = {"lstm": 4, "gru": 3, "rnn_relu": 1, "rnn_tanh": 1}
 
 def weights(kind, layers=1, directions=1, bias=True, projection=0):
     """Random weights in PyTorch's order."""
-    found, out = [], projection or H
+    result, out = [], projection or H
     for layer in range(layers):
         for direction in range(directions):
             seed = 10 * layer + direction
             width = out * directions if layer else N
             rows = GATES[kind] * H
-            found += [image(rows, width, seed=seed) / 2, image(rows, out, seed=seed + 1) / 2]
-            found += [image(rows, seed=seed + 2), image(rows, seed=seed + 3)] if bias else []
-            found += [image(projection, H, seed=seed + 4)] if projection else []
-    return found
+            result += [image(rows, width, seed=seed) / 2, image(rows, out, seed=seed + 1) / 2]
+            result += [image(rows, seed=seed + 2), image(rows, seed=seed + 3)] if bias else []
+            result += [image(projection, H, seed=seed + 4)] if projection else []
+    return result
 
 
 def recurrent(
@@ -47,17 +47,17 @@ def recurrent(
     function = getattr(aten, kind).input
     zeros = [torch.zeros(shape) for shape in shapes]
 
-    def call(x, *given):
-        first = list(given or zeros)
+    def call(x, *states_in):
+        first = list(states_in or zeros)
         hx = first if kind == "lstm" else first[0]
         both = directions == 2
         return function(x, hx, params, bias, layers, 0.0, False, both, batch_first)[value]
 
-    given = tuple(image(*shape, seed=5 + i) for i, shape in enumerate(shapes)) if states else ()
+    states_in = tuple(image(*shape, seed=5 + i) for i, shape in enumerate(shapes)) if states else ()
     return Case(
         # as many parameters as there are inputs, for the tracer
-        [lambda x: call(x), lambda x, h: call(x, h), lambda x, h, c: call(x, h, c)][len(given)],
-        (x, *given),
+        [lambda x: call(x), lambda x, h: call(x, h), lambda x, h, c: call(x, h, c)][len(states_in)],
+        (x, *states_in),
         refused=NEEDS_SLICE if refused is None else refused,
         operations=operations or {},
     )

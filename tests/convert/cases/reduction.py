@@ -32,7 +32,7 @@ def needs(name, level=29):
 def statistics(name, refused):
     """``var`` or ``std`` in their three spellings."""
     f = getattr(aten, name)
-    known = {
+    overloads = {
         "of all": (lambda x: f.default(x, False), ROWS, FIRST),
         "of rows": (lambda x: f.dim(x, [1]), ROWS, FIRST),
         "of channels": (lambda x: f.dim(x, [1], False), X, LAST),
@@ -48,7 +48,7 @@ def statistics(name, refused):
             # the rows of the graph that level 1 cannot sum
             refused={**refused, **({27: LAST_AXES} if how == "of pixels, kept" else {})},
         )
-        for how, (function, x, order) in known.items()
+        for how, (function, x, order) in overloads.items()
     }
 
 

@@ -14,8 +14,8 @@ def quantised(function, *inputs, **options):
     """A row of a function of quint8 tensors: quantize, the function, dequantize."""
 
     def whole(*values):
-        given = [torch.quantize_per_tensor(v, SCALE, ZERO, torch.quint8) for v in values]
-        return function(*given).dequantize()
+        arguments = [torch.quantize_per_tensor(v, SCALE, ZERO, torch.quint8) for v in values]
+        return function(*arguments).dequantize()
 
     options.setdefault("tolerance", 0.11)  # a step of the output's scale, and a half
     return Row(lambda: (Function(whole), inputs), **options)

@@ -58,6 +58,6 @@ def test_strided_windows_one_after_another_are_one_quotient(windows, factor):
 
     seen = range(100, 101 + period)
     slope = Fraction(out(100 + period) - out(100), period)
-    found = floors_through(0, seen, [out(size) for size in seen], slope, period)
-    assert found
-    assert all(found[0].of(size) == out(size) for size in range(50, 400))
+    result = floors_through(0, seen, [out(size) for size in seen], slope, period)
+    assert result
+    assert all(result[0].of(size) == out(size) for size in range(50, 400))

@@ -74,12 +74,12 @@ def test_equal_sizes_are_one(tmp_path):
     path = networks.saved(Squares(), tmp_path / "model.pt", torch.zeros(1, 3, 32, 32))
     model = FlexibleModel(path, [parse_input_spec("1x3x?n=32x?n")])
     template = flexible_region(model, 30)
-    (known,) = template.opens
-    assert (known.input, known.dim, known.equal) == (0, 2, ((0, 3),))
+    (ranges,) = template.opens
+    assert (ranges.input, ranges.dim, ranges.equal) == (0, 2, ((0, 3),))
     for size in (8, 33, 60):
         program = model.program([size])
-        wanted = convert_region(program, range(len(program.units.units)), 30)
-        assert template.fill([size]) == wanted
+        expected = convert_region(program, range(len(program.units.units)), 30)
+        assert template.fill([size]) == expected
 
 
 def test_unnamed_they_do_not_run(tmp_path):
@@ -93,8 +93,8 @@ def test_a_square_in_stock_pytorch(tmp_path, nnapi_library):
     module, original = converted(tmp_path, Squares, "1x3x?n=32x?n=32")
     for size in (32, 9, 50, 32):
         agrees(module, original, (1, 3, size, size))
-    wanted = "dimension 3 of input 0 is 16, dimension 2 of input 0 is 8: equal ones are wanted"
-    with pytest.raises(torch.jit.Error, match=wanted):
+    expected = "dimension 3 of input 0 is 16, dimension 2 of input 0 is 8: equal ones are wanted"
+    with pytest.raises(torch.jit.Error, match=expected):
         module(torch.zeros(1, 3, 8, 16))
     agrees(module, original, (1, 3, 9, 9))
 
@@ -118,6 +118,6 @@ def test_free_sizes_of_two_inputs_that_must_be_equal(tmp_path, nnapi_library):
     module, original = converted(tmp_path, Joined, f"{spec} {spec}")
     agrees(module, original, (1, 2, 3, 4), (1, 4, 3, 4))
     agrees(module, original, (2, 5, 9, 7), (2, 2, 9, 7))
-    wanted = "dimension 3 of input 1 is 5, dimension 3 of input 0 is 4: equal ones are wanted"
-    with pytest.raises(torch.jit.Error, match=wanted):
+    expected = "dimension 3 of input 1 is 5, dimension 3 of input 0 is 4: equal ones are wanted"
+    with pytest.raises(torch.jit.Error, match=expected):
         module(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 5))

@@ -49,13 +49,13 @@ def test_row(name, tmp_path):
     for _ in range(3):
         sizes = [
             draw.randrange(
-                known.least + (known.example - known.least) % known.step,
-                3 * known.example + 20,
-                known.step,
+                ranges.least + (ranges.example - ranges.least) % ranges.step,
+                3 * ranges.example + 20,
+                ranges.step,
             )
-            for known in template.opens
+            for ranges in template.opens
         ]
         program = model.program(sizes)
         units = range(len(program.units.units))
-        wanted = convert_region(program, units, row.level, for_stock=True)
-        assert template.fill(sizes) == wanted
+        expected = convert_region(program, units, row.level, for_stock=True)
+        assert template.fill(sizes) == expected

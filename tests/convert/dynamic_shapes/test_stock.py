@@ -19,7 +19,7 @@ def converted(folder, make, spec, traced=True):
     """The converted module, saved and loaded, and the original."""
     torch.manual_seed(4)
     specs = [parse_input_spec(word) for word in spec.split()]
-    examples = tuple(torch.randn(known.shape) for known in specs)
+    examples = tuple(torch.randn(reference.shape) for reference in specs)
     path = networks.saved(make(), folder / "model.pt", *(examples if traced else ()))
     flexible = FlexibleModel(path, specs)
     template = flexible_region(flexible, 30)
@@ -38,8 +38,8 @@ def converted(folder, make, spec, traced=True):
 def agrees(module, original, *shapes):
     inputs = [torch.randn(shape) for shape in shapes]
     with torch.no_grad():
-        found, wanted = module(*inputs), original(*inputs)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+        actual, expected = module(*inputs), original(*inputs)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 RUNS = {

@@ -29,7 +29,7 @@ MODELS = {
 def flexible(folder, make, spec, traced):
     torch.manual_seed(3)
     specs = [parse_input_spec(word) for word in spec.split()]
-    inputs = [torch.randn(known.shape) for known in specs] if traced else []
+    inputs = [torch.randn(reference.shape) for reference in specs] if traced else []
     return FlexibleModel(networks.saved(make(), folder / "model.pt", *inputs), specs)
 
 
@@ -50,36 +50,36 @@ def template(request, tmp_path_factory):
 
 
 def test_filled_in_it_is_the_conversion_at_these_sizes(template):
-    _, model, found = template
+    _, model, result = template
     draw = random.Random(7)
     for _ in range(8):
         sizes = []
-        for known in found.opens:
-            most = min(known.most, 4 * known.example)
-            first = known.least + (known.example - known.least) % known.step
-            sizes.append(draw.randrange(first, most + 1, known.step))
-        assert found.fill(sizes) == whole(model.program(sizes))
+        for ranges in result.opens:
+            most = min(ranges.most, 4 * ranges.example)
+            first = ranges.least + (ranges.example - ranges.least) % ranges.step
+            sizes.append(draw.randrange(first, most + 1, ranges.step))
+        assert result.fill(sizes) == whole(model.program(sizes))
 
 
 def test_the_range_reaches_down_to_small_sizes(template):
-    name, _, found = template
-    assert [(known.step, known.least) for known in found.opens] == {
+    name, _, result = template
+    assert [(ranges.step, ranges.least) for ranges in result.opens] == {
         "mobile": [(1, 1), (1, 5), (1, 1)],
         "unet": [(4, 4), (4, 4)],
         "ceiling pools": [(1, 5), (1, 13)],
         "heads": [(1, 1), (1, 1), (1, 7)],
         "batch": [(1, 1)],
     }[name]
-    assert all(known.most >= 9 * known.example for known in found.opens)
+    assert all(ranges.most >= 9 * ranges.example for ranges in result.opens)
 
 
 @pytest.mark.slow
 def test_sizes_that_it_does_not_hold_for_are_refused(tmp_path):
-    found = flexible_region(flexible(tmp_path, *MODELS["unet"]), 30)
+    result = flexible_region(flexible(tmp_path, *MODELS["unet"]), 30)
     with pytest.raises(InputSpecError, match=r"dimension 2 of input 0 is 50, multiples of 4 are"):
-        found.fill([50, 64])
+        result.fill([50, 64])
     with pytest.raises(InputSpecError, match=r"dimension 3 of input 0 is 9999, 4 to 1984 are"):
-        found.fill([48, 9999])
+        result.fill([48, 9999])
 
 
 def refusal(model):
@@ -121,16 +121,16 @@ def exported(folder, dynamic, spec):
 def test_exported_programs(tmp_path):
     height, width = Dim("height", min=16, max=256), Dim("width", min=16, max=512)
     model = exported(tmp_path, {2: height, 3: width}, "1x3x?=64x?=96")
-    found = flexible_region(model, 30)
-    assert [(known.least, known.most) for known in found.opens] == [(16, 192), (16, 224)]
-    assert found.fill([61, 77]) == whole(model.program([61, 77]))
+    result = flexible_region(model, 30)
+    assert [(ranges.least, ranges.most) for ranges in result.opens] == [(16, 192), (16, 224)]
+    assert result.fill([61, 77]) == whole(model.program([61, 77]))
 
 
 def test_an_export_for_multiples(tmp_path):
     side = Dim("side", min=3, max=200)
     model = exported(tmp_path, {2: 4 * side}, "1x3x?=64x64")
-    (known,) = flexible_region(model, 30).opens
-    assert (known.step, known.least) == (4, 12)
+    (ranges,) = flexible_region(model, 30).opens
+    assert (ranges.step, ranges.least) == (4, 12)
 
 
 def test_a_size_that_an_export_fixed(tmp_path):

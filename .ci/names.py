@@ -1,0 +1,57 @@
+"""Names that say how a thing came about and not what it is: ``found``, ``known``, ``kept``.
+
+    python .ci/names.py            counts them; fails above the limit
+    python .ci/names.py --list     shows where they are
+
+A local, an attribute or a field is a noun of the thing (``regions``, not ``found``). Every place
+that binds such a name counts: assignments, loops, ``with``, walruses, comprehensions, fields.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+PARTICIPLES = frozenset({"found", "known", "wanted", "given", "kept", "made", "said"})
+LIMIT = 60
+"""In the whole tree, tests too: a document's own field may be called so."""
+
+
+def bindings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, name) of each place that binds a bare participle."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            name = node.attr
+        else:
+            continue
+        if name.lstrip("_") in PARTICIPLES:
+            yield node.lineno, name
+
+
+def main() -> int:
+    files = subprocess.check_output(["git", "ls-files", "*.py"], text=True).split()
+    places = [
+        f"{path}:{line}: {name}"
+        for path in files
+        if Path(path).is_file()
+        for line, name in bindings(ast.parse(Path(path).read_text()))
+    ]
+    if "--list" in sys.argv[1:]:
+        print("\n".join(places))
+    if len(places) <= LIMIT:
+        return 0
+    print(
+        f"{len(places)} names are bare participles ({', '.join(sorted(PARTICIPLES))}), {LIMIT} at"
+        " most: give them a noun of the thing; `python .ci/names.py --list` shows them",
+        file=sys.stderr,
+    )
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
