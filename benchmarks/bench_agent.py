@@ -22,7 +22,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from nnapi_prof.device.action import (
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.find import open_local
+from nnapi_prof.device.protocol.actions import (
     ActionFlag,
     ActionSpec,
     SegmentSpec,
@@ -30,10 +32,8 @@ from nnapi_prof.device.action import (
     TensorSpec,
     Timing,
 )
-from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.emulator import open_local
-from nnapi_prof.device.request import RequestBuilder
-from nnapi_prof.device.results import ActionResult, Start
+from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.device.protocol.results import ActionResult, Start
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode

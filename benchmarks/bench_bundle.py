@@ -26,7 +26,8 @@ from torch import nn
 
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import ConvertedRegion, operand_of
-from nnapi_prof.device.action import (
+from nnapi_prof.device.find import open_device
+from nnapi_prof.device.protocol.actions import (
     ActionFlag,
     ActionSpec,
     SegmentSpec,
@@ -34,9 +35,8 @@ from nnapi_prof.device.action import (
     TensorSpec,
     Timing,
 )
-from nnapi_prof.device.find import open_device
-from nnapi_prof.device.request import RequestBuilder
-from nnapi_prof.device.results import ActionResult
+from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, Preference, Target
 

@@ -28,7 +28,7 @@ PARTS = ("measure", "convert", "send", "store", "plan")
 SCRIPT = """
 import json, sys
 from nnapi_prof.cli import main
-from nnapi_prof.measure import session
+from nnapi_prof.execution.profile import session
 
 profile = session.profile
 

@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nnapi_prof.run.result import RunReport
+from nnapi_prof.execution.report import RunReport
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = {

@@ -46,9 +46,9 @@ from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model
 from nnapi_prof.api.planned import Planned
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.execution.report import PlanRun
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.run.result import PlanRun
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"

@@ -28,15 +28,17 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_device
+from nnapi_prof.execution.profile.cached_units import CachedUnits
+from nnapi_prof.execution.profile.session import profile
+from nnapi_prof.execution.timing import RunOptions, plan_key, time_plans
 from nnapi_prof.frontend import load
 from nnapi_prof.frontend.inputs import parse_input_specs
 from nnapi_prof.graph.plan import Plan
-from nnapi_prof.measure.exhaustive import profile_exhaustively
-from nnapi_prof.measure.outline import Outline
-from nnapi_prof.measure.session import profile
-from nnapi_prof.run.timing import RunOptions, plan_key, time_plans
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.measure.exhaustive import profile_exhaustively  # noqa: E402
 
 PHONES = "sim:npu-phone,sim:gpu-phone,sim:dsp-phone,sim:slow-nnapi-phone"
 RUNS = 300
@@ -69,17 +71,17 @@ def main() -> None:
     print(f"\nwithin 1 % of the exhaustive plan with at most {SHARE:.0%}: {good} of {len(rows)}")
 
 
-def example(name: str, size: int) -> Outline:
+def example(name: str, size: int) -> CachedUnits:
     """An example model at a size that makes thousands of measurements bearable."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.pt"
         arguments = (name, path, "--size", size)
         script = ROOT / "examples" / "models.py"
         subprocess.run([sys.executable, script, *map(str, arguments)], check=True, stdout=DEVNULL)
-        return Outline.of(load(path, parse_input_specs([f"1x3x{size}x{size}"])))
+        return CachedUnits.of(load(path, parse_input_specs([f"1x3x{size}x{size}"])))
 
 
-def compare(outline: Outline, name: str, device: str) -> dict[str, Any]:
+def compare(outline: CachedUnits, name: str, device: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, open_device(device) as opened:
         began = time.perf_counter()
         with CostStore(Path(folder) / "refined.sqlite") as store:
@@ -114,7 +116,7 @@ def compare(outline: Outline, name: str, device: str) -> dict[str, Any]:
 
 
 def run_whole(
-    outline: Outline, client: AgentClient, refined: Plan | None, exhaustive: Plan
+    outline: CachedUnits, client: AgentClient, refined: Plan | None, exhaustive: Plan
 ) -> float:
     """What the refined plan takes, by what the exhaustive one takes."""
     assert refined is not None

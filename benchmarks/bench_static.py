@@ -28,12 +28,10 @@ import pandas as pd
 from scipy.optimize import nnls
 from static_tables import GPUS, pixel1_blocks, tophub, usc_operations, usc_whole
 
-from nnapi_prof.costs.calibrate import single_rate
-from nnapi_prof.costs.static_bands import NORMAL
-from nnapi_prof.costs.static_description import Description
-from nnapi_prof.costs.static_fit import fit_samples, fit_with_errors
-from nnapi_prof.costs.static_model import Roof, TargetModel
-from nnapi_prof.costs.static_work import Sample, Work, from_frame
+from nnapi_prof.costs.estimate.calibration import fit_samples, fit_with_errors, single_rate
+from nnapi_prof.costs.estimate.description import Description
+from nnapi_prof.costs.estimate.model import NORMAL, Roof, TargetModel
+from nnapi_prof.costs.estimate.work import Sample, Work, from_frame
 from nnapi_prof.graph.plan import CPU, Preference, Target
 
 SHARE = 0.2

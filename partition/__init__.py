@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Literal, cast
 
-from nnapi_prof.costs.arrays import CostArrays
+from nnapi_prof.costs.model.arrays import CostArrays
 from nnapi_prof.errors import PartitionError, option
 from nnapi_prof.graph.plan import Plan, Proof, ProofKind
 from nnapi_prof.graph.unit import UnitGraph

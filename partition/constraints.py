@@ -190,7 +190,7 @@ def priced(problem: Problem, budgets: Sequence[Budget], rates: Sequence[float]) 
 
 
 class CompileCosts(Protocol):
-    """What a limit asks of a cost model (:mod:`nnapi_prof.costs.region` has one)."""
+    """What a limit asks of a cost model (:mod:`nnapi_prof.costs.model.region` has one)."""
 
     def compile_overhead(self, target: Target, /) -> float: ...
     def compile_cost(self, unit_index: int, target: Target, /) -> float: ...

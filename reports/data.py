@@ -17,10 +17,10 @@ from typing import Any
 from nnapi_prof import __version__
 from nnapi_prof.convert.region import Permutes
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.region import CostModel
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.execution.report import PlanRun, RunReport
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.run.result import PlanRun, RunReport
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from nnapi_prof.convert.region import Permutes
-from nnapi_prof.costs.marginal import marginal
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.region import CostModel
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model.views import marginal
+from nnapi_prof.execution.report import RunReport
 from nnapi_prof.graph.plan import AUTO, CPU, Engine, Plan, Target
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.frames import NS_PER_MS, all_targets
@@ -28,7 +29,6 @@ from nnapi_prof.reports.words import (
     place_words,
     targets_words,
 )
-from nnapi_prof.run.result import RunReport
 
 
 class Fact(NamedTuple):

@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 
 from nnapi_prof.convert.region import Permutes
-from nnapi_prof.costs.marginal import marginal
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.region import CostModel
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model.views import marginal
+from nnapi_prof.execution.report import PlanRun, RunReport
 from nnapi_prof.graph.plan import Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.run.result import PlanRun, RunReport
 
 NS_PER_MS = 1e6
 
@@ -231,7 +231,7 @@ def segment_frame(runs: Iterable[PlanRun]) -> pd.DataFrame:
 
 
 def measurement_frame(measurements: Iterable[Measurement]) -> pd.DataFrame:
-    """One row a measurement, samples summarised (:mod:`nnapi_prof.costs.summary`)."""
+    """One row a measurement, samples summarised (:mod:`nnapi_prof.costs.measurement`)."""
     rows = []
     for m in measurements:
         summary = m.summary if m.usable else None

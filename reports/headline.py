@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from nnapi_prof.execution.compare import little_to_compare
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.partition import is_optimum
 from nnapi_prof.reports.data import ReportData
@@ -21,7 +22,6 @@ from nnapi_prof.reports.words import (
     place_words,
     plan_words,
 )
-from nnapi_prof.run.words import little_to_compare
 
 NOISE = 0.02
 """Relative difference within which two latencies count as equal."""

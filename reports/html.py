@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
 
+from nnapi_prof.execution.compare import verdict
 from nnapi_prof.graph.plan import HOST
 from nnapi_prof.reports import frames
 from nnapi_prof.reports.data import ReportData
@@ -48,7 +49,6 @@ from nnapi_prof.reports.words import (
     rule_words,
     target_words,
 )
-from nnapi_prof.run.words import verdict
 
 SAID_ABOVE = ("agent", "drivers", "run at", "device fingerprint")
 """Facts of the method that the environment has."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from nnapi_prof.execution.compare import verdict
 from nnapi_prof.reports import frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.facts import (
@@ -37,7 +38,6 @@ from nnapi_prof.reports.words import (
     rule_words,
     target_words,
 )
-from nnapi_prof.run.words import verdict
 
 _SPECIAL = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", "@": "&#64;", "#": "&#35;"}

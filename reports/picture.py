@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from nnapi_prof.costs.region import CostModel
+from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.graph.plan import AUTO, Engine, Segment, Target
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.reports.data import ReportData

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import nnapi_prof
-from nnapi_prof.costs.region import CostModel
-from nnapi_prof.costs.rounds import Round
+from nnapi_prof.costs.measurement import Round
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.execution.report import PlanRun, SegmentTiming
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.words import plan_words, target_words
-from nnapi_prof.run.result import PlanRun, SegmentTiming
 
 Event = dict[str, Any]
 NS_PER_US = 1e3

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nnapi_prof.graph.plan import AUTO, Engine, Target
 
 if TYPE_CHECKING:
-    from nnapi_prof.costs.marginal import Marginal
+    from nnapi_prof.costs.model.views import Marginal
 
 
 DASH = "–"
@@ -45,7 +45,7 @@ def marginal_words(cost: Marginal | None, ms: Callable[[float], str]) -> str:
 
 def marginal_cell(row: Mapping[str, Any]) -> str:
     """:func:`marginal_words` of a row of :func:`nnapi_prof.reports.frames.unit_frame`."""
-    from nnapi_prof.costs.marginal import Marginal
+    from nnapi_prof.costs.model.views import Marginal
 
     if not math.isfinite(row["marginal_ms"]):
         return DASH

@@ -32,8 +32,8 @@ class CostColumns(SphinxDirective):
     """The columns of the table of measurements, and those derived from it."""
 
     def run(self) -> list[nodes.Node]:
-        from nnapi_prof.costs.frame import DERIVED
-        from nnapi_prof.costs.schema import MEASUREMENTS
+        from nnapi_prof.costs.store.files import DERIVED
+        from nnapi_prof.costs.store.schema import MEASUREMENTS
 
         words = {
             "n_samples": "how many samples the next three are of",

@@ -123,7 +123,7 @@ def compare(
 def _read(side: Planned | Result | str | os.PathLike[str]) -> Planned | Result:
     if isinstance(side, Planned | Result):
         return side
-    from nnapi_prof.run.history import last
+    from nnapi_prof.execution.report import last
 
     planned, ran = read_plan(side), last(Path(side))
     return planned if ran is None else Result(planned, ran)

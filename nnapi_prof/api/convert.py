@@ -21,6 +21,7 @@ from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import ConvertedRegion
 from nnapi_prof.errors import InputSpecError, NnapiProfError, UnsupportedOp
+from nnapi_prof.execution.host import constant_outputs
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.loading import ModelKind, eval_mode, model_kind, read_exported, read_nested
@@ -29,7 +30,6 @@ from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.frontend.structure import structure_of
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.nnapi.codes import FeatureLevel
-from nnapi_prof.run.host import constant_outputs
 
 
 def convert_model(

@@ -10,12 +10,12 @@ from nnapi_prof.api import html
 from nnapi_prof.api.adjusted import AdjustedCosts, Objective, UnitCost, Weight
 from nnapi_prof.api.model import Model
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.marginal import left_at_trial, marginal, shown_targets
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.region import CostModel
-from nnapi_prof.device.results import AgentInfo
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model.views import left_at_trial, marginal, shown_targets
+from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UsageError
-from nnapi_prof.measure.outcome import ProfileOutcome
+from nnapi_prof.execution.profile.options import ProfileOutcome
 from nnapi_prof.partition import Costs as PricedUnits
 from nnapi_prof.reports.words import (
     MARGINAL_MARKS,

@@ -10,15 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.costs.static import PHONE_CPU
-from nnapi_prof.costs.static_costs import Estimate, EstimatedCosts, Price
-from nnapi_prof.costs.static_description import Description, parse_description, shipped
-from nnapi_prof.costs.static_description import shipped_text as _shipped_text
-from nnapi_prof.costs.static_label import unit_work
-from nnapi_prof.costs.static_phone import FORMAT as SIMULATED_FORMAT
-from nnapi_prof.costs.static_phone import PhoneUnit, phone_units
-from nnapi_prof.costs.static_work import Work
-from nnapi_prof.device.emulator import SIMULATED, list_phones, phone_file
+from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts, Price
+from nnapi_prof.costs.estimate.description import Description, parse_description, shipped
+from nnapi_prof.costs.estimate.description import shipped_text as _shipped_text
+from nnapi_prof.costs.estimate.phone import FORMAT as SIMULATED_FORMAT
+from nnapi_prof.costs.estimate.phone import PhoneUnit, phone_units
+from nnapi_prof.costs.estimate.work import Work
+from nnapi_prof.costs.model.region import PHONE_CPU
+from nnapi_prof.costs.store.migrate import unit_work
+from nnapi_prof.device.find import SIMULATED, list_phones, phone_file
 from nnapi_prof.errors import UnsupportedOp, UsageError, did_you_mean, option
 from nnapi_prof.graph.plan import CPU, HOST, Target
 from nnapi_prof.graph.program import Program
@@ -27,7 +27,7 @@ from nnapi_prof.graph.unit import Unit, UnitGraph
 if TYPE_CHECKING:
     from nnapi_prof.convert.model import NnapiModel, Operand
     from nnapi_prof.costs.conditions import Conditions
-    from nnapi_prof.costs.static_fill import FilledCosts
+    from nnapi_prof.costs.estimate.costs import FilledCosts
     from nnapi_prof.costs.store import CostStore
 
 _WRITTEN = "name a JSON file that `nnapi-prof calibrate` wrote"
@@ -273,8 +273,8 @@ def filled_costs(
     Units that were never measured are estimated by a description fitted to all that the table has
     of the device, of whatever model. Raises CostError where that is nothing.
     """
-    from nnapi_prof.costs.calibrate import calibrate
-    from nnapi_prof.costs.static_fill import fill
+    from nnapi_prof.costs.estimate.calibration import calibrate
+    from nnapi_prof.costs.estimate.costs import fill
 
     rows = store.measurements(fingerprint, conditions=conditions)
     described, _ = calibrate(rows, "device", f"cost table, device {fingerprint}")

@@ -26,9 +26,8 @@ from nnapi_prof.api.steps_run import RunSettings, expected, keep_result, run_on
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import NnapiProfError
+from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome
 from nnapi_prof.graph.plan import Engine
-from nnapi_prof.measure.options import ProfileOptions
-from nnapi_prof.measure.outcome import ProfileOutcome
 
 if TYPE_CHECKING:
     from nnapi_prof.api.planned import Planned
@@ -179,7 +178,7 @@ def _plan(gone: Gone, client: AgentClient, settings: RunSettings, listener: List
     folder. Where they ran end to end since the last measurement, they do not again."""
     from nnapi_prof.api.planned import Planned
     from nnapi_prof.api.steps_partition import verified
-    from nnapi_prof.run.timing import RunOptions
+    from nnapi_prof.execution.timing import RunOptions
 
     costs, folder = gone.costs, gone.report_path.with_suffix(".nnprof")
     assert costs is not None and costs.outcome is not None and costs.outcome.plan is not None
@@ -214,7 +213,7 @@ def _verified_before(folder: Path, planned: Planned) -> Bundle | None:
     """The bundle of an earlier call, if it is of the same plans and younger than all that they rest
     on; None where it is not, or there is none."""
     from nnapi_prof.bundle.storage import read_bundle
-    from nnapi_prof.run.timing import plan_key
+    from nnapi_prof.execution.timing import plan_key
 
     costs = planned.costs
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from nnapi_prof.measure.outcome import Progress, ProgressCallback
+from nnapi_prof.execution.profile.options import Progress, ProgressCallback
 
 
 def _nobody(_: object) -> None:

@@ -15,15 +15,15 @@ from nnapi_prof.api.logged import to_log
 from nnapi_prof.api.model import Model, loaded
 from nnapi_prof.api.steps import reached
 from nnapi_prof.api.steps_profile import profile_on
+from nnapi_prof.costs import default_location
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision, parse_cpus
-from nnapi_prof.costs.devices import find_one, measured
-from nnapi_prof.costs.location import default_location
-from nnapi_prof.costs.region import CostModel, fit
-from nnapi_prof.costs.selection import Selection, instant
+from nnapi_prof.costs.model.region import CostModel, fit
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.devices import find_one, measured
+from nnapi_prof.costs.store.selection import Selection, instant
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import UsageError
-from nnapi_prof.measure.options import ProfileOptions
+from nnapi_prof.execution.profile.options import ProfileOptions
 
 
 def profile(

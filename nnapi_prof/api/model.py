@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from nnapi_prof.api import html
 from nnapi_prof.api.steps_profile import outline_of
 from nnapi_prof.errors import InputSpecError
+from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.measure.outline import Outline
 from nnapi_prof.reports.words import count
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Model:
     """Its file; of a model from memory a copy, which lives as long as this does."""
     inputs: tuple[str, ...]
     """As stated, ``1x3x224x224``; empty where they are bundled or guessed."""
-    outline: Outline = field(repr=False)
+    outline: CachedUnits = field(repr=False)
     """Its units, and how to get the rest of it."""
     _folder: _OwnFolder | None = field(default=None, repr=False, compare=False)
 
@@ -238,7 +238,7 @@ def _from_memory(
                 "load() takes a path, a torch.nn.Module or an ExportedProgram:"
                 f" {type(model).__name__} is none of these"
             )
-    return Model(path, texts, Outline.of(read_model(path, texts)), folder)
+    return Model(path, texts, CachedUnits.of(read_model(path, texts)), folder)
 
 
 def _exported(model: torch.nn.Module, inputs: list[str | Tensor], name: str) -> ExportedProgram:

@@ -22,24 +22,24 @@ from nnapi_prof.api.steps_report import data_of, naming_table
 from nnapi_prof.api.wishes import Wishes
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
+from nnapi_prof.costs import absolute
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.hopeful import with_intervals
-from nnapi_prof.costs.location import absolute
-from nnapi_prof.costs.static_costs import EstimatedCosts
+from nnapi_prof.costs.estimate.costs import EstimatedCosts
+from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.device.results import AgentInfo
+from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.timing import RunOptions
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import Costs as PricedUnits
 from nnapi_prof.partition import CurvePoint
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.words import count
-from nnapi_prof.run.timing import RunOptions
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from nnapi_prof.run.result import RunReport
+    from nnapi_prof.execution.report import RunReport
 
 
 @dataclass(frozen=True)

@@ -17,20 +17,18 @@ from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import ConvertedRegion, growth_note, units_in_floats
 from nnapi_prof.costs.conditions import Conditions, Precision
-from nnapi_prof.costs.distinct import distinct
-from nnapi_prof.costs.hopeful import with_intervals
-from nnapi_prof.costs.region import CostModel, fit
+from nnapi_prof.costs.model.region import CostModel, fit
+from nnapi_prof.costs.model.views import drop_dominated_targets, with_intervals
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.info import describe, device_fingerprint
-from nnapi_prof.device.results import AgentInfo
+from nnapi_prof.device.protocol.results import AgentInfo, describe, device_fingerprint
 from nnapi_prof.errors import CostError, InputSpecError, UsageError, option, spelled
+from nnapi_prof.execution.profile.jobs import device_targets
+from nnapi_prof.execution.profile.options import tell_planning
 from nnapi_prof.frontend.inputs import InputSpec, listed, parse_input_spec
 from nnapi_prof.graph.plan import Engine, Plan
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.measure.grid import device_targets
-from nnapi_prof.measure.outcome import tell_planning
 from nnapi_prof.partition import (
     TOLERANCE,
     Constraints,
@@ -143,7 +141,7 @@ def find_plans(
     rivals = costs
     named = constraints.forbidden or constraints.pinned or constraints.preference
     if isinstance(costs, CostModel) and not named:
-        costs, rivals = distinct(costs), distinct(costs, auto=True)
+        costs, rivals = drop_dominated_targets(costs), drop_dominated_targets(costs, auto=True)
     limits = SearchLimits() if wishes.seconds is None else SearchLimits(seconds=wishes.seconds)
     if wishes.solver == "milp":
         plan = solve(graph, costs, constraints=constraints, solver="milp", limits=limits)
@@ -257,7 +255,7 @@ def guarded(
 ) -> Constraints:
     """The constraints, and no accelerator for units that less than float32 moves by more than
     ``max_error``; computed on this host. Raises UsageError where NNAPI is to compute in float32."""
-    from nnapi_prof.run.unit_precision import unit_errors
+    from nnapi_prof.execution.float16 import unit_errors
 
     if conditions.precision is Precision.FLOAT32:
         raise UsageError(

@@ -23,8 +23,8 @@ from nnapi_prof.api.steps_run import (
 )
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.errors import InputSpecError
+from nnapi_prof.execution.report import RunReport
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.run.result import RunReport
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -202,7 +202,7 @@ class Result:
                 ratio = f"{median / 1e6 / self.latency_ms:.2f}x"
             cells = [run.plan.name, html.ms(run.predicted_ns), run.error or html.ms(median)]
             plans.append([*cells, error, ratio])
-        from nnapi_prof.run.words import verdict
+        from nnapi_prof.execution.compare import verdict
 
         checks = [
             [

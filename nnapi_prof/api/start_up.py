@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from nnapi_prof.costs.region import CostModel
+from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Target
 from nnapi_prof.graph.unit import UnitGraph

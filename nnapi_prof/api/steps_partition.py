@@ -14,15 +14,15 @@ from nnapi_prof.api.steps import reached
 from nnapi_prof.api.wishes import Wishes
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import write_bundle
+from nnapi_prof.costs import absolute
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.location import absolute
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.timing import RunOptions
+from nnapi_prof.execution.verify import choose_measured
 from nnapi_prof.frontend.inputs import parse_input_specs
 from nnapi_prof.graph.program import Program
-from nnapi_prof.run.timing import RunOptions
-from nnapi_prof.run.verify import choose_measured
 
 VERIFYING = "running plan and baselines whole"
 """The phase in which plans run end to end before one is chosen."""
@@ -94,8 +94,8 @@ def verified(
     wishes: Wishes | None = None,
     listener: Listener = SILENT,
 ) -> Bundle:
-    """The bundle with the plan that is fastest end to end (:mod:`nnapi_prof.run.verify`); the same
-    one where ``wishes`` constrain its plan."""
+    """The bundle with the plan that is fastest end to end (:mod:`nnapi_prof.execution.verify`); the
+    same one where ``wishes`` constrain its plan."""
     if wishes is not None and wishes.constrain:
         listener.busy(KEPT)
         return bundle

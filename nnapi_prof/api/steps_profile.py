@@ -11,12 +11,11 @@ from nnapi_prof.api.listener import SILENT, Listener
 from nnapi_prof.api.steps import reached
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.info import describe
+from nnapi_prof.device.protocol.results import describe
+from nnapi_prof.execution.profile.cached_units import CachedUnits, cached_units
+from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome
+from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.measure.options import ProfileOptions
-from nnapi_prof.measure.outcome import ProfileOutcome
-from nnapi_prof.measure.outline import Outline, outline
-from nnapi_prof.measure.session import profile
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program  # which imports torch
@@ -36,9 +35,9 @@ class Profiled:
     outcome: ProfileOutcome
 
 
-def outline_of(model: Path, inputs: Sequence[str], listener: Listener = SILENT) -> Outline:
+def outline_of(model: Path, inputs: Sequence[str], listener: Listener = SILENT) -> CachedUnits:
     """A model's units, remembered or read from its file now; see
-    :func:`nnapi_prof.measure.outline.outline`."""
+    :func:`nnapi_prof.execution.profile.cached_units.cached_units`."""
 
     def load() -> Program:
         with listener.working(f"reading {model.name}"):
@@ -46,7 +45,7 @@ def outline_of(model: Path, inputs: Sequence[str], listener: Listener = SILENT) 
 
             return read_model(model, inputs)
 
-    return outline(model, inputs, load)
+    return cached_units(model, inputs, load)
 
 
 def profile_file(
@@ -72,7 +71,7 @@ def profile_file(
 
 
 def profile_on(
-    model: Outline,
+    model: CachedUnits,
     client: AgentClient,
     store: CostStore,
     options: ProfileOptions | None = None,

@@ -9,24 +9,23 @@ from pathlib import Path
 
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
-from nnapi_prof.costs.location import absolute, default_location
+from nnapi_prof.costs import absolute, default_location
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.region import CostModel, fit
-from nnapi_prof.costs.selection import Selection, instant
+from nnapi_prof.costs.model.region import CostModel, fit
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.selection import Selection, instant
 from nnapi_prof.errors import CostError, UsageError, option
+from nnapi_prof.execution.report import RunReport, choose, every, last
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.data import ReportData, this_environment
-from nnapi_prof.run.history import choose, every, last
-from nnapi_prof.run.result import RunReport
 
 
 def report_data(bundle: Path, costs: str | None = None, *, until: str | None = None) -> ReportData:
     """All that a report of a bundle shows, with its last run where it was run.
 
     ``costs`` is what ``--costs`` takes. ``until``, a time in UTC as the table has it
-    (:func:`nnapi_prof.costs.selection.instant`), leaves out what was measured and run later: the
+    (:func:`.costs.store.selection.instant`), leaves out what was measured and run later: the
     same plan as it was known on that day.
 
     Raises UsageError where there is no bundle, SerializationError where it or its run is damaged,
@@ -47,7 +46,7 @@ def report_sides(
     dates: Sequence[str] = (),
 ) -> list[tuple[str, ReportData]]:
     """What is compared, each with a name: several bundles, or of one bundle several ``runs``
-    (:func:`nnapi_prof.run.history.choose`) or ``dates`` (as ``--at`` takes them).
+    (:func:`nnapi_prof.execution.report.choose`) or ``dates`` (as ``--at`` takes them).
 
     One entry is no comparison, but may be reported. Raises UsageError where several bundles, runs
     and dates are mixed, and what :func:`report_data` raises.

@@ -13,10 +13,10 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.info import describe, device_fingerprint
+from nnapi_prof.device.protocol.results import describe, device_fingerprint
 from nnapi_prof.errors import MismatchError, SerializationError, UsageError, option
+from nnapi_prof.execution.report import RunReport
 from nnapi_prof.graph.plan import AUTO, Plan
-from nnapi_prof.run.result import RunReport
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -127,7 +127,7 @@ def expected(
     settings: RunSettings | None = None,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """The inputs to run with, and the outputs that eager PyTorch gives for them."""
-    from nnapi_prof.run.reference import choose_inputs
+    from nnapi_prof.execution.host import choose_inputs
 
     inputs = choose_inputs(program, (settings or RunSettings()).seed)
     return inputs, eager(*(value.clone() for value in program.as_given(inputs)))
@@ -144,9 +144,9 @@ def run_on(
 ) -> RunReport:
     """:func:`run_file` where all is open already: runs a bundle under the conditions it was planned
     for, and compares its outputs with ``wanted``. Raises AgentError where the plan does not run."""
-    from nnapi_prof.run.compare import HALF_TOLERANCE, TOLERANCE
-    from nnapi_prof.run.runner import run_bundle
-    from nnapi_prof.run.timing import RunOptions
+    from nnapi_prof.execution.compare import HALF_TOLERANCE, TOLERANCE
+    from nnapi_prof.execution.run import run_bundle
+    from nnapi_prof.execution.timing import RunOptions
 
     settings = settings or RunSettings()
     conditions = replace(bundle.conditions, cpus=settings.cpus or bundle.conditions.cpus)
@@ -173,7 +173,7 @@ def run_on(
 
 def keep_result(bundle: Path, report: RunReport) -> Path:
     """Writes a run's report into its bundle, which keeps earlier ones, too; the file."""
-    from nnapi_prof.run.history import keep
+    from nnapi_prof.execution.report import keep
 
     return keep(bundle, report)
 

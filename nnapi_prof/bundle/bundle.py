@@ -6,7 +6,7 @@ On disk a bundle is a folder::
     model.pt | model.pt2  the original, for the comparison with eager PyTorch
     regions/ID.nnpf       one NNAPI model each (container kind 2: INFO, MODL, BUFS)
     blobs/SHA256          weights, shared by all regions that use them
-    run.json, runs/       its last run, and those before (nnapi_prof.run.history)
+    run.json, runs/       its last run, and those before (nnapi_prof.execution.report)
 """
 
 from __future__ import annotations

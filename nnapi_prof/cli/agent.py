@@ -15,7 +15,7 @@ from nnapi_prof.cli.tables import boxed
 from nnapi_prof.toolchain import ANDROID_ABIS
 
 if TYPE_CHECKING:
-    from nnapi_prof.device.results import AgentInfo
+    from nnapi_prof.device.protocol.results import AgentInfo
 
 
 @click.group("agent", cls=Group, context_settings=HELP)
@@ -124,7 +124,7 @@ def info(device_spec: str | None) -> None:
 
 
 def _facts(info: AgentInfo, path: str) -> list[tuple[str, str]]:
-    from nnapi_prof.device.info import describe, device_fingerprint
+    from nnapi_prof.device.protocol.results import describe, device_fingerprint
 
     clocks = ["?" if khz is None else f"{khz / 1e6:.2f}" for khz in info.cpu_max_khz]
     known = any(khz is not None for khz in info.cpu_max_khz)

@@ -23,7 +23,7 @@ from nnapi_prof.cli.progress import working
 from nnapi_prof.cli.tables import plain
 
 if TYPE_CHECKING:
-    from nnapi_prof.costs.calibrate import TargetReport
+    from nnapi_prof.costs.estimate.calibration import TargetReport
     from nnapi_prof.costs.store import CostStore
 
 
@@ -92,7 +92,7 @@ def command(
     """
     from nnapi_prof.api.phone import fitted_phone
     from nnapi_prof.cli.cost_options import existing
-    from nnapi_prof.costs.calibrate import calibrate
+    from nnapi_prof.costs.estimate.calibration import calibrate
     from nnapi_prof.costs.store import CostStore
 
     conditions = conditions_of(threads, cpus, mode, relaxed, float16)
@@ -140,7 +140,7 @@ def _show(reports: Sequence[TargetReport], title: str) -> None:
 
 def _device(store: CostStore, asked: str | None) -> str:
     """The fingerprint of the device to fit; raises UsageError where it is not clear which."""
-    from nnapi_prof.costs.devices import find_one, measured
+    from nnapi_prof.costs.store.devices import find_one, measured
     from nnapi_prof.errors import UsageError
 
     there = measured(store)

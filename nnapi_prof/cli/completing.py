@@ -28,8 +28,8 @@ def devices(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
     """What ``--device`` takes: simulated phones, this host, phones of a running adb server."""
-    from nnapi_prof.device.adb_server import AdbServer
-    from nnapi_prof.device.emulator import LOCAL, SIMULATED, list_phones
+    from nnapi_prof.device.find import LOCAL, SIMULATED, list_phones
+    from nnapi_prof.device.transport.adb_server import AdbServer
     from nnapi_prof.errors import NnapiProfError
 
     try:
@@ -44,8 +44,8 @@ def phones(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
     """What ``--phone`` takes: names that come along, and descriptions in files."""
-    from nnapi_prof.costs.static_description import shipped
-    from nnapi_prof.device.emulator import list_phones
+    from nnapi_prof.costs.estimate.description import shipped
+    from nnapi_prof.device.find import list_phones
 
     named = _beginning_with(incomplete, [*list_phones(), *shipped()])
     return named + files((".json",))(context, parameter, incomplete)

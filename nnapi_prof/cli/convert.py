@@ -247,7 +247,7 @@ def _say_precision(
     written: Written, program: Program, region: ConvertedRegion, float16: bool
 ) -> None:
     """How far float16 moves the outputs; only ``float16`` itself must be possible."""
-    from nnapi_prof.run.precision import float16_checks
+    from nnapi_prof.execution.float16 import float16_checks
 
     try:
         checks = float16_checks(program, region)

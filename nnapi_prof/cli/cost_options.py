@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from nnapi_prof.costs.devices import Measured
-    from nnapi_prof.costs.selection import Selection
     from nnapi_prof.costs.store import CostStore
+    from nnapi_prof.costs.store.devices import Measured
+    from nnapi_prof.costs.store.selection import Selection
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -89,9 +89,9 @@ def selection_of(
     until: str | None,
 ) -> tuple[Selection, list[Measured]]:
     """The newest rows that fit, and the devices that were named (all, where none was)."""
-    from nnapi_prof.costs.devices import find, measured
     from nnapi_prof.costs.measurement import Kind, Status
-    from nnapi_prof.costs.selection import Selection
+    from nnapi_prof.costs.store.devices import find, measured
+    from nnapi_prof.costs.store.selection import Selection
 
     devices = measured(store)
     if device_words is not None:
@@ -119,7 +119,7 @@ def selection_of(
 
 def existing(costs: str | None) -> str:
     """The cost table of ``--costs``, which to read from: a mistyped path makes no new file."""
-    from nnapi_prof.costs.location import default_location
+    from nnapi_prof.costs import default_location
     from nnapi_prof.errors import UsageError
 
     where = costs if costs is not None else default_location()
@@ -129,8 +129,8 @@ def existing(costs: str | None) -> str:
 
 
 def time_of(text: str, end: bool) -> str | None:
-    """:func:`nnapi_prof.costs.selection.instant`, None where ``text`` is no date."""
-    from nnapi_prof.costs.selection import instant
+    """:func:`nnapi_prof.costs.store.selection.instant`, None where ``text`` is no date."""
+    from nnapi_prof.costs.store.selection import instant
 
     try:
         return instant(text, end)

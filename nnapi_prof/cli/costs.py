@@ -15,11 +15,11 @@ from nnapi_prof.cli.prune import prune
 from nnapi_prof.cli.tables import is_wide, plain
 
 if TYPE_CHECKING:
-    from nnapi_prof.costs.devices import Measured
     from nnapi_prof.costs.diff import Comparison, Difference
     from nnapi_prof.costs.measurement import Measurement
-    from nnapi_prof.costs.selection import Selection
     from nnapi_prof.costs.store import CostStore
+    from nnapi_prof.costs.store.devices import Measured
+    from nnapi_prof.costs.store.selection import Selection
 
 _SORTS = ("time", "median", "spread", "label", "target")
 _ROWS_SHOWN = 40
@@ -42,8 +42,8 @@ def list_(costs: str | None) -> None:
     The first column, or its beginning, is what --device of the other commands takes; so is the
     name.
     """
-    from nnapi_prof.costs.devices import measured
     from nnapi_prof.costs.store import CostStore
+    from nnapi_prof.costs.store.devices import measured
 
     with CostStore(existing(costs)) as store:
         found = measured(store)
@@ -212,7 +212,7 @@ def diff(
 def _side(
     store: CostStore, selection: Selection, devices: list[Measured], words: str
 ) -> list[Measurement]:
-    from nnapi_prof.costs.devices import find_one
+    from nnapi_prof.costs.store.devices import find_one
     from nnapi_prof.errors import UsageError
 
     device, _, date = words.rpartition("@")
@@ -279,7 +279,7 @@ def export_(costs: str | None, file: Path, **filters: Any) -> None:
     With raw samples, so that `nnapi-prof costs import` elsewhere has them as they were.
     """
     from nnapi_prof.costs.store import CostStore
-    from nnapi_prof.costs.transfer import export
+    from nnapi_prof.costs.store.files import export
 
     with CostStore(existing(costs)) as store:
         selection, _ = selection_of(store, **filters)
@@ -308,7 +308,7 @@ def import_command(costs: str | None, files: tuple[Path, ...]) -> None:
     import dataclasses
 
     from nnapi_prof.costs.store import CostStore
-    from nnapi_prof.costs.transfer import import_
+    from nnapi_prof.costs.store.files import import_
 
     done = []
     with CostStore(costs) as store:

@@ -23,7 +23,7 @@ from nnapi_prof.cli.progress import working
 from nnapi_prof.cli.tables import boxed, line, show_plans, show_segments
 
 if TYPE_CHECKING:
-    from nnapi_prof.costs.static_costs import EstimatedCosts
+    from nnapi_prof.costs.estimate.costs import EstimatedCosts
     from nnapi_prof.graph.plan import Plan, Segment, Target
 
 _ERROR = "± (9 of 10)"

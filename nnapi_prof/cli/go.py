@@ -95,7 +95,7 @@ def command(
         with listener.working(f"reading {model.name}"):
             from nnapi_prof.api.going import go_all, quick
             from nnapi_prof.api.model import load
-            from nnapi_prof.measure.options import ProfileOptions
+            from nnapi_prof.execution.profile.options import ProfileOptions
 
             known = load(model, inputs)
         listener.notes(*known.notes)

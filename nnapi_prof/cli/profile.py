@@ -28,8 +28,8 @@ from nnapi_prof.cli.progress import listening
 from nnapi_prof.cli.tables import boxed, line, show_plans
 
 if TYPE_CHECKING:
+    from nnapi_prof.execution.profile.options import ProfileOutcome
     from nnapi_prof.graph.unit import UnitGraph
-    from nnapi_prof.measure.outcome import ProfileOutcome
 
 INTERRUPTED = 130
 
@@ -145,8 +145,8 @@ def command(
     table has for this device is not measured again. Ctrl-C keeps what was measured.
     """
     from nnapi_prof.api.steps_profile import profile_file
+    from nnapi_prof.execution.profile.options import ProfileOptions
     from nnapi_prof.graph.plan import Preference
-    from nnapi_prof.measure.options import ProfileOptions
 
     options = ProfileOptions(
         warmup_ms=warmup_ms,
@@ -208,7 +208,7 @@ def _effort(outcome: ProfileOutcome) -> str:
 
 def _summarise(graph: UnitGraph, outcome: ProfileOutcome, location: str) -> None:
     """What was measured, the slowest units, and the plans that follow."""
-    from nnapi_prof.costs.marginal import left_at_trial, marginal, shown_targets
+    from nnapi_prof.costs.model.views import left_at_trial, marginal, shown_targets
     from nnapi_prof.reports.words import (
         MARGINAL_MARKS,
         marginal_words,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import Task, TaskID
 
     from nnapi_prof.api.listener import Listener
-    from nnapi_prof.measure.outcome import Progress
+    from nnapi_prof.execution.profile.options import Progress
 
 LOGGER = logging.getLogger(__name__)
 WORTH_A_LINE_S = 2.0
@@ -49,7 +49,7 @@ def listening() -> Iterator[Listener]:
 @contextmanager
 def _listening() -> Iterator[Listener]:
     from nnapi_prof.api.listener import Listener
-    from nnapi_prof.measure.outcome import Progress
+    from nnapi_prof.execution.profile.options import Progress
     from nnapi_prof.toolchain import build_steps, cache_dir
 
     board = _board(Durations(cache_dir() / "durations.json"))

@@ -24,7 +24,7 @@ from nnapi_prof.cli.progress import listening
 from nnapi_prof.cli.tables import boxed, is_wide, line, listed
 
 if TYPE_CHECKING:
-    from nnapi_prof.run.result import RunReport
+    from nnapi_prof.execution.report import RunReport
 
 
 @click.command(
@@ -103,7 +103,7 @@ def command(
         )
     if as_json():
         from nnapi_prof.documents.bundle import of_run
-        from nnapi_prof.run.history import RESULT_FILE
+        from nnapi_prof.execution.report import RESULT_FILE
 
         print_document(of_run(bundle, bundle / RESULT_FILE, report))
     else:
@@ -114,7 +114,7 @@ def command(
 
 
 def _show(report: RunReport) -> None:
-    from nnapi_prof.run.words import little_to_compare
+    from nnapi_prof.execution.compare import little_to_compare
 
     console = stdout()
     under = f", {report.conditions}" if report.conditions else ""

@@ -38,7 +38,7 @@ def write_stock(
     from nnapi_prof.bundle.flexible import flexible_stock_module
     from nnapi_prof.bundle.torchscript import stock_module
     from nnapi_prof.convert.dynamic_shapes import Template
-    from nnapi_prof.run.host import constant_outputs
+    from nnapi_prof.execution.host import constant_outputs
 
     rest = (constant_outputs(program), preference, relaxed, structure)
     if isinstance(found, Template):
@@ -78,7 +78,7 @@ def write_parts(
 ) -> None:
     """Writes a model that runs in parts, and says what stays on the CPU."""
     from nnapi_prof.bundle.mixed import mixed_module
-    from nnapi_prof.run.host import constant_outputs
+    from nnapi_prof.execution.host import constant_outputs
 
     show_kept(program, parts.kept)
     show_in_floats(written, program, parts.regions)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nnapi_prof.measure.outcome import Progress
+    from nnapi_prof.execution.profile.options import Progress
 
 _LEAST_S = 0.5
 """Before that, what is done says too little about the rest."""

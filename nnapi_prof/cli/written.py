@@ -12,8 +12,8 @@ from nnapi_prof.cli.output import say
 if TYPE_CHECKING:
     from nnapi_prof.convert.dynamic_shapes.template import OpenSize
     from nnapi_prof.documents.registry import Document
+    from nnapi_prof.execution.report import OutputCheck
     from nnapi_prof.graph.program import Program
-    from nnapi_prof.run.result import OutputCheck
 
 
 @dataclass

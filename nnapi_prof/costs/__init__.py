@@ -1,4 +1,26 @@
 """Cost tables: measurements, their store, and the models that turn them into a region's latency.
 
-Nothing is imported here: SQLAlchemy, pandas and scipy load when a module that needs them does.
+Here is only where the default table lies: SQLAlchemy, pandas and scipy load when a module that
+needs them does.
 """
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+VARIABLE = "NNAPI_PROF_COSTS"
+
+
+def default_location() -> str:
+    """``$NNAPI_PROF_COSTS`` (a path or a database URL), else a file under ``$XDG_DATA_HOME``."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return named
+    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return str(Path(data) / "nnapi-prof" / "costs.sqlite")
+
+
+def absolute(location: str) -> str:
+    """A table's place, named from any folder: of a file its whole path, a URL as it is."""
+    return location if "://" in location else str(Path(location).expanduser().absolute())

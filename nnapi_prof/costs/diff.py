@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.rounds import Round
+from nnapi_prof.costs.measurement import Measurement, Round
 
 RESAMPLES = 1000
 CONFIDENCE = 0.99

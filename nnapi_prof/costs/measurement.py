@@ -3,16 +3,146 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+import functools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
-from nnapi_prof.costs.rounds import Round, doubts
-from nnapi_prof.costs.summary import Summary, summarise
+from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import Target
 from nnapi_prof.graph.work import ELEMENT_BYTES, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The recorded runs of one turn, and the device before and after them."""
+
+    runs: int
+    cpu_khz: tuple[int | None, int | None] = (None, None)
+    """Before and after."""
+    thermal_mc: tuple[int | None, int | None] = (None, None)
+    """Before and after, thousandths of a degree Celsius."""
+    throttled: bool | None = None
+    """The device was held back by heat; None where it does not tell."""
+    repeats: int | None = None
+    """The round (its index) that this one was measured again for."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "runs": self.runs,
+            "cpu_khz": self.cpu_khz,
+            "thermal_mc": self.thermal_mc,
+            "throttled": self.throttled,
+            "repeats": self.repeats,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Round:
+        pairs = {name: tuple(data[name]) for name in ("cpu_khz", "thermal_mc")}
+        return cls(data["runs"], **pairs, throttled=data["throttled"], repeats=data["repeats"])
+
+
+def quality_flags(rounds: Sequence[Round], warm: bool | None) -> tuple[str, ...]:
+    """What a reader should know before trusting a latency, for people."""
+    hot = sum(bool(each.throttled) for each in rounds)
+    found = []
+    if hot and hot == len(rounds):
+        found.append("throttled in every round")
+    elif hot:
+        found.append(f"{hot} of {len(rounds)} rounds throttled and left out")
+    if warm is False:
+        found.append("not warm: warming up ended before the times were stable")
+    return tuple(found)
+
+
+def medians(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[float | None, ...]:
+    """The median of each round's samples, None of one that was throttled or is empty; one median of
+    all where the samples are not as many as the rounds say, or nothing was told of rounds."""
+    if sum(each.runs for each in rounds) != len(samples):
+        return (statistics.median(samples),) if samples else ()
+    found: list[float | None] = []
+    at = 0
+    for each in rounds:
+        own = samples[at : at + each.runs]
+        found.append(statistics.median(own) if own and not each.throttled else None)
+        at += each.runs
+    return tuple(found)
+
+
+def log_ratios(first: Sequence[float | None], second: Sequence[float | None]) -> tuple[float, ...]:
+    """ln(second / first) of the rounds that both have: they took turns, so that what slowed one
+    slowed the other."""
+    pairs = zip(first, second, strict=False)
+    return tuple(math.log(b / a) for a, b in pairs if a and b and a > 0 and b > 0)
+
+
+def steady(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[int, ...]:
+    """The samples of rounds that were not throttled; all of them where there are no others.
+
+    Samples stand in the order of the rounds. Where they are not as many as the rounds say (a fault
+    in the middle of one), nothing is left out.
+    """
+    if sum(each.runs for each in rounds) != len(samples):
+        return tuple(samples)
+    kept: list[int] = []
+    at = 0
+    for each in rounds:
+        if not each.throttled:
+            kept += samples[at : at + each.runs]
+        at += each.runs
+    return tuple(kept or samples)
+
+
+MAD_TO_SIGMA = 1.4826
+"""1 / (normal quantile of 3/4): the median absolute deviation of normal data in sigmas."""
+
+MEDIAN_TO_MEAN = 1.2533
+"""sqrt(pi / 2): how much wider a median of normal samples spreads than their mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Robust summary of latencies in ns: half the samples may be wild before the median moves."""
+
+    median_ns: float
+    spread_ns: float
+    """:data:`MAD_TO_SIGMA` times the median absolute deviation: sigma, were the samples normal."""
+    n: int
+    minimum_ns: int
+    n_left_out: int = 0
+    """Samples of throttled rounds, which take no part."""
+
+    @property
+    def sigma_of_median_ns(self) -> float:
+        """Standard error of the median, were the samples normal and independent."""
+        return MEDIAN_TO_MEAN * self.spread_ns / math.sqrt(self.n)
+
+    @property
+    def relative_spread(self) -> float:
+        return self.spread_ns / self.median_ns if self.median_ns else 0.0
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _summarise(samples_ns: tuple[int, ...], rounds: tuple[Round, ...]) -> Summary:
+    kept = steady(samples_ns, rounds)
+    median = statistics.median(kept)
+    mad = statistics.median(abs(sample - median) for sample in kept)
+    left_out = len(samples_ns) - len(kept)
+    return Summary(float(median), MAD_TO_SIGMA * mad, len(kept), min(kept), left_out)
+
+
+def summarise(samples_ns: Sequence[int], rounds: Sequence[Round] = ()) -> Summary:
+    """Summarises the samples of one measurement; raises CostError where there are none.
+
+    Those of throttled ``rounds`` are left out where there are others.
+    """
+    if not samples_ns:
+        raise CostError("a measurement without samples has no latency: it did not run to its end")
+    return _summarise(tuple(samples_ns), tuple(rounds))
 
 
 class Kind(enum.Enum):
@@ -191,7 +321,7 @@ class Measurement:
     @property
     def flags(self) -> tuple[str, ...]:
         """What a reader should know before trusting the latency, for people."""
-        return doubts(self.rounds, self.warm)
+        return quality_flags(self.rounds, self.warm)
 
     @property
     def why_not(self) -> str:

@@ -14,8 +14,8 @@ import uuid
 from collections.abc import Generator, Iterator, Mapping
 
 from nnapi_prof.device.install import InstalledAgent, install_agent, remote_dir
-from nnapi_prof.device.request import PROTOCOL_VERSION, longest_silence_s
-from nnapi_prof.device.results import (
+from nnapi_prof.device.protocol.request import PROTOCOL_VERSION, longest_silence_s
+from nnapi_prof.device.protocol.results import (
     ActionResult,
     AgentInfo,
     Cleaned,

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnapi_prof.device.adb_server import AdbServer, server_address
+from nnapi_prof.device.transport.adb_server import AdbServer, server_address
 from nnapi_prof.doctor.checks import Family, Finding, Host, host_checks
 from nnapi_prof.errors import DeviceError, DeviceOffline, UsageError
 
@@ -28,7 +28,7 @@ _CHECK = "adb key"
 
 @host_checks(ADB.name)
 def adb_key(_: Host) -> Iterator[Finding]:
-    from nnapi_prof.device.adb import key_file
+    from nnapi_prof.device.transport.adb import key_file
 
     path = key_file()
     public = Path(f"{path}.pub")
@@ -214,7 +214,7 @@ class UsbPhone:
 
 @host_checks(USB.name)
 def libusb(_: Host) -> Iterator[Finding]:
-    from nnapi_prof.device.adb import has_libusb
+    from nnapi_prof.device.transport.adb import has_libusb
 
     if not has_libusb():
         yield USB.warning(

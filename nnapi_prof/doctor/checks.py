@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nnapi_prof.device.adb_server import AdbServer
-from nnapi_prof.device.results import AgentInfo
+from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.device.transport import Transport
+from nnapi_prof.device.transport.adb_server import AdbServer
 from nnapi_prof.errors import NnapiProfError
 
 

@@ -11,10 +11,9 @@ from dataclasses import replace
 from nnapi_prof.device import xnnpack
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import find_agent
-from nnapi_prof.device.emulator import LOCAL, SIMULATED, phone_file
-from nnapi_prof.device.find import connected, open_device
+from nnapi_prof.device.find import LOCAL, SIMULATED, connected, open_device, phone_file
 from nnapi_prof.device.install import device_platform, remote_dir
-from nnapi_prof.device.results import AgentInfo
+from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.device.transport import storage_error
 from nnapi_prof.doctor.checks import Family, Finding, Phone, phone_checks, read_facts, told
 from nnapi_prof.errors import NnapiProfError

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from nnapi_prof.costs.location import VARIABLE, default_location
+from nnapi_prof.costs import VARIABLE, default_location
 from nnapi_prof.device import shipped, xnnpack
 from nnapi_prof.device.build import find_agent, sources_key
 from nnapi_prof.doctor.checks import Family, Finding, Host, host_checks
@@ -216,7 +216,7 @@ def _rows(link: sqlite3.Connection) -> int:
 
 
 def _judged(where: str, version: int | str | None, state: str) -> Finding:
-    from nnapi_prof.costs.schema import SCHEMA_VERSION
+    from nnapi_prof.costs.store.schema import SCHEMA_VERSION
 
     if isinstance(version, str):
         return COSTS.problem(

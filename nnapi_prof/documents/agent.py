@@ -22,7 +22,7 @@ from nnapi_prof.documents.registry import (
 
 if TYPE_CHECKING:
     from nnapi_prof.device.clean import Removed
-    from nnapi_prof.device.results import AgentInfo
+    from nnapi_prof.device.protocol.results import AgentInfo
 
 _PATH = described(TEXT, "of the agent on the device")
 
@@ -79,7 +79,7 @@ def of_push(serial: str, path: str) -> Document:
     ),
 )
 def of_info(serial: str, path: str, info: AgentInfo) -> Document:
-    from nnapi_prof.device.info import describe, device_fingerprint
+    from nnapi_prof.device.protocol.results import describe, device_fingerprint
 
     return {
         "serial": serial,

@@ -35,8 +35,8 @@ from nnapi_prof.documents.registry import (
 
 if TYPE_CHECKING:
     from nnapi_prof.bundle.bundle import Bundle
+    from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
     from nnapi_prof.partition import CurvePoint
-    from nnapi_prof.run.result import OutputCheck, PlanRun, RunReport, SegmentTiming
 
 _BUNDLE = described(TEXT, "the bundle's folder")
 OUTPUT = obj(

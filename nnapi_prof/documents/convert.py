@@ -21,7 +21,7 @@ from nnapi_prof.documents.registry import (
 
 if TYPE_CHECKING:
     from nnapi_prof.convert.dynamic_shapes.template import OpenSize
-    from nnapi_prof.run.result import OutputCheck
+    from nnapi_prof.execution.report import OutputCheck
 
 _FORMAT = choice("stock", "json", "cpp", "runtime")
 

@@ -24,8 +24,8 @@ from nnapi_prof.documents.registry import (
 )
 
 if TYPE_CHECKING:
-    from nnapi_prof.costs.calibrate import TargetReport
-    from nnapi_prof.costs.static_costs import EstimatedCosts
+    from nnapi_prof.costs.estimate.calibration import TargetReport
+    from nnapi_prof.costs.estimate.costs import EstimatedCosts
     from nnapi_prof.graph.plan import Plan
     from nnapi_prof.graph.unit import Unit
 

@@ -22,8 +22,8 @@ from nnapi_prof.documents.registry import (
 )
 
 if TYPE_CHECKING:
+    from nnapi_prof.execution.profile.options import ProfileOutcome
     from nnapi_prof.graph.unit import Unit, UnitGraph
-    from nnapi_prof.measure.outcome import ProfileOutcome
 
 
 @document(

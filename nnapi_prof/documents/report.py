@@ -26,9 +26,9 @@ from nnapi_prof.documents.registry import (
 )
 
 if TYPE_CHECKING:
+    from nnapi_prof.execution.report import PlanRun
     from nnapi_prof.graph.unit import Unit
     from nnapi_prof.reports.data import ReportData
-    from nnapi_prof.run.result import PlanRun
 
 _COST = obj(
     target=TARGET,

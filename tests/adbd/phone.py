@@ -14,7 +14,7 @@ from pathlib import Path
 import daemon
 
 from nnapi_prof.device.build import build_host
-from nnapi_prof.device.emulator import phone_file
+from nnapi_prof.device.find import phone_file
 from nnapi_prof.toolchain import cache_dir, find_compiler
 
 REPO = Path(__file__).resolve().parent.parent.parent

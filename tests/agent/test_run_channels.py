@@ -12,12 +12,12 @@ import torch
 
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import operand_code
-from nnapi_prof.device.action import ActionSpec, SegmentSpec, Source, TensorSpec, Timing
-from nnapi_prof.device.request import RequestBuilder
+from nnapi_prof.device.protocol.actions import ActionSpec, SegmentSpec, Source, TensorSpec, Timing
+from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.execution.host import all_values, to_memory
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import Engine
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS, QUANTIZE
-from nnapi_prof.run.host import all_values, to_memory
 
 BYTES = (0, 255, torch.uint8)
 

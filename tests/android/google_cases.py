@@ -18,8 +18,15 @@ import torch
 
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import ConvertedRegion, operand_code
-from nnapi_prof.device.action import ActionFlag, ActionSpec, SegmentSpec, Source, TensorSpec, Timing
-from nnapi_prof.device.request import RequestBuilder
+from nnapi_prof.device.protocol.actions import (
+    ActionFlag,
+    ActionSpec,
+    SegmentSpec,
+    Source,
+    TensorSpec,
+    Timing,
+)
+from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.node import torch_dtype
 from nnapi_prof.graph.plan import Engine

@@ -12,7 +12,7 @@ from torch import nn
 from nnapi_prof.cli import main
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.run.result import RunReport
+from nnapi_prof.execution.report import RunReport
 from tests.cli.common import trace
 
 SHAPE = (1, 3, 24, 24)
@@ -47,7 +47,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_usb(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnapi_prof.device.adb.UsbTransport", None)
+    monkeypatch.setattr("nnapi_prof.device.transport.adb.UsbTransport", None)
 
 
 def call(*arguments: object) -> None:

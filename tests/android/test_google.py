@@ -19,7 +19,7 @@ from torch import nn
 
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.run.result import RunReport
+from nnapi_prof.execution.report import RunReport
 from tests.android.google import ABI, APIS, NNAPI, RELEASES, GooglePhone
 from tests.android.google_cases import faults_of
 from tests.android.test_agent import run_the_agents_tests, say

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.device.adb import connect_tcp
 from nnapi_prof.device.install import device_platform
+from nnapi_prof.device.transport.adb import connect_tcp
 from nnapi_prof.device_agent import SOURCE_DIR
 from tests.android.phone import AndroidPhone
 from tests.android.phone_root import HERE, MACHINES, zig

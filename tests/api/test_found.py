@@ -14,9 +14,9 @@ from nnapi_prof.api.listener import Listener
 from nnapi_prof.api.wishes import Wishes
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.profile import options
+from nnapi_prof.execution.profile.options import Progress, tell_planning
 from nnapi_prof.graph.plan import CPU, Engine, Target
-from nnapi_prof.measure import outcome
-from nnapi_prof.measure.outcome import Progress, tell_planning
 from nnapi_prof.partition import SearchLimits, Watch
 from tests.api.conftest import Way
 from tests.partition.cases import NPU, Table, build_graph
@@ -91,7 +91,7 @@ def test_ctrl_c_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_planning_tells_how_far_it_is_after_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(outcome.time, "monotonic", lambda: now)
+    monkeypatch.setattr(options.time, "monotonic", lambda: now)
     told: list[Progress] = []
     listener = Listener(progress=told.append)
     report = tell_planning(lambda *each: listener.progress(Progress(*each)), "planning")

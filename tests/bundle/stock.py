@@ -11,10 +11,10 @@ import torch
 
 from nnapi_prof.bundle.mixed import mixed_module
 from nnapi_prof.bundle.parts import Parts, largest_parts
+from nnapi_prof.execution.host import constant_outputs
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.graph.program import Program
-from nnapi_prof.run.host import constant_outputs
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tests.device.asking_phone import AskingPhone
 @pytest.fixture(autouse=True)
 def nothing_of_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Neither the developer's phone on USB nor their cost table takes part."""
-    monkeypatch.setattr("nnapi_prof.device.adb.UsbTransport", None)
+    monkeypatch.setattr("nnapi_prof.device.transport.adb.UsbTransport", None)
     monkeypatch.delenv("NNAPI_PROF_COSTS", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 

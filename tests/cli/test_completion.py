@@ -18,7 +18,7 @@ import pytest
 
 from nnapi_prof.cli import COMMANDS
 from nnapi_prof.cli.completion import SHELLS
-from nnapi_prof.device.emulator import list_phones
+from nnapi_prof.device.find import list_phones
 from tests.cli.common import Result
 
 Cli = Callable[..., Result]

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from torch import nn
 
-from nnapi_prof.device import adb
 from nnapi_prof.device.build import HostBuild
-from nnapi_prof.device.emulator import list_phones, phone_file
-from nnapi_prof.measure import requests
+from nnapi_prof.device.find import list_phones, phone_file
+from nnapi_prof.device.transport import adb
+from nnapi_prof.execution.profile import measurer
 from tests.cli.common import INPUT, Profiled, Result, count_rows, trace, unit_row
 from tests.device.asking_phone import AskingPhone
 
@@ -243,7 +243,7 @@ def test_storage_too_small_for_the_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What was measured before the storage was full is kept."""
-    monkeypatch.setattr(requests, "MAX_ACTIONS", 5)  # one unit in a request, the heavy one last
+    monkeypatch.setattr(measurer, "MAX_ACTIONS", 5)  # one unit in a request, the heavy one last
     agent_kb = built_host.agent.stat().st_size // 1024
     serial = start_adbd("npu-phone", storage=f"{agent_kb + 2000}k")
     heavy = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 16384))  # 4 MiB at its end

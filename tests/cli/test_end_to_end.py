@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nnapi_prof.cli import main
-from nnapi_prof.run.result import RunReport
+from nnapi_prof.execution.report import RunReport
 
 pytestmark = pytest.mark.slow
 

@@ -16,10 +16,10 @@ from nnapi_prof.api.estimating import estimated_costs, filled_costs, read_phone
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.cli.options import load_model
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.region import fit
-from nnapi_prof.costs.static_description import shipped
+from nnapi_prof.costs.estimate.description import shipped
+from nnapi_prof.costs.model.region import fit
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.device.emulator import list_phones
+from nnapi_prof.device.find import list_phones
 from nnapi_prof.graph.plan import CPU, Target
 from nnapi_prof.partition import baselines
 from tests.cli.common import INPUT, Profiled, Result, TinyNet, trace

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.run.result import RunReport
+from nnapi_prof.execution.report import RunReport
 from tests.cli.common import Result, TinyNet, trace
 from tests.cli.test_convert import run_in_stock_pytorch
 

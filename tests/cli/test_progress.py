@@ -16,7 +16,7 @@ from nnapi_prof.cli.output import Output
 from nnapi_prof.cli.progress import BUILDING, Board
 from nnapi_prof.cli.time_left import Durations, TimeLeft, in_words
 from nnapi_prof.errors import BuildError
-from nnapi_prof.measure.outcome import Progress
+from nnapi_prof.execution.profile.options import Progress
 from nnapi_prof.toolchain import build_steps, build_steps_said, run_tool
 from tests.cli.common import INPUT, Profiled, Result
 
@@ -163,7 +163,7 @@ SLOW = """
 import time
 from nnapi_prof.cli.output import LOGGER, Output
 from nnapi_prof.cli import progress
-from nnapi_prof.measure.outcome import Progress
+from nnapi_prof.execution.profile.options import Progress
 output = Output()
 output.quiet = {quiet}
 progress.current = lambda: output

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from nnapi_prof.cli import main
-from nnapi_prof.costs.selection import Selection
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.selection import Selection
+from nnapi_prof.execution.report import RunReport, every
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.reports.files import ENDINGS, format_of
-from nnapi_prof.run.history import every
-from nnapi_prof.run.result import RunReport
 from tests.cli.common import INPUT, Result
 from tests.documents.common import check
 

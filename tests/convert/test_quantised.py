@@ -13,10 +13,10 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.quantize.rules import FIXED, FREE, SAME_AS_INPUT
 from nnapi_prof.convert.serialize import parse
 from nnapi_prof.errors import NnapiProfError, UnsupportedOp
+from nnapi_prof.execution.host import all_values
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.nnapi.codes import OperandCode
-from nnapi_prof.run.host import all_values
 from tests.convert.harness import run_region
 from tests.convert.quantised_models import ExportedNet, eager_net
 

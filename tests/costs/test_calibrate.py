@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nnapi_prof.costs.calibrate import calibrate, refused_of, samples_of
+from nnapi_prof.costs.estimate.calibration import calibrate, refused_of, samples_of
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
-from nnapi_prof.costs.static_label import unit_work
+from nnapi_prof.costs.store.migrate import unit_work
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Preference, Target
 

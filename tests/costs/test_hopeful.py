@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from nnapi_prof.costs.hopeful import Hopeful, with_intervals
-from nnapi_prof.costs.locate import chains
 from nnapi_prof.costs.measurement import Measurement, Status
-from nnapi_prof.costs.region import CostModel, fit
+from nnapi_prof.costs.model.locate import chains
+from nnapi_prof.costs.model.region import CostModel, fit
+from nnapi_prof.costs.model.views import OptimisticCosts, with_intervals
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target
 from tests.costs.graphs import chain_graph, row
 
@@ -73,7 +73,7 @@ def test_hope_lowers_sums_and_leaves_measurements() -> None:
     graph = chain_graph(SIZES)
     off = [row(graph, r, NPU, 0.8 * truth(r, NPU)) for r in ((0, 1, 2), (3, 4, 5), (1, 2, 3))]
     costs = model(*off, row(graph, UNITS, NPU, 2e6))
-    hopeful = Hopeful(costs)
+    hopeful = OptimisticCosts(costs)
     whole, part = costs.region_cost(UNITS, NPU), hopeful.region_cost((0, 1, 2, 3), NPU)
     assert whole is not None and hopeful.region_cost(UNITS, NPU) == whole and whole.ns == 2e6
     expected = costs.region_cost((0, 1, 2, 3), NPU)

@@ -13,12 +13,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Connection, create_engine, inspect, text
 
-from nnapi_prof.costs import migrate
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status, work_columns
-from nnapi_prof.costs.schema import MEASUREMENTS, SCHEMA_VERSION
-from nnapi_prof.costs.static_label import unit_work
-from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store import CostStore, migrate
+from nnapi_prof.costs.store.migrate import unit_work
+from nnapi_prof.costs.store.schema import MEASUREMENTS, SCHEMA_VERSION
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Preference, Target
 

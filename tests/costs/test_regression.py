@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnapi_prof.costs.regression import (
+from nnapi_prof.costs.model.regression import (
     LEAST_SPREAD,
     TAIL_SIGMAS,
     UNKNOWN_SPREAD,

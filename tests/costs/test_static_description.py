@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnapi_prof.costs.static_description import (
+from nnapi_prof.costs.estimate.calibration import fit_with_errors
+from nnapi_prof.costs.estimate.description import (
     Description,
     parse_description,
     shipped,
     shipped_text,
 )
-from nnapi_prof.costs.static_fit import fit_with_errors
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU
 from tests.costs.test_static_fit import measured, table, works_of

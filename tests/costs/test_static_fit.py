@@ -11,10 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nnapi_prof.costs.calibrate import single_rate
-from nnapi_prof.costs.static_fit import cross_validated, fit_samples, fit_with_errors
-from nnapi_prof.costs.static_model import Roof, TargetModel
-from nnapi_prof.costs.static_work import Sample, Work, conv_like, from_frame
+from nnapi_prof.costs.estimate.calibration import (
+    cross_validated,
+    fit_samples,
+    fit_with_errors,
+    single_rate,
+)
+from nnapi_prof.costs.estimate.model import Roof, TargetModel
+from nnapi_prof.costs.estimate.work import Sample, Work, conv_like, from_frame
 from nnapi_prof.errors import CostError
 
 ROOT = Path(__file__).parents[2]

@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnapi_prof.costs import static_fit
-from nnapi_prof.costs.calibrate import calibrate
-from nnapi_prof.costs.static_description import Description, parse_description
-from nnapi_prof.costs.static_fit import LONG, fit_samples, is_long
-from nnapi_prof.costs.static_forest import Forest, can_learn, check_forest, fit_forest
-from nnapi_prof.costs.static_model import TargetModel
-from nnapi_prof.costs.static_work import FEATURES, Sample, Work, kinds_of, raw_inputs
+from nnapi_prof.costs.estimate import calibration
+from nnapi_prof.costs.estimate.calibration import LONG, calibrate, fit_samples, is_long
+from nnapi_prof.costs.estimate.description import Description, parse_description
+from nnapi_prof.costs.estimate.model import Forest, TargetModel, can_learn, check_forest, fit_forest
+from nnapi_prof.costs.estimate.work import FEATURES, Sample, Work, kinds_of, raw_inputs
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU
 from tests.costs.test_calibrate import rows
@@ -79,7 +77,7 @@ def test_a_short_table_has_none() -> None:
 @pytest.mark.slow
 def test_trees_of_noise_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Latencies that no shape tells: cross-validation finds them no better."""
-    monkeypatch.setattr(static_fit, "LONG", 100)
+    monkeypatch.setattr(calibration, "LONG", 100)
     assert is_long(measured(works_of(table())))
     assert fit_samples(measured(works_of(table()), noise=0.2)).forest is None
 
@@ -164,7 +162,7 @@ def test_calibrate_says_once_that_scikit_learn_would_help(
     with caplog.at_level("INFO", "nnapi_prof"):
         calibrate(rows(), "a", "b")
         assert "scikit-learn" not in caplog.text  # the table is short
-        monkeypatch.setattr(static_fit, "LONG", 30)
+        monkeypatch.setattr(calibration, "LONG", 30)
         calibrate(rows(), "a", "b")
         assert "scikit-learn" not in caplog.text
         without()
@@ -177,8 +175,8 @@ def test_estimating_never_loads_scikit_learn() -> None:
     text = described(forest_of(stepped(80, 0))).to_json()
     program = (
         "import json, sys\n"
-        "import nnapi_prof, nnapi_prof.api, nnapi_prof.costs.static_fit\n"
-        "from nnapi_prof.costs.static_description import parse_description\n"
+        "import nnapi_prof, nnapi_prof.api, nnapi_prof.costs.estimate.calibration\n"
+        "from nnapi_prof.costs.estimate.description import parse_description\n"
         "from nnapi_prof.graph.plan import CPU\n"
         "from nnapi_prof.graph.work import Work\n"
         "model = parse_description(json.load(sys.stdin)).targets[CPU]\n"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nnapi_prof.costs.static_label import unit_work
+from nnapi_prof.costs.store.migrate import unit_work
 
 
 def test_a_convolution() -> None:

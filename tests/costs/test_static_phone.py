@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from nnapi_prof.costs.static_phone import PhoneUnit, phone_units
-from nnapi_prof.costs.static_work import Work
-from nnapi_prof.device.emulator import phone_file
+from nnapi_prof.costs.estimate.phone import PhoneUnit, phone_units
+from nnapi_prof.costs.estimate.work import Work
+from nnapi_prof.device.find import phone_file
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Preference, Target
 

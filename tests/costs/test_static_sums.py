@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nnapi_prof.costs.static_fit import fit_samples, fit_with_errors
-from nnapi_prof.costs.static_model import TargetModel
-from nnapi_prof.costs.static_work import Sample, Work
+from nnapi_prof.costs.estimate.calibration import fit_samples, fit_with_errors
+from nnapi_prof.costs.estimate.model import TargetModel
+from nnapi_prof.costs.estimate.work import Sample, Work
 
 SHOWN = 30
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from nnapi_prof.costs import default_location
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
-from nnapi_prof.costs.location import default_location
-from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status
-from nnapi_prof.costs.rounds import Round
+from nnapi_prof.costs.measurement import Key, Kind, Measurement, Round, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import CostError, UsageError
 from nnapi_prof.graph.plan import CPU, Preference, Target

@@ -18,14 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
-from nnapi_prof.costs.frame import COLUMNS, frame
-from nnapi_prof.costs.measurement import Kind, Measurement, Status
-from nnapi_prof.costs.rounds import Round
-from nnapi_prof.costs.schema import MEASUREMENTS
-from nnapi_prof.costs.selection import Selection
+from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.costs.tabular import FILE_COLUMNS
-from nnapi_prof.costs.transfer import Imported, export, import_
+from nnapi_prof.costs.store.files import COLUMNS, FILE_COLUMNS, Imported, export, frame, import_
+from nnapi_prof.costs.store.schema import MEASUREMENTS
+from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.errors import CostError, UsageError
 from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
 from tests.costs.test_store import measurement
@@ -381,7 +378,7 @@ def test_an_export_that_fails_leaves_what_was_there(
     def full(*arguments: object) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("nnapi_prof.costs.tabular._to_cell", full)
+    monkeypatch.setattr("nnapi_prof.costs.store.files._to_cell", full)
     with CostStore(tmp_path / "made.sqlite") as store, pytest.raises(UsageError, match="No space"):
         export(store, file)
     assert file.read_text() == before

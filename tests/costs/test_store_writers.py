@@ -13,9 +13,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from nnapi_prof.costs.database import Database
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.store import CostStore, DeviceRow
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.database import Database
+from nnapi_prof.costs.store.rows import DeviceRow
 from tests.costs.postgres import Server
 from tests.costs.test_store import measurement
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnapi_prof.costs.rounds import Round, doubts
-from nnapi_prof.costs.summary import summarise
+from nnapi_prof.costs.measurement import Round, quality_flags, summarise
 from nnapi_prof.errors import CostError
 
 SAMPLES = st.lists(st.integers(1, 10**9), min_size=1, max_size=30)
@@ -48,7 +47,7 @@ def test_all_rounds_throttled_are_better_than_nothing() -> None:
     hot = Round(2, throttled=True)
     summary = summarise([90, 91, 92, 93], (hot, hot))
     assert (summary.n, summary.n_left_out) == (4, 0)
-    assert doubts((hot, hot), True) == ("throttled in every round",)
+    assert quality_flags((hot, hot), True) == ("throttled in every round",)
 
 
 def test_rounds_that_do_not_fit_the_samples_leave_nothing_out() -> None:
@@ -57,7 +56,7 @@ def test_rounds_that_do_not_fit_the_samples_leave_nothing_out() -> None:
 
 def test_doubts() -> None:
     hot, cool = Round(1, throttled=True), Round(1, throttled=False)
-    assert doubts((cool, cool), True) == doubts((), None) == ()
-    throttled, cold = doubts((hot, cool), False)
+    assert quality_flags((cool, cool), True) == quality_flags((), None) == ()
+    throttled, cold = quality_flags((hot, cool), False)
     assert throttled == "1 of 2 rounds throttled and left out"
     assert cold.startswith("not warm: ")

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from nnapi_prof.device import adb
-from nnapi_prof.device.adb_server import AdbServer, server_address
 from nnapi_prof.device.find import list_devices
+from nnapi_prof.device.transport import adb
+from nnapi_prof.device.transport.adb_server import AdbServer, server_address
 from nnapi_prof.errors import (
     DeviceError,
     DeviceNotFound,

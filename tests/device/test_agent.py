@@ -12,15 +12,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnapi_prof.device.action import ActionFlag, ActionSpec, SegmentSpec, Source, TensorSpec, Timing
-from nnapi_prof.device.adb import connect_tcp
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.emulator import open_local, open_simulated
-from nnapi_prof.device.find import open_device
+from nnapi_prof.device.find import open_device, open_local, open_simulated
 from nnapi_prof.device.install import InstalledAgent, device_platform, install_agent
-from nnapi_prof.device.local import LocalTransport
-from nnapi_prof.device.request import RequestBuilder
-from nnapi_prof.device.results import ActionResult, End, Hello, Start, Status
+from nnapi_prof.device.protocol.actions import (
+    ActionFlag,
+    ActionSpec,
+    SegmentSpec,
+    Source,
+    TensorSpec,
+    Timing,
+)
+from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.device.protocol.results import ActionResult, End, Hello, Start, Status
+from nnapi_prof.device.transport import LocalTransport
+from nnapi_prof.device.transport.adb import connect_tcp
 from nnapi_prof.errors import (
     AgentError,
     BuildError,

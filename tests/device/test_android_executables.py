@@ -10,8 +10,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from nnapi_prof.device import xnnpack
-from nnapi_prof.device.android_elf import DF_1_PIE, clear_pie_mark
-from nnapi_prof.device.build import build_agent
+from nnapi_prof.device.build import DF_1_PIE, build_agent, clear_pie_mark
 from nnapi_prof.toolchain import ANDROID_ABIS, cache_dir, cross_compiler
 from tests.device import android_elf
 

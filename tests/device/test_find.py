@@ -6,16 +6,15 @@ import json
 
 import pytest
 
-from nnapi_prof.device.adb_server import AdbServer, ServerTransport
-from nnapi_prof.device.emulator import list_phones, phone_file
-from nnapi_prof.device.find import list_devices, open_device
+from nnapi_prof.device.find import list_devices, list_phones, open_device, phone_file
+from nnapi_prof.device.transport.adb_server import AdbServer, ServerTransport
 from nnapi_prof.errors import DeviceError, DeviceNotFound
 
 
 @pytest.fixture(autouse=True)
 def nothing_on_usb(monkeypatch):
     """The developer's own phone takes no part in these tests."""
-    monkeypatch.setattr("nnapi_prof.device.adb.UsbTransport", None)
+    monkeypatch.setattr("nnapi_prof.device.transport.adb.UsbTransport", None)
 
 
 def test_no_device_is_the_default_simulated_phone(built_host):

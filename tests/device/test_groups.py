@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnapi_prof.device.action import MAX_GROUP
-from nnapi_prof.device.groups import MAX_GROUP_BYTES, WEIGHT_COPIES, Groups
+from nnapi_prof.device.protocol.actions import MAX_GROUP, MAX_GROUP_BYTES, WEIGHT_COPIES, Groups
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, MAX_GROUP_BYTES)), max_size=80))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnapi_prof.device.action import (
+from nnapi_prof.device.protocol.actions import (
     ActionFlag,
     ActionSpec,
     SegmentSpec,
@@ -18,7 +18,7 @@ from nnapi_prof.device.action import (
     TensorSpec,
     Timing,
 )
-from nnapi_prof.device.request import RequestBuilder, longest_silence_s
+from nnapi_prof.device.protocol.request import RequestBuilder, longest_silence_s
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.nnapi.container import read_container

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnapi_prof.costs.rounds import Round
-from nnapi_prof.device.info import describe, device_fingerprint
-from nnapi_prof.device.results import (
+from nnapi_prof.costs.measurement import Round
+from nnapi_prof.device.protocol.results import (
     Accelerator,
     ActionResult,
     AgentInfo,
@@ -25,6 +24,8 @@ from nnapi_prof.device.results import (
     SegmentTiming,
     Start,
     Status,
+    describe,
+    device_fingerprint,
     parse_line,
 )
 from nnapi_prof.errors import SerializationError

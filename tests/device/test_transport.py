@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnapi_prof.device import transport as transports
-from nnapi_prof.device.adb import connect_tcp
-from nnapi_prof.device.adb_server import AdbServer
-from nnapi_prof.device.local import LocalTransport
 from nnapi_prof.device.transport import (
     LineStream,
+    LocalTransport,
     marked_command,
     run_to_end,
     storage_error,
     until_marker,
 )
+from nnapi_prof.device.transport.adb import connect_tcp
+from nnapi_prof.device.transport.adb_server import AdbServer
 from nnapi_prof.errors import DeviceError, DeviceOffline, DeviceStorageError
 
 TCP, SERVER = (pytest.param(way, marks=pytest.mark.adbd) for way in ("tcp", "server"))

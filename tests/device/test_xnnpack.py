@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nnapi_prof import toolchain
-from nnapi_prof.device import build, emulator, xnnpack
+from nnapi_prof.device import build, find, xnnpack
 from nnapi_prof.errors import BuildError
 
 TINY_CMAKE = """
@@ -182,8 +182,8 @@ def test_simulated_phones_do_not_wait_for_xnnpack(monkeypatch):
         asked.append(fast)
         raise BuildError("no compiler")
 
-    monkeypatch.setattr(emulator, "build_host", build_host)
-    for opens in (emulator.open_local, lambda: emulator.open_simulated("npu-phone")):
+    monkeypatch.setattr(find, "build_host", build_host)
+    for opens in (find.open_local, lambda: find.open_simulated("npu-phone")):
         with pytest.raises(BuildError):
             opens()
     assert asked == [True, False]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from adb_shell.auth.keygen import keygen
 
-from nnapi_prof.device.adb import key_path
+from nnapi_prof.device.transport.adb import key_path
 from nnapi_prof.doctor import adb
 from nnapi_prof.doctor.adb import adb_key
 from nnapi_prof.doctor.checks import Host, Level
@@ -283,6 +283,6 @@ def test_a_phone_of_the_adb_server(plugged: Host, peer: Callable[..., str]) -> N
 
 def test_libusb(monkeypatch: pytest.MonkeyPatch) -> None:
     assert well(adb.libusb(Host())) == "found"
-    monkeypatch.setattr("nnapi_prof.device.adb.UsbTransport", None)
+    monkeypatch.setattr("nnapi_prof.device.transport.adb.UsbTransport", None)
     words, fix = warning(adb.libusb(Host()))
     assert words.startswith("libusb-1.0 is missing") and "libusb-1.0-0" in fix

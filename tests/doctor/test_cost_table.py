@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from nnapi_prof.costs.schema import SCHEMA_VERSION
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.schema import SCHEMA_VERSION
 from nnapi_prof.doctor.checks import Host
 from nnapi_prof.doctor.storage import cost_table
 from tests.costs.conftest import postgres as postgres

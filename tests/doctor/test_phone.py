@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nnapi_prof.device import adb
+from nnapi_prof.device.transport import adb
 from nnapi_prof.doctor.checks import PHONE, Finding, Level, run
 from nnapi_prof.doctor.examine import examine
 from tests.device.asking_phone import AskingPhone
@@ -28,7 +28,7 @@ esac
 @pytest.fixture(autouse=True)
 def phone_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host's own checks have tests of their own."""
-    monkeypatch.setattr("nnapi_prof.device.adb.UsbTransport", None)
+    monkeypatch.setattr("nnapi_prof.device.transport.adb.UsbTransport", None)
     monkeypatch.setattr("nnapi_prof.doctor.examine.HOST", [])
 
 
@@ -230,7 +230,7 @@ def test_a_check_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> No
     from nnapi_prof.doctor.adb import adb_key
     from nnapi_prof.doctor.checks import Host
 
-    monkeypatch.delitem(sys.modules, "nnapi_prof.device.adb")
+    monkeypatch.delitem(sys.modules, "nnapi_prof.device.transport.adb")
     monkeypatch.setitem(sys.modules, "adb_shell", None)
     words, fix = problem(run([("ADB", adb_key)], Host()))
     assert words.startswith("not looked at: adb_shell") and words.endswith(" is not installed")

@@ -7,8 +7,8 @@ import math
 from dataclasses import replace
 
 from nnapi_prof.documents.bundle import of_check
+from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.reports.compare_summary import content
-from nnapi_prof.run.result import OutputCheck
 from tests.reports.sample import sample
 
 

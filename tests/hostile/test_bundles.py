@@ -16,9 +16,8 @@ import pytest
 from nnapi_prof.bundle.storage import FORMAT, VERSION, _checksum, read_bundle, region_from_bytes
 from nnapi_prof.convert.region import ConvertedRegion
 from nnapi_prof.errors import SerializationError
+from nnapi_prof.execution.report import RunReport, every, keep, last
 from nnapi_prof.nnapi.container import ContainerKind, write_container
-from nnapi_prof.run.history import every, keep, last
-from nnapi_prof.run.result import RunReport
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
-from nnapi_prof.costs.selection import Selection
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU
 

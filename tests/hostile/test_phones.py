@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from nnapi_prof.device import adb, agent, transport
+from nnapi_prof.device import agent, transport
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.install import InstalledAgent
-from nnapi_prof.device.request import RequestBuilder
-from nnapi_prof.device.results import ActionResult
+from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.device.protocol.results import ActionResult
+from nnapi_prof.device.transport import adb
 from nnapi_prof.errors import DeviceError, DeviceOffline
 
 _SPEC = importlib.util.spec_from_file_location(

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 
-from nnapi_prof.costs.rounds import Round
-from nnapi_prof.device.results import (
+from nnapi_prof.costs.measurement import Round
+from nnapi_prof.device.protocol.results import (
     Accelerator,
     ActionResult,
     AgentInfo,

@@ -17,15 +17,13 @@ from nnapi_prof.costs.measurement import Kind, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import HostBuild
-from nnapi_prof.device.emulator import phone_file
-from nnapi_prof.device.find import open_device
+from nnapi_prof.device.find import open_device, phone_file
 from nnapi_prof.errors import AgentError
+from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome, Progress
+from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
 from nnapi_prof.graph.program import Program
-from nnapi_prof.measure.options import ProfileOptions
-from nnapi_prof.measure.outcome import ProfileOutcome, Progress
-from nnapi_prof.measure.session import profile
 
 FAST = ProfileOptions(preferences=(Preference.FAST_SINGLE_ANSWER,), max_runs=10)
 NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)

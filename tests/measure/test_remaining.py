@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nnapi_prof.execution.profile.session import REFINING, expected_later
 from nnapi_prof.graph.plan import CPU, Preference, Target
-from nnapi_prof.measure.remaining import REFINING, expected_later
 
 NPU = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)
 SLOW = Target.nnapi("npu", Preference.LOW_POWER)

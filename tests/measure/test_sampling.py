@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from nnapi_prof.costs.measurement import Kind
-from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
-from nnapi_prof.measure.grid import TargetSpec
-from nnapi_prof.measure.sampling import (
+from nnapi_prof.execution.profile.jobs import TargetSpec
+from nnapi_prof.execution.profile.sampling import (
     behind,
     chain_regions,
     leading,
@@ -13,6 +12,7 @@ from nnapi_prof.measure.sampling import (
     sample_units,
     trial_units,
 )
+from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
 from tests.costs.graphs import chain_graph, row
 from tests.measure.programs import chain
 

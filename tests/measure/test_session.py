@@ -10,13 +10,12 @@ from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.measurement import Kind, Status
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import AgentError
+from nnapi_prof.execution.profile import measurer as requests_module
+from nnapi_prof.execution.profile.cached_units import CachedUnits
+from nnapi_prof.execution.profile.options import ProfileOptions, Progress
+from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
-from nnapi_prof.measure import requests as requests_module
-from nnapi_prof.measure.exhaustive import profile_exhaustively
-from nnapi_prof.measure.options import ProfileOptions
-from nnapi_prof.measure.outcome import Progress
-from nnapi_prof.measure.outline import Outline
-from nnapi_prof.measure.session import profile
+from tests.measure.exhaustive import profile_exhaustively
 from tests.measure.programs import chain
 from tests.measure.scripted import (
     CPU_OPERATION_NS,
@@ -236,7 +235,7 @@ def test_refinement_finds_the_plan_of_measuring_everything(
     refined = profile(program, ScriptedClient(), store, FAST)
     with CostStore(tmp_path / "everything.sqlite") as everything:
         costs, plan, count = profile_exhaustively(
-            Outline.of(program), ScriptedClient(), everything, FAST
+            CachedUnits.of(program), ScriptedClient(), everything, FAST
         )
     assert refined.plan is not None and refined.n_rows < count
     assert [(s.units, s.target) for s in refined.plan.segments] == [

@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 
 from nnapi_prof.api.adjusted import AdjustedCosts
-from nnapi_prof.costs.hopeful import Hopeful
+from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts, Price, fill
 from nnapi_prof.costs.measurement import Status
-from nnapi_prof.costs.region import fit
-from nnapi_prof.costs.static_costs import Estimate, EstimatedCosts, Price
-from nnapi_prof.costs.static_fill import fill
+from nnapi_prof.costs.model.region import fit
+from nnapi_prof.costs.model.views import OptimisticCosts
 from nnapi_prof.graph.plan import CPU, HOST, Plan
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import Costs, baselines, evaluate, make_problem, solve
@@ -82,7 +81,7 @@ def test_arrays_are_what_functions_say() -> None:
     graph = cnn(12, (4,))
     rows = measure(graph, (4,))
     costs = fit(graph, rows)
-    models: list[Costs] = [costs, Hopeful(costs)]
+    models: list[Costs] = [costs, OptimisticCosts(costs)]
     lost = graph.units[6].signature
     models.append(fit(graph, [r for r in rows if r.signature != lost or r.target not in NPU]))
     models.append(

@@ -6,16 +6,15 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 
-from nnapi_prof.costs.locate import Locator, chains
-from nnapi_prof.costs.measurement import Kind, Measurement, Status
-from nnapi_prof.costs.region import CostModel, fit
-from nnapi_prof.costs.rounds import Round
+from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
+from nnapi_prof.costs.model.locate import Locator, chains
+from nnapi_prof.costs.model.region import CostModel, fit
+from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.partition import baselines, solve
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.run.result import OutputCheck, PlanRun, RunReport, SegmentTiming
 
 NPU = tuple(Target.nnapi("sim-npu", p) for p in Preference)
 GPU = tuple(Target.nnapi("sim-gpu", p) for p in Preference)

@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.region import fit
+from nnapi_prof.costs.model.region import fit
 from nnapi_prof.documents.compare import of_comparison
 from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.partition import baselines, solve
 from nnapi_prof.reports import compare
@@ -20,7 +21,6 @@ from nnapi_prof.reports.compare_changes import by_target
 from nnapi_prof.reports.compare_markdown import headline_rows
 from nnapi_prof.reports.compare_summary import LETTERS, Compared, compared
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.run.result import OutputCheck
 from tests.documents.common import check
 from tests.reports.sample import NPU, REFUSAL, measured_on_hardware, run_of, sample
 

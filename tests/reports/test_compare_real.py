@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nnapi_prof.cli import main
-from nnapi_prof.run.result import RunReport
+from nnapi_prof.execution.report import RunReport
 from tests.cli.common import INPUT, TinyNet, trace
 from tests.reports.browser import SCHEMES, WIDTHS, Scheme, visit
 

@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from nnapi_prof.execution.report import Evidence, OutputCheck
 from nnapi_prof.graph.plan import CPU, HOST, Proof, ProofKind
 from nnapi_prof.reports import frames, html, markdown
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.headline import Card, Rival, headline, rivals_of
-from nnapi_prof.run.result import Evidence, OutputCheck
 from tests.reports.sample import NPU, measured_on_hardware, sample, split
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.costs.region import fit
+from nnapi_prof.costs.model.region import fit
 from nnapi_prof.errors import UsageError
+from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import HOST
 from nnapi_prof.partition import baselines, solve
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.files import write_report
 from nnapi_prof.reports.html import render
 from nnapi_prof.reports.words import format_si
-from nnapi_prof.run.result import OutputCheck
 from tests.reports.sample import cnn, measure, measured_on_hardware, sample
 
 SECTIONS = [

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import CPU, Plan, Preference, Segment, Target
 from nnapi_prof.reports.data import Environment, ReportData
 from nnapi_prof.reports.markdown import render, table, text
-from nnapi_prof.run.result import OutputCheck
 from tests.reports.sample import REFUSAL, measured_on_hardware, run_of, sample
 
 GOLDEN = Path(__file__).parent / "golden" / "report.md"

@@ -7,11 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from nnapi_prof.execution.compare import compare, last_step, limit_notes, notes_on
+from nnapi_prof.execution.report import Evidence
 from nnapi_prof.graph.types import Quantisation, TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph
-from nnapi_prof.run.compare import compare, last_step, limit_notes
-from nnapi_prof.run.result import Evidence
-from nnapi_prof.run.words import notes_on
 
 
 def relative(found: object, wanted: object) -> float:

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from nnapi_prof.errors import SerializationError, UsageError
-from nnapi_prof.run import history
-from nnapi_prof.run.history import choose, every, keep, last
-from nnapi_prof.run.result import RunReport
+from nnapi_prof.execution import report
+from nnapi_prof.execution.report import RunReport, choose, every, keep, last
 
 NPU = "simulated npu-phone (simulated phone, Android 11; NNAPI: sim-npu, sim-gpu)"
 
@@ -60,7 +59,7 @@ def test_runs_of_one_second_stay_apart_and_in_order(tmp_path: Path) -> None:
 
 
 def test_the_oldest_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "MOST_KEPT", 2)
+    monkeypatch.setattr(report, "MOST_KEPT", 2)
     runs = [run(f"2026-01-{day:02}T00:00:00") for day in range(1, 6)]
     for each in runs:
         keep(tmp_path, each)

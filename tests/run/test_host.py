@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from nnapi_prof.cli import main
+from nnapi_prof.execution.report import RunReport
 from nnapi_prof.reports.frames import baseline_frame
-from nnapi_prof.run.result import RunReport
 
 
 class Embedded(nn.Module):

@@ -12,16 +12,16 @@ from nnapi_prof.bundle.bundle import Bundle, needed_regions
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_device
-from nnapi_prof.device.info import describe, device_fingerprint
+from nnapi_prof.device.protocol.results import describe, device_fingerprint
 from nnapi_prof.errors import AgentError, SerializationError
+from nnapi_prof.execution.actions import stretches
+from nnapi_prof.execution.report import RunReport
+from nnapi_prof.execution.run import run_bundle
+from nnapi_prof.execution.timing import RunOptions
+from nnapi_prof.execution.verify import choose_measured
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Preference, Segment, Target
 from nnapi_prof.graph.program import Program
-from nnapi_prof.run.actions import stretches
-from nnapi_prof.run.result import RunReport
-from nnapi_prof.run.runner import run_bundle
-from nnapi_prof.run.timing import RunOptions
-from nnapi_prof.run.verify import choose_measured
 
 NPU = Target.nnapi("sim-npu", Preference.FAST_SINGLE_ANSWER)
 ABSENT = Target.nnapi("no-such-device", Preference.FAST_SINGLE_ANSWER)

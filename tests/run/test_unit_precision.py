@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from nnapi_prof.execution.float16 import unit_errors
 from nnapi_prof.frontend import prepare
-from nnapi_prof.run.unit_precision import unit_errors
 
 
 class Mixed(nn.Module):

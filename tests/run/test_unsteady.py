@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from nnapi_prof.execution.host import allow_unsteady
+from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE
-from nnapi_prof.run.result import OutputCheck
-from nnapi_prof.run.unsteady import allow_unsteady
 
 NUMBERS = (0.05, 128, 0, 255, torch.uint8)
 

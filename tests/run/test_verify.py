@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.execution import verify
+from nnapi_prof.execution.timing import PlanKey, RunOptions, TimedPlan, plan_key, together
+from nnapi_prof.execution.verify import choose, choose_measured
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
 from nnapi_prof.graph.program import Program
-from nnapi_prof.run import verify
-from nnapi_prof.run.timing import PlanKey, RunOptions, TimedPlan, plan_key, together
-from nnapi_prof.run.verify import choose, choose_measured
 from tests.measure.programs import chain
 
 FAST = Target.nnapi("npu", Preference.FAST_SINGLE_ANSWER)

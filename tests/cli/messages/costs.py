@@ -6,8 +6,8 @@ import csv
 import sqlite3
 from pathlib import Path
 
-from nnapi_prof.costs.schema import SCHEMA_VERSION
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.schema import SCHEMA_VERSION
 from tests.cli.messages.provoked import SHAPE, SIM, Arguments, Place, provoked
 
 

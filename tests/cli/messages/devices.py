@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from nnapi_prof.device import adb
-from nnapi_prof.device.emulator import phone_file
+from nnapi_prof.device.find import phone_file
+from nnapi_prof.device.transport import adb
 from tests.cli.messages.provoked import SHAPE, SIM, Arguments, Place, provoked
 
 

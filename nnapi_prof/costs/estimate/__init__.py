@@ -1,0 +1,1 @@
+"""The static model: costs estimated from shapes alone, for phones and models never measured."""

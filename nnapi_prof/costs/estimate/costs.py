@@ -1,0 +1,276 @@
+"""Estimated costs of one model on one phone, as the partitioner asks for them.
+
+Nothing here was measured on the phone: every cost is marked ``estimated`` and has an uncertainty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+
+from nnapi_prof.costs.estimate.model import TargetModel
+from nnapi_prof.costs.measurement import Kind, Measurement, Status
+from nnapi_prof.costs.model.arrays import CostArrays
+from nnapi_prof.costs.model.region import CostModel, RegionCost, fit
+from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Plan, Target
+from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.graph.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a target charges beside its operations, in ns."""
+
+    invocation_ns: float = 0.0
+    ns_per_in_byte: float = 0.0
+    ns_per_out_byte: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A unit's marginal cost. ``error`` is the relative one that nine of ten stay below; None where
+    it is not known."""
+
+    ns: float
+    error: float | None = None
+    never_measured: str | None = None
+    """The type of operation, where none of it was ever measured on the target: what it is estimated
+    at rests on nothing."""
+
+
+@dataclass
+class EstimatedCosts:
+    """A :class:`nnapi_prof.partition.Costs`: CPU first, HOST last where it is needed."""
+
+    graph: UnitGraph
+    prices: Mapping[Target, Price]
+    estimates: Mapping[tuple[int, Target], Estimate] = field(repr=False)
+    refusals: Mapping[tuple[int, Target], str] = field(repr=False)
+    simulated: bool = False
+    measured: Mapping[tuple[frozenset[int], Target], float] = field(default_factory=dict)
+    models: Mapping[Target, TargetModel] = field(default_factory=dict, repr=False)
+    """What the estimates are by, where they are by something that was fitted."""
+    works: Sequence[Work] = field(default=(), repr=False)
+    """Of each unit, where there are :attr:`models`."""
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        named = sorted(self.prices, key=lambda t: (t != CPU, t == HOST, t.key))
+        return tuple(named)
+
+    def unit_cost(self, unit_index: int, target: Target) -> float | None:
+        """Marginal cost in ns; None where it cannot run there."""
+        found = self.estimates.get((unit_index, target))
+        return None if found is None else found.ns
+
+    def overhead(self, target: Target) -> float:
+        """Of one invocation, in ns."""
+        return self.prices[target].invocation_ns
+
+    def transfer(self, target: Target, in_bytes: int, out_bytes: int) -> float:
+        """Of a region's inputs and outputs, in ns."""
+        price = self.prices[target]
+        return in_bytes * price.ns_per_in_byte + out_bytes * price.ns_per_out_byte
+
+    def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
+        """The sum of what the region's units, its invocation and its transfers are estimated at."""
+        region = frozenset(units)
+        if any((unit, target) not in self.estimates for unit in region):
+            return None
+        entering, leaving = self.graph.boundary(region)
+        size = self.graph.values
+        if target.engine is Engine.HOST:
+            return RegionCost(sum(self.estimates[u, target].ns for u in region), estimated=True)
+        moved = self.transfer(
+            target,
+            sum(size[name].n_bytes for name in entering),
+            sum(size[name].n_bytes for name in leaving),
+        )
+        own = sum(self.estimates[unit, target].ns for unit in region)
+        return RegionCost(own + moved + self.overhead(target), estimated=True)
+
+    def arrays(self) -> CostArrays:
+        """All of it as arrays."""
+        targets = self.targets
+        index = {target: k for k, target in enumerate(targets)}
+        unit_ns = np.full((len(self.graph.units), len(targets)), np.inf)
+        for (unit, target), found in self.estimates.items():
+            if target in index:
+                unit_ns[unit, index[target]] = found.ns
+        prices = [self.prices[target] for target in targets]
+        return CostArrays(
+            targets=targets,
+            unit_ns=unit_ns,
+            overhead_ns=np.array([price.invocation_ns for price in prices], dtype=np.float64),
+            in_ns_per_byte=np.array([price.ns_per_in_byte for price in prices], dtype=np.float64),
+            out_ns_per_byte=np.array([price.ns_per_out_byte for price in prices], dtype=np.float64),
+            region_ns=self.measured,
+            estimated=np.isfinite(unit_ns),
+        )
+
+    def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]:
+        """None: nothing was measured."""
+        return self.measured
+
+    def error_of(self, units: Sequence[int], target: Target) -> float | None:
+        """Relative error of some units together, which nine of ten stay below; None where that of
+        one is not known. Errors are put together as errors are: of fitted targets by
+        :class:`.static_bands.ErrorBounds`, of others as if each unit's were its own."""
+        parts = [self.estimates[unit, target] for unit in units]
+        total = sum(part.ns for part in parts)
+        model = self.models.get(target)
+        if model is not None:
+            return model.uncertainty([self.works[unit] for unit in units])
+        if any(part.error is None for part in parts):
+            return None
+        return math.hypot(*(part.ns * (part.error or 0.0) for part in parts)) / (total or 1.0)
+
+    def plan_error(self, plan: Plan) -> float | None:
+        """Relative error of a plan's latency, which nine of ten stay below: targets err apart, the
+        units of one together. None where that of one is not known."""
+        ns: dict[Target, float] = defaultdict(float)
+        units: dict[Target, list[int]] = defaultdict(list)
+        for segment in plan.segments:
+            ns[segment.target] += segment.predicted_ns
+            units[segment.target] += segment.units
+        errors = {target: self.error_of(units[target], target) for target in units}
+        if not plan.predicted_ns or any(error is None for error in errors.values()):
+            return None
+        return math.hypot(*(ns[t] * (errors[t] or 0.0) for t in units)) / plan.predicted_ns
+
+    def never_measured(self, plan: Plan) -> dict[str, float]:
+        """Type of operation -> the share of the plan's latency that its units are estimated at, of
+        types of which the target never ran one. The largest first."""
+        found: dict[str, float] = defaultdict(float)
+        for segment in plan.segments:
+            for unit in segment.units:
+                part = self.estimates[unit, segment.target]
+                if part.never_measured is not None:
+                    found[part.never_measured] += part.ns / (plan.predicted_ns or 1.0)
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+# ---- measured costs with estimates in their holes -----------------------------------------------
+
+
+NINE_TENTHS = 1.645
+"""Normal quantile: nine of ten errors stay within this many standard deviations."""
+
+
+UNKNOWN = 3.0
+"""Taken for the relative error of what nobody knows the error of."""
+
+
+@dataclass
+class FilledCosts(CostModel):
+    """Measured where it was measured, estimated elsewhere; regions with an estimated unit are
+    marked ``estimated``."""
+
+    filled: Mapping[tuple[int, Target], Estimate] = field(default_factory=dict, repr=False)
+    prices: Mapping[Target, Price] = field(default_factory=dict, repr=False)
+    """Of targets on which nothing of this model was measured."""
+
+    def unit_cost(self, unit_index: int, target: Target) -> float | None:
+        found = self.filled.get((unit_index, target))
+        return super().unit_cost(unit_index, target) if found is None else found.ns
+
+    def overhead(self, target: Target) -> float:
+        price = self.prices.get(target)
+        return super().overhead(target) if price is None else price.invocation_ns
+
+    def transfer(self, target: Target, in_bytes: int, out_bytes: int) -> float:
+        price = self.prices.get(target)
+        if price is None:
+            return super().transfer(target, in_bytes, out_bytes)
+        return in_bytes * price.ns_per_in_byte + out_bytes * price.ns_per_out_byte
+
+    def arrays(self) -> CostArrays:
+        """What is estimated in the place of what nobody measured."""
+        known = super().arrays()
+        index = {target: k for k, target in enumerate(known.targets)}
+        for (unit, target), found in self.filled.items():
+            if target in index:
+                known.unit_ns[unit, index[target]] = found.ns
+                known.estimated[unit, index[target]] = True
+        for target, price in self.prices.items():
+            if target in index:
+                k = index[target]
+                known.overhead_ns[k] = price.invocation_ns
+                known.in_ns_per_byte[k] = price.ns_per_in_byte
+                known.out_ns_per_byte[k] = price.ns_per_out_byte
+        return known
+
+    def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
+        region = frozenset(units)
+        found = super().region_cost(region, target)
+        guessed = [e for unit in region if (e := self.filled.get((unit, target))) is not None]
+        if found is None or found.measured or not guessed:
+            return found
+        spread = (
+            math.hypot(
+                *(one.ns * UNKNOWN if one.error is None else one.ns * one.error for one in guessed)
+            )
+            / NINE_TENTHS
+        )
+        return RegionCost(found.ns, estimated=True, sigma_ns=found.sigma_ns + spread)
+
+
+def fill(graph: UnitGraph, rows: Iterable[Measurement], estimated: EstimatedCosts) -> FilledCosts:
+    """The cost model of ``rows`` (as :func:`nnapi_prof.costs.model.region.fit` takes them) with
+    estimates for every unit and target that was not tried. What was tried and did not run stays
+    refused."""
+    rows = list(rows)
+    tried = {row.signature for row in rows if row.target == CPU}
+    blank = {unit.signature: unit for unit in graph.units if unit.signature not in tried}
+    holes = [
+        Measurement(
+            signature=signature,
+            kind=Kind.UNIT,
+            label=unit.label,
+            members=(signature,),
+            offsets=(0,),
+            target=CPU,
+            fingerprint="",
+            agent_version="",
+            status=Status.REFUSED,
+            message="never measured",
+        )
+        for signature, unit in blank.items()
+    ]
+    # What a trial measured of targets far behind counts, too, beside estimates.
+    model = replace(fit(graph, [*rows, *holes]), partial=frozenset())
+    never = {(unit.index, CPU) for unit in graph.units if unit.signature in blank}
+    refusals = {place: why for place, why in model.refusals.items() if place not in never}
+    filled = {
+        (unit, target): one
+        for (unit, target), one in estimated.estimates.items()
+        if target != HOST
+        and (unit, target) not in refusals
+        and model.unit_cost(unit, target) is None
+    }
+    covered = {unit for unit, _ in filled}
+    host_ns = {unit: ns for unit, ns in model._host_ns.items() if unit not in covered}
+    targets = {*model.fits, *(target for _, target in filled)}
+    parts = {one.name: getattr(model, one.name) for one in fields(CostModel)} | {
+        "targets": (
+            *sorted(targets, key=lambda t: (t != CPU, t.accelerator == AUTO, t.key)),
+            *((HOST,) if host_ns else ()),
+        ),
+        "refusals": {
+            **{at: why for at, why in estimated.refusals.items() if at[1] not in model.fits},
+            **refusals,
+        },
+        "simulated": model.simulated or estimated.simulated,
+        "_host_ns": host_ns,
+        "_whole": {
+            (units, target): row
+            for (units, target), row in model._whole.items()
+            if not (len(units) == 1 and (*units, target) in never)
+        },
+    }
+    prices = {t: price for t, price in estimated.prices.items() if t not in model.fits}
+    return FilledCosts(**parts, filled=filled, prices=prices)

@@ -1,0 +1,374 @@
+"""The cost model of one model on one device: what any region would take on any target.
+
+Fitted from everything measured there: units alone, chains, whole regions. A region measured whole
+answers with its own latency; any other with the sum of :mod:`nnapi_prof.costs.model.regression`.
+Each answer has a standard deviation: of a measurement the median's, of a sum the fit's.
+
+A unit may have been measured under one of an accelerator's preferences only, where a sample of
+units showed nothing to be had from the others: it is inferred there, by the sample's ratio.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from nnapi_prof.costs.measurement import Kind, Measurement
+from nnapi_prof.costs.model.arrays import CostArrays
+from nnapi_prof.costs.model.fit import CompileModel, fit_compiling, infer_preferences, share_spreads
+from nnapi_prof.costs.model.locate import Locator, Region
+from nnapi_prof.costs.model.regression import (
+    FEW_REGIONS,
+    LEAST_SPREAD,
+    FitCache,
+    RegionSample,
+    TargetFit,
+)
+from nnapi_prof.errors import CostError
+from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Target
+from nnapi_prof.graph.unit import Unit, UnitGraph
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """A processor: rates of arithmetic and of memory, and a fixed price for each operation."""
+
+    macs_per_ns: float
+    bytes_per_ns: float
+    operation_ns: float
+
+    def unit_ns(self, graph: UnitGraph, unit: Unit) -> float:
+        """max(arithmetic, memory) + one fixed price for each node of the unit, in ns."""
+        names = dict.fromkeys((*unit.inputs, *unit.outputs))
+        moved = sum(graph.values[name].n_bytes for name in names) + unit.constant_bytes
+        work = max(unit.macs / self.macs_per_ns, moved / self.bytes_per_ns)
+        return work + self.operation_ns * max(1, len(unit.nodes))
+
+    def region_ns(self, graph: UnitGraph, units: Iterable[int]) -> float:
+        """Sum over units: operations run one after the other and share nothing."""
+        return sum(self.unit_ns(graph, graph.units[index]) for index in units)
+
+
+PHONE_CPU = Roofline(
+    # TensorFlow Lite's documentation gives MobileNet v1 1.0 224 float32 (569 million MACs) as
+    # 14.0 ms on a Pixel 4's CPU: 569e6 / 14.0e6 ns = 40.6.
+    macs_per_ns=40.6,
+    # assumed: a third of LPDDR4X-4266 on four 16-bit channels (34 GB/s) for plain loops
+    bytes_per_ns=11.0,
+    # assumed: eager PyTorch's dispatch of one operator on a phone core
+    operation_ns=10_000.0,
+)
+"""A phone's CPU as eager PyTorch uses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionCost:
+    """A region's latency. ``measured``: of this very region; ``estimated``: static model's."""
+
+    ns: float
+    measured: bool = False
+    estimated: bool = False
+    sigma_ns: float = 0.0
+    """Standard deviation; of an estimate unknown, and 0."""
+
+
+@dataclass
+class CostModel:
+    """Answers what regions of ``graph`` cost; made by :func:`fit`."""
+
+    graph: UnitGraph
+    targets: tuple[Target, ...]
+    """CPU first, then accelerators by name, "auto" behind them (of equals the first is chosen, and
+    a name says more), then HOST where a unit needs it. All but HOST have at least one latency."""
+    fits: Mapping[Target, TargetFit] = field(repr=False)
+    refusals: Mapping[tuple[int, Target], str] = field(repr=False)
+    """(unit, target) -> why the unit cannot run there, as a sentence."""
+    partial: frozenset[Target] = frozenset()
+    """Targets on which some units were never tried, for a trial showed them to lie far behind: of
+    these, regions that were measured are all that there is."""
+    simulated: bool = False
+    compiling: CompileModel = field(default_factory=CompileModel, repr=False)
+    _host_ns: Mapping[int, float] = field(default_factory=dict, repr=False)
+    _whole: Mapping[tuple[frozenset[int], Target], Measurement] = field(
+        default_factory=dict, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        self._whole_ns = {
+            place: row.summary.median_ns if row.usable else math.inf
+            for place, row in self._whole.items()
+            if place[1] in self.fits
+        }
+        self._cold_bytes = [cold_bytes(self.graph, (unit.index,)) for unit in self.graph.units]
+
+    @cached_property
+    def noise(self) -> float:
+        """Relative standard deviation of one measurement repeated at another time, as far as it
+        shows: what sums are off by on the targets that they fit best (their lower quartile), for
+        what a driver joins or a cache loses adds to it on the others. Simulated phones repeat
+        themselves."""
+        if self.simulated:
+            return LEAST_SPREAD
+        spreads = [
+            fitted.spread for fitted in self.fits.values() if fitted.n_regions >= FEW_REGIONS
+        ]
+        return min(MOST_NOISE, float(np.quantile(spreads, 0.25))) if spreads else LEAST_SPREAD
+
+    @property
+    def residuals(self) -> dict[Target, tuple[float, ...]]:
+        """(predicted by the sum - measured) / measured of every row, per target."""
+        return {target: fitted.residuals for target, fitted in self.fits.items()}
+
+    def unit_cost(self, unit_index: int, target: Target) -> float | None:
+        """Marginal cost in ns within a region, caches cold, without overhead and transfer; None
+        where it cannot run there."""
+        if target.engine is Engine.HOST:
+            return self._host_ns.get(unit_index)
+        fitted = self.fits.get(target)
+        if fitted is None or target in self.partial or (unit_index, target) in self.refusals:
+            return None
+        own = fitted.unit_ns.get(self.graph.units[unit_index].signature)
+        if own is None:
+            return None
+        return own + fitted.ns_per_cold_byte * self._cold_bytes[unit_index]
+
+    def overhead(self, target: Target) -> float:
+        """What one invocation costs in ns, whatever it computes."""
+        fitted = self.fits.get(target)
+        return fitted.overhead_ns if fitted is not None else 0.0
+
+    def transfer(self, target: Target, in_bytes: int, out_bytes: int) -> float:
+        """What moving a region's inputs and outputs costs in ns."""
+        fitted = self.fits.get(target)
+        if fitted is None:
+            return 0.0
+        return in_bytes * fitted.ns_per_in_byte + out_bytes * fitted.ns_per_out_byte
+
+    def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
+        """Latency of a region run as one on ``target``; None where it cannot run there.
+
+        A region that was tried whole and did not run cannot run, whatever its units do alone.
+        """
+        region = frozenset(units)
+        if target.engine is Engine.HOST:
+            if not all(unit in self._host_ns for unit in region):
+                return None
+            return RegionCost(sum(self._host_ns[u] for u in region), estimated=True)
+        whole_ns = self._whole_ns.get((region, target))
+        if whole_ns is not None:
+            if not math.isfinite(whole_ns):
+                return None
+            of_median = self._whole[region, target].summary.sigma_of_median_ns
+            sigma = math.hypot(of_median, self.noise * whole_ns)
+            return RegionCost(whole_ns, measured=True, sigma_ns=sigma)
+        entering, leaving = self.graph.boundary(region)
+        size = self.graph.values
+        total = self.overhead(target) + self.transfer(
+            target,
+            sum(size[name].n_bytes for name in entering),
+            sum(size[name].n_bytes for name in leaving),
+        )
+        for unit in region:
+            cost = self.unit_cost(unit, target)
+            if cost is None:
+                return None
+            total += cost
+        spread = self.fits[target].spread_of(len(region)) if target in self.fits else 0.0
+        return RegionCost(total, sigma_ns=total * spread)
+
+    def arrays(self) -> CostArrays:
+        """All of it as arrays: what the partitioner asks for."""
+        n, t = len(self.graph.units), len(self.targets)
+        unit_ns = np.full((n, t), np.inf)
+        cold_bytes = np.array(self._cold_bytes, dtype=np.float64)
+        for k, target in enumerate(self.targets):
+            fitted = self.fits.get(target)
+            if fitted is None or target in self.partial:
+                continue
+            own = [fitted.unit_ns.get(unit.signature, math.inf) for unit in self.graph.units]
+            unit_ns[:, k] = np.array(own) + fitted.ns_per_cold_byte * cold_bytes
+        index = {target: k for k, target in enumerate(self.targets)}
+        for unit, target in self.refusals:
+            if target in index:
+                unit_ns[unit, index[target]] = math.inf
+        estimated = np.zeros((n, t), dtype=np.bool_)
+        if HOST in index:
+            for unit, ns in self._host_ns.items():
+                unit_ns[unit, index[HOST]] = ns
+                estimated[unit, index[HOST]] = True
+        fits = [self.fits.get(target) for target in self.targets]
+        return CostArrays(
+            targets=self.targets,
+            unit_ns=unit_ns,
+            overhead_ns=np.array(
+                [0.0 if fitted is None else fitted.overhead_ns for fitted in fits]
+            ),
+            in_ns_per_byte=np.array([0.0 if f is None else f.ns_per_in_byte for f in fits]),
+            out_ns_per_byte=np.array([0.0 if f is None else f.ns_per_out_byte for f in fits]),
+            region_ns=self._whole_ns,
+            estimated=estimated,
+        )
+
+    def compile_overhead(self, target: Target) -> float:
+        """What compiling any region for ``target`` takes, in ns, beside its units' parts."""
+        return self.compiling.fixed_ns(target)
+
+    def compile_cost(self, unit_index: int, target: Target) -> float:
+        """A unit's part of compiling a region for ``target``, in ns."""
+        return self.compiling.unit_ns(self.graph.units[unit_index].signature, target)
+
+    def compiled_regions(self) -> dict[tuple[frozenset[int], Target], float]:
+        """(units, target) -> ns of every region that was compiled whole."""
+        return {
+            (units, target): ns
+            for (units, name), ns in self.compiling.whole_ns.items()
+            for target in self.targets
+            if target.accelerator == name
+        }
+
+    def inferred(self, unit_index: int, target: Target) -> bool:
+        """Whether the unit was not measured alone on ``target``, but on another preference."""
+        return (frozenset((unit_index,)), target) not in self._whole and (
+            self.unit_cost(unit_index, target) is not None
+        )
+
+    def whole(self, units: Iterable[int], target: Target) -> Measurement | None:
+        """The measurement of this very region, if there is one, whatever its status."""
+        return self._whole.get((frozenset(units), target))
+
+    def measured_regions(self) -> dict[tuple[frozenset[int], Target], float]:
+        """(units, target) -> ns of every region measured whole; infinity where it did not run."""
+        return dict(self._whole_ns)
+
+
+def fit(
+    graph: UnitGraph,
+    rows: Iterable[Measurement],
+    *,
+    regions: Iterable[Region] = (),
+    locator: Locator | None = None,
+    host: Roofline = PHONE_CPU,
+    refit: FitCache | None = None,
+) -> CostModel:
+    """Fits the cost model of ``graph`` from the measurements of one device.
+
+    ``rows`` are :meth:`CostStore.measurements` under one set of conditions; of rows with equal
+    signature and target the last counts, and rows of units that are not in the graph are left
+    out. ``regions`` are sets of units that may have been measured whole, beyond those that
+    ``locator`` finds itself (of this graph; one that was used before is faster, as is ``refit``).
+    ``host`` prices units that no engine of the agent can run.
+    Raises CostError where a unit of the graph has no row at all: it was never tried.
+    """
+    signatures = {unit.signature for unit in graph.units}
+    last = {(row.signature, row.target): row for row in rows if signatures.issuperset(row.members)}
+    _check_complete(graph, {signature for signature, _ in last})
+
+    unit_bytes = {unit.signature: cold_bytes(graph, (unit.index,)) for unit in graph.units}
+    samples: dict[Target, list[RegionSample]] = defaultdict(list)
+    for (signature, target), row in last.items():
+        if row.usable and row.summary.median_ns > 0 and row.kind is not Kind.PLAN:
+            through = sum(unit_bytes[member] for member in row.members)
+            samples[target].append(
+                RegionSample(
+                    row.members,
+                    signature,
+                    target.key,
+                    row.input_bytes,
+                    row.output_bytes,
+                    row.summary.median_ns,
+                    through if through > CACHE_BYTES else 0,
+                )
+            )
+    last |= infer_preferences(samples, last)
+    refit = refit or FitCache()
+    fits = {target: refit.fit(target, found) for target, found in samples.items()}
+    fits = share_spreads(fits, samples)
+    refusals = _refusals(graph, last)
+    host_ns = {
+        unit.index: host.unit_ns(graph, unit)
+        for unit in graph.units
+        if not any(
+            unit.signature in fitted.unit_ns and (unit.index, target) not in refusals
+            for target, fitted in fits.items()
+        )
+    }
+    whole = (locator or Locator(graph)).places(last.values(), regions)
+    partial = _partial(signatures, samples, last)
+    return CostModel(
+        graph=graph,
+        targets=(
+            *sorted(fits, key=lambda t: (t != CPU, t.accelerator == AUTO, t.key)),
+            *((HOST,) if host_ns else ()),
+        ),
+        fits=fits,
+        refusals=refusals,
+        partial=partial,
+        simulated=any(row.simulated for row in last.values()),
+        _host_ns=host_ns,
+        compiling=fit_compiling(last.values(), whole),
+        _whole=whole,
+    )
+
+
+MOST_NOISE = 0.1
+"""Worse than this a device would have to be measured again rather than believed."""
+CACHE_BYTES = 1 << 20
+"""Regions that bring more than this through the cache find it cold (assumed: a core's own share on
+phones and desktops alike)."""
+
+
+def cold_bytes(graph: UnitGraph, units: Iterable[int]) -> int:
+    """Bytes of weights and of outputs of some units, each unit for itself."""
+    return sum(
+        graph.units[u].constant_bytes
+        + sum(graph.values[name].n_bytes for name in graph.units[u].outputs)
+        for u in units
+    )
+
+
+def _refusals(
+    graph: UnitGraph, whole: Mapping[tuple[str, Target], Measurement]
+) -> dict[tuple[int, Target], str]:
+    """Sentences of the units that were tried on a target and did not run."""
+    readers = defaultdict(list)
+    for unit in graph.units:
+        readers[unit.signature].append(unit.index)
+    return {
+        (index, target): row.why_not
+        for (signature, target), row in whole.items()
+        if not row.usable
+        for index in readers.get(signature, ())
+    }
+
+
+def _partial(
+    signatures: set[str],
+    samples: Mapping[Target, Sequence[RegionSample]],
+    rows: Mapping[tuple[str, Target], Measurement],
+) -> frozenset[Target]:
+    """Targets of NNAPI's on which some units were neither tried nor inferred."""
+    known: dict[Target, set[str]] = defaultdict(set)
+    for signature, target in rows:
+        known[target].add(signature)
+    for target, found in samples.items():
+        known[target].update(sample.signature for sample in found)
+    return frozenset(
+        target
+        for target, found in known.items()
+        if target.engine is Engine.NNAPI and not signatures <= found
+    )
+
+
+def _check_complete(graph: UnitGraph, tried: set[str]) -> None:
+    missing = [unit for unit in graph.units if unit.signature not in tried]
+    if missing:
+        raise CostError(
+            f"{len(missing)} of the model's {len(graph.units)} units were never measured on this "
+            f"device (the first is {missing[0].name}, {missing[0].label}); run nnapi-prof profile "
+            f"with the same model, inputs and device"
+        )

@@ -1,0 +1,297 @@
+"""Latencies of regions -> invocation overhead, transfer per byte, marginal cost of each unit.
+
+One target at a time:
+
+    latency = overhead + in_bytes * per_in_byte + out_bytes * per_out_byte + sum of unit costs
+
+with every term at least zero. Regions of several units pay `cold_bytes * per_cold_byte` as well:
+timed alone, a unit finds its weights in the cache, where it had left them; within a network that is
+larger than the cache it does not (a network's units alone add up to a quarter less than the network
+on a desktop CPU). Rows are divided by their latency, so that errors count relative to what was
+measured. The fit is Huber's M-estimate (P. J. Huber, "Robust Estimation of a Location
+Parameter", Ann. Math. Stat. 35, 1964) by iteratively reweighted least squares with the usual
+k = 1.345 sigma and sigma from the median absolute deviation (P. W. Holland and R. E. Welsch,
+"Robust Regression Using Iteratively Reweighted Least-Squares", Comm. Stat. A6, 1977), each step a
+non-negative least squares problem (C. L. Lawson and R. J. Hanson, "Solving Least Squares
+Problems", 1974, chapter 23) as scipy solves it.
+
+What a term is worth knowing is told by its standard error (the covariance of weighted least
+squares), and what the sum is worth for a region of several units by the errors of those regions
+that were measured, each predicted without itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.optimize import nnls
+
+from nnapi_prof.costs.measurement import MAD_TO_SIGMA
+from nnapi_prof.graph.plan import CPU, Target
+
+HUBER_K = 1.345
+"""95 % efficiency on normal errors (Huber 1964)."""
+MINIMUM_SIGMA = 1e-3
+"""Errors below a thousandth are noise of the clock, never outliers."""
+MAX_STEPS = 30
+CONVERGED = 1e-6
+
+UNIT_SHRINKAGE = 1e-3
+"""Weight of "this unit costs nothing" against a data row's weight of 1.
+
+It decides only what the data leave open. With units measured alone and no chains, overhead and
+unit costs cannot be told apart; shrinking the unit costs gives their common floor, which is the
+smallest units' latency, to the overhead. Where chains decide, its bias is below a thousandth.
+"""
+COLD_SHRINKAGE = 10 * UNIT_SHRINKAGE
+"""A unit's cost within a network is its own cost rather than that of cold caches."""
+CPU_OVERHEAD_SHRINKAGE = 10 * UNIT_SHRINKAGE
+"""On the CPU the same doubt goes the other way: a call into the engine costs next to nothing."""
+
+SINGLE_WEIGHT = 0.25
+"""Weight of a unit alone beside a region of several (squared error). Regions are what the sum is
+for: a unit alone is known by its own measurement."""
+UNKNOWN_SPREAD = 0.3
+"""Relative, where no region of several units was measured: drivers that fuse, and cold caches, move
+such sums by a quarter (assumed, from what the two do to networks here)."""
+LEAST_SPREAD = 3e-3
+"""A median of 30 runs that vary by 1 % is known to 0.2 %; nothing is known better than that."""
+FEW_REGIONS = 4
+"""So many regions count as much as what was assumed before there was any."""
+EXTRAPOLATION = 0.03
+"""Relative, for each doubling of a region's units beyond the longest measured (assumed)."""
+TAIL, TAIL_SIGMAS = 0.05, 1.645
+"""Share of a normal distribution that lies more than so many standard deviations above its mean."""
+TERMS = ("overhead", "in byte", "out byte", "cold byte")
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSample:
+    """The measured latency of one region on one target.
+
+    ``members`` are the signatures of its units, one entry a unit; bytes are those of the values
+    that enter and leave the region.
+    """
+
+    members: tuple[str, ...]
+    signature: str
+    target: str
+    in_bytes: int
+    out_bytes: int
+    median_ns: float
+    cold_bytes: int = 0
+    """Weights and outputs of its units: what running all of them brings through the cache."""
+    weight: float = 1.0
+    """Of its squared error; less than 1 for what was not measured but inferred."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFit:
+    """What one target costs. ``residuals`` are (predicted - measured) / measured, one per row."""
+
+    overhead_ns: float
+    ns_per_in_byte: float
+    ns_per_out_byte: float
+    unit_ns: Mapping[str, float]
+    residuals: tuple[float, ...] = field(repr=False)
+    ns_per_cold_byte: float = 0.0
+    """Of regions of several units."""
+    errors: Mapping[str, float] = field(default_factory=dict, repr=False)
+    """Standard errors in ns (per byte, where the term is): of a unit under its signature, of the
+    other terms under :data:`TERMS`."""
+    spread: float = UNKNOWN_SPREAD
+    """Relative standard deviation of the sum for regions of several units."""
+    gain: float = UNKNOWN_SPREAD
+    """As ``spread``, of regions that were cheaper than the sum only, each unit counting alike."""
+    longest: int = 1
+    """Most units that a measured region had."""
+    n_regions: int = 0
+    """Measured regions of several units."""
+
+    def predict(self, sample: RegionSample) -> float:
+        """The sum for a region whose members are all known, in ns."""
+        transfer = sample.in_bytes * self.ns_per_in_byte + sample.out_bytes * self.ns_per_out_byte
+        cold = self.ns_per_cold_byte * sample.cold_bytes if len(sample.members) > 1 else 0.0
+        return self.overhead_ns + transfer + cold + sum(self.unit_ns[m] for m in sample.members)
+
+    def spread_of(self, n_units: int) -> float:
+        """Relative standard deviation of the sum for a region of ``n_units``: what it is for those
+        that were measured, and more for each doubling beyond the longest of them."""
+        return math.hypot(self.spread, self._beyond(n_units))
+
+    def gain_of(self, n_units: int) -> float:
+        """As :meth:`spread_of`, of what plans of ``n_units`` may be cheaper by."""
+        return math.hypot(self.gain, self._beyond(n_units))
+
+    def _beyond(self, n_units: int) -> float:
+        return EXTRAPOLATION * max(0.0, math.log2(max(1, n_units) / self.longest))
+
+
+def fit_target(samples: Sequence[RegionSample], *, on_cpu: bool) -> TargetFit:
+    """Fits one target's samples (all of one target, each of positive latency).
+
+    ``on_cpu`` fixes transfers at zero: the CPU engine reads and writes the values where they lie.
+    Units that occur in no sample are absent from the result.
+    """
+    names = sorted({member for sample in samples for member in sample.members})
+    fixed = len(TERMS)
+    column = {name: fixed + i for i, name in enumerate(names)}
+    latency = np.array([sample.median_ns for sample in samples], dtype=float)
+    several = np.array([len(sample.members) > 1 for sample in samples])
+    design = np.zeros((len(samples), fixed + len(names)))
+    for row, sample in enumerate(samples):
+        design[row, :3] = (1, 0, 0) if on_cpu else (1, sample.in_bytes, sample.out_bytes)
+        design[row, 3] = sample.cold_bytes if several[row] else 0
+        for member in sample.members:
+            design[row, column[member]] += 1
+    relative = design / latency[:, None]
+    # Columns of unit length keep bytes and counts within one order of magnitude of each other.
+    scale = np.sqrt((relative**2).sum(axis=0))
+    scale[scale == 0] = 1.0
+    prior = _prior(relative, names, on_cpu) / scale
+    given = np.array([sample.weight for sample in samples])
+    given = given * np.where(several, 1.0, SINGLE_WEIGHT)
+    scaled, weights = _huber_nnls(relative / scale, prior, given)
+    solution = scaled / scale
+    residuals = relative @ solution - 1
+    covariance = _covariance(relative / scale, prior, weights, residuals)
+    errors = np.sqrt(np.diag(covariance)) / scale
+    measured = several & (np.array([sample.weight for sample in samples]) == 1)
+    n_units = np.array([len(sample.members) for sample in samples])
+    left_out = _without_itself(relative / scale, covariance, weights, residuals)
+    return TargetFit(
+        overhead_ns=float(solution[0]),
+        ns_per_in_byte=float(solution[1]),
+        ns_per_out_byte=float(solution[2]),
+        unit_ns={name: float(solution[column[name]]) for name in names},
+        residuals=tuple(float(r) for r in residuals),
+        ns_per_cold_byte=float(solution[3]),
+        errors=dict(zip((*TERMS, *names), map(float, errors), strict=True)),
+        spread=_spread(left_out[measured]),
+        gain=_gain(left_out[measured], n_units[measured]),
+        longest=max((len(s.members) for s in samples if s.weight == 1), default=1),
+        n_regions=int(measured.sum()),
+    )
+
+
+def _variance(residuals: np.ndarray, weights: np.ndarray) -> float:
+    """Of one row of weight 1."""
+    found = float((weights * residuals**2).sum() / max(1.0, weights.sum()))
+    return max(found, MINIMUM_SIGMA**2)
+
+
+def _covariance(
+    design: np.ndarray, prior: np.ndarray, weights: np.ndarray, residuals: np.ndarray
+) -> np.ndarray:
+    """Of the terms, by the rows and priors that they rest on (terms held at zero as if free)."""
+    normal = design.T @ (design * weights[:, None]) + prior.T @ prior
+    ridge = 1e-12 * max(1.0, float(np.trace(normal))) * np.eye(len(normal))
+    inverse: np.ndarray = np.linalg.inv(normal + ridge)
+    return inverse * _variance(residuals, weights)
+
+
+def _without_itself(
+    design: np.ndarray, covariance: np.ndarray, weights: np.ndarray, residuals: np.ndarray
+) -> np.ndarray:
+    """Each row's error as the other rows predict it: its residual over 1 - leverage."""
+    leverage = ((design @ covariance) * design).sum(axis=1) * weights
+    leverage = np.clip(leverage / _variance(residuals, weights), 0.0, 0.9)
+    found: np.ndarray = residuals / (1 - leverage)
+    return found
+
+
+def _spread(errors: np.ndarray) -> float:
+    """Relative standard deviation of regions' errors, drawn towards what was assumed before.
+
+    Of a robust and of the plain estimate the larger: one driver that joins two of a hundred pairs
+    is no outlier for who has not seen the others.
+    """
+    if not len(errors):
+        return UNKNOWN_SPREAD
+    robust = MAD_TO_SIGMA * float(np.median(np.abs(errors)))
+    tail = float(np.quantile(np.abs(errors), 1 - 2 * TAIL)) / TAIL_SIGMAS
+    return _drawn(max(robust, tail), len(errors))
+
+
+def _gain(errors: np.ndarray, n_units: np.ndarray) -> float:
+    """Relative standard deviation of a normal distribution whose upper side is that of ``errors``:
+    of what the sum was too high by, where it was, each region counting by its units.
+
+    What pairs of units differ by averages out over many of them, in one region as in a plan of
+    pairs; and where costs rest on caches, regions are far dearer than the sum, never far cheaper.
+    """
+    if not len(errors):
+        return UNKNOWN_SPREAD
+    order = np.argsort(-errors)
+    reached = np.cumsum(n_units[order]) >= TAIL * n_units.sum()
+    return _drawn(max(0.0, float(errors[order][reached.argmax()])) / TAIL_SIGMAS, len(errors))
+
+
+def _drawn(found: float, n_regions: int) -> float:
+    """A spread that was found, drawn towards what is assumed where regions are few."""
+    share = min(1.0, n_regions / FEW_REGIONS)
+    return math.sqrt(share * max(found, LEAST_SPREAD) ** 2 + (1 - share) * UNKNOWN_SPREAD**2)
+
+
+def _prior(relative: np.ndarray, names: Sequence[str], on_cpu: bool) -> np.ndarray:
+    """Rows that say "zero" to what the data leave open; see :data:`UNIT_SHRINKAGE`.
+
+    A unit is weighed by the cheapest region that holds it. Rates are weighed over all rows as
+    much as units are, and the two of them kept near each other: a chain shows only their sum,
+    because what one unit writes the next one reads.
+    """
+    n_columns = relative.shape[1]
+    typical = relative.max(axis=0)
+    rows = [UNIT_SHRINKAGE * typical[i] * np.eye(n_columns)[i] for i in range(4, n_columns)]
+    rows.append(COLD_SHRINKAGE * np.sqrt((relative[:, 3] ** 2).sum()) * np.eye(n_columns)[3])
+    if on_cpu:
+        weight = CPU_OVERHEAD_SHRINKAGE * np.sqrt((relative[:, 0] ** 2).sum())
+        rows.append(weight * np.eye(n_columns)[0])
+        return np.array(rows)
+    size = np.sqrt((relative[:, 1:3] ** 2).sum(axis=0))
+    rows.append(UNIT_SHRINKAGE * size[0] * np.eye(n_columns)[1])
+    rows.append(UNIT_SHRINKAGE * size[1] * np.eye(n_columns)[2])
+    rows.append(UNIT_SHRINKAGE * size.max() * (np.eye(n_columns)[1] - np.eye(n_columns)[2]))
+    return np.array(rows)
+
+
+def _huber_nnls(
+    design: np.ndarray, prior: np.ndarray, given: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Minimises Huber's loss of (design @ x - 1), rows weighed by ``given``, plus |prior @ x|^2
+    over x >= 0. Returns x and the rows' final weights."""
+    target = np.concatenate([np.ones(len(design)), np.zeros(len(prior))])
+    weights = given.copy()
+    solution = np.zeros(design.shape[1])
+    for _ in range(MAX_STEPS):
+        root = np.sqrt(weights)
+        system = np.vstack([design * root[:, None], prior])
+        right = target.copy()
+        right[: len(design)] *= root
+        previous, (solution, _norm) = solution, nnls(system, right)
+        error = np.abs(design @ solution - 1)
+        sigma = max(MAD_TO_SIGMA * float(np.median(error)), MINIMUM_SIGMA)
+        weights = given * np.minimum(1.0, HUBER_K * sigma / np.maximum(error, 1e-12))
+        if np.abs(solution - previous).max() <= CONVERGED * max(np.abs(solution).max(), 1e-12):
+            break
+    return solution, weights
+
+
+class FitCache:
+    """Remembers the last fit of each target: a round of refinement measures on few of them."""
+
+    def __init__(self) -> None:
+        self._last: dict[Target, tuple[tuple[RegionSample, ...], TargetFit]] = {}
+
+    def fit(self, target: Target, samples: Sequence[RegionSample]) -> TargetFit:
+        """:func:`~nnapi_prof.costs.model.regression.fit_target` of these samples."""
+        now = tuple(samples)
+        known = self._last.get(target)
+        if known is not None and known[0] == now:
+            return known[1]
+        fitted = fit_target(now, on_cpu=target == CPU)
+        self._last[target] = (now, fitted)
+        return fitted

@@ -1,0 +1,211 @@
+"""The cost store: measurements and devices in SQLite, or in a PostgreSQL that a team shares."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+from sqlalchemy import Connection, Insert, Table, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.measurement import Key, Measurement
+from nnapi_prof.costs.store.database import Database
+from nnapi_prof.costs.store.rows import DeviceRow, from_row, impossible, shown, to_row, utc_now
+from nnapi_prof.costs.store.schema import DEVICES, MEASUREMENTS
+from nnapi_prof.costs.store.selection import Selection
+
+if TYPE_CHECKING:
+    import pandas
+
+
+LOGGER = logging.getLogger(__name__)
+_MOST_SHOWN = 5
+T = TypeVar("T")
+
+
+class Tally(NamedTuple):
+    """How many rows there are of one kind of measurement, and when the first and the last was."""
+
+    fingerprint: str
+    kind: str
+    status: str
+    target: str
+    simulated: bool
+    rows: int
+    first: str
+    last: str
+
+
+class CostStore:
+    """An append-only table of measurements; each ``add`` is on disk when it returns.
+
+    ``url_or_path`` is a file, or a URL of SQLite's or PostgreSQL's; None is
+    :func:`~nnapi_prof.costs.default_location`. A file that does not exist is created, and
+    a database of an older nnapi-prof becomes one of this. Several processes may write at once, and
+    what another writer or a server's restart broke is tried again for half a minute. Raises
+    CostError where the database cannot be opened, belongs to something else, or is newer than this
+    nnapi-prof.
+    """
+
+    def __init__(self, url_or_path: str | Path | None = None) -> None:
+        self._database = Database(url_or_path)
+        self.location = self._database.location
+        """A file's path, or a URL without its password."""
+        self._left_out: dict[int, str] = {}
+        self._added = self._insert_new(MEASUREMENTS).returning(MEASUREMENTS.c.id)
+        LOGGER.debug("the cost table is %s", self.location)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # ---- writing -----------------------------------------------------------------------------
+
+    def add(self, *measurements: Measurement, devices: Iterable[DeviceRow] = ()) -> int:
+        """Appends measurements in one transaction, committed when this returns.
+
+        Returns how many were new: one that says in every field what a row says already, its time
+        included, is that row. Devices come along in the same transaction where they are not known.
+        """
+        now = utc_now()
+        rows = [to_row(m, now) for m in measurements]
+        named = [
+            {
+                "fingerprint": device.fingerprint,
+                "description": dict(device.description),
+                "simulated": device.simulated,
+                "first_seen": device.first_seen,
+            }
+            for device in devices
+        ]
+
+        def work(connection: Connection) -> int:
+            if named:
+                connection.execute(self._insert_new(DEVICES), named)
+            if not rows:
+                return 0
+            # One row, which is what a profile adds, goes a shorter way through SQLAlchemy.
+            return len(connection.execute(self._added, rows if len(rows) > 1 else rows[0]).all())
+
+        return self._database.write(work) if rows or named else 0
+
+    def add_device(self, fingerprint: str, description: Mapping[str, Any], simulated: bool) -> None:
+        """Remembers a device; nothing changes where it is known already."""
+        self.add(devices=[DeviceRow(fingerprint, description, simulated, utc_now())])
+
+    def transact(self, work: Callable[[Connection], T], *, writing: bool) -> T:
+        """What ``work`` returns, all of it in one transaction; it may run several times."""
+        return self._database.write(work) if writing else self._database.read(work)
+
+    def _insert_new(self, table: Table) -> Insert:
+        """Leaves out what is there already, and what another process is adding just now."""
+        if self._database.is_sqlite:
+            return sqlite.insert(table).on_conflict_do_nothing()
+        return postgresql.insert(table).on_conflict_do_nothing()
+
+    # ---- reading -----------------------------------------------------------------------------
+
+    def devices(self) -> list[DeviceRow]:
+        """All devices, in order of first sight."""
+        query = select(DEVICES).order_by(DEVICES.c.first_seen, DEVICES.c.fingerprint)
+        rows = self._database.read(
+            lambda connection: [DeviceRow(**row) for row in connection.execute(query).mappings()]
+        )
+        return [row for row in rows if isinstance(row.description, dict)]
+
+    def rows(self, selection: Selection | None = None) -> list[dict[str, Any]]:
+        """Rows as the table has them (:mod:`.schema`), in order of arrival.
+
+        Rows that cannot be (a time below 0, say) are left out, and a warning of the logger says
+        which; of those that measured the same the one before them is the newest then.
+        """
+        wanted = selection or Selection()
+
+        def work(connection: Connection) -> list[dict[str, Any]]:
+            while True:
+                found: list[dict[str, Any]] = []
+                bad: dict[int, str] = {}
+                for query in wanted.queries(without=self._left_out):
+                    for row in map(dict, connection.execute(query).mappings()):
+                        why = impossible(row)
+                        if why is None:
+                            found.append(row)
+                        else:
+                            bad[row["id"]] = f"row {row['id']} ({why})"
+                self._leave_out(bad)
+                if not bad or not wanted.newest:
+                    return sorted(found, key=lambda row: row["id"])
+
+        return self._database.read(work)
+
+    def _leave_out(self, bad: Mapping[int, str]) -> None:
+        new = {key: words for key, words in bad.items() if key not in self._left_out}
+        if not new:
+            return
+        self._left_out |= new
+        shown = list(new.values())[:_MOST_SHOWN]
+        more = f" and {len(new) - len(shown)} more" if len(new) > len(shown) else ""
+        LOGGER.warning(
+            "cost table %s: left out as impossible: %s%s", self.location, ", ".join(shown), more
+        )
+
+    def tally(self) -> list[Tally]:
+        """Every row there is, counted without being read."""
+        m = MEASUREMENTS.c
+        what = (m.fingerprint, m.kind, m.status, m.target, m.simulated)
+        when = (func.min(m.measured_at), func.max(m.measured_at))
+        query = select(*what, func.count(), *when).group_by(*what).order_by(*what)
+        return self._database.read(lambda link: [Tally(*row) for row in link.execute(query)])
+
+    def have(self, fingerprint: str, signatures: Collection[str] | None = None) -> set[Key]:
+        """Keys already measured on a device, whatever the outcome: each is conclusive."""
+        columns = [MEASUREMENTS.c[name] for name in Key._fields]
+        selection = Selection(fingerprints=(fingerprint,), signatures=signatures)
+
+        def work(connection: Connection) -> set[Key]:
+            found: set[Key] = set()
+            for clause in selection.clauses(without=self._left_out):
+                rows = connection.execute(select(*columns).where(*clause).distinct())
+                found.update(Key(*row) for row in rows)
+            return found
+
+        return self._database.read(work)
+
+    def measurements(
+        self,
+        fingerprint: str,
+        signatures: Collection[str] | None = None,
+        conditions: Conditions | None = None,
+    ) -> list[Measurement]:
+        """The last measurement of each (signature, target, conditions) of a device.
+
+        ``signatures`` limits to those, ``conditions`` to rows measured under what of them concerns
+        the row's engine. In order of arrival; the last is the one that was measured last.
+        """
+        return self.select(
+            Selection((fingerprint,), signatures, conditions=conditions, newest=True)
+        )
+
+    def select(self, selection: Selection) -> list[Measurement]:
+        """What fits, in order of arrival."""
+        return [shown(from_row(row)) for row in self.rows(selection)]
+
+    def frame(self, fingerprint: str | None = None) -> pandas.DataFrame:
+        """:func:`nnapi_prof.costs.store.files.frame` of every row ever added (of one device)."""
+        from nnapi_prof.costs.store.files import frame
+
+        return frame(self, Selection(None if fingerprint is None else (fingerprint,)))
+
+    def export_csv(self, path: Path, fingerprint: str | None = None) -> int:
+        """:func:`nnapi_prof.costs.store.files.export` of every row ever added (of one device)."""
+        from nnapi_prof.costs.store.files import export
+
+        return export(self, path, Selection(None if fingerprint is None else (fingerprint,)))

@@ -1,0 +1,289 @@
+"""The database below the cost store: opening, transactions that are tried again, whose it is.
+
+SQLite is a file that several processes of one machine write to, PostgreSQL a server that a team
+shares. Whatever is written may be written twice without harm (a row's digest is unique), so that
+a transaction whose end was not heard of is simply run again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    make_url,
+    select,
+)
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+
+from nnapi_prof.costs import VARIABLE, default_location
+from nnapi_prof.costs.store.migrate import migrate
+from nnapi_prof.costs.store.schema import DEVICES, MEASUREMENTS, METADATA, SCHEMA, SCHEMA_VERSION
+from nnapi_prof.errors import CostError, option, visible
+
+BUSY_TIMEOUT_MS = 30_000
+"""How long a writer waits for another one; a commit takes well under a millisecond."""
+RETRY_S = 30.0
+"""How long a transaction is tried again: longer than a server takes to restart."""
+
+MAX_CELL_BYTES = 256 << 20
+"""Of SQLite: of a cell, a row and a query."""
+
+_BACKENDS = ("sqlite", "postgresql")
+_OPENING_LOCK = 0x6E6E7066  # "nnpf": PostgreSQL's advisory lock of those who open
+_TRANSIENT = {
+    "40001": "serialization failure",
+    "40P01": "deadlock",
+    "53300": "too many connections",
+    "55P03": "lock not available",
+    "57P01": "the server was told to stop",
+    "57P02": "the server crashed",
+    "57P03": "the server is starting",
+}
+T = TypeVar("T")
+
+
+class Database:
+    """A database with our tables, created or brought up to date.
+
+    ``url_or_path`` as of :class:`~nnapi_prof.costs.store.CostStore`. Raises CostError where the
+    database cannot be opened, belongs to something else, or is newer than this nnapi-prof.
+    """
+
+    def __init__(self, url_or_path: str | Path | None) -> None:
+        where = str(url_or_path) if url_or_path is not None else default_location()
+        url = _url(where)
+        self.is_sqlite = url.get_backend_name() == "sqlite"
+        self.location = url.database or str(url) if self.is_sqlite else str(url)
+        self._open = False
+        try:
+            # A server may have ended connections that lay idle for a night.
+            self._engine: Engine = create_engine(
+                url, pool_pre_ping=not self.is_sqlite, json_deserializer=_lenient_json
+            )
+        except ImportError as error:
+            raise CostError(
+                f"cost table {url}: {error}; PostgreSQL needs `pip install nnapi-prof[postgres]`"
+            ) from error
+        except (ArgumentError, SQLAlchemyError) as error:
+            raise CostError(f"cost table {url}: {error}") from error
+        if self.is_sqlite:
+            event.listen(self._engine, "connect", _set_up_sqlite)
+        try:
+            self._run("open", self._prepare)
+            self._open = True
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """What ``work`` finds, all of it in one transaction."""
+
+        def call() -> T:
+            with self._engine.connect() as connection:
+                return work(connection)
+
+        return self._run("read", call)
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Commits what ``work`` writes; it may run several times and must not mind."""
+
+        def call() -> T:
+            with self._engine.begin() as connection:
+                return work(connection)
+
+        return self._run("write", call)
+
+    # ---- opening -----------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Creates the tables where the database is new, else checks whose they are."""
+        if not self.is_sqlite or Path(self.location).exists():
+            with self._engine.connect() as connection:
+                if self.is_sqlite:
+                    self._refuse_programs(connection)
+                if _version(connection) == SCHEMA_VERSION:
+                    return  # the usual case, which asks for no lock and no right to write
+        with self._exclusive() as connection:
+            version = _version(connection)
+            if version is None:
+                self._create(connection)
+            elif (reached := migrate(connection, version)) != SCHEMA_VERSION:
+                raise CostError(f"cost table {self.location}: {_wrong_version(reached)}")
+
+    def _refuse_programs(self, connection: Connection) -> None:
+        """Ours is a file of tables: a stranger's views may never end, and triggers change what is
+        added."""
+        found = connection.exec_driver_sql(
+            "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger') "
+            "OR sql LIKE 'CREATE VIRTUAL%' LIMIT 1"
+        ).first()
+        if found is not None:
+            raise CostError(
+                f"cost table {self.location}: it has the {found[0]} {visible(str(found[1]), 60)}, "
+                f"which nnapi-prof does not make; name another file with {option('costs')} or "
+                f"${VARIABLE}"
+            )
+
+    def _create(self, connection: Connection) -> None:
+        names = set(inspect(connection).get_table_names())
+        ours = {MEASUREMENTS.name, DEVICES.name}
+        foreign = names if self.is_sqlite else names & ours
+        if foreign:
+            raise CostError(
+                f"cost table {self.location}: this database belongs to something else (it "
+                f"has the table {sorted(foreign)[0]}); name another file with {option('costs')} or "
+                f"${VARIABLE}"
+            )
+        METADATA.create_all(connection)
+        connection.execute(insert(SCHEMA), {"id": 1, "version": SCHEMA_VERSION})
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[Connection]:
+        """A transaction that no other process opening the same database runs beside."""
+        if not self.is_sqlite:
+            with self._engine.begin() as connection:
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_OPENING_LOCK})")
+                yield connection
+            return
+        # The sqlite3 module opens no transaction before DDL, so it is opened by hand.
+        with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            if self._writable():
+                connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            else:
+                connection.exec_driver_sql("BEGIN")
+            try:
+                yield connection
+            except BaseException:
+                connection.exec_driver_sql("ROLLBACK")
+                raise
+            connection.exec_driver_sql("COMMIT")
+
+    def _writable(self) -> bool:
+        path = Path(self.location)
+        return not path.exists() or os.access(path, os.W_OK)
+
+    # ---- errors ------------------------------------------------------------------------------
+
+    def _run(self, verb: str, work: Callable[[], T]) -> T:
+        """Tries again what another writer or the server's restart broke; the rest is CostError."""
+        deadline = time.monotonic() + RETRY_S
+        pause = 0.01
+        while True:
+            try:
+                return work()
+            except DBAPIError as error:
+                if not self._is_transient(error) or time.monotonic() > deadline:
+                    raise CostError(self._sentence(verb, error)) from error
+            except SQLAlchemyError as error:
+                raise CostError(f"cost table {self.location}: cannot {verb} it: {error}") from error
+            time.sleep(pause * random.uniform(0.5, 1.5))  # those who collided do not meet again
+            pause = min(2 * pause, 1.0)
+
+    def _is_transient(self, error: DBAPIError) -> bool:
+        if self.is_sqlite:
+            return any(word in str(error.orig) for word in ("locked", "busy"))
+        state = getattr(error.orig, "sqlstate", None)
+        if state is not None:
+            return state in _TRANSIENT or state.startswith("08")
+        # No answer at all: of a server that was there before, it is expected back.
+        return self._open and (error.connection_invalidated or _is_operational(error))
+
+    def _sentence(self, verb: str, error: DBAPIError) -> str:
+        said = " ".join(str(error.orig).split())
+        what = "a file of nnapi-prof and writable" if self.is_sqlite else "within reach and yours"
+        return (
+            f"cost table {self.location}: cannot {verb} it: {said}; check that it is {what}, or "
+            f"name another with {option('costs')} or ${VARIABLE}"
+        )
+
+
+def _url(where: str) -> URL:
+    """Of a file (whose folder is made) or a URL; the driver is the one that is tested."""
+    if "://" not in where:
+        path = Path(where).expanduser()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CostError(
+                f"cost table {where}: cannot make its folder: {error.strerror or error}; name "
+                f"another with {option('costs')} or ${VARIABLE}"
+            ) from error
+        return make_url("sqlite://").set(database=str(path))
+    try:
+        url = make_url(where)
+    except (ArgumentError, ValueError) as error:
+        raise CostError(
+            f"the cost table's URL cannot be read: {error}; {option('costs')} and ${VARIABLE} take "
+            "a file or a database URL like postgresql://USER@HOST/DATABASE"
+        ) from error
+    backend = "postgresql" if url.drivername == "postgres" else url.drivername.partition("+")[0]
+    if backend not in _BACKENDS:
+        raise CostError(
+            f"cost table {url}: {backend} is neither sqlite nor postgresql; {option('costs')} and "
+            f"${VARIABLE} take a file or a database URL of these"
+        )
+    return url.set(drivername="postgresql+psycopg") if backend == "postgresql" else url
+
+
+def _version(connection: Connection) -> int | None:
+    """The schema's version; None where our tables are not."""
+    if not inspect(connection).has_table(SCHEMA.name):
+        return None
+    found = connection.execute(select(SCHEMA.c.version)).scalar_one_or_none()
+    return 0 if found is None else int(found)
+
+
+def _wrong_version(version: int) -> str:
+    if version > SCHEMA_VERSION:
+        return (
+            f"written by a newer nnapi-prof (schema {version}, this one reads {SCHEMA_VERSION}); "
+            f"update nnapi-prof or name another file with {option('costs')}"
+        )
+    return (
+        f"schema {version} is unknown; this nnapi-prof reads {SCHEMA_VERSION}; move the file away "
+        "and profile again"
+    )
+
+
+def _is_operational(error: DBAPIError) -> bool:
+    return type(error.orig).__name__ == "OperationalError"
+
+
+def _lenient_json(text: str | bytes) -> Any:
+    """What a cell holds; where that is no JSON, text that says so, which no row can have there."""
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return "no JSON"
+
+
+def _set_up_sqlite(connection: Any, record: object) -> None:
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_CELL_BYTES)
+    cursor = connection.cursor()
+    # A file of a stranger may have views and triggers: what they call is limited to what is safe.
+    cursor.execute("PRAGMA trusted_schema = OFF")
+    cursor.execute("PRAGMA cell_size_check = ON")
+    cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+    # With WAL a commit survives the death of the process; only a power cut may take the last ones.
+    cursor.execute("PRAGMA synchronous = NORMAL")
+    cursor.close()

@@ -1,0 +1,104 @@
+"""The devices of a cost table: what they are called, and what was measured on each."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nnapi_prof.costs.store import CostStore, Tally
+from nnapi_prof.costs.store.rows import DeviceRow
+from nnapi_prof.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A device and how much was measured on it."""
+
+    fingerprint: str
+    name: str
+    simulated: bool
+    rows: int
+    kinds: Mapping[str, int]
+    statuses: Mapping[str, int]
+    targets: tuple[str, ...]
+    first: str
+    """UTC, ISO 8601: the first measurement's time."""
+    last: str
+
+
+def name_of(device: DeviceRow | None) -> str:
+    """In two or three words, as phones name themselves; ``unknown`` of a table without it."""
+    if device is None:
+        return "unknown"
+    said: Mapping[str, Any] = device.description
+    properties = said.get("properties") or {}
+    parts = [properties.get(f"ro.product.{part}") for part in ("manufacturer", "model")]
+    name = " ".join(part for part in parts if part) or said.get("phone") or _machine(said)
+    return f"{name} (simulated)" if device.simulated and "simulated" not in name else str(name)
+
+
+def _machine(said: Mapping[str, Any]) -> str:
+    return f"{said.get('os', 'some')} machine, {said.get('abi', 'unknown')}"
+
+
+def measured(store: CostStore) -> list[Measured]:
+    """Every device with rows, the one measured last at the end."""
+    known = {device.fingerprint: device for device in store.devices()}
+    found = []
+    tallies: dict[str, list[Tally]] = {}
+    for tally in store.tally():
+        tallies.setdefault(tally.fingerprint, []).append(tally)
+    for fingerprint, parts in tallies.items():
+        kinds: Counter[str] = Counter()
+        statuses: Counter[str] = Counter()
+        for part in parts:
+            kinds[part.kind] += part.rows
+            statuses[part.status] += part.rows
+        found.append(
+            Measured(
+                fingerprint=fingerprint,
+                name=name_of(known.get(fingerprint)),
+                simulated=any(part.simulated for part in parts),
+                rows=kinds.total(),
+                kinds=dict(kinds),
+                statuses=dict(statuses),
+                targets=tuple(sorted({part.target for part in parts})),
+                first=min(part.first for part in parts),
+                last=max(part.last for part in parts),
+            )
+        )
+    return sorted(found, key=lambda each: each.last)
+
+
+def find(devices: list[Measured], words: str) -> list[Measured]:
+    """Those whose fingerprint begins with ``words``, or whose name fits them as a pattern.
+
+    Raises UsageError where there is none.
+    """
+    pattern = words.lower()
+    found = [
+        each
+        for each in devices
+        if each.fingerprint.startswith(pattern)
+        or fnmatch.fnmatchcase(each.name.lower(), pattern)
+        or fnmatch.fnmatchcase(each.name.lower().removesuffix(" (simulated)"), pattern)
+    ]
+    if not found:
+        there = ", ".join(f"{each.fingerprint} ({each.name})" for each in devices) or "none"
+        raise UsageError(
+            f"no device of the cost table is called {words!r}; there are: {there}; "
+            "`nnapi-prof costs list` shows them"
+        )
+    return found
+
+
+def find_one(devices: list[Measured], words: str) -> Measured:
+    """As :func:`find`; raises UsageError where there are several, too."""
+    found = find(devices, words)
+    if len(found) > 1:
+        names = ", ".join(f"{each.fingerprint} ({each.name})" for each in found)
+        raise UsageError(f"{words!r} may be any of {names}: name one by its fingerprint")
+    return found[0]

@@ -1,0 +1,179 @@
+"""Which rows of a cost table are asked for, as data and as SQL."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Subquery,
+    and_,
+    false,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.measurement import Kind, Status
+from nnapi_prof.costs.store.schema import MEASUREMENTS
+from nnapi_prof.graph.plan import CPU, Engine
+
+SAME = ("fingerprint", "signature", "target", "precision", "mode", "threads", "cpus")
+"""Rows that agree in these measured the same; the newest tells what holds."""
+_VARIABLES_PER_QUERY = 500  # SQLite's limit is 999 in versions before 3.32
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Rows that fit all of what is stated; what is None or empty asks for nothing.
+
+    Names are patterns with ``*`` and ``?``, whatever the case; several of a kind are alternatives.
+    """
+
+    fingerprints: Collection[str] | None = None
+    signatures: Collection[str] | None = None
+    targets: tuple[str, ...] = ()
+    """Patterns of :attr:`Target.key`."""
+    labels: tuple[str, ...] = ()
+    """Patterns of the label, which begins with the operation: ``conv2d*``."""
+    kinds: tuple[Kind, ...] = ()
+    statuses: tuple[Status, ...] = ()
+    since: str | None = None
+    """ISO 8601, UTC: the first instant that counts (:func:`instant`)."""
+    until: str | None = None
+    """As ``since``: the first instant that does not count any more."""
+    conditions: Conditions | None = None
+    """Measured under what of them concerns the row's engine."""
+    newest: bool = False
+    """Of rows that agree in :data:`SAME` only the one measured last, of those that fit."""
+
+    def clauses(self, without: Collection[int] = ()) -> Iterator[list[ColumnElement[bool]]]:
+        """WHERE clauses, in several lists where there are too many signatures for one query;
+        ``without`` are ids of rows that do not count."""
+        m = MEASUREMENTS.c
+        base: list[ColumnElement[bool]] = []
+        ids = sorted(without)
+        for at in range(0, len(ids), _VARIABLES_PER_QUERY):
+            # Written out: there may be more of them than a query may have variables.
+            base.append(
+                m.id.not_in([literal_column(str(i)) for i in ids[at : at + _VARIABLES_PER_QUERY]])
+            )
+        if self.fingerprints is not None:
+            base.append(m.fingerprint.in_(sorted(self.fingerprints)))
+        for column, patterns in ((m.target, self.targets), (m.label, self.labels)):
+            if patterns:
+                base.append(or_(*(_like(column, pattern) for pattern in patterns)))
+        if self.kinds:
+            base.append(m.kind.in_([kind.value for kind in self.kinds]))
+        if self.statuses:
+            base.append(m.status.in_([status.value for status in self.statuses]))
+        if self.since is not None:
+            base.append(_when() >= self.since)
+        if self.until is not None:
+            base.append(_when() < self.until)
+        if self.conditions is not None:
+            base.append(_under(self.conditions))
+        if self.signatures is None:
+            yield base
+            return
+        ordered = sorted(set(self.signatures))
+        if not ordered:
+            yield [false()]
+        for at in range(0, len(ordered), _VARIABLES_PER_QUERY):
+            yield [*base, m.signature.in_(ordered[at : at + _VARIABLES_PER_QUERY])]
+
+    def queries(self, without: Collection[int] = ()) -> Iterator[Any]:
+        """SELECTs of whole rows, each in order of arrival."""
+        m = MEASUREMENTS.c
+        for clause in self.clauses(without):
+            if not self.newest:
+                yield select(MEASUREMENTS).where(*clause).order_by(m.id)
+                continue
+            ranked = _ranked(*clause)
+            last = select(ranked.c.id).where(ranked.c.place == 1)
+            yield select(MEASUREMENTS).where(m.id.in_(last)).order_by(m.id)
+
+    def with_(self, **changes: Any) -> Selection:
+        return dataclasses.replace(self, **changes)
+
+
+def superseded_ids() -> Select[tuple[int]]:
+    """SELECT of the ids of all rows of which a newer one agrees in :data:`SAME`."""
+    ranked = _ranked()
+    return select(ranked.c.id).where(ranked.c.place > 1)
+
+
+def _ranked(*clause: ColumnElement[bool]) -> Subquery:
+    """Ids of the rows that fit, with their ``place`` among those that measured the same: 1 is the
+    one measured last. Not the last to arrive: an import brings old ones late."""
+    m = MEASUREMENTS.c
+    place = func.row_number().over(
+        partition_by=[m[name] for name in SAME], order_by=[_when().desc(), m.id.desc()]
+    )
+    return select(m.id, place.label("place")).where(*clause).subquery()
+
+
+def instant(text: str, end: bool = False) -> str:
+    """A date (``2026-11-21``) or time as the table writes it, UTC where it names no zone.
+
+    With ``end`` a date is its last instant's successor, the next midnight. Raises ValueError.
+    """
+    moment = datetime.fromisoformat(text)
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    if end and _is_date(text):
+        moment = datetime.fromordinal(moment.toordinal() + 1).replace(tzinfo=UTC)
+    # As short as it can be: the table has 12:00:00+00:00, 12:00:00.5+00:00 and so on, and all of
+    # them come after 12:00:00, byte by byte.
+    return moment.isoformat(timespec="microseconds").removesuffix("+00:00").rstrip("0").rstrip(".")
+
+
+def _is_date(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _when() -> ColumnElement[str]:
+    """``measured_at``, compared byte by byte: a server's language may have an order of its own."""
+    return _ByteOrder(MEASUREMENTS.c.measured_at)
+
+
+class _ByteOrder(FunctionElement[str]):
+    inherit_cache = True
+
+
+@compiles(_ByteOrder)
+def _as_it_is(element: Any, compiler: Any, **options: Any) -> str:
+    return str(compiler.process(element.clauses, **options))
+
+
+@compiles(_ByteOrder, "postgresql")
+def _in_bytes(element: Any, compiler: Any, **options: Any) -> str:
+    return f'({compiler.process(element.clauses, **options)} COLLATE "C")'
+
+
+def _like(column: ColumnElement[str], pattern: str) -> ColumnElement[bool]:
+    escaped = pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    wanted = escaped.replace("*", "%").replace("?", "_").lower()
+    return func.lower(column).like(literal(wanted), escape="\\")
+
+
+def _under(conditions: Conditions) -> ColumnElement[bool]:
+    m = MEASUREMENTS.c
+    cpu, nnapi = conditions.on(Engine.CPU), conditions.on(Engine.NNAPI)
+    return or_(
+        and_(m.target == CPU.key, *(m[k] == v for k, v in cpu.to_json().items())),
+        and_(m.target != CPU.key, *(m[k] == v for k, v in nnapi.to_json().items())),
+    )

@@ -1,0 +1,262 @@
+"""Actions of a request as data, and the rules they keep: PROTOCOL.md, section 3. No I/O here."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+from nnapi_prof.costs.conditions import ALL, BIG, Mode
+from nnapi_prof.errors import SerializationError
+from nnapi_prof.graph.plan import Engine, Preference, Target
+
+MAX_RUNS = 100_000
+MAX_GROUP = 32
+"""Actions that may run interleaved."""
+BIG_CORES = 0
+"""CPU mask: the cores of the highest clock rate, found on the device."""
+ALL_CORES = 0xFFFFFFFFFFFFFFFF
+"""CPU mask: the affinity stays as it is."""
+UNBOUNDED = 0xFFFFFFFF
+"""Memory limit: none."""
+ENGINE_CODES = {Engine.CPU: 0, Engine.NNAPI: 1}
+_U32_MAX = 0xFFFFFFFF
+_U64_MAX = 0xFFFFFFFFFFFFFFFF
+
+
+class Source(enum.IntEnum):
+    """Where a tensor's bytes come from."""
+
+    SEGMENT = 0
+    BLOB = 1
+    RANDOM = 2
+    ZERO = 3
+
+
+class ActionFlag(enum.IntFlag):
+    """Bits of an action's flags."""
+
+    BURST = 1
+    UNTIMED = 2
+    """Run for the outputs only."""
+    ASYNC = 4
+    """Started, then waited for; not together with BURST."""
+    POINTERS = 8
+    """No shared memory for NNAPI."""
+
+
+MODE_FLAGS = {
+    Mode.SYNC: ActionFlag(0),
+    Mode.BURST: ActionFlag.BURST,
+    Mode.ASYNC: ActionFlag.ASYNC,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor of an action. ``dims`` are as it lies in memory."""
+
+    type_code: int
+    """NNAPI operand code."""
+    dims: tuple[int, ...]
+    source: Source = Source.SEGMENT
+    value: int = 0
+    """Blob index (BLOB) or seed (RANDOM)."""
+    keep: bool = False
+    """Its bytes are written to the work folder after the last run."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSpec:
+    """One model on one engine. ``inputs`` and ``outputs`` are tensor indices, in the model's order.
+
+    ``accelerator`` is None (or ``auto``) where NNAPI chooses; ``model`` comes from
+    :meth:`RequestBuilder.add_model`.
+    """
+
+    engine: Engine
+    model: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    accelerator: str | None = None
+    preference: Preference | None = None
+    relaxed: bool = False
+
+    @classmethod
+    def on(
+        cls,
+        target: Target,
+        model: int,
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        relaxed: bool = False,
+    ) -> SegmentSpec:
+        """A segment on a plan's target."""
+        return cls(
+            target.engine, model, inputs, outputs, target.accelerator, target.preference, relaxed
+        )
+
+
+def cpu_mask(cpus: str) -> int:
+    """The mask of :attr:`Conditions.cpus`."""
+    return {BIG: BIG_CORES, ALL: ALL_CORES}[cpus] if cpus in (BIG, ALL) else int(cpus, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How an action is warmed up and repeated. PROTOCOL.md has the rules."""
+
+    warmup_min: int = 2
+    warmup_max: int = 2
+    warmup_ns: int = 0
+    """No further warm-up run after this long, once there were ``warmup_min``."""
+    rounds: int = 1
+    """The recorded runs are spread over these; the actions of a group take turns in each."""
+    min_runs: int = 5
+    max_runs: int = 50
+    """Recorded runs of all rounds: at least ``min_runs``, at most ``max_runs``, and no more once
+    they have taken ``budget_ns``."""
+    budget_ns: int = 500_000_000
+    cooldown_ms: int = 0
+    """A group may wait this long for a hot device before it repeats rounds; 0 repeats none."""
+    timeout_ms: int = 60_000
+    """Watchdog over set-up, compilation and warm-up, and again over each round."""
+
+    @classmethod
+    def once(cls, timeout_ms: int = 60_000) -> Timing:
+        """One cold run."""
+        return cls(0, 0, 0, 1, 1, 1, 0, 0, timeout_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSpec:
+    """Segments that run in order, measured together. A unit is one segment, a plan several."""
+
+    id: int
+    tensors: tuple[TensorSpec, ...]
+    segments: tuple[SegmentSpec, ...]
+    timing: Timing = Timing()
+    flags: ActionFlag = ActionFlag(0)
+    threads: int = 1
+    cpu_mask: int = ALL_CORES
+    memory_kb: int = 0
+    """Resident memory its process may grow to; 0 leaves the limit to the agent."""
+    group: int = 0
+    """Consecutive actions of one number run interleaved; 0 runs alone."""
+
+
+def check_action(action: ActionSpec, n_blobs: int, n_models: int) -> None:
+    """Raises SerializationError where an action breaks a rule of the protocol."""
+
+    def require(holds: bool, rule: str) -> None:
+        if not holds:
+            raise SerializationError(f"action {action.id}: {rule}")
+
+    require(0 <= action.id <= _U32_MAX, "the id does not fit 32 bits")
+    _check_timing(action, require)
+    require(0 <= action.threads <= _U32_MAX, f"{action.threads} threads")
+    require(0 <= action.cpu_mask <= _U64_MAX, "the CPU mask does not fit 64 bits")
+    require(0 <= action.memory_kb <= _U32_MAX, f"{action.memory_kb} kB of memory")
+    require(0 <= action.group <= _U32_MAX, "the group does not fit 32 bits")
+    require(
+        ActionFlag.UNTIMED not in action.flags or action.timing.max_runs == 1,
+        f"up to {action.timing.max_runs} runs without timing, 1 wanted",
+    )
+    require(
+        ActionFlag.BURST | ActionFlag.ASYNC not in action.flags,
+        "a burst is not asynchronous",
+    )
+    require(bool(action.segments), "no segments")
+
+    for index, tensor in enumerate(action.tensors):
+        what = f"tensor {index}"
+        require(0 <= tensor.type_code <= _U32_MAX, f"{what} has type {tensor.type_code}")
+        require(all(0 <= dim <= _U32_MAX for dim in tensor.dims), f"{what} has dims {tensor.dims}")
+        require(0 <= tensor.value <= _U32_MAX, f"{what} has the value {tensor.value}")
+        require(
+            tensor.source is not Source.BLOB or tensor.value < n_blobs,
+            f"{what} is blob {tensor.value}, there are {n_blobs}",
+        )
+
+    ready = {i for i, t in enumerate(action.tensors) if t.source is not Source.SEGMENT}
+    for index, segment in enumerate(action.segments):
+        what = f"segment {index}"
+        require(segment.engine in ENGINE_CODES, f"{what} runs on {segment.engine.value}")
+        require(0 <= segment.model < n_models, f"{what} has model {segment.model} of {n_models}")
+        for tensor_index in (*segment.inputs, *segment.outputs):
+            require(
+                0 <= tensor_index < len(action.tensors),
+                f"{what} names tensor {tensor_index}, there are {len(action.tensors)}",
+            )
+        for tensor_index in segment.inputs:
+            require(
+                tensor_index in ready, f"{what} reads tensor {tensor_index} before it is written"
+            )
+        for tensor_index in segment.outputs:
+            require(tensor_index not in ready, f"{what} writes tensor {tensor_index} a second time")
+            ready.add(tensor_index)
+
+
+def _check_timing(action: ActionSpec, require: Callable[[bool, str], None]) -> None:
+    timing = action.timing
+    require(0 < timing.timeout_ms <= _U32_MAX, f"timeout of {timing.timeout_ms} ms")
+    require(
+        0 <= timing.warmup_min <= timing.warmup_max <= MAX_RUNS,
+        f"warm-up runs from {timing.warmup_min} to {timing.warmup_max}",
+    )
+    require(0 <= timing.warmup_ns <= _U64_MAX, f"warm-up of {timing.warmup_ns} ns")
+    require(1 <= timing.rounds <= MAX_RUNS, f"{timing.rounds} rounds")
+    require(
+        1 <= timing.min_runs <= timing.max_runs <= MAX_RUNS,
+        f"runs from {timing.min_runs} to {timing.max_runs}, 1 <= min <= max <= {MAX_RUNS} wanted",
+    )
+    require(0 <= timing.budget_ns <= _U64_MAX, f"budget of {timing.budget_ns} ns")
+    require(0 <= timing.cooldown_ms <= _U32_MAX, f"cool-down of {timing.cooldown_ms} ms")
+
+
+def check_group(action: ActionSpec, before: Sequence[ActionSpec]) -> None:
+    """Raises SerializationError where an action does not fit those of its group before it."""
+    others = [other for other in before if other.group == action.group]
+    if action.group == 0 or not others:
+        return
+    rule = None
+    if before[-1].group != action.group:
+        rule = f"is of group {action.group}, which ended before"
+    elif len(others) >= MAX_GROUP:
+        rule = f"is one too many in its group, which may have {MAX_GROUP}"
+    elif _shared(others[0]) != _shared(action):
+        rule = "has other rounds or another cool-down than its group"
+    if rule is not None:
+        raise SerializationError(f"action {action.id} {rule}")
+
+
+def _shared(action: ActionSpec) -> tuple[int, int]:
+    """What the actions of a group have in common."""
+    return action.timing.rounds, action.timing.cooldown_ms
+
+
+MAX_GROUP_BYTES = 512 << 20
+"""Weights that the processes of one group hold on the device, copies included."""
+WEIGHT_COPIES = 3
+"""The blob, what an engine packs of it, what a driver keeps."""
+
+
+class Groups:
+    """Numbers the groups of a request: actions that follow each other under the same key share
+    one, or have several where their weights would be too much at once."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._key: Hashable = None
+        self._members = self._weight = 0
+
+    def number(self, key: Hashable, weight_bytes: int) -> int:
+        """The group of the next action, whose models have so many bytes of weights."""
+        self._members += 1
+        self._weight += weight_bytes * WEIGHT_COPIES
+        full = self._members > MAX_GROUP or self._weight > MAX_GROUP_BYTES
+        if self._number == 0 or key != self._key or full:
+            self._number += 1
+            self._key, self._members = key, 1
+            self._weight = weight_bytes * WEIGHT_COPIES
+        return self._number

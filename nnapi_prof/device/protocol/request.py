@@ -1,0 +1,224 @@
+"""Requests to the agent and their bytes: PROTOCOL.md, section 3. No I/O here."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.device.protocol.actions import (
+    ENGINE_CODES,
+    ActionSpec,
+    check_action,
+    check_group,
+)
+from nnapi_prof.errors import SerializationError
+from nnapi_prof.graph.plan import AUTO
+from nnapi_prof.nnapi.container import ContainerKind, read_container, write_container
+
+PROTOCOL_VERSION = 2
+NONE = 0xFFFFFFFF
+"""No accelerator named, no preference set."""
+MODEL_ALIGNMENT = 8
+"""Models in DATA begin at multiples of this, so that the agent may read their words in place."""
+_RELAXED = 1  # a segment's only flag
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Bytes that live on the device under their hash."""
+
+    sha256: str
+    """Lowercase hex."""
+    data: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, data: bytes) -> Blob:
+        return cls(hashlib.sha256(data).hexdigest(), data)
+
+
+class RequestBuilder:
+    """Collects blobs, models and actions; equal blobs and equal models are stored once."""
+
+    def __init__(self) -> None:
+        self._blobs: dict[str, tuple[int, Blob]] = {}
+        self._models: dict[tuple[bytes, tuple[int, ...]], int] = {}
+        self._actions: dict[int, ActionSpec] = {}
+
+    @property
+    def blobs(self) -> Mapping[str, bytes]:
+        """Name (hex SHA-256) -> bytes of every blob of the request."""
+        return {name: blob.data for name, (_, blob) in self._blobs.items()}
+
+    def add_blob(self, data: bytes) -> int:
+        """The index of a blob with these bytes."""
+        blob = Blob.of(data)
+        return self._blobs.setdefault(blob.sha256, (len(self._blobs), blob))[0]
+
+    def add_model(self, serialized: bytes, buffers: Sequence[bytes]) -> int:
+        """The index of a serialized model whose numbered buffers are ``buffers``."""
+        key = (serialized, tuple(self.add_blob(buffer) for buffer in buffers))
+        return self._models.setdefault(key, len(self._models))
+
+    def add_region(self, region: ConvertedRegion) -> int:
+        """The index of a converted region's model."""
+        return self.add_model(region.serialized, region.buffers)
+
+    def add_action(self, action: ActionSpec) -> None:
+        """Raises SerializationError where the action breaks a rule of the protocol."""
+        if action.id in self._actions:
+            raise SerializationError(f"action id {action.id} is used twice in a request")
+        check_action(action, len(self._blobs), len(self._models))
+        check_group(action, tuple(self._actions.values()))
+        self._actions[action.id] = action
+
+    def build(self) -> bytes:
+        """The request's bytes. The same additions in the same order give the same bytes."""
+        strings = _Strings()
+        actions = _u32(len(self._actions)) + b"".join(
+            _action(action, strings) for action in self._actions.values()
+        )
+        data, models = bytearray(), bytearray(_u32(len(self._models)))
+        for serialized, buffers in self._models:
+            data += bytes(-len(data) % MODEL_ALIGNMENT)
+            models += struct.pack("<QQ", len(data), len(serialized)) + _u32s(buffers)
+            data += serialized
+        blobs = _u32(len(self._blobs)) + b"".join(
+            struct.pack("<Q", len(blob.data)) + bytes.fromhex(blob.sha256)
+            for _, blob in self._blobs.values()
+        )
+        return write_container(
+            ContainerKind.REQUEST,
+            {
+                "HEAD": struct.pack("<II", PROTOCOL_VERSION, 0),
+                "BLOB": blobs,
+                "STRS": strings.section(),
+                "DATA": bytes(data),
+                "MODL": bytes(models),
+                "ACTN": actions,
+            },
+        )
+
+
+def longest_silence_s(request: bytes) -> float:
+    """For how long the agent may say nothing over a request: the longest of its groups.
+
+    Raises SerializationError where ``request`` is no request.
+    """
+    section = read_container(request, ContainerKind.REQUEST).get("ACTN", b"")
+    silence: dict[int, int] = {}
+    alone = 0
+    try:
+        (n_actions,) = struct.unpack_from("<I", section)
+        at = 4
+        for _ in range(n_actions):
+            head = _HEAD.unpack_from(section, at)
+            timeout_ms, group, cooldown_ms = head[1], head[6], head[14]
+            if group == 0:
+                alone = max(alone, timeout_ms + cooldown_ms)
+            else:
+                silence[group] = silence.get(group, cooldown_ms) + timeout_ms
+            at = _action_end(section, at)
+    except struct.error as error:
+        raise SerializationError(f"the request's actions are cut off: {error}") from error
+    return max(alone, *silence.values(), 0) / 1000
+
+
+_HEAD = struct.Struct("<IIIIQIIIIQIIIQI")
+"""An action up to its tensors."""
+
+
+def _action_end(section: bytes, at: int) -> int:
+    """Where the action that begins at ``at`` ends."""
+
+    def word(index: int) -> int:
+        found: int = struct.unpack_from("<I", section, index)[0]
+        return found
+
+    at += _HEAD.size
+    n_tensors = word(at)
+    at += 4
+    for _ in range(n_tensors):
+        at += 4 * (2 + word(at + 4) + 3)
+    n_segments = word(at)
+    at += 4
+    for _ in range(n_segments):
+        at += 5 * 4
+        for _ in range(2):
+            at += 4 * (1 + 2 * word(at))
+    return at
+
+
+class _Strings:
+    """Numbers strings in the order of their first use."""
+
+    def __init__(self) -> None:
+        self._index: dict[str, int] = {}
+
+    def add(self, text: str) -> int:
+        return self._index.setdefault(text, len(self._index))
+
+    def section(self) -> bytes:
+        section = bytearray(_u32(len(self._index)))
+        for text in self._index:
+            raw = text.encode()
+            section += _u32(len(raw)) + raw + bytes(-len(raw) % 4)
+        return bytes(section)
+
+
+def _action(action: ActionSpec, strings: _Strings) -> bytes:
+    out = bytearray(_head(action))
+    out += _u32(len(action.tensors))
+    for tensor in action.tensors:
+        out += _u32(tensor.type_code) + _u32s(tensor.dims)
+        out += struct.pack("<III", tensor.source, tensor.value, tensor.keep)
+    out += _u32(len(action.segments))
+    for segment in action.segments:
+        named = segment.accelerator not in (None, AUTO)
+        out += struct.pack(
+            "<IIIII",
+            ENGINE_CODES[segment.engine],
+            strings.add(str(segment.accelerator)) if named else NONE,
+            NONE if segment.preference is None else segment.preference.value,
+            _RELAXED if segment.relaxed else 0,
+            segment.model,
+        )
+        out += _ports(segment.inputs) + _ports(segment.outputs)
+    return bytes(out)
+
+
+def _head(action: ActionSpec) -> bytes:
+    timing = action.timing
+    return _HEAD.pack(
+        action.id,
+        timing.timeout_ms,
+        action.flags,
+        action.threads,
+        action.cpu_mask,
+        action.memory_kb,
+        action.group,
+        timing.warmup_min,
+        timing.warmup_max,
+        timing.warmup_ns,
+        timing.rounds,
+        timing.min_runs,
+        timing.max_runs,
+        timing.budget_ns,
+        timing.cooldown_ms,
+    )
+
+
+def _ports(tensors: Sequence[int]) -> bytes:
+    """A count, then each tensor's index and a word of 0."""
+    return _u32(len(tensors)) + b"".join(struct.pack("<II", tensor, 0) for tensor in tensors)
+
+
+def _u32(value: int) -> bytes:
+    return struct.pack("<I", value)
+
+
+def _u32s(values: Sequence[int]) -> bytes:
+    """A count and that many words."""
+    return struct.pack(f"<{len(values) + 1}I", len(values), *values)

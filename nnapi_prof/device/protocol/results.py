@@ -1,0 +1,401 @@
+"""The agent's answers: JSON Lines -> frozen dataclasses (PROTOCOL.md, section 5). No I/O here.
+
+Lines that do not begin with ``{"type":`` are noise of vendor libraries and become None, as do types
+of a later protocol; unknown fields are passed over. A line of ours that lacks a field or has one of
+another kind, or a number that cannot be, is a SerializationError.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nnapi_prof.costs.measurement import Round
+from nnapi_prof.device.protocol.fields import HEAT_MC, MAX_INT32, MAX_KHZ, MAX_NS, Fields
+from nnapi_prof.errors import SerializationError, visible
+
+PREFIX = '{"type":'
+
+
+class Status(enum.Enum):
+    """How an action ended."""
+
+    OK = "ok"
+    REFUSED = "refused"
+    """The engine does not support the model."""
+    FAILED = "failed"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The agent begins a request."""
+
+    protocol: int
+    agent: str
+    actions: int
+    simulated: bool
+    phone: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Blobs (hex names) that must be pushed first."""
+
+    blobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """An action begins."""
+
+    action: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """How many operations of a segment the CPU engine ran on whose kernels."""
+
+    xnnpack: int
+    portable: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTiming:
+    """Raw times of one segment in ns, one for each recorded run."""
+
+    compile_ns: int | None
+    samples_ns: tuple[int, ...]
+    hardware_ns: tuple[int, ...]
+    """On the accelerator itself; empty where the driver does not tell."""
+    driver_ns: tuple[int, ...]
+    kernels: Kernels | None = None
+    """None on NNAPI."""
+    memory: str | None = None
+    """How its tensors reach the engine: ``shared`` or ``pointers``."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptOutput:
+    """A tensor's bytes after the last run, in a file of the work folder."""
+
+    tensor: int
+    file: str
+    n_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActionResult:
+    """What became of one action; where not ok it keeps the samples from before the fault."""
+
+    action: int
+    status: Status
+    stage: str | None
+    """``setup``, ``compile`` or ``execute`` where not ok."""
+    message: str | None
+    code: int | None
+    """NNAPI result code."""
+    signal: str | None
+    clock: str
+    """``monotonic`` or ``simulated``."""
+    segments: tuple[SegmentTiming, ...]
+    total_ns: tuple[int, ...]
+    """First segment's start to last one's end, one for each recorded run."""
+    first_ns: int | None
+    rss_peak_kb: int | None
+    cpu_khz: tuple[int | None, int | None]
+    """Before and after."""
+    thermal_mc: tuple[int | None, int | None]
+    """Before and after, thousandths of a degree Celsius."""
+    outputs: tuple[KeptOutput, ...] = ()
+    rounds: tuple[Round, ...] = ()
+    """In the order of the samples."""
+    warmup_runs: int | None = None
+    warm: bool | None = None
+    """The runs' times had become stable before the recorded ones."""
+    cpu_mask: str | None = None
+    """The affinity kept to, as hex text."""
+
+    @property
+    def ok(self) -> bool:
+        return self.status is Status.OK
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The request was carried out."""
+
+    actions: int
+    ok: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorLine:
+    """The agent gives up on the whole request."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """An NNAPI device."""
+
+    name: str
+    type: str
+    version: str
+    feature_level: int
+
+
+@dataclass(frozen=True, slots=True)
+class NnapiInfo:
+    """What libneuralnetworks.so offers on the device."""
+
+    library: str | None
+    error: str | None
+    missing: tuple[str, ...]
+    """Names of functions this version lacks."""
+    accelerators: tuple[Accelerator, ...]
+
+
+@dataclass(frozen=True)
+class AgentInfo:
+    """What ``agent info`` tells about a device."""
+
+    protocol: int
+    agent: str
+    abi: str
+    os: str
+    properties: Mapping[str, str] = field(repr=False)
+    api_level: int | None
+    cpus: int
+    cpu_max_khz: tuple[int | None, ...]
+    memory_kb: int | None
+    simulated: bool
+    phone: str | None
+    identity: str
+    """Identifies a simulated phone's description; empty for real devices."""
+    nnapi: NnapiInfo
+    engines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Engine -> whose kernels it has, the preferred ones first."""
+    big_cores: str | None = None
+    """Affinity mask of the cores with the highest clock rate, as hex text."""
+    threads_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What ``agent clean`` deleted, and what it left."""
+
+    files: int
+    n_bytes: int
+    kept_bytes: int
+
+
+Event = Hello | Missing | Start | ActionResult | End | ErrorLine
+"""What ``agent run`` may say."""
+
+
+def parse_line(line: str) -> Event | AgentInfo | Cleaned | None:
+    """The event of a line, None for noise. Raises SerializationError."""
+    line = line.strip()
+    if not line.startswith(PREFIX):
+        return None
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        words = f"the agent's line is no JSON ({error}): {visible(line, 200)}"
+        raise SerializationError(words) from error
+    except RecursionError:
+        words = f"the agent's line is nested too deeply: {visible(line, 60)}"
+        raise SerializationError(words) from None
+    kind = data["type"]
+    reader = _READERS.get(kind) if isinstance(kind, str) else None
+    return None if reader is None else reader(Fields(data, str(kind)))
+
+
+def _status(line: Fields) -> Status:
+    word = line.text("status")
+    try:
+        return Status(word)
+    except ValueError:
+        raise SerializationError(
+            f"the agent's result: status is {word!r}, one of "
+            f"{', '.join(s.value for s in Status)} wanted"
+        ) from None
+
+
+def _hello(line: Fields) -> Hello:
+    return Hello(
+        line.number("protocol"),
+        line.text("agent"),
+        line.number("actions"),
+        line.flag("simulated"),
+        line.optional("phone", str),
+    )
+
+
+def _segment(line: Fields) -> SegmentTiming:
+    return SegmentTiming(
+        line.optional_number("compile_ns", MAX_NS),
+        line.times("samples_ns"),
+        line.times("hardware_ns"),
+        line.times("driver_ns"),
+        _kernels(line),
+        line.optional("memory", str),
+    )
+
+
+def _kernels(line: Fields) -> Kernels | None:
+    found = line.optional_inner("kernels")
+    return None if found is None else Kernels(found.number("xnnpack"), found.number("portable"))
+
+
+def _round(line: Fields) -> Round:
+    return Round(
+        line.number("runs"),
+        line.before_after("cpu_khz", 0, MAX_KHZ),
+        line.before_after("thermal_mc", *HEAT_MC),
+        line.optional("throttled", bool),
+        line.optional_number("repeats"),
+    )
+
+
+def _output(line: Fields) -> KeptOutput:
+    return KeptOutput(
+        line.number("tensor"), line.text("file"), line.number("n_bytes"), line.text("sha256")
+    )
+
+
+def _result(line: Fields) -> ActionResult:
+    return ActionResult(
+        action=line.number("action"),
+        status=_status(line),
+        stage=line.optional("stage", str),
+        message=line.optional("message", str),
+        code=line.optional("code", int),
+        signal=line.optional("signal", str),
+        clock=line.text("clock"),
+        segments=line.objects("segments", _segment),
+        total_ns=line.times("total_ns"),
+        first_ns=line.optional_number("first_ns", MAX_NS),
+        rss_peak_kb=line.optional_number("rss_peak_kb", MAX_INT32),
+        cpu_khz=line.before_after("cpu_khz", 0, MAX_KHZ),
+        thermal_mc=line.before_after("thermal_mc", *HEAT_MC),
+        outputs=line.objects("outputs", _output),
+        rounds=line.objects("rounds", _round),
+        warmup_runs=line.optional_number("warmup_runs", MAX_INT32),
+        warm=line.optional("warm", bool),
+        cpu_mask=line.optional("cpu_mask", str),
+    )
+
+
+def _accelerator(line: Fields) -> Accelerator:
+    return Accelerator(
+        line.text("name"), line.text("type"), line.text("version"), line.number("feature_level")
+    )
+
+
+def _info(line: Fields) -> AgentInfo:
+    nnapi = line.inner("nnapi")
+    return AgentInfo(
+        protocol=line.number("protocol"),
+        agent=line.text("agent"),
+        abi=line.text("abi"),
+        os=line.text("os"),
+        properties=line.texts("properties"),
+        api_level=line.optional_number("api_level", MAX_INT32),
+        cpus=line.number("cpus"),
+        cpu_max_khz=line.numbers_or_null("cpu_max_khz"),
+        memory_kb=line.optional_number("memory_kb"),
+        simulated=line.flag("simulated"),
+        phone=line.optional("phone", str),
+        identity=line.optional("identity", str) or "",
+        nnapi=NnapiInfo(
+            nnapi.optional("library", str),
+            nnapi.optional("error", str),
+            nnapi.many("missing", str),
+            nnapi.objects("accelerators", _accelerator),
+        ),
+        engines=line.lists_of_texts("engines"),
+        big_cores=line.optional("big_cores", str),
+        threads_max=line.optional_number("threads_max", MAX_INT32),
+    )
+
+
+_READERS: dict[str, Callable[[Fields], Event | AgentInfo | Cleaned]] = {
+    "hello": _hello,
+    "missing": lambda line: Missing(line.many("blobs", str)),
+    "start": lambda line: Start(line.number("action")),
+    "result": _result,
+    "end": lambda line: End(line.number("actions"), line.number("ok"), line.number("failed")),
+    "error": lambda line: ErrorLine(line.text("message")),
+    "info": _info,
+    "cleaned": lambda line: Cleaned(
+        line.number("files"), line.number("bytes"), line.number("kept_bytes")
+    ),
+}
+
+
+FINGERPRINT_LENGTH = 16
+
+_FINGERPRINT_PROPERTIES = (
+    "ro.product.manufacturer",
+    "ro.product.model",
+    "ro.build.fingerprint",
+    "ro.board.platform",
+    "ro.hardware",
+)
+
+
+def device_fingerprint(info: AgentInfo) -> str:
+    """Names what a measurement depends on: the same phone with the same system and drivers.
+
+    A hash over manufacturer, model, build, platform, ABI, API level, accelerators with their
+    versions, and a simulated phone's description. A Linux machine has no such names: memory and
+    clock rates stand in for them. The agent's own version is not part of it.
+    """
+    facts: dict[str, Any] = {
+        "properties": {name: info.properties.get(name) for name in _FINGERPRINT_PROPERTIES},
+        "abi": info.abi,
+        "os": info.os,
+        "api_level": info.api_level,
+        "cpus": info.cpus,
+        "simulated": info.simulated,
+        "identity": info.identity,
+        "accelerators": sorted(
+            (a.name, a.type, a.version, a.feature_level) for a in info.nnapi.accelerators
+        ),
+    }
+    if not info.properties and not info.simulated:
+        facts |= {"memory_kb": info.memory_kb, "cpu_max_khz": info.cpu_max_khz}
+    text = json.dumps(facts, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_LENGTH]
+
+
+def describe(info: AgentInfo) -> str:
+    """One line: model, system, accelerators; says so where the phone is simulated."""
+    parts = [
+        info.properties.get("ro.product.manufacturer"),
+        info.properties.get("ro.product.model"),
+    ]
+    name = " ".join(part for part in parts if part) or info.phone or f"{info.os} machine"
+    if info.api_level is None:
+        system = info.os
+    else:
+        release = info.properties.get("ro.build.version.release")
+        system = f"Android {release}, API {info.api_level}" if release else f"API {info.api_level}"
+    kind = "simulated phone, " if info.simulated else ""
+    if info.nnapi.accelerators:
+        nnapi = "NNAPI: " + ", ".join(a.name for a in info.nnapi.accelerators)
+    elif info.nnapi.library is not None and info.nnapi.error is None:
+        nnapi = "NNAPI without names of accelerators"
+    else:
+        nnapi = f"no NNAPI ({info.nnapi.error or 'no library'})"
+    return f"{name} ({kind}{system}, {info.abi}; {nnapi})"

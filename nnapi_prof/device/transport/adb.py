@@ -1,0 +1,332 @@
+"""Devices reached without an adb server: adb-shell over TCP and USB."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from adb_shell import exceptions as adb_errors
+from adb_shell.adb_device import UsbTransport
+from adb_shell.auth.keygen import keygen, write_public_keyfile
+from adb_shell.auth.sign_cryptography import CryptographySigner
+
+from nnapi_prof.device.transport import (
+    COMMAND_TIMEOUT_S,
+    MAX_FILE_BYTES,
+    CommandResult,
+    LineStream,
+    marked_command,
+    refusal,
+    run_to_end,
+    until_marker,
+)
+from nnapi_prof.device.transport.adb_wire import (
+    GARBLED,
+    LINK_ERRORS,
+    TcpLink,
+    WireDevice,
+    garbled_words,
+)
+from nnapi_prof.errors import (
+    DeviceError,
+    DeviceNotFound,
+    DeviceOffline,
+    DeviceUnauthorized,
+    visible,
+)
+
+DEFAULT_PORT = 5555
+LINK_TIMEOUT_S = 10.0
+"""Silence of the link itself, in either direction."""
+CONSENT_TIMEOUT_S = 10.0
+"""How long a phone's owner has to confirm this host's key."""
+CONSENT = "confirm 'Allow USB debugging' on the phone's screen, then run again"
+
+Notify = Callable[[str], None]
+
+
+class AdbTransport:
+    """A connected adb-shell device. Made by :func:`connect_tcp` and :func:`connect_usb`."""
+
+    def __init__(self, device: WireDevice, serial: str, description: str) -> None:
+        self._device = device
+        self._serial = serial
+        self._description = description
+
+    @property
+    def serial(self) -> str:
+        return self._serial
+
+    @property
+    def description(self) -> str:
+        return self._description
+
+    def push(self, data: bytes | Path, remote: str, mode: int = 0o644) -> None:
+        source = BytesIO(data) if isinstance(data, bytes) else str(data)
+        with self._link():
+            try:
+                self._device.push(
+                    source,
+                    remote,
+                    # Without the file type bits adbd makes what it cannot name.
+                    st_mode=0o100000 | mode,
+                    transport_timeout_s=LINK_TIMEOUT_S,
+                    read_timeout_s=COMMAND_TIMEOUT_S,
+                )
+            except adb_errors.PushFailedError as error:
+                raise refusal(_words(error), "write", remote, self._serial) from error
+
+    def pull(self, remote: str) -> bytes:
+        sink = _Sink(self._serial)
+        with self._link():
+            try:
+                self._device.pull(
+                    remote,
+                    sink,
+                    transport_timeout_s=LINK_TIMEOUT_S,
+                    read_timeout_s=COMMAND_TIMEOUT_S,
+                )
+            except adb_errors.AdbCommandFailureException as error:
+                raise refusal(_words(error), "read", remote, self._serial) from error
+        return sink.getvalue()
+
+    def shell(self, argv: Sequence[str], timeout_s: float = COMMAND_TIMEOUT_S) -> CommandResult:
+        return run_to_end(self.stream(argv, timeout_s))
+
+    def stream(self, argv: Sequence[str], silence_s: float = COMMAND_TIMEOUT_S) -> LineStream:
+        command, marker = marked_command(argv)
+        return LineStream(until_marker(self._chunks(command, silence_s), marker), self._serial)
+
+    def close(self) -> None:
+        self._device.close()
+
+    def _chunks(self, command: str, silence_s: float) -> Iterator[bytes]:
+        with self._link():
+            yield from self._device.command(command, silence_s)
+
+    @contextlib.contextmanager
+    def _link(self) -> Iterator[None]:
+        """Turns what a broken link raises into DeviceOffline, and so what is no ADB."""
+        try:
+            yield
+        except LINK_ERRORS as error:
+            raise DeviceOffline(
+                f"{self._serial} does not answer any more ({visible(str(error), 200)}): check "
+                "cable or network, then run again",
+                self._serial,
+            ) from error
+        except GARBLED as error:
+            self.close()  # nothing after it can be trusted to be the answer to anything
+            raise DeviceOffline(
+                f"{self._serial} sent what is no adb ({garbled_words(error)}): check cable or "
+                "network, then run again",
+                self._serial,
+            ) from error
+
+
+class _Sink(BytesIO):
+    """What is pulled, until it is more than any file of ours."""
+
+    def __init__(self, serial: str) -> None:
+        super().__init__()
+        self._serial = serial
+
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > MAX_FILE_BYTES:
+            raise DeviceError(
+                f"{self._serial} sends a file of more than {MAX_FILE_BYTES >> 20} MiB, which no "
+                "output has: is it a phone of yours?",
+                self._serial,
+            )
+        return super().write(data)
+
+
+def connect_tcp(
+    host: str, port: int = DEFAULT_PORT, key: Path | None = None, notify: Notify | None = None
+) -> AdbTransport:
+    """Connects to an adbd that listens on TCP (``adb tcpip``, or an embedded board).
+
+    Raises DeviceNotFound where nothing listens, DeviceOffline where the peer does not answer as
+    adbd does, DeviceUnauthorized where the phone's owner does not confirm the key in time.
+    ``notify`` hears when the phone asks its owner.
+    """
+    serial = f"{host}:{port}"
+    return _connect(WireDevice(TcpLink(host, port)), serial, "adb over TCP", key, notify)
+
+
+def connect_usb(
+    serial: str | None = None, key: Path | None = None, notify: Notify | None = None
+) -> AdbTransport:
+    """Connects to a phone on USB, the only one without ``serial``. Raises as :func:`connect_tcp`
+    does, and DeviceError where libusb is missing or may not open the device."""
+    usb = _usb_transport()
+    try:
+        link = usb.find_adb(serial=serial, default_transport_timeout_s=LINK_TIMEOUT_S)
+        found = link.serial_number
+    except adb_errors.UsbDeviceNotFoundError as error:
+        raise DeviceNotFound(
+            f"no phone {serial or ''} on USB: check the cable and that USB debugging is on", serial
+        ) from error
+    except _usb_errors() as error:
+        raise _usb_refusal(error, serial) from error
+    try:
+        return _connect(WireDevice(link), found, "adb over USB", key, notify)
+    except _usb_errors() as error:
+        raise _usb_refusal(error, found) from error
+
+
+def has_libusb() -> bool:
+    """Whether phones on USB can be reached without an adb server."""
+    return UsbTransport is not None
+
+
+def list_usb() -> list[tuple[str, str]]:
+    """Serial and description of each adb device on USB; empty where libusb is missing.
+
+    A device that this user may not open has the serial ``?``.
+    """
+    if UsbTransport is None:
+        return []
+    found = []
+    for link in UsbTransport.find_all_adb_devices():
+        try:
+            found.append((link.serial_number, "USB"))
+        except _usb_errors() as error:
+            found.append(("?", f"USB, cannot be opened: {error}"))
+    return found
+
+
+def key_file() -> Path:
+    """Where this host's private adb key is or would be made, as adb itself finds it.
+
+    The first file of $ADB_VENDOR_KEYS, or ~/.android/adbkey. $ANDROID_SDK_HOME and
+    $ANDROID_USER_HOME move that folder as they do for adb.
+    """
+    for vendor in filter(None, os.environ.get("ADB_VENDOR_KEYS", "").split(os.pathsep)):
+        if Path(vendor).is_file() and Path(f"{vendor}.pub").is_file():
+            return Path(vendor)
+    if user_home := os.environ.get("ANDROID_USER_HOME"):
+        folder = Path(user_home)
+    elif sdk_home := os.environ.get("ANDROID_SDK_HOME"):
+        folder = Path(sdk_home) / ".android"
+    else:
+        folder = Path.home() / ".android"
+    return folder / "adbkey"
+
+
+def key_path() -> Path:
+    """:func:`key_file`, made if absent. Raises DeviceError where it cannot be written."""
+    path = key_file()
+    try:
+        if not path.exists() or not Path(f"{path}.pub").exists():
+            _make_key(path)
+    except OSError as error:
+        raise DeviceError(
+            f"the adb key {path} cannot be made: {error.strerror}: make the folder writable, or "
+            "name a key in ADB_VENDOR_KEYS"
+        ) from error
+    return path
+
+
+def _make_key(path: Path) -> None:
+    """A new key pair, or the public half of an existing private key."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+    if path.exists():
+        write_public_keyfile(str(path), f"{path}.pub")
+        return
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    # Made with its final mode, so that the private key is never readable by others.
+    os.close(os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600))
+    keygen(str(draft))
+    Path(f"{draft}.pub").rename(f"{path}.pub")
+    draft.rename(path)
+
+
+def _connect(
+    device: WireDevice, serial: str, description: str, key: Path | None, notify: Notify | None
+) -> AdbTransport:
+    asked = False
+
+    def asking(_: Any) -> None:
+        nonlocal asked
+        asked = True
+        if notify is not None:
+            notify(f"{serial} asks its owner: confirm 'Allow USB debugging' on the phone's screen")
+
+    path = key or key_path()
+    try:
+        signer = CryptographySigner(str(path))
+    except (OSError, ValueError) as error:
+        raise DeviceError(f"the adb key {path} cannot be read: {error}", serial) from error
+    try:
+        device.connect(
+            rsa_keys=[signer],
+            transport_timeout_s=LINK_TIMEOUT_S,
+            read_timeout_s=LINK_TIMEOUT_S,
+            auth_timeout_s=CONSENT_TIMEOUT_S,
+            auth_callback=asking,
+        )
+    except adb_errors.DeviceAuthError as error:
+        raise _unauthorized(serial) from error
+    except LINK_ERRORS as error:
+        device.close()
+        if asked:
+            raise _unauthorized(serial) from error
+        if isinstance(error, ConnectionRefusedError):
+            raise DeviceNotFound(
+                f"no device at {serial}: nothing listens there; run `adb tcpip 5555` while the "
+                "phone is on USB, or `adb connect` to its wireless debugging",
+                serial,
+            ) from error
+        raise DeviceOffline(
+            f"{serial} does not answer as a device does ({error}): check that it is awake and in "
+            "the same network",
+            serial,
+        ) from error
+    except GARBLED as error:
+        device.close()
+        raise DeviceOffline(
+            f"{serial} speaks no plain adb ({garbled_words(error)}): for a phone with wireless "
+            "debugging use `adb pair` and `adb connect`; the running adb server is then used",
+            serial,
+        ) from error
+    return AdbTransport(device, serial, description)
+
+
+def _unauthorized(serial: str) -> DeviceUnauthorized:
+    return DeviceUnauthorized(f"{serial} does not know this computer yet: {CONSENT}", serial)
+
+
+def _words(error: Exception) -> str:
+    """What the device said, out of adb_shell's exceptions."""
+    said = error.args[0] if error.args else ""
+    text = bytes(said).decode("utf-8", "replace") if isinstance(said, bytearray) else str(said)
+    return visible(text.strip(), 300)
+
+
+def _usb_transport() -> Any:
+    if UsbTransport is None:
+        raise DeviceError(
+            "phones on USB cannot be reached: libusb-1.0 is missing; install it "
+            "(Debian: libusb-1.0-0), or start an adb server with `adb start-server`"
+        )
+    return UsbTransport
+
+
+def _usb_errors() -> tuple[type[Exception], ...]:
+    import usb1
+
+    return (usb1.USBError,)
+
+
+def _usb_refusal(error: Exception, serial: str | None) -> DeviceError:
+    return DeviceError(
+        f"the phone {serial or ''} on USB cannot be opened ({error}): allow this user to use it "
+        "(Debian: package android-sdk-platform-tools-common, then log in again), or start an adb "
+        "server with `adb start-server`; a running one is used",
+        serial,
+    )

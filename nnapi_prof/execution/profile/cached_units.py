@@ -1,0 +1,124 @@
+"""What profiling needs of a model before anything must be converted, remembered between runs.
+
+Reading a model means torch.export, which takes seconds. Where the cost table has everything
+already, its units are enough; they are kept in the cache folder, under a hash of the model's bytes,
+the stated inputs, and the code that cut the units.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nnapi_prof
+from nnapi_prof.errors import FrontendError, SerializationError
+from nnapi_prof.graph.json import graph_from_json, graph_to_json
+from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.toolchain import cache_dir
+
+if TYPE_CHECKING:
+    from nnapi_prof.graph.program import Program
+
+
+CUTTING_CODE = ("frontend", "graph")
+"""Packages of nnapi_prof that decide what the units of a model are."""
+
+
+@dataclass(frozen=True)
+class CachedUnits:
+    """A model's units, and how to get the rest. ``load`` gives the same program each time."""
+
+    name: str
+    units: UnitGraph
+    notes: tuple[str, ...]
+    load: Callable[[], Program] = field(repr=False)
+
+    @classmethod
+    def of(cls, program: Program) -> CachedUnits:
+        return cls(program.name, program.units, program.notes, lambda: program)
+
+
+def cached_units(
+    path: Path, inputs: Sequence[str], load: Callable[[], Program], cache: Path | None = None
+) -> CachedUnits:
+    """The outline of a model file: remembered where it is, else by loading the model now.
+
+    ``inputs`` are the stated inputs as the user wrote them; ``load`` reads the model with them, and
+    its errors pass. ``cache`` replaces the cache folder; one that cannot be written costs time
+    only.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return CachedUnits.of(load())  # which says what is wrong with the path
+    kept = (cache or cache_dir()) / "graphs" / f"{_key(path, content, inputs)}.json"
+    found = _read(kept, load)
+    if found is not None:
+        return found
+    program = load()
+    text = json.dumps(
+        {
+            "name": program.name,
+            "notes": list(program.notes),
+            "graph": graph_to_json(program.units),
+        }
+    )
+    with contextlib.suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        draft = kept.with_suffix(f".{os.getpid()}")
+        draft.write_text(text)
+        draft.replace(kept)
+    return CachedUnits.of(program)
+
+
+def _read(kept: Path, load: Callable[[], Program]) -> CachedUnits | None:
+    """The remembered outline; None where there is none, or it is damaged."""
+    try:
+        data = json.loads(kept.read_text())
+        units = graph_from_json(data["graph"])
+        name, notes = str(data["name"]), tuple(map(str, data["notes"]))
+    except (OSError, ValueError, KeyError, TypeError, SerializationError):
+        return None
+
+    loaded: list[Program] = []
+
+    def load_once() -> Program:
+        if not loaded:
+            program = load()
+            if program.units != units:
+                kept.unlink(missing_ok=True)
+                raise FrontendError(
+                    f"{name}: the model's units are not the ones remembered in {kept}, which is "
+                    "removed now: run the same command again"
+                )
+            loaded.append(program)
+        return loaded[0]
+
+    return CachedUnits(name, units, notes, load_once)
+
+
+def _key(path: Path, content: bytes, inputs: Sequence[str]) -> str:
+    stamp = {
+        "file": path.name,
+        "model": hashlib.sha256(content).hexdigest(),
+        "inputs": list(inputs),
+        "torch": importlib.metadata.version("torch"),
+        "code": list(_code()),
+    }
+    return hashlib.sha256(json.dumps(stamp).encode()).hexdigest()[:32]
+
+
+def _code() -> Iterator[tuple[str, int, int]]:
+    """Name, size and time of every source file that cuts units: an update forgets outlines."""
+    root = Path(nnapi_prof.__file__).parent
+    for package in CUTTING_CODE:
+        for source in sorted((root / package).rglob("*.py")):
+            state = source.stat()
+            yield str(source.relative_to(root)), state.st_size, state.st_mtime_ns

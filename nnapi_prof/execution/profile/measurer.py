@@ -1,0 +1,311 @@
+"""Jobs in, rows in the store out: converting, sending, reading answers, and what that takes."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import signal
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Protocol
+
+from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.costs.measurement import Key, Measurement
+from nnapi_prof.costs.model.locate import Region
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.protocol.actions import Groups, Timing
+from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.device.protocol.results import (
+    ActionResult,
+    AgentInfo,
+    Event,
+    Start,
+    device_fingerprint,
+)
+from nnapi_prof.execution.profile.cached_units import CachedUnits
+from nnapi_prof.execution.profile.jobs import (
+    Converter,
+    Job,
+    make_action,
+    measured,
+    refused,
+    region_label,
+)
+from nnapi_prof.execution.profile.options import ProfileOptions, Progress, ProgressCallback
+from nnapi_prof.graph.plan import Target
+from nnapi_prof.graph.unit import UnitGraph
+
+if TYPE_CHECKING:
+    from nnapi_prof.graph.program import Program
+
+
+@contextmanager
+def defer_sigint() -> Iterator[None]:
+    """Runs a block to its end before a Ctrl-C that comes meanwhile raises KeyboardInterrupt.
+
+    For short blocks. Only Python's main thread gets interrupts; in others this does nothing, nor
+    where somebody handles or ignores SIGINT in another way.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+    came = False
+
+    def note(_: int, __: FrameType | None) -> None:
+        nonlocal came
+        came = True
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if came:
+        raise KeyboardInterrupt
+
+
+MAX_ACTIONS = 200
+"""In one request; a request that fails as a whole costs no more than these."""
+MAX_WEIGHT_BYTES = 128 << 20
+"""Weights that one request's models hold in this process's memory."""
+
+
+@dataclass
+class Prepared:
+    """A request, its jobs by action, and the jobs that cannot be sent."""
+
+    request: RequestBuilder = field(default_factory=RequestBuilder)
+    sent: dict[int, tuple[Job, ConvertedRegion]] = field(default_factory=dict)
+    refusals: list[tuple[Job, Measurement]] = field(default_factory=list)
+
+
+def batches(graph: UnitGraph, jobs: Sequence[Job]) -> Iterator[list[Job]]:
+    """Cuts jobs into requests, never between the alternatives of one region."""
+    batch: list[Job] = []
+    weight = 0
+    for region, group in itertools.groupby(jobs, key=lambda job: job.region):
+        alternatives = list(group)
+        size = sum(graph.units[index].constant_bytes for index in region)
+        full = len(batch) + len(alternatives) > MAX_ACTIONS or weight + size > MAX_WEIGHT_BYTES
+        if batch and full:
+            yield batch
+            batch, weight = [], 0
+        batch += alternatives
+        weight += size
+    if batch:
+        yield batch
+
+
+def prepare(
+    batch: Sequence[Job],
+    graph: UnitGraph,
+    converter: Converter,
+    timing: Timing,
+    memory_kb: int,
+    fingerprint: str,
+    simulated: bool,
+) -> Prepared:
+    """Converts the jobs of one request, equal models once."""
+    prepared = Prepared()
+    request = prepared.request
+    # Adding a model hashes its weights: once will do.
+    models: dict[tuple[Region, int, bool], int] = {}
+    groups = Groups()
+    for number, job in enumerate(batch):
+        converted = converter.convert(job.region, job.spec.level, job.halved)
+        if isinstance(converted, str):
+            row = refused(job, graph, fingerprint, simulated, converted)
+            prepared.refusals.append((job, row))
+            continue
+        key = (job.region, job.spec.level, job.halved)
+        if key not in models:
+            models[key] = request.add_region(converted)
+        group = groups.number(job.region, sum(map(len, converted.buffers)))
+        request.add_action(
+            make_action(number, job, converted, models[key], timing, group, memory_kb)
+        )
+        prepared.sent[number] = (job, converted)
+    return prepared
+
+
+class Client(Protocol):
+    """What profiling asks of a device; :class:`~nnapi_prof.device.agent.AgentClient` is one."""
+
+    def info(self) -> AgentInfo: ...
+    def run(self, request: bytes, blobs: Mapping[str, bytes]) -> Generator[Event, None, None]: ...
+
+
+class Measurer:
+    """Measures jobs on one device, and knows what is in the store under a profile's conditions."""
+
+    def __init__(
+        self,
+        outline: CachedUnits,
+        client: Client,
+        store: CostStore,
+        options: ProfileOptions,
+        progress: ProgressCallback | None,
+    ) -> None:
+        self._graph = outline.units
+        self._client = client
+        self._store = store
+        self._options = options
+        self._progress = progress
+        self._load_program = outline.load
+        self._converter = Converter(self._load)
+        self.info = client.info()
+        self.fingerprint = device_fingerprint(self.info)
+        self.have: set[Key] = set() if options.fresh else store.have(self.fingerprint)
+        """What need not be measured any more."""
+        self._known = frozenset(self.have)
+        # Read once.
+        self.rows: dict[tuple[str, Target], Measurement] = {
+            (row.signature, row.target): row
+            for row in store.measurements(self.fingerprint, conditions=options.conditions)
+        }
+        """The last row of each region and target."""
+        self.n_measured = 0
+        self.n_failed = 0
+        self.n_refused = 0
+        self.doubts: Counter[str] = Counter()
+        """Flag -> rows of this run that have it."""
+        self.spent_s: dict[str, float] = defaultdict(float)
+        """What took how long."""
+        self.reused: set[Key] = set()
+        """Asked for, and known before this run."""
+        self.later: Mapping[str, int] = {}
+        """Phase -> measurements that are expected behind it."""
+        store.add_device(self.fingerprint, _description(self.info), self.info.simulated)
+
+    def measure(self, phase: str, jobs: Sequence[Job]) -> None:
+        """Measures the jobs that are not in the store; each row is committed as it arrives."""
+        pending = [job for job in jobs if job.key not in self.have]
+        self.note_reused(jobs)
+        done = 0
+        if not jobs:
+            return
+        self.report(phase, done, len(pending), "")
+
+        def stored(job: Job) -> None:
+            nonlocal done
+            done += 1
+            self.have.add(job.key)
+            self.report(phase, done, len(pending), region_label(self._graph, job.region))
+
+        for batch in batches(self._graph, pending):
+            self._measure_batch(batch, stored)
+            self._converter.forget()
+
+    def note_reused(self, jobs: Iterable[Job]) -> None:
+        self.reused.update(job.key for job in jobs if job.key in self._known)
+
+    def _measure_batch(self, batch: Sequence[Job], stored: Callable[[Job], None]) -> None:
+        """Converts, sends and stores one request's jobs; calls ``stored`` after each."""
+        with self.spending("convert"):
+            prepared = prepare(
+                batch,
+                self._graph,
+                self._converter,
+                self._options.timing(self.info.simulated),
+                self._options.memory_kb,
+                self.fingerprint,
+                self.info.simulated,
+            )
+        with self.spending("store"):
+            self._add(*(row for _, row in prepared.refusals))
+        for job, _ in prepared.refusals:
+            self.n_refused += 1
+            stored(job)
+        if not prepared.sent:
+            return
+        with self.spending("convert"):
+            request = prepared.request.build()
+        # Closing stops the agent where something goes wrong here.
+        with contextlib.closing(self._client.run(request, prepared.request.blobs)) as events:
+            for event in self._waited_for(events):
+                if isinstance(event, ActionResult) and event.action in prepared.sent:
+                    job, converted = prepared.sent.pop(event.action)
+                    with self.spending("store"), defer_sigint():
+                        self._keep(job, converted, event)
+                    stored(job)
+
+    def _waited_for(self, events: Iterator[Event]) -> Iterator[Event]:
+        """The events, and the time it takes to wait for them."""
+        began = False
+        while True:
+            with self.spending("measure" if began else "send"):
+                event = next(events, None)
+            if event is None:
+                return
+            began = began or isinstance(event, Start)
+            yield event
+
+    def _add(self, *rows: Measurement) -> None:
+        self._store.add(*rows)
+        for row in rows:
+            # Again as the last: readers of the store find it there, too.
+            self.rows.pop((row.signature, row.target), None)
+            self.rows[row.signature, row.target] = row
+
+    def _keep(self, job: Job, converted: ConvertedRegion, result: ActionResult) -> None:
+        simulated = self.info.simulated
+        row = measured(job, self._graph, self.fingerprint, simulated, converted, result)
+        self._add(row)
+        self.n_measured += 1
+        if row.usable:
+            self.doubts.update(row.flags)
+        else:
+            self.n_failed += 1
+
+    def report(self, phase: str, done: int, total: int, label: str) -> None:
+        if self._progress is not None:
+            self._progress(Progress(phase, done, total, label, self.later.get(phase, 0)))
+
+    def _load(self) -> Program:
+        began = time.monotonic()
+        program = self._load_program()
+        took = time.monotonic() - began
+        self.spent_s["load"] += took
+        self.spent_s["convert"] -= took  # which asked for it
+        return program
+
+    @contextlib.contextmanager
+    def spending(self, what: str) -> Iterator[None]:
+        """Adds the time of a block to ``spent_s``."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent_s[what] += time.monotonic() - began
+
+
+def _description(info: AgentInfo) -> dict[str, object]:
+    """What the table of devices keeps of an agent's info."""
+    return {
+        "phone": info.phone,
+        "abi": info.abi,
+        "os": info.os,
+        "api_level": info.api_level,
+        "cpus": info.cpus,
+        "cpu_max_khz": list(info.cpu_max_khz),
+        "memory_kb": info.memory_kb,
+        "properties": dict(info.properties),
+        "nnapi_library": info.nnapi.library,
+        "accelerators": [
+            {
+                "name": a.name,
+                "type": a.type,
+                "version": a.version,
+                "feature_level": a.feature_level,
+            }
+            for a in info.nnapi.accelerators
+        ],
+    }

@@ -1,0 +1,161 @@
+"""What a profile measures, how often and under which conditions, and what it came to."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.device.protocol.actions import Timing
+from nnapi_prof.device.protocol.results import AgentInfo
+from nnapi_prof.graph.plan import Plan, Preference
+
+if TYPE_CHECKING:
+    from nnapi_prof.partition import Report, Watch
+
+
+MANY_RUNS = 200
+SIMULATED_RUNS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """What and how to measure. ``accelerators`` None means all of them and "auto"."""
+
+    warmup_min: int = 2
+    warmup_max: int = 200
+    warmup_ms: float = 30.0
+    """Warming up ends when the runs' times are stable, or after this long: a governor raises the
+    clock within about 20 ms."""
+    rounds: int = 5
+    """Turns that the alternatives of a region take: what disturbs one disturbs the others."""
+    min_runs: int = 5
+    max_runs: int | None = None
+    """Of all rounds; None is :data:`MANY_RUNS`, or :data:`SIMULATED_RUNS` on a simulated phone."""
+    budget_ms: float = 60.0
+    """Recorded runs of one action take about this long, once there are ``min_runs``: short units
+    run often, long ones a few times."""
+    cooldown_s: float = 60.0
+    """How long a region's alternatives may wait for a hot device before rounds measured while it
+    was throttled are repeated; 0 repeats none."""
+    memory_mb: int | None = None
+    """What one action's process may use; None leaves it to the agent."""
+    timeout_s: float = 60.0
+    """Watchdog over set-up, compilation and warm-up of an action, and over each of its rounds."""
+    fresh: bool = False
+    """Measure what the store has already as well."""
+    conditions: Conditions = field(default_factory=Conditions)
+    preferences: tuple[Preference, ...] = tuple(Preference)
+    accelerators: tuple[str, ...] | None = None
+    refine: bool = True
+    """Measure the regions of the plan whole, and plan again, until the plan stands."""
+    every_preference: bool = False
+    """Measure every unit under every preference, even where a sample shows nothing to be had."""
+
+    def timing(self, simulated: bool) -> Timing:
+        """A simulated phone's time costs nothing, so that no budget ends the runs early there."""
+        most = self.max_runs or (SIMULATED_RUNS if simulated else MANY_RUNS)
+        least = most if simulated else min(self.min_runs, most)
+        return Timing(
+            warmup_min=self.warmup_min,
+            warmup_max=self.warmup_min if simulated else max(self.warmup_min, self.warmup_max),
+            warmup_ns=round(self.warmup_ms * 1e6),
+            rounds=min(self.rounds, least),
+            min_runs=least,
+            max_runs=most,
+            budget_ns=round(self.budget_ms * 1e6),
+            cooldown_ms=round(self.cooldown_s * 1e3),
+            timeout_ms=max(1, round(self.timeout_s * 1e3)),
+        )
+
+    @property
+    def memory_kb(self) -> int:
+        """0: the agent's own limit."""
+        return 0 if self.memory_mb is None else self.memory_mb << 10
+
+
+QUIET_S = 2.0
+"""Planning that takes no longer says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far one phase is, in measurements or plans. ``label`` is what was measured last."""
+
+    phase: str
+    done: int
+    total: int
+    label: str
+    later: int = 0
+    """How many the phases after it are expected to need: an estimate, 0 where there is none."""
+
+
+@dataclass(frozen=True)
+class ProfileOutcome:
+    """What a profile came to.
+
+    Where the user interrupted it, ``costs`` and ``plan`` are those of the last round (None before
+    there was one), and ``baselines`` are empty; what was measured until then is in the store.
+    """
+
+    fingerprint: str
+    info: AgentInfo
+    n_measured: int
+    """Rows added that come from runs on the device."""
+    n_failed: int
+    """Of these, rows that say why there is no latency: the driver refused, crashed, hung."""
+    n_refused: int
+    """Rows added because a lowering refused."""
+    n_reused: int
+    """Measurements wanted that the store had before this profile; what it made itself is none."""
+    rounds: int
+    """Of measuring whole regions."""
+    stable: bool
+    """The last round had nothing new to measure: the plan rests on regions measured whole."""
+    seconds: float
+    n_rows: int = 0
+    """Measurements that costs and plans rest on, known before or new."""
+    n_regions: int = 0
+    """Of these, regions measured whole because a plan had them or could have had."""
+    n_exhaustive: int | None = None
+    """Measurements of every convex region on every target; None where there are too many."""
+    potential: float = 0.0
+    """What further measurements may still save of the plan's latency at most: what it would be if
+    every region that was not measured took the lower end of its interval."""
+    spent_s: Mapping[str, float] = field(default_factory=dict)
+    """Of these: ``load`` the model where that was put off, ``convert`` models and make requests,
+    ``send`` them until the first action begins, ``measure`` (the agent works, the host waits),
+    ``store`` results, ``plan``."""
+    doubts: Mapping[str, int] = field(default_factory=dict)
+    """:attr:`Measurement.flags` of what was measured now, and of how many."""
+    interrupted: bool = False
+    costs: CostModel | None = None
+    plan: Plan | None = None
+    baselines: tuple[Plan, ...] = ()
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+def tell_planning(tell: Callable[[str, int, int, str], None], phase: str) -> Report:
+    """Tells how far the partitioner is, once a second after the first two: the phase, the seconds
+    that it took and those that it may take, and how good the best plan is at least."""
+    began = told = time.monotonic()
+
+    def report(watch: Watch) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if now - began < QUIET_S or now - told < 1.0:
+            return
+        told = now
+        known = ""
+        if 0 < watch.bound_ns <= watch.best_ns < math.inf:
+            known = f"at most {watch.best_ns / watch.bound_ns - 1:.1%} from the optimum"
+        done, total = int(watch.elapsed_s), math.ceil(watch.limits.seconds)
+        tell(phase, min(done, total), total, known)
+
+    return report

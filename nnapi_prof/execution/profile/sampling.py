@@ -1,0 +1,255 @@
+"""Which regions are measured before there is a plan: units, chains, runs; and on which targets.
+
+A trial comes first: a few units, the heaviest of their kinds among them, on every accelerator under
+one preference. An accelerator that lies far behind the CPU there (NNAPI's reference kernels do),
+and NNAPI's own choice ("auto") where it is no faster than the fastest target that it may choose
+from, is left at that. Every unit runs on the CPU and on the other accelerators; under their other
+preferences a sample of units does, and the rest only where the sample says that there is something
+to be had. Regions of several units tell what joining saves (overheads, transfers, what a driver
+fuses) or costs (cold caches): a chain of two for each pair of kinds, and runs of 4, 8, 16, ...
+units up to the whole model. They run where the costs of units alone leave a chance that a plan uses
+the target.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+from scipy.optimize import linprog
+
+from nnapi_prof.costs.measurement import Kind, Measurement, log_ratios, medians
+from nnapi_prof.costs.model.fit import CLOSE
+from nnapi_prof.costs.model.locate import Region, chains
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model.regression import UNKNOWN_SPREAD
+from nnapi_prof.execution.profile.jobs import TargetSpec
+from nnapi_prof.graph.plan import AUTO, Engine, Plan, Preference, Target
+from nnapi_prof.graph.unit import UnitGraph
+
+SAMPLE = 3
+"""Units that show how two preferences compare: two tell a factor, the third whether it holds."""
+HEAVY_KINDS = 4
+MOVING_KINDS = 2
+"""Of a trial: kinds of units, with arithmetic and without."""
+FAR = 1.5
+"""Times as slow as the CPU on the units of a trial by themselves: an accelerator that is, and
+faster on none of them, is not faster where they are joined either."""
+AHEAD = 0.03
+"""Relative: what NNAPI's own choice must save on one unit of a trial to be measured on all. It runs
+on targets that are measured by their own names, and repeats vary by a percent."""
+SHORTEST_RUN = 4
+MUCH = 0.1
+"""Relative: that a preference is so much faster for one unit is worth a look at all of them."""
+SURE = 2.0
+"""Standard errors."""
+WORTH = 0.01
+"""A target that cannot shorten the plan by this much needs no chains."""
+
+
+def unit_regions(graph: UnitGraph) -> Iterator[tuple[Kind, Region]]:
+    """Every unit alone."""
+    for unit in graph.units:
+        yield Kind.UNIT, (unit.index,)
+
+
+def chain_regions(graph: UnitGraph) -> Iterator[tuple[Kind, Region]]:
+    """One chain of two for each pair of kinds of units (the heaviest), and runs of 4, 8, 16, ...
+    units, from the graph's begin and its end in turn, up to all of it; by their first unit."""
+    heaviest: dict[tuple[str, ...], Region] = {}
+    for chain in chains(graph, 2):
+        kinds = tuple(graph.units[u].label.partition(" ")[0] for u in chain)
+        if kinds not in heaviest or _macs(graph, chain) > _macs(graph, heaviest[kinds]):
+            heaviest[kinds] = chain
+    n = len(graph.units)
+    found = set(heaviest.values())
+    length, at_end = SHORTEST_RUN, False
+    while length < n:
+        found.add(tuple(range(n - length, n) if at_end else range(length)))
+        length, at_end = 2 * length, not at_end
+    if n > 1:
+        found.add(tuple(range(n)))
+    for region in sorted(found):
+        yield Kind.CHAIN if len(region) < n else Kind.REGION, region
+
+
+def _macs(graph: UnitGraph, region: Region) -> int:
+    return sum(graph.units[u].macs for u in region)
+
+
+def sample_units(graph: UnitGraph) -> tuple[int, ...]:
+    """:data:`SAMPLE` different units from the lightest to the heaviest by their arithmetic."""
+    first = {unit.signature: unit for unit in reversed(graph.units)}
+    ordered = sorted(first.values(), key=lambda unit: (unit.macs, unit.constant_bytes, unit.index))
+    if len(ordered) <= SAMPLE:
+        return tuple(unit.index for unit in ordered)
+    last = len(ordered) - 1
+    return tuple(ordered[round(i * last / (SAMPLE - 1))].index for i in range(SAMPLE))
+
+
+def trial_units(graph: UnitGraph) -> tuple[int, ...]:
+    """The sample, the heaviest units of the kinds that have most arithmetic, and those that move
+    most without any, ascending."""
+    found = list(sample_units(graph))
+    kinds: dict[str, list[int]] = defaultdict(list)
+    for unit in graph.units:
+        kinds[unit.label.partition(" ")[0]].append(unit.index)
+    weight = [(unit.macs, _moved(graph, unit.index), -unit.index) for unit in graph.units]
+    working = [kind for kind, units in kinds.items() if any(weight[u][0] for u in units)]
+    working.sort(key=lambda kind: -sum(weight[u][0] for u in kinds[kind]))
+    moving = [kind for kind in kinds if kind not in working]
+    moving.sort(key=lambda kind: -max(weight[u][1] for u in kinds[kind]))
+    for kind in (*working[:HEAVY_KINDS], *moving[:MOVING_KINDS]):
+        heaviest = max(kinds[kind], key=lambda u: weight[u])
+        if all(graph.units[u].signature != graph.units[heaviest].signature for u in found):
+            found.append(heaviest)
+    return tuple(sorted(found))
+
+
+def _moved(graph: UnitGraph, unit: int) -> int:
+    """Bytes that a unit reads and makes."""
+    own = graph.units[unit]
+    return sum(graph.values[name].n_bytes for name in (*own.inputs, *own.outputs))
+
+
+def behind(leaders: Iterable[Target], rows: Iterable[Measurement]) -> frozenset[Target]:
+    """The leading targets that the rows of a trial show to lie far behind: accelerators against the
+    CPU, which runs whatever they do; NNAPI's own choice against the accelerators that it may choose
+    from."""
+    alone: dict[Target, dict[str, Measurement]] = {target: {} for target in leaders}
+    for row in rows:
+        if row.n_units == 1 and row.usable and row.target in alone:
+            alone[row.target][row.signature] = row
+    on_cpu = next((own for target, own in alone.items() if target.engine is Engine.CPU), {})
+    named = [
+        own
+        for target, own in alone.items()
+        if target.engine is Engine.NNAPI and target.accelerator != AUTO
+    ]
+    found = set()
+    for target, own in alone.items():
+        if target.engine is not Engine.NNAPI or not own:
+            continue
+        if target.accelerator == AUTO:
+            is_behind = _follows(own, named)
+        else:
+            is_behind = _is_slow(own, on_cpu)
+        if is_behind:
+            found.add(target)
+    return frozenset(found)
+
+
+def _is_slow(own: Mapping[str, Measurement], on_cpu: Mapping[str, Measurement]) -> bool:
+    """Whether units are slower than on the CPU by themselves: without what an invocation takes and
+    what moving takes, which the units of a segment share."""
+    if not own.keys() <= on_cpu.keys():
+        return False  # it runs what the CPU does not
+    alone = [row.summary.median_ns for row in own.values()]
+    rivals = [on_cpu[name].summary.median_ns for name in own]
+    least = _least_by_itself(alone, list(own.values()))
+    return sum(least) >= FAR * sum(rivals) and all(
+        ns >= rival or whole >= FAR * rival
+        for ns, rival, whole in zip(least, rivals, alone, strict=True)
+    )
+
+
+def _least_by_itself(alone: Sequence[float], rows: Sequence[Measurement]) -> list[float]:
+    """What each unit takes at least, in ns, where an invocation and each byte in and out may take
+    as much as all of the latencies allow."""
+    ns = np.array(alone)
+    shared = np.array([(1.0, row.input_bytes, row.output_bytes) for row in rows])
+    size = np.maximum(shared.max(axis=0), 1.0)
+    scale = float(ns.max())
+    found = []
+    for i, row in enumerate(shared / size):
+        most = linprog(-row, A_ub=shared / size, b_ub=ns / scale)
+        found.append(float(ns[i]) - scale * float(row @ most.x) if most.status == 0 else 0.0)
+    return found
+
+
+def _follows(own: Mapping[str, Measurement], named: Sequence[Mapping[str, Measurement]]) -> bool:
+    """Whether no unit runs faster than on the fastest accelerator that runs it by name."""
+    for name, row in own.items():
+        fastest = min(
+            (rows[name].summary.median_ns for rows in named if name in rows), default=math.inf
+        )
+        if row.summary.median_ns < fastest * (1 - AHEAD):
+            return False
+    return True
+
+
+def leading(specs: Sequence[TargetSpec]) -> frozenset[Target]:
+    """The CPU, and of every accelerator one preference: for fast answers where it is there."""
+    first: dict[str | None, Target] = {}
+    for spec in specs:
+        name = spec.target.accelerator
+        if name not in first or spec.target.preference is Preference.FAST_SINGLE_ANSWER:
+            first[name] = spec.target
+    return frozenset(first.values())
+
+
+def promising(
+    specs: Sequence[TargetSpec],
+    leaders: frozenset[Target],
+    rows: Iterable[Measurement],
+) -> frozenset[Target]:
+    """The other preferences that were faster than the leading one for the units of ``rows`` in the
+    mean, or much faster for one of them, by more than their rounds vary; or that nothing is known
+    of: less than two ran under both."""
+    alone: dict[Target, dict[str, Measurement]] = defaultdict(dict)
+    for row in rows:
+        if row.n_units == 1 and row.usable:
+            alone[row.target][row.signature] = row
+    found = set()
+    for leader in leaders:
+        for spec in specs:
+            if spec.target in leaders or spec.target.accelerator != leader.accelerator:
+                continue
+            known, other = alone[leader], alone[spec.target]
+            ratios = [_ratio(known[name], other[name]) for name in known.keys() & other.keys()]
+            n = len(ratios)
+            mean = sum(ratio for ratio, _ in ratios) / n if n else 0.0
+            error = math.hypot(*(error for _, error in ratios)) / n if n else 0.0
+            faster = mean + SURE * error < math.log(1 - CLOSE) or any(
+                ratio + SURE * error < math.log(1 - MUCH) for ratio, error in ratios
+            )
+            if faster or (n < 2 and len(known) > n):
+                found.add(spec.target)
+    return frozenset(found)
+
+
+def _ratio(known: Measurement, other: Measurement) -> tuple[float, float]:
+    """ln(other / known), and its standard error as their rounds show it."""
+    rounds = log_ratios(*(medians(row.samples_ns, row.rounds) for row in (known, other)))
+    if not rounds:
+        return math.log(other.summary.median_ns / known.summary.median_ns), 0.0
+    spread = statistics.stdev(rounds) if len(rounds) > 1 else 0.0
+    return statistics.median(rounds), spread / math.sqrt(len(rounds))
+
+
+def worthwhile(costs: CostModel, plan: Plan, candidates: Iterable[Target]) -> frozenset[Target]:
+    """Targets that could shorten ``plan`` by :data:`WORTH`, were each unit (and the overhead) as
+    much cheaper there as sums of units are unknown; the plan's own among them.
+
+    A unit's share of the plan is its part of its segment's latency.
+    """
+    share: dict[int, float] = {}
+    for segment in plan.segments:
+        parts = {u: costs.unit_cost(u, segment.target) or 0.0 for u in segment.units}
+        whole = sum(parts.values())
+        for u, part in parts.items():
+            share[u] = segment.predicted_ns * (part / whole if whole else 1 / len(parts))
+    hope = 1 - UNKNOWN_SPREAD
+    found = {s.target for s in plan.segments if s.target.engine is not Engine.HOST}
+    for target in candidates:
+        saved = -hope * costs.overhead(target)
+        for u, ns in share.items():
+            own = costs.unit_cost(u, target)
+            if own is not None:
+                saved += max(0.0, ns - hope * own)
+        if saved > WORTH * plan.predicted_ns:
+            found.add(target)
+    return frozenset(found)

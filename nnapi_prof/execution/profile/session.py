@@ -1,0 +1,383 @@
+"""Profiling a model on a device: measure, partition, measure what was chosen, until it stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nnapi_prof.costs.measurement import Key, Kind, Measurement
+from nnapi_prof.costs.model.locate import Locator, Region
+from nnapi_prof.costs.model.region import CostModel, fit
+from nnapi_prof.costs.model.regression import FitCache
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.errors import DeviceError
+from nnapi_prof.execution.profile.cached_units import CachedUnits
+from nnapi_prof.execution.profile.jobs import Job, TargetSpec, device_targets, grid
+from nnapi_prof.execution.profile.measurer import Client, Measurer
+from nnapi_prof.execution.profile.options import (
+    ProfileOptions,
+    ProfileOutcome,
+    ProgressCallback,
+    tell_planning,
+)
+from nnapi_prof.execution.profile.refine import (
+    LIMITS,
+    Chosen,
+    Warm,
+    choose,
+    count_exhaustive,
+    rivals,
+    unknown,
+)
+from nnapi_prof.execution.profile.sampling import (
+    behind,
+    chain_regions,
+    leading,
+    promising,
+    sample_units,
+    trial_units,
+    unit_regions,
+    worthwhile,
+)
+from nnapi_prof.graph.plan import AUTO, Plan, Segment, Target
+from nnapi_prof.partition import SearchLimits, solve
+
+if TYPE_CHECKING:
+    from nnapi_prof.graph.program import Program
+
+
+MAX_TURNS_OF_BASELINES = 4
+"""Measured, a baseline may turn out to be better under another preference, unmeasured so far."""
+PLANNING_S = 2.5
+PLANNING_SHARE = 0.1
+"""Planning takes that long, or that share of measuring, whichever is more; ..."""
+SHARE_OF_LEFT = 0.2
+LEAST_SECONDS = 0.1
+"""... a single plan this share of what is left, and never less than a moment. Small networks end
+with a proof long before."""
+MAX_ROUNDS = 16
+"""Rounds of measure, partition, measure; two to eight are the rule, later ones are short."""
+
+
+def profile(
+    model: Program | CachedUnits,
+    client: Client,
+    store: CostStore,
+    options: ProfileOptions | None = None,
+    progress: ProgressCallback | None = None,
+) -> ProfileOutcome:
+    """Measures units, chains and the regions that a plan may have on a device.
+
+    1. A few units on the CPU and under one preference of every accelerator; every unit on those
+       that do not lie far behind there (and on all where ``options.accelerators`` names them), a
+       sample of units under their other preferences, and all of them where the sample shows a
+       preference to be faster.
+    2. Chains and runs of units where all of them run, on targets that a plan could use; the whole
+       model on NNAPI's own choice.
+    3. Where ``options.refine``, up to :data:`MAX_ROUNDS` times: fit the costs, partition, measure
+       the plan's regions whole, and those of the plan that would be best if everything unmeasured
+       took the lower end of its interval, while that could still save anything; then, once the
+       plan stands, those of the baselines.
+
+    Each result is in ``store`` when the next one is read. Ctrl-C ends it with an outcome marked
+    ``interrupted``; DeviceError (AgentError among them) passes on, saying how many rows were kept.
+    The same call measures only what is missing; a :class:`CachedUnits`
+    is then loaded only where something is.
+    """
+    outline = model if isinstance(model, CachedUnits) else CachedUnits.of(model)
+    session = Session(outline, client, store, options or ProfileOptions(), progress)
+    try:
+        return session.run()
+    except KeyboardInterrupt:
+        costs, plan = session.so_far
+        return session.outcome(interrupted=True, costs=costs, plan=plan)
+    except DeviceError as error:
+        if not session.measurer.n_measured:
+            raise
+        kept = (
+            f"the {session.measurer.n_measured} measurements made before are kept in "
+            f"{store.location}; the same command goes on where this one stopped"
+        )
+        raise type(error)(f"{error}; {kept}", error.serial) from error
+
+
+class Session:
+    """State of one profile; :func:`profile` is how to use one."""
+
+    def __init__(
+        self,
+        outline: CachedUnits,
+        client: Client,
+        store: CostStore,
+        options: ProfileOptions,
+        progress: ProgressCallback | None,
+    ) -> None:
+        self._began = time.monotonic()
+        self._graph = outline.units
+        self._options = options
+        self.measurer = Measurer(outline, client, store, options, progress)
+        self._specs = device_targets(self.measurer.info, options.preferences, options.accelerators)
+        self._locator = Locator(outline.units)
+        self._unusable: set[tuple[str, Target]] = set()
+        self._signatures = {unit.signature for unit in outline.units.units}
+        self._worth_trying: frozenset[Target] = frozenset()
+        self._behind: frozenset[Target] = frozenset()
+        """Targets that a trial was enough for, ..."""
+        self._reopened: frozenset[Target] = frozenset()
+        """... and those of them that were measured after all."""
+        self._useful: frozenset[Target] = frozenset()
+        """Targets that a plan may use."""
+        self._alone: frozenset[Key] = frozenset()
+        self._rounds = 0
+        self._n_regions = 0
+        self._n_exhaustive: int | None = None
+        self._potential = 0.0
+        self._stable = False
+        self._refit = FitCache()
+        self._warm = Warm()
+        self.so_far: tuple[CostModel | None, Plan | None] = (None, None)
+        """Costs and plan of the last round."""
+
+    def run(self) -> ProfileOutcome:
+        self.measure_units()
+        with self.measurer.spending("plan"):
+            # By what is always measured, so that the same command chooses the same again.
+            alone = [row for row in self._chosen_rows() if row.key in self._alone]
+            costs = self._fit(alone)
+            plan = solve(self._graph, costs, limits=LIMITS)
+            self._useful = worthwhile(costs, plan, self._worth_trying)
+        self.measure_chains(self._useful)
+        return self._refine()
+
+    def measure_units(self) -> None:
+        """A trial on the leading targets; every unit on those that stand it, and a sample under
+        their other preferences; then all units on those that promise more."""
+        jobs = self.jobs(unit_regions(self._graph))
+        leaders, tried = leading(self._specs), list[Job]()
+        if self._options.every_preference:
+            leaders = frozenset(spec.target for spec in self._specs)
+        elif self._options.accelerators is None:
+            of_trial = self._signatures_of(trial_units(self._graph))
+            tried = [
+                job for job in jobs if job.spec.target in leaders and job.key.signature in of_trial
+            ]
+            self._expect(jobs, leaders)
+            self.measurer.measure("trial", tried)
+            rows = [row for row in self.measurer.rows.values() if row.signature in of_trial]
+            self._behind = behind(leaders, rows) - self._reopened
+            leaders -= self._behind
+        self._expect(jobs, leaders)
+        of_sample = self._signatures_of(sample_units(self._graph))
+        open_to = {target.accelerator for target in leaders}
+        first = [
+            job
+            for job in jobs
+            if job.spec.target in leaders
+            or (job.key.signature in of_sample and job.spec.target.accelerator in open_to)
+        ]
+        self.measurer.measure("units", first)
+        sampled = [row for row in self.measurer.rows.values() if row.signature in of_sample]
+        more = promising(self._specs, leaders, sampled)
+        self._worth_trying = leaders | more
+        second = [job for job in jobs if job.spec.target in more]
+        self.measurer.measure("preferences", second)
+        self._alone = frozenset(job.key for job in (*tried, *first, *second))
+        self._unusable = {
+            (row.signature, row.target) for row in self.measurer.rows.values() if not row.usable
+        }
+
+    def measure_chains(self, useful: Collection[Target]) -> None:
+        """Chains and runs on targets that a plan may use, and the whole model where NNAPI itself
+        chooses, for that is what one gets without a plan."""
+        whole = tuple(range(len(self._graph.units)))
+        own_choice = {target for target in self._behind if target.accelerator == AUTO}
+        chains = [
+            job
+            for job in self.jobs(chain_regions(self._graph))
+            if (
+                job.spec.target in useful or (job.spec.target in own_choice and job.region == whole)
+            )
+            and self.all_units_run(job)
+        ]
+        self.measurer.measure("chains", chains)
+
+    def _reopen(self, plan: Plan) -> bool:
+        """Measures targets left at a trial after all where the plan runs on one of them: parts of
+        what runs well there may run better still. Whether there was one."""
+        found = frozenset(segment.target for segment in plan.segments) & self._behind
+        if not found:
+            return False
+        self._reopened |= found
+        self.measure_units()
+        self.measure_chains(self._useful | found)
+        return True
+
+    def _expect(self, jobs: Sequence[Job], leaders: Collection[Target]) -> None:
+        """Notes how much is to come, for the time left."""
+        chains = self.jobs(chain_regions(self._graph))
+        self.measurer.later = expected_later(
+            jobs, chains, leaders, self.measurer.have, self._options.refine
+        )
+
+    def _signatures_of(self, units: Iterable[int]) -> set[str]:
+        return {self._graph.units[unit].signature for unit in units}
+
+    def _refine(self) -> ProfileOutcome:
+        """Rounds of measuring and planning, until the plan stands; the baselines' regions last."""
+        named: set[Region] = set()
+        costs = self.fit()
+        chosen = self._choose(costs)
+        turns_of_baselines = 0
+        while self._options.refine and self._rounds < MAX_ROUNDS:
+            phase = f"regions, round {self._rounds + 1}"
+            jobs = self._segment_jobs(chosen.wanted)
+            self.measurer.note_reused(jobs)
+            if all(job.key in self.measurer.have for job in jobs):
+                with self.measurer.spending("plan"):
+                    others = rivals(self._graph, costs)
+                jobs = self._segment_jobs(s for plan in others for s in unknown(plan, costs))
+                if not jobs or turns_of_baselines == MAX_TURNS_OF_BASELINES:
+                    if self._reopen(chosen.plan):
+                        costs = self.fit(named)
+                        chosen = self._choose(costs)
+                        continue
+                    self._stable = True
+                    break
+                turns_of_baselines += 1
+                phase = f"baselines, round {turns_of_baselines}"
+            else:
+                self._rounds += 1
+            named.update(job.region for job in jobs)
+            self._n_regions += sum(job.key not in self.measurer.have for job in jobs)
+            self.measurer.measure(phase, jobs)
+            costs = self.fit(named)
+            chosen = self._choose(costs)
+        with self.measurer.spending("plan"):
+            others = rivals(self._graph, costs)
+            self._n_exhaustive = count_exhaustive(self._graph, costs)
+        self._potential = chosen.potential
+        return self.outcome(costs=costs, plan=chosen.plan, rivals=others)
+
+    def _chosen_rows(self) -> list[Measurement]:
+        """Rows of the targets that were asked for."""
+        wanted = {spec.target for spec in self._specs}
+        return [row for row in self.measurer.rows.values() if row.target in wanted]
+
+    def _choose(self, costs: CostModel) -> Chosen:
+        with self.measurer.spending("plan"):
+            progress = tell_planning(self.measurer.report, f"planning, round {self._rounds + 1}")
+            chosen = choose(self._graph, costs, self._warm, self._limits(), progress)
+        self._warm = chosen.warm
+        self.so_far = (costs, chosen.plan)
+        if chosen.interrupted:
+            raise KeyboardInterrupt
+        return chosen
+
+    def _limits(self) -> SearchLimits:
+        """Of a plan between two rounds: planning takes a tenth of the time that measuring does, or
+        :data:`PLANNING_S`, as long as a moment is left for each plan."""
+        allowed = max(PLANNING_S, PLANNING_SHARE * self.measurer.spent_s["measure"])
+        left = allowed - self.measurer.spent_s["plan"]
+        seconds = min(LIMITS.seconds, max(left * SHARE_OF_LEFT, LEAST_SECONDS))
+        return replace(LIMITS, seconds=seconds)
+
+    def outcome(
+        self,
+        *,
+        interrupted: bool = False,
+        costs: CostModel | None = None,
+        plan: Plan | None = None,
+        rivals: tuple[Plan, ...] = (),
+    ) -> ProfileOutcome:
+        return ProfileOutcome(
+            fingerprint=self.measurer.fingerprint,
+            info=self.measurer.info,
+            n_measured=self.measurer.n_measured,
+            n_failed=self.measurer.n_failed,
+            n_refused=self.measurer.n_refused,
+            n_reused=len(self.measurer.reused),
+            rounds=self._rounds,
+            stable=self._stable,
+            seconds=time.monotonic() - self._began,
+            n_rows=sum(self._signatures.issuperset(row.members) for row in self._chosen_rows()),
+            n_regions=self._n_regions,
+            n_exhaustive=self._n_exhaustive,
+            potential=self._potential,
+            spent_s=dict(self.measurer.spent_s),
+            doubts=dict(self.measurer.doubts),
+            interrupted=interrupted,
+            costs=costs,
+            plan=plan,
+            baselines=rivals,
+        )
+
+    # ---- what to measure ---------------------------------------------------------------------
+
+    def jobs(self, regions: Iterable[tuple[Kind, Region]]) -> list[Job]:
+        return grid(
+            self._locator, regions, self._specs, self._options.conditions, self.measurer.info.agent
+        )
+
+    def all_units_run(self, job: Job) -> bool:
+        """Whether each unit of a job's region ran alone on its target, as far as that was tried."""
+        units = self._graph.units
+        return not any(
+            (units[index].signature, job.spec.target) in self._unusable for index in job.region
+        )
+
+    def _segment_jobs(self, segments: Iterable[Segment]) -> list[Job]:
+        """Segments that run on the device, each once."""
+        specs = {spec.target: spec for spec in self._specs}
+        jobs: dict[Key, Job] = {}
+        for segment in segments:
+            job = self._segment_job(tuple(sorted(segment.units)), specs[segment.target])
+            jobs.setdefault(job.key, job)
+        # Alternatives of one region stand together here, too.
+        return sorted(jobs.values(), key=lambda job: job.region)
+
+    def _segment_job(self, region: Region, spec: TargetSpec) -> Job:
+        kind = Kind.UNIT if len(region) == 1 else Kind.REGION
+        conditions = self._options.conditions
+        return Job.of(self._locator, region, kind, spec, conditions, self.measurer.info.agent)
+
+    def fit(self, named: Iterable[Region] = ()) -> CostModel:
+        with self.measurer.spending("plan"):
+            return self._fit(self._chosen_rows(), named)
+
+    def _fit(self, rows: Iterable[Measurement], named: Iterable[Region] = ()) -> CostModel:
+        return fit(self._graph, rows, regions=named, locator=self._locator, refit=self._refit)
+
+
+REFINING = 0.2
+"""Measurements of refining by those before it: 0.19 (47 to 247) and 0.42 (74 to 175) in profiles of
+MobileNetV2 on two simulated phones."""
+
+
+def expected_later(
+    units: Sequence[Job],
+    chains: Sequence[Job],
+    leaders: Collection[Target],
+    have: Collection[Key],
+    refine: bool,
+) -> Mapping[str, int]:
+    """Phase -> measurements that are expected after it.
+
+    Chains are measured on targets that a plan may use, of which ``leaders`` are the most; refining
+    follows where anything before it was new. Under other preferences and in refining nobody can
+    know.
+    """
+
+    def new(jobs: Sequence[Job]) -> int:
+        return sum(job.key not in have and job.spec.target in leaders for job in jobs)
+
+    n_chains = new(chains)
+    last = round(REFINING * (new(units) + n_chains)) if refine else 0
+    n_units = new(units)
+    return {
+        "trial": n_units + n_chains + last,
+        "units": n_chains + last,
+        "preferences": n_chains + last,
+        "chains": last,
+    }

@@ -1,0 +1,283 @@
+"""What a run on a device gave, and the runs that a bundle keeps.
+
+A report has the timings of plan and baselines, and the comparison of outputs. In a bundle the last
+one is ``run.json``, those before it are in ``runs/``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import fnmatch
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nnapi_prof.bundle.storage import read_file
+from nnapi_prof.costs.store.selection import instant
+from nnapi_prof.errors import SerializationError, UsageError, visible
+from nnapi_prof.graph.plan import Engine, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTiming:
+    """One segment of a plan as it ran; ``samples_ns`` is empty for a segment run on the host."""
+
+    segment: int
+    target: str
+    label: str
+    predicted_ns: float
+    samples_ns: tuple[int, ...]
+    compile_ns: int | None
+    first_ns: int | None = None
+    """Of its first, cold run; known of the plan itself. ``samples_ns`` are warm."""
+
+    @property
+    def median_ns(self) -> float | None:
+        return statistics.median(self.samples_ns) if self.samples_ns else None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRun:
+    """A plan's end-to-end samples. ``error`` is set where the plan did not run to its end."""
+
+    plan: Plan
+    total_ns: tuple[int, ...]
+    segments: tuple[SegmentTiming, ...]
+    error: str | None = None
+    flags: tuple[str, ...] = ()
+    """What a reader should know before trusting the times, for people."""
+    first_ns: int | None = None
+    """Of the first, cold run after compilation. ``total_ns`` are warm."""
+
+    @property
+    def median_ns(self) -> float | None:
+        return statistics.median(self.total_ns) if self.total_ns else None
+
+    @property
+    def predicted_ns(self) -> float:
+        """The prediction for what was timed: without the segments on the host, which are not. Of
+        a plan that runs there altogether, all of it."""
+        on_device = [s.predicted_ns for s in self.plan.segments if s.target.engine != Engine.HOST]
+        return sum(on_device) if on_device else self.plan.predicted_ns
+
+
+MOST_NS = 10**15
+"""Nothing here runs for eleven days."""
+
+
+class Evidence(enum.Enum):
+    """What an output of eager PyTorch is made of, which decides what agreeing with it tells."""
+
+    VALUES = "values"
+    """Numbers that differ, or a single one: something to compare."""
+    ZEROS = "zeros"
+    CONSTANT = "constant"
+    """One and the same number everywhere."""
+    DENORMAL = "denormal"
+    """Nothing as large as float32's smallest normal number: a device may well give zeros."""
+    NOT_FINITE = "not finite"
+    """NaN and infinities."""
+    EMPTY = "empty"
+    """No elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCheck:
+    """One output against eager PyTorch. ``relative`` is max |a - b| / max |b|."""
+
+    name: str
+    shape: tuple[int, ...]
+    max_abs: float
+    relative: float
+    tolerance: float
+    evidence: Evidence = Evidence.VALUES
+
+    @property
+    def ok(self) -> bool:
+        return self.relative <= self.tolerance
+
+    @property
+    def tells(self) -> bool:
+        """Whether that it agrees tells that the outputs for other inputs will."""
+        return self.evidence is Evidence.VALUES
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """All of one ``nnapi-prof run``: the plan first, then its baselines."""
+
+    model: str
+    device: str
+    """For people: ``simulated npu-phone`` or ``Pixel 6 (serial)``."""
+    fingerprint: str
+    simulated: bool
+    """Of what was measured; the predictions have ``Plan.simulated``."""
+    created_at: str
+    runs: tuple[PlanRun, ...]
+    checks: tuple[OutputCheck, ...]
+    notes: tuple[str, ...] = ()
+    conditions: str = ""
+    """The options that asked for other than the usual conditions."""
+
+    def to_json(self) -> str:
+        data = dataclasses.asdict(self)
+        for row, check in zip(data["checks"], self.checks, strict=True):
+            row["evidence"] = check.evidence.value
+        for row, run in zip(data["runs"], self.runs, strict=True):
+            row["plan"] = json.loads(run.plan.to_json())
+        return json.dumps(data, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> RunReport:
+        """Raises SerializationError where ``text`` is no run report."""
+        try:
+            data: dict[str, Any] = json.loads(text)
+            runs = tuple(
+                PlanRun(
+                    Plan.from_json(json.dumps(r["plan"])),
+                    _times(r["total_ns"]),
+                    tuple(
+                        SegmentTiming(**{**s, "samples_ns": _times(s["samples_ns"])})
+                        for s in r["segments"]
+                    ),
+                    r["error"],
+                    tuple(r["flags"]),
+                    r.get("first_ns"),
+                )
+                for r in data["runs"]
+            )
+            checks = tuple(_check(c) for c in data["checks"])
+            rest = {k: v for k, v in data.items() if k not in ("runs", "checks", "notes")}
+            return cls(**rest, runs=runs, checks=checks, notes=tuple(data["notes"]))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            words = f"it lacks {error}" if isinstance(error, KeyError) else visible(str(error), 300)
+            raise SerializationError(f"this is no run report ({words})") from error
+
+
+def _check(row: dict[str, Any]) -> OutputCheck:
+    evidence = Evidence(row.get("evidence", "values"))  # runs before 0.1.0 was released lack it
+    return OutputCheck(**{**row, "shape": tuple(row["shape"]), "evidence": evidence})
+
+
+def _times(values: list[Any]) -> tuple[int, ...]:
+    """Samples in ns. Raises ValueError where they are none."""
+    if not all(isinstance(ns, int) and 0 <= ns < MOST_NS for ns in values):
+        raise ValueError("its times are no numbers of nanoseconds")
+    return tuple(values)
+
+
+RESULT_FILE = "run.json"
+"""In the bundle: the last run's report."""
+EARLIER = "runs"
+"""In the bundle: the folder of those before, each named by its time."""
+MOST_BYTES = 1 << 26
+"""Of one run's report: a plan of a thousand segments, run a thousand times, has a fifth of that."""
+MOST_KEPT = 50
+"""Earlier runs; the oldest make room. `nnapi-prof partition` begins anew: it writes another
+bundle."""
+
+
+def keep(bundle: Path, report: RunReport) -> Path:
+    """Writes a run's report into its bundle, as the last one; returns the file.
+
+    What stood there goes to the earlier ones, where it is a run's report at all.
+    """
+    kept = bundle / RESULT_FILE
+    text = report.to_json()
+    for place in (kept, bundle / EARLIER):
+        if place.is_symlink():  # a stranger's, to have something written elsewhere
+            place.unlink()
+    if kept.is_file():
+        _file_away(bundle, kept, text)
+    kept.write_text(text, encoding="utf-8")
+    return kept
+
+
+def _file_away(bundle: Path, kept: Path, text: str) -> None:
+    try:
+        former = read_file(kept, MOST_BYTES)
+        time = RunReport.from_json(former.decode()).created_at
+    except (SerializationError, UnicodeDecodeError):
+        kept.unlink()  # damaged, or a link: there is no run in it
+        return
+    if former == text.encode():
+        return
+    folder = bundle / EARLIER
+    folder.mkdir(exist_ok=True)
+    name = "".join(c if c.isalnum() else "-" for c in time.partition("+")[0])[:40]
+    path, n = folder / f"{name}.json", 1
+    while path.exists():  # another one of the same second
+        n += 1
+        path = folder / f"{name}-{n:02}.json"
+    path.write_bytes(former)
+    for old in _earlier(bundle)[:-MOST_KEPT]:
+        old.unlink()
+
+
+def _earlier(bundle: Path) -> list[Path]:
+    """Files, the oldest first."""
+    return sorted((bundle / EARLIER).glob("*.json"), key=lambda path: path.stem)
+
+
+def last(bundle: Path) -> RunReport | None:
+    """What the bundle's last run kept, None where it was never run.
+
+    Raises SerializationError where that is damaged.
+    """
+    kept = bundle / RESULT_FILE
+    if not kept.is_file():
+        return None
+    return _read(kept, "`nnapi-prof run` makes it again")
+
+
+def every(bundle: Path) -> tuple[RunReport, ...]:
+    """All runs that are kept, the oldest first. Raises SerializationError as :func:`last`."""
+    files = _earlier(bundle)[-MOST_KEPT:]
+    earlier = [_read(path, "remove the file to do without it") for path in files]
+    newest = last(bundle)
+    return (*earlier, newest) if newest is not None else tuple(earlier)
+
+
+def _read(path: Path, remedy: str) -> RunReport:
+    try:
+        return RunReport.from_json(read_file(path, MOST_BYTES).decode())
+    except (SerializationError, UnicodeDecodeError) as error:
+        raise SerializationError(f"{path}: {error}; {remedy}") from error
+
+
+def choose(runs: Sequence[RunReport], words: str) -> RunReport:
+    """The last of ``runs`` that fits.
+
+    ``words`` are a date (the last run until its end), a device (its fingerprint or the beginning
+    of it, or a part of its name; ``*`` and ``?`` stand for anything) or ``DEVICE@DATE``. Raises
+    UsageError, listing the runs, where none fits.
+    """
+    device, _, date = words.rpartition("@")
+    try:
+        until = instant(date, end=True)
+    except ValueError:
+        device, until = words, None
+    fitting = [
+        run
+        for run in runs
+        if (not device or _is_on(run, device))
+        and (until is None or instant(run.created_at) <= until)
+    ]
+    if fitting:
+        return fitting[-1]
+    there = "; ".join(f"{run.created_at[:19]} on {run.device}" for run in runs)
+    raise UsageError(
+        f"no run of the bundle fits {words!r}: "
+        + (f"there are {there}" if there else "it was never run: `nnapi-prof run` does it")
+    )
+
+
+def _is_on(run: RunReport, device: str) -> bool:
+    pattern = device.lower()
+    name = run.device.partition(" (")[0].lower()  # without system and drivers
+    named = fnmatch.fnmatchcase(name, f"*{pattern}*")
+    return run.fingerprint.startswith(pattern) or named

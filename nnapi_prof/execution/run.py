@@ -1,0 +1,203 @@
+"""Runs a bundle on a device: once for its outputs, then plan and baselines in rounds for time.
+
+1. The plan runs once; its outputs (and what a segment on the host needs) come home.
+2. Every distinct plan is timed (:mod:`~nnapi_prof.execution.timing`).
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+
+import torch
+
+from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.costs.conditions import Precision
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.protocol.actions import Timing
+from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.device.protocol.results import ActionResult, describe, device_fingerprint
+from nnapi_prof.errors import AgentError
+from nnapi_prof.execution.actions import PreparedAction, prepare_action, read_later, stretches
+from nnapi_prof.execution.compare import compare, last_step, limit_notes, notes_on
+from nnapi_prof.execution.host import (
+    allow_unsteady,
+    constant_outputs,
+    from_memory,
+    run_units,
+    to_memory,
+)
+from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
+from nnapi_prof.execution.timing import (
+    NOISE,
+    Progress,
+    RunOptions,
+    plan_key,
+    time_plans,
+    why_failed,
+)
+from nnapi_prof.graph.program import Program
+
+
+def run_bundle(
+    bundle: Bundle,
+    program: Program,
+    inputs: Sequence[torch.Tensor],
+    wanted: Sequence[torch.Tensor],
+    client: AgentClient,
+    options: RunOptions,
+    progress: Progress | None = None,
+) -> RunReport:
+    """Runs a bundle's plan and, if asked, its baselines.
+
+    ``inputs`` are logical tensors in the order of the graph's inputs, ``wanted`` the outputs of
+    eager PyTorch for them, flattened. Raises AgentError where the plan itself fails; a baseline
+    that fails is reported as such.
+    """
+    info = client.info()
+    notes = list(bundle.notes)
+    foreign = device_fingerprint(info) != bundle.fingerprint
+    if foreign:
+        notes.append(
+            f"the bundle was made for {bundle.device}: predictions are for that device, not this"
+        )
+    try:
+        found, cold = _outputs(bundle, program, inputs, client, options)
+    except AgentError as error:
+        if not foreign:
+            raise
+        raise AgentError(
+            f"{error}; the bundle was made for {bundle.device}: make one for this device with "
+            "`nnapi-prof profile` and `nnapi-prof partition`",
+            error.serial,
+        ) from error
+    steps = [last_step(bundle.graph, name) for name in bundle.graph.outputs]
+    names = bundle.graph.outputs
+    mine = [found[name].numpy() for name in names]
+    theirs = [value.detach().numpy() for value in wanted]
+    checks = compare(names, mine, theirs, options.tolerance, steps)
+    notes += limit_notes(names, mine, theirs)
+    checks, unsteady = allow_unsteady(checks, program, inputs, steps)
+    notes += [*unsteady, *notes_on(checks)]
+    plans = bundle.plans if options.baselines else bundle.plans[:1]
+    if any(stretch.on_host for stretch in stretches(bundle.plan)):
+        notes.append(
+            "segments on the host run in eager PyTorch; their time is an estimate, and a plan's "
+            "latencies here, predicted and measured, are those of its segments on the device"
+        )
+    timed = time_plans(bundle, program, plans, inputs, client, options, progress)
+    runs = []
+    for plan in plans:
+        row = timed[plan_key(plan)]
+        segments = tuple(
+            SegmentTiming(
+                segment=number,
+                target=segment.target.key,
+                label=_label(bundle, segment.units),
+                predicted_ns=segment.predicted_ns,
+                samples_ns=row.segment_ns.get(number, ()),
+                compile_ns=row.compile_ns.get(number),
+                first_ns=cold.get(number) if plan is bundle.plan else None,
+            )
+            for number, segment in enumerate(plan.segments)
+        )
+        runs.append(PlanRun(plan, row.total_ns(), segments, row.error, row.flags, row.first_ns()))
+    notes += _faster_rivals(runs)
+    if options.conditions.precision is not Precision.FLOAT32:
+        notes.append(_moved(options.conditions.precision, checks))
+    notes += [f"{run.plan.name}: {flag}" for run in runs for flag in run.flags]
+    if runs[0].error is not None:
+        raise AgentError(f"{client.serial}: the plan ran once, then failed: {runs[0].error}")
+    return RunReport(
+        model=bundle.model,
+        device=describe(info),
+        fingerprint=device_fingerprint(info),
+        simulated=info.simulated,
+        created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        runs=tuple(runs),
+        checks=checks,
+        notes=tuple(notes),
+        conditions=options.conditions.options,
+    )
+
+
+def _moved(precision: Precision, checks: Sequence[OutputCheck]) -> str:
+    """What less than float32 costs in accuracy: eager PyTorch computes in float32."""
+    name = "relaxed precision" if precision is Precision.RELAXED else precision.value
+    worst = max((check.relative for check in checks), default=0.0)
+    return f"with {name} the outputs are off float32 by {worst:.1e} of their largest value"
+
+
+def _faster_rivals(runs: Sequence[PlanRun]) -> list[str]:
+    """Says which baselines beat the plan by more than NOISE, if any."""
+    plan = runs[0].median_ns
+    if plan is None:
+        return []
+    return [
+        f"{rival.plan.name} ran {1 - rival.median_ns / plan:.0%} faster than the plan, which was "
+        "chosen by what its segments took alone: on this device they take longer one after another"
+        for rival in runs[1:]
+        if rival.median_ns is not None and rival.median_ns < plan * (1 - NOISE)
+    ]
+
+
+def _outputs(
+    bundle: Bundle,
+    program: Program,
+    inputs: Sequence[torch.Tensor],
+    client: AgentClient,
+    options: RunOptions,
+) -> tuple[dict[str, torch.Tensor], dict[int, int]]:
+    """Runs the plan once, cold; returns the values that came home, the graph's outputs among them,
+    and what its segments on the device took, by number."""
+    values = dict(zip(bundle.graph.inputs, inputs, strict=True)) | constant_outputs(program)
+    once = Timing.once(options.timeout_s * 1000)
+    cold: dict[int, int] = {}
+    cut = stretches(bundle.plan)
+    for position, stretch in enumerate(cut):
+        segments = [bundle.plan.segments[number] for number in stretch.numbers]
+        if stretch.on_host:
+            units = segments[0].units
+            needed = {name: values[name] for name in bundle.graph.boundary(units)[0]}
+            values.update(run_units(program, units, needed))
+            continue
+        later = [bundle.plan.segments[n] for s in cut[position + 1 :] for n in s.numbers]
+        request = RequestBuilder()
+        action = prepare_action(
+            0,
+            bundle,
+            segments,
+            lambda name: to_memory(values[name], bundle.graph.values[name]),
+            read_later(bundle, later),
+            request,
+            once,
+            options.action(),
+        )
+        request.add_action(action.spec)
+        for event in client.run(request.build(), request.blobs):
+            if isinstance(event, ActionResult):
+                values.update(_kept(bundle, action, event, client))
+                pairs = zip(stretch.numbers, event.segments, strict=True)
+                cold.update({number: s.samples_ns[0] for number, s in pairs if s.samples_ns})
+    return values, cold
+
+
+def _kept(
+    bundle: Bundle, action: PreparedAction, result: ActionResult, client: AgentClient
+) -> dict[str, torch.Tensor]:
+    """The values that an action kept. Raises AgentError where it failed."""
+    if not result.ok:
+        raise AgentError(f"{client.serial}: the plan failed: {why_failed(result)}", client.serial)
+    names = {index: name for name, index in action.tensors.items()}
+    return {
+        names[kept.tensor]: from_memory(
+            client.pull_output(kept), bundle.graph.values[names[kept.tensor]]
+        )
+        for kept in result.outputs
+    }
+
+
+def _label(bundle: Bundle, units: tuple[int, ...]) -> str:
+    """``conv2d 3x3 … linear (65 units)``."""
+    label = bundle.graph.label(units)
+    return label if len(units) == 1 else f"{label} ({len(units)} units)"

@@ -1,0 +1,271 @@
+"""Times plans end to end on a device: every distinct plan once a round, several rounds, repeatedly.
+
+The plans are one group of the agent's: they take turns, so that a drift of the device (heat, other
+load) hits them alike. What a process was given (which pages of memory, which cores) stays with it
+through all its rounds and makes equal plans differ by 1 or 2 %; so on a real device everything is
+repeated in processes of its own.
+
+Segments on the host (units that no engine of the agent can run) cut a plan into stretches, each an
+action of its own; their own time is not measured.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from nnapi_prof.bundle.bundle import Bundle
+from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.measurement import quality_flags, steady
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.protocol.actions import Groups, Timing
+from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.device.protocol.results import ActionResult
+from nnapi_prof.execution.actions import ActionOptions, Stretch, prepare_action, stretches
+from nnapi_prof.execution.compare import TOLERANCE
+from nnapi_prof.execution.host import all_values, to_memory
+from nnapi_prof.graph.plan import Plan
+from nnapi_prof.graph.program import Program
+
+NOISE = 0.02
+"""Relative difference of two plans' medians below which they count as equal: repeated runs on big
+cores vary by up to 1 %, and two plans vary each."""
+PlanKey = tuple[tuple[tuple[int, ...], str], ...]
+Progress = Callable[[str, int, int], None]
+"""Called with what runs, how many actions are done, and of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How often plans run: ``runs`` recorded runs in all, spread over ``repeats`` processes."""
+
+    runs: int = 30
+    repeats: int = 3
+    """One on a simulated phone, which repeats itself exactly."""
+    rounds: int = 5
+    """Of one process, at most; one on a simulated phone, which does not drift."""
+    warmup_min: int = 2
+    warmup_max: int = 50
+    warmup_ms: int = 200
+    budget_ms: int = 10_000
+    """Per plan, over all repeats: a slow plan stops early, after at least two runs a round."""
+    cooldown_s: float = 60.0
+    """How long all of it may wait for a hot device before rounds measured while it was throttled
+    are repeated; 0 repeats none."""
+    timeout_s: int = 120
+    conditions: Conditions = Conditions()
+    memory_mb: int | None = None
+    """What one plan's process may use; None leaves it to the agent."""
+    baselines: bool = True
+    tolerance: float = TOLERANCE
+
+    def timings(self, simulated: bool) -> list[Timing]:
+        """One of each repeat."""
+        repeats = 1 if simulated else max(1, min(self.repeats, self.runs))
+        ends = [self.runs * n // repeats for n in range(repeats + 1)]
+        return [
+            self._timing(simulated, end - begin, repeats) for begin, end in itertools.pairwise(ends)
+        ]
+
+    def _timing(self, simulated: bool, runs: int, repeats: int) -> Timing:
+        rounds = 1 if simulated else min(self.rounds, runs)
+        return Timing(
+            warmup_min=self.warmup_min,
+            warmup_max=self.warmup_min if simulated else self.warmup_max,
+            warmup_ns=self.warmup_ms * 1_000_000,
+            rounds=rounds,
+            min_runs=runs if simulated else min(2 * rounds, runs),
+            max_runs=runs,
+            budget_ns=self.budget_ms * 1_000_000 // repeats,
+            cooldown_ms=round(self.cooldown_s * 1000),
+            timeout_ms=self.timeout_s * 1000,
+        )
+
+    def action(self, group: int = 0) -> ActionOptions:
+        return ActionOptions(self.conditions, (self.memory_mb or 0) << 10, group)
+
+
+@dataclass
+class TimedPlan:
+    """Samples of one distinct plan, without those of throttled rounds where there are others."""
+
+    plan: Plan
+    stretch_total_ns: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    segment_ns: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    compile_ns: dict[int, int | None] = field(default_factory=dict)
+    stretch_first_ns: dict[int, int | None] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    """What a reader should know before trusting the times, for people."""
+    error: str | None = None
+
+    def total_ns(self) -> tuple[int, ...]:
+        """End to end: the sum over stretches, run by run."""
+        if self.error is not None or not self.stretch_total_ns:
+            return ()
+        return tuple(sum(runs) for runs in zip(*self.stretch_total_ns.values(), strict=False))
+
+    def first_ns(self) -> int | None:
+        """The first run of all end to end, the cold one; None where it failed."""
+        first = [ns for ns in self.stretch_first_ns.values() if ns is not None]
+        whole = self.error is None and len(first) == len(self.stretch_total_ns) > 0
+        return sum(first) if whole else None
+
+    def median_ns(self) -> float | None:
+        """None where it failed or nothing of it runs on the device."""
+        total = self.total_ns()
+        return statistics.median(total) if total else None
+
+
+def plan_key(plan: Plan) -> PlanKey:
+    """What tells two plans apart: the segments and where they run."""
+    return tuple((segment.units, segment.target.key) for segment in plan.segments)
+
+
+def time_plans(
+    bundle: Bundle,
+    program: Program,
+    plans: Sequence[Plan],
+    inputs: Sequence[torch.Tensor],
+    client: AgentClient,
+    options: RunOptions,
+    progress: Progress | None,
+) -> dict[PlanKey, TimedPlan]:
+    """Times ``plans`` of a bundle for logical ``inputs``; equal plans are timed once.
+
+    A plan that fails has its ``error`` set and no samples; the others go on.
+    """
+    return together(time_repeats(bundle, program, plans, inputs, client, options, progress))
+
+
+def time_repeats(
+    bundle: Bundle,
+    program: Program,
+    plans: Sequence[Plan],
+    inputs: Sequence[torch.Tensor],
+    client: AgentClient,
+    options: RunOptions,
+    progress: Progress | None,
+) -> list[dict[PlanKey, TimedPlan]]:
+    """:func:`time_plans`, each repeat for itself; the order of the plans turns round each time."""
+    # A stretch behind a host segment reads values of the middle: eager PyTorch makes them.
+    values = dict(zip(bundle.graph.inputs, inputs, strict=True))
+    if any(stretch.on_host for plan in plans for stretch in stretches(plan)):
+        values |= all_values(program, inputs)
+    timings = options.timings(client.info().simulated)
+    found = []
+    for repeat, timing in enumerate(timings):
+        ordered = plans if repeat % 2 == 0 else plans[::-1]
+        found.append(
+            _time_once(
+                bundle,
+                ordered,
+                values,
+                client,
+                options,
+                timing,
+                _of_all(progress, repeat, len(timings)),
+            )
+        )
+    return found
+
+
+def together(repeats: Sequence[Mapping[PlanKey, TimedPlan]]) -> dict[PlanKey, TimedPlan]:
+    """All repeats of each plan as one; a plan that failed in one of them failed."""
+    found = {key: dataclasses.replace(timed) for key, timed in repeats[0].items()}
+    for repeat in repeats[1:]:
+        for key, more in repeat.items():
+            found[key] = _joined(found[key], more)
+    return found
+
+
+def _joined(first: TimedPlan, more: TimedPlan) -> TimedPlan:
+    def pooled(
+        a: Mapping[int, tuple[int, ...]], b: Mapping[int, tuple[int, ...]]
+    ) -> dict[int, tuple[int, ...]]:
+        return {number: samples + b.get(number, ()) for number, samples in a.items()}
+
+    return dataclasses.replace(
+        first,
+        stretch_total_ns=pooled(first.stretch_total_ns, more.stretch_total_ns),
+        segment_ns=pooled(first.segment_ns, more.segment_ns),
+        flags=tuple(dict.fromkeys((*first.flags, *more.flags))),
+        error=first.error or more.error,
+    )
+
+
+def _of_all(progress: Progress | None, repeat: int, repeats: int) -> Progress | None:
+    """Reports what one repeat has done as a part of all of them."""
+    if progress is None:
+        return None
+    report = progress
+    return lambda name, done, total: report(name, repeat * total + done, repeats * total)
+
+
+def _time_once(
+    bundle: Bundle,
+    plans: Sequence[Plan],
+    values: Mapping[str, torch.Tensor],
+    client: AgentClient,
+    options: RunOptions,
+    timing: Timing,
+    progress: Progress | None,
+) -> dict[PlanKey, TimedPlan]:
+    """One process for each distinct plan, all of them taking turns."""
+    distinct = {plan_key(plan): TimedPlan(plan) for plan in reversed(plans)}
+    jobs: list[tuple[TimedPlan, int, Stretch]] = []
+    for timed in reversed(distinct.values()):
+        for position, stretch in enumerate(stretches(timed.plan)):
+            if not stretch.on_host:
+                jobs.append((timed, position, stretch))
+    request = RequestBuilder()
+    groups = Groups()
+    for number, (timed, _, stretch) in enumerate(jobs):
+        segments = [timed.plan.segments[n] for n in stretch.numbers]
+        regions = [bundle.region(segment.units, segment.target) for segment in segments]
+        weights = {id(buffer): len(buffer) for region in regions for buffer in region.buffers}
+        group = groups.number("plans", sum(weights.values()))
+        action = prepare_action(
+            number,
+            bundle,
+            segments,
+            lambda name: to_memory(values[name], bundle.graph.values[name]),
+            (),
+            request,
+            timing,
+            options.action(group),
+        )
+        request.add_action(action.spec)
+    done = 0
+    for event in client.run(request.build(), request.blobs):
+        if not isinstance(event, ActionResult):
+            continue
+        timed, position, stretch = jobs[event.action]
+        _record(timed, position, stretch, event)
+        done += 1
+        if progress is not None:
+            progress(timed.plan.name, done, len(jobs))
+    return distinct
+
+
+def _record(timed: TimedPlan, position: int, stretch: Stretch, result: ActionResult) -> None:
+    if not result.ok:
+        timed.error = why_failed(result)
+        return
+    timed.stretch_total_ns[position] = steady(result.total_ns, result.rounds)
+    timed.stretch_first_ns[position] = result.first_ns
+    for number, segment in zip(stretch.numbers, result.segments, strict=True):
+        timed.segment_ns[number] = steady(segment.samples_ns, result.rounds)
+        timed.compile_ns[number] = segment.compile_ns
+    warm = None if result.clock == "simulated" else result.warm
+    timed.flags = tuple(dict.fromkeys((*timed.flags, *quality_flags(result.rounds, warm))))
+
+
+def why_failed(result: ActionResult) -> str:
+    """``crashed during execute: SIGSEGV``."""
+    stage = f" during {result.stage}" if result.stage else ""
+    return f"{result.status.value}{stage}: {result.message}"

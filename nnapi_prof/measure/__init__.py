@@ -1,1 +1,0 @@
-"""Device and units -> cost rows."""

@@ -1,1 +1,0 @@
-"""A bundle on a device: outputs, timings, and the comparison with eager PyTorch."""
