@@ -53,7 +53,7 @@ _WHERE = {
 """Public name -> the module that defines it. ``__init__.pyi`` has the same for type checkers and
 editors (here, imports under TYPE_CHECKING would run against the layers)."""
 
-_ALSO_PACKAGES = ("partition", "run")
+_ALSO_PACKAGES = ("partition",)
 """Public functions that are packages, too: the package is callable, and the call is the function's.
 Whoever imports ``nnapi_prof.partition`` makes it an attribute here, in place of the function."""
 
