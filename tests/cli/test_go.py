@@ -11,7 +11,7 @@ import click
 import pytest
 
 from nnapi_prof.errors import AgentError, UsageError
-from nnapi_prof.measure import measurer
+from nnapi_prof.execution.profile import measurer
 from tests.cli.common import INPUT, Profiled, Result, count_rows
 
 Cli = Callable[..., Result]
@@ -238,7 +238,7 @@ def test_outputs_that_differ(
     go: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("nnapi_prof.run.compare.TOLERANCE", 0.0)
+        patch.setattr("nnapi_prof.execution.compare.TOLERANCE", 0.0)
         result = go()
     assert result.code == 1 and "differs from eager PyTorch" in result.error
     assert (tmp_path / "out.html").exists()

@@ -10,10 +10,10 @@ import pytest
 
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.errors import FrontendError, ModelFileError
+from nnapi_prof.execution.profile.cached_units import cached_units
+from nnapi_prof.execution.profile.options import ProfileOptions
+from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.graph.plan import Preference
-from nnapi_prof.measure.options import ProfileOptions
-from nnapi_prof.measure.outline import outline
-from nnapi_prof.measure.session import profile
 from tests.measure.programs import chain
 from tests.measure.scripted import ScriptedClient
 
@@ -43,8 +43,8 @@ def test_a_known_model_is_not_loaded_and_one_that_is_needed_once(
     model: Path, tmp_path: Path
 ) -> None:
     first, second = Loader("relu", "tanh"), Loader("relu", "tanh")
-    fresh = outline(model, ["1x64"], first, tmp_path)
-    cached = outline(model, ["1x64"], second, tmp_path)
+    fresh = cached_units(model, ["1x64"], first, tmp_path)
+    cached = cached_units(model, ["1x64"], second, tmp_path)
     assert first.calls == 1 and second.calls == 0
     assert cached.units == fresh.units and cached.name == fresh.name
     assert cached.load() is cached.load() is second.program
@@ -53,26 +53,26 @@ def test_a_known_model_is_not_loaded_and_one_that_is_needed_once(
 
 def test_other_bytes_or_inputs_are_another_model(model: Path, tmp_path: Path) -> None:
     loader = Loader("relu")
-    outline(model, [], loader, tmp_path)
-    outline(model, ["1x64"], loader, tmp_path)
+    cached_units(model, [], loader, tmp_path)
+    cached_units(model, ["1x64"], loader, tmp_path)
     model.write_bytes(b"another model")
-    outline(model, [], loader, tmp_path)
+    cached_units(model, [], loader, tmp_path)
     assert loader.calls == 3
 
 
 def test_a_damaged_memory_is_made_again(model: Path, tmp_path: Path) -> None:
     loader = Loader("relu")
-    outline(model, [], loader, tmp_path)
+    cached_units(model, [], loader, tmp_path)
     (entry,) = (tmp_path / "graphs").iterdir()
     entry.write_text(entry.read_text()[:50])
-    outline(model, [], loader, tmp_path)
-    outline(model, [], loader, tmp_path)
+    cached_units(model, [], loader, tmp_path)
+    cached_units(model, [], loader, tmp_path)
     assert loader.calls == 2
 
 
 def test_a_model_with_other_units_than_remembered_is_refused(model: Path, tmp_path: Path) -> None:
-    outline(model, [], Loader("relu"), tmp_path)
-    stale = outline(model, [], Loader("tanh"), tmp_path)
+    cached_units(model, [], Loader("relu"), tmp_path)
+    stale = cached_units(model, [], Loader("tanh"), tmp_path)
     with pytest.raises(FrontendError, match="run the same command again"):
         stale.load()
     assert list((tmp_path / "graphs").iterdir()) == []
@@ -83,27 +83,27 @@ def test_a_missing_model_is_the_loaders_to_refuse(tmp_path: Path) -> None:
         raise ModelFileError("no.pt does not exist")
 
     with pytest.raises(ModelFileError, match="does not exist"):
-        outline(tmp_path / "no.pt", [], load, tmp_path)
+        cached_units(tmp_path / "no.pt", [], load, tmp_path)
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(model: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     loader = Loader("relu")
     for _ in range(2):
-        assert len(outline(model, [], loader, tmp_path / "file").units.units) == 1
+        assert len(cached_units(model, [], loader, tmp_path / "file").units.units) == 1
     assert loader.calls == 2
 
 
 def test_a_second_profile_does_not_load_the_model(model: Path, tmp_path: Path) -> None:
     with CostStore(tmp_path / "costs.sqlite") as store:
         loader = Loader("relu", "erf", "tanh")
-        profile(outline(model, [], loader, tmp_path), ScriptedClient(), store, FAST)
+        profile(cached_units(model, [], loader, tmp_path), ScriptedClient(), store, FAST)
         again = Loader("relu", "erf", "tanh")
-        outcome = profile(outline(model, [], again, tmp_path), ScriptedClient(), store, FAST)
+        outcome = profile(cached_units(model, [], again, tmp_path), ScriptedClient(), store, FAST)
     assert again.calls == 0 and outcome.stable and outcome.n_measured == 0
 
 
 def test_profiling_imports_no_torch_before_it_must() -> None:
-    code = "import sys, nnapi_prof.measure.session; print('torch' in sys.modules)"
+    code = "import sys, nnapi_prof.execution.profile.session; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.costs.distinct import distinct
-from nnapi_prof.costs.hopeful import with_intervals
-from nnapi_prof.costs.rounds import Round
+from nnapi_prof.costs.measurement import Round
+from nnapi_prof.costs.model.views import drop_dominated_targets, with_intervals
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.device.results import ActionResult, AgentInfo, Event
+from nnapi_prof.device.protocol.results import ActionResult, AgentInfo, Event
+from nnapi_prof.execution.profile.options import ProfileOptions
+from nnapi_prof.execution.profile.refine import choose, rivals, unknown, unmeasured
+from nnapi_prof.execution.profile.session import profile
 from nnapi_prof.graph.plan import CPU, Engine, Plan, Preference
-from nnapi_prof.measure.options import ProfileOptions
-from nnapi_prof.measure.refine import choose, rivals, unknown, unmeasured
-from nnapi_prof.measure.session import profile
 from nnapi_prof.partition import TOLERANCE, solve
 from tests.measure.programs import chain
 from tests.measure.scripted import CPU_OPERATION_NS, NPU, ScriptedClient, info, read_actions
@@ -87,10 +86,10 @@ def test_preferences_that_only_luck_tells_apart_are_one(store: CostStore) -> Non
     assert result.costs is not None
     preferences = {t.preference for t in result.costs.targets if t.engine is Engine.NNAPI}
     assert preferences == set(Preference)
-    left = [t for t in distinct(result.costs).targets if t.engine is Engine.NNAPI]
+    left = [t for t in drop_dominated_targets(result.costs).targets if t.engine is Engine.NNAPI]
     assert [t.preference for t in left] == [Preference.FAST_SINGLE_ANSWER]
-    assert distinct(result.costs).targets[0] == CPU
-    assert distinct(result.costs).noise == result.costs.noise
+    assert drop_dominated_targets(result.costs).targets[0] == CPU
+    assert drop_dominated_targets(result.costs).noise == result.costs.noise
 
 
 def test_baselines_are_measured_while_they_are_uncertain(store: CostStore) -> None:
