@@ -10,12 +10,13 @@ from typing import Literal, cast
 
 from nnapi_prof.costs.model.arrays import CostArrays
 from nnapi_prof.errors import PartitionError, option
+from nnapi_prof.graph.causes import SolverNote
 from nnapi_prof.graph.plan import Plan, Proof, ProofKind
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.baselines import find_baselines
 from nnapi_prof.partition.constraints import CompileCosts, CompileTimes, Constraints, constrain
 from nnapi_prof.partition.costs import Costs
-from nnapi_prof.partition.explain import cause_of_baseline, cause_of_optimum, ms
+from nnapi_prof.partition.explain import cause_of_baseline, cause_of_optimum
 from nnapi_prof.partition.problem import (
     Problem,
     check_runnable,
@@ -171,11 +172,7 @@ def _judged(problem: Problem, simulated: bool, best: Plan, constraints: Constrai
     segments = tuple(
         segment_of(problem, p, cause_of_optimum(problem, p)) for p in judged.placements
     )
-    proven = "the optimum" if judged.proven else f"no plan is faster than {ms(judged.bound_ns)}"
-    note = (
-        f"by HiGHS, {judged.slots} slots: {ms(judged.ns)}, {proven}; "
-        f"the search found {ms(best.predicted_ns)}"
-    )
+    note = SolverNote(judged.slots, judged.ns, judged.bound_ns, judged.proven, best.predicted_ns)
     kind = ProofKind.EXACT if judged.proven else ProofKind.GAP
     proof = Proof(kind, judged.ns, judged.bound_ns, "milp", "milp", bool(constraints.words))
     return Plan("milp", segments, simulated, (note,), proof)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nnapi_prof.graph.plan import Engine
+from nnapi_prof.graph.plan import Engine, Rule
 from nnapi_prof.partition.problem import Placement, Problem, fallback_target
 
 MOST_REGIONS = 3
@@ -35,7 +35,9 @@ MOST_REGIONS = 3
 class Baseline:
     """A named placement. ``favoured`` is the target index it is about, None where it has none."""
 
+    rule: Rule
     name: str
+    """The rule's, with the key of the favoured target."""
     placements: tuple[Placement, ...]
     predicted_ns: float
     favoured: int | None = None
@@ -120,7 +122,7 @@ def find_baselines(problem: Problem, listed: Collection[int] = ()) -> tuple[Base
     if not np.isfinite(problem.unit_ns).any(axis=1).all():
         return ()
     fallback = [fallback_target(problem, u) for u in range(problem.n)]
-    found = [_baseline(problem, "all-cpu", fallback, None), *_best_single(problem)]
+    found = [_baseline(problem, Rule.ALL_CPU, fallback, None), *_best_single(problem)]
     supported = np.isfinite(problem.unit_ns)
     whole = frozenset(range(problem.n))
     whole_on = [
@@ -129,7 +131,7 @@ def find_baselines(problem: Problem, listed: Collection[int] = ()) -> tuple[Base
     ]
     largest = _best_of_each(
         problem,
-        "largest-supported",
+        Rule.LARGEST_SUPPORTED,
         lambda k: _where(supported[:, k] | whole_on[k], k, fallback),
     )
     found += largest
@@ -138,10 +140,10 @@ def find_baselines(problem: Problem, listed: Collection[int] = ()) -> tuple[Base
             found.append(_limited(problem, baseline, fallback))
     if listed:
         free = supported & ~_with_dependents(problem, listed)[:, None]
-        rivals = _best_of_each(problem, "listed", lambda k: _where(free[:, k], k, fallback))
+        rivals = _best_of_each(problem, Rule.LISTED, lambda k: _where(free[:, k], k, fallback))
         found += sorted(rivals, key=lambda b: b.predicted_ns)[:1]
     greedy = [int(k) for k in problem.unit_ns.argmin(axis=1)]
-    found.append(_baseline(problem, "greedy", greedy, None))
+    found.append(_baseline(problem, Rule.GREEDY, greedy, None))
     return tuple(b for b in found if math.isfinite(b.predicted_ns))
 
 
@@ -153,15 +155,15 @@ def _best_single(problem: Problem) -> list[Baseline]:
     """The whole model on one target, the fastest; none where no target runs all of it."""
     whole = tuple(range(problem.n))
     found = [
-        Baseline(f"best-single {target}", ((whole, k),), problem.segment_ns(whole, k), k)
-        for k, target in enumerate(problem.targets)
+        _placed(problem, Rule.BEST_SINGLE, ((whole, k),), problem.segment_ns(whole, k), k)
+        for k in range(len(problem.targets))
     ]
     best = min(found, key=lambda b: b.predicted_ns)
     return [best] if math.isfinite(best.predicted_ns) else []
 
 
 def _best_of_each(
-    problem: Problem, name: str, assign: Callable[[int], list[int]]
+    problem: Problem, rule: Rule, assign: Callable[[int], list[int]]
 ) -> list[Baseline]:
     """One baseline for each accelerator that gets anything, under its best preference."""
     best: dict[str, Baseline] = {}
@@ -169,7 +171,7 @@ def _best_of_each(
         assignment = assign(k)
         if target.engine is not Engine.NNAPI or k not in assignment:
             continue
-        candidate = _baseline(problem, f"{name} {target}", assignment, k)
+        candidate = _baseline(problem, rule, assignment, k)
         accelerator = target.accelerator or ""
         if accelerator not in best or candidate.predicted_ns < best[accelerator].predicted_ns:
             best[accelerator] = candidate
@@ -187,7 +189,7 @@ def _limited(problem: Problem, baseline: Baseline, fallback: Sequence[int]) -> B
     own = sorted((units for units, t in baseline.placements if t == k), key=lambda u: (-len(u), u))
     kept = {u for units in own[:MOST_REGIONS] for u in units}
     assignment = [k if u in kept else fallback[u] for u in range(problem.n)]
-    return _baseline(problem, f"largest-{MOST_REGIONS} {problem.targets[k]}", assignment, k)
+    return _baseline(problem, Rule.LARGEST_FEW, assignment, k)
 
 
 def _with_dependents(problem: Problem, units: Collection[int]) -> NDArray[np.bool_]:
@@ -199,7 +201,18 @@ def _with_dependents(problem: Problem, units: Collection[int]) -> NDArray[np.boo
 
 
 def _baseline(
-    problem: Problem, name: str, assignment: Sequence[int], favoured: int | None
+    problem: Problem, rule: Rule, assignment: Sequence[int], favoured: int | None
 ) -> Baseline:
     placements = merge_by_target(problem, assignment)
-    return Baseline(name, placements, total_ns(problem, placements), favoured)
+    return _placed(problem, rule, placements, total_ns(problem, placements), favoured)
+
+
+def _placed(
+    problem: Problem,
+    rule: Rule,
+    placements: tuple[Placement, ...],
+    predicted_ns: float,
+    favoured: int | None,
+) -> Baseline:
+    name = rule.value if favoured is None else f"{rule.value} {problem.targets[favoured]}"
+    return Baseline(rule, name, placements, predicted_ns, favoured)

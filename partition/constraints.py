@@ -121,6 +121,9 @@ def _check_unit(problem: Problem, unit: int) -> None:
 # ---- budgets -------------------------------------------------------------------------------------
 
 
+COMPILE_TIME = "compile time"
+
+
 @dataclass(frozen=True, eq=False)
 class Budget:
     """A limit on what the segments of a plan use together."""
@@ -227,4 +230,4 @@ class CompileTimes:
 
     def budget(self, limit_ns: float) -> Budget:
         """A limit on the compile time of a plan, in ns."""
-        return Budget("compile time", self.fixed_ns, self.unit_ns, limit_ns, self.region_ns)
+        return Budget(COMPILE_TIME, self.fixed_ns, self.unit_ns, limit_ns, self.region_ns)

@@ -19,6 +19,10 @@ _PROBE_BYTES = 1 << 20
 """Transfer is linear, so its slope is read off one probe; 1 MiB keeps the division exact."""
 
 
+KEPT_OFF = "kept off by the cost function"
+"""Where ``refusals`` say this, no target refused anything."""
+
+
 class RegionCost(Protocol):
     """A region's cost, as a cost model tells it."""
 

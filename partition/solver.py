@@ -4,13 +4,20 @@ what each segment more is worth."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nnapi_prof.errors import PartitionError
+from nnapi_prof.graph.causes import Cause, CompileNote, ProvenNote, amount
 from nnapi_prof.graph.plan import Plan, Proof, Segment, Target
 from nnapi_prof.partition.baselines import find_baselines, total_ns
-from nnapi_prof.partition.constraints import Budget, CompileTimes, Constraints, constrain
-from nnapi_prof.partition.explain import cause_of_optimum, ms, proof_words
+from nnapi_prof.partition.constraints import (
+    COMPILE_TIME,
+    Budget,
+    CompileTimes,
+    Constraints,
+    constrain,
+)
+from nnapi_prof.partition.explain import cause_of_optimum
 from nnapi_prof.partition.problem import Placement, Problem, check_runnable
 from nnapi_prof.partition.search.labelling import is_plan
 from nnapi_prof.partition.search.lagrangian import search_within
@@ -97,18 +104,13 @@ def plan_problem(
         found.bounded_by,
         bool(constraints.words),
     )
-    best = _plan(
-        problem, simulated, found.placements, proof, (proof_words(proof, constraints.words),)
+    note = ProvenNote(
+        proof.is_optimal, proof.least_ns, proof.bound_ns, proof.gap, constraints.words
     )
-    default = best
+    best = default = _plan(problem, simulated, budgets, found.placements, proof, note)
     if shipped != found.placements:
-        default = _shipped(problem, simulated, found, shipped, proof, constraints, tolerance)
-    note = _compile_words(budgets, found.placements)
-    if note:
-        best, default = (
-            _with_note(best, note),
-            _with_note(default, _compile_words(budgets, shipped)),
-        )
+        note = _shipped_note(problem, simulated, found, shipped, note, tolerance)
+        default = _plan(problem, simulated, budgets, shipped, proof, note)
     return Partitioning(
         best,
         default,
@@ -162,8 +164,8 @@ def _warm_starts(
 def _nothing_found(constraints: Constraints, watch: Watch) -> str:
     if constraints.max_compile_ns is not None:
         return (
-            f"no chain of segments compiles within {ms(constraints.max_compile_ns)}: allow more "
-            "time, or the CPU for more units"
+            f"no chain of segments compiles within {amount(constraints.max_compile_ns)}: allow "
+            "more time, or the CPU for more units"
         )
     most = constraints.max_regions
     limit = "" if most is None else f" with at most {most} on accelerators"
@@ -178,58 +180,49 @@ def _nothing_found(constraints: Constraints, watch: Watch) -> str:
 def _plan(
     problem: Problem,
     simulated: bool,
+    budgets: Sequence[Budget],
     placements: Sequence[Placement],
     proof: Proof,
-    notes: tuple[str, ...],
+    note: ProvenNote,
 ) -> Plan:
     segments = tuple(segment_of(problem, p, cause_of_optimum(problem, p)) for p in placements)
-    return Plan("dp", segments, simulated, notes, proof)
+    compiling = [
+        CompileNote(budget.of(placements), budget.limit)
+        for budget in budgets
+        if budget.name == COMPILE_TIME
+    ]
+    return Plan("dp", segments, simulated, (note, *compiling), proof)
 
 
-def _shipped(
+def _shipped_note(
     problem: Problem,
     simulated: bool,
     found: SearchResult,
     shipped: tuple[Placement, ...],
-    proof: Proof,
-    constraints: Constraints,
+    note: ProvenNote,
     tolerance: float,
-) -> Plan:
-    ns = total_ns(problem, shipped)
-    more = ns / found.ns - 1 if found.ns > 0 else 0.0
-    note = proof_words(proof, constraints.words)
-    if len(shipped) < len(found.placements):
-        note += (
-            f"; it has {len(found.placements)} segments, this plan {len(shipped)}, for {more:.1%} "
-            f"more latency: {tolerance:.1%} is noise"
-        )
-    if simulated:
-        note += "; these latencies are simulated"
-    return _plan(problem, simulated, shipped, proof, (note,))
+) -> ProvenNote:
+    note = replace(note, simulated=simulated)
+    if len(shipped) >= len(found.placements):
+        return note
+    more = total_ns(problem, shipped) / found.ns - 1 if found.ns > 0 else 0.0
+    return replace(
+        note,
+        n_best=len(found.placements),
+        n_segments=len(shipped),
+        more=more,
+        tolerance=tolerance,
+    )
 
 
-def _compile_words(budgets: Sequence[Budget], placements: Sequence[Placement]) -> str:
-    for budget in budgets:
-        if budget.name == "compile time":
-            return (
-                f"regions compile in {ms(budget.of(placements))} together, of {ms(budget.limit)} "
-                f"allowed"
-            )
-    return ""
-
-
-def _with_note(plan: Plan, note: str) -> Plan:
-    return Plan(plan.name, plan.segments, plan.simulated, (*plan.notes, note), plan.proof)
-
-
-def segment_of(problem: Problem, placement: Placement, cause: str) -> Segment:
+def segment_of(problem: Problem, placement: Placement, cause: Cause) -> Segment:
     """A placement as a plan's segment."""
     units, k = placement
     return Segment(
         units=units,
         target=problem.targets[k],
         predicted_ns=problem.segment_ns(units, k),
-        cause=cause,
+        why=cause,
         measured=(frozenset(units), k) in problem.region_ns,
         estimated=problem.is_estimated(units, k),
     )

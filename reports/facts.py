@@ -19,6 +19,7 @@ from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import marginal
 from nnapi_prof.execution.report import RunReport
+from nnapi_prof.graph.causes import detail
 from nnapi_prof.graph.plan import AUTO, CPU, Engine, Plan, Target
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.frames import NS_PER_MS, all_targets
@@ -213,6 +214,8 @@ class PlaceFacts:
 
     place: str
     words: str
+    brief: str
+    """The same without the word for a refusal at its begin."""
     timed: bool
     """``words`` are latencies in ms."""
 
@@ -242,26 +245,29 @@ def unit_facts(costs: CostModel, here_ns: Mapping[int, float]) -> list[UnitFacts
 
 
 def _place(costs: CostModel, unit: int, name: str, targets: list[Target]) -> PlaceFacts:
-    words: dict[str, list[str]] = {}
+    preferences: dict[str, list[str]] = {}
     timed = False
     for target in targets:
         cost = marginal(costs, costs.graph, unit, target)
         reason = costs.refusals.get((unit, target))
         if reason is not None:
-            said = reason
+            text = reason
         elif cost is None:
-            said = "unknown"
+            text = "unknown"
         else:
-            said, timed = marginal_words(cost, lambda ns: format_ms(ns / NS_PER_MS)), True
+            text, timed = marginal_words(cost, lambda ns: format_ms(ns / NS_PER_MS)), True
             alone = costs.region_cost((unit,), target)
             if alone is not None and alone.estimated:
-                said += " (estimated)"
+                text += " (estimated)"
         preference = target.preference.short if target.preference else ""
-        words.setdefault(said, []).append(preference)
-    if len(words) == 1:
-        return PlaceFacts(name, next(iter(words)), timed)
-    told = [f"{said} {'/'.join(preferences)}" for said, preferences in words.items()]
-    return PlaceFacts(name, ", ".join(told), timed)
+        preferences.setdefault(text, []).append(preference)
+    first, *rest = preferences
+    if not rest:
+        return PlaceFacts(name, first, detail(first), timed)
+    under = {text: "/".join(own) for text, own in preferences.items()}
+    others = "".join(f", {text} {under[text]}" for text in rest)
+    brief = f"{detail(first)} {under[first]}{others}"
+    return PlaceFacts(name, f"{first} {under[first]}{others}", brief, timed)
 
 
 # ---- what targets refuse -------------------------------------------------------------------------
@@ -279,9 +285,9 @@ def refusals_by_reason(costs: CostModel) -> pd.DataFrame:
     every = [target.key for target in all_targets(costs)]
     units: dict[tuple[str, str], set[int]] = {}
     targets: dict[tuple[str, str], dict[str, None]] = {}
-    for (unit, target), sentence in sorted(costs.refusals.items()):
+    for (unit, target), reason in sorted(costs.refusals.items()):
         operation = costs.graph.units[unit].label.partition(" ")[0]
-        place = operation, sentence.removeprefix("refused: ")
+        place = operation, detail(reason)
         units.setdefault(place, set()).add(unit)
         targets.setdefault(place, {})[target.key] = None
     rows = [

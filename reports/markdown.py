@@ -276,7 +276,7 @@ def _units(data: ReportData) -> Iterator[str]:
                 str(each.unit),
                 data.graph.units[each.unit].label,
                 target_words(chosen[each.unit].key),
-                *(row.words.removeprefix("refused: ") for row in each.rows),
+                *(row.brief for row in each.rows),
             ]
             for each in facts
         ],

@@ -11,7 +11,6 @@ what it took, plus what the function adds to (or takes from) its units.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -22,11 +21,12 @@ import numpy as np
 
 from nnapi_prof.costs.model.arrays import CostArrays
 from nnapi_prof.errors import UsageError
+from nnapi_prof.graph.causes import Cause
 from nnapi_prof.graph.plan import Plan, Segment, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.partition import Costs as PricedUnits
+from nnapi_prof.partition.costs import KEPT_OFF, arrays_of
 from nnapi_prof.partition.costs import RegionCost as Priced
-from nnapi_prof.partition.costs import arrays_of
 
 if TYPE_CHECKING:
     from nnapi_prof.partition.constraints import CompileCosts
@@ -36,9 +36,6 @@ UnitCost = Callable[[Unit, Target, float], float | None]
 Weight = Callable[[Target], float] | Mapping[str, float]
 """Target -> the factor of everything there; or patterns of target names -> factors, of which the
 first that fits counts (1 where none does)."""
-
-
-KEPT_OFF = "kept off by the cost function"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,21 +214,16 @@ def as_latency(plan: Plan, base: PricedUnits, objective: Objective) -> Plan:
         f"chosen for the least {objective}: {plan.predicted_ns / 1e6:.4g} {objective.unit}; causes"
         " and notes are told in it, too, latencies are those of the costs as they are"
     )
-    told = tuple(f"{objective.name}: {_told(text, objective.unit)}" for text in plan.notes)
+    own = (each if isinstance(each, str) else each.words(objective.unit) for each in plan.remarks)
+    remarks = (*(f"{objective.name}: {text}" for text in own), note)
     proof = plan.proof and replace(plan.proof, constrained=True, objective=str(objective))
-    return replace(plan, segments=segments, notes=(*told, note), proof=proof)
+    return replace(plan, segments=segments, remarks=remarks, proof=proof)
 
 
 def _as_latency(segment: Segment, base: PricedUnits, objective: Objective) -> Segment:
     known = base.region_cost(segment.units, segment.target)
-    cause = _told(segment.cause, objective.unit)
-    if known is None:
-        return replace(segment, cause=cause)
-    return replace(segment, cause=cause, predicted_ns=known.ns)
-
-
-def _told(text: str, unit: str) -> str:
-    """The partitioner writes every number of its own as milliseconds (``partition.explain.ms``),
-    and takes whatever has no cost for refused."""
-    text = re.sub(rf"(\S+) refuses: {KEPT_OFF}", rf"{KEPT_OFF}: \1", text)
-    return re.sub(r"(?<=\d) ms\b", f" {unit}", text)
+    why = segment.why
+    if isinstance(why, Cause):
+        why = replace(why, unit=objective.unit)
+    ns = segment.predicted_ns if known is None else known.ns
+    return replace(segment, why=why, predicted_ns=ns)

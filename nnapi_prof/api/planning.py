@@ -164,9 +164,7 @@ def find_plans(
     )
     if not answer.interrupted:
         return found
-    return found.each(
-        lambda plan: plan if plan.proof is None else replace(plan, notes=(*plan.notes, INTERRUPTED))
-    )
+    return found.each(lambda plan: plan if plan.proof is None else plan.with_note(INTERRUPTED))
 
 
 def bundle_of(

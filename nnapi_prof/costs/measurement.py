@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.errors import CostError
+from nnapi_prof.graph.causes import Reason
 from nnapi_prof.graph.plan import Target
 from nnapi_prof.graph.work import ELEMENT_BYTES, Work
 
@@ -324,7 +325,8 @@ class Measurement:
         return quality_flags(self.rounds, self.warm)
 
     @property
-    def why_not(self) -> str:
+    def why_not(self) -> Reason:
         """The sentence for a measurement without a latency."""
-        said = f": {self.message}" if self.message else ""
-        return f"{self.status.value}{said}"
+        return Reason.of(
+            self.status.value, self.message or "", failed=self.status is not Status.REFUSED
+        )

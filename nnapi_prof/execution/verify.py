@@ -69,7 +69,7 @@ def choose_measured(
     first, winner = bundle.plan, bundle.plans[chosen]
     timed = together(repeats)
     note = _replaced(timed[plan_key(first)], timed[plan_key(winner)], bundle.simulated)
-    plan = Plan(first.name, winner.segments, first.simulated, (*winner.notes, note))
+    plan = Plan(first.name, winner.segments, first.simulated, (*winner.remarks, note))
     return dataclasses.replace(bundle, plans=(plan, *bundle.plans[1:]))
 
 
@@ -147,4 +147,4 @@ def _as_run(plan: Plan, ns: float | None) -> Plan:
         f"predicted by a run of the whole plan: {ns / 1e6:.3f} ms, {factor - 1:+.1%} against its "
         f"segments alone, {alone / 1e6:.3f} ms"
     )
-    return dataclasses.replace(plan, segments=segments, notes=(*plan.notes, note))
+    return dataclasses.replace(plan, segments=segments).with_note(note)

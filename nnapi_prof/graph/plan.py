@@ -9,10 +9,11 @@ import dataclasses
 import enum
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nnapi_prof.errors import SerializationError
+from nnapi_prof.graph.causes import Cause, Fact
 
 AUTO = "auto"
 """The accelerator name that leaves the choice to NNAPI's own runtime (Compilation_create)."""
@@ -84,7 +85,8 @@ HOST = Target("host")
 class Segment:
     """Units that run as one on one target: one NNAPI model, or one CPU stretch.
 
-    ``cause`` says in a sentence why the segment stands where it does. ``measured`` is true when
+    ``why`` says why the segment stands where it does: a sentence where the plan was read from a
+    file, which has no more. ``measured`` is true when
     ``predicted_ns`` is the latency of this very region, measured whole; ``estimated`` when it
     rests on the static model.
     """
@@ -92,11 +94,30 @@ class Segment:
     units: tuple[int, ...]
     target: Target
     predicted_ns: float
-    cause: str
+    why: Cause | str
     measured: bool = False
     estimated: bool = False
     interval_ns: tuple[float, float] | None = None
     """95 % of what the latency may really be, by the costs that the prediction rests on."""
+
+    @property
+    def cause(self) -> str:
+        """Why it stands where it does, in a sentence."""
+        return str(self.why)
+
+
+class Rule(enum.Enum):
+    """What one would do without the partitioner; begins the name of a baseline."""
+
+    ALL_CPU = "all-cpu"
+    BEST_SINGLE = "best-single"
+    LARGEST_SUPPORTED = "largest-supported"
+    LARGEST_FEW = "largest-3"
+    LISTED = "listed"
+    GREEDY = "greedy"
+
+
+_RULES = {rule.value: rule for rule in Rule}
 
 
 class ProofKind(enum.Enum):
@@ -150,9 +171,30 @@ class Plan:
     """``dp`` or the name of a baseline."""
     segments: tuple[Segment, ...]
     simulated: bool
-    notes: tuple[str, ...] = field(default=())
+    remarks: tuple[Fact | str, ...] = ()
+    """What there is to say of it, beside its proof; of a plan that was read, sentences."""
     proof: Proof | None = None
     """None for baselines, and for plans of earlier versions."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The remarks as sentences."""
+        return tuple(map(str, self.remarks))
+
+    def with_note(self, note: Fact | str) -> Plan:
+        """The plan with one more remark."""
+        return replace(self, remarks=(*self.remarks, note))
+
+    @property
+    def rule(self) -> Rule | None:
+        """That of a baseline."""
+        return _RULES.get(self.name.partition(" ")[0])
+
+    @property
+    def favoured(self) -> Target | None:
+        """The target that a baseline is about."""
+        key = self.name.partition(" ")[2]
+        return Target(key) if self.rule and key else None
 
     @property
     def predicted_ns(self) -> float:

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
+from nnapi_prof.graph.causes import Reason, amount
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import baselines, solve
-from nnapi_prof.partition.explain import ms
 from tests.partition.cases import GPU, NPU, NPU_LOW, SETTINGS, Table, cases, chain
 
 
@@ -27,7 +27,7 @@ from tests.partition.cases import GPU, NPU, NPU_LOW, SETTINGS, Table, cases, cha
     ],
 )
 def test_times_have_three_digits(ns: float, text: str) -> None:
-    assert ms(ns) == text
+    assert amount(ns) == text
 
 
 def phone(cpu: list[float], npu: list[float | None], start: float, **rest: object) -> Table:
@@ -80,7 +80,12 @@ def test_a_region_that_takes_less_than_its_units_is_no_loss_around_them() -> Non
 
 
 def test_refusal_comes_before_what_other_accelerators_would_cost() -> None:
-    costs = phone([1, 0.2, 1], [0.1, None, 0.1], 0.1, refusals={(1, NPU): "refused: no RESIZE"})
+    costs = phone(
+        [1, 0.2, 1],
+        [0.1, None, 0.1],
+        0.1,
+        refusals={(1, NPU): Reason.of("refused", "no RESIZE", failed=False)},
+    )
     costs = replace(
         costs,
         targets=(CPU, NPU, GPU),
@@ -95,7 +100,8 @@ def test_refusal_comes_before_what_other_accelerators_would_cost() -> None:
 
 
 def test_crash_is_no_refusal() -> None:
-    costs = phone([1], [None], 0.1, refusals={(0, NPU): "crashed: SIGSEGV during compilation"})
+    crash = Reason.of("crashed", "SIGSEGV during compilation", failed=True)
+    costs = phone([1], [None], 0.1, refusals={(0, NPU): crash})
     (segment,) = solve(chain(1), costs).segments
     assert segment.cause == (
         "stays on the CPU: sim-npu cannot run it: crashed: SIGSEGV during compilation"

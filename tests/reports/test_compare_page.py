@@ -83,7 +83,7 @@ def test_everything_is_escaped(sides: list[tuple[str, ReportData]]) -> None:
     evil = "</td><script>alert(1)</script>\"'&"
     (_, first), (_, second) = sides
     units = tuple(replace(u, label=evil) for u in first.graph.units)
-    segments = tuple(replace(s, cause=evil) for s in first.plan.segments)
+    segments = tuple(replace(s, why=evil) for s in first.plan.segments)
     poisoned = replace(
         first,
         model=evil,

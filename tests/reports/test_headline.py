@@ -157,7 +157,7 @@ def test_of_the_optimum_it_says_what_is_proven(
 ) -> None:
     """Whatever the notes say."""
     notes = ("optimal over all plans under these costs",)
-    plan = replace(data.plan, segments=data.plan.segments[:1], notes=notes, proof=proof)
+    plan = replace(data.plan, segments=data.plan.segments[:1], remarks=notes, proof=proof)
     headline_ = headline(replace(data, plan=plan), plans(("dp", 2.0, 2.0), ("all-cpu", 2.0, 2.0)))
     if said is None:
         assert "optimum" not in headline_.sentence and "No split" not in headline_.sentence
@@ -168,7 +168,7 @@ def test_of_the_optimum_it_says_what_is_proven(
 def test_the_cpu_in_segments_against_the_cpu_in_one(data: ReportData) -> None:
     first = data.plan.segments[0]
     cut = tuple(replace(first, units=(unit,), target=CPU) for unit in (0, 1))
-    data = replace(data, plan=replace(data.plan, segments=cut, notes=(), proof=None))
+    data = replace(data, plan=replace(data.plan, segments=cut, remarks=(), proof=None))
     headline_ = headline(data, plans(("dp", 2.0, 2.0), ("all-cpu", 3.0, 3.0)))
     assert headline_.sentence == (
         "On the CPU alone, in 2 segments, the model takes 2.00 ms (simulated) from end to end. "
@@ -180,7 +180,7 @@ def test_the_cpu_in_segments_against_the_cpu_in_one(data: ReportData) -> None:
 def test_what_the_host_computes_is_not_timed(data: ReportData) -> None:
     first = data.plan.segments[0]
     helped = (replace(first, units=(0,), target=CPU), replace(first, units=(1,), target=HOST))
-    data = replace(data, plan=replace(data.plan, segments=helped, notes=(), proof=None))
+    data = replace(data, plan=replace(data.plan, segments=helped, remarks=(), proof=None))
     headline_ = headline(data, plans(("dp", 2.0, 2.0)))
     assert headline_.sentence == (
         "On the CPU, the rest on the host (eager PyTorch), the model takes 2.00 ms (simulated) "

@@ -151,7 +151,7 @@ def test_what_is_simulated_when_a_bundle_ran_elsewhere(data: ReportData) -> None
 
 def test_everything_is_escaped(data: ReportData, html: str) -> None:
     evil = "</td><script>alert(1)</script>\"'&"
-    segments = tuple(replace(s, cause=evil) for s in data.plan.segments)
+    segments = tuple(replace(s, why=evil) for s in data.plan.segments)
     assert data.run is not None
     poisoned = replace(
         data,

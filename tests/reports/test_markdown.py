@@ -154,7 +154,7 @@ def test_text_of_others_stays_text_in_cells_and_paragraphs(data: ReportData) -> 
         data,
         model=EVIL,
         graph=replace(data.graph, units=tuple(replace(u, label=EVIL) for u in data.graph.units)),
-        plan=replace(data.plan, segments=tuple(replace(s, cause=EVIL) for s in data.plan.segments)),
+        plan=replace(data.plan, segments=tuple(replace(s, why=EVIL) for s in data.plan.segments)),
         run=replace(data.run, device=EVIL, checks=(OutputCheck(EVIL, (1,), 0, 0, 1),)),
         device_info={EVIL: EVIL},
         notes=(EVIL,),

@@ -181,7 +181,7 @@ def test_two_pictures_live_in_one_page(data: ReportData) -> None:
 def test_everything_is_escaped(data: ReportData) -> None:
     evil = "</title><script>alert(1)</script>\"'&"
     units = tuple(replace(u, label=evil, name=evil) for u in data.graph.units)
-    segments = tuple(replace(s, cause=evil) for s in data.plan.segments)
+    segments = tuple(replace(s, why=evil) for s in data.plan.segments)
     poisoned = replace(
         data,
         model=evil,

@@ -156,7 +156,7 @@ def test_before_a_run_tables_of_runs_are_empty_with_their_columns(
 def test_any_word_survives(data: ReportData, tmp_path: Path, word: str) -> None:
     units = tuple(replace(u, label=word, name=f"{word} {u.index}") for u in data.graph.units)
     graph = replace(data.graph, units=units)
-    plan = replace(data.plan, segments=tuple(replace(s, cause=word) for s in data.plan.segments))
+    plan = replace(data.plan, segments=tuple(replace(s, why=word) for s in data.plan.segments))
     poisoned = replace(
         data, graph=graph, plan=plan, model=word, cost_model=replace(data.cost_model, graph=graph)
     )

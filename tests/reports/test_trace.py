@@ -244,7 +244,7 @@ def test_simulated_is_said_and_only_where_true(data: ReportData) -> None:
 
 def test_any_text_is_safe(data: ReportData) -> None:
     evil = '"},{"\n\u2028\x00</script>'
-    plan = replace(data.plan, segments=tuple(replace(s, cause=evil) for s in data.plan.segments))
+    plan = replace(data.plan, segments=tuple(replace(s, why=evil) for s in data.plan.segments))
     trace = checked(render(replace(data, plan=plan, model=evil)))
     assert trace["otherData"]["model"] == evil
     assert segments(trace, "this plan: predicted, simulated")[0]["args"]["cause"] == evil

@@ -111,7 +111,7 @@ def with_intervals(plan: Plan, costs: CostModel) -> Plan:
         words += "; what the host runs is estimated, and has none"
     if plan.simulated:
         words += "; these latencies are simulated"
-    return replace(plan, segments=segments, notes=(*plan.notes, words))
+    return replace(plan, segments=segments).with_note(words)
 
 
 def _with_interval(segment: Segment, costs: CostModel) -> Segment:
