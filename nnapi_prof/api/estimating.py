@@ -182,14 +182,13 @@ def _with_host(
 def unit_works(program: Program, level: int) -> list[tuple[Work, ...] | str]:
     """Of each unit, its NNAPI operations at a feature level, or why it has none."""
     from nnapi_prof.convert.lower import convert_region
-    from nnapi_prof.convert.serialize import parse
 
     known: dict[str, tuple[Work, ...] | str] = {}
     for unit in program.units.units:
         if unit.signature in known:
             continue
         try:
-            model = parse(convert_region(program, [unit.index], level).serialized)
+            model = convert_region(program, [unit.index], level).model
             known[unit.signature] = operation_works(model)
         except UnsupportedOp as refusal:
             known[unit.signature] = str(refusal)

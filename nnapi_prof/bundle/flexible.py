@@ -20,7 +20,6 @@ from nnapi_prof.bundle.torchscript import (
 )
 from nnapi_prof.convert.dynamic_shapes import OpenSize, Template
 from nnapi_prof.convert.dynamic_shapes.template import Expression, word_map
-from nnapi_prof.convert.serialize import parse
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.frontend.structure import Structure
@@ -99,7 +98,7 @@ def _prepare_text(template: Template) -> str:
     for index, expression in enumerate(_by_expression(template)):
         value = expression.text(names)
         lines.append(f"ser_model.index_fill_(0, self.words_{index}, {value})")
-    model = parse(template.region.serialized)
+    model = template.region.model
     dims_at = word_map(model).dims
     outputs = []
     for operand, known in zip(model.outputs, template.region.output_types, strict=True):

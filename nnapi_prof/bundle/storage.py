@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from nnapi_prof.bundle.bundle import Bundle, RegionKey
+from nnapi_prof.convert.deserialize import deserialize
+from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import ConvertedRegion
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.errors import SerializationError, UsageError, option, visible
@@ -49,7 +51,7 @@ def region_to_bytes(region: ConvertedRegion) -> bytes:
         "operations": list(region.operations),
         "level": region.level,
     }
-    buffers = b"".join(_BUFFER.pack(len(b), hashlib.sha256(b).digest()) for b in region.buffers)
+    buffers = b"".join(_BUFFER.pack(len(b.data), bytes.fromhex(b.sha256)) for b in region.blobs)
     return write_container(
         ContainerKind.MODEL,
         {"INFO": json.dumps(info).encode(), "MODL": region.serialized, "BUFS": buffers},
@@ -61,20 +63,19 @@ def region_from_bytes(data: bytes, blobs: Path) -> ConvertedRegion:
     sections = read_container(data, ContainerKind.MODEL)
     try:
         info = json.loads(sections["INFO"])
-        buffers = []
+        constants = []
         for length, digest in _BUFFER.iter_unpack(sections["BUFS"]):
-            buffer = read_file(blobs / digest.hex(), min(length, MOST_BLOB))
-            if len(buffer) != length or hashlib.sha256(buffer).digest() != digest:
+            blob = Blob(read_file(blobs / digest.hex(), min(length, MOST_BLOB)))
+            if len(blob.data) != length or blob.sha256 != digest.hex():
                 raise SerializationError(f"{blobs / digest.hex()}: its bytes have another hash")
-            buffers.append(buffer)
+            constants.append(blob)
         return ConvertedRegion(
-            serialized=sections["MODL"],
-            buffers=tuple(buffers),
+            model=deserialize(sections["MODL"]),
+            blobs=tuple(constants),
             inputs=tuple(info["inputs"]),
             outputs=tuple(info["outputs"]),
             input_types=tuple(type_from_json(t) for t in info["input_types"]),
             output_types=tuple(type_from_json(t) for t in info["output_types"]),
-            operations=tuple(info["operations"]),
             level=info["level"],
         )
     except (KeyError, ValueError, TypeError, struct.error) as error:
@@ -115,10 +116,10 @@ def _write(folder: Path, bundle: Bundle, model: Path) -> None:
     for key, halved, region in _regions(bundle):
         name = f"{region_id(key, halved)}.nnpf"
         (folder / "regions" / name).write_bytes(region_to_bytes(region))
-        for buffer in region.buffers:
-            blob = folder / "blobs" / hashlib.sha256(buffer).hexdigest()
-            if not blob.exists():
-                blob.write_bytes(buffer)
+        for blob in region.blobs:
+            file = folder / "blobs" / blob.sha256
+            if not file.exists():
+                file.write_bytes(blob.data)
     shutil.copyfile(model, folder / bundle.model_file)
     manifest: dict[str, Any] = {
         "format": FORMAT,

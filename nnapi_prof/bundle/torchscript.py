@@ -17,7 +17,6 @@ from torch.backends._nnapi.prepare import NnapiModule
 
 from nnapi_prof.convert.model import NnapiModel, Operand, OperandId, Operation, Value
 from nnapi_prof.convert.region import ConvertedRegion
-from nnapi_prof.convert.serialize import parse, serialize
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.frontend.structure import (
@@ -115,7 +114,7 @@ def why_uncarried(region: ConvertedRegion) -> str | None:
 
 def why_not_said(region: ConvertedRegion) -> str | None:
     """Why stock PyTorch cannot read a region, whatever it takes and gives; None where it can."""
-    model = parse(region.serialized)
+    model = region.model
     if any(operand.channels for operand in model.operands):
         return (
             "filters of the model have a scale for each channel, which the format of stock "
@@ -327,7 +326,7 @@ def bools_as_integers(region: ConvertedRegion) -> ConvertedRegion:
     NOT_EQUAL came with level 3, as operations on bools did. ``input_types`` still say bool: what
     the graph's values are.
     """
-    model = parse(region.serialized)
+    model = region.model
     entering = [
         index for index in model.inputs if model.operands[index].type is OperandCode.TENSOR_BOOL8
     ]
@@ -346,8 +345,4 @@ def bools_as_integers(region: ConvertedRegion) -> ConvertedRegion:
         inputs=tuple(given.get(index, index) for index in model.inputs),
         outputs=model.outputs,
     )
-    return replace(
-        region,
-        serialized=serialize(changed),
-        operations=tuple(operation.code.name for operation in changed.operations),
-    )
+    return replace(region, model=changed)

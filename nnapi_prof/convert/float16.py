@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, OperandId, Operation, Value
+from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import ConvertedRegion
-from nnapi_prof.convert.serialize import parse, serialize
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 from nnapi_prof.nnapi.facts import level_number, why_not_at
@@ -40,17 +40,11 @@ def to_float16(region: ConvertedRegion) -> ConvertedRegion:
         raise ConversionError(
             f"float16 needs API 29 (feature level 3), the region is for API {region.level}"
         )
-    model = parse(region.serialized)
-    halving = _Halving(model, region.buffers)
+    halving = _Halving(region.model, region.blobs)
     halved = halving.model()
     for operation in halved.operations:
         _check(operation, halved, level_number(region.level))
-    return replace(
-        region,
-        serialized=serialize(halved),
-        buffers=tuple(halving.buffers),
-        operations=tuple(operation.code.name for operation in halved.operations),
-    )
+    return replace(region, model=halved, blobs=tuple(halving.blobs))
 
 
 def _check(operation: Operation, model: NnapiModel, level: int) -> None:
@@ -67,8 +61,8 @@ class _Halving:
     """One model on its way to float16."""
 
     source: NnapiModel
-    given: Sequence[bytes]
-    buffers: list[bytes] = field(default_factory=list)
+    source_blobs: Sequence[Blob]
+    blobs: list[Blob] = field(default_factory=list)
 
     def model(self) -> NnapiModel:
         source = self.source
@@ -100,26 +94,29 @@ class _Halving:
         return replace(operand, type=HALVES.get(operand.type, operand.type))
 
     def _value(self, value: Value) -> Value:
-        found = value.source
-        data = found
-        if isinstance(found, BufferSlice):
-            data = self.given[found.buffer][found.offset : found.offset + found.length]
-        assert isinstance(data, bytes)
-        if self.source.operands[value.operand].type in HALVES:
-            data = self._halve(data, value.operand)
-        if not isinstance(found, BufferSlice):
-            return Value(value.operand, data)
-        self.buffers.append(data)
-        return Value(value.operand, BufferSlice(len(self.buffers) - 1, 0, len(data)))
+        source, operand = value.source, value.operand
+        floats = self.source.operands[operand].type in HALVES
 
-    def _halve(self, data: bytes, operand: OperandId) -> bytes:
-        wide = np.frombuffer(data, "<f4")
-        with np.errstate(over="ignore"):
-            narrow = wide.astype("<f2")
-        lost = np.isinf(narrow) & np.isfinite(wide)
-        if lost.any():
-            raise ConversionError(
-                f"the region cannot be in float16: a constant (operand {operand}) holds "
-                f"{wide[lost][0]:g}, float16 ends at 65504"
-            )
-        return narrow.tobytes()
+        def halved(data: bytes) -> bytes:
+            return _halve(data, operand) if floats else data
+
+        if isinstance(source, bytes):
+            return Value(operand, halved(source))
+        blob = self.source_blobs[source.buffer]
+        start, end = source.offset, source.offset + source.length
+        blob = blob.derived(f"{floats} {start} {end}", lambda data: halved(data[start:end]))
+        self.blobs.append(blob)
+        return Value(operand, BufferSlice(len(self.blobs) - 1, 0, len(blob.data)))
+
+
+def _halve(data: bytes, operand: OperandId) -> bytes:
+    wide = np.frombuffer(data, "<f4")
+    with np.errstate(over="ignore"):
+        narrow = wide.astype("<f2")
+    lost = np.isinf(narrow) & np.isfinite(wide)
+    if lost.any():
+        raise ConversionError(
+            f"the region cannot be in float16: a constant (operand {operand}) holds "
+            f"{wide[lost][0]:g}, float16 ends at 65504"
+        )
+    return narrow.tobytes()

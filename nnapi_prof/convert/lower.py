@@ -12,6 +12,7 @@ from torch import fx
 import nnapi_prof.convert.ops  # noqa: F401  (fills the registry)
 from nnapi_prof.convert.dispatch import lower_node, lower_values, lowerer_of
 from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
+from nnapi_prof.convert.pool import ConstantPool
 from nnapi_prof.convert.quantize.lower import MovingLowering, lower_quantised, moves_integers
 from nnapi_prof.convert.region import (
     OPERAND_CODES,
@@ -20,7 +21,6 @@ from nnapi_prof.convert.region import (
     operand_of,
 )
 from nnapi_prof.convert.registry import Lowering
-from nnapi_prof.convert.serialize import serialize
 from nnapi_prof.errors import ConversionError, UnsupportedOp
 from nnapi_prof.graph.node import bound_args, makes_tensor, op_name
 from nnapi_prof.graph.program import Program
@@ -33,6 +33,10 @@ aten = torch.ops.aten
 
 
 HARDTANH_FUSE_CODES = {(0.0, 6.0): FuseCode.RELU6, (-1.0, 1.0): FuseCode.RELU1}
+_POOLS: WeakKeyDictionary[fx.GraphModule, ConstantPool] = WeakKeyDictionary()
+_ANSWERS: WeakKeyDictionary[fx.GraphModule, dict[tuple[tuple[str, ...], int, bool], str | None]] = (
+    WeakKeyDictionary()
+)
 
 
 def convert_region(
@@ -58,23 +62,27 @@ def convert_region(
         )
     entering, leaving = program.units.boundary(units)
     types = program.units.values
-    builder = ModelBuilder(level, shared, for_stock)
+    builder = ModelBuilder(level, shared, for_stock, _pool(program))
     nodes = program.nodes
     values = {name: _add_input(builder, nodes[name], types[name]) for name in entering}
     for index in sorted(set(units)):
         _lower_unit(builder, program.units.units[index], nodes, values)
     model = builder.finish([values[name] for name in leaving])
     return ConvertedRegion(
-        serialized=serialize(model),
-        buffers=tuple(builder.buffers),
+        model=model,
+        blobs=tuple(builder.blobs),
         inputs=entering,
         outputs=leaving,
         input_types=tuple(types[name] for name in entering),
         output_types=tuple(types[name] for name in leaving),
-        operations=tuple(operation.code.name for operation in model.operations),
         level=level,
         in_floats=dict(builder.in_floats),
     )
+
+
+def _pool(program: Program) -> ConstantPool:
+    """The constants of all models of a program, as long as its module lives."""
+    return _POOLS.setdefault(program.module, ConstantPool())
 
 
 def _add_input(builder: ModelBuilder, node: fx.Node, type_: TensorType) -> OperandId:
@@ -177,14 +185,6 @@ def _zero_pad(node: fx.Node) -> tuple[int, int, int, int] | None:
         return None
     left, right, top, bottom = pad + [0] * (4 - len(pad))
     return left, right, top, bottom
-
-
-# Whether a unit fits NNAPI, and if not, why: a dry run of its lowering.
-
-
-_ANSWERS: WeakKeyDictionary[fx.GraphModule, dict[tuple[tuple[str, ...], int, bool], str | None]] = (
-    WeakKeyDictionary()
-)
 
 
 def why_not(program: Program, unit_index: int, level: int, for_stock: bool = False) -> str | None:

@@ -11,6 +11,7 @@ from typing import NewType
 import numpy as np
 from numpy.typing import NDArray
 
+from nnapi_prof.convert.pool import Blob, ConstantPool
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 from nnapi_prof.nnapi.facts import TENSOR_CODES, all_facts, level_number, why_not_at
 
@@ -98,24 +99,32 @@ class Mark:
     operands: int
     values: int
     operations: int
-    buffers: int
+    blobs: int
 
 
 class ModelBuilder:
     """An NNAPI model under construction for a feature level (27, 28, ... as devices report it).
 
-    Constants are deduplicated. Up to 128 bytes they stand in the model, longer ones each make a
-    numbered buffer of their own in ``buffers``. Unless ``shared``, each constant that stands in the
-    model is its own operand: which of them are equal may depend on sizes (convert.dynamic_shapes).
+    Constants are deduplicated. Up to 128 bytes they stand in the model, longer ones each are a blob
+    of ``pool`` and a numbered buffer of their own, in ``blobs``. Unless ``shared``, each constant
+    that stands in the model is its own operand: which of them are equal may depend on sizes
+    (convert.dynamic_shapes).
     ``for_stock`` is for what writes in two ways one of which PyTorch's format cannot say.
     """
 
-    def __init__(self, level: int, shared: bool = True, for_stock: bool = False) -> None:
+    def __init__(
+        self,
+        level: int,
+        shared: bool = True,
+        for_stock: bool = False,
+        pool: ConstantPool | None = None,
+    ) -> None:
         self.level = level
+        self.pool = ConstantPool() if pool is None else pool
         self.shared = shared
         self.for_stock = for_stock
         self.level_number = level_number(level)
-        self.buffers: list[bytes] = []
+        self.blobs: list[Blob] = []
         self.in_floats: dict[str, str] = {}
         """Name of a quantised result that is computed in float32 -> the rule that quant8 breaks."""
         self._operands: list[Operand] = []
@@ -146,12 +155,12 @@ class ModelBuilder:
         """A constant tensor of a type in ELEMENT_TYPES and rank 1 at least."""
         operand = Operand(ELEMENT_TYPES[array.dtype], array.shape)
         self._require_sized(operand)
-        return self._constant(operand, np.ascontiguousarray(array).tobytes())
+        return self._constant_array(operand, array)
 
     def quantised_constant(self, operand: Operand, array: NDArray[np.generic]) -> OperandId:
         """A constant tensor of integers that ``operand`` says the meaning of."""
         self._require_sized(operand)
-        return self._constant(operand, np.ascontiguousarray(array).tobytes())
+        return self._constant_array(operand, array)
 
     def constant_bytes(self, operand_id: OperandId) -> bytes | None:
         """The bytes of a constant that stands in the model itself; None of any other operand."""
@@ -161,16 +170,14 @@ class ModelBuilder:
 
     def mark(self) -> Mark:
         """What there is now, for :meth:`back_to`."""
-        return Mark(
-            len(self._operands), len(self._values), len(self._operations), len(self.buffers)
-        )
+        return Mark(len(self._operands), len(self._values), len(self._operations), len(self.blobs))
 
     def back_to(self, mark: Mark) -> None:
         """Takes back everything added since ``mark``."""
         del self._operands[mark.operands :]
         del self._values[mark.values :]
         del self._operations[mark.operations :]
-        del self.buffers[mark.buffers :]
+        del self.blobs[mark.blobs :]
         kept = {key: found for key, found in self._constants.items() if found < mark.operands}
         self._constants = kept
 
@@ -230,19 +237,29 @@ class ModelBuilder:
         self._operands.append(operand)
         return OperandId(len(self._operands) - 1)
 
+    def _constant_array(self, operand: Operand, array: NDArray[np.generic]) -> OperandId:
+        if array.nbytes <= MAX_IMMEDIATE_BYTES:
+            return self._constant(operand, np.ascontiguousarray(array).tobytes())
+        blob = self.pool.blob(array)
+        index = self._constants.get((operand, blob.data))
+        if index is None:
+            index = self._new_constant(
+                operand, blob.data, BufferSlice(len(self.blobs), 0, len(blob.data))
+            )
+            self.blobs.append(blob)
+        return index
+
     def _constant(self, operand: Operand, data: bytes) -> OperandId:
-        long = len(data) > MAX_IMMEDIATE_BYTES
-        known = self._constants.get((operand, data))
-        if known is not None and (self.shared or long):
-            return known
-        found = self._new(operand)
-        source: bytes | BufferSlice = data
-        if long:
-            source = BufferSlice(len(self.buffers), 0, len(data))
-            self.buffers.append(data)
-        self._values.append(Value(found, source))
-        self._constants[operand, data] = found
-        return found
+        """A constant that stands in the model."""
+        index = self._constants.get((operand, data)) if self.shared else None
+        return self._new_constant(operand, data, data) if index is None else index
+
+    def _new_constant(
+        self, operand: Operand, data: bytes, source: bytes | BufferSlice
+    ) -> OperandId:
+        index = self._constants[operand, data] = self._new(operand)
+        self._values.append(Value(index, source))
+        return index
 
     def _require_sized(self, operand: Operand) -> None:
         if operand.type not in TENSOR_CODES:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from nnapi_prof.convert.model import Operand
-from nnapi_prof.convert.serialize import parse
+from nnapi_prof.convert.model import NnapiModel, Operand
+from nnapi_prof.convert.pool import Blob
+from nnapi_prof.convert.serialize import serialize
 from nnapi_prof.graph.types import DTYPE_BYTES, Quantisation, TensorType
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
@@ -58,27 +60,40 @@ def alike(a: Operand, b: Operand) -> bool:
 
 @dataclass(frozen=True)
 class ConvertedRegion:
-    """One NNAPI model in PyTorch's serialized format, or that of version 2 which has scales for
-    each channel (PROTOCOL.md, section 4).
+    """One NNAPI model and its constants.
 
-    ``buffers[i]`` holds the bytes of numbered buffer i, already in NNAPI's layout. ``inputs`` and
-    ``outputs`` name the graph's values in the order of the model's; their
-    :attr:`TensorType.memory_shape` is the operand's shape.
+    ``blobs[i]`` is numbered buffer i of the model. ``inputs`` and ``outputs`` name the graph's
+    values in the order of the model's; their :attr:`TensorType.memory_shape` is the operand's
+    shape.
     """
 
-    serialized: bytes
-    buffers: tuple[bytes, ...] = field(repr=False)
+    model: NnapiModel = field(repr=False)
+    blobs: tuple[Blob, ...] = field(repr=False)
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     input_types: tuple[TensorType, ...]
     output_types: tuple[TensorType, ...]
-    operations: tuple[str, ...]
-    """Names of the NNAPI operations, in order."""
     level: int
     """The feature level the model was lowered for, as a device reports it (27, 28, ...)."""
     in_floats: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Quantised values of the graph that are computed in float32, between DEQUANTIZE and QUANTIZE,
     and the rule that a quant8 operation would break."""
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """Names of the NNAPI operations, in order."""
+        return tuple(operation.code.name for operation in self.model.operations)
+
+    @property
+    def buffers(self) -> tuple[bytes, ...]:
+        """The bytes of the numbered buffers, in NNAPI's layout."""
+        return tuple(blob.data for blob in self.blobs)
+
+    @cached_property
+    def serialized(self) -> bytes:
+        """The model in PyTorch's format, or that of version 2 which has scales for each channel
+        (PROTOCOL.md, section 4), for the wire and the disk."""
+        return serialize(self.model)
 
 
 def units_in_floats(graph: UnitGraph, regions: Iterable[ConvertedRegion]) -> dict[int, str]:
@@ -113,7 +128,7 @@ class Permutes:
 
 def permutes(region: ConvertedRegion) -> Permutes:
     """The permutes of a region, the model's own and those that its dim orders need."""
-    model = parse(region.serialized)
+    model = region.model
     moved = [
         model.operands[operation.outputs[0]]
         for operation in model.operations

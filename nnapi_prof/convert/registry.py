@@ -20,6 +20,8 @@ from nnapi_prof.convert.region import operand_code, operand_of
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.node import (
     bound_args,
+    constant_value,
+    is_constant,
     op_name,
     results_of,
     type_of,
@@ -167,8 +169,12 @@ class Lowering:
         )
         known = type_of(node)
         self.operand_code(node)
-        array: NDArray[Any] = weight_value(node).detach().cpu().contiguous().numpy()
-        narrow = array.astype(known.device_dtype)
+        array: NDArray[Any] = (
+            self.model.pool.array(constant_value(node))
+            if is_constant(node)
+            else weight_value(node).detach().cpu().contiguous().numpy()
+        )
+        narrow = array.astype(known.device_dtype, copy=False)
         self.require(
             narrow.dtype == array.dtype or np.array_equal(narrow, array),
             f"{node.name} has values beyond {known.device_dtype}, which is what NNAPI has",

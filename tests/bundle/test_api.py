@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import nnapi_prof
-from nnapi_prof.convert.serialize import parse
+from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.errors import NnapiProfError
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of PyTorch's: tracing is deprecated
@@ -30,7 +30,7 @@ def last(image):
 
 
 def operations(module):
-    return len(parse(module.mod.ser_model.numpy().tobytes()).operations)
+    return len(deserialize(module.mod.ser_model.numpy().tobytes()).operations)
 
 
 def same(module, model, *inputs):

@@ -70,15 +70,14 @@ def test_the_cpu_stays_in_float32(cli: Cli, tiny: Path, tmp_path: Path) -> None:
         ("partition", *named, "--no-verify", "--output", bundle, tiny),
     ):
         assert cli(*command).code == 0
-    from nnapi_prof.convert.serialize import parse
 
     loaded = read_bundle(bundle)
     half = OperandCode.TENSOR_FLOAT16
     for region in loaded.regions.values():
-        assert half not in {operand.type for operand in parse(region.serialized).operands}
+        assert half not in {operand.type for operand in region.model.operands}
     assert loaded.halved
     for region in loaded.halved.values():
-        assert half in {operand.type for operand in parse(region.serialized).operands}
+        assert half in {operand.type for operand in region.model.operands}
 
 
 def test_other_conditions_were_not_measured(cli: Cli, profiled: Profiled) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from nnapi_prof.convert.export.json import from_json
-from nnapi_prof.convert.serialize import parse
 from nnapi_prof.nnapi.codes import OperandCode
 from tests.cli.common import INPUT, Result, TinyNet, trace
 
@@ -31,7 +30,7 @@ def test_float16_is_written_and_measured(cli: Cli, tmp_path: Path) -> None:
     text = (tmp_path / "half.json").read_text()
     weights = next(tmp_path.glob("half*.weights*"))
     region = from_json(text, weights.read_bytes()).region
-    types = {operand.type for operand in parse(region.serialized).operands}
+    types = {operand.type for operand in region.model.operands}
     assert OperandCode.TENSOR_FLOAT16 in types
 
 

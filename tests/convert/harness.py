@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, fx, nn
 
 from nnapi_prof.convert.region import ConvertedRegion
-from nnapi_prof.convert.serialize import parse
 from nnapi_prof.graph.node import describe, torch_dtype
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import annotate_quantisation
@@ -132,7 +131,7 @@ def run_region(region: ConvertedRegion, values: dict[str, Tensor]) -> list[Tenso
     """Runs a region on the emulator, on logical tensors in and out: in stock PyTorch's NNAPI
     runtime where that carries the types and the arguments left out, else through NNAPI's C API."""
     types = (*region.input_types, *region.output_types)
-    model = parse(region.serialized)
+    model = region.model
     plain = {t.dtype for t in types} == {"float32"} and all(len(b) % 4 == 0 for b in region.buffers)
     plain = plain and all(operand.channels is None for operand in model.operands)
     if plain and all(value.source for value in model.values):

@@ -10,7 +10,6 @@ import torch
 
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.model import BufferSlice
-from nnapi_prof.convert.serialize import parse
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 from tests.convert.cases.products import ATTENTION, PRODUCTS
@@ -65,7 +64,7 @@ OPERATIONS = {
 
 def computed(region, inputs):
     """The model's outputs for these inputs, in NumPy."""
-    model = parse(region.serialized)
+    model = region.model
     values = dict(zip(model.inputs, inputs, strict=True))
     for value in model.values:
         data, operand = value.source, model.operands[value.operand]

@@ -25,8 +25,8 @@ from nnapi_prof.convert.model import (
     Operation,
     Value,
 )
+from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import ConvertedRegion
-from nnapi_prof.convert.serialize import parse, serialize
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.node import torch_dtype
 from nnapi_prof.graph.plan import Preference
@@ -239,7 +239,7 @@ def test_arguments_left_out(build, nnapi_library):
         return aten.lstm.input(x, states, params, True, 1, 0.0, False, False, False)[0]
 
     built = build(program_of(lstm, (x,), FIRST), "lstm")
-    assert any(not value.source for value in parse(built.region.serialized).values)
+    assert any(not value.source for value in built.region.model.values)
     (((result,)),) = built.run(nnapi_library, [(x,)])
     torch.testing.assert_close(result, lstm(x), rtol=1e-5, atol=1e-5)
 
@@ -276,9 +276,9 @@ def test_scales_for_each_channel(build, nnapi_library):
         TensorType((1, 3, 3, 4), "uint8", DimOrder.CHANNELS_LAST, quant_out),
     )
     region = ConvertedRegion(
-        serialize(model),
-        (weight.numpy().tobytes(),),
-        *(("x",), ("y",), types[:1], types[1:], ("CONV_2D",), 29),
+        model,
+        (Blob(weight.numpy().tobytes()),),
+        *(("x",), ("y",), types[:1], types[1:], 29),
     )
     described = Description(region)
     text, weights = to_json(described, "w")
@@ -403,9 +403,8 @@ MODEL = NnapiModel(
 
 def hand_made(model: NnapiModel, buffers=(bytes(16),)) -> Description:
     type_ = TensorType((2,))
-    return Description(
-        ConvertedRegion(serialize(model), buffers, ("a",), ("b",), (type_,), (type_,), ("ADD",), 30)
-    )
+    blobs = tuple(map(Blob, buffers))
+    return Description(ConvertedRegion(model, blobs, ("a",), ("b",), (type_,), (type_,), 30))
 
 
 def test_odd_models_are_said_or_refused():

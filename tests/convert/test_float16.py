@@ -6,7 +6,6 @@ import torch
 
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.serialize import parse
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 from tests.convert.facts_check import broken_rules
@@ -34,7 +33,7 @@ def run(region):
 
 def test_halves_between_float32_ends(region, nnapi_library):
     halved = to_float16(region)
-    model = parse(halved.serialized)
+    model = halved.model
     assert broken_rules(model, 30) == []
     ends = {*model.inputs, *model.outputs}
     wide = {i for i, o in enumerate(model.operands) if o.type is OperandCode.TENSOR_FLOAT32}

@@ -5,7 +5,6 @@ import pytest
 from nnapi_prof.bundle.torchscript import stock_module
 from nnapi_prof.convert.export.json import Description, from_json, to_json
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.serialize import parse
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.graph.grouping import macs
 from tests.convert.cases.recurrent import RECURRENT
@@ -14,7 +13,7 @@ CASE = RECURRENT["lstm, both directions, outputs"]
 
 
 def test_they_have_no_bytes():
-    model = parse(convert_region(CASE.program, [0], 29).serialized)
+    model = convert_region(CASE.program, [0], 29).model
     *_, operation = model.operations  # after copies of the states
     left_out = {value.operand for value in model.values if not value.source}
     # peepholes and projections of both directions, auxiliary inputs and weights, norms

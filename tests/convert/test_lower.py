@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from nnapi_prof.convert.lower import convert_region, why_not
-from nnapi_prof.convert.serialize import parse
 from nnapi_prof.errors import UnsupportedOp
 from tests.convert.facts_check import broken_rules
 from tests.convert.harness import LEVELS, aten, image, program_of, run_region
@@ -35,7 +34,7 @@ def test_one_unit_of_many_nodes(level, nnapi_library):
     program = program_of(inverted_residual, [X])
     region = convert_region(program, [0], level)
     assert region.operations == ("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_2D", "ADD")
-    assert broken_rules(parse(region.serialized), level) == []
+    assert broken_rules(region.model, level) == []
     (result,) = run_region(region, {"x": X})
     torch.testing.assert_close(result, inverted_residual(X))
 

@@ -17,7 +17,7 @@ def test_equal_constants_are_one_operand():
     assert builder.constant(weights) != builder.constant(weights.reshape(10, 10))
     assert builder.scalar(1) == builder.scalar(1)
     assert len({builder.scalar(1), builder.scalar(1.0), builder.scalar(True)}) == 3
-    assert len(builder.buffers) == 2
+    assert len(builder.blobs) == 2
 
 
 def test_constants_up_to_128_bytes_stand_in_the_model():
@@ -27,7 +27,7 @@ def test_constants_up_to_128_bytes_stand_in_the_model():
     values = {value.operand: value.source for value in builder.finish([]).values}
     assert values[small] == bytes(128)
     assert values[large] == BufferSlice(0, 0, 132)
-    assert builder.buffers == [np.ones(33, np.float32).tobytes()]
+    assert [blob.data for blob in builder.blobs] == [np.ones(33, np.float32).tobytes()]
 
 
 def test_constants_are_stored_in_the_order_of_their_shape():

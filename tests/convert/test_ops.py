@@ -10,7 +10,6 @@ import torch
 
 from nnapi_prof.convert.lower import convert_region, why_not
 from nnapi_prof.convert.registry import ENTRIES
-from nnapi_prof.convert.serialize import parse
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.nnapi.codes import FeatureLevel
 from tests.convert.cases import CASES
@@ -47,7 +46,7 @@ def expected_operations(case, level):
 @pytest.mark.parametrize(("case", "level"), supported(LEVELS[0], FeatureLevel.LEVEL_7))
 def test_the_model_holds_at_its_level(case, level):
     region = convert_region(case.program, [0], level)
-    model = parse(region.serialized)
+    model = region.model
     assert broken_rules(model, level) == []
     expected = expected_operations(case, level)
     assert expected is None or " ".join(region.operations) == expected

@@ -8,7 +8,6 @@ import torch
 from torch import fx, nn
 
 from nnapi_prof.convert.lower import convert_region, why_not
-from nnapi_prof.convert.serialize import parse
 from nnapi_prof.frontend import prepare
 from tests.convert.facts_check import broken_rules
 from tests.convert.harness import LEVELS, image, run_region
@@ -106,7 +105,7 @@ def test_every_unit_is_right_or_refused(prepared, level, nnapi_library):
             refused.add(reason.partition(" cannot run on NNAPI: ")[0].partition(": ")[2])
             continue
         region = convert_region(program, [unit.index], level)
-        assert broken_rules(parse(region.serialized), level) == []
+        assert broken_rules(region.model, level) == []
         for name, result in zip(region.outputs, run_region(region, values), strict=True):
             torch.testing.assert_close(result, values[name], rtol=1e-4, atol=1e-5)
     assert refused == REFUSED.get((program.name, level), set())

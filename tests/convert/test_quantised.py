@@ -11,7 +11,6 @@ from torch import nn
 from nnapi_prof.bundle.torchscript import stock_module
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.quantize.rules import FIXED, FREE, SAME_AS_INPUT
-from nnapi_prof.convert.serialize import parse
 from nnapi_prof.errors import NnapiProfError, UnsupportedOp
 from nnapi_prof.execution.host import all_values
 from nnapi_prof.frontend import prepare
@@ -81,7 +80,7 @@ def test_stock_pytorch_runs_it_with_channel_scales_in_floats(quantised, nnapi_li
     assert not region.in_floats
     layers = {"CONV_2D", "DEPTHWISE_CONV_2D", "GROUPED_CONV_2D"}
     n_layers = sum(name in layers for name in region.operations)
-    if any(operand.channels for operand in parse(region.serialized).operands):
+    if any(operand.channels for operand in region.model.operands):
         assert int.from_bytes(region.serialized[:4], "little") == 2
         with pytest.raises(NnapiProfError, match="a scale for each channel, which the format"):
             stock_module(program.units, region, {})
@@ -119,7 +118,7 @@ def test_quantised_inputs_and_outputs_are_their_integers(level, nnapi_library):
         program = prepare(torch.jit.trace(Edges(), inputs), inputs, "edges")
     assert [program.units.values[n].quant.zero_point for n in program.units.inputs] == [120, 100]
     region = convert_region(program, range(len(program.units.units)), level)
-    model = parse(region.serialized)
+    model = region.model
     assert {model.operands[i].type for i in (*model.inputs, *model.outputs)} == {QUANT8}
     feeds = dict(zip(program.units.inputs, (x.int_repr() for x in inputs), strict=True))
     actual = dict(zip(region.outputs, run_region(region, feeds), strict=True))

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.convert.model import (
     BufferSlice,
     ChannelScales,
@@ -14,7 +15,7 @@ from nnapi_prof.convert.model import (
     Operation,
     Value,
 )
-from nnapi_prof.convert.serialize import parse, serialize
+from nnapi_prof.convert.serialize import serialize
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 
@@ -51,7 +52,7 @@ def models(draw):
 def test_what_is_serialized_is_parsed_back(model):
     data = serialize(model)
     assert len(data) % 4 == 0
-    assert parse(data) == model
+    assert deserialize(data) == model
 
 
 @SHARED_MACHINE
@@ -60,7 +61,7 @@ def test_every_cut_is_refused(model, data):
     whole = serialize(model)
     cut = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(SerializationError):
-        parse(whole[:cut])
+        deserialize(whole[:cut])
 
 
 @SHARED_MACHINE
@@ -70,7 +71,7 @@ def test_damage_is_refused_or_parsed(model, data):
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     try:
-        result = parse(bytes(damaged))
+        result = deserialize(bytes(damaged))
     except SerializationError:
         return
     assert len(serialize(result)) == len(damaged)
@@ -138,7 +139,7 @@ def patched(at, *words):
 )
 def test_a_bad_model_is_refused_in_words(data, message):
     with pytest.raises(SerializationError, match=message):
-        parse(data)
+        deserialize(data)
 
 
 def with_channels(*given):
@@ -153,7 +154,7 @@ def test_channel_scales_come_back():
         ((2, 3), ChannelScales(0, (0.5, 0.25))), ((1, 3), ChannelScales(1, (1.0, 2.0, 4.0)))
     )
     assert struct.unpack_from("<i", data) == (2,)
-    assert parse(data) == model
+    assert deserialize(data) == model
     _, plain = with_channels(((2, 3), None))
     assert struct.unpack_from("<i", plain) == (1,)
 
@@ -162,9 +163,9 @@ def test_every_truncation_of_channel_scales_is_found():
     _, data = with_channels(((2, 3), ChannelScales(0, (0.5, 0.25))))
     for length in range(0, len(data), 4):
         with pytest.raises(SerializationError):
-            parse(data[:length])
+            deserialize(data[:length])
     with pytest.raises(SerializationError, match="ends at byte"):
-        parse(data + bytes(4))
+        deserialize(data + bytes(4))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_bad_channel_scales_are_refused(from_end, word, message):
     broken = bytearray(data)
     struct.pack_into("<I", broken, len(broken) - from_end, word)
     with pytest.raises(SerializationError, match=message):
-        parse(bytes(broken))
+        deserialize(bytes(broken))
 
 
 def test_channel_scales_of_another_type_or_twice_are_refused():
@@ -192,8 +193,8 @@ def test_channel_scales_of_another_type_or_twice_are_refused():
     other = bytearray(data)
     struct.pack_into("<i", other, 24, OperandCode.TENSOR_QUANT8_SYMM)
     with pytest.raises(SerializationError, match="operand 0, TENSOR_QUANT8_SYMM$"):
-        parse(bytes(other))
+        deserialize(bytes(other))
     twice = bytearray(data) + data[-20:]
     struct.pack_into("<I", twice, len(data) - 24, 2)
     with pytest.raises(SerializationError, match="that has some"):
-        parse(bytes(twice))
+        deserialize(bytes(twice))

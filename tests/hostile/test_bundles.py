@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from nnapi_prof.bundle.storage import FORMAT, VERSION, _checksum, read_bundle, region_from_bytes
+from nnapi_prof.convert.model import NnapiModel
 from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.serialize import serialize
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.execution.report import RunReport, every, keep, last
 from nnapi_prof.nnapi.container import ContainerKind, write_container
@@ -118,7 +120,11 @@ def test_a_constant_has_the_bytes_that_its_region_says(tmp_path: Path) -> None:
     digest = hashlib.sha256(b"1234").digest()
     info = {"inputs": [], "outputs": [], "input_types": [], "output_types": [], "operations": [],
             "level": 27}  # fmt: skip
-    sections = {"INFO": json.dumps(info).encode(), "MODL": b"", "BUFS": b""}
+    sections = {
+        "INFO": json.dumps(info).encode(),
+        "MODL": serialize(NnapiModel((), (), (), (), ())),
+        "BUFS": b"",
+    }
     blob = tmp_path / digest.hex()
 
     def read(length: int) -> ConvertedRegion:

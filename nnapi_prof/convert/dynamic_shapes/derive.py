@@ -379,7 +379,7 @@ def _joined(
 
 
 def _refusal(column: Column, seen: Sequence[Sequence[int]], prober: Prober) -> str:
-    operand, what = prober.map.free[column.words[0]]
+    operand, kind, place = prober.map.free[column.words[0]]
     operations = enumerate(prober.model.operations)
     index = next(i for i, o in operations if operand in (*o.inputs, *o.outputs))
     role = "result" if operand in prober.model.operations[index].outputs else "argument"
@@ -388,6 +388,6 @@ def _refusal(column: Column, seen: Sequence[Sequence[int]], prober: Prober) -> s
         for sizes, value in zip(seen[:3], column.values, strict=False)
     )
     return (
-        f"{what} of operand {operand}, {role} of {prober.operation(index)}, is no sum or product "
-        f"of divided sizes ({taken})"
+        f"{kind} {place} of operand {operand}, {role} of {prober.operation(index)}, is no sum or"
+        f" product of divided sizes ({taken})"
     )

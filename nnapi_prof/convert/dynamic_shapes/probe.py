@@ -10,7 +10,6 @@ import numpy as np
 
 from nnapi_prof.convert.dynamic_shapes.template import Words, as_words, word_map
 from nnapi_prof.convert.region import ConvertedRegion
-from nnapi_prof.convert.serialize import parse
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend.quiet import essential_line
 
@@ -52,7 +51,7 @@ class Prober:
         self.maker = maker
         self.base = convert(example)
         self.base_words = as_words(self.base.region.serialized)
-        self.model = parse(self.base.region.serialized)
+        self.model = self.base.region.model
         self.map = word_map(self.model)
         self._fixed = np.ones(len(self.base_words), dtype=bool)
         self._fixed[list(self.map.free)] = False

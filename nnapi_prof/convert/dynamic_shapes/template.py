@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, OperandId, Operation, Value
 from nnapi_prof.convert.region import ConvertedRegion
-from nnapi_prof.convert.serialize import parse, serialize
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.graph.types import MAX_RANK, DimOrder, TensorType
 from nnapi_prof.nnapi.codes import OperandCode
@@ -69,13 +69,11 @@ class Template:
             reason = known.why_not(size)
             if reason is not None:
                 raise InputSpecError(f"dimension {known.dim} of input {known.input} {reason}")
-        words = as_words(self.region.serialized).copy()
-        for word, expression in self.patches.items():
-            words[word] = expression.at(sizes)
-        model = parse(words.tobytes())
+        numbers = {word: expression.at(sizes) for word, expression in self.patches.items()}
+        model = with_words(self.region.model, numbers)
         return replace(
             self.region,
-            serialized=serialize(with_shared_constants(model)),
+            model=with_shared_constants(model),
             input_types=self._sized(
                 self.region.inputs, self.region.input_types, model, model.inputs
             ),
@@ -154,17 +152,25 @@ def as_words(serialized: bytes) -> Words:
     return np.frombuffer(serialized, dtype="<i4")
 
 
+class Slot(NamedTuple):
+    """A dimension or, of a constant, an element of an operand."""
+
+    operand: int
+    kind: Literal["dimension", "element"]
+    number: int
+
+
 @dataclass(frozen=True)
 class WordMap:
     """``dims[i]`` is the word where the dimensions of operand i begin, ``free`` the words that are
-    a dimension or a constant integer, each with its operand and what it is, for messages.
+    a dimension or a constant integer.
 
     ``constants`` has the words of other constants with their operands, ``buffers`` the operand of
     each numbered buffer.
     """
 
     dims: tuple[int, ...]
-    free: dict[int, tuple[int, str]]
+    free: dict[int, Slot]
     constants: dict[int, int]
     buffers: dict[int, int]
 
@@ -174,13 +180,13 @@ def word_map(model: NnapiModel) -> WordMap:
     at = _HEADER + _OPERAND * len(model.operands)
     at += _VALUE * len(model.values) + _OPERATION * len(model.operations)
     dims = []
-    free: dict[int, tuple[int, str]] = {}
+    free: dict[int, Slot] = {}
     constants: dict[int, int] = {}
     buffers: dict[int, int] = {}
     for index, operand in enumerate(model.operands):
         dims.append(at)
         for number in range(len(operand.dims)):
-            free[at + number] = (index, f"dimension {number}")
+            free[at + number] = Slot(index, "dimension", number)
         at += len(operand.dims)
     for value in model.values:
         if isinstance(value.source, BufferSlice):
@@ -190,11 +196,36 @@ def word_map(model: NnapiModel) -> WordMap:
         integers = model.operands[value.operand].type in _INTEGERS
         for number in range(-(-len(value.source) // 4)):
             if integers:
-                free[at] = (value.operand, f"element {number}")
+                free[at] = Slot(value.operand, "element", number)
             else:
                 constants[at] = value.operand
             at += 1
     return WordMap(tuple(dims), free, constants, buffers)
+
+
+def with_words(model: NnapiModel, numbers: Mapping[int, int]) -> NnapiModel:
+    """The model with other numbers in some of its free words."""
+    free = word_map(model).free
+    dims = [list(operand.dims) for operand in model.operands]
+    elements = {v.operand: v.source for v in model.values}
+    for word, number in numbers.items():
+        operand, kind, place = free[word]
+        if kind == "dimension":
+            dims[operand][place] = number
+            continue
+        source = elements[OperandId(operand)]
+        assert isinstance(source, bytes)
+        integers = as_words(source).copy()
+        integers[place] = number
+        elements[OperandId(operand)] = integers.tobytes()
+    return replace(
+        model,
+        operands=tuple(
+            replace(operand, dims=tuple(sizes))
+            for operand, sizes in zip(model.operands, dims, strict=True)
+        ),
+        values=tuple(Value(v.operand, elements[v.operand]) for v in model.values),
+    )
 
 
 # Integers that follow from open sizes: sums of products of floored quotients.

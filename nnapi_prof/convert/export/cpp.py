@@ -29,7 +29,6 @@ from nnapi_prof.convert.export.values import (
 )
 from nnapi_prof.convert.export.weights import Weights
 from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand
-from nnapi_prof.convert.serialize import parse
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.graph.types import MAX_RANK, DimOrder, TensorType
@@ -120,7 +119,7 @@ def to_cpp(described: Description, stem: str, weights: Weights) -> CppClass:
     refuse.
     """
     region = described.region
-    model = parse(region.serialized)
+    model = region.model
     inputs = _boundary("input", region.inputs, model.inputs, region.input_types, model)
     outputs = _boundary("output", region.outputs, model.outputs, region.output_types, model)
     name = class_name(stem)

@@ -31,8 +31,8 @@ from nnapi_prof.convert.model import (
     OperandId,
     Operation,
 )
+from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import ConvertedRegion, operand_of
-from nnapi_prof.convert.serialize import parse, serialize
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.json import type_from_json, type_to_json
 from nnapi_prof.graph.plan import Preference
@@ -64,7 +64,7 @@ def to_json(described: Description, weights_file: str) -> tuple[str, Weights]:
     buffers). Raises SerializationError as :func:`model_to_json` does."""
     region = described.region
     weights = lay_out(region.buffers)
-    model = parse(region.serialized)
+    model = region.model
     data = {
         "format": FORMAT,
         "version": VERSION,
@@ -119,13 +119,12 @@ def from_json(text: str, weights: bytes = b"") -> Description:
         require_inside(value.source, lengths, f"the value of operand {value.operand}")
     return Description(
         region=ConvertedRegion(
-            serialized=serialize(model),
-            buffers=buffers,
+            model=model,
+            blobs=tuple(map(Blob, buffers)),
             inputs=tuple(row["name"] for row in data["inputs"]),
             outputs=tuple(row["name"] for row in data["outputs"]),
             input_types=_types(data["inputs"], model, "inputs"),
             output_types=_types(data["outputs"], model, "outputs"),
-            operations=tuple(operation.code.name for operation in model.operations),
             level=int(data["level"]),
         ),
         preference=next(p for p in Preference if p.short == data["preference"]),

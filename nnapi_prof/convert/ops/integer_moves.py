@@ -147,7 +147,7 @@ def _moved(lowerer: Lowerer, op: Lowering) -> Value:
 
 def _fits(lowerer: Lowerer, op: Lowering) -> bool:
     """Whether NNAPI can do it as it is: a dry run on a scratch model."""
-    scratch = ModelBuilder(op.model.level)
+    scratch = ModelBuilder(op.model.level, pool=op.model.pool)
     values = {
         source.name: scratch.input(op.model.operand(op._values[source.name]))
         for source in op.node.all_input_nodes

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 
+from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import ConvertedRegion
 from nnapi_prof.device.protocol.actions import (
     ENGINE_CODES,
@@ -26,19 +25,6 @@ MODEL_ALIGNMENT = 8
 _RELAXED = 1  # a segment's only flag
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
-    """Bytes that live on the device under their hash."""
-
-    sha256: str
-    """Lowercase hex."""
-    data: bytes = field(repr=False)
-
-    @classmethod
-    def of(cls, data: bytes) -> Blob:
-        return cls(hashlib.sha256(data).hexdigest(), data)
-
-
 class RequestBuilder:
     """Collects blobs, models and actions; equal blobs and equal models are stored once."""
 
@@ -54,17 +40,22 @@ class RequestBuilder:
 
     def add_blob(self, data: bytes) -> int:
         """The index of a blob with these bytes."""
-        blob = Blob.of(data)
+        return self._add(Blob(data))
+
+    def _add(self, blob: Blob) -> int:
         return self._blobs.setdefault(blob.sha256, (len(self._blobs), blob))[0]
 
     def add_model(self, serialized: bytes, buffers: Sequence[bytes]) -> int:
         """The index of a serialized model whose numbered buffers are ``buffers``."""
-        key = (serialized, tuple(self.add_blob(buffer) for buffer in buffers))
+        return self._add_model(serialized, map(Blob, buffers))
+
+    def _add_model(self, serialized: bytes, blobs: Iterable[Blob]) -> int:
+        key = (serialized, tuple(map(self._add, blobs)))
         return self._models.setdefault(key, len(self._models))
 
     def add_region(self, region: ConvertedRegion) -> int:
         """The index of a converted region's model."""
-        return self.add_model(region.serialized, region.buffers)
+        return self._add_model(region.serialized, region.blobs)
 
     def add_action(self, action: ActionSpec) -> None:
         """Raises SerializationError where the action breaks a rule of the protocol."""

@@ -10,7 +10,7 @@ from torch.export import Dim
 from nnapi_prof.convert.dynamic_shapes import flexible_region
 from nnapi_prof.convert.dynamic_shapes.template import with_shared_constants
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.serialize import parse, serialize
+from nnapi_prof.convert.serialize import serialize
 from nnapi_prof.errors import InputSpecError, UnsupportedOp
 from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.inputs import parse_input_spec
@@ -150,7 +150,7 @@ def test_sharing_constants_later_is_sharing_them_at_once():
     for case in CASES.values():
         if 30 in case.refused:
             continue
-        apart = parse(convert_region(case.program, [0], 30, shared=False).serialized)
+        apart = convert_region(case.program, [0], 30, shared=False).model
         together = convert_region(case.program, [0], 30)
         assert serialize(with_shared_constants(apart)) == together.serialized
         compared += 1
