@@ -114,10 +114,10 @@ static void drop(struct member *member) {
 /* Ends a member's process, if it is not at its end, and writes its line. */
 static enum np_status conclude(struct group *group, struct member *member, enum np_event event) {
   struct np_process_end end = {.action = member->action,
-                                 .view = &member->view,
-                                 .event = event,
-                                 .used_kb = member->child.used_kb,
-                                 .memory_kb = member->memory_kb};
+                               .view = &member->view,
+                               .event = event,
+                               .used_kb = member->child.used_kb,
+                               .memory_kb = member->memory_kb};
   const enum np_status status = np_child_end(&member->child, &end.outcome, group->why);
   if (status != NP_OK) {
     return status;

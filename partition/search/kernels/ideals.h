@@ -1,7 +1,7 @@
 /* The exact programme over ideals: tests/partition/reference_ideals.py has it in Python.
  *
- * Both structures mirror the named tuples of search/tables.py, a pointer for each array in their order;
- * what the arrays hold stands there. All are row-major; the caller sizes them. */
+ * Both structures mirror the named tuples of search/tables.py, a pointer for each array in their
+ * order; what the arrays hold stands there. All are row-major; the caller sizes them. */
 #ifndef NP_IDEALS_H
 #define NP_IDEALS_H
 
