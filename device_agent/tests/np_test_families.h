@@ -95,6 +95,41 @@ static inline int family_model(struct model *m, uint32_t which) {
   case 17:
     model_operation(m, ANEURALNETWORKS_SPLIT, out, 3, mid, two, one);
     return 1;
+  case 18:
+    model_operation(m, ANEURALNETWORKS_DEPTHWISE_CONV_2D, out, 8, mid,
+                    family_weights(m, 4, 1, 3, 3, 12), family_weights(m, 1, 12, 0, 0, 0), one, one,
+                    two, two, zero);
+    return 1;
+  case 19: /* weights that only the run has */
+    model_operation(m, ANEURALNETWORKS_CONV_2D, out, 7, mid, mid, family_weights(m, 1, 1, 0, 0, 0),
+                    one, one, one, zero);
+    return 1;
+  case 20: {
+    static const int32_t ROWS[2] = {-1, 30};
+    const uint32_t rows = model_tensor(m, NP_TEMPORARY, 0);
+    model_operation(m, ANEURALNETWORKS_RESHAPE, rows, 2, mid, model_list(m, 2, ROWS, 0));
+    model_operation(m, ANEURALNETWORKS_FULLY_CONNECTED, out, 4, mid, rows,
+                    family_weights(m, 1, 4, 0, 0, 0), one);
+    return 1;
+  }
+  case 21:
+    model_operation(m, ANEURALNETWORKS_L2_POOL_2D, out, 7, mid, one, one, two, two, two, zero);
+    return 1;
+  case 22:
+    model_operation(m, ANEURALNETWORKS_PAD_V2, out, 3, mid, model_list(m, 8, LIST, 1),
+                    model_f32(m, 0.5f));
+    return 1;
+  case 23:
+    model_operation(m, ANEURALNETWORKS_RESIZE_NEAREST_NEIGHBOR, out, 6, mid, model_f32(m, 1.5f),
+                    model_f32(m, 2.0f), no, no, model_bool(m, 1));
+    return 1;
+  case 24: {
+    const uint32_t order = model_list(m, 4, ORDER, 0);
+    m->operands[order].lifetime = NP_NO_VALUE; /* left out: dimensions are reversed */
+    m->operands[order].dims[0] = 0;
+    model_operation(m, ANEURALNETWORKS_TRANSPOSE, out, 2, mid, order);
+    return 1;
+  }
   default:
     return 0;
   }
