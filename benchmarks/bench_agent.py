@@ -96,10 +96,10 @@ def executions(client: AgentClient, turns: int) -> bool:
         command = [compiler, "-O2", f"-I{SOURCE_DIR / 'include'}", source, "-o", program, "-ldl"]
         subprocess.run([str(part) for part in command], check=True)
         for _ in range(turns):
-            said = subprocess.run(
+            process = subprocess.run(
                 [str(program), library, str(MANY)], check=True, capture_output=True, text=True
             )
-            loop_median, loop_turn = map(float, said.stdout.split())
+            loop_median, loop_turn = map(float, process.stdout.split())
             bare.append(loop_median)
             for name, flags in modes.items():
                 median, many = run_tiny(client, MANY, flags)

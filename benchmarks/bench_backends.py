@@ -43,11 +43,11 @@ def measure(rounds: int) -> dict[str, Any]:
             *(*SOURCES, "-o", program, *archives, "-lm", "-ldl", "-lpthread"),
         ]
         subprocess.run([str(part) for part in command], check=True)
-        said = subprocess.run(
+        process = subprocess.run(
             [str(program), str(library), str(rounds)], check=True, stdout=subprocess.PIPE, text=True
         )
-    found: dict[str, Any] = json.loads(said.stdout)
-    return found
+    figures: dict[str, Any] = json.loads(process.stdout)
+    return figures
 
 
 def summary(found: dict[str, Any]) -> dict[str, Any]:
@@ -72,27 +72,27 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=51)
     parser.add_argument("--json", type=Path, help="also write samples and summary here")
     options = parser.parse_args()
-    found = measure(options.rounds)
-    result = summary(found)
+    figures = measure(options.rounds)
+    result = summary(figures)
     print("| MobileNetV2 float32, 1 thread | median ms | least | most |")
     print("|---|---|---|---|")
     for name in ("direct", "fast", "reference"):
-        times = [us / 1000 for us in found[f"{name}_us"]]
+        times = [us / 1000 for us in figures[f"{name}_us"]]
         print(f"| {name} | {statistics.median(times):.2f} | {min(times):.2f} | {max(times):.2f} |")
     print(f"fast / direct: {result['fast_over_direct']:.3f} (bar: {MOST_FAST_OVER_DIRECT})")
     print(
         f"reference / fast: {result['reference_over_fast']:.2f} (bar: {MOST_REFERENCE_OVER_FAST})"
     )
     print(
-        f"in {found['counted_runs']} warm executions on fast: {found['allocations']} allocations, "
-        f"{found['frees']} frees, {found['locks']} locks"
+        f"in {figures['counted_runs']} warm executions on fast: {figures['allocations']} allocations, "
+        f"{figures['frees']} frees, {figures['locks']} locks"
     )
     print(
-        f"largest output difference from direct XNNPACK: fast {found['fast_difference']:.1g}, "
-        f"reference {found['reference_difference']:.1g} of the largest output"
+        f"largest output difference from direct XNNPACK: fast {figures['fast_difference']:.1g}, "
+        f"reference {figures['reference_difference']:.1g} of the largest output"
     )
     if options.json is not None:
-        options.json.write_text(json.dumps({**found, **result}, indent=2) + "\n")
+        options.json.write_text(json.dumps({**figures, **result}, indent=2) + "\n")
     if not result["met"]:
         sys.exit("a bar is missed")
 

@@ -60,14 +60,14 @@ def action(
     """The regions in order; what none of them writes is pseudo-random."""
     index: dict[str, int] = {}
     tensors: list[TensorSpec] = []
-    made = {name for region in regions for name in region.outputs}
+    produced = {name for region in regions for name in region.outputs}
     segments = []
     for region, target, model in zip(regions, targets, models, strict=True):
-        known = (*region.input_types, *region.output_types)
-        for name, kind in zip((*region.inputs, *region.outputs), known, strict=True):
+        value_types = (*region.input_types, *region.output_types)
+        for name, kind in zip((*region.inputs, *region.outputs), value_types, strict=True):
             operand = operand_of(kind)
             if name not in index and operand is not None:
-                source = Source.SEGMENT if name in made else Source.RANDOM
+                source = Source.SEGMENT if name in produced else Source.RANDOM
                 index[name] = len(tensors)
                 tensors.append(TensorSpec(operand.type, operand.dims, source, 0))
         inputs = tuple(index[name] for name in region.inputs)

@@ -98,8 +98,8 @@ class Engine:
 
         self._lib = lib
         # Aligned as the agent's mapped blobs are.
-        self._kept = [_aligned(part) for part in (region.serialized, *region.buffers)]
-        model, *buffers = [(part.ctypes.data, part.nbytes) for part in self._kept]
+        self._references = [_aligned(part) for part in (region.serialized, *region.buffers)]
+        model, *buffers = [(part.ctypes.data, part.nbytes) for part in self._references]
         lib.engine_open.restype = ctypes.c_void_p
         lib.engine_data.restype = ctypes.c_void_p
         listed = (Bytes * len(buffers))(*buffers)
@@ -200,11 +200,11 @@ def bench(
     with precedence() if how.realtime else contextlib.nullcontext():
         rounds = interleave(turns, how.rounds, how.runs, samples)
     with torch.inference_mode():
-        wanted = eager(last).numpy().ravel()
-    scale = np.abs(wanted).max()
+        reference = eager(last).numpy().ravel()
+    scale = np.abs(reference).max()
     outputs = {key: direct.output() for key, direct in directs.items()}
     outputs["engine"] = engine.data(1, np.float32)
-    apart = {key: float(np.abs(value - wanted).max() / scale) for key, value in outputs.items()}
+    apart = {key: float(np.abs(value - reference).max() / scale) for key, value in outputs.items()}
     counts = engine.counts
     for one in (engine, *directs.values()):
         one.close()

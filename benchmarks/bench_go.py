@@ -34,9 +34,9 @@ def seconds(*command: object) -> float:
     """Wall time of a command of nnapi-prof, which must succeed."""
     arguments = [sys.executable, "-m", "nnapi_prof", *map(str, command)]
     began = time.perf_counter()
-    found = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
-    if found.returncode:
-        sys.exit(f"{' '.join(arguments)} failed:\n{found.stderr}")
+    process = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, check=False)
+    if process.returncode:
+        sys.exit(f"{' '.join(arguments)} failed:\n{process.stderr}")
     return time.perf_counter() - began
 
 
@@ -87,8 +87,8 @@ def main() -> None:
                 rows.append(row(name, device, model, Path(folder)))
                 show(rows[-1])
                 if options.json is not None:
-                    found = {"load": os.getloadavg(), "rows": rows}
-                    options.json.write_text(json.dumps(found, indent=1))
+                    document = {"load": os.getloadavg(), "rows": rows}
+                    options.json.write_text(json.dumps(document, indent=1))
     slowest = max(row["go_s"][1] for row in rows)
     print(
         f"\nslowest second go: {slowest:.1f} s, wanted below {BAR_S:g} s; load average of this"

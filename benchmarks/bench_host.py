@@ -56,9 +56,9 @@ def measure(name: str, turn: str, command: list[str], result: Path) -> bool:
     wall = time.perf_counter() - begin
     if done.returncode != 0:
         sys.exit(f"profiling {name} failed:\n{done.stderr}")
-    kept = json.loads(result.read_text())
-    spent = kept["spent_s"]
-    read = wall - kept["seconds"] + spent.get("load", 0.0)
+    figures = json.loads(result.read_text())
+    spent = figures["spent_s"]
+    read = wall - figures["seconds"] + spent.get("load", 0.0)
     share = 1 - spent["measure"] / (wall - read)
     seconds = [wall, read, *(spent[part] for part in PARTS)]
     cells = [name, turn, *(f"{part:.1f}" for part in seconds)]

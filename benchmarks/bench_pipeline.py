@@ -43,12 +43,12 @@ def timed(*command: object) -> tuple[float, float, str]:
     begin = time.perf_counter()
     process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    said = process.stdout.read()
+    text = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0:
         sys.exit(f"{' '.join(arguments)} failed")
-    return time.perf_counter() - begin, usage.ru_maxrss / 1024, said
+    return time.perf_counter() - begin, usage.ru_maxrss / 1024, text
 
 
 DEVICES = "sim:npu-phone,sim:gpu-phone,sim:dsp-phone,sim:slow-nnapi-phone,local"
@@ -88,14 +88,14 @@ def row(name: str, device: str, model: Path, folder: Path) -> dict[str, Any]:
     costs, bundle = folder / f"{name}-{device}.sqlite", folder / f"{name}-{device}.nnprof"
     named = ("--device", device, "--costs", costs, "--input", MODELS[name])
     quiet = ("-m", "nnapi_prof", "--quiet")
-    first, memory, said = timed(*quiet, "profile", "--json", *named, model)
+    first, memory, document = timed(*quiet, "profile", "--json", *named, model)
     again, _, _ = timed(*quiet, "profile", *named, model)
     timed(*quiet, "partition", *named, "--output", bundle, model)
     timed(*quiet, "run", "--device", device, bundle)
     report = RunReport.from_json((bundle / "run.json").read_text())
     plan, *rivals = report.runs
     median = plan.median_ns or math.nan
-    effort = json.loads(said)["effort"]
+    effort = json.loads(document)["effort"]
     return {
         "model": name,
         "device": device,

@@ -202,8 +202,8 @@ def main() -> None:
                     for cells in row.lines():
                         print(f"| {' | '.join(cells)} |", flush=True)
                     if options.json is not None:
-                        found = [dataclasses.asdict(row) for row in rows]
-                        options.json.write_text(json.dumps(found, indent=1))
+                        documents = [dataclasses.asdict(row) for row in rows]
+                        options.json.write_text(json.dumps(documents, indent=1))
     except KeyboardInterrupt:
         print("\ninterrupted")
         sys.exit(130)
@@ -251,7 +251,7 @@ def attempt(tree: Path, model: Path, stated: str, phone: str, exhaustive: bool =
     with tempfile.TemporaryDirectory() as folder:
         table, out = Path(folder) / "costs.sqlite", Path(folder) / "figures.json"
         command = [sys.executable, __file__, "--attempt", model, stated, phone, table, out]
-        found = subprocess.run(
+        process = subprocess.run(
             [*map(str, command), *["--exhaustive"] * exhaustive],
             env=os.environ | {"PYTHONPATH": str(tree)},
             cwd=ROOT,
@@ -260,9 +260,9 @@ def attempt(tree: Path, model: Path, stated: str, phone: str, exhaustive: bool =
             check=False,
         )
         measurements = count_measurements(table)
-        if found.returncode == 0:
+        if process.returncode == 0:
             return Attempt(measurements, Figures(**json.loads(out.read_text())))
-    return Attempt(measurements, None, why_ended(found))
+    return Attempt(measurements, None, why_ended(process))
 
 
 def why_ended(process: subprocess.CompletedProcess[str]) -> str:
@@ -375,14 +375,14 @@ def extract_former() -> None:
 
 def former_attempt(key: str, path: Path, stated: str, phone: str) -> Attempt:
     """The former version's, from an earlier run if that had this network and phone."""
-    known = json.loads(FORMER_FIGURES.read_text()) if FORMER_FIGURES.exists() else {}
-    if (fields := known.get(key)) is not None:
+    cache = json.loads(FORMER_FIGURES.read_text()) if FORMER_FIGURES.exists() else {}
+    if (fields := cache.get(key)) is not None:
         figures = None if fields["figures"] is None else Figures(**fields["figures"])
         return Attempt(fields["measurements"], figures, fields["end"])
     former = attempt(FORMER_TREE, path, stated, phone)
     if former.conclusive:
-        known[key] = dataclasses.asdict(former)
-        FORMER_FIGURES.write_text(json.dumps(known, indent=1))
+        cache[key] = dataclasses.asdict(former)
+        FORMER_FIGURES.write_text(json.dumps(cache, indent=1))
     return former
 
 

@@ -92,9 +92,9 @@ def compare(outline: CachedUnits, name: str, device: str) -> dict[str, Any]:
         ended = time.perf_counter()
         run_ratio = run_whole(outline, opened.client, refined.plan, plan)
     assert refined.plan is not None
-    found = [costs.region_cost(s.units, s.target) for s in refined.plan.segments]
-    assert all(cost is not None and cost.measured for cost in found)
-    ns = sum(cost.ns for cost in found if cost is not None)
+    costs_of_plan = [costs.region_cost(s.units, s.target) for s in refined.plan.segments]
+    assert all(cost is not None and cost.measured for cost in costs_of_plan)
+    ns = sum(cost.ns for cost in costs_of_plan if cost is not None)
     same = [(s.units, s.target) for s in refined.plan.segments] == [
         (s.units, s.target) for s in plan.segments
     ]

@@ -32,9 +32,9 @@ def main() -> None:
     base = statistics.median(seconds["python -c pass"])
     print("| command | median s | slowest s | ratio to a bare interpreter |")
     print("|---|---|---|---|")
-    for name, found in seconds.items():
-        median = statistics.median(found)
-        print(f"| `{name}` | {median:.3f} | {max(found):.3f} | {median / base:.1f} |")
+    for name, row in seconds.items():
+        median = statistics.median(row)
+        print(f"| `{name}` | {median:.3f} | {max(row):.3f} | {median / base:.1f} |")
 
 
 if __name__ == "__main__":

@@ -72,14 +72,14 @@ def compare(
     samples: list[Sample], groups: np.ndarray, seeds: int, head: str
 ) -> tuple[float, float]:
     """One line: median error and share within 10 %, ours and of a single rate; returns ours."""
-    found: dict[str, list[tuple[float, float]]] = {"ours": [], "rate": []}
+    ratios: dict[str, list[tuple[float, float]]] = {"ours": [], "rate": []}
     fits: dict[str, Fit] = {"ours": fit_samples, "rate": single_rate}
     for seed in range(seeds):
         shown, held = split(groups, seed)
         for name, fit in fits.items():
             size = errors(samples, held, fit([samples[i] for i in shown]))
-            found[name].append((float(np.median(size)), float((size <= 0.1).mean())))
-    ours, rate = np.array(found["ours"]), np.array(found["rate"])
+            ratios[name].append((float(np.median(size)), float((size <= 0.1).mean())))
+    ours, rate = np.array(ratios["ours"]), np.array(ratios["rate"])
     covered = np.median([coverage(samples, groups, seed) for seed in range(COVERAGE_SEEDS)])
     middle, within = float(np.median(ours[:, 0])), float(np.median(ours[:, 1]))
     print(
@@ -144,8 +144,8 @@ def whole_samples(table: pd.DataFrame, times: pd.Series, *, calls: float) -> lis
         str(name): tuple(w for s in from_frame(rows.assign(latency_ns=1.0)) for w in s.works)
         for name, rows in table.groupby("model")
     }
-    known = [(name, ns) for name, ns in times.dropna().items() if name in by_model]
-    return [Sample(by_model[str(name)], float(ns), calls) for name, ns in known]
+    latencies = [(name, ns) for name, ns in times.dropna().items() if name in by_model]
+    return [Sample(by_model[str(name)], float(ns), calls) for name, ns in latencies]
 
 
 def gpu_model(
@@ -210,18 +210,18 @@ Judged = tuple[float, float | None]
 
 def unseen_networks(samples: Sequence[Sample], seeds: int, fit: Fit) -> list[Judged]:
     """Whole networks of a CPU, each by a model of the others' sums."""
-    found: list[Judged] = []
+    judgements: list[Judged] = []
     for seed in range(seeds):
         for shown, held in folded([str(i) for i in range(len(samples))], NETWORK_FOLDS, seed):
             model = fit([samples[int(i)] for i in shown])
-            found += [judge(model, samples[int(i)]) for i in held]
-    return found
+            judgements += [judge(model, samples[int(i)]) for i in held]
+    return judgements
 
 
 def unseen_gpu_networks(operations: pd.DataFrame, whole: pd.DataFrame, device: str) -> list[Judged]:
     """The same of a GPU, by operations."""
     samples, models, times, names = gpu_table(operations, whole, device)
-    found: list[Judged] = []
+    judgements: list[Judged] = []
     spread = None
     for shown, held in folded(names, NETWORK_FOLDS, 0):
         model = gpu_model(samples, models, times, shown)
@@ -229,8 +229,10 @@ def unseen_gpu_networks(operations: pd.DataFrame, whole: pd.DataFrame, device: s
             spread = whole_spread(samples, models, times, shown)
         model = with_whole(model, spread)
         for n in held:
-            found.append(judge(model, Sample(works_of(samples, models, n), float(times[n]), 1.0)))
-    return found
+            judgements.append(
+                judge(model, Sample(works_of(samples, models, n), float(times[n]), 1.0))
+            )
+    return judgements
 
 
 def whole_spread(
@@ -238,15 +240,15 @@ def whole_spread(
 ) -> float:
     """What whole networks err beyond their operations' errors, out of fold: the standard deviation
     of a logarithm with which nine of ten are inside of their band."""
-    found = []
+    spreads = []
     for shown, held in folded(names, 4, 1):
         model = gpu_model(samples, models, times, shown)
         for n in held:
             sample = Sample(works_of(samples, models, n), float(times[n]), 1.0)
             off, band = judge(model, sample)
             if band is not None:
-                found.append((abs(np.log1p(off)) / NORMAL) ** 2 - (np.log1p(band) / NORMAL) ** 2)
-    return float(np.sqrt(max(np.quantile(found, 0.9), 0.0)))
+                spreads.append((abs(np.log1p(off)) / NORMAL) ** 2 - (np.log1p(band) / NORMAL) ** 2)
+    return float(np.sqrt(max(np.quantile(spreads, 0.9), 0.0)))
 
 
 def with_whole(model: TargetModel, spread: float) -> TargetModel:
@@ -285,15 +287,15 @@ def networks(operations: pd.DataFrame, whole: pd.DataFrame, seeds: int) -> list[
     )
     print(HEAD)
     sums = {c: whole_samples(operations, whole[c], calls=0.0) for c in CPU_COLUMNS}
-    cpus = [unseen_networks(found, seeds, stated) for found in sums.values()]
-    for column, found in zip(sums, cpus, strict=True):
-        show(column, found)
-    missed += bars("all CPUs", [one for found in cpus for one in found], 0.95)
+    cpus = [unseen_networks(row, seeds, stated) for row in sums.values()]
+    for column, row in zip(sums, cpus, strict=True):
+        show(column, row)
+    missed += bars("all CPUs", [one for row in cpus for one in row], 0.95)
     gpus = []
     for device in PHONES:
         gpus.append(unseen_gpu_networks(operations, whole, device))
         show(f"{device} gpu, by operations", gpus[-1])
-    missed += bars("all GPUs", [one for found in gpus for one in found], 0.85)
+    missed += bars("all GPUs", [one for row in gpus for one in row], 0.85)
     print(f"\nphones that the fit has not seen: {SISTER_ROWS} networks of their own and a sister")
     print("phone's model of the same networks; the others are asked for")
     print(HEAD)
@@ -392,8 +394,8 @@ def main() -> None:
         judged(samples, configurations(samples), f"{device} gpu, configurations", GPU_BAR)
     print("\nwhole models fitted to a fifth of them as sums of their operations")
     for column in CPU_COLUMNS:
-        found = whole_samples(operations, whole[column], calls=0.0)
-        if compare(found, np.arange(len(found)), chosen.seeds, column)[1] < WHOLE_BAR:
+        whole_models = whole_samples(operations, whole[column], calls=0.0)
+        if compare(whole_models, np.arange(len(whole_models)), chosen.seeds, column)[1] < WHOLE_BAR:
             missed.append(column)
     print("\nwhole models from operations: share within 10 %, in brackets of a single rate")
     print(f"{'':34s}  models  of measured sums          of end to end (a fifth sets two terms)")

@@ -71,7 +71,7 @@ class _Walk:
 
     def __init__(self, module: fx.GraphModule, shape: tuple[int, ...]) -> None:
         ShapeProp(module).propagate(torch.zeros(shape))
-        self.module, self.found = module, Layers()
+        self.module, self.layers = module, Layers()
         self.alias: dict[str, str] = {}
         for node in module.graph.nodes:
             self.visit(node)
@@ -81,19 +81,19 @@ class _Walk:
 
     def value(self, node: fx.Node, scale: float = 0.0, zero: int = 0) -> None:
         dims = _nhwc(node.meta["tensor_meta"].shape)
-        self.found.values[node.name] = Value(dims, scale, zero)
+        self.layers.values[node.name] = Value(dims, scale, zero)
 
     def add(self, layer: Layer, node: fx.Node, scale: float = 0.0, zero: int = 0) -> None:
         self.value(node, scale, zero)
-        self.found.layers.append(layer)
+        self.layers.layers.append(layer)
 
     def pass_on(self, node: fx.Node) -> None:
         self.alias[node.name] = self.name(node.args[0])
 
     def clamp(self, node: fx.Node, low: float, high: float) -> None:
         """Fused into the layer that makes its input."""
-        made = next(x for x in self.found.layers if x.output == self.name(node.args[0]))
-        made.low, made.high = low, high
+        producer = next(x for x in self.layers.layers if x.output == self.name(node.args[0]))
+        producer.low, producer.high = low, high
         self.pass_on(node)
 
     def number(self, given: Any) -> float:
@@ -108,8 +108,8 @@ class _Walk:
         if node.op == "placeholder":
             self.value(node)
         elif node.op == "output":
-            self.found.values["output"] = self.found.values.pop(inputs[0])
-            for layer in self.found.layers:
+            self.layers.values["output"] = self.layers.values.pop(inputs[0])
+            for layer in self.layers.layers:
                 layer.output = "output" if layer.output == inputs[0] else layer.output
         elif isinstance(target, nn.Conv2d | nn.Linear) and not hasattr(target, "scale"):
             self.add(self.weighted(target, inputs[0], node.name), node)
@@ -118,14 +118,14 @@ class _Walk:
             self.add(layer, node, target.scale, target.zero_point - 128)
         elif isinstance(target, nn.MaxPool2d):
             window = (target.padding, target.kernel_size, target.stride)
-            known = self.found.values[inputs[0]]
+            value = self.layers.values[inputs[0]]
             layer = Layer("max_pool", inputs, node.name, window)
-            self.add(layer, node, known.scale, known.zero)
+            self.add(layer, node, value.scale, value.zero)
         elif isinstance(target, nn.AdaptiveAvgPool2d) or target in MIXED_MEAN_FUNCTIONS:
-            known = self.found.values[inputs[0]]
-            self.add(Layer("mean", inputs[:1], node.name), node, known.scale, known.zero)
-            n, _, _, c = self.found.values[node.name].dims
-            self.found.values[node.name].dims = (n, c)
+            value = self.layers.values[inputs[0]]
+            self.add(Layer("mean", inputs[:1], node.name), node, value.scale, value.zero)
+            n, _, _, c = self.layers.values[node.name].dims
+            self.layers.values[node.name].dims = (n, c)
         elif target in (operator.add, operator.iadd):
             self.add(Layer("add", inputs, node.name), node)
         elif target is torch.ops.quantized.add:
@@ -168,7 +168,7 @@ class _Walk:
             if channels
             else np.array([weights.q_scale()], np.float32)
         )
-        product = scales * np.float32(self.found.values[source].scale)
+        product = scales * np.float32(self.layers.values[source].scale)
         bias = module.bias()
         bias = np.zeros(weights.shape[0]) if bias is None else bias.detach().numpy()
         layer = Layer("dense", (source,), made)
@@ -188,13 +188,13 @@ class _Walk:
 
 def float_layers(module: nn.Module, shape: tuple[int, ...]) -> Layers:
     """The layers of a float network, batch norms folded into the convolutions."""
-    return _Walk(fuse(module), shape).found
+    return _Walk(fuse(module), shape).layers
 
 
 def quantised_layers(module: nn.Module, shape: tuple[int, ...]) -> Layers:
     """The layers of what convert_fx made; uint8 x is int8 x - 128."""
     assert isinstance(module, fx.GraphModule)
-    return _Walk(module, shape).found
+    return _Walk(module, shape).layers
 
 
 class Direct:
@@ -205,7 +205,7 @@ class Direct:
     ) -> None:
         lib.direct_new.restype = ctypes.c_void_p
         lib.direct_data.restype = ctypes.c_void_p
-        self._lib, self._kept, self._layers = lib, [], layers
+        self._lib, self._references, self._layers = lib, [], layers
         self._planar = planar
         self._handle = ctypes.c_void_p(lib.direct_new())
         first = next(iter(layers.values))
@@ -230,7 +230,7 @@ class Direct:
                 zero: int, scales: np.ndarray | None, axis: int, external: int) -> int:  # fmt: skip
         if data is not None:
             padded = np.concatenate([data.ravel().view(np.uint8), np.zeros(16, np.uint8)])
-            self._kept += [padded, scales]
+            self._references += [padded, scales]
             data = padded
         return int(
             self._lib.direct_value(
@@ -252,10 +252,10 @@ class Direct:
             )
         product = layer.scales * np.float32(self._layers.values[layer.inputs[0]].scale)
         if len(product) == 1:
-            scale, made = float(layer.scales[0]), float(product[0])
+            scale, product_scale = float(layer.scales[0]), float(product[0])
             return (
                 self._tensor(QINT8, shape, layer.weights, scale, 0, None, 0, -1),
-                self._tensor(QINT32, layer.bias.shape, layer.bias, made, 0, None, 0, -1),
+                self._tensor(QINT32, layer.bias.shape, layer.bias, product_scale, 0, None, 0, -1),
             )
         axis = 3 if layer.kind == "depthwise" else 0
         return (
@@ -265,23 +265,23 @@ class Direct:
 
     def _define(self, layer: Layer) -> None:
         inputs = [self._ids[name] for name in layer.inputs]
-        made = self._ids[layer.output]
+        identifier = self._ids[layer.output]
         low, high = ctypes.c_float(layer.low), ctypes.c_float(layer.high)
         lib, handle = self._lib, self._handle
         if layer.weights is not None:
-            values = _u32(inputs[0], *self._weights(layer), made)
+            values = _u32(inputs[0], *self._weights(layer), identifier)
             if layer.kind == "dense":
                 lib.direct_dense(handle, values)
             else:
                 define = lib.direct_depthwise if layer.kind == "depthwise" else lib.direct_conv
                 define(handle, _u32(*layer.window), low, high, values)
         elif layer.kind == "add":
-            lib.direct_add(handle, low, high, _u32(*inputs, made))
+            lib.direct_add(handle, low, high, _u32(*inputs, identifier))
         elif layer.kind == "max_pool":
-            lib.direct_max_pool(handle, _u32(*layer.window), _u32(*inputs, made))
+            lib.direct_max_pool(handle, _u32(*layer.window), _u32(*inputs, identifier))
         else:
             {"mean": lib.direct_mean, "convert": lib.direct_convert}[layer.kind](
-                handle, _u32(*inputs, made)
+                handle, _u32(*inputs, identifier)
             )
 
     def _array(self, which: int, n: int) -> np.ndarray:
@@ -290,8 +290,8 @@ class Direct:
 
     def set_input(self, image: Tensor) -> None:
         """image [N, C, H, W]"""
-        given = image if self._planar else image.permute(0, 2, 3, 1)
-        self._array(0, image.numel())[:] = given.numpy().ravel()
+        pixels = image if self._planar else image.permute(0, 2, 3, 1)
+        self._array(0, image.numel())[:] = pixels.numpy().ravel()
 
     def output(self) -> np.ndarray:
         return self._array(1, math.prod(self._layers.values["output"].dims)).copy()

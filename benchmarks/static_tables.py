@@ -29,40 +29,40 @@ def tophub(folder: Path) -> dict[str, pd.DataFrame]:
     table = pd.read_csv(folder / "tophub_per_op.csv")
     rows = [_tophub_row(row) for row in table.itertuples()]
     frame = pd.DataFrame(rows)
-    return {str(device): found for device, found in frame.groupby("device")}
+    return {str(device): group for device, group in frame.groupby("device")}
 
 
 def _tophub_row(row: object) -> dict[str, object]:
-    given, weight = json.loads(row.input_nchw), json.loads(row.weight)  # type: ignore[attr-defined]
-    found: dict[str, object] = {
+    shapes, weight = json.loads(row.input_nchw), json.loads(row.weight)  # type: ignore[attr-defined]
+    columns: dict[str, object] = {
         "device": f"{row.device} {row.unit} {row.dtype}",  # type: ignore[attr-defined]
         "dtype": row.dtype,  # type: ignore[attr-defined]
-        "batch": given[0],
+        "batch": shapes[0],
         "latency_ns": row.best_latency_ms * 1e6,  # type: ignore[attr-defined]
         "groups": 1,
         "stride": 1,
     }
-    if len(given) == 2:
+    if len(shapes) == 2:
         sizes = ("in_h", "in_w", "out_h", "out_w", "kernel_h", "kernel_w")
         flat = dict.fromkeys(sizes, 1)
-        return {**found, **flat, "op": "FULLY_CONNECTED", "in_c": given[1], "out_c": weight[0]}
+        return {**columns, **flat, "op": "FULLY_CONNECTED", "in_c": shapes[1], "out_c": weight[0]}
     stride, pad = json.loads(row.stride), json.loads(row.pad)  # type: ignore[attr-defined]
     top, left, bottom, right = pad if len(pad) == 4 else pad * 2
-    height, width = given[2] + top + bottom, given[3] + left + right
+    height, width = shapes[2] + top + bottom, shapes[3] + left + right
     deep = row.op == "depthwise_conv2d"  # type: ignore[attr-defined]
     return {
-        **found,
+        **columns,
         "op": "DEPTHWISE_CONV_2D" if deep else "CONV_2D",
         "in_h": height,
         "in_w": width,
-        "in_c": given[1],
+        "in_c": shapes[1],
         "out_h": (height - weight[2]) // stride[0] + 1,
         "out_w": (width - weight[3]) // stride[1] + 1,
         "out_c": weight[0] * weight[1] if deep else weight[0],
         "kernel_h": weight[2],
         "kernel_w": weight[3],
         "stride": stride[0],
-        "groups": given[1] if deep else 1,
+        "groups": shapes[1] if deep else 1,
     }
 
 
@@ -80,9 +80,12 @@ def usc_operations(folder: Path) -> pd.DataFrame:
     rows: list[dict[str, object]] = []
     times = {device: f"{device}_us" for device in GPUS if f"{device}_us" in table}
     for number, row in enumerate(table.itertuples()):
-        made = _usc_row(row)
+        operation = _usc_row(row)
         kernel = str(getattr(row, "s10_kernel", ""))
-        layers = [made, *(_linked(made, op) for op in _LINKED_NAME.findall(kernel) if op in LINKED)]
+        layers = [
+            operation,
+            *(_linked(operation, op) for op in _LINKED_NAME.findall(kernel) if op in LINKED),
+        ]
         shares = {d: getattr(row, name) * 1e3 / len(layers) for d, name in times.items()}
         rows += [{**layer, "sample": number, **shares} for layer in layers]
     return pd.DataFrame(rows)
@@ -135,21 +138,21 @@ def pixel1_blocks(folder: Path) -> pd.DataFrame:
         wide = int(block.in_c * (1 if pd.isna(block.expand) else block.expand))
         into, out = (int(block.in_h), int(block.in_c)), (int(block.out_h), int(block.out_c))
         if block.block == "Conv":
-            made = [_layer("CONV_2D", into, out, 3, 2)]
+            layers = [_layer("CONV_2D", into, out, 3, 2)]
         elif block.block == "Conv_1":
-            made = [_layer("CONV_2D", into, out, 1, 1)]
+            layers = [_layer("CONV_2D", into, out, 1, 1)]
         elif block.block == "Logits":  # of the mean over the image
-            made = [_layer("MEAN", into, (1, into[1]), 1, 1)]
-            made += [_layer("FULLY_CONNECTED", (1, into[1]), out, 1, 1)]
+            layers = [_layer("MEAN", into, (1, into[1]), 1, 1)]
+            layers += [_layer("FULLY_CONNECTED", (1, into[1]), out, 1, 1)]
         else:
             expanded, filtered = (into[0], wide), (out[0], wide)
-            made = [_layer("CONV_2D", into, expanded, 1, 1)] if wide != into[1] else []
+            layers = [_layer("CONV_2D", into, expanded, 1, 1)] if wide != into[1] else []
             kernel, stride = int(block.kernel), int(block.stride)
-            made += [_layer("DEPTHWISE_CONV_2D", expanded, filtered, kernel, stride)]
-            made += [_layer("CONV_2D", filtered, out, 1, 1)]
-            made += [_layer("ADD", out, out, 1, 1)] if block.idskip == 1 else []
-        share = block.mean_ms * 1e6 / len(made)
-        rows += [{**layer, "sample": number, "latency_ns": share} for layer in made]
+            layers += [_layer("DEPTHWISE_CONV_2D", expanded, filtered, kernel, stride)]
+            layers += [_layer("CONV_2D", filtered, out, 1, 1)]
+            layers += [_layer("ADD", out, out, 1, 1)] if block.idskip == 1 else []
+        share = block.mean_ms * 1e6 / len(layers)
+        rows += [{**layer, "sample": number, "latency_ns": share} for layer in layers]
     return pd.DataFrame(rows)
 
 

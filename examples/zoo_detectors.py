@@ -248,4 +248,4 @@ class BackboneWithHeads(nn.Module):
         for stage in self.stages:
             maps.append(stage(maps[-1]))
         pairs = self.heads(maps[1:])
-        return tuple(found for scores, boxes in pairs for found in (scores.softmax(-1), boxes))
+        return tuple(outputs for scores, boxes in pairs for outputs in (scores.softmax(-1), boxes))

@@ -105,25 +105,25 @@ def cache_dir() -> Path:
 def host_abi() -> str:
     """This machine's ABI in Android's words."""
     machine = platform.machine().lower()
-    known = {"amd64": "x86_64", "aarch64": "arm64-v8a", "arm64": "arm64-v8a"}
-    return known.get(machine, machine)
+    abis = {"amd64": "x86_64", "aarch64": "arm64-v8a", "arm64": "arm64-v8a"}
+    return abis.get(machine, machine)
 
 
 def find_compiler(cache: Path) -> Compiler:
     """The C compiler to use for this host. Raises BuildError where none works."""
-    wanted = os.environ.get("NNAPI_PROF_CC", "")
-    if wanted and wanted != "zig":
-        found = shutil.which(wanted)
-        if found is None or not _works(found):
+    request = os.environ.get("NNAPI_PROF_CC", "")
+    if request and request != "zig":
+        path = shutil.which(request)
+        if path is None or not _works(path):
             raise BuildError(
-                f"NNAPI_PROF_CC is {wanted!r}, which is no working C compiler: name another, or "
+                f"NNAPI_PROF_CC is {request!r}, which is no working C compiler: name another, or "
                 "unset it (`nnapi-prof doctor` tells what is wrong)"
             )
-        return _system_compiler(found)
-    if not wanted:
-        found = shutil.which("cc")
-        if found is not None and _works(found):
-            return _system_compiler(found)
+        return _system_compiler(path)
+    if not request:
+        path = shutil.which("cc")
+        if path is not None and _works(path):
+            return _system_compiler(path)
     return _zig(cache)
 
 
@@ -132,9 +132,9 @@ def find_clang(cache: Path) -> Compiler:
     what $NNAPI_PROF_CC names. Raises BuildError where none works."""
     if os.environ.get("NNAPI_PROF_CC"):
         return find_compiler(cache)
-    found = shutil.which("clang")
-    if found is not None and _works(found) and _has_cxx_headers(found):
-        return _system_compiler(found)
+    path = shutil.which("clang")
+    if path is not None and _works(path) and _has_cxx_headers(path):
+        return _system_compiler(path)
     return _zig(cache)
 
 
@@ -252,14 +252,12 @@ def python_tool(package: str, folder_name: str) -> str:
     try:
         folder = getattr(importlib.import_module(package), folder_name)
     except (ImportError, AttributeError):
-        found = shutil.which(package, path=str(Path(sys.executable).parent)) or shutil.which(
-            package
-        )
-        if found is None:
+        path = shutil.which(package, path=str(Path(sys.executable).parent)) or shutil.which(package)
+        if path is None:
             raise BuildError(
                 f"{package} is missing: install the Python package {package}"
             ) from None
-        return found
+        return path
     return str(Path(folder) / package)
 
 

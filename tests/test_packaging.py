@@ -21,7 +21,7 @@ def configuration() -> dict:
 
 
 def test_every_package_on_disk_is_in_the_list():
-    found = {
+    packages = {
         ".".join(("nnapi_prof", *init.parent.relative_to(ROOT).parts))
         for name in MAPPED
         for init in (ROOT / name).rglob("__init__.py")
@@ -30,8 +30,8 @@ def test_every_package_on_disk_is_in_the_list():
         relative = init.parent.relative_to(ROOT)
         if relative.parts[1:2] and relative.parts[1] in MAPPED:
             continue  # reached through a link; the mapping names it
-        found.add(".".join(relative.parts))
-    assert found == set(configuration()["tool"]["setuptools"]["packages"])
+        packages.add(".".join(relative.parts))
+    assert packages == set(configuration()["tool"]["setuptools"]["packages"])
 
 
 def test_links_point_to_the_top_level_folders():

@@ -94,9 +94,9 @@ def checked(archive: Archive, directory: Path) -> Path:
     path = directory / archive.file_name
     if not path.is_file():
         raise FetchError(f"{directory} has no {archive.file_name}")
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != archive.sha256:
-        raise FetchError(f"{path} has SHA-256 {found}, not {archive.sha256}, which is pinned")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != archive.sha256:
+        raise FetchError(f"{path} has SHA-256 {digest}, not {archive.sha256}, which is pinned")
     return path
 
 

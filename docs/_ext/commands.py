@@ -30,9 +30,9 @@ def walk(
     if isinstance(command, click.Group):
         context = click.Context(command, info_name=path[-1])
         for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            if found is not None and not found.hidden:
-                yield from walk(found, (*path, name))
+            subcommand = command.get_command(context, name)
+            if subcommand is not None and not subcommand.hidden:
+                yield from walk(subcommand, (*path, name))
 
 
 class Commands(SphinxDirective):
@@ -59,7 +59,7 @@ class Commands(SphinxDirective):
     def _options(
         self, options: list[click.Option], context: click.Context
     ) -> nodes.definition_list:
-        found = nodes.definition_list()
+        definitions = nodes.definition_list()
         for option in options:
             record = option.get_help_record(context)
             if record is None or EVERY_COMMANDS & set(option.opts):
@@ -67,8 +67,8 @@ class Commands(SphinxDirective):
             item = nodes.definition_list_item()
             item += nodes.term("", "", nodes.literal("", record[0]))
             item += nodes.definition("", *self._parsed(record[1]))
-            found += item
-        return found
+            definitions += item
+        return definitions
 
     def _parsed(self, text: str) -> list[nodes.Node]:
         """click's help as Markdown: its `words` become code, its brackets stay as they are."""

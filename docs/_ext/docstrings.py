@@ -9,16 +9,16 @@ from sphinx.application import Sphinx
 
 def as_code(lines: list[str]) -> list[str]:
     """The lines with ``::`` in front of every indented paragraph that has none."""
-    found: list[str] = []
+    lines_out: list[str] = []
     before = ""
     for i, line in enumerate(lines):
         begins = line.startswith("    ") and i > 0 and not lines[i - 1].strip()
         if begins and not before.startswith("    ") and not before.endswith("::"):
-            found += ["::", ""]
-        found.append(line)
+            lines_out += ["::", ""]
+        lines_out.append(line)
         if line.strip():
             before = line
-    return found
+    return lines_out
 
 
 def _on_docstring(

@@ -72,15 +72,15 @@ class Schemas(SphinxDirective):
     """The JSON documents that commands print: name, what it is, its schema folded away."""
 
     def run(self) -> list[nodes.Node]:
-        found: list[nodes.Node] = []
+        sections: list[nodes.Node] = []
         for name, schema in _schemas().items():
             text = json.dumps(schema, indent=2, ensure_ascii=False)
             section = nodes.section(ids=[nodes.make_id(f"document-{name}")])
             section += nodes.title("", "", nodes.literal("", name))
             section += nodes.paragraph("", schema.get("description") or schema.get("title", ""))
             section += nodes.literal_block(text, text, language="json")
-            found.append(section)
-        return found
+            sections.append(section)
+        return sections
 
 
 def _schemas() -> dict[str, dict[str, object]]:

@@ -66,13 +66,13 @@ def units(example: Example) -> Drawing:
 
 def ideals(_: Example) -> Drawing:
     """The lattice of ideals of a small graph, and one way through it."""
-    found = sorted(all_ideals(BRANCHES, 100) or ())
+    ideal_sets = sorted(all_ideals(BRANCHES, 100) or ())
     n_convex = len(convex_sets(BRANCHES, 100) or ())
     drawing = Drawing(
         *(720, 330),
         "A graph of four units and its ideals",
-        f"Unit a feeds b and c, both feed d. {len(found)} sets are ideals: "
-        + ", ".join(_name(ideal) for ideal in found)
+        f"Unit a feeds b and c, both feed d. {len(ideal_sets)} sets are ideals: "
+        + ", ".join(_name(ideal) for ideal in ideal_sets)
         + ". A plan is a way from the empty set to all units; the thick way runs a and b as one "
         "segment, then c and d as another.",
     )
@@ -90,11 +90,11 @@ def ideals(_: Example) -> Drawing:
     drawing.words(250, 20, "ideals: what can have run at some moment", "strong")
     place = {}
     for size in range(5):
-        row = [ideal for ideal in found if len(members(ideal)) == size]
+        row = [ideal for ideal in ideal_sets if len(members(ideal)) == size]
         for i, ideal in enumerate(row):
             place[ideal] = (300 + 95 * size, 160 + 90 * (i - (len(row) - 1) / 2))
     way = [0, mask([0, 1]), mask([0, 1, 2, 3])]
-    for ideal in found:
+    for ideal in ideal_sets:
         for unit in range(4):
             larger = ideal | 1 << unit
             if larger != ideal and larger in place:

@@ -27,9 +27,9 @@ def functions_by_api() -> dict[int, frozenset[str]]:
 def api_of(missing: Collection[str]) -> int:
     """The API level of a libneuralnetworks.so that lacks these functions: the newest all of whose
     functions it has, and all of those before; 27 at least."""
-    found = FIRST_API
+    highest = FIRST_API
     for level, names in functions_by_api().items():
         if not names.isdisjoint(missing):
-            return found
-        found = level
-    return found
+            return highest
+        highest = level
+    return highest

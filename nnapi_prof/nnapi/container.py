@@ -89,10 +89,10 @@ def read_container(data: bytes, kind: int) -> dict[str, bytes]:
             f"the table of {n} sections ends at byte {table_end}, the data at {len(data)}"
         )
     (stated,) = _CRC.unpack_from(data, _HEADER.size)
-    found = zlib.crc32(data[_TABLE_AT:table_end], zlib.crc32(data[: _HEADER.size]))
-    if stated != found:
+    checksum = zlib.crc32(data[_TABLE_AT:table_end], zlib.crc32(data[: _HEADER.size]))
+    if stated != checksum:
         raise SerializationError(
-            f"header and section table have CRC-32 {found:08x}, {stated:08x} is stated"
+            f"header and section table have CRC-32 {checksum:08x}, {stated:08x} is stated"
         )
     if found_kind != kind:
         raise SerializationError(f"a container of kind {found_kind} found, kind {kind} wanted")

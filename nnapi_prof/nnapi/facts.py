@@ -95,9 +95,9 @@ class Signature:
             return None
         if any(not argument.optional for argument in arguments[len(types) :]):
             return None
-        given = arguments[: len(types)]
-        fits = all(code in argument.types for code, argument in zip(types, given, strict=True))
-        return given if fits else None
+        leading = arguments[: len(types)]
+        fits = all(code in argument.types for code, argument in zip(types, leading, strict=True))
+        return leading if fits else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +161,10 @@ def why_not_at(
             f"{code.name} exists from {level_name(facts.since)} on, wanted at {level_name(level)}"
         )
 
-    matches = [(s, given) for s in facts.signatures if (given := s.match(types)) is not None]
+    matches = [(s, match) for s in facts.signatures if (match := s.match(types)) is not None]
     if not matches:
-        found = ", ".join(code.name for code in types)
-        return f"{code.name} takes no argument list of the form ({found})"
+        type_names = ", ".join(code.name for code in types)
+        return f"{code.name} takes no argument list of the form ({type_names})"
     needs = []
     for signature, arguments in matches:
         late = max(reversed(arguments), key=lambda argument: argument.since)

@@ -39,10 +39,10 @@ LAST_API = 31
 
 
 def _values(enum: dict[str, Any]) -> dict[str, int]:
-    found = {}
+    values = {}
     for name, value in enum["values"].items():
-        found[name] = value["code"] if isinstance(value, dict) else value
-    return found
+        values[name] = value["code"] if isinstance(value, dict) else value
+    return values
 
 
 def _python_enum(name: str, doc: str, values: Iterable[tuple[str, int]]) -> str:

@@ -49,8 +49,8 @@ def test_a_key_of_another_user(key: Path) -> None:
 def test_a_public_half_of_another_user(key: Path) -> None:
     key.chmod(0o644)
     unreadable(Path(f"{key}.pub"))
-    found = without_rights(adb_key, Host())
-    assert problem(found[1:])[0] == f"{key}.pub cannot be read: Permission denied"
+    findings = without_rights(adb_key, Host())
+    assert problem(findings[1:])[0] == f"{key}.pub cannot be read: Permission denied"
 
 
 def test_a_key_that_others_may_read(key: Path) -> None:
@@ -123,9 +123,9 @@ def test_a_real_server_and_its_phones(
     stranger, friend = asking_phone(), start_daemon()
     adb_server.adb("connect", stranger.serial)
     adb_server.connect(friend.serial)
-    found = list(adb.adb_server(host))
-    assert f"at 127.0.0.1:{adb_server.port}: it owns the phones" in well(found, "adb server")
-    phones = [each for each in found if each.check == "phone"]
+    findings = list(adb.adb_server(host))
+    assert f"at 127.0.0.1:{adb_server.port}: it owns the phones" in well(findings, "adb server")
+    phones = [each for each in findings if each.check == "phone"]
     ready = well([each for each in phones if each.level is Level.OK])
     assert ready.startswith(friend.serial) and ready.endswith("is ready, by the adb server")
     words, fix = problem([each for each in phones if each.level is not Level.OK])
@@ -140,10 +140,10 @@ def test_an_offline_phone(
     connecting = adb_server.begin_connect(phone.serial)
     try:
         for _ in range(200):
-            found = [e for e in adb.adb_server(host) if e.check == "phone"]
-            if found:
+            findings = [e for e in adb.adb_server(host) if e.check == "phone"]
+            if findings:
                 break
-        words, fix = problem(found)
+        words, fix = problem(findings)
         assert words.split(" is ")[1] in ("offline", "connecting")
         assert "adb reconnect" in fix
     finally:
@@ -183,8 +183,8 @@ def test_something_else_on_the_port(
     host: Host, peer: Callable[..., str], answer: bytes | None, words: str
 ) -> None:
     where = peer(answer)
-    found, fix = problem(adb.adb_server(host))
-    assert found.startswith(f"what listens at {where} is no adb server: ") and words in found
+    finding, fix = problem(adb.adb_server(host))
+    assert finding.startswith(f"what listens at {where} is no adb server: ") and words in finding
     assert "ADB_SERVER_SOCKET" in fix
 
 

@@ -43,20 +43,20 @@ def on_storage(folder: Path, options: str) -> dict[str, list[str]]:
 
 
 def test_full_storage(tmp_path: Path) -> None:
-    found = on_storage(tmp_path, "size=16k")
-    level, words, fix = found["cache"]
+    findings = on_storage(tmp_path, "size=16k")
+    level, words, fix = findings["cache"]
     assert level == "problem"
     assert words == f"{tmp_path}/cache cannot be written to: No space left on device"
     assert fix.startswith("export NNAPI_PROF_CACHE_DIR=")
-    level, words, fix = found["cost table"]
+    level, words, fix = findings["cost table"]
     assert level == "problem" and "No space left on device" in words
     assert "--costs FILE" in fix
 
 
 def test_read_only_storage(tmp_path: Path) -> None:
-    found = on_storage(tmp_path, "ro")
+    findings = on_storage(tmp_path, "ro")
     for check in ("cache", "cost table"):
-        level, words, _ = found[check]
+        level, words, _ = findings[check]
         assert level == "problem" and words.endswith("Read-only file system")
 
 
@@ -69,8 +69,8 @@ def test_read_only_storage(tmp_path: Path) -> None:
     ],
 )
 def test_room(tmp_path: Path, size: str, level: str, words: str) -> None:
-    found = on_storage(tmp_path, f"size={size}")["cache"]
-    assert found[0] == level and found[1] == f"{tmp_path}/cache {words}"
+    finding = on_storage(tmp_path, f"size={size}")["cache"]
+    assert finding[0] == level and finding[1] == f"{tmp_path}/cache {words}"
 
 
 def test_xnnpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,25 +86,25 @@ def test_xnnpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert well(storage.xnnpack_prefix(Host())).startswith("not built yet")
     # No sources to be had: what the first use writes down is said here.
     monkeypatch.setenv("NNAPI_PROF_XNNPACK_ARCHIVES", str(tmp_path / "nothing"))
-    said: list[str] = []
-    assert xnnpack.first_use(tmp_path, said.append) is None and said
+    messages: list[str] = []
+    assert xnnpack.first_use(tmp_path, messages.append) is None and messages
     words, fix = warning(storage.xnnpack_prefix(Host()))
     assert words.startswith("could not be built: the sources of XNNPACK are not to be had")
     assert fix == "python -m nnapi_prof.device.xnnpack"
 
 
 def test_agents(built_host: HostBuild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = list(storage.agents(Host()))
-    assert str(built_host.agent) in well(found, "this host")
+    findings = list(storage.agents(Host()))
+    assert str(built_host.agent) in well(findings, "this host")
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path))
-    found = list(storage.agents(Host()))
-    assert well(found, "this host").startswith("not built yet")
-    assert "`nnapi-prof agent build --abi arm64-v8a`" in well(found, "android-arm64-v8a")
+    findings = list(storage.agents(Host()))
+    assert well(findings, "this host").startswith("not built yet")
+    assert "`nnapi-prof agent build --abi arm64-v8a`" in well(findings, "android-arm64-v8a")
     stale = tmp_path / "agents" / "android-arm64-v8a-0123456789abcdef" / "agent"
     stale.parent.mkdir(parents=True)
     stale.touch()
-    found = list(storage.agents(Host()))
-    assert well(found, "android-arm64-v8a").startswith("built of other sources")
+    findings = list(storage.agents(Host()))
+    assert well(findings, "android-arm64-v8a").startswith("built of other sources")
 
 
 def test_agents_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

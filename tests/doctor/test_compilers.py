@@ -31,25 +31,25 @@ def script(path: Path, text: str) -> None:
 
 def test_what_is_here_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NNAPI_PROF_CC", raising=False)
-    found = [*software.c_compilers(Host()), *software.build_tools(Host())]
-    assert {each.check for each in found} >= {"zig", "cmake", "ninja"}
+    findings = [*software.c_compilers(Host()), *software.build_tools(Host())]
+    assert {each.check for each in findings} >= {"zig", "cmake", "ninja"}
     # The system's own compiler may be missing; zig comes with us.
-    assert all(each.level is Level.OK for each in found if each.check not in ("cc", "clang"))
+    assert all(each.level is Level.OK for each in findings if each.check not in ("cc", "clang"))
 
 
 def test_no_compiler_but_zig(tools: Path) -> None:
-    found = list(software.c_compilers(Host()))
-    assert well(found, "cc") == "there is no cc on the PATH: zig builds for this host, too"
-    assert "its program runs here" in well(found, "zig")
+    findings = list(software.c_compilers(Host()))
+    assert well(findings, "cc") == "there is no cc on the PATH: zig builds for this host, too"
+    assert "its program runs here" in well(findings, "zig")
 
 
 def test_no_compiler_at_all(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ziglang", None)
-    found = list(software.c_compilers(Host()))
-    words, fix = problem(found, "cc")
+    findings = list(software.c_compilers(Host()))
+    words, fix = problem(findings, "cc")
     assert words == "there is no cc on the PATH, and zig does not work either"
     assert fix.startswith("sudo apt install gcc libc6-dev")
-    assert problem(found, "zig")[1] == "python -m pip install --force-reinstall ziglang"
+    assert problem(findings, "zig")[1] == "python -m pip install --force-reinstall ziglang"
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a compiler to break")

@@ -33,9 +33,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_this_environment_is_well() -> None:
-    found = [*software.python_itself(Host()), *software.packages(Host())]
-    assert [each for each in found if each.level is not Level.OK] == []
-    assert {each.check for each in found} >= {"Python", "torch", "numpy", "adb-shell", "libusb1"}
+    findings = [*software.python_itself(Host()), *software.packages(Host())]
+    assert [each for each in findings if each.level is not Level.OK] == []
+    assert {each.check for each in findings} >= {"Python", "torch", "numpy", "adb-shell", "libusb1"}
 
 
 def test_bounds_are_those_of_the_project() -> None:
@@ -48,8 +48,8 @@ def test_bounds_are_those_of_the_project() -> None:
 
 def test_a_package_that_is_too_old(site: Path) -> None:
     install(site, "numpy", "1.24.4")
-    found, fix = problem(software.packages(Host()), "numpy")
-    assert found.startswith("1.24.4 is installed: numpy>=")
+    finding, fix = problem(software.packages(Host()), "numpy")
+    assert finding.startswith("1.24.4 is installed: numpy>=")
     assert fix.startswith("python -m pip install 'numpy>=")
 
 
@@ -57,11 +57,11 @@ def test_packages_of_two_minds_and_two_places(site: Path) -> None:
     here = metadata.version("numpy")
     install(site, "numpy", here)
     install(site, "old-thing", "0.1", "numpy<1.26", "nosuch>=1; extra == 'more'")
-    found = list(software.conflicts(Host()))
-    (clash,) = (each for each in found if each.level is Level.PROBLEM and each.check == "numpy")
+    findings = list(software.conflicts(Host()))
+    (clash,) = (each for each in findings if each.level is Level.PROBLEM and each.check == "numpy")
     assert clash.found == f"old-thing 0.1 wants numpy<1.26, {here} is installed"
     assert clash.fix == "python -m pip install --upgrade old-thing 'numpy<1.26'"
-    twice, fix = warning([each for each in found if each.level is Level.WARNING], "numpy")
+    twice, fix = warning([each for each in findings if each.level is Level.WARNING], "numpy")
     assert twice.startswith(f"installed more than once: {site}, ")
     assert fix.startswith("python -m pip uninstall numpy")
 
@@ -94,6 +94,6 @@ def test_a_package_that_is_missing(tmp_path: Path) -> None:
 
 def test_a_python_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(software, "requires_python", lambda: ">=4")
-    found, fix = problem(software.python_itself(Host()))
-    assert "is too old or too new: >=4 is wanted" in found and "-m venv" in fix
+    finding, fix = problem(software.python_itself(Host()))
+    assert "is too old or too new: >=4 is wanted" in finding and "-m venv" in fix
     assert only(software.python_itself(Host())).check == "Python"
