@@ -84,7 +84,8 @@ def main() -> None:
         f"reference / fast: {result['reference_over_fast']:.2f} (bar: {MOST_REFERENCE_OVER_FAST})"
     )
     print(
-        f"in {figures['counted_runs']} warm executions on fast: {figures['allocations']} allocations, "
+        f"in {figures['counted_runs']} warm executions on fast: "
+        f"{figures['allocations']} allocations, "
         f"{figures['frees']} frees, {figures['locks']} locks"
     )
     print(

@@ -71,7 +71,7 @@ class _Walk:
 
     def __init__(self, module: fx.GraphModule, shape: tuple[int, ...]) -> None:
         ShapeProp(module).propagate(torch.zeros(shape))
-        self.module, self.layers = module, Layers()
+        self.module, self.net = module, Layers()
         self.alias: dict[str, str] = {}
         for node in module.graph.nodes:
             self.visit(node)
@@ -81,18 +81,18 @@ class _Walk:
 
     def value(self, node: fx.Node, scale: float = 0.0, zero: int = 0) -> None:
         dims = _nhwc(node.meta["tensor_meta"].shape)
-        self.layers.values[node.name] = Value(dims, scale, zero)
+        self.net.values[node.name] = Value(dims, scale, zero)
 
     def add(self, layer: Layer, node: fx.Node, scale: float = 0.0, zero: int = 0) -> None:
         self.value(node, scale, zero)
-        self.layers.layers.append(layer)
+        self.net.layers.append(layer)
 
     def pass_on(self, node: fx.Node) -> None:
         self.alias[node.name] = self.name(node.args[0])
 
     def clamp(self, node: fx.Node, low: float, high: float) -> None:
         """Fused into the layer that makes its input."""
-        producer = next(x for x in self.layers.layers if x.output == self.name(node.args[0]))
+        producer = next(x for x in self.net.layers if x.output == self.name(node.args[0]))
         producer.low, producer.high = low, high
         self.pass_on(node)
 
@@ -108,8 +108,8 @@ class _Walk:
         if node.op == "placeholder":
             self.value(node)
         elif node.op == "output":
-            self.layers.values["output"] = self.layers.values.pop(inputs[0])
-            for layer in self.layers.layers:
+            self.net.values["output"] = self.net.values.pop(inputs[0])
+            for layer in self.net.layers:
                 layer.output = "output" if layer.output == inputs[0] else layer.output
         elif isinstance(target, nn.Conv2d | nn.Linear) and not hasattr(target, "scale"):
             self.add(self.weighted(target, inputs[0], node.name), node)
@@ -118,14 +118,14 @@ class _Walk:
             self.add(layer, node, target.scale, target.zero_point - 128)
         elif isinstance(target, nn.MaxPool2d):
             window = (target.padding, target.kernel_size, target.stride)
-            value = self.layers.values[inputs[0]]
+            value = self.net.values[inputs[0]]
             layer = Layer("max_pool", inputs, node.name, window)
             self.add(layer, node, value.scale, value.zero)
         elif isinstance(target, nn.AdaptiveAvgPool2d) or target in MIXED_MEAN_FUNCTIONS:
-            value = self.layers.values[inputs[0]]
+            value = self.net.values[inputs[0]]
             self.add(Layer("mean", inputs[:1], node.name), node, value.scale, value.zero)
-            n, _, _, c = self.layers.values[node.name].dims
-            self.layers.values[node.name].dims = (n, c)
+            n, _, _, c = self.net.values[node.name].dims
+            self.net.values[node.name].dims = (n, c)
         elif target in (operator.add, operator.iadd):
             self.add(Layer("add", inputs, node.name), node)
         elif target is torch.ops.quantized.add:
@@ -168,7 +168,7 @@ class _Walk:
             if channels
             else np.array([weights.q_scale()], np.float32)
         )
-        product = scales * np.float32(self.layers.values[source].scale)
+        product = scales * np.float32(self.net.values[source].scale)
         bias = module.bias()
         bias = np.zeros(weights.shape[0]) if bias is None else bias.detach().numpy()
         layer = Layer("dense", (source,), made)
@@ -188,13 +188,13 @@ class _Walk:
 
 def float_layers(module: nn.Module, shape: tuple[int, ...]) -> Layers:
     """The layers of a float network, batch norms folded into the convolutions."""
-    return _Walk(fuse(module), shape).layers
+    return _Walk(fuse(module), shape).net
 
 
 def quantised_layers(module: nn.Module, shape: tuple[int, ...]) -> Layers:
     """The layers of what convert_fx made; uint8 x is int8 x - 128."""
     assert isinstance(module, fx.GraphModule)
-    return _Walk(module, shape).layers
+    return _Walk(module, shape).net
 
 
 class Direct:
