@@ -32,11 +32,16 @@ static enum np_status check_ports(const struct np_bundle *bundle, const struct n
       return NP_BAD_REQUEST;
     }
     const struct np_bundle_tensor *tensor = &bundle->tensors[ports[i].tensor];
-    if (!np_order_is_valid(ports[i].order, tensor->rank) ||
-        !np_order_fits(ports[i].order, tensor->type, tensor->rank, tensor->dims,
-                       &graph->operands[operands[i]])) {
-      np_message_set(why, "tensor %u in the order 0x%x has not the type and shape of operand %u",
-                     ports[i].tensor, ports[i].order, operands[i]);
+    if (ports[i].order != 0) {
+      np_message_set(why,
+                     "tensor %u has the order 0x%x, of a file made with --peel: make it again with "
+                     "`nnapi-prof convert`",
+                     ports[i].tensor, ports[i].order);
+      return NP_BAD_REQUEST;
+    }
+    if (!np_port_fits(tensor->type, tensor->rank, tensor->dims, &graph->operands[operands[i]])) {
+      np_message_set(why, "tensor %u has not the type and shape of operand %u", ports[i].tensor,
+                     operands[i]);
       return NP_BAD_REQUEST;
     }
   }
@@ -132,7 +137,34 @@ enum np_status np_bundle_read_plans(const struct np_container *container, struct
   return np_bundle_list_end(&cursor, "PLAN", why);
 }
 
-/* Fills what the app sees of a tensor. `order` is 0 or a permutation, as an np_port's. */
+/* Axis of the model's own shape that is axis i < 8 in memory, for an order that is not 0. */
+static uint32_t order_axis(uint32_t order, uint32_t i) { return order >> 4 * i & 15; }
+
+/* Whether an order is 0, or a permutation of 0..rank-1 that is not the identity. */
+static int order_is_valid(uint32_t order, uint32_t rank) {
+  if (order == 0) {
+    return 1;
+  }
+  uint32_t seen = 0;
+  int moves = 0;
+  for (uint32_t i = 0; i < NP_MAX_RANK; i++) {
+    const uint32_t axis = order_axis(order, i);
+    if (i >= rank) {
+      if (axis != 0) {
+        return 0;
+      }
+      continue;
+    }
+    if (axis >= rank || (seen >> axis & 1) != 0) {
+      return 0;
+    }
+    seen |= 1u << axis;
+    moves |= axis != i;
+  }
+  return moves;
+}
+
+/* Fills what the app sees of a tensor. `order` is 0 or a permutation. */
 static nnp_tensor describe(const struct np_bundle_tensor *tensor, const char *name,
                            uint32_t order) {
   nnp_tensor known = {.name = name,
@@ -143,7 +175,7 @@ static nnp_tensor describe(const struct np_bundle_tensor *tensor, const char *na
                       .n_bytes = tensor->n_bytes};
   for (uint32_t i = 0; i < tensor->rank; i++) {
     known.dims[i] = tensor->dims[i];
-    known.dim_order[i] = order == 0 ? i : np_order_axis(order, i);
+    known.dim_order[i] = order == 0 ? i : order_axis(order, i);
   }
   return known;
 }
@@ -166,7 +198,7 @@ static enum np_status read_list(const struct np_container *container, const char
     const char *name = np_bundle_string(bundle, np_take_u32(&cursor));
     const uint32_t t = np_take_u32(&cursor);
     const uint32_t order = np_take_u32(&cursor);
-    if (!name || t >= bundle->n_tensors || !np_order_is_valid(order, bundle->tensors[t].rank)) {
+    if (!name || t >= bundle->n_tensors || !order_is_valid(order, bundle->tensors[t].rank)) {
       np_message_set(why, "%s: item %u has no name, tensor or dim order", tag, i);
       return NP_BAD_REQUEST;
     }

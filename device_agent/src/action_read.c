@@ -219,16 +219,14 @@ static enum np_status check_list(const struct np_action *action, const struct np
       np_message_set(why, "%s %u: tensor %u of %u", what, i, t, action->n_tensors);
       return NP_BAD_REQUEST;
     }
-    if (!np_order_is_valid(list[i].order, action->tensors[t].rank)) {
-      np_message_set(why,
-                     "%s %u: order 0x%x, want 0 or a permutation of the %u axes that moves one",
-                     what, i, list[i].order, action->tensors[t].rank);
+    if (list[i].order != 0) {
+      np_message_set(why, "%s %u: order 0x%x, want 0: layouts are the model's", what, i,
+                     list[i].order);
       return NP_BAD_REQUEST;
     }
     const uint32_t operand = is_output ? graph->outputs[i] : graph->inputs[i];
     const struct np_tensor *tensor = &action->tensors[t];
-    if (!np_order_fits(list[i].order, tensor->type, tensor->rank, tensor->dims,
-                       &graph->operands[operand])) {
+    if (!np_port_fits(tensor->type, tensor->rank, tensor->dims, &graph->operands[operand])) {
       np_message_set(why, "%s %u: tensor %u has another type or shape than the model's operand %u",
                      what, i, t, operand);
       return NP_BAD_REQUEST;

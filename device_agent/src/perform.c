@@ -157,10 +157,6 @@ static enum np_status set_up(struct performance *self) {
     return no_memory(self, "the action");
   }
   self->plan.folder_fd = self->session->work_fd;
-  if (self->session->simulated) {
-    self->plan.moved = np_simulator_moved;
-    self->plan.moved_ctx = &self->simulator;
-  }
   describe_tensors(self);
   for (uint32_t s = 0; s < action->n_segments && status == NP_OK; s++) {
     status = describe_segment(self, s);

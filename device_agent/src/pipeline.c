@@ -10,16 +10,6 @@
 
 #define TENSOR_ALIGNMENT 64u /* a cache line, and what vendor drivers like best */
 
-/* An input or output whose layout is not the tensor's: it has a buffer of its own. */
-struct reordered {
-  uint32_t order;
-  uint32_t index; /* of the tensor */
-  const struct np_pipeline_tensor *tensor;
-  void *tensor_bytes;
-  void *operand_bytes;
-  uint32_t dims[NP_MAX_RANK]; /* the operand's */
-};
-
 /* One segment as it runs. */
 struct segment_run {
   struct np_engine engine;
@@ -28,16 +18,12 @@ struct segment_run {
   uint32_t n_outputs;
   struct np_io *inputs;
   struct np_io *outputs;
-  struct reordered *reordered; /* [n_reordered], inputs first */
-  uint32_t n_reordered_inputs;
-  uint32_t n_reordered;
-  const struct np_pipeline_plan *plan;
   struct np_fault *fault; /* the pipeline's */
   int wants_shared;       /* its engine takes shared memory, and may be given some */
   int shared;
 };
 
-/* Room for the bytes of a tensor, or of a reordered port. */
+/* Room for the bytes of a tensor. */
 struct buffer_slot {
   size_t n_bytes;
   int is_shared;
@@ -48,8 +34,7 @@ struct buffer_slot {
 struct np_pipeline {
   const struct np_pipeline_plan *plan;
   struct np_fault *fault;
-  struct buffer_slot *slots; /* [n_tensors], then one for each reordered port */
-  uint32_t n_slots;
+  struct buffer_slot *slots; /* [n_tensors] */
   struct np_shm memory;
   struct np_engine_memory *handle; /* the engines' of it, NULL: nothing is shared */
   const struct np_engine *sharer;  /* who made the handle */
@@ -60,14 +45,6 @@ struct np_pipeline {
 static enum np_status no_memory(struct np_fault *fault, const char *what) {
   np_message_set(&fault->why, "no memory for %s", what);
   return NP_NO_MEMORY;
-}
-
-static uint32_t count_reordered(uint32_t n, const struct np_port *ports) {
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < n; i++) {
-    count += ports[i].order != 0;
-  }
-  return count;
 }
 
 /* ---- Where bytes lie ---- */
@@ -81,10 +58,9 @@ void *np_pipeline_data(const struct np_pipeline *self, uint32_t tensor) {
   return data ? data : (void *)(uintptr_t)self->plan->tensors[tensor].bytes;
 }
 
-/* Marks what segments that want shared memory touch, and lists every port's slot. */
+/* Marks the tensors that segments which want shared memory touch. */
 static void list_slots(struct np_pipeline *self) {
   const struct np_pipeline_plan *plan = self->plan;
-  uint32_t next = plan->n_tensors;
   for (uint32_t t = 0; t < plan->n_tensors; t++) {
     self->slots[t].n_bytes = plan->tensors[t].n_bytes;
   }
@@ -93,9 +69,7 @@ static void list_slots(struct np_pipeline *self) {
     for (uint32_t i = 0; i < segment->n_inputs + segment->n_outputs; i++) {
       const struct np_port *port =
           i < segment->n_inputs ? &segment->inputs[i] : &segment->outputs[i - segment->n_inputs];
-      struct buffer_slot *slot = &self->slots[port->order != 0 ? next++ : port->tensor];
-      slot->n_bytes = plan->tensors[port->tensor].n_bytes;
-      slot->is_shared |= self->runs[s].wants_shared;
+      self->slots[port->tensor].is_shared |= self->runs[s].wants_shared;
     }
   }
 }
@@ -103,7 +77,7 @@ static void list_slots(struct np_pipeline *self) {
 /* Gives the marked slots their offsets; *size is what they take. -1 where that overflows. */
 static int lay_out(struct np_pipeline *self, size_t *size) {
   *size = 0;
-  for (uint32_t p = 0; p < self->n_slots; p++) {
+  for (uint32_t p = 0; p < self->plan->n_tensors; p++) {
     struct buffer_slot *slot = &self->slots[p];
     if (!slot->is_shared) {
       continue;
@@ -128,15 +102,15 @@ static void share(struct np_pipeline *self) {
     self->handle = NULL;
     np_shm_free(&self->memory);
   }
-  for (uint32_t p = 0; p < self->n_slots && !self->handle; p++) {
+  for (uint32_t p = 0; p < self->plan->n_tensors && !self->handle; p++) {
     self->slots[p].is_shared = 0;
   }
 }
 
 static enum np_status allocate_slots(struct np_pipeline *self) {
-  for (uint32_t p = 0; p < self->n_slots; p++) {
+  for (uint32_t p = 0; p < self->plan->n_tensors; p++) {
     struct buffer_slot *slot = &self->slots[p];
-    const void *bytes = p < self->plan->n_tensors ? self->plan->tensors[p].bytes : NULL;
+    const void *bytes = self->plan->tensors[p].bytes;
     if (slot->is_shared && bytes) {
       memcpy(address(self, slot), bytes, slot->n_bytes);
     }
@@ -155,55 +129,24 @@ static enum np_status allocate_slots(struct np_pipeline *self) {
 
 /* ---- Segments as they run ---- */
 
-/* Fills a segment's list of inputs or outputs; *next is the next reordered port's slot. */
+/* Fills a segment's list of inputs or outputs. */
 static struct np_io *make_ios(const struct np_pipeline *self, struct segment_run *run, uint32_t n,
-                              const struct np_port *ports, uint32_t *next) {
+                              const struct np_port *ports) {
   struct np_io *ios = calloc(n + (size_t)1, sizeof *ios);
   for (uint32_t i = 0; ios && i < n; i++) {
-    const struct np_port *port = &ports[i];
-    const struct np_pipeline_tensor *tensor = &self->plan->tensors[port->tensor];
-    const struct buffer_slot *slot = &self->slots[port->order != 0 ? *next : port->tensor];
-    struct np_io *io = &ios[i];
-    *io = (struct np_io){.n_bytes = tensor->n_bytes, .rank = tensor->rank, .dims = tensor->dims};
-    io->data = port->order != 0 ? address(self, slot) : np_pipeline_data(self, port->tensor);
+    const uint32_t t = ports[i].tensor;
+    const struct np_pipeline_tensor *tensor = &self->plan->tensors[t];
+    ios[i] = (struct np_io){.n_bytes = tensor->n_bytes,
+                            .rank = tensor->rank,
+                            .dims = tensor->dims,
+                            .data = np_pipeline_data(self, t)};
     if (run->wants_shared && self->handle) {
-      io->memory = self->handle;
-      io->offset = slot->offset;
+      ios[i].memory = self->handle;
+      ios[i].offset = self->slots[t].offset;
       run->shared = 1;
     }
-    if (port->order == 0) {
-      continue;
-    }
-    struct reordered *reordered = &run->reordered[run->n_reordered++];
-    *reordered = (struct reordered){.order = port->order,
-                                    .index = port->tensor,
-                                    .tensor = tensor,
-                                    .tensor_bytes = np_pipeline_data(self, port->tensor),
-                                    .operand_bytes = io->data};
-    np_order_dims(port->order, tensor->rank, tensor->dims, reordered->dims);
-    io->dims = reordered->dims;
-    (*next)++;
   }
   return ios;
-}
-
-/* Changes the layout of inputs before a run, or of outputs after it. */
-static void reorder(const struct segment_run *run, uint32_t first, uint32_t end) {
-  for (uint32_t i = first; i < end; i++) {
-    const struct reordered *it = &run->reordered[i];
-    const struct np_pipeline_tensor *tensor = it->tensor;
-    const size_t element_bytes = np_type_bytes(tensor->type);
-    if (i < run->n_reordered_inputs) {
-      np_order_to_operand(it->order, tensor->rank, tensor->dims, element_bytes, it->tensor_bytes,
-                          it->operand_bytes);
-    } else {
-      np_order_from_operand(it->order, tensor->rank, tensor->dims, element_bytes, it->operand_bytes,
-                            it->tensor_bytes);
-    }
-    if (run->plan->moved) {
-      run->plan->moved(run->plan->moved_ctx, tensor->type, tensor->n_bytes);
-    }
-  }
 }
 
 /* Android's runtime says only when it uses memory that it cannot map it: from then on addresses do.
@@ -225,13 +168,9 @@ static int cannot_map(struct segment_run *run) {
 
 static enum np_status run_segment(void *ctx) {
   struct segment_run *run = ctx;
-  reorder(run, 0, run->n_reordered_inputs);
   enum np_status status = run->engine.run(run->compiled, run->inputs, run->outputs, run->fault);
   if (status != NP_OK && cannot_map(run)) {
     status = run->engine.run(run->compiled, run->inputs, run->outputs, run->fault);
-  }
-  if (status == NP_OK) {
-    reorder(run, run->n_reordered_inputs, run->n_reordered);
   }
   return status;
 }
@@ -246,7 +185,6 @@ static enum np_status begin_runs(struct np_pipeline *self) {
   for (uint32_t s = 0; s < self->plan->n_segments; s++) {
     const struct np_pipeline_segment *segment = &self->plan->segments[s];
     struct segment_run *run = &self->runs[s];
-    run->plan = self->plan;
     run->fault = self->fault;
     run->engine = segment->engine;
     run->n_inputs = segment->n_inputs;
@@ -259,26 +197,17 @@ static enum np_status begin_runs(struct np_pipeline *self) {
     if (run->wants_shared && self->sharer->ctx != segment->engine.ctx) {
       run->wants_shared = 0;
     }
-    run->n_reordered_inputs = count_reordered(segment->n_inputs, segment->inputs);
-    const uint32_t n =
-        run->n_reordered_inputs + count_reordered(segment->n_outputs, segment->outputs);
-    run->reordered = calloc(n + (size_t)1, sizeof *run->reordered);
-    if (!run->reordered) {
-      return no_memory(self->fault, "the segments");
-    }
-    self->n_slots += n;
   }
-  self->slots = calloc(self->n_slots + (size_t)1, sizeof *self->slots);
+  self->slots = calloc(self->plan->n_tensors + (size_t)1, sizeof *self->slots);
   return self->slots ? NP_OK : no_memory(self->fault, "the tensors");
 }
 
 static enum np_status finish_runs(struct np_pipeline *self) {
-  uint32_t next = self->plan->n_tensors;
   for (uint32_t s = 0; s < self->plan->n_segments; s++) {
     const struct np_pipeline_segment *segment = &self->plan->segments[s];
     struct segment_run *run = &self->runs[s];
-    run->inputs = make_ios(self, run, segment->n_inputs, segment->inputs, &next);
-    run->outputs = make_ios(self, run, segment->n_outputs, segment->outputs, &next);
+    run->inputs = make_ios(self, run, segment->n_inputs, segment->inputs);
+    run->outputs = make_ios(self, run, segment->n_outputs, segment->outputs);
     if (!run->inputs || !run->outputs) {
       return no_memory(self->fault, "the segments");
     }
@@ -289,16 +218,11 @@ static enum np_status finish_runs(struct np_pipeline *self) {
 }
 
 /* Points the ports that are this tensor at some bytes. */
-static void bind_ports(struct segment_run *run, uint32_t n, const struct np_port *ports,
-                       struct np_io *ios, uint32_t tensor, void *data) {
+static void bind_ports(uint32_t n, const struct np_port *ports, struct np_io *ios, uint32_t tensor,
+                       void *data) {
   for (uint32_t i = 0; i < n; i++) {
-    if (ports[i].tensor == tensor && ports[i].order == 0) {
+    if (ports[i].tensor == tensor) {
       ios[i].data = data;
-    }
-  }
-  for (uint32_t i = 0; i < run->n_reordered; i++) {
-    if (run->reordered[i].index == tensor) {
-      run->reordered[i].tensor_bytes = data;
     }
   }
 }
@@ -313,8 +237,8 @@ int np_pipeline_bind(struct np_pipeline *self, uint32_t tensor, void *data) {
   for (uint32_t s = 0; s < self->plan->n_segments; s++) {
     const struct np_pipeline_segment *segment = &self->plan->segments[s];
     struct segment_run *run = &self->runs[s];
-    bind_ports(run, segment->n_inputs, segment->inputs, run->inputs, tensor, data);
-    bind_ports(run, segment->n_outputs, segment->outputs, run->outputs, tensor, data);
+    bind_ports(segment->n_inputs, segment->inputs, run->inputs, tensor, data);
+    bind_ports(segment->n_outputs, segment->outputs, run->outputs, tensor, data);
   }
   return 1;
 }
@@ -334,7 +258,6 @@ enum np_status np_pipeline_make(const struct np_pipeline_plan *plan, struct np_f
   }
   self->plan = plan;
   self->fault = fault;
-  self->n_slots = plan->n_tensors;
   self->runs = calloc(plan->n_segments + (size_t)1, sizeof *self->runs);
   self->steps = calloc(plan->n_segments + (size_t)1, sizeof *self->steps);
   enum np_status status =
@@ -363,7 +286,6 @@ static void free_runs(struct np_pipeline *self) {
     }
     free(run->inputs);
     free(run->outputs);
-    free(run->reordered);
   }
   free(self->runs);
   free(self->steps);
@@ -378,7 +300,7 @@ void np_pipeline_free(struct np_pipeline *self) {
     self->sharer->unshare(self->sharer->ctx, self->handle);
   }
   np_shm_free(&self->memory);
-  for (uint32_t p = 0; self->slots && p < self->n_slots; p++) {
+  for (uint32_t p = 0; self->slots && p < self->plan->n_tensors; p++) {
     free(self->slots[p].own);
   }
   free(self->slots);

@@ -9,7 +9,7 @@
 #include "engine.h"
 #include "model.h"
 #include "np_status.h"
-#include "order.h"
+#include "port.h"
 #include "timing.h"
 
 struct np_pipeline_tensor {
@@ -37,10 +37,6 @@ struct np_pipeline_plan {
   uint32_t n_segments;
   struct np_pipeline_segment *segments;
   int folder_fd; /* where shared memory may lie if there is no better place; -1: nowhere */
-  /* Told after each change of layout within a run, where a simulated clock is to know; may be NULL.
-   */
-  void (*moved)(void *ctx, int32_t type, size_t n_bytes);
-  void *moved_ctx;
 };
 
 struct np_pipeline;

@@ -70,13 +70,3 @@ struct np_clock np_simulator_clock(struct np_simulator *simulator) {
   }
   return (struct np_clock){.now_ns = simulated_ns, .ctx = simulator};
 }
-
-void np_simulator_moved(void *ctx, int32_t type, size_t n_bytes) {
-  const struct np_simulator *simulator = ctx;
-  const int32_t code = ANEURALNETWORKS_TRANSPOSE;
-  const struct np_work work = {.macs = n_bytes / np_type_bytes(type),
-                               .input_bytes = n_bytes,
-                               .output_bytes = n_bytes,
-                               .type = type};
-  simulator->cpu_run(&code, &work, 1, 1);
-}

@@ -36,10 +36,6 @@ struct np_readings np_simulator_readings(const struct np_simulator *simulator);
  * at the most. Returns how long that was. */
 uint64_t np_simulator_cool(const struct np_simulator *simulator, uint64_t limit_ns);
 
-/* Lets the simulated clock run for a copy with a change of layout on the phone's CPU, which takes
- * what a TRANSPOSE takes; ctx is the simulator, of a phone that is simulated. */
-void np_simulator_moved(void *ctx, int32_t type, size_t n_bytes);
-
 /* The simulated clock where a phone is simulated, else CLOCK_MONOTONIC. The simulator must outlive
  * the clock. */
 struct np_clock np_simulator_clock(struct np_simulator *simulator);

@@ -45,15 +45,16 @@ static inline void np_put_text(struct np_build *to, const char *text) {
   np_put(to, zeros, (4 - n % 4) % 4);
 }
 
-/* One segment: y = relu(x + b), from tensor 0 to 1 or from 1 to 2, which is its transpose. */
+/* One segment: y = relu(x + b), from tensor 0 to 1 or from 1 to 2. */
 static inline void np_put_segment(struct np_build *plan, uint32_t engine, uint32_t accelerator,
                                   uint32_t number) {
   np_put_words(plan, 5, (const uint32_t[]){engine, accelerator, UINT32_MAX, 0, 0});
   np_put_words(plan, 3, (const uint32_t[]){1, number, 0});
-  np_put_words(plan, 3, (const uint32_t[]){1, number + 1, number == 1 ? 1u : 0u});
+  np_put_words(plan, 3, (const uint32_t[]){1, number + 1, 0});
 }
 
-/* Two segments of one model with the weights 1, 2, 3, 4: x is [1, 4] and the output [4, 1]. Plans:
+/* Two segments of one model with the weights 1, 2, 3, 4: x is [1, 4], and so is the output, of
+ * dim order 1, 0. Plans:
  * "mixed" on CPU and accelerator "sim-npu", "auto" on NNAPI's choice, "cpu". */
 static inline void np_build_bundle_sections(struct np_build_bundle *bundle) {
   const float weights[4] = {1, 2, 3, 4};
@@ -69,7 +70,7 @@ static inline void np_build_bundle_sections(struct np_build_bundle *bundle) {
   np_put_u32(&bundle->tens, 3);
   np_put_words(&bundle->tens, 6, (const uint32_t[]){NP_TYPE_TENSOR_FLOAT32, 2, 1, 4, 0, 0});
   np_put_words(&bundle->tens, 6, (const uint32_t[]){NP_TYPE_TENSOR_FLOAT32, 2, 1, 4, 0, 0});
-  np_put_words(&bundle->tens, 6, (const uint32_t[]){NP_TYPE_TENSOR_FLOAT32, 2, 4, 1, 0, 0});
+  np_put_words(&bundle->tens, 6, (const uint32_t[]){NP_TYPE_TENSOR_FLOAT32, 2, 1, 4, 0, 0});
   np_build_model(&bundle->data, 1);
   np_put(&bundle->wght, weights, sizeof weights);
   np_put_u32(&bundle->modl, 1);

@@ -35,7 +35,7 @@ static void check_runs(const nnp_bundle *bundle) {
   CHECK(!nnp_bundle_input(bundle, 1) && !nnp_bundle_output(bundle, 1));
   CHECK(nnp_bundle_n_plans(bundle) == 3 && !nnp_bundle_plan(bundle, 3));
   CHECK(strcmp(x->name, "x") == 0 && strcmp(y->name, "y") == 0);
-  CHECK(y->rank == 2 && y->dims[0] == 4 && y->dims[1] == 1 && y->n_bytes == 16);
+  CHECK(y->rank == 2 && y->dims[0] == 1 && y->dims[1] == 4 && y->n_bytes == 16);
   CHECK(y->dim_order[0] == 1 && y->dim_order[1] == 0 && x->dim_order[0] == 0);
   for (uint32_t plan = 0; plan < 3; plan++) {
     nnp_options options = nnp_options_default();
@@ -174,8 +174,8 @@ static void check_words(void) {
   check_word(PLAN, 8, 0x80000001, "PLAN: plan 0: segment 0: it is cut off");
   check_word(PLAN, 9, 3, "tensor 3 of 3");
   check_word(PLAN, 9, 1, "segment 0 reads tensor 1 before it is written");
-  check_word(PLAN, 9, 2, "not the type and shape of operand 0");
-  check_word(PLAN, 10, 5, "order 0x5");
+  check_word(TENS, 4, 5, "not the type and shape of operand 0");
+  check_word(PLAN, 10, 5, "order 0x5, of a file made with --peel: make it again");
   check_word(PLAN, 12, 0, "segment 0 writes tensor 0, which has its bytes already");
   check_word(INPT, 1, 9, "INPT: item 0");
   check_word(INPT, 2, 3, "INPT: item 0");

@@ -24,8 +24,6 @@ CPU, NNAPI = 0, 1
 BURST, UNTIMED, ASYNC, POINTERS = 1, 2, 4, 8
 ALL_CPUS = (1 << 64) - 1
 UNBOUNDED = 0xFFFFFFFF
-TO_NHWC = 0x1320  # order of an NCHW tensor under an NHWC model
-TO_NCHW = 0x2130
 
 
 def words(*values: int) -> bytes:
@@ -43,10 +41,9 @@ def container(sections: dict[str, bytes], kind: int = 1) -> bytes:
     return head + words(zlib.crc32(head + table)) + table + body
 
 
-def ports(tensors: Sequence[int | tuple[int, int]]) -> bytes:
-    """Tensors, each with an order where it does not lie as the model wants it."""
-    pairs = [(port, 0) if isinstance(port, int) else port for port in tensors]
-    return words(len(pairs), *(word for pair in pairs for word in pair))
+def ports(tensors: Sequence[int]) -> bytes:
+    """Tensors, each with an order of 0."""
+    return words(len(tensors), *(word for tensor in tensors for word in (tensor, 0)))
 
 
 @dataclass
@@ -164,8 +161,8 @@ class Request:
         self,
         engine: int,
         model: int,
-        inputs: Sequence[int | tuple[int, int]],
-        outputs: Sequence[int | tuple[int, int]],
+        inputs: Sequence[int],
+        outputs: Sequence[int],
         accelerator: str | None = None,
         preference: int = NONE,
         relaxed: bool = False,
