@@ -199,11 +199,12 @@ def baselines_of(
     """:func:`baselines` for a problem that is arrays already."""
     check_runnable(problem)
     plans = []
-    for found in find_baselines(problem, listed):
+    for baseline in find_baselines(problem, listed):
         segments = tuple(
-            segment_of(problem, p, cause_of_baseline(problem, p, found)) for p in found.placements
+            segment_of(problem, p, cause_of_baseline(problem, p, baseline))
+            for p in baseline.placements
         )
-        whole = found.favoured is not None and len(segments) == 1
+        whole = baseline.favoured is not None and len(segments) == 1
         notes = ("the whole model on one target",) if whole else ()
-        plans.append(Plan(found.name, segments, simulated, notes))
+        plans.append(Plan(baseline.name, segments, simulated, notes))
     return tuple(plans)

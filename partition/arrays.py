@@ -89,8 +89,8 @@ def flat_arrays(problem: Problem) -> Arrays:
     reader_at, readers = offsets([v.readers for v in values])
     reader_value = np.repeat(np.arange(len(values)), np.diff(reader_at))
     read_at, reads = grouped(readers, n)
-    made = np.flatnonzero(producer >= 0)
-    make_at, order = grouped(producer[made], n)
+    with_maker = np.flatnonzero(producer >= 0)
+    make_at, order = grouped(producer[with_maker], n)
     return Arrays(
         n=n,
         t=len(problem.targets),
@@ -110,7 +110,7 @@ def flat_arrays(problem: Problem) -> Arrays:
         read_at=read_at,
         reads=reads,
         make_at=make_at,
-        makes=made[order].astype(np.int64),
+        makes=with_maker[order].astype(np.int64),
     )
 
 
@@ -161,11 +161,11 @@ class Regions:
         sizes = np.diff(self.unit_at)[chosen]
         unit_at = np.zeros(len(chosen) + 1, dtype=np.int64)
         np.cumsum(sizes, out=unit_at[1:])
-        kept = np.repeat(self.unit_at[chosen] - unit_at[:-1], sizes) + np.arange(unit_at[-1])
+        entry = np.repeat(self.unit_at[chosen] - unit_at[:-1], sizes) + np.arange(unit_at[-1])
         return Regions(
             self.n_units,
             unit_at,
-            self.units[kept],
+            self.units[entry],
             self.target[chosen],
             self.ns[chosen],
             self.border_ns[chosen],
@@ -176,17 +176,17 @@ class Regions:
         """(pair, region) for all regions that hold unit ``inside[pair]``, but not unit
         ``outside[pair]``; -1 is no unit."""
         at, order = grouped(self.units, self.n_units)
-        asked = np.flatnonzero(inside >= 0)
-        counts = np.diff(at)[inside[asked]]
+        queried = np.flatnonzero(inside >= 0)
+        counts = np.diff(at)[inside[queried]]
         ends = np.cumsum(counts)
-        pair = np.repeat(asked, counts)
+        pair = np.repeat(queried, counts)
         position = np.arange(len(pair)) - np.repeat(ends - counts, counts)
         region = self.region[order[at[inside[pair]] + position]]
         width = self.n_units + 1
         members = np.sort(self.region * width + self.units)
         sought = region * width + np.where(outside[pair] < 0, self.n_units, outside[pair])
-        found = np.minimum(np.searchsorted(members, sought), max(0, len(members) - 1))
-        apart = members[found] != sought if len(members) else np.zeros(0, dtype=np.bool_)
+        position_of = np.minimum(np.searchsorted(members, sought), max(0, len(members) - 1))
+        apart = members[position_of] != sought if len(members) else np.zeros(0, dtype=np.bool_)
         return pair[apart], region[apart]
 
 
@@ -227,14 +227,16 @@ def _border_bytes(
     makes = csr_array(
         (np.ones(len(of_units)), (a.producer[of_units], of_units)), shape=(a.n, n_values)
     )
-    read, made = csr_array(member @ reads), csr_array(member @ makes)
-    inside = csr_array(made.multiply(read))  # of values made there: how many readers are there, too
-    kept: Bools = (inside.data == n_readers[inside.indices]) & ~a.is_output[inside.indices]
-    kept_bytes = _sums(inside, np.where(kept, n_bytes[inside.indices], 0.0))
+    read, makes_bytes = csr_array(member @ reads), csr_array(member @ makes)
+    inside = csr_array(
+        makes_bytes.multiply(read)
+    )  # of values made there: how many readers are there, too
+    inner: Bools = (inside.data == n_readers[inside.indices]) & ~a.is_output[inside.indices]
+    kept_bytes = _sums(inside, np.where(inner, n_bytes[inside.indices], 0.0))
     both = _sums(inside, n_bytes[inside.indices])
     entering = _sums(read, n_bytes[read.indices]) - both
     needed = n_bytes * (a.is_output | (n_readers > 0))
-    leaving = _sums(made, needed[made.indices]) - kept_bytes
+    leaving = _sums(makes_bytes, needed[makes_bytes.indices]) - kept_bytes
     return entering, leaving
 
 

@@ -93,15 +93,15 @@ def _total_at_once(problem: Problem, placements: Sequence[Placement]) -> float:
     target[order] = np.repeat(ks, counts)
     unit_ns = a.unit_ns[np.arange(a.n), target]
     own = np.bincount(segment, unit_ns, len(counts)) + a.overhead_ns[ks]
-    made = a.producer >= 0
-    home = np.where(made, segment[np.maximum(a.producer, 0)], -1)
+    has_maker = a.producer >= 0
+    home = np.where(has_maker, segment[np.maximum(a.producer, 0)], -1)
     away = segment[a.readers] != home[a.reader_value]
     pairs = np.unique(a.reader_value[away] * len(counts) + segment[a.readers[away]])
     value, at = pairs // len(counts), pairs % len(counts)
     own += np.bincount(at, a.in_ns[value, ks[at]], len(counts))
     leaves = a.is_output.copy()
     leaves[a.reader_value[away]] = True
-    leaves &= made
+    leaves &= has_maker
     maker = a.producer[leaves]
     own += np.bincount(segment[maker], a.out_ns[np.flatnonzero(leaves), target[maker]], len(counts))
     if problem.region_ns:
@@ -122,7 +122,7 @@ def find_baselines(problem: Problem, listed: Collection[int] = ()) -> tuple[Base
     if not np.isfinite(problem.unit_ns).any(axis=1).all():
         return ()
     fallback = [fallback_target(problem, u) for u in range(problem.n)]
-    found = [_baseline(problem, Rule.ALL_CPU, fallback, None), *_best_single(problem)]
+    every = [_baseline(problem, Rule.ALL_CPU, fallback, None), *_best_single(problem)]
     supported = np.isfinite(problem.unit_ns)
     whole = frozenset(range(problem.n))
     whole_on = [
@@ -134,17 +134,17 @@ def find_baselines(problem: Problem, listed: Collection[int] = ()) -> tuple[Base
         Rule.LARGEST_SUPPORTED,
         lambda k: _where(supported[:, k] | whole_on[k], k, fallback),
     )
-    found += largest
+    every += largest
     for baseline in largest:
         if baseline.favoured is not None and _regions(baseline) > MOST_REGIONS:
-            found.append(_limited(problem, baseline, fallback))
+            every.append(_limited(problem, baseline, fallback))
     if listed:
         free = supported & ~_with_dependents(problem, listed)[:, None]
         rivals = _best_of_each(problem, Rule.LISTED, lambda k: _where(free[:, k], k, fallback))
-        found += sorted(rivals, key=lambda b: b.predicted_ns)[:1]
+        every += sorted(rivals, key=lambda b: b.predicted_ns)[:1]
     greedy = [int(k) for k in problem.unit_ns.argmin(axis=1)]
-    found.append(_baseline(problem, Rule.GREEDY, greedy, None))
-    return tuple(b for b in found if math.isfinite(b.predicted_ns))
+    every.append(_baseline(problem, Rule.GREEDY, greedy, None))
+    return tuple(b for b in every if math.isfinite(b.predicted_ns))
 
 
 def _where(supported: NDArray[np.bool_], k: int, fallback: Sequence[int]) -> list[int]:
@@ -154,11 +154,11 @@ def _where(supported: NDArray[np.bool_], k: int, fallback: Sequence[int]) -> lis
 def _best_single(problem: Problem) -> list[Baseline]:
     """The whole model on one target, the fastest; none where no target runs all of it."""
     whole = tuple(range(problem.n))
-    found = [
+    singles = [
         _placed(problem, Rule.BEST_SINGLE, ((whole, k),), problem.segment_ns(whole, k), k)
         for k in range(len(problem.targets))
     ]
-    best = min(found, key=lambda b: b.predicted_ns)
+    best = min(singles, key=lambda b: b.predicted_ns)
     return [best] if math.isfinite(best.predicted_ns) else []
 
 
@@ -187,17 +187,17 @@ def _limited(problem: Problem, baseline: Baseline, fallback: Sequence[int]) -> B
     k = baseline.favoured
     assert k is not None
     own = sorted((units for units, t in baseline.placements if t == k), key=lambda u: (-len(u), u))
-    kept = {u for units in own[:MOST_REGIONS] for u in units}
-    assignment = [k if u in kept else fallback[u] for u in range(problem.n)]
+    inside = {u for units in own[:MOST_REGIONS] for u in units}
+    assignment = [k if u in inside else fallback[u] for u in range(problem.n)]
     return _baseline(problem, Rule.LARGEST_FEW, assignment, k)
 
 
 def _with_dependents(problem: Problem, units: Collection[int]) -> NDArray[np.bool_]:
     """[n]: some units and all that reads from them, however far."""
-    found = np.zeros(problem.n, dtype=np.bool_)
+    dependent = np.zeros(problem.n, dtype=np.bool_)
     for u in range(problem.n):
-        found[u] = u in units or any(found[p] for p in problem.predecessors[u])
-    return found
+        dependent[u] = u in units or any(dependent[p] for p in problem.predecessors[u])
+    return dependent
 
 
 def _baseline(

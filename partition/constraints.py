@@ -43,7 +43,7 @@ class Constraints:
     def words(self) -> str:
         """What is asked for, for people: ``2 units pinned, preference fast only``; empty for
         nothing."""
-        said = [
+        parts = [
             f"{len(units)} {'unit' if len(units) == 1 else 'units'} {how}"
             for units, how in (
                 (self.pinned, "pinned"),
@@ -52,12 +52,12 @@ class Constraints:
             if units
         ]
         if self.preference is not None:
-            said.append(f"preference {self.preference.short} only")
+            parts.append(f"preference {self.preference.short} only")
         if self.max_regions is not None:
-            said.append(f"at most {self.max_regions} on accelerators")
+            parts.append(f"at most {self.max_regions} on accelerators")
         if self.max_compile_ns is not None:
-            said.append(f"at most {self.max_compile_ns / 1e6:.4g} ms of compilation")
-        return ", ".join(said)
+            parts.append(f"at most {self.max_compile_ns / 1e6:.4g} ms of compilation")
+        return ", ".join(parts)
 
 
 def constrain(problem: Problem, constraints: Constraints) -> Problem:
@@ -74,10 +74,14 @@ def constrain(problem: Problem, constraints: Constraints) -> Problem:
         why.setdefault((unit, k), reason)
 
     for k, target in enumerate(problem.targets):
-        wanted = constraints.preference
-        if wanted is not None and target.engine is Engine.NNAPI and target.preference != wanted:
+        preference = constraints.preference
+        if (
+            preference is not None
+            and target.engine is Engine.NNAPI
+            and target.preference != preference
+        ):
             for unit in range(problem.n):
-                rule_out(unit, k, f"only preference {wanted.short} is allowed")
+                rule_out(unit, k, f"only preference {preference.short} is allowed")
     for unit, targets in constraints.forbidden.items():
         _check_unit(problem, unit)
         for target in targets:
@@ -160,8 +164,8 @@ class Budget:
     def of_region(self, units: Iterable[int], k: int) -> float:
         """Use of one segment."""
         region = frozenset(units)
-        known = self.region_use.get((region, k))
-        return self.additive(region, k) if known is None else known
+        own = self.region_use.get((region, k))
+        return self.additive(region, k) if own is None else own
 
     def of(self, placements: Sequence[Placement]) -> float:
         """Use of a plan."""
@@ -175,13 +179,13 @@ class Budget:
 def priced(problem: Problem, budgets: Sequence[Budget], rates: Sequence[float]) -> Problem:
     """The problem in which each step of a budget costs its rate, in ns, on top."""
     overhead, unit = problem.overhead_ns, problem.unit_ns
-    known: dict[Region, None] = dict.fromkeys(problem.region_ns)
+    priced_regions: dict[Region, None] = dict.fromkeys(problem.region_ns)
     for budget, rate in zip(budgets, rates, strict=True):
         overhead = overhead + rate * budget.open_use
         unit = unit + rate * budget.unit_use
-        known |= dict.fromkeys(budget.region_use)
+        priced_regions |= dict.fromkeys(budget.region_use)
     regions = {}
-    for units, k in known:
+    for units, k in priced_regions:
         ns = problem.segment_ns(units, k)
         for budget, rate in zip(budgets, rates, strict=True):
             ns += rate * budget.of_region(units, k)

@@ -162,17 +162,17 @@ def _add_transfers(
     for value in problem.values:
         for s in range(n_slots):
             for k in range(len(problem.targets)):
-                made = {}
+                maker = {}
                 if value.producer != GRAPH_INPUT:
-                    made = {here[value.producer, s, k]: 1.0}
+                    maker = {here[value.producer, s, k]: 1.0}
                 into = model.column(value.n_bytes * float(problem.in_ns_per_byte[k]), binary=False)
                 for reader in value.readers:
-                    model.row({into: 1, here[reader, s, k]: -1, **made}, 0, math.inf)
-                if not made:
+                    model.row({into: 1, here[reader, s, k]: -1, **maker}, 0, math.inf)
+                if not maker:
                     continue
                 cost = value.n_bytes * float(problem.out_ns_per_byte[k])
                 out = model.column(cost, binary=False)
-                minus = {column: -1.0 for column in made}
+                minus = {column: -1.0 for column in maker}
                 if value.is_output:
                     model.row({out: 1, **minus}, 0, math.inf)
                 for reader in value.readers:

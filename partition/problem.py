@@ -105,22 +105,22 @@ class Problem:
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
-        found: list[list[int]] = [[] for _ in range(self.n)]
+        after: list[list[int]] = [[] for _ in range(self.n)]
         for u, preds in enumerate(self.predecessors):
             for p in preds:
-                found[p].append(u)
-        return tuple(tuple(s) for s in found)
+                after[p].append(u)
+        return tuple(tuple(s) for s in after)
 
     @cached_property
     def values_of(self) -> tuple[tuple[int, ...], ...]:
         """[n]: indices of the values that a unit reads or makes."""
-        found: list[set[int]] = [set() for _ in range(self.n)]
+        touched: list[set[int]] = [set() for _ in range(self.n)]
         for index, value in enumerate(self.values):
             for u in value.readers:
-                found[u].add(index)
+                touched[u].add(index)
             if value.producer != GRAPH_INPUT:
-                found[value.producer].add(index)
-        return tuple(tuple(sorted(v)) for v in found)
+                touched[value.producer].add(index)
+        return tuple(tuple(sorted(v)) for v in touched)
 
     def without(self, ruled_out: NDArray[np.bool_]) -> Problem:
         """The problem without some units on some targets ([n, t]), and regions that hold them."""
@@ -138,8 +138,8 @@ class Problem:
         try:
             return self.targets.index(target)
         except ValueError:
-            known = ", ".join(t.key for t in self.targets)
-            raise PartitionError(f"no costs for target {target}, only for {known}") from None
+            keys = ", ".join(t.key for t in self.targets)
+            raise PartitionError(f"no costs for target {target}, only for {keys}") from None
 
     def boundary_bytes(self, units: Iterable[int]) -> tuple[int, int]:
         """Bytes that enter and that leave a set of units."""

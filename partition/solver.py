@@ -86,30 +86,30 @@ def plan_problem(
     watch = Watch(limits or SearchLimits(), report)
     starts, dearer = _warm_starts(problem, warm)
     starts += [("baseline", r.placements) for r in rivals]
-    found = search_within(problem, budgets, watch, starts=starts, dearer=dearer)
-    if found is None:
+    result = search_within(problem, budgets, watch, starts=starts, dearer=dearer)
+    if result is None:
         raise PartitionError(_nothing_found(constraints, watch))
     allowed = [r for r in rivals if total_ns(problem, r.placements) <= r.predicted_ns * (1 + 1e-9)]
-    trade = TradeOff(problem, found, allowed, budgets, watch)
-    shipped, known = trade.fewest(tolerance), trade.best
+    trade = TradeOff(problem, result, allowed, budgets, watch)
+    shipped, best_before = trade.fewest(tolerance), trade.best
     curve = trade.curve() if with_curve else ()
-    found = trade.best
-    if found is not known:
+    result = trade.best
+    if result is not best_before:
         shipped = trade.fewest(tolerance)
     proof = Proof(
-        found.kind,
-        found.ns,
-        found.bound_ns,
-        found.found_by,
-        found.bounded_by,
+        result.kind,
+        result.ns,
+        result.bound_ns,
+        result.found_by,
+        result.bounded_by,
         bool(constraints.words),
     )
     note = ProvenNote(
         proof.is_optimal, proof.least_ns, proof.bound_ns, proof.gap, constraints.words
     )
-    best = default = _plan(problem, simulated, budgets, found.placements, proof, note)
-    if shipped != found.placements:
-        note = _shipped_note(problem, simulated, found, shipped, note, tolerance)
+    best = default = _plan(problem, simulated, budgets, result.placements, proof, note)
+    if shipped != result.placements:
+        note = _shipped_note(problem, simulated, result, shipped, note, tolerance)
         default = _plan(problem, simulated, budgets, shipped, proof, note)
     return Partitioning(
         best,
@@ -120,9 +120,9 @@ def plan_problem(
         WarmStart(
             tuple(
                 tuple((units, problem.targets[k]) for units, k in plan)
-                for plan in dict.fromkeys((found.placements, shipped))
+                for plan in dict.fromkeys((result.placements, shipped))
             ),
-            frozenset((units, problem.targets[k]) for units, k in found.dearer),
+            frozenset((units, problem.targets[k]) for units, k in result.dearer),
         ),
     )
 
@@ -197,18 +197,18 @@ def _plan(
 def _shipped_note(
     problem: Problem,
     simulated: bool,
-    found: SearchResult,
+    result: SearchResult,
     shipped: tuple[Placement, ...],
     note: ProvenNote,
     tolerance: float,
 ) -> ProvenNote:
     note = replace(note, simulated=simulated)
-    if len(shipped) >= len(found.placements):
+    if len(shipped) >= len(result.placements):
         return note
-    more = total_ns(problem, shipped) / found.ns - 1 if found.ns > 0 else 0.0
+    more = total_ns(problem, shipped) / result.ns - 1 if result.ns > 0 else 0.0
     return replace(
         note,
-        n_best=len(found.placements),
+        n_best=len(result.placements),
         n_segments=len(shipped),
         more=more,
         tolerance=tolerance,

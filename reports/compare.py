@@ -11,12 +11,12 @@ from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.html import template
 
 
-def render(named: Sequence[tuple[str, ReportData]]) -> str:
+def render(sides: Sequence[tuple[str, ReportData]]) -> str:
     """The comparison as one HTML page; each side has a name. Raises UsageError as
     :func:`~nnapi_prof.reports.compare_summary.compared` does."""
-    return template("compare.html").render(**context(compared(named)))
+    return template("compare.html").render(**context(compared(sides)))
 
 
-def markdown(named: Sequence[tuple[str, ReportData]]) -> str:
+def markdown(sides: Sequence[tuple[str, ReportData]]) -> str:
     """The comparison as Markdown; for the rest as :func:`render`."""
-    return "\n".join(lines(compared(named))).rstrip("\n") + "\n"
+    return "\n".join(lines(compared(sides))).rstrip("\n") + "\n"

@@ -82,13 +82,15 @@ def moves(sides: Sequence[Side], columns: Sequence[Column]) -> tuple[Move, ...]:
     """Units that every side has and not every side runs on the same target, neighbours together
     where they share the segment on each side."""
     where = [_segments_of(side) for side in sides]
-    found: list[tuple[int, tuple[int, ...]]] = []  # column, segment number of each side
+    moved_units: list[tuple[int, tuple[int, ...]]] = []  # column, segment number of each side
     for at, column in enumerate(columns):
         numbers = _numbers(where, column)
         if numbers is not None and len(set(_targets(sides, numbers))) > 1:
-            found.append((at, numbers))
+            moved_units.append((at, numbers))
     grouped = []
-    for _, same in itertools.groupby(enumerate(found), key=lambda e: (e[1][0] - e[0], e[1][1])):
+    for _, same in itertools.groupby(
+        enumerate(moved_units), key=lambda e: (e[1][0] - e[0], e[1][1])
+    ):
         stretch = [entry for _, entry in same]
         grouped.append(_move(sides, columns, [at for at, _ in stretch], stretch[0][1]))
     return tuple(grouped)
@@ -101,9 +103,9 @@ def _segments_of(side: Side) -> dict[int, int]:
 
 
 def _numbers(where: Sequence[Mapping[int, int]], column: Column) -> tuple[int, ...] | None:
-    known = [of.get(unit) for of, unit in zip(where, column.units, strict=True) if unit is not None]
-    found = tuple(number for number in known if number is not None)
-    return found if len(found) == len(where) else None
+    own = [of.get(unit) for of, unit in zip(where, column.units, strict=True) if unit is not None]
+    numbers = tuple(number for number in own if number is not None)
+    return numbers if len(numbers) == len(where) else None
 
 
 def _targets(sides: Sequence[Side], numbers: Sequence[int]) -> list[str]:
@@ -149,10 +151,10 @@ def _rows(side: Side, signatures: set[str]) -> list[Measurement]:
     ]
 
 
-def by_target(found: Comparison) -> tuple[TargetChange, ...]:
+def by_target(comparison: Comparison) -> tuple[TargetChange, ...]:
     """A comparison of latencies in a row for each target, the one that changed most first."""
     rows: defaultdict[str, list[LatencyDifference]] = defaultdict(list)
-    for each in found.differences:
+    for each in comparison.differences:
         if each.ratio is not None:
             rows[each.first.target.key].append(each)
     changes = [
@@ -170,15 +172,15 @@ def by_target(found: Comparison) -> tuple[TargetChange, ...]:
 
 def shared_targets(sides: Sequence[Side]) -> tuple[str, ...]:
     """Keys of targets that every side knows."""
-    known = [[t.key for t in all_targets(side.data.cost_model)] for side in sides]
-    return tuple(key for key in known[0] if all(key in rest for rest in known[1:]))
+    keys = [[t.key for t in all_targets(side.data.cost_model)] for side in sides]
+    return tuple(key for key in keys[0] if all(key in rest for rest in keys[1:]))
 
 
 def refusals(sides: Sequence[Side], columns: Sequence[Column]) -> tuple[Refusal, ...]:
     """What came, went or reads otherwise, on the targets that every side has; targets of the same
     words together."""
     targets = {t.key: t for side in sides for t in all_targets(side.data.cost_model)}
-    found: dict[tuple[int, tuple[str | None, ...]], list[str]] = defaultdict(list)
+    rows: dict[tuple[int, tuple[str | None, ...]], list[str]] = defaultdict(list)
     for column in columns:
         if not column.everywhere:
             continue
@@ -189,11 +191,11 @@ def refusals(sides: Sequence[Side], columns: Sequence[Column]) -> tuple[Refusal,
                 if unit is not None
             )
             if len(set(reasons)) > 1 and column.units[0] is not None:
-                found[column.units[0], reasons].append(key)
+                rows[column.units[0], reasons].append(key)
     graph = sides[0].data.graph
     return tuple(
         Refusal(unit, graph.units[unit].label, tuple(keys), reasons)
-        for (unit, reasons), keys in found.items()
+        for (unit, reasons), keys in rows.items()
     )
 
 
@@ -226,8 +228,8 @@ def _conditions(side: Side, shared: set[str]) -> dict[str, str]:
             drivers[m.target.accelerator or m.target.key].add(m.driver_version)
     run = side.data.run
     foreign = run is not None and run.fingerprint not in {m.fingerprint for m in rows}
-    known = [target.key for target in all_targets(side.data.cost_model)]
-    found = {
+    keys = [target.key for target in all_targets(side.data.cost_model)]
+    conditions = {
         "model": side.data.model,
         "costs measured on": _device_of_costs(side),
         "latencies": "simulated" if side.simulated else "measured on hardware",
@@ -237,13 +239,13 @@ def _conditions(side: Side, shared: set[str]) -> dict[str, str]:
         "cores asked for": _all({m.conditions.cpus for m in timed}),
         "agent": _all({m.agent_version for m in rows}),
         **{f"driver of {name}": _all(versions) for name, versions in sorted(drivers.items())},
-        "targets only here": targets_words([key for key in known if key not in shared], known),
+        "targets only here": targets_words([key for key in keys if key not in shared], keys),
         "last measured": max((m.measured_at for m in rows), default="")[:19].replace("T", " "),
         "run at": run.created_at[:19].replace("T", " ") if run else "not run",
         "run on another device": run.device.partition(" (")[0] if run and foreign else "",
         "run with": run.conditions if run else "",
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in conditions.items() if value}
 
 
 def _device_of_costs(side: Side) -> str:

@@ -55,7 +55,7 @@ def headline_rows(compared: Compared) -> tuple[Row, ...]:
     def ratio(side: Side) -> Cell:
         return Cell("1", "the reference") if side is first else _ratio(against[side.letter])
 
-    made: dict[str, Callable[[Side], Cell]] = {
+    cell_of: dict[str, Callable[[Side], Cell]] = {
         "model": lambda side: Cell(side.data.model, count(len(side.data.graph.units), "unit")),
         "device": _device,
         "latency, measured": _measured,
@@ -72,7 +72,7 @@ def headline_rows(compared: Compared) -> tuple[Row, ...]:
             _ms(Latency(side.compile_ns, side.measured.simulated))
         ),
     }
-    rows = (Row(name, tuple(map(make, compared.sides))) for name, make in made.items())
+    rows = (Row(name, tuple(map(make, compared.sides))) for name, make in cell_of.items())
     return tuple(row for row in rows if any(cell.text != DASH for cell in row.cells))
 
 
@@ -106,25 +106,25 @@ def _measured(side: Side) -> Cell:
     )
 
 
-def _ratio(found: Ratio | None) -> Cell:
-    if found is None:
+def _ratio(ratio: Ratio | None) -> Cell:
+    if ratio is None:
         return Cell(DASH)
-    how = "measured" if found.measured else "predicted"
-    parts = [how, interval_words(found.low, found.high), found.verdict]
-    verdict = {"faster": "good", "slower": "bad"}.get(found.verdict, "")
-    return Cell(f"{found.value:.3f} ×", ", ".join(filter(None, parts)), verdict)
+    how = "measured" if ratio.measured else "predicted"
+    parts = [how, interval_words(ratio.low, ratio.high), ratio.verdict]
+    verdict = {"faster": "good", "slower": "bad"}.get(ratio.verdict, "")
+    return Cell(f"{ratio.value:.3f} ×", ", ".join(filter(None, parts)), verdict)
 
 
-def _rival(found: Rival | None) -> Cell:
-    if found is None:
+def _rival(rival: Rival | None) -> Cell:
+    if rival is None:
         return Cell(DASH)
-    how = "measured" if found.measured else "predicted"
-    soft = f"{plan_words(found.plan)}, {how}"
-    if abs(found.factor - 1) < NOISE:
+    how = "measured" if rival.measured else "predicted"
+    soft = f"{plan_words(rival.plan)}, {how}"
+    if abs(rival.factor - 1) < NOISE:
         return Cell("as fast", soft)
-    if found.factor > 1:
-        return Cell(f"{found.factor:.2f} × as fast", soft)
-    return Cell(f"{1 / found.factor:.2f} × slower", soft, "bad")
+    if rival.factor > 1:
+        return Cell(f"{rival.factor:.2f} × as fast", soft)
+    return Cell(f"{1 / rival.factor:.2f} × slower", soft, "bad")
 
 
 def _segments(side: Side) -> Cell:
@@ -146,13 +146,13 @@ MOST_ROWS = 40
 """Of a table; how many more there are is said."""
 
 
-def lines(found: Compared) -> Iterator[str]:
+def lines(comparison: Compared) -> Iterator[str]:
     """The document, line by line."""
-    names = [f"{text(side.name)} ({side.letter})" for side in found.sides]
+    names = [f"{text(side.name)} ({side.letter})" for side in comparison.sides]
     yield f"# {names[0]} against {' and '.join(names[1:])}"
     yield ""
-    if found.simulated:
-        of = ", ".join(side.letter for side in found.sides if side.simulated)
+    if comparison.simulated:
+        of = ", ".join(side.letter for side in comparison.sides if side.simulated)
         yield (
             f"Latencies of {of} come from the description of a **simulated** phone, not from"
             " hardware. Outputs are computed for real."
@@ -160,45 +160,45 @@ def lines(found: Compared) -> Iterator[str]:
         yield ""
     yield "## What changed"
     yield ""
-    yield from (f"- {text(sentence.text)}" for sentence in found.sentences)
+    yield from (f"- {text(sentence.text)}" for sentence in comparison.sentences)
     yield ""
     yield from _table(
         "In numbers",
-        ["", *(side.letter for side in found.sides)],
-        [[row.name, *map(_cell, row.cells)] for row in headline_rows(found)],
+        ["", *(side.letter for side in comparison.sides)],
+        [[row.name, *map(_cell, row.cells)] for row in headline_rows(comparison)],
     )
-    yield from _placements(found)
-    yield from _latencies(found)
-    yield from _refusals(found)
+    yield from _placements(comparison)
+    yield from _latencies(comparison)
+    yield from _refusals(comparison)
     yield from _table(
         "Conditions and versions that differ",
-        ["", *(side.letter for side in found.sides)],
-        [[row.name, *(v or DASH for v in row.values)] for row in found.conditions],
+        ["", *(side.letter for side in comparison.sides)],
+        [[row.name, *(v or DASH for v in row.values)] for row in comparison.conditions],
     )
     yield from _table(
         "Device facts that differ",
-        ["", *(side.letter for side in found.sides)],
-        [[row.name, *(v or DASH for v in row.values)] for row in found.descriptions],
+        ["", *(side.letter for side in comparison.sides)],
+        [[row.name, *(v or DASH for v in row.values)] for row in comparison.descriptions],
     )
 
 
-def _placements(found: Compared) -> Iterator[str]:
+def _placements(comparison: Compared) -> Iterator[str]:
     rows = []
-    for move in found.moves:
+    for move in comparison.moves:
         cells = [f"{target_words(stay.target)}: {stay.cause}" for stay in move.stays]
         rows.append([f"{units_words(move.units[0])}: {move.label}", *cells])
     yield from _table(
-        "Units that run elsewhere", ["units", *(side.letter for side in found.sides)], rows
+        "Units that run elsewhere", ["units", *(side.letter for side in comparison.sides)], rows
     )
-    for side in found.sides:
-        only = found.only(side)
+    for side in comparison.sides:
+        only = comparison.only(side)
         rows = [[str(unit), side.data.graph.units[unit].label] for unit in only]
         yield from _table(f"Units only in {side.letter}", ["unit", "operation"], rows)
 
 
-def _latencies(found: Compared) -> Iterator[str]:
-    for side, compared in zip(found.others, found.latencies, strict=True):
-        first = found.sides[0].letter
+def _latencies(comparison: Compared) -> Iterator[str]:
+    for side, compared in zip(comparison.others, comparison.latencies, strict=True):
+        first = comparison.sides[0].letter
         heads = ["target", "compared", "slower", "faster", f"median, {side.letter} by {first}"]
         yield from _table(
             f"Latencies by target: {side.letter} against {first}",
@@ -230,21 +230,21 @@ def change_cells(each: LatencyDifference) -> list[str]:
         for m in (each.first, each.second)
     ]
     ratio = DASH if each.ratio is None else f"{each.ratio:.3f} ×"
-    known = each.low is not None and each.high is not None
-    return [*sides, ratio, f"{each.low:.3f} to {each.high:.3f}" if known else DASH]
+    has_interval = each.low is not None and each.high is not None
+    return [*sides, ratio, f"{each.low:.3f} to {each.high:.3f}" if has_interval else DASH]
 
 
-def _refusals(found: Compared) -> Iterator[str]:
-    every = [t.key for side in found.sides for t in side.data.cost_model.targets]
-    known = list(dict.fromkeys(every))
+def _refusals(comparison: Compared) -> Iterator[str]:
+    every = [t.key for side in comparison.sides for t in side.data.cost_model.targets]
+    reasons = list(dict.fromkeys(every))
     rows = [
-        [f"{each.unit}: {each.label}", targets_words(each.targets, known),
+        [f"{each.unit}: {each.label}", targets_words(each.targets, reasons),
          *(reason or "not refused" for reason in each.reasons)]
-        for each in found.refusals
+        for each in comparison.refusals
     ]  # fmt: skip
     yield from _table(
         "Refusals that came or went",
-        ["unit", "targets", *(side.letter for side in found.sides)],
+        ["unit", "targets", *(side.letter for side in comparison.sides)],
         rows,
     )
 

@@ -156,9 +156,9 @@ def _stretches(side: Side, row: int, columns: Sequence[Column]) -> Iterator[tupl
     """First column, length and segment of what stands side by side in one segment."""
     segments = side.data.plan.segments
     of = {unit: number for number, segment in enumerate(segments) for unit in segment.units}
-    held = [None if (u := column.units[row]) is None else of.get(u) for column in columns]
+    numbers = [None if (u := column.units[row]) is None else of.get(u) for column in columns]
     at = 0
-    for segment, same in itertools.groupby(held):
+    for segment, same in itertools.groupby(numbers):
         length = len(list(same))
         if segment is not None:
             yield at, length, segment
@@ -175,7 +175,7 @@ def _runs(places: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 @mpl.rc_context(STYLE)
 def ratio_dots(
-    found: Comparison,
+    comparison: Comparison,
     palette: Mapping[str, str],
     first: Side,
     other: Side,
@@ -185,8 +185,8 @@ def ratio_dots(
 
     Filled dots changed beyond noise; a line marks the median.
     """
-    rows = by_target(found)
-    every = [each for each in found.differences if each.ratio is not None]
+    rows = by_target(comparison)
+    every = [each for each in comparison.differences if each.ratio is not None]
     simulated = any(d.first.simulated or d.second.simulated for d in every)
     figure, axes = new_figure(width, 1.4 + 0.36 * max(len(rows), 1))
     for y, row in enumerate(rows):
@@ -237,19 +237,19 @@ def _ticks(span: float) -> list[float]:
 # ---- what the template is given ------------------------------------------------------------------
 
 
-def context(found: Compared) -> dict[str, Any]:
+def context(comparison: Compared) -> dict[str, Any]:
     """The variables of ``compare.html``."""
-    every = [t for side in found.sides for t in all_targets(side.data.cost_model)]
-    planned = [s.target for side in found.sides for s in side.data.plan.segments]
+    every = [t for side in comparison.sides for t in all_targets(side.data.cost_model)]
+    planned = [s.target for side in comparison.sides for s in side.data.plan.segments]
     palette = colours([*every, *planned])
-    known = list(dict.fromkeys(target.key for target in every))
-    simulated = [side.letter for side in found.sides if side.simulated]
+    keys = list(dict.fromkeys(target.key for target in every))
+    simulated = [side.letter for side in comparison.sides if side.simulated]
     return {
-        "found": found,
-        "mixed": ", ".join(simulated) if len(simulated) < len(found.sides) else None,
-        "sides": found.sides,
+        "found": comparison,
+        "mixed": ", ".join(simulated) if len(simulated) < len(comparison.sides) else None,
+        "sides": comparison.sides,
         "side_colour": SIDE_COLOURS,
-        "rows": headline_rows(found),
+        "rows": headline_rows(comparison),
         "latencies": [
             {
                 "side": side,
@@ -257,22 +257,24 @@ def context(found: Compared) -> dict[str, Any]:
                 "by_target": by_target(compared),
                 "rows": [(each, change_cells(each)) for each in compared.changed],
             }
-            for side, compared in zip(found.others, found.latencies, strict=True)
+            for side, compared in zip(comparison.others, comparison.latencies, strict=True)
         ],
-        "refused": [(each, targets_words(each.targets, known)) for each in found.refusals],
-        "only": [(side, found.only(side)) for side in found.sides if found.only(side)],
-        "notes": [(side, side.data.all_notes) for side in found.sides if side.data.all_notes],
+        "refused": [(each, targets_words(each.targets, keys)) for each in comparison.refusals],
+        "only": [
+            (side, comparison.only(side)) for side in comparison.sides if comparison.only(side)
+        ],
+        "notes": [(side, side.data.all_notes) for side in comparison.sides if side.data.all_notes],
         "colour": palette,
-        "figure": dict(_drawn(found, palette)),
+        "figure": dict(_drawn(comparison, palette)),
         "threshold": f"{100 * THRESHOLD:.0f} %",
         "confidence": f"{100 * CONFIDENCE:.0f} %",
         "units_words": units_words,
     }
 
 
-def _drawn(found: Compared, palette: dict[str, str]) -> Iterator[tuple[str, Drawn]]:
+def _drawn(comparison: Compared, palette: dict[str, str]) -> Iterator[tuple[str, Drawn]]:
     """Name -> figure; one with nothing to show is absent."""
-    sides = found.sides
+    sides = comparison.sides
     yield _draw(
         "bars",
         "End-to-end latency of each side",
@@ -280,16 +282,16 @@ def _drawn(found: Compared, palette: dict[str, str]) -> Iterator[tuple[str, Draw
         " for every side. " + " ".join(_side_said(side) for side in sides),
         lambda width: latency_bars(sides, width),
     )
-    moved = {at for move in found.moves for at in move.columns}
+    moved = {at for move in comparison.moves for at in move.columns}
     yield _draw(
         "strips",
         "Where each plan runs each unit",
-        f"A strip for each side over {len(found.columns)} units in order, coloured by accelerator."
-        f" {len(moved)} units do not run on the same target everywhere. "
+        f"A strip for each side over {len(comparison.columns)} units in order, coloured by "
+        f"accelerator. {len(moved)} units do not run on the same target everywhere. "
         + " ".join(_strip_said(side) for side in sides),
-        lambda width: placement_strips(sides, found.columns, palette, moved, width),
+        lambda width: placement_strips(sides, comparison.columns, palette, moved, width),
     )
-    for side, compared in zip(found.others, found.latencies, strict=True):
+    for side, compared in zip(comparison.others, comparison.latencies, strict=True):
         rows = by_target(compared)
         if rows:
             yield _draw(
@@ -321,8 +323,8 @@ def _side_said(side: Side) -> str:
     how = "measured" if side.measured.ns else "predicted"
     latency = side.measured if side.measured.ns else side.predicted
     words = f", {latency.label}" if latency.label else ""
-    known = latency.ns / 1e6 if latency.ns is not None else None
-    return f"{side.letter}: {format_ms(known)} ms {how}{words}."
+    ms = latency.ns / 1e6 if latency.ns is not None else None
+    return f"{side.letter}: {format_ms(ms)} ms {how}{words}."
 
 
 def _strip_said(side: Side) -> str:

@@ -53,31 +53,31 @@ def _joined(
     columns: list[tuple[str, list[int | None]]], signatures: list[str], side: int
 ) -> list[tuple[str, list[int | None]]]:
     """The columns with one more side, whose units have these signatures."""
-    known = [signature for signature, _ in columns]
-    matcher = SequenceMatcher(None, known, signatures, autojunk=False)
+    known_signatures = [signature for signature, _ in columns]
+    matcher = SequenceMatcher(None, known_signatures, signatures, autojunk=False)
     place: dict[int, int] = {}  # unit -> its column
     for block in matcher.get_matching_blocks():
         place.update((block.b + i, block.a + i) for i in range(block.size))
     free: defaultdict[str, deque[int]] = defaultdict(deque)
-    for at in sorted(set(range(len(known))) - set(place.values())):
-        free[known[at]].append(at)
+    for at in sorted(set(range(len(known_signatures))) - set(place.values())):
+        free[known_signatures[at]].append(at)
     for unit, signature in enumerate(signatures):
         if unit not in place and free[signature]:
             place[unit] = free[signature].popleft()
-    taken = {at: unit for unit, at in place.items()}
+    unit_at = {at: unit for unit, at in place.items()}
     new: defaultdict[int, list[int]] = defaultdict(list)  # column -> new units behind it
-    last = -1 if place else len(known) - 1
+    last = -1 if place else len(known_signatures) - 1
     for unit in range(len(signatures)):
         last = place.get(unit, last)
         if unit not in place:
             new[last].append(unit)
     nobody: list[int | None] = [None] * side
-    found: list[tuple[str, list[int | None]]] = []
-    for at in range(-1, len(known)):
+    wider: list[tuple[str, list[int | None]]] = []
+    for at in range(-1, len(known_signatures)):
         if at >= 0:
-            found.append((known[at], [*columns[at][1], taken.get(at)]))
-        found += [(signatures[unit], [*nobody, unit]) for unit in new[at]]
-    return found
+            wider.append((known_signatures[at], [*columns[at][1], unit_at.get(at)]))
+        wider += [(signatures[unit], [*nobody, unit]) for unit in new[at]]
+    return wider
 
 
 # ---- a side in numbers ---------------------------------------------------------------------------
@@ -192,13 +192,13 @@ class Side:
     def compile_ns(self) -> int | None:
         """Of all its segments together, where each is known."""
         ran = self.data.run_of_plan
-        known = [timing.compile_ns for timing in ran.segments] if ran else []
-        return sum(filter(None, known)) if known and None not in known else None
+        times = [timing.compile_ns for timing in ran.segments] if ran else []
+        return sum(filter(None, times)) if times and None not in times else None
 
     def against(self, baseline: str) -> Rival | None:
         """The plan against the baseline whose name begins so; None where there is none."""
-        found = next((p for p in self.data.baselines if p.name.startswith(baseline)), None)
-        return self._rival(found) if found is not None else None
+        baseline_plan = next((p for p in self.data.baselines if p.name.startswith(baseline)), None)
+        return self._rival(baseline_plan) if baseline_plan is not None else None
 
     @property
     def fastest(self) -> Rival | None:
@@ -218,8 +218,8 @@ class Side:
 
     def _measured_of(self, plan: Plan) -> float | None:
         runs = self.data.run.runs if self.data.run else ()
-        found = next((run for run in runs if run.plan.name == plan.name), None)
-        return found.median_ns if found is not None and found.error is None else None
+        timed = next((run for run in runs if run.plan.name == plan.name), None)
+        return timed.median_ns if timed is not None and timed.error is None else None
 
     @property
     def outputs(self) -> str:

@@ -110,31 +110,31 @@ class Compared:
     def only(self, side: Side) -> tuple[int, ...]:
         """Units of a side that not every other has."""
         at = LETTERS.index(side.letter)
-        held = (c.units[at] for c in self.columns if not c.everywhere)
-        return tuple(sorted(unit for unit in held if unit is not None))
+        own = (c.units[at] for c in self.columns if not c.everywhere)
+        return tuple(sorted(unit for unit in own if unit is not None))
 
     @cached_property
     def sentences(self) -> tuple[Sentence, ...]:
         """What changed, the most important first; never empty."""
-        found = [*self._ratio_sentences(), *self._outcome_sentences()]
-        found += self._placement_sentences()
-        found += self._latency_sentences()
+        sentences = [*self._ratio_sentences(), *self._outcome_sentences()]
+        sentences += self._placement_sentences()
+        sentences += self._latency_sentences()
         if self.refusals:
             targets = sorted({key for each in self.refusals for key in each.targets})
             units = count(len({each.unit for each in self.refusals}), "unit")
-            found.append(Sentence(f"What is refused differs for {units}: {_some(targets)}."))
+            sentences.append(Sentence(f"What is refused differs for {units}: {_some(targets)}."))
         names = [each.name for each in self.conditions if each.name not in _EXPECTED]
         if names:
-            found.append(Sentence(f"Conditions and versions that differ: {_some(names, 8)}."))
-        return tuple(found)
+            sentences.append(Sentence(f"Conditions and versions that differ: {_some(names, 8)}."))
+        return tuple(sentences)
 
     def _ratio_sentences(self) -> list[Sentence]:
         first = self.sides[0]
-        found = []
+        sentences = []
         for side, ratio in zip(self.others, self.ratios, strict=True):
             if ratio is None:
                 words = f"{first.letter} and {side.letter} have no latency that can be compared."
-                found.append(Sentence(words))
+                sentences.append(Sentence(words))
                 continue
             how = "measured end to end" if ratio.measured else "predicted"
             one = first.measured if ratio.measured else first.predicted
@@ -157,37 +157,37 @@ class Compared:
                 words += f" {labels}: this ratio says little."
             alike = not self.only(first) and not self.only(side)  # other models may well be slower
             verdict = {"faster": "good", "slower": "bad"}.get(ratio.verdict, "") if alike else ""
-            found.append(Sentence(words, verdict))
-        return found
+            sentences.append(Sentence(words, verdict))
+        return sentences
 
     def _outcome_sentences(self) -> list[Sentence]:
         """Of outputs and failures, where the sides do not agree."""
-        found = []
+        sentences = []
         verdicts = {side.outputs for side in self.sides}
         if "differ" in verdicts and len(verdicts) > 1:
             of = ", ".join(f"{side.letter}: {side.outputs}" for side in self.sides)
-            found.append(Sentence(f"Outputs against eager PyTorch: {of}.", "bad"))
+            sentences.append(Sentence(f"Outputs against eager PyTorch: {of}.", "bad"))
         for side in self.sides:
             ran = side.data.run_of_plan
             if ran is not None and ran.error is not None:
                 words = f"The plan of {side.letter} did not run to its end: {ran.error}"
-                found.append(Sentence(words, "bad"))
-        return found
+                sentences.append(Sentence(words, "bad"))
+        return sentences
 
     def _placement_sentences(self) -> list[Sentence]:
-        found = []
+        sentences = []
         total = len(self.matched)
         if not total:
-            found.append(Sentence("The models have no unit in common."))
+            sentences.append(Sentence("The models have no unit in common."))
         elif self.moves:
-            found.append(Sentence(f"{self._moved_words(total)}."))
+            sentences.append(Sentence(f"{self._moved_words(total)}."))
         else:
-            found.append(Sentence(f"All {total} units in common run on the same targets."))
+            sentences.append(Sentence(f"All {total} units in common run on the same targets."))
         if any(self.only(side) for side in self.sides):
             of = ", ".join(f"{len(self.only(side))} only in {side.letter}" for side in self.sides)
             both = f"{count(total, 'unit')} in common; " if total else ""
-            found.append(Sentence(f"Other models: {both}{of}."))
-        return found
+            sentences.append(Sentence(f"Other models: {both}{of}."))
+        return sentences
 
     def _moved_words(self, total: int) -> str:
         if len(self.others) > 1:
@@ -197,7 +197,7 @@ class Compared:
         return f"{self.n_moved} of {total} units {verb} elsewhere in {self.others[0].letter}"
 
     def _latency_sentences(self) -> list[Sentence]:
-        found = []
+        sentences = []
         pair = len(self.others) == 1
         for side, compared in zip(self.others, self.latencies, strict=True):
             n = sum(each.ratio is not None for each in compared.differences)
@@ -208,15 +208,15 @@ class Compared:
             who = "" if pair else f" between {self.sides[0].letter} and {side.letter}"
             if n:
                 changed = f"{slower} became slower, {faster} faster" if slower + faster else "none"
-                found.append(
+                sentences.append(
                     Sentence(
                         f"Of {n} latencies of units and regions measured on both sides{who},"
                         f" {changed} beyond noise."
                     )
                 )
             elif compared.same_row:
-                found.append(Sentence(f"No unit was measured again{who}."))
-        return found
+                sentences.append(Sentence(f"No unit was measured again{who}."))
+        return sentences
 
 
 _EXPECTED = ("last measured", "run at", "latencies")
@@ -250,34 +250,36 @@ def _some(names: Sequence[str], most: int = 4) -> str:
 # ---- the document --------------------------------------------------------------------------------
 
 
-def content(named: Sequence[tuple[str, ReportData]]) -> dict[str, Any]:
+def content(sides: Sequence[tuple[str, ReportData]]) -> dict[str, Any]:
     """What a comparison shows, as JSON. Raises UsageError as
     :func:`~nnapi_prof.reports.compare_summary.compared` does."""
-    found = compared(named)
+    comparison = compared(sides)
     return {
         "confidence": CONFIDENCE,
         "threshold": THRESHOLD,
-        "simulated": found.simulated,
-        "sides": [_side(found, side) for side in found.sides],
-        "changed": [sentence.text for sentence in found.sentences],
+        "simulated": comparison.simulated,
+        "sides": [_side(comparison, side) for side in comparison.sides],
+        "changed": [sentence.text for sentence in comparison.sentences],
         "ratios": [
-            _ratio(side, ratio) for side, ratio in zip(found.others, found.ratios, strict=True)
+            _ratio(side, ratio)
+            for side, ratio in zip(comparison.others, comparison.ratios, strict=True)
         ],
         "placement": {
-            "units_in_common": len(found.matched),
-            "units_elsewhere": found.n_moved,
-            "moves": [_move(move) for move in found.moves],
+            "units_in_common": len(comparison.matched),
+            "units_elsewhere": comparison.n_moved,
+            "moves": [_move(move) for move in comparison.moves],
         },
         "latencies": [
-            _latencies(side, each) for side, each in zip(found.others, found.latencies, strict=True)
+            _latencies(side, each)
+            for side, each in zip(comparison.others, comparison.latencies, strict=True)
         ],
-        "refusals": [_refusal(each) for each in found.refusals],
-        "conditions": [_difference(each) for each in found.conditions],
-        "device_facts": [_difference(each) for each in found.descriptions],
+        "refusals": [_refusal(each) for each in comparison.refusals],
+        "conditions": [_difference(each) for each in comparison.conditions],
+        "device_facts": [_difference(each) for each in comparison.descriptions],
     }
 
 
-def _side(found: Compared, side: Side) -> dict[str, Any]:
+def _side(comparison: Compared, side: Side) -> dict[str, Any]:
     data, run = side.data, side.data.run
     return {
         "letter": side.letter,
@@ -285,7 +287,7 @@ def _side(found: Compared, side: Side) -> dict[str, Any]:
         "model": data.model,
         "device": data.device_name,
         "units": len(data.graph.units),
-        "only_here": list(found.only(side)),
+        "only_here": list(comparison.only(side)),
         "segments": len(data.plan.segments),
         "targets": sorted({segment.target.key for segment in data.plan.segments}),
         "measured": _latency(side.measured),
@@ -345,16 +347,16 @@ def _move(move: Move) -> dict[str, Any]:
     }
 
 
-def _latencies(side: Side, found: Comparison) -> dict[str, Any]:
+def _latencies(side: Side, comparison: Comparison) -> dict[str, Any]:
     return {
         "side": side.letter,
-        "median_ratio": found.median_ratio,
-        "compared": len(found.differences),
-        "not_measured_again": found.same_row,
-        "only_first": found.only_first,
-        "only_here": found.only_second,
-        "by_target": [dataclasses.asdict(each) for each in by_target(found)],
-        "changed": [_changed(each) for each in found.changed],
+        "median_ratio": comparison.median_ratio,
+        "compared": len(comparison.differences),
+        "not_measured_again": comparison.same_row,
+        "only_first": comparison.only_first,
+        "only_here": comparison.only_second,
+        "by_target": [dataclasses.asdict(each) for each in by_target(comparison)],
+        "changed": [_changed(each) for each in comparison.changed],
     }
 
 

@@ -98,18 +98,18 @@ def _aligned(items: Items) -> tuple[list[list[int]], list[list[int]]]:
 
 def _heights(items: Items) -> list[int]:
     """Boxes on the longest way down from each item, itself included."""
-    found = [0] * len(items)
+    heights = [0] * len(items)
     for item in sorted(range(len(items)), key=lambda item: -items.row[item]):
-        below = max((found[other] for other in items.down[item]), default=0)
-        found[item] = below + (items.kind[item] is Kind.BOX)
-    return found
+        below = max((heights[other] for other in items.down[item]), default=0)
+        heights[item] = below + (items.kind[item] is Kind.BOX)
+    return heights
 
 
 def _conflicts(items: Items, rows: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
     """(upper, lower) ends of wires that cross a lane: the lane is what stays straight."""
     straight = [kind is not Kind.BOX for kind in items.kind]
     place = {item: at for row in rows for at, item in enumerate(row)}
-    found: set[tuple[int, int]] = set()
+    conflicts: set[tuple[int, int]] = set()
     for upper, lower in zip(rows, rows[1:], strict=False):
         left, scanned = 0, 0
         for at, item in enumerate(lower):
@@ -123,9 +123,9 @@ def _conflicts(items: Items, rows: Sequence[Sequence[int]]) -> set[tuple[int, in
                 for above in items.up[other]:
                     crossed = not left <= place[above] <= right
                     if crossed and not (straight[other] and straight[above]):
-                        found.add((above, other))
+                        conflicts.add((above, other))
             left, scanned = right if lane is not None else left, at + 1
-    return found
+    return conflicts
 
 
 def _align(
@@ -267,5 +267,5 @@ def _aim(items: Items, run: Sequence[int], x: Sequence[float], least: float, mos
         return least
     ends = {*items.up[run[0]], *(other for item in run for other in items.down[item])} - {*run}
     boxes = [x[other] for other in sorted(ends) if items.kind[other] is Kind.BOX]
-    known = boxes or [x[other] for other in sorted(ends)]
-    return sum(known) / len(known) if known else x[run[0]]
+    targets = boxes or [x[other] for other in sorted(ends)]
+    return sum(targets) / len(targets) if targets else x[run[0]]

@@ -116,11 +116,11 @@ class ReportData:
         if self.run is not None:
             return self.run.device
         properties = self.device_info.get("properties")
-        known = properties if isinstance(properties, Mapping) else {}
-        parts = [known.get("ro.product.manufacturer"), known.get("ro.product.model")]
-        named = " ".join(str(part) for part in parts if part)
+        facts = properties if isinstance(properties, Mapping) else {}
+        parts = [facts.get("ro.product.manufacturer"), facts.get("ro.product.model")]
+        name = " ".join(str(part) for part in parts if part)
         info = self.device_info
-        return named or str(info.get("phone") or info.get("os") or "unnamed device")
+        return name or str(info.get("phone") or info.get("os") or "unnamed device")
 
     @property
     def all_notes(self) -> tuple[str, ...]:
@@ -184,7 +184,7 @@ def typed(command: Sequence[str]) -> str:
     if not command:
         return ""
     words = [PROGRAM if is_ours(command) else Path(command[0]).name, *command[1:]]
-    return _SECRET.sub(lambda found: (found[1] or "") + "***", shlex.join(words))
+    return _SECRET.sub(lambda match: (match[1] or "") + "***", shlex.join(words))
 
 
 def _version(name: str) -> str | None:

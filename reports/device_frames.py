@@ -35,13 +35,13 @@ def preference_frame(costs: CostModel) -> pd.DataFrame:
     ``whole_ms`` is the latency of the whole model, NaN where a unit is refused.
     """
     rows = []
-    named: dict[str, list[Target]] = {}
+    by_place: dict[str, list[Target]] = {}
     for target in costs.targets:
         if target.accelerator is not None:
-            named.setdefault(target.accelerator, []).append(target)
+            by_place.setdefault(target.accelerator, []).append(target)
     everything = range(len(costs.graph.units))
-    for accelerator in sorted(named, key=lambda name: (name == AUTO, name)):
-        own = sorted(named[accelerator], key=_order)
+    for accelerator in sorted(by_place, key=lambda name: (name == AUTO, name)):
+        own = sorted(by_place[accelerator], key=_order)
         common = [u for u in everything if all(costs.unit_cost(u, t) is not None for t in own)]
         sums = {t: sum(costs.unit_cost(u, t) or 0.0 for u in common) for t in own}
         least = min(sums.values())
@@ -89,7 +89,7 @@ def plans_by_preference(costs: CostModel, plan: Plan) -> tuple[PreferencePlan, .
     own_ns = by_costs(costs, plan)
     places = {u: _place(s.target) for s in plan.segments for u in s.units}
     offered = {t.preference for t in costs.targets if t.engine is Engine.NNAPI}
-    found = []
+    plans = []
     for preference in sorted((p for p in offered if p is not None), key=lambda p: p.value):
         try:
             best = solve(
@@ -99,21 +99,23 @@ def plans_by_preference(costs: CostModel, plan: Plan) -> tuple[PreferencePlan, .
                 limits=LIMITS,
             )
         except PartitionError as error:
-            found.append(PreferencePlan(preference.short, None, 0, why_not=str(error)))
+            plans.append(PreferencePlan(preference.short, None, 0, why_not=str(error)))
             continue
         moved = sum(places.get(u) != _place(s.target) for s in best.segments for u in s.units)
         relative = best.predicted_ns / own_ns - 1 if own_ns else math.nan
-        found.append(PreferencePlan(preference.short, best, moved, relative))
-    return tuple(found)
+        plans.append(PreferencePlan(preference.short, best, moved, relative))
+    return tuple(plans)
 
 
 def by_costs(costs: CostModel, plan: Plan) -> float:
     """A plan's latency in ns, segment by segment as the costs have it now: its own prediction may
     rest on a run of the whole plan, or on the costs of an earlier day."""
-    found = [costs.region_cost(segment.units, segment.target) for segment in plan.segments]
-    if any(cost is None for cost in found):
+    costs_of_segments = [
+        costs.region_cost(segment.units, segment.target) for segment in plan.segments
+    ]
+    if any(cost is None for cost in costs_of_segments):
         return plan.predicted_ns
-    return sum(cost.ns for cost in found if cost is not None)
+    return sum(cost.ns for cost in costs_of_segments if cost is not None)
 
 
 def _relative(ns: float, least_ns: float) -> float:
@@ -221,10 +223,10 @@ def doubtful(measurements: Iterable[Measurement]) -> list[dict[str, str | float]
 
 
 def _spread(history: pd.DataFrame, name: str) -> tuple[float, float, float] | None:
-    known = pd.concat([history[f"{name}_before"], history[f"{name}_after"]]).dropna()
-    if known.empty:
+    values = pd.concat([history[f"{name}_before"], history[f"{name}_after"]]).dropna()
+    if values.empty:
         return None
-    return float(known.min()), float(known.median()), float(known.max())
+    return float(values.min()), float(values.median()), float(values.max())
 
 
 def _thousandth(value: int | None) -> float:

@@ -105,13 +105,13 @@ def _to_draw(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> It
             ),
         )
     units = tables.units
-    known = units["marginal_ms"].fillna(units["alone_ms"])
+    ms = units["marginal_ms"].fillna(units["alone_ms"])
     yield (
         "units",
         "What each unit adds to a segment, on each target",
         f"Heat map: {count(units['unit'].nunique(), 'unit')} down, "
-        f"{count(units['target'].nunique(), 'target')} across, from {format_ms(known.min())} to "
-        f"{format_ms(known.max())} ms, {int((units['status'] == 'refused').sum())} refused. "
+        f"{count(units['target'].nunique(), 'target')} across, from {format_ms(ms.min())} to "
+        f"{format_ms(ms.max())} ms, {int((units['status'] == 'refused').sum())} refused. "
         "The table below has every number.",
         lambda width: figures.unit_latency(units, tables.chosen, simulated, width=width),
     )
@@ -173,11 +173,11 @@ def predicted_beside_measured(
     ``predicted``, and in one called ``measured`` where they were."""
     columns = ["plan", "segment", "target", "start_ms", "predicted_ms"]
     lines = [own.assign(plan=predicted)[columns]]
-    known = timed.dropna(subset=["measured_ms"])
-    if len(known):
-        took = known["measured_ms"]
+    timed_rows = timed.dropna(subset=["measured_ms"])
+    if len(timed_rows):
+        took = timed_rows["measured_ms"]
         start = took.cumsum() - took
-        lines.append(known.assign(plan=measured, start_ms=start, predicted_ms=took)[columns])
+        lines.append(timed_rows.assign(plan=measured, start_ms=start, predicted_ms=took)[columns])
     return pd.concat(lines, ignore_index=True)
 
 
@@ -215,12 +215,12 @@ def _preference_said(row: Mapping[Any, Any]) -> str:
 
 def _reading_said(readings: Readings) -> str:
     parts = []
-    for words, unit, found in (
+    for words, unit, spread in (
         ("CPU clock", "MHz", readings.mhz),
         ("temperature", "°C", readings.celsius),
     ):
-        if found:
-            low, middle, high = found
+        if spread:
+            low, middle, high = spread
             parts.append(f"{words} {low:.4g} to {high:.4g} {unit}, median {middle:.4g}")
     hot = f"{readings.throttled} of {readings.rounds} rounds throttled"
     return "; ".join([*parts, hot if readings.tells_throttling else "throttling is not told"]) + "."

@@ -67,17 +67,17 @@ _NAMES = {
 
 def device_words(info: Mapping[str, Any]) -> list[Fact]:
     """:func:`device_facts` with the names and units that people use, where there are any."""
-    found = []
+    facts = []
     for name, value in device_facts(info):
         words = _NAMES.get(name, name)
         if name == "memory_kb" and value.isdigit():
             value = f"{int(value) / 1e6:.3g} GB"
         elif name == "cpu_max_khz":
-            known = [part for part in value.split(", ") if part.isdigit()]
-            value = ", ".join(f"{int(khz) / 1000:.0f}" for khz in known)
-            value = f"{value} MHz" if known else "not told"
-        found.append(Fact(words, value))
-    return found
+            numbers = [part for part in value.split(", ") if part.isdigit()]
+            value = ", ".join(f"{int(khz) / 1000:.0f}" for khz in numbers)
+            value = f"{value} MHz" if numbers else "not told"
+        facts.append(Fact(words, value))
+    return facts
 
 
 def environment_facts(data: ReportData) -> list[Fact]:
@@ -173,10 +173,12 @@ def _all(values: Iterable[str]) -> str:
 
 def _range(values: Sequence[float | None], unit: str, scale: float) -> str:
     """``median (least to most)`` of the values that are known."""
-    known = [value / scale for value in values if value is not None]
-    if not known:
+    numbers = [value / scale for value in values if value is not None]
+    if not numbers:
         return ""
-    low, middle, high = (_digits(x) for x in (min(known), statistics.median(known), max(known)))
+    low, middle, high = (
+        _digits(x) for x in (min(numbers), statistics.median(numbers), max(numbers))
+    )
     return f"{low}{unit}" if low == high else f"median {middle}{unit} ({low} to {high})"
 
 
@@ -236,12 +238,12 @@ def unit_facts(costs: CostModel, here_ns: Mapping[int, float]) -> list[UnitFacts
     places: dict[str, list[Target]] = {}
     for target in targets:
         places.setdefault(place_words(target.key), []).append(target)
-    found = []
+    facts = []
     for unit in costs.graph.units:
         here = here_ns.get(unit.index)
         rows = tuple(_place(costs, unit.index, name, own) for name, own in places.items())
-        found.append(UnitFacts(unit.index, None if here is None else here / NS_PER_MS, rows))
-    return found
+        facts.append(UnitFacts(unit.index, None if here is None else here / NS_PER_MS, rows))
+    return facts
 
 
 def _place(costs: CostModel, unit: int, name: str, targets: list[Target]) -> PlaceFacts:
@@ -294,12 +296,12 @@ def refusals_by_reason(costs: CostModel) -> pd.DataFrame:
         {
             "operation": operation,
             "reason": reason,
-            "n_units": len(found),
-            "units": tuple(sorted(found)),
+            "n_units": len(members),
+            "units": tuple(sorted(members)),
             "targets": tuple(targets[operation, reason]),
             "where": targets_words(targets[operation, reason], every),
         }
-        for (operation, reason), found in sorted(
+        for (operation, reason), members in sorted(
             units.items(), key=lambda item: (-len(item[1]), min(item[1]))
         )
     ]
@@ -329,10 +331,10 @@ def transfer_frame(
         entering, leaving = costs.graph.boundary(segment.units)
         in_bytes = sum(costs.graph.values[name].n_bytes for name in entering)
         out_bytes = sum(costs.graph.values[name].n_bytes for name in leaving)
-        known = segment.target.engine is not Engine.HOST and segment.target in costs.fits
-        invocation = costs.overhead(segment.target) if known else math.nan
-        into = costs.transfer(segment.target, in_bytes, 0) if known else math.nan
-        out = costs.transfer(segment.target, 0, out_bytes) if known else math.nan
+        is_fitted = segment.target.engine is not Engine.HOST and segment.target in costs.fits
+        invocation = costs.overhead(segment.target) if is_fitted else math.nan
+        into = costs.transfer(segment.target, in_bytes, 0) if is_fitted else math.nan
+        out = costs.transfer(segment.target, 0, out_bytes) if is_fitted else math.nan
         moved = permutes[number] if number < len(permutes) else None
         rows.append(
             {

@@ -44,8 +44,8 @@ def unit_latency(
     A narrow figure has numbers of units only, no names.
     """
     targets = list(dict.fromkeys(units["target"]))
-    shown = units.assign(ms=units["marginal_ms"].fillna(units["alone_ms"]))
-    table = shown.pivot(index="unit", columns="target", values="ms")[targets]
+    rows = units.assign(ms=units["marginal_ms"].fillna(units["alone_ms"]))
+    table = rows.pivot(index="unit", columns="target", values="ms")[targets]
     labels = units.drop_duplicates("unit").set_index("unit")["label"]
     n = len(table)
     named = width >= WIDE
@@ -86,8 +86,8 @@ def unit_latency(
 
 def _levels(values: np.ndarray) -> np.ndarray:
     """Edges of the colours' steps: equal factors from the least to the greatest latency."""
-    known = values[np.isfinite(values) & (values > 0)]
-    low, high = (float(known.min()), float(known.max())) if len(known) else (1.0, 1.0)
+    finite = values[np.isfinite(values) & (values > 0)]
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (1.0, 1.0)
     low = max(low, high / MOST_CONTRAST)
     edges = np.geomspace(low, max(high, low * 1.001), len(HEAT) + 1)
     edges[0] = 0.0
@@ -245,8 +245,8 @@ def _thinned(values: np.ndarray) -> np.ndarray:
     if len(values) <= MOST_DOTS:
         return values
     ranks = np.argsort(values, kind="stable")
-    kept: np.ndarray = ranks[np.linspace(0, len(values) - 1, MOST_DOTS).round().astype(int)]
-    thinned: np.ndarray = values[np.sort(kept)]
+    spaced: np.ndarray = ranks[np.linspace(0, len(values) - 1, MOST_DOTS).round().astype(int)]
+    thinned: np.ndarray = values[np.sort(spaced)]
     return thinned
 
 

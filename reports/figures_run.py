@@ -43,9 +43,9 @@ def baseline_bars(
     """
     rows = baselines.to_dict("records")
     figure, axes = canvas(width, 0.47 * max(len(rows), 1), bottom=0.5, top=0.34)
-    shown = baselines["measured_ms"].fillna(baselines["predicted_ms"]).to_numpy(dtype=float)
-    most = float(np.nanmax(shown)) if len(shown) else 1.0
-    end = min(most, MOST_TIMES * float(shown[0])) if len(shown) and shown[0] > 0 else most
+    ms = baselines["measured_ms"].fillna(baselines["predicted_ms"]).to_numpy(dtype=float)
+    most = float(np.nanmax(ms)) if len(ms) else 1.0
+    end = min(most, MOST_TIMES * float(ms[0])) if len(ms) and ms[0] > 0 else most
     axes.set_xlim(0, end * 1.04 or 1.0)
     for y, row in enumerate(rows):
         start = 0.0
@@ -56,7 +56,7 @@ def baseline_bars(
                 edgecolor=PAGE, linewidth=0.5,
             )  # fmt: skip
             start += wide
-        if shown[y] > end * 1.001:
+        if ms[y] > end * 1.001:
             axes.text(end * 1.005, y, "»", va="center", color=INK, size=11)
         elif math.isfinite(row["low_ms"]):
             axes.hlines(y, row["low_ms"], row["high_ms"], color=INK, linewidth=1.3)
@@ -107,11 +107,11 @@ def predicted_against_measured(
     ``segments`` holds rows of :func:`~nnapi_prof.reports.frames.segment_frame`. Bars with a
     diamond for a few segments, a scatter around the diagonal for many.
     """
-    known = segments.dropna(subset=["measured_ms"])
-    if len(known) > MANY_SEGMENTS:
-        return _scatter(known, palette, simulated, run_simulated, width)
-    figure, axes = canvas(width, 0.42 * max(len(known), 1), bottom=0.5, top=0.34)
-    for y, row in enumerate(known.to_dict("records")):
+    measured = segments.dropna(subset=["measured_ms"])
+    if len(measured) > MANY_SEGMENTS:
+        return _scatter(measured, palette, simulated, run_simulated, width)
+    figure, axes = canvas(width, 0.42 * max(len(measured), 1), bottom=0.5, top=0.34)
+    for y, row in enumerate(measured.to_dict("records")):
         axes.barh(y, row["measured_ms"], height=0.34, color=palette[row["target"]])
         axes.hlines(y, row["low_ms"], row["high_ms"], color=INK, linewidth=1.3)
         axes.plot(
@@ -121,7 +121,7 @@ def predicted_against_measured(
         name = f"{row['segment']}  {target_words(row['target'])}"
         row_label(axes, y + 0.08, name, _numbers(row))
     axes.set_yticks([])
-    axes.set_ylim(len(known) - 0.66, -0.72)
+    axes.set_ylim(len(measured) - 0.66, -0.72)
     axes.spines["left"].set_visible(False)
     axes.set_xlim(left=0)
     axes.set_xlabel(_both(simulated, run_simulated), color=INK, labelpad=2)
@@ -131,19 +131,19 @@ def predicted_against_measured(
 
 
 def _scatter(
-    known: pd.DataFrame,
+    measured: pd.DataFrame,
     palette: Mapping[str, str],
     simulated: bool,
     run_simulated: bool,
     width: float,
 ) -> Figure:
     figure, axes = canvas(min(width, 5.6), 3.6, left=0.6, bottom=0.5, top=0.34)
-    for key, rows in known.groupby("target", sort=True):
+    for key, rows in measured.groupby("target", sort=True):
         axes.scatter(
             rows["measured_ms"], rows["predicted_ms"], s=22, color=palette[str(key)],
             label=target_words(str(key)), edgecolor=PAGE, linewidth=0.4,
         )  # fmt: skip
-    span = known[["measured_ms", "predicted_ms"]]
+    span = measured[["measured_ms", "predicted_ms"]]
     ends = [float(span.min().min()) * 0.8, float(span.max().max()) * 1.25]
     axes.plot(ends, ends, color=FAINT, linewidth=0.9, linestyle="--")
     for axis, scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
@@ -188,9 +188,9 @@ def device_history(history: pd.DataFrame, simulated: bool, *, width: float = WID
     hot = history.loc[history["throttled"].eq(True), "at"].unique()
     for axes, (name, words) in zip(every, panels, strict=True):
         both = history[["at", f"{name}_before", f"{name}_after"]]
-        found = both.melt("at").groupby("at")["value"]
+        groups = both.melt("at").groupby("at")["value"]
         x = np.array(sorted(history["at"].unique()))
-        low, middle, high = (found.agg(how).reindex(x) for how in ("min", "median", "max"))
+        low, middle, high = (groups.agg(how).reindex(x) for how in ("min", "median", "max"))
         axes.fill_between(x, low, high, step="mid", color=FAINT, alpha=0.35, linewidth=0)
         axes.plot(x, middle, drawstyle="steps-mid", color=INK, linewidth=1.1)
         axes.plot(

@@ -35,9 +35,9 @@ def format_of(path: Path) -> str:
     for ending in sorted(fits, key=len, reverse=True):
         if name.endswith(ending):
             return fits[ending]
-    known = ", ".join(endings[0] for endings in ENDINGS.values())
+    first = ", ".join(endings[0] for endings in ENDINGS.values())
     raise UsageError(
-        f"the ending of {path} names no format: there are {known}, or say {option('format')}"
+        f"the ending of {path} names no format: there are {first}, or say {option('format')}"
         f" {'|'.join(ENDINGS)}"
     )
 

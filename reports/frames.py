@@ -143,16 +143,16 @@ def unit_frame(costs: CostModel) -> pd.DataFrame:
 
 def all_targets(costs: CostModel) -> tuple[Target, ...]:
     """Targets with costs, then those that refused every unit."""
-    known = set(costs.targets)
-    mute = sorted({t for _, t in costs.refusals} - known, key=lambda t: t.key)
+    every = set(costs.targets)
+    mute = sorted({t for _, t in costs.refusals} - every, key=lambda t: t.key)
     return (*costs.targets, *mute)
 
 
 def refusal_frame(costs: CostModel) -> pd.DataFrame:
     """One row for each unit and reason, with the targets that gave it."""
-    found: dict[tuple[int, str], list[str]] = {}
+    refused_units: dict[tuple[int, str], list[str]] = {}
     for (unit, target), reason in sorted(costs.refusals.items()):
-        found.setdefault((unit, reason), []).append(target.key)
+        refused_units.setdefault((unit, reason), []).append(target.key)
     rows = [
         {
             "unit": unit,
@@ -161,7 +161,7 @@ def refusal_frame(costs: CostModel) -> pd.DataFrame:
             "targets": tuple(targets),
             "reason": reason,
         }
-        for (unit, reason), targets in found.items()
+        for (unit, reason), targets in refused_units.items()
     ]
     return pd.DataFrame(rows, columns=["unit", "name", "label", "targets", "reason"])
 
@@ -181,24 +181,24 @@ def baseline_frame(
     ran = {row.plan.name: row for row in run.runs} if run is not None else {}
     rows = []
     for plan in plans:
-        found = ran.get(plan.name)
-        low, high = _percentiles(found.total_ns if found else ())
+        timing = ran.get(plan.name)
+        low, high = _percentiles(timing.total_ns if timing else ())
         rows.append(
             {
                 "plan": plan.name,
                 "n_segments": len(plan.segments),
                 "n_targets": len({s.target for s in plan.segments}),
-                "predicted_ms": (found or plan).predicted_ns / NS_PER_MS,
-                "measured_ms": _ms(found.median_ns if found and not found.error else None),
+                "predicted_ms": (timing or plan).predicted_ns / NS_PER_MS,
+                "measured_ms": _ms(timing.median_ns if timing and not timing.error else None),
                 "low_ms": low,
                 "high_ms": high,
-                "runs": len(found.total_ns) if found else 0,
-                "first_ms": _ms(found.first_ns if found else None),
+                "runs": len(timing.total_ns) if timing else 0,
+                "first_ms": _ms(timing.first_ns if timing else None),
                 "permutes": permutes[plan.name].count if plan.name in permutes else math.nan,
                 "permuted_bytes": (
                     permutes[plan.name].n_bytes if plan.name in permutes else math.nan
                 ),
-                "error": found.error if found else None,
+                "error": timing.error if timing else None,
             }
         )
     return frame_of(rows, BASELINE_COLUMNS)

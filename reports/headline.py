@@ -130,12 +130,12 @@ def _doubt(plan: Plan) -> str:
 def rivals_of(baselines: pd.DataFrame) -> list[Rival]:
     """The plan (the frame's first row) against each baseline, the hardest to beat first."""
     own, *others = baselines.to_dict("records")
-    found = []
+    rivals = []
     for row in others:
         both = math.isfinite(row["measured_ms"]) and math.isfinite(own["measured_ms"])
         column = "measured_ms" if both else "predicted_ms"
-        found.append(Rival(row["plan"], own[column], row[column], both))
-    return sorted(found, key=lambda rival: rival.factor)
+        rivals.append(Rival(row["plan"], own[column], row[column], both))
+    return sorted(rivals, key=lambda rival: rival.factor)
 
 
 def _not_run(data: ReportData) -> str:
@@ -211,9 +211,9 @@ def _against_rules(data: ReportData, rivals: Sequence[Rival]) -> str:
     if fastest.verdict == "bad":
         return f" That is {fastest.phrase} than {FASTEST_RULE}, {name}."
     same = "is" if _is_rule(data, fastest.name) else "is as fast as"
-    said = f" The plan {same} {FASTEST_RULE}, {name}."
-    known = [*_which_rule(rivals), *_refused(data)]
-    return said + (f" What measuring tells: {'; '.join(known)}." if known else "")
+    sentence = f" The plan {same} {FASTEST_RULE}, {name}."
+    reasons = [*_which_rule(rivals), *_refused(data)]
+    return sentence + (f" What measuring tells: {'; '.join(reasons)}." if reasons else "")
 
 
 def _is_rule(data: ReportData, name: str) -> bool:
@@ -243,11 +243,11 @@ def _takes(rival: Rival) -> str:
 def _refused(data: ReportData) -> list[str]:
     """What each accelerator refuses: ``sim-npu refuses sigmoid and softmax``."""
     refusals = data.cost_model.refusals
-    found: dict[str, dict[str, None]] = {}
+    numbers: dict[str, dict[str, None]] = {}
     for unit, target in sorted(refusals, key=lambda place: place[0]):
         operation = data.graph.units[unit].label.partition(" ")[0]
-        found.setdefault(place_words(target.key), {})[operation] = None
-    return [f"{place} refuses {_some(list(operations))}" for place, operations in found.items()]
+        numbers.setdefault(place_words(target.key), {})[operation] = None
+    return [f"{place} refuses {_some(list(operations))}" for place, operations in numbers.items()]
 
 
 def _some(names: Sequence[str]) -> str:
@@ -308,15 +308,15 @@ def _outputs(data: ReportData) -> Card:
     checks = data.run.checks
     failed = [check for check in checks if not check.ok]
     worst = max(checks, key=lambda check: check.relative / (check.tolerance or 1.0))
-    said = f"largest difference {format_difference(worst.relative, 1)}"
+    detail = f"largest difference {format_difference(worst.relative, 1)}"
     if math.isfinite(worst.relative):
-        said += " of the largest value"
-    said += f", {worst.tolerance:.0e} allowed"
+        detail += " of the largest value"
+    detail += f", {worst.tolerance:.0e} allowed"
     if failed:
-        return Card(about, f"{len(failed)} of {len(checks)} differ", "bad", said)
+        return Card(about, f"{len(failed)} of {len(checks)} differ", "bad", detail)
     little = [check for check in checks if not check.tells]
     if len(little) < len(checks):
-        said += f"; {len(little)} of {len(checks)} left little to compare" if little else ""
-        return Card(about, "agree", "good", said)
+        detail += f"; {len(little)} of {len(checks)} left little to compare" if little else ""
+        return Card(about, "agree", "good", detail)
     what = "; ".join(f"{check.name} {little_to_compare(check)}" for check in little)
     return Card(about, "little to compare", "", what)

@@ -137,10 +137,10 @@ def _runs(data: ReportData) -> tuple[Any, ...]:
 
 def places(palette: Mapping[str, str]) -> dict[str, str]:
     """Who computes -> colour, once for all preferences."""
-    found: dict[str, str] = {}
+    rows: dict[str, str] = {}
     for key, colour in palette.items():
-        found.setdefault(place_words(key), colour)
-    return found
+        rows.setdefault(place_words(key), colour)
+    return rows
 
 
 def unit_rows(units: pd.DataFrame, chosen: Mapping[int, str]) -> list[dict[str, Any]]:

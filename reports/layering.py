@@ -155,13 +155,13 @@ def _rows_within(nodes: Sequence[int], nets: Sequence[Net], per_row: int) -> dic
         for reader in net.readers:
             reads[reader].append(net)
     rows: dict[int, int] = {}
-    taken: Counter[int] = Counter()
+    widths: Counter[int] = Counter()
     for node in nodes:
         row = max((rows[net.source] + 1 for net in reads[node] if net.source >= 0), default=0)
-        while taken[row] >= per_row:
+        while widths[row] >= per_row:
             row += 1
         rows[node] = row
-        taken[row] += 1
+        widths[row] += 1
     for node in reversed(nodes):
         below = [rows[reader] for net in makes[node] for reader in net.readers]
         if not below:
@@ -173,9 +173,9 @@ def _rows_within(nodes: Sequence[int], nets: Sequence[Net], per_row: int) -> dic
         ]
         longer = sum(max(0, row - max(deepest, rows[node])) for deepest in others)
         shorter = (row - rows[node]) * sum(bool(net.readers) for net in makes[node])
-        if row > rows[node] and longer < shorter and taken[row] < per_row:
-            taken[rows[node]] -= 1
-            taken[row] += 1
+        if row > rows[node] and longer < shorter and widths[row] < per_row:
+            widths[rows[node]] -= 1
+            widths[row] += 1
             rows[node] = row
     used = {row: place for place, row in enumerate(sorted(set(rows.values())))}
     return {node: used[row] for node, row in rows.items()}
@@ -203,16 +203,16 @@ def order(items: Items, n_rows: int) -> list[list[int]]:
         neighbours = items.up if down else items.down
         for number in range(1, n_rows) if down else range(n_rows - 2, -1, -1):
             _sort(rows[number], items, neighbours, place)
-        found = crossings(items, rows, place)
+        count = crossings(items, rows, place)
         waited += 1
-        if found < fewest:
-            best, fewest, waited = [list(row) for row in rows], found, 0
+        if count < fewest:
+            best, fewest, waited = [list(row) for row in rows], count, 0
     return _swapped(items, best, place)
 
 
 def crossings(items: Items, rows: Sequence[Sequence[int]], place: Sequence[int]) -> int:
     """How many pairs of wires cross, over all pairs of neighbouring rows."""
-    found = 0
+    count = 0
     for row in rows:
         if len(row) < 2:
             continue
@@ -220,10 +220,10 @@ def crossings(items: Items, rows: Sequence[Sequence[int]], place: Sequence[int])
         for item in row:
             below = sorted(place[other] for other in items.down[item])
             for at in below:
-                found += len(seen) - bisect_right(seen, at)
+                count += len(seen) - bisect_right(seen, at)
             for at in below:
                 insort(seen, at)
-    return found
+    return count
 
 
 def _walk(items: Items, n_rows: int) -> list[list[int]]:

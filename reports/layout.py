@@ -150,10 +150,10 @@ def lay_out(groups: Sequence[Group], nets: Sequence[Net], sizes: Sizes | None = 
 
 
 def _group_of(groups: Sequence[Group]) -> dict[int, int]:
-    found = {node: number for number, group in enumerate(groups) for node in group.nodes}
-    if sorted(found) != list(range(sum(len(group.nodes) for group in groups))):
+    group_of = {node: number for number, group in enumerate(groups) for node in group.nodes}
+    if sorted(group_of) != list(range(sum(len(group.nodes) for group in groups))):
         raise ValueError("groups must hold the nodes 0 to n - 1, each once")
-    return found
+    return group_of
 
 
 def _check(nets: Sequence[Net], group_of: dict[int, int]) -> None:
@@ -256,11 +256,11 @@ def _walls(
 
 def _separation(sizes: Sizes) -> list[list[float]]:
     """See :data:`nnapi_prof.reports.coordinates.Separation`."""
-    found = [[sizes.lane_gap for _ in Kind] for _ in Kind]
-    found[Kind.BOX][Kind.BOX] = sizes.column_gap
+    gaps = [[sizes.lane_gap for _ in Kind] for _ in Kind]
+    gaps[Kind.BOX][Kind.BOX] = sizes.column_gap
     for kind in Kind:
-        found[Kind.WALL][kind] = found[kind][Kind.WALL] = sizes.frame_pad
-    return found
+        gaps[Kind.WALL][kind] = gaps[kind][Kind.WALL] = sizes.frame_pad
+    return gaps
 
 
 def _shift(x: list[float], items: Items) -> None:

@@ -136,8 +136,8 @@ def _plan(data: ReportData) -> Iterator[str]:
     heads += [f"measured {measured_unit}", f"first run {measured_unit}"] if measured else []
     rows = []
     for row in frames.plan_frame(data.plan, data.graph).to_dict("records"):
-        found = measured.get(row["segment"], {})
-        times = [format_ms(found.get(name)) for name in ("measured_ms", "first_ms")]
+        timing = measured.get(row["segment"], {})
+        times = [format_ms(timing.get(name)) for name in ("measured_ms", "first_ms")]
         rows.append(
             [
                 str(row["segment"]),
@@ -165,7 +165,7 @@ def _baselines(data: ReportData, plans: pd.DataFrame) -> Iterator[str]:
     )
     rows = []
     for place, row in enumerate(plans.to_dict("records")):
-        known = row["runs"] > 0
+        was_run = row["runs"] > 0
         rows.append(
             [
                 plan_words(row["plan"], is_own=place == 0),
@@ -173,7 +173,7 @@ def _baselines(data: ReportData, plans: pd.DataFrame) -> Iterator[str]:
                 str(row["n_segments"]),
                 format_ms(row["predicted_ms"]),
                 format_ms(row["measured_ms"]),
-                f"{format_ms(row['low_ms'])} to {format_ms(row['high_ms'])}" if known else DASH,
+                f"{format_ms(row['low_ms'])} to {format_ms(row['high_ms'])}" if was_run else DASH,
                 str(row["runs"] or DASH),
                 format_ms(row["first_ms"]),
                 _permutes(row),
@@ -344,12 +344,12 @@ def _units_of(data: ReportData) -> tuple[str, str]:
 
 def _ranges(units: Sequence[int]) -> str:
     """``3, 5 to 9``."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for unit in sorted(units):
-        if found and unit == found[-1][-1] + 1:
-            found[-1].append(unit)
+        if ranges and unit == ranges[-1][-1] + 1:
+            ranges[-1].append(unit)
         else:
-            found.append([unit])
+            ranges.append([unit])
     return ", ".join(
-        f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in found
+        f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in ranges
     )

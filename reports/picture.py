@@ -184,13 +184,13 @@ def _segments(data: ReportData, places: Mapping[str, Place]) -> list[SegmentWord
     timed = ms_unit(data.run is not None and data.run.simulated)
     ran = data.run_of_plan
     measured = {t.segment: t.median_ns for t in ran.segments} if ran is not None else {}
-    found = []
+    segments = []
     for number, segment in enumerate(data.plan.segments):
         key, median = segment.target.key, measured.get(number)
         preference = segment.target.preference
         total_ns = segment.predicted_ns if median is None else median
         parts = segment_parts(data.cost_model, segment, total_ns)
-        found.append(
+        segments.append(
             SegmentWords(
                 number=number,
                 segment=segment,
@@ -206,7 +206,7 @@ def _segments(data: ReportData, places: Mapping[str, Place]) -> list[SegmentWord
                 beside="" if parts is None else _beside(parts),
             )
         )
-    return found
+    return segments
 
 
 def _beside(parts: SegmentParts) -> str:
@@ -225,7 +225,7 @@ def _units(
     facts = unit_facts(data.cost_model, here_ns)
     slowest = max((each.here_ms or 0.0 for each in facts), default=0.0) or 1.0
     unit_ms = ms_unit(data.cost_model.simulated or data.plan.simulated)
-    found = []
+    rows = []
     for unit, each in zip(data.graph.units, facts, strict=True):
         segment = of_unit[unit.index]
         operation, _, rest = unit.label.partition(" ")
@@ -237,7 +237,7 @@ def _units(
             *(f"{row.place}: {row.words} {unit_ms if row.timed else ''}".strip()
               for row in each.rows),
         ]  # fmt: skip
-        found.append(
+        rows.append(
             UnitWords(
                 facts=each,
                 place=segment.place,
@@ -253,7 +253,7 @@ def _units(
                 below=_numbers(u for value in unit.outputs for u in readers[value]),
             )
         )
-    return found
+    return rows
 
 
 def _numbers(numbers: Iterable[int]) -> str:
@@ -263,12 +263,12 @@ def _numbers(numbers: Iterable[int]) -> str:
 def _folds(data: ReportData, drawn: Scene, units: Sequence[UnitWords]) -> list[Fold]:
     """Strips that are shown or folded away together."""
     size = len(drawn.strips) if len(units) <= MANY_UNITS else _STRIPS_IN_FOLD
-    found = []
+    folds = []
     for first in range(0, len(drawn.strips), max(size, 1)):
         strips = drawn.strips[first : first + size]
         inside = sorted(box.unit for s in strips for box in s.boxes if box.unit is not None)
         labels = [data.graph.units[unit].label for unit in (inside[:1] + inside[-1:])]
-        found.append(
+        folds.append(
             Fold(
                 strips=strips,
                 units=_range(inside),
@@ -280,7 +280,7 @@ def _folds(data: ReportData, drawn: Scene, units: Sequence[UnitWords]) -> list[F
                 ),
             )
         )
-    return found
+    return folds
 
 
 def _range(units: Sequence[int]) -> str:
@@ -327,8 +327,8 @@ def segment_parts(costs: CostModel, segment: Segment, total_ns: float) -> Segmen
     """The parts of a segment that takes ``total_ns``; None where a unit's cost is unknown, or
     nothing is known to take any time."""
     units = {unit: costs.unit_cost(unit, segment.target) for unit in segment.units}
-    known = {unit: ns for unit, ns in units.items() if ns is not None}
-    if len(known) < len(units):
+    works = {unit: ns for unit, ns in units.items() if ns is not None}
+    if len(works) < len(units):
         return None
     values = costs.graph.values
     entering, leaving = costs.graph.boundary(segment.units)
@@ -338,13 +338,13 @@ def segment_parts(costs: CostModel, segment: Segment, total_ns: float) -> Segmen
         sum(values[name].n_bytes for name in entering),
         sum(values[name].n_bytes for name in leaving),
     )
-    fitted = sum(known.values()) + invocation + moving
+    fitted = sum(works.values()) + invocation + moving
     if fitted <= 0:
         return None
     share = total_ns / fitted
     return SegmentParts(
         total_ns,
-        {unit: ns * share for unit, ns in known.items()},
+        {unit: ns * share for unit, ns in works.items()},
         invocation * share,
         moving * share,
     )

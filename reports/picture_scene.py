@@ -171,11 +171,11 @@ def cut(layout: Layout, strip_height: float) -> list[tuple[int, int]]:
     for link in layout.links:
         passing[link.row] += 1
     count = max(1, -(-int(layout.height) // int(strip_height)))
-    found: list[tuple[int, int]] = []
+    pieces: list[tuple[int, int]] = []
     first = 0
     while first < len(rows):
         left = rows[-1].bottom - rows[first].top
-        remaining = max(1, count - len(found))
+        remaining = max(1, count - len(pieces))
         aim = left / remaining
         fits = [
             row
@@ -195,9 +195,9 @@ def cut(layout: Layout, strip_height: float) -> list[tuple[int, int]]:
                     row,
                 ),
             )
-        found.append((first, last))
+        pieces.append((first, last))
         first = last + 1
-    return found
+    return pieces
 
 
 def _tears(rows: Sequence[Row], row: int) -> bool:
@@ -284,15 +284,15 @@ def _spread(numbers: Sequence[int], own: list[float], other: Sequence[float], ro
     """Sets ``own`` of the links that meet at one box: near ``other``, apart from each other."""
     middle = own[numbers[0]]
     ordered = sorted(numbers, key=lambda number: other[number])
-    wanted = [min(max(other[n], middle - room), middle + room) for n in ordered]
-    for at in range(1, len(wanted)):
-        wanted[at] = max(wanted[at], wanted[at - 1] + _APART)
-    over = wanted[-1] - (middle + room)
+    targets = [min(max(other[n], middle - room), middle + room) for n in ordered]
+    for at in range(1, len(targets)):
+        targets[at] = max(targets[at], targets[at - 1] + _APART)
+    over = targets[-1] - (middle + room)
     if over > 0:  # move the rightmost ones back
-        wanted[-1] -= over
-        for at in range(len(wanted) - 2, -1, -1):
-            wanted[at] = min(wanted[at], wanted[at + 1] - _APART)
-    for number, x in zip(ordered, wanted, strict=True):
+        targets[-1] -= over
+        for at in range(len(targets) - 2, -1, -1):
+            targets[at] = min(targets[at], targets[at + 1] - _APART)
+    for number, x in zip(ordered, targets, strict=True):
         own[number] = x
 
 

@@ -116,7 +116,7 @@ def bare(axes: Axes) -> None:
 
 def colours(targets: Iterable[Target]) -> dict[str, str]:
     """Target key -> colour: one for each accelerator, whatever the preference."""
-    found: dict[str, str] = {}
+    colour_of: dict[str, str] = {}
     named: dict[str, str] = {}
     for target in sorted(set(targets), key=lambda t: t.key):
         if target.engine is Engine.CPU:
@@ -128,8 +128,8 @@ def colours(targets: Iterable[Target]) -> dict[str, str]:
         else:
             place = len(named) % len(ACCELERATOR_COLOURS)
             colour = named.setdefault(target.accelerator or "", ACCELERATOR_COLOURS[place])
-        found[target.key] = colour
-    return found
+        colour_of[target.key] = colour
+    return colour_of
 
 
 def title(text: str, simulated: bool) -> str:
@@ -230,13 +230,13 @@ def _attributes(element: ET.Element, prefix: str, used: set[str]) -> Iterator[st
 
 def _style(text: str) -> str:
     text = _FONT.sub("", text)
-    text = _COLOUR.sub(lambda found: VARIABLES.get(found[0], found[0]), text)
+    text = _COLOUR.sub(lambda match: VARIABLES.get(match[0], match[0]), text)
     return text.replace("; ", ";").replace(": ", ":").strip("; ")
 
 
 def _rounded(text: str) -> str:
     """With two decimals at most: a viewer's pixel is larger."""
-    return _NUMBER.sub(lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), text)
+    return _NUMBER.sub(lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), text)
 
 
 def _local(name: str) -> str:

@@ -154,7 +154,7 @@ def _preface(data: ReportData) -> list[str]:
             f"{data.what_is_simulated} come from the description of a simulated phone, not from"
             " hardware."
         )
-    lines += [said for said in (data.ran_elsewhere, data.what_is_estimated) if said]
+    lines += [remarks for remarks in (data.ran_elsewhere, data.what_is_estimated) if remarks]
     return lines
 
 

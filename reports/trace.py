@@ -80,29 +80,29 @@ def _events(data: ReportData) -> Iterator[Event]:
 
 
 def _predicted(plan: Plan) -> list[Slice]:
-    found = []
+    slices = []
     start = 0.0
     for number, segment in enumerate(plan.segments):
         facts: dict[str, Any] = {"basis": _basis(segment)}
         if segment.interval_ns is not None:
             facts["interval_ms"] = [ns / 1e6 for ns in segment.interval_ns]
-        found.append(Slice(number, segment, start, segment.predicted_ns, facts))
+        slices.append(Slice(number, segment, start, segment.predicted_ns, facts))
         start += segment.predicted_ns
-    return found
+    return slices
 
 
 def _measured(run: PlanRun) -> list[Slice]:
     """Medians, one after the other; without segments on the host, which are not timed."""
-    found = []
+    slices = []
     start = 0.0
     for timing in run.segments:
         median = timing.median_ns
         if median is None:
             continue
         segment = run.plan.segments[timing.segment]
-        found.append(Slice(timing.segment, segment, start, median, _timing_facts(timing)))
+        slices.append(Slice(timing.segment, segment, start, median, _timing_facts(timing)))
         start += median
-    return found
+    return slices
 
 
 def _timing_facts(timing: SegmentTiming) -> dict[str, Any]:
@@ -224,10 +224,10 @@ def _flows(
 ) -> Iterator[Event]:
     """An arrow for each value from the segment that makes it to each later one that reads it."""
     threads = _threads(slices)
-    made = {value: each for each in slices for value in graph.boundary(each.segment.units)[1]}
+    makers = {value: each for each in slices for value in graph.boundary(each.segment.units)[1]}
     for reader in slices:
         for value in graph.boundary(reader.segment.units)[0]:
-            maker = made.get(value)
+            maker = makers.get(value)
             if maker is None:  # an input of the model, or made on the host
                 continue
             end = _us(maker.start_ns + maker.length_ns)
@@ -265,12 +265,12 @@ def _counters(pid: int, data: ReportData, length_ns: float) -> Iterator[Event]:
     told = False
     for name, unit, reading in kinds:
         for place, each in enumerate(rounds):
-            found = reading(each)
-            if found is None:
+            values = reading(each)
+            if values is None:
                 continue
             told = True
             ts = _us(length_ns * place / len(rounds))
-            args = {unit: found / 1000}
+            args = {unit: values / 1000}
             yield {
                 "name": name,
                 "cat": "device",

@@ -64,7 +64,7 @@ def _mode(path: Path) -> Iterator[Finding]:
         )
 
 
-def _pair(path: Path, public: Path, wanted: bytes) -> Finding:
+def _pair(path: Path, public: Path, public_key: bytes) -> Finding:
     """Whether the public half is that of the private one: phones are shown it."""
     try:
         shown = public.read_bytes().split()
@@ -74,7 +74,7 @@ def _pair(path: Path, public: Path, wanted: bytes) -> Finding:
         return ADB.problem(
             _CHECK, f"{public} cannot be read: {error.strerror}", f"sudo chown $USER '{public}'"
         )
-    if not shown or shown[0] != wanted:
+    if not shown or shown[0] != public_key:
         return ADB.problem(
             _CHECK,
             f"{public} is the public half of another key: phones that confirm it refuse this one",
@@ -124,8 +124,8 @@ def adb_server(host: Host) -> Iterator[Finding]:
     try:
         server = host.adb_server
     except UsageError as error:
-        found, _, fix = str(error).partition(": ")
-        yield ADB.problem("adb server", found, fix)
+        problem_text, _, fix = str(error).partition(": ")
+        yield ADB.problem("adb server", problem_text, fix)
         return
     where = _words(server_address())
     try:
@@ -171,8 +171,8 @@ def _client_version() -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    said = re.search(r"version \d+\.\d+\.(\d+)", done.stdout)
-    return int(said[1]) if said else None
+    version = re.search(r"version \d+\.\d+\.(\d+)", done.stdout)
+    return int(version[1]) if version else None
 
 
 def _devices(server: AdbServer) -> Iterator[Finding]:
@@ -236,11 +236,11 @@ def phones(host: Host) -> Iterator[Finding]:
             "ADB_SERVER_SOCKET=tcp:HOST:5037",
         )
         return
-    found = list(usb_phones(host))
-    if not found:
+    connected = list(usb_phones(host))
+    if not connected:
         yield USB.ok("phone", "none is on USB")
-    owned = {device.serial for device in host.adb_server.devices()} if found else set()
-    for phone in found:
+    owned = {device.serial for device in host.adb_server.devices()} if connected else set()
+    for phone in connected:
         yield _opened(phone, phone.serial in owned, host)
 
 

@@ -179,14 +179,14 @@ def phone_checks(family: str) -> Callable[[PhoneCheck], PhoneCheck]:
 
 def run(checks: Iterable[tuple[str, Callable[[T], Iterable[Finding]]]], on: T) -> list[Finding]:
     """What the checks find, each for itself: one that fails becomes a finding."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for family, check in checks:
         try:
-            found.extend(check(on))
+            findings.extend(check(on))
         # Whatever it is: the user asked what is wrong, and the other checks may tell.
         except Exception as error:
-            found.append(failed(family, check, error))
-    return found
+            findings.append(failed(family, check, error))
+    return findings
 
 
 def failed(family: str, check: Callable[..., Any], error: Exception) -> Finding:
@@ -204,7 +204,7 @@ def failed(family: str, check: Callable[..., Any], error: Exception) -> Finding:
 
 def told(family: Family, check: str, error: NnapiProfError) -> Finding:
     """An error of ours as a finding: its message says what was wrong, then what to do."""
-    found, _, fix = str(error).rpartition(": ")
-    if not found:
-        found, fix = str(error), "nnapi-prof devices (lists what is within reach)"
-    return family.problem(check, found, fix)
+    text, _, fix = str(error).rpartition(": ")
+    if not text:
+        text, fix = str(error), "nnapi-prof devices (lists what is within reach)"
+    return family.problem(check, text, fix)

@@ -32,20 +32,20 @@ def examine(
 
 def _phone(spec: str | None, progress: Progress | None) -> list[Finding]:
     try:
-        phone, found = reach(spec, progress)
+        phone, findings = reach(spec, progress)
     # As in `run`: whatever it is, the other findings are shown.
     except Exception as error:
         return [failed(PHONE.name, reach, error)]
     if phone is None:
-        return found
+        return findings
     try:
         # The system first: it tells why an agent cannot be put there.
-        found += run([each for each in PHONE_CHECKS if each[0] == PHONE.name], phone)
+        findings += run([each for each in PHONE_CHECKS if each[0] == PHONE.name], phone)
         try:
             phone, agent = with_agent(phone, progress)
         except NnapiProfError as error:
             agent = told(PHONE, "agent", error)
-        found += [] if agent is None else [agent]
-        return found + run([each for each in PHONE_CHECKS if each[0] != PHONE.name], phone)
+        findings += [] if agent is None else [agent]
+        return findings + run([each for each in PHONE_CHECKS if each[0] != PHONE.name], phone)
     finally:
         phone.transport.close()

@@ -210,8 +210,8 @@ def execution(phone: Phone) -> Iterator[Finding]:
     elif code == 8:
         stored = storage_error(output, phone.remote_dir, phone.serial)
         if stored is not None:
-            found, _, fix = str(stored).rpartition(": ")
-            yield PHONE.problem("execution", found, fix)
+            where, _, fix = str(stored).rpartition(": ")
+            yield PHONE.problem("execution", where, fix)
         else:
             last = output.strip().splitlines()[-1:] or ["no reason told"]
             yield PHONE.problem(
@@ -273,15 +273,15 @@ def _by_agent(info: AgentInfo) -> Iterator[Finding]:
         return
     level = f", API level {info.api_level}" if info.api_level is not None else ""
     yield NNAPI.ok("library", f"{info.nnapi.library}{level}{label}")
-    found = info.nnapi.accelerators
-    real = [each for each in found if each.type != "CPU"]
+    accelerators = info.nnapi.accelerators
+    real = [each for each in accelerators if each.type != "CPU"]
     listed = ", ".join(
         f"{each.name} ({each.type.lower()}, API {each.feature_level}, {each.version})"
-        for each in found
+        for each in accelerators
     )
     if real:
         yield NNAPI.ok("accelerators", f"{listed}{label}")
-    elif found:
+    elif accelerators:
         yield NNAPI.warning("accelerators", f"nothing but the CPU: {listed}{label}", _FIX)
     else:
         yield NNAPI.warning(
@@ -313,13 +313,13 @@ def state(phone: Phone) -> Iterator[Finding]:
     """From Android's own services; what a device does not tell is left out."""
     if phone.host_only:
         return
-    _, said = phone.ask(_STATE_SCRIPT)
-    found = [*_thermal(said), *_battery(said), *_screen(said)]
-    yield from found or [STATE.ok("state", "the device tells neither heat nor battery")]
+    _, output = phone.ask(_STATE_SCRIPT)
+    findings = [*_thermal(output), *_battery(output), *_screen(output)]
+    yield from findings or [STATE.ok("state", "the device tells neither heat nor battery")]
 
 
-def _thermal(said: str) -> Iterator[Finding]:
-    status = _number(said, r"Thermal Status:\s*(\d+)")
+def _thermal(output: str) -> Iterator[Finding]:
+    status = _number(output, r"Thermal Status:\s*(\d+)")
     if status is None:
         return
     word = _THERMAL[min(int(status), len(_THERMAL) - 1)]
@@ -329,16 +329,16 @@ def _thermal(said: str) -> Iterator[Finding]:
         yield STATE.warning("thermal", f"throttled: {word} ({status:.0f} of 6)", _COOL)
 
 
-def _battery(said: str) -> Iterator[Finding]:
-    level = _number(said, r"^\s*level:\s*(\d+)")
+def _battery(output: str) -> Iterator[Finding]:
+    level = _number(output, r"^\s*level:\s*(\d+)")
     if level is None:
         return
-    tenths = _number(said, r"^\s*temperature:\s*(-?\d+)")
-    charging = bool(re.search(r"powered:\s*true", said))
+    tenths = _number(output, r"^\s*temperature:\s*(-?\d+)")
+    charging = bool(re.search(r"powered:\s*true", output))
     words = f"{level:.0f} %, {'charging' if charging else 'not charging'}"
     if tenths is not None:
         words += f", {tenths / 10:.1f} degrees Celsius"
-    if "saver=1" in said:
+    if "saver=1" in output:
         yield STATE.warning(
             "battery",
             f"{words}; battery saver is on and lowers clock rates",
@@ -354,8 +354,8 @@ def _battery(said: str) -> Iterator[Finding]:
         yield STATE.ok("battery", words)
 
 
-def _screen(said: str) -> Iterator[Finding]:
-    wake = re.search(r"mWakefulness=(\w+)", said)
+def _screen(output: str) -> Iterator[Finding]:
+    wake = re.search(r"mWakefulness=(\w+)", output)
     if wake is None:
         return
     if wake[1] == "Awake":
@@ -368,6 +368,6 @@ def _screen(said: str) -> Iterator[Finding]:
         )
 
 
-def _number(said: str, pattern: str) -> float | None:
-    found = re.search(pattern, said, re.MULTILINE | re.IGNORECASE)
-    return None if found is None else float(found[1])
+def _number(output: str, pattern: str) -> float | None:
+    match = re.search(pattern, output, re.MULTILINE | re.IGNORECASE)
+    return None if match is None else float(match[1])

@@ -25,15 +25,15 @@ _PIP = "python -m pip install"
 
 @host_checks(PYTHON.name)
 def python_itself(_: Host) -> Iterator[Finding]:
-    wanted = requires_python()
+    required = requires_python()
     here = platform.python_version()
-    bounds = _specifiers(wanted)
+    bounds = _specifiers(required)
     if bounds.contains(here, prereleases=True):
-        yield PYTHON.ok("Python", f"{here} ({wanted} is wanted), {sys.executable}")
+        yield PYTHON.ok("Python", f"{here} ({required} is wanted), {sys.executable}")
         return
     yield PYTHON.problem(
         "Python",
-        f"{here} is too old or too new: {wanted} is wanted",
+        f"{here} is too old or too new: {required} is wanted",
         "make an environment of such a Python: python3.11 -m venv .venv && "
         ".venv/bin/pip install nnapi-prof",
     )
@@ -45,12 +45,12 @@ def packages(_: Host) -> Iterator[Finding]:
     from packaging.requirements import Requirement
 
     for text in requirements():
-        wanted = Requirement(text)
-        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+        requirement = Requirement(text)
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
-        yield _package(wanted)
-        for extra in sorted(wanted.extras):
-            yield from _extra(wanted.name, extra)
+        yield _package(requirement)
+        for extra in sorted(requirement.extras):
+            yield from _extra(requirement.name, extra)
 
 
 @host_checks(PYTHON.name)
@@ -100,18 +100,20 @@ def _project() -> dict[str, Any] | None:
     return project if project.get("name") == "nnapi-prof" else None
 
 
-def _package(wanted: Any) -> Finding:
+def _package(requirement: Any) -> Finding:
     try:
-        version = metadata.version(wanted.name)
+        version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:
         return PYTHON.problem(
-            wanted.name, f"not installed: {wanted} is wanted", f"{_PIP} '{wanted}'"
+            requirement.name, f"not installed: {requirement} is wanted", f"{_PIP} '{requirement}'"
         )
-    if not wanted.specifier.contains(version, prereleases=True):
+    if not requirement.specifier.contains(version, prereleases=True):
         return PYTHON.problem(
-            wanted.name, f"{version} is installed: {wanted} is wanted", f"{_PIP} '{wanted}'"
+            requirement.name,
+            f"{version} is installed: {requirement} is wanted",
+            f"{_PIP} '{requirement}'",
         )
-    return PYTHON.ok(wanted.name, f"{version}{_build(wanted.name, version)}")
+    return PYTHON.ok(requirement.name, f"{version}{_build(requirement.name, version)}")
 
 
 def _build(name: str, version: str) -> str:
@@ -133,11 +135,11 @@ def _extra(name: str, extra: str) -> Iterator[Finding]:
     except metadata.PackageNotFoundError:
         return  # said already
     for text in texts:
-        wanted = Requirement(text)
-        marker = wanted.marker
+        requirement = Requirement(text)
+        marker = requirement.marker
         only_then = marker is not None and not marker.evaluate({"extra": ""})
         if marker is not None and only_then and marker.evaluate({"extra": extra}):
-            yield _package(wanted)
+            yield _package(requirement)
 
 
 def _clashes(names: set[str]) -> Iterator[Finding]:
@@ -148,29 +150,30 @@ def _clashes(names: set[str]) -> Iterator[Finding]:
             if _normal(re.split(r"[^\w.-]", text, maxsplit=1)[0]) not in names:
                 continue
             try:
-                wanted = Requirement(text)
+                requirement = Requirement(text)
             except InvalidRequirement:
                 continue  # of a package that is none of ours, and pip did not mind
-            if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+            if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
                 continue
             try:
-                version = metadata.version(wanted.name)
+                version = metadata.version(requirement.name)
             except metadata.PackageNotFoundError:
                 continue
-            if not wanted.specifier.contains(version, prereleases=True):
+            if not requirement.specifier.contains(version, prereleases=True):
                 whose = f"{package.metadata['Name']} {package.version}"
                 yield PYTHON.problem(
-                    wanted.name,
-                    f"{whose} wants {wanted.name}{wanted.specifier}, {version} is installed",
+                    requirement.name,
+                    f"{whose} wants {requirement.name}{requirement.specifier}, "
+                    f"{version} is installed",
                     f"{_PIP} --upgrade {package.metadata['Name']} "
-                    f"'{wanted.name}{wanted.specifier}'",
+                    f"'{requirement.name}{requirement.specifier}'",
                 )
 
 
 def _places(name: str) -> list[str]:
     """Folders of the path that hold a package."""
-    found = (str(d.locate_file("")) for d in metadata.distributions(name=name))
-    return list(dict.fromkeys(str(Path(place).resolve()) for place in found))
+    folders = (str(d.locate_file("")) for d in metadata.distributions(name=name))
+    return list(dict.fromkeys(str(Path(place).resolve()) for place in folders))
 
 
 def _normal(name: str) -> str:
@@ -325,5 +328,5 @@ def _call(command: list[str]) -> tuple[str | None, str]:
     if done.returncode == 0:
         return None, done.stdout
     words = [line for line in done.stderr.splitlines() if "error" in line.lower()]
-    said = (words or done.stderr.splitlines() or ["without a word"])[0]
-    return f"ended with {done.returncode}: {said.strip()[:200]}", done.stdout
+    answer = (words or done.stderr.splitlines() or ["without a word"])[0]
+    return f"ended with {done.returncode}: {answer.strip()[:200]}", done.stdout

@@ -60,22 +60,22 @@ def folder(_: Host) -> Iterator[Finding]:
 def xnnpack_prefix(_: Host) -> Iterator[Finding]:
     again = "python -m nnapi_prof.device.xnnpack"
     try:
-        found = xnnpack.state()
+        state = xnnpack.state()
     except BuildError as error:
         words = str(error).partition(": ")[0]
         yield CACHE.problem("XNNPACK", words, f"unset NNAPI_PROF_XNNPACK, then {again} builds one")
         return
-    if found.prefix is not None:
-        yield CACHE.ok("XNNPACK", f"built for this host: {found.prefix}")
-    elif found.left_out:
+    if state.prefix is not None:
+        yield CACHE.ok("XNNPACK", f"built for this host: {state.prefix}")
+    elif state.left_out:
         yield CACHE.warning(
             "XNNPACK",
             "left out by NNAPI_PROF_XNNPACK=: the CPU engine is slow, its numbers are not a "
             "phone's",
             "unset NNAPI_PROF_XNNPACK",
         )
-    elif found.failed is not None:
-        why = found.failed.partition("\n")[0]
+    elif state.failed is not None:
+        why = state.failed.partition("\n")[0]
         yield CACHE.warning("XNNPACK", f"could not be built: {why}", again)
     else:
         yield CACHE.ok(

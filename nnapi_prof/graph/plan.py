@@ -256,6 +256,6 @@ def _proof(fields: Any) -> Proof | None:
     return None if fields is None else Proof(**{**fields, "kind": ProofKind(fields["kind"])})
 
 
-def _interval(found: Any) -> tuple[float, float] | None:
+def _interval(pair: Any) -> tuple[float, float] | None:
     """As JSON has it; plans of earlier versions have none."""
-    return None if found is None else (float(found[0]), float(found[1]))
+    return None if pair is None else (float(pair[0]), float(pair[1]))

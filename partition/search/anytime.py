@@ -273,7 +273,7 @@ class _Search:
         spent = 0.0
         while spent < steps and not (self._watch.is_over and self.pool.best is not None):
             upper = self.pool.best_ns * (1 - NEGLIGIBLE / 2)
-            found = search_ideals(
+            result = search_ideals(
                 problem,
                 self._prices,
                 upper,
@@ -284,32 +284,32 @@ class _Search:
                 memory_bytes=self._watch.limits.memory_bytes * SHARE_OF_MEMORY,
                 insist=self.pool.best is None,
             )
-            if found is None:
+            if result is None:
                 return better
-            spent += found.steps
-            if not found.complete:
-                self._expected_steps = found.steps / max(found.progress, 1e-3)
-            if math.isfinite(found.bound_ns):
-                self._raise(min(found.bound_ns, self.pool.best_ns) * (1 - 1e-12), "exact")
-            if found.placements:
-                better |= self._offer(found.placements, "exact")
-            if self._ran_into(found):
+            spent += result.steps
+            if not result.complete:
+                self._expected_steps = result.steps / max(result.progress, 1e-3)
+            if math.isfinite(result.bound_ns):
+                self._raise(min(result.bound_ns, self.pool.best_ns) * (1 - 1e-12), "exact")
+            if result.placements:
+                better |= self._offer(result.placements, "exact")
+            if self._ran_into(result):
                 continue
-            if found.placements and not found.complete:
-                better |= self._offer(joined(self._problem, found.placements), "exact")
-            if not found.complete and self.pool.best is None and self._watch.is_over:
+            if result.placements and not result.complete:
+                better |= self._offer(joined(self._problem, result.placements), "exact")
+            if not result.complete and self.pool.best is None and self._watch.is_over:
                 return better
-            if found.complete and (self.pool.best is not None):
+            if result.complete and (self.pool.best is not None):
                 self._is_exact = True
             return better
         return better
 
-    def _ran_into(self, found: ExactResult) -> bool:
+    def _ran_into(self, result: ExactResult) -> bool:
         """Whether the plan found has regions that cost more than the search believed; it knows
         them from now on."""
         problem = self._problem
         new = set()
-        for units, k in found.placements:
+        for units, k in result.placements:
             region = (frozenset(units), k)
             if region not in self._dearer and is_underpriced(problem, units, k):
                 new.add(region)
@@ -371,7 +371,7 @@ class _Search:
                 continue
             least = relaxation.cost_ns.min(axis=1, keepdims=True)
             small = small.without(relaxation.cost_ns - least > now - relaxation.bound_ns)
-            found = search_ideals(
+            result = search_ideals(
                 small,
                 relaxation.prices,
                 now * (1 - 1e-7),
@@ -385,10 +385,10 @@ class _Search:
                 steps=WINDOW_STEPS,
                 memory_bytes=self._watch.limits.memory_bytes * SHARE_OF_MEMORY,
             )
-            if found is None or not found.placements:
+            if result is None or not result.placements:
                 continue
             changed = [
-                (tuple(sorted(units[i] for i in segment)), k) for segment, k in found.placements
+                (tuple(sorted(units[i] for i in segment)), k) for segment, k in result.placements
             ]
             if total_ns(self._problem, changed) < now:
                 self._offer((*plan[:first], *changed, *plan[last:]), "windows")

@@ -80,8 +80,8 @@ def _best_move(problem: Problem, phase: Ints, phase_target: Ints, g: int) -> Int
     unit = np.arange(a.n)
     # Source side: the unit stays. Sink side: it moves.
     leaving = a.out_ns[:, k]
-    made = a.producer >= 0
-    output = made & a.is_output
+    has_maker = a.producer >= 0
+    output = has_maker & a.is_output
     stay_ns = np.where(np.isfinite(staying), staying, 0.0)
     move_ns = np.where(np.isfinite(moving), moving, 0.0)
     np.add.at(stay_ns, a.producer[output], a.out_ns[output, own[a.producer[output]]])
@@ -94,7 +94,7 @@ def _best_move(problem: Problem, phase: Ints, phase_target: Ints, g: int) -> Int
     far = (phase[a.readers] != home) & of_made
     is_far = np.zeros(len(a.producer), dtype=np.bool_)
     is_far[value[far]] = True
-    hands_over = made & ~a.is_output & (np.diff(a.reader_at) > 0)
+    hands_over = has_maker & ~a.is_output & (np.diff(a.reader_at) > 0)
     always = hands_over & is_far
     np.add.at(stay_ns, a.producer[always], a.out_ns[always, own[a.producer[always]]])
     net.terminal(unit[~there & ~fixed], move_ns[~there & ~fixed], stay_ns[~there & ~fixed])

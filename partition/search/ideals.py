@@ -20,12 +20,12 @@ def mask(units: Iterable[int]) -> int:
 
 def members(bits: int) -> tuple[int, ...]:
     """Bits as units, ascending."""
-    found = []
+    units = []
     while bits:
         low = bits & -bits
-        found.append(low.bit_length() - 1)
+        units.append(low.bit_length() - 1)
         bits ^= low
-    return tuple(found)
+    return tuple(units)
 
 
 def all_ideals(predecessors: Sequence[Sequence[int]], most: int) -> set[int] | None:
@@ -52,10 +52,10 @@ def convex_sets(predecessors: Sequence[Sequence[int]], most: int) -> set[int] | 
     ideals = all_ideals(predecessors, most)
     if ideals is None:
         return None
-    found: set[int] = set()
+    sets: set[int] = set()
     for larger in ideals:
-        found.update(larger & ~smaller for smaller in ideals if not smaller & ~larger)
-        if len(found) > most:
+        sets.update(larger & ~smaller for smaller in ideals if not smaller & ~larger)
+        if len(sets) > most:
             return None
-    found.discard(0)
-    return found
+    sets.discard(0)
+    return sets

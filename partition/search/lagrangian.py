@@ -73,8 +73,8 @@ def search_within(
     Where the plan without budgets keeps to them, that is the answer. ``kind`` is EXACT with no
     plan (None) only where the programme proved that there is none.
     """
-    known = list(starts)
-    free = search(problem, watch, starts=known, dearer=dearer)
+    known_plans = list(starts)
+    free = search(problem, watch, starts=known_plans, dearer=dearer)
     if free is None or not budgets:
         return free
     if all(budget.keeps(free.placements) for budget in budgets):
@@ -83,7 +83,7 @@ def search_within(
     best.raise_bound(free.bound_ns, free.bounded_by)
     for baseline in find_baselines(problem):
         best.offer(baseline.placements, "baseline")
-    for step, plan in (*known, *(("search", plan) for plan in free.plans)):
+    for step, plan in (*known_plans, *(("search", plan) for plan in free.plans)):
         best.offer(plan, step)
     dearer = free.dearer
     try:
@@ -144,14 +144,14 @@ def _at(
     """Solves at some rates; whether that plan keeps to the budgets."""
     rival = priced(problem, budgets, rates)
     starts = [("search", best.plan)] if best.plan is not None else []
-    found = search(rival, watch, starts=starts, patience=0)
-    if found is None:
+    result = search(rival, watch, starts=starts, patience=0)
+    if result is None:
         return True
     limits = sum(rate * budget.limit for rate, budget in zip(rates, budgets, strict=True) if rate)
-    best.raise_bound(found.bound_ns - limits, f"price, {found.bounded_by}")
-    for plan in found.plans:
+    best.raise_bound(result.bound_ns - limits, f"price, {result.bounded_by}")
+    for plan in result.plans:
         best.offer(plan, "price")
-    return all(budget.keeps(found.placements) for budget in budgets)
+    return all(budget.keeps(result.placements) for budget in budgets)
 
 
 def _finish(
@@ -169,39 +169,39 @@ def _finish(
     if relaxation is not None:
         limits = sum(r * b.limit for r, b in zip(rates, budgets, strict=True) if r)
         best.raise_bound(relaxation.bound_ns - limits, "price, relaxation")
-    seen = set(dearer)
+    watched = set(dearer)
     spent = 0.0
     while spent < EXACT_STEPS and not (watch.is_over and best.plan is not None):
-        found = search_ideals(
+        result = search_ideals(
             problem,
             prices,
             best.ns * (1 - NEGLIGIBLE / 2),
             watch,
             budgets=budgets,
             rates=rates,
-            watched=seen,
+            watched=watched,
             steps=EXACT_STEPS - spent,
             memory_bytes=watch.limits.memory_bytes * 0.5,
             insist=best.plan is None,
         )
-        if found is None:
+        if result is None:
             break
-        spent += found.steps
-        if math.isfinite(found.bound_ns):
-            best.raise_bound(min(found.bound_ns, best.ns) * (1 - 1e-12), "exact")
-        if found.placements:
-            best.offer(found.placements, "exact")
+        spent += result.steps
+        if math.isfinite(result.bound_ns):
+            best.raise_bound(min(result.bound_ns, best.ns) * (1 - 1e-12), "exact")
+        if result.placements:
+            best.offer(result.placements, "exact")
         new = {
             (frozenset(units), k)
-            for units, k in found.placements
-            if _is_dearer(problem, budgets, units, k) and (frozenset(units), k) not in seen
+            for units, k in result.placements
+            if _is_dearer(problem, budgets, units, k) and (frozenset(units), k) not in watched
         }
-        if not new or (not found.complete and watch.is_over):
-            if found.complete and best.plan is not None:
+        if not new or (not result.complete and watch.is_over):
+            if result.complete and best.plan is not None:
                 best.bound_ns, best.bounded_by = best.ns, "exact"
             break
-        seen = new if len(seen | new) > MOST_WATCHED else seen | new
-    return seen
+        watched = new if len(watched | new) > MOST_WATCHED else watched | new
+    return watched
 
 
 def _is_dearer(problem: Problem, budgets: Sequence[Budget], units: tuple[int, ...], k: int) -> bool:

@@ -113,8 +113,8 @@ class Network:
 
     def sink_side(self) -> NDArray[np.bool_] | None:
         """Which nodes lie on the sink's side of the least cut; None where no cut is allowed."""
-        found = self.cut()
-        return None if found is None else found[1]
+        cut = self.cut()
+        return None if cut is None else cut[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +152,8 @@ def minimum_cut(problem: Problem) -> Cut | None:
     unit = np.arange(a.n)
     net.source_arc(unit, far)
     net.sink_arc(unit, near)
-    made = a.producer >= 0
-    output = made & a.is_output
+    has_maker = a.producer >= 0
+    output = has_maker & a.is_output
     # Once from near to far, however many readers there are far; and once back.
     enters = np.flatnonzero((into > 0) & (np.diff(a.reader_at) > 0))
     hub = net.nodes(len(enters))
@@ -161,9 +161,13 @@ def minimum_cut(problem: Problem) -> Cut | None:
     of_value[enters] = hub
     reading = of_value[a.reader_value] >= 0
     net.forbid(of_value[a.reader_value[reading]], a.readers[reading])
-    net.source_arc(hub[~made[enters]], into[enters[~made[enters]]])
-    net.arc(a.producer[enters[made[enters]]], hub[made[enters]], into[enters[made[enters]]])
-    leaves = np.flatnonzero(made & (out > 0))
+    net.source_arc(hub[~has_maker[enters]], into[enters[~has_maker[enters]]])
+    net.arc(
+        a.producer[enters[has_maker[enters]]],
+        hub[has_maker[enters]],
+        into[enters[has_maker[enters]]],
+    )
+    leaves = np.flatnonzero(has_maker & (out > 0))
     hub = net.nodes(len(leaves))
     of_value[:] = -1
     of_value[leaves] = hub
@@ -172,10 +176,10 @@ def minimum_cut(problem: Problem) -> Cut | None:
     net.arc(hub, a.producer[leaves], out[leaves])
     outputs = np.flatnonzero(output & (of_value >= 0))
     net.forbid(np.full(len(outputs), Network.SOURCE), of_value[outputs])
-    found = net.cut()
-    if found is None:
+    cut = net.cut()
+    if cut is None:
         return None
-    ns, beyond = found
+    ns, beyond = cut
     accelerated = beyond[: a.n]
     alone = float(near.sum()) + float(problem.overhead_ns[free].min())
     bound = min(alone, ns + float(problem.overhead_ns[~free].min()))

@@ -110,7 +110,7 @@ class _State:
 
     def _values(self, u: int) -> tuple[list[Value], list[Value], list[Value]]:
         """Values that a group reads from outside, makes for outside, and makes as outputs."""
-        read, made, outputs = [], [], []
+        read, outgoing, outputs = [], [], []
         touched = {v for member in self._group[u] for v in self._problem.values_of[member]}
         for value in (self._problem.values[v] for v in sorted(touched)):
             maker = -1 if value.producer == GRAPH_INPUT else self._of[value.producer]
@@ -118,14 +118,14 @@ class _State:
             if u in readers and maker != u:
                 read.append(value)
             if maker == u and readers - {u}:
-                made.append(value)
+                outgoing.append(value)
             if maker == u and value.is_output:
                 outputs.append(value)
-        return read, made, outputs
+        return read, outgoing, outputs
 
     def _reader_to_join(self, u: int) -> int | None:
-        read, made, outputs = self._values(u)
-        readers = {self._of[r] for value in made for r in value.readers} - {u}
+        read, outgoing, outputs = self._values(u)
+        readers = {self._of[r] for value in outgoing for r in value.readers} - {u}
         if read or outputs or len(readers) != 1:
             return None
         (other,) = readers
@@ -133,14 +133,14 @@ class _State:
             u, self._problem.successors
         ) <= {other}:
             return None
-        handed_over = float(sum(value.n_bytes for value in made))
+        handed_over = float(sum(value.n_bytes for value in outgoing))
         into, out = self._problem.in_ns_per_byte, self._problem.out_ns_per_byte
         elsewhere = (self._ns[u] + out * handed_over).min()
         return self._if_no_dearer(u, other, self._ns[u], elsewhere + into * handed_over)
 
     def _maker_to_join(self, u: int) -> int | None:
-        read, made, outputs = self._values(u)
-        if made or len(read) != 1 or read[0].producer == GRAPH_INPUT:
+        read, outgoing, outputs = self._values(u)
+        if outgoing or len(read) != 1 or read[0].producer == GRAPH_INPUT:
             return None
         other = self._of[read[0].producer]
         if self._outside(u, self._problem.successors) or not self._outside(
@@ -267,16 +267,16 @@ def restricted(problem: Problem, units: Sequence[int]) -> Problem:
     for index in touched:
         value = problem.values[index]
         readers = tuple(place[r] for r in value.readers if r in place)
-        made = value.producer in place
-        if not made and not readers:
+        is_inner = value.producer in place
+        if not is_inner and not readers:
             continue
         leaves = value.is_output or len(readers) < len(value.readers)
         values.append(
             Value(
-                place[value.producer] if made else GRAPH_INPUT,
+                place[value.producer] if is_inner else GRAPH_INPUT,
                 readers,
                 value.n_bytes,
-                made and leaves,
+                is_inner and leaves,
             )
         )
     inside = set(units)

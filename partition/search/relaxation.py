@@ -151,8 +151,8 @@ class _Programme:
         parts = np.bincount(regions.region, np.where(np.isfinite(own), own, 0.0), regions.count)
         self._region = self._columns(regions.ns - regions.border_ns - parts)
         entering = self._transfers(a.in_ns, ~entry_single, allowed, into=True)
-        made = (a.producer >= 0) & ~a.is_output
-        leaving = self._transfers(a.out_ns, made[a.reader_value], allowed, into=False)
+        handed = (a.producer >= 0) & ~a.is_output
+        leaving = self._transfers(a.out_ns, handed[a.reader_value], allowed, into=False)
         turning = self._overheads(allowed)
         self._whole(inside & ~runs)
         if sum(map(len, self._row)) > MOST_ENTRIES:
@@ -176,8 +176,8 @@ class _Programme:
         rows = self._rows(len(reading))
         self._add(rows, columns[which], 1.0)
         self._add(rows, self._x[a.readers[reading], target], -sign)
-        made = producer[reading] >= 0
-        self._add(rows[made], self._x[producer[reading[made]], target[made]], sign)
+        has_maker = producer[reading] >= 0
+        self._add(rows[has_maker], self._x[producer[reading[has_maker]], target[has_maker]], sign)
         far, near = (producer, a.readers) if into else (a.readers, producer)
         self._of_regions(reading, target, rows, columns[which], far, near)
         return rows, reading, target
@@ -200,12 +200,12 @@ class _Programme:
         column_of = np.full((len(far), t), -1)
         column_of[pair, target] = columns
         beyond, region = regions.holding(far, near)
-        known = row_of[beyond, regions.target[region]] >= 0
-        beyond, region = beyond[known], region[known]
+        has_row = row_of[beyond, regions.target[region]] >= 0
+        beyond, region = beyond[has_row], region[has_row]
         self._add(row_of[beyond, regions.target[region]], self._region[region], -1.0)
         across, region = regions.holding(near, far)
-        known = row_of[across, regions.target[region]] >= 0
-        across, region = across[known], region[known]
+        has_row = row_of[across, regions.target[region]] >= 0
+        across, region = across[has_row], region[has_row]
         places, which = np.unique(across * t + regions.target[region], return_inverse=True)
         added = self._rows(len(places))
         self._add(added, column_of.ravel()[places], 1.0)

@@ -293,13 +293,13 @@ def _jumps(
     own = problem.regions
     cheaper = np.flatnonzero(own.ns < own.parts_ns * (1 - NEGLIGIBLE)).tolist()
     names = list(problem.region_ns)
-    known = dict.fromkeys(names[g] for g in cheaper)
-    known |= dict.fromkeys(watched)
+    regions = dict.fromkeys(names[g] for g in cheaper)
+    regions |= dict.fromkeys(watched)
     for budget in budgets:
         frugal = (r for r, use in budget.region_use.items() if use < budget.additive(*r))
-        known |= dict.fromkeys(frugal)
+        regions |= dict.fromkeys(frugal)
     jumps = []
-    for region in known:
+    for region in regions:
         ns = problem.segment_ns(*region)
         if math.isfinite(ns):
             jumps.append((region, ns, tuple(budget.of_region(*region) for budget in budgets)))

@@ -118,10 +118,10 @@ class TradeOff:
         baseline; of such plans one of segments that were measured whole, and of few targets. Ctrl-C
         ends the search for simpler ones."""
         try:
-            known = self.best
+            best = self.best
             plan = self._fewest(tolerance)
             # What looks for simpler plans may meet a faster one.
-            return plan if self.best is known else self._fewest(tolerance)
+            return plan if self.best is best else self._fewest(tolerance)
         except KeyboardInterrupt:
             self._watch.interrupted = True
             return self.best.placements
@@ -222,9 +222,9 @@ class TradeOff:
         return tuple(points)
 
     def _bound(self, count: int) -> float:
-        known = [ns for c, ns in self._exact_to.items() if c == count]
+        exact = [ns for c, ns in self._exact_to.items() if c == count]
         prices = [bound - price * count for price, bound in self._prices]
-        return max([self._best.bound_ns, *known, *prices])
+        return max([self._best.bound_ns, *exact, *prices])
 
     def _at(self, price: float, caution: float = 0.0) -> int:
         """Solves with a price on segments; how many that plan has. With ``caution``, whatever was
@@ -240,10 +240,10 @@ class TradeOff:
                 out_ns_per_byte=small.out_ns_per_byte * (1 + caution),
             )
         rival = priced(small, [Budget.segments(small)], [price])
-        known = sorted(self._plans, key=lambda plan: self._plans[plan] + price * len(plan))
-        shrunk = [self._reduced.shrunk(plan) for plan in known[:MOST_STARTS]]
+        nearest = sorted(self._plans, key=lambda plan: self._plans[plan] + price * len(plan))
+        shrunk = [self._reduced.shrunk(plan) for plan in nearest[:MOST_STARTS]]
         starts = [("known", plan) for plan in shrunk if plan is not None]
-        found = search(
+        result = search(
             rival,
             self._watch,
             starts=starts,
@@ -252,13 +252,13 @@ class TradeOff:
             is_reduced=True,
         )
         self._last_s = self._watch.elapsed_s - began
-        if found is None:
+        if result is None:
             return 0
         if not caution:
-            self._prices.append((price, found.bound_ns))
-        for plan in found.plans:
+            self._prices.append((price, result.bound_ns))
+        for plan in result.plans:
             self._offer(self._reduced.expanded(plan))
-        return len(found.placements)
+        return len(result.placements)
 
     @property
     def _has_time(self) -> bool:
@@ -284,7 +284,7 @@ class TradeOff:
         large = {region: own for own, region in small.items()}
         spent = 0.0
         while spent < steps and not self._watch.is_over:
-            found = search_ideals(
+            result = search_ideals(
                 reduced.problem,
                 relaxation.prices,
                 upper_ns * (1 + NEGLIGIBLE),
@@ -294,11 +294,11 @@ class TradeOff:
                 steps=steps - spent,
                 memory_bytes=self._watch.limits.memory_bytes * 0.3,
             )
-            if found is None or not found.complete:
+            if result is None or not result.complete:
                 return False
-            spent += found.steps
+            spent += result.steps
             new = set()
-            for _, _, plan in found.fronts:
+            for _, _, plan in result.fronts:
                 self._offer(reduced.expanded(plan))
                 for units, k in plan:
                     region = (frozenset(units), k)
@@ -306,7 +306,7 @@ class TradeOff:
                         new.add(large[region])
             new -= self._dearer
             if not new:
-                self._note_front(found.fronts, upper_ns)
+                self._note_front(result.fronts, upper_ns)
                 return True
             self._dearer |= new
             if len(self._dearer) > 60:

@@ -13,29 +13,29 @@ from nnapi_prof.doctor.checks import Finding, Level
 NOBODY = 65534
 
 
-def only(found: Iterable[Finding], check: str | None = None) -> Finding:
+def only(findings: Iterable[Finding], check: str | None = None) -> Finding:
     """The one finding there is, of one check where several were looked at."""
-    (finding,) = (each for each in found if check in (None, each.check))
+    (finding,) = (each for each in findings if check in (None, each.check))
     return finding
 
 
-def problem(found: Iterable[Finding], check: str | None = None) -> tuple[str, str]:
+def problem(findings: Iterable[Finding], check: str | None = None) -> tuple[str, str]:
     """What the one finding, a problem, says: found and fix."""
-    return _of(Level.PROBLEM, found, check)
+    return _of(Level.PROBLEM, findings, check)
 
 
-def warning(found: Iterable[Finding], check: str | None = None) -> tuple[str, str]:
-    return _of(Level.WARNING, found, check)
+def warning(findings: Iterable[Finding], check: str | None = None) -> tuple[str, str]:
+    return _of(Level.WARNING, findings, check)
 
 
-def well(found: Iterable[Finding], check: str | None = None) -> str:
-    finding = only(found, check)
+def well(findings: Iterable[Finding], check: str | None = None) -> str:
+    finding = only(findings, check)
     assert finding.level is Level.OK, finding
     return finding.found
 
 
-def _of(level: Level, found: Iterable[Finding], check: str | None) -> tuple[str, str]:
-    finding = only(found, check)
+def _of(level: Level, findings: Iterable[Finding], check: str | None) -> tuple[str, str]:
+    finding = only(findings, check)
     assert finding.level is level and finding.fix is not None, finding
     return finding.found, finding.fix
 

@@ -39,17 +39,17 @@ def within(
     return search_within(problem, budgets, Watch(limits or SearchLimits(seconds=100.0)))
 
 
-def check(problem: Problem, found: SearchResult | None, least: float, *budgets: Budget) -> None:
+def check(problem: Problem, result: SearchResult | None, least: float, *budgets: Budget) -> None:
     if math.isinf(least):
-        assert found is None
+        assert result is None
         return
-    assert found is not None
-    check_plan(problem, found.placements)
-    assert all(budget.keeps(found.placements) for budget in budgets)
-    assert found.kind is not ProofKind.GAP  # so few units have few ideals
-    assert found.ns == pytest.approx(total_ns(problem, found.placements))
-    assert found.ns == pytest.approx(least, rel=2e-6)
-    assert found.bound_ns <= least * (1 + 1e-9)
+    assert result is not None
+    check_plan(problem, result.placements)
+    assert all(budget.keeps(result.placements) for budget in budgets)
+    assert result.kind is not ProofKind.GAP  # so few units have few ideals
+    assert result.ns == pytest.approx(total_ns(problem, result.placements))
+    assert result.ns == pytest.approx(least, rel=2e-6)
+    assert result.bound_ns <= least * (1 + 1e-9)
 
 
 def test_a_number_of_segments_on_accelerators() -> None:

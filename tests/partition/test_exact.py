@@ -44,7 +44,7 @@ def dearer(problem: Problem) -> list[Region]:
 def searched(
     problem: Problem, seed: int, upper_ns: float = math.inf, width: int = 1 << 40
 ) -> ExactResult:
-    found = search_ideals(
+    result = search_ideals(
         problem,
         prices_of(problem, seed),
         upper_ns,
@@ -52,28 +52,28 @@ def searched(
         watched=dearer(problem),
         width=width,
     )
-    assert found is not None
-    return found
+    assert result is not None
+    return result
 
 
 def test_finds_the_optimum_of_all_plans() -> None:
     for seed in range(150):
         problem = draw_problem(seed, 9)
         least = optimum(problem)
-        found = searched(problem, seed)
-        assert found.complete, seed
-        check_plan(problem, found.placements)
-        assert total_ns(problem, found.placements) == pytest.approx(least, rel=1e-9), seed
-        assert found.fronts[0][0] == pytest.approx(least, rel=1e-9), seed
-        assert found.bound_ns == pytest.approx(least, rel=1e-9), seed
+        result = searched(problem, seed)
+        assert result.complete, seed
+        check_plan(problem, result.placements)
+        assert total_ns(problem, result.placements) == pytest.approx(least, rel=1e-9), seed
+        assert result.fronts[0][0] == pytest.approx(least, rel=1e-9), seed
+        assert result.bound_ns == pytest.approx(least, rel=1e-9), seed
 
 
 def test_an_upper_bound_loses_nothing_below_it() -> None:
     for seed in range(60):
         problem = draw_problem(seed)
         least = optimum(problem)
-        found = searched(problem, seed, least * (1 + 1e-8))
-        assert total_ns(problem, found.placements) == pytest.approx(least, rel=1e-9), seed
+        result = searched(problem, seed, least * (1 + 1e-8))
+        assert total_ns(problem, result.placements) == pytest.approx(least, rel=1e-9), seed
         below = searched(problem, seed, least * 0.99 - 1)
         assert below.complete and not below.placements, seed
         assert below.bound_ns == least * 0.99 - 1, seed
@@ -84,14 +84,14 @@ def test_a_narrow_search_proves_how_good_it_is() -> None:
     for seed in range(120):
         problem = draw_problem(seed, 9)
         least = optimum(problem)
-        found = searched(problem, seed, width=(1, 2, 5)[seed % 3])
-        assert found.bound_ns <= least * (1 + 1e-9), seed
-        left_out += not found.complete
-        if found.placements:
-            check_plan(problem, found.placements)
-            assert total_ns(problem, found.placements) >= least * (1 - 1e-9), seed
-        if found.complete:
-            assert total_ns(problem, found.placements) == pytest.approx(least, rel=1e-9), seed
+        result = searched(problem, seed, width=(1, 2, 5)[seed % 3])
+        assert result.bound_ns <= least * (1 + 1e-9), seed
+        left_out += not result.complete
+        if result.placements:
+            check_plan(problem, result.placements)
+            assert total_ns(problem, result.placements) >= least * (1 - 1e-9), seed
+        if result.complete:
+            assert total_ns(problem, result.placements) == pytest.approx(least, rel=1e-9), seed
     assert left_out > 20
 
 
@@ -101,7 +101,7 @@ def test_one_that_is_broken_off_proves_a_bound(monkeypatch: pytest.MonkeyPatch) 
     for seed in range(120):
         problem = draw_problem(seed, 9)
         monkeypatch.setattr(exact, "SLICE", chance.randint(1, 60))
-        found = search_ideals(
+        result = search_ideals(
             problem,
             prices_of(problem, seed),
             math.inf,
@@ -109,9 +109,9 @@ def test_one_that_is_broken_off_proves_a_bound(monkeypatch: pytest.MonkeyPatch) 
             watched=dearer(problem),
             steps=chance.randint(0, 200),
         )
-        assert found is not None and found.bound_ns <= optimum(problem) * (1 + 1e-9), seed
-        assert found.complete == bool(found.placements), seed
-        broken_off += not found.complete
+        assert result is not None and result.bound_ns <= optimum(problem) * (1 + 1e-9), seed
+        assert result.complete == bool(result.placements), seed
+        broken_off += not result.complete
     assert broken_off > 20
 
 
@@ -171,25 +171,25 @@ def test_budgets_give_the_whole_front() -> None:
         ]
         watched = [*problem.region_ns]
         prices = prices_of(problem, seed)
-        found = search_ideals(
+        result = search_ideals(
             problem, prices, math.inf, unhurried(), budgets=budgets, watched=watched
         )
-        assert found is not None and found.complete
-        for _, use, plan in found.fronts:
+        assert result is not None and result.complete
+        for _, use, plan in result.fronts:
             check_plan(problem, plan)
             assert use == pytest.approx([b.of(plan) for b in budgets]), seed
-        known = [
+        uses = [
             (total_ns(problem, plan), *(b.of(plan) for b in budgets))
             for plan in every_plan(problem)
             if all(b.keeps(plan) for b in budgets)
         ]
-        for rival in known:  # some plan of the front is no worse in anything
+        for rival in uses:  # some plan of the front is no worse in anything
             assert any(
                 ns <= rival[0] * (1 + 1e-9)
                 and all(a <= b + 1e-9 for a, b in zip(use, rival[1:], strict=True))
-                for ns, use, _ in found.fronts
+                for ns, use, _ in result.fronts
             ), seed
-        assert bool(known) == bool(found.fronts)
+        assert bool(uses) == bool(result.fronts)
 
 
 def test_values_alive_at_once_have_different_slots() -> None:

@@ -18,31 +18,31 @@ from tests.partition.problems import check_plan
 
 
 def searched(problem: Problem) -> SearchResult:
-    found = search(problem, Watch(SearchLimits(seconds=60.0)))
-    assert found is not None
-    check_plan(problem, found.placements)
-    return found
+    result = search(problem, Watch(SearchLimits(seconds=60.0)))
+    assert result is not None
+    check_plan(problem, result.placements)
+    return result
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_search_and_milp_agree(name: str) -> None:
     problem = placement_problem(name)
-    found = searched(problem)
-    assert found.gap < 0.01
-    judged = solve_milp(problem, upper_ns=found.ns)
+    result = searched(problem)
+    assert result.gap < 0.01
+    judged = solve_milp(problem, upper_ns=result.ns)
     assert judged.proven
-    assert found.ns == pytest.approx(judged.ns, rel=1e-6)
-    assert found.ns <= min(b.predicted_ns for b in find_baselines(problem)) * (1 + 1e-9)
+    assert result.ns == pytest.approx(judged.ns, rel=1e-6)
+    assert result.ns <= min(b.predicted_ns for b in find_baselines(problem)) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", [n for n in names() if "Layer" in n])
 def test_with_refusals_the_cut_is_a_bound_and_without_overhead_nearly_all(name: str) -> None:
     problem = placement_problem(name, refused=0.1)
-    found = searched(problem)
-    assert found.gap < 1e-3
+    result = searched(problem)
+    assert result.gap < 1e-3
     cut = minimum_cut(problem)
-    assert cut is not None and cut.ns <= found.ns
+    assert cut is not None and cut.ns <= result.ns
     free = replace(problem, overhead_ns=np.zeros(2))
     without = searched(free)
     assert without.gap < 1e-3

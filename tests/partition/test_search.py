@@ -20,29 +20,29 @@ from tests.partition.problems import check_plan, draw_problem, stem_problem
 
 
 def searched(problem: Problem, limits: SearchLimits | None = None) -> SearchResult:
-    found = search(problem, Watch(limits or SearchLimits(seconds=100.0)))
-    assert found is not None
-    check_plan(problem, found.placements)
-    assert found.ns == pytest.approx(total_ns(problem, found.placements))
-    return found
+    result = search(problem, Watch(limits or SearchLimits(seconds=100.0)))
+    assert result is not None
+    check_plan(problem, result.placements)
+    assert result.ns == pytest.approx(total_ns(problem, result.placements))
+    return result
 
 
 @settings(SETTINGS, max_examples=40)
 @given(cases(max_units=10))
 def test_finds_the_optimum_of_all_plans(case: tuple[UnitGraph, Table]) -> None:
     problem = make_problem(*case)
-    found = searched(problem)
-    assert found.is_optimal and found.gap == 0.0
-    assert found.ns == pytest.approx(optimum(problem), rel=2e-6)
+    result = searched(problem)
+    assert result.is_optimal and result.gap == 0.0
+    assert result.ns == pytest.approx(optimum(problem), rel=2e-6)
 
 
 def test_of_drawn_problems_too() -> None:
     for seed in range(150):
         problem = draw_problem(seed, 9)
-        found = searched(problem)
-        assert found.is_optimal, seed
-        assert found.ns == pytest.approx(optimum(problem), rel=2e-6), seed
-        assert found.bound_ns <= found.ns, seed
+        result = searched(problem)
+        assert result.is_optimal, seed
+        assert result.ns == pytest.approx(optimum(problem), rel=2e-6), seed
+        assert result.bound_ns <= result.ns, seed
 
 
 def test_a_limit_of_effort_or_time_leaves_a_plan_and_a_bound() -> None:
@@ -55,11 +55,11 @@ def test_a_limit_of_effort_or_time_leaves_a_plan_and_a_bound() -> None:
         SearchLimits(seconds=0.0),
         SearchLimits(seconds=0.1),
     ):
-        found = searched(problem, limits)
-        assert found.bound_ns <= best.ns <= found.ns * (1 + 1e-9)
-        assert best.bound_ns <= found.ns <= min(rivals)
-        if found.kind is ProofKind.GAP:
-            assert found.ns == pytest.approx(found.bound_ns * (1 + found.gap))
+        result = searched(problem, limits)
+        assert result.bound_ns <= best.ns <= result.ns * (1 + 1e-9)
+        assert best.bound_ns <= result.ns <= min(rivals)
+        if result.kind is ProofKind.GAP:
+            assert result.ns == pytest.approx(result.bound_ns * (1 + result.gap))
 
 
 def test_effort_alone_decides_which_plan_it_is() -> None:
