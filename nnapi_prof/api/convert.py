@@ -103,7 +103,7 @@ def convert_model(
             return stock_module(program.units, to_float16(region) if float16 else region, *rest)
         parts = largest_parts(program, level, chosen)
         if not parts.regions:
-            reasons = "; ".join(dict.fromkeys(parts.kept.values()))
+            reasons = "; ".join(dict.fromkeys(parts.cpu_reasons.values()))
             raise NnapiProfError(f"NNAPI can run nothing of {name} in stock PyTorch: {reasons}")
         parts = parts.in_float16() if float16 else parts
         return mixed_module(program, parts, rest[0], relaxed, structure)

@@ -84,9 +84,9 @@ def needed_regions(
     engines: Collection[Engine] = (Engine.CPU, Engine.NNAPI),
 ) -> tuple[RegionKey, ...]:
     """The regions that some plans need on the agent's engines, each once, in order of first use."""
-    found: dict[RegionKey, None] = {}
+    keys: dict[RegionKey, None] = {}
     for plan in plans:
         for segment in plan.segments:
             if segment.target.engine in engines:
-                found[(tuple(sorted(segment.units)), levels[segment.target.key])] = None
-    return tuple(found)
+                keys[(tuple(sorted(segment.units)), levels[segment.target.key])] = None
+    return tuple(keys)

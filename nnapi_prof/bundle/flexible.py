@@ -39,7 +39,7 @@ def flexible_stock_module(
     holds for; others are refused by an exception that says which are possible."""
     region = template.region
     refuse_uncarried(region)
-    if any(known.dtype == "bool" for known in region.input_types):
+    if any(type_.dtype == "bool" for type_ in region.input_types):
         raise NnapiProfError(
             "stock PyTorch hands NNAPI no bools: with open sizes, let the model take a mask as"
             " integers, and compare them with 0"
@@ -50,7 +50,7 @@ def flexible_stock_module(
 
         def __init__(self) -> None:
             super().__init__()
-            self.sizes = [known.example for known in template.opens]
+            self.sizes = [type_.example for type_ in template.opens]
             for index, words in enumerate(_by_expression(template).values()):
                 self.register_buffer(f"words_{index}", torch.tensor(words))
 
@@ -85,10 +85,10 @@ def flexible_stock_module(
 
 
 def _by_expression(template: Template) -> dict[Expression, list[int]]:
-    found: dict[Expression, list[int]] = {}
+    words: dict[Expression, list[int]] = {}
     for word, expression in template.patches.items():
-        found.setdefault(expression, []).append(word)
-    return found
+        words.setdefault(expression, []).append(word)
+    return words
 
 
 def _prepare_text(template: Template) -> str:
@@ -101,26 +101,26 @@ def _prepare_text(template: Template) -> str:
     model = template.region.model
     dims_at = word_map(model).dims
     outputs = []
-    for operand, known in zip(model.outputs, template.region.output_types, strict=True):
+    for operand, type_ in zip(model.outputs, template.region.output_types, strict=True):
         words = range(dims_at[operand], dims_at[operand] + len(model.operands[operand].dims))
         dims = [
             template.patches[word].text(names) if word in template.patches else str(size)
             for word, size in zip(words, model.operands[operand].dims, strict=True)
         ]
         shape = f"[{', '.join(dims)}]"
-        outputs.append(f"torch.empty({shape}, dtype=torch.{known.device_dtype})")
-        if known.quant is not None and known.dtype == "uint8":
+        outputs.append(f"torch.empty({shape}, dtype=torch.{type_.device_dtype})")
+        if type_.quant is not None and type_.dtype == "uint8":
             outputs[-1] = (
-                f"torch._empty_affine_quantized({shape}, scale={known.quant.scale!r}, "
-                f"zero_point={known.quant.zero_point}, dtype=torch.quint8)"
+                f"torch._empty_affine_quantized({shape}, scale={type_.quant.scale!r}, "
+                f"zero_point={type_.quant.zero_point}, dtype=torch.quint8)"
             )
     lines.append(f"return [{', '.join(outputs)}]")
     head = "def prepare(self, ser_model: Tensor, args: List[Tensor]) -> List[Tensor]:\n"
     return head + "".join(f"    {line}\n" for line in lines)
 
 
-def _places(known: OpenSize) -> list[tuple[int, int]]:
-    return [(known.input, known.dim), *known.equal]
+def _places(open_size: OpenSize) -> list[tuple[int, int]]:
+    return [(open_size.input, open_size.dim), *open_size.equal]
 
 
 def _check_text(
@@ -131,34 +131,34 @@ def _check_text(
     seen = " + ".join(f"[{place}.dim()] + {place}.size()" for place in places)
     lines = [f"seen = {seen}", "if seen != self.seen:"]
     for index, shape in enumerate(shapes):
-        open_dims = {dim for known in opens for i, dim in _places(known) if i == index}
+        open_dims = {dim for open_size in opens for i, dim in _places(open_size) if i == index}
         fixed = {dim: n for dim, n in enumerate(shape) if dim not in open_dims}
         place = places[index]
         wrong = [f"{place}.dim() != {len(shape)}"]
         wrong += [f"{place}.size({dim}) != {n}" for dim, n in fixed.items()]
-        wanted = "x".join(str(fixed.get(dim, "?")) for dim in range(len(shape))) or "a scalar"
+        form = "x".join(str(fixed.get(dim, "?")) for dim in range(len(shape))) or "a scalar"
         lines += [
             f"    if {' or '.join(wrong)}:",
             f'        raise RuntimeError("input {index} has the shape " + str({place}.size())'
-            f' + ", {wanted} is wanted")',
+            f' + ", {form} is wanted")',
         ]
-    for number, known in enumerate(opens):
+    for number, open_size in enumerate(opens):
         size = f"size_{number}"
-        rest = known.step - known.example % known.step
-        steps = f" in steps of {known.step}" if known.step > 1 else ""
+        rest = open_size.step - open_size.example % open_size.step
+        steps = f" in steps of {open_size.step}" if open_size.step > 1 else ""
         lines += [
-            f"    {size} = {places[known.input]}.size({known.dim})",
-            f"    if {size} < {known.least} or {size} > {known.most}"
-            f" or ({size} + {rest}) % {known.step} != 0:",
-            f'        raise RuntimeError("dimension {known.dim} of input {known.input} is " + '
-            f'str({size}) + ", {known.least} to {known.most}{steps} are possible")',
+            f"    {size} = {places[open_size.input]}.size({open_size.dim})",
+            f"    if {size} < {open_size.least} or {size} > {open_size.most}"
+            f" or ({size} + {rest}) % {open_size.step} != 0:",
+            f'        raise RuntimeError("dimension {open_size.dim} of input {open_size.input} is "'
+            f' + str({size}) + ", {open_size.least} to {open_size.most}{steps} are possible")',
         ]
-        for index, dim in known.equal:
+        for index, dim in open_size.equal:
             also = f"{places[index]}.size({dim})"
             lines += [
                 f"    if {also} != {size}:",
                 f'        raise RuntimeError("dimension {dim} of input {index} is " + str({also})'
-                f' + ", dimension {known.dim} of input {known.input} is " + str({size})'
+                f' + ", dimension {open_size.dim} of input {open_size.input} is " + str({size})'
                 ' + ": equal ones are wanted")',
             ]
     sizes = ", ".join(f"size_{number}" for number in range(len(opens)))

@@ -52,8 +52,8 @@ def mixed_module(
     structure = structure or Structure.flat(len(graph.inputs), len(graph.outputs))
     weights = _Weights()
     members: dict[str, torch.nn.Module] = {}
-    said = dict(input_places(graph, structure))
-    said |= {name: f"self.constant_{index}" for index, name in enumerate(constants)}
+    places = dict(input_places(graph, structure))
+    places |= {name: f"self.constant_{index}" for index, name in enumerate(constants)}
     lines: list[str] = []
     names: list[str] = []
     for part in parts.parts:  # the weights of NNAPI first: those of the CPU are found among them
@@ -68,15 +68,15 @@ def mixed_module(
     for name, part in zip(names, parts.parts, strict=True):
         if part.region is None:
             members[name] = _cpu_module(program, part, examples, weights)
-            called, made = _cpu_lines(program, part, name, said)
+            called, outputs = _cpu_lines(program, part, name, places)
         else:
-            called, made = call_lines(name, part.region, said, f"out_{name}")
+            called, outputs = call_lines(name, part.region, places, f"out_{name}")
         lines += called
-        said |= made
+        places |= outputs
     returned = [
-        carried(said[name], graph.values[name])
+        carried(places[name], graph.values[name])
         if graph.values[name].dtype == "uint8"
-        else said[name]
+        else places[name]
         for name in graph.outputs
     ]
 
@@ -96,24 +96,24 @@ def mixed_module(
 
 
 def _cpu_lines(
-    program: Program, part: Part, member: str, said: Mapping[str, str]
+    program: Program, part: Part, member: str, places: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
     """TorchScript that calls a CPU part, and the expressions of what it makes."""
     entering, leaving = program.units.boundary(part.units)
     read = []
     for name in entering:
-        place, known = said[name], program.units.values[name]
-        if known.quant is not None or known.dtype == "uint8":
+        place, type_ = places[name], program.units.values[name]
+        if type_.quant is not None or type_.dtype == "uint8":
             place = f"{place}.int_repr() if {place}.is_quantized else {place}"
         read.append(place)
     variable = f"out_{member}"
-    made = {name: f"{variable}[{index}]" for index, name in enumerate(leaving)}
-    return [f"{variable} = self.{member}({', '.join(read)})"], made
+    outputs = {name: f"{variable}[{index}]" for index, name in enumerate(leaving)}
+    return [f"{variable} = self.{member}({', '.join(read)})"], outputs
 
 
 def _examples(program: Program, parts: Parts) -> dict[str, Tensor]:
     """The values that enter parts on the CPU, for the example inputs."""
-    wanted = {
+    names = {
         name
         for part in parts.parts
         if part.region is None
@@ -123,15 +123,15 @@ def _examples(program: Program, parts: Parts) -> dict[str, Tensor]:
     class Collect(fx.Interpreter):
         def run_node(self, n: fx.Node) -> Any:
             result = super().run_node(n)
-            if n.name in wanted:
-                found[n.name] = result
+            if n.name in names:
+                values[n.name] = result
             return result
 
-    found: dict[str, Tensor] = {}
-    if wanted:
+    values: dict[str, Tensor] = {}
+    if names:
         with torch.no_grad():
             Collect(program.module).run(*program.example_inputs)
-    return found
+    return values
 
 
 def _cpu_module(
@@ -141,11 +141,11 @@ def _cpu_module(
     leave."""
     entering, leaving = program.units.boundary(part.units)
     module = _sub_graph(program.module, entering, leaving, weights)
-    given = tuple(examples[name] for name in entering)
+    inputs = tuple(examples[name] for name in entering)
     with quiet_torch(), torch.no_grad():
         try:
             traced = torch.jit.trace(  # type: ignore[no-untyped-call]
-                module, given, check_trace=False
+                module, inputs, check_trace=False
             )
         except RuntimeError as error:
             raise NnapiProfError(
@@ -166,8 +166,8 @@ def _sub_graph(
     be eager's.
     """
     nodes = {node.name: node for node in source.graph.nodes}
-    made = fx.GraphModule(torch.nn.Module(), fx.Graph())
-    graph = made.graph
+    copy = fx.GraphModule(torch.nn.Module(), fx.Graph())
+    graph = copy.graph
     copies = {nodes[name]: graph.placeholder(f"value_{i}") for i, name in enumerate(entering)}
     needed: set[fx.Node] = set()
     waiting = [nodes[name] for name in leaving]
@@ -181,14 +181,14 @@ def _sub_graph(
             continue
         if is_constant(node):
             name = f"constant_{len(copies)}"
-            made.register_buffer(name, weights.for_cpu(constant_value(node).detach()))
+            copy.register_buffer(name, weights.for_cpu(constant_value(node).detach()))
             copies[node] = graph.get_attr(name)
             continue
         copies[node] = graph.node_copy(node, lambda n: copies[n])
         copies[node].target = _PLAIN.get(node.target, node.target)
     graph.output(tuple(copies[nodes[name]] for name in leaving))
-    made.recompile()
-    return made
+    copy.recompile()
+    return copy
 
 
 def _quantize(

@@ -43,7 +43,7 @@ class Parts:
     """All parts in their order, and why a unit is kept on the CPU, in a sentence."""
 
     parts: tuple[Part, ...]
-    kept: Mapping[int, str] = field(default_factory=dict)
+    cpu_reasons: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def regions(self) -> tuple[ConvertedRegion, ...]:
@@ -71,10 +71,12 @@ def largest_parts(
     and so do the units ``on_cpu``, for the reasons there.
     """
     everything = range(len(program.units.units))
-    kept = {u: reason for u in everything if (reason := why_not(program, u, level, for_stock=True))}
-    kept |= on_cpu or {}
-    parts = _settled(program, everything, level, preference, kept, least)
-    return Parts(tuple(parts), kept)
+    reasons = {
+        u: reason for u in everything if (reason := why_not(program, u, level, for_stock=True))
+    }
+    reasons |= on_cpu or {}
+    parts = _settled(program, everything, level, preference, reasons, least)
+    return Parts(tuple(parts), reasons)
 
 
 def planned_parts(program: Program, bundle: Bundle) -> tuple[Plan, Parts]:
@@ -96,18 +98,18 @@ def planned_parts(program: Program, bundle: Bundle) -> tuple[Plan, Parts]:
             f" fastest is {plan.name}, and it gives NNAPI nothing to run: use the model as it is,"
             f" or convert it in spite of the plan"
         )
-    kept: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     parts: list[Part] = []
     for segment in plan.segments:
         if segment.target.engine is not Engine.NNAPI:
-            kept |= {u: f"the plan has it on the CPU: {segment.cause}" for u in segment.units}
+            reasons |= {u: f"the plan has it on the CPU: {segment.cause}" for u in segment.units}
             parts.append(Part(tuple(sorted(segment.units))))
             continue
         preference = segment.target.preference
         assert preference is not None
         level = bundle.levels[segment.target.key]
-        parts += _settled(program, segment.units, level, preference, kept, 0)
-    return plan, Parts(tuple(parts), kept)
+        parts += _settled(program, segment.units, level, preference, reasons, 0)
+    return plan, Parts(tuple(parts), reasons)
 
 
 def _can_follow(segment: Segment) -> bool:
@@ -120,67 +122,69 @@ def _settled(
     units: Iterable[int],
     level: int,
     preference: Preference,
-    kept: dict[int, str],
+    reasons: dict[int, str],
     least: int,
 ) -> list[Part]:
-    """``units`` in parts; ``kept`` gains those that NNAPI could run, but not in these parts.
+    """``units`` in parts; ``reasons`` gains those that NNAPI could run, but not in these parts.
 
     With ``least`` 0 no part is too small.
     """
     members = sorted(units)
     while True:
         parts: list[Part] = []
-        n_kept = len(kept)
-        for piece, on_cpu in _pieces(program.units, members, kept):
+        n_reasons = len(reasons)
+        for piece, on_cpu in _pieces(program.units, members, reasons):
             if on_cpu:
                 parts.append(Part(piece))
                 continue
-            region = _region(program, piece, level, kept)
+            region = _region(program, piece, level, reasons)
             if region is not None:
-                kept |= _uncarried(program, piece, region)
+                reasons |= _uncarried(program, piece, region)
                 parts.append(Part(piece, region, preference))
-        if len(kept) == n_kept:
+        if len(reasons) == n_reasons:
             small = {u: why for part in parts for u, why in _too_small(part, least)}
             if not small:
                 return parts
-            kept |= small
+            reasons |= small
 
 
 def _region(
-    program: Program, units: Sequence[int], level: int, kept: dict[int, str]
+    program: Program, units: Sequence[int], level: int, reasons: dict[int, str]
 ) -> ConvertedRegion | None:
     """The units as one NNAPI model; None where a unit fits alone but not with others."""
     try:
         return convert_region(program, units, level, for_stock=True)
     except UnsupportedOp as refusal:
-        made = {name: u for u in units for name in program.units.units[u].nodes}
+        unit_of = {name: u for u in units for name in program.units.units[u].nodes}
         readers = program.units.readers.get(refusal.node, ())
         blamed = (
-            [made[refusal.node]] if refusal.node in made else [u for u in readers if u in units]
+            [unit_of[refusal.node]]
+            if refusal.node in unit_of
+            else [u for u in readers if u in units]
         )
-        kept |= {u: str(refusal) for u in blamed or units}
+        reasons |= {u: str(refusal) for u in blamed or units}
         return None
 
 
 def _uncarried(program: Program, units: Sequence[int], region: ConvertedRegion) -> dict[int, str]:
     """Units whose inputs, outputs or constants PyTorch's runtime cannot carry, and why not."""
     graph, inside = program.units, set(units)
-    found: dict[int, str] = {}
-    for name, known in zip(region.inputs, region.input_types, strict=True):
-        if not takes(known):
-            reason = f"it reads {name}, and stock PyTorch hands NNAPI no {known}"
-            found |= {u: reason for u in graph.readers[name] if u in inside}
-    for name, known in zip(region.outputs, region.output_types, strict=True):
-        if not gives(known):
-            found[graph.producer[name]] = (
-                f"it makes {name}, and stock PyTorch gets no {known} from NNAPI"
+    reasons: dict[int, str] = {}
+    for name, type_ in zip(region.inputs, region.input_types, strict=True):
+        if not takes(type_):
+            reason = f"it reads {name}, and stock PyTorch hands NNAPI no {type_}"
+            reasons |= {u: reason for u in graph.readers[name] if u in inside}
+    for name, type_ in zip(region.outputs, region.output_types, strict=True):
+        if not gives(type_):
+            reasons[graph.producer[name]] = (
+                f"it makes {name}, and stock PyTorch gets no {type_} from NNAPI"
             )
-    if not found and why_not_said(region) is not None:
+    if not reasons and why_not_said(region) is not None:
         for u in units:
             reason_alone = why_not_said(convert_region(program, [u], region.level, for_stock=True))
             if reason_alone is not None:
-                found[u] = reason_alone
-    return found
+                reasons[u] = reason_alone
+    return reasons
 
 
 def _too_small(part: Part, least: int) -> Iterator[tuple[int, str]]:

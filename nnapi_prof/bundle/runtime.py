@@ -40,11 +40,11 @@ def runtime_plans(bundle: Bundle) -> tuple[Plan, ...]:
                 "an app has no PyTorch, and neither NNAPI nor the CPU engine can run "
                 f"{', '.join(labels)}: {segment.cause}"
             )
-    found: dict[tuple[object, ...], Plan] = {}
+    plans: dict[tuple[object, ...], Plan] = {}
     for plan in bundle.plans:
         if not needs_host(plan):
-            found.setdefault(tuple((s.units, s.target) for s in plan.segments), plan)
-    return tuple(found.values())
+            plans.setdefault(tuple((s.units, s.target) for s in plan.segments), plan)
+    return tuple(plans.values())
 
 
 def runtime_bundle(bundle: Bundle) -> bytes:
@@ -136,9 +136,9 @@ class _Writer:
         return self.tensors.setdefault(name, len(self.tensors))
 
     def _tensor_row(self, name: str) -> bytes:
-        known = self.bundle.graph.values[name]
-        operand = operand_of(known)
-        assert operand is not None, f"{name} crosses to a device as {known}"
+        type_ = self.bundle.graph.values[name]
+        operand = operand_of(type_)
+        assert operand is not None, f"{name} crosses to a device as {type_}"
         return _words(operand.type, len(operand.dims), *operand.dims) + struct.pack(
             "<fi", operand.scale, operand.zero_point
         )

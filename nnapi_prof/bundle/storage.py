@@ -220,8 +220,8 @@ def read_bundle(path: Path) -> Bundle:
         regions: dict[RegionKey, ConvertedRegion] = {}
         halved: dict[RegionKey, ConvertedRegion] = {}
         for row in data["regions"]:
-            kept = halved if row["float16"] else regions
-            kept[(tuple(row["units"]), row["level"])] = region_from_bytes(
+            target = halved if row["float16"] else regions
+            target[(tuple(row["units"]), row["level"])] = region_from_bytes(
                 read_file(path / "regions" / f"{_plain_name(row['id'])}.nnpf", MOST_REGION),
                 path / "blobs",
             )
@@ -285,13 +285,13 @@ def read_file(path: Path, most_bytes: int) -> bytes:
 def check_file(path: Path, most_bytes: int) -> None:
     """What :func:`read_file` checks, for who reads piece by piece."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError as error:
         raise SerializationError(f"{path.name} is no file of its own") from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise SerializationError(f"{path.name} is no file of its own")
-    if found.st_size > most_bytes:
-        raise SerializationError(_too_large(path, found.st_size, most_bytes))
+    if status.st_size > most_bytes:
+        raise SerializationError(_too_large(path, status.st_size, most_bytes))
 
 
 def _too_large(path: Path, n_bytes: int, most_bytes: int) -> str:

@@ -50,7 +50,7 @@ class _FixedShapes(torch.nn.Module):
     @torch.jit.export
     def prepare(self, ser_model: torch.Tensor, args: list[torch.Tensor]) -> list[torch.Tensor]:
         form = torch.contiguous_format
-        return [torch.empty_like(given, memory_format=form) for given in self.templates]
+        return [torch.empty_like(template, memory_format=form) for template in self.templates]
 
     def forward(self, args: list[torch.Tensor]) -> list[torch.Tensor]:
         return args
@@ -101,14 +101,14 @@ def refuse_uncarried(region: ConvertedRegion) -> None:
 def why_uncarried(region: ConvertedRegion) -> str | None:
     """Why PyTorch's runtime cannot carry a region, in a sentence; None where it can."""
     taken = next((t for t in region.input_types if not takes(t)), None)
-    given = next((t for t in region.output_types if not gives(t)), None)
+    output_type = next((t for t in region.output_types if not gives(t)), None)
     if taken is not None:
         return (
             "a stock PyTorch module carries float32, int32, int64, bool and quantised uint8 "
             f"inputs to NNAPI, found {taken}"
         )
-    if given is not None:
-        return f"a stock PyTorch module carries no {given} from NNAPI"
+    if output_type is not None:
+        return f"a stock PyTorch module carries no {output_type} from NNAPI"
     return why_not_said(region)
 
 
@@ -129,17 +129,17 @@ def why_not_said(region: ConvertedRegion) -> str | None:
     return None
 
 
-def takes(known: TensorType) -> bool:
+def takes(type_: TensorType) -> bool:
     """Whether PyTorch's runtime hands such a value to NNAPI: int64 as int32, checked, and bools as
     int32, too (:mod:`nnapi_prof.bundle.torchscript`)."""
-    if known.quant is not None:
-        return known.dtype == "uint8"
-    return known.dtype in _TAKEN
+    if type_.quant is not None:
+        return type_.dtype == "uint8"
+    return type_.dtype in _TAKEN
 
 
-def gives(known: TensorType) -> bool:
+def gives(type_: TensorType) -> bool:
     """Whether PyTorch's runtime returns such a value of NNAPI's."""
-    return known.dtype in _GIVEN if known.quant is None else known.dtype in ("uint8", "int8")
+    return type_.dtype in _GIVEN if type_.quant is None else type_.dtype in ("uint8", "int8")
 
 
 def runtime_module(
@@ -210,14 +210,14 @@ def forward_text(
     NnapiProfError where TorchScript has no type for the structure.
     """
     structure = structure or Structure.flat(len(graph.inputs), len(graph.outputs))
-    given = input_places(graph, structure)
-    lines, made = call_lines("mod", region, given, "outputs", leading)
-    said = {
-        **given,
+    inputs = input_places(graph, structure)
+    lines, outputs = call_lines("mod", region, inputs, "outputs", leading)
+    expressions = {
+        **inputs,
         **{name: f"self.constant_{index}" for index, name in enumerate(constants)},
-        **made,
+        **outputs,
     }
-    returned = expression(structure.outputs, [said[name] for name in graph.outputs])
+    returned = expression(structure.outputs, [expressions[name] for name in graph.outputs])
     called = "".join(f"    {line}\n" for line in lines)
     return f"{head_text(structure)}{first}{called}    return {returned}\n"
 
@@ -238,7 +238,7 @@ def head_text(structure: Structure) -> str:
 def call_lines(
     module: str,
     region: ConvertedRegion,
-    said: Mapping[str, str],
+    expressions: Mapping[str, str],
     variable: str,
     leading: Mapping[str, int] | None = None,
 ) -> tuple[list[str], dict[str, str]]:
@@ -248,9 +248,9 @@ def call_lines(
     """
     leading = leading or {}
     lines, read = [], []
-    for index, (name, known) in enumerate(zip(region.inputs, region.input_types, strict=True)):
-        place = said[name]
-        if known.dtype == "int64":
+    for index, (name, type_) in enumerate(zip(region.inputs, region.input_types, strict=True)):
+        place = expressions[name]
+        if type_.dtype == "int64":
             narrow = f"{variable}_{index}"
             lines += [
                 f"{narrow} = {place}.to(torch.int32)",
@@ -258,53 +258,53 @@ def call_lines(
                 f'    raise RuntimeError("{name} has integers beyond 32 bits, which NNAPI lacks")',
             ]
             place = narrow
-        if known.dtype == "bool":
+        if type_.dtype == "bool":
             place = f"{place}.to(torch.int32)"
-        place = carried(place, known)
-        if not known.shape:
+        place = carried(place, type_)
+        if not type_.shape:
             place = f"({place}).reshape([1])"
-        elif len(known.shape) > MAX_RANK:
-            place = f"({place}).flatten(0, {len(known.shape) - MAX_RANK})"
+        elif len(type_.shape) > MAX_RANK:
+            place = f"({place}).flatten(0, {len(type_.shape) - MAX_RANK})"
         read.append(place)
     lines.append(f"{variable} = self.{module}([{', '.join(read)}])")
-    made = {}
-    for index, (name, known) in enumerate(zip(region.outputs, region.output_types, strict=True)):
-        made[name] = f"{variable}[{index}]"
-        if not known.shape:
-            made[name] += ".reshape([])"
-        elif len(known.shape) > MAX_RANK:
-            first = list(known.shape[: len(known.shape) - MAX_RANK + 1])
+    outputs = {}
+    for index, (name, type_) in enumerate(zip(region.outputs, region.output_types, strict=True)):
+        outputs[name] = f"{variable}[{index}]"
+        if not type_.shape:
+            outputs[name] += ".reshape([])"
+        elif len(type_.shape) > MAX_RANK:
+            first = list(type_.shape[: len(type_.shape) - MAX_RANK + 1])
             if name in leading:
                 first[leading[name]] = -1
-            made[name] += f".reshape({first} + {made[name]}.size()[1:])"
-        if known.dtype == "int64":
-            made[name] += ".to(torch.int64)"
-    return lines, made
+            outputs[name] += f".reshape({first} + {outputs[name]}.size()[1:])"
+        if type_.dtype == "int64":
+            outputs[name] += ".to(torch.int64)"
+    return lines, outputs
 
 
-def _template(known: TensorType) -> torch.Tensor:
+def _template(type_: TensorType) -> torch.Tensor:
     """A tensor of the shape and type that an output has in memory, over a single element."""
-    one = [1] * len(known.memory_shape)
-    if known.quant is None or known.dtype != "uint8":
-        element = torch.zeros(one, dtype=torch_dtype(known.device_dtype))
-        return element.expand(known.memory_shape)
+    one = [1] * len(type_.memory_shape)
+    if type_.quant is None or type_.dtype != "uint8":
+        element = torch.zeros(one, dtype=torch_dtype(type_.device_dtype))
+        return element.expand(type_.memory_shape)
     with quiet_torch():
         quantised = torch.quantize_per_tensor(
-            torch.zeros(one), known.quant.scale, known.quant.zero_point, torch.quint8
+            torch.zeros(one), type_.quant.scale, type_.quant.zero_point, torch.quint8
         )
-        return quantised.expand(known.memory_shape)
+        return quantised.expand(type_.memory_shape)
 
 
-def carried(place: str, known: TensorType) -> str:
+def carried(place: str, type_: TensorType) -> str:
     """TorchScript of an input as PyTorch's runtime takes it: quantised integers become quint8, and
     what is quantised otherwise than the model wants is quantised anew."""
-    if known.quant is None:
+    if type_.quant is None:
         return place
-    scale, zero_point = known.quant.scale, known.quant.zero_point
-    made = f"torch._make_per_tensor_quantized_tensor({place}, {scale!r}, {zero_point})"
+    scale, zero_point = type_.quant.scale, type_.quant.zero_point
+    quint8 = f"torch._make_per_tensor_quantized_tensor({place}, {scale!r}, {zero_point})"
     fits = f"{place}.q_scale() == {scale!r} and {place}.q_zero_point() == {zero_point}"
     anew = f"torch.quantize_per_tensor({place}.dequantize(), {scale!r}, {zero_point}, torch.quint8)"
-    return f"({place} if {fits} else {anew}) if {place}.is_quantized else {made}"
+    return f"({place} if {fits} else {anew}) if {place}.is_quantized else {quint8}"
 
 
 def _memory_format(tensor_type: TensorType) -> int:
@@ -333,16 +333,16 @@ def bools_as_integers(region: ConvertedRegion) -> ConvertedRegion:
     if not entering:
         return region
     zero = OperandId(len(model.operands))
-    given = {index: OperandId(zero + 1 + i) for i, index in enumerate(entering)}
+    integers = {index: OperandId(zero + 1 + i) for i, index in enumerate(entering)}
     added = [replace(model.operands[i], type=OperandCode.TENSOR_INT32) for i in entering]
     compared = [
-        Operation(OperationCode.NOT_EQUAL, (given[index], zero), (index,)) for index in entering
+        Operation(OperationCode.NOT_EQUAL, (integers[index], zero), (index,)) for index in entering
     ]
     changed = NnapiModel(
         operands=(*model.operands, Operand(OperandCode.TENSOR_INT32, (1,)), *added),
         values=(*model.values, Value(zero, struct.pack("<i", 0))),
         operations=(*compared, *model.operations),
-        inputs=tuple(given.get(index, index) for index in model.inputs),
+        inputs=tuple(integers.get(index, index) for index in model.inputs),
         outputs=model.outputs,
     )
     return replace(region, model=changed)

@@ -60,7 +60,7 @@ def find_parts(
 
     parts = largest_parts(program, level, preference, least)
     if not parts.regions:
-        _show_refusals(program, parts.kept)
+        _show_refusals(program, parts.cpu_reasons)
         raise NnapiProfError(
             "NNAPI can run nothing of the model in stock PyTorch: see the table, which says why of"
             " each operation"
@@ -80,7 +80,7 @@ def write_parts(
     from nnapi_prof.bundle.mixed import mixed_module
     from nnapi_prof.execution.host import constant_outputs
 
-    show_kept(program, parts.kept)
+    show_kept(program, parts.cpu_reasons)
     show_in_floats(written, program, parts.regions)
     _save(mixed_module(program, parts, constant_outputs(program), relaxed, structure), path)
     on_nnapi = [(p.units, len(p.region.operations)) for p in parts.parts if p.region is not None]
@@ -90,7 +90,7 @@ def write_parts(
     written.files.append((path, "stock"))
     written.regions += [len(region.operations) for region in parts.regions]
     written.cpu_units += n_cpu
-    written.keep(program, parts.kept)
+    written.keep(program, parts.cpu_reasons)
     say(
         f"{n_operations} NNAPI operations in {_counted(len(parts.regions), 'part')} and"
         f" {_counted(n_cpu, 'unit')} on the CPU in {path}"

@@ -59,10 +59,10 @@ class _Reader:
         return struct.unpack(f"<{n}I", self.take(4 * n, what))
 
     def operand_ids(self, n: int, n_operands: int, what: str) -> tuple[OperandId, ...]:
-        found = self.words(n, what)
-        for index in found:
+        indices = self.words(n, what)
+        for index in indices:
             _require_operand(index, n_operands, what)
-        return tuple(map(OperandId, found))
+        return tuple(map(OperandId, indices))
 
 
 def _require_operand(index: int, n_operands: int, what: str) -> None:
@@ -128,18 +128,18 @@ def _read_operand(reader: _Reader, index: int, row: tuple[int, ...]) -> Operand:
 
 def _with_channels(reader: _Reader, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
     """The operands with the scales that stand at the end of the model, one set for each at most."""
-    found = list(operands)
+    fitted = list(operands)
     (count,) = reader.words(1, "the count of channel scales")
     for number in range(count):
         what = f"channel scales {number}"
         index, dim, n = reader.words(3, what)
-        _require_operand(index, len(found), what)
-        operand = found[index]
-        known = operand.type is OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL
-        if not known or operand.channels is not None:
+        _require_operand(index, len(fitted), what)
+        operand = fitted[index]
+        takes_scales = operand.type is OperandCode.TENSOR_QUANT8_SYMM_PER_CHANNEL
+        if not takes_scales or operand.channels is not None:
             raise SerializationError(
                 f"serialized model: {what} are for operand {index}, {operand.type.name}"
-                f"{' that has some' if known else ''}"
+                f"{' that has some' if takes_scales else ''}"
             )
         if dim >= len(operand.dims) or operand.dims[dim] != n:
             raise SerializationError(
@@ -148,8 +148,8 @@ def _with_channels(reader: _Reader, operands: tuple[Operand, ...]) -> tuple[Oper
         scales = struct.unpack(f"<{n}f", reader.take(4 * n, what))
         if not all(math.isfinite(scale) and scale > 0 for scale in scales):
             raise SerializationError(f"serialized model: {what} are not all above 0")
-        found[index] = replace(operand, channels=ChannelScales(dim, scales))
-    return tuple(found)
+        fitted[index] = replace(operand, channels=ChannelScales(dim, scales))
+    return tuple(fitted)
 
 
 def _read_value(reader: _Reader, index: int, row: tuple[int, ...], n_operands: int) -> Value:

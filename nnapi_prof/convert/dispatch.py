@@ -81,12 +81,12 @@ def lower_values(op: Lowering) -> dict[str, OperandId]:
     except EmissionError as error:
         op.refuse(str(error))
     assert isinstance(results, tuple), f"{op.target} makes several values"
-    found = {}
+    integers = {}
     for reader in results_of(op.node):
         result = results[cast("int", reader.args[1])]
         check_result(op, result, type_of(reader))
-        found[reader.name] = result
-    return found
+        integers[reader.name] = result
+    return integers
 
 
 _ANY_RANK = frozenset(
@@ -116,19 +116,19 @@ def _require_ranks(op: Lowering) -> None:
     )
 
 
-def check_result(op: Lowering, result: OperandId, known: TensorType) -> None:
+def check_result(op: Lowering, result: OperandId, type_: TensorType) -> None:
     """That a lowering gave what the graph says: the last guard against a silent mistake."""
     operand = op.model.operand(result)
-    wanted = operand_of(known)
-    if wanted is None:
-        op.refuse(f"gives {known.dtype}, which NNAPI does not have")
+    expected = operand_of(type_)
+    if expected is None:
+        op.refuse(f"gives {type_.dtype}, which NNAPI does not have")
     op.require(
-        alike(operand, wanted),
-        f"NNAPI gives {operand.type.name}, PyTorch {known.dtype}: such an element type is not "
+        alike(operand, expected),
+        f"NNAPI gives {operand.type.name}, PyTorch {type_.dtype}: such an element type is not "
         "lowered here",
     )
     op.require(
-        operand.dims == known.memory_shape,
-        f"its lowering gives the shape {operand.dims}, the graph says {known.memory_shape}: "
+        operand.dims == type_.memory_shape,
+        f"its lowering gives the shape {operand.dims}, the graph says {type_.memory_shape}: "
         "please report this as a bug",
     )

@@ -48,9 +48,9 @@ def to_float16(region: ConvertedRegion) -> ConvertedRegion:
 
 
 def _check(operation: Operation, model: NnapiModel, level: int) -> None:
-    given = [model.operands[operand] for operand in operation.inputs]
+    operands = [model.operands[operand] for operand in operation.inputs]
     reason = why_not_at(
-        operation.code, [o.type for o in given], [len(o.dims) for o in given], level
+        operation.code, [o.type for o in operands], [len(o.dims) for o in operands], level
     )
     if reason is not None:
         raise ConversionError(f"the region cannot be in float16: {reason}")

@@ -88,9 +88,9 @@ def _pool(program: Program) -> ConstantPool:
 def _add_input(builder: ModelBuilder, node: fx.Node, type_: TensorType) -> OperandId:
     operand = operand_of(type_)
     if operand is None:
-        wanted = ", ".join([*OPERAND_CODES, *(f"quantised {name}" for name in QUANTISED_CODES)])
+        choices = ", ".join([*OPERAND_CODES, *(f"quantised {name}" for name in QUANTISED_CODES)])
         raise UnsupportedOp(
-            node.name, op_name(node.target), f"its value is {type_}, inputs are {wanted}"
+            node.name, op_name(node.target), f"its value is {type_}, inputs are {choices}"
         )
     try:
         return builder.input(operand)
@@ -118,8 +118,8 @@ def _lower_unit(
         sides = (0, 0, 0, 0) if quantised.pad is None else _zero_pad(quantised.pad)
         if sides is not None:
             fused = _fuse_code(quantised.activation)
-            found = lower_quantised(quantised, builder, values, fused, sides)
-            values[quantised.quantize.name] = found
+            result = lower_quantised(quantised, builder, values, fused, sides)
+            values[quantised.quantize.name] = result
             return
     done: set[fx.Node] = set()
     for node in members:

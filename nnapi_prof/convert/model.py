@@ -139,9 +139,9 @@ class ModelBuilder:
     def input(self, operand: Operand) -> OperandId:
         """A new input of the model, after those there are."""
         self._require_sized(operand)
-        found = self._new(operand)
-        self._inputs.append(found)
-        return found
+        index = self._new(operand)
+        self._inputs.append(index)
+        return index
 
     def scalar(self, value: bool | int | float) -> OperandId:
         """A constant scalar: BOOL, INT32 or FLOAT32 by its Python type."""
@@ -165,8 +165,8 @@ class ModelBuilder:
     def constant_bytes(self, operand_id: OperandId) -> bytes | None:
         """The bytes of a constant that stands in the model itself; None of any other operand."""
         sources = (v.source for v in self._values if v.operand == operand_id)
-        found = next(sources, None)
-        return found if isinstance(found, bytes) else None
+        source = next(sources, None)
+        return source if isinstance(source, bytes) else None
 
     def mark(self) -> Mark:
         """What there is now, for :meth:`back_to`."""
@@ -178,8 +178,8 @@ class ModelBuilder:
         del self._values[mark.values :]
         del self._operations[mark.operations :]
         del self.blobs[mark.blobs :]
-        kept = {key: found for key, found in self._constants.items() if found < mark.operands}
-        self._constants = kept
+        constants = {key: index for key, index in self._constants.items() if index < mark.operands}
+        self._constants = constants
 
     def omitted(self, rank: int) -> OperandId:
         """An optional float32 tensor argument, of this rank, that is left out."""
@@ -203,11 +203,11 @@ class ModelBuilder:
         Raises EmissionError where the facts do not allow it at this level: unknown operation, an
         argument form, rank or type that came later, or a shape that NNAPI cannot say.
         """
-        given = [self._operands[i] for i in inputs]
+        operands = [self._operands[i] for i in inputs]
         reason = why_not_at(
             code,
-            [operand.type for operand in given],
-            [len(operand.dims) for operand in given],
+            [operand.type for operand in operands],
+            [len(operand.dims) for operand in operands],
             self.level_number,
         )
         if reason is not None:
@@ -219,9 +219,9 @@ class ModelBuilder:
                     f"{code.name} gives rank {limit} at most, found {len(result.dims)}"
                 )
             self._require_sized(result)
-        found = tuple(map(self._new, results))
-        self._operations.append(Operation(code, tuple(inputs), found))
-        return found
+        indices = tuple(map(self._new, results))
+        self._operations.append(Operation(code, tuple(inputs), indices))
+        return indices
 
     def finish(self, outputs: Sequence[OperandId]) -> NnapiModel:
         """The model with these outputs; the builder is of no use afterwards."""

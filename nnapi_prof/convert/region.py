@@ -31,20 +31,20 @@ QUANTISED_CODES = {
 """The same for integers that stand for real numbers. No other type crosses a region's boundary."""
 
 
-def operand_code(known: TensorType) -> OperandCode | None:
+def operand_code(type_: TensorType) -> OperandCode | None:
     """The operand type of a value, or None for one that NNAPI does not have."""
-    codes = OPERAND_CODES if known.quant is None else QUANTISED_CODES
-    return codes.get(known.device_dtype)
+    codes = OPERAND_CODES if type_.quant is None else QUANTISED_CODES
+    return codes.get(type_.device_dtype)
 
 
-def operand_of(known: TensorType) -> Operand | None:
+def operand_of(type_: TensorType) -> Operand | None:
     """The operand of a value, or None where NNAPI does not have its type."""
-    code = operand_code(known)
+    code = operand_code(type_)
     if code is None:
         return None
-    if known.quant is None:
-        return Operand(code, known.memory_shape)
-    return quantised_operand(code, known.memory_shape, known.quant)
+    if type_.quant is None:
+        return Operand(code, type_.memory_shape)
+    return quantised_operand(code, type_.memory_shape, type_.quant)
 
 
 def quantised_operand(code: OperandCode, dims: tuple[int, ...], quant: Quantisation) -> Operand:

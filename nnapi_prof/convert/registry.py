@@ -167,17 +167,17 @@ class Lowering:
         self.require(
             is_weight(node), f"{node.name} is computed by the model, a constant is wanted here"
         )
-        known = type_of(node)
+        type_ = type_of(node)
         self.operand_code(node)
         array: NDArray[Any] = (
             self.model.pool.array(constant_value(node))
             if is_constant(node)
             else weight_value(node).detach().cpu().contiguous().numpy()
         )
-        narrow = array.astype(known.device_dtype, copy=False)
+        narrow = array.astype(type_.device_dtype, copy=False)
         self.require(
             narrow.dtype == array.dtype or np.array_equal(narrow, array),
-            f"{node.name} has values beyond {known.device_dtype}, which is what NNAPI has",
+            f"{node.name} has values beyond {type_.device_dtype}, which is what NNAPI has",
         )
         return narrow
 
@@ -229,8 +229,8 @@ class Lowering:
         value = self.arg(name)
         if isinstance(value, bool | int | float):
             beside = next((a for a in self._args.values() if isinstance(a, fx.Node)), None)
-            known = self.out if beside is None else type_of(beside)
-            return np.array([value], known.device_dtype)
+            type_ = self.out if beside is None else type_of(beside)
+            return np.array([value], type_.device_dtype)
         if not is_weight(self._node(name)):
             return None
         array = self.any_array(name)
@@ -273,11 +273,11 @@ class Lowering:
     ) -> tuple[OperandId, ...]:
         """The same for an operation with results of other types than its data's, or several."""
         results = []
-        for known in types:
-            found = operand_of(known)
-            if found is None:
-                self.refuse(f"gives {known.dtype}, which NNAPI does not have")
-            results.append(found)
+        for type_ in types:
+            operand = operand_of(type_)
+            if operand is None:
+                self.refuse(f"gives {type_.dtype}, which NNAPI does not have")
+            results.append(operand)
         return self.model.add_results(code, self._inputs(tensors, scalars), results)
 
     def _inputs(
@@ -350,19 +350,19 @@ class Lowering:
         return self.emit(OperationCode.RESHAPE, [operand, shape], dims=dims)
 
     def _node(self, value: str | fx.Node) -> fx.Node:
-        found = self.arg(value) if isinstance(value, str) else value
-        if not isinstance(found, fx.Node):
-            self.refuse(f"{value} is {found!r}, a tensor is wanted")
-        return found
+        argument = self.arg(value) if isinstance(value, str) else value
+        if not isinstance(argument, fx.Node):
+            self.refuse(f"{value} is {argument!r}, a tensor is wanted")
+        return argument
 
     def operand_code(self, node: fx.Node) -> OperandCode:
         """The operand type of a node's value; refuses one that NNAPI does not have."""
-        found = operand_code(type_of(node))
-        if found is None:
+        code = operand_code(type_of(node))
+        if code is None:
             self.refuse(f"{node.name} is {type_of(node).dtype}, which NNAPI does not have")
         self.require(
             type_of(node).quant is None or reads_integers(self.node),
             f"reads the integers of the quantised value {node.name}, NNAPI would read what they "
             "stand for",
         )
-        return found
+        return code

@@ -61,7 +61,7 @@ def serialize(model: NnapiModel) -> bytes:
     parts += [_words(model.inputs), _words(model.outputs)]
     if channels:
         parts.append(_words([len(channels)]))
-    for index, found in channels:
-        parts.append(_words([index, found.dim, len(found.scales)]))
-        parts.append(struct.pack(f"<{len(found.scales)}f", *found.scales))
+    for index, channel_scales in channels:
+        parts.append(_words([index, channel_scales.dim, len(channel_scales.scales)]))
+        parts.append(struct.pack(f"<{len(channel_scales.scales)}f", *channel_scales.scales))
     return b"".join(parts)

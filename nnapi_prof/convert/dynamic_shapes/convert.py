@@ -71,14 +71,14 @@ def _leading(model: FlexibleModel, template: Template) -> dict[str, int]:
     region = template.region
     types = (*region.input_types, *region.output_types)
     high = {
-        name: known.shape[: len(known.shape) - MAX_RANK + 1]
-        for name, known in zip((*region.inputs, *region.outputs), types, strict=True)
-        if len(known.shape) > MAX_RANK
+        name: type_.shape[: len(type_.shape) - MAX_RANK + 1]
+        for name, type_ in zip((*region.inputs, *region.outputs), types, strict=True)
+        if len(type_.shape) > MAX_RANK
     }
     if not high:
         return {}
     other = model.program([n + k.step for n, k in zip(model.examples, template.opens, strict=True)])
-    found: dict[str, int] = {}
+    merged_dims: dict[str, int] = {}
     for name, shape in high.items():
         pairs = zip(shape, other.units.values[name].shape, strict=False)
         differ = [dim for dim, (here, there) in enumerate(pairs) if here != there]
@@ -87,8 +87,8 @@ def _leading(model: FlexibleModel, template: Template) -> dict[str, int]:
                 f"{name} has {len(differ)} open sizes among its first {len(shape)} dimensions, "
                 f"which NNAPI has as one: one can be open; state fixed sizes"
             )
-        found.update((name, dim) for dim in differ)
-    return found
+        merged_dims.update((name, dim) for dim in differ)
+    return merged_dims
 
 
 def _all_units(program: Program) -> tuple[int, ...]:
@@ -121,10 +121,10 @@ class _Makers:
                 region = convert_region(
                     program, [unit.index], self.level, shared=False, for_stock=True
                 )
-                made = region.operations
+                operations = region.operations
             except UnsupportedOp:
                 return []
-            names += [f"{unit.name} ({unit.label})"] * len(made)
+            names += [f"{unit.name} ({unit.label})"] * len(operations)
         return names
 
     def name(self, index: int) -> str:

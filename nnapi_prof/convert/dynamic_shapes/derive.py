@@ -50,16 +50,16 @@ SMALL = 32
 def derive(
     convert: Convert,
     opens: Sequence[OpenSize],
-    said: Callable[[Sequence[int]], str],
+    sizes_text: Callable[[Sequence[int]], str],
     maker: Callable[[int], str],
     jumps: Sequence[int] = JUMPS,
 ) -> Template:
     """The template of a model with these sizes left open.
 
-    ``convert`` converts at any sizes; ``said`` and ``maker`` are Prober's. Raises what ``convert``
-    does at the examples, and InputSpecError where no template holds, with the reason.
+    ``convert`` converts at any sizes; ``sizes_text`` and ``maker`` are Prober's. Raises what
+    ``convert`` does at the examples, and InputSpecError where no template holds, with the reason.
     """
-    prober = Prober(convert, tuple(known.example for known in opens), said, maker)
+    prober = Prober(convert, tuple(open_size.example for open_size in opens), sizes_text, maker)
     reasons = []
     for jump in jumps:
         try:
@@ -149,8 +149,8 @@ class _Search:
         if any(not c and len(k.depends) < 2 for c, k in zip(candidates, columns, strict=True)):
             self._see_a_period(steps)
         columns = self._columns()
-        found = [Expression.of(c[0]) if c else None for c in map(self._candidates, columns)]
-        solved = solve_columns(columns, found, self.seen, self.prober)
+        expressions = [Expression.of(c[0]) if c else None for c in map(self._candidates, columns)]
+        solved = solve_columns(columns, expressions, self.seen, self.prober)
         return self._checked(solved, steps)
 
     def _see_a_period(self, steps: list[int]) -> None:
@@ -199,10 +199,11 @@ class _Search:
         ]
         for sizes in spread:
             if not self._holds(patches, sizes):
-                raise NoTemplate(f"with {self.prober.said(sizes)} its sizes are not those foreseen")
+                text = self.prober.sizes_text(sizes)
+                raise NoTemplate(f"with {text} its sizes are not those foreseen")
         opens = tuple(
-            replace(known, step=step, least=low, most=high)
-            for known, step, low, high in zip(self.opens, steps, least, most, strict=True)
+            replace(open_size, step=step, least=low, most=high)
+            for open_size, step, low, high in zip(self.opens, steps, least, most, strict=True)
         )
         return Template(opens, self.prober.base.region, patches)
 
@@ -210,31 +211,33 @@ class _Search:
         """The smallest sizes of about the example's proportions for which the template holds, all
         between them and the example taken to be alike."""
         low, high = 0, FRACTIONS  # of the example; it does not hold, it holds
-        found = self.example
+        smallest = self.example
         while high - low > 1:
             part = low + (high - low) // 2 if low else high // 2
             sizes = tuple(
                 _at_least(example * part // FRACTIONS, example, step)
                 for example, step in zip(self.example, steps, strict=True)
             )
-            if sizes == found or self._fits(patches, sizes):
-                high, found = part, sizes
+            if sizes == smallest or self._fits(patches, sizes):
+                high, smallest = part, sizes
             else:
                 low = part
-        for index in range(len(found)):  # one alone may be smaller than the proportions let it be
-            found = self._smaller(patches, steps, found, index)
-        return found
+        for index in range(
+            len(smallest)
+        ):  # one alone may be smaller than the proportions let it be
+            smallest = self._smaller(patches, steps, smallest, index)
+        return smallest
 
     def _smaller(
-        self, patches: dict[int, Expression], steps: list[int], found: tuple[int, ...], index: int
+        self, patches: dict[int, Expression], steps: list[int], sizes: tuple[int, ...], index: int
     ) -> tuple[int, ...]:
         """``found`` with the size ``index`` as small as the template holds for, every one seen."""
-        while found[index] <= SMALL:
-            tried = (*found[:index], found[index] - steps[index], *found[index + 1 :])
+        while sizes[index] <= SMALL:
+            tried = (*sizes[:index], sizes[index] - steps[index], *sizes[index + 1 :])
             if tried[index] < 1 or not self._fits(patches, tried):
                 break
-            found = tried
-        return found
+            sizes = tried
+        return sizes
 
     def _fits(self, patches: dict[int, Expression], sizes: Sequence[int]) -> bool:
         try:
@@ -245,11 +248,11 @@ class _Search:
     def _holds(self, patches: dict[int, Expression], sizes: Sequence[int]) -> bool:
         """Whether the patches give the conversion at ``sizes``. Raises Unfit where there is none
         of the same form."""
-        wanted = self.prober.at(sizes)
+        expected = self.prober.at(sizes)
         words = self.prober.base_words.copy()
         for word, expression in patches.items():
             words[word] = expression.at(sizes)
-        return bool((words == wanted).all())
+        return bool((words == expected).all())
 
 
 def _at_least(size: int, example: int, step: int) -> int:
@@ -277,7 +280,7 @@ class Column:
 
 def solve_columns(
     columns: Sequence[Column],
-    known: Sequence[Expression | None],
+    solved_before: Sequence[Expression | None],
     seen: Sequence[Sequence[int]],
     prober: Prober,
 ) -> dict[int, Expression]:
@@ -285,24 +288,26 @@ def solve_columns(
 
     Raises Unfit naming a word that has none.
     """
-    found = list(known)
+    expressions = list(solved_before)
     sizes = [Floor(index, 1, 0, 1, 0) for index in range(len(seen[0]))]
-    floors = list(dict.fromkeys([*(e.terms[0][1][0] for e in found if e is not None), *sizes]))
+    floors = list(
+        dict.fromkeys([*(e.terms[0][1][0] for e in expressions if e is not None), *sizes])
+    )
     for number, column in enumerate(columns):
-        if found[number] is None:
-            found[number] = _product(column, floors, seen) or _sum(column, floors, seen)
+        if expressions[number] is None:
+            expressions[number] = _product(column, floors, seen) or _sum(column, floors, seen)
     where = {word: number for number, column in enumerate(columns) for word in column.words}
-    waiting = [number for number, expression in enumerate(found) if expression is None]
+    waiting = [number for number, expression in enumerate(expressions) if expression is None]
     while waiting:
         for number in waiting:
-            found[number] = _joined(columns[number], where, found, seen, prober)
-        left = [number for number in waiting if found[number] is None]
+            expressions[number] = _joined(columns[number], where, expressions, seen, prober)
+        left = [number for number in waiting if expressions[number] is None]
         if len(left) == len(waiting):
             raise NoTemplate(_refusal(columns[left[0]], seen, prober))
         waiting = left
     return {
         word: expression
-        for column, expression in zip(columns, found, strict=True)
+        for column, expression in zip(columns, expressions, strict=True)
         if expression is not None
         for word in column.words
     }
@@ -335,13 +340,13 @@ def _sum(
     edge lacks, for one."""
     if len(column.depends) > 1:
         return None
-    wanted = np.array(column.values)
+    targets = np.array(column.values)
     for f, g in itertools.combinations(floors, 2):
         if f.index != g.index or column.depends not in ((), (f.index,)):
             continue
         rows = np.array([[f.at(sizes), g.at(sizes), 1] for sizes in seen])
-        solved = np.rint(np.linalg.lstsq(rows, wanted, rcond=None)[0]).astype(int)
-        if (rows @ solved == wanted).all():
+        solved = np.rint(np.linalg.lstsq(rows, targets, rcond=None)[0]).astype(int)
+        if (rows @ solved == targets).all():
             j, k, rest = map(int, solved)
             return Expression(rest, ((j, (f,)), (k, (g,))))
     return None
@@ -350,7 +355,7 @@ def _sum(
 def _joined(
     column: Column,
     where: dict[int, int],
-    found: Sequence[Expression | None],
+    expressions: Sequence[Expression | None],
     seen: Sequence[Sequence[int]],
     prober: Prober,
 ) -> Expression | None:
@@ -369,7 +374,7 @@ def _joined(
                 word = prober.map.dims[operand] + axis
                 part: Expression | None = Expression(int(prober.base_words[word]))
                 if word in where:
-                    part = found[where[word]]
+                    part = expressions[where[word]]
                 if part is None:
                     break
                 total = total.plus(part)
@@ -384,7 +389,7 @@ def _refusal(column: Column, seen: Sequence[Sequence[int]], prober: Prober) -> s
     index = next(i for i, o in operations if operand in (*o.inputs, *o.outputs))
     role = "result" if operand in prober.model.operations[index].outputs else "argument"
     taken = ", ".join(
-        f"{value} with {prober.said(sizes)}"
+        f"{value} with {prober.sizes_text(sizes)}"
         for sizes, value in zip(seen[:3], column.values, strict=False)
     )
     return (

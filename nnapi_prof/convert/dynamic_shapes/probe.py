@@ -34,20 +34,20 @@ class NoTemplate(Exception):
 class Prober:
     """Converts at sizes, each once, and compares with the conversion at ``example``.
 
-    ``said`` turns sizes into the words for a message, ``maker`` the index of an operation into the
-    graph's node.
+    ``sizes_text`` turns sizes into the words for a message, ``maker`` the index of an operation
+    into the graph's node.
     """
 
     def __init__(
         self,
         convert: Convert,
         example: Sizes,
-        said: Callable[[Sequence[int]], str],
+        sizes_text: Callable[[Sequence[int]], str],
         maker: Callable[[int], str],
     ) -> None:
         self.convert = convert
         self.example = example
-        self.said = said
+        self.sizes_text = sizes_text
         self.maker = maker
         self.base = convert(example)
         self.base_words = as_words(self.base.region.serialized)
@@ -55,27 +55,27 @@ class Prober:
         self.map = word_map(self.model)
         self._fixed = np.ones(len(self.base_words), dtype=bool)
         self._fixed[list(self.map.free)] = False
-        self._known: dict[Sizes, Words | NoTemplate] = {example: self.base_words}
+        self._words_at: dict[Sizes, Words | NoTemplate] = {example: self.base_words}
 
     def at(self, sizes: Sequence[int]) -> Words:
         """The words of the model at these sizes. Raises Unfit where the model does not run or
         convert there, or differs in more than its free words."""
         key = tuple(sizes)
-        if key not in self._known:
+        if key not in self._words_at:
             try:
-                self._known[key] = self._words(key)
+                self._words_at[key] = self._words(key)
             except NoTemplate as reason:
-                self._known[key] = reason
-        found = self._known[key]
-        if isinstance(found, NoTemplate):
-            raise found
-        return found
+                self._words_at[key] = reason
+        entry = self._words_at[key]
+        if isinstance(entry, NoTemplate):
+            raise entry
+        return entry
 
     def _words(self, sizes: Sizes) -> Words:
         try:
-            found = self.convert(sizes)
+            conversion = self.convert(sizes)
         except NnapiProfError as error:
-            raise NoTemplate(f"with {self.said(sizes)} it fails: {error}") from error
+            raise NoTemplate(f"with {self.sizes_text(sizes)} it fails: {error}") from error
         except (
             RuntimeError,
             ValueError,
@@ -86,12 +86,12 @@ class Prober:
         ) as error:
             notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
             raise NoTemplate(
-                f"with {self.said(sizes)} it does not run: {essential_line(error)}{notes}"
+                f"with {self.sizes_text(sizes)} it does not run: {essential_line(error)}{notes}"
             ) from error
-        difference = self._difference(found)
+        difference = self._difference(conversion)
         if difference is not None:
-            raise NoTemplate(f"with {self.said(sizes)} {difference}")
-        return as_words(found.region.serialized)
+            raise NoTemplate(f"with {self.sizes_text(sizes)} {difference}")
+        return as_words(conversion.region.serialized)
 
     def _difference(self, other: Converted) -> str | None:
         """How another conversion differs beyond its free words; None where it does not."""

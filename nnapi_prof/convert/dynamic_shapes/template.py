@@ -43,8 +43,8 @@ class OpenSize:
         if (size - self.example) % self.step:
             remainder = self.example % self.step
             multiples = f"multiples of {self.step}"
-            wanted = f"{multiples} plus {remainder}" if remainder else multiples
-            return f"is {size}, {wanted} are possible"
+            choices = f"{multiples} plus {remainder}" if remainder else multiples
+            return f"is {size}, {choices} are possible"
         return None
 
 
@@ -65,10 +65,12 @@ class Template:
     def fill(self, sizes: Sequence[int]) -> ConvertedRegion:
         """What converting the model at these sizes gives. Raises InputSpecError where the template
         does not hold for one."""
-        for size, known in zip(sizes, self.opens, strict=True):
-            reason = known.why_not(size)
+        for size, open_size in zip(sizes, self.opens, strict=True):
+            reason = open_size.why_not(size)
             if reason is not None:
-                raise InputSpecError(f"dimension {known.dim} of input {known.input} {reason}")
+                raise InputSpecError(
+                    f"dimension {open_size.dim} of input {open_size.input} {reason}"
+                )
         numbers = {word: expression.at(sizes) for word, expression in self.patches.items()}
         model = with_words(self.region.model, numbers)
         return replace(
@@ -90,21 +92,21 @@ class Template:
         operands: Sequence[OperandId],
     ) -> tuple[TensorType, ...]:
         """The types with the shapes that the operands have."""
-        found = []
-        for name, known, operand in zip(names, types, operands, strict=True):
+        sized = []
+        for name, type_, operand in zip(names, types, operands, strict=True):
             dims = model.operands[operand].dims
-            if known.dim_order is DimOrder.CHANNELS_LAST:
+            if type_.dim_order is DimOrder.CHANNELS_LAST:
                 n, h, w, c = dims
                 dims = (n, c, h, w)
-            merged = len(known.shape) - MAX_RANK + 1
+            merged = len(type_.shape) - MAX_RANK + 1
             if merged > 1:
-                first = list(known.shape[:merged])
+                first = list(type_.shape[:merged])
                 if name in self.leading:
                     first[self.leading[name]] = 1
                     first[self.leading[name]] = dims[0] // math.prod(first)
                 dims = (*first, *dims[1:])
-            found.append(replace(known, shape=dims) if known.shape else known)
-        return tuple(found)
+            sized.append(replace(type_, shape=dims) if type_.shape else type_)
+        return tuple(sized)
 
 
 def with_shared_constants(model: NnapiModel) -> NnapiModel:
@@ -115,12 +117,12 @@ def with_shared_constants(model: NnapiModel) -> NnapiModel:
     operands: list[Operand] = []
     for index, operand in enumerate(model.operands):
         source = sources.get(OperandId(index))
-        known = first.get((operand, source)) if isinstance(source, bytes) else None
-        if known is None:
-            known = OperandId(len(operands))
+        twin = first.get((operand, source)) if isinstance(source, bytes) else None
+        if twin is None:
+            twin = OperandId(len(operands))
             operands.append(operand)
-            first[operand, source] = known
-        numbers.append(known)
+            first[operand, source] = twin
+        numbers.append(twin)
     values = {numbers[v.operand]: Value(numbers[v.operand], v.source) for v in model.values}
 
     def renumbered(ids: Sequence[OperandId]) -> tuple[OperandId, ...]:
@@ -309,7 +311,7 @@ def floors_through(
 ) -> list[Floor]:
     """All Floors with this slope, and a divisor that divides ``period``, that take ``values`` at
     ``sizes``; the smallest divisor first."""
-    found = []
+    floors = []
     for divisor in range(slope.denominator, period + 1, slope.denominator):
         if period % divisor:
             continue
@@ -318,5 +320,5 @@ def floors_through(
             offset = values[0] - factor * ((sizes[0] + shift) // divisor)
             floor = Floor(index, factor, shift, divisor, offset)
             if all(floor.of(s) == v for s, v in zip(sizes, values, strict=True)):
-                found.append(floor)
-    return found
+                floors.append(floor)
+    return floors

@@ -190,15 +190,15 @@ def _boundary(
     types: Sequence[TensorType],
     model: NnapiModel,
 ) -> list[_Boundary]:
-    found = []
+    boundaries = []
     for name, index, type_ in zip(names, ids, types, strict=True):
         one = _Boundary(name, index, model.operands[index], type_)
         if one.operand.type not in _ELEMENTS or not one.n_bytes:
             raise SerializationError(
                 f"{kind} {name!r} is {type_}: a C++ class takes and gives tensors of known sizes"
             )
-        found.append(one)
-    return found
+        boundaries.append(one)
+    return boundaries
 
 
 def _summary(
@@ -209,8 +209,8 @@ def _summary(
 ) -> Iterator[str]:
     for kind, rows in (("input", inputs), ("output", outputs)):
         for one in rows:
-            said = f"  {kind:<7} {_string(one.name)}: {one.type.device_dtype} "
-            yield said + str(list(one.operand.dims))
+            line = f"  {kind:<7} {_string(one.name)}: {one.type.device_dtype} "
+            yield line + str(list(one.operand.dims))
             if one.type.quant is not None:
                 yield f"          {one.type.quant}"
             if one.type.dim_order is DimOrder.CHANNELS_LAST:
@@ -294,10 +294,10 @@ def _values(model: NnapiModel, weights: Weights) -> tuple[list[str], list[str]]:
         rows.append(f"{{{index}, Source::kWords, {n_words}, {len(source)}}},")
         if not source:
             continue
-        found = np.frombuffer(source + bytes(-len(source) % 4), "<u4")
-        n_words += len(found)
+        integers = np.frombuffer(source + bytes(-len(source) % 4), "<u4")
+        n_words += len(integers)
         note = _said(operand, source)
-        words += _rows((f"0x{word:08x}u" for word in found), f"{index}: {note}")
+        words += _rows((f"0x{word:08x}u" for word in integers), f"{index}: {note}")
     return rows, words
 
 

@@ -189,8 +189,8 @@ def _checked(operand: Operand) -> Operand:
 
 
 def _operand(row: Mapping[str, Any]) -> Operand:
-    given = row.get("channel_scales")
-    channels = given and ChannelScales(int(given["dim"]), tuple(map(float32, given["scales"])))
+    scales = row.get("channel_scales")
+    channels = scales and ChannelScales(int(scales["dim"]), tuple(map(float32, scales["scales"])))
     return _checked(
         Operand(
             OperandCode[row["type"]],
@@ -209,7 +209,7 @@ def model_from_json(data: Mapping[str, Any]) -> NnapiModel:
     """
     operands = tuple(map(_operand, data["operands"]))
 
-    def known(ids: Sequence[int], what: str) -> tuple[OperandId, ...]:
+    def operand_ids(ids: Sequence[int], what: str) -> tuple[OperandId, ...]:
         for index in ids:
             if index >= len(operands):
                 raise SerializationError(f"{what} names operand {index}, there are {len(operands)}")
@@ -225,26 +225,26 @@ def model_from_json(data: Mapping[str, Any]) -> NnapiModel:
         tuple(
             Operation(
                 OperationCode[row["name"]],
-                known(row["inputs"], f"operation {index}"),
-                known(row["outputs"], f"operation {index}"),
+                operand_ids(row["inputs"], f"operation {index}"),
+                operand_ids(row["outputs"], f"operation {index}"),
             )
             for index, row in enumerate(data["operations"])
         ),
-        known([row["operand"] for row in data["inputs"]], "an input"),
-        known([row["operand"] for row in data["outputs"]], "an output"),
+        operand_ids([row["operand"] for row in data["inputs"]], "an input"),
+        operand_ids([row["operand"] for row in data["outputs"]], "an output"),
     )
     values = require_consistent(model)
     for index, row in enumerate(data["operands"]):
-        found = OperandId(index)
+        operand_id = OperandId(index)
         is_one = {
-            "input": found in model.inputs,
-            "output": found in model.outputs,
-            "constant": found in values,
+            "input": operand_id in model.inputs,
+            "output": operand_id in model.outputs,
+            "constant": operand_id in values,
         }
-        said = row["lifetime"]
-        if not is_one.get(said, not any(is_one.values())):
+        lifetime = row["lifetime"]
+        if not is_one.get(lifetime, not any(is_one.values())):
             truth = next((name for name, holds in is_one.items() if holds), "temporary")
-            raise SerializationError(f"operand {index} is said to be {said}, it is {truth}")
+            raise SerializationError(f"operand {index} is said to be {lifetime}, it is {truth}")
     return model
 
 
@@ -259,7 +259,7 @@ def _boundary(
 
 def _types(rows: Sequence[Mapping[str, Any]], model: NnapiModel, what: str) -> tuple[Any, ...]:
     """The types of inputs or outputs, each compared with its operand."""
-    found = []
+    types = []
     for row in rows:
         type_ = type_from_json(dict(row))
         operand = model.operands[row["operand"]]
@@ -272,8 +272,8 @@ def _types(rows: Sequence[Mapping[str, Any]], model: NnapiModel, what: str) -> t
                 f"{place}, its operand {operand.type.name}[{dims}] with scale {operand.scale:.6g}"
                 f" and zero point {operand.zero_point}"
             )
-        found.append(type_)
-    return tuple(found)
+        types.append(type_)
+    return tuple(types)
 
 
 def _buffer(weights: bytes, index: int, row: Mapping[str, Any]) -> bytes:
@@ -321,9 +321,9 @@ def _text(data: Mapping[str, Any]) -> str:
     """JSON with a line for each member and each row of a list."""
     lines = []
     for name, value in data.items():
-        said = json.dumps(value, allow_nan=False)
+        rendered = json.dumps(value, allow_nan=False)
         if isinstance(value, list) and value:
             rows = ",\n".join(f"  {json.dumps(row, allow_nan=False)}" for row in value)
-            said = f"[\n{rows}\n ]"
-        lines.append(f" {json.dumps(name)}: {said}")
+            rendered = f"[\n{rows}\n ]"
+        lines.append(f" {json.dumps(name)}: {rendered}")
     return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -97,8 +97,8 @@ def _pack(code: OperandCode, numbers: list[Any], place: str) -> bytes:
     boolean = element == np.dtype("?")
     for number in numbers:
         if isinstance(number, bool) != boolean:
-            wanted = "true or false" if boolean else "a number"
-            raise SerializationError(f"{place}: {number!r} found, {wanted} is wanted")
+            form = "true or false" if boolean else "a number"
+            raise SerializationError(f"{place}: {number!r} found, {form} is wanted")
         if element.kind in "iu":
             limits = np.iinfo(element)
             if number != int(number) or not limits.min <= number <= limits.max:
@@ -141,11 +141,11 @@ def require_consistent(model: NnapiModel) -> dict[OperandId, bytes | BufferSlice
     for value in model.values:
         source, operand = value.source, model.operands[value.operand]
         length = source.length if isinstance(source, BufferSlice) else len(source)
-        wanted = operand_bytes(operand)
-        if length and wanted is not None and length != wanted:
+        n_bytes = operand_bytes(operand)
+        if length and n_bytes is not None and length != n_bytes:
             raise SerializationError(
                 f"the value of operand {value.operand} ({operand.type.name}) has {length} bytes,"
-                f" wanted {wanted}"
+                f" wanted {n_bytes}"
             )
     for name, ids in (("inputs", model.inputs), ("outputs", model.outputs)):
         if len(set(ids)) != len(ids):

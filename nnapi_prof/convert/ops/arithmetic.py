@@ -330,16 +330,16 @@ def _signs(y: Value) -> int:
 
 def _differ(x: Value, y: Value) -> Value:
     """Whether the signs of x and y differ, where x is not 0."""
-    known = _signs(y)
-    if known:
-        return x < 0 if known > 0 else x > 0
+    sign = _signs(y)
+    if sign:
+        return x < 0 if sign > 0 else x > 0
     return (x < 0).is_(OperationCode.NOT_EQUAL, y < 0)
 
 
 def _with_sign_of(model: Value, size: Value) -> Value:
-    known = _signs(model)
-    if known:
-        return size if known > 0 else -size
+    sign = _signs(model)
+    if sign:
+        return size if sign > 0 else -size
     return (model < 0).select(-size, size, size.dtype)
 
 

@@ -92,8 +92,8 @@ def masked_softmax(op: Lowering, x: OperandId, axis: int = -1) -> OperandId:
 
 
 def _operand_and_axis(op: Lowering) -> tuple[OperandId, int]:
-    known = op.type("self").dtype
-    op.require(known == "float32", f"a softmax of {known}, float32 is wanted")
+    dtype = op.type("self").dtype
+    op.require(dtype == "float32", f"a softmax of {dtype}, float32 is wanted")
     order = op.out.dim_order
     rank = max(len(op.out.shape), 1)
     return op.tensor("self", order), memory_axis(order, op.arg("dim") % rank)
@@ -118,15 +118,15 @@ def attention(op: Lowering) -> OperandId:
     op.require(float(op.arg("dropout_p")) == 0, "dropout in attention, eval mode has none")
     shape_q, shape_k = op.type("query").shape, op.type("key").shape
     for name in ("query", "key", "value"):
-        known = op.type(name)
-        op.require(known.dtype == "float32", f"attention of {known.dtype}, float32 is wanted")
+        type_ = op.type(name)
+        op.require(type_.dtype == "float32", f"attention of {type_.dtype}, float32 is wanted")
     q, k, v = (op.tensor(name, _PLAIN) for name in ("query", "key", "value"))
     length, depth = shape_q[-2:]
     if op.arg("enable_gqa") and shape_q[-3] != shape_k[-3]:
         groups = shape_q[-3] // shape_k[-3]
         q = op.reshape(q, (*shape_q[:-3], shape_k[-3], groups * length, depth))
-    given = op.arg("scale")
-    scale = 1 / math.sqrt(depth) if given is None else float(given)
+    scale_argument = op.arg("scale")
+    scale = 1 / math.sqrt(depth) if scale_argument is None else float(scale_argument)
     if scale != 1:
         q = mul(op, q, scale)
     scores = product(op, q, k, transposed=True)

@@ -163,5 +163,5 @@ def _condition(op: Lowering, name: str) -> Value:
 
 def _choice_of_bools(condition: Value, then: Value, other: Value) -> Value:
     both = OperationCode.LOGICAL_AND
-    kept = _inverted(condition).is_(both, other)
-    return condition.is_(both, then).is_(OperationCode.LOGICAL_OR, kept)
+    other_side = _inverted(condition).is_(both, other)
+    return condition.is_(both, then).is_(OperationCode.LOGICAL_OR, other_side)

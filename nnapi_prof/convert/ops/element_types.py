@@ -25,9 +25,9 @@ from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
 def device_dtype(op: Lowering, dtype: str) -> str:
     """The element type in a device's memory; refuses one that NNAPI does not have."""
-    found = DEVICE_DTYPES.get(dtype, dtype)
-    op.require(found in (*CASTABLE, "bool"), f"works on {dtype}, which NNAPI does not have")
-    return found
+    element_type = DEVICE_DTYPES.get(dtype, dtype)
+    op.require(element_type in (*CASTABLE, "bool"), f"works on {dtype}, which NNAPI does not have")
+    return element_type
 
 
 def common_dtype(op: Lowering, *names: str) -> str:
@@ -39,8 +39,8 @@ def common_dtype(op: Lowering, *names: str) -> str:
 def _sample(value: Any) -> Any:
     if not isinstance(value, fx.Node):
         return value
-    known = type_of(value)
-    return torch.empty(known.shape, dtype=torch_dtype(known.dtype), device="meta")
+    type_ = type_of(value)
+    return torch.empty(type_.shape, dtype=torch_dtype(type_.dtype), device="meta")
 
 
 def result_dtype(op: Lowering) -> str:
@@ -52,14 +52,14 @@ def argument(op: Lowering, name: str, dtype: str | None = None) -> Value:
     """A tensor or number that is to broadcast against the result, as an element type of the device
     (default: the result's)."""
     dtype = dtype or result_dtype(op)
-    given = op.arg(name)
-    if isinstance(given, bool | int | float):
-        return number(op, given, dtype)
-    if is_constant(given):
-        return constant(op, _placed(op, _converted(op, constant_value(given), dtype)))
-    if not isinstance(given, fx.Node):
-        op.refuse(f"{name} is {given!r}, a tensor or a number is wanted")
-    if device_dtype(op, type_of(given).dtype) == "bool":
+    value = op.arg(name)
+    if isinstance(value, bool | int | float):
+        return number(op, value, dtype)
+    if is_constant(value):
+        return constant(op, _placed(op, _converted(op, constant_value(value), dtype)))
+    if not isinstance(value, fx.Node):
+        op.refuse(f"{name} is {value!r}, a tensor or a number is wanted")
+    if device_dtype(op, type_of(value).dtype) == "bool":
         return broadcast_bools(op, name).cast(dtype)
     return Value(op, op.broadcast(name)).cast(dtype)
 
@@ -122,9 +122,9 @@ def quantize(op: Lowering) -> OperandId:
 def dequantize(op: Lowering) -> OperandId:
     """Lowers ``dequantize_per_tensor(integers) -> x`` of the same shape and dim order."""
     _require_whole_range(op)
-    known, stated = op.type("input"), stated_quantisation(op.node)
-    if known.quant is None or stated is None or not same_quantisation(known.quant, stated):
-        op.refuse(f"reads {known} as {stated}")
+    type_, stated = op.type("input"), stated_quantisation(op.node)
+    if type_.quant is None or stated is None or not same_quantisation(type_.quant, stated):
+        op.refuse(f"reads {type_} as {stated}")
     x = op.tensor("input", op.out.dim_order)
     return op.emit_as([op.out], OperationCode.DEQUANTIZE, [x])[0]
 

@@ -112,9 +112,9 @@ class Value:
     def is_(self, code: OperationCode, other: Value | float) -> Value:
         """A comparison or logical operation of two tensors; the result is bool."""
         right = self._beside(other)
-        known = TensorType(tuple(np.broadcast_shapes(self.dims, right.dims)), "bool")
-        (found,) = self.op.emit_as([known], code, [self.operand, right.operand])
-        return Value(self.op, found)
+        type_ = TensorType(tuple(np.broadcast_shapes(self.dims, right.dims)), "bool")
+        (result,) = self.op.emit_as([type_], code, [self.operand, right.operand])
+        return Value(self.op, result)
 
     def __gt__(self, other: Value | float) -> Value:
         return self.is_(OperationCode.GREATER, other)
@@ -128,9 +128,9 @@ class Value:
         dims = np.broadcast_shapes(self.dims, *(part.dims for part in parts))
         condition = self.expanded(dims).operand
         tensors = [part.expanded(dims).operand for part in parts]
-        known = TensorType(tuple(dims), dtype)
-        (found,) = self.op.emit_as([known], OperationCode.SELECT, [condition, *tensors])
-        return Value(self.op, found)
+        type_ = TensorType(tuple(dims), dtype)
+        (result,) = self.op.emit_as([type_], OperationCode.SELECT, [condition, *tensors])
+        return Value(self.op, result)
 
     # Shape and element type
 
@@ -151,8 +151,8 @@ class Value:
         tall = self if self.array is None else constant(self.op, self.array.reshape(own))
         while len(tall.dims) < len(dims):
             shape = (1, *tall.dims)
-            found = self.op.emit(OperationCode.EXPAND_DIMS, [tall.operand], [0], dims=shape)
-            tall = Value(self.op, found)
+            tall_operand = self.op.emit(OperationCode.EXPAND_DIMS, [tall.operand], [0], dims=shape)
+            tall = Value(self.op, tall_operand)
         if math.prod(repeats) == 1:
             return tall
         tiles = np.array(repeats, np.int32)
@@ -172,10 +172,10 @@ class Value:
         if have == "bool":
             return self.select(1, 0, dtype)
         assert have in CASTABLE and dtype in CASTABLE
-        (found,) = self.op.emit_as(
+        (result,) = self.op.emit_as(
             [TensorType(self.dims, dtype)], OperationCode.CAST, [self.operand]
         )
-        return Value(self.op, found)
+        return Value(self.op, result)
 
     def _beside(self, other: Value | float) -> Value:
         return _value(self.op, other, self.dtype)
@@ -197,10 +197,10 @@ def numbers(op: Lowering, array: NDArray[Any], dtype: str) -> NDArray[Any]:
     if dtype in FLOATS:
         return array.astype(dtype)
     with np.errstate(invalid="ignore"):
-        found = array.astype(dtype)
-    exact = np.array_equal(found, array)
+        result = array.astype(dtype)
+    exact = np.array_equal(result, array)
     op.require(exact, f"the constant {array.reshape(-1)[:8].tolist()} is no {dtype}")
-    return found
+    return result
 
 
 def _value(op: Lowering, term: Value | float, dtype: str) -> Value:

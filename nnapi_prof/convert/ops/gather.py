@@ -44,8 +44,8 @@ def index_select(op: Lowering) -> OperandId:
 def embedding(op: Lowering) -> OperandId:
     """Lowers ``embedding(weight[V, D], indices[...]) -> [..., D]``; what padding_idx says matters
     to training only."""
-    known = op.type("indices")
-    return _gather(op, op.tensor("weight"), 0, op.tensor("indices"), known.shape)
+    type_ = op.type("indices")
+    return _gather(op, op.tensor("weight"), 0, op.tensor("indices"), type_.shape)
 
 
 @lowers(aten.index.Tensor)
@@ -83,7 +83,7 @@ def _index_tensors(op: Lowering) -> tuple[list[int], list[fx.Node | NDArray[Any]
     """The axes that are indexed and by what: computed tensors as nodes, constants as arrays. A
     constant mask stands for the positions where it is true, on as many axes as it has."""
     axes: list[int] = []
-    found: list[fx.Node | NDArray[Any]] = []
+    sources: list[fx.Node | NDArray[Any]] = []
     axis = 0
     for node in op.arg("indices"):
         if node is None:
@@ -99,10 +99,10 @@ def _index_tensors(op: Lowering) -> tuple[list[int], list[fx.Node | NDArray[Any]
                 f"indexed by {node.name}, a computed {dtype}, wanted int64 or int32",
             )
             parts = [node]
-        found += parts
+        sources += parts
         axes += range(axis, axis + len(parts))
         axis += len(parts)
-    return axes, found
+    return axes, sources
 
 
 @lowers(aten.gather.default)
@@ -113,15 +113,15 @@ def gather(op: Lowering) -> OperandId:
     The source is flattened; the positions in it are ``index * stride + what the other axes add``,
     the second a constant. Where the other axes have size 1, a plain GATHER does.
     """
-    shape, known = op.type("self").shape, op.type("index")
+    shape, index_type = op.type("self").shape, op.type("index")
     if not shape:
         return op.tensor("self")
     dim = op.arg("dim") % len(shape)
     x = op.tensor("self", PLAIN)
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    grids = np.indices(known.shape, dtype=np.int64, sparse=True)
+    grids = np.indices(index_type.shape, dtype=np.int64, sparse=True)
     others = [grids[axis] * strides[axis] for axis in range(len(shape)) if axis != dim]
-    offsets = np.broadcast_to(sum(others, np.zeros((1,) * len(shape))), known.shape)
+    offsets = np.broadcast_to(sum(others, np.zeros((1,) * len(shape))), index_type.shape)
     x = op.reshape(x, (math.prod(shape),))
     node = op.arg("index")
     if is_constant(node):
@@ -131,11 +131,11 @@ def gather(op: Lowering) -> OperandId:
     else:
         where = op.tensor(node)
         if strides[dim] != 1:
-            where = _scaled(op, where, strides[dim], known.shape, math.prod(shape))
+            where = _scaled(op, where, strides[dim], index_type.shape, math.prod(shape))
         if offsets.any():
             where = _shifted(op, where, offsets.astype(np.int32), math.prod(shape))
-    result = _gather(op, x, 0, where, known.shape)
-    return op.reorder(result, known.shape, PLAIN, op.out.dim_order)
+    result = _gather(op, x, 0, where, index_type.shape)
+    return op.reorder(result, index_type.shape, PLAIN, op.out.dim_order)
 
 
 def _gather(
@@ -153,8 +153,8 @@ def _gather(
     if op.level < 3 and axis == 0 and len(shape) == 1 and len(dims) >= 2:
         return op.emit(OperationCode.EMBEDDING_LOOKUP, [where, x], dims=result)
     if not shape:  # one index of rank 0, which a device holds as [1]
-        kept = (*dims[:axis], 1, *dims[axis + 1 :])
-        one = op.emit(OperationCode.GATHER, [x, op.model.scalar(axis), where], dims=kept)
+        dims_with_axis = (*dims[:axis], 1, *dims[axis + 1 :])
+        one = op.emit(OperationCode.GATHER, [x, op.model.scalar(axis), where], dims=dims_with_axis)
         return op.reshape(one, result)
     return op.emit(OperationCode.GATHER, [x, op.model.scalar(axis), where], dims=result)
 

@@ -47,16 +47,16 @@ class _AsFloats(Lowering):
 
     def tensor(self, value: str | fx.Node, order: DimOrder | None = None) -> OperandId:
         node = self._node(value)
-        known = type_of(node)
-        if known.device_dtype != self._dtype or node in self._indices:
+        type_ = type_of(node)
+        if type_.device_dtype != self._dtype or node in self._indices:
             return super().tensor(value, order)
-        order = order or known.dim_order
+        order = order or type_.dim_order
         if node.name not in self._values:
-            array = self.any_array(node).transpose(logical_axes(order, len(known.shape)))
+            array = self.any_array(node).transpose(logical_axes(order, len(type_.shape)))
             moved = self.constant(array.reshape(operand_shape(array.shape)))
             return self._part(Value(self, moved)).operand
         floats = self._part(Value(self, self._values[node.name])).operand
-        return self.reorder(floats, known.shape, known.dim_order, order)
+        return self.reorder(floats, type_.shape, type_.dim_order, order)
 
 
 def _bools_as_floats(op: Lowering) -> Lowering:
@@ -66,9 +66,9 @@ def _bools_as_floats(op: Lowering) -> Lowering:
 def broadcast_bools(op: Lowering, name: str) -> Value:
     """A computed bool tensor that is to broadcast against the result. Where it has to be moved to
     the result's dim order, it goes there as floats."""
-    known = op.type(name)
-    stays = op.out.dim_order is DimOrder.CONTIGUOUS or len(known.shape) == 4
-    if stays and (len(known.shape) != 4 or known.dim_order is op.out.dim_order):
+    type_ = op.type(name)
+    stays = op.out.dim_order is DimOrder.CONTIGUOUS or len(type_.shape) == 4
+    if stays and (len(type_.shape) != 4 or type_.dim_order is op.out.dim_order):
         return Value(op, op.broadcast(name))
     return Value(op, _bools_as_floats(op).broadcast(name)).cast("bool")
 

@@ -61,8 +61,8 @@ def dot(op: Lowering) -> OperandId:
 def _product_of(op: Lowering, first: str, second: str) -> OperandId:
     """The product of two arguments, vectors filled up to matrices, as [..., M, N]."""
     for name in (first, second):
-        known = op.type(name)
-        op.require(known.dtype == "float32", f"a product of {known.dtype}, float32 is wanted")
+        type_ = op.type(name)
+        op.require(type_.dtype == "float32", f"a product of {type_.dtype}, float32 is wanted")
     x = op.tensor(first, _PLAIN)
     if len(op.type(first).shape) == 1:
         x = op.reshape(x, (1, *op.dims(x)))
@@ -207,8 +207,8 @@ def _matrix(shape: tuple[int, ...], op: Lowering) -> tuple[int, int]:
 
 
 def _parameter(op: Lowering, name: str) -> OperandId:
-    known = op.type(name)
-    op.require(known.dtype == "float32", f"{name} is {known.dtype}, float32 is wanted here")
+    type_ = op.type(name)
+    op.require(type_.dtype == "float32", f"{name} is {type_.dtype}, float32 is wanted here")
     return op.tensor(name)
 
 

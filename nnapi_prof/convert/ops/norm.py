@@ -32,8 +32,8 @@ def rms_norm(op: Lowering) -> OperandId:
     """Lowers ``x / sqrt(mean(x^2) + eps) * w`` over the last axes: rows of a matrix."""
     length = math.prod(op.arg("normalized_shape"))
     x = op.reshape(_input(op, _PLAIN), (op.out.n_elements // length, length))
-    given = op.arg("eps")
-    eps = float(np.finfo(np.float32).eps) if given is None else float(given)
+    dtype = op.arg("eps")
+    eps = float(np.finfo(np.float32).eps) if dtype is None else float(dtype)
     return _affine(op, _scaled_to_one(op, x, eps), op.optional_array("weight"), None)
 
 
@@ -125,8 +125,8 @@ def _scaled_to_one(op: Lowering, x: OperandId, eps: float) -> OperandId:
 
 
 def _input(op: Lowering, order: DimOrder) -> OperandId:
-    known = op.type("input").dtype
-    op.require(known == "float32", f"a norm of {known}, float32 is wanted")
+    eps_argument = op.type("input").dtype
+    op.require(eps_argument == "float32", f"a norm of {eps_argument}, float32 is wanted")
     return op.tensor("input", order)
 
 

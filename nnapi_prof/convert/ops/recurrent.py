@@ -150,14 +150,14 @@ def _directions(op: Lowering, layer: int, gates: int) -> list[Direction]:
     biases = 2 if op.arg("has_biases") else 0
     initial = op.arg("hx")
     nodes = list(initial) if isinstance(initial, list | tuple) else [initial]
-    found = []
+    directions = []
     for place in range(layer * count, (layer + 1) * count):
         own = params[place * size : (place + 1) * size]
         w_input, w_hidden, *rest = own
         zeros = np.zeros(w_input.shape[0], np.float32)
         b_input, b_hidden = rest[:2] if biases else (zeros, zeros)
         states = [_initial(op, node, place) for node in nodes]
-        found.append(
+        directions.append(
             Direction(
                 w_input,
                 w_hidden,
@@ -169,7 +169,7 @@ def _directions(op: Lowering, layer: int, gates: int) -> list[Direction]:
                 backward=place % count == 1,
             )
         )
-    return found
+    return directions
 
 
 def _initial(op: Lowering, node: torch.fx.Node, place: int) -> OperandId:
@@ -191,15 +191,15 @@ def _last_states(
     """The last output of each direction, cut out of all: backward it is that of the first step."""
     dims = op.dims(outputs)
     time = 0 if time_major else 1
-    found, column = [], 0
+    states, column = [], 0
     for one in directions:
         begin, end = [0, 0, column], [*dims[:2], column + one.width]
         begin[time] = 0 if one.backward else dims[time] - 1
         end[time] = begin[time] + 1
         cut = strided_slice(op, outputs, begin, end)
-        found.append(op.reshape(cut, (dims[1 - time], one.width)))
+        states.append(op.reshape(cut, (dims[1 - time], one.width)))
         column += one.width
-    return found
+    return states
 
 
 def _merged_shape(op: Lowering, x: OperandId, directions: list[Direction]) -> TensorType:
@@ -420,8 +420,8 @@ def gate_steps(
         sums = add(op, _linear(op, x, w_input, bias), _linear(op, state, w_hidden, nothing))
         gates = unary(op, OperationCode.LOGISTIC, columns(sums, 0, 3))
         new = unary(op, OperationCode.TANH, columns(sums, 3, 4))
-        taken, kept, shown = (columns(gates, i, i + 1) for i in range(3))
-        cell = add(op, mul(op, kept, cell), mul(op, taken, new))
+        taken, forget, shown = (columns(gates, i, i + 1) for i in range(3))
+        cell = add(op, mul(op, forget, cell), mul(op, taken, new))
         state = mul(op, shown, unary(op, OperationCode.TANH, cell))
         if one.projection is not None:
             state = _linear(op, state, one.projection, nothing[: len(one.projection)])
@@ -440,10 +440,10 @@ def rnn_steps(
 ) -> tuple[list[OperandId], list[OperandId]]:
     """One RNN operation with RELU for each step."""
     state, outputs = one.state, []
-    known = TensorType(op.dims(state))
+    type_ = TensorType(op.dims(state))
     for x in inputs:
         state, output = op.emit_as(
-            [known, known],
+            [type_, type_],
             OperationCode.RNN,
             [x, *rnn_weights(op, one), state],
             [int(FuseCode.RELU)],
@@ -459,8 +459,8 @@ def tanh_steps(
     state, outputs = one.state, []
     for x in inputs:
         seen = _linear(op, x, one.w_input, one.b_input)
-        kept = _linear(op, state, one.w_hidden, one.b_hidden)
-        state = unary(op, OperationCode.TANH, add(op, seen, kept))
+        hidden = _linear(op, state, one.w_hidden, one.b_hidden)
+        state = unary(op, OperationCode.TANH, add(op, seen, hidden))
         outputs.append(state)
     return outputs, []
 
@@ -476,11 +476,11 @@ def gru_steps(
     )
     for x in inputs:
         seen = [_linear(op, x, w, b) for w, b in zip(w_input, b_input, strict=True)]
-        kept = [_linear(op, state, w, b) for w, b in zip(w_hidden, b_hidden, strict=True)]
+        hidden = [_linear(op, state, w, b) for w, b in zip(w_hidden, b_hidden, strict=True)]
         reset, update = (
-            unary(op, OperationCode.LOGISTIC, add(op, seen[i], kept[i])) for i in (0, 1)
+            unary(op, OperationCode.LOGISTIC, add(op, seen[i], hidden[i])) for i in (0, 1)
         )
-        new = unary(op, OperationCode.TANH, add(op, seen[2], mul(op, reset, kept[2])))
+        new = unary(op, OperationCode.TANH, add(op, seen[2], mul(op, reset, hidden[2])))
         state = add(op, new, mul(op, update, sub(op, state, new)))
         outputs.append(state)
     return outputs, []

@@ -155,8 +155,8 @@ def logsumexp(op: Lowering) -> OperandId:
 def vector_norm(op: Lowering) -> OperandId:
     """Lowers ``(sum |x|^p)^(1/p)`` over any axes: p = 1, 2, +-infinity without powers, 0 (the
     number of elements that are not zero) refused, others by POW."""
-    known = op.arg("ord" if op.target is aten.linalg_vector_norm.default else "p")
-    order = 2.0 if known is None else float(known)
+    argument = op.arg("ord" if op.target is aten.linalg_vector_norm.default else "p")
+    order = 2.0 if argument is None else float(argument)
     op.require(order != 0, "the norm of order 0 counts elements, 1, 2, inf or another p is wanted")
     x, axes = op.tensor("self"), _memory_axes(op)
     if order == 2:
@@ -179,22 +179,22 @@ def _power(op: Lowering, x: OperandId, exponent: float) -> OperandId:
 def _correction(op: Lowering) -> float:
     """What is taken from the number of elements: 1 unless said otherwise."""
     if "correction" in {argument.name for argument in op.target._schema.arguments}:
-        given = op.arg("correction")
-        return 1.0 if given is None else float(given)
+        correction = op.arg("correction")
+        return 1.0 if correction is None else float(correction)
     return 1.0 if op.arg("unbiased") else 0.0
 
 
 def _argument(op: Lowering, name: str) -> object:
     """An argument that the operator's overload may not have."""
-    known = {argument.name for argument in op.target._schema.arguments}
-    return op.arg(name) if name in known else None
+    names = {argument.name for argument in op.target._schema.arguments}
+    return op.arg(name) if name in names else None
 
 
 def _axes(op: Lowering) -> list[int]:
     """The logical axes to reduce, ascending; none stated means all."""
     rank = len(op.type("self").shape)
-    given = _argument(op, "dim")
-    stated = [given] if isinstance(given, int) else given
+    argument = _argument(op, "dim")
+    stated = [argument] if isinstance(argument, int) else argument
     listed: Sequence[int] = stated if isinstance(stated, list | tuple) and stated else range(rank)
     return sorted({axis % max(rank, 1) for axis in listed})
 
@@ -225,8 +225,8 @@ def _reduce(op: Lowering, code: OperationCode) -> OperandId:
         op.type("self").dtype == op.out.dtype,
         f"reduces {op.type('self').dtype} to {op.out.dtype}, NNAPI reduces to the same type",
     )
-    kept = [n for axis, n in enumerate(op.dims(x)) if axis not in axes] or [1]
-    if not _argument(op, "keepdim") and tuple(kept) == op.out.memory_shape:
+    rest_dims = [n for axis, n in enumerate(op.dims(x)) if axis not in axes] or [1]
+    if not _argument(op, "keepdim") and tuple(rest_dims) == op.out.memory_shape:
         if lies_as_it_reads(_kept(op)):
             return reduced(op, code, x, axes, keep=False)
     return _give(op, reduced(op, code, x, axes))

@@ -35,13 +35,13 @@ def upsample_nearest2d(op: Lowering) -> OperandId:
     multiples are copies side by side, which every level has.
     """
     x = op.image("input")
-    sizes, wanted = op.type("input").shape[2:], op.out.shape[2:]
+    sizes, target_sizes = op.type("input").shape[2:], op.out.shape[2:]
     places = [_nearest_pixels(op, axis) for axis in (0, 1)]
     for level, centre in ((3, 0.0), (4, 0.5)):
-        own = [_nnapi_pixels(*pair, centre) for pair in zip(sizes, wanted, strict=True)]
+        own = [_nnapi_pixels(*pair, centre) for pair in zip(sizes, target_sizes, strict=True)]
         if op.level >= level and places == own:
             flags = [False, False, True] if centre else [False]
-            scalars = [wanted[1], wanted[0], *flags]
+            scalars = [target_sizes[1], target_sizes[0], *flags]
             return op.emit(OperationCode.RESIZE_NEAREST_NEIGHBOR, [x], scalars)
     for axis, pixels in zip((HEIGHT, WIDTH), places, strict=True):
         x = _pick(op, x, axis, pixels)
@@ -58,15 +58,15 @@ def upsample_bilinear2d(op: Lowering) -> OperandId:
     are matrix products.
     """
     align = bool(op.arg("align_corners"))
-    sizes, wanted = op.type("input").shape[2:], op.out.shape[2:]
-    size = [wanted[1], wanted[0]]
+    sizes, target_sizes = op.type("input").shape[2:], op.out.shape[2:]
+    size = [target_sizes[1], target_sizes[0]]
     if align or _scales_by_sizes(op):
         if op.level >= 4:
             flags = [False, align, not align]  # layout, align_corners, half_pixel_centers
             return op.emit(OperationCode.RESIZE_BILINEAR, [op.image("input")], [*size, *flags])
         if all(
             before in (after, 1) or (align and after == 1)
-            for before, after in zip(sizes, wanted, strict=True)
+            for before, after in zip(sizes, target_sizes, strict=True)
         ):
             return op.emit(OperationCode.RESIZE_BILINEAR, [op.image("input")], size)
     return _by_matrices(op)
@@ -105,17 +105,17 @@ def _by_torch(op: Lowering, image: Tensor, size: list[int]) -> Tensor:
 
 def _nearest_pixels(op: Lowering, axis: int) -> list[int]:
     """Which pixel of an axis (0: height) torch reads for each of the result."""
-    size, wanted = op.type("input").shape[2 + axis], op.out.shape[2 + axis]
+    size, target_size = op.type("input").shape[2 + axis], op.out.shape[2 + axis]
     numbers = torch.arange(size, dtype=torch.float32)
     image = numbers.reshape((1, 1, size, 1) if axis == 0 else (1, 1, 1, size))
-    picked = _by_torch(op, image, [wanted, 1] if axis == 0 else [1, wanted])
+    picked = _by_torch(op, image, [target_size, 1] if axis == 0 else [1, target_size])
     return [int(pixel) for pixel in picked.flatten()]
 
 
-def _nnapi_pixels(size: int, wanted: int, centre: float) -> list[int]:
+def _nnapi_pixels(size: int, target_size: int, centre: float) -> list[int]:
     """The same for RESIZE_NEAREST_NEIGHBOR, in float32 as Android computes it."""
-    scale = np.float32(size) / np.float32(wanted)
-    places = (np.arange(wanted, dtype=np.float32) + np.float32(centre)) * scale
+    scale = np.float32(size) / np.float32(target_size)
+    places = (np.arange(target_size, dtype=np.float32) + np.float32(centre)) * scale
     return [min(int(place), size - 1) for place in places]
 
 
@@ -136,10 +136,10 @@ def _pick(op: Lowering, x: OperandId, axis: int, pixels: Sequence[int]) -> Opera
 def _scales_by_sizes(op: Lowering) -> bool:
     """Whether a scale that was given says out / in, the ratio by which NNAPI computes positions."""
     scales = op.arg("scale_factors") or [None, None]
-    sizes, wanted = op.type("input").shape[2:], op.out.shape[2:]
+    sizes, target_sizes = op.type("input").shape[2:], op.out.shape[2:]
     return all(
         scale is None or bool(np.isclose(size * scale, out, rtol=1e-6, atol=0))
-        for size, out, scale in zip(sizes, wanted, scales, strict=True)
+        for size, out, scale in zip(sizes, target_sizes, scales, strict=True)
     )
 
 
@@ -162,10 +162,10 @@ def _axis_matrix(resize: Resize, size: int, out: int, axis: int) -> FloatArray:
     where it smooths (antialias=True).
     """
     unit = torch.eye(size).reshape(1, size, size, 1).repeat(1, 1, 1, 2)
-    wanted = [out, 2]
+    target = [out, 2]
     if axis == 1:
-        unit, wanted = unit.transpose(2, 3).contiguous(), wanted[::-1]
-    results = resize(unit, wanted).select(3 - axis, 0).reshape(size, out)
+        unit, target = unit.transpose(2, 3).contiguous(), target[::-1]
+    results = resize(unit, target).select(3 - axis, 0).reshape(size, out)
     matrix: FloatArray = results.t().contiguous().numpy()
     return matrix
 
@@ -180,9 +180,9 @@ def resample(op: Lowering, name: str, resize: Resize) -> OperandId:
     of the batch. Level 1 has no TRANSPOSE back: there the channels are multiplied by the identity
     in the same way, which puts them last. (An infinity makes NaN of the zeros in its row.)
     """
-    known = op.type(name)
-    op.require(known.dtype != "float16", "a resampling of float16, float32 is wanted here")
-    n, c, h, w = known.shape
+    type_ = op.type(name)
+    op.require(type_.dtype != "float16", "a resampling of float16, float32 is wanted here")
+    n, c, h, w = type_.shape
     new_h, new_w = op.out.shape[2:]
     turns = op.level < 2 and op.out.dim_order is DimOrder.CHANNELS_LAST
     products = n * c * new_h * (h * w + w * new_w + turns * c * new_w)
@@ -193,7 +193,7 @@ def resample(op: Lowering, name: str, resize: Resize) -> OperandId:
     )
     rows, columns = _axis_matrix(resize, h, new_h, 0), _axis_matrix(resize, w, new_w, 1)
     x = op.tensor(name)
-    if known.dim_order is DimOrder.CHANNELS_LAST:
+    if type_.dim_order is DimOrder.CHANNELS_LAST:
         x = _along_first(op, x, (n, h, w * c), rows, int(FuseCode.NONE))
         x = _along_first(op, x, (n, w, c * new_h), columns, op.fuse())
     else:
@@ -297,12 +297,12 @@ def _taps(place: Value, size: int, mode: str, padding: str, align_corners: bool)
         pixels = [(first, 1 - second), (first + 1, second)]
     if padding == "border":
         return [(_between(pixel, 0, size - 1), weight) for pixel, weight in pixels]
-    found: list[Tap] = []
+    inside_taps: list[Tap] = []
     for pixel, weight in pixels:
         inside = _between(pixel + 1, 0, 1) * _between(size - pixel, 0, 1)
-        kept = inside if weight is None else weight * inside
-        found.append((_between(pixel, 0, size - 1), kept))
-    return found
+        tap_weight = inside if weight is None else weight * inside
+        inside_taps.append((_between(pixel, 0, size - 1), tap_weight))
+    return inside_taps
 
 
 def _between(x: Value, low: float, high: float) -> Value:

@@ -34,10 +34,10 @@ def view(op: Lowering) -> OperandId:
     return op.relay(op.tensor("self"), op.type("self"), op.out)
 
 
-def _new_axes(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[int] | None:
+def _new_axes(shape: tuple[int, ...], target: tuple[int, ...]) -> list[int] | None:
     """Where axes of size 1 turn ``shape`` into ``wanted``, ascending; None where more changes."""
     places, at = [], 0
-    for axis, size in enumerate(wanted):
+    for axis, size in enumerate(target):
         if at < len(shape) and shape[at] == size:
             at += 1
         elif size == 1:
@@ -84,13 +84,13 @@ MAX_COPIES = 64
 def raised(op: Lowering) -> OperandId:
     """The operand of ``self`` with leading axes of size 1 up to the result's rank, in the result's
     dim order."""
-    known, order = op.type("self"), op.out.dim_order
+    type_, order = op.type("self"), op.out.dim_order
     x = op.tensor("self")
-    missing = len(op.out.shape) - len(known.shape)
+    missing = len(op.out.shape) - len(type_.shape)
     if missing <= 0:
-        return op.reorder(x, known.shape, known.dim_order, order)
-    x = op.reorder(x, known.shape, known.dim_order, DimOrder.CONTIGUOUS)
-    filled = (1,) * missing + known.shape
+        return op.reorder(x, type_.shape, type_.dim_order, order)
+    x = op.reorder(x, type_.shape, type_.dim_order, DimOrder.CONTIGUOUS)
+    filled = (1,) * missing + type_.shape
     if op.model.operand(x).type is OperandCode.TENSOR_INT32:  # RESHAPE takes none before level 6
         while len(op.dims(x)) < len(filled):
             x = op.emit(OperationCode.EXPAND_DIMS, [x], [0], dims=(1, *op.dims(x)))

@@ -49,18 +49,18 @@ def _position(
     axis = dim % len(source.shape)
     shape = tuple(n for i, n in enumerate(source.shape) if i != axis)
     x = op.reorder(x, source.shape, source.dim_order, _PLAIN)  # rank 3 has one order only
-    (found,) = op.emit_as([TensorType(shape, "int64")], POSITIONS[op.target], [x], [axis])
-    return _with_axes(op, found, shape, result.shape, axis)
+    (positions,) = op.emit_as([TensorType(shape, "int64")], POSITIONS[op.target], [x], [axis])
+    return _with_axes(op, positions, shape, result.shape, axis)
 
 
 def _with_axes(
-    op: Lowering, x: OperandId, shape: tuple[int, ...], wanted: tuple[int, ...], axis: int
+    op: Lowering, x: OperandId, shape: tuple[int, ...], target_shape: tuple[int, ...], axis: int
 ) -> OperandId:
     """Integers of ``shape`` with axes of size 1 at ``axis`` until the rank is that of ``wanted``.
 
     EXPAND_DIMS does it: RESHAPE takes no integers below level 6.
     """
-    for _ in range(len(wanted) - max(len(shape), 1)):
+    for _ in range(len(target_shape) - max(len(shape), 1)):
         shape = (*shape[:axis], 1, *shape[axis:]) if shape else (1, 1)
         (x,) = op.emit_as([TensorType(shape, "int64")], OperationCode.EXPAND_DIMS, [x], [axis])
     return x
@@ -74,17 +74,17 @@ def extreme(op: Lowering) -> tuple[OperandId, ...]:
     x = op.tensor("self", _PLAIN)
     plain = TensorType(source.shape, source.dtype)
     axis = op.arg("dim") % max(len(source.shape), 1)
-    wanted = {reader.args[1]: type_of(reader) for reader in results_of(op.node)}
-    kept = TensorType(
+    result_types = {reader.args[1]: type_of(reader) for reader in results_of(op.node)}
+    reduced_type = TensorType(
         tuple(1 if i == axis else n for i, n in enumerate(source.shape)), source.dtype
     )
     values = positions = x
-    if 0 in wanted:
+    if 0 in result_types:
         values = reduced(op, EXTREMES[op.target], x, [axis])
-        values = op.relay(values, kept, wanted[0])
-    if 1 in wanted:
+        values = op.relay(values, reduced_type, result_types[0])
+    if 1 in result_types:
         op.require(bool(source.shape), "an element alone has no axis to search")
-        positions = _position(op, x, plain, axis, wanted[1])
+        positions = _position(op, x, plain, axis, result_types[1])
     return values, positions
 
 
@@ -155,10 +155,10 @@ def _from_the_end(op: Lowering, positions: OperandId, last: int) -> OperandId:
         return op.emit(OperationCode.SUB, [numbers, positions], [NONE], dims=dims)
     op.require(last <= 1 << 24, f"positions up to {last}, float32 counts to 2^24")
     (floats,) = op.emit_as([TensorType(dims)], OperationCode.CAST, [positions])
-    found = op.emit(
+    difference = op.emit(
         OperationCode.SUB, [np.full((1,) * len(dims), last, np.float32), floats], [NONE], dims=dims
     )
-    return op.emit_as([TensorType(dims, "int64")], OperationCode.CAST, [found])[0]
+    return op.emit_as([TensorType(dims, "int64")], OperationCode.CAST, [difference])[0]
 
 
 def _moved(op: Lowering, positions: OperandId, permutation: list[int]) -> OperandId:
@@ -178,6 +178,6 @@ def _placed(op: Lowering, values: OperandId, positions: OperandId) -> tuple[Oper
     """Values and positions, contiguous, in the dim orders that their readers have."""
     for reader in results_of(op.node):
         if reader.args[1] == 0:
-            known = type_of(reader)
-            values = op.reorder(values, known.shape, _PLAIN, known.dim_order)
+            type_ = type_of(reader)
+            values = op.reorder(values, type_.shape, _PLAIN, type_.dim_order)
     return values, positions

@@ -41,12 +41,12 @@ class Integers:
         if not condition:
             self.refuse(reason)
 
-    def data(self, code: OperationCode, like: Operand, known: Constant) -> OperandId:
+    def data(self, code: OperationCode, like: Operand, constant: Constant) -> OperandId:
         """A constant as integers of the data's type: by its own scheme, or one number for all,
         which CONCATENATION, MAXIMUM and MINIMUM take in the data's own scale if they can."""
         low, high = limits(like.type)
-        numbers = known.array
-        scheme = known.scheme
+        numbers = constant.array
+        scheme = constant.scheme
         if scheme is None and np.isfinite(numbers).all() and np.ptp(numbers) == 0:
             number = float(numbers.flat[0])
             whole = number / like.scale + like.zero_point
@@ -75,10 +75,10 @@ class Integers:
         scheme = self._schemes[0]
         numbers = weight.array
         if scheme.axis is None:
-            found = self._by_scheme(scheme, data.type, numbers)
-            scales: NDArray[Any] = np.array([self._model.operand(found).scale], np.float32)
+            filter_id = self._by_scheme(scheme, data.type, numbers)
+            scales: NDArray[Any] = np.array([self._model.operand(filter_id).scale], np.float32)
         else:
-            found = self._channel_filter(code, scheme, numbers)
+            filter_id = self._channel_filter(code, scheme, numbers)
             scales = np.array(scheme.scales, np.float32)
         bias_scales = np.float32(data.scale) * scales
         integers = np.rint(bias.array.astype(np.float64) / bias_scales)
@@ -89,7 +89,7 @@ class Integers:
         )
         scale = float(bias_scales[0]) if scheme.axis is None else 0.0
         operand = Operand(OperandCode.TENSOR_INT32, integers.shape, scale)
-        return found, self._model.quantised_constant(operand, integers.astype(np.int32))
+        return filter_id, self._model.quantised_constant(operand, integers.astype(np.int32))
 
     def _by_scheme(self, scheme: Scheme, code: OperandCode, numbers: NDArray[Any]) -> OperandId:
         quant = Quantisation(scheme.scales[0], scheme.zero_points[0] + shift(scheme.dtype, code))
@@ -155,5 +155,5 @@ def shift(dtype: str, code: OperandCode) -> int:
 
 def _recovered(numbers: NDArray[Any], scale: Any) -> NDArray[Any]:
     """The integers less their zero point, exact to float32's rounding."""
-    found: NDArray[Any] = numbers.astype(np.float64) / scale
-    return found
+    integers: NDArray[Any] = numbers.astype(np.float64) / scale
+    return integers

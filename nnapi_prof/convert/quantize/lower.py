@@ -66,14 +66,14 @@ def lower_quantised(
         why = refusal.reason if isinstance(refusal, UnsupportedOp) else str(refusal)
     model.back_to(mark)
     try:
-        found = _in_floats(unit, model, values, activation, pad)
+        result = _in_floats(unit, model, values, activation, pad)
     except UnsupportedOp as refusal:
         model.back_to(mark)
         name, op = unit.core.name, op_name(unit.core.target)
         reason = f"as a quant8 operation: {why}; in float32 between conversions: {refusal.reason}"
         raise UnsupportedOp(name, op, reason) from refusal
     model.in_floats[unit.quantize.name] = why
-    return found
+    return result
 
 
 def _in_integers(
@@ -87,7 +87,7 @@ def _in_integers(
         raise UnsupportedOp(unit.core.name, op_name(unit.core.target), "NNAPI has no requantising")
     op = QuantisedLowering(unit, model, values, activation, pad)
     result = run_lowering(op)
-    op.require_wanted(result)
+    op.require_target(result)
     return result
 
 
@@ -98,15 +98,15 @@ def _in_floats(
     activation: FuseCode,
     pad: Pads,
 ) -> OperandId:
-    known = dict(values)
+    operands = dict(values)
     for node in unit.dequantize:
-        known[node.name] = lower_node(Lowering(node, model, known))
+        operands[node.name] = lower_node(Lowering(node, model, operands))
     if unit.core not in unit.dequantize:
-        op = Lowering(unit.core, model, known, activation, unit.pad, pad)
-        known[unit.core.name] = lower_node(op)
+        op = Lowering(unit.core, model, operands, activation, unit.pad, pad)
+        operands[unit.core.name] = lower_node(op)
         if unit.activation is not None:
-            known[unit.activation.name] = known[unit.core.name]
-    return lower_node(Lowering(unit.quantize, model, known))
+            operands[unit.activation.name] = operands[unit.core.name]
+    return lower_node(Lowering(unit.quantize, model, operands))
 
 
 class MovingLowering(Lowering):
@@ -130,7 +130,7 @@ class MovingLowering(Lowering):
         scalars: Sequence[bool | int | float] = (),
     ) -> tuple[OperandId, ...]:
         self._require_move(code, tensors)
-        types = [replace(known, dtype=self.out.dtype, quant=self.out.quant) for known in types]
+        types = [replace(type_, dtype=self.out.dtype, quant=self.out.quant) for type_ in types]
         return super().emit_as(types, code, tensors, scalars)
 
     def _require_move(
@@ -166,8 +166,10 @@ class _AsFloats(ModelBuilder):
     def operand(self, operand_id: OperandId) -> Operand:
         if operand_id in self._waiting:
             return Operand(OperandCode.TENSOR_FLOAT32, self._waiting[operand_id].array.shape)
-        known = super().operand(operand_id)
-        return Operand(OperandCode.TENSOR_FLOAT32, known.dims) if known.type in QUANT8 else known
+        operand = super().operand(operand_id)
+        return (
+            Operand(OperandCode.TENSOR_FLOAT32, operand.dims) if operand.type in QUANT8 else operand
+        )
 
 
 class QuantisedLowering(Lowering):
@@ -188,62 +190,62 @@ class QuantisedLowering(Lowering):
         self._constants: dict[OperandId, Constant] = {}
         shown = _AsFloats(model, self._constants)
         super().__init__(unit.core, shown, values, activation, unit.pad, pad)
-        self.wanted = type_of(unit.quantize)
-        self.weights = [found for w in unit.weights if (found := scheme_of(w)) is not None]
+        self.target_type = type_of(unit.quantize)
+        self.weights = [scheme for w in unit.weights if (scheme := scheme_of(w)) is not None]
         self.rounded: set[OperandId] = set()
         self._numbers = Integers(model, self.weights, self.refuse)
-        if self.wanted.quant is None:
+        if self.target_type.quant is None:
             self.refuse(_narrow(unit.quantize))
 
-    def require_wanted(self, result: OperandId) -> None:
+    def require_target(self, result: OperandId) -> None:
         """That the unit's result is what its quantize node says."""
-        found, wanted = self._real.operand(result), operand_of(self.wanted)
-        assert wanted is not None
-        if not alike(found, wanted):
+        actual, expected = self._real.operand(result), operand_of(self.target_type)
+        assert expected is not None
+        if not alike(actual, expected):
             self.refuse(
-                f"NNAPI gives {_said(found)} here, the model wants {_said(wanted)} of its result"
+                f"NNAPI gives {_said(actual)} here, the model wants {_said(expected)} of its result"
             )
-        dims = wanted.dims
-        self.require(found.dims == dims, f"its lowering gives the shape {found.dims}, not {dims}")
+        dims = expected.dims
+        self.require(actual.dims == dims, f"its lowering gives the shape {actual.dims}, not {dims}")
 
     # What a lowering asks for
 
     def operand_code(self, node: fx.Node) -> OperandCode:
         if not is_dequantize(node):
             return super().operand_code(node)
-        known = value_type(node)
-        found = operand_of(known)
+        type_ = value_type(node)
+        operand = operand_of(type_)
         stated = stated_quantisation(node)
-        if found is None or known.quant is None:
-            self.refuse(f"reads {known}, whose integers are no quantised numbers to NNAPI")
-        if stated is None or not same_quantisation(known.quant, stated):
-            self.refuse(f"reads {known} as {stated or _narrow(node)}")
-        return found.type
+        if operand is None or type_.quant is None:
+            self.refuse(f"reads {type_}, whose integers are no quantised numbers to NNAPI")
+        if stated is None or not same_quantisation(type_.quant, stated):
+            self.refuse(f"reads {type_} as {stated or _narrow(node)}")
+        return operand.type
 
     def tensor(self, value: str | fx.Node, order: DimOrder | None = None) -> OperandId:
         node = self._node(value)
         if is_weight(node):
-            found = super().tensor(node, order)
-            kept = self._constants.get(found)
-            if kept is not None:
-                self._constants[found] = replace(kept, scheme=scheme_of(node))
-            return found
+            operand_id = super().tensor(node, order)
+            constant = self._constants.get(operand_id)
+            if constant is not None:
+                self._constants[operand_id] = replace(constant, scheme=scheme_of(node))
+            return operand_id
         if not is_dequantize(node):
             return super().tensor(node, order)
         self.operand_code(node)
         source = node.args[0]
         assert isinstance(source, fx.Node)
-        known = type_of(source)
+        type_ = type_of(source)
         return self.reorder(
-            self._values[source.name], known.shape, known.dim_order, order or known.dim_order
+            self._values[source.name], type_.shape, type_.dim_order, order or type_.dim_order
         )
 
     def constant(self, array: NDArray[Any]) -> OperandId:
         if array.dtype != np.float32:
             return super().constant(array)
-        found = OperandId(-1 - len(self._constants))
-        self._constants[found] = Constant(np.atleast_1d(array), None)
-        return found
+        operand_id = OperandId(-1 - len(self._constants))
+        self._constants[operand_id] = Constant(np.atleast_1d(array), None)
+        return operand_id
 
     # What a lowering writes
 
@@ -264,9 +266,9 @@ class QuantisedLowering(Lowering):
         tensors: Sequence[OperandId | NDArray[Any]],
         scalars: Sequence[bool | int | float] = (),
     ) -> tuple[OperandId, ...]:
-        if any(known.dtype != "float32" for known in types):
+        if any(type_.dtype != "float32" for type_ in types):
             self.refuse(f"{code.name} gives no quantised values")
-        return self._emit(code, tensors, scalars, [known.memory_shape for known in types])
+        return self._emit(code, tensors, scalars, [type_.memory_shape for type_ in types])
 
     def _emit(
         self,
@@ -275,51 +277,57 @@ class QuantisedLowering(Lowering):
         scalars: Sequence[bool | int | float],
         shapes: Sequence[tuple[int, ...]],
     ) -> tuple[OperandId, ...]:
-        given = [self.constant(t) if isinstance(t, np.ndarray) else t for t in tensors]
+        tensor_ids = [self.constant(t) if isinstance(t, np.ndarray) else t for t in tensors]
         if code not in SAME_AS_INPUT | FREE and code not in FIXED:
             self.refuse(f"{code.name} has no quant8 form that is used here")
-        like = self._data_operand(code, given)
-        if code is OperationCode.MEAN and self._over_image(given):
-            return (self._pooled(given[0], shapes[0]),)
+        like = self._data_operand(code, tensor_ids)
+        if code is OperationCode.MEAN and self._over_image(tensor_ids):
+            return (self._pooled(tensor_ids[0], shapes[0]),)
         if code in WEIGHTED:
-            self._require_constants(code, given[1:3])
+            self._require_constants(code, tensor_ids[1:3])
             if code is OperationCode.FULLY_CONNECTED and self.weights[0].axis is not None:
-                return (self._by_convolution(given, scalars, shapes[0]),)
-            weight, bias = (self._constants[operand] for operand in given[1:3])
-            given[1:3] = self._numbers.filter_and_bias(code, like, weight, bias)
-        given = [
+                return (self._by_convolution(tensor_ids, scalars, shapes[0]),)
+            weight, bias = (self._constants[operand] for operand in tensor_ids[1:3])
+            tensor_ids[1:3] = self._numbers.filter_and_bias(code, like, weight, bias)
+        tensor_ids = [
             self._numbers.data(code, like, self._constants[t]) if t in self._constants else t
-            for t in given
+            for t in tensor_ids
         ]
-        result = self._result(code, given, like)
-        rounds = code in ROUNDS and not self._chooses(code, given, result)
-        again = [t for t in given if t in self.rounded]
-        kept = code in SAME_AS_INPUT or self._chooses(code, again, result)
-        if rounds and again and not kept:
+        result = self._result(code, tensor_ids, like)
+        rounds = code in ROUNDS and not self._chooses(code, tensor_ids, result)
+        again = [t for t in tensor_ids if t in self.rounded]
+        keeps_elements = code in SAME_AS_INPUT or self._chooses(code, again, result)
+        if rounds and again and not keeps_elements:
             self.refuse(f"{code.name} would round what was rounded before it in this operation")
-        if code is OperationCode.ADD and self.level < 3 and len(set(map(self.dims, given))) == 1:
+        if (
+            code is OperationCode.ADD
+            and self.level < 3
+            and len(set(map(self.dims, tensor_ids))) == 1
+        ):
             # Android 9 ignores the fuse code then: the activation follows as an operation.
             self.activation_left, scalars = FuseCode(int(scalars[0])), [int(FuseCode.NONE)]
         numbers = [self._scalar(code, like, value) for value in scalars]
-        found = self._real.add_results(
-            code, [*given, *numbers], [replace(result, dims=shape) for shape in shapes]
+        results = self._real.add_results(
+            code, [*tensor_ids, *numbers], [replace(result, dims=shape) for shape in shapes]
         )
         if rounds or again:
-            self.rounded.update(found)
-        return found
+            self.rounded.update(results)
+        return results
 
-    def _data_operand(self, code: OperationCode, given: Sequence[OperandId]) -> Operand:
+    def _data_operand(self, code: OperationCode, tensor_ids: Sequence[OperandId]) -> Operand:
         """The first quantised value among the tensors: what constants take their type from."""
-        for operand in given:
+        for operand in tensor_ids:
             if operand not in self._constants:
-                known = self._real.operand(operand)
-                if known.type in QUANT8:
-                    return known
+                data = self._real.operand(operand)
+                if data.type in QUANT8:
+                    return data
         self.refuse(f"{code.name} of constants alone")
 
-    def _result(self, code: OperationCode, given: Sequence[OperandId], like: Operand) -> Operand:
+    def _result(
+        self, code: OperationCode, tensor_ids: Sequence[OperandId], like: Operand
+    ) -> Operand:
         """Type, scale and zero point of an operation's result, with its rules checked."""
-        data = [self._real.operand(operand) for operand in given]
+        data = [self._real.operand(operand) for operand in tensor_ids]
         data = [operand for operand in data if operand.type is like.type]
         if code in SAME_AS_INPUT:
             if code in ZERO_PADS and like.zero_point != 0:
@@ -331,8 +339,8 @@ class QuantisedLowering(Lowering):
             return quantised_operand(
                 like.type, (), replace(fixed, zero_point=fixed.zero_point - shift)
             )
-        assert self.wanted.quant is not None
-        result = quantised_operand(like.type, (), self.wanted.quant)
+        assert self.target_type.quant is not None
+        result = quantised_operand(like.type, (), self.target_type.quant)
         if code is OperationCode.CONCATENATION and self.level < 3:
             for operand in data:
                 if not alike(operand, result):
@@ -357,9 +365,11 @@ class QuantisedLowering(Lowering):
             f"{bound:.6g}",
         )
 
-    def _chooses(self, code: OperationCode, given: Sequence[OperandId], result: Operand) -> bool:
+    def _chooses(
+        self, code: OperationCode, tensor_ids: Sequence[OperandId], result: Operand
+    ) -> bool:
         """Whether an operation takes elements of these tensors as they are."""
-        return code in CHOOSES and all(alike(self._real.operand(t), result) for t in given)
+        return code in CHOOSES and all(alike(self._real.operand(t), result) for t in tensor_ids)
 
     def _scalar(self, code: OperationCode, like: Operand, value: bool | int | float) -> OperandId:
         if code is OperationCode.PAD_V2:  # an INT32 in the data's quantisation
@@ -368,8 +378,8 @@ class QuantisedLowering(Lowering):
             return self._real.scalar(min(max(number, low), high))
         return self._real.scalar(value)
 
-    def _require_constants(self, code: OperationCode, given: Sequence[OperandId]) -> None:
-        for operand in given:
+    def _require_constants(self, code: OperationCode, tensor_ids: Sequence[OperandId]) -> None:
+        for operand in tensor_ids:
             if operand not in self._constants:
                 self.refuse(f"{code.name} with a computed filter or bias, constants are wanted")
         if not self.weights:
@@ -377,34 +387,34 @@ class QuantisedLowering(Lowering):
 
     # What a quant8 operation does better than the float one's counterpart
 
-    def _over_image(self, given: Sequence[OperandId]) -> bool:
-        axes = self._real.constant_bytes(given[1])
-        wanted = np.array([1, 2], np.int32).tobytes()
-        return axes == wanted and len(self.dims(given[0])) == 4
+    def _over_image(self, tensor_ids: Sequence[OperandId]) -> bool:
+        axes = self._real.constant_bytes(tensor_ids[1])
+        image_axes = np.array([1, 2], np.int32).tobytes()
+        return axes == image_axes and len(self.dims(tensor_ids[0])) == 4
 
     def _pooled(self, x: OperandId, shape: tuple[int, ...]) -> OperandId:
         """The mean of an image: quantised MEAN cuts the fraction off, AVERAGE_POOL_2D rounds."""
         n, h, w, c = self.dims(x)
         window = [0, 0, 0, 0, w, h, w, h, int(FuseCode.NONE)]
-        found = self.emit(OperationCode.AVERAGE_POOL_2D, [x], window, dims=(n, 1, 1, c))
-        return self.reshape(found, shape)
+        means = self.emit(OperationCode.AVERAGE_POOL_2D, [x], window, dims=(n, 1, 1, c))
+        return self.reshape(means, shape)
 
     def _by_convolution(
         self,
-        given: Sequence[OperandId],
+        tensor_ids: Sequence[OperandId],
         scalars: Sequence[bool | int | float],
         shape: tuple[int, ...],
     ) -> OperandId:
         """FULLY_CONNECTED takes no scales for channels; a CONV_2D of one pixel does."""
-        x, weight, bias = given
+        x, weight, bias = tensor_ids
         n_out, n_in = self.dims(weight)
         batch, _ = shape
         pixels = self.reshape(x, (batch, 1, 1, n_in))
         filters = self._constants[weight].array.reshape(n_out, 1, 1, n_in)
         window = [0, 0, 0, 0, 1, 1, *scalars]
         dims = (batch, 1, 1, n_out)
-        found = self.emit(OperationCode.CONV_2D, [pixels, filters, bias], window, dims=dims)
-        return self.reshape(found, shape)
+        result = self.emit(OperationCode.CONV_2D, [pixels, filters, bias], window, dims=dims)
+        return self.reshape(result, shape)
 
 
 def _narrow(node: fx.Node) -> str:
