@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.region import ConvertedRegion, operand_of
+from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.device.find import open_device
 from nnapi_prof.device.protocol.actions import (
     ActionFlag,
@@ -52,7 +52,7 @@ def cut(n_units: int) -> list[tuple[int, ...]]:
 
 def action(
     number: int,
-    regions: list[ConvertedRegion],
+    regions: list[Region],
     targets: list[Target],
     models: list[int],
     args: argparse.Namespace,

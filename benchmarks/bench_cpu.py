@@ -52,7 +52,7 @@ from torch.ao.quantization import (
 )
 
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.region import Region
 from nnapi_prof.device import xnnpack
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.frontend import prepare
@@ -92,7 +92,7 @@ def build(folder: Path) -> ctypes.CDLL:
 class Engine:
     """The agent's CPU engine with a compiled model."""
 
-    def __init__(self, lib: ctypes.CDLL, region: ConvertedRegion, threads: int) -> None:
+    def __init__(self, lib: ctypes.CDLL, region: Region, threads: int) -> None:
         class Bytes(ctypes.Structure):
             _fields_ = (("data", ctypes.c_void_p), ("length", ctypes.c_size_t))
 

@@ -19,7 +19,7 @@ from nnapi_prof.bundle.torchscript import stock_module, why_uncarried
 from nnapi_prof.convert.dynamic_shapes import flexible_region
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import InputSpecError, NnapiProfError, UnsupportedOp
 from nnapi_prof.execution.host import constant_outputs
 from nnapi_prof.frontend import prepare
@@ -92,7 +92,7 @@ def convert_model(
         if is_open:
             template = flexible_region(FlexibleModel(flat, specs, name, last), level)
             return flexible_stock_module(program.units, template, *rest)
-        region: ConvertedRegion | None = None
+        region: Region | None = None
         try:
             every = tuple(range(len(program.units.units)))
             region = convert_region(program, every, level, for_stock=True)

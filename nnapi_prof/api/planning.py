@@ -15,7 +15,7 @@ from nnapi_prof.api.wishes import Wishes
 from nnapi_prof.bundle.bundle import Bundle, RegionKey, halves, needed_regions
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.region import ConvertedRegion, growth_note, units_in_floats
+from nnapi_prof.convert.region import Region, growth_note, units_in_floats
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.model.region import CostModel, fit
 from nnapi_prof.costs.model.views import drop_dominated_targets, with_intervals
@@ -220,7 +220,7 @@ def _grown(
     program: Program,
     plan: Plan,
     levels: Mapping[str, int],
-    regions: Mapping[RegionKey, ConvertedRegion],
+    regions: Mapping[RegionKey, Region],
 ) -> list[str]:
     """What to tell of a plan's regions on NNAPI that became far larger."""
     found = [
@@ -232,7 +232,7 @@ def _grown(
     return [] if note is None else [note]
 
 
-def _floats(program: Program, regions: Iterable[ConvertedRegion]) -> list[str]:
+def _floats(program: Program, regions: Iterable[Region]) -> list[str]:
     """What to tell of quantised units that are computed in float32: a line for each rule."""
     broken: dict[str, list[int]] = {}
     for unit, rule in units_in_floats(program.units, regions).items():

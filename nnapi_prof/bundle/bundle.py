@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from nnapi_prof.convert.region import ConvertedRegion, Permutes, permutes
+from nnapi_prof.convert.region import Permutes, Region, permutes
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
@@ -40,10 +40,10 @@ class Bundle:
     plans: tuple[Plan, ...]
     levels: Mapping[str, int]
     """Target key -> feature level its regions were lowered for."""
-    regions: Mapping[RegionKey, ConvertedRegion] = field(repr=False)
+    regions: Mapping[RegionKey, Region] = field(repr=False)
     conditions: Conditions = Conditions()
     """Under which the plan's costs were measured, and it is to be run."""
-    halved: Mapping[RegionKey, ConvertedRegion] = field(default_factory=dict, repr=False)
+    halved: Mapping[RegionKey, Region] = field(default_factory=dict, repr=False)
     """The regions on NNAPI where these conditions want models in float16."""
     notes: tuple[str, ...] = ()
     costs: str = ""
@@ -54,7 +54,7 @@ class Bundle:
     def plan(self) -> Plan:
         return self.plans[0]
 
-    def region(self, units: tuple[int, ...], target: Target) -> ConvertedRegion:
+    def region(self, units: tuple[int, ...], target: Target) -> Region:
         """The NNAPI model of a segment that the agent runs."""
         key = (tuple(sorted(units)), self.levels[target.key])
         return self.halved[key] if halves(self.conditions, target.engine) else self.regions[key]

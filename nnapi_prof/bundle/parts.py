@@ -13,7 +13,7 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.torchscript import gives, takes, why_not_said
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region, why_not
-from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import UnsupportedOp, UsageError
 from nnapi_prof.graph.plan import AUTO, Engine, Plan, Preference, Segment
 from nnapi_prof.graph.program import Program
@@ -34,7 +34,7 @@ class Part:
     """Units that run as one: on NNAPI where there is a region, else on the CPU."""
 
     units: tuple[int, ...]
-    region: ConvertedRegion | None = field(default=None, repr=False)
+    region: Region | None = field(default=None, repr=False)
     preference: Preference = Preference.SUSTAINED_SPEED
 
 
@@ -46,7 +46,7 @@ class Parts:
     cpu_reasons: Mapping[int, str] = field(default_factory=dict)
 
     @property
-    def regions(self) -> tuple[ConvertedRegion, ...]:
+    def regions(self) -> tuple[Region, ...]:
         return tuple(part.region for part in self.parts if part.region is not None)
 
     def in_float16(self) -> Parts:
@@ -150,7 +150,7 @@ def _settled(
 
 def _region(
     program: Program, units: Sequence[int], level: int, reasons: dict[int, str]
-) -> ConvertedRegion | None:
+) -> Region | None:
     """The units as one NNAPI model; None where a unit fits alone but not with others."""
     try:
         return convert_region(program, units, level, for_stock=True)
@@ -166,7 +166,7 @@ def _region(
         return None
 
 
-def _uncarried(program: Program, units: Sequence[int], region: ConvertedRegion) -> dict[int, str]:
+def _uncarried(program: Program, units: Sequence[int], region: Region) -> dict[int, str]:
     """Units whose inputs, outputs or constants PyTorch's runtime cannot carry, and why not."""
     graph, inside = program.units, set(units)
     reasons: dict[int, str] = {}

@@ -16,7 +16,7 @@ from typing import Any
 from nnapi_prof.bundle.bundle import Bundle, RegionKey
 from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.convert.pool import Blob
-from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.errors import SerializationError, UsageError, option, visible
 from nnapi_prof.graph.json import graph_from_json, graph_to_json, type_from_json, type_to_json
@@ -41,7 +41,7 @@ def region_id(key: RegionKey, halved: bool = False) -> str:
     return f"u{units[0]:03d}n{len(units):03d}-l{level}-{digest}{'-f16' if halved else ''}"
 
 
-def region_to_bytes(region: ConvertedRegion) -> bytes:
+def region_to_bytes(region: Region) -> bytes:
     """A region without its weights, which ``BUFS`` names by length and SHA-256."""
     info = {
         "inputs": list(region.inputs),
@@ -58,7 +58,7 @@ def region_to_bytes(region: ConvertedRegion) -> bytes:
     )
 
 
-def region_from_bytes(data: bytes, blobs: Path) -> ConvertedRegion:
+def region_from_bytes(data: bytes, blobs: Path) -> Region:
     """Raises SerializationError where the container, a field or a blob is not what it should be."""
     sections = read_container(data, ContainerKind.MODEL)
     try:
@@ -69,7 +69,7 @@ def region_from_bytes(data: bytes, blobs: Path) -> ConvertedRegion:
             if len(blob.data) != length or blob.sha256 != digest.hex():
                 raise SerializationError(f"{blobs / digest.hex()}: its bytes have another hash")
             constants.append(blob)
-        return ConvertedRegion(
+        return Region(
             model=deserialize(sections["MODL"]),
             blobs=tuple(constants),
             inputs=tuple(info["inputs"]),
@@ -151,7 +151,7 @@ def _write(folder: Path, bundle: Bundle, model: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
 
 
-def _regions(bundle: Bundle) -> Iterator[tuple[RegionKey, bool, ConvertedRegion]]:
+def _regions(bundle: Bundle) -> Iterator[tuple[RegionKey, bool, Region]]:
     """Every region, and whether it is in float16."""
     for halved, regions in ((False, bundle.regions), (True, bundle.halved)):
         for key, region in regions.items():
@@ -217,8 +217,8 @@ def read_bundle(path: Path) -> Bundle:
         # outputs are compared with it: those of another model would differ, and nobody knew why
         if model.is_file() and _file_checksum(model) != data["model_sha256"]:
             raise SerializationError(f"{model.name} was changed after it was written")
-        regions: dict[RegionKey, ConvertedRegion] = {}
-        halved: dict[RegionKey, ConvertedRegion] = {}
+        regions: dict[RegionKey, Region] = {}
+        halved: dict[RegionKey, Region] = {}
         for row in data["regions"]:
             target = halved if row["float16"] else regions
             target[(tuple(row["units"]), row["level"])] = region_from_bytes(

@@ -16,7 +16,7 @@ import torch
 from torch.backends._nnapi.prepare import NnapiModule
 
 from nnapi_prof.convert.model import NnapiModel, Operand, OperandId, Operation, Value
-from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.frontend.structure import (
@@ -58,7 +58,7 @@ class _FixedShapes(torch.nn.Module):
 
 def stock_module(
     graph: UnitGraph,
-    region: ConvertedRegion,
+    region: Region,
     constants: Mapping[str, torch.Tensor],
     preference: Preference = Preference.SUSTAINED_SPEED,
     relaxed: bool = False,
@@ -91,14 +91,14 @@ def stock_module(
     return wrapper
 
 
-def refuse_uncarried(region: ConvertedRegion) -> None:
+def refuse_uncarried(region: Region) -> None:
     """Raises NnapiProfError for what PyTorch's runtime does not carry."""
     reason = why_uncarried(region)
     if reason is not None:
         raise NnapiProfError(reason)
 
 
-def why_uncarried(region: ConvertedRegion) -> str | None:
+def why_uncarried(region: Region) -> str | None:
     """Why PyTorch's runtime cannot carry a region, in a sentence; None where it can."""
     taken = next((t for t in region.input_types if not takes(t)), None)
     output_type = next((t for t in region.output_types if not gives(t)), None)
@@ -112,7 +112,7 @@ def why_uncarried(region: ConvertedRegion) -> str | None:
     return why_not_said(region)
 
 
-def why_not_said(region: ConvertedRegion) -> str | None:
+def why_not_said(region: Region) -> str | None:
     """Why stock PyTorch cannot read a region, whatever it takes and gives; None where it can."""
     model = region.model
     if any(operand.channels for operand in model.operands):
@@ -143,7 +143,7 @@ def gives(type_: TensorType) -> bool:
 
 
 def runtime_module(
-    region: ConvertedRegion,
+    region: Region,
     shapes: torch.nn.Module,
     preference: Preference,
     relaxed: bool,
@@ -166,7 +166,7 @@ def runtime_module(
 
 
 def fixed_module(
-    region: ConvertedRegion,
+    region: Region,
     preference: Preference,
     relaxed: bool,
     weights: Sequence[torch.Tensor] | None = None,
@@ -197,7 +197,7 @@ def input_places(graph: UnitGraph, structure: Structure) -> dict[str, str]:
 
 def forward_text(
     graph: UnitGraph,
-    region: ConvertedRegion,
+    region: Region,
     constants: Sequence[str],
     first: str = "",
     structure: Structure | None = None,
@@ -237,7 +237,7 @@ def head_text(structure: Structure) -> str:
 
 def call_lines(
     module: str,
-    region: ConvertedRegion,
+    region: Region,
     expressions: Mapping[str, str],
     variable: str,
     leading: Mapping[str, int] | None = None,
@@ -315,7 +315,7 @@ def _memory_format(tensor_type: TensorType) -> int:
 # Bools that enter a region through PyTorch's runtime, which hands NNAPI none: they are int32.
 
 
-def bools_as_integers(region: ConvertedRegion) -> ConvertedRegion:
+def bools_as_integers(region: Region) -> Region:
     """The region with int32 in the place of its bool inputs; itself where it has none.
 
     Given:

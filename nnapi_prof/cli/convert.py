@@ -26,7 +26,7 @@ from nnapi_prof.errors import NnapiProfError, UnsupportedOp, UsageError
 
 if TYPE_CHECKING:
     from nnapi_prof.convert.dynamic_shapes import Template
-    from nnapi_prof.convert.region import ConvertedRegion
+    from nnapi_prof.convert.region import Region
     from nnapi_prof.graph.program import Program
 
 
@@ -243,9 +243,7 @@ def _convert_model(
         write_region(written, base_path(output or model), described, formats)
 
 
-def _say_precision(
-    written: Written, program: Program, region: ConvertedRegion, float16: bool
-) -> None:
+def _say_precision(written: Written, program: Program, region: Region, float16: bool) -> None:
     """How far float16 moves the outputs; only ``float16`` itself must be possible."""
     from nnapi_prof.execution.float16 import float16_checks
 
@@ -276,7 +274,7 @@ def _say_sizes(written: Written, template: Template) -> None:
         )
 
 
-def _say_what_is_beside(written: Written, program: Program, region: ConvertedRegion) -> None:
+def _say_what_is_beside(written: Written, program: Program, region: Region) -> None:
     """A region has only what is computed: a model may have more outputs and inputs."""
     for kind, names, known in (
         ("outputs", program.units.outputs, region.outputs),

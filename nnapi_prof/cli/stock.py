@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nnapi_prof.bundle.parts import Parts
     from nnapi_prof.cli.written import Written
     from nnapi_prof.convert.dynamic_shapes import Template
-    from nnapi_prof.convert.region import ConvertedRegion
+    from nnapi_prof.convert.region import Region
     from nnapi_prof.frontend.structure import Structure
     from nnapi_prof.graph.plan import Preference
     from nnapi_prof.graph.program import Program
@@ -29,7 +29,7 @@ def write_stock(
     written: Written,
     path: Path,
     program: Program,
-    found: ConvertedRegion | Template,
+    found: Region | Template,
     preference: Preference,
     relaxed: bool,
     structure: Structure,
@@ -158,7 +158,7 @@ def show_kept(program: Program, kept: Mapping[int, str], console: Console | None
     _show_reasons("Stays on the CPU", program, kept, console)
 
 
-def show_in_floats(written: Written, program: Program, regions: Sequence[ConvertedRegion]) -> None:
+def show_in_floats(written: Written, program: Program, regions: Sequence[Region]) -> None:
     """A table of the quantised units that NNAPI computes in float32, and the rules that say so."""
     from nnapi_prof.convert.region import units_in_floats
 

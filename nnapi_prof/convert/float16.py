@@ -9,7 +9,7 @@ import numpy as np
 
 from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, OperandId, Operation, Value
 from nnapi_prof.convert.pool import Blob
-from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import ConversionError
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 from nnapi_prof.nnapi.facts import level_number, why_not_at
@@ -22,7 +22,7 @@ FIRST_LEVEL = 3
 """The feature level (API 29) that brought float16 tensors, and CAST."""
 
 
-def to_float16(region: ConvertedRegion) -> ConvertedRegion:
+def to_float16(region: Region) -> Region:
     """The region with float16 in place of float32 everywhere but at its inputs and outputs.
 
     Given:

@@ -17,7 +17,7 @@ from nnapi_prof.convert.quantize.lower import MovingLowering, lower_quantised, m
 from nnapi_prof.convert.region import (
     OPERAND_CODES,
     QUANTISED_CODES,
-    ConvertedRegion,
+    Region,
     operand_of,
 )
 from nnapi_prof.convert.registry import Lowering
@@ -45,7 +45,7 @@ def convert_region(
     level: int,
     shared: bool = True,
     for_stock: bool = False,
-) -> ConvertedRegion:
+) -> Region:
     """One NNAPI model that computes the units with these indices.
 
     ``level`` is a feature level as devices report it (27, 28, ...); nothing newer is used. The
@@ -68,7 +68,7 @@ def convert_region(
     for index in sorted(set(units)):
         _lower_unit(builder, program.units.units[index], nodes, values)
     model = builder.finish([values[name] for name in leaving])
-    return ConvertedRegion(
+    return Region(
         model=model,
         blobs=tuple(builder.blobs),
         inputs=entering,

@@ -59,7 +59,7 @@ def alike(a: Operand, b: Operand) -> bool:
 
 
 @dataclass(frozen=True)
-class ConvertedRegion:
+class Region:
     """One NNAPI model and its constants.
 
     ``blobs[i]`` is numbered buffer i of the model. ``inputs`` and ``outputs`` name the graph's
@@ -96,7 +96,7 @@ class ConvertedRegion:
         return serialize(self.model)
 
 
-def units_in_floats(graph: UnitGraph, regions: Iterable[ConvertedRegion]) -> dict[int, str]:
+def units_in_floats(graph: UnitGraph, regions: Iterable[Region]) -> dict[int, str]:
     """Index of each quantised unit that some of the regions compute in float32, and the rule that a
     quant8 operation would break."""
     return {
@@ -126,7 +126,7 @@ class Permutes:
         return Permutes(self.count + other.count, self.n_bytes + other.n_bytes)
 
 
-def permutes(region: ConvertedRegion) -> Permutes:
+def permutes(region: Region) -> Permutes:
     """The permutes of a region, the model's own and those that its dim orders need."""
     model = region.model
     moved = [

@@ -19,7 +19,7 @@ import torch
 from nnapi_prof.bundle.torchscript import stock_module
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.region import ConvertedRegion, operand_of
+from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.find import open_device
@@ -42,7 +42,7 @@ from nnapi_prof.graph.plan import Preference, Target
 from nnapi_prof.graph.program import Program
 
 
-def float16_checks(program: Program, region: ConvertedRegion) -> tuple[OutputCheck, ...]:
+def float16_checks(program: Program, region: Region) -> tuple[OutputCheck, ...]:
     """Each output of ``region`` (all of ``program``) in float16, against float32 in eager PyTorch.
 
     It runs on the program's example inputs, in stock PyTorch on the emulator, whose float16
@@ -88,7 +88,7 @@ def unit_errors(program: Program, units: Iterable[int]) -> dict[int, UnitError]:
     values = all_values(program, program.example_inputs)
     found: dict[int, UnitError] = {}
     with open_device("local") as opened:
-        batch: list[tuple[int, ConvertedRegion]] = []
+        batch: list[tuple[int, Region]] = []
         n_bytes = 0
         for unit in units:
             try:
@@ -111,7 +111,7 @@ def unit_errors(program: Program, units: Iterable[int]) -> dict[int, UnitError]:
 
 def _run(
     program: Program,
-    batch: list[tuple[int, ConvertedRegion]],
+    batch: list[tuple[int, Region]],
     values: Mapping[str, torch.Tensor],
     client: AgentClient,
 ) -> dict[int, UnitError]:
@@ -130,7 +130,7 @@ def _run(
 def _action(
     number: int,
     program: Program,
-    region: ConvertedRegion,
+    region: Region,
     values: Mapping[str, torch.Tensor],
     request: RequestBuilder,
 ) -> ActionSpec:
@@ -157,7 +157,7 @@ def _action(
 
 def _error(
     program: Program,
-    region: ConvertedRegion,
+    region: Region,
     values: Mapping[str, torch.Tensor],
     result: ActionResult,
     client: AgentClient,

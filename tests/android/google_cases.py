@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.region import ConvertedRegion, operand_code
+from nnapi_prof.convert.region import Region, operand_code
 from nnapi_prof.device.protocol.actions import (
     ActionFlag,
     ActionSpec,
@@ -43,7 +43,7 @@ TWICE = replace(Timing.once(300_000), warmup_min=1, warmup_max=1)
 class Batch:
     """Cases of one action, and where their results are."""
 
-    regions: dict[str, ConvertedRegion]
+    regions: dict[str, Region]
     tensors: list[TensorSpec] = field(default_factory=list)
     segments: list[SegmentSpec] = field(default_factory=list)
     results: dict[str, int] = field(default_factory=dict)
@@ -55,7 +55,7 @@ def faults_of(
 ) -> dict[str, str]:
     """What is wrong with each of the cases that are not right on a phone, converted for a level."""
     faults: dict[str, str] = {}
-    regions: dict[str, ConvertedRegion] = {}
+    regions: dict[str, Region] = {}
     for name, case in cases.items():
         try:
             regions[name] = convert_region(case.program, [0], level)
@@ -74,7 +74,7 @@ def faults_of(
 
 def _run(
     cases: Mapping[str, Case],
-    regions: Mapping[str, ConvertedRegion],
+    regions: Mapping[str, Region],
     parts: Sequence[Sequence[str]],
     phone: AndroidPhone,
     folder: Path,
@@ -115,9 +115,7 @@ def _run(
     }
 
 
-def _add(
-    builder: RequestBuilder, batch: Batch, name: str, case: Case, region: ConvertedRegion
-) -> None:
+def _add(builder: RequestBuilder, batch: Batch, name: str, case: Case, region: Region) -> None:
     """Adds a case to an action as a segment whose result is kept."""
     values = dict(zip(case.program.units.inputs, case.inputs, strict=True))
     first = len(batch.tensors)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
-from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.region import Region
 from nnapi_prof.graph.node import describe, torch_dtype
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.quantisation import annotate_quantisation
@@ -127,7 +127,7 @@ class _Recorder(fx.Interpreter):
         return value
 
 
-def run_region(region: ConvertedRegion, values: dict[str, Tensor]) -> list[Tensor]:
+def run_region(region: Region, values: dict[str, Tensor]) -> list[Tensor]:
     """Runs a region on the emulator, on logical tensors in and out: in stock PyTorch's NNAPI
     runtime where that carries the types and the arguments left out, else through NNAPI's C API."""
     types = (*region.input_types, *region.output_types)
@@ -148,7 +148,7 @@ def run_region(region: ConvertedRegion, values: dict[str, Tensor]) -> list[Tenso
     ]
 
 
-def run_in_pytorch(region: ConvertedRegion, values: dict[str, Tensor]) -> list[Tensor]:
+def run_in_pytorch(region: Region, values: dict[str, Tensor]) -> list[Tensor]:
     """Runs a float32 region in stock PyTorch's NNAPI runtime, on logical tensors in and out."""
     serialized = torch.frombuffer(bytearray(region.serialized), dtype=torch.int32)
     buffers = [torch.frombuffer(bytearray(b), dtype=torch.float32) for b in region.buffers]

@@ -26,7 +26,7 @@ from nnapi_prof.convert.model import (
     Value,
 )
 from nnapi_prof.convert.pool import Blob
-from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.node import torch_dtype
 from nnapi_prof.graph.plan import Preference
@@ -63,7 +63,7 @@ def ndk(tmp_path_factory):
 class Built:
     """A class with its driver, as files."""
 
-    region: ConvertedRegion
+    region: Region
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     """Names in the program's order, which need not be the region's."""
@@ -275,7 +275,7 @@ def test_scales_for_each_channel(build, nnapi_library):
         TensorType((1, 2, 4, 5), "uint8", DimOrder.CHANNELS_LAST, quant),
         TensorType((1, 3, 3, 4), "uint8", DimOrder.CHANNELS_LAST, quant_out),
     )
-    region = ConvertedRegion(
+    region = Region(
         model,
         (Blob(weight.numpy().tobytes()),),
         *(("x",), ("y",), types[:1], types[1:], 29),
@@ -404,7 +404,7 @@ MODEL = NnapiModel(
 def hand_made(model: NnapiModel, buffers=(bytes(16),)) -> Description:
     type_ = TensorType((2,))
     blobs = tuple(map(Blob, buffers))
-    return Description(ConvertedRegion(model, blobs, ("a",), ("b",), (type_,), (type_,), 30))
+    return Description(Region(model, blobs, ("a",), ("b",), (type_,), (type_,), 30))
 
 
 def test_odd_models_are_said_or_refused():

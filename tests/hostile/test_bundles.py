@@ -15,7 +15,7 @@ import pytest
 
 from nnapi_prof.bundle.storage import FORMAT, VERSION, _checksum, read_bundle, region_from_bytes
 from nnapi_prof.convert.model import NnapiModel
-from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.region import Region
 from nnapi_prof.convert.serialize import serialize
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.execution.report import RunReport, every, keep, last
@@ -127,7 +127,7 @@ def test_a_constant_has_the_bytes_that_its_region_says(tmp_path: Path) -> None:
     }
     blob = tmp_path / digest.hex()
 
-    def read(length: int) -> ConvertedRegion:
+    def read(length: int) -> Region:
         buffers = struct.pack("<Q32s", length, digest)
         data = write_container(ContainerKind.MODEL, {**sections, "BUFS": buffers})
         return region_from_bytes(data, tmp_path)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nnapi_prof.convert.dynamic_shapes.template import Words, as_words, word_map
-from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend.quiet import essential_line
 
@@ -20,7 +20,7 @@ Sizes = tuple[int, ...]
 class Converted:
     """One conversion: the region (constants not shared), and what a model gives beside it."""
 
-    region: ConvertedRegion
+    region: Region
     beside: object
 
 

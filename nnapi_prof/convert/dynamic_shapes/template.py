@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.convert.model import BufferSlice, NnapiModel, Operand, OperandId, Operation, Value
-from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.graph.types import MAX_RANK, DimOrder, TensorType
 from nnapi_prof.nnapi.codes import OperandCode
@@ -58,11 +58,11 @@ class Template:
     """
 
     opens: tuple[OpenSize, ...]
-    region: ConvertedRegion
+    region: Region
     patches: Mapping[int, Expression] = field(repr=False)
     leading: Mapping[str, int] = field(default_factory=dict)
 
-    def fill(self, sizes: Sequence[int]) -> ConvertedRegion:
+    def fill(self, sizes: Sequence[int]) -> Region:
         """What converting the model at these sizes gives. Raises InputSpecError where the template
         does not hold for one."""
         for size, open_size in zip(sizes, self.opens, strict=True):

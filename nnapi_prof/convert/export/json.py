@@ -32,7 +32,7 @@ from nnapi_prof.convert.model import (
     Operation,
 )
 from nnapi_prof.convert.pool import Blob
-from nnapi_prof.convert.region import ConvertedRegion, operand_of
+from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.json import type_from_json, type_to_json
 from nnapi_prof.graph.plan import Preference
@@ -52,7 +52,7 @@ SCHEMA = Path(__file__).resolve().parents[1] / "data" / "region.schema.json"
 class Description:
     """A region, and how a compilation of it should be asked for."""
 
-    region: ConvertedRegion
+    region: Region
     preference: Preference = Preference.SUSTAINED_SPEED
     relaxed: bool = False
     device: str | None = None
@@ -118,7 +118,7 @@ def from_json(text: str, weights: bytes = b"") -> Description:
     for value in model.values:
         require_inside(value.source, lengths, f"the value of operand {value.operand}")
     return Description(
-        region=ConvertedRegion(
+        region=Region(
             model=model,
             blobs=tuple(map(Blob, buffers)),
             inputs=tuple(row["name"] for row in data["inputs"]),

@@ -21,7 +21,7 @@ import numpy as np
 from nnapi_prof.costs.measurement import Kind, Measurement
 from nnapi_prof.costs.model.arrays import CostArrays
 from nnapi_prof.costs.model.fit import CompileModel, fit_compiling, infer_preferences, share_spreads
-from nnapi_prof.costs.model.locate import Locator, Region
+from nnapi_prof.costs.model.locate import Locator, UnitSet
 from nnapi_prof.costs.model.regression import (
     FEW_REGIONS,
     LEAST_SPREAD,
@@ -250,7 +250,7 @@ def fit(
     graph: UnitGraph,
     rows: Iterable[Measurement],
     *,
-    regions: Iterable[Region] = (),
+    regions: Iterable[UnitSet] = (),
     locator: Locator | None = None,
     host: Roofline = PHONE_CPU,
     refit: FitCache | None = None,

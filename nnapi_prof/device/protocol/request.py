@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 
 from nnapi_prof.convert.pool import Blob
-from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.region import Region
 from nnapi_prof.device.protocol.actions import (
     ENGINE_CODES,
     ActionSpec,
@@ -53,7 +53,7 @@ class RequestBuilder:
         key = (serialized, tuple(map(self._add, blobs)))
         return self._models.setdefault(key, len(self._models))
 
-    def add_region(self, region: ConvertedRegion) -> int:
+    def add_region(self, region: Region) -> int:
         """The index of a converted region's model."""
         return self._add_model(region.serialized, region.blobs)
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nnapi_prof.convert.region import ConvertedRegion, operand_of
+from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status, work_columns
-from nnapi_prof.costs.model.locate import Locator, Region
+from nnapi_prof.costs.model.locate import Locator, UnitSet
 from nnapi_prof.device.protocol.actions import (
     MODE_FLAGS,
     ActionSpec,
@@ -50,7 +50,7 @@ class TargetSpec:
 class Job:
     """One region on one target, to be measured."""
 
-    region: Region
+    region: UnitSet
     kind: Kind
     spec: TargetSpec
     conditions: Conditions
@@ -66,7 +66,7 @@ class Job:
     def of(
         cls,
         locator: Locator,
-        region: Region,
+        region: UnitSet,
         kind: Kind,
         spec: TargetSpec,
         conditions: Conditions,
@@ -134,7 +134,7 @@ def _level(reported: int, info: AgentInfo) -> int:
 
 def grid(
     locator: Locator,
-    regions: Iterable[tuple[Kind, Region]],
+    regions: Iterable[tuple[Kind, UnitSet]],
     specs: Sequence[TargetSpec],
     conditions: Conditions,
     agent_version: str,
@@ -170,9 +170,9 @@ class Converter:
 
     def __init__(self, load: Callable[[], Program]) -> None:
         self._load = load
-        self._known: dict[tuple[Region, int, bool], ConvertedRegion | str] = {}
+        self._known: dict[tuple[UnitSet, int, bool], Region | str] = {}
 
-    def convert(self, region: Region, level: int, halved: bool = False) -> ConvertedRegion | str:
+    def convert(self, region: UnitSet, level: int, halved: bool = False) -> Region | str:
         """The region's model (``halved``: in float16), or the sentence with which it is refused."""
         key = (region, level, halved)
         if key not in self._known:
@@ -184,7 +184,7 @@ class Converter:
                 self._known[key] = str(refusal)
         return self._known[key]
 
-    def _convert(self, region: Region, level: int, halved: bool) -> ConvertedRegion:
+    def _convert(self, region: UnitSet, level: int, halved: bool) -> Region:
         program = self._load()  # which imports torch; the lowerings want it, too
         from nnapi_prof.convert.float16 import to_float16
         from nnapi_prof.convert.lower import convert_region
@@ -204,7 +204,7 @@ class Converter:
 def make_action(
     number: int,
     job: Job,
-    converted: ConvertedRegion,
+    converted: Region,
     model: int,
     timing: Timing,
     group: int,
@@ -276,7 +276,7 @@ def measured(
     graph: UnitGraph,
     fingerprint: str,
     simulated: bool,
-    converted: ConvertedRegion,
+    converted: Region,
     result: ActionResult,
 ) -> Measurement:
     """The measurement that a result of the agent's is."""
@@ -318,7 +318,7 @@ def _why(result: ActionResult) -> str:
     return f"{said} (NNAPI result code {result.code})" if result.code is not None else said
 
 
-def region_label(graph: UnitGraph, region: Region) -> str:
+def region_label(graph: UnitGraph, region: UnitSet) -> str:
     """For people: the labels of up to three units, of more the first, the last and the count."""
     labels = [graph.units[index].label for index in region]
     if len(labels) <= 3:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
-from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.measurement import Key, Measurement
-from nnapi_prof.costs.model.locate import Region
+from nnapi_prof.costs.model.locate import UnitSet
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.protocol.actions import Groups, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
@@ -83,7 +83,7 @@ class Prepared:
     """A request, its jobs by action, and the jobs that cannot be sent."""
 
     request: RequestBuilder = field(default_factory=RequestBuilder)
-    sent: dict[int, tuple[Job, ConvertedRegion]] = field(default_factory=dict)
+    sent: dict[int, tuple[Job, Region]] = field(default_factory=dict)
     refusals: list[tuple[Job, Measurement]] = field(default_factory=list)
 
 
@@ -117,7 +117,7 @@ def prepare(
     prepared = Prepared()
     request = prepared.request
     # Adding a model hashes its weights: once will do.
-    models: dict[tuple[Region, int, bool], int] = {}
+    models: dict[tuple[UnitSet, int, bool], int] = {}
     groups = Groups()
     for number, job in enumerate(batch):
         converted = converter.convert(job.region, job.spec.level, job.halved)
@@ -255,7 +255,7 @@ class Measurer:
             self.rows.pop((row.signature, row.target), None)
             self.rows[row.signature, row.target] = row
 
-    def _keep(self, job: Job, converted: ConvertedRegion, result: ActionResult) -> None:
+    def _keep(self, job: Job, converted: Region, result: ActionResult) -> None:
         simulated = self.info.simulated
         row = measured(job, self._graph, self.fingerprint, simulated, converted, result)
         self._add(row)
