@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Literal, cast
 
-from nnapi_prof.costs.model.arrays import CostArrays
+from nnapi_prof.costs.model.region import CostArrays
 from nnapi_prof.errors import PartitionError, option
 from nnapi_prof.graph.causes import SolverNote
 from nnapi_prof.graph.plan import Plan, Proof, ProofKind

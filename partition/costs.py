@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from nnapi_prof.costs.model.arrays import CostArrays
+from nnapi_prof.costs.model.region import CostArrays
 from nnapi_prof.graph.plan import Target
 from nnapi_prof.graph.unit import UnitGraph
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nnapi_prof.costs.model.arrays import CostArrays
+from nnapi_prof.costs.model.region import CostArrays
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.causes import Cause
 from nnapi_prof.graph.plan import Plan, Segment, Target

@@ -17,7 +17,6 @@ from nnapi_prof.costs.estimate.phone import FORMAT as SIMULATED_FORMAT
 from nnapi_prof.costs.estimate.phone import PhoneUnit, phone_units
 from nnapi_prof.costs.estimate.work import Work
 from nnapi_prof.costs.model.region import PHONE_CPU
-from nnapi_prof.costs.store.migrate import unit_work
 from nnapi_prof.device.find import SIMULATED, list_phones, phone_file
 from nnapi_prof.errors import UnsupportedOp, UsageError, did_you_mean, option
 from nnapi_prof.graph.plan import CPU, HOST, Target
@@ -136,9 +135,9 @@ def described_costs(program: Program, described: Description) -> EstimatedCosts:
 
 
 def _work(unit: Unit) -> Work:
-    """What the unit computes; of a graph that was stored by an older nnapi-prof, as its label has
-    it."""
-    return unit.work or unit_work(unit.label, 0, 0)
+    """What the unit computes: a model that was read tells it of each of its units."""
+    assert unit.work is not None, unit.name
+    return unit.work
 
 
 def _simulated(

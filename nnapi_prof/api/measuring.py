@@ -17,7 +17,8 @@ from nnapi_prof.api.steps import reached
 from nnapi_prof.api.steps_profile import profile_on
 from nnapi_prof.costs import default_location
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision, parse_cpus
-from nnapi_prof.costs.model.region import CostModel, fit
+from nnapi_prof.costs.model.fit import fit
+from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import find_one, measured
 from nnapi_prof.costs.store.selection import Selection, instant

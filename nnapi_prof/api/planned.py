@@ -177,14 +177,14 @@ class Planned:
                 "this plan was made without a device: run() it on one, or partition() costs that"
                 " profile() measured"
             )
-        return _bundle(self.model, self.plans, info, self.conditions)
+        return _bundle(self.model, self.plans, info, self.conditions, self.costs)
 
     def bundle_for(self, info: AgentInfo) -> Bundle:
         """The plan with its regions converted for a device: its own, if it has one already, else
         that of ``info``. Raises what :func:`nnapi_prof.api.planning.bundle_of` raises."""
         if self.converted is not None or (self.costs and self.costs.agent_info):
             return self.bundle
-        return _bundle(self.model, self.plans, info, self.conditions)
+        return _bundle(self.model, self.plans, info, self.conditions, self.costs)
 
     def report(
         self,
@@ -390,16 +390,24 @@ def _verified(
     listener = to_log(progress)
     options = RunOptions(cooldown_s=cooldown_s, conditions=planned.conditions, memory_mb=memory_mb)
     with reached(planned.reach, listener) as client:
-        bundle = _bundle(planned.model, planned.plans, client.info(), planned.conditions)
+        bundle = _bundle(
+            planned.model, planned.plans, client.info(), planned.conditions, planned.costs
+        )
         bundle = verified(bundle, planned.model.program, client, options, None, listener)
     return replace(planned, plans=bundle.plans, converted=bundle)
 
 
 def _bundle(
-    model: Model, plans: tuple[Plan, ...], info: AgentInfo, conditions: Conditions
+    model: Model,
+    plans: tuple[Plan, ...],
+    info: AgentInfo,
+    conditions: Conditions,
+    costs: Costs | None,
 ) -> Bundle:
     file = f"model{model.path.suffix}"
-    bundle = bundle_of(model.program, file, info, plans, conditions, model.notes)
+    measured = None if costs is None or costs.estimated else costs.measured
+    fits = None if measured is None else measured.fits
+    bundle = bundle_of(model.program, file, info, plans, conditions, model.notes, fits)
     return with_open_sizes(bundle, model.inputs)
 
 

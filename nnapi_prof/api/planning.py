@@ -17,7 +17,9 @@ from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, growth_note, units_in_floats
 from nnapi_prof.costs.conditions import Conditions, Precision
-from nnapi_prof.costs.model.region import CostModel, fit
+from nnapi_prof.costs.model.fit import fit
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.costs.model.views import drop_dominated_targets, with_intervals
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
@@ -26,7 +28,7 @@ from nnapi_prof.errors import CostError, InputSpecError, UsageError, option, spe
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.execution.profile.options import tell_planning
 from nnapi_prof.frontend.inputs import InputSpec, listed, parse_input_spec
-from nnapi_prof.graph.plan import Engine, Plan
+from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import (
@@ -105,7 +107,8 @@ def make_bundle(
         guard=guard,
         listener=listener,
     ).each(lambda plan: with_intervals(plan, costs))
-    return bundle_of(program, f"model{model.suffix}", info, found.plans, conditions, notes), found
+    file, fits = f"model{model.suffix}", None if estimate else costs.fits
+    return bundle_of(program, file, info, found.plans, conditions, notes, fits), found
 
 
 Guard = Callable[[Constraints], Constraints]
@@ -174,11 +177,13 @@ def bundle_of(
     plans: tuple[Plan, ...],
     conditions: Conditions,
     notes: tuple[str, ...],
+    fits: Mapping[Target, TargetFit] | None = None,
 ) -> Bundle:
     """Some plans of a model for a device, with every region of theirs converted.
 
-    ``model_file`` is the original's name in the bundle. Raises UsageError where a plan needs what
-    the device lacks, UnsupportedOp where a region cannot be converted for it.
+    ``model_file`` is the original's name in the bundle, ``fits`` are what it was planned with.
+    Raises UsageError where a plan needs what the device lacks, UnsupportedOp where a region cannot
+    be converted for it.
     """
     levels = {spec.target.key: spec.level for spec in device_targets(info)}
     half = [engine for engine in (Engine.CPU, Engine.NNAPI) if halves(conditions, engine)]
@@ -213,6 +218,7 @@ def bundle_of(
             *_floats(program, (*regions.values(), *halved.values())),
             *_grown(program, plans[0], levels, regions | halved),
         ),
+        fits=fits,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +11,14 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs import absolute, default_location
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.model.region import CostModel, fit
+from nnapi_prof.costs.model.fit import fit
+from nnapi_prof.costs.model.region import CostModel
+from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.selection import Selection, instant
 from nnapi_prof.errors import CostError, UsageError, option
 from nnapi_prof.execution.report import RunReport, choose, every, last
-from nnapi_prof.graph.plan import Engine, Plan, Segment
+from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.data import ReportData, this_environment
 
@@ -116,7 +118,7 @@ def data_of(
     )
     if not rows:
         raise CostError(_nothing_of(bundle, store, until))
-    costs = _costs(bundle, store, rows, model)
+    costs = _costs(bundle, store, rows, model, None if until else bundle.fits)
     known = {row.fingerprint: row.description for row in store.devices()}
     plans = bundle.plans
     if until is not None:
@@ -180,15 +182,20 @@ def _short(bundle: Bundle) -> str:
 
 
 def _costs(
-    bundle: Bundle, store: CostStore, rows: Sequence[Measurement], model: Path | None
+    bundle: Bundle,
+    store: CostStore,
+    rows: Sequence[Measurement],
+    model: Path | None,
+    fits: Mapping[Target, TargetFit] | None,
 ) -> CostModel:
-    """Fitted to the rows; estimated besides where the plan was made so."""
+    """What rows and ``fits`` say, or without these a fit to the rows; estimated besides where the
+    plan was made so."""
     guessed = any(
         segment.estimated and segment.target.engine is not Engine.HOST
         for segment in bundle.plan.segments
     )
     if not guessed or model is None:
-        return fit(bundle.graph, rows)
+        return fit(bundle.graph, rows, fits=fits)
 
     from nnapi_prof.api.estimating import filled_costs
     from nnapi_prof.api.loading import read_model

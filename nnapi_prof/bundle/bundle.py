@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from nnapi_prof.convert.region import Permutes, Region, permutes
 from nnapi_prof.costs.conditions import Conditions, Precision
+from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
 
@@ -49,6 +50,9 @@ class Bundle:
     costs: str = ""
     """Where the cost table is that it was planned with, for people: a path or a URL without its
     password. Nothing opens it by itself: a bundle may be a stranger's."""
+    fits: Mapping[Target, TargetFit] | None = field(default=None, repr=False)
+    """What each target was found to cost when the plan was made; None of a bundle that was written
+    without, or rests on estimates."""
 
     @property
     def plan(self) -> Plan:

@@ -9,7 +9,7 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.convert.region import operand_of
 from nnapi_prof.costs.conditions import Mode, Precision
 from nnapi_prof.errors import UsageError
-from nnapi_prof.graph.plan import AUTO, Engine, Plan
+from nnapi_prof.graph.plan import AUTO, TARGET_KINDS, Engine, Plan
 from nnapi_prof.graph.types import DimOrder
 from nnapi_prof.nnapi.container import ContainerKind, write_container
 
@@ -18,7 +18,6 @@ ALIGNMENT = 64
 NONE = 0xFFFFFFFF
 CHANNELS_LAST = 0x1320
 """Dim order of an image that lies as NHWC, 4 bits an axis, the lowest first."""
-_ENGINES = {Engine.CPU: 0, Engine.NNAPI: 1}
 _MODES = {Mode.SYNC: 0, Mode.BURST: 1, Mode.ASYNC: 2}
 
 
@@ -113,9 +112,11 @@ class _Writer:
             target = segment.target
             region = self.bundle.region(segment.units, target)
             named = target.accelerator is not None and target.accelerator != AUTO
+            code = TARGET_KINDS[target.engine].code
+            assert code is not None, f"{target} is no part of a device's plan"
             rows.append(
                 _words(
-                    _ENGINES[target.engine],
+                    code,
                     self._string(target.accelerator or "") if named else NONE,
                     NONE if target.preference is None else target.preference.value,
                     int(conditions.on(target.engine).precision is Precision.RELAXED),

@@ -18,6 +18,7 @@ from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.costs.model.regression import fits_from_json, fits_to_json
 from nnapi_prof.errors import SerializationError, UsageError, option, visible
 from nnapi_prof.graph.json import graph_from_json, graph_to_json, type_from_json, type_to_json
 from nnapi_prof.graph.plan import Plan
@@ -147,6 +148,8 @@ def _write(folder: Path, bundle: Bundle, model: Path) -> None:
         "notes": list(bundle.notes),
         "costs": bundle.costs,
     }
+    if bundle.fits is not None:
+        manifest["fits"] = fits_to_json(bundle.fits)
     manifest["sha256"] = _checksum(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
 
@@ -240,6 +243,7 @@ def read_bundle(path: Path) -> Bundle:
             halved=halved,
             notes=tuple(data["notes"]),
             costs=visible(str(data.get("costs", "")), MOST_LOCATION),
+            fits=fits_from_json(data.get("fits")),
         )
     except (
         SerializationError, KeyError, TypeError, ValueError, IndexError, AttributeError,

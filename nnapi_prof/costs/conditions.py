@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nnapi_prof.graph.plan import Engine
+from nnapi_prof.graph.plan import TARGET_KINDS, Engine
 
 BIG = "big"
 """``cpus``: the cores of the highest clock rate, found on the device."""
@@ -49,9 +48,8 @@ class Conditions:
     def on(self, engine: Engine) -> Conditions:
         """What of these concerns an engine; the rest stands at its default, so that the CPU is
         not measured again because NNAPI is to be relaxed."""
-        if engine is Engine.CPU:
-            return Conditions(threads=self.threads, cpus=self.cpus)
-        return dataclasses.replace(self, threads=1)
+        concern = TARGET_KINDS[engine].conditions
+        return Conditions(**{name: getattr(self, name) for name in concern})
 
     @property
     def options(self) -> str:

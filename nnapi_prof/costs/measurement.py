@@ -163,7 +163,7 @@ class Status(enum.Enum):
 
     OK = "ok"
     REFUSED = "refused"
-    """The converter or the driver does not support it; ``message`` says why."""
+    """The converter, the engine or the driver does not support it; a message says why."""
     FAILED = "failed"
     CRASHED = "crashed"
     TIMEOUT = "timeout"

@@ -20,6 +20,7 @@ from nnapi_prof.documents.registry import (
     nullable,
     obj,
 )
+from nnapi_prof.graph.plan import TARGET_SPELLINGS
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.plan import Plan, Proof
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 CONDITIONS = obj(precision=TEXT, mode=TEXT, threads=COUNT, cpus=TEXT)
 NOTES = described(array(TEXT), "what a reader should know, in sentences")
-TARGET = described(TEXT, "cpu, host or nnapi:ACCELERATOR/PREFERENCE")
+TARGET = described(TEXT, f"{', '.join(TARGET_SPELLINGS[:-1])} or {TARGET_SPELLINGS[-1]}")
 UNIT = obj(
     index=COUNT,
     name=described(TEXT, "the unit's node: unique in the model"),

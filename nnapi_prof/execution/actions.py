@@ -1,4 +1,4 @@
-"""Plans -> actions for the agent: which segments run together, and which tensors they share."""
+"""Models and targets -> one action for the agent: what runs together, which tensors are shared."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.convert.region import operand_of
+from nnapi_prof.convert.region import ConvertedRegion, operand_of
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.device.protocol.actions import (
     MODE_FLAGS,
+    ActionFlag,
     ActionSpec,
     SegmentSpec,
     Source,
@@ -18,11 +19,16 @@ from nnapi_prof.device.protocol.actions import (
     cpu_mask,
 )
 from nnapi_prof.device.protocol.request import RequestBuilder
-from nnapi_prof.graph.plan import Engine, Plan, Segment
+from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
+from nnapi_prof.graph.types import TensorType
+
+Feed = Callable[[str], tuple[Source, int]]
+"""Name of a value that enters an action -> where its bytes come from, and the blob's index or the
+seed (:class:`TensorSpec`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class PlanStage:
     """Segments of a plan that follow each other on one side: all on the device, or one on the host.
 
     ``numbers`` are their indices in the plan.
@@ -48,71 +54,76 @@ class ActionOptions:
     conditions: Conditions
     memory_kb: int = 0
     group: int = 0
+    untimed: bool = False
+    """Run for the outputs only."""
 
 
-def stretches(plan: Plan) -> tuple[Stretch, ...]:
+def stages_of(plan: Plan) -> tuple[PlanStage, ...]:
     """Cuts a plan where it changes between device and host."""
-    cut: list[Stretch] = []
+    stages: list[PlanStage] = []
     for number, segment in enumerate(plan.segments):
         on_host = segment.target.engine is Engine.HOST
-        if cut and not on_host and not cut[-1].on_host:
-            cut[-1] = Stretch((*cut[-1].numbers, number), False)
+        if stages and not on_host and not stages[-1].on_host:
+            stages[-1] = PlanStage((*stages[-1].numbers, number), False)
         else:
-            cut.append(Stretch((number,), on_host))
-    return tuple(cut)
+            stages.append(PlanStage((number,), on_host))
+    return tuple(stages)
 
 
 def read_later(bundle: Bundle, segments: Iterable[Segment]) -> set[str]:
     """The values that some segments read, and the outputs of the graph."""
-    wanted = set(bundle.graph.outputs)
+    names = set(bundle.graph.outputs)
     for segment in segments:
-        wanted.update(bundle.graph.boundary(segment.units)[0])
-    return wanted
+        names.update(bundle.graph.boundary(segment.units)[0])
+    return names
 
 
-def prepare_action(
+def build_action(
     number: int,
-    bundle: Bundle,
-    segments: Iterable[Segment],
-    value_bytes: Callable[[str], bytes],
-    keep: Collection[str],
+    models: Iterable[tuple[Target, ConvertedRegion]],
+    feed: Feed,
     request: RequestBuilder,
     timing: Timing,
     options: ActionOptions,
+    keep: Collection[str] = (),
 ) -> PreparedAction:
-    """The action that runs some consecutive device segments of a plan.
+    """The action that runs some models one after the other, each on its target.
 
-    ``value_bytes`` gives the bytes (in memory order) of a value that no segment here makes; the
-    values in ``keep`` come home after the last run.
+    ``feed`` is asked for every value that none of them makes; the values in ``keep`` come home
+    after the last run. ``number`` is the action's id in ``request``.
     """
     tensors: list[TensorSpec] = []
     index: dict[str, int] = {}
-    specs: list[SegmentSpec] = []
+    segments: list[SegmentSpec] = []
 
-    def tensor(name: str, source: Source) -> int:
-        if name not in index:
-            known = bundle.graph.values[name]
-            blob = request.add_blob(value_bytes(name)) if source is Source.BLOB else 0
-            index[name] = len(tensors)
-            kept = source is Source.SEGMENT and name in keep
-            operand = operand_of(known)
-            assert operand is not None, f"{name} crosses to a device as {known}"
-            tensors.append(TensorSpec(operand.type, operand.dims, source, blob, kept))
-        return index[name]
+    def add(name: str, tensor_type: TensorType, source: Source, value: int, kept: bool) -> None:
+        operand = operand_of(tensor_type)
+        assert operand is not None, f"{name} crosses to a device as {tensor_type}"
+        index[name] = len(tensors)
+        tensors.append(TensorSpec(operand.type, operand.dims, source, value, kept))
 
-    for segment in segments:
-        region = bundle.region(segment.units, segment.target)
-        inputs = tuple(tensor(name, Source.BLOB) for name in region.inputs)
-        outputs = tuple(tensor(name, Source.SEGMENT) for name in region.outputs)
-        model = request.add_region(region)
-        relaxed = options.conditions.on(segment.target.engine).precision is Precision.RELAXED
-        specs.append(SegmentSpec.on(segment.target, model, inputs, outputs, relaxed))
+    for target, region in models:
+        for name, tensor_type in zip(region.inputs, region.input_types, strict=True):
+            if name not in index:
+                add(name, tensor_type, *feed(name), False)
+        for name, tensor_type in zip(region.outputs, region.output_types, strict=True):
+            add(name, tensor_type, Source.SEGMENT, 0, name in keep)
+        segments.append(
+            SegmentSpec.on(
+                target,
+                request.add_region(region),
+                tuple(index[name] for name in region.inputs),
+                tuple(index[name] for name in region.outputs),
+                options.conditions.on(target.engine).precision is Precision.RELAXED,
+            )
+        )
+    flags = MODE_FLAGS[options.conditions.mode]
     spec = ActionSpec(
         id=number,
         tensors=tuple(tensors),
-        segments=tuple(specs),
+        segments=tuple(segments),
         timing=timing,
-        flags=MODE_FLAGS[options.conditions.mode],
+        flags=flags | ActionFlag.UNTIMED if options.untimed else flags,
         threads=options.conditions.threads,
         cpu_mask=cpu_mask(options.conditions.cpus),
         memory_kb=options.memory_kb,

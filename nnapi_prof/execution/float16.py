@@ -19,21 +19,16 @@ import torch
 from nnapi_prof.bundle.torchscript import stock_module
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.region import Region, operand_of
+from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.costs.conditions import ALL, Conditions
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import build_host
 from nnapi_prof.device.find import open_device
-from nnapi_prof.device.protocol.actions import (
-    ActionFlag,
-    ActionSpec,
-    SegmentSpec,
-    Source,
-    TensorSpec,
-    Timing,
-)
+from nnapi_prof.device.protocol.actions import Source, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.errors import ConversionError, UnsupportedOp
+from nnapi_prof.execution.actions import ActionOptions, build_action
 from nnapi_prof.execution.compare import compare
 from nnapi_prof.execution.host import all_values, constant_outputs, from_memory, to_memory
 from nnapi_prof.execution.report import OutputCheck
@@ -117,7 +112,19 @@ def _run(
 ) -> dict[int, UnitError]:
     request = RequestBuilder()
     for number, (_, region) in enumerate(batch):
-        request.add_action(_action(number, program, region, values, request))
+        action = build_action(
+            number,
+            [(REFERENCE, region)],
+            lambda name: (
+                Source.BLOB,
+                request.add_blob(to_memory(values[name], program.units.values[name])),
+            ),
+            request,
+            Timing.once(),
+            ActionOptions(Conditions(cpus=ALL), untimed=True),
+            region.outputs,
+        )
+        request.add_action(action.spec)
     found: dict[int, UnitError] = {}
     with contextlib.closing(client.run(request.build(), request.blobs)) as events:
         for event in events:
@@ -125,34 +132,6 @@ def _run(
                 unit, region = batch[event.action]
                 found[unit] = _error(program, region, values, event, client)
     return found
-
-
-def _action(
-    number: int,
-    program: Program,
-    region: Region,
-    values: Mapping[str, torch.Tensor],
-    request: RequestBuilder,
-) -> ActionSpec:
-    tensors: list[TensorSpec] = []
-    for name in (*region.inputs, *region.outputs):
-        known = program.units.values[name]
-        operand = operand_of(known)
-        assert operand is not None, f"{name} crosses to a device as {known}"
-        given = len(tensors) < len(region.inputs)
-        blob = request.add_blob(to_memory(values[name], known)) if given else 0
-        source = Source.BLOB if given else Source.SEGMENT
-        tensors.append(TensorSpec(operand.type, operand.dims, source, blob, keep=not given))
-    n_inputs, n_all = len(region.inputs), len(tensors)
-    segment = SegmentSpec.on(
-        REFERENCE,
-        request.add_region(region),
-        tuple(range(n_inputs)),
-        tuple(range(n_inputs, n_all)),
-    )
-    return ActionSpec(
-        number, tuple(tensors), (segment,), timing=Timing.once(), flags=ActionFlag.UNTIMED
-    )
 
 
 def _error(

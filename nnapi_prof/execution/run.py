@@ -18,20 +18,20 @@ from nnapi_prof.device.protocol.actions import Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult, describe, device_fingerprint
 from nnapi_prof.errors import AgentError
-from nnapi_prof.execution.actions import PreparedAction, prepare_action, read_later, stretches
+from nnapi_prof.execution.actions import PreparedAction, build_action, read_later, stages_of
 from nnapi_prof.execution.compare import compare, last_step, limit_notes, notes_on
 from nnapi_prof.execution.host import (
     allow_unsteady,
     constant_outputs,
     from_memory,
     run_units,
-    to_memory,
 )
 from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
 from nnapi_prof.execution.timing import (
     NOISE,
     Progress,
     RunOptions,
+    feed_of,
     plan_key,
     time_plans,
     why_failed,
@@ -80,7 +80,7 @@ def run_bundle(
     checks, unsteady = allow_unsteady(checks, program, inputs, steps)
     notes += [*unsteady, *notes_on(checks)]
     plans = bundle.plans if options.baselines else bundle.plans[:1]
-    if any(stretch.on_host for stretch in stretches(bundle.plan)):
+    if any(stage.on_host for stage in stages_of(bundle.plan)):
         notes.append(
             "segments on the host run in eager PyTorch; their time is an estimate, and a plan's "
             "latencies here, predicted and measured, are those of its segments on the device"
@@ -153,31 +153,25 @@ def _outputs(
     values = dict(zip(bundle.graph.inputs, inputs, strict=True)) | constant_outputs(program)
     once = Timing.once(options.timeout_s * 1000)
     cold: dict[int, int] = {}
-    cut = stretches(bundle.plan)
-    for position, stretch in enumerate(cut):
-        segments = [bundle.plan.segments[number] for number in stretch.numbers]
-        if stretch.on_host:
+    cut = stages_of(bundle.plan)
+    for position, stage in enumerate(cut):
+        segments = [bundle.plan.segments[number] for number in stage.numbers]
+        if stage.on_host:
             units = segments[0].units
             needed = {name: values[name] for name in bundle.graph.boundary(units)[0]}
             values.update(run_units(program, units, needed))
             continue
         later = [bundle.plan.segments[n] for s in cut[position + 1 :] for n in s.numbers]
         request = RequestBuilder()
-        action = prepare_action(
-            0,
-            bundle,
-            segments,
-            lambda name: to_memory(values[name], bundle.graph.values[name]),
-            read_later(bundle, later),
-            request,
-            once,
-            options.action(),
-        )
+        models = [(s.target, bundle.region(s.units, s.target)) for s in segments]
+        feed = feed_of(bundle, values, request)
+        keep = read_later(bundle, later)
+        action = build_action(0, models, feed, request, once, options.action(), keep)
         request.add_action(action.spec)
         for event in client.run(request.build(), request.blobs):
             if isinstance(event, ActionResult):
                 values.update(_kept(bundle, action, event, client))
-                pairs = zip(stretch.numbers, event.segments, strict=True)
+                pairs = zip(stage.numbers, event.segments, strict=True)
                 cold.update({number: s.samples_ns[0] for number, s in pairs if s.samples_ns})
     return values, cold
 

@@ -5,7 +5,7 @@ load) hits them alike. What a process was given (which pages of memory, which co
 through all its rounds and makes equal plans differ by 1 or 2 %; so on a real device everything is
 repeated in processes of its own.
 
-Segments on the host (units that no engine of the agent can run) cut a plan into stretches, each an
+Segments on the host (units that no engine of the agent can run) cut a plan into stages, each an
 action of its own; their own time is not measured.
 """
 
@@ -23,10 +23,10 @@ from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import quality_flags, steady
 from nnapi_prof.device.agent import AgentClient
-from nnapi_prof.device.protocol.actions import Groups, Timing
+from nnapi_prof.device.protocol.actions import Groups, Source, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
-from nnapi_prof.execution.actions import ActionOptions, Stretch, prepare_action, stretches
+from nnapi_prof.execution.actions import ActionOptions, Feed, PlanStage, build_action, stages_of
 from nnapi_prof.execution.compare import TOLERANCE
 from nnapi_prof.execution.host import all_values, to_memory
 from nnapi_prof.graph.plan import Plan
@@ -95,24 +95,24 @@ class TimedPlan:
     """Samples of one distinct plan, without those of throttled rounds where there are others."""
 
     plan: Plan
-    stretch_total_ns: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    stage_total_ns: dict[int, tuple[int, ...]] = field(default_factory=dict)
     segment_ns: dict[int, tuple[int, ...]] = field(default_factory=dict)
     compile_ns: dict[int, int | None] = field(default_factory=dict)
-    stretch_first_ns: dict[int, int | None] = field(default_factory=dict)
+    stage_first_ns: dict[int, int | None] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
     """What a reader should know before trusting the times, for people."""
     error: str | None = None
 
     def total_ns(self) -> tuple[int, ...]:
-        """End to end: the sum over stretches, run by run."""
-        if self.error is not None or not self.stretch_total_ns:
+        """End to end: the sum over stages, run by run."""
+        if self.error is not None or not self.stage_total_ns:
             return ()
-        return tuple(sum(runs) for runs in zip(*self.stretch_total_ns.values(), strict=False))
+        return tuple(sum(runs) for runs in zip(*self.stage_total_ns.values(), strict=False))
 
     def first_ns(self) -> int | None:
         """The first run of all end to end, the cold one; None where it failed."""
-        first = [ns for ns in self.stretch_first_ns.values() if ns is not None]
-        whole = self.error is None and len(first) == len(self.stretch_total_ns) > 0
+        first = [ns for ns in self.stage_first_ns.values() if ns is not None]
+        whole = self.error is None and len(first) == len(self.stage_total_ns) > 0
         return sum(first) if whole else None
 
     def median_ns(self) -> float | None:
@@ -152,9 +152,9 @@ def time_repeats(
     progress: Progress | None,
 ) -> list[dict[PlanKey, TimedPlan]]:
     """:func:`time_plans`, each repeat for itself; the order of the plans turns round each time."""
-    # A stretch behind a host segment reads values of the middle: eager PyTorch makes them.
+    # A stage behind a host segment reads values of the middle: eager PyTorch makes them.
     values = dict(zip(bundle.graph.inputs, inputs, strict=True))
-    if any(stretch.on_host for plan in plans for stretch in stretches(plan)):
+    if any(stage.on_host for plan in plans for stage in stages_of(plan)):
         values |= all_values(program, inputs)
     timings = options.timings(client.info().simulated)
     found = []
@@ -191,7 +191,7 @@ def _joined(first: TimedPlan, more: TimedPlan) -> TimedPlan:
 
     return dataclasses.replace(
         first,
-        stretch_total_ns=pooled(first.stretch_total_ns, more.stretch_total_ns),
+        stage_total_ns=pooled(first.stage_total_ns, more.stage_total_ns),
         segment_ns=pooled(first.segment_ns, more.segment_ns),
         flags=tuple(dict.fromkeys((*first.flags, *more.flags))),
         error=first.error or more.error,
@@ -217,48 +217,49 @@ def _time_once(
 ) -> dict[PlanKey, TimedPlan]:
     """One process for each distinct plan, all of them taking turns."""
     distinct = {plan_key(plan): TimedPlan(plan) for plan in reversed(plans)}
-    jobs: list[tuple[TimedPlan, int, Stretch]] = []
+    jobs: list[tuple[TimedPlan, int, PlanStage]] = []
     for timed in reversed(distinct.values()):
-        for position, stretch in enumerate(stretches(timed.plan)):
-            if not stretch.on_host:
-                jobs.append((timed, position, stretch))
+        for position, stage in enumerate(stages_of(timed.plan)):
+            if not stage.on_host:
+                jobs.append((timed, position, stage))
     request = RequestBuilder()
     groups = Groups()
-    for number, (timed, _, stretch) in enumerate(jobs):
-        segments = [timed.plan.segments[n] for n in stretch.numbers]
-        regions = [bundle.region(segment.units, segment.target) for segment in segments]
-        weights = {id(buffer): len(buffer) for region in regions for buffer in region.buffers}
+    for number, (timed, _, stage) in enumerate(jobs):
+        segments = [timed.plan.segments[n] for n in stage.numbers]
+        models = [(s.target, bundle.region(s.units, s.target)) for s in segments]
+        weights = {id(buffer): len(buffer) for _, region in models for buffer in region.buffers}
         group = groups.number("plans", sum(weights.values()))
-        action = prepare_action(
-            number,
-            bundle,
-            segments,
-            lambda name: to_memory(values[name], bundle.graph.values[name]),
-            (),
-            request,
-            timing,
-            options.action(group),
-        )
+        feed = feed_of(bundle, values, request)
+        action = build_action(number, models, feed, request, timing, options.action(group))
         request.add_action(action.spec)
     done = 0
     for event in client.run(request.build(), request.blobs):
         if not isinstance(event, ActionResult):
             continue
-        timed, position, stretch = jobs[event.action]
-        _record(timed, position, stretch, event)
+        timed, position, stage = jobs[event.action]
+        _record(timed, position, stage, event)
         done += 1
         if progress is not None:
             progress(timed.plan.name, done, len(jobs))
     return distinct
 
 
-def _record(timed: TimedPlan, position: int, stretch: Stretch, result: ActionResult) -> None:
+def feed_of(bundle: Bundle, values: Mapping[str, torch.Tensor], request: RequestBuilder) -> Feed:
+    """Gives an action of ``request`` the graph's values as blobs, in memory order."""
+
+    def feed(name: str) -> tuple[Source, int]:
+        return Source.BLOB, request.add_blob(to_memory(values[name], bundle.graph.values[name]))
+
+    return feed
+
+
+def _record(timed: TimedPlan, position: int, stage: PlanStage, result: ActionResult) -> None:
     if not result.ok:
         timed.error = why_failed(result)
         return
-    timed.stretch_total_ns[position] = steady(result.total_ns, result.rounds)
-    timed.stretch_first_ns[position] = result.first_ns
-    for number, segment in zip(stretch.numbers, result.segments, strict=True):
+    timed.stage_total_ns[position] = steady(result.total_ns, result.rounds)
+    timed.stage_first_ns[position] = result.first_ns
+    for number, segment in zip(stage.numbers, result.segments, strict=True):
         timed.segment_ns[number] = steady(segment.samples_ns, result.rounds)
         timed.compile_ns[number] = segment.compile_ns
     warm = None if result.clock == "simulated" else result.warm

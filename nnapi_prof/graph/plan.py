@@ -9,6 +9,8 @@ import dataclasses
 import enum
 import json
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,6 +44,40 @@ class Engine(enum.Enum):
     """Eager PyTorch on the host: only for what neither engine of the agent can run."""
 
 
+@dataclass(frozen=True, slots=True)
+class TargetKind:
+    """What holds of all targets of one engine."""
+
+    spelling: str
+    """Of their keys, for people."""
+    pattern: re.Pattern[str]
+    """Of their keys."""
+    code: int | None = None
+    """The engine's number in requests and runtime containers; None where no agent has it."""
+    conditions: frozenset[str] = frozenset()
+    """Fields of :class:`nnapi_prof.costs.conditions.Conditions` that concern it."""
+
+
+_ON_NNAPI = frozenset({"precision", "mode", "cpus"})
+TARGET_KINDS: Mapping[Engine, TargetKind] = {
+    Engine.CPU: TargetKind("cpu", re.compile("cpu"), 0, frozenset({"threads", "cpus"})),
+    Engine.HOST: TargetKind("host", re.compile("host"), None, _ON_NNAPI),
+    Engine.NNAPI: TargetKind(
+        "nnapi:ACCELERATOR/PREFERENCE",
+        re.compile(rf"nnapi:.+/({'|'.join(p.short for p in Preference)})", re.DOTALL),
+        1,
+        _ON_NNAPI,
+    ),
+}
+"""A kind of target more is an entry more, and a member of :class:`Engine`."""
+TARGET_SPELLINGS = tuple(kind.spelling for kind in TARGET_KINDS.values())
+
+
+def is_target(key: str) -> bool:
+    """Whether ``key`` names a target of some kind."""
+    return any(kind.pattern.fullmatch(key) for kind in TARGET_KINDS.values())
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Target:
     """Where a segment may run: ``cpu``, ``host`` or ``nnapi:ACCELERATOR/PREFERENCE``."""
@@ -52,6 +88,13 @@ class Target:
     def nnapi(cls, accelerator: str, preference: Preference) -> Target:
         """An accelerator of NNAPI's, or :data:`AUTO`, under a preference."""
         return cls(f"nnapi:{accelerator}/{preference.short}")
+
+    @classmethod
+    def parse(cls, key: str) -> Target:
+        """Raises ValueError where no kind of target has such a key."""
+        if not is_target(key):
+            raise ValueError(f"{key!r} is none of {', '.join(TARGET_SPELLINGS)}")
+        return cls(key)
 
     @property
     def engine(self) -> Engine:

@@ -15,6 +15,7 @@ from nnapi_prof.bundle.storage import VERSION, read_bundle, write_bundle
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
+from nnapi_prof.costs.model.regression import TERMS, TargetFit, fits_from_json
 from nnapi_prof.errors import SerializationError, UsageError
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Preference, Segment, Target
@@ -54,6 +55,43 @@ def written(bundle: Bundle, tmp_path: Path) -> Path:
     model.write_bytes(b"the model's bytes")
     write_bundle(tmp_path / "small.nnprof", bundle, model)
     return tmp_path / "small.nnprof"
+
+
+def test_the_fit_that_a_plan_was_made_with_is_kept(bundle: Bundle, tmp_path: Path) -> None:
+    model = tmp_path / "small.pt"
+    model.write_bytes(b"the model's bytes")
+    signature = bundle.graph.units[0].signature
+    fitted = TargetFit(1.5, 0.25, 0.125, {signature: 1 / 3}, (0.01, -0.5), 2.0,
+                       {name: 0.1 for name in (*TERMS, signature)}, 0.2, 0.1, 4, 3)  # fmt: skip
+    fits = {
+        NPU: fitted,
+        CPU: dataclasses.replace(fitted, unit_ns={}, errors=dict.fromkeys(TERMS, 0.0)),
+    }
+    folder = tmp_path / "fitted.nnprof"
+    write_bundle(folder, dataclasses.replace(bundle, fits=fits), model)
+    assert read_bundle(folder).fits == fits
+    write_bundle(folder, bundle, model)
+    assert read_bundle(folder).fits is None  # as bundles from before have none
+
+
+@pytest.mark.parametrize(
+    ("change", "result"),
+    [
+        ({"version": 2}, None),
+        ({"targets": {"gpu": {}}}, ValueError),
+        ({"targets": {"cpu": {"terms": [1, 2, 3]}}}, ValueError),
+        ({"targets": {"cpu": {"terms": [1, 2, 3, float("nan")]}}}, ValueError),
+        ({"targets": {"cpu": {}}}, KeyError),
+        ({"units": None}, TypeError),
+    ],
+)
+def test_fits_that_are_none(change: dict[str, object], result: type[Exception] | None) -> None:
+    data = {"version": 1, "units": ["a"], "targets": {}} | change
+    if result is None:
+        assert fits_from_json(data) is None  # a later nnapi-prof's: fitted again
+        return
+    with pytest.raises(result):
+        fits_from_json(data)
 
 
 def test_round_trip(bundle: Bundle, written: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nnapi_prof.costs.estimate.calibration import calibrate, refused_of, samples_of
-from nnapi_prof.costs.measurement import Kind, Measurement, Status
+from nnapi_prof.costs.measurement import Kind, Measurement, Status, work_columns
 from nnapi_prof.costs.store.migrate import unit_work
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Preference, Target
@@ -41,6 +41,7 @@ def measurement(
         samples_ns=(round(ns),) if ran else (),
         input_bytes=units[0][1],
         output_bytes=units[-1][2],
+        **work_columns(works),
         simulated=True,
     )
 

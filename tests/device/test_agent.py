@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nnapi_prof.costs.measurement import Status
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_device, open_local, open_simulated
 from nnapi_prof.device.install import InstalledAgent, device_platform, install_agent
@@ -24,7 +25,7 @@ from nnapi_prof.device.protocol.actions import (
     Timing,
 )
 from nnapi_prof.device.protocol.request import RequestBuilder
-from nnapi_prof.device.protocol.results import ActionResult, End, Hello, Start, Status
+from nnapi_prof.device.protocol.results import ActionResult, End, Hello, Start
 from nnapi_prof.device.transport import LocalTransport
 from nnapi_prof.device.transport.adb import connect_tcp
 from nnapi_prof.errors import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnapi_prof.costs.measurement import Round
+from nnapi_prof.costs.measurement import Round, Status
 from nnapi_prof.device.protocol.results import (
     Accelerator,
     ActionResult,
@@ -21,9 +21,8 @@ from nnapi_prof.device.protocol.results import (
     KeptOutput,
     Kernels,
     Missing,
-    SegmentTiming,
+    SegmentSamples,
     Start,
-    Status,
     describe,
     device_fingerprint,
     parse_line,
@@ -129,7 +128,7 @@ def test_every_type_of_line():
         None,
         None,
         "simulated",
-        (SegmentTiming(5, (1, 2), (1, 1), (), Kernels(3, 1), "shared"),),
+        (SegmentSamples(5, (1, 2), (1, 1), (), Kernels(3, 1), "shared"),),
         (3, 4),
         9,
         1000,

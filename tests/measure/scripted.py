@@ -6,7 +6,7 @@ import struct
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 
-from nnapi_prof.costs.measurement import Round
+from nnapi_prof.costs.measurement import Round, Status
 from nnapi_prof.device.protocol.results import (
     Accelerator,
     ActionResult,
@@ -14,9 +14,8 @@ from nnapi_prof.device.protocol.results import (
     End,
     Event,
     NnapiInfo,
-    SegmentTiming,
+    SegmentSamples,
     Start,
-    Status,
 )
 from nnapi_prof.errors import AgentError
 from nnapi_prof.nnapi.container import ContainerKind, read_container
@@ -123,7 +122,7 @@ def _result(action: Action, throttled: tuple[bool, ...]) -> ActionResult:
     rounds = tuple(Round(3, throttled=hot) for hot in throttled)
     samples = tuple(ns * (10 if each.throttled else 1) for each in rounds for _ in range(3))
     samples = samples or (ns, ns, ns)
-    timing = SegmentTiming(1000, samples, (), (), None)
+    timing = SegmentSamples(1000, samples, (), (), None)
     none = (None, None)
     return ActionResult(
         action.id,

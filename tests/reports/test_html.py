@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.costs.model.region import fit
+from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import HOST

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nnapi_prof.costs.model.region import fit
+from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Plan, Preference, Segment, Target
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph

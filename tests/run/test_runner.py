@@ -14,7 +14,7 @@ from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_device
 from nnapi_prof.device.protocol.results import describe, device_fingerprint
 from nnapi_prof.errors import AgentError, SerializationError
-from nnapi_prof.execution.actions import stretches
+from nnapi_prof.execution.actions import stages_of
 from nnapi_prof.execution.report import RunReport
 from nnapi_prof.execution.run import run_bundle
 from nnapi_prof.execution.timing import RunOptions
@@ -92,8 +92,8 @@ def test_a_host_segment_cuts_the_plan_and_outputs_agree(
     program: Program, client: AgentClient
 ) -> None:
     plan = plan_of(program, "dp", NPU)
-    cut = stretches(plan)
-    assert [stretch.on_host for stretch in cut].count(True) == 1
+    cut = stages_of(plan)
+    assert [stage.on_host for stage in cut].count(True) == 1
     assert not cut[0].on_host and not cut[-1].on_host
     report = run(
         bundle_of(program, client, plan, plan_of(program, "all-cpu", CPU)), program, client

@@ -47,7 +47,7 @@ def ran(
     for each in plans:
         ns = TRUE_NS * slower.get(each.name, 1.0) * noise.gauss(1, OF_PROCESS)
         samples = tuple(round(ns * noise.gauss(1, OF_RUN)) for _ in range(runs))
-        items[plan_key(each)] = TimedPlan(each, stretch_total_ns={0: samples})
+        items[plan_key(each)] = TimedPlan(each, stage_total_ns={0: samples})
     return items
 
 

@@ -28,7 +28,6 @@ from nnapi_prof.costs.estimate.model import Roof, TargetModel, can_learn, error_
 from nnapi_prof.costs.estimate.parts import Setting, fit_correction, fit_roof, sums_of
 from nnapi_prof.costs.estimate.work import Floats, Sample, Work, kinds_of
 from nnapi_prof.costs.measurement import Kind, Measurement
-from nnapi_prof.costs.store.migrate import unit_work
 from nnapi_prof.errors import CostError, option
 from nnapi_prof.graph.plan import CPU, Engine, Target
 
@@ -242,16 +241,6 @@ class TargetReport:
         return float(np.median(size)), float(np.quantile(size, 0.9)), float((size <= 0.1).mean())
 
 
-def work_of(row: Measurement) -> Work | None:
-    """The work of a unit's row; None of another kind of row.
-
-    Rows that came in a file from before version 4 of the schema say it in their label only.
-    """
-    if row.kind is not Kind.UNIT:
-        return None
-    return row.work or unit_work(row.label, row.input_bytes, row.output_bytes)
-
-
 def samples_of(rows: Iterable[Measurement]) -> dict[Target, list[Sample]]:
     """Usable units, chains and regions as samples, in the order of their signatures.
 
@@ -259,7 +248,7 @@ def samples_of(rows: Iterable[Measurement]) -> dict[Target, list[Sample]]:
     themselves, and rows with a member that has none are left out.
     """
     last = {(row.target, row.signature): row for row in rows}
-    works = {row.signature: work for row in last.values() if (work := work_of(row)) is not None}
+    works = {row.signature: work for row in last.values() if (work := row.work) is not None}
     found: dict[Target, list[Sample]] = defaultdict(list)
     for (target, _), row in sorted(last.items(), key=lambda item: (item[0][0].key, item[0][1])):
         known = all(member in works for member in row.members)
@@ -287,7 +276,7 @@ def refused_of(rows: Iterable[Measurement]) -> dict[Target, frozenset[str]]:
     ran: dict[Target, set[str]] = defaultdict(set)
     tried: dict[Target, set[str]] = defaultdict(set)
     for row in rows:
-        work = work_of(row)
+        work = row.work
         if work is not None:
             tried[row.target].add(work.rate)
             if row.usable:

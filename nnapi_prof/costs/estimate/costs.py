@@ -14,8 +14,8 @@ import numpy as np
 
 from nnapi_prof.costs.estimate.model import TargetModel
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
-from nnapi_prof.costs.model.arrays import CostArrays
-from nnapi_prof.costs.model.region import CostModel, RegionCost, fit
+from nnapi_prof.costs.model.fit import fit
+from nnapi_prof.costs.model.region import CostArrays, CostModel, RegionCost
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.graph.work import Work
@@ -220,7 +220,7 @@ class FilledCosts(CostModel):
 
 
 def fill(graph: UnitGraph, rows: Iterable[Measurement], estimated: EstimatedCosts) -> FilledCosts:
-    """The cost model of ``rows`` (as :func:`nnapi_prof.costs.model.region.fit` takes them) with
+    """The cost model of ``rows`` (as :func:`nnapi_prof.costs.model.fit.fit` takes them) with
     estimates for every unit and target that was not tried. What was tried and did not run stays
     refused."""
     rows = list(rows)

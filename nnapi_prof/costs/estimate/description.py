@@ -37,7 +37,7 @@ from nnapi_prof.costs.estimate.model import (
 )
 from nnapi_prof.costs.estimate.work import FEATURES
 from nnapi_prof.errors import CostError
-from nnapi_prof.graph.plan import Engine, Target
+from nnapi_prof.graph.plan import Target
 
 FORMAT = "nnapi-prof-static"
 VERSION = 3
@@ -108,7 +108,7 @@ def parse_description(data: Mapping[str, Any]) -> Description:
             "`nnapi-prof calibrate`"
         )
     try:
-        targets = {_target(key): _read_target(one) for key, one in data["targets"].items()}
+        targets = {Target.parse(key): _read_target(one) for key, one in data["targets"].items()}
         return Description(
             name=str(data["name"]),
             description=str(data["description"]),
@@ -124,13 +124,6 @@ def parse_description(data: Mapping[str, Any]) -> Description:
             f"the phone's description is damaged ({error!r}): make it again with "
             "`nnapi-prof calibrate`"
         ) from error
-
-
-def _target(key: str) -> Target:
-    target = Target(key)
-    if target.engine is Engine.NNAPI and (not target.accelerator or target.preference is None):
-        raise ValueError(key)
-    return target
 
 
 def _short(value: float) -> float:

@@ -1,4 +1,4 @@
-"""Units of one preference from those of another: a sample says how the two compare.
+"""Measurements of one device -> the cost model of a graph, target by target.
 
 Preferences of one accelerator run the same operations over the same transfers; what differs is a
 clock, or nothing. So a unit that was measured under one preference only is inferred for another:
@@ -14,20 +14,144 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
-from scipy.optimize import nnls
 
-from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.model.regression import FEW_REGIONS, RegionSample, TargetFit, fit_target
-from nnapi_prof.graph.plan import Engine, Target
+from nnapi_prof.costs.measurement import Kind, Measurement
+from nnapi_prof.costs.model.locate import Locator, Units
+from nnapi_prof.costs.model.region import (
+    CACHE_BYTES,
+    PHONE_CPU,
+    CompileModel,
+    CostModel,
+    Roofline,
+    cold_bytes,
+)
+from nnapi_prof.costs.model.regression import FEW_REGIONS, FitCache, RegionSample, TargetFit
+from nnapi_prof.errors import CostError
+from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Target
+from nnapi_prof.graph.unit import UnitGraph
 
 INFERRED_WEIGHT = 0.05
 """Of an inferred sample's squared error beside a measured one's."""
 CLOSE = 0.01
 """Latencies of one region that differ by less are told apart by noise only."""
+
+
+def fit(
+    graph: UnitGraph,
+    rows: Iterable[Measurement],
+    *,
+    regions: Iterable[Units] = (),
+    locator: Locator | None = None,
+    host: Roofline = PHONE_CPU,
+    refit: FitCache | None = None,
+    fits: Mapping[Target, TargetFit] | None = None,
+) -> CostModel:
+    """Fits the cost model of ``graph`` from the measurements of one device.
+
+    ``rows`` are :meth:`CostStore.measurements` under one set of conditions; of rows with equal
+    signature and target the last counts, and rows of units that are not in the graph are left
+    out. ``regions`` are sets of units that may have been measured whole, beyond those that
+    ``locator`` finds itself (of this graph; one that was used before is faster, as is ``refit``).
+    ``host`` prices units that no engine of the agent can run. ``fits`` are those of an earlier
+    fit, which are taken as they are: what a bundle was planned with.
+    Raises CostError where a unit of the graph has no row at all: it was never tried.
+    """
+    signatures = {unit.signature for unit in graph.units}
+    last = {(row.signature, row.target): row for row in rows if signatures.issuperset(row.members)}
+    _check_complete(graph, {signature for signature, _ in last})
+
+    unit_bytes = {unit.signature: cold_bytes(graph, (unit.index,)) for unit in graph.units}
+    samples: dict[Target, list[RegionSample]] = defaultdict(list)
+    for (signature, target), row in last.items():
+        if row.usable and row.summary.median_ns > 0 and row.kind is not Kind.PLAN:
+            through = sum(unit_bytes[member] for member in row.members)
+            samples[target].append(
+                RegionSample(
+                    row.members,
+                    signature,
+                    target.key,
+                    row.input_bytes,
+                    row.output_bytes,
+                    row.summary.median_ns,
+                    through if through > CACHE_BYTES else 0,
+                )
+            )
+    last |= infer_preferences(samples, last)
+    if fits is None:
+        cache = refit or FitCache()
+        fits = {target: cache.fit(target, own) for target, own in samples.items()}
+        fits = share_spreads(fits, samples)
+    refusals = _refusals(graph, last)
+    host_ns = {
+        unit.index: host.unit_ns(graph, unit)
+        for unit in graph.units
+        if not any(
+            unit.signature in fitted.unit_ns and (unit.index, target) not in refusals
+            for target, fitted in fits.items()
+        )
+    }
+    whole = (locator or Locator(graph)).places(last.values(), regions)
+    partial = _partial(signatures, samples, last)
+    return CostModel(
+        graph=graph,
+        targets=(
+            *sorted(fits, key=lambda t: (t != CPU, t.accelerator == AUTO, t.key)),
+            *((HOST,) if host_ns else ()),
+        ),
+        fits=fits,
+        refusals=refusals,
+        partial=partial,
+        simulated=any(row.simulated for row in last.values()),
+        _host_ns=host_ns,
+        compiling=fit_compiling(last.values(), whole),
+        _whole=whole,
+    )
+
+
+def _refusals(
+    graph: UnitGraph, whole: Mapping[tuple[str, Target], Measurement]
+) -> dict[tuple[int, Target], str]:
+    """Sentences of the units that were tried on a target and did not run."""
+    readers = defaultdict(list)
+    for unit in graph.units:
+        readers[unit.signature].append(unit.index)
+    return {
+        (index, target): row.why_not
+        for (signature, target), row in whole.items()
+        if not row.usable
+        for index in readers.get(signature, ())
+    }
+
+
+def _partial(
+    signatures: set[str],
+    samples: Mapping[Target, Sequence[RegionSample]],
+    rows: Mapping[tuple[str, Target], Measurement],
+) -> frozenset[Target]:
+    """Targets of NNAPI's on which some units were neither tried nor inferred."""
+    known: dict[Target, set[str]] = defaultdict(set)
+    for signature, target in rows:
+        known[target].add(signature)
+    for target, found in samples.items():
+        known[target].update(sample.signature for sample in found)
+    return frozenset(
+        target
+        for target, found in known.items()
+        if target.engine is Engine.NNAPI and not signatures <= found
+    )
+
+
+def _check_complete(graph: UnitGraph, tried: set[str]) -> None:
+    missing = [unit for unit in graph.units if unit.signature not in tried]
+    if missing:
+        raise CostError(
+            f"{len(missing)} of the model's {len(graph.units)} units were never measured on this "
+            f"device (the first is {missing[0].name}, {missing[0].label}); run nnapi-prof profile "
+            f"with the same model, inputs and device"
+        )
 
 
 def infer_preferences(
@@ -93,6 +217,8 @@ def _inferred(
     pairs = [(s.median_ns, found[s.signature].median_ns) for s in known if s.signature in found]
     if not pairs:
         return []
+    from scipy.optimize import nnls  # who reads a fit does without
+
     before, after = np.array(pairs).T
     system = np.stack([1 / after, before / after], axis=1)
     size = np.sqrt((system**2).sum(axis=0))
@@ -110,38 +236,6 @@ def _inferred(
 
 
 # ---- compile times ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CompileModel:
-    """Answers what compiling takes; made by :func:`fit_compiling`. Most never ask: what it fits, it
-    fits when somebody does.
-
-        compile time = fixed + sum of unit parts
-
-    per accelerator: its preferences compile the same operations, and are fitted together. The CPU
-    engine's set-up is no compilation and counts as none.
-    """
-
-    samples: Mapping[str, Sequence[RegionSample]] = field(default_factory=dict, repr=False)
-    """Accelerator -> compile times, as samples without transfers."""
-    whole_ns: Mapping[tuple[frozenset[int], str], float] = field(default_factory=dict)
-    """(units, accelerator) -> ns of a region that was compiled whole."""
-
-    @cached_property
-    def fits(self) -> Mapping[str, TargetFit]:
-        """Accelerator -> its terms; of the transfers none."""
-        return {name: fit_target(found, on_cpu=False) for name, found in self.samples.items()}
-
-    def fixed_ns(self, target: Target) -> float:
-        """Of each region on a target, whatever it computes."""
-        fitted = self.fits.get(target.accelerator or "")
-        return fitted.overhead_ns if fitted is not None else 0.0
-
-    def unit_ns(self, signature: str, target: Target) -> float:
-        """A unit's part; 0 where it was never compiled, or nothing is compiled there."""
-        fitted = self.fits.get(target.accelerator or "")
-        return fitted.unit_ns.get(signature, 0.0) if fitted is not None else 0.0
 
 
 def fit_compiling(

@@ -11,26 +11,22 @@ units showed nothing to be had from the others: it is inferred there, by the sam
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nnapi_prof.costs.measurement import Kind, Measurement
-from nnapi_prof.costs.model.arrays import CostArrays
-from nnapi_prof.costs.model.fit import CompileModel, fit_compiling, infer_preferences, share_spreads
-from nnapi_prof.costs.model.locate import Locator, UnitSet
+from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.regression import (
     FEW_REGIONS,
     LEAST_SPREAD,
-    FitCache,
     RegionSample,
     TargetFit,
+    fit_target,
 )
-from nnapi_prof.errors import CostError
-from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Target
+from nnapi_prof.graph.plan import HOST, Engine, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
 
 
@@ -66,6 +62,73 @@ PHONE_CPU = Roofline(
 """A phone's CPU as eager PyTorch uses it."""
 
 
+MOST_NOISE = 0.1
+"""Worse than this a device would have to be measured again rather than believed."""
+CACHE_BYTES = 1 << 20
+"""Regions that bring more than this through the cache find it cold (assumed: a core's own share on
+phones and desktops alike)."""
+
+
+def cold_bytes(graph: UnitGraph, units: Iterable[int]) -> int:
+    """Bytes of weights and of outputs of some units, each unit for itself."""
+    return sum(
+        graph.units[u].constant_bytes
+        + sum(graph.values[name].n_bytes for name in graph.units[u].outputs)
+        for u in units
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class CostArrays:
+    """Costs of n units on t targets, in ns."""
+
+    targets: tuple[Target, ...]
+    unit_ns: NDArray[np.float64]
+    """[n, t]; inf where the target cannot run the unit, or nobody knows what it costs there."""
+    overhead_ns: NDArray[np.float64]
+    """[t], of each segment"""
+    in_ns_per_byte: NDArray[np.float64]
+    """[t], of values that enter a segment, ..."""
+    out_ns_per_byte: NDArray[np.float64]
+    """... and of those that leave it"""
+    region_ns: Mapping[tuple[frozenset[int], Target], float]
+    """Regions that were measured whole; inf where one did not run."""
+    estimated: NDArray[np.bool_]
+    """[n, t]: costs that rest on the static model"""
+
+
+@dataclass(frozen=True)
+class CompileModel:
+    """Answers what compiling takes; made by :func:`nnapi_prof.costs.model.fit.fit_compiling`. Most
+    never ask: what it fits, it fits when somebody does.
+
+        compile time = fixed + sum of unit parts
+
+    per accelerator: its preferences compile the same operations, and are fitted together. The CPU
+    engine's set-up is no compilation and counts as none.
+    """
+
+    samples: Mapping[str, Sequence[RegionSample]] = field(default_factory=dict, repr=False)
+    """Accelerator -> compile times, as samples without transfers."""
+    whole_ns: Mapping[tuple[frozenset[int], str], float] = field(default_factory=dict)
+    """(units, accelerator) -> ns of a region that was compiled whole."""
+
+    @cached_property
+    def fits(self) -> Mapping[str, TargetFit]:
+        """Accelerator -> its terms; of the transfers none."""
+        return {name: fit_target(found, on_cpu=False) for name, found in self.samples.items()}
+
+    def fixed_ns(self, target: Target) -> float:
+        """Of each region on a target, whatever it computes."""
+        fitted = self.fits.get(target.accelerator or "")
+        return fitted.overhead_ns if fitted is not None else 0.0
+
+    def unit_ns(self, signature: str, target: Target) -> float:
+        """A unit's part; 0 where it was never compiled, or nothing is compiled there."""
+        fitted = self.fits.get(target.accelerator or "")
+        return fitted.unit_ns.get(signature, 0.0) if fitted is not None else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class RegionCost:
     """A region's latency. ``measured``: of this very region; ``estimated``: static model's."""
@@ -79,7 +142,7 @@ class RegionCost:
 
 @dataclass
 class CostModel:
-    """Answers what regions of ``graph`` cost; made by :func:`fit`."""
+    """Answers what regions of ``graph`` cost; made by :func:`nnapi_prof.costs.model.fit.fit`."""
 
     graph: UnitGraph
     targets: tuple[Target, ...]
@@ -244,131 +307,3 @@ class CostModel:
     def measured_regions(self) -> dict[tuple[frozenset[int], Target], float]:
         """(units, target) -> ns of every region measured whole; infinity where it did not run."""
         return dict(self._whole_ns)
-
-
-def fit(
-    graph: UnitGraph,
-    rows: Iterable[Measurement],
-    *,
-    regions: Iterable[UnitSet] = (),
-    locator: Locator | None = None,
-    host: Roofline = PHONE_CPU,
-    refit: FitCache | None = None,
-) -> CostModel:
-    """Fits the cost model of ``graph`` from the measurements of one device.
-
-    ``rows`` are :meth:`CostStore.measurements` under one set of conditions; of rows with equal
-    signature and target the last counts, and rows of units that are not in the graph are left
-    out. ``regions`` are sets of units that may have been measured whole, beyond those that
-    ``locator`` finds itself (of this graph; one that was used before is faster, as is ``refit``).
-    ``host`` prices units that no engine of the agent can run.
-    Raises CostError where a unit of the graph has no row at all: it was never tried.
-    """
-    signatures = {unit.signature for unit in graph.units}
-    last = {(row.signature, row.target): row for row in rows if signatures.issuperset(row.members)}
-    _check_complete(graph, {signature for signature, _ in last})
-
-    unit_bytes = {unit.signature: cold_bytes(graph, (unit.index,)) for unit in graph.units}
-    samples: dict[Target, list[RegionSample]] = defaultdict(list)
-    for (signature, target), row in last.items():
-        if row.usable and row.summary.median_ns > 0 and row.kind is not Kind.PLAN:
-            through = sum(unit_bytes[member] for member in row.members)
-            samples[target].append(
-                RegionSample(
-                    row.members,
-                    signature,
-                    target.key,
-                    row.input_bytes,
-                    row.output_bytes,
-                    row.summary.median_ns,
-                    through if through > CACHE_BYTES else 0,
-                )
-            )
-    last |= infer_preferences(samples, last)
-    refit = refit or FitCache()
-    fits = {target: refit.fit(target, found) for target, found in samples.items()}
-    fits = share_spreads(fits, samples)
-    refusals = _refusals(graph, last)
-    host_ns = {
-        unit.index: host.unit_ns(graph, unit)
-        for unit in graph.units
-        if not any(
-            unit.signature in fitted.unit_ns and (unit.index, target) not in refusals
-            for target, fitted in fits.items()
-        )
-    }
-    whole = (locator or Locator(graph)).places(last.values(), regions)
-    partial = _partial(signatures, samples, last)
-    return CostModel(
-        graph=graph,
-        targets=(
-            *sorted(fits, key=lambda t: (t != CPU, t.accelerator == AUTO, t.key)),
-            *((HOST,) if host_ns else ()),
-        ),
-        fits=fits,
-        refusals=refusals,
-        partial=partial,
-        simulated=any(row.simulated for row in last.values()),
-        _host_ns=host_ns,
-        compiling=fit_compiling(last.values(), whole),
-        _whole=whole,
-    )
-
-
-MOST_NOISE = 0.1
-"""Worse than this a device would have to be measured again rather than believed."""
-CACHE_BYTES = 1 << 20
-"""Regions that bring more than this through the cache find it cold (assumed: a core's own share on
-phones and desktops alike)."""
-
-
-def cold_bytes(graph: UnitGraph, units: Iterable[int]) -> int:
-    """Bytes of weights and of outputs of some units, each unit for itself."""
-    return sum(
-        graph.units[u].constant_bytes
-        + sum(graph.values[name].n_bytes for name in graph.units[u].outputs)
-        for u in units
-    )
-
-
-def _refusals(
-    graph: UnitGraph, whole: Mapping[tuple[str, Target], Measurement]
-) -> dict[tuple[int, Target], str]:
-    """Sentences of the units that were tried on a target and did not run."""
-    readers = defaultdict(list)
-    for unit in graph.units:
-        readers[unit.signature].append(unit.index)
-    return {
-        (index, target): row.why_not
-        for (signature, target), row in whole.items()
-        if not row.usable
-        for index in readers.get(signature, ())
-    }
-
-
-def _partial(
-    signatures: set[str],
-    samples: Mapping[Target, Sequence[RegionSample]],
-    rows: Mapping[tuple[str, Target], Measurement],
-) -> frozenset[Target]:
-    """Targets of NNAPI's on which some units were neither tried nor inferred."""
-    known: dict[Target, set[str]] = defaultdict(set)
-    for signature, target in rows:
-        known[target].add(signature)
-    for target, found in samples.items():
-        known[target].update(sample.signature for sample in found)
-    return frozenset(
-        target
-        for target, found in known.items()
-        if target.engine is Engine.NNAPI and not signatures <= found
-    )
-
-
-def _check_complete(graph: UnitGraph, tried: set[str]) -> None:
-    missing = [unit for unit in graph.units if unit.signature not in tried]
-    if missing:
-        raise CostError(
-            f"{len(missing)} of the model's {len(graph.units)} units were never measured on this "
-            f"device (the first is {missing[0].name}, {missing[0].label}); run nnapi-prof profile "
-            f"with the same model, inputs and device"
-        )

@@ -25,9 +25,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from nnapi_prof.costs.measurement import MAD_TO_SIGMA
 from nnapi_prof.graph.plan import CPU, Target
@@ -111,6 +111,45 @@ class TargetFit:
     n_regions: int = 0
     """Measured regions of several units."""
 
+    def to_json(self, units: Sequence[str]) -> dict[str, Any]:
+        """What :meth:`from_json` reads; costs and errors of ``units``, signatures, are in their
+        order, null where the fit has none."""
+        return {
+            "terms": [
+                self.overhead_ns,
+                self.ns_per_in_byte,
+                self.ns_per_out_byte,
+                self.ns_per_cold_byte,
+            ],
+            "term_errors": [self.errors[name] for name in TERMS],
+            "unit_ns": [self.unit_ns.get(unit) for unit in units],
+            "unit_errors": [self.errors.get(unit) for unit in units],
+            "residuals": list(self.residuals),
+            "spread": self.spread,
+            "gain": self.gain,
+            "longest": self.longest,
+            "n_regions": self.n_regions,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], units: Sequence[str]) -> TargetFit:
+        """Raises ValueError, KeyError or TypeError where ``data`` is something else."""
+        overhead, per_in, per_out, per_cold = _numbers(data["terms"], len(TERMS))
+        errors = dict(zip(TERMS, _numbers(data["term_errors"], len(TERMS)), strict=True))
+        return cls(
+            overhead_ns=overhead,
+            ns_per_in_byte=per_in,
+            ns_per_out_byte=per_out,
+            unit_ns=_of_units(data["unit_ns"], units),
+            residuals=_numbers(data["residuals"], len(data["residuals"]), least=-1.0),
+            ns_per_cold_byte=per_cold,
+            errors=errors | _of_units(data["unit_errors"], units),
+            spread=_numbers([data["spread"]], 1)[0],
+            gain=_numbers([data["gain"]], 1)[0],
+            longest=max(1, int(data["longest"])),
+            n_regions=int(data["n_regions"]),
+        )
+
     def predict(self, sample: RegionSample) -> float:
         """The sum for a region whose members are all known, in ns."""
         transfer = sample.in_bytes * self.ns_per_in_byte + sample.out_bytes * self.ns_per_out_byte
@@ -128,6 +167,47 @@ class TargetFit:
 
     def _beyond(self, n_units: int) -> float:
         return EXTRAPOLATION * max(0.0, math.log2(max(1, n_units) / self.longest))
+
+
+def _numbers(values: Any, count: int, *, least: float = 0.0) -> tuple[float, ...]:
+    """Finite numbers from ``least`` on, so many. ValueError or TypeError where they are not."""
+    numbers = tuple(map(float, values))
+    if len(numbers) != count or not all(math.isfinite(n) and n >= least for n in numbers):
+        raise ValueError(f"a fit has {count} numbers from {least} on here")
+    return numbers
+
+
+def _of_units(values: Any, units: Sequence[str]) -> dict[str, float]:
+    """Signature -> number, of units that have one."""
+    pairs = [(u, n) for u, n in zip(units, values, strict=True) if n is not None]
+    return dict(
+        zip([u for u, _ in pairs], _numbers([n for _, n in pairs], len(pairs)), strict=True)
+    )
+
+
+FITS_VERSION = 1
+"""Of :func:`fits_to_json`; raised with every change that an older nnapi-prof would misread."""
+
+
+def fits_to_json(fits: Mapping[Target, TargetFit]) -> dict[str, Any]:
+    """The fits of one device, as a bundle keeps those that it was planned with."""
+    units = sorted({unit for fitted in fits.values() for unit in fitted.unit_ns})
+    targets = {target.key: fitted.to_json(units) for target, fitted in fits.items()}
+    return {"version": FITS_VERSION, "units": units, "targets": targets}
+
+
+def fits_from_json(data: Mapping[str, Any] | None) -> dict[Target, TargetFit] | None:
+    """What :func:`fits_to_json` made of them; None of a later version's, and of none.
+
+    Raises ValueError, KeyError, TypeError or AttributeError where ``data`` is something else.
+    """
+    if data is None or data["version"] != FITS_VERSION:
+        return None
+    units = [str(unit) for unit in data["units"]]
+    return {
+        Target.parse(key): TargetFit.from_json(fitted, units)
+        for key, fitted in data["targets"].items()
+    }
 
 
 def fit_target(samples: Sequence[RegionSample], *, on_cpu: bool) -> TargetFit:
@@ -263,6 +343,8 @@ def _huber_nnls(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Minimises Huber's loss of (design @ x - 1), rows weighed by ``given``, plus |prior @ x|^2
     over x >= 0. Returns x and the rows' final weights."""
+    from scipy.optimize import nnls  # who reads a fit does without
+
     target = np.concatenate([np.ones(len(design)), np.zeros(len(prior))])
     weights = given.copy()
     solution = np.zeros(design.shape[1])

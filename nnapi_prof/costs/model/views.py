@@ -15,8 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from nnapi_prof.costs.model.arrays import CostArrays
-from nnapi_prof.costs.model.region import CostModel, RegionCost
+from nnapi_prof.costs.model.region import CostArrays, CostModel, RegionCost
 from nnapi_prof.graph.plan import AUTO, Engine, Plan, Preference, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph
 

@@ -23,8 +23,9 @@ from typing import Any
 import pandas
 from sqlalchemy import Boolean, Integer
 
-from nnapi_prof.costs.measurement import Measurement, summarise
+from nnapi_prof.costs.measurement import Kind, Measurement, summarise
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.migrate import labelled_work
 from nnapi_prof.costs.store.rows import (
     CONTENT,
     LISTS,
@@ -316,10 +317,14 @@ def _read(path: Path) -> tuple[list[Measurement], dict[str, DeviceRow]]:
     devices: dict[str, DeviceRow] = {}
     wrong: list[str] = []
     try:
-        _check_columns(path, list(next(read)))
+        names = list(next(read))
+        _check_columns(path, names)
+        before_work = "operation" not in names  # a file from before version 4 of the schema
         for number, cells in enumerate(read, 1):
             try:
                 row = _checked(cells)
+                if before_work and row["kind"] == Kind.UNIT.value:
+                    row |= labelled_work(row["label"], row["input_bytes"], row["output_bytes"])
                 rows.append(from_row(row))
                 info = cells.get(DEVICE)
                 if info is not None:

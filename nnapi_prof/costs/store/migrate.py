@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, select, text, update
 
-from nnapi_prof.costs.estimate.work import ELEMENT_BYTES, WEIGHTED, Work
 from nnapi_prof.costs.measurement import work_columns
 from nnapi_prof.costs.store.rows import digest
 from nnapi_prof.costs.store.schema import MEASUREMENTS, SCHEMA
+from nnapi_prof.graph.work import ELEMENT_BYTES, Work
 
 KINDS = {
     **{"linear": "FULLY_CONNECTED", "addmm": "FULLY_CONNECTED", "cat": "CONCATENATION"},
@@ -144,7 +144,6 @@ def _work(
     in_bytes: int,
     out_bytes: int,
 ) -> Work:
-    assert kind in WEIGHTED
     return Work(
         kind=kind,
         data=data,
@@ -222,7 +221,7 @@ def _to_4(connection: Connection) -> None:
             "l": row.label,
             "i": row.input_bytes,
             "o": row.output_bytes,
-            **_fitting(work_columns([unit_work(row.label, row.input_bytes, row.output_bytes)])),
+            **labelled_work(row.label, row.input_bytes, row.output_bytes),
         }
         for row in rows
     ]
@@ -236,8 +235,10 @@ def _to_4(connection: Connection) -> None:
     )
 
 
-def _fitting(columns: dict[str, Any]) -> dict[str, Any]:
-    """None throughout where a label of another's making says what no column takes."""
+def labelled_work(label: str, in_bytes: int, out_bytes: int) -> dict[str, Any]:
+    """The work columns of a unit's row from before version 4; None throughout where a label of
+    another's making says what no column takes."""
+    columns = work_columns([unit_work(label, in_bytes, out_bytes)])
     small = {"operation": 64, "element": 16, "kernel_class": 96}
     long = any(len(columns[name]) > size for name, size in small.items())
     limits = {"macs": 63, "weight_bytes": 63, "pixels": 63}

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,7 +17,7 @@ from nnapi_prof.costs.conditions import Conditions, Mode, Precision, parse_cpus
 from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
 from nnapi_prof.costs.store.schema import MEASUREMENTS
 from nnapi_prof.errors import visible
-from nnapi_prof.graph.plan import Preference, Target
+from nnapi_prof.graph.plan import TARGET_SPELLINGS, Target, is_target
 
 LISTS = ("members", "offsets", "samples_ns", "hardware_ns", "driver_ns")
 CONTENT = tuple(c.name for c in MEASUREMENTS.columns if c.name not in ("id", "digest"))
@@ -26,8 +25,6 @@ CONTENT = tuple(c.name for c in MEASUREMENTS.columns if c.name not in ("id", "di
 _CONDITIONS = ("precision", "mode", "threads", "cpus")
 MAX_NS = 10**16
 """116 days: no latency is longer."""
-TARGET = re.compile(rf"cpu|host|nnapi:.+/({'|'.join(p.short for p in Preference)})", re.DOTALL)
-"""Keys of targets."""
 _TIMES = ("compile_ns", "first_ns")
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(
@@ -105,7 +102,7 @@ def impossible(row: Mapping[str, Any]) -> str | None:
     for name, kinds in _KINDS.items():
         if not isinstance(row[name], kinds):
             return f"{name} is {_shown(row[name])}"
-    if not TARGET.fullmatch(row["target"]):
+    if not is_target(row["target"]):
         return f"target is {_shown(row['target'])}"
     for name in _TIMES:
         value = row[name]
@@ -309,8 +306,8 @@ def _one_of(*words: str) -> Callable[[str], str]:
 
 
 def _target(text: str) -> str:
-    if not TARGET.fullmatch(text):
-        raise ValueError(f"{_shown(text)} is none of cpu, host, nnapi:ACCELERATOR/PREFERENCE")
+    if not is_target(text):
+        raise ValueError(f"{_shown(text)} is none of {', '.join(TARGET_SPELLINGS)}")
     return text
 
 

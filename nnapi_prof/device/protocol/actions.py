@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nnapi_prof.costs.conditions import ALL, BIG, Mode
 from nnapi_prof.errors import SerializationError
-from nnapi_prof.graph.plan import Engine, Preference, Target
+from nnapi_prof.graph.plan import TARGET_KINDS, Engine, Preference, Target
 
 MAX_RUNS = 100_000
 MAX_GROUP = 32
@@ -19,7 +19,6 @@ ALL_CORES = 0xFFFFFFFFFFFFFFFF
 """CPU mask: the affinity stays as it is."""
 UNBOUNDED = 0xFFFFFFFF
 """Memory limit: none."""
-ENGINE_CODES = {Engine.CPU: 0, Engine.NNAPI: 1}
 _U32_MAX = 0xFFFFFFFF
 _U64_MAX = 0xFFFFFFFFFFFFFFFF
 
@@ -181,7 +180,8 @@ def check_action(action: ActionSpec, n_blobs: int, n_models: int) -> None:
     ready = {i for i, t in enumerate(action.tensors) if t.source is not Source.SEGMENT}
     for index, segment in enumerate(action.segments):
         what = f"segment {index}"
-        require(segment.engine in ENGINE_CODES, f"{what} runs on {segment.engine.value}")
+        known = TARGET_KINDS[segment.engine].code is not None
+        require(known, f"{what} runs on {segment.engine.value}")
         require(0 <= segment.model < n_models, f"{what} has model {segment.model} of {n_models}")
         for tensor_index in (*segment.inputs, *segment.outputs):
             require(

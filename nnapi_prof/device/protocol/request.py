@@ -8,13 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region
 from nnapi_prof.device.protocol.actions import (
-    ENGINE_CODES,
     ActionSpec,
     check_action,
     check_group,
 )
 from nnapi_prof.errors import SerializationError
-from nnapi_prof.graph.plan import AUTO
+from nnapi_prof.graph.plan import AUTO, TARGET_KINDS
 from nnapi_prof.nnapi.container import ContainerKind, read_container, write_container
 
 PROTOCOL_VERSION = 2
@@ -170,7 +169,7 @@ def _action(action: ActionSpec, strings: _Strings) -> bytes:
         named = segment.accelerator not in (None, AUTO)
         out += struct.pack(
             "<IIIII",
-            ENGINE_CODES[segment.engine],
+            TARGET_KINDS[segment.engine].code,
             strings.add(str(segment.accelerator)) if named else NONE,
             NONE if segment.preference is None else segment.preference.value,
             _RELAXED if segment.relaxed else 0,

@@ -7,29 +7,17 @@ another kind, or a number that cannot be, is a SerializationError.
 
 from __future__ import annotations
 
-import enum
 import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nnapi_prof.costs.measurement import Round
+from nnapi_prof.costs.measurement import Round, Status
 from nnapi_prof.device.protocol.fields import HEAT_MC, MAX_INT32, MAX_KHZ, MAX_NS, Fields
 from nnapi_prof.errors import SerializationError, visible
 
 PREFIX = '{"type":'
-
-
-class Status(enum.Enum):
-    """How an action ended."""
-
-    OK = "ok"
-    REFUSED = "refused"
-    """The engine does not support the model."""
-    FAILED = "failed"
-    CRASHED = "crashed"
-    TIMEOUT = "timeout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +54,14 @@ class Kernels:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentTiming:
+class SegmentSamples:
     """Raw times of one segment in ns, one for each recorded run."""
 
-    compile_ns: int | None
-    samples_ns: tuple[int, ...]
-    hardware_ns: tuple[int, ...]
+    compile_ns: int | None = None
+    samples_ns: tuple[int, ...] = ()
+    hardware_ns: tuple[int, ...] = ()
     """On the accelerator itself; empty where the driver does not tell."""
-    driver_ns: tuple[int, ...]
+    driver_ns: tuple[int, ...] = ()
     kernels: Kernels | None = None
     """None on NNAPI."""
     memory: str | None = None
@@ -104,7 +92,7 @@ class ActionResult:
     signal: str | None
     clock: str
     """``monotonic`` or ``simulated``."""
-    segments: tuple[SegmentTiming, ...]
+    segments: tuple[SegmentSamples, ...]
     total_ns: tuple[int, ...]
     """First segment's start to last one's end, one for each recorded run."""
     first_ns: int | None
@@ -241,8 +229,8 @@ def _hello(line: Fields) -> Hello:
     )
 
 
-def _segment(line: Fields) -> SegmentTiming:
-    return SegmentTiming(
+def _segment(line: Fields) -> SegmentSamples:
+    return SegmentSamples(
         line.optional_number("compile_ns", MAX_NS),
         line.times("samples_ns"),
         line.times("hardware_ns"),

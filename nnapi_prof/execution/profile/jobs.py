@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.convert.region import Region, operand_of
+from nnapi_prof.convert.region import ConvertedRegion
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status, work_columns
-from nnapi_prof.costs.model.locate import Locator, UnitSet
-from nnapi_prof.device.protocol.actions import (
-    MODE_FLAGS,
-    ActionSpec,
-    SegmentSpec,
-    Source,
-    TensorSpec,
-    Timing,
-    cpu_mask,
-)
-from nnapi_prof.device.protocol.results import ActionResult, AgentInfo
-from nnapi_prof.device.protocol.results import Status as ResultStatus
+from nnapi_prof.costs.model.locate import Locator, Units
+from nnapi_prof.device.protocol.results import ActionResult, AgentInfo, SegmentSamples
 from nnapi_prof.errors import ConversionError, UnsupportedOp, UsageError
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
-from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.nnapi.api import api_of
 from nnapi_prof.nnapi.facts import is_level
@@ -50,7 +38,7 @@ class TargetSpec:
 class Job:
     """One region on one target, to be measured."""
 
-    region: UnitSet
+    region: Units
     kind: Kind
     spec: TargetSpec
     conditions: Conditions
@@ -66,7 +54,7 @@ class Job:
     def of(
         cls,
         locator: Locator,
-        region: UnitSet,
+        region: Units,
         kind: Kind,
         spec: TargetSpec,
         conditions: Conditions,
@@ -134,7 +122,7 @@ def _level(reported: int, info: AgentInfo) -> int:
 
 def grid(
     locator: Locator,
-    regions: Iterable[tuple[Kind, UnitSet]],
+    regions: Iterable[tuple[Kind, Units]],
     specs: Sequence[TargetSpec],
     conditions: Conditions,
     agent_version: str,
@@ -158,10 +146,6 @@ def grid(
 # ---- models, actions, rows ----------------------------------------------------------------------
 
 
-INPUT_SEED = 1
-"""Seed of the first input; the next ones count up, so that two inputs are not the same."""
-
-
 class Converter:
     """Converts each region once for each level, and remembers until :meth:`forget`.
 
@@ -170,9 +154,9 @@ class Converter:
 
     def __init__(self, load: Callable[[], Program]) -> None:
         self._load = load
-        self._known: dict[tuple[UnitSet, int, bool], Region | str] = {}
+        self._known: dict[tuple[Units, int, bool], ConvertedRegion | str] = {}
 
-    def convert(self, region: UnitSet, level: int, halved: bool = False) -> Region | str:
+    def convert(self, region: Units, level: int, halved: bool = False) -> ConvertedRegion | str:
         """The region's model (``halved``: in float16), or the sentence with which it is refused."""
         key = (region, level, halved)
         if key not in self._known:
@@ -184,7 +168,7 @@ class Converter:
                 self._known[key] = str(refusal)
         return self._known[key]
 
-    def _convert(self, region: UnitSet, level: int, halved: bool) -> Region:
+    def _convert(self, region: Units, level: int, halved: bool) -> ConvertedRegion:
         program = self._load()  # which imports torch; the lowerings want it, too
         from nnapi_prof.convert.float16 import to_float16
         from nnapi_prof.convert.lower import convert_region
@@ -201,74 +185,10 @@ class Converter:
         self._known.clear()
 
 
-def make_action(
-    number: int,
-    job: Job,
-    converted: Region,
-    model: int,
-    timing: Timing,
-    group: int,
-    memory_kb: int = 0,
-) -> ActionSpec:
-    """The action that measures ``job``: one segment over pseudo-random inputs.
-
-    ``model`` is the index of ``converted`` in the request that ``number`` is an id in, ``group``
-    the number of the alternatives that it takes turns with.
-    """
-    n_inputs = len(converted.inputs)
-    tensors = [
-        _tensor(t, Source.RANDOM, INPUT_SEED + i) for i, t in enumerate(converted.input_types)
-    ]
-    tensors += [_tensor(t, Source.SEGMENT, 0) for t in converted.output_types]
-    segment = SegmentSpec.on(
-        job.spec.target,
-        model,
-        tuple(range(n_inputs)),
-        tuple(range(n_inputs, len(tensors))),
-        job.conditions.precision is Precision.RELAXED,
-    )
-    return ActionSpec(
-        number,
-        tuple(tensors),
-        (segment,),
-        timing=timing,
-        flags=MODE_FLAGS[job.conditions.mode],
-        threads=job.conditions.threads,
-        cpu_mask=cpu_mask(job.conditions.cpus),
-        memory_kb=memory_kb,
-        group=group,
-    )
-
-
-def _tensor(known: TensorType, source: Source, value: int) -> TensorSpec:
-    operand = operand_of(known)
-    assert operand is not None, f"{known} crosses to a device"
-    return TensorSpec(operand.type, operand.dims, source, value)
-
-
 def refused(job: Job, graph: UnitGraph, fingerprint: str, simulated: bool, why: str) -> Measurement:
     """The measurement of a job that a lowering refuses: nothing ran."""
-    region = job.region
-    entering, leaving = graph.boundary(region)
-    return Measurement(
-        signature=job.key.signature,
-        kind=job.kind,
-        label=region_label(graph, region),
-        members=tuple(graph.units[u].signature for u in region),
-        offsets=tuple(u - region[0] for u in region),
-        **work_columns([graph.units[u].work for u in region]),
-        target=job.spec.target,
-        fingerprint=fingerprint,
-        agent_version=job.key.agent_version,
-        driver_version=job.key.driver_version,
-        conditions=job.conditions,
-        status=Status.REFUSED,
-        message=why,
-        input_bytes=sum(graph.values[name].n_bytes for name in entering),
-        output_bytes=sum(graph.values[name].n_bytes for name in leaving),
-        simulated=simulated,
-        clock="simulated" if simulated else "monotonic",
-    )
+    clock = "simulated" if simulated else "monotonic"
+    return _row(job, graph, fingerprint, simulated, status=Status.REFUSED, message=why, clock=clock)
 
 
 def measured(
@@ -280,16 +200,19 @@ def measured(
     result: ActionResult,
 ) -> Measurement:
     """The measurement that a result of the agent's is."""
-    timing = result.segments[0] if result.segments else None
-    kernels = timing.kernels if timing else None
-    return dataclasses.replace(
-        refused(job, graph, fingerprint, simulated, ""),
-        status=Status(result.status.value),
+    segment = result.segments[0] if result.segments else SegmentSamples()
+    kernels = segment.kernels
+    return _row(
+        job,
+        graph,
+        fingerprint,
+        simulated,
+        status=result.status,
         message=None if result.ok else _why(result),
-        samples_ns=timing.samples_ns if timing else (),
-        hardware_ns=timing.hardware_ns if timing else (),
-        driver_ns=timing.driver_ns if timing else (),
-        compile_ns=timing.compile_ns if timing else None,
+        samples_ns=segment.samples_ns,
+        hardware_ns=segment.hardware_ns,
+        driver_ns=segment.driver_ns,
+        compile_ns=segment.compile_ns,
         first_ns=result.first_ns,
         rounds=result.rounds,
         warmup_runs=result.warmup_runs,
@@ -297,7 +220,7 @@ def measured(
         cpu_mask=result.cpu_mask,
         kernels_xnnpack=kernels.xnnpack if kernels else None,
         kernels_portable=kernels.portable if kernels else None,
-        memory=timing.memory if timing else None,
+        memory=segment.memory,
         n_operations=len(converted.operations),
         clock=result.clock,
         cpu_khz_before=result.cpu_khz[0],
@@ -308,17 +231,42 @@ def measured(
     )
 
 
+def _row(
+    job: Job, graph: UnitGraph, fingerprint: str, simulated: bool, **outcome: Any
+) -> Measurement:
+    """What was run, where and under which conditions, with the ``outcome`` that it had."""
+    units = [graph.units[u] for u in job.region]
+    entering, leaving = graph.boundary(job.region)
+    return Measurement(
+        signature=job.key.signature,
+        kind=job.kind,
+        label=region_label(graph, job.region),
+        members=tuple(unit.signature for unit in units),
+        offsets=tuple(u - job.region[0] for u in job.region),
+        **work_columns([unit.work for unit in units]),
+        target=job.spec.target,
+        fingerprint=fingerprint,
+        agent_version=job.key.agent_version,
+        driver_version=job.key.driver_version,
+        conditions=job.conditions,
+        input_bytes=sum(graph.values[name].n_bytes for name in entering),
+        output_bytes=sum(graph.values[name].n_bytes for name in leaving),
+        simulated=simulated,
+        **outcome,
+    )
+
+
 def _why(result: ActionResult) -> str:
     """``during compile: no kernel for SIN (ANEURALNETWORKS code 4)``."""
-    at_fault = result.stage and result.status is not ResultStatus.REFUSED
+    at_fault = result.stage and result.status is not Status.REFUSED
     parts = [f"during {result.stage}" if at_fault else "", result.message or ""]
     if result.signal and result.signal not in (result.message or ""):
         parts.append(result.signal)
-    said = ": ".join(part for part in parts if part)
-    return f"{said} (NNAPI result code {result.code})" if result.code is not None else said
+    words = ": ".join(part for part in parts if part)
+    return f"{words} (NNAPI result code {result.code})" if result.code is not None else words
 
 
-def region_label(graph: UnitGraph, region: UnitSet) -> str:
+def region_label(graph: UnitGraph, region: Units) -> str:
     """For people: the labels of up to three units, of more the first, the last and the count."""
     labels = [graph.units[index].label for index in region]
     if len(labels) <= 3:

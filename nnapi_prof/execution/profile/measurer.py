@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.measurement import Key, Measurement
-from nnapi_prof.costs.model.locate import UnitSet
 from nnapi_prof.costs.store import CostStore
-from nnapi_prof.device.protocol.actions import Groups, Timing
+from nnapi_prof.device.protocol.actions import Groups, Source, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import (
     ActionResult,
@@ -27,11 +26,11 @@ from nnapi_prof.device.protocol.results import (
     Start,
     device_fingerprint,
 )
+from nnapi_prof.execution.actions import ActionOptions, build_action
 from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.jobs import (
     Converter,
     Job,
-    make_action,
     measured,
     refused,
     region_label,
@@ -72,6 +71,8 @@ def defer_sigint() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
+INPUT_SEED = 1
+"""Seed of the first input; the next ones count up, so that two inputs are not the same."""
 MAX_ACTIONS = 200
 """In one request; a request that fails as a whole costs no more than these."""
 MAX_WEIGHT_BYTES = 128 << 20
@@ -116,8 +117,6 @@ def prepare(
     """Converts the jobs of one request, equal models once."""
     prepared = Prepared()
     request = prepared.request
-    # Adding a model hashes its weights: once will do.
-    models: dict[tuple[UnitSet, int, bool], int] = {}
     groups = Groups()
     for number, job in enumerate(batch):
         converted = converter.convert(job.region, job.spec.level, job.halved)
@@ -125,13 +124,17 @@ def prepare(
             row = refused(job, graph, fingerprint, simulated, converted)
             prepared.refusals.append((job, row))
             continue
-        key = (job.region, job.spec.level, job.halved)
-        if key not in models:
-            models[key] = request.add_region(converted)
         group = groups.number(job.region, sum(map(len, converted.buffers)))
-        request.add_action(
-            make_action(number, job, converted, models[key], timing, group, memory_kb)
+        seeds = itertools.count(INPUT_SEED)
+        action = build_action(
+            number,
+            [(job.spec.target, converted)],
+            lambda _: (Source.RANDOM, next(seeds)),  # noqa: B023  # asked here and now
+            request,
+            timing,
+            ActionOptions(job.conditions, memory_kb, group),
         )
+        request.add_action(action.spec)
         prepared.sent[number] = (job, converted)
     return prepared
 

@@ -23,7 +23,7 @@ from scipy.optimize import linprog
 
 from nnapi_prof.costs.measurement import Kind, Measurement, log_ratios, medians
 from nnapi_prof.costs.model.fit import CLOSE
-from nnapi_prof.costs.model.locate import UnitSet, chains
+from nnapi_prof.costs.model.locate import Units, chains
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import UNKNOWN_SPREAD
 from nnapi_prof.execution.profile.jobs import TargetSpec
@@ -50,16 +50,16 @@ WORTH = 0.01
 """A target that cannot shorten the plan by this much needs no chains."""
 
 
-def unit_regions(graph: UnitGraph) -> Iterator[tuple[Kind, UnitSet]]:
+def unit_regions(graph: UnitGraph) -> Iterator[tuple[Kind, Units]]:
     """Every unit alone."""
     for unit in graph.units:
         yield Kind.UNIT, (unit.index,)
 
 
-def chain_regions(graph: UnitGraph) -> Iterator[tuple[Kind, UnitSet]]:
+def chain_regions(graph: UnitGraph) -> Iterator[tuple[Kind, Units]]:
     """One chain of two for each pair of kinds of units (the heaviest), and runs of 4, 8, 16, ...
     units, from the graph's begin and its end in turn, up to all of it; by their first unit."""
-    heaviest: dict[tuple[str, ...], UnitSet] = {}
+    heaviest: dict[tuple[str, ...], Units] = {}
     for chain in chains(graph, 2):
         kinds = tuple(graph.units[u].label.partition(" ")[0] for u in chain)
         if kinds not in heaviest or _macs(graph, chain) > _macs(graph, heaviest[kinds]):
@@ -76,7 +76,7 @@ def chain_regions(graph: UnitGraph) -> Iterator[tuple[Kind, UnitSet]]:
         yield Kind.CHAIN if len(region) < n else Kind.REGION, region
 
 
-def _macs(graph: UnitGraph, region: UnitSet) -> int:
+def _macs(graph: UnitGraph, region: Units) -> int:
     return sum(graph.units[u].macs for u in region)
 
 
