@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.convert.region import ConvertedRegion, operand_of
+from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.device.protocol.actions import (
     MODE_FLAGS,
@@ -80,7 +80,7 @@ def read_later(bundle: Bundle, segments: Iterable[Segment]) -> set[str]:
 
 def build_action(
     number: int,
-    models: Iterable[tuple[Target, ConvertedRegion]],
+    models: Iterable[tuple[Target, Region]],
     feed: Feed,
     request: RequestBuilder,
     timing: Timing,

@@ -19,7 +19,7 @@ import torch
 from nnapi_prof.bundle.torchscript import stock_module
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
-from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import ALL, Conditions
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import build_host

@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from nnapi_prof.costs.measurement import Kind, Measurement
-from nnapi_prof.costs.model.locate import Locator, Units
+from nnapi_prof.costs.model.locate import Locator, UnitSet
 from nnapi_prof.costs.model.region import (
     CACHE_BYTES,
     PHONE_CPU,
@@ -43,7 +43,7 @@ def fit(
     graph: UnitGraph,
     rows: Iterable[Measurement],
     *,
-    regions: Iterable[Units] = (),
+    regions: Iterable[UnitSet] = (),
     locator: Locator | None = None,
     host: Roofline = PHONE_CPU,
     refit: FitCache | None = None,

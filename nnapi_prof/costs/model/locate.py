@@ -10,11 +10,11 @@ from nnapi_prof.graph.plan import Target
 from nnapi_prof.graph.signature import region_signature
 from nnapi_prof.graph.unit import UnitGraph
 
-Units = tuple[int, ...]
+UnitSet = tuple[int, ...]
 """Indices of units, ascending."""
 
 
-def chains(graph: UnitGraph, length: int) -> Iterator[Units]:
+def chains(graph: UnitGraph, length: int) -> Iterator[UnitSet]:
     """Paths of ``length`` units where each reads the only value of the one before, alone.
 
     A value that somebody else reads too, or that the model returns, ends a chain: such a region
@@ -41,11 +41,11 @@ class Locator:
 
     def __init__(self, graph: UnitGraph) -> None:
         self._graph = graph
-        self._signatures: dict[Units, str] = {}
+        self._signatures: dict[UnitSet, str] = {}
         self._units: dict[str, list[int]] = defaultdict(list)
         for unit in graph.units:
             self._units[unit.signature].append(unit.index)
-        self._chains: dict[tuple[str, ...], list[Units]] = defaultdict(list)
+        self._chains: dict[tuple[str, ...], list[UnitSet]] = defaultdict(list)
         for length in (2, 3):
             for chain in chains(graph, length):
                 self._chains[self._members(chain)].append(chain)
@@ -62,14 +62,14 @@ class Locator:
         return found
 
     def places(
-        self, rows: Iterable[Measurement], extra: Iterable[Units] = ()
+        self, rows: Iterable[Measurement], extra: Iterable[UnitSet] = ()
     ) -> dict[tuple[frozenset[int], Target], Measurement]:
         """(units, target) -> the row that measured them whole.
 
         A row is looked for where its units stand to each other as they did in the model that was
         measured, in every chain, and in ``extra`` regions; the signature decides.
         """
-        named: dict[str, list[Units]] = defaultdict(list)
+        named: dict[str, list[UnitSet]] = defaultdict(list)
         for region in extra:
             named[self.signature(region)].append(tuple(sorted(region)))
         found: dict[tuple[frozenset[int], Target], Measurement] = {}
@@ -78,7 +78,7 @@ class Locator:
                 found[frozenset(region), row.target] = row
         return found
 
-    def _candidates(self, row: Measurement) -> Iterator[Units]:
+    def _candidates(self, row: Measurement) -> Iterator[UnitSet]:
         n = len(self._graph.units)
         for first in self._units.get(row.members[0], ()) if row.members else ():
             region = tuple(first + offset for offset in row.offsets)
@@ -89,8 +89,8 @@ class Locator:
                 if self._is(chain, row):
                     yield chain
 
-    def _is(self, region: Units, row: Measurement) -> bool:
+    def _is(self, region: UnitSet, row: Measurement) -> bool:
         return self._members(region) == row.members and self.signature(region) == row.signature
 
-    def _members(self, region: Units) -> tuple[str, ...]:
+    def _members(self, region: UnitSet) -> tuple[str, ...]:
         return tuple(self._graph.units[index].signature for index in region)

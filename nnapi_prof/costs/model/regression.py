@@ -214,7 +214,7 @@ def fit_target(samples: Sequence[RegionSample], *, on_cpu: bool) -> TargetFit:
     """Fits one target's samples (all of one target, each of positive latency).
 
     ``on_cpu`` fixes transfers at zero: the CPU engine reads and writes the values where they lie.
-    Units that occur in no sample are absent from the result.
+    UnitSet that occur in no sample are absent from the result.
     """
     names = sorted({member for sample in samples for member in sample.members})
     fixed = len(TERMS)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.convert.region import ConvertedRegion
+from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status, work_columns
-from nnapi_prof.costs.model.locate import Locator, Units
+from nnapi_prof.costs.model.locate import Locator, UnitSet
 from nnapi_prof.device.protocol.results import ActionResult, AgentInfo, SegmentSamples
 from nnapi_prof.errors import ConversionError, UnsupportedOp, UsageError
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
@@ -38,7 +38,7 @@ class TargetSpec:
 class Job:
     """One region on one target, to be measured."""
 
-    region: Units
+    region: UnitSet
     kind: Kind
     spec: TargetSpec
     conditions: Conditions
@@ -54,7 +54,7 @@ class Job:
     def of(
         cls,
         locator: Locator,
-        region: Units,
+        region: UnitSet,
         kind: Kind,
         spec: TargetSpec,
         conditions: Conditions,
@@ -122,7 +122,7 @@ def _level(reported: int, info: AgentInfo) -> int:
 
 def grid(
     locator: Locator,
-    regions: Iterable[tuple[Kind, Units]],
+    regions: Iterable[tuple[Kind, UnitSet]],
     specs: Sequence[TargetSpec],
     conditions: Conditions,
     agent_version: str,
@@ -154,9 +154,9 @@ class Converter:
 
     def __init__(self, load: Callable[[], Program]) -> None:
         self._load = load
-        self._known: dict[tuple[Units, int, bool], ConvertedRegion | str] = {}
+        self._known: dict[tuple[UnitSet, int, bool], Region | str] = {}
 
-    def convert(self, region: Units, level: int, halved: bool = False) -> ConvertedRegion | str:
+    def convert(self, region: UnitSet, level: int, halved: bool = False) -> Region | str:
         """The region's model (``halved``: in float16), or the sentence with which it is refused."""
         key = (region, level, halved)
         if key not in self._known:
@@ -168,7 +168,7 @@ class Converter:
                 self._known[key] = str(refusal)
         return self._known[key]
 
-    def _convert(self, region: Units, level: int, halved: bool) -> ConvertedRegion:
+    def _convert(self, region: UnitSet, level: int, halved: bool) -> Region:
         program = self._load()  # which imports torch; the lowerings want it, too
         from nnapi_prof.convert.float16 import to_float16
         from nnapi_prof.convert.lower import convert_region
@@ -266,7 +266,7 @@ def _why(result: ActionResult) -> str:
     return f"{words} (NNAPI result code {result.code})" if result.code is not None else words
 
 
-def region_label(graph: UnitGraph, region: Units) -> str:
+def region_label(graph: UnitGraph, region: UnitSet) -> str:
     """For people: the labels of up to three units, of more the first, the last and the count."""
     labels = [graph.units[index].label for index in region]
     if len(labels) <= 3:

@@ -23,7 +23,7 @@ from scipy.optimize import linprog
 
 from nnapi_prof.costs.measurement import Kind, Measurement, log_ratios, medians
 from nnapi_prof.costs.model.fit import CLOSE
-from nnapi_prof.costs.model.locate import Units, chains
+from nnapi_prof.costs.model.locate import UnitSet, chains
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import UNKNOWN_SPREAD
 from nnapi_prof.execution.profile.jobs import TargetSpec
@@ -31,7 +31,7 @@ from nnapi_prof.graph.plan import AUTO, Engine, Plan, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 
 SAMPLE = 3
-"""Units that show how two preferences compare: two tell a factor, the third whether it holds."""
+"""UnitSet that show how two preferences compare: two tell a factor, the third whether it holds."""
 HEAVY_KINDS = 4
 MOVING_KINDS = 2
 """Of a trial: kinds of units, with arithmetic and without."""
@@ -50,16 +50,16 @@ WORTH = 0.01
 """A target that cannot shorten the plan by this much needs no chains."""
 
 
-def unit_regions(graph: UnitGraph) -> Iterator[tuple[Kind, Units]]:
+def unit_regions(graph: UnitGraph) -> Iterator[tuple[Kind, UnitSet]]:
     """Every unit alone."""
     for unit in graph.units:
         yield Kind.UNIT, (unit.index,)
 
 
-def chain_regions(graph: UnitGraph) -> Iterator[tuple[Kind, Units]]:
+def chain_regions(graph: UnitGraph) -> Iterator[tuple[Kind, UnitSet]]:
     """One chain of two for each pair of kinds of units (the heaviest), and runs of 4, 8, 16, ...
     units, from the graph's begin and its end in turn, up to all of it; by their first unit."""
-    heaviest: dict[tuple[str, ...], Units] = {}
+    heaviest: dict[tuple[str, ...], UnitSet] = {}
     for chain in chains(graph, 2):
         kinds = tuple(graph.units[u].label.partition(" ")[0] for u in chain)
         if kinds not in heaviest or _macs(graph, chain) > _macs(graph, heaviest[kinds]):
@@ -76,7 +76,7 @@ def chain_regions(graph: UnitGraph) -> Iterator[tuple[Kind, Units]]:
         yield Kind.CHAIN if len(region) < n else Kind.REGION, region
 
 
-def _macs(graph: UnitGraph, region: Units) -> int:
+def _macs(graph: UnitGraph, region: UnitSet) -> int:
     return sum(graph.units[u].macs for u in region)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nnapi_prof.costs.measurement import Key, Kind, Measurement
 from nnapi_prof.costs.model.fit import fit
-from nnapi_prof.costs.model.locate import Locator, Units
+from nnapi_prof.costs.model.locate import Locator, UnitSet
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import FitCache
 from nnapi_prof.costs.store import CostStore
@@ -227,7 +227,7 @@ class Session:
 
     def _refine(self) -> ProfileOutcome:
         """Rounds of measuring and planning, until the plan stands; the baselines' regions last."""
-        named: set[Units] = set()
+        named: set[UnitSet] = set()
         costs = self.fit()
         chosen = self._choose(costs)
         turns_of_baselines = 0
@@ -316,7 +316,7 @@ class Session:
 
     # ---- what to measure ---------------------------------------------------------------------
 
-    def jobs(self, regions: Iterable[tuple[Kind, Units]]) -> list[Job]:
+    def jobs(self, regions: Iterable[tuple[Kind, UnitSet]]) -> list[Job]:
         return grid(
             self._locator, regions, self._specs, self._options.conditions, self.measurer.info.agent
         )
@@ -338,16 +338,16 @@ class Session:
         # Alternatives of one region stand together here, too.
         return sorted(jobs.values(), key=lambda job: job.region)
 
-    def _segment_job(self, region: Units, spec: TargetSpec) -> Job:
+    def _segment_job(self, region: UnitSet, spec: TargetSpec) -> Job:
         kind = Kind.UNIT if len(region) == 1 else Kind.REGION
         conditions = self._options.conditions
         return Job.of(self._locator, region, kind, spec, conditions, self.measurer.info.agent)
 
-    def fit(self, named: Iterable[Units] = ()) -> CostModel:
+    def fit(self, named: Iterable[UnitSet] = ()) -> CostModel:
         with self.measurer.spending("plan"):
             return self._fit(self._chosen_rows(), named)
 
-    def _fit(self, rows: Iterable[Measurement], named: Iterable[Units] = ()) -> CostModel:
+    def _fit(self, rows: Iterable[Measurement], named: Iterable[UnitSet] = ()) -> CostModel:
         return fit(self._graph, rows, regions=named, locator=self._locator, refit=self._refit)
 
 
