@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import fx
 from torch._ops import OpOverload
 
-from nnapi_prof.convert.model import ModelBuilder, OperandId
+from nnapi_prof.convert.model import ModelBuilder, Operand, OperandId
 from nnapi_prof.convert.region import operand_code, operand_of
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.node import (
@@ -286,9 +286,13 @@ class Lowering:
         inputs = [self.constant(t) if isinstance(t, np.ndarray) else t for t in tensors]
         return [*inputs, *map(self.model.scalar, scalars)]
 
+    def operand(self, operand_id: OperandId) -> Operand:
+        """An operand as a lowering is to see it."""
+        return self.model.operand(operand_id)
+
     def dims(self, operand: OperandId) -> tuple[int, ...]:
         """Shape of an operand, as it lies in memory."""
-        return self.model.operand(operand).dims
+        return self.operand(operand).dims
 
     def reshape(self, operand: OperandId, dims: Sequence[int]) -> OperandId:
         """RESHAPE, or the operand itself where it has that shape."""

@@ -45,7 +45,7 @@ class Value:
 
     @property
     def dtype(self) -> str:
-        return _DTYPES[self.op.model.operand(self.operand).type]
+        return _DTYPES[self.op.operand(self.operand).type]
 
     # Arithmetic, of equal element types
 

@@ -149,7 +149,7 @@ def _fits(lowerer: Lowerer, op: Lowering) -> bool:
     """Whether NNAPI can do it as it is: a dry run on a scratch model."""
     scratch = ModelBuilder(op.model.level, pool=op.model.pool)
     values = {
-        source.name: scratch.input(op.model.operand(op._values[source.name]))
+        source.name: scratch.input(op.operand(op._values[source.name]))
         for source in op.node.all_input_nodes
         if source.name in op._values
     }

@@ -24,7 +24,7 @@ _NUMPY = {code: dtype for dtype, code in ELEMENT_TYPES.items()}
 
 def number(op: Lowering, like: OperandId, value: float) -> NDArray[np.generic]:
     """A constant of one element of the type of ``like``."""
-    return np.array([value], _NUMPY[op.model.operand(like).type])
+    return np.array([value], _NUMPY[op.operand(like).type])
 
 
 def _operand(op: Lowering, value: OperandId | float, like: OperandId) -> OperandId:

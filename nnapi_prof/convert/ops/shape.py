@@ -91,7 +91,7 @@ def raised(op: Lowering) -> OperandId:
         return op.reorder(x, type_.shape, type_.dim_order, order)
     x = op.reorder(x, type_.shape, type_.dim_order, DimOrder.CONTIGUOUS)
     filled = (1,) * missing + type_.shape
-    if op.model.operand(x).type is OperandCode.TENSOR_INT32:  # RESHAPE takes none before level 6
+    if op.operand(x).type is OperandCode.TENSOR_INT32:  # RESHAPE takes none before level 6
         while len(op.dims(x)) < len(filled):
             x = op.emit(OperationCode.EXPAND_DIMS, [x], [0], dims=(1, *op.dims(x)))
     else:

@@ -41,7 +41,7 @@ def strided_slice(
     ]
     if tuple(dims) == op.dims(x) and min(steps) > 0:
         return x
-    is_integer = op.model.operand(x).type is OperandCode.TENSOR_INT32
+    is_integer = op.operand(x).type is OperandCode.TENSOR_INT32
     if (is_integer or len(dims) > MAX_RANK) and set(steps) == {1}:
         bounds = [np.array(positions, np.int32) for positions in (begin, dims)]
         return op.emit(OperationCode.SLICE, [x, *bounds], dims=dims)
@@ -76,7 +76,7 @@ def pad_constant(
     added = np.maximum(np.array(pads, np.int32), 0)
     if not added.any():
         return x
-    type_ = op.model.operand(x).type
+    type_ = op.operand(x).type
     if type_ is OperandCode.TENSOR_FLOAT32 and op.level < (2 if value == 0 else 3):
         for axis, (before, after) in enumerate(added.tolist()):
             x = _surround(op, x, axis, (before, after), value)
@@ -186,7 +186,7 @@ def take(op: Lowering, x: OperandId, axis: int, indices: Sequence[int]) -> Opera
         return x
     runs = _runs(listed)
     forward = all(run.step > 0 for run in runs)
-    is_integer = op.model.operand(x).type is OperandCode.TENSOR_INT32
+    is_integer = op.operand(x).type is OperandCode.TENSOR_INT32
     sliced = op.level >= 2 and not (is_integer and len(runs) > 1)
     if forward and sliced and len(runs) <= FEW_PIECES:
         return _pieces(op, x, axis, runs)

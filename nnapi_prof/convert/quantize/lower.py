@@ -150,26 +150,8 @@ def moves_integers(node: fx.Node) -> bool:
 
 
 Pads = tuple[int, int, int, int]
+FLOATS = Operand(OperandCode.TENSOR_FLOAT32)
 QUANT8 = (OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED)
-
-
-class _AsFloats(ModelBuilder):
-    """A builder that shows quantised operands, and constants without an operand, as float32: a
-    lowering that asks for the type of an operand is one for floats."""
-
-    __slots__ = ("_waiting",)
-
-    def __init__(self, builder: ModelBuilder, waiting: Mapping[OperandId, Constant]) -> None:
-        self.__dict__ = builder.__dict__
-        self._waiting = waiting
-
-    def operand(self, operand_id: OperandId) -> Operand:
-        if operand_id in self._waiting:
-            return Operand(OperandCode.TENSOR_FLOAT32, self._waiting[operand_id].array.shape)
-        operand = super().operand(operand_id)
-        return (
-            Operand(OperandCode.TENSOR_FLOAT32, operand.dims) if operand.type in QUANT8 else operand
-        )
 
 
 class QuantisedLowering(Lowering):
@@ -186,10 +168,8 @@ class QuantisedLowering(Lowering):
         activation: FuseCode,
         pad: Pads,
     ) -> None:
-        self._real = model
+        super().__init__(unit.core, model, values, activation, unit.pad, pad)
         self._constants: dict[OperandId, Constant] = {}
-        shown = _AsFloats(model, self._constants)
-        super().__init__(unit.core, shown, values, activation, unit.pad, pad)
         self.target_type = type_of(unit.quantize)
         self.weights = [scheme for w in unit.weights if (scheme := scheme_of(w)) is not None]
         self.rounded: set[OperandId] = set()
@@ -199,7 +179,7 @@ class QuantisedLowering(Lowering):
 
     def require_target(self, result: OperandId) -> None:
         """That the unit's result is what its quantize node says."""
-        actual, expected = self._real.operand(result), operand_of(self.target_type)
+        actual, expected = self.model.operand(result), operand_of(self.target_type)
         assert expected is not None
         if not alike(actual, expected):
             self.refuse(
@@ -209,6 +189,14 @@ class QuantisedLowering(Lowering):
         self.require(actual.dims == dims, f"its lowering gives the shape {actual.dims}, not {dims}")
 
     # What a lowering asks for
+
+    def operand(self, operand_id: OperandId) -> Operand:
+        """Quantised operands, and constants without an operand, as float32: a lowering that asks
+        for the type of an operand is one for floats."""
+        if operand_id in self._constants:
+            return Operand(OperandCode.TENSOR_FLOAT32, self._constants[operand_id].array.shape)
+        operand = self.model.operand(operand_id)
+        return replace(FLOATS, dims=operand.dims) if operand.type in QUANT8 else operand
 
     def operand_code(self, node: fx.Node) -> OperandCode:
         if not is_dequantize(node):
@@ -307,7 +295,7 @@ class QuantisedLowering(Lowering):
             # Android 9 ignores the fuse code then: the activation follows as an operation.
             self.activation_left, scalars = FuseCode(int(scalars[0])), [int(FuseCode.NONE)]
         numbers = [self._scalar(code, like, value) for value in scalars]
-        results = self._real.add_results(
+        results = self.model.add_results(
             code, [*tensor_ids, *numbers], [replace(result, dims=shape) for shape in shapes]
         )
         if rounds or again:
@@ -318,7 +306,7 @@ class QuantisedLowering(Lowering):
         """The first quantised value among the tensors: what constants take their type from."""
         for operand in tensor_ids:
             if operand not in self._constants:
-                data = self._real.operand(operand)
+                data = self.model.operand(operand)
                 if data.type in QUANT8:
                     return data
         self.refuse(f"{code.name} of constants alone")
@@ -327,7 +315,7 @@ class QuantisedLowering(Lowering):
         self, code: OperationCode, tensor_ids: Sequence[OperandId], like: Operand
     ) -> Operand:
         """Type, scale and zero point of an operation's result, with its rules checked."""
-        data = [self._real.operand(operand) for operand in tensor_ids]
+        data = [self.model.operand(operand) for operand in tensor_ids]
         data = [operand for operand in data if operand.type is like.type]
         if code in SAME_AS_INPUT:
             if code in ZERO_PADS and like.zero_point != 0:
@@ -369,14 +357,14 @@ class QuantisedLowering(Lowering):
         self, code: OperationCode, tensor_ids: Sequence[OperandId], result: Operand
     ) -> bool:
         """Whether an operation takes elements of these tensors as they are."""
-        return code in CHOOSES and all(alike(self._real.operand(t), result) for t in tensor_ids)
+        return code in CHOOSES and all(alike(self.model.operand(t), result) for t in tensor_ids)
 
     def _scalar(self, code: OperationCode, like: Operand, value: bool | int | float) -> OperandId:
         if code is OperationCode.PAD_V2:  # an INT32 in the data's quantisation
             number = round(float(value) / like.scale) + like.zero_point
             low, high = limits(like.type)
-            return self._real.scalar(min(max(number, low), high))
-        return self._real.scalar(value)
+            return self.model.scalar(min(max(number, low), high))
+        return self.model.scalar(value)
 
     def _require_constants(self, code: OperationCode, tensor_ids: Sequence[OperandId]) -> None:
         for operand in tensor_ids:
@@ -388,7 +376,7 @@ class QuantisedLowering(Lowering):
     # What a quant8 operation does better than the float one's counterpart
 
     def _over_image(self, tensor_ids: Sequence[OperandId]) -> bool:
-        axes = self._real.constant_bytes(tensor_ids[1])
+        axes = self.model.constant_bytes(tensor_ids[1])
         image_axes = np.array([1, 2], np.int32).tobytes()
         return axes == image_axes and len(self.dims(tensor_ids[0])) == 4
 
