@@ -1,4 +1,4 @@
-"""Softmax and its logarithm."""
+"""Softmax, its logarithm, and attention."""
 
 from __future__ import annotations
 
@@ -9,22 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.formula import Value
+from nnapi_prof.convert.ops.formula import LARGEST, PLAIN, Value, constant, floats, tensor
 from nnapi_prof.convert.ops.matmul import product
-from nnapi_prof.convert.ops.pieces import (
-    LARGEST,
-    add,
-    div,
-    limit,
-    mul,
-    reduced,
-    sub,
-    summed,
-    unary,
-)
 from nnapi_prof.convert.registry import Lowering, lowers, memory_axis
 from nnapi_prof.graph.node import is_constant
-from nnapi_prof.graph.types import DimOrder
 from nnapi_prof.nnapi.codes import OperationCode
 
 aten = torch.ops.aten
@@ -41,7 +29,7 @@ def softmax(op: Lowering) -> OperandId:
     the axis is brought to the end, and all others are flattened into one.
     """
     x, axis = _operand_and_axis(op)
-    return softmax_of(op, x, axis)
+    return softmax_of(x, axis).operand
 
 
 @lowers(aten._safe_softmax.default)
@@ -49,60 +37,40 @@ def safe_softmax(op: Lowering) -> OperandId:
     """Lowers the softmax of attention: zeros where a row is minus infinity throughout."""
     x, axis = _operand_and_axis(op)
     op.require(op.arg("dtype") is None, f"dtype={op.arg('dtype')}, that of the input is wanted")
-    return masked_softmax(op, x, axis)
+    # The sum is at least 1 but in a row of minus infinities, where it is 0: over 1 that is zeros.
+    highest = x.reduced(OperationCode.REDUCE_MAX, [axis]).binary(OperationCode.MAXIMUM, -LARGEST)
+    powers = (x - highest).unary(OperationCode.EXP)
+    return (powers / powers.summed([axis]).binary(OperationCode.MAXIMUM, 1.0)).operand
 
 
 @lowers(aten.log_softmax.int)
 def log_softmax(op: Lowering) -> OperandId:
     """Lowers ``log(softmax(x, dim))``."""
     x, axis = _operand_and_axis(op)
-    return op.emit(OperationCode.LOG_SOFTMAX, [x], [BETA, axis])
+    return x.unary(OperationCode.LOG_SOFTMAX, BETA, axis).operand
 
 
-def softmax_of(op: Lowering, x: OperandId, axis: int) -> OperandId:
-    """The softmax of an operand along an axis in memory."""
-    dims = op.dims(x)
-    rank = len(dims)
-    if op.level >= 3:
+def softmax_of(x: Value, axis: int) -> Value:
+    """The softmax along an axis in memory."""
+    rank = len(x.dims)
+    if x.op.level >= 3:
         scalars = [BETA] if axis == rank - 1 else [BETA, axis]
-        return op.emit(OperationCode.SOFTMAX, [x], scalars, dims=dims)
-
+        return x.unary(OperationCode.SOFTMAX, *scalars)
     to_end = [i for i in range(rank) if i != axis] + [axis]
-    x = op.transpose(x, to_end)
-    moved = op.dims(x)
+    x = x.transposed(to_end)
+    dims = x.dims
     if rank not in (2, 4):
-        x = op.reshape(x, (math.prod(moved[:-1]), moved[-1]))
-    x = op.emit(OperationCode.SOFTMAX, [x], [BETA], dims=op.dims(x))
-    x = op.reshape(x, moved)
-    return op.transpose(x, [to_end.index(i) for i in range(rank)])
+        x = x.reshaped((math.prod(dims[:-1]), dims[-1]))
+    x = x.unary(OperationCode.SOFTMAX, BETA).reshaped(dims)
+    return x.transposed([to_end.index(i) for i in range(rank)])
 
 
-def masked_softmax(op: Lowering, x: OperandId, axis: int = -1) -> OperandId:
-    """The softmax of an operand along an axis in memory; zeros where all is minus infinity.
-
-    ``exp(x - max) / sum``, whose sum is at least 1 but in a row of minus infinities, where it is
-    0: dividing by 1 then gives zeros. From level 3 on.
-    """
-    axes = [axis % len(op.dims(x))]
-    highest = reduced(op, OperationCode.REDUCE_MAX, x, axes)
-    highest = limit(op, OperationCode.MAXIMUM, highest, -LARGEST)
-    powers = unary(op, OperationCode.EXP, sub(op, x, highest))
-    total = limit(op, OperationCode.MAXIMUM, summed(op, powers, axes), 1.0)
-    return div(op, powers, total)
-
-
-def _operand_and_axis(op: Lowering) -> tuple[OperandId, int]:
-    dtype = op.type("self").dtype
-    op.require(dtype == "float32", f"a softmax of {dtype}, float32 is wanted")
+def _operand_and_axis(op: Lowering) -> tuple[Value, int]:
     order = op.out.dim_order
     rank = max(len(op.out.shape), 1)
-    return op.tensor("self", order), memory_axis(order, op.arg("dim") % rank)
+    return floats(op, "self", "a softmax", order), memory_axis(order, op.arg("dim") % rank)
 
 
-# Attention.
-
-
-_PLAIN = DimOrder.CONTIGUOUS
 _NOT = OperationCode.LOGICAL_NOT
 
 
@@ -117,30 +85,24 @@ def attention(op: Lowering) -> OperandId:
     """
     op.require(float(op.arg("dropout_p")) == 0, "dropout in attention, eval mode has none")
     shape_q, shape_k = op.type("query").shape, op.type("key").shape
-    for name in ("query", "key", "value"):
-        type_ = op.type(name)
-        op.require(type_.dtype == "float32", f"attention of {type_.dtype}, float32 is wanted")
-    q, k, v = (op.tensor(name, _PLAIN) for name in ("query", "key", "value"))
+    q, k, v = (floats(op, name, "attention", PLAIN) for name in ("query", "key", "value"))
     length, depth = shape_q[-2:]
     if op.arg("enable_gqa") and shape_q[-3] != shape_k[-3]:
         groups = shape_q[-3] // shape_k[-3]
-        q = op.reshape(q, (*shape_q[:-3], shape_k[-3], groups * length, depth))
+        q = q.reshaped((*shape_q[:-3], shape_k[-3], groups * length, depth))
     scale_argument = op.arg("scale")
     scale = 1 / math.sqrt(depth) if scale_argument is None else float(scale_argument)
     if scale != 1:
-        q = mul(op, q, scale)
-    scores = product(op, q, k, transposed=True)
-
-    grouped = op.dims(scores)
-    whole = grouped
+        q = q * scale
+    scores = product(q, k, transposed=True)
+    whole = grouped = scores.dims
     if len(shape_q) > 2 and grouped[-2] != length:
         whole = (*grouped[:-3], shape_q[-3], length, shape_k[-2])
-    weights = op.reshape(_weights(op, scores, whole), grouped)
-    plain = op.reshape(product(op, weights, v), op.out.shape)
-    return op.reorder(plain, op.out.shape, _PLAIN, op.out.dim_order)
+    weights = _weights(op, scores, whole).reshaped(grouped)
+    return product(weights, v).laid_out()
 
 
-def _weights(op: Lowering, scores: OperandId, shape: tuple[int, ...]) -> OperandId:
+def _weights(op: Lowering, scores: Value, shape: tuple[int, ...]) -> Value:
     """The softmax of the masked ``scores``, which are to have ``shape`` [..., L, S].
 
     A row that a mask hides wholly is zeros in PyTorch. NNAPI's sums are finite on phones, where
@@ -156,35 +118,32 @@ def _weights(op: Lowering, scores: OperandId, shape: tuple[int, ...]) -> Operand
         mask = op.any_array("attn_mask")
     else:
         computed, shows = _computed_mask(op)
-        masked = add(op, op.reshape(scores, shape), computed)
-        return mul(op, softmax_of(op, masked, len(shape) - 1), shows)
+        return softmax_of(scores.reshaped(shape) + computed, len(shape) - 1) * shows
 
     if mask is None:
-        return softmax_of(op, op.reshape(scores, (math.prod(shape[:-1]), keys)), 1)
+        return softmax_of(scores.reshaped((math.prod(shape[:-1]), keys)), 1)
     if mask.dtype == np.bool_:
         mask = np.where(mask, 0, -np.inf)
     added = np.atleast_1d(mask).astype(np.float32)
     if math.prod(added.shape[:-2]) == 1:  # one mask for all: any rank will do
         shape, added = (math.prod(shape[:-2]), length, keys), added.reshape(added.shape[-2:])
     hides = np.isneginf(added).all(axis=-1, keepdims=True)
-    masked = add(op, op.reshape(scores, shape), op.constant(np.where(hides, 0, added)))
-    weights = softmax_of(op, masked, len(shape) - 1)
-    if not hides.any():
-        return weights
-    return mul(op, weights, op.constant(np.asarray(~hides, np.float32)))
+    masked = scores.reshaped(shape) + constant(op, np.where(hides, 0, added))
+    weights = softmax_of(masked, len(shape) - 1)
+    return weights * constant(op, np.asarray(~hides, np.float32)) if hides.any() else weights
 
 
-def _computed_mask(op: Lowering) -> tuple[OperandId, OperandId]:
+def _computed_mask(op: Lowering) -> tuple[Value, Value]:
     """What a mask that the model computes adds to the scores, and for each row 1 where it shows
     something, 0 where it hides all."""
     op.require_level(3, "a mask that the model computes (REDUCE_ALL, in case it hides a whole row)")
-    mask = Value(op, op.tensor("attn_mask", _PLAIN))
+    mask = tensor(op, "attn_mask", PLAIN)
     truth = mask.dtype == "bool"
     hidden = mask.unary(_NOT) if truth else mask.is_(OperationCode.EQUAL, -math.inf)
-    hides = Value(op, reduced(op, OperationCode.REDUCE_ALL, hidden.operand, [len(mask.dims) - 1]))
+    hides = hidden.reduced(OperationCode.REDUCE_ALL, [len(mask.dims) - 1])
     shows = hides.unary(_NOT)
     if truth:
         added = hidden.is_(OperationCode.LOGICAL_AND, shows).select(-math.inf, 0, "float32")
     else:
         added = hidden.is_(OperationCode.LOGICAL_AND, hides).select(0, mask, "float32")
-    return added.operand, shows.select(1, 0, "float32").operand
+    return added, shows.select(1, 0, "float32")

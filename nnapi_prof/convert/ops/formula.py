@@ -17,15 +17,18 @@ from numpy.typing import NDArray
 
 from nnapi_prof.convert.model import ELEMENT_TYPES, OperandId
 from nnapi_prof.convert.registry import Lowering
-from nnapi_prof.graph.types import TensorType
+from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
 FLOATS = ("float32", "float16")
 CASTABLE = (*FLOATS, "int32")
 """Element types that CAST turns into each other."""
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest finite float32."""
 SMALL = 1024
 """A number as a whole tensor has up to so many elements in the model; beyond it is a TILE."""
 
+PLAIN = DimOrder.CONTIGUOUS
 _DTYPES = {code: dtype.name for dtype, code in ELEMENT_TYPES.items()}
 NONE, RELU, RELU1 = FuseCode.NONE, FuseCode.RELU, FuseCode.RELU1
 
@@ -132,7 +135,65 @@ class Value:
         (result,) = self.op.emit_as([type_], OperationCode.SELECT, [condition, *tensors])
         return Value(self.op, result)
 
+    # Reductions over axes in memory
+
+    def reduced(self, code: OperationCode, axes: Sequence[int], keep: bool = True) -> Value:
+        """The value reduced by ``code``; by default the axes stay with size 1.
+
+        Android 9's MEAN fails where it is to drop all axes: at level 2 a RESHAPE drops them.
+        """
+        op, dims = self.op, self.dims
+        if op.level == 2 and not keep and len(set(axes)) == len(dims):
+            return self.reduced(code, axes).reshaped([1])
+        result = with_ones(dims, axes) if keep else [n for i, n in enumerate(dims) if i not in axes]
+        scalar = int(keep) if code is OperationCode.MEAN else keep
+        positions = np.array(sorted(axes), np.int32)
+        return Value(op, op.emit(code, [self.operand, positions], [scalar], dims=result or [1]))
+
+    def summed(self, axes: Sequence[int], factor: float = 1.0) -> Value:
+        """``factor * sum(self)``; the axes stay with size 1.
+
+        REDUCE_SUM came with level 3, MEAN with level 2. At level 1, FULLY_CONNECTED with one row of
+        ``factor`` sums the last axes.
+        """
+        op, dims = self.op, self.dims
+        count = math.prod(dims[axis] for axis in axes)
+        if op.level == 1:
+            real = [axis for axis, size in enumerate(dims) if size > 1]
+            last = [axis for axis in real if axis in axes]
+            op.require(
+                last == real[len(real) - len(last) :],
+                "summing other than the last axes needs level 2 (API 28), the device has "
+                "level 1 (API 27)",
+            )
+            rows = self.reshaped((math.prod(dims) // count, count))
+            weights, bias = np.full((1, count), factor, np.float32), np.zeros(1, np.float32)
+            sums = fully_connected(op, rows.operand, weights, bias)
+            return Value(op, op.reshape(sums, with_ones(dims, axes)))
+        if op.level == 2 or math.isclose(factor * count, 1.0):
+            result, factor = self.reduced(OperationCode.MEAN, axes), factor * count
+        else:
+            result = self.reduced(OperationCode.REDUCE_SUM, axes)
+        return result if math.isclose(factor, 1.0) else result * factor
+
+    def mean(self, axes: Sequence[int]) -> Value:
+        """The mean at every level; the axes stay with size 1."""
+        return self.summed(axes, 1 / math.prod(self.dims[axis] for axis in axes))
+
     # Shape and element type
+
+    def reshaped(self, dims: Sequence[int]) -> Value:
+        return Value(self.op, self.op.reshape(self.operand, dims))
+
+    def transposed(self, permutation: Sequence[int]) -> Value:
+        return Value(self.op, self.op.transpose(self.operand, permutation))
+
+    def laid_out(self) -> OperandId:
+        """The node's result from its elements in logical order, in any shape."""
+        out = self.op.out
+        return self.op.reorder(
+            self.op.reshape(self.operand, out.shape or (1,)), out.shape, PLAIN, out.dim_order
+        )
 
     def expanded(self, dims: Sequence[int]) -> Value:
         """The value broadcast to ``dims`` by an operation of its own: SELECT does not broadcast.
@@ -181,6 +242,18 @@ class Value:
         return _value(self.op, other, self.dtype)
 
 
+def tensor(op: Lowering, name: str, order: DimOrder | None = None) -> Value:
+    """A tensor argument in the given dim order (default: its own), as it is."""
+    return Value(op, op.tensor(name, order))
+
+
+def floats(op: Lowering, name: str, what: str, order: DimOrder | None = None) -> Value:
+    """The same, of float32; refuses other element types for ``what`` they are to be."""
+    dtype = op.type(name).dtype
+    op.require(dtype == "float32", f"{what} of {dtype}, float32 is wanted")
+    return tensor(op, name, order)
+
+
 def constant(op: Lowering, array: NDArray[Any]) -> Value:
     """A constant tensor in the device's element type; rank 0 becomes rank 1."""
     array = np.atleast_1d(array)
@@ -205,6 +278,24 @@ def numbers(op: Lowering, array: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 def _value(op: Lowering, term: Value | float, dtype: str) -> Value:
     return term if isinstance(term, Value) else number(op, term, dtype)
+
+
+def with_ones(dims: Sequence[int], axes: Sequence[int]) -> list[int]:
+    """``dims`` with size 1 at ``axes``."""
+    return [1 if axis in axes else size for axis, size in enumerate(dims)]
+
+
+def fully_connected(
+    op: Lowering,
+    x: OperandId,
+    weights: OperandId | NDArray[Any],
+    bias: OperandId | NDArray[Any],
+    fuse: int = NONE,
+) -> OperandId:
+    """``x[..., I] @ weights[N, I]^T + bias[N] -> [M, N]``: FULLY_CONNECTED always gives rank 2."""
+    n, n_in = op.dims(weights) if isinstance(weights, int) else weights.shape
+    dims = (math.prod(op.dims(x)) // n_in, n)
+    return op.emit(OperationCode.FULLY_CONNECTED, [x, weights, bias], [int(fuse)], dims=dims)
 
 
 # Functions that a level lacks, from what it has

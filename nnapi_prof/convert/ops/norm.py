@@ -1,4 +1,4 @@
-"""Normalisation layers whose statistics come from the input."""
+"""Normalisation layers."""
 
 from __future__ import annotations
 
@@ -8,33 +8,31 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.pieces import add, averaged, mul, sub, unary
+from nnapi_prof.convert.ops.formula import PLAIN, Value, constant, floats, tensor
 from nnapi_prof.convert.ops.slicing import strided_slice
 from nnapi_prof.convert.registry import FloatArray, Lowering, lowers
 from nnapi_prof.graph.types import DimOrder
-from nnapi_prof.nnapi.codes import FuseCode, OperationCode
+from nnapi_prof.nnapi.codes import OperationCode
 
 aten = torch.ops.aten
-
-_PLAIN = DimOrder.CONTIGUOUS
 
 
 @lowers(aten.layer_norm.default)
 def layer_norm(op: Lowering) -> OperandId:
     """Lowers ``(x - mean) / sqrt(var + eps) * w + b`` over the last axes: rows of a matrix."""
     length = math.prod(op.arg("normalized_shape"))
-    x = standardised(op, _input(op, _PLAIN), length, float(op.arg("eps")))
-    return _affine(op, x, op.optional_array("weight"), op.optional_array("bias"))
+    x = standardised(_input(op, PLAIN), length, float(op.arg("eps")))
+    return _affine(x, op.optional_array("weight"), op.optional_array("bias"))
 
 
 @lowers(aten.rms_norm.default)
 def rms_norm(op: Lowering) -> OperandId:
     """Lowers ``x / sqrt(mean(x^2) + eps) * w`` over the last axes: rows of a matrix."""
     length = math.prod(op.arg("normalized_shape"))
-    x = op.reshape(_input(op, _PLAIN), (op.out.n_elements // length, length))
+    x = _input(op, PLAIN).reshaped((op.out.n_elements // length, length))
     dtype = op.arg("eps")
     eps = float(np.finfo(np.float32).eps) if dtype is None else float(dtype)
-    return _affine(op, _scaled_to_one(op, x, eps), op.optional_array("weight"), None)
+    return _affine(_scaled_to_one(x, eps), op.optional_array("weight"), None)
 
 
 @lowers(aten.group_norm.default)
@@ -45,21 +43,20 @@ def group_norm(op: Lowering) -> OperandId:
     groups, eps = int(op.arg("num_groups")), float(op.arg("eps"))
     if op.out.dim_order is DimOrder.CHANNELS_LAST and op.level >= 3:
         weight, bias = op.optional_array("weight"), op.optional_array("bias")
-        return _times_plus(op, _standardised_groups(op, groups, eps), weight, bias)
-    x = standardised(op, _input(op, _PLAIN), op.out.n_elements // (n * groups), eps)
-    return _affine_channels(op, x, channels)
+        return _times_plus(_standardised_groups(op, groups, eps), weight, bias).operand
+    x = standardised(_input(op, PLAIN), op.out.n_elements // (n * groups), eps)
+    return _affine_channels(x, channels)
 
 
-def _standardised_groups(op: Lowering, groups: int, eps: float) -> OperandId:
+def _standardised_groups(op: Lowering, groups: int, eps: float) -> Value:
     """``(x - mean) / sqrt(var + eps)`` of each group of channels of an image that lies channels
     last, as [N, H * W, groups, C / groups]: nothing moves."""
     x = _input(op, op.out.dim_order)
-    n, h, w, channels = op.dims(x)
-    x = op.reshape(x, (n, h * w, groups, channels // groups))
-    x = sub(op, x, averaged(op, x, [1, 3]))
-    spread = add(op, averaged(op, mul(op, x, x), [1, 3]), eps)
-    x = mul(op, x, unary(op, OperationCode.RSQRT, spread))
-    return op.reshape(x, op.out.memory_shape)
+    n, h, w, channels = x.dims
+    x = x.reshaped((n, h * w, groups, channels // groups))
+    x = x - x.mean([1, 3])
+    spread = (x * x).mean([1, 3]) + eps
+    return (x * spread.unary(OperationCode.RSQRT)).reshaped(op.out.memory_shape)
 
 
 @lowers(aten.instance_norm.default)
@@ -73,87 +70,76 @@ def instance_norm(op: Lowering) -> OperandId:
     n, channels, *_ = op.type("input").shape
     eps = float(op.arg("eps"))
     if op.out.dim_order is DimOrder.CHANNELS_LAST and op.level >= 3:
-        x = _instances(op, _input(op, op.out.dim_order), eps)
-        return _times_plus(op, x, op.optional_array("weight"), op.optional_array("bias"))
-    x = standardised(op, _input(op, _PLAIN), op.out.n_elements // (n * channels), eps)
-    return _affine_channels(op, x, channels)
+        x = _instances(_input(op, op.out.dim_order), eps)
+        return _times_plus(x, op.optional_array("weight"), op.optional_array("bias")).operand
+    x = standardised(_input(op, PLAIN), op.out.n_elements // (n * channels), eps)
+    return _affine_channels(x, channels)
 
 
-def standardised(op: Lowering, x: OperandId, length: int, eps: float) -> OperandId:
+def standardised(x: Value, length: int, eps: float) -> Value:
     """``(x - mean) / sqrt(var + eps)`` of each ``length`` elements in memory, in any shape.
 
     From level 3 on that is the INSTANCE_NORMALIZATION of images of ``length`` x 1 pixels and one
     channel; before, see :func:`_scaled_to_one`.
     """
-    rows = math.prod(op.dims(x)) // length
-    if op.level < 3:
-        x = op.reshape(x, (rows, length))
-        return _scaled_to_one(op, sub(op, x, averaged(op, x, [1])), eps)
-    return _instances(op, op.reshape(x, (rows, length, 1, 1)), eps)
+    rows = math.prod(x.dims) // length
+    if x.op.level < 3:
+        x = x.reshaped((rows, length))
+        return _scaled_to_one(x - x.mean([1]), eps)
+    return _instances(x.reshaped((rows, length, 1, 1)), eps)
 
 
-def _instances(op: Lowering, x: OperandId, eps: float) -> OperandId:
+def _instances(x: Value, eps: float) -> Value:
     """INSTANCE_NORMALIZATION of ``x[N, H, W, C]``.
 
     Android 10 computes the variance as ``mean(x^2) - mean(x)^2``, whose error grows with the square
     of mean / deviation: at level 3 the mean is subtracted before.
     """
-    if op.level == 3:
-        x = sub(op, x, averaged(op, x, [1, 2]))
+    if x.op.level == 3:
+        x = x - x.mean([1, 2])
     scalars = [1.0, 0.0, eps, False]  # gamma, beta, epsilon, layout: channels last
-    return op.emit(OperationCode.INSTANCE_NORMALIZATION, [x], scalars, dims=op.dims(x))
+    return x.unary(OperationCode.INSTANCE_NORMALIZATION, *scalars)
 
 
-def _scaled_to_one(op: Lowering, x: OperandId, eps: float) -> OperandId:
+def _scaled_to_one(x: Value, eps: float) -> Value:
     """``x / sqrt(mean(x^2) + eps)`` of each row of ``x[M, N]``.
 
     Levels 1 and 2 have no root but in L2_NORMALIZATION, whose norm gets the eps as one more
     column: ``|(x, sqrt(N eps))| = sqrt(N) sqrt(mean(x^2) + eps)``.
     """
-    rows, length = op.dims(x)
+    op, (rows, length) = x.op, x.dims
     if op.level >= 3:
-        spread = add(op, averaged(op, mul(op, x, x), [1]), eps)
-        return mul(op, x, unary(op, OperationCode.RSQRT, spread))
+        spread = (x * x).mean([1]) + eps
+        return x * spread.unary(OperationCode.RSQRT)
     op.require(eps > 0, f"eps={eps:g} below level 3: a number above 0 is wanted")
     column = np.full((rows, 1), math.sqrt(length * eps), np.float32)
     dims = (rows, length + 1)
-    wide = op.emit(OperationCode.CONCATENATION, [x, column], [1], dims=dims)
-    wide = op.reshape(wide, (rows, 1, 1, length + 1))  # below level 3 rank 4 is wanted
-    wide = op.emit(OperationCode.L2_NORMALIZATION, [wide], dims=op.dims(wide))
-    cut = strided_slice(op, op.reshape(wide, dims), (0, 0), (rows, length))
-    return mul(op, cut, math.sqrt(length))
+    wide = Value(op, op.emit(OperationCode.CONCATENATION, [x.operand, column], [1], dims=dims))
+    wide = wide.reshaped((rows, 1, 1, length + 1))  # below level 3 rank 4 is wanted
+    wide = wide.unary(OperationCode.L2_NORMALIZATION).reshaped(dims)
+    return Value(op, strided_slice(op, wide.operand, (0, 0), (rows, length))) * math.sqrt(length)
 
 
-def _input(op: Lowering, order: DimOrder) -> OperandId:
-    eps_argument = op.type("input").dtype
-    op.require(eps_argument == "float32", f"a norm of {eps_argument}, float32 is wanted")
-    return op.tensor("input", order)
+def _input(op: Lowering, order: DimOrder) -> Value:
+    return floats(op, "input", "a norm", order)
 
 
-def _affine(
-    op: Lowering, x: OperandId, weight: FloatArray | None, bias: FloatArray | None
-) -> OperandId:
+def _affine(x: Value, weight: FloatArray | None, bias: FloatArray | None) -> OperandId:
     """``x * weight + bias`` in the node's shape and order; ``x`` in any shape."""
-    result = _times_plus(op, op.reshape(x, op.out.shape), weight, bias)
-    return op.reorder(result, op.out.shape, _PLAIN, op.out.dim_order)
+    return _times_plus(x.reshaped(x.op.out.shape), weight, bias).laid_out()
 
 
-def _affine_channels(op: Lowering, x: OperandId, channels: int) -> OperandId:
+def _affine_channels(x: Value, channels: int) -> OperandId:
     """The same with one weight and one bias for each channel."""
-    shape = (channels, *[1] * (len(op.out.shape) - 2))
-    weight, bias = op.optional_array("weight"), op.optional_array("bias")
-    return _affine(op, x, *(None if a is None else a.reshape(shape) for a in (weight, bias)))
+    shape = (channels, *[1] * (len(x.op.out.shape) - 2))
+    weight, bias = (x.op.optional_array(name) for name in ("weight", "bias"))
+    return _affine(x, *(None if a is None else a.reshape(shape) for a in (weight, bias)))
 
 
-def _times_plus(
-    op: Lowering, x: OperandId, weight: FloatArray | None, bias: FloatArray | None
-) -> OperandId:
+def _times_plus(x: Value, weight: FloatArray | None, bias: FloatArray | None) -> Value:
     if weight is not None:
-        x = mul(op, x, op.constant(weight))
-    return x if bias is None else add(op, x, op.constant(bias))
-
-
-# Normalisation layers that could not be folded into a convolution.
+        x = x * constant(x.op, weight)
+    return x if bias is None else x + constant(x.op, bias)
 
 
 @lowers(aten.batch_norm.default)
@@ -173,8 +159,6 @@ def batch_norm(op: Lowering) -> OperandId:
     channels_last = op.out.dim_order is DimOrder.CHANNELS_LAST
     after = 0 if channels_last else len(op.out.shape) - 2
     shape = (mean.size,) + (1,) * after
-    x = op.tensor("input", op.out.dim_order)
-    x = op.emit(
-        OperationCode.MUL, [x, scale.astype(np.float32).reshape(shape)], [int(FuseCode.NONE)]
-    )
-    return op.emit(OperationCode.ADD, [x, shift.astype(np.float32).reshape(shape)], [op.fuse()])
+    factor, summand = (a.astype(np.float32).reshape(shape) for a in (scale, shift))
+    x = tensor(op, "input", op.out.dim_order) * constant(op, factor)
+    return x.plus(constant(op, summand), op.fuse()).operand

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.pieces import NONE, add, mul, sub, unary
-from nnapi_prof.convert.ops.slicing import strided_slice
+from nnapi_prof.convert.ops.formula import Value, fully_connected
+from nnapi_prof.convert.ops.slicing import concatenate, strided_slice
 from nnapi_prof.convert.registry import FloatArray, Lowering, lowers
 from nnapi_prof.graph.node import results_of
 from nnapi_prof.graph.types import DimOrder, TensorType
@@ -349,20 +349,11 @@ def unrolled(steps: Steps) -> Layer:
             outputs, last = steps(op, inputs[::-1] if one.backward else inputs, one)
             states.append(outputs[-1])
             cells += last
-            columns.append(_join(op, outputs[::-1] if one.backward else outputs, 0))
-        merged = _join(op, columns, 1)
+            columns.append(concatenate(op, outputs[::-1] if one.backward else outputs, 0))
+        merged = concatenate(op, columns, 1)
         return Run(op.reshape(merged, (length, batch, op.dims(merged)[1])), states, cells)
 
     return run
-
-
-def _join(op: Lowering, parts: list[OperandId], axis: int) -> OperandId:
-    """Matrices under (axis 0) or beside (axis 1) one another."""
-    if len(parts) == 1:
-        return parts[0]
-    dims = list(op.dims(parts[0]))
-    dims[axis] = sum(op.dims(part)[axis] for part in parts)
-    return op.emit(OperationCode.CONCATENATION, parts, [axis], dims=dims)
 
 
 def _step_slices(op: Lowering, rows: OperandId, batch: int) -> list[OperandId]:
@@ -374,10 +365,9 @@ def _step_slices(op: Lowering, rows: OperandId, batch: int) -> list[OperandId]:
     ]
 
 
-def _linear(op: Lowering, x: OperandId, weights: FloatArray, bias: FloatArray) -> OperandId:
+def _linear(x: Value, weights: FloatArray, bias: FloatArray) -> Value:
     """``x[B, I] @ weights[N, I]^T + bias[N]``."""
-    dims = (op.dims(x)[0], weights.shape[0])
-    return op.emit(OperationCode.FULLY_CONNECTED, [x, weights, bias], [NONE], dims=dims)
+    return Value(x.op, fully_connected(x.op, x.operand, weights, bias))
 
 
 def lstm_steps(
@@ -407,26 +397,26 @@ def gate_steps(
     the optional arguments of LSTM: ``c' = f * c + i * g``, ``h' = o * tanh(c')``, where i, f and o
     are sigmoids and g is a tanh of the sum of both sides."""
     assert one.cell is not None
-    state, cell, outputs = one.state, one.cell, []
-    batch, units = op.dims(cell)
+    state, cell, outputs = Value(op, one.state), Value(op, one.cell), []
+    batch, units = cell.dims
     nothing = np.zeros(4 * units, np.float32)
     bias = (one.b_input.astype(np.float64) + one.b_hidden).astype(np.float32)
     w_input, w_hidden, bias = map(_sigmoids_first, (one.w_input, one.w_hidden, bias))
 
-    def columns(x: OperandId, begin: int, end: int) -> OperandId:
-        return strided_slice(op, x, (0, begin * units), (batch, end * units))
+    def columns(x: Value, begin: int, end: int) -> Value:
+        return Value(op, strided_slice(op, x.operand, (0, begin * units), (batch, end * units)))
 
     for x in inputs:
-        sums = add(op, _linear(op, x, w_input, bias), _linear(op, state, w_hidden, nothing))
-        gates = unary(op, OperationCode.LOGISTIC, columns(sums, 0, 3))
-        new = unary(op, OperationCode.TANH, columns(sums, 3, 4))
-        taken, forget, shown = (columns(gates, i, i + 1) for i in range(3))
-        cell = add(op, mul(op, forget, cell), mul(op, taken, new))
-        state = mul(op, shown, unary(op, OperationCode.TANH, cell))
+        sums = _linear(Value(op, x), w_input, bias) + _linear(state, w_hidden, nothing)
+        gates = columns(sums, 0, 3).unary(OperationCode.LOGISTIC)
+        new = columns(sums, 3, 4).unary(OperationCode.TANH)
+        write, forget, show = (columns(gates, i, i + 1) for i in range(3))
+        cell = forget * cell + write * new
+        state = show * cell.unary(OperationCode.TANH)
         if one.projection is not None:
-            state = _linear(op, state, one.projection, nothing[: len(one.projection)])
-        outputs.append(state)
-    return outputs, [cell]
+            state = _linear(state, one.projection, nothing[: len(one.projection)])
+        outputs.append(state.operand)
+    return outputs, [cell.operand]
 
 
 def _sigmoids_first(array: FloatArray) -> FloatArray:
@@ -456,12 +446,12 @@ def tanh_steps(
     op: Lowering, inputs: list[OperandId], one: Direction
 ) -> tuple[list[OperandId], list[OperandId]]:
     """``h' = tanh(W x + b + R h + c)`` for each step."""
-    state, outputs = one.state, []
+    state, outputs = Value(op, one.state), []
     for x in inputs:
-        seen = _linear(op, x, one.w_input, one.b_input)
-        hidden = _linear(op, state, one.w_hidden, one.b_hidden)
-        state = unary(op, OperationCode.TANH, add(op, seen, hidden))
-        outputs.append(state)
+        seen = _linear(Value(op, x), one.w_input, one.b_input)
+        hidden = _linear(state, one.w_hidden, one.b_hidden)
+        state = (seen + hidden).unary(OperationCode.TANH)
+        outputs.append(state.operand)
     return outputs, []
 
 
@@ -469,20 +459,18 @@ def gru_steps(
     op: Lowering, inputs: list[OperandId], one: Direction
 ) -> tuple[list[OperandId], list[OperandId]]:
     """``h' = n + z * (h - n)`` for each step, with the gates ``r`` and ``z`` (sigmoids of both
-    sides' sums) and ``n = tanh(seen + r * kept)``."""
-    state, outputs = one.state, []
+    sides' sums) and ``n = tanh(seen + r * hidden)``."""
+    state, outputs = Value(op, one.state), []
     w_input, w_hidden, b_input, b_hidden = (
         one.gates(array, 3) for array in (one.w_input, one.w_hidden, one.b_input, one.b_hidden)
     )
     for x in inputs:
-        seen = [_linear(op, x, w, b) for w, b in zip(w_input, b_input, strict=True)]
-        hidden = [_linear(op, state, w, b) for w, b in zip(w_hidden, b_hidden, strict=True)]
-        reset, update = (
-            unary(op, OperationCode.LOGISTIC, add(op, seen[i], hidden[i])) for i in (0, 1)
-        )
-        new = unary(op, OperationCode.TANH, add(op, seen[2], mul(op, reset, hidden[2])))
-        state = add(op, new, mul(op, update, sub(op, state, new)))
-        outputs.append(state)
+        seen = [_linear(Value(op, x), w, b) for w, b in zip(w_input, b_input, strict=True)]
+        hidden = [_linear(state, w, b) for w, b in zip(w_hidden, b_hidden, strict=True)]
+        reset, update = ((seen[i] + hidden[i]).unary(OperationCode.LOGISTIC) for i in (0, 1))
+        new = (seen[2] + reset * hidden[2]).unary(OperationCode.TANH)
+        state = new + update * (state - new)
+        outputs.append(state.operand)
     return outputs, []
 
 

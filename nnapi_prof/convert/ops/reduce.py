@@ -1,4 +1,4 @@
-"""Reductions."""
+"""Reductions, sums that run along an axis, and triangles."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ import torch
 
 from nnapi_prof.convert.model import OperandId
 from nnapi_prof.convert.ops.element_types import argument, device_dtype, result_dtype
-from nnapi_prof.convert.ops.formula import FLOATS, NONE, Value, absolute, constant
-from nnapi_prof.convert.ops.integer_moves import moves_elements
-from nnapi_prof.convert.ops.pieces import (
-    averaged,
-    finite,
-    kept_dims,
-    mul,
-    number,
-    reduced,
-    sub,
-    summed,
-    unary,
+from nnapi_prof.convert.ops.formula import (
+    FLOATS,
+    LARGEST,
+    Value,
+    absolute,
+    constant,
+    fully_connected,
+    tensor,
+    with_ones,
 )
+from nnapi_prof.convert.ops.integer_moves import moves_elements
 from nnapi_prof.convert.registry import Lowering, lies_as_it_reads, lowers, memory_axis
 from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
@@ -57,13 +55,12 @@ def mean(op: Lowering) -> OperandId:
     if op.level >= 2:
         return _reduce(op, OperationCode.MEAN)
     if _axes(op) != [2, 3] or source.dim_order is DimOrder.CONTIGUOUS:
-        return _give(op, averaged(op, op.tensor("self"), _memory_axes(op)))
+        x, axes = _source(op)
+        return _give(x.mean(axes))
     _, _, h, w = source.shape
     scalars = [0, 0, 0, 0, w, h, w, h, int(FuseCode.NONE)]
-    dims = _kept(op).memory_shape
-    return _give(
-        op, op.emit(OperationCode.AVERAGE_POOL_2D, [op.tensor("self")], scalars, dims=dims)
-    )
+    image, dims = op.tensor("self"), _kept_type(op).memory_shape
+    return _give(Value(op, op.emit(OperationCode.AVERAGE_POOL_2D, [image], scalars, dims=dims)))
 
 
 @lowers(*REDUCTIONS)
@@ -78,20 +75,21 @@ def total(op: Lowering) -> OperandId:
     """Lowers sums over any axes; below level 3, which has REDUCE_SUM, by MEAN or
     FULLY_CONNECTED."""
     if op.level < 3 and op.out.dtype == "float32":
-        return _give(op, summed(op, op.tensor("self"), _memory_axes(op)))
+        x, axes = _source(op)
+        return _give(x.summed(axes))
     return _reduce(op, OperationCode.REDUCE_SUM)
 
 
 @lowers(aten.var.default, aten.var.dim, aten.var.correction)
 def variance(op: Lowering) -> OperandId:
     """Lowers ``var`` over any axes: the mean of (x - mean)^2, times n / (n - correction)."""
-    return _give(op, _variance(op)[0])
+    return _give(_variance(op)[0])
 
 
 @lowers(aten.std.default, aten.std.dim, aten.std.correction)
 def deviation(op: Lowering) -> OperandId:
     """Lowers ``std``, the root of ``var``; roots came with level 3."""
-    return _give(op, _root(op, _variance(op)[0]))
+    return _give(_root(_variance(op)[0]))
 
 
 @lowers(
@@ -102,35 +100,35 @@ def spread_and_mean(op: Lowering) -> tuple[OperandId, ...]:
     """Lowers ``var_mean(x) -> (variance, mean)``, and ``std_mean`` with the variance's root."""
     spread, average = _variance(op)
     if op.target in (aten.std_mean.default, aten.std_mean.dim, aten.std_mean.correction):
-        spread = _root(op, spread)
-    return _give(op, spread), _give(op, average)
+        spread = _root(spread)
+    return _give(spread), _give(average)
 
 
 @lowers(aten.aminmax.default)
 def extremes(op: Lowering) -> tuple[OperandId, ...]:
     """Lowers ``aminmax(x, dim, keepdim) -> (minimum, maximum)``."""
-    x, axes = op.tensor("self"), _memory_axes(op)
+    x, axes = _source(op)
     codes = (OperationCode.REDUCE_MIN, OperationCode.REDUCE_MAX)
-    return tuple(_give(op, reduced(op, code, x, axes)) for code in codes)
+    return tuple(_give(x.reduced(code, axes)) for code in codes)
 
 
-def _variance(op: Lowering) -> tuple[OperandId, OperandId]:
+def _variance(op: Lowering) -> tuple[Value, Value]:
     """Variance and mean over axes in memory, which stay with size 1."""
-    x, axes = op.tensor("self"), _memory_axes(op)
-    count = math.prod(op.dims(x)[axis] for axis in axes)
+    x, axes = _source(op)
+    count = math.prod(x.dims[axis] for axis in axes)
     correction = _correction(op)
     op.require(
         count > correction,
         f"correction {correction:g} with {count} elements: there is no such variance",
     )
-    average = averaged(op, x, axes)
-    centred = sub(op, x, average)
-    return summed(op, mul(op, centred, centred), axes, 1 / (count - correction)), average
+    average = x.mean(axes)
+    centred = x - average
+    return (centred * centred).summed(axes, 1 / (count - correction)), average
 
 
-def _root(op: Lowering, x: OperandId) -> OperandId:
-    op.require_level(3, "a root (SQRT)")
-    return unary(op, OperationCode.SQRT, x)
+def _root(x: Value) -> Value:
+    x.op.require_level(3, "a root (SQRT)")
+    return x.unary(OperationCode.SQRT)
 
 
 @lowers(aten.logsumexp.default)
@@ -140,12 +138,14 @@ def logsumexp(op: Lowering) -> OperandId:
     ``m`` is kept finite. Where the true one is not, the logarithm alone is infinite; it is chosen
     then, for on phones no sum of NNAPI's is.
     """
-    x, axes = op.tensor("self"), _memory_axes(op)
-    highest = Value(op, finite(op, reduced(op, OperationCode.REDUCE_MAX, x, axes)))
-    powers = unary(op, OperationCode.EXP, sub(op, x, highest.operand))
-    logarithm = Value(op, unary(op, OperationCode.LOG, summed(op, powers, axes)))
+    x, axes = _source(op)
+    highest = x.reduced(OperationCode.REDUCE_MAX, axes)
+    highest = highest.binary(OperationCode.MAXIMUM, -LARGEST)
+    highest = highest.binary(OperationCode.MINIMUM, LARGEST)
+    powers = (x - highest).unary(OperationCode.EXP)
+    logarithm = powers.summed(axes).unary(OperationCode.LOG)
     infinite = absolute(logarithm).is_(OperationCode.EQUAL, math.inf)
-    return _give(op, infinite.select(logarithm, logarithm + highest, "float32").operand)
+    return _give(infinite.select(logarithm, logarithm + highest, "float32"))
 
 
 @lowers(
@@ -158,22 +158,17 @@ def vector_norm(op: Lowering) -> OperandId:
     argument = op.arg("ord" if op.target is aten.linalg_vector_norm.default else "p")
     order = 2.0 if argument is None else float(argument)
     op.require(order != 0, "the norm of order 0 counts elements, 1, 2, inf or another p is wanted")
-    x, axes = op.tensor("self"), _memory_axes(op)
+    x, axes = _source(op)
     if order == 2:
-        total = summed(op, mul(op, x, x), axes)
-        return _give(op, _root(op, total))
-    size = unary(op, OperationCode.ABS, x)
+        return _give(_root((x * x).summed(axes)))
+    size = x.unary(OperationCode.ABS)
     if math.isinf(order):
         code = OperationCode.REDUCE_MAX if order > 0 else OperationCode.REDUCE_MIN
-        return _give(op, reduced(op, code, size, axes))
+        return _give(size.reduced(code, axes))
     if order == 1:
-        return _give(op, summed(op, size, axes))
-    total = summed(op, _power(op, size, order), axes)
-    return _give(op, _power(op, total, 1 / order))
-
-
-def _power(op: Lowering, x: OperandId, exponent: float) -> OperandId:
-    return op.emit(OperationCode.POW, [x, number(op, x, exponent)], dims=op.dims(x))
+        return _give(size.summed(axes))
+    powers = size.binary(OperationCode.POW, order).summed(axes)
+    return _give(powers.binary(OperationCode.POW, 1 / order))
 
 
 def _correction(op: Lowering) -> float:
@@ -199,40 +194,38 @@ def _axes(op: Lowering) -> list[int]:
     return sorted({axis % max(rank, 1) for axis in listed})
 
 
-def _memory_axes(op: Lowering) -> list[int]:
-    """The axes to reduce as they lie in memory; a tensor of rank 0 has one there."""
+def _source(op: Lowering) -> tuple[Value, list[int]]:
+    """What is reduced, and the axes as they lie in memory; a tensor of rank 0 has one there."""
     order = op.type("self").dim_order
-    return sorted(memory_axis(order, axis) for axis in _axes(op)) or [0]
+    axes = sorted(memory_axis(order, axis) for axis in _axes(op)) or [0]
+    return tensor(op, "self"), axes
 
 
-def _kept(op: Lowering) -> TensorType:
+def _kept_type(op: Lowering) -> TensorType:
     """What the reduction gives where it keeps its axes with size 1, in the input's dim order."""
     source = op.type("self")
-    shape = tuple(kept_dims(source.shape, _axes(op)))
+    shape = tuple(with_ones(source.shape, _axes(op)))
     return TensorType(shape, source.dtype, source.dim_order)
 
 
-def _give(op: Lowering, x: OperandId) -> OperandId:
+def _give(x: Value) -> OperandId:
     """The node's result from a reduction that kept its axes."""
-    return op.relay(x, _kept(op), op.out)
+    return x.op.relay(x.operand, _kept_type(x.op), x.op.out)
 
 
 def _reduce(op: Lowering, code: OperationCode) -> OperandId:
     """NNAPI drops axes as they lie in memory; where that is not PyTorch's order, the axes stay
     until the result is back in it."""
-    x, axes = op.tensor("self"), _memory_axes(op)
+    x, axes = _source(op)
     op.require(
         op.type("self").dtype == op.out.dtype,
         f"reduces {op.type('self').dtype} to {op.out.dtype}, NNAPI reduces to the same type",
     )
-    rest_dims = [n for axis, n in enumerate(op.dims(x)) if axis not in axes] or [1]
+    rest_dims = [n for axis, n in enumerate(x.dims) if axis not in axes] or [1]
     if not _argument(op, "keepdim") and tuple(rest_dims) == op.out.memory_shape:
-        if lies_as_it_reads(_kept(op)):
-            return reduced(op, code, x, axes, keep=False)
-    return _give(op, reduced(op, code, x, axes))
-
-
-# Sums that run along an axis, and triangles.
+        if lies_as_it_reads(_kept_type(op)):
+            return x.reduced(code, axes, keep=False).operand
+    return _give(x.reduced(code, axes))
 
 
 LONGEST = 2048
@@ -250,7 +243,7 @@ def cumsum(op: Lowering) -> OperandId:
     """
     device_dtype(op, op.type("self").dtype)
     order = op.out.dim_order
-    x = Value(op, op.tensor("self", order))
+    x = tensor(op, "self", order)
     if x.dtype == "bool":
         x = x.cast("float32")
     elif result_dtype(op) in FLOATS:
@@ -264,18 +257,12 @@ def cumsum(op: Lowering) -> OperandId:
     n = x.dims[axis]
     op.require(n <= LONGEST, f"sums along {n} elements, up to {LONGEST} are lowered")
     to_end = [i for i in range(rank) if i != axis] + [axis]
-    moved = op.transpose(x.operand, to_end)
-    dims = op.dims(moved)
-    rows = (math.prod(dims) // n, n)
-    dtype = np.dtype(x.dtype)
-    sums = op.emit(
-        OperationCode.FULLY_CONNECTED,
-        [op.reshape(moved, rows), np.tril(np.ones((n, n), dtype)), np.zeros(n, dtype)],
-        [int(NONE)],
-        dims=rows,
-    )
-    back = op.transpose(op.reshape(sums, dims), [to_end.index(i) for i in range(rank)])
-    return Value(op, back).cast(result_dtype(op)).operand
+    x = x.transposed(to_end)
+    rows = x.reshaped((math.prod(x.dims) // n, n)).operand
+    ones, zeros = np.ones((n, n), x.dtype), np.zeros(n, x.dtype)
+    sums = Value(op, fully_connected(op, rows, np.tril(ones), zeros)).reshaped(x.dims)
+    back = sums.transposed([to_end.index(i) for i in range(rank)])
+    return back.cast(result_dtype(op)).operand
 
 
 @lowers(aten.tril.default, aten.triu.default)

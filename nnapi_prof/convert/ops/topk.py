@@ -6,16 +6,14 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.pieces import NONE, reduced, unary
+from nnapi_prof.convert.ops.formula import PLAIN, Value, constant, tensor, with_ones
 from nnapi_prof.convert.ops.slicing import take
 from nnapi_prof.convert.registry import Lowering, lowers
 from nnapi_prof.graph.node import results_of, type_of
-from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.graph.types import TensorType
 from nnapi_prof.nnapi.codes import OperationCode
 
 aten = torch.ops.aten
-
-_PLAIN = DimOrder.CONTIGUOUS
 
 POSITIONS = {
     aten.argmax.default: OperationCode.ARGMAX,
@@ -48,7 +46,7 @@ def _position(
     """ARGMAX or ARGMIN, which drop the axis; the result is laid as the graph has it."""
     axis = dim % len(source.shape)
     shape = tuple(n for i, n in enumerate(source.shape) if i != axis)
-    x = op.reorder(x, source.shape, source.dim_order, _PLAIN)  # rank 3 has one order only
+    x = op.reorder(x, source.shape, source.dim_order, PLAIN)  # rank 3 has one order only
     (positions,) = op.emit_as([TensorType(shape, "int64")], POSITIONS[op.target], [x], [axis])
     return _with_axes(op, positions, shape, result.shape, axis)
 
@@ -71,20 +69,18 @@ def extreme(op: Lowering) -> tuple[OperandId, ...]:
     """Lowers ``max(x, dim, keepdim) -> (values, positions)``, and ``min``; of several equal
     elements PyTorch's CPU names the first, as NNAPI does."""
     source = op.type("self")
-    x = op.tensor("self", _PLAIN)
+    x = tensor(op, "self", PLAIN)
     plain = TensorType(source.shape, source.dtype)
     axis = op.arg("dim") % max(len(source.shape), 1)
     result_types = {reader.args[1]: type_of(reader) for reader in results_of(op.node)}
-    reduced_type = TensorType(
-        tuple(1 if i == axis else n for i, n in enumerate(source.shape)), source.dtype
-    )
-    values = positions = x
+    values = positions = x.operand
     if 0 in result_types:
-        values = reduced(op, EXTREMES[op.target], x, [axis])
+        reduced_type = TensorType(tuple(with_ones(source.shape, [axis])), source.dtype)
+        values = x.reduced(EXTREMES[op.target], [axis]).operand
         values = op.relay(values, reduced_type, result_types[0])
     if 1 in result_types:
         op.require(bool(source.shape), "an element alone has no axis to search")
-        positions = _position(op, x, plain, axis, result_types[1])
+        positions = _position(op, x.operand, plain, axis, result_types[1])
     return values, positions
 
 
@@ -125,53 +121,43 @@ def _largest(
     k = source.shape[axis] if k is None else k
     to_end = [i for i in range(rank) if i != axis] + [axis]
     back = [to_end.index(i) for i in range(rank)]
-    x = op.transpose(op.tensor("self", _PLAIN), to_end)
+    x = tensor(op, "self", PLAIN).transposed(to_end)
     if not largest:
-        x = unary(op, OperationCode.NEG, x)
+        x = x.unary(OperationCode.NEG)
     if stable:
-        x = take(op, x, rank - 1, range(source.shape[axis] - 1, -1, -1))
-    dims = (*op.dims(x)[:-1], k)
-    values, positions = op.emit_as(
-        [TensorType(dims, source.dtype), TensorType(dims, "int64")],
-        OperationCode.TOPK_V2,
-        [x],
-        [k],
-    )
+        x = Value(op, take(op, x.operand, rank - 1, range(source.shape[axis] - 1, -1, -1)))
+    dims = (*x.dims[:-1], k)
+    types = [TensorType(dims, source.dtype), TensorType(dims, "int64")]
+    results = op.emit_as(types, OperationCode.TOPK_V2, [x.operand], [k])
+    values, positions = (Value(op, result) for result in results)
     if not largest:
-        values = unary(op, OperationCode.NEG, values)
+        values = values.unary(OperationCode.NEG)
     if stable:
-        positions = _from_the_end(op, positions, source.shape[axis] - 1)
-    values = op.transpose(values, back)
+        positions = _from_the_end(positions, source.shape[axis] - 1)
+    values = values.transposed(back)
     if back != list(range(rank)):
-        positions = _moved(op, positions, back)
-    return values, positions
+        positions = _transposed(positions, back)
+    return values.operand, positions.operand
 
 
-def _from_the_end(op: Lowering, positions: OperandId, last: int) -> OperandId:
+def _from_the_end(positions: Value, last: int) -> Value:
     """``last - positions``; before level 4, which subtracts integers, as float32."""
-    dims = op.dims(positions)
+    op, ones = positions.op, (1,) * len(positions.dims)
     if op.level >= 4:
-        numbers = np.full((1,) * len(dims), last, np.int32)
-        return op.emit(OperationCode.SUB, [numbers, positions], [NONE], dims=dims)
+        return constant(op, np.full(ones, last, np.int32)) - positions
     op.require(last <= 1 << 24, f"positions up to {last}, float32 counts to 2^24")
-    (floats,) = op.emit_as([TensorType(dims)], OperationCode.CAST, [positions])
-    difference = op.emit(
-        OperationCode.SUB, [np.full((1,) * len(dims), last, np.float32), floats], [NONE], dims=dims
-    )
-    return op.emit_as([TensorType(dims, "int64")], OperationCode.CAST, [difference])[0]
+    numbers = positions.cast("float32")
+    return (constant(op, np.full(ones, last, np.float32)) - numbers).cast("int32")
 
 
-def _moved(op: Lowering, positions: OperandId, permutation: list[int]) -> OperandId:
+def _transposed(positions: Value, permutation: list[int]) -> Value:
     """A permutation of positions. TRANSPOSE takes no integers: they pass as float32, which holds
     them exactly up to 2^24."""
-    dims = op.dims(positions)
-    op.require(
-        max(dims) <= 1 << 24, f"positions along {max(dims)} elements, float32 counts to 2^24"
+    longest = max(positions.dims)
+    positions.op.require(
+        longest <= 1 << 24, f"positions along {longest} elements, float32 counts to 2^24"
     )
-    (numbers,) = op.emit_as([TensorType(dims)], OperationCode.CAST, [positions])
-    numbers = op.transpose(numbers, permutation)
-    (moved,) = op.emit_as([TensorType(op.dims(numbers), "int64")], OperationCode.CAST, [numbers])
-    return moved
+    return positions.cast("float32").transposed(permutation).cast("int32")
 
 
 def _placed(op: Lowering, values: OperandId, positions: OperandId) -> tuple[OperandId, OperandId]:
@@ -179,5 +165,5 @@ def _placed(op: Lowering, values: OperandId, positions: OperandId) -> tuple[Oper
     for reader in results_of(op.node):
         if reader.args[1] == 0:
             type_ = type_of(reader)
-            values = op.reorder(values, type_.shape, _PLAIN, type_.dim_order)
+            values = op.reorder(values, type_.shape, PLAIN, type_.dim_order)
     return values, positions
