@@ -1,0 +1,124 @@
+"""The emulator's simulated latency (device_agent/emulator/latency.c, runtime/graph/work.c) and the
+estimate's (nnapi_prof/costs/estimate/phone.py, nnapi_prof/api/estimating.py) are one formula."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from nnapi_prof.api.estimating import estimated_costs
+from nnapi_prof.costs.conditions import Conditions, Mode, Precision
+from nnapi_prof.costs.model.locate import Locator
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.find import list_phones, open_simulated, phone_file
+from nnapi_prof.execution.profile.cached_units import CachedUnits
+from nnapi_prof.execution.profile.jobs import device_targets, grid
+from nnapi_prof.execution.profile.measurer import Measurer
+from nnapi_prof.execution.profile.options import ProfileOptions
+from nnapi_prof.execution.profile.sampling import unit_regions
+from nnapi_prof.frontend import prepare
+from nnapi_prof.graph.plan import AUTO, Engine
+
+
+class Operations(nn.Module):
+    """Operations of many kinds, shapes and ranks. [1, 8, 12, 10] -> several"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList(
+            [
+                nn.Conv2d(8, 16, 1),
+                nn.Conv2d(8, 16, 3, padding=1),
+                nn.Conv2d(8, 24, (3, 5), stride=2),
+                nn.Conv2d(8, 8, 3, groups=8),
+                nn.Conv2d(8, 16, 3, groups=4),
+                nn.ConvTranspose2d(8, 6, 2, stride=2),
+            ]
+        )
+        self.linear = nn.Linear(10, 7)
+        self.norm = nn.LayerNorm(10)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        flat = x.reshape(8, 12, 10)
+        return (
+            *(convolution(x) for convolution in self.convolutions),
+            self.linear(x),
+            self.norm(x),
+            torch.relu(x + 1) * torch.sigmoid(x),
+            x - x.mean((2, 3), keepdim=True),
+            torch.softmax(flat @ flat.transpose(1, 2), -1),
+            torch.cat([torch.tanh(x), x / 3], 1),
+            nn.functional.max_pool2d(x, 2),
+            nn.functional.avg_pool2d(x, 3, stride=1),
+            nn.functional.interpolate(x, scale_factor=2, mode="bilinear"),
+            nn.functional.interpolate(x, scale_factor=2, mode="nearest"),
+            nn.functional.pad(x, (1, 2, 0, 1)),
+            x.permute(0, 3, 1, 2)[:, 2:7],
+            x.amax(3),
+            torch.argmax(x, 1),
+            torch.topk(flat, 3)[0],
+            nn.functional.hardswish(x),
+            torch.sqrt(torch.abs(x)) > torch.exp(-x),
+        )
+
+
+def quiet(phone: str, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """A phone that comes along, without what no estimate tells: noise, heat, joined operations."""
+    description = json.loads(phone_file(phone).read_text())
+    description["noise"]["spread"]["value"] = 0
+    description.pop("thermal", None)
+    description["cpu"].pop("heat", None)
+    for accelerator in description["accelerators"]:
+        accelerator.pop("heat", None)
+        accelerator.pop("fusion", None)
+    path = folder / f"{phone}.json"
+    path.write_text(json.dumps(description))
+    return path, description
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        Conditions(),
+        Conditions(threads=3, mode=Mode.BURST, precision=Precision.RELAXED),
+    ],
+    ids=["plain", "threads-burst-relaxed"],
+)
+@pytest.mark.parametrize("phone", list_phones())
+def test_every_operation_takes_on_the_phone_what_it_is_estimated_at(
+    phone: str, conditions: Conditions, tmp_path: Path
+) -> None:
+    path, description = quiet(phone, tmp_path)
+    program = prepare(Operations().eval(), (torch.rand(1, 8, 12, 10),), "operations")
+    graph = program.units
+    costs = estimated_costs(
+        program,
+        description,
+        threads=conditions.threads,
+        burst=conditions.mode is Mode.BURST,
+        relaxed=conditions.precision is Precision.RELAXED,
+    )
+    options = ProfileOptions(conditions=conditions, max_runs=1)
+    with open_simulated(str(path)) as client, CostStore(tmp_path / "costs.sqlite") as store:
+        measurer = Measurer(CachedUnits.of(program), client, store, options, None)
+        specs = [
+            spec
+            for spec in device_targets(measurer.info, options.preferences)
+            if spec.target.accelerator != AUTO
+        ]
+        jobs = grid(Locator(graph), unit_regions(graph), specs, conditions, measurer.info.agent)
+        measurer.measure("units", jobs)
+    compared = {Engine.CPU: 0, Engine.NNAPI: 0}
+    for job in jobs:
+        row = measurer.rows[job.key.signature, job.spec.target]
+        cost = costs.region_cost(job.region, job.spec.target)
+        assert (cost is not None) == row.usable, (row.label, row.target, row.why_not)
+        if cost is not None:
+            assert row.summary.median_ns == pytest.approx(cost.ns, abs=1.5), row.label
+            compared[job.spec.target.engine] += 1
+    assert compared[Engine.CPU] > 25 and compared[Engine.NNAPI] > 25
