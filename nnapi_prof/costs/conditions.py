@@ -54,16 +54,16 @@ class Conditions:
     @property
     def options(self) -> str:
         """What of the command line asks for these; empty for the defaults."""
-        said = []
+        options = []
         if self.threads != 1:
-            said.append(f"--threads {self.threads}")
+            options.append(f"--threads {self.threads}")
         if self.mode is not Mode.SYNC:
-            said.append(f"--mode {self.mode.value}")
+            options.append(f"--mode {self.mode.value}")
         if self.precision is not Precision.FLOAT32:
-            said.append(f"--{self.precision.value}")
+            options.append(f"--{self.precision.value}")
         if self.cpus != BIG:
-            said.append(f"--cpus {self.cpus}")
-        return " ".join(said)
+            options.append(f"--cpus {self.cpus}")
+        return " ".join(options)
 
     def to_json(self) -> dict[str, object]:
         return {

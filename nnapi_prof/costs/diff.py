@@ -99,10 +99,16 @@ def _pair(m: Measurement) -> tuple[object, ...]:
     return m.signature, m.target, m.conditions
 
 
-def _order(found: Difference) -> tuple[object, ...]:
-    size = abs(math.log(found.ratio)) if found.ratio else 0.0
-    is_status = found.verdict is Verdict.STATUS
-    return not is_status, not found.changed, -size, found.first.label, found.first.target
+def _order(difference: Difference) -> tuple[object, ...]:
+    size = abs(math.log(difference.ratio)) if difference.ratio else 0.0
+    is_status = difference.verdict is Verdict.STATUS
+    return (
+        not is_status,
+        not difference.changed,
+        -size,
+        difference.first.label,
+        difference.first.target,
+    )
 
 
 def _difference(first: Measurement, second: Measurement, threshold: float) -> Difference:
@@ -156,8 +162,8 @@ def _medians(groups: list[Sequence[int]], seed: int) -> NDArray[np.float64]:
     chosen = random.integers(len(groups), size=(RESAMPLES, len(groups)))
     places = random.random((RESAMPLES, len(groups), n_draws)) * sizes[chosen][..., None]
     drawn = padded[chosen[..., None], places.astype(np.int64)]
-    found: NDArray[np.float64] = np.median(drawn.reshape(RESAMPLES, -1), axis=1)
-    return np.maximum(found, 1.0)  # a clock that stood still has no logarithm
+    medians: NDArray[np.float64] = np.median(drawn.reshape(RESAMPLES, -1), axis=1)
+    return np.maximum(medians, 1.0)  # a clock that stood still has no logarithm
 
 
 def _groups(samples: Sequence[int], rounds: Sequence[Round]) -> list[Sequence[int]]:

@@ -50,14 +50,14 @@ class Round:
 def quality_flags(rounds: Sequence[Round], warm: bool | None) -> tuple[str, ...]:
     """What a reader should know before trusting a latency, for people."""
     hot = sum(bool(each.throttled) for each in rounds)
-    found = []
+    flags = []
     if hot and hot == len(rounds):
-        found.append("throttled in every round")
+        flags.append("throttled in every round")
     elif hot:
-        found.append(f"{hot} of {len(rounds)} rounds throttled and left out")
+        flags.append(f"{hot} of {len(rounds)} rounds throttled and left out")
     if warm is False:
-        found.append("not warm: warming up ended before the times were stable")
-    return tuple(found)
+        flags.append("not warm: warming up ended before the times were stable")
+    return tuple(flags)
 
 
 def medians(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[float | None, ...]:
@@ -65,13 +65,13 @@ def medians(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[float | No
     all where the samples are not as many as the rounds say, or nothing was told of rounds."""
     if sum(each.runs for each in rounds) != len(samples):
         return (statistics.median(samples),) if samples else ()
-    found: list[float | None] = []
+    values: list[float | None] = []
     at = 0
     for each in rounds:
         own = samples[at : at + each.runs]
-        found.append(statistics.median(own) if own and not each.throttled else None)
+        values.append(statistics.median(own) if own and not each.throttled else None)
         at += each.runs
-    return tuple(found)
+    return tuple(values)
 
 
 def log_ratios(first: Sequence[float | None], second: Sequence[float | None]) -> tuple[float, ...]:
@@ -89,13 +89,13 @@ def steady(samples: Sequence[int], rounds: Sequence[Round]) -> tuple[int, ...]:
     """
     if sum(each.runs for each in rounds) != len(samples):
         return tuple(samples)
-    kept: list[int] = []
+    cool: list[int] = []
     at = 0
     for each in rounds:
         if not each.throttled:
-            kept += samples[at : at + each.runs]
+            cool += samples[at : at + each.runs]
         at += each.runs
-    return tuple(kept or samples)
+    return tuple(cool or samples)
 
 
 MAD_TO_SIGMA = 1.4826
@@ -129,11 +129,11 @@ class Summary:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _summarise(samples_ns: tuple[int, ...], rounds: tuple[Round, ...]) -> Summary:
-    kept = steady(samples_ns, rounds)
-    median = statistics.median(kept)
-    mad = statistics.median(abs(sample - median) for sample in kept)
-    left_out = len(samples_ns) - len(kept)
-    return Summary(float(median), MAD_TO_SIGMA * mad, len(kept), min(kept), left_out)
+    cool = steady(samples_ns, rounds)
+    median = statistics.median(cool)
+    mad = statistics.median(abs(sample - median) for sample in cool)
+    left_out = len(samples_ns) - len(cool)
+    return Summary(float(median), MAD_TO_SIGMA * mad, len(cool), min(cool), left_out)
 
 
 def summarise(samples_ns: Sequence[int], rounds: Sequence[Round] = ()) -> Summary:
@@ -179,12 +179,12 @@ WORK_SIZES = (
 def work_columns(works: Sequence[Work | None]) -> dict[str, Any]:
     """The columns of a row that ran these units: of one, all of its work, of more the
     multiply-accumulates. Empty where that of one is not known."""
-    known = [work for work in works if work is not None]
-    if not works or len(known) < len(works):
+    complete = [work for work in works if work is not None]
+    if not works or len(complete) < len(works):
         return {}
-    if len(known) > 1:
-        return {"macs": round(sum(work.macs for work in known))}
-    (work,) = known
+    if len(complete) > 1:
+        return {"macs": round(sum(work.macs for work in complete))}
+    (work,) = complete
     named = {"operation": work.kind, "element": work.data, "kernel_class": work.rate}
     return named | {name: round(getattr(work, name)) for name in WORK_SIZES}
 

@@ -255,8 +255,8 @@ class AgentClient:
 
     def _stderr(self, work: str) -> str:
         with contextlib.suppress(DeviceError):
-            said = self.transport.pull(f"{work}/stderr").decode("utf-8", "replace")
-            return visible(said.strip()[-300:])
+            text = self.transport.pull(f"{work}/stderr").decode("utf-8", "replace")
+            return visible(text.strip()[-300:])
         return ""
 
     def _push_blobs(self, names: tuple[str, ...], blobs: Mapping[str, bytes], work: str) -> None:

@@ -153,8 +153,8 @@ def _build_host(base: Path, prefix: Path | None, progress: Progress | None) -> H
     compiler = find_compiler(base)
     directory = base / "agents" / _key(compiler, prefix)
     built = HostBuild(directory, directory / "agent", directory / "libneuralnetworks.so")
-    made = (built.agent.name, built.library.name)
-    _built(directory, made, "", compiler, prefix, progress)
+    names = (built.agent.name, built.library.name)
+    _built(directory, names, "", compiler, prefix, progress)
     return built
 
 
@@ -167,12 +167,12 @@ def _built(
     progress: Progress | None,
 ) -> None:
     """Makes a folder of the cache hold what a build makes, once."""
-    made = {directory / Path(name).name: name for name in files}
-    if all(path.exists() for path in made):
+    files_by_path = {directory / Path(name).name: name for name in files}
+    if all(path.exists() for path in files_by_path):
         return
     directory.parent.mkdir(parents=True, exist_ok=True)
     with locked(directory.with_name(directory.name + ".lock")):
-        if all(path.exists() for path in made):
+        if all(path.exists() for path in files_by_path):
             return  # another process built it while this one waited
         if progress is not None:
             hint = " (its first use takes a minute)" if compiler.path.name == "zig-cc" else ""
@@ -184,7 +184,7 @@ def _built(
                 clear_pie_mark(Path(work) / "agent")
             directory.mkdir(exist_ok=True)
             # Renames, so that nobody meets half a file; the agent, which is what is used, last.
-            for path, name in reversed(made.items()):
+            for path, name in reversed(files_by_path.items()):
                 os.replace(Path(work) / name, path)
 
 
@@ -263,8 +263,8 @@ def _main() -> int:
             if options.abi:
                 print(build_agent(options.abi, options.os, progress=progress))
             else:
-                made = build_host(progress=progress, fast=True)
-                print(made.agent, made.library, sep="\n")
+                build = build_host(progress=progress, fast=True)
+                print(build.agent, build.library, sep="\n")
     except BuildError as error:
         print(f"python -m nnapi_prof.device.build: {error}", file=sys.stderr)
         return 1

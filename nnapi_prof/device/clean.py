@@ -80,9 +80,9 @@ def _remove_agents(
 ) -> tuple[int, int]:
     """Removes agents' folders but that of the one at ``keep``; how many, and their bytes."""
     listed = transport.shell(["sh", "-c", _AGENTS_SCRIPT, folder, *conditions])
-    found = [_AGENT_LINE.fullmatch(line.rstrip()) for line in listed.output.splitlines()]
+    matches = [_AGENT_LINE.fullmatch(line.rstrip()) for line in listed.output.splitlines()]
     gone: dict[str, int] = {}
-    for match in found:
+    for match in matches:
         if match is None or match[2] != folder or f"{folder}/{match[3]}/agent" == keep:
             continue
         path = f"{folder}/{match[3]}"

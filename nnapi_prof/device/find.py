@@ -112,12 +112,12 @@ def connected() -> list[ListedDevice]:
     phones = [
         ListedDevice(d.serial, "adb server", d.state, d.description) for d in AdbServer().devices()
     ]
-    known = {phone.serial for phone in phones}
+    serials = {phone.serial for phone in phones}
     # adb-shell brings cryptography and libusb: too slow for commands that need no device.
     from nnapi_prof.device.transport.adb import list_usb
 
     for serial, description in list_usb():
-        if serial not in known:
+        if serial not in serials:
             state = "no permissions" if serial == "?" else "device"
             phones.append(ListedDevice(serial, "usb", state, description))
     return phones
@@ -244,6 +244,6 @@ def _client(transport: LocalTransport, agent: Path, library: Path | None) -> Age
         work=str(folder / "work"),
         nnapi_library=None if library is None else str(library),
     )
-    for made in (installed.store, installed.work):
-        Path(made).mkdir()
+    for folders in (installed.store, installed.work):
+        Path(folders).mkdir()
     return AgentClient(transport, installed)

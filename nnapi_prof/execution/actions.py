@@ -96,11 +96,11 @@ def build_action(
     index: dict[str, int] = {}
     segments: list[SegmentSpec] = []
 
-    def add(name: str, tensor_type: TensorType, source: Source, value: int, kept: bool) -> None:
+    def add(name: str, tensor_type: TensorType, source: Source, value: int, keeps: bool) -> None:
         operand = operand_of(tensor_type)
         assert operand is not None, f"{name} crosses to a device as {tensor_type}"
         index[name] = len(tensors)
-        tensors.append(TensorSpec(operand.type, operand.dims, source, value, kept))
+        tensors.append(TensorSpec(operand.type, operand.dims, source, value, keeps))
 
     for target, region in models:
         for name, tensor_type in zip(region.inputs, region.input_types, strict=True):

@@ -48,8 +48,8 @@ def last_step(graph: UnitGraph, output: str) -> float:
 
 def compare(
     names: Sequence[str],
-    found: Sequence[npt.NDArray[np.generic]],
-    wanted: Sequence[npt.NDArray[np.generic]],
+    actual: Sequence[npt.NDArray[np.generic]],
+    expected: Sequence[npt.NDArray[np.generic]],
     tolerance: float = TOLERANCE,
     steps: Sequence[float] | None = None,
 ) -> tuple[OutputCheck, ...]:
@@ -62,7 +62,7 @@ def compare(
     """
     checks = []
     steps = [0.0] * len(names) if steps is None else steps
-    for name, mine, theirs, step in zip(names, found, wanted, steps, strict=True):
+    for name, mine, theirs, step in zip(names, actual, expected, steps, strict=True):
         allowed = tolerance if step == 0 else max(tolerance, _quantised(theirs, step))
         max_abs, relative = _difference(mine, theirs, allowed, 2.01 * step or SMALLEST)
         evidence = evidence_of(theirs)
@@ -72,12 +72,12 @@ def compare(
 
 def limit_notes(
     names: Sequence[str],
-    found: Sequence[npt.NDArray[np.generic]],
-    wanted: Sequence[npt.NDArray[np.generic]],
+    actual: Sequence[npt.NDArray[np.generic]],
+    expected: Sequence[npt.NDArray[np.generic]],
 ) -> list[str]:
     """Says which outputs have the largest float32 where PyTorch has infinity."""
     notes = []
-    for name, mine, theirs in zip(names, found, wanted, strict=True):
+    for name, mine, theirs in zip(names, actual, expected, strict=True):
         n = int(_at_the_limit(mine, theirs).sum()) if mine.shape == theirs.shape else 0
         if n:
             notes.append(
@@ -92,19 +92,19 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def _at_the_limit(
-    found: npt.NDArray[np.generic], wanted: npt.NDArray[np.generic]
+    actual: npt.NDArray[np.generic], expected: npt.NDArray[np.generic]
 ) -> npt.NDArray[np.bool_]:
     """Where an infinity is wanted and the float32 next to it was found."""
-    mine, theirs = found.astype(np.float64), wanted.astype(np.float64)
+    mine, theirs = actual.astype(np.float64), expected.astype(np.float64)
     at_end: npt.NDArray[np.bool_] = np.isinf(theirs) & (mine == np.copysign(_LARGEST, theirs))
     return at_end
 
 
-def evidence_of(wanted: npt.NDArray[np.generic]) -> Evidence:
+def evidence_of(expected: npt.NDArray[np.generic]) -> Evidence:
     """What an output of eager PyTorch gives to compare."""
-    if wanted.size == 0:
+    if expected.size == 0:
         return Evidence.EMPTY
-    values = wanted.astype(np.float64).ravel()
+    values = expected.astype(np.float64).ravel()
     if not np.isfinite(values).any():
         return Evidence.NOT_FINITE
     largest = _largest(values)
@@ -117,9 +117,9 @@ def evidence_of(wanted: npt.NDArray[np.generic]) -> Evidence:
     return Evidence.VALUES
 
 
-def _quantised(wanted: npt.NDArray[np.generic], step: float) -> float:
+def _quantised(expected: npt.NDArray[np.generic], step: float) -> float:
     """The tolerance of an output with quantised values before it."""
-    largest = _largest(wanted.astype(np.float64))
+    largest = _largest(expected.astype(np.float64))
     return max(QUANTISED_TOLERANCE, 2.01 * step / largest if largest > 0 else 0.0)
 
 
@@ -129,19 +129,19 @@ def _largest(values: npt.NDArray[np.float64]) -> float:
 
 
 def _difference(
-    found: npt.NDArray[np.generic],
-    wanted: npt.NDArray[np.generic],
+    actual: npt.NDArray[np.generic],
+    expected: npt.NDArray[np.generic],
     allowed: float,
     least: float,
 ) -> tuple[float, float]:
     """The largest difference, and the same relative to the largest value; to as large a value as
     makes it pass, where it is at most ``least``."""
-    if found.shape != wanted.shape:
+    if actual.shape != expected.shape:
         return float("inf"), float("inf")
-    if wanted.size == 0:
+    if expected.size == 0:
         return 0.0, 0.0
-    mine, theirs = found.astype(np.float64), wanted.astype(np.float64)
-    same = (mine == theirs) | (np.isnan(mine) & np.isnan(theirs)) | _at_the_limit(found, wanted)
+    mine, theirs = actual.astype(np.float64), expected.astype(np.float64)
+    same = (mine == theirs) | (np.isnan(mine) & np.isnan(theirs)) | _at_the_limit(actual, expected)
     with np.errstate(invalid="ignore"):
         apart = np.where(same, 0.0, np.abs(mine - theirs))
     apart = np.where(np.isnan(apart), np.inf, apart)

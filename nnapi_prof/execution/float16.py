@@ -49,14 +49,14 @@ def float16_checks(program: Program, region: Region) -> tuple[OutputCheck, ...]:
     module = stock_module(program.units, halved, constant_outputs(program))
     ctypes.CDLL(str(build_host().library), mode=ctypes.RTLD_GLOBAL)
     with torch.inference_mode(), quiet_torch():
-        found = module(*program.example_inputs)
-        wanted = program.module(*program.example_inputs)
-    found = found if isinstance(found, tuple) else (found,)
-    wanted = wanted if isinstance(wanted, tuple | list) else (wanted,)
+        actual = module(*program.example_inputs)
+        expected = program.module(*program.example_inputs)
+    actual = actual if isinstance(actual, tuple) else (actual,)
+    expected = expected if isinstance(expected, tuple | list) else (expected,)
     return compare(
         program.units.outputs,
-        [value.detach().numpy() for value in found],
-        [value.detach().numpy() for value in wanted],
+        [value.detach().numpy() for value in actual],
+        [value.detach().numpy() for value in expected],
     )
 
 
@@ -81,7 +81,7 @@ def unit_errors(program: Program, units: Iterable[int]) -> dict[int, UnitError]:
     Raises BuildError where the emulator cannot be built, DeviceError where it cannot run.
     """
     values = all_values(program, program.example_inputs)
-    found: dict[int, UnitError] = {}
+    errors: dict[int, UnitError] = {}
     with open_device("local") as opened:
         batch: list[tuple[int, Region]] = []
         n_bytes = 0
@@ -91,17 +91,17 @@ def unit_errors(program: Program, units: Iterable[int]) -> dict[int, UnitError]:
             except UnsupportedOp:
                 continue
             except ConversionError as error:
-                found[unit] = UnitError(float("inf"), str(error))
+                errors[unit] = UnitError(float("inf"), str(error))
                 continue
             batch.append((unit, region))
             n_bytes += sum(map(len, region.buffers))
             n_bytes += sum(values[name].nbytes for name in (*region.inputs, *region.outputs))
             if n_bytes > MAX_BYTES:
-                found |= _run(program, batch, values, opened.client)
+                errors |= _run(program, batch, values, opened.client)
                 batch, n_bytes = [], 0
         if batch:
-            found |= _run(program, batch, values, opened.client)
-    return found
+            errors |= _run(program, batch, values, opened.client)
+    return errors
 
 
 def _run(
@@ -125,13 +125,13 @@ def _run(
             region.outputs,
         )
         request.add_action(action.spec)
-    found: dict[int, UnitError] = {}
+    errors: dict[int, UnitError] = {}
     with contextlib.closing(client.run(request.build(), request.blobs)) as events:
         for event in events:
             if isinstance(event, ActionResult):
                 unit, region = batch[event.action]
-                found[unit] = _error(program, region, values, event, client)
-    return found
+                errors[unit] = _error(program, region, values, event, client)
+    return errors
 
 
 def _error(
@@ -143,11 +143,11 @@ def _error(
 ) -> UnitError:
     if not result.ok:
         return UnitError(float("inf"), f"in float16 it {result.status.value}: {result.message}")
-    kept = {output.tensor - len(region.inputs): output for output in result.outputs}
+    outputs = {output.tensor - len(region.inputs): output for output in result.outputs}
     checks = compare(
         region.outputs,
         [
-            from_memory(client.pull_output(kept[i]), program.units.values[name]).numpy()
+            from_memory(client.pull_output(outputs[i]), program.units.values[name]).numpy()
             for i, name in enumerate(region.outputs)
         ],
         [values[name].detach().numpy() for name in region.outputs],

@@ -59,13 +59,13 @@ def all_values(program: Program, inputs: Sequence[torch.Tensor]) -> dict[str, to
         def run_node(self, n: fx.Node) -> object:
             result = super().run_node(n)
             if n.name in program.units.values and isinstance(result, torch.Tensor):
-                found[n.name] = result
+                values[n.name] = result
             return result
 
-    found: dict[str, torch.Tensor] = {}
+    values: dict[str, torch.Tensor] = {}
     with torch.inference_mode():
         Collect(program.module).run(*inputs)
-    return found
+    return values
 
 
 def run_units(
@@ -75,7 +75,7 @@ def run_units(
     interpreter = fx.Interpreter(program.module)
     nodes = {node.name: node for node in program.module.graph.nodes}
     interpreter.env = {nodes[name]: value for name, value in values.items()}
-    made: dict[str, torch.Tensor] = {}
+    results: dict[str, torch.Tensor] = {}
     with torch.inference_mode():
         for index in sorted(units):
             unit = program.units.units[index]
@@ -85,8 +85,8 @@ def run_units(
                         interpreter.env[argument] = interpreter.run_node(argument)
                 interpreter.env[nodes[name]] = interpreter.run_node(nodes[name])
             for name in unit.outputs:
-                made[name] = interpreter.env[nodes[name]]
-    return made
+                results[name] = interpreter.env[nodes[name]]
+    return results
 
 
 def choose_inputs(program: Program, seed: int | None) -> tuple[torch.Tensor, ...]:
@@ -127,7 +127,7 @@ def allow_unsteady(
     with torch.inference_mode():
         exact = program.module(*inputs)
         moved = [program.module(*_nudged(inputs, sign * NUDGE)) for sign in (1, -1)]
-    found, notes = [], []
+    allowed, notes = [], []
     for index, (check, doubt) in enumerate(zip(checks, doubtful, strict=True)):
         jump = max(_relative(outputs[index], exact[index]) for outputs in moved) if doubt else 0.0
         if jump > check.tolerance:
@@ -136,8 +136,8 @@ def allow_unsteady(
                 f"{check.name} is quantised and unsteady: in eager PyTorch, too, it moves by "
                 f"{jump:.0%} of its largest value when the inputs move by {NUDGE:.1%} of themselves"
             )
-        found.append(check)
-    return tuple(found), notes
+        allowed.append(check)
+    return tuple(allowed), notes
 
 
 def _nudged(inputs: Sequence[torch.Tensor], nudge: float) -> list[torch.Tensor]:

@@ -186,23 +186,23 @@ def keep(bundle: Path, report: RunReport) -> Path:
 
     What stood there goes to the earlier ones, where it is a run's report at all.
     """
-    kept = bundle / RESULT_FILE
+    file = bundle / RESULT_FILE
     text = report.to_json()
-    for place in (kept, bundle / EARLIER):
+    for place in (file, bundle / EARLIER):
         if place.is_symlink():  # a stranger's, to have something written elsewhere
             place.unlink()
-    if kept.is_file():
-        _file_away(bundle, kept, text)
-    kept.write_text(text, encoding="utf-8")
-    return kept
+    if file.is_file():
+        _file_away(bundle, file, text)
+    file.write_text(text, encoding="utf-8")
+    return file
 
 
-def _file_away(bundle: Path, kept: Path, text: str) -> None:
+def _file_away(bundle: Path, file: Path, text: str) -> None:
     try:
-        former = read_file(kept, MOST_BYTES)
+        former = read_file(file, MOST_BYTES)
         time = RunReport.from_json(former.decode()).created_at
     except (SerializationError, UnicodeDecodeError):
-        kept.unlink()  # damaged, or a link: there is no run in it
+        file.unlink()  # damaged, or a link: there is no run in it
         return
     if former == text.encode():
         return
@@ -228,10 +228,10 @@ def last(bundle: Path) -> RunReport | None:
 
     Raises SerializationError where that is damaged.
     """
-    kept = bundle / RESULT_FILE
-    if not kept.is_file():
+    file = bundle / RESULT_FILE
+    if not file.is_file():
         return None
-    return _read(kept, "`nnapi-prof run` makes it again")
+    return _read(file, "`nnapi-prof run` makes it again")
 
 
 def every(bundle: Path) -> tuple[RunReport, ...]:

@@ -43,14 +43,14 @@ def run_bundle(
     bundle: Bundle,
     program: Program,
     inputs: Sequence[torch.Tensor],
-    wanted: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor],
     client: AgentClient,
     options: RunOptions,
     progress: Progress | None = None,
 ) -> RunReport:
     """Runs a bundle's plan and, if asked, its baselines.
 
-    ``inputs`` are logical tensors in the order of the graph's inputs, ``wanted`` the outputs of
+    ``inputs`` are logical tensors in the order of the graph's inputs, ``expected`` the outputs of
     eager PyTorch for them, flattened. Raises AgentError where the plan itself fails; a baseline
     that fails is reported as such.
     """
@@ -62,7 +62,7 @@ def run_bundle(
             f"the bundle was made for {bundle.device}: predictions are for that device, not this"
         )
     try:
-        found, cold = _outputs(bundle, program, inputs, client, options)
+        outputs, cold = _outputs(bundle, program, inputs, client, options)
     except AgentError as error:
         if not foreign:
             raise
@@ -73,8 +73,8 @@ def run_bundle(
         ) from error
     steps = [last_step(bundle.graph, name) for name in bundle.graph.outputs]
     names = bundle.graph.outputs
-    mine = [found[name].numpy() for name in names]
-    theirs = [value.detach().numpy() for value in wanted]
+    mine = [outputs[name].numpy() for name in names]
+    theirs = [value.detach().numpy() for value in expected]
     checks = compare(names, mine, theirs, options.tolerance, steps)
     notes += limit_notes(names, mine, theirs)
     checks, unsteady = allow_unsteady(checks, program, inputs, steps)
@@ -184,10 +184,10 @@ def _kept(
         raise AgentError(f"{client.serial}: the plan failed: {why_failed(result)}", client.serial)
     names = {index: name for name, index in action.tensors.items()}
     return {
-        names[kept.tensor]: from_memory(
-            client.pull_output(kept), bundle.graph.values[names[kept.tensor]]
+        names[output.tensor]: from_memory(
+            client.pull_output(output), bundle.graph.values[names[output.tensor]]
         )
-        for kept in result.outputs
+        for output in result.outputs
     }
 
 

@@ -157,10 +157,10 @@ def time_repeats(
     if any(stage.on_host for plan in plans for stage in stages_of(plan)):
         values |= all_values(program, inputs)
     timings = options.timings(client.info().simulated)
-    found = []
+    repeats = []
     for repeat, timing in enumerate(timings):
         ordered = plans if repeat % 2 == 0 else plans[::-1]
-        found.append(
+        repeats.append(
             _time_once(
                 bundle,
                 ordered,
@@ -171,16 +171,16 @@ def time_repeats(
                 _of_all(progress, repeat, len(timings)),
             )
         )
-    return found
+    return repeats
 
 
 def together(repeats: Sequence[Mapping[PlanKey, TimedPlan]]) -> dict[PlanKey, TimedPlan]:
     """All repeats of each plan as one; a plan that failed in one of them failed."""
-    found = {key: dataclasses.replace(timed) for key, timed in repeats[0].items()}
+    joined = {key: dataclasses.replace(timed) for key, timed in repeats[0].items()}
     for repeat in repeats[1:]:
         for key, more in repeat.items():
-            found[key] = _joined(found[key], more)
-    return found
+            joined[key] = _joined(joined[key], more)
+    return joined
 
 
 def _joined(first: TimedPlan, more: TimedPlan) -> TimedPlan:

@@ -117,4 +117,4 @@ def test_hope_is_followed_only_beyond_noise(store: CostStore) -> None:
     assert result.costs is not None
     chosen = choose(program.units, result.costs)
     assert chosen.potential == result.potential <= result.costs.noise
-    assert chosen.wanted == []
+    assert chosen.to_measure == []

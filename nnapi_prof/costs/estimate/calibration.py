@@ -161,8 +161,8 @@ def fit_with_errors(
 
 def adapted(samples: Sequence[Sample], sister: TargetModel) -> TargetModel:
     """The sister's model with her prices drawn to what the samples say."""
-    found = fit_roof(sums_of(samples), kinds_of(samples), sister)
-    rates = found.roof.ns_per_mac
+    roofline = fit_roof(sums_of(samples), kinds_of(samples), sister)
+    rates = roofline.roof.ns_per_mac
     pairs = [(rates[k], sister.roof.ns_per_mac[k]) for k in rates if k in sister.roof.ns_per_mac]
     # "default" is one of the pairs, so there is one.
     faster = float(
@@ -170,8 +170,8 @@ def adapted(samples: Sequence[Sample], sister: TargetModel) -> TargetModel:
     )
     hers = {kind: rate * faster for kind, rate in sister.roof.ns_per_mac.items()}
     return replace(
-        found,
-        roof=replace(found.roof, ns_per_mac={**hers, **rates, "default": hers["default"]}),
+        roofline,
+        roof=replace(roofline.roof, ns_per_mac={**hers, **rates, "default": hers["default"]}),
         correction=sister.correction,
         forest=sister.forest,
     )
@@ -209,8 +209,8 @@ def _folds(
 
 def _errors(model: TargetModel, samples: Sequence[Sample]) -> Floats:
     """predicted / measured - 1."""
-    found: Floats = model.samples_ns(samples) / np.array([sample.ns for sample in samples]) - 1
-    return found
+    errors: Floats = model.samples_ns(samples) / np.array([sample.ns for sample in samples]) - 1
+    return errors
 
 
 # ---- a whole device -----------------------------------------------------------------------------
@@ -249,13 +249,13 @@ def samples_of(rows: Iterable[Measurement]) -> dict[Target, list[Sample]]:
     """
     last = {(row.target, row.signature): row for row in rows}
     works = {row.signature: work for row in last.values() if (work := row.work) is not None}
-    found: dict[Target, list[Sample]] = defaultdict(list)
+    samples: dict[Target, list[Sample]] = defaultdict(list)
     for (target, _), row in sorted(last.items(), key=lambda item: (item[0][0].key, item[0][1])):
-        known = all(member in works for member in row.members)
-        if not row.usable or row.kind is Kind.PLAN or not known or row.summary.median_ns <= 0:
+        complete = all(member in works for member in row.members)
+        if not row.usable or row.kind is Kind.PLAN or not complete or row.summary.median_ns <= 0:
             continue
         crosses = target.engine is Engine.NNAPI
-        found[target].append(
+        samples[target].append(
             Sample(
                 tuple(works[member] for member in row.members),
                 row.summary.median_ns,
@@ -264,7 +264,7 @@ def samples_of(rows: Iterable[Measurement]) -> dict[Target, list[Sample]]:
                 float(row.output_bytes) if crosses else 0.0,
             )
         )
-    return dict(found)
+    return dict(samples)
 
 
 def refused_of(rows: Iterable[Measurement]) -> dict[Target, frozenset[str]]:
@@ -332,7 +332,7 @@ def calibrate(
             fewest,
             ", ".join(f"{target} ({count})" for target, count in few.items()),
         )
-    samples = {target: found for target, found in samples.items() if target not in few}
+    samples = {target: own for target, own in samples.items() if target not in few}
     refused = refused_of(rows)
     if not can_learn() and any(map(is_long, samples.values())):
         LOGGER.info(
@@ -341,12 +341,12 @@ def calibrate(
             LONG,
         )
     models, reports = {}, []
-    for target, found in samples.items():
+    for target, own in samples.items():
         hers = None if sister is None else _sister_model(sister, target)
-        fitted = fit_with_errors(found, hers, folds=folds, seed=seed)
+        fitted = fit_with_errors(own, hers, folds=folds, seed=seed)
         models[target] = replace(fitted.model, refused=refused.get(target, frozenset()))
-        single = cross_validated(found, folds=folds, seed=seed, fit=single_rate)
-        reports.append(TargetReport(target, len(found), fitted.errors, single))
+        single = cross_validated(own, folds=folds, seed=seed, fit=single_rate)
+        reports.append(TargetReport(target, len(own), fitted.errors, single))
     wild = {report.target for report in reports if report.summary(report.errors)[1] > MOST_ERROR}
     if wild:
         LOGGER.info(

@@ -64,8 +64,8 @@ class EstimatedCosts:
 
     def unit_cost(self, unit_index: int, target: Target) -> float | None:
         """Marginal cost in ns; None where it cannot run there."""
-        found = self.estimates.get((unit_index, target))
-        return None if found is None else found.ns
+        estimate = self.estimates.get((unit_index, target))
+        return None if estimate is None else estimate.ns
 
     def overhead(self, target: Target) -> float:
         """Of one invocation, in ns."""
@@ -98,9 +98,9 @@ class EstimatedCosts:
         targets = self.targets
         index = {target: k for k, target in enumerate(targets)}
         unit_ns = np.full((len(self.graph.units), len(targets)), np.inf)
-        for (unit, target), found in self.estimates.items():
+        for (unit, target), estimate in self.estimates.items():
             if target in index:
-                unit_ns[unit, index[target]] = found.ns
+                unit_ns[unit, index[target]] = estimate.ns
         prices = [self.prices[target] for target in targets]
         return CostArrays(
             targets=targets,
@@ -145,13 +145,13 @@ class EstimatedCosts:
     def never_measured(self, plan: Plan) -> dict[str, float]:
         """Type of operation -> the share of the plan's latency that its units are estimated at, of
         types of which the target never ran one. The largest first."""
-        found: dict[str, float] = defaultdict(float)
+        shares: dict[str, float] = defaultdict(float)
         for segment in plan.segments:
             for unit in segment.units:
                 part = self.estimates[unit, segment.target]
                 if part.never_measured is not None:
-                    found[part.never_measured] += part.ns / (plan.predicted_ns or 1.0)
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+                    shares[part.never_measured] += part.ns / (plan.predicted_ns or 1.0)
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
 
 # ---- measured costs with estimates in their holes -----------------------------------------------
@@ -175,8 +175,8 @@ class FilledCosts(CostModel):
     """Of targets on which nothing of this model was measured."""
 
     def unit_cost(self, unit_index: int, target: Target) -> float | None:
-        found = self.filled.get((unit_index, target))
-        return super().unit_cost(unit_index, target) if found is None else found.ns
+        estimate = self.filled.get((unit_index, target))
+        return super().unit_cost(unit_index, target) if estimate is None else estimate.ns
 
     def overhead(self, target: Target) -> float:
         price = self.prices.get(target)
@@ -190,33 +190,33 @@ class FilledCosts(CostModel):
 
     def arrays(self) -> CostArrays:
         """What is estimated in the place of what nobody measured."""
-        known = super().arrays()
-        index = {target: k for k, target in enumerate(known.targets)}
-        for (unit, target), found in self.filled.items():
+        arrays = super().arrays()
+        index = {target: k for k, target in enumerate(arrays.targets)}
+        for (unit, target), estimate in self.filled.items():
             if target in index:
-                known.unit_ns[unit, index[target]] = found.ns
-                known.estimated[unit, index[target]] = True
+                arrays.unit_ns[unit, index[target]] = estimate.ns
+                arrays.estimated[unit, index[target]] = True
         for target, price in self.prices.items():
             if target in index:
                 k = index[target]
-                known.overhead_ns[k] = price.invocation_ns
-                known.in_ns_per_byte[k] = price.ns_per_in_byte
-                known.out_ns_per_byte[k] = price.ns_per_out_byte
-        return known
+                arrays.overhead_ns[k] = price.invocation_ns
+                arrays.in_ns_per_byte[k] = price.ns_per_in_byte
+                arrays.out_ns_per_byte[k] = price.ns_per_out_byte
+        return arrays
 
     def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
         region = frozenset(units)
-        found = super().region_cost(region, target)
+        cost = super().region_cost(region, target)
         guessed = [e for unit in region if (e := self.filled.get((unit, target))) is not None]
-        if found is None or found.measured or not guessed:
-            return found
+        if cost is None or cost.measured or not guessed:
+            return cost
         spread = (
             math.hypot(
                 *(one.ns * UNKNOWN if one.error is None else one.ns * one.error for one in guessed)
             )
             / NINE_TENTHS
         )
-        return RegionCost(found.ns, estimated=True, sigma_ns=found.sigma_ns + spread)
+        return RegionCost(cost.ns, estimated=True, sigma_ns=cost.sigma_ns + spread)
 
 
 def fill(graph: UnitGraph, rows: Iterable[Measurement], estimated: EstimatedCosts) -> FilledCosts:

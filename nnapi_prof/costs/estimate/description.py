@@ -102,9 +102,9 @@ def shipped_text(name: str) -> str:
 def parse_description(data: Mapping[str, Any]) -> Description:
     """Raises CostError where it is no description, or not one of this version."""
     if data.get("format") != FORMAT or data.get("version") not in READABLE:
-        found = f"{data.get('format')} {data.get('version')}"
+        version = f"{data.get('format')} {data.get('version')}"
         raise CostError(
-            f"wanted a description {FORMAT} version {VERSION}, found {found}: make it again with "
+            f"wanted a description {FORMAT} version {VERSION}, found {version}: make it again with "
             "`nnapi-prof calibrate`"
         )
     try:
@@ -212,7 +212,7 @@ def _read_forest(data: Mapping[str, Any]) -> Forest:
 
 
 def _price(value: Any) -> float:
-    found = float(value)
-    if not math.isfinite(found) or found < 0:
+    price = float(value)
+    if not math.isfinite(price) or price < 0:
         raise ValueError(f"{value!r} where a number of at least 0 was expected")
-    return found
+    return price

@@ -80,8 +80,8 @@ class Correction:
         return np.hstack([kernel(x, self.centres, self.length), linear(x)])
 
     def log_ratio(self, works: Sequence[Work]) -> Floats:
-        found: Floats = self.basis(self.inputs(works)) @ self.weights
-        return np.clip(found, -MOST_CORRECTION, MOST_CORRECTION)
+        ratio: Floats = self.basis(self.inputs(works)) @ self.weights
+        return np.clip(ratio, -MOST_CORRECTION, MOST_CORRECTION)
 
     def familiar(self, works: Sequence[Work]) -> Floats:
         """0 to 1: how near to a centre each operation is."""
@@ -92,16 +92,16 @@ class Correction:
 def scaled(works: Sequence[Work], kinds: Sequence[str], mean: Floats, scale: Floats) -> Floats:
     """[n, features + kinds]."""
     raw = raw_inputs(works, kinds)
-    found: Floats = (raw - mean) * scale
-    return found
+    values: Floats = (raw - mean) * scale
+    return values
 
 
 def kernel(x: Floats, centres: Floats, length: float) -> Floats:
     """Matern 3/2: (1 + d) exp(-d), d = sqrt(3) |x - centre| / length."""
     square = (x**2).sum(axis=1)[:, None] + (centres**2).sum(axis=1) - 2 * x @ centres.T
     d = np.sqrt(3 * np.maximum(square, 0)) / length
-    found: Floats = (1 + d) * np.exp(-d)
-    return found
+    similarity: Floats = (1 + d) * np.exp(-d)
+    return similarity
 
 
 def linear(x: Floats) -> Floats:
@@ -132,12 +132,12 @@ class TargetModel:
 
     def log_ratio(self, works: Sequence[Work]) -> Floats:
         """What correction and forest multiply the roofline by, as logarithms."""
-        found = np.zeros(len(works))
+        ratio = np.zeros(len(works))
         if self.correction is not None and works:
-            found = self.correction.log_ratio(works)
+            ratio = self.correction.log_ratio(works)
         if self.forest is not None and works:
-            found = found + self.forest.log_ratio(works)
-        return found
+            ratio = ratio + self.forest.log_ratio(works)
+        return ratio
 
     def sample_ns(self, sample: Sample) -> float:
         """What :class:`Sample` measured, as predicted."""
@@ -158,8 +158,8 @@ class TargetModel:
             + s.out_bytes * self.ns_per_out_byte
             for s in samples
         ]
-        found: Floats = np.bincount(owner, weights=each, minlength=len(samples)) + np.array(fixed)
-        return found
+        ns: Floats = np.bincount(owner, weights=each, minlength=len(samples)) + np.array(fixed)
+        return ns
 
     def knows(self, work: Work) -> bool:
         """Whether an operation of its type was ever measured there. What only renames (a reshape)
@@ -290,13 +290,13 @@ def error_bounds(
 def _focus(model: TargetModel, samples: Sequence[Sample]) -> Floats:
     """[samples, 2]: of operations, and of kinds, the sums of squared shares."""
     each = model.works_ns([work for sample in samples for work in sample.works])
-    found, start = [], 0
+    pairs, start = [], 0
     for sample, total in zip(samples, model.samples_ns(samples).tolist(), strict=True):
         end = start + len(sample.works)
         shares = each[start:end] / max(total, 1e-9)
-        found.append(_shares(sample.works, shares, (np.ones(len(shares)),)))
+        pairs.append(_shares(sample.works, shares, (np.ones(len(shares)),)))
         start = end
-    return np.array(found)
+    return np.array(pairs)
 
 
 def _spreads(samples: Sequence[Sample], seen: Floats, logs: Floats) -> tuple[float, float, float]:
@@ -368,8 +368,8 @@ class Forest:
         while (inner := self.feature[at] != NO_FEATURE).any():
             above = x[rows, self.feature[at]] > self.number[at]
             at = np.where(inner, np.where(above, self.upper[at], at + 1), at)
-        found: Floats = self.number[at].mean(axis=1)
-        return found
+        ratio: Floats = self.number[at].mean(axis=1)
+        return ratio
 
 
 def check_forest(forest: Forest, n_features: int) -> None:

@@ -103,8 +103,8 @@ def fit_roof(sums: Sums, kinds: Sequence[str], sister: TargetModel | None = None
 
     # One more unknown is the device's speed as a whole: guesses count against each other only.
     def residuals(logs: Floats) -> Floats:
-        found = np.log(matrix @ np.exp(logs[1:] + logs[0])) - sums.log_ns
-        return np.concatenate([found, weight * (logs[1:] - start)])
+        solution = np.log(matrix @ np.exp(logs[1:] + logs[0])) - sums.log_ns
+        return np.concatenate([solution, weight * (logs[1:] - start)])
 
     def jacobian(logs: Floats) -> Floats:
         parts = matrix * np.exp(logs[1:] + logs[0])
@@ -114,12 +114,12 @@ def fit_roof(sums: Sums, kinds: Sequence[str], sister: TargetModel | None = None
         return np.vstack([upper, lower])
 
     first = np.concatenate([[0.0], start])
-    found = least_squares(residuals, first, jac=jacobian, loss="soft_l1", f_scale=0.1)
+    solution = least_squares(residuals, first, jac=jacobian, loss="soft_l1", f_scale=0.1)
     prices = np.zeros(design.shape[1])
-    prices[used] = np.exp(found.x[1:] + found.x[0])
+    prices[used] = np.exp(solution.x[1:] + solution.x[0])
     rates = {kind: float(prices[N_FIXED + i]) for kind, i in place.items()}
-    known = [rate for kind, rate in rates.items() if not kind.startswith("CONV_2D")]
-    rates["default"] = float(np.median(known or list(rates.values())))
+    others = [rate for kind, rate in rates.items() if not kind.startswith("CONV_2D")]
+    rates["default"] = float(np.median(others or list(rates.values())))
     return TargetModel(
         Roof(float(prices[0]), float(prices[1]), rates, float(prices[2])),
         invocation_ns=float(prices[3]),
@@ -234,9 +234,9 @@ class _Correctable:
             root = np.sqrt(_trust(left))
             a, b = seen * root[:, None], (left + seen @ weights) * root
             factor = cho_factor(a.T @ a + ridge * (penalty + 1e-8 * np.eye(len(penalty))))
-            found: Floats = cho_solve(factor, a.T @ b)
-            step = float(np.abs(seen @ (found - weights)).max())
-            weights = found
+            solved: Floats = cho_solve(factor, a.T @ b)
+            step = float(np.abs(seen @ (solved - weights)).max())
+            weights = solved
             if step < STANDS:
                 break
         hat = np.einsum("ij,ji->i", a, cho_solve(factor, a.T))
@@ -293,12 +293,12 @@ def _unusual(setting: Setting, usual: Setting) -> float:
     return (lengths**2 + ridges**2) / 2
 
 
-def _trust(wanted: Floats) -> Floats:
+def _trust(targets: Floats) -> Floats:
     """Weights that keep rows far off (a phone that was hot, another algorithm) from pulling: 1 up
     to three typical deviations, then falling."""
-    middle = float(np.median(wanted))
-    typical = max(1.4826 * float(np.median(np.abs(wanted - middle))), 0.02)
-    return np.minimum(1.0, 3 * typical / np.maximum(np.abs(wanted - middle), 1e-12))
+    middle = float(np.median(targets))
+    typical = max(1.4826 * float(np.median(np.abs(targets - middle))), 0.02)
+    return np.minimum(1.0, 3 * typical / np.maximum(np.abs(targets - middle), 1e-12))
 
 
 def _centres(x: Floats) -> Floats:

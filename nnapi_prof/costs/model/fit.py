@@ -132,15 +132,15 @@ def _partial(
     rows: Mapping[tuple[str, Target], Measurement],
 ) -> frozenset[Target]:
     """Targets of NNAPI's on which some units were neither tried nor inferred."""
-    known: dict[Target, set[str]] = defaultdict(set)
+    tried: dict[Target, set[str]] = defaultdict(set)
     for signature, target in rows:
-        known[target].add(signature)
-    for target, found in samples.items():
-        known[target].update(sample.signature for sample in found)
+        tried[target].add(signature)
+    for target, own in samples.items():
+        tried[target].update(sample.signature for sample in own)
     return frozenset(
         target
-        for target, found in known.items()
-        if target.engine is Engine.NNAPI and not signatures <= found
+        for target, own in tried.items()
+        if target.engine is Engine.NNAPI and not signatures <= own
     )
 
 
@@ -172,17 +172,17 @@ def infer_preferences(
             target: {row.signature: row for row in rows.values() if row.target == target}
             for target in own
         }
-        known = max(own, key=lambda target: len(alone[target]))
+        leader = max(own, key=lambda target: len(alone[target]))
         for other in own:
-            if other == known:
+            if other == leader:
                 continue
             refusals |= {
                 (signature, other): replace(row, target=other)
-                for signature, row in alone[known].items()
+                for signature, row in alone[leader].items()
                 if row.n_units == 1 and not row.usable and signature not in alone[other]
             }
             tried = set(alone[other])
-            inferred = _inferred(samples.get(known, []), samples.get(other, []), tried, other)
+            inferred = _inferred(samples.get(leader, []), samples.get(other, []), tried, other)
             if inferred:
                 samples[other] = [*samples.get(other, []), *inferred]
     return refusals
@@ -194,27 +194,31 @@ def share_spreads(
     """The fits, where a preference without regions of its own takes the spread of sums that the
     accelerator shows under the one with most regions: what a driver joins, it joins under each."""
     regions = {
-        target: sum(len(s.members) > 1 and s.weight == 1 for s in found)
-        for target, found in samples.items()
+        target: sum(len(s.members) > 1 and s.weight == 1 for s in own)
+        for target, own in samples.items()
     }
     shared = dict(fits)
     for target, fitted in fits.items():
         if target.engine is not Engine.NNAPI or regions[target] >= FEW_REGIONS:
             continue
         others = [t for t in fits if t.accelerator == target.accelerator]
-        known = max(others, key=lambda t: regions[t])
-        spread = min(fitted.spread, fits[known].spread)
-        gain = min(fitted.gain, fits[known].gain)
-        longest = max(fitted.longest, fits[known].longest)
+        leader = max(others, key=lambda t: regions[t])
+        spread = min(fitted.spread, fits[leader].spread)
+        gain = min(fitted.gain, fits[leader].gain)
+        longest = max(fitted.longest, fits[leader].longest)
         shared[target] = replace(fitted, spread=spread, gain=gain, longest=longest)
     return shared
 
 
 def _inferred(
-    known: list[RegionSample], measured: list[RegionSample], tried: set[str], target: Target
+    leading: list[RegionSample], measured: list[RegionSample], tried: set[str], target: Target
 ) -> list[RegionSample]:
-    found = {sample.signature: sample for sample in measured}
-    pairs = [(s.median_ns, found[s.signature].median_ns) for s in known if s.signature in found]
+    by_signature = {sample.signature: sample for sample in measured}
+    pairs = [
+        (s.median_ns, by_signature[s.signature].median_ns)
+        for s in leading
+        if s.signature in by_signature
+    ]
     if not pairs:
         return []
     from scipy.optimize import nnls  # who reads a fit does without
@@ -230,7 +234,7 @@ def _inferred(
             median_ns=float(a / size[0] + b / size[1] * sample.median_ns),
             weight=INFERRED_WEIGHT,
         )
-        for sample in known
+        for sample in leading
         if sample.signature not in tried
     ]
 
@@ -255,7 +259,7 @@ def fit_compiling(
     for (units, target), row in places.items():
         if target.engine is Engine.NNAPI and row.usable and row.compile_ns:
             whole[units, target.accelerator or ""].append(float(row.compile_ns))
-    means = {name: [_mean(same) for same in found.values()] for name, found in samples.items()}
+    means = {name: [_mean(same) for same in own.values()] for name, own in samples.items()}
     return CompileModel(means, {place: sum(ns) / len(ns) for place, ns in whole.items()})
 
 

@@ -53,13 +53,13 @@ class Locator:
     def signature(self, region: Iterable[int]) -> str:
         """The key of a region in the cost table; of a single unit, the unit's own."""
         key = tuple(sorted(region))
-        found = self._signatures.get(key)
-        if found is None:
+        signature = self._signatures.get(key)
+        if signature is None:
             single = len(key) == 1
             units = self._graph.units
-            found = units[key[0]].signature if single else region_signature(self._graph, key)
-            self._signatures[key] = found
-        return found
+            signature = units[key[0]].signature if single else region_signature(self._graph, key)
+            self._signatures[key] = signature
+        return signature
 
     def places(
         self, rows: Iterable[Measurement], extra: Iterable[UnitSet] = ()
@@ -72,11 +72,11 @@ class Locator:
         named: dict[str, list[UnitSet]] = defaultdict(list)
         for region in extra:
             named[self.signature(region)].append(tuple(sorted(region)))
-        found: dict[tuple[frozenset[int], Target], Measurement] = {}
+        rows_at: dict[tuple[frozenset[int], Target], Measurement] = {}
         for row in rows:
             for region in {*self._candidates(row), *named.get(row.signature, ())}:
-                found[frozenset(region), row.target] = row
-        return found
+                rows_at[frozenset(region), row.target] = row
+        return rows_at
 
     def _candidates(self, row: Measurement) -> Iterator[UnitSet]:
         n = len(self._graph.units)

@@ -116,7 +116,7 @@ class CompileModel:
     @cached_property
     def fits(self) -> Mapping[str, TargetFit]:
         """Accelerator -> its terms; of the transfers none."""
-        return {name: fit_target(found, on_cpu=False) for name, found in self.samples.items()}
+        return {name: fit_target(own, on_cpu=False) for name, own in self.samples.items()}
 
     def fixed_ns(self, target: Target) -> float:
         """Of each region on a target, whatever it computes."""

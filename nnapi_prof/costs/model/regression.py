@@ -232,9 +232,9 @@ def fit_target(samples: Sequence[RegionSample], *, on_cpu: bool) -> TargetFit:
     scale = np.sqrt((relative**2).sum(axis=0))
     scale[scale == 0] = 1.0
     prior = _prior(relative, names, on_cpu) / scale
-    given = np.array([sample.weight for sample in samples])
-    given = given * np.where(several, 1.0, SINGLE_WEIGHT)
-    scaled, weights = _huber_nnls(relative / scale, prior, given)
+    own_weights = np.array([sample.weight for sample in samples])
+    own_weights = own_weights * np.where(several, 1.0, SINGLE_WEIGHT)
+    scaled, weights = _huber_nnls(relative / scale, prior, own_weights)
     solution = scaled / scale
     residuals = relative @ solution - 1
     covariance = _covariance(relative / scale, prior, weights, residuals)
@@ -259,8 +259,8 @@ def fit_target(samples: Sequence[RegionSample], *, on_cpu: bool) -> TargetFit:
 
 def _variance(residuals: np.ndarray, weights: np.ndarray) -> float:
     """Of one row of weight 1."""
-    found = float((weights * residuals**2).sum() / max(1.0, weights.sum()))
-    return max(found, MINIMUM_SIGMA**2)
+    variance = float((weights * residuals**2).sum() / max(1.0, weights.sum()))
+    return max(variance, MINIMUM_SIGMA**2)
 
 
 def _covariance(
@@ -279,8 +279,8 @@ def _without_itself(
     """Each row's error as the other rows predict it: its residual over 1 - leverage."""
     leverage = ((design @ covariance) * design).sum(axis=1) * weights
     leverage = np.clip(leverage / _variance(residuals, weights), 0.0, 0.9)
-    found: np.ndarray = residuals / (1 - leverage)
-    return found
+    errors: np.ndarray = residuals / (1 - leverage)
+    return errors
 
 
 def _spread(errors: np.ndarray) -> float:
@@ -310,10 +310,10 @@ def _gain(errors: np.ndarray, n_units: np.ndarray) -> float:
     return _drawn(max(0.0, float(errors[order][reached.argmax()])) / TAIL_SIGMAS, len(errors))
 
 
-def _drawn(found: float, n_regions: int) -> float:
+def _drawn(spread: float, n_regions: int) -> float:
     """A spread that was found, drawn towards what is assumed where regions are few."""
     share = min(1.0, n_regions / FEW_REGIONS)
-    return math.sqrt(share * max(found, LEAST_SPREAD) ** 2 + (1 - share) * UNKNOWN_SPREAD**2)
+    return math.sqrt(share * max(spread, LEAST_SPREAD) ** 2 + (1 - share) * UNKNOWN_SPREAD**2)
 
 
 def _prior(relative: np.ndarray, names: Sequence[str], on_cpu: bool) -> np.ndarray:
@@ -339,14 +339,14 @@ def _prior(relative: np.ndarray, names: Sequence[str], on_cpu: bool) -> np.ndarr
 
 
 def _huber_nnls(
-    design: np.ndarray, prior: np.ndarray, given: np.ndarray
+    design: np.ndarray, prior: np.ndarray, own_weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Minimises Huber's loss of (design @ x - 1), rows weighed by ``given``, plus |prior @ x|^2
-    over x >= 0. Returns x and the rows' final weights."""
+    """Minimises Huber's loss of (design @ x - 1), rows weighed by ``own_weights``, plus
+    |prior @ x|^2, over x >= 0. Returns x and the rows' final weights."""
     from scipy.optimize import nnls  # who reads a fit does without
 
     target = np.concatenate([np.ones(len(design)), np.zeros(len(prior))])
-    weights = given.copy()
+    weights = own_weights.copy()
     solution = np.zeros(design.shape[1])
     for _ in range(MAX_STEPS):
         root = np.sqrt(weights)
@@ -356,7 +356,7 @@ def _huber_nnls(
         previous, (solution, _norm) = solution, nnls(system, right)
         error = np.abs(design @ solution - 1)
         sigma = max(MAD_TO_SIGMA * float(np.median(error)), MINIMUM_SIGMA)
-        weights = given * np.minimum(1.0, HUBER_K * sigma / np.maximum(error, 1e-12))
+        weights = own_weights * np.minimum(1.0, HUBER_K * sigma / np.maximum(error, 1e-12))
         if np.abs(solution - previous).max() <= CONVERGED * max(np.abs(solution).max(), 1e-12):
             break
     return solution, weights
@@ -371,9 +371,9 @@ class FitCache:
     def fit(self, target: Target, samples: Sequence[RegionSample]) -> TargetFit:
         """:func:`~nnapi_prof.costs.model.regression.fit_target` of these samples."""
         now = tuple(samples)
-        known = self._last.get(target)
-        if known is not None and known[0] == now:
-            return known[1]
+        last = self._last.get(target)
+        if last is not None and last[0] == now:
+            return last[1]
         fitted = fit_target(now, on_cpu=target == CPU)
         self._last[target] = (now, fitted)
         return fitted

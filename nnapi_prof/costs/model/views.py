@@ -53,8 +53,8 @@ class OptimisticCosts:
         return 1 - min(MOST_OPTIMISM, Z * of_model)
 
     def unit_cost(self, unit_index: int, target: Target) -> float | None:
-        known = self.costs.unit_cost(unit_index, target)
-        return None if known is None else known * self._share(target)
+        ns = self.costs.unit_cost(unit_index, target)
+        return None if ns is None else ns * self._share(target)
 
     def overhead(self, target: Target) -> float:
         return self.costs.overhead(target) * self._share(target)
@@ -63,10 +63,10 @@ class OptimisticCosts:
         return self.costs.transfer(target, in_bytes, out_bytes) * self._share(target)
 
     def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
-        known = self.costs.region_cost(units, target)
-        if known is None or known.measured:
-            return known
-        return replace(known, ns=known.ns * self._share(target))
+        cost = self.costs.region_cost(units, target)
+        if cost is None or cost.measured:
+            return cost
+        return replace(cost, ns=cost.ns * self._share(target))
 
     def arrays(self) -> CostArrays:
         """Those of the model, at the lower ends of their intervals."""
@@ -114,10 +114,10 @@ def with_intervals(plan: Plan, costs: CostModel) -> Plan:
 
 
 def _with_interval(segment: Segment, costs: CostModel) -> Segment:
-    known = costs.region_cost(segment.units, segment.target)
-    if known is None or segment.estimated:
+    cost = costs.region_cost(segment.units, segment.target)
+    if cost is None or segment.estimated:
         return segment
-    half = Z * known.sigma_ns
+    half = Z * cost.sigma_ns
     ns = segment.predicted_ns
     return replace(segment, interval_ns=(max(0.0, ns - half), ns + half))
 
@@ -141,12 +141,12 @@ def drop_dominated_targets(costs: CostModel, *, auto: bool = False) -> CostModel
     Of equals the preference for fast answers stays. What was measured on the others is left out of
     plans, not of the fits. With ``auto`` NNAPI's own choice stays, whatever it equals.
     """
-    kept: list[Target] = []
+    targets: list[Target] = []
     for target in sorted(costs.targets, key=_dominance_rank):
-        rivals = [k for k in kept if _comparable(target, k, auto)]
+        rivals = [k for k in targets if _comparable(target, k, auto)]
         if not any(_adds_nothing(costs, target, rival) for rival in rivals):
-            kept.append(target)
-    return replace(costs, targets=tuple(target for target in costs.targets if target in kept))
+            targets.append(target)
+    return replace(costs, targets=tuple(target for target in costs.targets if target in targets))
 
 
 def _dominance_rank(target: Target) -> tuple[bool, bool]:
@@ -257,16 +257,16 @@ def shown_targets(costs: UnitCosts, graph: UnitGraph) -> dict[str, Target]:
         for target in costs.targets:
             tried = (costs.whole((unit.index,), target) for unit in graph.units)
             measured[target] = sum(row is not None and row.usable for row in tried)
-    found: dict[str, Target] = {}
+    shown: dict[str, Target] = {}
     for target in costs.targets:
         name = target.accelerator or target.key
         if name in left:
             continue
-        if name not in found or _measured_rank(measured, target) > _measured_rank(
-            measured, found[name]
+        if name not in shown or _measured_rank(measured, target) > _measured_rank(
+            measured, shown[name]
         ):
-            found[name] = target
-    return found
+            shown[name] = target
+    return shown
 
 
 def left_at_trial(costs: UnitCosts) -> tuple[str, ...]:

@@ -127,22 +127,22 @@ class CostStore:
         Rows that cannot be (a time below 0, say) are left out, and a warning of the logger says
         which; of those that measured the same the one before them is the newest then.
         """
-        wanted = selection or Selection()
+        chosen = selection or Selection()
 
         def work(connection: Connection) -> list[dict[str, Any]]:
             while True:
-                found: list[dict[str, Any]] = []
+                rows: list[dict[str, Any]] = []
                 bad: dict[int, str] = {}
-                for query in wanted.queries(without=self._left_out):
+                for query in chosen.queries(without=self._left_out):
                     for row in map(dict, connection.execute(query).mappings()):
                         why = impossible(row)
                         if why is None:
-                            found.append(row)
+                            rows.append(row)
                         else:
                             bad[row["id"]] = f"row {row['id']} ({why})"
                 self._leave_out(bad)
-                if not bad or not wanted.newest:
-                    return sorted(found, key=lambda row: row["id"])
+                if not bad or not chosen.newest:
+                    return sorted(rows, key=lambda row: row["id"])
 
         return self._database.read(work)
 
@@ -171,11 +171,11 @@ class CostStore:
         selection = Selection(fingerprints=(fingerprint,), signatures=signatures)
 
         def work(connection: Connection) -> set[Key]:
-            found: set[Key] = set()
+            keys: set[Key] = set()
             for clause in selection.clauses(without=self._left_out):
                 rows = connection.execute(select(*columns).where(*clause).distinct())
-                found.update(Key(*row) for row in rows)
-            return found
+                keys.update(Key(*row) for row in rows)
+            return keys
 
         return self._database.read(work)
 

@@ -131,14 +131,15 @@ class Database:
     def _refuse_programs(self, connection: Connection) -> None:
         """Ours is a file of tables: a stranger's views may never end, and triggers change what is
         added."""
-        found = connection.exec_driver_sql(
+        program = connection.exec_driver_sql(
             "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger') "
             "OR sql LIKE 'CREATE VIRTUAL%' LIMIT 1"
         ).first()
-        if found is not None:
+        if program is not None:
+            kind, name = program
             raise CostError(
-                f"cost table {self.location}: it has the {found[0]} {visible(str(found[1]), 60)}, "
-                f"which nnapi-prof does not make; name another file with {option('costs')} or "
+                f"cost table {self.location}: it has the {kind} {visible(str(name), 60)}, which "
+                f"nnapi-prof does not make; name another file with {option('costs')} or "
                 f"${VARIABLE}"
             )
 
@@ -208,10 +209,10 @@ class Database:
         return self._open and (error.connection_invalidated or _is_operational(error))
 
     def _sentence(self, verb: str, error: DBAPIError) -> str:
-        said = " ".join(str(error.orig).split())
+        words = " ".join(str(error.orig).split())
         what = "a file of nnapi-prof and writable" if self.is_sqlite else "within reach and yours"
         return (
-            f"cost table {self.location}: cannot {verb} it: {said}; check that it is {what}, or "
+            f"cost table {self.location}: cannot {verb} it: {words}; check that it is {what}, or "
             f"name another with {option('costs')} or ${VARIABLE}"
         )
 
@@ -248,8 +249,8 @@ def _version(connection: Connection) -> int | None:
     """The schema's version; None where our tables are not."""
     if not inspect(connection).has_table(SCHEMA.name):
         return None
-    found = connection.execute(select(SCHEMA.c.version)).scalar_one_or_none()
-    return 0 if found is None else int(found)
+    version = connection.execute(select(SCHEMA.c.version)).scalar_one_or_none()
+    return 0 if version is None else int(version)
 
 
 def _wrong_version(version: int) -> str:

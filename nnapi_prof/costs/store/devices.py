@@ -33,21 +33,25 @@ def name_of(device: DeviceRow | None) -> str:
     """In two or three words, as phones name themselves; ``unknown`` of a table without it."""
     if device is None:
         return "unknown"
-    said: Mapping[str, Any] = device.description
-    properties = said.get("properties") or {}
+    description: Mapping[str, Any] = device.description
+    properties = description.get("properties") or {}
     parts = [properties.get(f"ro.product.{part}") for part in ("manufacturer", "model")]
-    name = " ".join(part for part in parts if part) or said.get("phone") or _machine(said)
+    name = (
+        " ".join(part for part in parts if part)
+        or description.get("phone")
+        or _machine(description)
+    )
     return f"{name} (simulated)" if device.simulated and "simulated" not in name else str(name)
 
 
-def _machine(said: Mapping[str, Any]) -> str:
-    return f"{said.get('os', 'some')} machine, {said.get('abi', 'unknown')}"
+def _machine(description: Mapping[str, Any]) -> str:
+    return f"{description.get('os', 'some')} machine, {description.get('abi', 'unknown')}"
 
 
 def measured(store: CostStore) -> list[Measured]:
     """Every device with rows, the one measured last at the end."""
-    known = {device.fingerprint: device for device in store.devices()}
-    found = []
+    rows_by_name = {device.fingerprint: device for device in store.devices()}
+    devices = []
     tallies: dict[str, list[Tally]] = {}
     for tally in store.tally():
         tallies.setdefault(tally.fingerprint, []).append(tally)
@@ -57,10 +61,10 @@ def measured(store: CostStore) -> list[Measured]:
         for part in parts:
             kinds[part.kind] += part.rows
             statuses[part.status] += part.rows
-        found.append(
+        devices.append(
             Measured(
                 fingerprint=fingerprint,
-                name=name_of(known.get(fingerprint)),
+                name=name_of(rows_by_name.get(fingerprint)),
                 simulated=any(part.simulated for part in parts),
                 rows=kinds.total(),
                 kinds=dict(kinds),
@@ -70,7 +74,7 @@ def measured(store: CostStore) -> list[Measured]:
                 last=max(part.last for part in parts),
             )
         )
-    return sorted(found, key=lambda each: each.last)
+    return sorted(devices, key=lambda each: each.last)
 
 
 def find(devices: list[Measured], words: str) -> list[Measured]:
@@ -79,26 +83,26 @@ def find(devices: list[Measured], words: str) -> list[Measured]:
     Raises UsageError where there is none.
     """
     pattern = words.lower()
-    found = [
+    matches = [
         each
         for each in devices
         if each.fingerprint.startswith(pattern)
         or fnmatch.fnmatchcase(each.name.lower(), pattern)
         or fnmatch.fnmatchcase(each.name.lower().removesuffix(" (simulated)"), pattern)
     ]
-    if not found:
+    if not matches:
         there = ", ".join(f"{each.fingerprint} ({each.name})" for each in devices) or "none"
         raise UsageError(
             f"no device of the cost table is called {words!r}; there are: {there}; "
             "`nnapi-prof costs list` shows them"
         )
-    return found
+    return matches
 
 
 def find_one(devices: list[Measured], words: str) -> Measured:
     """As :func:`find`; raises UsageError where there are several, too."""
-    found = find(devices, words)
-    if len(found) > 1:
-        names = ", ".join(f"{each.fingerprint} ({each.name})" for each in found)
+    matches = find(devices, words)
+    if len(matches) > 1:
+        names = ", ".join(f"{each.fingerprint} ({each.name})" for each in matches)
         raise UsageError(f"{words!r} may be any of {names}: name one by its fingerprint")
-    return found[0]
+    return matches[0]

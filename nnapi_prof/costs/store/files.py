@@ -76,18 +76,18 @@ def _dtype(name: str) -> Any:
 
 
 def _derived(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {name: [] for name in DERIVED}
+    columns: dict[str, list[float]] = {name: [] for name in DERIVED}
     for row in rows:
         for name, value in zip(DERIVED, _summary(row), strict=True):
-            found[name].append(value)
-    return found
+            columns[name].append(value)
+    return columns
 
 
 def _summary(row: Mapping[str, Any]) -> tuple[float, ...]:
     if not row["samples_ns"]:
         return 0, math.nan, math.nan, math.nan
-    found = summarise(row["samples_ns"], rounds_of(row))
-    return found.n, found.median_ns, found.spread_ns, found.minimum_ns
+    summary = summarise(row["samples_ns"], rounds_of(row))
+    return summary.n, summary.median_ns, summary.spread_ns, summary.minimum_ns
 
 
 AGAIN = "write it again with `nnapi-prof costs export`"
@@ -178,8 +178,8 @@ def _from_cell(name: str, text: str) -> Any:
             return json.loads(text) if text.startswith('"') else text or None
     except (ValueError, KeyError):
         shown = text if len(text) <= 60 else f"{text[:57]}..."
-        wanted = "JSON" if name in _JSON | _NULLABLE_TEXT else _wanted(kind)
-        return BadCell(name, f"{shown!r} is no {wanted}")
+        kind_words = "JSON" if name in _JSON | _NULLABLE_TEXT else _wanted(kind)
+        return BadCell(name, f"{shown!r} is no {kind_words}")
     return text
 
 
@@ -284,9 +284,9 @@ def export(store: CostStore, path: Path, selection: Selection | None = None) -> 
     """
     write = _WRITERS[_format(path)]
     rows = _plain(frame(store, selection))
-    known = {device.fingerprint: device for device in store.devices()}
+    devices = {device.fingerprint: device for device in store.devices()}
     for row in rows:
-        device = known.pop(row["fingerprint"], None)
+        device = devices.pop(row["fingerprint"], None)
         row[DEVICE] = None if device is None else _device_info(device)
     try:
         with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=".nnapi-prof-") as own:

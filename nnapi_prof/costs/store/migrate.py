@@ -215,7 +215,7 @@ def _to_4(connection: Connection) -> None:
             " WHERE kind = 'unit'"
         )
     )
-    found = [
+    works = [
         {
             "s": row.signature,
             "l": row.label,
@@ -225,13 +225,13 @@ def _to_4(connection: Connection) -> None:
         }
         for row in rows
     ]
-    if not found:
+    if not works:
         return
     names = [column.split()[0] for column in _ADDED_4]
     sets = ", ".join(f"{name} = :{name}" for name in names)
     same = "signature = :s AND label = :l AND input_bytes = :i AND output_bytes = :o"
     connection.execute(
-        text(f"UPDATE measurements SET {sets} WHERE kind = 'unit' AND {same}"), found
+        text(f"UPDATE measurements SET {sets} WHERE kind = 'unit' AND {same}"), works
     )
 
 

@@ -80,7 +80,7 @@ def prune(
             left = select(m.id).where(m.fingerprint == DEVICES.c.fingerprint)  # added meanwhile
             gone = DEVICES.c.fingerprint.in_(forgotten) & ~left.exists()
             connection.execute(delete(DEVICES).where(gone))
-        kept = sum(every.values()) - len(going)
-        return Pruned(deleting, dict(sorted(devices.items())), tuple(forgotten), kept)
+        remaining = sum(every.values()) - len(going)
+        return Pruned(deleting, dict(sorted(devices.items())), tuple(forgotten), remaining)
 
     return store.transact(work, writing=deleting)

@@ -145,8 +145,8 @@ def rounds_of(row: Mapping[str, Any]) -> tuple[Round, ...]:
 
 def digest(row: Mapping[str, Any]) -> str:
     """SHA-256, in hex, of all a row says: the same for the same measurement, wherever it went."""
-    said = {name: row[name] for name in CONTENT}
-    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    content = {name: row[name] for name in CONTENT}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -186,7 +186,7 @@ def checked(row: Mapping[str, Any]) -> dict[str, Any]:
     Columns that may be empty may be missing. A number that is whole may be floating: pandas and
     spreadsheets make such where a column has gaps.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in CONTENT:
         column = MEASUREMENTS.c[name]
         value = row.get(name)
@@ -195,13 +195,13 @@ def checked(row: Mapping[str, Any]) -> dict[str, Any]:
         try:
             if value is None and not column.nullable:
                 raise ValueError("is empty" if name in row else "is missing")
-            found[name] = None if value is None else _cell(name, value)
+            values[name] = None if value is None else _cell(name, value)
         except (ValueError, TypeError, KeyError) as error:
             raise BadCell(name, str(error)) from error
-    if found["n_units"] != len(found["members"]):
-        raise BadCell("n_units", f"{found['n_units']} for {len(found['members'])} members")
-    from_row(found)
-    return found
+    if values["n_units"] != len(values["members"]):
+        raise BadCell("n_units", f"{values['n_units']} for {len(values['members'])} members")
+    from_row(values)
+    return values
 
 
 def checked_device(fingerprint: str, text: str) -> DeviceRow:
@@ -222,8 +222,8 @@ def _cell(name: str, value: Any) -> Any:
     if name == "rounds":
         return [_round(each) for each in _list(value)]
     if name in LISTS:
-        wanted = _text if name == "members" else _time_ns if name.endswith("_ns") else _whole
-        return [wanted(each) for each in _list(value)]
+        check = _text if name == "members" else _time_ns if name.endswith("_ns") else _whole
+        return [check(each) for each in _list(value)]
     if isinstance(kind, Boolean):
         return _truth(value)
     if isinstance(kind, Integer):
@@ -292,8 +292,8 @@ def _round(value: Any) -> dict[str, Any]:
 _PAIRS = ("cpu_khz", "thermal_mc")
 
 
-def _maybe(wanted: Callable[[Any], Any], value: Any) -> Any:
-    return None if value is None else wanted(value)
+def _maybe(check: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else check(value)
 
 
 def _one_of(*words: str) -> Callable[[str], str]:

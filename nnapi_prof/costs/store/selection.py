@@ -166,8 +166,8 @@ def _in_bytes(element: Any, compiler: Any, **options: Any) -> str:
 
 def _like(column: ColumnElement[str], pattern: str) -> ColumnElement[bool]:
     escaped = pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    wanted = escaped.replace("*", "%").replace("?", "_").lower()
-    return func.lower(column).like(literal(wanted), escape="\\")
+    text = escaped.replace("*", "%").replace("?", "_").lower()
+    return func.lower(column).like(literal(text), escape="\\")
 
 
 def _under(conditions: Conditions) -> ColumnElement[bool]:

@@ -180,8 +180,8 @@ def check_action(action: ActionSpec, n_blobs: int, n_models: int) -> None:
     ready = {i for i, t in enumerate(action.tensors) if t.source is not Source.SEGMENT}
     for index, segment in enumerate(action.segments):
         what = f"segment {index}"
-        known = TARGET_KINDS[segment.engine].code is not None
-        require(known, f"{what} runs on {segment.engine.value}")
+        agents = TARGET_KINDS[segment.engine].code is not None
+        require(agents, f"{what} runs on {segment.engine.value}")
         require(0 <= segment.model < n_models, f"{what} has model {segment.model} of {n_models}")
         for tensor_index in (*segment.inputs, *segment.outputs):
             require(

@@ -84,10 +84,10 @@ class Fields:
 
     def times(self, name: str) -> tuple[int, ...]:
         """A list of ns, empty where absent or null."""
-        found = self.many(name, int)
-        for index, value in enumerate(found):
+        values = self.many(name, int)
+        for index, value in enumerate(values):
             self._in_range(f"{name}[{index}]", value, 0, MAX_NS)
-        return found
+        return values
 
     def optional(self, name: str, kind: type[T]) -> T | None:
         """A field that may be null or absent."""
@@ -96,44 +96,44 @@ class Fields:
 
     def many(self, name: str, kind: type[T]) -> tuple[T, ...]:
         """A list, empty where absent or null."""
-        found = self.optional(name, list) or []
-        return tuple(self._of_kind(f"{name}[{i}]", v, kind) for i, v in enumerate(found))
+        values = self.optional(name, list) or []
+        return tuple(self._of_kind(f"{name}[{i}]", v, kind) for i, v in enumerate(values))
 
     def numbers_or_null(self, name: str) -> tuple[int | None, ...]:
-        found = self.optional(name, list) or []
+        values = self.optional(name, list) or []
         return tuple(
             None if v is None else self._of_kind(f"{name}[{i}]", v, int)
-            for i, v in enumerate(found)
+            for i, v in enumerate(values)
         )
 
     def before_after(self, name: str, low: int, high: int) -> tuple[int | None, int | None]:
         """Two readings of a sensor; one beyond its range, as broken ones tell, is none."""
-        found = [
+        pair = [
             None if value is None or not low <= value <= high else value
             for value in self.numbers_or_null(name)
         ]
-        if len(found) not in (0, 2):
+        if len(pair) not in (0, 2):
             raise SerializationError(
-                f"the agent's {self._where}: {name} has {len(found)} values, 2 wanted"
+                f"the agent's {self._where}: {name} has {len(pair)} values, 2 wanted"
             )
-        return (found[0], found[1]) if found else (None, None)
+        return (pair[0], pair[1]) if pair else (None, None)
 
     def objects(self, name: str, read: Callable[[Fields], T]) -> tuple[T, ...]:
-        found = self.optional(name, list) or []
-        return tuple(read(Fields(v, f"{self._where}.{name}[{i}]")) for i, v in enumerate(found))
+        values = self.optional(name, list) or []
+        return tuple(read(Fields(v, f"{self._where}.{name}[{i}]")) for i, v in enumerate(values))
 
     def inner(self, name: str) -> Fields:
         return Fields(self._take(name, dict), f"{self._where}.{name}")
 
     def optional_inner(self, name: str) -> Fields | None:
         """An object that may be null or absent; a word there is passed over."""
-        found = self._data.get(name)
-        return None if found is None or isinstance(found, str) else self.inner(name)
+        value = self._data.get(name)
+        return None if value is None or isinstance(value, str) else self.inner(name)
 
     def lists_of_texts(self, name: str) -> dict[str, tuple[str, ...]]:
-        found = self.optional(name, dict) or {}
-        inner = Fields(found, f"{self._where}.{name}")
-        return {visible(str(key), 100): inner.many(str(key), str) for key in found}
+        lists = self.optional(name, dict) or {}
+        inner = Fields(lists, f"{self._where}.{name}")
+        return {visible(str(key), 100): inner.many(str(key), str) for key in lists}
 
     def texts(self, name: str) -> dict[str, str]:
         inner = self._take(name, dict)

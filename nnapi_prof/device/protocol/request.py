@@ -124,8 +124,8 @@ def _action_end(section: bytes, at: int) -> int:
     """Where the action that begins at ``at`` ends."""
 
     def word(index: int) -> int:
-        found: int = struct.unpack_from("<I", section, index)[0]
-        return found
+        value: int = struct.unpack_from("<I", section, index)[0]
+        return value
 
     at += _HEAD.size
     n_tensors = word(at)

@@ -241,8 +241,10 @@ def _segment(line: Fields) -> SegmentSamples:
 
 
 def _kernels(line: Fields) -> Kernels | None:
-    found = line.optional_inner("kernels")
-    return None if found is None else Kernels(found.number("xnnpack"), found.number("portable"))
+    kernels = line.optional_inner("kernels")
+    return (
+        None if kernels is None else Kernels(kernels.number("xnnpack"), kernels.number("portable"))
+    )
 
 
 def _round(line: Fields) -> Round:

@@ -187,10 +187,10 @@ def until_marker(chunks: Iterator[bytes], marker: bytes) -> Iterator[bytes | int
     held = b""
     for chunk in chunks:
         held += chunk
-        if found := pattern.search(held):
-            if found.start():
-                yield held[: found.start()]
-            yield int(found[1])
+        if end := pattern.search(held):
+            if end.start():
+                yield held[: end.start()]
+            yield int(end[1])
             return
         # Pass on all that cannot be the beginning of the marker.
         at = held.rfind(marker[:1])

@@ -166,7 +166,7 @@ def connect_usb(
     usb = _usb_transport()
     try:
         link = usb.find_adb(serial=serial, default_transport_timeout_s=LINK_TIMEOUT_S)
-        found = link.serial_number
+        reported = link.serial_number
     except adb_errors.UsbDeviceNotFoundError as error:
         raise DeviceNotFound(
             f"no phone {serial or ''} on USB: check the cable and that USB debugging is on", serial
@@ -174,9 +174,9 @@ def connect_usb(
     except _usb_errors() as error:
         raise _usb_refusal(error, serial) from error
     try:
-        return _connect(WireDevice(link), found, "adb over USB", key, notify)
+        return _connect(WireDevice(link), reported, "adb over USB", key, notify)
     except _usb_errors() as error:
-        raise _usb_refusal(error, found) from error
+        raise _usb_refusal(error, reported) from error
 
 
 def has_libusb() -> bool:
@@ -191,13 +191,13 @@ def list_usb() -> list[tuple[str, str]]:
     """
     if UsbTransport is None:
         return []
-    found = []
+    phones = []
     for link in UsbTransport.find_all_adb_devices():
         try:
-            found.append((link.serial_number, "USB"))
+            phones.append((link.serial_number, "USB"))
         except _usb_errors() as error:
-            found.append(("?", f"USB, cannot be opened: {error}"))
-    return found
+            phones.append(("?", f"USB, cannot be opened: {error}"))
+    return phones
 
 
 def key_file() -> Path:
@@ -303,8 +303,8 @@ def _unauthorized(serial: str) -> DeviceUnauthorized:
 
 def _words(error: Exception) -> str:
     """What the device said, out of adb_shell's exceptions."""
-    said = error.args[0] if error.args else ""
-    text = bytes(said).decode("utf-8", "replace") if isinstance(said, bytearray) else str(said)
+    words = error.args[0] if error.args else ""
+    text = bytes(words).decode("utf-8", "replace") if isinstance(words, bytearray) else str(words)
     return visible(text.strip(), 300)
 
 

@@ -86,8 +86,8 @@ class AdbServer:
                 link.request("host:version")
                 return int(link.read_text(), 16)
             except (DeviceOffline, OSError, ValueError) as error:
-                said = str(error).partition("host:version: ")
-                raise DeviceError(f"no adb server: {said[2] or said[0]}") from error
+                reason = str(error).partition("host:version: ")
+                raise DeviceError(f"no adb server: {reason[2] or reason[0]}") from error
 
     def find(self, serial: str) -> ServerDevice | None:
         """The server's entry for a device, if it has one."""

@@ -58,10 +58,10 @@ def cached_units(
         content = path.read_bytes()
     except OSError:
         return CachedUnits.of(load())  # which says what is wrong with the path
-    kept = (cache or cache_dir()) / "graphs" / f"{_key(path, content, inputs)}.json"
-    found = _read(kept, load)
-    if found is not None:
-        return found
+    entry = (cache or cache_dir()) / "graphs" / f"{_key(path, content, inputs)}.json"
+    stored = _read(entry, load)
+    if stored is not None:
+        return stored
     program = load()
     text = json.dumps(
         {
@@ -71,17 +71,17 @@ def cached_units(
         }
     )
     with contextlib.suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        draft = kept.with_suffix(f".{os.getpid()}")
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        draft = entry.with_suffix(f".{os.getpid()}")
         draft.write_text(text)
-        draft.replace(kept)
+        draft.replace(entry)
     return CachedUnits.of(program)
 
 
-def _read(kept: Path, load: Callable[[], Program]) -> CachedUnits | None:
+def _read(entry: Path, load: Callable[[], Program]) -> CachedUnits | None:
     """The remembered outline; None where there is none, or it is damaged."""
     try:
-        data = json.loads(kept.read_text())
+        data = json.loads(entry.read_text())
         units = graph_from_json(data["graph"])
         name, notes = str(data["name"]), tuple(map(str, data["notes"]))
     except (OSError, ValueError, KeyError, TypeError, SerializationError):
@@ -93,9 +93,9 @@ def _read(kept: Path, load: Callable[[], Program]) -> CachedUnits | None:
         if not loaded:
             program = load()
             if program.units != units:
-                kept.unlink(missing_ok=True)
+                entry.unlink(missing_ok=True)
                 raise FrontendError(
-                    f"{name}: the model's units are not the ones remembered in {kept}, which is "
+                    f"{name}: the model's units are not the ones remembered in {entry}, which is "
                     "removed now: run the same command again"
                 )
             loaded.append(program)

@@ -61,18 +61,18 @@ class Job:
         agent_version: str,
     ) -> Job:
         """The job with its key."""
-        kept = conditions.on(spec.target.engine)
+        own = conditions.on(spec.target.engine)
         key = Key(
             signature=locator.signature(region),
             target=spec.target.key,
-            precision=kept.precision.value,
-            mode=kept.mode.value,
-            threads=kept.threads,
-            cpus=kept.cpus,
+            precision=own.precision.value,
+            mode=own.mode.value,
+            threads=own.threads,
+            cpus=own.cpus,
             driver_version=spec.driver_version,
             agent_version=agent_version,
         )
-        return cls(region, kind, spec, kept, key)
+        return cls(region, kind, spec, own, key)
 
 
 def device_targets(
@@ -94,8 +94,8 @@ def device_targets(
     versions = {a.name: a.version for a in info.nnapi.accelerators}
     if info.nnapi.library is not None and info.nnapi.error is None:
         # NNAPI's own runtime falls back to its reference kernels, which know the API's level.
-        known = info.api_level or max(levels.values(), default=api_of(info.nnapi.missing))
-        levels[AUTO] = min(known, NEWEST_LEVEL)
+        newest = info.api_level or max(levels.values(), default=api_of(info.nnapi.missing))
+        levels[AUTO] = min(newest, NEWEST_LEVEL)
         versions[AUTO] = ";".join(f"{name}={versions[name]}" for name in sorted(versions))
     if accelerators is not None:
         unknown = sorted(set(accelerators) - set(levels))
@@ -114,10 +114,10 @@ def device_targets(
 def _level(reported: int, info: AgentInfo) -> int:
     """The level to convert for, of an accelerator that reports one."""
     if info.api_level is not None:
-        known = info.api_level
+        newest = info.api_level
     else:
-        known = reported if is_level(reported) else api_of(info.nnapi.missing)
-    return min(reported, known, NEWEST_LEVEL)
+        newest = reported if is_level(reported) else api_of(info.nnapi.missing)
+    return min(reported, newest, NEWEST_LEVEL)
 
 
 def grid(
@@ -154,19 +154,19 @@ class Converter:
 
     def __init__(self, load: Callable[[], Program]) -> None:
         self._load = load
-        self._known: dict[tuple[UnitSet, int, bool], Region | str] = {}
+        self._models: dict[tuple[UnitSet, int, bool], Region | str] = {}
 
     def convert(self, region: UnitSet, level: int, halved: bool = False) -> Region | str:
         """The region's model (``halved``: in float16), or the sentence with which it is refused."""
         key = (region, level, halved)
-        if key not in self._known:
+        if key not in self._models:
             try:
-                self._known[key] = self._convert(region, level, halved)
+                self._models[key] = self._convert(region, level, halved)
             except UnsupportedOp as refusal:
-                self._known[key] = refusal.sentence  # for every model that has such a unit
+                self._models[key] = refusal.sentence  # for every model that has such a unit
             except ConversionError as refusal:
-                self._known[key] = str(refusal)
-        return self._known[key]
+                self._models[key] = str(refusal)
+        return self._models[key]
 
     def _convert(self, region: UnitSet, level: int, halved: bool) -> Region:
         program = self._load()  # which imports torch; the lowerings want it, too
@@ -182,7 +182,7 @@ class Converter:
 
     def forget(self) -> None:
         """Lets go of the models, which hold their weights."""
-        self._known.clear()
+        self._models.clear()
 
 
 def refused(job: Job, graph: UnitGraph, fingerprint: str, simulated: bool, why: str) -> Measurement:

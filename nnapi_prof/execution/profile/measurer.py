@@ -168,7 +168,7 @@ class Measurer:
         self.fingerprint = device_fingerprint(self.info)
         self.have: set[Key] = set() if options.fresh else store.have(self.fingerprint)
         """What need not be measured any more."""
-        self._known = frozenset(self.have)
+        self._before = frozenset(self.have)
         # Read once.
         self.rows: dict[tuple[str, Target], Measurement] = {
             (row.signature, row.target): row
@@ -208,7 +208,7 @@ class Measurer:
             self._converter.forget()
 
     def note_reused(self, jobs: Iterable[Job]) -> None:
-        self.reused.update(job.key for job in jobs if job.key in self._known)
+        self.reused.update(job.key for job in jobs if job.key in self._before)
 
     def _measure_batch(self, batch: Sequence[Job], stored: Callable[[Job], None]) -> None:
         """Converts, sends and stores one request's jobs; calls ``stored`` after each."""

@@ -152,10 +152,10 @@ def tell_planning(tell: Callable[[str, int, int, str], None], phase: str) -> Rep
         if now - began < QUIET_S or now - told < 1.0:
             return
         told = now
-        known = ""
+        words = ""
         if 0 < watch.bound_ns <= watch.best_ns < math.inf:
-            known = f"at most {watch.best_ns / watch.bound_ns - 1:.1%} from the optimum"
+            words = f"at most {watch.best_ns / watch.bound_ns - 1:.1%} from the optimum"
         done, total = int(watch.elapsed_s), math.ceil(watch.limits.seconds)
-        tell(phase, min(done, total), total, known)
+        tell(phase, min(done, total), total, words)
 
     return report

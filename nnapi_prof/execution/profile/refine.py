@@ -37,7 +37,7 @@ class Chosen:
     """Plans under some costs, and the segments of theirs that are to be measured."""
 
     plan: Plan
-    wanted: list[Segment] = field(default_factory=list)
+    to_measure: list[Segment] = field(default_factory=list)
     potential: float = 0.0
     """Of the plan's latency, what a plan of regions that were not measured may save at most."""
     warm: Warm = field(default_factory=lambda: Warm())
@@ -84,10 +84,10 @@ def choose(
     hopeful = planned(OptimisticCosts(costs), 0.0, warm.hopeful)
     ns = plan.predicted_ns
     potential = max(0.0, 1 - hopeful.best.predicted_ns / ns) if ns > 0 else 0.0
-    wanted = list(unmeasured(plan))
+    segments = list(unmeasured(plan))
     if potential > max(SETTLED, costs.noise):
-        wanted += unmeasured(hopeful.best)
-    return Chosen(plan, wanted, potential, Warm(now.warm, hopeful.warm), hopeful.interrupted)
+        segments += unmeasured(hopeful.best)
+    return Chosen(plan, segments, potential, Warm(now.warm, hopeful.warm), hopeful.interrupted)
 
 
 def rivals(graph: UnitGraph, costs: CostModel) -> tuple[Plan, ...]:
@@ -99,10 +99,10 @@ def rivals(graph: UnitGraph, costs: CostModel) -> tuple[Plan, ...]:
 def unknown(plan: Plan, costs: CostModel) -> list[Segment]:
     """Segments of a baseline that are to be measured: those that were not, where they make its
     latency uncertain by more than plans are told apart. Errors of sums add up."""
-    wanted = list(unmeasured(plan))
-    low_high = [s.interval_ns or (s.predicted_ns, s.predicted_ns) for s in wanted]
+    segments = list(unmeasured(plan))
+    low_high = [s.interval_ns or (s.predicted_ns, s.predicted_ns) for s in segments]
     half = sum(high - low for low, high in low_high) / 2
-    return wanted if half > TOLERANCE * plan.predicted_ns else []
+    return segments if half > TOLERANCE * plan.predicted_ns else []
 
 
 def unmeasured(plan: Plan) -> Iterator[Segment]:
@@ -118,8 +118,8 @@ def count_exhaustive(graph: UnitGraph, costs: CostModel) -> int | None:
     predecessors = [graph.predecessors(u) for u in range(len(graph.units))]
     if all_ideals(predecessors, MOST_IDEALS) is None:
         return None
-    found = convex_sets(predecessors, MOST_CONVEX)
-    if found is None:
+    sets = convex_sets(predecessors, MOST_CONVEX)
+    if sets is None:
         return None
     count = 0
     for target in costs.targets:
@@ -129,5 +129,5 @@ def count_exhaustive(graph: UnitGraph, costs: CostModel) -> int | None:
         for unit in range(len(graph.units)):
             if costs.unit_cost(unit, target) is None:
                 unable |= 1 << unit
-        count += sum(not region & unable for region in found) if unable else len(found)
+        count += sum(not region & unable for region in sets) if unable else len(sets)
     return count

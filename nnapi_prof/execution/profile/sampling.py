@@ -65,14 +65,14 @@ def chain_regions(graph: UnitGraph) -> Iterator[tuple[Kind, UnitSet]]:
         if kinds not in heaviest or _macs(graph, chain) > _macs(graph, heaviest[kinds]):
             heaviest[kinds] = chain
     n = len(graph.units)
-    found = set(heaviest.values())
+    regions = set(heaviest.values())
     length, at_end = SHORTEST_RUN, False
     while length < n:
-        found.add(tuple(range(n - length, n) if at_end else range(length)))
+        regions.add(tuple(range(n - length, n) if at_end else range(length)))
         length, at_end = 2 * length, not at_end
     if n > 1:
-        found.add(tuple(range(n)))
-    for region in sorted(found):
+        regions.add(tuple(range(n)))
+    for region in sorted(regions):
         yield Kind.CHAIN if len(region) < n else Kind.REGION, region
 
 
@@ -93,7 +93,7 @@ def sample_units(graph: UnitGraph) -> tuple[int, ...]:
 def trial_units(graph: UnitGraph) -> tuple[int, ...]:
     """The sample, the heaviest units of the kinds that have most arithmetic, and those that move
     most without any, ascending."""
-    found = list(sample_units(graph))
+    chosen = list(sample_units(graph))
     kinds: dict[str, list[int]] = defaultdict(list)
     for unit in graph.units:
         kinds[unit.label.partition(" ")[0]].append(unit.index)
@@ -104,9 +104,9 @@ def trial_units(graph: UnitGraph) -> tuple[int, ...]:
     moving.sort(key=lambda kind: -max(weight[u][1] for u in kinds[kind]))
     for kind in (*working[:HEAVY_KINDS], *moving[:MOVING_KINDS]):
         heaviest = max(kinds[kind], key=lambda u: weight[u])
-        if all(graph.units[u].signature != graph.units[heaviest].signature for u in found):
-            found.append(heaviest)
-    return tuple(sorted(found))
+        if all(graph.units[u].signature != graph.units[heaviest].signature for u in chosen):
+            chosen.append(heaviest)
+    return tuple(sorted(chosen))
 
 
 def _moved(graph: UnitGraph, unit: int) -> int:
@@ -129,7 +129,7 @@ def behind(leaders: Iterable[Target], rows: Iterable[Measurement]) -> frozenset[
         for target, own in alone.items()
         if target.engine is Engine.NNAPI and target.accelerator != AUTO
     ]
-    found = set()
+    targets = set()
     for target, own in alone.items():
         if target.engine is not Engine.NNAPI or not own:
             continue
@@ -138,8 +138,8 @@ def behind(leaders: Iterable[Target], rows: Iterable[Measurement]) -> frozenset[
         else:
             is_behind = _is_slow(own, on_cpu)
         if is_behind:
-            found.add(target)
-    return frozenset(found)
+            targets.add(target)
+    return frozenset(targets)
 
 
 def _is_slow(own: Mapping[str, Measurement], on_cpu: Mapping[str, Measurement]) -> bool:
@@ -163,11 +163,11 @@ def _least_by_itself(alone: Sequence[float], rows: Sequence[Measurement]) -> lis
     shared = np.array([(1.0, row.input_bytes, row.output_bytes) for row in rows])
     size = np.maximum(shared.max(axis=0), 1.0)
     scale = float(ns.max())
-    found = []
+    regions = []
     for i, row in enumerate(shared / size):
         most = linprog(-row, A_ub=shared / size, b_ub=ns / scale)
-        found.append(float(ns[i]) - scale * float(row @ most.x) if most.status == 0 else 0.0)
-    return found
+        regions.append(float(ns[i]) - scale * float(row @ most.x) if most.status == 0 else 0.0)
+    return regions
 
 
 def _follows(own: Mapping[str, Measurement], named: Sequence[Mapping[str, Measurement]]) -> bool:
@@ -203,29 +203,29 @@ def promising(
     for row in rows:
         if row.n_units == 1 and row.usable:
             alone[row.target][row.signature] = row
-    found = set()
+    targets = set()
     for leader in leaders:
         for spec in specs:
             if spec.target in leaders or spec.target.accelerator != leader.accelerator:
                 continue
-            known, other = alone[leader], alone[spec.target]
-            ratios = [_ratio(known[name], other[name]) for name in known.keys() & other.keys()]
+            leading, other = alone[leader], alone[spec.target]
+            ratios = [_ratio(leading[name], other[name]) for name in leading.keys() & other.keys()]
             n = len(ratios)
             mean = sum(ratio for ratio, _ in ratios) / n if n else 0.0
             error = math.hypot(*(error for _, error in ratios)) / n if n else 0.0
             faster = mean + SURE * error < math.log(1 - CLOSE) or any(
                 ratio + SURE * error < math.log(1 - MUCH) for ratio, error in ratios
             )
-            if faster or (n < 2 and len(known) > n):
-                found.add(spec.target)
-    return frozenset(found)
+            if faster or (n < 2 and len(leading) > n):
+                targets.add(spec.target)
+    return frozenset(targets)
 
 
-def _ratio(known: Measurement, other: Measurement) -> tuple[float, float]:
-    """ln(other / known), and its standard error as their rounds show it."""
-    rounds = log_ratios(*(medians(row.samples_ns, row.rounds) for row in (known, other)))
+def _ratio(leading: Measurement, other: Measurement) -> tuple[float, float]:
+    """ln(other / leading), and its standard error as their rounds show it."""
+    rounds = log_ratios(*(medians(row.samples_ns, row.rounds) for row in (leading, other)))
     if not rounds:
-        return math.log(other.summary.median_ns / known.summary.median_ns), 0.0
+        return math.log(other.summary.median_ns / leading.summary.median_ns), 0.0
     spread = statistics.stdev(rounds) if len(rounds) > 1 else 0.0
     return statistics.median(rounds), spread / math.sqrt(len(rounds))
 
@@ -243,7 +243,7 @@ def worthwhile(costs: CostModel, plan: Plan, candidates: Iterable[Target]) -> fr
         for u, part in parts.items():
             share[u] = segment.predicted_ns * (part / whole if whole else 1 / len(parts))
     hope = 1 - UNKNOWN_SPREAD
-    found = {s.target for s in plan.segments if s.target.engine is not Engine.HOST}
+    targets = {s.target for s in plan.segments if s.target.engine is not Engine.HOST}
     for target in candidates:
         saved = -hope * costs.overhead(target)
         for u, ns in share.items():
@@ -251,5 +251,5 @@ def worthwhile(costs: CostModel, plan: Plan, candidates: Iterable[Target]) -> fr
             if own is not None:
                 saved += max(0.0, ns - hope * own)
         if saved > WORTH * plan.predicted_ns:
-            found.add(target)
-    return frozenset(found)
+            targets.add(target)
+    return frozenset(targets)

@@ -97,11 +97,11 @@ def profile(
     except DeviceError as error:
         if not session.measurer.n_measured:
             raise
-        kept = (
+        rest = (
             f"the {session.measurer.n_measured} measurements made before are kept in "
             f"{store.location}; the same command goes on where this one stopped"
         )
-        raise type(error)(f"{error}; {kept}", error.serial) from error
+        raise type(error)(f"{error}; {rest}", error.serial) from error
 
 
 class Session:
@@ -207,12 +207,12 @@ class Session:
     def _reopen(self, plan: Plan) -> bool:
         """Measures targets left at a trial after all where the plan runs on one of them: parts of
         what runs well there may run better still. Whether there was one."""
-        found = frozenset(segment.target for segment in plan.segments) & self._behind
-        if not found:
+        targets = frozenset(segment.target for segment in plan.segments) & self._behind
+        if not targets:
             return False
-        self._reopened |= found
+        self._reopened |= targets
         self.measure_units()
-        self.measure_chains(self._useful | found)
+        self.measure_chains(self._useful | targets)
         return True
 
     def _expect(self, jobs: Sequence[Job], leaders: Collection[Target]) -> None:
@@ -233,7 +233,7 @@ class Session:
         turns_of_baselines = 0
         while self._options.refine and self._rounds < MAX_ROUNDS:
             phase = f"regions, round {self._rounds + 1}"
-            jobs = self._segment_jobs(chosen.wanted)
+            jobs = self._segment_jobs(chosen.to_measure)
             self.measurer.note_reused(jobs)
             if all(job.key in self.measurer.have for job in jobs):
                 with self.measurer.spending("plan"):
@@ -263,8 +263,8 @@ class Session:
 
     def _chosen_rows(self) -> list[Measurement]:
         """Rows of the targets that were asked for."""
-        wanted = {spec.target for spec in self._specs}
-        return [row for row in self.measurer.rows.values() if row.target in wanted]
+        targets = {spec.target for spec in self._specs}
+        return [row for row in self.measurer.rows.values() if row.target in targets]
 
     def _choose(self, costs: CostModel) -> Chosen:
         with self.measurer.spending("plan"):
