@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from nnapi_prof.bundle.plan_set import PlanSet
 from nnapi_prof.convert.region import Permutes, Region, permutes
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.model.regression import TargetFit
@@ -26,7 +27,8 @@ RegionKey = tuple[tuple[int, ...], int]
 
 @dataclass(frozen=True)
 class Bundle:
-    """A plan with its baselines, ready to run; ``plans[0]`` is the partitioner's own."""
+    """A plan, or several, with their baselines, ready to run; ``plans[0]`` is the partitioner's
+    own, or one of ``plan_set``."""
 
     model: str
     """Name of the model, for people."""
@@ -54,9 +56,21 @@ class Bundle:
     """What each target was found to cost when the plan was made; None of a bundle that was written
     without, or rests on estimates."""
 
+    plan_set: PlanSet | None = None
+    """Which of ``plans`` are the partitioner's own, where there are several; None: the first."""
+
     @property
     def plan(self) -> Plan:
-        return self.plans[0]
+        """The plan where nothing is asked for: the only one, or the first of several."""
+        return self.plans[0 if self.plan_set is None else self.plan_set.choices[0].plan]
+
+    def selected_plan(
+        self, run: int = 0, phone: str = "", limits: Mapping[str, float] | None = None
+    ) -> Plan:
+        """The plan that the set's rule selects (:meth:`PlanSet.select`); the only one without."""
+        if self.plan_set is None:
+            return self.plan
+        return self.plans[self.plan_set.select(run, phone or self.fingerprint, limits)]
 
     def region(self, units: tuple[int, ...], target: Target) -> Region:
         """The NNAPI model of a segment that the agent runs."""

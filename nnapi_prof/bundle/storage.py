@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nnapi_prof.bundle.bundle import Bundle, RegionKey
+from nnapi_prof.bundle.plan_set import PlanSet
 from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region
@@ -150,6 +151,8 @@ def _write(folder: Path, bundle: Bundle, model: Path) -> None:
     }
     if bundle.fits is not None:
         manifest["fits"] = fits_to_json(bundle.fits)
+    if bundle.plan_set is not None:
+        manifest["plan_set"] = bundle.plan_set.to_json()
     manifest["sha256"] = _checksum(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
 
@@ -244,6 +247,11 @@ def read_bundle(path: Path) -> Bundle:
             notes=tuple(data["notes"]),
             costs=visible(str(data.get("costs", "")), MOST_LOCATION),
             fits=fits_from_json(data.get("fits")),
+            plan_set=(
+                PlanSet.from_json(data["plan_set"], len(data["plans"]))
+                if "plan_set" in data
+                else None
+            ),
         )
     except (
         SerializationError, KeyError, TypeError, ValueError, IndexError, AttributeError,
