@@ -6,7 +6,7 @@ Knows neither torch nor any device; numpy and scipy only.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal, cast
+from typing import Literal, TypedDict, Unpack, cast
 
 from nnapi_prof.costs.model.region import CostArrays
 from nnapi_prof.errors import PartitionError, option
@@ -17,21 +17,10 @@ from nnapi_prof.partition.baselines import find_baselines
 from nnapi_prof.partition.constraints import CompileCosts, CompileTimes, Constraints, constrain
 from nnapi_prof.partition.costs import Costs
 from nnapi_prof.partition.explain import cause_of_baseline, cause_of_optimum
-from nnapi_prof.partition.problem import (
-    Problem,
-    check_runnable,
-    evaluate,
-    make_problem,
-)
+from nnapi_prof.partition.problem import Problem, check_runnable, evaluate, make_problem
 from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
 from nnapi_prof.partition.search.tradeoff import CurvePoint
-from nnapi_prof.partition.solver import (
-    TOLERANCE,
-    Partitioning,
-    WarmStart,
-    plan_problem,
-    segment_of,
-)
+from nnapi_prof.partition.solver import TOLERANCE, Partitioning, WarmStart, plan_problem, segment_of
 
 __all__ = [
     "TOLERANCE",
@@ -53,47 +42,39 @@ __all__ = [
     "plan_problem",
     "plan_graph",
     "solve",
-    "solve_problem",
 ]
 
 MILP_SECONDS = 60.0
 """HiGHS stops then with the best plan it has, and says what it has proven."""
 
 
-def plan_graph(
-    graph: UnitGraph,
-    costs: Costs,
-    *,
-    tolerance: float = TOLERANCE,
-    constraints: Constraints | None = None,
-    limits: SearchLimits | None = None,
-    report: Report | None = None,
-    warm: WarmStart | None = None,
-    with_curve: bool = True,
-) -> Partitioning:
+class SolveOptions(TypedDict, total=False):
+    """What both of these take (see :func:`plan_problem`)."""
+
+    tolerance: float
+    constraints: Constraints | None
+    limits: SearchLimits | None
+    report: Report | None
+    warm: WarmStart | None
+    with_curve: bool
+
+
+def plan_graph(graph: UnitGraph, costs: Costs, **options: Unpack[SolveOptions]) -> Partitioning:
     """:func:`plan_problem` for a graph and a cost model."""
-    return plan_problem(
-        make_problem(graph, costs),
-        costs.simulated,
-        tolerance=tolerance,
-        constraints=constraints,
-        compiling=_compiling(graph, costs, constraints),
-        limits=limits,
-        report=report,
-        warm=warm,
-        with_curve=with_curve,
-    )
+    problem = make_problem(graph, costs)
+    constraints = options.get("constraints")
+    compiling = None
+    if constraints is not None and constraints.max_compile_ns is not None:
+        compiling = CompileTimes.read(problem, cast("CompileCosts", costs))
+    return plan_problem(problem, costs.simulated, compiling=compiling, **options)
 
 
 def solve(
     graph: UnitGraph,
     costs: Costs,
     *,
-    tolerance: float = TOLERANCE,
-    constraints: Constraints | None = None,
     solver: Literal["search", "milp"] = "search",
-    limits: SearchLimits | None = None,
-    warm: WarmStart | None = None,
+    **options: Unpack[SolveOptions],
 ) -> Plan:
     """The plan ``dp``: of the plans within ``tolerance`` of the least sequential latency under
     ``costs``, and no slower than any baseline, one with the fewest segments.
@@ -104,58 +85,18 @@ def solve(
 
     Raises PartitionError where a unit can run nowhere, or no plan keeps to the constraints.
     """
-    return solve_problem(
-        make_problem(graph, costs),
-        costs.simulated,
-        tolerance=tolerance,
-        constraints=constraints,
-        solver=solver,
-        compiling=_compiling(graph, costs, constraints),
-        limits=limits,
-        warm=warm,
-    )
-
-
-def solve_problem(
-    problem: Problem,
-    simulated: bool,
-    *,
-    tolerance: float = TOLERANCE,
-    constraints: Constraints | None = None,
-    solver: Literal["search", "milp"] = "search",
-    compiling: CompileTimes | None = None,
-    limits: SearchLimits | None = None,
-    warm: WarmStart | None = None,
-) -> Plan:
-    """:func:`solve` for a problem that is arrays already; ``compiling`` where the constraints limit
-    compile time."""
-    if solver == "milp" and constraints is not None and constraints.max_compile_ns is not None:
+    constraints = options.get("constraints") or Constraints()
+    if solver == "milp" and constraints.max_compile_ns is not None:
         raise PartitionError(
             "the mixed-integer programme has no compile times in it, so that it cannot limit "
             f"them: leave {option('solver', 'milp')} out, the search keeps to "
             f"{option('max-compile-ms')}"
         )
-    answer = plan_problem(
-        problem,
-        simulated,
-        tolerance=tolerance,
-        constraints=constraints,
-        compiling=compiling,
-        limits=limits,
-        warm=warm,
-        with_curve=False,
-    )
+    options["with_curve"] = False
+    answer = plan_graph(graph, costs, **options)
     if solver == "milp":
-        return _judged(problem, simulated, answer.best, constraints or Constraints())
+        return _judged(make_problem(graph, costs), costs.simulated, answer.best, constraints)
     return answer.default
-
-
-def _compiling(
-    graph: UnitGraph, costs: Costs, constraints: Constraints | None
-) -> CompileTimes | None:
-    if constraints is None or constraints.max_compile_ns is None:
-        return None
-    return CompileTimes.read(make_problem(graph, costs), cast("CompileCosts", costs))
 
 
 def _judged(problem: Problem, simulated: bool, best: Plan, constraints: Constraints) -> Plan:

@@ -7,22 +7,32 @@ with what they would cost by their parts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-if TYPE_CHECKING:
-    from nnapi_prof.partition.problem import Problem
-
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+
+
+GRAPH_INPUT = -1
+"""The producer of a value that no unit makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor between units. ``producer`` is a unit or GRAPH_INPUT; ``readers`` are distinct."""
+
+    producer: int
+    readers: tuple[int, ...]
+    n_bytes: int
+    is_output: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +89,18 @@ def grouped(keys: Ints, n: int) -> tuple[Ints, Ints]:
     return at, np.argsort(keys, kind="stable").astype(np.int64)
 
 
-def flat_arrays(problem: Problem) -> Arrays:
-    """The arrays of a problem."""
-    n, values = problem.n, problem.values
-    predecessor_at, predecessors = offsets(problem.predecessors)
-    successor_at, successors = offsets(problem.successors)
+def flat_arrays(
+    predecessors_of: Sequence[Sequence[int]],
+    successors_of: Sequence[Sequence[int]],
+    values: Sequence[Value],
+    unit_ns: Floats,
+    overhead_ns: Floats,
+    ns_per_byte: tuple[Floats, Floats],
+) -> Arrays:
+    """The arrays of a problem; ``ns_per_byte`` are [t], into segments and out of them."""
+    n, t = unit_ns.shape
+    predecessor_at, predecessors = offsets(predecessors_of)
+    successor_at, successors = offsets(successors_of)
     producer = np.fromiter((v.producer for v in values), np.int64, len(values))
     n_bytes = np.fromiter((v.n_bytes for v in values), np.float64, len(values))
     reader_at, readers = offsets([v.readers for v in values])
@@ -93,17 +110,17 @@ def flat_arrays(problem: Problem) -> Arrays:
     make_at, order = grouped(producer[with_maker], n)
     return Arrays(
         n=n,
-        t=len(problem.targets),
-        unit_ns=np.ascontiguousarray(problem.unit_ns),
-        overhead_ns=np.asarray(problem.overhead_ns, dtype=np.float64),
+        t=t,
+        unit_ns=np.ascontiguousarray(unit_ns),
+        overhead_ns=np.asarray(overhead_ns, dtype=np.float64),
         predecessor_at=predecessor_at,
         predecessors=predecessors,
         successor_at=successor_at,
         successors=successors,
         producer=producer,
         is_output=np.fromiter((v.is_output for v in values), np.bool_, len(values)),
-        in_ns=np.outer(n_bytes, problem.in_ns_per_byte),
-        out_ns=np.outer(n_bytes, problem.out_ns_per_byte),
+        in_ns=np.outer(n_bytes, ns_per_byte[0]),
+        out_ns=np.outer(n_bytes, ns_per_byte[1]),
         reader_at=reader_at,
         readers=readers,
         reader_value=reader_value.astype(np.int64),
@@ -190,17 +207,19 @@ class Regions:
         return pair[apart], region[apart]
 
 
-def flat_regions(problem: Problem) -> Regions:
+def flat_regions(
+    a: Arrays,
+    values: Sequence[Value],
+    region_ns: Mapping[tuple[frozenset[int], int], float],
+    ns_per_byte: tuple[Floats, Floats],
+) -> Regions:
     """The regions of a problem."""
-    a = problem.arrays
-    unit_at, units = offsets([sorted(members) for members, _ in problem.region_ns])
-    target = np.fromiter((k for _, k in problem.region_ns), np.int64, len(problem.region_ns))
+    unit_at, units = offsets([sorted(members) for members, _ in region_ns])
+    target = np.fromiter((k for _, k in region_ns), np.int64, len(region_ns))
     region = np.repeat(np.arange(len(target)), np.diff(unit_at))
-    entering, leaving = _border_bytes(a, problem, region, units, len(target))
+    entering, leaving = _border_bytes(a, values, region, units, len(target))
     border_ns = (
-        a.overhead_ns[target]
-        + entering * problem.in_ns_per_byte[target]
-        + leaving * problem.out_ns_per_byte[target]
+        a.overhead_ns[target] + entering * ns_per_byte[0][target] + leaving * ns_per_byte[1][target]
     )
     own = a.unit_ns[units, target[region]]
     return Regions(
@@ -208,18 +227,18 @@ def flat_regions(problem: Problem) -> Regions:
         unit_at=unit_at,
         units=units,
         target=target,
-        ns=np.fromiter(problem.region_ns.values(), np.float64, len(target)),
+        ns=np.fromiter(region_ns.values(), np.float64, len(target)),
         border_ns=border_ns,
         parts_ns=border_ns + np.bincount(region, own, len(target)),
     )
 
 
 def _border_bytes(
-    a: Arrays, problem: Problem, region: Ints, units: Ints, count: int
+    a: Arrays, values: Sequence[Value], region: Ints, units: Ints, count: int
 ) -> tuple[Floats, Floats]:
     """Bytes that enter and that leave each region."""
     n_values = len(a.producer)
-    n_bytes = np.fromiter((value.n_bytes for value in problem.values), np.float64, n_values)
+    n_bytes = np.fromiter((value.n_bytes for value in values), np.float64, n_values)
     n_readers = np.diff(a.reader_at)
     member = csr_array((np.ones(len(units)), (region, units)), shape=(count, a.n))
     reads = csr_array((np.ones(len(a.readers)), (a.readers, a.reader_value)), shape=(a.n, n_values))

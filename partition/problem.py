@@ -16,27 +16,16 @@ from numpy.typing import NDArray
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, HOST, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.partition.arrays import GRAPH_INPUT as GRAPH_INPUT
 from nnapi_prof.partition.arrays import Arrays, Regions, flat_arrays, flat_regions
+from nnapi_prof.partition.arrays import Value as Value
 from nnapi_prof.partition.costs import Costs, arrays_of
-
-GRAPH_INPUT = -1
-"""The producer of a value that no unit makes."""
 
 Placement = tuple[tuple[int, ...], int]
 """Units of a segment, ascending, and its target's index."""
 
 Region = tuple[frozenset[int], int]
 """Units and a target's index."""
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A tensor between units. ``producer`` is a unit or GRAPH_INPUT; ``readers`` are distinct."""
-
-    producer: int
-    readers: tuple[int, ...]
-    n_bytes: int
-    is_output: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,12 +85,20 @@ class Problem:
     @cached_property
     def arrays(self) -> Arrays:
         """Everything but the measured regions as flat arrays."""
-        return flat_arrays(self)
+        return flat_arrays(
+            self.predecessors,
+            self.successors,
+            self.values,
+            self.unit_ns,
+            self.overhead_ns,
+            (self.in_ns_per_byte, self.out_ns_per_byte),
+        )
 
     @cached_property
     def regions(self) -> Regions:
         """The measured regions as flat arrays."""
-        return flat_regions(self)
+        rates = (self.in_ns_per_byte, self.out_ns_per_byte)
+        return flat_regions(self.arrays, self.values, self.region_ns, rates)
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:

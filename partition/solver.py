@@ -207,11 +207,7 @@ def _shipped_note(
         return note
     more = total_ns(problem, shipped) / result.ns - 1 if result.ns > 0 else 0.0
     return replace(
-        note,
-        n_best=len(result.placements),
-        n_segments=len(shipped),
-        more=more,
-        tolerance=tolerance,
+        note, n_best=len(result.placements), n_segments=len(shipped), more=more, tolerance=tolerance
     )
 
 

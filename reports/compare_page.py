@@ -66,8 +66,7 @@ def latency_bars(sides: Sequence[Side], width: float = WIDE) -> Figure:
         axes.text(ms + 0.01 * end, y, text, va="center", size=8, color=INK)
     middle = (len(sides) - 1) / 2
     axes.set_yticks(
-        [group * step + middle for group in range(len(_GROUPS))],
-        list(_GROUPS.values()),
+        [group * step + middle for group in range(len(_GROUPS))], list(_GROUPS.values())
     )
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(_GROUPS) * step - 1, -0.8)

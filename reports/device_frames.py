@@ -93,10 +93,7 @@ def plans_by_preference(costs: CostModel, plan: Plan) -> tuple[PreferencePlan, .
     for preference in sorted((p for p in offered if p is not None), key=lambda p: p.value):
         try:
             best = solve(
-                costs.graph,
-                costs,
-                constraints=Constraints(preference=preference),
-                limits=LIMITS,
+                costs.graph, costs, constraints=Constraints(preference=preference), limits=LIMITS
             )
         except PartitionError as error:
             plans.append(PreferencePlan(preference.short, None, 0, why_not=str(error)))

@@ -40,11 +40,9 @@ HEAT = (
 )  # fmt: skip
 """From little to much: a colour on light and on dark."""
 
-VARIABLES = {
-    INK: "currentColor",
-    FAINT: f"var(--faint,{FAINT})",
-    PAGE: "var(--page,#ffffff)",
-} | {light: f"var(--heat-{i},{light})" for i, (light, _) in enumerate(HEAT)}
+VARIABLES = {INK: "currentColor", FAINT: f"var(--faint,{FAINT})", PAGE: "var(--page,#ffffff)"} | {
+    light: f"var(--heat-{i},{light})" for i, (light, _) in enumerate(HEAT)
+}
 """Colour in a figure -> CSS."""
 
 STYLE: dict[Any, Any] = {

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnapi_prof.device.transport.adb_server import AdbServer, server_address
-from nnapi_prof.doctor.checks import Family, Finding, Host, host_checks
+from nnapi_prof.doctor.checks import Family, Finding, Host
 from nnapi_prof.errors import DeviceError, DeviceOffline, UsageError
 
 ADB = Family("ADB")
@@ -26,7 +26,7 @@ ANDROID_KEY_BITS = 2048
 _CHECK = "adb key"
 
 
-@host_checks(ADB.name)
+@ADB.on_host
 def adb_key(_: Host) -> Iterator[Finding]:
     from nnapi_prof.device.transport.adb import key_file
 
@@ -35,17 +35,16 @@ def adb_key(_: Host) -> Iterator[Finding]:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        yield ADB.ok(_CHECK, f"{path} is not there yet: made when a phone is first connected")
+        yield ADB(_CHECK).ok(f"{path} is not there yet: made when a phone is first connected")
         return
     except OSError as error:
-        yield ADB.problem(
-            _CHECK, f"{path} cannot be read: {error.strerror}", f"sudo chown $USER '{path}'"
+        yield ADB(_CHECK).problem(
+            f"{path} cannot be read: {error.strerror}", f"sudo chown $USER '{path}'"
         )
         return
     public_half = _public_half(path, content)
     if public_half is None:
-        yield ADB.problem(
-            _CHECK,
+        yield ADB(_CHECK).problem(
             f"{path} holds no RSA key of {ANDROID_KEY_BITS} bits",
             f"mv '{path}' '{path}.old' (a new one is made; phones ask their owner again)",
         )
@@ -57,10 +56,8 @@ def adb_key(_: Host) -> Iterator[Finding]:
 def _mode(path: Path) -> Iterator[Finding]:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
-        yield ADB.warning(
-            _CHECK,
-            f"{path} may be used by other users of this host (mode {mode:o})",
-            f"chmod 600 '{path}'",
+        yield ADB(_CHECK).warning(
+            f"{path} may be used by other users of this host (mode {mode:o})", f"chmod 600 '{path}'"
         )
 
 
@@ -69,18 +66,17 @@ def _pair(path: Path, public: Path, public_key: bytes) -> Finding:
     try:
         shown = public.read_bytes().split()
     except FileNotFoundError:
-        return ADB.ok(_CHECK, f"{path}; its public half is made when a phone is first connected")
+        return ADB(_CHECK).ok(f"{path}; its public half is made when a phone is first connected")
     except OSError as error:
-        return ADB.problem(
-            _CHECK, f"{public} cannot be read: {error.strerror}", f"sudo chown $USER '{public}'"
+        return ADB(_CHECK).problem(
+            f"{public} cannot be read: {error.strerror}", f"sudo chown $USER '{public}'"
         )
     if not shown or shown[0] != public_key:
-        return ADB.problem(
-            _CHECK,
+        return ADB(_CHECK).problem(
             f"{public} is the public half of another key: phones that confirm it refuse this one",
             f"mv '{public}' '{public}.old' (the right one is made)",
         )
-    return ADB.ok(_CHECK, f"{path} is readable, and its public half matches")
+    return ADB(_CHECK).ok(f"{path} is readable, and its public half matches")
 
 
 def _public_half(path: Path, pem: bytes) -> bytes | None:
@@ -119,25 +115,24 @@ _NO_PERMISSIONS = (
 )
 
 
-@host_checks(ADB.name)
+@ADB.on_host
 def adb_server(host: Host) -> Iterator[Finding]:
     try:
         server = host.adb_server
     except UsageError as error:
         problem_text, _, fix = str(error).partition(": ")
-        yield ADB.problem("adb server", problem_text, fix)
+        yield ADB("adb server").problem(problem_text, fix)
         return
     where = _words(server_address())
     try:
         version = server.version(TIMEOUT_S)
     except DeviceOffline:
-        yield ADB.ok(
-            "adb server", f"none runs at {where}: phones on USB are opened directly, without one"
+        yield ADB("adb server").ok(
+            f"none runs at {where}: phones on USB are opened directly, without one"
         )
         return
     except DeviceError as error:
-        yield ADB.problem(
-            "adb server",
+        yield ADB("adb server").problem(
             f"what listens at {where} is {error}",
             "end it (`ss -ltnp` names it), or export ADB_SERVER_SOCKET=tcp:PORT of the right one",
         )
@@ -151,13 +146,12 @@ def _judged(version: int, where: str) -> Finding:
     client = _client_version()
     owner = f"version {version}, at {where}: it owns the phones on USB, which are reached by it"
     if client is not None and client != version:
-        return ADB.warning(
-            "adb server",
+        return ADB("adb server").warning(
             f"the server at {where} has version {version}, the `adb` on the PATH {client}: that "
             "one ends the server whenever it is called, and what is being measured",
             f"{_RESTART} (and keep one adb: `which -a adb`)",
         )
-    return ADB.ok("adb server", owner)
+    return ADB("adb server").ok(owner)
 
 
 def _client_version() -> int | None:
@@ -179,11 +173,11 @@ def _devices(server: AdbServer) -> Iterator[Finding]:
     for device in server.devices():
         name = f"{device.serial} ({device.description})" if device.description else device.serial
         if device.state == "device":
-            yield ADB.ok("phone", f"{name} is ready, by the adb server")
+            yield ADB("phone").ok(f"{name} is ready, by the adb server")
             continue
         fix = _NO_PERMISSIONS if device.state.startswith("no permissions") else None
         fix = fix or _STATES.get(device.state, "replug the cable, then: adb reconnect")
-        yield ADB.problem("phone", f"{name} is {device.state}", fix)
+        yield ADB("phone").problem(f"{name} is {device.state}", fix)
 
 
 def _words(address: tuple[str, int] | str) -> str:
@@ -212,25 +206,23 @@ class UsbPhone:
     """Some process has its adb interface."""
 
 
-@host_checks(USB.name)
+@USB.on_host
 def libusb(_: Host) -> Iterator[Finding]:
     from nnapi_prof.device.transport.adb import has_libusb
 
     if not has_libusb():
-        yield USB.warning(
-            "libusb",
+        yield USB("libusb").warning(
             "libusb-1.0 is missing: phones on USB are reached by an adb server only",
             "sudo apt install libusb-1.0-0 (or: adb start-server)",
         )
     else:
-        yield USB.ok("libusb", "found")
+        yield USB("libusb").ok("found")
 
 
-@host_checks(USB.name)
+@USB.on_host
 def phones(host: Host) -> Iterator[Finding]:
     if not host.usb_devices.is_dir():
-        yield USB.warning(
-            "USB",
+        yield USB("USB").warning(
             f"this system shows no USB ({host.usb_devices} is absent): a container or WSL?",
             "docker run --device /dev/bus/usb ..., or use the host's adb server: export "
             "ADB_SERVER_SOCKET=tcp:HOST:5037",
@@ -238,7 +230,7 @@ def phones(host: Host) -> Iterator[Finding]:
         return
     connected = list(usb_phones(host))
     if not connected:
-        yield USB.ok("phone", "none is on USB")
+        yield USB("phone").ok("none is on USB")
     owned = {device.serial for device in host.adb_server.devices()} if connected else set()
     for phone in connected:
         yield _opened(phone, phone.serial in owned, host)
@@ -267,28 +259,26 @@ def usb_phones(host: Host) -> Iterator[UsbPhone]:
 def _opened(phone: UsbPhone, owned: bool, host: Host) -> Finding:
     """Whether we or the adb server can use it. Opening disturbs nobody: nothing is claimed."""
     if owned:
-        return USB.ok("phone", f"{phone.name}: the adb server owns it and is used")
+        return USB("phone").ok(f"{phone.name}: the adb server owns it and is used")
     try:
         os.close(os.open(phone.node, os.O_RDWR))
     except PermissionError:
-        return USB.problem(
-            "phone", f"{phone.name}: this user may not open {phone.node}", _permission(host)
+        return USB("phone").problem(
+            f"{phone.name}: this user may not open {phone.node}", _permission(host)
         )
     except OSError as error:
-        return USB.problem(
-            "phone",
+        return USB("phone").problem(
             f"{phone.name}: {phone.node} cannot be opened: {error.strerror}",
             "replug the cable; in a container, map /dev/bus/usb into it",
         )
     if phone.claimed:
         holders = ", ".join(_holders(phone.node)) or "a process of another user"
-        return USB.problem(
-            "phone",
+        return USB("phone").problem(
             f"{phone.name}: {holders} has it open, and no adb server that answers here owns it",
             f"end that process (sudo fuser -k {phone.node}), or start one server: "
             "adb kill-server && adb start-server",
         )
-    return USB.ok("phone", f"{phone.name} can be opened")
+    return USB("phone").ok(f"{phone.name} can be opened")
 
 
 def _permission(host: Host) -> str:

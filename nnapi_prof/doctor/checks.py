@@ -42,20 +42,41 @@ class Finding:
             raise ValueError(f"{self.check}: what is not ok has a fix, what is ok has none")
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Makes findings about one thing: ``NUMPY.ok("...")`` reads better than five arguments."""
+
+    family: str
+    name: str
+
+    def ok(self, found: str) -> Finding:
+        return Finding(self.family, self.name, Level.OK, found)
+
+    def warning(self, found: str, fix: str) -> Finding:
+        return Finding(self.family, self.name, Level.WARNING, found, fix)
+
+    def problem(self, found: str, fix: str) -> Finding:
+        return Finding(self.family, self.name, Level.PROBLEM, found, fix)
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
-    """Makes the findings of one family: ``numpy.ok("...")`` reads better than five arguments."""
+    """Checks that stand together; called with a name it gives the :class:`Check`."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
-    def ok(self, check: str, found: str) -> Finding:
-        return Finding(self.name, check, Level.OK, found)
+    def __call__(self, check: str) -> Check:
+        return Check(self.name, check)
 
-    def warning(self, check: str, found: str, fix: str) -> Finding:
-        return Finding(self.name, check, Level.WARNING, found, fix)
+    def on_host(self, check: HostCheck) -> HostCheck:
+        """Registers a function that looks at this host."""
+        HOST.append((self.name, check))
+        return check
 
-    def problem(self, check: str, found: str, fix: str) -> Finding:
-        return Finding(self.name, check, Level.PROBLEM, found, fix)
+    def on_phone(self, check: PhoneCheck) -> PhoneCheck:
+        """Registers a function that looks at an open device."""
+        PHONE.append((self.name, check))
+        return check
 
 
 def count(findings: Iterable[Finding], level: Level) -> int:
@@ -157,26 +178,6 @@ HOST: list[tuple[str, HostCheck]] = []
 PHONE: list[tuple[str, PhoneCheck]] = []
 
 
-def host_checks(family: str) -> Callable[[HostCheck], HostCheck]:
-    """Registers a function that looks at this host."""
-
-    def register(check: HostCheck) -> HostCheck:
-        HOST.append((family, check))
-        return check
-
-    return register
-
-
-def phone_checks(family: str) -> Callable[[PhoneCheck], PhoneCheck]:
-    """Registers a function that looks at an open device."""
-
-    def register(check: PhoneCheck) -> PhoneCheck:
-        PHONE.append((family, check))
-        return check
-
-    return register
-
-
 def run(checks: Iterable[tuple[str, Callable[[T], Iterable[Finding]]]], on: T) -> list[Finding]:
     """What the checks find, each for itself: one that fails becomes a finding."""
     findings: list[Finding] = []
@@ -191,20 +192,18 @@ def run(checks: Iterable[tuple[str, Callable[[T], Iterable[Finding]]]], on: T) -
 
 def failed(family: str, check: Callable[..., Any], error: Exception) -> Finding:
     """That a check could not be made: not known to be well, so a problem."""
+    one = Check(family, check.__name__.replace("_", " "))
     if isinstance(error, NnapiProfError):
-        return told(Family(family), check.__name__.replace("_", " "), error)
+        return error_finding(one, error)
     if isinstance(error, ModuleNotFoundError):
         words = f"not looked at: {error.name} is not installed"
-        return Family(family).problem(
-            check.__name__.replace("_", " "), words, "install what is missing: see Python above"
-        )
-    words = f"this check failed itself: {type(error).__name__}: {error}"
-    return Family(family).problem(check.__name__.replace("_", " "), words, ISSUES)
+        return one.problem(words, "install what is missing: see Python above")
+    return one.problem(f"this check failed itself: {type(error).__name__}: {error}", ISSUES)
 
 
-def told(family: Family, check: str, error: NnapiProfError) -> Finding:
+def error_finding(check: Check, error: NnapiProfError) -> Finding:
     """An error of ours as a finding: its message says what was wrong, then what to do."""
     text, _, fix = str(error).rpartition(": ")
     if not text:
         text, fix = str(error), "nnapi-prof devices (lists what is within reach)"
-    return family.problem(check, text, fix)
+    return check.problem(text, fix)

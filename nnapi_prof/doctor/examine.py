@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from nnapi_prof.doctor.checks import HOST, Finding, Host, failed, run, told
+from nnapi_prof.doctor.checks import HOST, Finding, Host, error_finding, failed, run
 from nnapi_prof.doctor.checks import PHONE as PHONE_CHECKS
 from nnapi_prof.doctor.phone import PHONE, reach, with_agent
 from nnapi_prof.errors import NnapiProfError
@@ -44,7 +44,7 @@ def _phone(spec: str | None, progress: Progress | None) -> list[Finding]:
         try:
             phone, agent = with_agent(phone, progress)
         except NnapiProfError as error:
-            agent = told(PHONE, "agent", error)
+            agent = error_finding(PHONE("agent"), error)
         findings += [] if agent is None else [agent]
         return findings + run([each for each in PHONE_CHECKS if each[0] != PHONE.name], phone)
     finally:

@@ -15,7 +15,7 @@ from nnapi_prof.device.find import LOCAL, SIMULATED, connected, open_device, pho
 from nnapi_prof.device.install import device_platform, remote_dir
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.device.transport import storage_error
-from nnapi_prof.doctor.checks import Family, Finding, Phone, phone_checks, read_facts, told
+from nnapi_prof.doctor.checks import Family, Finding, Phone, error_finding, read_facts
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.toolchain import ANDROID_ABIS, Progress, host_abi
 
@@ -37,17 +37,17 @@ def reach(spec: str | None, progress: Progress | None = None) -> tuple[Phone | N
         ready = [phone.serial for phone in connected() if phone.state == "device"]
         if not ready:
             words = "no phone is within reach: simulated ones stand in for it"
-            return None, [PHONE.warning(_CHECK, words, _CONNECT)]
+            return None, [PHONE(_CHECK).warning(words, _CONNECT)]
         if len(ready) > 1:
             words = f"several are within reach: {', '.join(ready)}; none was looked at"
-            return None, [PHONE.warning(_CHECK, words, "nnapi-prof doctor --device SERIAL")]
+            return None, [PHONE(_CHECK).warning(words, "nnapi-prof doctor --device SERIAL")]
         spec = ready[0]
     try:
         if spec == LOCAL or spec.startswith(SIMULATED):
             return _here(spec)
         return _there(spec, progress)
     except NnapiProfError as error:
-        return None, [told(PHONE, _CHECK, error)]
+        return None, [error_finding(PHONE(_CHECK), error)]
 
 
 def _there(spec: str, progress: Progress | None) -> tuple[Phone, list[Finding]]:
@@ -59,7 +59,7 @@ def _there(spec: str, progress: Progress | None) -> tuple[Phone, list[Finding]]:
         name = " ".join(filter(None, (facts.get("maker"), facts.get("model"))))
         words = f"{opened.serial} ({name or 'no name told'}), {transport.description}"
         phone = Phone(transport, abi, system, facts, remote_dir())
-        return phone, [PHONE.ok(_CHECK, words)]
+        return phone, [PHONE(_CHECK).ok(words)]
     except BaseException:
         opened.close()
         raise
@@ -72,12 +72,12 @@ def _here(spec: str) -> tuple[Phone | None, list[Finding]]:
     unbuilt = find_agent(host_abi(), "linux") is None
     if unbuilt or (spec == LOCAL and xnnpack.state() == xnnpack.State()):
         words = f"{spec} is there; its agent is built at first use, or `nnapi-prof agent build`"
-        return None, [PHONE.ok(_CHECK, words)]
+        return None, [PHONE(_CHECK).ok(words)]
     opened = open_device(spec)
     phone = Phone(
         opened.transport, host_abi(), "linux", {}, "", opened.client.info(), host_only=True
     )
-    return phone, [PHONE.ok(_CHECK, f"{opened.serial}: {opened.transport.description}")]
+    return phone, [PHONE(_CHECK).ok(f"{opened.serial}: {opened.transport.description}")]
 
 
 def with_agent(phone: Phone, progress: Progress | None = None) -> tuple[Phone, Finding | None]:
@@ -86,8 +86,7 @@ def with_agent(phone: Phone, progress: Progress | None = None) -> tuple[Phone, F
         return phone, None
     if find_agent(phone.abi, phone.os) is None:
         abi = phone.abi if phone.os == "android" else "host"
-        return phone, PHONE.warning(
-            "agent",
+        return phone, PHONE("agent").warning(
             f"none is built for {phone.os} on {phone.abi}: NNAPI is judged by files alone",
             f"nnapi-prof agent build --abi {abi}, then nnapi-prof doctor again",
         )
@@ -95,7 +94,7 @@ def with_agent(phone: Phone, progress: Progress | None = None) -> tuple[Phone, F
     client = AgentClient(phone.transport, progress=progress)
     info = client.info()
     words = f"runs there: {info.agent}, {client.installed.path}"
-    return replace(phone, info=info), PHONE.ok("agent", words)
+    return replace(phone, info=info), PHONE("agent").ok(words)
 
 
 # ---- the phone's system: Android's version, ABI, page size; storage, what may run ----------------
@@ -122,58 +121,53 @@ _EXECUTE_SCRIPT = (
 )
 
 
-@phone_checks(PHONE.name)
+@PHONE.on_phone
 def android(phone: Phone) -> Iterator[Finding]:
     if phone.host_only:
         return
     if phone.os != "android" and phone.sdk is None:
-        yield PHONE.ok("Android", f"none: a Linux on {phone.abi}")
+        yield PHONE("Android").ok(f"none: a Linux on {phone.abi}")
         return
     words = f"{phone.facts.get('release') or '?'}, API {phone.sdk}"
     if phone.sdk is None:
-        yield PHONE.warning("Android", "its version is not told", "adb shell getprop")
+        yield PHONE("Android").warning("its version is not told", "adb shell getprop")
     elif phone.sdk < FIRST_API:
-        yield PHONE.problem(
-            "Android",
+        yield PHONE("Android").problem(
             f"{words}: NNAPI came with Android 8.1 (API {FIRST_API})",
             "use a newer phone; this one has nothing but its CPU",
         )
     elif phone.sdk >= DEPRECATED_API:
-        yield PHONE.warning(
-            "Android",
+        yield PHONE("Android").warning(
             f"{words}: NNAPI is deprecated since Android 15: it is still there, but phones that "
             "came with it may have no driver besides the CPU's",
             "look at the accelerators below, and at what `nnapi-prof profile` measures on them",
         )
     else:
-        yield PHONE.ok("Android", words)
+        yield PHONE("Android").ok(words)
 
 
-@phone_checks(PHONE.name)
+@PHONE.on_phone
 def processor(phone: Phone) -> Iterator[Finding]:
     """Agents exist for its ABI, and load on its pages."""
     if phone.host_only:
         return
     if phone.abi not in ANDROID_ABIS:
-        yield PHONE.problem(
-            "ABI",
-            f"{phone.abi}: there is no agent for it",
-            f"use a device of {', '.join(ANDROID_ABIS)}",
+        yield PHONE("ABI").problem(
+            f"{phone.abi}: there is no agent for it", f"use a device of {', '.join(ANDROID_ABIS)}"
         )
     else:
-        yield PHONE.ok("ABI", phone.abi)
+        yield PHONE("ABI").ok(phone.abi)
     page = phone.facts.get("page", "")
     if page in _PAGES:
-        yield PHONE.ok("page size", f"{int(page) // 1024} KB")
+        yield PHONE("page size").ok(f"{int(page) // 1024} KB")
     elif page:
-        yield PHONE.warning(
-            "page size",
+        yield PHONE("page size").warning(
             f"{page} bytes: agents are built for pages of 4 and 16 KB",
             "use a phone with pages of 4 or 16 KB",
         )
 
 
-@phone_checks(PHONE.name)
+@PHONE.on_phone
 def space(phone: Phone) -> Iterator[Finding]:
     if phone.host_only:
         return
@@ -181,22 +175,22 @@ def space(phone: Phone) -> Iterator[Finding]:
     code, output = phone.ask(_SPACE_SCRIPT, folder)
     cells = output.split("\n")[-2].split() if output.count("\n") > 1 else []
     if code != 0 or len(cells) < 6 or not cells[3].isdigit():
-        yield PHONE.warning(
-            "space", f"not told for {folder}: {output[-200:]}", f"adb shell df {folder}"
+        yield PHONE("space").warning(
+            f"not told for {folder}: {output[-200:]}", f"adb shell df {folder}"
         )
         return
     free_kb = int(cells[3])
     words = f"{free_kb / 1024:.0f} MB free in {folder}"
     fix = "nnapi-prof agent clean (or: adb shell rm -r /data/local/tmp/...)"
     if free_kb < FULL_KB:
-        yield PHONE.problem("space", f"{words}: too little for the agent and weights", fix)
+        yield PHONE("space").problem(f"{words}: too little for the agent and weights", fix)
     elif free_kb < SCANT_KB:
-        yield PHONE.warning("space", f"{words}: too little for large models", fix)
+        yield PHONE("space").warning(f"{words}: too little for large models", fix)
     else:
-        yield PHONE.ok("space", words)
+        yield PHONE("space").ok(words)
 
 
-@phone_checks(PHONE.name)
+@PHONE.on_phone
 def execution(phone: Phone) -> Iterator[Finding]:
     """Whether programs may run where the agent goes: by running one."""
     if phone.host_only:
@@ -206,22 +200,20 @@ def execution(phone: Phone) -> Iterator[Finding]:
     guard = f" (SELinux {selinux.lower()})" if selinux else ""
     elsewhere = "export NNAPI_PROF_REMOTE_DIR=/another/folder (one that allows execution)"
     if code == 0 and "fits" in output:
-        yield PHONE.ok("execution", f"programs run in {phone.remote_dir}{guard}")
+        yield PHONE("execution").ok(f"programs run in {phone.remote_dir}{guard}")
     elif code == 8:
         stored = storage_error(output, phone.remote_dir, phone.serial)
         if stored is not None:
             where, _, fix = str(stored).rpartition(": ")
-            yield PHONE.problem("execution", where, fix)
+            yield PHONE("execution").problem(where, fix)
         else:
             last = output.strip().splitlines()[-1:] or ["no reason told"]
-            yield PHONE.problem(
-                "execution", f"{phone.remote_dir} cannot be written to: {last[0]}", elsewhere
+            yield PHONE("execution").problem(
+                f"{phone.remote_dir} cannot be written to: {last[0]}", elsewhere
             )
     else:
-        yield PHONE.problem(
-            "execution",
-            f"nothing may run in {phone.remote_dir}{guard}: {output.strip()[-150:]}",
-            elsewhere,
+        yield PHONE("execution").problem(
+            f"nothing may run in {phone.remote_dir}{guard}: {output.strip()[-150:]}", elsewhere
         )
 
 
@@ -242,7 +234,7 @@ _FILES_SCRIPT = (
 )
 
 
-@phone_checks(NNAPI.name)
+@NNAPI.on_phone
 def nnapi(phone: Phone) -> Iterator[Finding]:
     if phone.info is not None:
         yield from _by_agent(phone.info)
@@ -251,14 +243,13 @@ def nnapi(phone: Phone) -> Iterator[Finding]:
     libraries = re.findall(r"^lib=(.*)$", output, re.MULTILINE)
     drivers = sorted(set(re.findall(r"^hal=(.*)$", output, re.MULTILINE)))
     if not libraries:
-        yield NNAPI.problem("library", "the device has no libneuralnetworks.so", _FIX)
+        yield NNAPI("library").problem("the device has no libneuralnetworks.so", _FIX)
         return
-    yield NNAPI.ok("library", libraries[0].strip())
+    yield NNAPI("library").ok(libraries[0].strip())
     if drivers:
-        yield NNAPI.ok("drivers", ", ".join(driver.strip() for driver in drivers))
+        yield NNAPI("drivers").ok(", ".join(driver.strip() for driver in drivers))
     else:
-        yield NNAPI.warning(
-            "drivers",
+        yield NNAPI("drivers").warning(
             "none is told to adb's shell",
             "nnapi-prof agent build, then nnapi-prof doctor again: the agent asks NNAPI itself",
         )
@@ -269,10 +260,10 @@ def _by_agent(info: AgentInfo) -> Iterator[Finding]:
     label = " (simulated)" if info.simulated else ""
     if info.nnapi.library is None:
         why = info.nnapi.error or "it cannot be loaded"
-        yield NNAPI.problem("library", f"the device has no NNAPI: {why}", _FIX)
+        yield NNAPI("library").problem(f"the device has no NNAPI: {why}", _FIX)
         return
     level = f", API level {info.api_level}" if info.api_level is not None else ""
-    yield NNAPI.ok("library", f"{info.nnapi.library}{level}{label}")
+    yield NNAPI("library").ok(f"{info.nnapi.library}{level}{label}")
     accelerators = info.nnapi.accelerators
     real = [each for each in accelerators if each.type != "CPU"]
     listed = ", ".join(
@@ -280,12 +271,11 @@ def _by_agent(info: AgentInfo) -> Iterator[Finding]:
         for each in accelerators
     )
     if real:
-        yield NNAPI.ok("accelerators", f"{listed}{label}")
+        yield NNAPI("accelerators").ok(f"{listed}{label}")
     elif accelerators:
-        yield NNAPI.warning("accelerators", f"nothing but the CPU: {listed}{label}", _FIX)
+        yield NNAPI("accelerators").warning(f"nothing but the CPU: {listed}{label}", _FIX)
     else:
-        yield NNAPI.warning(
-            "accelerators",
+        yield NNAPI("accelerators").warning(
             "none can be named: before Android 10 only NNAPI's own choice (auto) is measured",
             "no need: profiles measure `auto` there",
         )
@@ -308,14 +298,14 @@ _STATE_SCRIPT = (
 )
 
 
-@phone_checks(STATE.name)
+@STATE.on_phone
 def state(phone: Phone) -> Iterator[Finding]:
     """From Android's own services; what a device does not tell is left out."""
     if phone.host_only:
         return
     _, output = phone.ask(_STATE_SCRIPT)
     findings = [*_thermal(output), *_battery(output), *_screen(output)]
-    yield from findings or [STATE.ok("state", "the device tells neither heat nor battery")]
+    yield from findings or [STATE("state").ok("the device tells neither heat nor battery")]
 
 
 def _thermal(output: str) -> Iterator[Finding]:
@@ -324,9 +314,9 @@ def _thermal(output: str) -> Iterator[Finding]:
         return
     word = _THERMAL[min(int(status), len(_THERMAL) - 1)]
     if status == 0:
-        yield STATE.ok("thermal", "not throttled")
+        yield STATE("thermal").ok("not throttled")
     else:
-        yield STATE.warning("thermal", f"throttled: {word} ({status:.0f} of 6)", _COOL)
+        yield STATE("thermal").warning(f"throttled: {word} ({status:.0f} of 6)", _COOL)
 
 
 def _battery(output: str) -> Iterator[Finding]:
@@ -339,19 +329,18 @@ def _battery(output: str) -> Iterator[Finding]:
     if tenths is not None:
         words += f", {tenths / 10:.1f} degrees Celsius"
     if "saver=1" in output:
-        yield STATE.warning(
-            "battery",
+        yield STATE("battery").warning(
             f"{words}; battery saver is on and lowers clock rates",
             "adb shell settings put global low_power 0",
         )
     elif level < LOW_PERCENT:
-        yield STATE.warning(
-            "battery", f"{words}: phones save power when it is low", "charge it, then measure"
+        yield STATE("battery").warning(
+            f"{words}: phones save power when it is low", "charge it, then measure"
         )
     elif tenths is not None and tenths / 10 >= HOT_C:
-        yield STATE.warning("battery", f"{words}: hot", _COOL)
+        yield STATE("battery").warning(f"{words}: hot", _COOL)
     else:
-        yield STATE.ok("battery", words)
+        yield STATE("battery").ok(words)
 
 
 def _screen(output: str) -> Iterator[Finding]:
@@ -359,10 +348,9 @@ def _screen(output: str) -> Iterator[Finding]:
     if wake is None:
         return
     if wake[1] == "Awake":
-        yield STATE.ok("screen", "on")
+        yield STATE("screen").ok("on")
     else:
-        yield STATE.warning(
-            "screen",
+        yield STATE("screen").warning(
             f"off ({wake[1].lower()}): some phones clock down then",
             "adb shell svc power stayon usb && adb shell input keyevent WAKEUP",
         )

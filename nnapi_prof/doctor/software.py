@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import nnapi_prof
-from nnapi_prof.doctor.checks import Family, Finding, Host, host_checks
+from nnapi_prof.doctor.checks import Family, Finding, Host
 from nnapi_prof.errors import BuildError
 from nnapi_prof.toolchain import find_zig, python_tool
 
@@ -23,23 +23,22 @@ PYTHON = Family("Python")
 _PIP = "python -m pip install"
 
 
-@host_checks(PYTHON.name)
+@PYTHON.on_host
 def python_itself(_: Host) -> Iterator[Finding]:
     required = requires_python()
     here = platform.python_version()
     bounds = _specifiers(required)
     if bounds.contains(here, prereleases=True):
-        yield PYTHON.ok("Python", f"{here} ({required} is wanted), {sys.executable}")
+        yield PYTHON("Python").ok(f"{here} ({required} is wanted), {sys.executable}")
         return
-    yield PYTHON.problem(
-        "Python",
+    yield PYTHON("Python").problem(
         f"{here} is too old or too new: {required} is wanted",
         "make an environment of such a Python: python3.11 -m venv .venv && "
         ".venv/bin/pip install nnapi-prof",
     )
 
 
-@host_checks(PYTHON.name)
+@PYTHON.on_host
 def packages(_: Host) -> Iterator[Finding]:
     """Every dependency, by its metadata: importing torch alone would take seconds."""
     from packaging.requirements import Requirement
@@ -53,7 +52,7 @@ def packages(_: Host) -> Iterator[Finding]:
             yield from _extra(requirement.name, extra)
 
 
-@host_checks(PYTHON.name)
+@PYTHON.on_host
 def conflicts(_: Host) -> Iterator[Finding]:
     """Installed packages that want another version of one of ours than is installed."""
     from packaging.requirements import Requirement
@@ -64,13 +63,12 @@ def conflicts(_: Host) -> Iterator[Finding]:
     for name in sorted(ours):
         places = _places(name)
         if len(places) > 1:
-            yield PYTHON.warning(
-                name,
+            yield PYTHON(name).warning(
                 f"installed more than once: {', '.join(places)}; the first is used",
                 f"python -m pip uninstall {name} (until none is left), then {_PIP} {name}",
             )
     if not clashes:
-        yield PYTHON.ok("agreement", "no installed package wants another version of these")
+        yield PYTHON("agreement").ok("no installed package wants another version of these")
 
 
 def requires_python() -> str:
@@ -104,16 +102,14 @@ def _package(requirement: Any) -> Finding:
     try:
         version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:
-        return PYTHON.problem(
-            requirement.name, f"not installed: {requirement} is wanted", f"{_PIP} '{requirement}'"
+        return PYTHON(requirement.name).problem(
+            f"not installed: {requirement} is wanted", f"{_PIP} '{requirement}'"
         )
     if not requirement.specifier.contains(version, prereleases=True):
-        return PYTHON.problem(
-            requirement.name,
-            f"{version} is installed: {requirement} is wanted",
-            f"{_PIP} '{requirement}'",
+        return PYTHON(requirement.name).problem(
+            f"{version} is installed: {requirement} is wanted", f"{_PIP} '{requirement}'"
         )
-    return PYTHON.ok(requirement.name, f"{version}{_build(requirement.name, version)}")
+    return PYTHON(requirement.name).ok(f"{version}{_build(requirement.name, version)}")
 
 
 def _build(name: str, version: str) -> str:
@@ -161,8 +157,7 @@ def _clashes(names: set[str]) -> Iterator[Finding]:
                 continue
             if not requirement.specifier.contains(version, prereleases=True):
                 whose = f"{package.metadata['Name']} {package.version}"
-                yield PYTHON.problem(
-                    requirement.name,
+                yield PYTHON(requirement.name).problem(
                     f"{whose} wants {requirement.name}{requirement.specifier}, "
                     f"{version} is installed",
                     f"{_PIP} --upgrade {package.metadata['Name']} "
@@ -207,25 +202,24 @@ _EXITS = {
 _INSTALL = "sudo apt install gcc libc6-dev (or your system's C compiler)"
 
 
-@host_checks(COMPILERS.name)
+@COMPILERS.on_host
 def c_compilers(_: Host) -> Iterator[Finding]:
     """The compiler of this host's agent: the one that is named, else cc, else zig."""
     named = os.environ.get("NNAPI_PROF_CC", "")
     if named and named != "zig":
         flaw = _flaw(named)
         if flaw is None:
-            yield COMPILERS.ok("NNAPI_PROF_CC", f"{named} compiles and its program runs")
+            yield COMPILERS("NNAPI_PROF_CC").ok(f"{named} compiles and its program runs")
         else:
-            yield COMPILERS.problem(
-                "NNAPI_PROF_CC", flaw, "unset NNAPI_PROF_CC, or name a working one"
+            yield COMPILERS("NNAPI_PROF_CC").problem(
+                flaw, "unset NNAPI_PROF_CC, or name a working one"
             )
         return
     zig = _zig_flaw()
     if zig is None:
-        yield COMPILERS.ok("zig", "compiles for Android, and its program runs here")
+        yield COMPILERS("zig").ok("compiles for Android, and its program runs here")
     else:
-        yield COMPILERS.problem(
-            "zig",
+        yield COMPILERS("zig").problem(
             f"no agent can be built for Android: {zig}",
             "python -m pip install --force-reinstall ziglang",
         )
@@ -237,37 +231,37 @@ def c_compilers(_: Host) -> Iterator[Finding]:
 def _system(has_zig: bool) -> Iterator[Finding]:
     flaw = _flaw("cc")
     if flaw is None:
-        yield COMPILERS.ok("cc", f"{shutil.which('cc')} compiles and its program runs")
+        yield COMPILERS("cc").ok(f"{shutil.which('cc')} compiles and its program runs")
     elif has_zig and shutil.which("cc") is None:
-        yield COMPILERS.ok("cc", f"{flaw}: zig builds for this host, too")
+        yield COMPILERS("cc").ok(f"{flaw}: zig builds for this host, too")
     elif has_zig:
-        yield COMPILERS.warning("cc", f"{flaw}: zig takes its place", _INSTALL)
+        yield COMPILERS("cc").warning(f"{flaw}: zig takes its place", _INSTALL)
     else:
-        yield COMPILERS.problem("cc", f"{flaw}, and zig does not work either", _INSTALL)
+        yield COMPILERS("cc").problem(f"{flaw}, and zig does not work either", _INSTALL)
     if shutil.which("clang") is not None:
         flaw = _flaw("clang")
         if flaw is None:
-            yield COMPILERS.ok("clang", f"{shutil.which('clang')} compiles and its program runs")
+            yield COMPILERS("clang").ok(f"{shutil.which('clang')} compiles and its program runs")
         else:
-            yield COMPILERS.warning(
-                "clang", f"{flaw}: zig builds XNNPACK", "sudo apt install clang libc6-dev"
+            yield COMPILERS("clang").warning(
+                f"{flaw}: zig builds XNNPACK", "sudo apt install clang libc6-dev"
             )
 
 
-@host_checks(COMPILERS.name)
+@COMPILERS.on_host
 def build_tools(_: Host) -> Iterator[Finding]:
     for name, folder in (("cmake", "CMAKE_BIN_DIR"), ("ninja", "BIN_DIR")):
         fix = f"python -m pip install --force-reinstall {name}"
         try:
             tool = python_tool(name, folder)
         except BuildError as error:
-            yield COMPILERS.problem(name, str(error), fix)
+            yield COMPILERS(name).problem(str(error), fix)
             continue
         flaw, says = _call([tool, "--version"])
         if flaw is not None:
-            yield COMPILERS.problem(name, f"{tool} {flaw}", fix)
+            yield COMPILERS(name).problem(f"{tool} {flaw}", fix)
         else:
-            yield COMPILERS.ok(name, f"{says.splitlines()[0].removeprefix('cmake version ')}")
+            yield COMPILERS(name).ok(f"{says.splitlines()[0].removeprefix('cmake version ')}")
 
 
 def _flaw(compiler: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any
 from nnapi_prof.costs import VARIABLE, default_location
 from nnapi_prof.device import shipped, xnnpack
 from nnapi_prof.device.build import find_agent, sources_key
-from nnapi_prof.doctor.checks import Family, Finding, Host, host_checks
+from nnapi_prof.doctor.checks import Family, Finding, Host
 from nnapi_prof.errors import BuildError
 from nnapi_prof.toolchain import ANDROID_ABIS, cache_dir, host_abi
 
@@ -28,62 +28,57 @@ _PROBE_BYTES = 1 << 16
 _ELSEWHERE = "export NNAPI_PROF_CACHE_DIR=/path/to/a/folder/with/room"
 
 
-@host_checks(CACHE.name)
+@CACHE.on_host
 def folder(_: Host) -> Iterator[Finding]:
-    """Writable, and with room: by writing there, for quotas do not show in what is free."""
+    """Writable, and with room."""
     path = cache_dir()
-    there = _existing(path)
     try:
-        with tempfile.TemporaryFile(dir=there) as probe:
-            probe.write(bytes(_PROBE_BYTES))
-            probe.flush()
-        free = shutil.disk_usage(there).free
+        free = shutil.disk_usage(_written(path)).free
     except OSError as error:
-        yield CACHE.problem(
-            "cache", f"{path} cannot be written to: {error.strerror or error}", _ELSEWHERE
+        yield CACHE("cache").problem(
+            f"{path} cannot be written to: {error.strerror or error}", _ELSEWHERE
         )
         return
     words = f"{path} is writable, {free / 1e9:.1f} GB free"
     if free < FULL_BYTES:
-        yield CACHE.problem(
-            "cache", f"{path} has {free / 1e6:.1f} MB free: no agent can be built", _ELSEWHERE
+        yield CACHE("cache").problem(
+            f"{path} has {free / 1e6:.1f} MB free: no agent can be built", _ELSEWHERE
         )
     elif free < SCANT_BYTES:
-        yield CACHE.warning(
-            "cache", f"{path} has {free / 1e6:.0f} MB free: too little for XNNPACK", _ELSEWHERE
+        yield CACHE("cache").warning(
+            f"{path} has {free / 1e6:.0f} MB free: too little for XNNPACK", _ELSEWHERE
         )
     else:
-        yield CACHE.ok("cache", words)
+        yield CACHE("cache").ok(words)
 
 
-@host_checks(CACHE.name)
+@CACHE.on_host
 def xnnpack_prefix(_: Host) -> Iterator[Finding]:
     again = "python -m nnapi_prof.device.xnnpack"
     try:
         state = xnnpack.state()
     except BuildError as error:
         words = str(error).partition(": ")[0]
-        yield CACHE.problem("XNNPACK", words, f"unset NNAPI_PROF_XNNPACK, then {again} builds one")
+        yield CACHE("XNNPACK").problem(words, f"unset NNAPI_PROF_XNNPACK, then {again} builds one")
         return
     if state.prefix is not None:
-        yield CACHE.ok("XNNPACK", f"built for this host: {state.prefix}")
+        yield CACHE("XNNPACK").ok(f"built for this host: {state.prefix}")
     elif state.left_out:
-        yield CACHE.warning(
-            "XNNPACK",
+        yield CACHE("XNNPACK").warning(
             "left out by NNAPI_PROF_XNNPACK=: the CPU engine is slow, its numbers are not a "
             "phone's",
             "unset NNAPI_PROF_XNNPACK",
         )
     elif state.failed is not None:
         why = state.failed.partition("\n")[0]
-        yield CACHE.warning("XNNPACK", f"could not be built: {why}", again)
+        yield CACHE("XNNPACK").warning(f"could not be built: {why}", again)
     else:
-        yield CACHE.ok(
-            "XNNPACK", "not built yet: the first use of the device local does it (1 to 3 minutes)"
+        yield CACHE("XNNPACK").ok(
+            "not built yet: the first use of the device local does it (1 to 3 minutes)"
         )
 
 
-@host_checks(AGENTS.name)
+@AGENTS.on_host
 def agents(_: Host) -> Iterator[Finding]:
     """Of each device that an agent exists for: there, and of these very sources."""
     yield from _agent("this host", host_abi(), "linux")
@@ -91,13 +86,12 @@ def agents(_: Host) -> Iterator[Finding]:
         yield from _agent(f"android-{abi}", abi, "android")
 
 
-@host_checks(AGENTS.name)
+@AGENTS.on_host
 def brought_along(_: Host) -> Iterator[Finding]:
     """Agents of a wheel are of no use where the sources beside them were changed."""
     sources = shipped.AGENTS_DIR / "sources"
     if sources.is_file() and sources.read_text().strip() != sources_key():
-        yield AGENTS.warning(
-            "wheel",
+        yield AGENTS("wheel").warning(
             f"the agents in {shipped.AGENTS_DIR} were built of other sources and are not used",
             "python -m nnapi_prof.device.shipped --clean",
         )
@@ -107,15 +101,15 @@ def _agent(name: str, abi: str, os_name: str) -> Iterator[Finding]:
     try:
         agent = find_agent(abi, os_name)
     except BuildError as error:
-        yield AGENTS.problem(name, str(error), "see Compilers and Cache above")
+        yield AGENTS(name).problem(str(error), "see Compilers and Cache above")
         return
     if agent is not None:
         size = agent.stat().st_size / 1e6
-        yield AGENTS.ok(name, f"built of these sources, {size:.1f} MB: {agent}")
+        yield AGENTS(name).ok(f"built of these sources, {size:.1f} MB: {agent}")
         return
     state = "built of other sources" if _has_older(abi, os_name) else "not built yet"
     build = f"nnapi-prof agent build --abi {abi if os_name == 'android' else 'host'}"
-    yield AGENTS.ok(name, f"{state}: its first use builds it, which takes minutes (now: `{build}`)")
+    yield AGENTS(name).ok(f"{state}: its first use builds it, which takes minutes (now: `{build}`)")
 
 
 def _has_older(abi: str, os_name: str) -> bool:
@@ -124,8 +118,17 @@ def _has_older(abi: str, os_name: str) -> bool:
     return any((cache_dir() / "agents").glob(pattern))
 
 
+def _written(path: Path) -> Path:
+    """The folder itself, or the nearest one above it that is there, after a try at writing: quotas
+    do not show in what is free. Raises OSError."""
+    folder = _existing(path)
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        probe.write(bytes(_PROBE_BYTES))
+        probe.flush()
+    return folder
+
+
 def _existing(path: Path) -> Path:
-    """The folder itself, or the nearest one above it that is there."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
@@ -141,7 +144,7 @@ _CHECK = "cost table"
 _OTHER = f"name another: --costs FILE, or export {VARIABLE}=FILE"
 
 
-@host_checks(COSTS.name)
+@COSTS.on_host
 def cost_table(_: Host) -> Iterator[Finding]:
     where = default_location()
     if "://" not in where:
@@ -176,29 +179,24 @@ def _file(path: Path) -> Finding:
 def _refused(path: Path, error: sqlite3.Error) -> Finding:
     words = f"{path}: {error}"
     if "locked" in str(error):
-        return COSTS.warning(
-            _CHECK, f"{words}: another process writes to it", "wait until that one has ended"
+        return COSTS(_CHECK).warning(
+            f"{words}: another process writes to it", "wait until that one has ended"
         )
     if "readonly" in str(error) or "unable to open" in str(error):
-        return COSTS.problem(
-            _CHECK, f"{words}: this user may not write it", f"sudo chown $USER '{path}'"
+        return COSTS(_CHECK).problem(
+            f"{words}: this user may not write it", f"sudo chown $USER '{path}'"
         )
-    return COSTS.problem(_CHECK, words, _OTHER)
+    return COSTS(_CHECK).problem(words, _OTHER)
 
 
 def _folder(path: Path) -> Finding:
-    there = path.parent
-    while not there.exists() and there != there.parent:
-        there = there.parent
     try:
-        with tempfile.TemporaryFile(dir=there) as probe:
-            probe.write(bytes(1 << 16))
-            probe.flush()
+        _written(path.parent)
     except OSError as error:
-        return COSTS.problem(
-            _CHECK, f"{path} cannot be made: {there}: {error.strerror or error}", _OTHER
+        return COSTS(_CHECK).problem(
+            f"{path} cannot be made: {_existing(path.parent)}: {error.strerror or error}", _OTHER
         )
-    return COSTS.ok(_CHECK, f"{path} is not there yet: the first `nnapi-prof profile` makes it")
+    return COSTS(_CHECK).ok(f"{path} is not there yet: the first `nnapi-prof profile` makes it")
 
 
 def _version(link: sqlite3.Connection) -> int | str | None:
@@ -219,21 +217,20 @@ def _judged(where: str, version: int | str | None, state: str) -> Finding:
     from nnapi_prof.costs.store.schema import SCHEMA_VERSION
 
     if isinstance(version, str):
-        return COSTS.problem(
-            _CHECK, f"{where} belongs to something else: it has the table {version}", _OTHER
+        return COSTS(_CHECK).problem(
+            f"{where} belongs to something else: it has the table {version}", _OTHER
         )
     if version is None:
-        return COSTS.ok(_CHECK, f"{where} is empty: the first `nnapi-prof profile` fills it")
+        return COSTS(_CHECK).ok(f"{where} is empty: the first `nnapi-prof profile` fills it")
     if version > SCHEMA_VERSION:
-        return COSTS.problem(
-            _CHECK,
+        return COSTS(_CHECK).problem(
             f"{where} was written by a newer nnapi-prof: schema {version}, this one reads "
             f"{SCHEMA_VERSION}",
             "python -m pip install --upgrade nnapi-prof",
         )
     if version < SCHEMA_VERSION:
         state += f"; brought from schema {version} to {SCHEMA_VERSION} when first used"
-    return COSTS.ok(_CHECK, f"{where}: {state}")
+    return COSTS(_CHECK).ok(f"{where}: {state}")
 
 
 def _server(where: str) -> Finding:
@@ -246,30 +243,26 @@ def _server(where: str) -> Finding:
     try:
         url = make_url(where)
     except (ArgumentError, ValueError) as error:
-        return COSTS.problem(
-            _CHECK, f"{where} is no database URL: {error}", "postgresql://USER@HOST/DATABASE is one"
+        return COSTS(_CHECK).problem(
+            f"{where} is no database URL: {error}", "postgresql://USER@HOST/DATABASE is one"
         )
     if url.drivername.partition("+")[0] not in ("postgres", "postgresql"):
-        return COSTS.problem(
-            _CHECK, f"{url}: {url.drivername} is neither sqlite nor postgresql", _OTHER
+        return COSTS(_CHECK).problem(
+            f"{url}: {url.drivername} is neither sqlite nor postgresql", _OTHER
         )
     if importlib.util.find_spec("psycopg") is None:
-        return COSTS.problem(
-            _CHECK,
-            f"{url}: psycopg is not installed",
-            "python -m pip install 'nnapi-prof[postgres]'",
+        return COSTS(_CHECK).problem(
+            f"{url}: psycopg is not installed", "python -m pip install 'nnapi-prof[postgres]'"
         )
     engine = create_engine(
-        url.set(drivername="postgresql+psycopg"),
-        connect_args={"connect_timeout": SERVER_TIMEOUT_S},
+        url.set(drivername="postgresql+psycopg"), connect_args={"connect_timeout": SERVER_TIMEOUT_S}
     )
     try:
         with engine.connect() as link:
             version, may_write = _server_version(link)
     except SQLAlchemyError as error:
         why = getattr(error, "orig", None) or error
-        return COSTS.problem(
-            _CHECK,
+        return COSTS(_CHECK).problem(
             f"{url} cannot be reached: {why}",
             "start the server and check host, user and password: "
             f"psql '{url.set(drivername='postgresql')}'",
@@ -277,8 +270,7 @@ def _server(where: str) -> Finding:
     finally:
         engine.dispose()
     if not may_write:
-        return COSTS.problem(
-            _CHECK,
+        return COSTS(_CHECK).problem(
             f"{url}: {url.username or 'this user'} may not add measurements",
             f"GRANT INSERT, SELECT ON ALL TABLES IN SCHEMA public TO {url.username or 'USER'};",
         )

@@ -299,10 +299,7 @@ class _Programme:
         largest[largest == 0] = 1.0
         rows = csr_array((factor * units[where[1]] / largest[where[0]], where), shape=matrix.shape)
         one = csr_array(
-            (
-                np.ones(a.n * a.t),
-                (np.repeat(np.arange(a.n), a.t), np.arange(a.n * a.t)),
-            ),
+            (np.ones(a.n * a.t), (np.repeat(np.arange(a.n), a.t), np.arange(a.n * a.t))),
             shape=(a.n, self.n_columns),
         )
         solve: Any = linprog  # its stubs know no time limit beside a method

@@ -133,12 +133,7 @@ RECORD = np.dtype(
     ]
 )
 LANDING = np.dtype(
-    [
-        ("following", np.int64),
-        ("cost", np.float64),
-        ("reach", np.float64),
-        ("record", np.int64),
-    ]
+    [("following", np.int64), ("cost", np.float64), ("reach", np.float64), ("record", np.int64)]
 )
 
 

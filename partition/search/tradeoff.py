@@ -104,12 +104,7 @@ class TradeOff:
             kind = ProofKind.BOUND_MET if met else ProofKind.GAP
             bound = min(ns, self._best.bound_ns)
             self._best = replace(
-                self._best,
-                placements=plan,
-                ns=ns,
-                bound_ns=bound,
-                kind=kind,
-                found_by="trade-off",
+                self._best, placements=plan, ns=ns, bound_ns=bound, kind=kind, found_by="trade-off"
             )
         return self._best
 

@@ -7,7 +7,7 @@ import pytest
 
 from nnapi_prof.errors import PartitionError
 from nnapi_prof.graph.plan import CPU, Target
-from nnapi_prof.partition import Constraints, evaluate, make_problem, solve_problem
+from nnapi_prof.partition import Constraints, evaluate, make_problem, plan_problem, solve
 from nnapi_prof.partition.constraints import CompileTimes
 from nnapi_prof.partition.problem import Problem
 from tests.partition.cases import NPU, Table, chain
@@ -31,12 +31,12 @@ def test_a_region_takes_what_was_measured_of_it_or_its_parts() -> None:
 
 def test_the_plan_keeps_to_the_limit_and_says_what_is_proven() -> None:
     problem, times = problem_of(3e6, 1e6)
-    free = solve_problem(problem, True)
+    free = plan_problem(problem, True).default
     assert [s.target for s in free.segments] == [NPU]  # 70 ms to compile
 
     def plan(limit_ms: float) -> tuple[float, str]:
         expected = Constraints(max_compile_ns=limit_ms * 1e6)
-        actual = solve_problem(problem, True, constraints=expected, compiling=times)
+        actual = plan_problem(problem, True, constraints=expected, compiling=times).default
         assert evaluate(problem, actual.segments) == pytest.approx(actual.predicted_ns)
         assert actual.proof is not None and actual.proof.is_optimal and actual.proof.constrained
         return actual.predicted_ns / 1e6, " ".join(actual.notes)
@@ -53,13 +53,14 @@ def test_a_limit_that_nothing_keeps_is_an_error() -> None:
     problem, times = problem_of(np.inf, 1e6)
     limited = Constraints(max_compile_ns=1e6)
     with pytest.raises(PartitionError, match="compiles within 1.00 ms"):
-        solve_problem(problem, True, constraints=limited, compiling=times)
+        plan_problem(problem, True, constraints=limited, compiling=times)
 
 
 def test_a_limit_that_a_solver_cannot_keep_is_refused() -> None:
     problem, times = problem_of(3e6, 1e6)
     limited = Constraints(max_compile_ns=1.0)
     with pytest.raises(PartitionError, match="needs costs that tell compile times"):
-        solve_problem(problem, True, constraints=limited)
+        plan_problem(problem, True, constraints=limited)
     with pytest.raises(PartitionError, match="has no compile times in it"):
-        solve_problem(problem, True, constraints=limited, solver="milp", compiling=times)
+        costs = Table((CPU,), {(0, CPU): 1.0}, {CPU: 0.0}, {CPU: (0.0, 0.0)})
+        solve(chain(1), costs, constraints=limited, solver="milp")
