@@ -12,7 +12,9 @@ from nnapi_prof.costs.diff import CONFIDENCE
 from nnapi_prof.costs.diff import Difference as LatencyDifference
 from nnapi_prof.reports.compare_changes import THRESHOLD, by_target
 from nnapi_prof.reports.compare_sides import NOISE, Latency, Ratio, Rival, Side
-from nnapi_prof.reports.compare_summary import Compared, interval_words
+from nnapi_prof.reports.compare_summary import Compared, compared, interval_words
+from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.frames import NS_PER_MS
 from nnapi_prof.reports.markdown import table, text
 from nnapi_prof.reports.words import (
     DASH,
@@ -23,8 +25,6 @@ from nnapi_prof.reports.words import (
     target_words,
     targets_words,
 )
-
-_NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class Row:
         return len(set(self.cells)) > 1
 
 
-def headline_rows(compared: Compared) -> tuple[Row, ...]:
+def headline_rows(comparison: Compared) -> tuple[Row, ...]:
     """What is looked at first. A row of which no side knows anything is left out."""
-    others = (side.letter for side in compared.others)
-    against = dict(zip(others, compared.ratios, strict=True))
-    first = compared.sides[0]
+    others = (side.letter for side in comparison.others)
+    against = dict(zip(others, comparison.ratios, strict=True))
+    first = comparison.sides[0]
 
     def ratio(side: Side) -> Cell:
         return Cell("1", "the reference") if side is first else _ratio(against[side.letter])
@@ -72,7 +72,7 @@ def headline_rows(compared: Compared) -> tuple[Row, ...]:
             _ms(Latency(side.compile_ns, side.measured.simulated))
         ),
     }
-    rows = (Row(name, tuple(map(make, compared.sides))) for name, make in cell_of.items())
+    rows = (Row(name, tuple(map(make, comparison.sides))) for name, make in cell_of.items())
     return tuple(row for row in rows if any(cell.text != DASH for cell in row.cells))
 
 
@@ -80,7 +80,7 @@ def latency_words(ns: float | None, label: str) -> str:
     """``12.3 ms, simulated``; a dash where unknown."""
     if ns is None:
         return DASH
-    return f"{format_ms(ns / _NS_PER_MS)} ms{', ' if label else ''}{label}"
+    return f"{format_ms(ns / NS_PER_MS)} ms{', ' if label else ''}{label}"
 
 
 def _ms(latency: Latency) -> str:
@@ -99,7 +99,7 @@ def _measured(side: Side) -> Cell:
         return Cell("not run")
     if ran.error is not None:
         return Cell("failed", ran.error, "bad")
-    low, high = ((x or 0.0) / _NS_PER_MS for x in (latency.low_ns, latency.high_ns))
+    low, high = ((x or 0.0) / NS_PER_MS for x in (latency.low_ns, latency.high_ns))
     runs = count(len(latency.samples_ns), "run")
     return Cell(
         _ms(latency), f"10th to 90th percentile {format_ms(low)} to {format_ms(high)}, {runs}"
@@ -146,7 +146,13 @@ MOST_ROWS = 40
 """Of a table; how many more there are is said."""
 
 
-def lines(comparison: Compared) -> Iterator[str]:
+def render(sides: Sequence[tuple[str, ReportData]]) -> str:
+    """The comparison as Markdown; each side has a name. Raises UsageError as
+    :func:`~nnapi_prof.reports.compare_summary.compared` does."""
+    return "\n".join(_lines(compared(sides))).rstrip("\n") + "\n"
+
+
+def _lines(comparison: Compared) -> Iterator[str]:
     """The document, line by line."""
     names = [f"{text(side.name)} ({side.letter})" for side in comparison.sides]
     yield f"# {names[0]} against {' and '.join(names[1:])}"
@@ -197,7 +203,7 @@ def _placements(comparison: Compared) -> Iterator[str]:
 
 
 def _latencies(comparison: Compared) -> Iterator[str]:
-    for side, compared in zip(comparison.others, comparison.latencies, strict=True):
+    for side, latencies in zip(comparison.others, comparison.latencies, strict=True):
         first = comparison.sides[0].letter
         heads = ["target", "compared", "slower", "faster", f"median, {side.letter} by {first}"]
         yield from _table(
@@ -206,12 +212,12 @@ def _latencies(comparison: Compared) -> Iterator[str]:
             [
                 [target_words(each.target), str(each.compared), str(each.slower),
                  str(each.faster), f"{each.median_ratio:.3f} ×"]
-                for each in by_target(compared)
+                for each in by_target(latencies)
             ],
         )  # fmt: skip
         rows = [
             [each.first.label, target_words(each.first.target.key), *change_cells(each)]
-            for each in compared.changed
+            for each in latencies.changed
         ]
         heads = ["unit or region", "target", first, side.letter, f"{side.letter} by {first}"]
         yield from _table(

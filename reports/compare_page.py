@@ -20,9 +20,11 @@ from nnapi_prof.costs.diff import CONFIDENCE, Comparison
 from nnapi_prof.reports.compare_changes import THRESHOLD, by_target
 from nnapi_prof.reports.compare_markdown import change_cells, headline_rows, units_words
 from nnapi_prof.reports.compare_sides import Column, Side
-from nnapi_prof.reports.compare_summary import Compared
+from nnapi_prof.reports.compare_summary import Compared, compared
+from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.drawings import Drawn
-from nnapi_prof.reports.frames import all_targets
+from nnapi_prof.reports.frames import NS_PER_MS, all_targets
+from nnapi_prof.reports.html import template
 from nnapi_prof.reports.style import (
     FAINT,
     INK,
@@ -40,7 +42,6 @@ from nnapi_prof.reports.words import format_ms, place_words, target_words, targe
 
 SIDE_COLOURS = ("#7d8590", "#d1495b", "#6079c9", "#8a8f00", "#a0704a", "#b06ab3")
 """Of A, B and so on; none of a target's colours, and seen on white and on black."""
-_NS_PER_MS = 1e6
 _SHARE_OF_LETTER = 0.1
 """Inches of a letter in a strip."""
 _PREDICTED: dict[str, Any] = {"alpha": 0.45, "hatch": "///", "edgecolor": PAGE}
@@ -82,7 +83,7 @@ def _bars(sides: Sequence[Side]) -> Iterator[tuple[int, int, float, bool]]:
     for (group, prefix), (place, side) in itertools.product(enumerate(_GROUPS), enumerate(sides)):
         latency, measured = _latency(side, prefix)
         if latency is not None:
-            yield group, place, latency / _NS_PER_MS, measured
+            yield group, place, latency / NS_PER_MS, measured
 
 
 def _latency(side: Side, prefix: str) -> tuple[float | None, bool]:
@@ -236,6 +237,12 @@ def _ticks(span: float) -> list[float]:
 # ---- what the template is given ------------------------------------------------------------------
 
 
+def render(sides: Sequence[tuple[str, ReportData]]) -> str:
+    """The comparison as one HTML page; each side has a name. Raises UsageError as
+    :func:`~nnapi_prof.reports.compare_summary.compared` does."""
+    return template("compare.html").render(**context(compared(sides)))
+
+
 def context(comparison: Compared) -> dict[str, Any]:
     """The variables of ``compare.html``."""
     every = [t for side in comparison.sides for t in all_targets(side.data.cost_model)]
@@ -252,11 +259,11 @@ def context(comparison: Compared) -> dict[str, Any]:
         "latencies": [
             {
                 "side": side,
-                "compared": compared,
-                "by_target": by_target(compared),
-                "rows": [(each, change_cells(each)) for each in compared.changed],
+                "compared": latencies,
+                "by_target": by_target(latencies),
+                "rows": [(each, change_cells(each)) for each in latencies.changed],
             }
-            for side, compared in zip(comparison.others, comparison.latencies, strict=True)
+            for side, latencies in zip(comparison.others, comparison.latencies, strict=True)
         ],
         "refused": [(each, targets_words(each.targets, keys)) for each in comparison.refusals],
         "only": [
@@ -290,8 +297,8 @@ def _drawn(comparison: Compared, palette: dict[str, str]) -> Iterator[tuple[str,
         + " ".join(_strip_said(side) for side in sides),
         lambda width: placement_strips(sides, comparison.columns, palette, moved, width),
     )
-    for side, compared in zip(comparison.others, comparison.latencies, strict=True):
-        rows = by_target(compared)
+    for side, latencies in zip(comparison.others, comparison.latencies, strict=True):
+        rows = by_target(latencies)
         if rows:
             yield _draw(
                 f"ratios-{side.letter}",
@@ -300,14 +307,14 @@ def _drawn(comparison: Compared, palette: dict[str, str]) -> Iterator[tuple[str,
                 " Median ratio: "
                 + "; ".join(f"{target_words(r.target)} {r.median_ratio:.3f}" for r in rows)
                 + ". The tables below have every number.",
-                _dots(compared, palette, sides[0], side),
+                _dots(latencies, palette, sides[0], side),
             )
 
 
 def _dots(
-    compared: Comparison, palette: Mapping[str, str], first: Side, other: Side
+    latencies: Comparison, palette: Mapping[str, str], first: Side, other: Side
 ) -> Callable[[float], Figure]:
-    return lambda width: ratio_dots(compared, palette, first, other, width)
+    return lambda width: ratio_dots(latencies, palette, first, other, width)
 
 
 def _draw(name: str, title: str, text: str, figure: Callable[[float], Figure]) -> tuple[str, Drawn]:

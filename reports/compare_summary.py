@@ -251,8 +251,7 @@ def _some(names: Sequence[str], most: int = 4) -> str:
 
 
 def content(sides: Sequence[tuple[str, ReportData]]) -> dict[str, Any]:
-    """What a comparison shows, as JSON. Raises UsageError as
-    :func:`~nnapi_prof.reports.compare_summary.compared` does."""
+    """What a comparison shows, as JSON. Raises UsageError as :func:`compared` does."""
     comparison = compared(sides)
     return {
         "confidence": CONFIDENCE,
@@ -273,9 +272,9 @@ def content(sides: Sequence[tuple[str, ReportData]]) -> dict[str, Any]:
             _latencies(side, each)
             for side, each in zip(comparison.others, comparison.latencies, strict=True)
         ],
-        "refusals": [_refusal(each) for each in comparison.refusals],
-        "conditions": [_difference(each) for each in comparison.conditions],
-        "device_facts": [_difference(each) for each in comparison.descriptions],
+        "refusals": [_fields(each) for each in comparison.refusals],
+        "conditions": [_fields(each) for each in comparison.conditions],
+        "device_facts": [_fields(each) for each in comparison.descriptions],
     }
 
 
@@ -377,14 +376,6 @@ def _changed(each: LatencyDifference) -> dict[str, Any]:
     }
 
 
-def _refusal(each: Refusal) -> dict[str, Any]:
-    return {
-        "unit": each.unit,
-        "label": each.label,
-        "targets": list(each.targets),
-        "reasons": list(each.reasons),
-    }
-
-
-def _difference(each: Difference) -> dict[str, Any]:
-    return {"name": each.name, "values": list(each.values)}
+def _fields(each: Refusal | Difference) -> dict[str, Any]:
+    fields = dataclasses.asdict(each).items()
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields}

@@ -22,7 +22,7 @@ from nnapi_prof.execution.report import RunReport
 from nnapi_prof.graph.causes import detail
 from nnapi_prof.graph.plan import AUTO, CPU, Engine, Plan, Target
 from nnapi_prof.reports.data import ReportData
-from nnapi_prof.reports.frames import NS_PER_MS, all_targets
+from nnapi_prof.reports.frames import NS_PER_MS, all_targets, boundary_bytes
 from nnapi_prof.reports.words import (
     format_ms,
     format_time,
@@ -114,6 +114,14 @@ def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
         yield prefix, ", ".join(str(item) for item in value)
     elif value is not None:
         yield prefix, str(value)
+
+
+def method_facts(data: ReportData) -> list[Fact]:
+    """:func:`how_measured` without what the environment says as well."""
+    elsewhere = ("agent", "drivers", "run at", "device fingerprint")
+    return [
+        fact for fact in how_measured(data.own_measurements, data.run) if fact.name not in elsewhere
+    ]
 
 
 def how_measured(measurements: Sequence[Measurement], run: RunReport | None) -> list[Fact]:
@@ -329,8 +337,7 @@ def transfer_frame(
     rows = []
     for number, segment in enumerate(plan.segments):
         entering, leaving = costs.graph.boundary(segment.units)
-        in_bytes = sum(costs.graph.values[name].n_bytes for name in entering)
-        out_bytes = sum(costs.graph.values[name].n_bytes for name in leaving)
+        in_bytes, out_bytes = boundary_bytes(costs.graph, segment.units)
         is_fitted = segment.target.engine is not Engine.HOST and segment.target in costs.fits
         invocation = costs.overhead(segment.target) if is_fitted else math.nan
         into = costs.transfer(segment.target, in_bytes, 0) if is_fitted else math.nan

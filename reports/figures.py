@@ -20,8 +20,26 @@ from matplotlib.patches import Patch, PathPatch, Rectangle
 from matplotlib.path import Path
 from matplotlib.text import Text
 
-from nnapi_prof.reports.style import FAINT, HEAT, INK, ON_COLOUR, PAGE, STYLE, WIDE, canvas, title
-from nnapi_prof.reports.words import count, format_ms, format_percent, place_words, target_words
+from nnapi_prof.reports.style import (
+    FAINT,
+    HEAT,
+    INK,
+    ON_COLOUR,
+    PAGE,
+    STYLE,
+    WIDE,
+    canvas,
+    label_axes,
+    title,
+)
+from nnapi_prof.reports.words import (
+    clip,
+    count,
+    format_ms,
+    format_percent,
+    place_words,
+    target_words,
+)
 
 MOST_HEIGHT = 15.0
 """Inches of a heat map: rows get thinner where there are many."""
@@ -50,7 +68,7 @@ def unit_latency(
     n = len(table)
     named = width >= WIDE
     row = min(0.2, MOST_HEIGHT / max(n, 1))
-    heads = [_clip(target_words(key), 36) for key in targets]
+    heads = [clip(target_words(key), 36) for key in targets]
     top = 0.45 + 0.066 * max(map(len, heads), default=0)
     figure, axes = canvas(width, n * row, left=2.95 if named else 0.38, top=top, bottom=0.62)
     values = table.to_numpy(dtype=float)
@@ -75,7 +93,7 @@ def unit_latency(
     axes.xaxis.tick_top()
     step = max(1, math.ceil(_READABLE / row))
     ticks = [place for place in range(n) if place % step == 0]
-    words = [f"{_clip(str(labels[table.index[t]]), 46)}  {table.index[t]}" for t in ticks]
+    words = [f"{clip(str(labels[table.index[t]]), 46)}  {table.index[t]}" for t in ticks]
     axes.set_yticks(ticks, words if named else [str(table.index[t]) for t in ticks], size=7.5)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
@@ -159,12 +177,9 @@ def timeline(
     for y, name in enumerate(names):
         total = float(plans.loc[plans["plan"] == name, "predicted_ms"].sum())
         row_label(axes, y, clip_to(name, width), f"{format_ms(total)} ms")
-    axes.set_yticks([])
     axes.set_ylim(len(names) - 0.62, -0.78)
     axes.set_xlim(0, end or 1.0)
-    axes.set_xlabel(title(axis, simulated), color=INK, labelpad=2)
-    axes.set_title(title(heading, simulated), color=INK, loc="left")
-    axes.spines["left"].set_visible(False)
+    label_axes(axes, title(heading, simulated), title(axis, simulated))
     handles = [Patch(color=colour, label=name) for name, colour in unique.items()]
     legend = figure.legend(
         handles=handles, loc="lower left", ncols=columns, frameon=False, fontsize=8,
@@ -228,14 +243,10 @@ def residuals(
         off = format_percent(float(np.median(np.abs(percent))) / 100)
         row_label(axes, y + 0.1, target_words(key), f"{len(percent)} measured, {off} off")
     axes.axvline(0, color=FAINT, linewidth=0.8, linestyle="--")
-    axes.set_yticks([])
     axes.set_ylim(len(targets) - 0.55, -0.7)
     axes.margins(x=0.02)
-    what = "(predicted − measured) / measured, %"
-    axes.set_xlabel(title(what, simulated), color=INK, labelpad=2)
-    heading = "Errors of summed costs"
-    axes.set_title(title(heading, simulated), color=INK, loc="left")
-    axes.spines["left"].set_visible(False)
+    what = title("(predicted − measured) / measured, %", simulated)
+    label_axes(axes, title("Errors of summed costs", simulated), what)
     return figure
 
 
@@ -261,7 +272,7 @@ def row_label(axes: Axes, y: float, left: str, right: str) -> None:
 
 def clip_to(name: str, width: float) -> str:
     """A name that leaves room for the numbers at the far end of its line."""
-    return _clip(name, 38 if width < WIDE else 90)
+    return clip(name, 38 if width < WIDE else 90)
 
 
 def _stretches(
@@ -279,7 +290,3 @@ def _stretches(
 def _ink(texts: Iterable[Text]) -> None:
     for text in texts:
         text.set_color(INK)
-
-
-def _clip(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"

@@ -13,13 +13,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nnapi_prof.reports.figures import clip_to, row_label
-from nnapi_prof.reports.style import FAINT, INK, PAGE, STYLE, WIDE, bare, canvas, title
+from nnapi_prof.reports.style import FAINT, INK, PAGE, STYLE, WIDE, bare, canvas, label_axes, title
 from nnapi_prof.reports.words import format_ms, plan_words, target_words
 
 MOST_TIMES = 8.0
 """A plan that takes longer than this many times the first is cut off there."""
 MOST_POINTS = 240
 """Of more measurements than this, neighbours share a point of the device's history."""
+_DIAMOND: dict[str, Any] = {
+    "marker": "D", "markersize": 5, "markerfacecolor": PAGE, "markeredgecolor": INK,
+    "markeredgewidth": 1.1,
+}  # fmt: skip
+"""What was predicted."""
 MANY_SEGMENTS = 40
 """Above this many segments predicted and measured stand in a scatter, not in bars."""
 
@@ -61,22 +66,14 @@ def baseline_bars(
         elif math.isfinite(row["low_ms"]):
             axes.hlines(y, row["low_ms"], row["high_ms"], color=INK, linewidth=1.3)
         if math.isfinite(row["measured_ms"]) and row["predicted_ms"] <= end * 1.04:
-            axes.plot(
-                row["predicted_ms"], y, marker="D", markersize=5, markerfacecolor=PAGE,
-                markeredgecolor=INK, markeredgewidth=1.1,
-            )  # fmt: skip
+            axes.plot(row["predicted_ms"], y, **_DIAMOND)
         name = plan_words(row["plan"], is_own=y == 0)
         row_label(axes, y + 0.08, clip_to(name, width), _numbers(row))
-    axes.set_yticks([])
     axes.set_ylim(len(rows) - 0.66, -0.72)
-    axes.spines["left"].set_visible(False)
-    if baselines["measured_ms"].notna().any():
-        axis = _both(simulated, run_simulated)
-    else:
-        axis = title("predicted, ms", simulated)
-    axes.set_xlabel(axis, color=INK, labelpad=2)
+    ran = baselines["measured_ms"].notna().any()
+    axis = _both(simulated, run_simulated) if ran else title("predicted, ms", simulated)
     heading = title("The plan and its baselines, end to end", simulated and run_simulated)
-    axes.set_title(heading, color=INK, loc="left")
+    label_axes(axes, heading, axis)
     return figure
 
 
@@ -114,19 +111,13 @@ def predicted_against_measured(
     for y, row in enumerate(measured.to_dict("records")):
         axes.barh(y, row["measured_ms"], height=0.34, color=palette[row["target"]])
         axes.hlines(y, row["low_ms"], row["high_ms"], color=INK, linewidth=1.3)
-        axes.plot(
-            row["predicted_ms"], y, marker="D", markersize=5, markerfacecolor=PAGE,
-            markeredgecolor=INK, markeredgewidth=1.1,
-        )  # fmt: skip
+        axes.plot(row["predicted_ms"], y, **_DIAMOND)
         name = f"{row['segment']}  {target_words(row['target'])}"
         row_label(axes, y + 0.08, name, _numbers(row))
-    axes.set_yticks([])
     axes.set_ylim(len(measured) - 0.66, -0.72)
-    axes.spines["left"].set_visible(False)
     axes.set_xlim(left=0)
-    axes.set_xlabel(_both(simulated, run_simulated), color=INK, labelpad=2)
     heading = title("Segments, measured and predicted", simulated and run_simulated)
-    axes.set_title(heading, color=INK, loc="left")
+    label_axes(axes, heading, _both(simulated, run_simulated))
     return figure
 
 

@@ -48,9 +48,13 @@ def text_of(form: str, sides: Sequence[tuple[str, ReportData]]) -> str:
     if len(sides) == 1:
         return _single(form)(sides[0][1])
     check_compares(form)
-    from nnapi_prof.reports import compare
+    if form == "md":
+        from nnapi_prof.reports import compare_markdown
 
-    return compare.markdown(sides) if form == "md" else compare.render(sides)
+        return compare_markdown.render(sides)
+    from nnapi_prof.reports import compare_page
+
+    return compare_page.render(sides)
 
 
 def check_compares(form: str) -> None:

@@ -59,6 +59,13 @@ def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> pd.Da
     return frame
 
 
+def boundary_bytes(graph: UnitGraph, units: Sequence[int]) -> tuple[int, int]:
+    """What enters and what leaves a set of units."""
+    entering, leaving = graph.boundary(units)
+    values = graph.values
+    return sum(values[v].n_bytes for v in entering), sum(values[v].n_bytes for v in leaving)
+
+
 def plan_frame(plan: Plan, graph: UnitGraph) -> pd.DataFrame:
     """One row a segment, in order. ``start_ms`` is the predicted start; bytes cross the boundary.
 
@@ -68,7 +75,7 @@ def plan_frame(plan: Plan, graph: UnitGraph) -> pd.DataFrame:
     rows = []
     start = 0.0
     for number, segment in enumerate(plan.segments):
-        entering, leaving = graph.boundary(segment.units)
+        in_bytes, out_bytes = boundary_bytes(graph, segment.units)
         target = segment.target
         rows.append(
             {
@@ -84,8 +91,8 @@ def plan_frame(plan: Plan, graph: UnitGraph) -> pd.DataFrame:
                 "predicted_ms": segment.predicted_ns / NS_PER_MS,
                 "start_ms": start / NS_PER_MS,
                 "macs": sum(graph.units[u].macs for u in segment.units),
-                "in_bytes": sum(graph.values[v].n_bytes for v in entering),
-                "out_bytes": sum(graph.values[v].n_bytes for v in leaving),
+                "in_bytes": in_bytes,
+                "out_bytes": out_bytes,
                 "basis": "measured"
                 if segment.measured
                 else ("estimated" if segment.estimated else "sum"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
+from jinja2 import Template
 
 from nnapi_prof.execution.compare import verdict
 from nnapi_prof.graph.plan import HOST
@@ -25,13 +25,13 @@ from nnapi_prof.reports.drawings import Tables, draw_all
 from nnapi_prof.reports.facts import (
     device_words,
     environment_facts,
-    how_measured,
+    method_facts,
     refusals_by_reason,
     transfer_frame,
 )
 from nnapi_prof.reports.headline import headline
 from nnapi_prof.reports.picture import SCRIPT, model_svg
-from nnapi_prof.reports.style import HEAT, colours
+from nnapi_prof.reports.style import HEAT, colours, new_environment
 from nnapi_prof.reports.words import (
     GLOSSARY,
     MARGINAL_MARKS,
@@ -50,8 +50,6 @@ from nnapi_prof.reports.words import (
     target_words,
 )
 
-SAID_ABOVE = ("agent", "drivers", "run at", "device fingerprint")
-"""Facts of the method that the environment has."""
 MOST_DOUBTFUL = 30
 """Rows of measurements to doubt; the rest is counted."""
 
@@ -96,11 +94,7 @@ def context(data: ReportData) -> dict[str, Any]:
         "device_facts": device_words(data.device_info),
         "accelerators": accelerators(data.device_info),
         "environment": environment_facts(data),
-        "method": [
-            fact
-            for fact in how_measured(data.own_measurements, data.run)
-            if fact.name not in SAID_ABOVE
-        ],
+        "method": method_facts(data),
         "glossary": GLOSSARY,
         "places": places(palette),
         "colour": palette,
@@ -184,13 +178,7 @@ def render(data: ReportData) -> str:
 
 def template(name: str) -> Template:
     """A template of ours, with the filters and colours that pages share; all is escaped."""
-    environment = Environment(
-        loader=PackageLoader("nnapi_prof.reports"),
-        autoescape=select_autoescape(default=True, default_for_string=True),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = new_environment()
     environment.filters.update(
         ms=format_ms, percent=format_percent, change=format_change, si=format_si,
         target=target_words, place=place_words, plan=plan_words, rule=rule_words, by=sort_key,

@@ -19,7 +19,7 @@ from nnapi_prof.reports.facts import (
     Fact,
     device_words,
     environment_facts,
-    how_measured,
+    method_facts,
     refusals_by_reason,
     transfer_frame,
     unit_facts,
@@ -43,9 +43,6 @@ _SPECIAL = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", "@": "&#64;", "#": "&#35;"}
 """Beside HTML: what code hosts make links to people and issues of."""
 _LINE_START = re.compile(r"^()([-+=>])|^(\d+)([.)])(?=\s|$)")
-
-_OF_ENVIRONMENT = ("agent", "drivers", "run at", "device fingerprint")
-"""Facts of the method that the environment has, too."""
 
 Rows = Iterable[Sequence[str]]
 
@@ -86,7 +83,7 @@ def render(data: ReportData) -> str:
         *_units(data),
         *_costs(data),
         *_facts("Device", device_words(data.device_info)),
-        *_facts("How it was measured", _method(data)),
+        *_facts("How it was measured", method_facts(data)),
         *_facts("Environment", environment_facts(data)),
         *_notes(data),
     ]
@@ -317,11 +314,6 @@ def _facts(heading: str, facts: Sequence[Fact]) -> Iterator[str]:
         yield from table(["", "found"], [[fact.name, fact.value] for fact in facts])
 
 
-def _method(data: ReportData) -> list[Fact]:
-    facts = how_measured(data.own_measurements, data.run)
-    return [fact for fact in facts if fact.name not in _OF_ENVIRONMENT]
-
-
 def _notes(data: ReportData) -> Iterator[str]:
     if data.all_notes:
         yield from _section("Notes", "")
@@ -338,8 +330,7 @@ def _section(heading: str, about: str) -> Iterator[str]:
 
 def _units_of(data: ReportData) -> tuple[str, str]:
     """What stands behind predicted latencies, and behind measured ones."""
-    planned = data.cost_model.simulated or data.plan.simulated
-    return ms_unit(planned), ms_unit(data.run is not None and data.run.simulated)
+    return ms_unit(data.costs_simulated), ms_unit(data.run_simulated)
 
 
 def _ranges(units: Sequence[int]) -> str:

@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from nnapi_prof.costs.model.region import CostModel
@@ -24,9 +24,19 @@ from nnapi_prof.graph.plan import AUTO, Engine, Segment, Target
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.facts import UnitFacts, unit_facts
+from nnapi_prof.reports.frames import boundary_bytes
 from nnapi_prof.reports.headline import latency
 from nnapi_prof.reports.picture_scene import Scene, Strip, scene
-from nnapi_prof.reports.words import count, format_ms, format_si, ms_unit, place_words, target_words
+from nnapi_prof.reports.style import new_environment
+from nnapi_prof.reports.words import (
+    clip,
+    count,
+    format_ms,
+    format_si,
+    ms_unit,
+    place_words,
+    target_words,
+)
 
 MANY_UNITS = 150
 """Of more units, the picture is folded, but for its first strips."""
@@ -132,8 +142,8 @@ def model_svg(data: ReportData, palette: Mapping[str, str], prefix: str = "pictu
             net_bytes=[_bytes(data.graph.values[value]) for value in drawn.values],
             readers=data.graph.readers,
             producer=data.graph.producer,
-            unit_ms=ms_unit(data.cost_model.simulated or data.plan.simulated),
-            simulated=data.cost_model.simulated or data.plan.simulated,
+            unit_ms=ms_unit(data.costs_simulated),
+            simulated=data.costs_simulated,
             graph=data.graph,
             depthwise=any(unit.label.startswith("depthwise_") for unit in data.graph.units),
             model=data.model,
@@ -143,15 +153,9 @@ def model_svg(data: ReportData, palette: Mapping[str, str], prefix: str = "pictu
 
 @functools.cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("nnapi_prof.reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = new_environment()
     environment.filters.update(
-        clip=_clip, shape=_shape, ms=format_ms, count=count, n=lambda x: f"{x:g}"
+        clip=clip, shape=_shape, ms=format_ms, count=count, n=lambda x: f"{x:g}"
     )
     return environment
 
@@ -180,8 +184,8 @@ def _pattern(target: Target, named: int) -> str:
 
 
 def _segments(data: ReportData, places: Mapping[str, Place]) -> list[SegmentWords]:
-    planned = ms_unit(data.cost_model.simulated or data.plan.simulated)
-    timed = ms_unit(data.run is not None and data.run.simulated)
+    planned = ms_unit(data.costs_simulated)
+    timed = ms_unit(data.run_simulated)
     ran = data.run_of_plan
     measured = {t.segment: t.median_ns for t in ran.segments} if ran is not None else {}
     segments = []
@@ -196,7 +200,7 @@ def _segments(data: ReportData, places: Mapping[str, Place]) -> list[SegmentWord
                 segment=segment,
                 place=places[key],
                 target=target_words(key),
-                short=_clip(place_words(key), _NAME_CHARACTERS),
+                short=clip(place_words(key), _NAME_CHARACTERS),
                 preference=preference.short.replace("_", " ") if preference else "",
                 units=count(len(segment.units), "unit"),
                 ms=format_ms(total_ns / 1e6),
@@ -224,7 +228,7 @@ def _units(
     here_ns = {unit: ns for s in segments if s.parts for unit, ns in s.parts.unit_ns.items()}
     facts = unit_facts(data.cost_model, here_ns)
     slowest = max((each.here_ms or 0.0 for each in facts), default=0.0) or 1.0
-    unit_ms = ms_unit(data.cost_model.simulated or data.plan.simulated)
+    unit_ms = ms_unit(data.costs_simulated)
     rows = []
     for unit, each in zip(data.graph.units, facts, strict=True):
         segment = of_unit[unit.index]
@@ -242,8 +246,8 @@ def _units(
                 facts=each,
                 place=segment.place,
                 segment=segment,
-                operation=_clip(operation, _OP_CHARACTERS),
-                rest=_clip(_pretty(rest), _REST_CHARACTERS),
+                operation=clip(operation, _OP_CHARACTERS),
+                rest=clip(_pretty(rest), _REST_CHARACTERS),
                 ms=format_ms(each.here_ms),
                 bar=(each.here_ms or 0.0) / slowest,
                 title="\n".join(lines),
@@ -301,10 +305,6 @@ def _pretty(rest: str) -> str:
     return " ".join(word.replace("x", "×") if word[:1].isdigit() else word for word in words)
 
 
-def _clip(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
-
-
 # ---- what a segment's latency is made of ---------------------------------------------------------
 
 
@@ -330,14 +330,8 @@ def segment_parts(costs: CostModel, segment: Segment, total_ns: float) -> Segmen
     works = {unit: ns for unit, ns in units.items() if ns is not None}
     if len(works) < len(units):
         return None
-    values = costs.graph.values
-    entering, leaving = costs.graph.boundary(segment.units)
     invocation = costs.overhead(segment.target)
-    moving = costs.transfer(
-        segment.target,
-        sum(values[name].n_bytes for name in entering),
-        sum(values[name].n_bytes for name in leaving),
-    )
+    moving = costs.transfer(segment.target, *boundary_bytes(costs.graph, segment.units))
     fitted = sum(works.values()) + invocation + moving
     if fitted <= 0:
         return None

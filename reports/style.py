@@ -12,6 +12,7 @@ from html import escape
 from typing import Any
 
 import matplotlib as mpl
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -60,6 +61,17 @@ NARROW = 4.1
 """Inches: the same on a phone held upright, where its text is as large as the page's."""
 
 
+def new_environment() -> Environment:
+    """For templates of ours; whatever they show is escaped."""
+    return Environment(
+        loader=PackageLoader("nnapi_prof.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
 class NotebookFigure(Figure):
     """A figure that a notebook shows as the last value of a cell, without pyplot."""
 
@@ -98,6 +110,14 @@ def canvas(
     figure.patch.set_alpha(0)
     bare(axes)
     return figure, axes
+
+
+def label_axes(axes: Axes, heading: str, axis: str) -> None:
+    """For rows that carry their own names: a heading, and what the scale below means."""
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel(axis, color=INK, labelpad=2)
+    axes.set_title(heading, color=INK, loc="left")
 
 
 def bare(axes: Axes) -> None:

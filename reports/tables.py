@@ -18,101 +18,13 @@ from nnapi_prof.reports import frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.device_frames import history_frame, preference_frame
 from nnapi_prof.reports.facts import transfer_frame
+from nnapi_prof.reports.words import TEMPLATES
 
-COLUMNS = {
-    "accelerator": "NNAPI device, or auto for NNAPI's own choice; empty off NNAPI",
-    "alone_ms": "median latency of the unit run alone, invocation and transfer included, ms",
-    "basis": "what the prediction rests on: measured whole, sum of measured parts, or estimated",
-    "cause": "why the segment stands where it does",
-    "celsius_after": "temperature after the round, degrees Celsius",
-    "celsius_before": "temperature before the round, degrees Celsius",
-    "compile_ms": "time to compile, ms",
-    "driver_ms": "median time in the driver, as it told, ms",
-    "engine": "cpu, nnapi, or host (eager PyTorch on the computer)",
-    "error": "why the plan did not run to its end",
-    "first_ms": "latency of the first, cold run, ms",
-    "flags": "what to know before trusting the latency",
-    "hardware_ms": "median time on the hardware, as the driver told, ms",
-    "high_ms": "90th percentile of the recorded runs, ms",
-    "in_bytes": "bytes that enter the segment",
-    "in_ms": "time of what enters, by the cost model, ms",
-    "in_ns_per_byte": "cost of an input, ns per byte",
-    "in_values": "how many values enter the segment",
-    "input_bytes": "bytes that enter what was measured",
-    "invocation_ms": "time of one invocation, by the cost model, ms",
-    "inferred": "the unit ran under another preference only",
-    "kind": "what was measured: unit, chain, region, plan",
-    "label": "operations, sizes and shapes",
-    "low_ms": "10th percentile of the recorded runs, ms",
-    "macs": "multiply-accumulates",
-    "marginal_ms": "latency that the unit adds to a segment, without invocation and transfer, ms",
-    "max_abs": "largest absolute difference",
-    "measured_at": "when, UTC",
-    "measured_ms": "measured latency (of several runs the median), ms",
-    "measured_simulated": "whether the measured latency is a simulated phone's",
-    "measurement": "number of the measurement, in the order in which they were made",
-    "median_error": "median of the relative errors, without sign",
-    "median_ms": "median latency, ms",
-    "mhz_after": "clock of the CPU after the round, MHz",
-    "mhz_before": "clock of the CPU before the round, MHz",
-    "minimum_ms": "least latency, ms",
-    "mode": "how NNAPI was asked to compute: sync, async, burst",
-    "n_inferred": "units whose cost is inferred from another preference",
-    "n_measured": "units that were measured alone",
-    "n_segments": "segments of the plan",
-    "n_targets": "different targets of the plan",
-    "n_units": "how many units",
-    "name": "name of the unit's last operation in the graph",
-    "evidence": "what the output is made of: all but values leaves little to compare",
-    "ok": "whether the output agrees",
-    "out_bytes": "bytes that leave the segment",
-    "out_ms": "time of what leaves, by the cost model, ms",
-    "out_ns_per_byte": "cost of an output, ns per byte",
-    "out_values": "how many values leave the segment",
-    "output": "name of the output",
-    "output_bytes": "bytes that leave what was measured",
-    "overhead_ms": "time of one invocation, by the fit, ms",
-    "p90_error": "90th percentile of the relative errors, without sign",
-    "permuted_bytes": "bytes that permutes write",
-    "permutes": "transpositions between layouts of images",
-    "plan": "dp is the plan itself; the others are its baselines",
-    "precision": "float32, relaxed or float16",
-    "predicted_ms": "predicted latency, ms",
-    "predicted_estimated": "whether the prediction of a segment is an estimate, not measured",
-    "predicted_simulated": "whether the prediction rests on a simulated phone",
-    "preference": "NNAPI's preference: low_power, fast, sustained; empty off NNAPI",
-    "reason": "why there is no latency",
-    "relative": "difference relative to the least or largest value: 0.01 is 1 %",
-    "relative_error": "(predicted - measured) / measured",
-    "repeats": "the round that this one was measured again for, from 0",
-    "round": "number of the round, from 0",
-    "rows": "measurements that were fitted",
-    "run": "number of the recorded run, from 0",
-    "runs": "how many runs were recorded",
-    "segment": "number of the segment in its plan, from 0",
-    "sigma_ms": "standard error of the fit, 0 where none is known, ms",
-    "shape": "sizes of the output",
-    "share": "invocation and transfer as a part of the predicted latency",
-    "simulated": "whether latencies of the row are a simulated phone's",
-    "spread": "1.4826 times the median absolute deviation, as a part of the median",
-    "start_ms": "predicted time from the plan's begin to the segment's, ms",
-    "status": "how it ended; of a unit: measured, fitted, estimated, refused or unknown",
-    "target": "cpu, host, or nnapi:ACCELERATOR/PREFERENCE",
-    "targets": "the targets that gave this reason",
-    "throttled": "whether the device was held back by heat; empty where it does not tell",
-    "tolerance": "allowed relative difference",
-    "unit": "number of the unit in the model, from 0",
-    "units": "numbers of the units in the model, from 0",
-    "units_ms": "sum of the marginal latencies of the units that run under all preferences, ms",
-    "whole_measured": "whether whole_ms was measured",
-    "whole_ms": "latency of the whole model as one region, ms",
-}
-"""Column -> meaning, with its unit."""
-
-
-# ---- the folder ----------------------------------------------------------------------------------
-
-
+COLUMNS = dict(
+    line.split(": ", 1)
+    for line in TEMPLATES.joinpath("columns.txt").read_text(encoding="utf-8").splitlines()
+)
+"""Column -> meaning, with its unit; a name means the same in every table."""
 README = "README.txt"
 READ = 'pandas.read_csv(path, keep_default_na=False, na_values=[""])'
 """The call that gives back what was written: ``NA`` may be an operation's name."""
@@ -188,14 +100,14 @@ def _timings(data: ReportData) -> pd.DataFrame:
     frame = frames.segment_frame(runs)
     return frame.assign(
         predicted_simulated=frame["plan"].map(planned).astype(object),
-        measured_simulated=data.run is not None and data.run.simulated,
+        measured_simulated=data.run_simulated,
     )
 
 
 def _samples(data: ReportData) -> pd.DataFrame:
     rows = [
         {"plan": run.plan.name, "run": number, "measured_ms": ns / frames.NS_PER_MS,
-         "simulated": data.run is not None and data.run.simulated}
+         "simulated": data.run_simulated}
         for run in (data.run.runs if data.run else ())
         for number, ns in enumerate(run.total_ns)
     ]  # fmt: skip

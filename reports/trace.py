@@ -23,6 +23,7 @@ from nnapi_prof.execution.report import PlanRun, SegmentTiming
 from nnapi_prof.graph.plan import Engine, Plan, Segment
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.frames import boundary_bytes
 from nnapi_prof.reports.words import plan_words, target_words
 
 Event = dict[str, Any]
@@ -66,7 +67,7 @@ def _events(data: ReportData) -> Iterator[Event]:
         lines = [("predicted", _predicted(plan), plan.simulated)]
         run = ran.get(plan.name)
         if run is not None and (measured := _measured(run)):
-            lines.append(("measured", measured, data.run is not None and data.run.simulated))
+            lines.append(("measured", measured, data.run_simulated))
         for kind, slices, simulated in lines:
             pid += 1
             mark = ", simulated" if simulated else ""
@@ -148,7 +149,7 @@ def _slices(
     graph = data.graph
     for each in slices:
         segment = each.segment
-        entering, leaving = graph.boundary(segment.units)
+        in_bytes, out_bytes = boundary_bytes(graph, segment.units)
         tid = threads[segment.target.key]
         args = {
             "segment": each.number,
@@ -157,8 +158,8 @@ def _slices(
             **each.facts,
             f"{kind}_ms": each.length_ns / 1e6,
             "simulated": simulated,
-            "in_bytes": sum(graph.values[value].n_bytes for value in entering),
-            "out_bytes": sum(graph.values[value].n_bytes for value in leaving),
+            "in_bytes": in_bytes,
+            "out_bytes": out_bytes,
             "units": [f"{u}: {graph.units[u].label}" for u in segment.units],
         }
         name = f"{each.number}: {graph.label(segment.units)}"
@@ -173,10 +174,7 @@ def _parts(pid: int, tid: int, each: Slice, costs: CostModel) -> Iterator[Event]
     segment, graph = each.segment, costs.graph
     if segment.target.engine is Engine.HOST or segment.target not in costs.fits:
         return
-    entering, leaving = graph.boundary(segment.units)
-    in_bytes, out_bytes = (
-        sum(graph.values[v].n_bytes for v in side) for side in (entering, leaving)
-    )
+    in_bytes, out_bytes = boundary_bytes(graph, segment.units)
     parts: list[tuple[str, float]] = [
         ("invocation", costs.overhead(segment.target)),
         (f"in, {in_bytes} bytes", costs.transfer(segment.target, in_bytes, 0)),

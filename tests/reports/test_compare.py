@@ -16,7 +16,7 @@ from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import CPU
 from nnapi_prof.partition import baselines, solve
-from nnapi_prof.reports import compare
+from nnapi_prof.reports import compare_markdown
 from nnapi_prof.reports.compare_changes import by_target
 from nnapi_prof.reports.compare_markdown import headline_rows
 from nnapi_prof.reports.compare_summary import LETTERS, Compared, compared
@@ -261,7 +261,7 @@ def test_other_models(plain: ReportData) -> None:
     assert len(result.matched) == 10
     assert result.only(a) == () and result.only(b) == (10, 11, 12)
     assert "Other models: 10 units in common; 0 only in A, 3 only in B." in words(result)
-    text = compare.markdown([("one", plain), ("two", longer)])
+    text = compare_markdown.render([("one", plain), ("two", longer)])
     assert "## Units only in B" in text and "## Units only in A" not in text
 
 
@@ -294,7 +294,7 @@ def test_three_sides_against_the_first(plain: ReportData, freed: ReportData) -> 
 @pytest.mark.parametrize("n", [0, 1, len(LETTERS) + 1])
 def test_too_few_and_too_many_sides(plain: ReportData, n: int) -> None:
     with pytest.raises(UsageError, match=f"a comparison has 2 to {len(LETTERS)} sides, not {n}"):
-        compare.markdown([("x", plain)] * n)
+        compare_markdown.render([("x", plain)] * n)
 
 
 SIDES: list[Callable[[ReportData, ReportData], list[ReportData]]] = [
@@ -330,7 +330,7 @@ def test_markdown_is_tables_of_even_rows(
     make: Callable[[ReportData, ReportData], list[ReportData]],
 ) -> None:
     named = [(f"side | {i}", data) for i, data in enumerate(make(plain, freed))]
-    text = compare.markdown(named)
+    text = compare_markdown.render(named)
     assert text.startswith("# side \\| 0 (A) against side \\| 1 (B)")
     for table in text.split("\n\n"):
         rows = [line for line in table.splitlines() if line.startswith("|")]
@@ -348,6 +348,6 @@ def test_markdown_means_nothing_of_what_models_say(plain: ReportData) -> None:
     units = tuple(replace(u, label=evil) for u in plain.graph.units)
     poisoned = replace(plain, model=evil, graph=replace(plain.graph, units=units))
     on_cpu = next(p for p in plain.baselines if p.name == "all-cpu")
-    text = compare.markdown([(evil, poisoned), ("b", replace(poisoned, plan=on_cpu))])
+    text = compare_markdown.render([(evil, poisoned), ("b", replace(poisoned, plan=on_cpu))])
     assert "\\*bold\\* \\`code\\` \\[link\\](x) &lt;script> \\| &#35; - item" in text
     assert "\n- item" not in text

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nnapi_prof.reports import compare
+from nnapi_prof.reports import compare_page
 from nnapi_prof.reports.compare_summary import compared
 from nnapi_prof.reports.data import ReportData
 from tests.reports.browser import SCHEMES, WIDTHS, Scheme, visit
@@ -33,7 +33,7 @@ def sides() -> list[tuple[str, ReportData]]:
 
 @pytest.fixture(scope="module")
 def html(sides: list[tuple[str, ReportData]]) -> str:
-    return compare.render(sides)
+    return compare_page.render(sides)
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +71,11 @@ def test_every_figure_has_words_and_units(html: str) -> None:
 def test_simulated_is_said_by_side(sides: list[tuple[str, ReportData]]) -> None:
     (_, first), (_, second) = sides
     real = measured_on_hardware(second)
-    one = compare.render([("a", first), ("b", real)])
+    one = compare_page.render([("a", first), ("b", real)])
     assert "some simulated" in one
     names = re.findall(r"<li><span class=\"swatch\".*?</li>", one)
     assert ["simulated</span>" in name for name in names] == [True, False]
-    none = compare.render([("a", measured_on_hardware(first)), ("b", real)])
+    none = compare_page.render([("a", measured_on_hardware(first)), ("b", real)])
     assert 'class="badge"' not in none
 
 
@@ -92,7 +92,7 @@ def test_everything_is_escaped(sides: list[tuple[str, ReportData]]) -> None:
         device_info={evil: evil},
         notes=(evil,),
     )
-    text = compare.render([(evil, poisoned), ("b", second)])
+    text = compare_page.render([(evil, poisoned), ("b", second)])
     assert "<script>alert" not in text and text.count("<script>") == 1
     assert "&lt;/td&gt;&lt;script&gt;" in text
 
