@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from nnapi_prof.costs.diff import CONFIDENCE
 from nnapi_prof.costs.diff import Difference as LatencyDifference
+from nnapi_prof.graph.plan import Rule
 from nnapi_prof.reports.compare_changes import THRESHOLD, by_target
 from nnapi_prof.reports.compare_sides import NOISE, Latency, Ratio, Rival, Side
 from nnapi_prof.reports.compare_summary import Compared, compared, interval_words
@@ -19,6 +20,7 @@ from nnapi_prof.reports.markdown import table, text
 from nnapi_prof.reports.words import (
     DASH,
     count,
+    device_parts,
     format_change,
     format_ms,
     plan_words,
@@ -63,8 +65,8 @@ def headline_rows(comparison: Compared) -> tuple[Row, ...]:
         "prediction error": lambda side: Cell(format_change(side.error)),
         f"time taken, by {first.letter}'s": ratio,
         "against the fastest baseline": lambda side: _rival(side.fastest),
-        "against the best single target": lambda side: _rival(side.against("best-single")),
-        "against the CPU alone": lambda side: _rival(side.against("all-cpu")),
+        "against the best single target": lambda side: _rival(side.against(Rule.BEST_SINGLE)),
+        "against the CPU alone": lambda side: _rival(side.against(Rule.ALL_CPU)),
         "segments": _segments,
         "outputs against eager PyTorch": _outputs,
         "first run, cold": lambda side: Cell(_ms(Latency(side.first_ns, side.measured.simulated))),
@@ -88,8 +90,7 @@ def _ms(latency: Latency) -> str:
 
 
 def _device(side: Side) -> Cell:
-    name, _, details = side.data.device_name.partition(" (")
-    return Cell(name, details.removesuffix(")"))
+    return Cell(*device_parts(side.data.device_name))
 
 
 def _measured(side: Side) -> Cell:

@@ -17,6 +17,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from nnapi_prof.costs.diff import CONFIDENCE, Comparison
+from nnapi_prof.graph.plan import Rule
 from nnapi_prof.reports.compare_changes import THRESHOLD, by_target
 from nnapi_prof.reports.compare_markdown import change_cells, headline_rows, units_words
 from nnapi_prof.reports.compare_sides import Column, Side
@@ -45,8 +46,12 @@ SIDE_COLOURS = ("#7d8590", "#d1495b", "#6079c9", "#8a8f00", "#a0704a", "#b06ab3"
 _SHARE_OF_LETTER = 0.1
 """Inches of a letter in a strip."""
 _PREDICTED: dict[str, Any] = {"alpha": 0.45, "hatch": "///", "edgecolor": PAGE}
-_GROUPS = {"": "the plan", "best-single": "best single\ntarget", "all-cpu": "CPU alone"}
-"""Beginning of a plan's name -> how a figure calls it; the plan itself has none."""
+_GROUPS = {
+    None: "the plan",
+    Rule.BEST_SINGLE: "best single\ntarget",
+    Rule.ALL_CPU: "CPU alone",
+}
+"""A baseline's rule, None for the plan itself -> how a figure calls it."""
 
 
 @mpl.rc_context(STYLE)
@@ -80,18 +85,18 @@ def latency_bars(sides: Sequence[Side], width: float = WIDE) -> Figure:
 
 def _bars(sides: Sequence[Side]) -> Iterator[tuple[int, int, float, bool]]:
     """Group, place of the side, ms, and whether it was measured."""
-    for (group, prefix), (place, side) in itertools.product(enumerate(_GROUPS), enumerate(sides)):
-        latency, measured = _latency(side, prefix)
+    for (group, rule), (place, side) in itertools.product(enumerate(_GROUPS), enumerate(sides)):
+        latency, measured = _latency(side, rule)
         if latency is not None:
             yield group, place, latency / NS_PER_MS, measured
 
 
-def _latency(side: Side, prefix: str) -> tuple[float | None, bool]:
+def _latency(side: Side, rule: Rule | None) -> tuple[float | None, bool]:
     """Measured where the side's own plan was, so that bars of one side can be compared."""
     own = side.measured.ns or side.predicted.ns
-    if not prefix:
+    if rule is None:
         return own, side.measured.ns is not None
-    rival = side.against(prefix)
+    rival = side.against(rule)
     if rival is None:
         return None, False
     base = side.measured.ns if rival.measured else side.data.plan.predicted_ns

@@ -15,9 +15,10 @@ from difflib import SequenceMatcher
 import numpy as np
 
 from nnapi_prof.costs.diff import ratio_interval
-from nnapi_prof.graph.plan import Engine, Plan
+from nnapi_prof.graph.plan import Engine, Plan, Rule, baseline_of
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.data import ReportData
+from nnapi_prof.reports.words import device_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ class Side:
     @property
     def device(self) -> str:
         """Its name, without system and drivers."""
-        return self.data.device_name.partition(" (")[0]
+        return device_parts(self.data.device_name)[0]
 
     @property
     def simulated(self) -> bool:
@@ -195,10 +196,11 @@ class Side:
         times = [timing.compile_ns for timing in ran.segments] if ran else []
         return sum(filter(None, times)) if times and None not in times else None
 
-    def against(self, baseline: str) -> Rival | None:
-        """The plan against the baseline whose name begins so; None where there is none."""
-        baseline_plan = next((p for p in self.data.baselines if p.name.startswith(baseline)), None)
-        return self._rival(baseline_plan) if baseline_plan is not None else None
+    def against(self, rule: Rule) -> Rival | None:
+        """The plan against the first baseline of a rule; None where there is none."""
+        rivals = (plan for plan in self.data.baselines if baseline_of(plan.name)[0] is rule)
+        plan = next(rivals, None)
+        return self._rival(plan) if plan is not None else None
 
     @property
     def fastest(self) -> Rival | None:

@@ -16,6 +16,7 @@ from typing import Any
 from nnapi_prof.costs.diff import CONFIDENCE, Comparison, Verdict
 from nnapi_prof.costs.diff import Difference as LatencyDifference
 from nnapi_prof.errors import UsageError, spelled
+from nnapi_prof.graph.plan import Rule
 from nnapi_prof.reports.compare_changes import (
     THRESHOLD,
     Difference,
@@ -295,8 +296,8 @@ def _side(comparison: Compared, side: Side) -> dict[str, Any]:
         "first_ns": side.first_ns,
         "compile_ns": side.compile_ns,
         "against_fastest": _rival(side.fastest),
-        "against_best_single": _rival(side.against("best-single")),
-        "against_cpu": _rival(side.against("all-cpu")),
+        "against_best_single": _rival(side.against(Rule.BEST_SINGLE)),
+        "against_cpu": _rival(side.against(Rule.ALL_CPU)),
         "outputs": side.outputs,
         "largest_relative_difference": _finite(side.worst_difference),
         "run_at": run.created_at if run else None,

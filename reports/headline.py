@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from nnapi_prof.execution.compare import little_to_compare
-from nnapi_prof.graph.plan import Engine, Plan, Segment
+from nnapi_prof.graph.plan import Engine, Plan, Rule, Segment, Target, baseline_of
 from nnapi_prof.partition import is_optimum
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.words import (
@@ -20,7 +20,9 @@ from nnapi_prof.reports.words import (
     format_percent,
     ms_unit,
     place_words,
+    plan_kind,
     plan_words,
+    target_words,
 )
 
 NOISE = 0.02
@@ -40,6 +42,10 @@ class Rival:
     plan_ms: float
     rival_ms: float
     measured: bool
+
+    @property
+    def rule(self) -> Rule | None:
+        return baseline_of(self.name)[0]
 
     @property
     def factor(self) -> float:
@@ -86,7 +92,7 @@ def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
     rivals = rivals_of(baselines)
     fastest = rivals[0] if rivals else None
     single = _best_single(rivals)
-    cpu = next((r for r in rivals if r.name == "all-cpu"), None)
+    cpu = next((r for r in rivals if r.rule is Rule.ALL_CPU), None)
     planned = data.costs_simulated
     unit = ms_unit(data.run_simulated if ran else planned)
     predicted_unit = ms_unit(planned) + _guessed(data.plan, ran)
@@ -94,7 +100,11 @@ def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
         latency(own["measured_ms"], unit) if ran else latency(own["predicted_ms"], predicted_unit)
     )
     sentence = f"{_where(data.plan)}, the model takes {taken}"
-    sentence += " from end to end" if ran else f", as predicted: it {_not_run(data)}"
+    sentence += (
+        " from end to end"
+        if ran
+        else f", as predicted: it {'was ' if data.run_of_plan is None else ''}{_not_run(data)}"
+    )
     if ran and _is_helped(data.plan):
         sentence += ", without what the host computes, which is not timed"
     sentence += "."
@@ -107,7 +117,7 @@ def headline(data: ReportData, baselines: pd.DataFrame) -> Headline:
     cards = [
         _rival_card(f"against {FASTEST_RULE}", fastest, data, ran, unit),
         *(
-            _rival_card(f"against the {_kind_of(rival)}", rival, data, ran, unit)
+            _rival_card(f"against the {plan_kind(rival.name)}", rival, data, ran, unit)
             for rival in dict.fromkeys(others)
         ),
         _prediction(own, predicted_unit, unit, _not_run(data)),
@@ -139,7 +149,7 @@ def rivals_of(baselines: pd.DataFrame) -> list[Rival]:
 
 
 def _not_run(data: ReportData) -> str:
-    return "was not run yet" if data.run_of_plan is None else "did not run to its end"
+    return "not run yet" if data.run_of_plan is None else "did not run to its end"
 
 
 def latency(ms: float, unit: str) -> str:
@@ -150,7 +160,7 @@ def latency(ms: float, unit: str) -> str:
 
 def _best_single(rivals: Sequence[Rival]) -> Rival | None:
     """The fastest of the plans that use one target."""
-    single = [r for r in rivals if r.name == "all-cpu" or r.name.startswith("best-single")]
+    single = [r for r in rivals if r.rule in (Rule.ALL_CPU, Rule.BEST_SINGLE)]
     return min(single, key=lambda rival: rival.rival_ms, default=None)
 
 
@@ -180,7 +190,7 @@ def _where(plan: Plan) -> str:
     """``Split over sim-npu and the CPU``, ``On the CPU alone, in 2 segments``, or
     ``On the CPU, the rest on the host (eager PyTorch)``."""
     placed = _on_device(plan)
-    named = [_article(p) for p in dict.fromkeys(place_words(s.target.key) for s in placed)]
+    named = list(dict.fromkeys(_article(s.target) for s in placed))
     if len(named) > 1:
         where = f"Split over {', '.join(named[:-1])} and {named[-1]}"
     elif _is_helped(plan):
@@ -192,8 +202,9 @@ def _where(plan: Plan) -> str:
     return where + (", the rest on the host (eager PyTorch)" if _is_helped(plan) else "")
 
 
-def _article(place: str) -> str:
-    return f"the {place}" if place == "CPU" or place.startswith("host") else place
+def _article(target: Target) -> str:
+    on_nnapi = target.engine is Engine.NNAPI
+    return place_words(target.key) if on_nnapi else f"the {place_words(target.key)}"
 
 
 FASTEST_RULE = "the fastest rule that needs no partitioner"
@@ -203,8 +214,8 @@ def _against_rules(data: ReportData, rivals: Sequence[Rival]) -> str:
     """What the plan gains over the fastest rule, and where that is nothing, what measuring was
     good for. ``rivals`` are not empty, the hardest to beat first."""
     fastest = rivals[0]
-    name = plan_words(fastest.name).replace(": ", ", ")
-    if fastest.name == "all-cpu" and _is_cut_cpu(data.plan):
+    name = plan_words(fastest.name, separator=", ")
+    if fastest.rule is Rule.ALL_CPU and _is_cut_cpu(data.plan):
         name += " in one segment"
     if fastest.verdict == "good":
         return f" That is {fastest.phrase} as {FASTEST_RULE}, {name}."
@@ -236,7 +247,7 @@ def _which_rule(rivals: Sequence[Rival]) -> list[str]:
 
 
 def _takes(rival: Rival) -> str:
-    name = plan_words(rival.name).replace(": ", ", ")
+    name = plan_words(rival.name, separator=", ")
     return f"{name} takes {rival.factor:.3g} × as long"
 
 
@@ -257,11 +268,6 @@ def _some(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def _kind_of(rival: Rival) -> str:
-    """``best single target``, ``CPU alone``."""
-    return plan_words(rival.name).partition(": ")[0]
-
-
 def _guessed(plan: Plan, ran: bool) -> str:
     """What stands behind the unit of a prediction that rests on estimates. That of a plan that ran
     is without what the host computes."""
@@ -277,7 +283,9 @@ def _rival_card(
     if not rival.measured:
         named = (other for other in data.baselines if other.name == rival.name)
         unit = ms_unit(data.costs_simulated) + "".join(_guessed(other, ran) for other in named)
-    name = plan_words(rival.name).removeprefix(f"{about.removeprefix('against the ')}: ")
+    _, target = baseline_of(rival.name)
+    of_its_kind = target is not None and about == f"against the {plan_kind(rival.name)}"
+    name = target_words(target.key) if of_its_kind and target else plan_words(rival.name)
     taken = latency(rival.rival_ms, unit)
     if _is_rule(data, rival.name):
         return Card(about, "the same", "", f"the plan is {name}, {taken}")
@@ -293,7 +301,7 @@ def _prediction(
     about = "predicted against measured"
     predicted = f"predicted {latency(own['predicted_ms'], predicted_unit)}"
     if not math.isfinite(own["measured_ms"]) or not own["measured_ms"]:
-        return Card(about, not_run.removeprefix("was "), "", predicted)
+        return Card(about, not_run, "", predicted)
     error = own["predicted_ms"] / own["measured_ms"] - 1
     verdict = "good" if abs(error) <= CLOSE else ("bad" if abs(error) > 4 * CLOSE else "")
     off = f"{format_percent(abs(error))} too {'low' if error < 0 else 'high'}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nnapi_prof.graph.plan import AUTO, Engine, Target
+from nnapi_prof.graph.plan import AUTO, Engine, Rule, Target, baseline_of
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.model.views import Marginal
@@ -116,6 +116,12 @@ def format_time(utc: str) -> str:
     return f"{time:%Y-%m-%d %H:%M:%S} UTC"
 
 
+def device_parts(name: str) -> tuple[str, str]:
+    """A device's name, and what follows it in brackets: system and drivers."""
+    name, _, details = name.partition(" (")
+    return name, details.removesuffix(")")
+
+
 def count(number: int, singular: str, plural: str = "") -> str:
     """``1 segment``, ``3 segments``."""
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
@@ -129,13 +135,9 @@ def clip(text: str, length: int) -> str:
 def target_words(key: str) -> str:
     """A target's key for people: ``CPU``, ``sim-npu (fast)``, ``NNAPI's choice (fast)``."""
     target = Target(key)
-    if target.engine is Engine.CPU:
-        return "CPU"
     if target.engine is Engine.HOST:
-        return "host (eager PyTorch)"
-    preference = target.preference.short if target.preference else ""
-    name = "NNAPI's choice" if target.accelerator == AUTO else target.accelerator
-    return f"{name} ({preference})"
+        return f"{place_words(key)} (eager PyTorch)"
+    return place_words(key) + (f" ({target.preference.short})" if target.preference else "")
 
 
 def target_heads(targets: Iterable[Target]) -> list[str]:
@@ -148,7 +150,12 @@ def target_heads(targets: Iterable[Target]) -> list[str]:
 
 def place_words(key: str) -> str:
     """:func:`target_words` without the preference: who computes."""
-    return target_words(key).rpartition(" (")[0] or target_words(key)
+    target = Target(key)
+    if target.engine is Engine.CPU:
+        return "CPU"
+    if target.engine is Engine.HOST:
+        return "host"
+    return "NNAPI's choice" if target.accelerator == AUTO else target.accelerator or key
 
 
 def targets_words(keys: Collection[str], every: Iterable[str]) -> str:
@@ -170,30 +177,46 @@ def targets_words(keys: Collection[str], every: Iterable[str]) -> str:
 
 
 RULES = {
-    "all-cpu": "everything on the CPU",
-    "best-single": "all of it on the one target that is fastest for it",
-    "largest-supported": "all that one accelerator supports, the rest on the CPU",
-    "largest-3": "the three largest regions that one accelerator supports, the rest on the CPU",
-    "listed": "all but the listed units, and what follows them, on one accelerator",
-    "greedy": "each unit where it alone is fastest, hand-over ignored",
+    Rule.ALL_CPU: ("CPU alone", "everything on the CPU"),
+    Rule.BEST_SINGLE: (
+        "best single target",
+        "all of it on the one target that is fastest for it",
+    ),
+    Rule.LARGEST_SUPPORTED: (
+        "largest supported",
+        "all that one accelerator supports, the rest on the CPU",
+    ),
+    Rule.LARGEST_FEW: (
+        "largest 3",
+        "the three largest regions that one accelerator supports, the rest on the CPU",
+    ),
+    Rule.LISTED: (
+        "listed",
+        "all but the listed units, and what follows them, on one accelerator",
+    ),
+    Rule.GREEDY: ("greedy", "each unit where it alone is fastest, hand-over ignored"),
 }
-"""Baseline -> what it does."""
+"""Baseline -> its name, and what it does."""
 
 
-def plan_words(name: str, is_own: bool = False) -> str:
+def plan_kind(name: str) -> str:
+    """A plan's name for people without its target: ``best single target``, ``CPU alone``."""
+    rule, _ = baseline_of(name)
+    return RULES[rule][0] if rule else name.partition(" ")[0].replace("-", " ")
+
+
+def plan_words(name: str, is_own: bool = False, separator: str = ": ") -> str:
     """A plan's name for people: ``best single target: sim-gpu (fast)``."""
     if is_own:
         return "this plan"
-    rule, _, key = name.partition(" ")
-    called = {"all-cpu": "CPU alone", "best-single": "best single target"}.get(
-        rule, rule.replace("-", " ")
-    )
-    return f"{called}: {target_words(key)}" if key else called
+    _, target = baseline_of(name)
+    return plan_kind(name) + (f"{separator}{target_words(target.key)}" if target else "")
 
 
 def rule_words(name: str) -> str:
     """What a baseline does; empty where it is none of the known ones."""
-    return RULES.get(name.partition(" ")[0], "")
+    rule, _ = baseline_of(name)
+    return RULES[rule][1] if rule else ""
 
 
 # ---- the glossary --------------------------------------------------------------------------------

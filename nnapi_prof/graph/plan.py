@@ -163,6 +163,12 @@ class Rule(enum.Enum):
 _RULES = {rule.value: rule for rule in Rule}
 
 
+def baseline_of(name: str) -> tuple[Rule | None, Target | None]:
+    """What the name of a plan says: a baseline's rule, and the target that it is about."""
+    rule, _, key = name.partition(" ")
+    return _RULES.get(rule), Target(key) if key else None
+
+
 class ProofKind(enum.Enum):
     """How it is known that no plan is faster."""
 
@@ -227,17 +233,6 @@ class Plan:
     def with_note(self, note: Fact | str) -> Plan:
         """The plan with one more remark."""
         return replace(self, remarks=(*self.remarks, note))
-
-    @property
-    def rule(self) -> Rule | None:
-        """That of a baseline."""
-        return _RULES.get(self.name.partition(" ")[0])
-
-    @property
-    def favoured(self) -> Target | None:
-        """The target that a baseline is about."""
-        key = self.name.partition(" ")[2]
-        return Target(key) if self.rule and key else None
 
     @property
     def predicted_ns(self) -> float:
