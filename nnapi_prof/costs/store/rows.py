@@ -213,7 +213,7 @@ def checked_device(fingerprint: str, text: str) -> DeviceRow:
             raise ValueError("no description")
         return DeviceRow(fingerprint, description, simulated, _time(data["first_seen"]))
     except (ValueError, TypeError, KeyError) as error:
-        words = f"{_shown(text)} is no JSON object of description, simulated and first_seen"
+        words = f"{_cell_words(text)} is no JSON object of description, simulated and first_seen"
         raise BadCell("device_info", words) from error
 
 
@@ -236,15 +236,15 @@ def _cell(name: str, value: Any) -> Any:
     text = _text(value)
     length = kind.length if isinstance(kind, String) else None
     if length is not None and len(text) > length:
-        raise ValueError(f"{_shown(text)} is longer than {length} characters")
+        raise ValueError(f"{_cell_words(text)} is longer than {length} characters")
     return _SPECIAL[name](text) if name in _SPECIAL else text
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{_shown(value)} is no text")
+        raise ValueError(f"{_cell_words(value)} is no text")
     if "\0" in value:
-        raise ValueError(f"{_shown(value)} has a NUL, which databases cannot keep")
+        raise ValueError(f"{_cell_words(value)} has a NUL, which databases cannot keep")
     return value
 
 
@@ -252,7 +252,7 @@ def _whole(value: Any, limit: int = _INT64) -> int:
     if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{_shown(value)} is no whole number")
+        raise ValueError(f"{_cell_words(value)} is no whole number")
     if not -limit <= value < limit:
         raise ValueError(f"{value} does not fit {limit.bit_length()} bits")
     return value
@@ -267,23 +267,23 @@ def _time_ns(value: Any) -> int:
 
 def _truth(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"{_shown(value)} is neither true nor false")
+        raise ValueError(f"{_cell_words(value)} is neither true nor false")
     return value
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise ValueError(f"{_shown(value)} is no list")
+        raise ValueError(f"{_cell_words(value)} is no list")
     return value
 
 
 def _round(value: Any) -> dict[str, Any]:
     """As :meth:`Round.to_json` writes it."""
     if not isinstance(value, dict) or set(value) != _ROUND:
-        raise ValueError(f"{_shown(value)} is no object of {', '.join(sorted(_ROUND))}")
+        raise ValueError(f"{_cell_words(value)} is no object of {', '.join(sorted(_ROUND))}")
     pairs = {name: [_maybe(_whole, each) for each in _list(value[name])] for name in _PAIRS}
     if any(len(pair) != 2 for pair in pairs.values()):
-        raise ValueError(f"{_shown(value)} is not of one value before and one after")
+        raise ValueError(f"{_cell_words(value)} is not of one value before and one after")
     throttled, repeats = _maybe(_truth, value["throttled"]), _maybe(_whole, value["repeats"])
     runs = _whole(value["runs"])
     return {"runs": runs, **pairs, "throttled": throttled, "repeats": repeats}
@@ -299,7 +299,7 @@ def _maybe(check: Callable[[Any], Any], value: Any) -> Any:
 def _one_of(*words: str) -> Callable[[str], str]:
     def check(text: str) -> str:
         if text not in words:
-            raise ValueError(f"{_shown(text)} is none of {', '.join(words)}")
+            raise ValueError(f"{_cell_words(text)} is none of {', '.join(words)}")
         return text
 
     return check
@@ -307,7 +307,7 @@ def _one_of(*words: str) -> Callable[[str], str]:
 
 def _target(text: str) -> str:
     if not is_target(text):
-        raise ValueError(f"{_shown(text)} is none of {', '.join(TARGET_SPELLINGS)}")
+        raise ValueError(f"{_cell_words(text)} is none of {', '.join(TARGET_SPELLINGS)}")
     return text
 
 
@@ -315,9 +315,9 @@ def _time(text: Any) -> str:
     try:
         moment = datetime.fromisoformat(_text(text))
     except ValueError as error:
-        raise ValueError(f"{_shown(text)} is no time in ISO 8601") from error
+        raise ValueError(f"{_cell_words(text)} is no time in ISO 8601") from error
     if moment.utcoffset() != timedelta(0):
-        raise ValueError(f"{_shown(text)} is not in UTC (+00:00)")
+        raise ValueError(f"{_cell_words(text)} is not in UTC (+00:00)")
     return str(text)
 
 
