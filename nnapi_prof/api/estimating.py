@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts, Price
-from nnapi_prof.costs.estimate.description import Description, parse_description, shipped
-from nnapi_prof.costs.estimate.description import shipped_text as _shipped_text
-from nnapi_prof.costs.estimate.phone import FORMAT as SIMULATED_FORMAT
-from nnapi_prof.costs.estimate.phone import PhoneUnit, phone_units
+from nnapi_prof.costs.estimate.phones import (
+    SIMULATED_FORMAT,
+    Description,
+    PhoneUnit,
+    parse_description,
+    phone_units,
+    shipped,
+)
+from nnapi_prof.costs.estimate.phones import shipped_text as _shipped_text
 from nnapi_prof.costs.estimate.work import Work
 from nnapi_prof.costs.model.region import PHONE_CPU
 from nnapi_prof.device.find import SIMULATED, list_phones, phone_file

@@ -17,8 +17,8 @@ from nnapi_prof.api.measuring import conditions_of
 from nnapi_prof.api.model import Model, loaded
 from nnapi_prof.costs.estimate.calibration import TargetReport
 from nnapi_prof.costs.estimate.calibration import calibrate as fit_description
-from nnapi_prof.costs.estimate.description import Description, parse_description, shipped
-from nnapi_prof.costs.estimate.phone import FORMAT as SIMULATED
+from nnapi_prof.costs.estimate.phones import SIMULATED_FORMAT as SIMULATED
+from nnapi_prof.costs.estimate.phones import Description, parse_description, shipped
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.costs.store.devices import find_one, measured
 from nnapi_prof.errors import UsageError

@@ -19,8 +19,7 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import UsageError
-from nnapi_prof.execution.timing import RunOptions
-from nnapi_prof.execution.verify import choose_measured
+from nnapi_prof.execution.timing import RunOptions, choose_measured
 from nnapi_prof.frontend.inputs import parse_input_specs
 from nnapi_prof.graph.program import Program
 
@@ -94,7 +93,7 @@ def verified(
     wishes: Wishes | None = None,
     listener: Listener = SILENT,
 ) -> Bundle:
-    """The bundle with the plan that is fastest end to end (:mod:`nnapi_prof.execution.verify`); the
+    """The bundle with the plan that is fastest end to end (:mod:`nnapi_prof.execution.timing`); the
     same one where ``wishes`` constrain its plan."""
     if wishes is not None and wishes.constrain:
         listener.busy(KEPT)

@@ -44,7 +44,7 @@ def phones(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem[str]]:
     """What ``--phone`` takes: names that come along, and descriptions in files."""
-    from nnapi_prof.costs.estimate.description import shipped
+    from nnapi_prof.costs.estimate.phones import shipped
     from nnapi_prof.device.find import list_phones
 
     named = _beginning_with(incomplete, [*list_phones(), *shipped()])

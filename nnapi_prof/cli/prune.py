@@ -12,7 +12,7 @@ from nnapi_prof.cli.options import HELP, common_options, costs_option
 from nnapi_prof.cli.output import as_json, print_document, say
 
 if TYPE_CHECKING:
-    from nnapi_prof.costs.store.prune import Pruned
+    from nnapi_prof.costs.store import Pruned
 
 
 @click.command(
@@ -38,8 +38,8 @@ def prune(costs: str | None, superseded: bool, yes: bool, **filters: Any) -> Non
 
     Something must say which: a filter, --superseded, or both. Without --yes nothing is touched.
     """
+    from nnapi_prof.costs import store as pruning
     from nnapi_prof.costs.store import CostStore
-    from nnapi_prof.costs.store import prune as pruning
 
     with CostStore(existing(costs)) as store:
         selection, _ = selection_of(store, **filters)

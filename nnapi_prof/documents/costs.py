@@ -32,8 +32,8 @@ from nnapi_prof.documents.registry import (
 if TYPE_CHECKING:
     from nnapi_prof.costs.diff import Comparison, Difference
     from nnapi_prof.costs.measurement import Measurement
+    from nnapi_prof.costs.store import Pruned
     from nnapi_prof.costs.store.devices import Measured
-    from nnapi_prof.costs.store.prune import Pruned
 
 _KIND = choice(*(kind.value for kind in Kind))
 _STATUS = choice(*(status.value for status in Status))

@@ -16,7 +16,7 @@ from nnapi_prof.api.estimating import estimated_costs, filled_costs, read_phone
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.cli.options import load_model
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.estimate.description import shipped
+from nnapi_prof.costs.estimate.phones import shipped
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.find import list_phones

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
-from nnapi_prof.costs.model.locate import Locator
+from nnapi_prof.costs.model.fit import Locator
 from nnapi_prof.graph.plan import Target
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.unit import Unit, UnitGraph

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from nnapi_prof.costs.measurement import Measurement, Status
-from nnapi_prof.costs.model.fit import fit
-from nnapi_prof.costs.model.locate import chains
+from nnapi_prof.costs.model.fit import chains, fit
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import drop_dominated_targets
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target

@@ -7,8 +7,7 @@ import dataclasses
 import pytest
 
 from nnapi_prof.costs.measurement import Measurement, Status
-from nnapi_prof.costs.model.fit import fit
-from nnapi_prof.costs.model.locate import chains
+from nnapi_prof.costs.model.fit import chains, fit
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import OptimisticCosts, with_intervals
 from nnapi_prof.graph.plan import CPU, HOST, Plan, Preference, Segment, Target

@@ -7,8 +7,7 @@ import math
 import pytest
 
 from nnapi_prof.costs.measurement import Measurement, Status
-from nnapi_prof.costs.model.fit import fit
-from nnapi_prof.costs.model.locate import Locator, chains
+from nnapi_prof.costs.model.fit import Locator, chains, fit
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, HOST, Preference, Target
 from tests.costs.graphs import chain_graph, diamond, row

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nnapi_prof.costs.estimate.calibration import fit_with_errors
-from nnapi_prof.costs.estimate.description import (
+from nnapi_prof.costs.estimate.phones import (
     Description,
     parse_description,
     shipped,

@@ -16,8 +16,8 @@ import pytest
 
 from nnapi_prof.costs.estimate import calibration
 from nnapi_prof.costs.estimate.calibration import LONG, calibrate, fit_samples, is_long
-from nnapi_prof.costs.estimate.description import Description, parse_description
 from nnapi_prof.costs.estimate.model import Forest, TargetModel, can_learn, check_forest, fit_forest
+from nnapi_prof.costs.estimate.phones import Description, parse_description
 from nnapi_prof.costs.estimate.work import FEATURES, Sample, Work, kinds_of, raw_inputs
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU
@@ -176,7 +176,7 @@ def test_estimating_never_loads_scikit_learn() -> None:
     program = (
         "import json, sys\n"
         "import nnapi_prof, nnapi_prof.api, nnapi_prof.costs.estimate.calibration\n"
-        "from nnapi_prof.costs.estimate.description import parse_description\n"
+        "from nnapi_prof.costs.estimate.phones import parse_description\n"
         "from nnapi_prof.graph.plan import CPU\n"
         "from nnapi_prof.graph.work import Work\n"
         "model = parse_description(json.load(sys.stdin)).targets[CPU]\n"

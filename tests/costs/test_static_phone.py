@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nnapi_prof.costs.estimate.phone import PhoneUnit, phone_units
+from nnapi_prof.costs.estimate.phones import PhoneUnit, phone_units
 from nnapi_prof.costs.estimate.work import Work
 from nnapi_prof.device.find import phone_file
 from nnapi_prof.errors import CostError

@@ -1,5 +1,5 @@
 """The emulator's simulated latency (device_agent/emulator/latency.c, runtime/graph/work.c) and the
-estimate's (nnapi_prof/costs/estimate/phone.py, nnapi_prof/api/estimating.py) are one formula."""
+estimate's (nnapi_prof/costs/estimate/phones.py, nnapi_prof/api/estimating.py) are one formula."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import nn
 
 from nnapi_prof.api.estimating import estimated_costs
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
-from nnapi_prof.costs.model.locate import Locator
+from nnapi_prof.costs.model.fit import Locator
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.find import list_phones, open_simulated, phone_file
 from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.jobs import device_targets, grid
 from nnapi_prof.execution.profile.measurer import Measurer
 from nnapi_prof.execution.profile.options import ProfileOptions
-from nnapi_prof.execution.profile.sampling import unit_regions
+from nnapi_prof.execution.profile.regions import unit_regions
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import AUTO, Engine
 

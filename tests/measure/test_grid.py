@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
-from nnapi_prof.costs.model.locate import Locator
+from nnapi_prof.costs.model.fit import Locator
 from nnapi_prof.device.protocol.results import Accelerator, NnapiInfo
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile.jobs import device_targets, grid
-from nnapi_prof.execution.profile.sampling import unit_regions
+from nnapi_prof.execution.profile.regions import unit_regions
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.nnapi.api import functions_by_api
 from tests.measure.programs import chain

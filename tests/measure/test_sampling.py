@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nnapi_prof.costs.measurement import Kind
 from nnapi_prof.execution.profile.jobs import TargetSpec
-from nnapi_prof.execution.profile.sampling import (
+from nnapi_prof.execution.profile.regions import (
     behind,
     chain_regions,
     leading,

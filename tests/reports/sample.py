@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from nnapi_prof.costs.measurement import Kind, Measurement, Round, Status
-from nnapi_prof.costs.model.fit import fit
-from nnapi_prof.costs.model.locate import Locator, chains
+from nnapi_prof.costs.model.fit import Locator, chains, fit
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target

@@ -17,8 +17,7 @@ from nnapi_prof.errors import AgentError, SerializationError
 from nnapi_prof.execution.actions import stages_of
 from nnapi_prof.execution.report import RunReport
 from nnapi_prof.execution.run import run_bundle
-from nnapi_prof.execution.timing import RunOptions
-from nnapi_prof.execution.verify import choose_measured
+from nnapi_prof.execution.timing import RunOptions, choose_measured
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Preference, Segment, Target
 from nnapi_prof.graph.program import Program

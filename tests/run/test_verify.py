@@ -9,9 +9,16 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.execution import verify
-from nnapi_prof.execution.timing import PlanKey, RunOptions, TimedPlan, plan_key, together
-from nnapi_prof.execution.verify import choose, choose_measured
+from nnapi_prof.execution import timing
+from nnapi_prof.execution.timing import (
+    PlanKey,
+    RunOptions,
+    TimedPlan,
+    choose,
+    choose_measured,
+    plan_key,
+    together,
+)
 from nnapi_prof.graph.plan import AUTO, CPU, Plan, Preference, Segment, Target
 from nnapi_prof.graph.program import Program
 from tests.measure.programs import chain
@@ -68,8 +75,8 @@ def errors_after_choosing(
     noise = random.Random(7)
     new, old = [], []
     for _ in range(300):
-        repeats = [ran(noise, plans, {}) for _ in range(verify.TO_CHOOSE + RunOptions().repeats)]
-        monkeypatch.setattr(verify, "time_repeats", lambda *_, found=repeats: found)
+        repeats = [ran(noise, plans, {}) for _ in range(timing.TO_CHOOSE + RunOptions().repeats)]
+        monkeypatch.setattr(timing, "time_repeats", lambda *_, found=repeats: found)
         chosen = choose_measured(bundle(program, plans), program, None, RunOptions())  # type: ignore[arg-type]
         new.append(chosen.plan.predicted_ns / TRUE_NS - 1)
         pooled = together(repeats[:1])
@@ -135,7 +142,7 @@ def test_why_a_plan_gave_way_is_told(program: Program, monkeypatch: pytest.Monke
     def note(split_ns: int) -> str:
         pairs = ((SPLIT, split_ns), (SINGLE, 3_000_000))
         repeat = {plan_key(each): TimedPlan(each, {0: (ns,)}) for each, ns in pairs}
-        monkeypatch.setattr(verify, "time_repeats", lambda *_: [repeat] * 5)
+        monkeypatch.setattr(timing, "time_repeats", lambda *_: [repeat] * 5)
         taken = choose_measured(bundle(program, (SPLIT, SINGLE)), program, None, RunOptions())  # type: ignore[arg-type]
         assert taken.plan.name == "dp" and taken.plan.segments[0].target == FAST
         return taken.plan.notes[-1]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
-from sqlalchemy import Connection, Insert, Table, func, select
+from sqlalchemy import Connection, Insert, Table, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from nnapi_prof.costs.conditions import Conditions
@@ -15,7 +17,8 @@ from nnapi_prof.costs.measurement import Key, Measurement
 from nnapi_prof.costs.store.database import Database
 from nnapi_prof.costs.store.rows import DeviceRow, from_row, impossible, shown, to_row, utc_now
 from nnapi_prof.costs.store.schema import DEVICES, MEASUREMENTS
-from nnapi_prof.costs.store.selection import Selection
+from nnapi_prof.costs.store.selection import Selection, superseded_ids
+from nnapi_prof.errors import UsageError
 
 if TYPE_CHECKING:
     import pandas
@@ -209,3 +212,74 @@ class CostStore:
         from nnapi_prof.costs.store.files import export
 
         return export(self, path, Selection(None if fingerprint is None else (fingerprint,)))
+
+
+_IDS_PER_QUERY = 500
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What was deleted, or would be."""
+
+    deleted: bool
+    """False: nothing was touched."""
+    devices: Mapping[str, int]
+    """Fingerprint -> its rows that go."""
+    forgotten: tuple[str, ...]
+    """Devices that no row is left of; their descriptions go, too."""
+    kept: int
+    """Rows left in the table."""
+
+    @property
+    def rows(self) -> int:
+        """How many go."""
+        return sum(self.devices.values())
+
+
+def prune(
+    store: CostStore, selection: Selection, *, superseded: bool = False, deleting: bool = False
+) -> Pruned:
+    """Counts, or with ``deleting`` deletes, the rows that fit a selection, all in one transaction.
+
+    The one thing that takes rows away from a cost table. The file of an SQLite table does not
+    shrink; what comes next is written into the room.
+
+    ``superseded`` limits to rows that no plan reads any more: a newer one, whether it fits or not,
+    measured the same. What ``selection.newest`` says is not asked. Raises UsageError where that
+    would be every row there can be; CostError where the database cannot be written.
+    """
+    selection = selection.with_(newest=False)
+    if selection == Selection() and not superseded:
+        raise UsageError(
+            "nothing says what to delete: name a device, a date, a kind or status of measurement, "
+            "or only what newer measurements supersede"
+        )
+
+    def work(connection: Connection) -> Pruned:
+        m = MEASUREMENTS.c
+        going: dict[int, str] = {}
+        for clause in selection.clauses():
+            query = select(m.id, m.fingerprint).where(*clause)
+            if superseded:
+                query = query.where(m.id.in_(superseded_ids()))
+            going.update((row.id, row.fingerprint) for row in connection.execute(query))
+        every = {
+            row.fingerprint: row.rows
+            for row in connection.execute(
+                select(m.fingerprint, func.count().label("rows")).group_by(m.fingerprint)
+            )
+        }
+        devices = Counter(going.values())
+        forgotten = sorted(name for name, count in devices.items() if count == every[name])
+        if deleting:
+            ids = sorted(going)
+            for at in range(0, len(ids), _IDS_PER_QUERY):
+                some = ids[at : at + _IDS_PER_QUERY]
+                connection.execute(delete(MEASUREMENTS).where(m.id.in_(some)))
+            left = select(m.id).where(m.fingerprint == DEVICES.c.fingerprint)  # added meanwhile
+            gone = DEVICES.c.fingerprint.in_(forgotten) & ~left.exists()
+            connection.execute(delete(DEVICES).where(gone))
+        remaining = sum(every.values()) - len(going)
+        return Pruned(deleting, dict(sorted(devices.items())), tuple(forgotten), remaining)
+
+    return store.transact(work, writing=deleting)

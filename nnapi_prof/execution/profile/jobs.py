@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status, work_columns
-from nnapi_prof.costs.model.locate import Locator, UnitSet
+from nnapi_prof.costs.model.fit import Locator, UnitSet
 from nnapi_prof.device.protocol.results import ActionResult, AgentInfo, SegmentSamples
 from nnapi_prof.errors import ConversionError, UnsupportedOp, UsageError
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nnapi_prof.costs.measurement import Key, Kind, Measurement
-from nnapi_prof.costs.model.fit import fit
-from nnapi_prof.costs.model.locate import Locator, UnitSet
+from nnapi_prof.costs.model.fit import Locator, UnitSet, fit
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import FitCache
 from nnapi_prof.costs.store import CostStore
@@ -23,23 +22,21 @@ from nnapi_prof.execution.profile.options import (
     ProgressCallback,
     tell_planning,
 )
-from nnapi_prof.execution.profile.refine import (
+from nnapi_prof.execution.profile.regions import (
     LIMITS,
     Chosen,
     Warm,
-    choose,
-    count_exhaustive,
-    rivals,
-    unknown,
-)
-from nnapi_prof.execution.profile.sampling import (
     behind,
     chain_regions,
+    choose,
+    count_exhaustive,
     leading,
     promising,
+    rivals,
     sample_units,
     trial_units,
     unit_regions,
+    unknown,
     worthwhile,
 )
 from nnapi_prof.graph.plan import AUTO, Plan, Segment, Target
