@@ -69,7 +69,7 @@ def run_tiny(client: AgentClient, runs: int, flags: ActionFlag) -> tuple[float, 
         )
     )
     begin = 0.0
-    for event in client.run(request.build(), request.blobs):
+    for event in client.run(request.request()):
         if isinstance(event, Start):
             begin = time.perf_counter()
         if isinstance(event, ActionResult):

@@ -109,7 +109,7 @@ def main() -> int:
             request.add_action(action(1 + i, regions[one], targets[one], models[one], args))
         results = {
             event.action: event
-            for event in opened.client.run(request.build(), request.blobs)
+            for event in opened.client.run(request.request())
             if isinstance(event, ActionResult)
         }
     failed = [result.message for result in results.values() if not result.ok]

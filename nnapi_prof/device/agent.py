@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Generator, Iterator, Mapping
 
 from nnapi_prof.device.install import InstalledAgent, install_agent, remote_dir
-from nnapi_prof.device.protocol.request import PROTOCOL_VERSION, longest_silence_s
+from nnapi_prof.device.protocol.request import PROTOCOL_VERSION, Request
 from nnapi_prof.device.protocol.results import (
     ActionResult,
     AgentInfo,
@@ -110,25 +110,25 @@ class AgentClient:
             self._info = self._ask_info()
         return self._info
 
-    def run(self, request: bytes, blobs: Mapping[str, bytes]) -> Generator[Event, None, None]:
+    def run(self, request: Request) -> Generator[Event, None, None]:
         """Carries out a request and yields what the agent says, as it says it.
 
-        ``blobs`` has every blob of the request by its hex SHA-256; the device is sent what it
-        lacks. Leaving the iterator early stops the agent. Outputs stay on the device for
-        :meth:`pull_output` until the next run.
+        The device is sent those blobs that it lacks. Leaving the iterator early stops the agent.
+        Outputs stay on the device for :meth:`pull_output` until the next run.
 
         Raises AgentError where the agent fails or dies, DeviceOffline where the connection breaks,
         each naming the action that ran; what was yielded before stays valid.
         DeviceStorageError where the device cannot store what it needs.
         """
-        silence_s = longest_silence_s(request) + SILENCE_MARGIN_S
+        silence_s = request.silence_s + SILENCE_MARGIN_S
         work = self._fresh_work()
-        LOGGER.debug("sends a request of %d bytes to %s, %s", len(request), self.serial, work)
-        self.transport.push(request, f"{work}/request")
+        n_bytes = len(request.content)
+        LOGGER.debug("sends a request of %d bytes to %s, %s", n_bytes, self.serial, work)
+        self.transport.push(request.content, f"{work}/request")
         missing = yield from self._attempt(work, silence_s)
         if missing:
             LOGGER.debug("pushes %d blobs of weights that the device lacks", len(missing))
-            self._push_blobs(missing, blobs, work)
+            self._push_blobs(missing, request.blobs, work)
             missing = yield from self._attempt(work, silence_s)
         if missing:
             raise AgentError(

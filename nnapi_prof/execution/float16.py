@@ -126,7 +126,7 @@ def _run(
         )
         request.add_action(action.spec)
     errors: dict[int, UnitError] = {}
-    with contextlib.closing(client.run(request.build(), request.blobs)) as events:
+    with contextlib.closing(client.run(request.request())) as events:
         for event in events:
             if isinstance(event, ActionResult):
                 unit, region = batch[event.action]

@@ -168,7 +168,7 @@ def _outputs(
         keep = read_later(bundle, later)
         action = build_action(0, models, feed, request, once, options.action(), keep)
         request.add_action(action.spec)
-        for event in client.run(request.build(), request.blobs):
+        for event in client.run(request.request()):
             if isinstance(event, ActionResult):
                 values.update(_kept(bundle, action, event, client))
                 pairs = zip(stage.numbers, event.segments, strict=True)

@@ -240,7 +240,7 @@ def _time_once(
         action = build_action(number, models, feed, request, timing, options.action(group))
         request.add_action(action.spec)
     done = 0
-    for event in client.run(request.build(), request.blobs):
+    for event in client.run(request.request()):
         if not isinstance(event, ActionResult):
             continue
         timed, position, stage = jobs[event.action]

@@ -7,6 +7,7 @@ import os
 import stat
 import struct
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from nnapi_prof.device.protocol.actions import (
     TensorSpec,
     Timing,
 )
-from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.device.protocol.request import Request, RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult, End, Hello, Start
 from nnapi_prof.device.transport import LocalTransport
 from nnapi_prof.device.transport.adb import connect_tcp
@@ -33,7 +34,6 @@ from nnapi_prof.errors import (
     BuildError,
     DeviceOffline,
     DeviceStorageError,
-    SerializationError,
 )
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.nnapi.container import read_container, write_container
@@ -120,8 +120,8 @@ def endless(first: int = 1) -> RequestBuilder:
 
 def test_a_request_from_end_to_end(client):
     builder, expected = product(1000)
-    request = builder.build()
-    events = list(client.run(request, builder.blobs))
+    request = builder.request()
+    events = list(client.run(request))
 
     hello, start, result, end = events
     simulated = client.serial != "local"
@@ -139,7 +139,7 @@ def test_a_request_from_end_to_end(client):
     np.testing.assert_array_equal(actual, expected)
 
     # The blobs are there now: a host that has none left can run it again.
-    again = [e for e in client.run(request, {}) if isinstance(e, ActionResult)]
+    again = [e for e in client.run(replace(request, blobs={})) if isinstance(e, ActionResult)]
     assert [e.status for e in again] == [Status.OK]
     assert client.pull_output(again[0].outputs[0].file) == actual.tobytes()
 
@@ -149,7 +149,7 @@ def test_a_request_from_end_to_end(client):
     # A damaged blob is sent anew.
     name = next(iter(builder.blobs))
     client.transport.push(b"damaged", f"{store}/{name}")
-    assert list(client.run(request, builder.blobs))[-1] == End(1, 1, 0)
+    assert list(client.run(request))[-1] == End(1, 1, 0)
 
 
 def test_info_is_the_devices(client):
@@ -165,7 +165,7 @@ def test_closing_leaves_only_agent_and_blobs(start_daemon, built_host):
     builder, _ = product(8)
     transport = connect_tcp("127.0.0.1", daemon.port)
     with AgentClient(transport, remote_dir=daemon.remote_dir) as client:
-        assert isinstance(list(client.run(builder.build(), builder.blobs))[-1], End)
+        assert isinstance(list(client.run(builder.request()))[-1], End)
         installed = client.installed
         assert client.transport.shell(["ls", installed.work]).output.split()
     look = connect_tcp("127.0.0.1", daemon.port)
@@ -186,7 +186,7 @@ def test_a_phone_without_nnapi_still_runs_on_its_cpu(start_daemon, built_host):
         segment = SegmentSpec(Engine.CPU, relu, (0,), (1,))
         tensors = (tensor(8, Source.RANDOM, 9), tensor(8))
         builder.add_action(ActionSpec(1, tensors, (segment,), Timing.once()))
-        assert list(client.run(builder.build(), {}))[-1] == End(1, 1, 0)
+        assert list(client.run(builder.request()))[-1] == End(1, 1, 0)
 
 
 def test_two_phones_at_once(start_daemon, built_host):
@@ -195,7 +195,7 @@ def test_two_phones_at_once(start_daemon, built_host):
         AgentClient(connect_tcp("127.0.0.1", d.port), remote_dir=d.remote_dir) for d in daemons
     ]
     builder, expected = product(64)
-    runs = [client.run(builder.build(), builder.blobs) for client in clients]
+    runs = [client.run(builder.request()) for client in clients]
     names = [client.info().phone for client in clients]
     assert names == ["npu-phone", "gpu-phone"]
     for events in zip(*runs, strict=True):
@@ -225,7 +225,7 @@ def test_an_agent_killed_midway_leaves_what_it_measured(way, request, built_host
         client = AgentClient(open_device(daemon.serial).transport, remote_dir=daemon.remote_dir)
     got = []
     with client, pytest.raises(AgentError) as caught:
-        for event in client.run(endless().build(), {}):
+        for event in client.run(endless().request()):
             got.append(event)
             if event == Start(2):
                 kill_agent(client, "9")
@@ -237,7 +237,7 @@ def test_a_phone_lost_midway_leaves_what_it_measured(phone):
     client, daemon = phone
     got = []
     with pytest.raises(DeviceOffline, match="during action 2") as caught:
-        for event in client.run(endless().build(), {}):
+        for event in client.run(endless().request()):
             got.append(event)
             if event == Start(2):
                 daemon.kill()
@@ -247,7 +247,7 @@ def test_a_phone_lost_midway_leaves_what_it_measured(phone):
 
 def test_leaving_early_stops_the_agent(phone):
     client, _ = phone
-    run = client.run(endless().build(), {})
+    run = client.run(endless().request())
     while next(run) != Start(2):
         pass
     work = client.installed.work
@@ -258,7 +258,7 @@ def test_leaving_early_stops_the_agent(phone):
         assert time.monotonic() < deadline, "the agent runs on although nobody listens"
         time.sleep(0.05)
     builder, _ = product(8)
-    assert list(client.run(builder.build(), builder.blobs))[-1] == End(1, 1, 0)
+    assert list(client.run(builder.request()))[-1] == End(1, 1, 0)
 
 
 def test_full_storage_on_install_and_on_weights(start_daemon, built_host):
@@ -276,10 +276,10 @@ def test_full_storage_on_install_and_on_weights(start_daemon, built_host):
     with AgentClient(connect_tcp("127.0.0.1", roomy.port)) as client:
         builder, _ = product(1_000_000)
         with pytest.raises(DeviceStorageError, match="is full"):
-            list(client.run(builder.build(), builder.blobs))
+            list(client.run(builder.request()))
         # What did not fit is gone again, so that smaller things fit.
         builder, _ = product(1000)
-        assert list(client.run(builder.build(), builder.blobs))[-1] == End(1, 1, 0)
+        assert list(client.run(builder.request()))[-1] == End(1, 1, 0)
 
 
 def test_read_only_storage(start_daemon, built_host):
@@ -318,13 +318,11 @@ def test_a_phone_of_another_abi_is_named(start_daemon):
 def test_what_the_host_lacks_and_what_nobody_understands(client):
     builder, _ = product(16)
     with pytest.raises(AgentError, match="blob [0-9a-f]{64}, which the host does not have"):
-        list(client.run(builder.build(), {}))
-    with pytest.raises(SerializationError):
-        list(client.run(b"no request", {}))
+        list(client.run(replace(builder.request(), blobs={})))
     sections = read_container(builder.build(), 1)
     sections["HEAD"] = struct.pack("<II", 99, 0)
     with pytest.raises(AgentError, match=r"the agent failed \(exit code 1\) before the first act"):
-        list(client.run(write_container(1, sections), builder.blobs))
+        list(client.run(Request(write_container(1, sections), builder.blobs, 60.0)))
     with pytest.raises(AgentError, match="left no output '../x'"):
         client.pull_output("../x")
 
@@ -338,7 +336,7 @@ def test_an_action_may_fail_and_the_next_run(client):
         untimed = ActionFlag.UNTIMED
         builder.add_action(ActionSpec(number, tensors, (segment,), Timing.once(), flags=untimed))
     try:
-        events = list(client.run(builder.build(), {}))
+        events = list(client.run(builder.request()))
     except AgentError as error:
         assert "model" in str(error)
         return
@@ -372,7 +370,7 @@ def fake_agent(folder: Path, script: str) -> AgentClient:
 )
 def test_an_agent_that_misbehaves(tmp_path, script, words):
     with fake_agent(tmp_path, script) as client, pytest.raises(AgentError, match=words):
-        list(client.run(endless().build(), {}))
+        list(client.run(endless().request()))
 
 
 def test_an_agent_that_never_finds_its_blobs(tmp_path):
@@ -381,7 +379,7 @@ def test_an_agent_that_never_finds_its_blobs(tmp_path):
         fake_agent(tmp_path, script) as client,
         pytest.raises(AgentError, match="1 blobs were pushed and are missing still"),
     ):
-        list(client.run(endless().build(), {"a" * 64: b"x"}))
+        list(client.run(replace(endless().request(), blobs={"a" * 64: b"x"})))
 
 
 def test_an_agent_that_tells_nothing_or_speaks_another_protocol(tmp_path):

@@ -28,7 +28,7 @@ def on_phone(client: AgentClient, script: str) -> list[str]:
 
 def run_one(client: AgentClient) -> None:
     builder, _ = product(64)
-    assert list(client.run(builder.build(), builder.blobs))[-1] == End(1, 1, 0)
+    assert list(client.run(builder.request()))[-1] == End(1, 1, 0)
 
 
 @pytest.fixture

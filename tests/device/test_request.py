@@ -18,7 +18,7 @@ from nnapi_prof.device.protocol.actions import (
     TensorSpec,
     Timing,
 )
-from nnapi_prof.device.protocol.request import RequestBuilder, longest_silence_s
+from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import CPU, Engine, Preference, Target
 from nnapi_prof.nnapi.container import read_container
@@ -211,7 +211,7 @@ def test_what_is_read_is_what_was_written(case):
         assert model in read_back
     assert len(read_back) == len({(m, tuple(b)) for m, b in models})
     assert builder.build() == data
-    assert longest_silence_s(data) == longest_of_groups(result["actions"]) / 1000
+    assert builder.request().silence_s == longest_of_groups(result["actions"]) / 1000
 
 
 def longest_of_groups(actions: list[ActionSpec]) -> int:
@@ -302,8 +302,3 @@ def test_equal_models_and_blobs_are_stored_once():
     assert builder.add_model(b"m", [b"a", b"b"]) == builder.add_model(b"m", [b"a", b"b"]) == 0
     assert builder.add_model(b"m", [b"b", b"a"]) == 1
     assert list(builder.blobs.values()) == [b"a", b"b"]
-
-
-def test_a_cut_request_has_no_timeout():
-    with pytest.raises(SerializationError):
-        longest_silence_s(b"NNPF")

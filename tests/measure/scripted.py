@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from nnapi_prof.costs.measurement import Round, Status
+from nnapi_prof.device.protocol.request import Request
 from nnapi_prof.device.protocol.results import (
     Accelerator,
     ActionResult,
@@ -96,8 +97,8 @@ class ScriptedClient:
     def info(self) -> AgentInfo:
         return self.device
 
-    def run(self, request: bytes, blobs: Mapping[str, bytes]) -> Generator[Event, None, None]:
-        actions = read_actions(request)
+    def run(self, request: Request) -> Generator[Event, None, None]:
+        actions = read_actions(request.content)
         self.requests.append(len(actions))
         self.groups.append([action.group for action in actions])
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 from nnapi_prof.costs.measurement import Round
 from nnapi_prof.costs.model.views import drop_dominated_targets, with_intervals
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.device.protocol.request import Request
 from nnapi_prof.device.protocol.results import ActionResult, AgentInfo, Event
 from nnapi_prof.execution.profile.options import ProfileOptions
 from nnapi_prof.execution.profile.regions import choose, rivals, unknown, unmeasured
@@ -35,9 +36,9 @@ class NoisyClient(ScriptedClient):
     noise: random.Random = field(default_factory=lambda: random.Random(5))
     swing: tuple[float, float] = (0.02, 0.01)
 
-    def run(self, request: bytes, blobs: Mapping[str, bytes]) -> Generator[Event, None, None]:
-        operations = {action.id: action.n_operations for action in read_actions(request)}
-        for event in super().run(request, blobs):
+    def run(self, request: Request) -> Generator[Event, None, None]:
+        operations = {action.id: action.n_operations for action in read_actions(request.content)}
+        for event in super().run(request):
             is_result = isinstance(event, ActionResult)
             yield self._noisy(event, operations[event.action]) if is_result else event
 

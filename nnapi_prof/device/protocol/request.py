@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region
@@ -14,7 +15,7 @@ from nnapi_prof.device.protocol.actions import (
 )
 from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.plan import AUTO, TARGET_KINDS
-from nnapi_prof.nnapi.container import ContainerKind, read_container, write_container
+from nnapi_prof.nnapi.container import ContainerKind, write_container
 
 PROTOCOL_VERSION = 2
 NONE = 0xFFFFFFFF
@@ -22,6 +23,17 @@ NONE = 0xFFFFFFFF
 MODEL_ALIGNMENT = 8
 """Models in DATA begin at multiples of this, so that the agent may read their words in place."""
 _RELAXED = 1  # a segment's only flag
+
+
+@dataclass(frozen=True)
+class Request:
+    """What an agent is asked to do."""
+
+    content: bytes = field(repr=False)
+    blobs: Mapping[str, bytes] = field(repr=False)
+    """Name (hex SHA-256) -> bytes of every blob that it names."""
+    silence_s: float
+    """For how long the agent may say nothing over it: the longest of its groups."""
 
 
 class RequestBuilder:
@@ -64,6 +76,21 @@ class RequestBuilder:
         check_group(action, tuple(self._actions.values()))
         self._actions[action.id] = action
 
+    def request(self) -> Request:
+        return Request(self.build(), self.blobs, self._silence_ms() / 1000)
+
+    def _silence_ms(self) -> int:
+        """A group may time out once for each action, and cool down once."""
+        alone, groups = 0, dict[int, int]()
+        for action in self._actions.values():
+            timing = action.timing
+            if action.group == 0:
+                alone = max(alone, timing.timeout_ms + timing.cooldown_ms)
+            else:
+                silence_ms = groups.get(action.group, timing.cooldown_ms)
+                groups[action.group] = silence_ms + timing.timeout_ms
+        return max(alone, *groups.values(), 0)
+
     def build(self) -> bytes:
         """The request's bytes. The same additions in the same order give the same bytes."""
         strings = _Strings()
@@ -92,53 +119,8 @@ class RequestBuilder:
         )
 
 
-def longest_silence_s(request: bytes) -> float:
-    """For how long the agent may say nothing over a request: the longest of its groups.
-
-    Raises SerializationError where ``request`` is no request.
-    """
-    section = read_container(request, ContainerKind.REQUEST).get("ACTN", b"")
-    silence: dict[int, int] = {}
-    alone = 0
-    try:
-        (n_actions,) = struct.unpack_from("<I", section)
-        at = 4
-        for _ in range(n_actions):
-            head = _HEAD.unpack_from(section, at)
-            timeout_ms, group, cooldown_ms = head[1], head[6], head[14]
-            if group == 0:
-                alone = max(alone, timeout_ms + cooldown_ms)
-            else:
-                silence[group] = silence.get(group, cooldown_ms) + timeout_ms
-            at = _action_end(section, at)
-    except struct.error as error:
-        raise SerializationError(f"the request's actions are cut off: {error}") from error
-    return max(alone, *silence.values(), 0) / 1000
-
-
 _HEAD = struct.Struct("<IIIIQIIIIQIIIQI")
 """An action up to its tensors."""
-
-
-def _action_end(section: bytes, at: int) -> int:
-    """Where the action that begins at ``at`` ends."""
-
-    def word(index: int) -> int:
-        value: int = struct.unpack_from("<I", section, index)[0]
-        return value
-
-    at += _HEAD.size
-    n_tensors = word(at)
-    at += 4
-    for _ in range(n_tensors):
-        at += 4 * (2 + word(at + 4) + 3)
-    n_segments = word(at)
-    at += 4
-    for _ in range(n_segments):
-        at += 5 * 4
-        for _ in range(2):
-            at += 4 * (1 + 2 * word(at))
-    return at
 
 
 class _Strings:

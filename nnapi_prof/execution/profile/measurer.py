@@ -18,7 +18,7 @@ from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.measurement import Key, Measurement
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.protocol.actions import Groups, Source, Timing
-from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.device.protocol.request import Request, RequestBuilder
 from nnapi_prof.device.protocol.results import (
     ActionResult,
     AgentInfo,
@@ -143,7 +143,7 @@ class Client(Protocol):
     """What profiling asks of a device; :class:`~nnapi_prof.device.agent.AgentClient` is one."""
 
     def info(self) -> AgentInfo: ...
-    def run(self, request: bytes, blobs: Mapping[str, bytes]) -> Generator[Event, None, None]: ...
+    def run(self, request: Request) -> Generator[Event, None, None]: ...
 
 
 class Measurer:
@@ -230,9 +230,9 @@ class Measurer:
         if not prepared.sent:
             return
         with self.spending("convert"):
-            request = prepared.request.build()
+            request = prepared.request.request()
         # Closing stops the agent where something goes wrong here.
-        with contextlib.closing(self._client.run(request, prepared.request.blobs)) as events:
+        with contextlib.closing(self._client.run(request)) as events:
             for event in self._waited_for(events):
                 if isinstance(event, ActionResult) and event.action in prepared.sent:
                     job, converted = prepared.sent.pop(event.action)
