@@ -36,7 +36,7 @@ class WarmStart:
 
     plans: tuple[tuple[tuple[tuple[int, ...], Target], ...], ...] = ()
     """The last plans, best first."""
-    dearer: frozenset[tuple[frozenset[int], Target]] = frozenset()
+    costlier: frozenset[tuple[frozenset[int], Target]] = frozenset()
     """Regions that cost more whole than by their parts, and that searches ran into."""
 
 
@@ -84,9 +84,9 @@ def plan_problem(
     problem = constrain(problem, constraints)
     budgets = _budgets(problem, constraints, compiling)
     watch = Watch(limits or SearchLimits(), report)
-    starts, dearer = _warm_starts(problem, warm)
+    starts, costlier = _warm_starts(problem, warm)
     starts += [("baseline", r.placements) for r in rivals]
-    result = search_within(problem, budgets, watch, starts=starts, dearer=dearer)
+    result = search_within(problem, budgets, watch, starts=starts, costlier=costlier)
     if result is None:
         raise PartitionError(_nothing_found(constraints, watch))
     allowed = [r for r in rivals if total_ns(problem, r.placements) <= r.predicted_ns * (1 + 1e-9)]
@@ -122,7 +122,7 @@ def plan_problem(
                 tuple((units, problem.targets[k]) for units, k in plan)
                 for plan in dict.fromkeys((result.placements, shipped))
             ),
-            frozenset((units, problem.targets[k]) for units, k in result.dearer),
+            frozenset((units, problem.targets[k]) for units, k in result.costlier),
         ),
     )
 
@@ -153,12 +153,12 @@ def _warm_starts(
             placements = tuple((units, index[target]) for units, target in plan)
             if is_plan(problem, placements):
                 starts.append(("warm start", placements))
-    dearer = [
+    costlier = [
         (units, index[target])
-        for units, target in warm.dearer
+        for units, target in warm.costlier
         if target in index and (units, index[target]) in problem.region_ns
     ]
-    return starts, dearer
+    return starts, costlier
 
 
 def _nothing_found(constraints: Constraints, watch: Watch) -> str:

@@ -25,12 +25,12 @@ from nnapi_prof.reports.drawings import Tables, draw_all
 from nnapi_prof.reports.facts import (
     device_words,
     environment_facts,
-    method_facts,
     refusals_by_reason,
     transfer_frame,
 )
 from nnapi_prof.reports.headline import headline
 from nnapi_prof.reports.picture import SCRIPT, model_svg
+from nnapi_prof.reports.sections import filled_sections
 from nnapi_prof.reports.style import HEAT, colours, new_environment
 from nnapi_prof.reports.words import (
     GLOSSARY,
@@ -94,7 +94,7 @@ def context(data: ReportData) -> dict[str, Any]:
         "device_facts": device_words(data.device_info),
         "accelerators": accelerators(data.device_info),
         "environment": environment_facts(data),
-        "method": method_facts(data),
+        "sections": filled_sections(data),
         "glossary": GLOSSARY,
         "places": places(palette),
         "colour": palette,

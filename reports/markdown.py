@@ -19,12 +19,12 @@ from nnapi_prof.reports.facts import (
     Fact,
     device_words,
     environment_facts,
-    method_facts,
     refusals_by_reason,
     transfer_frame,
     unit_facts,
 )
 from nnapi_prof.reports.headline import headline
+from nnapi_prof.reports.sections import filled_sections
 from nnapi_prof.reports.words import (
     DASH,
     count,
@@ -83,7 +83,7 @@ def render(data: ReportData) -> str:
         *_units(data),
         *_costs(data),
         *_facts("Device", device_words(data.device_info)),
-        *_facts("How it was measured", method_facts(data)),
+        *_sections(data),
         *_facts("Environment", environment_facts(data)),
         *_notes(data),
     ]
@@ -312,6 +312,13 @@ def _facts(heading: str, facts: Sequence[Fact]) -> Iterator[str]:
     if facts:
         yield from _section(heading, "")
         yield from table(["", "found"], [[fact.name, fact.value] for fact in facts])
+
+
+def _sections(data: ReportData) -> Iterator[str]:
+    """Those of :mod:`nnapi_prof.reports.sections`."""
+    for section, rows in filled_sections(data):
+        yield from _section(section.heading, section.about)
+        yield from table(section.heads or ("", "found"), rows, section.numbers)
 
 
 def _notes(data: ReportData) -> Iterator[str]:

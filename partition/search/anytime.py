@@ -88,19 +88,19 @@ def search(
     watch: Watch,
     *,
     starts: Iterable[tuple[str, Plan]] = (),
-    dearer: Collection[Region] = (),
+    costlier: Collection[Region] = (),
     patience: int = PATIENCE,
     with_baselines: bool = False,
     is_reduced: bool = False,
 ) -> SearchResult | None:
     """The fastest plan found within the watch's limits; None where no plan was found.
 
-    ``starts`` are plans with the names of the steps that made them, ``dearer`` regions that an
+    ``starts`` are plans with the names of the steps that made them, ``costlier`` regions that an
     earlier search of such a problem ran into. ``patience`` 0 leaves step 5 out. The baselines are
     among the starts where ``with_baselines`` asks for it, and where there are none. A problem that
     ``is_reduced`` needs no first step.
     """
-    run = _Search(problem, watch, dearer, unreduced(problem) if is_reduced else None)
+    run = _Search(problem, watch, costlier, unreduced(problem) if is_reduced else None)
     starts = list(starts)
     if with_baselines or not starts:
         for baseline in find_baselines(problem):
@@ -123,7 +123,7 @@ class _Search:
         self,
         problem: Problem,
         watch: Watch,
-        dearer: Collection[Region],
+        costlier: Collection[Region],
         reduced: Reduced | None = None,
     ) -> None:
         self._watch = watch
@@ -133,7 +133,7 @@ class _Search:
         self.pool = Pool(problem)
         smaller = dict(zip(problem.region_ns, self._problem.region_ns, strict=True))
         self._original_region = {small: region for region, small in smaller.items()}
-        self._dearer = {smaller[region] for region in dearer if region in smaller}
+        self._costlier = {smaller[region] for region in costlier if region in smaller}
         self._bound_ns = 0.0
         self._bounded_by = "unit costs"
         self._is_exact = False
@@ -164,7 +164,7 @@ class _Search:
             pool.found_by,
             "exact" if self._is_exact else self._bounded_by,
             pool.plans,
-            frozenset(self._original_region[region] for region in self._dearer),
+            frozenset(self._original_region[region] for region in self._costlier),
             self._watch.steps,
             self._reduced,
             self._relaxation,
@@ -278,7 +278,7 @@ class _Search:
                 self._prices,
                 upper,
                 self._watch,
-                watched=self._dearer,
+                watched=self._costlier,
                 width=width,
                 steps=steps - spent,
                 memory_bytes=self._watch.limits.memory_bytes * SHARE_OF_MEMORY,
@@ -311,16 +311,16 @@ class _Search:
         new = set()
         for units, k in result.placements:
             region = (frozenset(units), k)
-            if region not in self._dearer and is_underpriced(problem, units, k):
+            if region not in self._costlier and is_underpriced(problem, units, k):
                 new.add(region)
-        if not new or len(self._dearer) + len(new) > MOST_WATCHED:
+        if not new or len(self._costlier) + len(new) > MOST_WATCHED:
             return bool(new) and self._give_up_exactness()
-        self._dearer |= new
+        self._costlier |= new
         return True
 
     def _give_up_exactness(self) -> bool:
-        """More dearer regions than a search can watch: what it finds is a bound, and no more."""
-        self._dearer = set()
+        """More costlier regions than a search can watch: what it finds is a bound, and no more."""
+        self._costlier = set()
         return True
 
     def _improve(self, patience: int) -> None:
@@ -378,7 +378,7 @@ class _Search:
                 self._watch,
                 watched=[
                     (frozenset(place[u] for u in region), k)
-                    for region, k in self._dearer
+                    for region, k in self._costlier
                     if region <= place.keys()
                 ],
                 width=WIDTH,

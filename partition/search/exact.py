@@ -22,9 +22,9 @@ plan's latency. Where a level (ideals of one size) holds more labels than allowe
 bound are kept, and the least bound among the others is reported: no plan is faster than that.
 
 Regions that were measured whole cost what was measured. A cheaper one is a step of its own, from
-one ideal to another. A dearer one must not be had for the price of its parts: a segment that ends
+one ideal to another. A costlier one must not be had for the price of its parts: a segment that ends
 with a single unit pays what that unit takes more alone; labels that may still become one of several
-units remember that, and cannot end as it. Only those dearer regions are watched that a search
+units remember that, and cannot end as it. Only those costlier regions are watched that a search
 without them ran into (:func:`.ideal_tables.is_underpriced`); it is then repeated.
 
 Budgets (a number of segments, compile time) are carried by labels, of which none is superfluous
@@ -119,7 +119,7 @@ def search_ideals(
     """The cheapest plan of at most ``upper_ns`` that keeps to the budgets.
 
     ``prices`` are of the problem in which each step of a budget costs its entry of ``rates``.
-    Of regions of several units that are dearer than their parts, those in ``watched`` alone cost
+    Of regions of several units that are costlier than their parts, those in ``watched`` alone cost
     what they do: a plan found may cost more than the search believed. ``insist`` goes on for
     :data:`FEW_STEPS` even when the watch's time is over: for a first plan at all. None where the
     graph is too wide to begin.

@@ -66,7 +66,7 @@ def search_within(
     watch: Watch,
     *,
     starts: Iterable[tuple[str, Plan]] = (),
-    dearer: Collection[Region] = (),
+    costlier: Collection[Region] = (),
 ) -> SearchResult | None:
     """The fastest plan found that keeps to the budgets; None where none was found.
 
@@ -74,7 +74,7 @@ def search_within(
     plan (None) only where the programme proved that there is none.
     """
     known_plans = list(starts)
-    free = search(problem, watch, starts=known_plans, dearer=dearer)
+    free = search(problem, watch, starts=known_plans, costlier=costlier)
     if free is None or not budgets:
         return free
     if all(budget.keeps(free.placements) for budget in budgets):
@@ -85,10 +85,10 @@ def search_within(
         best.offer(baseline.placements, "baseline")
     for step, plan in (*known_plans, *(("search", plan) for plan in free.plans)):
         best.offer(plan, step)
-    dearer = free.dearer
+    costlier = free.costlier
     try:
         rates = _price(problem, budgets, watch, best, free)
-        dearer = frozenset(_finish(problem, budgets, watch, best, rates, free.dearer))
+        costlier = frozenset(_finish(problem, budgets, watch, best, rates, free.costlier))
     except KeyboardInterrupt:
         if best.plan is None:
             raise
@@ -106,7 +106,7 @@ def search_within(
         best.found_by,
         best.bounded_by,
         best.plans,
-        frozenset(dearer),
+        frozenset(costlier),
         watch.steps,
     )
 
@@ -160,16 +160,16 @@ def _finish(
     watch: Watch,
     best: _Best,
     rates: Sequence[float],
-    dearer: Collection[Region],
+    costlier: Collection[Region],
 ) -> set[Region]:
-    """The exact programme with budgets; the dearer regions it ran into."""
+    """The exact programme with budgets; the costlier regions it ran into."""
     rival = priced(problem, budgets, rates)
     relaxation = relax(rival, watch.seconds_left * 0.5) if any(rates) or problem.n > 12 else None
     prices = relaxation.prices if relaxation is not None else free_prices(rival, unit_shares(rival))
     if relaxation is not None:
         limits = sum(r * b.limit for r, b in zip(rates, budgets, strict=True) if r)
         best.raise_bound(relaxation.bound_ns - limits, "price, relaxation")
-    watched = set(dearer)
+    watched = set(costlier)
     spent = 0.0
     while spent < EXACT_STEPS and not (watch.is_over and best.plan is not None):
         result = search_ideals(
@@ -194,7 +194,7 @@ def _finish(
         new = {
             (frozenset(units), k)
             for units, k in result.placements
-            if _is_dearer(problem, budgets, units, k) and (frozenset(units), k) not in watched
+            if _is_costlier(problem, budgets, units, k) and (frozenset(units), k) not in watched
         }
         if not new or (not result.complete and watch.is_over):
             if result.complete and best.plan is not None:
@@ -204,7 +204,9 @@ def _finish(
     return watched
 
 
-def _is_dearer(problem: Problem, budgets: Sequence[Budget], units: tuple[int, ...], k: int) -> bool:
+def _is_costlier(
+    problem: Problem, budgets: Sequence[Budget], units: tuple[int, ...], k: int
+) -> bool:
     """Whether a region costs more whole than by its parts, in latency or of a budget."""
     return is_underpriced(problem, units, k) or any(
         budget.of_region(units, k) > budget.additive(units, k) * (1 + NEGLIGIBLE)

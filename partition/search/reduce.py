@@ -8,7 +8,7 @@ Two rules, each exact for additive costs (the constants and the dead ends of ope
   target of the latter it costs no more, its own outputs' way out included, than anywhere else with
   the value brought in.
 
-Taking a unit out of a segment never makes that segment dearer, so such a plan can be changed into
+Taking a unit out of a segment never makes that segment costlier, so such a plan can be changed into
 one of equal or less latency that runs the pair in one segment; that segment stays convex. Regions
 measured whole break the argument: units that one of them tells apart are left alone, and so are
 those on whose targets a region costs more whole than by its parts, for what is left of a segment
@@ -86,7 +86,7 @@ class _State:
                 inside[u].append(r)
         self._inside = [frozenset(regions) for regions in inside]
         self._queue = list(range(problem.n))
-        self._dearer_on = sorted(
+        self._costlier_on = sorted(
             {
                 region[1]
                 for region, ns in problem.region_ns.items()
@@ -136,7 +136,7 @@ class _State:
         handed_over = float(sum(value.n_bytes for value in outgoing))
         into, out = self._problem.in_ns_per_byte, self._problem.out_ns_per_byte
         elsewhere = (self._ns[u] + out * handed_over).min()
-        return self._if_no_dearer(u, other, self._ns[u], elsewhere + into * handed_over)
+        return self._if_no_costlier(u, other, self._ns[u], elsewhere + into * handed_over)
 
     def _maker_to_join(self, u: int) -> int | None:
         read, outgoing, outputs = self._values(u)
@@ -153,20 +153,20 @@ class _State:
         outside = {self._of[reader] for reader in read[0].readers} - {u, other}
         brought = 0.0 if outside else into * read[0].n_bytes
         elsewhere = (self._ns[u] + leaving + brought).min()
-        return self._if_no_dearer(u, other, self._ns[u] + leaving, elsewhere)
+        return self._if_no_costlier(u, other, self._ns[u] + leaving, elsewhere)
 
     def _outside(self, u: int, near: Sequence[Sequence[int]]) -> set[int]:
         """Groups that the predecessors, or the successors, of a group belong to."""
         return {self._of[v] for member in self._group[u] for v in near[member]} - {u}
 
-    def _if_no_dearer(
+    def _if_no_costlier(
         self, u: int, other: int, here: NDArray[np.float64], elsewhere: NDArray[np.float64] | float
     ) -> int | None:
         runs = np.isfinite(self._ns[other])
         limit = np.broadcast_to(np.asarray(elsewhere), here.shape)
         if self._inside[u] != self._inside[other] or not runs.any():
             return None
-        if np.isfinite(self._ns[u])[self._dearer_on].any():
+        if np.isfinite(self._ns[u])[self._costlier_on].any():
             return None  # without it, a segment might be a region that costs more whole
         return other if np.all(here[runs] <= limit[runs] * (1 + _SLACK)) else None
 

@@ -228,7 +228,7 @@ class _Programme:
         self._add(rows, self._x[head[dependency], target], -1.0)
         self._add(rows, self._x[tail[dependency], target], 1.0)
         self._of_regions(dependency, target, rows, turn, tail, head)
-        # No path pays more than the dearest overhead at each of its units.
+        # No path pays more than the largest overhead at each of its units.
         depth = np.ones(a.n)
         for u in range(a.n):
             before = a.predecessors[a.predecessor_at[u] : a.predecessor_at[u + 1]]

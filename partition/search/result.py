@@ -118,7 +118,7 @@ class SearchResult:
     bounded_by: str
     plans: dict[Plan, float] = field(default_factory=dict, repr=False)
     """Plans met, in ns."""
-    dearer: frozenset[Region] = frozenset()
+    costlier: frozenset[Region] = frozenset()
     """Regions that cost more whole than by their parts, and that the search ran into."""
     steps: float = 0.0
     reduced: Reduced | None = field(default=None, repr=False)

@@ -80,7 +80,7 @@ class TradeOff:
         """Price of a segment, and the bound of latency and price together."""
         self._exact_to: dict[int, float] = {}
         """Number of segments -> the least latency, proven."""
-        self._dearer = set(best.dearer)
+        self._costlier = set(best.costlier)
         self._last_s = 0.0
         """What the last search with a price on segments took."""
         for plan in (best.placements, *best.plans, *(r.placements for r in self._rivals)):
@@ -242,7 +242,7 @@ class TradeOff:
             rival,
             self._watch,
             starts=starts,
-            dearer=self._known_dearer(),
+            costlier=self._known_costlier(),
             patience=0,
             is_reduced=True,
         )
@@ -260,10 +260,10 @@ class TradeOff:
         """Whether there is time for another search that takes as long as the last one."""
         return not self._watch.is_over and self._watch.seconds_left > SPARE * self._last_s
 
-    def _known_dearer(self) -> set[Region]:
+    def _known_costlier(self) -> set[Region]:
         """As regions of the reduced problem."""
         small = dict(zip(self._problem.region_ns, self._reduced.problem.region_ns, strict=True))
-        return {small[region] for region in self._dearer if region in small}
+        return {small[region] for region in self._costlier if region in small}
 
     def _front(self, upper_ns: float, steps: float) -> bool:
         """All plans below ``upper_ns`` that none betters in latency and segments, by the exact
@@ -285,7 +285,7 @@ class TradeOff:
                 upper_ns * (1 + NEGLIGIBLE),
                 self._watch,
                 budgets=[Budget.segments(reduced.problem), *self._budgets],
-                watched={small[region] for region in self._dearer if region in small},
+                watched={small[region] for region in self._costlier if region in small},
                 steps=steps - spent,
                 memory_bytes=self._watch.limits.memory_bytes * 0.3,
             )
@@ -299,12 +299,12 @@ class TradeOff:
                     region = (frozenset(units), k)
                     if is_underpriced(reduced.problem, units, k):
                         new.add(large[region])
-            new -= self._dearer
+            new -= self._costlier
             if not new:
                 self._note_front(result.fronts, upper_ns)
                 return True
-            self._dearer |= new
-            if len(self._dearer) > 60:
+            self._costlier |= new
+            if len(self._costlier) > 60:
                 return False
         return False
 

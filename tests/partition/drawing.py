@@ -1,7 +1,7 @@
 """Random problems as real networks are, small enough for the judge.
 
 Values with several readers, several outputs, outputs that are read, several inputs of the graph;
-refusals, ties, costs and values of nothing; regions measured cheaper and dearer than their parts,
+refusals, ties, costs and values of nothing; regions measured cheaper and costlier than their parts,
 failed ones, and units that run only inside one; limits, pins and targets that are forbidden.
 """
 
@@ -273,7 +273,7 @@ def _draw_region(chance: random.Random, reads: Reads) -> frozenset[int]:
 
 
 def _draw_regions(chance: random.Random, problem: Problem, reads: Reads) -> Problem:
-    """Regions measured whole: cheaper and dearer than their parts, failed, or the only way."""
+    """Regions measured whole: cheaper and costlier than their parts, failed, or the only way."""
     if chance.random() < 0.5:
         return problem
     costs = region_costs(problem)

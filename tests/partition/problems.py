@@ -72,7 +72,7 @@ def draw_problem(
 
 
 def _with_regions(problem: Problem, chance: random.Random) -> Problem:
-    """Regions measured cheaper and dearer than their parts, and failed ones."""
+    """Regions measured cheaper and costlier than their parts, and failed ones."""
     ideals = all_ideals(problem)
     region_ns: dict[Region, float] = {}
     for _ in range(chance.randint(0, 5)):

@@ -33,7 +33,7 @@ def prices_of(problem: Problem, seed: int) -> Prices:
     return relaxation.prices
 
 
-def dearer(problem: Problem) -> list[Region]:
+def costlier(problem: Problem) -> list[Region]:
     return [
         (units, k)
         for (units, k), ns in problem.region_ns.items()
@@ -49,7 +49,7 @@ def searched(
         prices_of(problem, seed),
         upper_ns,
         unhurried(),
-        watched=dearer(problem),
+        watched=costlier(problem),
         width=width,
     )
     assert result is not None
@@ -106,7 +106,7 @@ def test_one_that_is_broken_off_proves_a_bound(monkeypatch: pytest.MonkeyPatch) 
             prices_of(problem, seed),
             math.inf,
             unhurried(),
-            watched=dearer(problem),
+            watched=costlier(problem),
             steps=chance.randint(0, 200),
         )
         assert result is not None and result.bound_ns <= optimum(problem) * (1 + 1e-9), seed
@@ -138,11 +138,11 @@ def test_a_watch_that_is_over_ends_it() -> None:
     check_plan(problem, insisting.placements)
 
 
-def test_a_dearer_region_counts_once_it_is_watched() -> None:
+def test_a_costlier_region_counts_once_it_is_watched() -> None:
     met = 0
     for seed in range(400):
         problem = draw_problem(seed)
-        several = [region for region in dearer(problem) if len(region[0]) > 1]
+        several = [region for region in costlier(problem) if len(region[0]) > 1]
         least = optimum(problem)
         if not several or math.isinf(least):
             continue

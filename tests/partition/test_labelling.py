@@ -33,7 +33,7 @@ def test_a_labelling_is_the_plan_again() -> None:
         assert all(phase[p] <= phase[u] for u in range(problem.n) for p in problem.predecessors[u])
 
 
-def test_joined_plans_are_legal_and_no_dearer() -> None:
+def test_joined_plans_are_legal_and_no_costlier() -> None:
     shorter = 0
     for seed, problem, plan in drawn(150):
         singles = tuple(

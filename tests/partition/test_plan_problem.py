@@ -81,13 +81,13 @@ def test_a_warm_start_gives_no_worse_plan() -> None:
     hasty = SearchLimits(effort=2e5)
     cold = plan_problem(WIDE, True, limits=SearchLimits(seconds=60.0, effort=4e6))
     assert cold.warm.plans
-    dearer = replace(WIDE, unit_ns=WIDE.unit_ns * 1.01)
+    costlier = replace(WIDE, unit_ns=WIDE.unit_ns * 1.01)
     bound = min(
-        sum(dearer.segment_ns(units, dearer.target_index(t)) for units, t in plan)
+        sum(costlier.segment_ns(units, costlier.target_index(t)) for units, t in plan)
         for plan in cold.warm.plans
     )
-    warm = plan_problem(dearer, True, limits=hasty, warm=cold.warm)
-    check(dearer, warm)
+    warm = plan_problem(costlier, True, limits=hasty, warm=cold.warm)
+    check(costlier, warm)
     assert warm.best.predicted_ns <= bound * (1 + 1e-9)
 
 
