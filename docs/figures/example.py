@@ -11,7 +11,7 @@ from pathlib import Path
 
 from nnapi_prof.api.estimating import estimated_costs, read_phone
 from nnapi_prof.frontend import load, parse_input_spec
-from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import CPU, Plan, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import Problem, baselines, make_problem, solve

@@ -24,10 +24,9 @@ from nnapi_prof.errors import InputSpecError, NnapiProfError, UnsupportedOp
 from nnapi_prof.execution.host import constant_outputs
 from nnapi_prof.frontend import prepare
 from nnapi_prof.frontend.flexible import FlexibleModel
-from nnapi_prof.frontend.loading import ModelKind, eval_mode, model_kind, read_exported, read_nested
-from nnapi_prof.frontend.nested import flat_inputs
-from nnapi_prof.frontend.quiet import quiet_torch
-from nnapi_prof.frontend.structure import structure_of
+from nnapi_prof.frontend.loader import ModelKind, eval_mode, model_kind, read_exported, read_nested
+from nnapi_prof.frontend.structure import flat_inputs, structure_of
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.nnapi.codes import FeatureLevel
 

@@ -11,10 +11,10 @@ from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError, InputSpecError
-from nnapi_prof.frontend.exported import eager
+from nnapi_prof.frontend.export import eager
 from nnapi_prof.frontend.inputs import InputSpec, example_tensors, parse_input_specs
-from nnapi_prof.frontend.nested import flat_inputs
-from nnapi_prof.frontend.quiet import essential_line, quiet_torch, run_once
+from nnapi_prof.frontend.structure import flat_inputs
+from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
 
 SIZES = ((1, 224), (2, 32), (4, 7), (16, 16))
 """Tried for the sizes of 0 that are left open: that of a first dimension, and of others."""

@@ -215,8 +215,8 @@ def _from_memory(
     from torch.export import ExportedProgram
 
     from nnapi_prof.api.loading import read_model
-    from nnapi_prof.frontend.loading import eval_mode
-    from nnapi_prof.frontend.quiet import quiet_torch
+    from nnapi_prof.frontend.loader import eval_mode
+    from nnapi_prof.frontend.torch_logging import quiet_torch
 
     called = name or _name_of(model)
     texts = _texts(inputs)

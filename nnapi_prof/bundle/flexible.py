@@ -21,8 +21,8 @@ from nnapi_prof.bundle.torchscript import (
 from nnapi_prof.convert.dynamic_shapes import OpenSize, Template
 from nnapi_prof.convert.dynamic_shapes.template import Expression, word_map
 from nnapi_prof.errors import NnapiProfError
-from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.frontend.structure import Structure
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.graph.unit import UnitGraph
 

@@ -21,8 +21,8 @@ from nnapi_prof.convert.region import Region
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.model.regression import fits_from_json, fits_to_json
 from nnapi_prof.errors import SerializationError, UsageError, option, visible
-from nnapi_prof.graph.json import graph_from_json, graph_to_json, type_from_json, type_to_json
 from nnapi_prof.graph.plan import Plan
+from nnapi_prof.graph.unit import graph_from_json, graph_to_json, type_from_json, type_to_json
 from nnapi_prof.nnapi.container import ContainerKind, read_container, write_container
 
 FORMAT = "nnapi-prof-bundle"

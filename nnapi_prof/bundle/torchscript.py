@@ -18,7 +18,6 @@ from torch.backends._nnapi.prepare import NnapiModule
 from nnapi_prof.convert.model import NnapiModel, Operand, OperandId, Operation, Value
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import NnapiProfError
-from nnapi_prof.frontend.quiet import quiet_torch
 from nnapi_prof.frontend.structure import (
     Leaf,
     Structure,
@@ -27,6 +26,7 @@ from nnapi_prof.frontend.structure import (
     expression,
     places,
 )
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.node import torch_dtype
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.graph.types import MAX_RANK, DimOrder, TensorType

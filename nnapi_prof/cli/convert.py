@@ -182,7 +182,7 @@ def _convert_model(
     from nnapi_prof.convert.lower import convert_region
     from nnapi_prof.frontend.flexible import FlexibleModel
     from nnapi_prof.frontend.inputs import parse_input_specs
-    from nnapi_prof.frontend.structure import model_structure
+    from nnapi_prof.frontend.loader import model_structure
     from nnapi_prof.graph.plan import Preference
 
     model = written.source

@@ -100,7 +100,7 @@ def write_parts(
 def write_plan(written: Written, path: Path, bundle: Bundle, relaxed: bool) -> None:
     """Writes the plan of a bundle that stock PyTorch can follow."""
     from nnapi_prof.bundle.parts import planned_parts
-    from nnapi_prof.frontend.structure import model_structure
+    from nnapi_prof.frontend.loader import model_structure
 
     model = written.source / bundle.model_file
     program = load_model(model, bundle.inputs)
@@ -194,7 +194,7 @@ def _save(module: torch.jit.ScriptModule, path: Path) -> None:
 
     import torch
 
-    from nnapi_prof.frontend.quiet import quiet_torch
+    from nnapi_prof.frontend.torch_logging import quiet_torch
 
     content = io.BytesIO()
     with quiet_torch():

@@ -12,8 +12,7 @@ from nnapi_prof.convert.model import EmissionError, OperandId
 from nnapi_prof.convert.region import alike, operand_of
 from nnapi_prof.convert.registry import ENTRIES, Lowerer, Lowering
 from nnapi_prof.errors import UnsupportedOp
-from nnapi_prof.graph.kept import Kept
-from nnapi_prof.graph.node import makes_tensor, op_name, results_of, type_of
+from nnapi_prof.graph.node import ScriptCall, makes_tensor, op_name, results_of, type_of
 from nnapi_prof.graph.quantisation import DEQUANTIZE, QUANTIZE
 from nnapi_prof.graph.types import MAX_RANK, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
@@ -24,7 +23,7 @@ aten = torch.ops.aten
 def lowerer_of(node: fx.Node) -> Lowerer:
     """The lowering of a node's operator. Raises UnsupportedOp where there is none."""
     lowerer = ENTRIES.get(node.target) if isinstance(node.target, OpOverload) else None
-    if isinstance(node.target, Kept):
+    if isinstance(node.target, ScriptCall):
         raise UnsupportedOp(
             node.name,
             node.target.construct,

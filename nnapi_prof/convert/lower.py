@@ -113,7 +113,7 @@ def _lower_unit(
     """
     members = [nodes[name] for name in unit.nodes if _computes(nodes[name])]
     inside = set(members)
-    quantised = quantised_unit(members[-1], _fuse_code) if is_quantize(members[-1]) else None
+    quantised = quantised_unit(members[-1]) if is_quantize(members[-1]) else None
     if quantised is not None and set(quantised.nodes) == inside:
         sides = (0, 0, 0, 0) if quantised.pad is None else _zero_pad(quantised.pad)
         if sides is not None:

@@ -15,7 +15,7 @@ from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.causes import Reason
 from nnapi_prof.graph.plan import Target
-from nnapi_prof.graph.work import ELEMENT_BYTES, Work
+from nnapi_prof.graph.unit import ELEMENT_BYTES, Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from nnapi_prof.execution.actions import ActionOptions, build_action
 from nnapi_prof.execution.compare import compare
 from nnapi_prof.execution.host import all_values, constant_outputs, from_memory, to_memory
 from nnapi_prof.execution.report import OutputCheck
-from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.plan import Preference, Target
 from nnapi_prof.graph.program import Program
 

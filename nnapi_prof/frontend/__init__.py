@@ -21,7 +21,7 @@ hardtanh, clamp(-1, 1)         hardtanh.default(x, -1.0, 1.0)
 other clamps and hardtanhs     clamp.default(x, min | None, max | None)
 activations                    sigmoid, hardsigmoid, hardswish, silu, tanh: .default(x)
 a & b, greater, absolute, ...  bitwise_and.Tensor, gt.Tensor, abs.default, ...: one name each, see
-                               graph/passes/synonyms.py
+                               passes/canonicalize/aliases.py
 zeros_like, new_full, ...      constants
 x[mask] = one value            where.self(mask, value, x)
 scatters at constant places    index_select of cat([x, values]); sums by a product; one_hot: eq
@@ -67,7 +67,7 @@ Everything else stays as PyTorch spells it. Nodes of several values are read by 
 """
 
 from nnapi_prof.frontend.inputs import InputSpec, parse_input_spec
-from nnapi_prof.frontend.loading import ModelKind, load, model_kind, prepare, reference
+from nnapi_prof.frontend.loader import ModelKind, load, model_kind, prepare, reference
 
 __all__ = [
     "InputSpec",

@@ -1,7 +1,9 @@
-"""The zip archive of a model, looked into before PyTorch reads it: names and unpacked sizes."""
+"""The archive of a model, looked into before PyTorch reads it: names, unpacked sizes, pickles."""
 
 from __future__ import annotations
 
+import pickle
+import pickletools
 import re
 import zipfile
 from collections.abc import Mapping
@@ -117,3 +119,200 @@ def _size(n_bytes: int) -> str:
         if n_bytes >= size:
             return f"{n_bytes / size:.3g} {unit}"
     return f"{n_bytes} bytes"
+
+
+# Pickles of TorchScript archives, read without making any of their objects.
+#
+# PyTorch's own reader of them is C++ and calls no Python, but it trusts their numbers. Here each is
+# walked by Python's reference implementation, with stand-ins for everything that it names.
+
+
+MAX_PICKLE_BYTES = 1 << 30
+_CLASS = re.compile(r"__torch__(\.\w+)*")
+_TORCH_CLASS = re.compile(r"__torch__\.torch\.classes\.(\w+)")
+_KNOWN = {
+    "builtins": {"complex"},
+    "collections": {"OrderedDict"},
+    "torch": {  # and storages, whose sizes are checked
+        "device",
+        "per_tensor_affine",
+        "per_tensor_symmetric",
+        "per_channel_affine",
+        "per_channel_symmetric",
+        "per_channel_affine_float_qparams",
+    },
+    "torch._utils": {
+        "_rebuild_tensor",
+        "_rebuild_tensor_v2",
+        "_rebuild_parameter",
+        "_rebuild_qtensor",
+        "_rebuild_sparse_tensor",
+        "_rebuild_sparse_csr_tensor",
+        "_rebuild_meta_tensor_no_storage",
+        "_rebuild_device_tensor_from_numpy",
+        "_rebuild_device_tensor_from_cpu_tensor",
+    },
+    "torch.jit._pickle": {
+        "build_intlist",
+        "build_tensorlist",
+        "build_doublelist",
+        "build_boollist",
+        "build_tensor_from_id",
+        "restore_type_tag",
+    },
+}
+_STORAGE = re.compile(r"(\w+)Storage")
+_ITEM_BYTES = {
+    "Double": 8, "Float": 4, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2,
+    "Char": 1, "Byte": 1, "Bool": 1, "ComplexDouble": 16, "ComplexFloat": 8, "QInt32": 4,
+    "QInt8": 1, "QUInt8": 1, "QUInt4x2": 1, "QUInt2x4": 1,
+}  # fmt: skip
+
+
+class BadPickle(ValueError):
+    """What is wrong with a pickle, as the end of a sentence."""
+
+
+class _Name:
+    """A class or function that a pickle names. Calling it, or giving it a state, does nothing."""
+
+    def __init__(self, name: str, element: int = 0) -> None:
+        self.name = name
+        self.element = element
+        vars(self)["__new__"] = lambda *_: _Thing(name)  # what NEWOBJ calls
+
+    def __setstate__(self, state: object) -> None:
+        raise BadPickle(f"it changes {visible(self.name, 100)}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.name == "torch.jit._pickle.restore_type_tag" and args:
+            return args[0]
+        if self.name.startswith("torch._utils._rebuild") and "meta" not in self.name:
+            _check_tensor(args)
+        return _Thing(self.name)
+
+
+class _Thing:
+    """An object that a pickle would make."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def extend(self, items: object) -> None:
+        pass
+
+    append = extend
+
+    def __setitem__(self, key: object, value: object) -> None:
+        pass
+
+
+class _Storage(_Thing):
+    def __init__(self, n_elements: int) -> None:
+        super().__init__("storage")
+        self.n_elements = n_elements
+
+
+class _Walker(pickle._Unpickler):  # the reference implementation
+    def __init__(self, data: bytes, sizes: Mapping[str, int], folder: str) -> None:
+        super().__init__(BytesIO(data))
+        self._sizes = sizes
+        self._folder = folder
+
+    def find_class(self, module: str, name: str) -> Any:
+        full = f"{module}.{name}"
+        shown = visible(full, 100)
+        custom = _TORCH_CLASS.match(full)
+        if custom:
+            from nnapi_prof.frontend.script_check import CLASSES
+
+            if custom[1] not in CLASSES:
+                raise BadPickle(f"it holds an object of {shown}, which is no packed weights")
+        if _CLASS.fullmatch(module):
+            return _Name(full)
+        storage = _STORAGE.fullmatch(name)
+        if module == "torch" and storage and storage[1] in _ITEM_BYTES:
+            return _Name(full, _ITEM_BYTES[storage[1]])
+        if name not in _KNOWN.get(module, ()):
+            raise BadPickle(f"it names {shown}, which models in TorchScript do not")
+        return _Name(full)
+
+    def persistent_load(self, pid: Any) -> Any:
+        """A storage: its bytes must be as many as it says."""
+        if not (isinstance(pid, tuple) and len(pid) == 5 and pid[0] == "storage"):
+            raise BadPickle("it refers to what is no storage")
+        _, kind, key, _, n_elements = pid
+        if not isinstance(kind, _Name) or not kind.element:
+            raise BadPickle("it has a storage of an unknown type")
+        if not isinstance(n_elements, int) or not isinstance(key, str):
+            raise BadPickle("it has a storage without name or length")
+        found = self._sizes.get(f"{self._folder}/{key}")
+        if n_elements < 0 or found is None or n_elements * kind.element > found:
+            raise BadPickle(
+                f"its tensor {visible(key, 60)} has {n_elements} elements, and the archive "
+                f"{'no' if found is None else found} bytes for them"
+            )
+        return _Storage(n_elements)
+
+    def get_extension(self, code: int) -> Any:
+        raise BadPickle(f"it has the extension code {code}")
+
+
+def _check_tensor(args: tuple[Any, ...]) -> None:
+    """Refuses a tensor that reaches beyond its storage."""
+    if len(args) < 4 or not isinstance(args[0], _Storage):
+        return
+    storage, offset, sizes, strides = args[:4]
+    numbers = [offset, *_ints(sizes), *_ints(strides)]
+    if any(not isinstance(n, int) or n < 0 for n in numbers) or len(sizes) != len(strides):
+        raise BadPickle("it has a tensor of impossible sizes")
+    if all(sizes):
+        last = offset + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
+        if last >= storage.n_elements:
+            raise BadPickle(
+                f"it has a tensor that reaches to element {last} of {storage.n_elements}"
+            )
+
+
+def _ints(value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, tuple | list):
+        raise BadPickle("it has a tensor without sizes")
+    return tuple(value)
+
+
+def check_script_pickle(data: bytes, sizes: Mapping[str, int], folder: str) -> None:
+    """Raises BadPickle where a pickle of a TorchScript archive names what such an archive does not,
+    or where its numbers do not fit: ``sizes`` are those of the archive's records, ``folder`` is
+    where this pickle's tensors lie."""
+    if len(data) > MAX_PICKLE_BYTES:
+        raise BadPickle(f"it has {len(data)} bytes")
+    try:
+        # The table of what was said before is made as long as the largest index.
+        for opcode, argument, _ in pickletools.genops(data):
+            if "PUT" in opcode.name and isinstance(argument, int) and argument > len(data):
+                raise BadPickle(f"it remembers thing {argument} in {len(data)} bytes")
+        _Walker(data, sizes, folder).load()
+    except BadPickle:
+        raise
+    except RecursionError:
+        raise BadPickle("it is nested too deeply") from None
+    except Exception as error:  # whatever the reference implementation stumbles over
+        raise BadPickle(f"it is damaged ({visible(str(error), 100)})") from error
+
+
+def check_saved_tensors(data: bytes) -> None:
+    """Raises BadPickle where :func:`torch.save`'s bytes hold more than tensors and containers."""
+    try:
+        torch.load(BytesIO(data), map_location="cpu", weights_only=True)
+    except RecursionError:
+        raise BadPickle("it is nested too deeply") from None
+    except Exception as error:
+        named = re.search(r"GLOBAL ([\w.]+)", str(error))
+        what = f": it names {named[1]}" if named else ""
+        raise BadPickle(f"it holds more than tensors, tuples, lists and dicts{what}") from error

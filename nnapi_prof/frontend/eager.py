@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 
 from nnapi_prof.errors import FrontendError
-from nnapi_prof.frontend.quiet import essential_line
+from nnapi_prof.frontend.torch_logging import essential_line
 from nnapi_prof.graph.node import TENSOR, bound_args, dtype_name
 from nnapi_prof.graph.quantisation import is_quantize
 

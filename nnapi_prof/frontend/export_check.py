@@ -15,9 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from nnapi_prof.errors import ModelFileError, visible
-from nnapi_prof.frontend.archives import Archive, check_inner, look_into
-from nnapi_prof.frontend.operators import is_registered, refusal
-from nnapi_prof.frontend.pickles import BadPickle, check_saved_tensors
+from nnapi_prof.frontend.archives import (
+    Archive,
+    BadPickle,
+    check_inner,
+    check_saved_tensors,
+    look_into,
+)
+from nnapi_prof.frontend.script_check import is_registered, refusal
 
 _AGAIN = "export the model again without it"
 _LONGEST = 20_000  # characters of an expression

@@ -17,21 +17,22 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 
 from nnapi_prof.errors import FrontendError, NnapiProfError
-from nnapi_prof.frontend import exported, torchscript
+from nnapi_prof.frontend import export
 from nnapi_prof.frontend.inputs import InputSpec, example_tensors
-from nnapi_prof.frontend.loading import (
+from nnapi_prof.frontend.loader import (
     ModelKind,
     mark_last,
     model_kind,
     read_exported,
     read_torchscript,
 )
-from nnapi_prof.frontend.quiet import quiet_torch
-from nnapi_prof.frontend.walker import walked_graph
+from nnapi_prof.frontend.torch_logging import quiet_torch
+from nnapi_prof.frontend.torchscript import routes
+from nnapi_prof.frontend.torchscript.interpreter import walked_graph
 from nnapi_prof.graph.grouping import unit_graph
 from nnapi_prof.graph.node import torch_dtype
-from nnapi_prof.graph.passes import DEFAULT_PASSES, run_passes
 from nnapi_prof.graph.program import Program
+from nnapi_prof.passes.pipeline import DEFAULT_PASSES, run_passes
 
 
 class FlexibleModel:
@@ -59,7 +60,7 @@ class FlexibleModel:
         else:
             self.model = model
         if isinstance(self.model, ExportedProgram):
-            exported.check_open(self.model, specs, self.name)
+            export.check_open(self.model, specs, self.name)
         self._walks = True
 
     @property
@@ -145,8 +146,8 @@ class FlexibleModel:
         """The straight graph, and the examples that it was made with."""
         shapes = tuple(map(_without_values, self.at(sizes)))
         if isinstance(self.model, ExportedProgram):
-            exported.check_sizes(self.model, self.at(sizes), self.name)
-            return exported.straight_graph(self.model, shapes, self.name), shapes
+            export.check_sizes(self.model, self.at(sizes), self.name)
+            return export.straight_graph(self.model, shapes, self.name), shapes
         if self._walks:
             try:
                 return walked_graph(self.model, shapes, self.name), shapes
@@ -157,7 +158,7 @@ class FlexibleModel:
                     raise
                 self._walks = False  # the example ran: it is a construct, not a size
         examples = example_tensors(self.at(sizes))
-        return torchscript.torchscript_graph(self.model, examples, self.name), examples
+        return routes.torchscript_graph(self.model, examples, self.name), examples
 
 
 def _without_values(spec: InputSpec) -> Tensor:

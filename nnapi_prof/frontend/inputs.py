@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nnapi_prof.errors import InputSpecError, option, spelled
-from nnapi_prof.frontend.quiet import essential_line, quiet_torch, run_once, source_line
+from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once, source_line
 from nnapi_prof.graph.node import dtype_name, torch_dtype
 
 DTYPES = ("float32", "float16", "int64", "int32", "uint8", "int8", "bool")

@@ -1,11 +1,12 @@
-"""How a model nests its inputs and outputs around the graph's flat ones."""
+"""How a model nests its inputs and outputs: tuples, lists and dicts around flat tensors."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,20 +14,290 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from nnapi_prof.frontend import exported
-from nnapi_prof.frontend.loading import ModelKind, model_kind, read_exported, read_nested
-from nnapi_prof.frontend.nested import flat_inputs, input_trees
-from nnapi_prof.frontend.quiet import quiet_torch, run_once
-from nnapi_prof.frontend.trees import (
-    Leaf,
-    Sequenced,
-    Tree,
-    annotation,
-    checks,
-    expression,
-    places,
-    tree_of,
-)
+from nnapi_prof.errors import InputSpecError, NnapiProfError
+from nnapi_prof.frontend import export
+from nnapi_prof.frontend.torch_logging import quiet_torch, run_once
+
+Constant = None | bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The tensor with this number among the flat ones."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sequenced:
+    """A tuple (named ones count as such) or a list."""
+
+    items: tuple[Tree, ...]
+    is_list: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A dict with strings as keys, in their order."""
+
+    items: tuple[tuple[str, Tree], ...]
+
+
+Tree = Leaf | Sequenced | Named | Constant
+
+
+def tree_of(value: object) -> Tree:
+    """The tree of a nested value, its tensors numbered in their order (Leaf values stay)."""
+    return _tree_of(value, itertools.count())
+
+
+def _tree_of(value: object, numbers: Iterator[int]) -> Tree:
+    if isinstance(value, Tensor):
+        return Leaf(next(numbers))
+    if isinstance(value, Leaf | None | bool | int | float | str):
+        return value
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return Named(tuple((key, _tree_of(item, numbers)) for key, item in value.items()))
+    if isinstance(value, tuple | list):
+        items = tuple(_tree_of(item, numbers) for item in value)
+        return Sequenced(items, isinstance(value, list))
+    # a class that PyTorch was told how to flatten: its values alone can be said
+    return Sequenced(tuple(_tree_of(leaf, numbers) for leaf in pytree.tree_leaves(value)))
+
+
+def annotation(tree: Tree) -> str:
+    """The TorchScript type of a tree. Raises NnapiProfError where there is none: TorchScript's
+    lists and dicts hold values of one type."""
+    match tree:
+        case Leaf():
+            return "Tensor"
+        case None:
+            return "Optional[Tensor]"
+        case Sequenced(items, is_list=False):
+            return f"Tuple[{', '.join(map(annotation, items)) or '()'}]"
+        case Sequenced(items):
+            return f"List[{_one_type('list', items)}]"
+        case Named(items):
+            return f"Dict[str, {_one_type('dict', [item for _, item in items])}]"
+        case _:
+            return type(tree).__name__
+
+
+def _one_type(kind: str, items: Sequence[Tree]) -> str:
+    types = sorted(set(map(annotation, items)))
+    if len(types) > 1:
+        raise NnapiProfError(
+            f"a {kind} of values of several types ({' and '.join(types)}): TorchScript has none, "
+            f"wrap the model so that it takes and returns tuples or {kind}s of one type"
+        )
+    return types[0] if types else "Tensor"
+
+
+def expression(tree: Tree, leaves: Sequence[str]) -> str:
+    """The TorchScript expression of a tree, given those of its tensors."""
+    match tree:
+        case Leaf(index):
+            return leaves[index]
+        case Sequenced(items, is_list):
+            inner = [expression(item, leaves) for item in items]
+            if is_list:
+                return f"[{', '.join(inner)}]"
+            return f"({inner[0]},)" if len(inner) == 1 else f"({', '.join(inner)})"
+        case Named(items):
+            pairs = (f"{json.dumps(key)}: {expression(item, leaves)}" for key, item in items)
+            return f"{{{', '.join(pairs)}}}"
+        case _:
+            return json.dumps(tree) if isinstance(tree, str) else repr(tree)
+
+
+def places(name: str, tree: Tree) -> Iterator[tuple[str, Leaf | Constant]]:
+    """The expression of each leaf and constant of an argument called ``name``."""
+    match tree:
+        case Sequenced(items):
+            for index, item in enumerate(items):
+                yield from places(f"{name}[{index}]", item)
+        case Named(items):
+            for key, item in items:
+                yield from places(f"{name}[{json.dumps(key)}]", item)
+        case _:
+            yield name, tree
+
+
+def checks(name: str, tree: Tree) -> Iterator[str]:
+    """TorchScript assertions that an argument has the constants and lengths that it must."""
+    match tree:
+        case Sequenced(items, is_list):
+            if is_list:
+                yield _assertion(f"len({name}) == {len(items)}", name, f"{len(items)} items")
+            for index, item in enumerate(items):
+                yield from checks(f"{name}[{index}]", item)
+        case Named(items):
+            for key, item in items:
+                place = f"{name}[{json.dumps(key)}]"
+                yield _assertion(f"{json.dumps(key)} in {name}", name, f"the key {key}")
+                yield from checks(place, item)
+        case Leaf():
+            pass
+        case None:
+            yield _assertion(f"{name} is None", name, "None")
+        case _:
+            said = expression(tree, ())
+            yield _assertion(f"{name} == {said}", name, str(tree))
+
+
+def _assertion(condition: str, name: str, wanted: str) -> str:
+    reason = f"{name}: the model was exported for {wanted}"
+    return f"assert {condition}, {json.dumps(reason)}"
+
+
+# TorchScript models that take tuples, lists and dicts, as models that take tensors alone.
+#
+# What TorchScript does not store is found in the code: how many items a list has by its unpacking
+# or by the indices that are read, which keys a dict has by those that are read, in that order.
+# Bundled inputs (torch.utils.bundled_inputs) go first.
+
+
+_PLAIN = ("Tensor", "Optional[Tensor]")
+
+
+def input_trees(model: torch.jit.ScriptModule, name: str) -> dict[str, Tree]:
+    """What each argument of ``forward`` holds (``arg_0``, ...), its tensors numbered through; empty
+    where the model takes tensors alone.
+
+    Arguments with defaults that are no tensors are left out. Raises InputSpecError where a type
+    holds others than tensors, or its length or keys are nowhere to be found.
+    """
+    forward: Any = model.forward
+    arguments = [a for a in forward.schema.arguments[1:] if not _left_out(a)]
+    if all(str(a.type) in _PLAIN for a in arguments):
+        return {}
+    numbers = itertools.count()
+    example = _bundled(model)
+    if example is not None and len(example) >= len(arguments):
+        flat = tree_of(tuple(example[: len(arguments)]))
+        assert isinstance(flat, Sequenced)
+        return {f"arg_{index}": tree for index, tree in enumerate(flat.items)}
+
+    def said(argument: Any) -> str:
+        return f"{name} takes the input {argument.name} of type {argument.type}"
+
+    values = list(model.inlined_graph.inputs())[1:]
+    positions = [i for i, a in enumerate(forward.schema.arguments[1:]) if not _left_out(a)]
+    return {
+        f"arg_{number}": _tree(argument.type, values[position], said(argument), numbers)
+        for number, (position, argument) in enumerate(zip(positions, arguments, strict=True))
+    }
+
+
+def flat_inputs(model: torch.jit.ScriptModule, name: str) -> torch.jit.ScriptModule:
+    """A model that takes the tensors of ``model``'s inputs one by one; itself, if it does already.
+
+    Raises InputSpecError as :func:`input_trees` does.
+    """
+    trees = input_trees(model, name)
+    if not trees:
+        return model
+
+    class Flat(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+    names = [f"input_{index}" for index in range(sum(map(_n_leaves, trees.values())))]
+    given = ", ".join(expression(tree, names) for tree in trees.values())
+    with quiet_torch():
+        flat = torch.jit.script(Flat())
+        arguments = ", ".join(f"{name}: Tensor" for name in names)
+        flat.define(f"def forward(self, {arguments}):\n    return self.model({given})\n")
+        flat.eval()
+    example = _bundled(model)
+    if example is not None:  # where the front end looks for it
+        leaves = [leaf for leaf in pytree.tree_leaves(example) if isinstance(leaf, Tensor)]
+        object.__setattr__(flat, "get_all_bundled_inputs", lambda: [tuple(leaves)])
+    assert isinstance(flat, torch.jit.ScriptModule)
+    return flat
+
+
+def _left_out(argument: Any) -> bool:
+    return bool(argument.has_default_value()) and str(argument.type) not in _PLAIN
+
+
+def _bundled(model: torch.jit.ScriptModule) -> Sequence[object] | None:
+    if not hasattr(model, "get_all_bundled_inputs"):
+        return None
+    with quiet_torch():
+        examples = model.get_all_bundled_inputs()
+    return examples[0] if examples else None
+
+
+def _n_leaves(tree: Tree) -> int:
+    match tree:
+        case Leaf():
+            return 1
+        case Sequenced(items):
+            return sum(map(_n_leaves, items))
+        case Named(items):
+            return sum(_n_leaves(item) for _, item in items)
+        case _:
+            return 0
+
+
+def _tree(kind: Any, value: Any, said: str, numbers: Iterator[int]) -> Tree:
+    """The tree of a type; ``value`` is what has it in the graph, None inside of others. ``said``
+    begins the refusal."""
+    if str(kind) in _PLAIN:
+        return Leaf(next(numbers))
+    if kind.kind() == "TupleType":
+        return Sequenced(tuple(_tree(item, None, said, numbers) for item in kind.elements()))
+    if kind.kind() == "ListType":
+        n = _n_items(value) if value is not None else None
+        if n is not None:
+            item = kind.getElementType()
+            return Sequenced(tuple(_tree(item, None, said, numbers) for _ in range(n)), True)
+    if kind.kind() == "DictType" and str(kind.getKeyType()) == "str":
+        keys = _keys(value) if value is not None else []
+        if keys:
+            item = kind.getValueType()
+            return Named(tuple((key, _tree(item, None, said, numbers)) for key in keys))
+    raise InputSpecError(
+        f"{said}: only tensors can be given, in tuples, or in lists and dicts whose items the code"
+        " names; wrap the model so that it takes tensors, or bundle an example"
+        " (torch.utils.bundled_inputs)"
+    )
+
+
+def _n_items(value: Any) -> int | None:
+    """Items of a list by the nodes that read it; None where they do not tell."""
+    n = 0
+    for use in value.uses():
+        node = use.user
+        if node.kind() == "prim::ListUnpack":
+            return int(node.outputsSize())
+        if node.kind() == "aten::__getitem__":
+            index = node.inputsAt(1).toIValue()
+            if not isinstance(index, int) or index < 0:
+                return None
+            n = max(n, index + 1)
+        elif node.kind() != "aten::len":
+            return None
+    return n or None
+
+
+def _keys(value: Any) -> list[str]:
+    """Keys of a dict by the nodes that read it; none where they do not tell."""
+    found: dict[str, None] = {}
+    for use in value.uses():
+        node = use.user
+        if node.kind() not in ("aten::__getitem__", "aten::__contains__"):
+            return []
+        key = node.inputsAt(1).toIValue()
+        if not isinstance(key, str):
+            return []
+        found[key] = None
+    return list(found)
+
+
+# Inputs and outputs of one model
 
 
 @dataclass(frozen=True)
@@ -50,26 +321,15 @@ class Structure:
         )
 
 
-def model_structure(path: Path, examples: Sequence[Tensor]) -> Structure:
-    """How the model of a file that was loaded (``nnapi_prof.frontend.load``) nests its values.
-
-    ``examples`` are flat inputs; the model runs on them once.
-    """
-    with quiet_torch():
-        if model_kind(path) is ModelKind.EXPORTED:
-            return structure_of(read_exported(path), examples, path.name)
-    return structure_of(read_nested(path), examples, path.name)
-
-
 def structure_of(
     model: torch.jit.ScriptModule | ExportedProgram, examples: Sequence[Tensor], name: str
 ) -> Structure:
-    """:func:`model_structure` of a model in memory."""
+    """How a model nests its values. ``examples`` are flat inputs; the model runs on them once."""
     inputs: Mapping[str, Tree]
     run: Callable[..., object]
     with quiet_torch():
         if isinstance(model, ExportedProgram):
-            inputs, run = _exported_inputs(model), exported.eager(model)
+            inputs, run = _exported_inputs(model), export.eager(model)
         else:
             inputs = input_trees(model, name) or Structure.flat(len(examples), 0).inputs
             run = flat_inputs(model, name)
@@ -90,16 +350,3 @@ def _exported_inputs(program: ExportedProgram) -> dict[str, Tree]:
     args, kwargs = pytree.tree_unflatten(leaves, program.call_spec.in_spec)
     positional = {f"arg_{index}": tree_of(value) for index, value in enumerate(args)}
     return positional | {name: tree_of(value) for name, value in kwargs.items()}
-
-
-__all__ = [
-    "Leaf",
-    "Sequenced",
-    "Structure",
-    "annotation",
-    "checks",
-    "expression",
-    "model_structure",
-    "places",
-    "structure_of",
-]

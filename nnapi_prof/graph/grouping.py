@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from nnapi_prof.graph.kept import Kept
 from nnapi_prof.graph.node import (
+    UNIT,
+    ScriptCall,
     bound_args,
     calls,
     is_constant,
@@ -19,11 +20,9 @@ from nnapi_prof.graph.node import (
     results_of,
     type_of,
 )
-from nnapi_prof.graph.passes.fuse_activations import UNIT
 from nnapi_prof.graph.quantisation import CONVERSIONS
 from nnapi_prof.graph.signature import describe_type, unit_signature
-from nnapi_prof.graph.unit import Unit, UnitGraph
-from nnapi_prof.graph.work import Work
+from nnapi_prof.graph.unit import Unit, UnitGraph, Work
 
 aten = torch.ops.aten
 
@@ -93,7 +92,7 @@ def _describe(node: fx.Node, nodes: list[fx.Node], inputs: list[fx.Node]) -> dic
             return value
         return repr(value)  # floats exactly, inf and nan, dtypes, memory formats
 
-    if isinstance(node.target, Kept):
+    if isinstance(node.target, ScriptCall):
         return {"op": op_name(node.target), "args": {"inputs": describe(node.args)}}
     args = {name: describe(value) for name, value in bound_args(node).items()}
     return {"op": op_name(node.target), "args": args}
@@ -194,7 +193,7 @@ def _data_kind(dtype: str, quantised: bool) -> str:
 
 def _shape_of_weights(node: fx.Node, shape: Sequence[int]) -> dict[str, float]:
     """Of what multiplies matrices: sizes that the result alone does not tell."""
-    args = bound_args(node) if not isinstance(node.target, Kept) else {}
+    args = bound_args(node) if not isinstance(node.target, ScriptCall) else {}
     if node.target is aten.convolution.default:
         weight = type_of(args["weight"]).shape
         per_group = weight[0] // args["groups"] if args["transposed"] else weight[1]
@@ -251,7 +250,7 @@ def _word(node: fx.Node) -> str:
         return "to_" + type_of(node).dim_order.value
     if node.target is aten.constant_pad_nd.default:
         return "pad"
-    if isinstance(node.target, Kept):
+    if isinstance(node.target, ScriptCall):
         return node.target.construct
     return op_name(node.target).split(".")[1]
 

@@ -18,6 +18,8 @@ from nnapi_prof.graph.types import DimOrder, TensorType
 
 TENSOR = "tensor"
 """Key in ``node.meta`` of the node's TensorType; absent on nodes that make several values."""
+UNIT = "unit"
+"""Key in ``node.meta``: name of the node that gives the node's unit its result."""
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -158,3 +160,27 @@ def calls(graph: fx.Graph) -> Iterator[fx.Node]:
 def positive_dim(dim: int, rank: int) -> int:
     """``dim`` counted from the front; rank 0 counts as 1, as in PyTorch."""
     return dim + max(rank, 1) if dim < 0 else dim
+
+
+# Calls that stay TorchScript: control flow on data
+
+
+class ScriptCall:
+    """TorchScript that takes tensors and returns a tuple of them.
+
+    What it computes hangs on the values of tensors, so that no NNAPI operation can say it; its
+    outputs are read by ``getitem``. ``where`` is the source line.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], number: int, construct: str, where: str
+    ) -> None:
+        self.function = function
+        self.construct = construct
+        self.where = where
+        self.__name__ = f"{construct}_{number}"
+        self.__qualname__ = self.__name__
+
+    def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        returned = self.function(*inputs)
+        return returned if isinstance(returned, tuple) else (returned,)

@@ -210,18 +210,28 @@ class QuantisedUnit:
         return tuple(dict.fromkeys((*self.weights, *self.dequantize, *middle, self.quantize)))
 
 
-def quantised_unit(quantize: fx.Node, is_activation: Any) -> QuantisedUnit | None:
+def is_fused_activation(node: fx.Node) -> bool:
+    """Whether NNAPI has a fuse code for ``node``: RELU, RELU1 or RELU6."""
+    if node.target is aten.relu.default:
+        return True
+    if node.target is not aten.hardtanh.default:
+        return False
+    args = bound_args(node)
+    return (args["min_val"], args["max_val"]) in ((0.0, 6.0), (-1.0, 1.0))
+
+
+def quantised_unit(quantize: fx.Node) -> QuantisedUnit | None:
     """The unit that ends with a quantize node: dequantize(s), one operation, an activation.
 
-    ``is_activation`` says which nodes an operation may take along. None where what the node reads
-    is read by others too, or computed from anything but quantised values and constants.
+    None where what the node reads is read by others too, or computed from anything but quantised
+    values and constants.
     """
     core = quantize.args[0]
     assert isinstance(core, fx.Node)
     if is_dequantize(core):
         return QuantisedUnit(core, None, None, (core,), (), quantize)
     activation, pad = None, None
-    if is_activation(core) and _only_read(core):
+    if is_fused_activation(core) and _only_read(core):
         before = core.args[0]
         if isinstance(before, fx.Node) and _computes(before) and _only_read(before):
             activation, core = core, before

@@ -2,16 +2,80 @@
 
 A :class:`UnitGraph` is the model as every stage after the front end sees it: plain data, no torch.
 Units stand in topological order; an edge is a value that one unit makes and another reads.
-"""
+:class:`Work` is what a unit computes and moves, from which the static model tells its time."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
-from nnapi_prof.graph.types import TensorType
-from nnapi_prof.graph.work import Work
+from nnapi_prof.errors import SerializationError
+from nnapi_prof.graph.types import DimOrder, Quantisation, TensorType
+
+ELEMENT_BYTES = {
+    **{"float32": 4, "relaxed": 4, "float16": 2, "int32": 4, "quant16": 2},
+    **{"quant8": 1, "quant8_signed": 1, "quant8_symm": 1, "per_channel": 1, "bool8": 1},
+}
+"""Kind of data, by the names of the simulated phones' descriptions -> bytes of an element."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One operation. Sizes are of NHWC images; what has none counts as one of 1 x 1."""
+
+    kind: str
+    """NNAPI's name: ``CONV_2D``."""
+    data: str
+    """A key of :data:`ELEMENT_BYTES`."""
+    macs: float
+    """Multiply-accumulates; elements written where there are no weights (pooling too)."""
+    in_bytes: float
+    out_bytes: float
+    weight_bytes: float
+    pixels: float
+    """Height x width of the output, times the batch."""
+    width: float
+    """Of the output, in pixels."""
+    in_channels: float
+    """Of one group."""
+    out_channels: float
+    kernel: float = 1.0
+    """Height x width of the window."""
+    stride: float = 1.0
+    n_inputs: int = 1
+    rank: int = 4
+    """The highest of its tensors."""
+
+    @property
+    def moved(self) -> float:
+        """All bytes: activations read and written, and weights."""
+        return self.in_bytes + self.out_bytes + self.weight_bytes
+
+    @property
+    def gathered(self) -> float:
+        """Bytes of all windows that a convolution reads: what is laid out to compute it as a
+        product of matrices. None where a window is one pixel, and none of a depthwise
+        convolution, which is computed in place."""
+        if self.kernel == 1:
+            return 0.0
+        if self.kind == "CONV_2D":
+            return self.pixels * self.kernel * self.in_channels * ELEMENT_BYTES[self.data]
+        if self.kind == "GROUPED_CONV_2D":  # how many groups there are is not known
+            return self.in_bytes * self.kernel / self.stride**2
+        return 0.0
+
+    @property
+    def rate(self) -> str:
+        """The key of its rate of arithmetic: the kind, whether a plain convolution has a window
+        (matrix products run at another rate), and the data unless that is float32."""
+        kind = "CONV_2D 1x1" if self.kind == "CONV_2D" and self.kernel == 1 else self.kind
+        return kind if self.data == "float32" else f"{kind}/{self.data}"
+
+
+# Units
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +153,95 @@ class UnitGraph:
                 if value in self.outputs or any(r not in inside for r in self.readers[value]):
                     leaving[value] = None
         return tuple(entering), tuple(leaving)
+
+
+# As JSON, for bundles and for anybody who wants to read one
+
+
+def type_to_json(value: TensorType) -> dict[str, Any]:
+    """``{"shape": [...], "dtype": "float32", "dim_order": "contiguous"}``, and of a quantised value
+    ``"scale": 0.5, "zero_point": 128``."""
+    plain = {
+        "shape": list(value.shape),
+        "dtype": value.dtype,
+        "dim_order": value.dim_order.value,
+    }
+    if value.quant is None:
+        return plain
+    return {**plain, "scale": value.quant.scale, "zero_point": value.quant.zero_point}
+
+
+def type_from_json(data: dict[str, Any]) -> TensorType:
+    quant = Quantisation(data["scale"], data["zero_point"]) if "scale" in data else None
+    return TensorType(tuple(data["shape"]), data["dtype"], DimOrder(data["dim_order"]), quant)
+
+
+def graph_to_json(graph: UnitGraph) -> dict[str, Any]:
+    """Every field of the graph; :func:`graph_from_json` gives an equal one."""
+    return {
+        "units": [
+            {
+                "name": unit.name,
+                "label": unit.label,
+                "nodes": list(unit.nodes),
+                "inputs": list(unit.inputs),
+                "outputs": list(unit.outputs),
+                "signature": unit.signature,
+                "macs": unit.macs,
+                "constant_bytes": unit.constant_bytes,
+                **({} if unit.work is None else {"work": dataclasses.asdict(unit.work)}),
+            }
+            for unit in graph.units
+        ],
+        "values": {name: type_to_json(value) for name, value in graph.values.items()},
+        "inputs": list(graph.inputs),
+        "outputs": list(graph.outputs),
+    }
+
+
+def graph_from_json(data: dict[str, Any]) -> UnitGraph:
+    """Raises SerializationError where a field is missing or of another kind."""
+    try:
+        units = tuple(
+            Unit(
+                index=index,
+                name=row["name"],
+                label=row["label"],
+                nodes=tuple(row["nodes"]),
+                inputs=tuple(row["inputs"]),
+                outputs=tuple(row["outputs"]),
+                signature=row["signature"],
+                macs=row["macs"],
+                constant_bytes=row["constant_bytes"],
+                work=Work(**row["work"]) if "work" in row else None,
+            )
+            for index, row in enumerate(data["units"])
+        )
+        values = {name: type_from_json(value) for name, value in data["values"].items()}
+        return UnitGraph(units, values, tuple(data["inputs"]), tuple(data["outputs"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise SerializationError(f"this is no graph of units: {error!r}") from error
+
+
+# As text, for errors, tests and ``--dump``
+
+
+def draw(graph: UnitGraph) -> str:
+    """One line a unit: index, label, values read and made with their types.
+
+    0  conv2d+relu6 3x3/2 3->32 112x112   x: float32[1x3x224x224] -> relu: float32[...]
+    """
+    lines = [f"inputs: {_values(graph, graph.inputs)}"]
+    width = max((len(unit.label) for unit in graph.units), default=0)
+    lines += [_line(graph, unit, width) for unit in graph.units]
+    lines.append(f"outputs: {_values(graph, graph.outputs)}")
+    return "\n".join(lines)
+
+
+def _line(graph: UnitGraph, unit: Unit, width: int) -> str:
+    read, made = _values(graph, unit.inputs), _values(graph, unit.outputs)
+    return f"{unit.index:4d}  {unit.label:{width}}  {read} -> {made}"
+
+
+def _values(graph: UnitGraph, names: tuple[str, ...]) -> str:
+    return ", ".join(f"{name}: {graph.values[name]}" for name in names)

@@ -17,8 +17,8 @@ from nnapi_prof.graph.dim_order import (
     layout_of,
     wanted_order,
 )
-from nnapi_prof.graph.kept import Kept
 from nnapi_prof.graph.node import (
+    ScriptCall,
     constant_value,
     describe,
     infer,
@@ -40,7 +40,7 @@ class Rule:
 
 
 def _is_aten_or_getitem(node: fx.Node) -> bool:
-    return isinstance(node.target, OpOverload | Kept) or node.target is operator.getitem
+    return isinstance(node.target, OpOverload | ScriptCall) or node.target is operator.getitem
 
 
 def _is_functional(node: fx.Node) -> bool:

@@ -7,7 +7,7 @@ from nnapi_prof import convert_model
 from nnapi_prof.bundle.torchscript import stock_module
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import prepare
-from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.frontend.torch_logging import quiet_torch
 
 
 class Masked(torch.nn.Module):

@@ -6,7 +6,7 @@ import torch
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import NnapiProfError, UnsupportedOp
 from nnapi_prof.frontend import prepare
-from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.convert.coverage import ALL_ROWS
 from tests.convert.harness import run_region
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.frontend import prepare
-from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.convert.coverage.rows import Function
 from tests.convert.harness import run_region
 

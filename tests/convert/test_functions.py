@@ -11,7 +11,7 @@ from nnapi_prof.api.convert import convert_model
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import InputSpecError, NnapiProfError
 from nnapi_prof.frontend import load, prepare
-from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.convert.coverage.rows import Function, numbers
 from tests.convert.harness import run_region
 

@@ -8,7 +8,7 @@ import nnapi_prof
 from nnapi_prof.convert.export.json import Description, from_json, to_json
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.errors import InputSpecError
-from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.types import TensorType
 from tests.convert.harness import Apply, aten, image, program_of
 

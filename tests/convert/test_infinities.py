@@ -9,7 +9,7 @@ from torch import nn
 
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.frontend import prepare
-from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.convert.harness import image, run_region
 
 aten = torch.ops.aten

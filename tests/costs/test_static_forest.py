@@ -178,7 +178,7 @@ def test_estimating_never_loads_scikit_learn() -> None:
         "import nnapi_prof, nnapi_prof.api, nnapi_prof.costs.estimate.calibration\n"
         "from nnapi_prof.costs.estimate.phones import parse_description\n"
         "from nnapi_prof.graph.plan import CPU\n"
-        "from nnapi_prof.graph.work import Work\n"
+        "from nnapi_prof.graph.unit import Work\n"
         "model = parse_description(json.load(sys.stdin)).targets[CPU]\n"
         "work = Work('CONV_2D', 'float32', 1e6, 1e4, 1e4, 1e3, 100, 10, 8, 8)\n"
         "print(model.works_ns([work])[0], 'sklearn' in sys.modules)\n"

@@ -14,7 +14,7 @@ import torch
 
 from nnapi_prof.cli import cli
 from nnapi_prof.cli.options import HELP
-from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.docs.blocks import DOCS, commands, pages, session
 from tests.docs.left_out import LEFT_OUT, NO_COMMANDS, SUBSTITUTIONS
 from tests.docs.sessions import Reader

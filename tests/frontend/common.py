@@ -9,7 +9,7 @@ from nnapi_prof import frontend
 IMAGE = frontend.InputSpec((1, 4, 6, 6))
 
 
-def agree(path, *specs: frontend.InputSpec) -> frontend.loading.Program:
+def agree(path, *specs: frontend.InputSpec) -> frontend.loader.Program:
     """Loads, and compares the program with the model on inputs other than the examples."""
     program = frontend.load(path, specs)
     random = torch.Generator().manual_seed(5)

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from nnapi_prof.frontend.extensions import with_extensions
+from nnapi_prof.frontend.loader import with_extensions
 
 PACKAGE = """
 import torch

@@ -8,8 +8,8 @@ from torch.utils.bundled_inputs import augment_model_with_bundled_inputs
 from nnapi_prof import frontend
 from nnapi_prof.errors import InputSpecError
 from nnapi_prof.frontend import parse_input_spec
-from nnapi_prof.frontend.structure import model_structure
-from nnapi_prof.frontend.trees import Leaf, Named, Sequenced, tree_of
+from nnapi_prof.frontend.loader import model_structure
+from nnapi_prof.frontend.structure import Leaf, Named, Sequenced, tree_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit itself
 

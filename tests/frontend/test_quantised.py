@@ -6,7 +6,7 @@ from torch import nn
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend import load, parse_input_spec, prepare
-from nnapi_prof.frontend.quiet import quiet_torch, run_once
+from nnapi_prof.frontend.torch_logging import quiet_torch, run_once
 
 ops = torch.ops.quantized
 BIAS = torch.linspace(-2, 2, 8)

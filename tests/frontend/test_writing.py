@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from nnapi_prof import frontend
 from nnapi_prof.errors import FrontendError
-from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.frontend.common import IMAGE, agree
 
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from nnapi_prof.errors import NnapiProfError
 from nnapi_prof.frontend import prepare
-from nnapi_prof.frontend.quiet import quiet_torch
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.node import op_name
 from tests.convert.coverage.rows import Function, numbers, seeded
 

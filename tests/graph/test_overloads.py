@@ -5,7 +5,7 @@ import torch
 from torch import fx
 
 from nnapi_prof.graph.node import describe
-from nnapi_prof.graph.passes import DEFAULT_PASSES, run_passes
+from nnapi_prof.passes.pipeline import DEFAULT_PASSES, run_passes
 
 aten = torch.ops.aten
 X = torch.randn(2, 3, 4, 6, generator=torch.Generator().manual_seed(3))

@@ -8,10 +8,10 @@ from torch import fx, nn
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.graph.node import TENSOR, describe, insert_call
-from nnapi_prof.graph.passes import DEFAULT_PASSES, run_passes
-from nnapi_prof.graph.passes.cancel_permutes import cancel_permutes
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.verify import verify
+from nnapi_prof.passes.layout.permutes import cancel_permutes
+from nnapi_prof.passes.pipeline import DEFAULT_PASSES, run_passes
 
 aten = torch.ops.aten
 

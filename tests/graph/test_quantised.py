@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from nnapi_prof.frontend import prepare
-from nnapi_prof.graph.json import type_from_json, type_to_json
 from nnapi_prof.graph.node import op_name
 from nnapi_prof.graph.quantisation import (
     DEQUANTIZE,
@@ -16,6 +15,7 @@ from nnapi_prof.graph.quantisation import (
     scheme_of,
 )
 from nnapi_prof.graph.types import Quantisation, TensorType
+from nnapi_prof.graph.unit import type_from_json, type_to_json
 
 aten, decomposed = torch.ops.aten, torch.ops.quantized_decomposed
 U8, I8 = (0, 255, torch.uint8), (-128, 127, torch.int8)

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from nnapi_prof import frontend
 from nnapi_prof.graph.node import op_name
-from nnapi_prof.graph.passes.synonyms import SYNONYMS
 from nnapi_prof.graph.verify import verify
+from nnapi_prof.passes.canonicalize.aliases import ALIASES
 
 FIRST = torch.tensor([[-2.5, -0.5, 0.0], [0.5, 1.5, 3.0]])
 SECOND = torch.tensor([[-2.5, 0.5, 1.0], [0.5, -1.5, 2.0]])
@@ -15,7 +15,7 @@ SECOND = torch.tensor([[-2.5, 0.5, 1.0], [0.5, -1.5, 2.0]])
 
 def arguments_of(overload):
     """Arguments for a schema, by name: two tensors, bools for bitwise logic, a number."""
-    bitwise = "bitwise" in op_name(SYNONYMS[overload])
+    bitwise = "bitwise" in op_name(ALIASES[overload])
     tensors = iter([FIRST > 0, SECOND > 0] if bitwise else [FIRST, SECOND, SECOND + 1])
     items = {}
     for argument in overload._schema.arguments:
@@ -30,12 +30,12 @@ def arguments_of(overload):
     return items
 
 
-@pytest.mark.parametrize("overload", SYNONYMS, ids=op_name)
+@pytest.mark.parametrize("overload", ALIASES, ids=op_name)
 def test_a_synonym_gives_the_same_numbers(overload):
     arguments = list(arguments_of(overload).items())
     plain = [value for name, value in arguments if name != "rounding_mode"]
     named = {name: value for name, value in arguments if name == "rounding_mode"}
-    actual = SYNONYMS[overload](*plain, **named)
+    actual = ALIASES[overload](*plain, **named)
     expected = overload(*plain, **named)
     assert actual.dtype == expected.dtype
     torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from nnapi_prof import frontend
-from nnapi_prof.graph.draw import draw
 from nnapi_prof.graph.signature import region_signature
 from nnapi_prof.graph.types import TensorType
-from nnapi_prof.graph.unit import Unit, UnitGraph
+from nnapi_prof.graph.unit import Unit, UnitGraph, draw
 
 
 class Net(nn.Module):

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from nnapi_prof.cli.options import load_model
-from nnapi_prof.graph.json import graph_from_json, graph_to_json
-from nnapi_prof.graph.work import Work
+from nnapi_prof.graph.unit import Work, graph_from_json, graph_to_json
 from tests.cli.common import trace
 
 

@@ -19,9 +19,8 @@ from nnapi_prof import frontend
 from nnapi_prof.errors import ModelFileError
 from nnapi_prof.frontend import archives
 from nnapi_prof.frontend.inputs import InputSpec
-from nnapi_prof.frontend.operators import refusal
-from nnapi_prof.frontend.script_check import runs_at_load
-from nnapi_prof.frontend.structure import model_structure
+from nnapi_prof.frontend.loader import model_structure
+from nnapi_prof.frontend.script_check import refusal, runs_at_load
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -11,7 +11,7 @@ import numpy as np
 from nnapi_prof.convert.dynamic_shapes.template import Words, as_words, word_map
 from nnapi_prof.convert.region import Region
 from nnapi_prof.errors import NnapiProfError
-from nnapi_prof.frontend.quiet import essential_line
+from nnapi_prof.frontend.torch_logging import essential_line
 
 Sizes = tuple[int, ...]
 

@@ -34,9 +34,9 @@ from nnapi_prof.convert.model import (
 from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region, operand_of
 from nnapi_prof.errors import SerializationError
-from nnapi_prof.graph.json import type_from_json, type_to_json
 from nnapi_prof.graph.plan import Preference
 from nnapi_prof.graph.types import TensorType
+from nnapi_prof.graph.unit import type_from_json, type_to_json
 from nnapi_prof.nnapi.codes import OperandCode, OperationCode
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from nnapi_prof.convert.model import OperandId
 from nnapi_prof.convert.ops.resize import resample
 from nnapi_prof.convert.ops.slicing import pad_constant, slice_axis
 from nnapi_prof.convert.registry import FloatArray, Lowering, lowers
-from nnapi_prof.graph.windows import equal_windows
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
+from nnapi_prof.passes.canonicalize.movement import equal_windows
 
 aten = torch.ops.aten
 

@@ -17,8 +17,7 @@ from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.region import CostArrays, CostModel, RegionCost
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Plan, Target
-from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.graph.work import Work
+from nnapi_prof.graph.unit import UnitGraph, Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnapi_prof.errors import CostError
-from nnapi_prof.graph.work import ELEMENT_BYTES, Work
+from nnapi_prof.graph.unit import ELEMENT_BYTES, Work
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, bindparam, delete, select, text, update
 from nnapi_prof.costs.measurement import work_columns
 from nnapi_prof.costs.store.rows import digest
 from nnapi_prof.costs.store.schema import MEASUREMENTS, SCHEMA
-from nnapi_prof.graph.work import ELEMENT_BYTES, Work
+from nnapi_prof.graph.unit import ELEMENT_BYTES, Work
 
 KINDS = {
     **{"linear": "FULLY_CONNECTED", "addmm": "FULLY_CONNECTED", "cat": "CONCATENATION"},

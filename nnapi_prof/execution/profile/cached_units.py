@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 import nnapi_prof
 from nnapi_prof.errors import FrontendError, SerializationError
-from nnapi_prof.graph.json import graph_from_json, graph_to_json
-from nnapi_prof.graph.unit import UnitGraph
+from nnapi_prof.graph.unit import UnitGraph, graph_from_json, graph_to_json
 from nnapi_prof.toolchain import cache_dir
 
 if TYPE_CHECKING:

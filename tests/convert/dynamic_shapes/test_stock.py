@@ -10,8 +10,8 @@ from nnapi_prof.convert.dynamic_shapes import flexible_region
 from nnapi_prof.execution.host import constant_outputs
 from nnapi_prof.frontend.flexible import FlexibleModel
 from nnapi_prof.frontend.inputs import parse_input_spec
-from nnapi_prof.frontend.quiet import quiet_torch
-from nnapi_prof.frontend.structure import model_structure
+from nnapi_prof.frontend.loader import model_structure
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from tests.convert.dynamic_shapes import networks
 
 

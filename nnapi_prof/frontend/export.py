@@ -1,0 +1,235 @@
+"""ExportedProgram -> straight fx graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils import _pytree as pytree
+
+from nnapi_prof.errors import FrontendError, InputSpecError, option
+from nnapi_prof.frontend.inplace import WritesToViews
+from nnapi_prof.frontend.inputs import InputSpec, check_count, example_tensors, listed
+from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
+from nnapi_prof.frontend.tracer import GraphTracer
+from nnapi_prof.graph.node import dtype_name
+
+_STATE = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+
+
+def straight_graph(
+    program: ExportedProgram, examples: Sequence[Tensor], name: str
+) -> fx.GraphModule:
+    """The program's graph on the shapes of ``examples``: placeholders, constants, ATen calls.
+
+    Writing in place is made functional by PyTorch. Raises FrontendError where the program keeps
+    state between runs or has no straight form (see Concretiser).
+    """
+    with quiet_torch():
+        _refuse_state(program, name)
+        try:
+            return _concretised(program, examples, name)
+        except WritesToViews:  # slow, and decomposes more than is wanted: only where it must be
+            program = program.run_decompositions({})
+            _refuse_state(program, name)
+            return _concretised(program, examples, name)
+        except RuntimeError as error:  # of an operator that cannot run without data, say
+            notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+            raise FrontendError(
+                f"{name} cannot become a graph: {essential_line(error)}{notes}"
+            ) from error
+
+
+def _refuse_state(program: ExportedProgram, name: str) -> None:
+    for spec in program.graph_signature.output_specs:
+        if spec.kind in _STATE and not _is_counter(program, spec.target):
+            raise FrontendError(
+                f"{name} changes its buffer {spec.target} whenever it runs: a model that keeps "
+                f"state cannot be converted (batch norm does this in training mode: call "
+                f"model.eval() before exporting)"
+            )
+
+
+def _is_counter(program: ExportedProgram, buffer: str | None) -> bool:
+    """Whether a buffer that the program writes to holds integers that no output depends on."""
+    value = program.state_dict.get(buffer or "")
+    if not isinstance(value, Tensor) or value.is_floating_point():
+        return False
+    signature = program.graph_signature
+    kept = {s.arg.name for s in signature.output_specs if s.kind is OutputKind.USER_OUTPUT}
+    waiting = [n for n in program.graph.output_node().all_input_nodes if n.name in kept]
+    needed: set[str] = set()
+    while waiting:
+        node = waiting.pop()
+        if node.name not in needed:
+            needed.add(node.name)
+            waiting += node.all_input_nodes
+    return not any(s.target == buffer and s.arg.name in needed for s in signature.input_specs)
+
+
+def _concretised(program: ExportedProgram, examples: Sequence[Tensor], name: str) -> fx.GraphModule:
+    maker = GraphTracer(name)
+    given = iter(examples)
+    inputs: list[Any] = []
+    lifted = {**program.state_dict, **program.constants}
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is InputKind.USER_INPUT:
+            inputs.append(_user_input(maker, spec.arg, given))
+            continue
+        value = lifted.get(spec.target or "")
+        if isinstance(value, Tensor):
+            maker.names.setdefault(value.data_ptr(), spec.target or "constant")
+        inputs.append(value)
+    returned = maker.run(program.graph, program.graph_module, inputs)
+    kept = [
+        value
+        for spec, value in zip(program.graph_signature.output_specs, returned, strict=True)
+        if spec.kind is OutputKind.USER_OUTPUT
+    ]
+    return maker.finish(kept)
+
+
+def _user_input(maker: GraphTracer, argument: Any, given: Any) -> Any:
+    if _is_tensor(argument):
+        return maker.placeholder(argument.name, next(given))
+    return getattr(argument, "value", None)  # a constant the program was exported with
+
+
+def find_examples(
+    program: ExportedProgram, specs: Sequence[InputSpec], name: str
+) -> tuple[Tensor, ...]:
+    """Inputs of these shapes on which the program was seen to run: random ones, else those that it
+    was exported with (of indices, say, or matrices that have an inverse).
+
+    Raises InputSpecError with PyTorch's essential line where it runs on neither.
+    """
+    run, failed = eager(program), None
+    for examples in (example_tensors(specs), _exported_with(program, specs)):
+        if examples is None:
+            continue
+        try:
+            with run_once():
+                run(*(example.clone() for example in examples))
+        except Exception as error:
+            failed = failed or error
+        else:
+            return examples
+    assert failed is not None
+    raise InputSpecError(
+        f"{name} does not run on the input {listed(specs)}: {essential_line(failed)}"
+    ) from failed
+
+
+def _exported_with(
+    program: ExportedProgram, specs: Sequence[InputSpec]
+) -> tuple[Tensor, ...] | None:
+    """The inputs that were given to the export and saved with it, if they have these shapes."""
+    stored = [v for v in pytree.tree_leaves(program.example_inputs) if isinstance(v, Tensor)]
+    shapes = [(tuple(v.shape), dtype_name(v.dtype)) for v in stored]
+    return tuple(stored) if shapes == [(s.shape, s.dtype) for s in specs] else None
+
+
+def _is_tensor(argument: Any) -> bool:
+    return type(argument).__name__ == "TensorArgument"
+
+
+def eager(program: ExportedProgram) -> Callable[..., object]:
+    """The program in eager PyTorch, called with its tensor inputs alone, in the graph's order.
+
+    Keywords, nested inputs and the constants it was exported with are put back where they were.
+    """
+    try:
+        module, form = program.module(), program.call_spec.in_spec
+    except SyntaxError as error:  # PyTorch writes names into Python code as they are
+        raise FrontendError(
+            f"PyTorch cannot run the exported program ({error.msg}): a submodule's name with quotes"
+            " or line breaks does that; rename it and export again"
+        ) from error
+    arguments = [
+        spec.arg
+        for spec in program.graph_signature.input_specs
+        if spec.kind is InputKind.USER_INPUT
+    ]
+
+    def run(*tensors: Tensor) -> object:
+        given = iter(tensors)
+        leaves = [next(given) if _is_tensor(a) else getattr(a, "value", None) for a in arguments]
+        args, kwargs = pytree.tree_unflatten(leaves, form)
+        return module(*args, **kwargs)
+
+    return run
+
+
+def tensor_inputs(program: ExportedProgram) -> list[fx.Node]:
+    """The placeholders of the inputs that are tensors, in order."""
+    wanted = {
+        spec.arg.name
+        for spec in program.graph_signature.input_specs
+        if spec.kind is InputKind.USER_INPUT and _is_tensor(spec.arg)
+    }
+    return [node for node in program.graph.nodes if node.name in wanted]
+
+
+def stored_specs(program: ExportedProgram) -> tuple[InputSpec, ...]:
+    """The input shapes an exported program was traced with; a free dimension has its hint."""
+    values = [node.meta["val"] for node in tensor_inputs(program)]
+    return tuple(InputSpec(tuple(map(_hint, v.shape)), dtype_name(v.dtype)) for v in values)
+
+
+def _hint(size: int | torch.SymInt) -> int:
+    if isinstance(size, int):
+        return size
+    hint = size.node.hint
+    return int(hint) if hint is not None else 1
+
+
+def check_specs(program: ExportedProgram, stated: Sequence[InputSpec], name: str) -> None:
+    """Raises InputSpecError where stated shapes differ from those the program was exported for."""
+    wanted = stored_specs(program)
+    check_count(name, len(stated), len(wanted), len(wanted))
+    for node, spec, stored in zip(tensor_inputs(program), stated, wanted, strict=True):
+        sizes = node.meta["val"].shape
+        fits = len(sizes) == len(spec.shape) and all(
+            not isinstance(size, int) or size == given
+            for size, given in zip(sizes, spec.shape, strict=True)
+        )
+        if not fits or spec.dtype != stored.dtype:
+            raise InputSpecError(
+                f"{name} was exported for the input {listed(wanted)}, {listed(stated)} was stated: "
+                f"leave {option('input')} out or export the model again for other shapes"
+            )
+
+
+def check_open(program: ExportedProgram, specs: Sequence[InputSpec], name: str) -> None:
+    """Raises InputSpecError where ``specs`` leave open what the program was exported with."""
+    for index, (node, spec) in enumerate(zip(tensor_inputs(program), specs, strict=False)):
+        sizes = node.meta["val"].shape
+        for dim in spec.open_dims:
+            if dim < len(sizes) and isinstance(sizes[dim], int):
+                raise InputSpecError(
+                    f"{name} was exported with {sizes[dim]} as dimension {dim} of input {index}: "
+                    f"export it with dynamic_shapes to leave that size open"
+                )
+
+
+def check_sizes(program: ExportedProgram, specs: Sequence[InputSpec], name: str) -> None:
+    """Raises InputSpecError where the sizes of ``specs`` are not among those that the program was
+    exported for: their ranges, multiples, and which must be equal."""
+    values: dict[Any, int] = {}
+    for node, spec in zip(tensor_inputs(program), specs, strict=True):
+        for size, given in zip(node.meta["val"].shape, spec.shape, strict=True):
+            if isinstance(size, int):
+                continue
+            expression = size.node.expr
+            (symbol,) = expression.free_symbols
+            at_0, at_1 = (int(expression.subs(symbol, n)) for n in (0, 1))  # it is linear
+            value, rest = divmod(given - at_0, at_1 - at_0)
+            bounds = program.range_constraints.get(symbol)
+            if rest or (bounds is not None and not bounds.lower <= value <= bounds.upper):
+                raise InputSpecError(f"{name} was not exported for a size of {given}: {expression}")
+            if values.setdefault(symbol, value) != value:
+                raise InputSpecError(f"{name} was exported for equal sizes, {spec} was stated")

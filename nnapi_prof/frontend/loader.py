@@ -1,0 +1,359 @@
+"""Model file or module -> Program."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import importlib
+import os
+import re
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import Tensor, fx
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from nnapi_prof.errors import FrontendError, ModelFileError
+from nnapi_prof.frontend import export
+from nnapi_prof.frontend.eager import settle_views
+from nnapi_prof.frontend.export_check import check_export
+from nnapi_prof.frontend.inputs import InputSpec, listed
+from nnapi_prof.frontend.quant import plain, plain_inputs
+from nnapi_prof.frontend.script_check import load_script
+from nnapi_prof.frontend.structure import Structure, flat_inputs, structure_of
+from nnapi_prof.frontend.torch_logging import essential_line, logged_errors, quiet_torch, run_once
+from nnapi_prof.frontend.torchscript import routes
+from nnapi_prof.graph.dim_order import LIES_LAST
+from nnapi_prof.graph.grouping import unit_graph
+from nnapi_prof.graph.program import Program
+from nnapi_prof.graph.types import Quantisation
+from nnapi_prof.graph.verify import verify
+from nnapi_prof.passes.pipeline import DEFAULT_PASSES, run_passes
+
+_ADVICE = (
+    "save torch.jit.trace(model.eval(), example) with torch.jit.save, or torch.export.export(...) "
+    "with torch.export.save"
+)
+
+
+class ModelKind(enum.Enum):
+    """What a model file holds."""
+
+    TORCHSCRIPT = "TorchScript"
+    EXPORTED = "ExportedProgram"
+
+
+def model_kind(path: Path) -> ModelKind:
+    """Looks into the file, whatever its name. Raises ModelFileError saying what else it is."""
+    if not path.exists():
+        raise ModelFileError(f"{path} does not exist: give the path of a .pt or .pt2 file")
+    if path.is_dir():
+        raise ModelFileError(f"{path} is a folder: give the path of a .pt or .pt2 file")
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
+    if not head:
+        raise ModelFileError(f"{path} is empty: {_ADVICE}")
+    if not head.startswith(b"PK"):
+        if head[0] == 0x80:  # a pickle, protocol 2 or later: torch.save before 1.6
+            raise ModelFileError(_pickled(path))
+        raise ModelFileError(f"{path} is no PyTorch model: {_ADVICE}")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError) as error:
+        raise ModelFileError(
+            f"{path} is truncated or damaged ({error}): save or copy the file again"
+        ) from error
+    return _kind_of(path, names)
+
+
+def _kind_of(path: Path, names: Sequence[str]) -> ModelKind:
+    inner = [name.partition("/")[2] for name in names]
+    if any(name.startswith("code/") for name in inner) and "constants.pkl" in inner:
+        return ModelKind.TORCHSCRIPT
+    if "archive_format" in inner or "serialized_exported_program.json" in names:
+        return ModelKind.EXPORTED
+    if "data.pkl" in inner:
+        raise ModelFileError(_pickled(path))
+    raise ModelFileError(f"{path} is a zip archive but no PyTorch model: {_ADVICE}")
+
+
+def _pickled(path: Path) -> str:
+    return (
+        f"{path} holds pickled Python objects (a state_dict or a whole module), not TorchScript: "
+        f"{_ADVICE}"
+    )
+
+
+def read_torchscript(path: Path) -> torch.jit.ScriptModule:
+    """A TorchScript file in eval mode, as a model that takes tensors one by one. Raises
+    ModelFileError, InputSpecError."""
+    return flat_inputs(read_nested(path), path.name)
+
+
+def read_nested(path: Path) -> torch.jit.ScriptModule:
+    """A TorchScript file in eval mode, its inputs as they are. Raises ModelFileError."""
+    try:
+        with quiet_torch():
+            model = with_extensions(lambda: load_script(path), path)
+            if hasattr(model, "training"):
+                model.eval()
+    except ModelFileError:
+        raise
+    except Exception as error:
+        raise ModelFileError(
+            f"{path} cannot be loaded as TorchScript: {essential_line(error)}"
+        ) from error
+    assert isinstance(model, torch.jit.ScriptModule)
+    return model
+
+
+def read_exported(path: Path) -> ExportedProgram:
+    """An ExportedProgram's file. Raises ModelFileError."""
+    try:
+        with quiet_torch():
+            return with_extensions(lambda: _read_export(path), path)
+    except ModelFileError:
+        raise
+    except Exception as error:
+        raise ModelFileError(
+            f"{path} cannot be loaded as an ExportedProgram: {essential_line(error)}"
+        ) from error
+
+
+def _read_export(path: Path) -> ExportedProgram:
+    """torch.export.load of a file that was looked into. It says what is wrong with one to its
+    logger alone."""
+    check_export(path)
+    with logged_errors("torch.export") as told:
+        try:
+            with _weights_only():
+                return torch.export.load(path)
+        except RuntimeError as error:
+            if told:
+                raise told[-1] from error
+            raise
+
+
+@contextlib.contextmanager
+def _weights_only() -> Iterator[None]:
+    """``torch.load`` makes tensors and containers only, whatever its caller or the user says."""
+    names = ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+    before = {name: os.environ.pop(name, None) for name in names}
+    os.environ[names[0]] = "1"
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def load(path: Path, inputs: Sequence[InputSpec] = (), keep: bool = False) -> Program:
+    """Reads a ``.pt`` (TorchScript) or ``.pt2`` (ExportedProgram) into a normalised Program.
+
+    Input shapes are the stated ones, else those stored with the model, else a guess that
+    ``Program.notes`` announces. With ``keep`` branches and loops on data stay TorchScript, which
+    only eager PyTorch runs; without, they are refused. Raises ModelFileError, InputSpecError
+    or FrontendError.
+    """
+    path = Path(path)
+    if model_kind(path) is ModelKind.EXPORTED:
+        program = read_exported(path)
+        export.check_open(program, inputs, path.name)
+        return _from_exported(program, inputs, path.name, _open_notes(inputs))
+    model = read_torchscript(path)
+    examples, notes = routes.find_inputs(model, inputs, path.name)
+    notes += _open_notes(inputs)
+    graph = routes.torchscript_graph(model, examples, path.name, keep)
+    return _finish(graph, examples, path.stem, notes, lambda *args: model(*args))
+
+
+def reference(path: Path) -> Callable[..., tuple[Tensor, ...]]:
+    """The model of ``path`` in eager PyTorch, its outputs flattened to a tuple of tensors, those
+    quantised to their integers.
+
+    Raises ModelFileError.
+    """
+    path = Path(path)
+    if model_kind(path) is ModelKind.EXPORTED:
+        return _flat(export.eager(read_exported(path)))
+    return _flat(read_torchscript(path))
+
+
+def model_structure(path: Path, examples: Sequence[Tensor]) -> Structure:
+    """How the model of a file that was loaded (by :func:`load`) nests its values.
+
+    ``examples`` are flat inputs; the model runs on them once.
+    """
+    with quiet_torch():
+        if model_kind(path) is ModelKind.EXPORTED:
+            return structure_of(read_exported(path), examples, path.name)
+    return structure_of(read_nested(path), examples, path.name)
+
+
+def prepare(
+    model: torch.nn.Module | ExportedProgram,
+    example_inputs: Sequence[Tensor],
+    name: str,
+    keep: bool = False,
+    last: Collection[int] = (),
+) -> Program:
+    """A module or an exported program in memory -> normalised Program, for these input shapes.
+
+    A module is exported in eval mode and left in the mode it was in. ``keep`` is that of
+    :func:`load`, for TorchScript. Images of the inputs ``last`` lie channels last, and where there
+    are any those that the graph gives may. Raises InputSpecError, FrontendError.
+    """
+    examples = tuple(example_inputs)
+    if isinstance(model, ExportedProgram):
+        specs = [InputSpec.of(t) for t in examples]
+        return _from_exported(model, specs, name, last=last, examples=examples)
+    with eval_mode(model):
+        if isinstance(model, torch.jit.ScriptModule):
+            graph = routes.torchscript_graph(model, examples, name, keep)
+        else:
+            try:
+                with quiet_torch():
+                    program = torch.export.export(model, examples, strict=False)
+            except Exception as error:
+                raise FrontendError(
+                    f"{name} cannot be exported: {essential_line(error)}"
+                ) from error
+            graph = export.straight_graph(program, examples, name)
+        return _finish(graph, examples, name, (), model, last)
+
+
+@contextlib.contextmanager
+def eval_mode(model: torch.nn.Module) -> Iterator[None]:
+    """A module in eval mode, all its parts; afterwards they are as they were."""
+    were_training = [part for part in model.modules() if getattr(part, "training", False)]
+    for part in were_training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in were_training:
+            part.training = True
+
+
+def _open_notes(inputs: Sequence[InputSpec]) -> tuple[str, ...]:
+    if not any(spec.open_dims for spec in inputs):
+        return ()
+    return (f"sizes left open are those of {listed([spec.closed for spec in inputs])} here",)
+
+
+def _from_exported(
+    program: ExportedProgram,
+    inputs: Sequence[InputSpec],
+    name: str,
+    notes: tuple[str, ...] = (),
+    last: Collection[int] = (),
+    examples: tuple[Tensor, ...] | None = None,
+) -> Program:
+    specs = tuple(inputs) or export.stored_specs(program)
+    export.check_specs(program, specs, name)
+    if examples is None:
+        examples = export.find_examples(program, specs, name)
+    graph = export.straight_graph(program, examples, name)
+    return _finish(graph, examples, Path(name).stem, notes, export.eager(program), last)
+
+
+def mark_last(graph: fx.Graph, inputs: Collection[int]) -> None:
+    """Marks these inputs of a straight graph as channels last for the passes."""
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    for node in [*(placeholders[i] for i in inputs), *([graph.output_node()] if inputs else [])]:
+        node.meta[LIES_LAST] = True
+
+
+def _flat(model: Callable[..., object]) -> Callable[..., tuple[Tensor, ...]]:
+    def run(*args: Tensor) -> tuple[Tensor, ...]:
+        with run_once():
+            leaves = pytree.tree_leaves(model(*args))
+        return tuple(plain(leaf) for leaf in leaves if isinstance(leaf, Tensor))
+
+    return run
+
+
+def _finish(
+    graph: fx.GraphModule,
+    examples: tuple[Tensor, ...],
+    name: str,
+    notes: tuple[str, ...],
+    model: Callable[..., object],
+    last: Collection[int] = (),
+) -> Program:
+    """Normalises, checks the graph against the model on the examples, and cuts units. Quantised
+    inputs and outputs are integers in the program."""
+    quantised = {
+        index: Quantisation(example.q_scale(), example.q_zero_point())
+        for index, example in enumerate(examples)
+        if example.is_quantized
+    }
+    model, examples = plain_inputs(model, examples), tuple(map(plain, examples))
+    with quiet_torch():
+        mark_last(graph.graph, last)
+        run_passes(graph, DEFAULT_PASSES)
+        verify(graph.graph, types=True)
+        _, more = settle_views(graph, examples, _flat(model), name)
+    return Program(graph, unit_graph(graph.graph), name, examples, notes + more, quantised)
+
+
+# Operators of packages beside torch, which files of models name and do not hold
+
+
+Loaded = TypeVar("Loaded")
+
+_PACKAGES = {"torchvision": "torchvision", "torchaudio": "torchaudio", "fbgemm": "fbgemm_gpu"}
+"""Namespace of operators -> the package that registers them when it is imported."""
+
+_UNKNOWN = (
+    re.compile(r"Unknown builtin op: (\w+)::(\w+)"),  # TorchScript's
+    re.compile(r"failed to resolve torch\.ops\.(\w+)\.(\w+)"),  # torch.export's
+)
+
+
+def with_extensions(load: Callable[[], Loaded], path: object) -> Loaded:
+    """What ``load`` returns, once the package is imported whose operator it did not know.
+
+    Raises ModelFileError, which names the operator, where no package is known to register it or
+    that cannot be imported; any other exception of ``load`` as it is.
+    """
+    try:
+        return load()
+    except Exception as error:
+        namespace, name = _unknown_operator(error)
+        if not namespace:
+            raise
+        if namespace not in _PACKAGES:
+            raise ModelFileError(
+                f"{path} uses {namespace}::{name}, an operator that this torch does not have: "
+                "save the model without it"
+            ) from error
+        package = _PACKAGES[namespace]
+        try:
+            importlib.import_module(package)
+        except Exception as failed:
+            raise ModelFileError(
+                f"{path} uses {namespace}::{name}, an operator of the package {package}, which "
+                f"cannot be imported ({str(failed).splitlines()[0]}): install the {package} that "
+                "belongs to this torch"
+            ) from failed
+    return load()
+
+
+def _unknown_operator(error: Exception) -> tuple[str, str]:
+    """Namespace and name of the operator that an error is about, empty where it is not."""
+    for pattern in _UNKNOWN:
+        found = pattern.search(str(error))
+        if found:
+            return found[1], found[2]
+    return "", ""

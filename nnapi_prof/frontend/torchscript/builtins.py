@@ -1,0 +1,165 @@
+"""TorchScript's builtins on lists, dicts, numbers and flags, and on nested tensors."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nnapi_prof.frontend.calls import Step, TracedValue
+from nnapi_prof.graph.node import bind
+
+
+def _dtype(value: Any) -> torch.dtype:
+    return (value.fake if isinstance(value, TracedValue) else value).dtype  # Quantised has its own
+
+
+def _listed(*values: Any) -> list[Any]:
+    return list(values)
+
+
+def _append(items: list[Any], value: Any) -> list[Any]:
+    items.append(value)
+    return items
+
+
+def _extend(items: list[Any], more: list[Any]) -> list[Any]:
+    items.extend(more)
+    return items
+
+
+def _set_item(items: Any, place: Any, value: Any) -> Any:
+    items[place] = value
+    return items
+
+
+def _pop(items: Any, *place: Any) -> Any:
+    return items.pop(*place)
+
+
+def _dict(*values: Any) -> dict[Any, Any]:
+    return dict(zip(values[::2], values[1::2], strict=True))
+
+
+def _tensor(data: Any, dtype: torch.dtype | None, device: Any, *requires_grad: bool) -> Any:
+    return torch.tensor(data, dtype=dtype)
+
+
+UNPACK = frozenset({"prim::ListUnpack", "prim::TupleUnpack"})
+PYTHON: dict[str, Callable[..., Any]] = {
+    "prim::ListConstruct": _listed,
+    "prim::TupleConstruct": lambda *values: tuple(values),
+    "prim::DictConstruct": _dict,
+    "prim::TupleIndex": operator.getitem,
+    "prim::unchecked_cast": lambda value: value,
+    "prim::unchecked_unwrap_optional": lambda value: value,
+    "prim::Uninitialized": lambda: None,
+    "prim::data": lambda value: value,
+    "prim::dtype": _dtype,
+    "prim::device": lambda value: torch.device("cpu"),
+    "prim::type": lambda device: device.type,
+    "prim::is_cuda": lambda value: False,
+    "prim::is_cpu": lambda value: True,
+    "prim::is_nested": lambda value: isinstance(value, NestedTensor),
+    "prim::requires_grad": lambda value: False,
+    "prim::NumToTensor": torch.tensor,
+    "prim::rangelist": lambda end: list(range(end)),
+    "prim::Print": lambda *values: None,
+    "aten::warn": lambda *values: None,
+    "aten::str": str,
+    "aten::format": lambda text, *values: text.format(*values),
+    "aten::__is__": operator.is_,
+    "aten::__isnot__": operator.is_not,
+}
+"""Constructs that never touch a tensor's elements."""
+
+ON_CONTAINERS: dict[str, Callable[..., Any]] = {
+    "aten::__getitem__": operator.getitem,
+    "aten::__contains__": operator.contains,
+    "aten::_set_item": _set_item,
+    "aten::Delete": operator.delitem,
+    "aten::len": len,
+    "aten::append": _append,
+    "aten::extend": _extend,
+    "aten::insert": lambda items, place, value: items.insert(place, value),
+    "aten::pop": _pop,
+    "aten::reverse": lambda items: items.reverse(),
+    "aten::sort": lambda items, backwards=False: items.sort(reverse=backwards),
+    "aten::clear": lambda items: items.clear(),
+    "aten::remove": lambda items, value: items.remove(value),
+    "aten::slice": lambda items, start, end, step: items[start:end:step],
+    "aten::list": list,
+    "aten::dict": dict,
+    "aten::copy": lambda items: items.copy(),
+    "aten::add": operator.add,
+    "aten::add_": _extend,
+    "aten::mul": operator.mul,
+    "aten::keys": list,
+    "aten::values": lambda items: list(items.values()),
+    "aten::items": lambda items: list(items.items()),
+    "aten::get": lambda items, *key: items.get(*key),
+    "aten::setdefault": lambda items, key, value: items.setdefault(key, value),
+    "aten::update": lambda items, more: items.update(more),
+}
+"""Operators that Python does itself where the first operand is a list or dict."""
+
+ON_ENUMS: dict[str, Callable[..., Any]] = {
+    "aten::eq": operator.eq,
+    "aten::ne": operator.ne,
+    "prim::EnumName": lambda member: member.name,
+    "prim::EnumValue": lambda member: member.value,
+}
+"""Operators on the members of enumerations."""
+
+ON_NUMBERS: dict[str, Callable[..., Any]] = {
+    "prim::min": min,
+    "prim::max": max,
+    "prim::abs": abs,
+    "aten::tensor": _tensor,
+    "aten::as_tensor": _tensor,
+}
+"""Those that Python does itself unless a value among them depends on the inputs."""
+
+
+# Nested tensors, which PyTorch's transformer encoders make of padded ones to skip the padding.
+#
+# Here they stay padded, next to a mask of what is no padding: attention then hides the padding, and
+# in the end it is overwritten, as PyTorch's is.
+
+
+aten = torch.ops.aten
+
+OVER_KEYS = 1
+"""The kind of a mask [B, T] in PyTorch's own encoder layer."""
+
+
+@dataclass(eq=False)
+class NestedTensor:
+    """``value`` [B, T, D] of which ``valid`` [B, T] is no padding."""
+
+    value: TracedValue | Tensor
+    valid: TracedValue | Tensor
+
+
+def call_on_nested(
+    call: Callable[[Step], Any], target: Any, inputs: Sequence[Any], where: str
+) -> Any | None:
+    """What an operator makes of a nested tensor, or makes one of; None for any other operator."""
+    if target is aten._nested_tensor_from_mask.default:
+        return NestedTensor(inputs[0], inputs[1])
+    found = next(value for value in inputs if isinstance(value, NestedTensor))
+    arg = bind(target, [found.value if value is found else value for value in inputs], {})
+    hidden = call(Step(aten.logical_not.default, (found.valid,), {}, where, "padding"))
+    if target is aten._transformer_encoder_layer_fwd.default and arg["mask"] is None:
+        args = tuple((arg | {"mask": hidden, "mask_type": OVER_KEYS}).values())
+        return NestedTensor(call(Step(target, args, {}, where, "encoder_layer")), found.valid)
+    shape = found.value.fake.shape if isinstance(found.value, TracedValue) else found.value.shape
+    if target is aten.to_padded_tensor.default and list(arg["output_size"] or ()) == list(shape):
+        places = call(Step(aten.unsqueeze.default, (hidden, -1), {}, where, "padding"))
+        args = found.value, places, arg["padding"]
+        return call(Step(aten.masked_fill.Scalar, args, {}, where, "padded"))
+    return None

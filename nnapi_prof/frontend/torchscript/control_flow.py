@@ -1,0 +1,508 @@
+"""Control flow on data, outlined: it stays TorchScript in a graph that is straight for the rest.
+
+The interpreter carries out a TorchScript graph node by node. A number or a branch that depends on
+the values of a tensor is not known then; here it becomes a :class:`DeferredValue`, and so does what
+is computed from it, until a tensor comes out whose shape does not depend on data. The nodes up to
+there become one TorchScript function, which the graph calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from nnapi_prof.errors import FrontendError
+from nnapi_prof.frontend.calls import DataDependent, TracedValue
+from nnapi_prof.graph.node import ScriptCall
+
+CONTROL = ("prim::If", "prim::Loop")
+_NO_SHAPE = frozenset(
+    {
+        *("other", "alpha", "value", "fill_value", "min", "max", "exponent", "self", "p", "eps"),
+        *("negative_slope", "scale", "lambd", "threshold", "beta", "weight", "index", "shifts"),
+    }
+)
+"""Names of numbers in ATen that say nothing of the result's shape."""
+_TYPES: dict[str, Any] = {
+    "int": torch._C.IntType,
+    "float": torch._C.FloatType,
+    "bool": torch._C.BoolType,
+}
+_SAMPLES = {"int": 0, "float": 1.0, "bool": True, "number": 1.0, "Scalar": 1.0}
+
+
+@dataclass
+class Outliner:
+    """Of one walk. ``outer`` is None for the walk that writes the graph, else the walk looks at the
+    shapes of a block only."""
+
+    shapes_only: bool = False
+    steps: list[DeferredNode] = field(default_factory=list)
+    checks: list[DeferredNode] = field(default_factory=list)
+    n_functions: int = 0
+
+    def node(self, walker: Any, node: Any, inputs: Sequence[Any]) -> list[Any]:
+        """What a node makes, carried out by the walker or kept."""
+        if not (has_deferred(inputs) and _reads_values(node, inputs)):
+            if node.kind() == "prim::Loop" and self._breaks_on_data(walker, node, inputs):
+                return self._keep(walker, node)
+            try:
+                return walker.carry_out(node, inputs)  # type: ignore[no-any-return]
+            except DataDependent:
+                pass
+        return self._keep(walker, node)
+
+    def _breaks_on_data(self, walker: Any, node: Any, inputs: Sequence[Any]) -> bool:
+        (body,) = node.blocks()
+        values = dict(zip([v.debugName() for v in body.inputs()], [0, *inputs[2:]], strict=True))
+        found = self._look(walker, body, values)
+        return found is not None and isinstance(found[0], DeferredValue)
+
+    def _keep(self, walker: Any, node: Any) -> list[Any]:
+        where = walker.where(node)
+        before = {name: walker.values[name] for name in captured_names(node)}
+        step = DeferredNode(node, _as_now(before), where)
+        step.writes = mutated_tensors(node)
+        for name in step.writes:
+            self._require_alone(walker, before[name], where)
+        self.steps.append(step)
+        outputs = list(node.outputs())
+        results: list[Any] = [DeferredValue(step, index) for index in range(len(outputs))]
+        if not outputs:
+            self.checks.append(step)
+        for name in mutated_containers(node):
+            _replace(walker.values, before[name], DeferredValue(step, None, name))
+        fakes = list(self._certain(walker, node, step))
+        sure = [i for i, fake in enumerate(fakes) if fake is not None]
+        if sure and node.kind() in CONTROL:  # its numbers come with it: it should run once
+            for i, output in enumerate(outputs):
+                if str(output.type()) in NUMBERS:
+                    with walker.maker.mode:
+                        fakes[i] = torch.empty((), dtype=NUMBERS[str(output.type())])
+                    sure.append(i)
+        targets = [results[i] for i in sure]
+        stand_ins = [fake for fake in (fakes[i] for i in sure) if fake is not None]
+        for name in step.writes:
+            targets.append(DeferredValue(step, None, name))
+            stand_ins.append(step.env[name].fake)
+        found = self.emit(walker, targets, stand_ins)
+        for name, value in zip(step.writes, found[len(sure) :], strict=True):
+            _replace(walker.values, before[name], value)
+        found = found[: len(sure)]
+        for i, value in zip(sure, found, strict=True):
+            kind = str(outputs[i].type())
+            results[i] = self._number(value, kind, where) if kind in NUMBERS else value
+        return results
+
+    def _number(self, tensor: TracedValue, kind: str, where: str) -> DeferredValue:
+        """The number that a tensor of rank 0 holds."""
+        graph = torch._C.Graph()
+        given = graph.addInput()
+        given.setType(torch._C.TensorType.get())
+        node = graph.create(f"aten::{kind.title()}", [given], 1)
+        node.output().setType(_TYPES[kind].get())
+        graph.insertNode(node)
+        step = DeferredNode(node, {given.debugName(): tensor}, where, graph=graph)
+        self.steps.append(step)
+        return DeferredValue(step, 0)
+
+    def _require_alone(self, walker: Any, target: Any, where: str) -> None:
+        """That no other value sees what is written to a tensor. Raises FrontendError."""
+        others = pytree.tree_leaves(list(walker.values.values()))
+        if not isinstance(target, TracedValue) or any(
+            isinstance(v, TracedValue) and v is not target and v.memory == target.memory
+            for v in others
+        ):
+            raise FrontendError(
+                f"{walker.name}: a branch or loop on the values of a tensor ({where}) writes"
+                " to a tensor that is read elsewhere, too: write to a copy of it"
+            )
+
+    # Shapes that hold whatever the data
+
+    def _certain(self, walker: Any, node: Any, step: DeferredNode) -> list[Tensor | None]:
+        """Stand-ins for the outputs that are tensors of a certain shape; None for others."""
+        outputs = list(node.outputs())
+        if node.kind() == "prim::If":
+            return self._of_branches(walker, node)
+        if node.kind() == "prim::Loop":
+            return self._of_loop(walker, node, step)
+        if node.kind() == "prim::NumToTensor":
+            dtype = NUMBERS.get(str(next(node.inputs()).type()))
+            with walker.maker.mode:
+                return [None if dtype is None else torch.empty((), dtype=dtype)]
+        return self._of_operator(walker, node, step) or [None] * len(outputs)
+
+    def _of_branches(self, walker: Any, node: Any) -> list[Tensor | None]:
+        ends = [self._look(walker, block, {}) for block in node.blocks() if not _raises(block)]
+        found: list[Tensor | None] = []
+        for index in range(node.outputsSize()):
+            found.append(_common([_fake(end[index]) if end else None for end in ends]))
+        return found
+
+    def _of_loop(self, walker: Any, node: Any, step: DeferredNode) -> list[Tensor | None]:
+        """Of what a loop carries: what comes in and goes out alike, however often it turns."""
+        (body,) = node.blocks()
+        names = [value.debugName() for value in body.inputs()]
+        carried = [step.env[value.debugName()] for value in list(node.inputs())[2:]]
+        fakes = [_fake(value) for value in carried]
+        while True:
+            values: dict[str, Any] = {names[0]: DeferredValue(step, None)}
+            for name, fake in zip(names[1:], fakes, strict=True):
+                values[name] = DeferredValue(step, None) if fake is None else fake
+            ends = self._look(walker, body, values)
+            after = [_fake(end) for end in ends[1:]] if ends else [None] * len(fakes)
+            settled = [_common([a, b]) for a, b in zip(fakes, after, strict=True)]
+            if all((a is None) == (b is None) for a, b in zip(fakes, settled, strict=True)):
+                return settled
+            fakes = settled
+
+    def _of_operator(
+        self, walker: Any, node: Any, step: DeferredNode
+    ) -> list[Tensor | None] | None:
+        found = walker.operator_of(node, node.kind())
+        if found is None:
+            return None
+        arguments = found._schema.arguments
+        given: dict[str, Any] = {}
+        for value, argument in zip(node.inputs(), arguments, strict=False):
+            known = step.env[value.debugName()]
+            if isinstance(known, DeferredValue):
+                sample = _SAMPLES.get(str(value.type()))
+                if sample is None or argument.name not in _NO_SHAPE:
+                    return None
+                known = sample
+            elif has_deferred([known]):
+                return None
+            given[argument.name] = known
+        given = pytree.tree_map_only(TracedValue, lambda v: v.fake, given)
+        try:
+            with walker.maker.mode, torch.no_grad():
+                result = found(**given)
+        except Exception:  # whatever stands in its way: its shape is not certain, so it stays
+            return None
+        return [result] if isinstance(result, Tensor) else None
+
+    def _look(self, walker: Any, block: Any, values: dict[str, Any]) -> list[Any] | None:
+        """What a block returns, in stand-ins: nothing is written. None where that fails."""
+        inner = walker.looking(Outliner(shapes_only=True))
+        copies: dict[int, Any] = {}
+
+        def copied(value: Any) -> Any:
+            if isinstance(value, list):
+                return [copied(item) for item in value]
+            if isinstance(value, TracedValue):
+                value = value.fake
+            if isinstance(value, Tensor) and type(value) is not Tensor:  # a stand-in
+                if id(value) not in copies:
+                    node = inner.maker.graph.placeholder("seen")
+                    copies[id(value)] = TracedValue(node, value)
+                return copies[id(value)]
+            return value
+
+        inner.values = {name: copied(value) for name, value in (walker.values | values).items()}
+        try:
+            return inner.block(block)  # type: ignore[no-any-return]
+        except Exception:  # whatever stands in its way: its shapes are not certain, so it stays
+            return None
+
+    def settle(self, walker: Any, leaves: Sequence[Any], run: Callable[[], Any]) -> list[Any]:
+        """The leaves of what the model returns, those of no certain shape as it has on the example,
+        for which ``run`` runs the model."""
+        late = [leaf for leaf in leaves if isinstance(leaf, DeferredValue)]
+        if not late:
+            return self._checked(walker, list(leaves))
+        with torch.no_grad():
+            returned = pytree.tree_leaves(run())
+        if len(returned) != len(leaves) or any(
+            isinstance(leaf, DeferredValue) and not isinstance(value, Tensor)
+            for leaf, value in zip(leaves, returned, strict=False)
+        ):
+            raise FrontendError(
+                f"{walker.name} returns a number, or lists of several lengths, that depend on the"
+                f" values of a tensor ({late[0].step.where}): return tensors"
+            )
+        fakes = [
+            walker.maker.mode.from_tensor(value)
+            for leaf, value in zip(leaves, returned, strict=True)
+            if isinstance(leaf, DeferredValue)
+        ]
+        found = iter(self.emit(walker, late, fakes))
+        return [next(found) if isinstance(leaf, DeferredValue) else leaf for leaf in leaves]
+
+    def _checked(self, walker: Any, leaves: list[Any]) -> list[Any]:
+        """The leaves, one of them through a function that makes the checks that are left."""
+        first = next((i for i, leaf in enumerate(leaves) if isinstance(leaf, TracedValue)), None)
+        if self.checks and first is not None:
+            (leaves[first],) = self.emit(walker, [leaves[first]], [leaves[first].fake])
+        return leaves
+
+    # Functions
+
+    def emit(
+        self, walker: Any, targets: Sequence[DeferredValue | TracedValue], fakes: Sequence[Tensor]
+    ) -> list[TracedValue]:
+        """Has the graph call a function that computes ``targets``, of which ``fakes`` are
+        stand-ins."""
+        if not targets:
+            return []
+        if self.shapes_only:
+            node = walker.maker.graph.placeholder("kept")
+            return [TracedValue(node, fake) for fake in fakes]
+        steps = self._needed(targets)
+        made, inputs = script_function(steps, targets)
+        construct = next(
+            (s.node.kind() for s in reversed(steps) if s.node.kind() in CONTROL), "number"
+        )
+        self.n_functions += 1
+        word = construct.rpartition(":")[2].lower()
+        kept = ScriptCall(made, self.n_functions, f"{word}_on_data", steps[-1].where)
+        return walker.maker.kept(kept, inputs, fakes)  # type: ignore[no-any-return]
+
+    def _needed(self, targets: Sequence[DeferredValue | TracedValue]) -> list[DeferredNode]:
+        """The pending nodes that ``targets`` need, in order, checks that wait among them."""
+        needed: set[int] = set()
+        waiting = [later.step for later in deferred_values(targets)]
+        waiting += self.checks
+        self.checks = []
+        while waiting:
+            step = waiting.pop()
+            if id(step) in needed:
+                continue
+            needed.add(id(step))
+            for value in step.env.values():
+                waiting += [later.step for later in deferred_values(value)]
+        return [step for step in self.steps if id(step) in needed]
+
+
+def _reads_values(node: Any, inputs: Sequence[Any]) -> bool:
+    """Whether a node looks at its inputs: putting them into containers and back does not."""
+    kind = node.kind()
+    if kind in ("prim::ListConstruct", "prim::TupleConstruct", "prim::DictConstruct"):
+        return False
+    container = inputs and isinstance(inputs[0], list | tuple | dict)
+    if container and kind in ("prim::ListUnpack", "prim::TupleUnpack", "aten::append"):
+        return False
+    if container and kind in ("prim::TupleIndex", "aten::__getitem__", "aten::len"):
+        return has_deferred(inputs[1:])
+    return True
+
+
+def _as_now(values: dict[str, Any]) -> dict[str, Any]:
+    """The values as they are, whatever is written to them afterwards; equal ones stay one."""
+    copies: dict[int, Any] = {}
+    for value in values.values():
+        if isinstance(value, TracedValue | list | tuple | dict) and id(value) not in copies:
+            copies[id(value)] = pytree.tree_map_only(TracedValue, replace, value)
+    return {name: copies.get(id(value), value) for name, value in values.items()}
+
+
+def _replace(values: dict[str, Any], old: Any, new: Any) -> None:
+    for name, value in values.items():
+        if value is old:
+            values[name] = new
+
+
+def _raises(block: Any) -> bool:
+    return any(node.kind() == "prim::RaiseException" for node in block.nodes())
+
+
+def _fake(value: Any) -> Tensor | None:
+    if isinstance(value, TracedValue):
+        return value.fake
+    return value if isinstance(value, Tensor) else None
+
+
+def _common(fakes: Sequence[Tensor | None]) -> Tensor | None:
+    """One stand-in for all, where they are of one shape and element type."""
+    first = fakes[0] if fakes else None
+    for fake in fakes:
+        if fake is None or first is None:
+            return None
+        if (fake.shape, fake.dtype) != (first.shape, first.dtype):
+            return None
+    return first
+
+
+# Nodes that wait, and the functions they become
+
+
+NUMBERS = {"int": torch.int64, "float": torch.float64, "bool": torch.bool}
+_VIEWS = re.compile(
+    r"aten::(select|slice|narrow|view|reshape|(un)?squeeze|transpose|permute|expand|t|flatten)$"
+)
+
+
+@dataclass(eq=False)
+class DeferredNode:
+    """A node that waits to become part of a function, with the values of all that it reads."""
+
+    node: Any
+    env: dict[str, Any]
+    where: str
+    writes: tuple[str, ...] = ()
+    """Names of the tensors from outside that it writes to: a function writes to copies."""
+    graph: Any = None
+    """Keeps a node alive that is none of the model's."""
+
+
+@dataclass(eq=False)
+class DeferredValue:
+    """What a pending node makes: its output ``index``, or where that is None what it makes of the
+    container ``name`` that it changes."""
+
+    step: DeferredNode
+    index: int | None
+    name: str = ""
+
+
+def script_function(
+    steps: Sequence[DeferredNode], targets: Sequence[DeferredValue | TracedValue]
+) -> tuple[Callable[..., Any], list[TracedValue | Tensor]]:
+    """The steps as a TorchScript function of tensors, and what it is to be called with."""
+    graph = torch._C.Graph()
+    inputs: dict[int, tuple[TracedValue | Tensor, Any]] = {}
+    made: dict[tuple[int, int | None, str], Any] = {}
+    rebuilt: dict[int, Any] = {}
+
+    def value_of(known: Any, kind: Any) -> Any:
+        if isinstance(known, DeferredValue):
+            return made[id(known.step), known.index, known.name]
+        if isinstance(known, TracedValue | Tensor):
+            key = known.data_ptr() if isinstance(known, Tensor) else id(known.node)
+            if key not in inputs:
+                value = graph.addInput()
+                value.setType(torch._C.TensorType.get())
+                inputs[key] = known, value
+            return inputs[key][1]
+        if _is_built(known):
+            if id(known) not in rebuilt:
+                rebuilt[id(known)] = _container(graph, known, kind, value_of)
+            return rebuilt[id(known)]
+        return graph.insertConstant(known)  # type: ignore[attr-defined]
+
+    for step in steps:
+
+        def look(value: Any, step: DeferredNode = step) -> Any:
+            name = value.debugName()
+            if (id(step), None, name) in made:
+                return made[id(step), None, name]
+            found = value_of(step.env[name], value.type())
+            if name in step.writes:
+                nothing = graph.insertConstant(None)  # type: ignore[attr-defined]
+                found = graph.insertNode(graph.create("aten::clone", [found, nothing], 1)).output()
+            made[id(step), None, name] = found
+            return found
+
+        clone = graph.createClone(step.node, look)  # type: ignore[attr-defined]
+        graph.insertNode(clone)
+        for index, output in enumerate(clone.outputs()):
+            made[id(step), index, ""] = output
+    for target in targets:
+        value = value_of(target, None)
+        if str(value.type()) in NUMBERS:
+            number = graph.insertNode(graph.create("prim::NumToTensor", [value], 1))
+            value = number.output()
+        # a tensor of its own, also where a branch returns what came in: tracing tells values apart
+        # by their tensors
+        graph.registerOutput(graph.insertNode(graph.create("aten::alias", [value], 1)).output())
+    if len(targets) > 1:
+        graph.makeMultiOutputIntoTuple()
+    graph.lint()
+    script_function = torch._C._create_function_from_graph("kept", graph)
+    return script_function, [known for known, _ in inputs.values()]
+
+
+def _is_built(known: Any) -> bool:
+    """Whether a value is a container that a function must build: a constant cannot be written to,
+    nor hold tensors."""
+    if not isinstance(known, list | tuple | dict):
+        return False
+    leaves = pytree.tree_leaves(known)
+    return not leaves or any(
+        isinstance(leaf, TracedValue | Tensor | DeferredValue) for leaf in leaves
+    )
+
+
+def _container(graph: Any, known: Any, kind: Any, value_of: Callable[..., Any]) -> Any:
+    if isinstance(known, dict):
+        kinds, items = [kind.getKeyType(), kind.getValueType()], []
+        for pair in known.items():
+            items += [value_of(item, of) for item, of in zip(pair, kinds, strict=True)]
+        construct = graph.create("prim::DictConstruct", items, 1)
+        graph.insertNode(construct)
+        construct.output().setType(kind)
+        return construct.output()
+    is_list = isinstance(known, list)
+    kinds = [kind.getElementType()] * len(known) if is_list else kind.elements()
+    items = [value_of(item, of) for item, of in zip(known, kinds, strict=True)]
+    construct = graph.create("prim::ListConstruct" if is_list else "prim::TupleConstruct", items, 1)
+    graph.insertNode(construct)
+    construct.output().setType(kind)
+    return construct.output()
+
+
+def has_deferred(values: Any) -> bool:
+    return next(deferred_values(values), None) is not None
+
+
+def deferred_values(values: Any) -> Iterator[DeferredValue]:
+    for leaf in pytree.tree_leaves(values):
+        if isinstance(leaf, DeferredValue):
+            yield leaf
+
+
+def _inner_nodes(node: Any) -> Iterator[Any]:
+    for block in node.blocks():
+        for inner in block.nodes():
+            yield inner
+            yield from _inner_nodes(inner)
+
+
+def captured_names(node: Any) -> list[str]:
+    """Names of all values from outside that a node and its blocks read."""
+    own: set[str] = set()
+    read: dict[str, None] = dict.fromkeys(v.debugName() for v in node.inputs())
+    blocks = list(node.blocks())
+    for inner in _inner_nodes(node):
+        own |= {v.debugName() for v in inner.outputs()}
+        blocks += inner.blocks()
+        read |= dict.fromkeys(v.debugName() for v in inner.inputs())
+    for block in blocks:
+        own |= {v.debugName() for v in block.inputs()}
+        read |= dict.fromkeys(v.debugName() for v in block.outputs())
+    return [name for name in read if name not in own]
+
+
+def mutated_containers(node: Any) -> list[str]:
+    """Containers from outside that a node and its blocks append to."""
+    outside = set(captured_names(node))
+    writes = ("aten::append", "aten::_set_item", "aten::insert", "aten::extend", "aten::pop")
+    return [
+        name
+        for inner in (node, *_inner_nodes(node))
+        if inner.kind() in writes
+        for name in [next(inner.inputs()).debugName()]
+        if name in outside
+    ]
+
+
+def mutated_tensors(node: Any) -> tuple[str, ...]:
+    """Names of the tensors from outside that a node and its blocks write to."""
+    outside = set(captured_names(node))
+    found: dict[str, None] = {}
+    for inner in (node, *_inner_nodes(node)):
+        kind = inner.kind()
+        if not (kind.startswith("aten::") and kind.endswith("_") and not kind.endswith("__")):
+            continue
+        target = next(inner.inputs())
+        while target.debugName() not in outside and _VIEWS.match(target.node().kind()):
+            target = next(target.node().inputs())
+        if target.debugName() in outside:
+            found[target.debugName()] = None
+    return tuple(found)

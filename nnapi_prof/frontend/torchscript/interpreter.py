@@ -1,0 +1,322 @@
+"""TorchScript walked once on known shapes: the first and fastest of the four routes.
+
+The graph is interpreted: arithmetic on sizes, branches, loops and lists are carried out in
+Python, calls on tensors go to the Concretiser. No symbolic shapes arise, which is what makes
+PyTorch's own converter slow, and what it fails on where sizes are computed as tensors.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.utils import _pytree as pytree
+
+from nnapi_prof.errors import FrontendError
+from nnapi_prof.frontend.calls import DataDependent, Step, TracedValue
+from nnapi_prof.frontend.quant import (
+    NoFloatForm,
+    Quantised,
+    QuantisedCalls,
+    float_form,
+    is_quantised,
+    plain,
+    quantised_input,
+)
+from nnapi_prof.frontend.torchscript.builtins import (
+    ON_CONTAINERS,
+    ON_ENUMS,
+    ON_NUMBERS,
+    PYTHON,
+    UNPACK,
+    NestedTensor,
+    call_on_nested,
+)
+from nnapi_prof.frontend.torchscript.control_flow import DeferredValue, Outliner
+from nnapi_prof.frontend.tracer import GraphTracer, branch_refusal, is_traced
+from nnapi_prof.graph.node import bind
+
+
+class WalkRefused(Exception):
+    """The walker does not know a construct: another route may. The message names it."""
+
+
+def walked_graph(
+    model: torch.jit.ScriptModule,
+    examples: Sequence[Tensor],
+    name: str,
+    keeper: Outliner | None = None,
+) -> fx.GraphModule:
+    """The model's straight graph on the shapes of ``examples``.
+
+    With a ``keeper`` what depends on data stays TorchScript: then the model must be frozen. Raises
+    WalkRefused for constructs it does not know, WritesToViews, DataDependent, and FrontendError for
+    what else has no straight form.
+    """
+    maker = GraphTracer(name)
+    for path, value in [*model.named_parameters(), *model.named_buffers()]:
+        maker.names.setdefault(value.data_ptr(), path)
+    graph = _inlined(model.inlined_graph)
+    arguments = forward_arguments(model)
+    names = _distinct([argument.name for argument in arguments])
+    inputs: list[Any] = [
+        quantised_input(maker, given, example)
+        for given, example in zip(names, examples, strict=False)
+    ]
+    inputs += [argument.default_value for argument in arguments[len(examples) :]]
+    walker = _Walker(maker, name)
+    walker.keeper = keeper
+    for parameter, given in zip(graph.inputs(), [model, *inputs], strict=True):
+        walker.values[parameter.debugName()] = given
+    results = walker.block(graph)
+    walker.state.check(name)
+    leaves = pytree.tree_leaves(results, is_leaf=lambda v: isinstance(v, TracedValue))
+    if keeper is not None:
+        leaves = keeper.settle(walker, leaves, lambda: model(*(e.clone() for e in examples)))
+    return maker.finish([plain(leaf) for leaf in leaves])
+
+
+def _inlined(graph: Any) -> Any:
+    """A copy without calls of functions. TorchScript inlines what a graph calls when first asked,
+    and leaves out functions that ran before that without its optimiser, level by level."""
+    graph = graph.copy()
+    for _ in range(_MAX_CALLS):
+        torch._C._jit_pass_inline(graph)
+        if not graph.findAllNodes("prim::CallFunction"):
+            break
+    return graph
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names of inputs made different: a trace may give two the same."""
+    found: list[str] = []
+    for name in names:
+        copies = sum(other == name for other in names[: len(found)])
+        found.append(f"{name}_{copies}" if copies else name)
+    return found
+
+
+def forward_arguments(model: torch.jit.ScriptModule) -> list[Any]:
+    """The schema's arguments of ``model.forward``, without self."""
+    forward: Any = model.forward
+    return list(forward.schema.arguments)[1:]
+
+
+class _State:
+    """Attributes that the model writes while it runs."""
+
+    def __init__(self) -> None:
+        self.written: dict[tuple[int, str], Any] = {}
+        self.read: dict[tuple[int, str], Any] = {}
+        """What the run found in attributes before it wrote any."""
+        self._owners: dict[int, Any] = {}  # kept, so that an id stays one owner's
+
+    def get(self, owner: Any, name: str) -> Any:
+        key = (id(self._owners.setdefault(id(owner), owner)), name)
+        if key in self.written:
+            return self.written[key]
+        return self.read.setdefault(key, getattr(owner, name))
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        self.written[id(self._owners.setdefault(id(owner), owner)), name] = value
+
+    def check(self, name: str) -> None:
+        """Raises FrontendError where what a run reads is what another run wrote."""
+        for key, found in self.read.items():
+            if key in self.written and not _same(self.written[key], found):
+                raise FrontendError(
+                    f"{name} changes its attribute {key[1]} whenever it runs: a model that keeps "
+                    "state cannot be converted"
+                )
+
+
+def _same(new: Any, old: Any) -> bool:
+    if isinstance(new, Tensor) and isinstance(old, Tensor):
+        return new.dtype == old.dtype and torch.equal(new, old)
+    return type(new) is type(old) and not isinstance(new, TracedValue) and bool(new == old)
+
+
+class _Walker:
+    """Values by their debug name; blocks run in the one namespace, as names are unique."""
+
+    def __init__(self, maker: GraphTracer, name: str, state: _State | None = None) -> None:
+        self.maker = maker
+        self.name = name
+        self.state = state or _State()
+        self.values: dict[str, Any] = {}
+        self.quantised = QuantisedCalls(maker)
+        self.keeper: Outliner | None = None
+
+    def looking(self, keeper: Outliner) -> _Walker:
+        """A walker that writes nothing, for a look at the shapes of a block."""
+        maker = GraphTracer(self.name)
+        maker.mode, maker.numbers = self.maker.mode, self.maker.numbers
+        inner = _Walker(maker, self.name)
+        inner.keeper = keeper
+        return inner
+
+    def block(self, block: Any) -> list[Any]:
+        """Runs the nodes of a graph or block; returns its outputs."""
+        for node in block.nodes():
+            results = self._node(node)
+            for output, value in zip(node.outputs(), results, strict=False):  # warn has none
+                self.values[output.debugName()] = value
+        return [self.values[output.debugName()] for output in block.outputs()]
+
+    def _node(self, node: Any) -> list[Any]:
+        inputs = [self.values[value.debugName()] for value in node.inputs()]
+        if self.keeper is not None:
+            return self.keeper.node(self, node, inputs)
+        return self.carry_out(node, inputs)
+
+    def carry_out(self, node: Any, inputs: Sequence[Any]) -> list[Any]:
+        """What a node makes of its inputs."""
+        kind = node.kind()
+        if kind == "prim::Constant":
+            value = node.output().toIValue()
+            self.maker.numbers.note(value)
+            return [value]
+        if kind == "prim::GetAttr":
+            return [self.state.get(inputs[0], node.s("name"))]
+        if kind == "prim::SetAttr":
+            self.state.set(inputs[0], node.s("name"), inputs[1])
+            return []
+        if kind == "prim::CallMethod":
+            return self._method(inputs[0], node, inputs)
+        if kind == "prim::If":
+            return self._branch(node, inputs[0])
+        if kind == "prim::Loop":
+            return self._loop(node, inputs)
+        if kind == "prim::RaiseException":
+            raise FrontendError(f"{self.name} raises {inputs[0]!r} ({source(node)})")
+        if kind in UNPACK:
+            return list(inputs[0])
+        if kind in PYTHON:
+            return [self.maker.own(PYTHON[kind](*inputs), inputs)]
+        if kind in ON_ENUMS and isinstance(inputs[0], enum.Enum):
+            return [ON_ENUMS[kind](*inputs)]
+        if kind in ON_CONTAINERS and isinstance(inputs[0], list | tuple | dict):
+            return [ON_CONTAINERS[kind](*inputs)]
+        if kind in ON_NUMBERS and not is_traced(inputs):
+            return [self.maker.own(ON_NUMBERS[kind](*inputs), inputs)]
+        if kind == "aten::__interpolate":
+            return [self._interpolate(node, inputs)]
+        return self._operator(node, kind, inputs)
+
+    def _method(self, owner: Any, node: Any, inputs: Sequence[Any]) -> list[Any]:
+        """A call that TorchScript did not inline: of an interface's method, for one."""
+        if not isinstance(owner, torch.jit.ScriptModule):
+            raise WalkRefused(f"{node.kind()} {source(node)}")
+        graph = _inlined(owner._c._get_method(node.s("name")).inlined_graph)
+        inner = _Walker(self.maker, self.name, self.state)
+        inner.keeper = self.keeper
+        for parameter, given in zip(graph.inputs(), inputs, strict=True):
+            inner.values[parameter.debugName()] = given
+        return inner.block(graph)
+
+    def _branch(self, node: Any, condition: Any) -> list[Any]:
+        if isinstance(condition, TracedValue | DeferredValue):
+            raise DataDependent(branch_refusal(self.name, source(node)))
+        if_true, if_false = node.blocks()
+        return self.block(if_true if condition else if_false)
+
+    def _loop(self, node: Any, inputs: Sequence[Any]) -> list[Any]:
+        trips, condition, *carried = inputs
+        (body,) = node.blocks()
+        names = [value.debugName() for value in body.inputs()]
+        for trip in range(int(trips)):
+            if isinstance(condition, TracedValue | DeferredValue):
+                raise DataDependent(branch_refusal(self.name, source(node)))
+            if not condition:
+                break
+            self.values.update(zip(names, [trip, *carried], strict=True))
+            condition, *carried = self.block(body)
+        return list(carried)
+
+    def _interpolate(self, node: Any, inputs: Sequence[Any]) -> Any:
+        """``interpolate`` of torch.nn.functional, a builtin of TorchScript, as an ATen op."""
+        x, size, factor, mode, align_corners = inputs[:5]
+        if isinstance(x, Quantised) and mode not in ("nearest", "bilinear"):
+            raise WalkRefused(f"{node.kind()} of quantised tensors in mode {mode} {source(node)}")
+        recompute, antialias = inputs[5], inputs[6]
+        rank = len(x.fake.shape) - 2 if isinstance(x, TracedValue | Quantised) else 0
+        sizes, factors = ([v] * rank if isinstance(v, int | float) else v for v in (size, factor))
+        target = getattr(torch.ops.aten, f"upsample_{mode}{rank}d", None)
+        if target is None or antialias or recompute:
+            raise WalkRefused(f"{node.kind()} in mode {mode} {source(node)}")
+        align = [] if mode == "nearest" else [bool(align_corners)]
+        if isinstance(x, Quantised):
+            return self.quantised.call(target.vec, (x, sizes, *align, factors), {}, source(node))
+        step = Step(target.vec, (x, sizes, *align, factors), {}, source(node), f"upsample_{mode}")
+        return self.maker.call(step)
+
+    def operator_of(self, node: Any, kind: str) -> Any:
+        """The overload that a node calls; None where it is none of ATen's or quantised ones."""
+        namespace, _, packet = kind.partition("::")
+        if namespace not in ("aten", "quantized"):
+            return None
+        found = re.match(r"[\w:]+(?:\.(\w+))?\(", node.schema())
+        family = getattr(getattr(torch.ops, namespace), packet, None)
+        return getattr(family, (found.group(1) if found else None) or "default", None)
+
+    def where(self, node: Any) -> str:
+        """The source line of a node."""
+        return source(node)
+
+    def _operator(self, node: Any, kind: str, inputs: Sequence[Any]) -> list[Any]:
+        namespace, _, packet = kind.partition("::")
+        target = self.operator_of(node, kind)
+        if target is None:
+            raise WalkRefused(f"{kind} {source(node)}")
+        form = float_form(packet) if namespace == "quantized" else None
+        if form is not None:
+            return [form(self.quantised, bind(target, inputs, {}), source(node))]
+        if packet.endswith("_dynamic") or packet in _DYNAMIC:
+            raise FrontendError(
+                f"{self.name}: {kind} ({source(node)}) chooses its scales when it runs, which "
+                "NNAPI cannot: quantise the model statically, or convert it in floats"
+            )
+        arguments = target._schema.arguments
+        args = tuple(v for v, a in zip(inputs, arguments, strict=True) if not a.kwarg_only)
+        kwargs = {a.name: v for v, a in zip(inputs, arguments, strict=True) if a.kwarg_only}
+        if packet == "_nested_tensor_from_mask" or any(isinstance(v, NestedTensor) for v in inputs):
+            padded = call_on_nested(self.maker.call, target, inputs, source(node))
+            if padded is None:
+                raise WalkRefused(f"{kind} of nested tensors {source(node)}")
+            return [padded]
+        quantises = packet == "quantize_per_tensor" and isinstance(inputs[0], TracedValue)
+        if quantises or namespace == "quantized" or is_quantised(inputs):
+            return self._quantised(node, target, args, kwargs)
+        result = self.maker.call(Step(target, args, kwargs, source(node), packet.strip("_")))
+        return [result] if node.outputsSize() == 1 else list(result or ())
+
+    def _quantised(self, node: Any, target: Any, args: tuple[Any, ...], kwargs: Any) -> list[Any]:
+        quantises = target._schema.name.endswith("::quantize_per_tensor")
+        if not quantises and not is_quantised(args):
+            raise WalkRefused(f"{node.kind()} {source(node)}")
+        try:
+            result = self.quantised.call(target, args, kwargs, source(node))
+        except NoFloatForm as error:
+            raise FrontendError(
+                f"{self.name}: {node.kind()} ({source(node)}) of quantised tensors is no float "
+                f"operator between conversions that is known here ({error})"
+            ) from error
+        return [result] if node.outputsSize() == 1 else list(result or ())
+
+
+def source(node: Any) -> str:
+    """``FILE:LINE`` of a TorchScript node, or what module it stands in."""
+    found = re.findall(r'File "([^"]+)", line (\d+)', node.sourceRange())
+    if not found:
+        found = re.findall(r"^(\S+):(\d+):\d+", node.sourceRange(), re.MULTILINE)
+    return f"{found[-1][0]}:{found[-1][1]}" if found else node.scopeName() or "forward"
+
+
+_MAX_CALLS = 64
+"""Levels of functions that call functions."""
+_DYNAMIC = frozenset({"quantized_lstm", "quantized_gru"})
+"""Quantised when they run, though their names do not say so."""

@@ -1,0 +1,410 @@
+"""An exported graph run once on known shapes, and written down as it ran.
+
+What comes in may hold symbolic sizes, guards, branches on shapes, nested graphs and lifted
+parameters. What comes out is straight: placeholders for the model's inputs, constants, and calls of
+ATen overloads on tensors, every size a number.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+from torch.utils import _pytree as pytree
+
+from nnapi_prof.errors import FrontendError
+from nnapi_prof.frontend.calls import (
+    DataDependent,
+    Numbers,
+    Step,
+    TracedValue,
+    specialize_constant_args,
+)
+from nnapi_prof.frontend.inplace import WritesToViews, after_write, is_base, viewed
+from nnapi_prof.graph.node import TENSOR, ScriptCall, add_constant, bind, describe, op_name
+from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS
+
+aten, _decomposed = torch.ops.aten, torch.ops.quantized_decomposed
+CONVERSIONS = frozenset(
+    {
+        DEQUANTIZE,
+        DEQUANTIZE_CHANNELS,
+        _decomposed.dequantize_per_tensor.tensor,
+        _decomposed.dequantize_per_tensor.tensor2,
+        aten.fake_quantize_per_tensor_affine.default,
+        aten.fake_quantize_per_tensor_affine.tensor_qparams,
+        aten.fake_quantize_per_channel_affine.default,
+    }
+)
+"""Calls that are written down even on constants: quantised weights stay integers."""
+
+
+class GraphTracer:
+    """Runs graphs on fake tensors and writes each step that depends on the inputs.
+
+    Calls on constants alone are computed at once. Raises FrontendError for what has no straight
+    form: values that steer control flow or shapes, randomness, unknown higher-order operators.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.numbers = Numbers(self.mode)
+        self.module = fx.GraphModule(torch.nn.Module(), fx.Graph())
+        self._constants: dict[tuple[Any, ...], fx.Node] = {}
+        self._by_memory: dict[Any, list[TracedValue]] = {}
+        self.names: dict[int, str] = {}
+        """Data pointer of a parameter -> its name in the model, for readable graphs."""
+        self._kept: list[Tensor] = []  # keeps data pointers that are keys from being reused
+        self._own: dict[int, Tensor] = {}
+        """Memory that calls on constants made, and nothing in the graph reads yet: it may be
+        written to."""
+        self._made: dict[int, Tensor] = {}
+        """All memory that calls on constants made."""
+        self._moved: dict[int, tuple[Tensor, TracedValue]] = {}
+        """That of them to which values that depend on the inputs were written: constants that are
+        none any more."""
+
+    @property
+    def graph(self) -> fx.Graph:
+        return self.module.graph
+
+    def placeholder(self, name: str, example: Tensor) -> TracedValue:
+        """Adds an input of the model; a meta tensor will do as its example."""
+        node = self.graph.placeholder(name)
+        node.meta[TENSOR] = describe(example)
+        if example.is_meta:
+            with self.mode:
+                return self._remember(
+                    TracedValue(node, torch.empty(example.shape, dtype=example.dtype))
+                )
+        return self._remember(TracedValue(node, self.mode.from_tensor(example)))
+
+    def _remember(self, value: TracedValue) -> TracedValue:
+        self._by_memory.setdefault(value.memory, []).append(value)
+        return value
+
+    def finish(self, outputs: Sequence[Any]) -> fx.GraphModule:
+        """Writes the outputs, flattened to a tuple; constants among them become clones."""
+        listed = [value for value in self._now(outputs) if isinstance(value, TracedValue | Tensor)]
+        nodes = [self._output(value) for value in listed]
+        if not nodes:
+            raise FrontendError(f"{self.name} returns no tensor: there is nothing to run")
+        self.graph.output(tuple(nodes))
+        self.graph.lint()
+        self.module.recompile()
+        return self.module
+
+    def _output(self, value: TracedValue | Tensor) -> fx.Node:
+        if isinstance(value, TracedValue):
+            return value.node
+        source = self._constant(value, "output")
+        copy = self.graph.call_function(torch.ops.aten.clone.default, (source,))
+        copy.meta[TENSOR] = describe(value)
+        return copy
+
+    def run(self, graph: fx.Graph, module: torch.nn.Module, inputs: Sequence[Any]) -> Any:
+        """Runs ``graph``; ``inputs`` are its placeholders' values. Returns what it returns."""
+        values: dict[fx.Node, Any] = {}
+        given = iter(inputs)
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                values[node] = next(given)
+            elif node.op == "get_attr":
+                values[node] = operator.attrgetter(str(node.target))(module)
+            elif node.op == "output":
+                return fx.node.map_arg(node.args[0], lambda n: values[n])
+            elif not _only_counts(node, values):
+                args = _mapped(node.args, values)
+                kwargs = _mapped(node.kwargs, values)
+                values[node] = self._call(node, args, kwargs)
+        raise FrontendError(f"{self.name}: a nested graph has no output")
+
+    def _call(self, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        target = node.target
+        if node.op != "call_function" or isinstance(target, str):
+            raise FrontendError(f"{self.name}: {node.op} {target} has no place in an ATen graph")
+        if isinstance(target, HigherOrderOperator):
+            return self._higher_order(target, args, _where(node))
+        return self.call(Step(target, args, kwargs, _where(node), node.name.rstrip("_")))
+
+    def call(self, step: Step) -> Any:
+        """Carries out one call: now, if on constants alone, else in the graph that is written."""
+        if _is_check(step.target):
+            return None
+        if isinstance(step.target, OpOverload):
+            self._refuse_training(step, step.target)
+        args, kwargs = self._now((step.args, step.kwargs))
+        step = specialize_constant_args(replace(step, args=args, kwargs=kwargs))
+        if not is_traced((step.args, step.kwargs)) and step.target not in CONVERSIONS:
+            return self._compute(step)
+        if step.target is operator.getitem and isinstance(step.args[0], list | tuple):
+            return step.args[0][step.args[1]]
+        if isinstance(step.target, OpOverload) and step.target._schema.is_mutable:
+            return self._write_in_place(step, step.target)
+        return self._strided(step) or self._write(step)
+
+    def _compute(self, step: Step) -> Any:
+        """A call on constants."""
+        if self.numbers.among(step):
+            step = self.numbers.read(step)
+        target = step.target
+        if target is torch.ops.aten.detach_.default:
+            return step.args[0]
+        if isinstance(target, OpOverload) and target._schema.is_mutable:
+            bound = bind(target, step.args, step.kwargs)
+            written = (bound[a.name] for a in target._schema.arguments if a.is_write)
+            if not all(_memory(value) in self._own for value in pytree.tree_leaves(list(written))):
+                return self._write_in_place(step, target)
+        with torch.no_grad():
+            result = target(*step.args, **step.kwargs)
+        return self.own(result, (step.args, step.kwargs))
+
+    def own(self, result: Any, inputs: Any) -> Any:
+        """The result of a call, whose constants may be written to where no input shares them."""
+        given = {_memory(value) for value in pytree.tree_leaves(inputs)}
+        for value in pytree.tree_leaves(result):
+            if isinstance(value, Tensor) and _memory(value) not in given:
+                self._own[_memory(value)] = self._made[_memory(value)] = value
+        return result
+
+    def _now(self, values: Any) -> Any:
+        """The values, with what was a constant before it was written to as it is now."""
+        if not self._moved:
+            return values
+
+        def now(value: Tensor) -> Any:
+            if _memory(value) not in self._moved:
+                return value
+            base, moving = self._moved[_memory(value)]
+            place = (value.shape, value.stride(), value.storage_offset())
+            if place == moving.place:
+                return moving
+            made = viewed(self.call, moving, base, value)
+            with self.mode:
+                fake = moving.fake.as_strided(*place)
+            return self._remember(TracedValue(made.node, fake))
+
+        return pytree.tree_map_only(Tensor, now, values)
+
+    def _moving(self, value: Any) -> Any:
+        """A constant that a call made as a value in the graph, that can be written to."""
+        base = self._made.get(_memory(value)) if isinstance(value, Tensor) else None
+        if base is None or not base.numel() or base.is_quantized or not is_base(base):
+            return value
+        node = self._constant(base.clone(), "constant")
+        with self.mode:
+            fake = torch.empty(base.shape, dtype=base.dtype)
+        self._moved[_memory(value)] = base, self._remember(TracedValue(node, fake))
+        return self._now(value)
+
+    def _write(self, step: Step) -> Any:
+        """A call on at least one value that depends on the inputs."""
+        if self.numbers.among(step):
+            step = self.numbers.promoted(step)
+        args, kwargs = pytree.tree_map_only(TracedValue, lambda v: v.fake, (step.args, step.kwargs))
+        try:
+            with self.mode, torch.no_grad():
+                result = step.target(*args, **kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise DataDependent(
+                f"{self.name}: {op_name(step.target)} ({step.where}) makes a shape or a branch "
+                f"depend on the values of a tensor: give a model whose shapes follow from its "
+                f"inputs' shapes, or `nnapi-prof convert` it, which keeps such parts on the CPU"
+            ) from error
+        except RuntimeError as error:
+            error.add_note(f"{op_name(step.target)}, {step.where}")
+            raise
+        if not any(isinstance(value, Tensor) for value in pytree.tree_leaves(result)):
+            return result  # a size, a number of dimensions: concrete on these inputs
+        if not isinstance(step.target, OpOverload):
+            raise FrontendError(f"{self.name}: {op_name(step.target)} is no ATen operator")
+        return self._written(step, step.target, result)
+
+    def _strided(self, step: Step) -> TracedValue | None:
+        """``as_strided(x, ...)`` by slices or picks of the tensor whose memory it reads, so that it
+        does not hang on how x lies; None for other calls, and where that tensor is unknown."""
+        if step.target is not torch.ops.aten.as_strided.default:
+            return None
+        source, *place = bind(step.target, step.args, step.kwargs).values()
+        sharing = self._by_memory.get(source.memory, ()) if isinstance(source, TracedValue) else ()
+        base = next((value for value in sharing if is_base(value.fake)), None)
+        if base is None or base.fake.dtype != source.fake.dtype:
+            return None
+        with self.mode:
+            fake = source.fake.as_strided(*place)
+        made = viewed(self.call, base, base.fake, fake)
+        return self._remember(TracedValue(made.node, fake))
+
+    def _write_in_place(self, step: Step, target: OpOverload) -> Any:
+        """``op_(x)`` becomes ``y = op(x)``, and whoever reads x, or views of its memory, from here
+        on reads y.
+
+        Raises WritesToViews where op has no functional twin, or views have no base.
+        """
+        packet = target._schema.name.partition("::")[2]
+        family = getattr(torch.ops.aten, packet.removesuffix("_"), None)
+        twin = getattr(family, target._overloadname, None)
+        written = self._moving(step.args[0]) if step.args else None
+        if not isinstance(written, TracedValue) or twin is None or twin is target:
+            raise WritesToViews(op_name(target))
+        result = self._write(replace(step, target=twin, args=(written, *step.args[1:])))
+        same = isinstance(result, TracedValue) and (
+            (result.fake.shape, result.fake.dtype) == (written.fake.shape, written.fake.dtype)
+        )
+        if not same:
+            raise WritesToViews(op_name(target))
+        sharing = list(self._by_memory[written.memory])
+        values = [result] * len(sharing)
+        if any(other.place != written.place for other in sharing):
+            values = after_write(self.call, written, result, sharing)
+        for other, value in zip(sharing, values, strict=True):
+            other.node = value.node
+        return written
+
+    def _written(self, step: Step, target: OpOverload, result: Any) -> Any:
+        args, kwargs = pytree.tree_map(self._argument, (step.args, step.kwargs))
+        made = self.graph.create_node("call_function", target, tuple(args), kwargs, step.hint)
+        if isinstance(result, Tensor):
+            made.meta[TENSOR] = describe(result)
+            return self._remember(TracedValue(made, result))
+        parts: list[Any] = []
+        for index, value in enumerate(result):
+            part: Any = value
+            if isinstance(value, Tensor):
+                reader = self.graph.call_function(operator.getitem, (made, index))
+                reader.meta[TENSOR] = describe(value)
+                part = self._remember(TracedValue(reader, value))
+            parts.append(part)
+        return parts
+
+    def kept(
+        self, target: ScriptCall, inputs: Sequence[TracedValue | Tensor], fakes: Sequence[Tensor]
+    ) -> list[TracedValue]:
+        """Writes a call of TorchScript that stays so; ``fakes`` stand for what it returns."""
+        made = self.graph.call_function(target, tuple(map(self._argument, inputs)))
+        found = []
+        for index, fake in enumerate(fakes):
+            reader = self.graph.call_function(operator.getitem, (made, index))
+            reader.meta[TENSOR] = describe(fake)
+            with self.mode:
+                found.append(self._remember(TracedValue(reader, torch.empty_like(fake))))
+        return found
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, TracedValue):
+            return value.node
+        if isinstance(value, Tensor):
+            return self._constant(value, "constant")
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            raise FrontendError(f"{self.name}: the size {value} is not known")
+        return value
+
+    def _constant(self, value: Tensor, hint: str) -> fx.Node:
+        """The get_attr node of a constant; tensors that share memory and shape share one."""
+        key = (value.data_ptr(), value.dtype, tuple(value.shape), value.stride())
+        if key not in self._constants or value.numel() == 0:
+            self._kept.append(value)
+            self._own.pop(_memory(value), None)
+            self._constants[key] = add_constant(
+                self.graph, value.detach(), self.names.get(value.data_ptr(), hint)
+            )
+        return self._constants[key]
+
+    def _higher_order(self, target: HigherOrderOperator, args: Any, where: str) -> Any:
+        name = str(target.name())  # type: ignore[no-untyped-call]
+        if name == "cond":
+            predicate, if_true, if_false, operands = args
+            if isinstance(predicate, TracedValue):
+                raise FrontendError(branch_refusal(self.name, where))
+            return self._nested(if_true if bool(predicate) else if_false, operands)
+        if name == "wrap_with_set_grad_enabled":
+            return self._nested(args[1], args[2:])
+        if name == "wrap_with_autocast" and not args[2]:
+            return self._nested(args[4], args[5:])
+        raise FrontendError(f"{self.name}: the construct {name} ({where}) is not supported")
+
+    def _nested(self, graph_module: fx.GraphModule, operands: Sequence[Any]) -> Any:
+        return self.run(graph_module.graph, graph_module, operands)
+
+    def _refuse_training(self, step: Step, target: OpOverload) -> None:
+        """Dropout or batch norm in training mode, or anything else that draws random numbers."""
+        bound = bind(target, step.args, step.kwargs)
+        if "batch_norm" in op_name(target):
+            draws = bound.get("running_mean") is not None and (
+                bound.get("training", bound.get("train", False))
+            )
+        elif torch.Tag.nondeterministic_seeded in target.tags:
+            off = bound.get("train", bound.get("training")) is False or bound.get("p") == 0
+            draws = not off and bound.get("dropout_p") != 0
+        else:
+            return
+        if draws:
+            raise FrontendError(
+                f"{self.name}: {op_name(target)} ({step.where}) draws random numbers or changes "
+                f"its statistics: the model is in training mode; call model.eval() before tracing "
+                f"or exporting it"
+            )
+
+
+def branch_refusal(name: str, where: str) -> str:
+    """The message for control flow that no shape decides."""
+    return (
+        f"{name}: a branch ({where}) depends on the values of a tensor: only branches that follow "
+        f"from input shapes are possible"
+    )
+
+
+def _mapped(args: Any, values: Mapping[fx.Node, Any]) -> Any:
+    return fx.node.map_aggregate(args, lambda a: values[a] if isinstance(a, fx.Node) else a)
+
+
+def is_traced(args: Any) -> bool:
+    return any(isinstance(value, TracedValue) for value in pytree.tree_leaves(args))
+
+
+_CHECKS = ("_assert", "sym_constrain", "_guard", "assert_")
+
+
+def _is_check(target: Any) -> bool:
+    """Assertions about shapes and metadata: true by construction on the shapes that run here."""
+    name = target._schema.name if isinstance(target, OpOverload) else op_name(target)
+    return name.rpartition("::")[2].startswith(_CHECKS)
+
+
+def _memory(value: Any) -> int:
+    """Where a tensor's storage lies, whatever part of it a view shows; 0 for what is no tensor."""
+    return value.untyped_storage().data_ptr() if isinstance(value, Tensor) else 0
+
+
+def _where(node: fx.Node) -> str:
+    """The source line that made a node, as far as the node remembers."""
+    trace = str(node.meta.get("stack_trace") or "").strip().splitlines()
+    lines = [line.strip() for line in trace if line.strip().startswith("File ")]
+    if not lines:
+        return f"node {node.name}"
+    parts = lines[-1].replace('"', "").split(", ")
+    return f"{parts[0].removeprefix('File ')}:{parts[1].removeprefix('line ')}"
+
+
+def _only_counts(node: fx.Node, values: Mapping[fx.Node, Any]) -> bool:
+    """Whether a call writes to integers of the model's state that nothing else reads, as batch norm
+    counts batches."""
+    counter = node.args[0] if node.args else None
+    if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
+        return False
+    if node.users or not isinstance(counter, fx.Node) or len(counter.users) > 1:
+        return False
+    value = values[counter]
+    is_state = counter.op == "placeholder" and isinstance(value, Tensor)
+    return is_state and not value.is_floating_point()

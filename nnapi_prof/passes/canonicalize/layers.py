@@ -1,0 +1,265 @@
+"""Normal form of convolutions, pools, batch norm and resizing: one overload, full-length lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from nnapi_prof.graph.node import bound_args, calls, constant_value, is_constant, type_of
+from nnapi_prof.passes.canonicalize.aliases import resized
+from nnapi_prof.passes.decompose.composites import COMPOSITES, COMPOSITES_OF_SEVERAL
+from nnapi_prof.passes.rewrite import ManyRule, Rule, Site, apply_many_rules, apply_rules
+
+aten = torch.ops.aten
+
+
+def canonicalize_layers(graph: fx.Graph) -> int:
+    """Spells every convolution, pool, batch norm and resize in one way each.
+
+    Given:
+        %c [1, 8, 8, 8]  = conv2d(%x [1, 3, 8, 8], %w [8, 3, 4, 4], %b, padding="same")
+        %n [1, 8, 8, 8], ... = _native_batch_norm_legit_no_training(%c, %g, %h, %m, %v, 0.1, 1e-5)
+        %p [1, 8, 4, 4], %i = max_pool2d_with_indices(%n, [2])
+        %u [1, 8, 8, 8]  = upsample_nearest2d(%p, None, [2.0, 2.0])
+    Result:
+        %d [1, 3, 11, 11] = constant_pad_nd(%x, [1, 2, 1, 2], 0.0)
+        %c = convolution(%d, %w, %b, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+        %n = batch_norm(%c, %g, %h, %m, %v, False, 0.0, 1e-05, False)
+        %p = max_pool2d(%n, [2, 2], [2, 2], [0, 0], [1, 1], False)
+        %u = upsample_nearest2d.vec(%p, [8, 8], None)
+
+    Resizing keeps its scales where the sizes do not say the same. A pool whose indices are read
+    stays as it is. Returns the nodes replaced.
+    """
+    return apply_many_rules(graph, _MANY_RULES) + apply_rules(graph, _RULES)
+
+
+def fold_batch_norm(graph: fx.Graph) -> int:
+    """Multiplies a batch norm into the convolution or linear layer that it alone reads.
+
+    Given:
+        %c [1, 8, 4, 4] = convolution(%x, %w [8, 3, 3, 3], %b [8], ...)
+        %n [1, 8, 4, 4] = batch_norm(%c, %gamma, %beta, %mean, %var, ...)
+    Result:
+        %c [1, 8, 4, 4] = convolution(%x, %w * s, (%b - %mean) * s + %beta, ...)
+        with s [8] = %gamma / sqrt(%var + eps), along the output channels of %w
+
+    Folds in float64, so that one rounding is all that is added. Returns the batch norms folded.
+    """
+    folded = 0
+    for node in graph.find_nodes(op="call_function", target=aten.batch_norm.default):
+        layer: Any = node.args[0]
+        if layer.target not in _FOLDS_INTO or len(layer.users) != 1:
+            continue
+        weight, bias = layer.args[1], layer.args[2]
+        if not is_constant(weight) or not (bias is None or is_constant(bias)):
+            continue
+        if layer.target is aten.linear.default and len(type_of(layer).shape) != 2:
+            continue  # batch norm counts channels along dim 1, linear along the last
+        _fold(layer, node)
+        folded += 1
+    return folded
+
+
+def _fold(layer: fx.Node, norm: fx.Node) -> None:
+    given, known = bound_args(layer), bound_args(norm)
+    gamma, beta, mean, var = (
+        constant_value(known[name]).double()
+        for name in ("weight", "bias", "running_mean", "running_var")
+    )
+    scale = gamma / torch.sqrt(var + known["eps"])
+    weight = constant_value(given["weight"])
+    bias = 0.0 if given["bias"] is None else constant_value(given["bias"]).double()
+    if given.get("transposed"):  # weight is [in, out / groups, ...], groups outermost along "in"
+        groups = given["groups"]
+        per_group = weight.double().view(groups, -1, *weight.shape[1:])
+        shaped = scale.view(groups, 1, -1, *[1] * (weight.dim() - 2))
+        new_weight = (per_group * shaped).flatten(0, 1)
+    else:
+        new_weight = weight.double() * scale.view(-1, *[1] * (weight.dim() - 1))
+    new_bias = (bias - mean) * scale + beta
+    site = Site(layer)
+    stem = str(given["weight"].target)
+    layer.update_arg(1, site.add_constant(new_weight.to(weight.dtype), f"{stem}_folded"))
+    layer.update_arg(2, site.add_constant(new_bias.to(weight.dtype), f"{stem}_folded_bias"))
+    norm.replace_all_uses_with(layer)
+    norm.graph.erase_node(norm)
+
+
+_FOLDS_INTO = (aten.convolution.default, aten.linear.default)
+
+
+def full(values: int | Sequence[int], n: int) -> list[int]:
+    """A list argument at full length: aten takes one number for all of ``n`` dimensions."""
+    listed = [values] if isinstance(values, int) else list(values)
+    return listed * n if len(listed) == 1 else listed
+
+
+def _convolution(site: Site) -> fx.Node | None:
+    arg = site.args
+    source, weight = site.input("input"), site.input("weight")
+    n = len(type_of(weight).shape) - 2
+    stride, dilation = full(arg["stride"], n), full(arg["dilation"], n)
+    transposed = bool(arg.get("transposed", "output_padding" in arg))
+    output_padding = full(arg.get("output_padding", 0), n)
+    padding = arg["padding"]
+    unbatched = len(type_of(source).shape) == n + 1
+    if unbatched:
+        source = site.call(aten.view.default, source, [1, *type_of(source).shape])
+    if isinstance(padding, str):
+        source, padding = _named_padding(site, source, padding, dilation)
+    result = site.become(
+        aten.convolution.default,
+        *(source, weight, arg["bias"], stride, full(padding, n), dilation),
+        *(transposed, output_padding, arg["groups"]),
+    )
+    if unbatched and result is not None:
+        return site.call(aten.view.default, result, list(site.type.shape))
+    return result
+
+
+def _named_padding(
+    site: Site, source: fx.Node, padding: str, dilation: Sequence[int]
+) -> tuple[fx.Node, list[int]]:
+    """``valid`` or ``same`` in numbers; what is odd goes to the end, as in PyTorch."""
+    kernel = type_of(site.input("weight")).shape[2:]
+    if padding == "valid":
+        return source, [0] * len(kernel)
+    totals = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    if all(total % 2 == 0 for total in totals):
+        return source, [total // 2 for total in totals]
+    pads = [p for total in reversed(totals) for p in (total // 2, total - total // 2)]
+    return site.call(aten.constant_pad_nd.default, source, pads, 0.0), [0] * len(kernel)
+
+
+def _batch_norm_parts(site: Site) -> fx.Node | None:
+    """``batch_norm`` in eval mode with weight and bias filled in; None where it is training."""
+    arg = site.args
+    if arg.get("training", arg.get("train", False)) or arg["running_mean"] is None:
+        return None
+    channels = type_of(arg["running_mean"]).shape[0]
+    like = constant_value(arg["running_mean"])
+    weight, bias = arg["weight"], arg["bias"]
+    if weight is None:
+        weight = site.add_constant(torch.ones(channels, dtype=like.dtype), "batch_norm_ones")
+    if bias is None:
+        bias = site.add_constant(torch.zeros(channels, dtype=like.dtype), "batch_norm_zeros")
+    return site.become(
+        aten.batch_norm.default,
+        *(site.input("input"), weight, bias, arg["running_mean"], arg["running_var"]),
+        *(False, 0.0, float(arg["eps"]), False),
+    )
+
+
+def _batch_norm(site: Site) -> fx.Node | None:
+    names = ("weight", "bias", "running_mean", "running_var")
+    if not all(site.args[name] is None or is_constant(site.args[name]) for name in names):
+        return None
+    return _batch_norm_parts(site)
+
+
+def _native_batch_norm(site: Site) -> list[fx.Node] | None:
+    node = _batch_norm(site) if _only_first_read(site.node) else None
+    return None if node is None else [node]
+
+
+def _only_first_read(node: fx.Node) -> bool:
+    return all(user.args[1] == 0 for user in node.users if user.users)
+
+
+def _pooled(site: Site, target: torch._ops.OpOverload, *args: Any) -> fx.Node | None:
+    """A pool of the node's images; one image alone, ``[C, H, W]``, becomes a batch on the way."""
+    source = site.input()
+    if len(type_of(source).shape) == 4:
+        return site.become(target, source, *args)
+    batch = site.call(aten.view.default, source, [1, *type_of(source).shape])
+    return site.call(aten.view.default, site.call(target, batch, *args), list(site.type.shape))
+
+
+def _max_pool(site: Site) -> fx.Node | None:
+    arg = site.args
+    kernel = full(arg["kernel_size"], 2)
+    return _pooled(
+        site,
+        aten.max_pool2d.default,
+        *(kernel, full(arg["stride"] or kernel, 2), full(arg["padding"], 2)),
+        *(full(arg["dilation"], 2), bool(arg["ceil_mode"])),
+    )
+
+
+def _max_pool_with_indices(site: Site) -> list[fx.Node] | None:
+    node = _max_pool(site) if _only_first_read(site.node) else None
+    return None if node is None else [node]
+
+
+def _avg_pool(site: Site) -> fx.Node | None:
+    arg = site.args
+    kernel = full(arg["kernel_size"], 2)
+    return _pooled(
+        site,
+        aten.avg_pool2d.default,
+        *(kernel, full(arg["stride"] or kernel, 2), full(arg["padding"], 2)),
+        *(bool(arg["ceil_mode"]), bool(arg["count_include_pad"]), arg["divisor_override"]),
+    )
+
+
+def _adaptive_avg_pool(site: Site) -> fx.Node | None:
+    return _pooled(site, aten.adaptive_avg_pool2d.default, list(site.type.shape[-2:]))
+
+
+def drop_unread_getitems(graph: fx.Graph) -> int:
+    """Erases ``getitem`` readers that nobody reads, so that a rule sees only real readers."""
+    dead = [
+        n for n in calls(graph) if not n.users and not isinstance(n.target, torch._ops.OpOverload)
+    ]
+    for node in dead:
+        graph.erase_node(node)
+    return len(dead)
+
+
+_RESIZES = (
+    aten.upsample_nearest2d,
+    aten._upsample_nearest_exact2d,
+    aten.upsample_bilinear2d,
+    aten.upsample_bicubic2d,
+    aten._upsample_bilinear2d_aa,
+    aten._upsample_bicubic2d_aa,
+)
+_RULES: dict[torch._ops.OpOverload, Rule] = {
+    **COMPOSITES,
+    **dict.fromkeys(
+        (
+            aten.conv1d.default,
+            aten.conv2d.default,
+            aten.conv3d.default,
+            aten.conv1d.padding,
+            aten.conv2d.padding,
+            aten.conv3d.padding,
+            aten.conv_transpose1d.default,
+            aten.conv_transpose2d.input,
+            aten.conv_transpose3d.input,
+            aten.convolution.default,
+            aten._convolution.default,
+            aten._convolution_mode.default,
+            aten._convolution.deprecated,
+        ),
+        _convolution,
+    ),
+    aten.batch_norm.default: _batch_norm,
+    aten.max_pool2d.default: _max_pool,
+    aten.avg_pool2d.default: _avg_pool,
+    aten.adaptive_avg_pool2d.default: _adaptive_avg_pool,
+    aten._adaptive_avg_pool2d.default: _adaptive_avg_pool,
+    **{packet.vec: resized(packet.vec) for packet in _RESIZES},
+    **{packet.default: resized(packet.vec) for packet in _RESIZES},
+}
+
+_MANY_RULES: dict[torch._ops.OpOverload, ManyRule] = {
+    **COMPOSITES_OF_SEVERAL,
+    aten._native_batch_norm_legit_no_training.default: _native_batch_norm,
+    aten.native_batch_norm.default: _native_batch_norm,
+    aten.max_pool2d_with_indices.default: _max_pool_with_indices,
+}

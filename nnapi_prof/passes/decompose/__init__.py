@@ -1,0 +1,1 @@
+"""What NNAPI has no operation for becomes several operations that it has."""

@@ -1,0 +1,328 @@
+"""Values put into, or taken from, places that are known: scatters as choices among elements.
+
+What NNAPI has is GATHER. A value with others in some of its places is a choice of elements from
+both, side by side, where the places are constants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from nnapi_prof.graph.node import constant_value, is_constant, positive_dim, torch_dtype, type_of
+from nnapi_prof.passes.rewrite import Rule, Site, apply_rules
+
+aten = torch.ops.aten
+
+MAX_MATRIX = 2**22
+"""Elements of the matrix that adds values to places, at most."""
+
+
+def decompose_scatter(graph: fx.Graph) -> int:
+    """Spells scatters with constant places by index_select, where and products.
+
+    Given:
+        %s [5]    = slice_scatter(%x [5], %v [3], 0, 0, 5, 2)
+        %i [3, 5] = index_copy(%y [3, 5], 0, [2, 0], %w [2, 5])
+        %a [3, 5] = index_add(%y, 0, [0, 0], %w)
+        %h [2, 4] = one_hot(%n int64[2], 4)
+    Result:
+        %s = index_select(cat([%x, %v]), 0, [5, 1, 6, 3, 7])
+        %i = index_select(cat([%y, %w]), 0, [4, 1, 3])
+        %a = add(%y, matmul([[1, 1], [0, 0], [0, 0]], %w))
+        %h = _to_copy(eq(view(%n, [2, 1]), [0, 1, 2, 3]), dtype=torch.int64)
+
+    Returns the nodes replaced.
+    """
+    return apply_rules(graph, _RULES)
+
+
+def _chosen(site: Site, source: fx.Node, values: fx.Node, dim: int, places: Tensor) -> fx.Node:
+    """``source`` with row i of ``values`` at ``places[i]`` along ``dim``; the last of several."""
+    size = type_of(source).shape[dim]
+    index = torch.arange(size)
+    for row, place in enumerate(places.tolist()):
+        index[place] = size + row
+    joined = site.call(aten.cat.default, [source, values], dim)
+    return site.call(aten.index_select.default, joined, dim, site.add_constant(index, "elements"))
+
+
+def _flat(site: Site, node: fx.Node) -> fx.Node:
+    return site.call(aten.reshape.default, node, [type_of(node).n_elements])
+
+
+def _spread(site: Site, value: Any, shape: Sequence[int]) -> fx.Node:
+    """A number or tensor as large as ``shape``, of the node's element type."""
+    if not isinstance(value, fx.Node):
+        filled = torch.full(list(shape), value, dtype=torch_dtype(site.type.dtype))
+        return site.add_constant(filled, "values")
+    return site.call(aten.expand.default, value, list(shape))
+
+
+def _slice_scatter(site: Site) -> fx.Node | None:
+    """``x[start:end:step] = src`` with a step; without one see normalise_movement."""
+    arg = site.args
+    dim = positive_dim(arg["dim"], len(site.type.shape))
+    start, end, step = slice(arg["start"], arg["end"], arg["step"]).indices(site.type.shape[dim])
+    if step == 1 or type_of(site.input("src")).dtype != site.type.dtype:
+        return None
+    places = torch.arange(start, max(start, end), step)
+    return _chosen(site, site.input(), site.input("src"), dim, places)
+
+
+def _index_copy(site: Site) -> fx.Node | None:
+    places = _indices(site, "index")
+    if places is None or not site.type.shape:
+        return None
+    dim = positive_dim(site.args["dim"], len(site.type.shape))
+    return _chosen(site, site.input(), site.input("source"), dim, places)
+
+
+def _index_fill(site: Site) -> fx.Node | None:
+    places, shape = _indices(site, "index"), site.type.shape
+    if places is None or not shape:
+        return None
+    value = site.args["value"]
+    if isinstance(value, fx.Node):
+        if not is_constant(value):
+            return None
+        value = constant_value(value).item()
+    dim = positive_dim(site.args["dim"], len(shape))
+    mask = torch.zeros(shape[dim], dtype=torch.bool)
+    mask[places] = True
+    mask = mask.reshape([-1 if axis == dim else 1 for axis in range(len(shape))])
+    number = torch.full([1] * len(shape), value, dtype=torch_dtype(site.type.dtype))
+    return site.call(
+        aten.where.self,
+        *(site.add_constant(mask, "filled"), site.add_constant(number, "filling"), site.input()),
+    )
+
+
+def _index_add(site: Site) -> fx.Node | None:
+    """``x + alpha * M @ source`` with the matrix ``M[size, n]`` of which row goes where."""
+    places, shape = _indices(site, "index"), site.type.shape
+    if places is None or not shape or site.type.dtype != "float32":
+        return None
+    dim = positive_dim(site.args["dim"], len(shape))
+    n = len(places)
+    if shape[dim] * n > MAX_MATRIX:
+        return None
+    rows = torch.zeros(n, shape[dim])
+    rows[torch.arange(n), places] = float(site.args["alpha"])
+    source = site.input("source")
+    last = [axis for axis in range(len(shape)) if axis != dim] + [dim]
+    back = [last.index(axis) for axis in range(len(shape))]
+    moved = site.call(aten.permute.default, source, last)
+    added = site.call(aten.matmul.default, moved, site.add_constant(rows, "places"))
+    return site.call(aten.add.Tensor, site.input(), site.call(aten.permute.default, added, back))
+
+
+def _index_put(site: Site) -> fx.Node | None:
+    """``x[i, :, j] = values`` with constant indices."""
+    indices, shape = list(site.args["indices"]), site.type.shape
+    if not all(index is None or is_constant(index) for index in indices):
+        return None
+    found: list[Any] = []
+    for node in indices:
+        if node is None:
+            found.append(slice(None))
+            continue
+        index = constant_value(node)
+        found += index.nonzero(as_tuple=True) if index.dtype in _MASKS else [index]
+    numbers = torch.arange(math.prod(shape)).reshape(shape)
+    places = numbers[tuple(found)]
+    values = _spread(site, site.input("values"), places.shape)
+    return _placed(site, values, places, bool(site.args["accumulate"]))
+
+
+def _scatter(site: Site) -> fx.Node | None:
+    """``x[i][index[i, j]] = src[i, j]`` along dim 1, with a constant index."""
+    index = _indices(site, "index")
+    if index is None or site.args.get("reduce") is not None:
+        return None
+    dim = positive_dim(site.args["dim"], len(site.type.shape))
+    shape = site.type.shape
+    grids = list(torch.meshgrid(*(torch.arange(n) for n in index.shape), indexing="ij"))
+    grids[dim] = index
+    places = torch.arange(math.prod(shape)).reshape(shape)[tuple(grids)]
+    if "src" not in site.args:
+        return _placed(site, _spread(site, site.args["value"], index.shape), places, False)
+    values = site.input("src")
+    for axis, size in enumerate(index.shape):
+        values = site.call(aten.slice.Tensor, values, axis, 0, size, 1)
+    return _placed(site, values, places, site.node.target is aten.scatter_add.default)
+
+
+def _placed(site: Site, values: fx.Node, places: Tensor, adds: bool) -> fx.Node | None:
+    """``values`` at ``places`` of the flattened ``self``; with ``adds`` added to what is there."""
+    source, size, count = site.input(), site.type.n_elements, places.numel()
+    if type_of(values).dtype != site.type.dtype:
+        return None
+    if not adds:
+        flat = _chosen(site, _flat(site, source), _flat(site, values), 0, places.reshape(-1))
+        return site.call(aten.reshape.default, flat, list(site.type.shape))
+    if site.type.dtype != "float32" or size * count > MAX_MATRIX:
+        return None
+    rows = torch.zeros(count, size)
+    rows[torch.arange(count), places.reshape(-1)] = 1
+    row = site.call(aten.reshape.default, values, [1, count])
+    added = site.call(aten.matmul.default, row, site.add_constant(rows, "places"))
+    shaped = site.call(aten.reshape.default, added, list(site.type.shape))
+    return site.call(aten.add.Tensor, source, shaped)
+
+
+def _taken(site: Site, places: Tensor) -> fx.Node:
+    """Elements of the flattened ``self``."""
+    index = site.add_constant(places.reshape(-1), "elements")
+    flat = site.call(aten.index_select.default, _flat(site, site.input()), 0, index)
+    return site.call(aten.reshape.default, flat, list(site.type.shape))
+
+
+def _take(site: Site) -> fx.Node | None:
+    places = _indices(site, "index")
+    return None if places is None else _taken(site, places % type_of(site.input()).n_elements)
+
+
+def _diagonal(site: Site) -> fx.Node | None:
+    shape = type_of(site.input()).shape
+    numbers = torch.arange(math.prod(shape)).reshape(shape)
+    arg = site.args
+    return _taken(site, numbers.diagonal(arg["offset"], arg["dim1"], arg["dim2"]))
+
+
+def _trace(site: Site) -> fx.Node | None:
+    if site.type.dtype != "float32":
+        return None
+    rows, columns = type_of(site.input()).shape
+    on = torch.eye(rows, columns, dtype=torch.bool)
+    zero = site.add_constant(torch.zeros(1, 1), "zero")
+    kept = site.call(aten.where.self, site.add_constant(on, "diagonal"), site.input(), zero)
+    return site.call(aten.sum.default, kept)
+
+
+def _one_hot(site: Site) -> fx.Node | None:
+    classes = site.args["num_classes"]
+    if classes <= 0:
+        return None
+    column = site.call(aten.reshape.default, site.input(), [*type_of(site.input()).shape, 1])
+    numbers = site.add_constant(torch.arange(classes), "classes")
+    return site.call(
+        aten._to_copy.default, site.call(aten.eq.Tensor, column, numbers), dtype=torch.int64
+    )
+
+
+def _bucketize(site: Site) -> fx.Node | None:
+    """How many of few constant boundaries lie below: their comparisons, summed."""
+    sorted_by_name = "sorted_sequence" in site.args
+    bounds = site.constant("sorted_sequence" if sorted_by_name else "boundaries")
+    right = bool(site.args["right"]) or site.args.get("side") == "right"
+    source = site.args["self"]
+    if bounds is None or bounds.dim() != 1 or not isinstance(source, fx.Node):
+        return None
+    if site.args.get("sorter") is not None or type_of(source).dtype != "float32":
+        return None
+    if bounds.dtype != torch.float32 or bounds.isnan().any():
+        return None
+    column = site.call(aten.reshape.default, source, [*type_of(source).shape, 1])
+    limits = site.add_constant(bounds, "boundaries")
+    below = site.call(aten.ge.Tensor if right else aten.gt.Tensor, column, limits)
+    floats = site.call(aten._to_copy.default, below, dtype=torch.float32)
+    total = site.call(aten.sum.dim_IntList, floats, [-1], False)
+    return site.call(aten._to_copy.default, total, dtype=torch_dtype(site.type.dtype))
+
+
+def _indices(site: Site, name: str) -> Tensor | None:
+    """A constant tensor of indices; None for a computed one."""
+    found = site.constant(name)
+    return None if found is None or found.dtype in _MASKS else found.long()
+
+
+_MASKS = (torch.bool, torch.uint8)
+_RULES: dict[torch._ops.OpOverload, Rule] = {
+    aten.slice_scatter.default: _slice_scatter,
+    aten.index_copy.default: _index_copy,
+    aten.index_fill.int_Scalar: _index_fill,
+    aten.index_fill.int_Tensor: _index_fill,
+    aten.index_add.default: _index_add,
+    aten.index_put.default: _index_put,
+    aten.scatter.src: _scatter,
+    aten.scatter.value: _scatter,
+    aten.scatter_add.default: _scatter,
+    aten.take.default: _take,
+    aten.diagonal.default: _diagonal,
+    aten.trace.default: _trace,
+    aten.one_hot.default: _one_hot,
+    aten.bucketize.Tensor: _bucketize,
+    aten.searchsorted.Tensor: _bucketize,
+}
+
+
+# Windows of a tensor as a tensor: unfold, im2col and its inverse
+
+
+def _unfold(site: Site) -> fx.Node | None:
+    """``x.unfold(dim, size, step)``: the windows by their indices, their elements last."""
+    shape = type_of(site.input()).shape
+    if not shape:
+        return None
+    dim = positive_dim(site.args["dimension"], len(shape))
+    starts = torch.arange(site.type.shape[dim]) * site.args["step"]
+    places = starts.unsqueeze(1) + torch.arange(site.args["size"])
+    index = site.add_constant(places, "unfold_places")
+    flat = [math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])]
+    rows = site.call(aten.reshape.default, site.input(), flat)
+    windows = site.call(aten.index.Tensor, rows, [None, index])
+    turned = site.call(aten.permute.default, windows, [0, 1, 3, 2])
+    return site.call(aten.reshape.default, turned, list(site.type.shape))
+
+
+def _im2col(site: Site) -> fx.Node | None:
+    """The patches of an image: a depthwise convolution with one kernel for each pixel of a patch,
+    1 there and 0 elsewhere. (An infinity makes NaN of the zeros in its window.)"""
+    if len(type_of(site.input()).shape) != 4:
+        return None
+    channels = type_of(site.input()).shape[1]
+    convolved = site.call(
+        aten.convolution.default,
+        *(site.input(), _unit_kernels(site, channels), None, site.args["stride"]),
+        *(site.args["padding"], site.args["dilation"], False, [0, 0], channels),
+    )
+    return site.call(aten.reshape.default, convolved, list(site.type.shape))
+
+
+def _col2im(site: Site) -> fx.Node | None:
+    """Patches added up to an image: the transpose of the above."""
+    arg, shape = site.args, site.type.shape
+    if len(shape) != 4:
+        return None
+    size, over = [], []
+    for axis in (0, 1):
+        reach = arg["dilation"][axis] * (arg["kernel_size"][axis] - 1) + 1
+        free = shape[2 + axis] + 2 * arg["padding"][axis] - reach
+        size.append(free // arg["stride"][axis] + 1)
+        over.append(free % arg["stride"][axis])
+    patches = [shape[0], type_of(site.input()).shape[1], *size]
+    image = site.call(aten.reshape.default, site.input(), patches)
+    return site.call(
+        aten.convolution.default,
+        *(image, _unit_kernels(site, shape[1]), None, arg["stride"], arg["padding"]),
+        *(arg["dilation"], True, over, shape[1]),
+    )
+
+
+def _unit_kernels(site: Site, channels: int) -> fx.Node:
+    """``[C * kh * kw, 1, kh, kw]``: for each channel the kernels with a single 1."""
+    height, width = site.args["kernel_size"]
+    units = torch.eye(height * width).reshape(-1, 1, height, width)
+    return site.add_constant(units.repeat(channels, 1, 1, 1), "patch_kernels")
+
+
+PATCH_RULES: dict[torch._ops.OpOverload, Rule] = {
+    aten.unfold.default: _unfold,
+    aten.im2col.default: _im2col,
+    aten.col2im.default: _col2im,
+}

@@ -1,0 +1,1 @@
+"""How values lie in memory: permutes and dim orders."""

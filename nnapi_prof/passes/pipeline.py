@@ -1,0 +1,117 @@
+"""The passes that bring a graph to normal form, in their order, and what runs them.
+
+A pass is a function ``Graph -> int``, the changes it made. Adding one: its file in
+canonicalize/, decompose/, quantize/ or layout/, its line with the reason for its place in
+DEFAULT_PASSES, and a case in tests/graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import fx
+
+from nnapi_prof.errors import FrontendError
+from nnapi_prof.graph.quantisation import annotate_quantisation
+from nnapi_prof.graph.verify import verify
+from nnapi_prof.passes.canonicalize.aliases import canonicalize_overloads
+from nnapi_prof.passes.canonicalize.arithmetic import canonicalize_arithmetic, matmul_to_linear
+from nnapi_prof.passes.canonicalize.layers import (
+    canonicalize_layers,
+    drop_unread_getitems,
+    fold_batch_norm,
+)
+from nnapi_prof.passes.canonicalize.movement import canonicalize_movement, drop_expands
+from nnapi_prof.passes.canonicalize.promotion import insert_type_promotion
+from nnapi_prof.passes.canonicalize.simplify import (
+    drop_noops,
+    fold_constants,
+    share_constants,
+    simplify_constant_gather,
+)
+from nnapi_prof.passes.canonicalize.views import canonicalize_views, merge_views
+from nnapi_prof.passes.decompose.rank import decompose_high_rank
+from nnapi_prof.passes.decompose.scatter import decompose_scatter
+from nnapi_prof.passes.decompose.spatial_rank import conv1d_to_conv2d, decompose_conv3d
+from nnapi_prof.passes.decompose.sums import check_terms_for_infinity, sum_of_stack_to_adds
+from nnapi_prof.passes.fusion import fuse_activations
+from nnapi_prof.passes.layout.dim_order import assign_dim_order
+from nnapi_prof.passes.layout.permutes import cancel_permutes, lift_permutes
+from nnapi_prof.passes.quantize.qdq import (
+    canonicalize_qdq,
+    duplicate_dequantize,
+    fold_dequantize,
+    propagate_qdq,
+    qdq_to_uint8,
+)
+from nnapi_prof.passes.quantize.unsupported import decompose_dynamic_quant, widen_quant_ranges
+from nnapi_prof.passes.rewrite import erase_unused
+
+Pass = Callable[[fx.Graph], int]
+
+
+def run_passes(module: fx.GraphModule, passes: Sequence[Pass]) -> dict[str, int]:
+    """Runs ``passes`` over the module's graph and recompiles it.
+
+    Returns the number of changes by pass name, summed where a pass runs more than once. Raises
+    FrontendError naming the pass after which a rule was broken, and the passes before it.
+    """
+    changes: dict[str, int] = {}
+    done: list[str] = []
+    for one in passes:
+        name = one.__name__
+        try:
+            changes[name] = changes.get(name, 0) + one(module.graph)
+            erase_unused(module.graph)
+            verify(module.graph)
+        except (AssertionError, FrontendError, LookupError, RuntimeError, TypeError) as error:
+            before = ", ".join(done) or "none"
+            raise FrontendError(f"pass {name} failed (passes before it: {before}): {error}") from (
+                error
+            )
+        done.append(name)
+    module.recompile()
+    return changes
+
+
+DEFAULT_PASSES: tuple[Pass, ...] = (
+    drop_unread_getitems,  # first: rules ask which of several values are read
+    drop_noops,  # before any matching: a clone between two nodes hides one from the other
+    canonicalize_overloads,  # before the passes that ask for one overload
+    check_terms_for_infinity,  # before fold_constants and normalise_movement, for what it writes
+    insert_type_promotion,  # before normalise_movement, which cuts and joins values of one type
+    decompose_scatter,  # before normalise_movement, whose spelling it ends in
+    canonicalize_qdq,  # before fold_constants: weights stay integers and a scale
+    fold_constants,  # a transposed weight must be a constant before anything looks at it
+    qdq_to_uint8,  # before move_integers: asks for numbers
+    decompose_dynamic_quant,  # after normalise_quantisation: tells numbers from computed scales
+    canonicalize_movement,  # before normalise_views and normalise_layers, whose spelling it ends in
+    canonicalize_views,
+    canonicalize_layers,
+    canonicalize_arithmetic,
+    fold_constants,  # views and products of constants that the three above wrote
+    simplify_constant_gather,  # after folding: asks for constant places
+    propagate_qdq,  # a transposed weight of integers is a weight to normalise_matmul
+    matmul_to_linear,  # after folding: asks for constant matrices
+    drop_noops,  # what only the normal spelling shows: mul by 1, view to the same shape
+    fold_batch_norm,  # after drop_noops: a dropout between layer and norm is gone
+    decompose_conv3d,  # after fold_batch_norm, as raise_lines
+    conv1d_to_conv2d,  # after fold_batch_norm, which wants the norm to read the layer itself
+    propagate_qdq,  # after the normal spelling of views, before they are merged
+    widen_quant_ranges,  # after move_integers, which drops conversions of the same integers
+    merge_views,
+    drop_expands,  # after the normal spelling of expand
+    sum_of_stack_to_adds,  # before lower_ranks, which would merge the dimension of the stack
+    decompose_high_rank,  # after merge_views: a permutation must be seen between its two views
+    drop_noops,  # a view of a view that ends where it began hides one permute from another
+    lift_permutes,  # after merge_views; before cancel_permutes, which may cancel what it writes
+    cancel_permutes,  # before assign_dim_order: a permute and its inverse would force clones
+    drop_noops,  # the same between two permutes that are gone
+    fold_dequantize,  # after everything that may bring a weight to its quantised operation
+    share_constants,  # after all folding, which writes constants
+    duplicate_dequantize,  # before annotate_quantisation, which types its nodes
+    annotate_quantisation,  # before assign_dim_order: quantised images have an order
+    assign_dim_order,  # after everything that adds or drops nodes
+    fuse_activations,  # last: units must not cross a clone that assign_dim_order put in
+)
+
+__all__ = ["DEFAULT_PASSES", "Pass", "run_passes"]

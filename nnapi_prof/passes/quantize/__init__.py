@@ -1,0 +1,1 @@
+"""Quantised graphs: quantize and dequantize nodes around float operations."""
