@@ -11,18 +11,17 @@ from numpy.typing import NDArray
 from torch import fx
 
 from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert.ops.formula import NONE, PLAIN, Value, constant, tensor
 from nnapi_prof.convert.ops.integer_moves import moves_bools, moves_elements
 from nnapi_prof.convert.ops.slicing import take
 from nnapi_prof.convert.registry import Lowering, lowers, memory_axis
 from nnapi_prof.graph.node import is_constant, type_of
-from nnapi_prof.graph.types import DimOrder, TensorType
-from nnapi_prof.nnapi.codes import FuseCode, OperationCode
+from nnapi_prof.nnapi.codes import OperationCode
 
 aten = torch.ops.aten
 
 EXACT_FLOAT = 2**24
 """Integers up to here are exact in float32."""
-PLAIN = DimOrder.CONTIGUOUS
 
 
 @lowers(aten.index_select.default)
@@ -71,11 +70,13 @@ def index(op: Lowering) -> OperandId:
     dims = (*shape[:first], *broadcast, *shape[axes[-1] + 1 :])
     if len(axes) > 1:
         x = op.reshape(x, (*shape[:first], math.prod(sizes), *shape[axes[-1] + 1 :]))
-    where = _flat_index(op, nodes, sizes, broadcast)
-    if isinstance(where, np.ndarray) and where.ndim == 1:
+    where = _flat_index(op, nodes, sizes)
+    if isinstance(where, Value):
+        result = _gather(op, x, first, where.operand, broadcast)
+    elif where.ndim == 1:
         result = take(op, x, first, where.tolist())
     else:
-        result = _gather(op, x, first, where, broadcast)
+        result = _gather(op, x, first, op.constant(where), broadcast)
     return op.reorder(result, dims, PLAIN, op.out.dim_order)
 
 
@@ -125,29 +126,24 @@ def gather(op: Lowering) -> OperandId:
     x = op.reshape(x, (math.prod(shape),))
     node = op.arg("index")
     if is_constant(node):
-        where: OperandId | NDArray[np.int32] = (op.any_array(node) * strides[dim] + offsets).astype(
-            np.int32
-        )
+        positions = op.any_array(node) * strides[dim] + offsets
+        where = op.constant(positions.astype(np.int32))
     else:
-        where = op.tensor(node)
+        index, bound = tensor(op, "index"), math.prod(shape)
         if strides[dim] != 1:
-            where = _scaled(op, where, strides[dim], index_type.shape, math.prod(shape))
+            index = _arithmetic(OperationCode.MUL, index, np.array([strides[dim]]), bound)
         if offsets.any():
-            where = _shifted(op, where, offsets.astype(np.int32), math.prod(shape))
+            index = _arithmetic(OperationCode.ADD, index, offsets, bound)
+        where = index.operand
     result = _gather(op, x, 0, where, index_type.shape)
     return op.reorder(result, index_type.shape, PLAIN, op.out.dim_order)
 
 
 def _gather(
-    op: Lowering,
-    x: OperandId,
-    axis: int,
-    index: OperandId | NDArray[np.int32],
-    shape: tuple[int, ...],
+    op: Lowering, x: OperandId, axis: int, where: OperandId, shape: tuple[int, ...]
 ) -> OperandId:
     """GATHER along an axis in memory; the index's shape comes in the axis's place. Rows by a
     vector are an EMBEDDING_LOOKUP below level 3, which has no GATHER."""
-    where = op.constant(index) if isinstance(index, np.ndarray) else index
     dims = op.dims(x)
     result = (*dims[:axis], *shape, *dims[axis + 1 :]) or (1,)
     if op.level < 3 and axis == 0 and len(shape) == 1 and len(dims) >= 2:
@@ -160,82 +156,45 @@ def _gather(
 
 
 def _flat_index(
-    op: Lowering,
-    nodes: list[fx.Node | NDArray[Any]],
-    sizes: list[int],
-    shape: tuple[int, ...],
-) -> OperandId | NDArray[np.int32]:
+    op: Lowering, nodes: list[fx.Node | NDArray[Any]], sizes: list[int]
+) -> Value | NDArray[np.int32]:
     """The position in axes of ``sizes`` flattened into one that each tuple of indices means."""
-    arrays = [node.astype(np.int64) for node in nodes if isinstance(node, np.ndarray)]
-    if len(arrays) == len(nodes):
-        wrapped = [
-            np.where(array < 0, array + size, array)
-            for array, size in zip(arrays, sizes, strict=True)
-        ]
-        return np.asarray(np.ravel_multi_index(np.broadcast_arrays(*wrapped), sizes), np.int32)
-    total: OperandId | None = None
-    for place, (node, size) in enumerate(zip(nodes, sizes, strict=True)):
-        stride, bound = math.prod(sizes[place + 1 :]), math.prod(sizes)
+    pairs = list(zip(nodes, sizes, strict=True))
+    constants = [np.where(n < 0, n + size, n) for n, size in pairs if isinstance(n, np.ndarray)]
+    if len(constants) == len(nodes):
+        arrays = np.broadcast_arrays(*(array.astype(np.int64) for array in constants))
+        return np.asarray(np.ravel_multi_index(arrays, sizes), np.int32)
+    total: Value | None = None
+    bound = math.prod(sizes)
+    for place, (node, size) in enumerate(pairs):
+        stride = math.prod(sizes[place + 1 :])
         if isinstance(node, np.ndarray):
-            part = op.constant((np.where(node < 0, node + size, node) * stride).astype(np.int32))
+            positions = np.where(node < 0, node + size, node) * stride
+            part = constant(op, positions.astype(np.int32))
         else:
-            own = type_of(node).shape
-            part = _wrapped(op, op.tensor(node), size, own)
-            part = part if stride == 1 else _scaled(op, part, stride, own, bound)
-        total = part if total is None else _sum(op, total, part, bound)
+            index = Value(op, op.tensor(node))
+            from_end = _arithmetic(OperationCode.ADD, index, np.array([size]), size)
+            part = (index < 0).select(from_end, index, "int32")
+            if stride != 1:
+                part = _arithmetic(OperationCode.MUL, part, np.array([stride]), bound)
+        total = part if total is None else _arithmetic(OperationCode.ADD, total, part, bound)
     assert total is not None
     return total
 
 
-def _sum(op: Lowering, x: OperandId, y: OperandId, bound: int) -> OperandId:
-    """``x + y`` of indices, broadcast; see :func:`_integers`."""
-    dims = np.broadcast_shapes(op.dims(x), op.dims(y))
-    none = [int(FuseCode.NONE)]
-    if op.level >= 4:
-        return op.emit(OperationCode.ADD, [x, y], none, dims=dims)
-    _require_exact(op, OperationCode.ADD, bound)
-    floats = [op.emit_as([TensorType(op.dims(v))], OperationCode.CAST, [v])[0] for v in (x, y)]
-    moved = op.emit(OperationCode.ADD, floats, none, dims=dims)
-    return op.emit_as([TensorType(dims, "int32")], OperationCode.CAST, [moved])[0]
-
-
-def _require_exact(op: Lowering, code: OperationCode, bound: int) -> None:
-    op.require_level(3, f"{code.name} on indices (CAST)")
-    op.require(
-        bound <= EXACT_FLOAT,
-        f"indices up to {bound} computed as floats (exact up to {EXACT_FLOAT}) before level 4",
-    )
-
-
-def _wrapped(op: Lowering, index: OperandId, size: int, shape: tuple[int, ...]) -> OperandId:
-    """``index`` with ``size`` added where it is below 0."""
-    moved = _shifted(op, index, np.array([size], np.int32), size)
-    dims = shape or (1,)
-    zero = np.zeros(1, np.int32)
-    (below,) = op.emit_as([TensorType(dims, "bool")], OperationCode.LESS, [index, zero])
-    return op.emit_as([TensorType(dims, "int32")], OperationCode.SELECT, [below, moved, index])[0]
-
-
-def _scaled(
-    op: Lowering, index: OperandId, factor: int, shape: tuple[int, ...], bound: int
-) -> OperandId:
-    return _integers(op, OperationCode.MUL, index, np.array([factor], np.int32), bound)
-
-
-def _shifted(op: Lowering, index: OperandId, added: NDArray[np.int32], bound: int) -> OperandId:
-    return _integers(op, OperationCode.ADD, index, added, bound)
-
-
-def _integers(
-    op: Lowering, code: OperationCode, index: OperandId, other: NDArray[np.int32], bound: int
-) -> OperandId:
+def _arithmetic(
+    code: OperationCode, index: Value, other: Value | NDArray[Any], bound: int
+) -> Value:
     """Arithmetic on indices. Before level 4, which brought it for integers, it runs on floats:
     exact for results below 2^24, which ``bound`` says of all indices that are inside."""
-    none = [int(FuseCode.NONE)]
-    dims = op.dims(index)
-    if op.level >= 4:
-        return op.emit(code, [index, other], none, dims=dims)
-    _require_exact(op, code, bound)
-    (floats,) = op.emit_as([TensorType(dims)], OperationCode.CAST, [index])
-    moved = op.emit(code, [floats, other.astype(np.float32)], none, dims=dims)
-    return op.emit_as([TensorType(dims, "int32")], OperationCode.CAST, [moved])[0]
+    op = index.op
+    dtype = "int32" if op.level >= 4 else "float32"
+    if dtype == "float32":
+        op.require_level(3, f"{code.name} on indices (CAST)")
+        op.require(
+            bound <= EXACT_FLOAT,
+            f"indices up to {bound} computed as floats (exact up to {EXACT_FLOAT}) before level 4",
+        )
+    index = index.cast(dtype)
+    right = other.cast(dtype) if isinstance(other, Value) else constant(op, other.astype(dtype))
+    return index.binary(code, right, [NONE]).cast("int32")
