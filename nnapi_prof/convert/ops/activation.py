@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.element_types import argument, fuse
+from nnapi_prof.convert.ops.element_types import argument, formula, fuse
 from nnapi_prof.convert.ops.formula import (
     FLOATS,
     RELU,
@@ -54,22 +54,9 @@ def unary(op: Lowering) -> OperandId:
     return argument(op, "self").unary(UNARY[op.target]).operand
 
 
-@lowers(aten.relu.default)
-def relu_(op: Lowering) -> OperandId:
-    """Lowers ``max(x, 0)``: RELU, of integers MAXIMUM."""
-    return relu(argument(op, "self")).operand
-
-
-@lowers(aten.abs.default)
-def abs_(op: Lowering) -> OperandId:
-    """Lowers ``|x|``; below level 3, which has ABS, as ``relu(x) + relu(-x)``."""
-    return absolute(argument(op, "self")).operand
-
-
-@lowers(aten.neg.default)
-def neg(op: Lowering) -> OperandId:
-    """Lowers ``-x``; below level 3, which has NEG, as ``x * -1``."""
-    return (-argument(op, "self")).operand
+formula(aten.relu.default)(relu)
+formula(aten.abs.default)(absolute)
+formula(aten.neg.default)(Value.__neg__)
 
 
 @lowers(aten.hardtanh.default)
@@ -128,19 +115,17 @@ def _shifted(x: Value, low: float, high: float) -> Value:
     return (x * (1 / half)).plus(-middle / half, RELU1) * half + middle
 
 
-@lowers(aten.threshold.default)
-def threshold(op: Lowering) -> OperandId:
+@formula(aten.threshold.default)
+def threshold(x: Value) -> Value:
     """Lowers ``x if x > threshold else value``."""
-    x = argument(op, "self")
-    above = x > float(op.arg("threshold"))
-    return above.select(x, float(op.arg("value")), x.dtype).operand
+    above = x > float(x.op.arg("threshold"))
+    return above.select(x, float(x.op.arg("value")), x.dtype)
 
 
-@lowers(aten.hardshrink.default)
-def hardshrink(op: Lowering) -> OperandId:
+@formula(aten.hardshrink.default)
+def hardshrink(x: Value) -> Value:
     """Lowers ``x if |x| > lambd else 0``."""
-    x = argument(op, "self")
-    return (absolute(x) > float(op.arg("lambd"))).select(x, 0, x.dtype).operand
+    return (absolute(x) > float(x.op.arg("lambd"))).select(x, 0, x.dtype)
 
 
 @lowers(aten.softshrink.default)
@@ -151,60 +136,52 @@ def softshrink(op: Lowering) -> OperandId:
     return (x.plus(-size, RELU) - (x * -1).plus(-size, RELU)).operand
 
 
-@lowers(aten.hardsigmoid.default)
-def hardsigmoid(op: Lowering) -> OperandId:
+@formula(aten.hardsigmoid.default)
+def hardsigmoid(x: Value) -> Value:
     """Lowers ``relu6(x + 3) / 6``."""
-    return _gate(argument(op, "self")).operand
-
-
-@lowers(aten.hardswish.default)
-def hardswish(op: Lowering) -> OperandId:
-    """Lowers ``x * relu6(x + 3) / 6``: one operation from level 4 on, three before."""
-    x = argument(op, "self")
-    if op.level >= 4:
-        return x.unary(OperationCode.HARD_SWISH).operand
-    return x.times(_gate(x), op.fuse()).operand
-
-
-def _gate(x: Value) -> Value:
     return x.plus(3, FuseCode.RELU6) * (1 / 6)
 
 
-@lowers(aten.silu.default)
-def silu(op: Lowering) -> OperandId:
+@formula(aten.hardswish.default)
+def hardswish(x: Value) -> Value:
+    """Lowers ``x * relu6(x + 3) / 6``: one operation from level 4 on, three before."""
+    if x.op.level >= 4:
+        return x.unary(OperationCode.HARD_SWISH)
+    return x.times(hardsigmoid(x), x.op.fuse())
+
+
+@formula(aten.silu.default)
+def silu(x: Value) -> Value:
     """Lowers ``x * sigmoid(x)``."""
-    x = argument(op, "self")
-    return x.times(sigmoid(x), op.fuse()).operand
+    return x.times(sigmoid(x), x.op.fuse())
 
 
-@lowers(aten.gelu.default)
-def gelu(op: Lowering) -> OperandId:
+@formula(aten.gelu.default)
+def gelu(x: Value) -> Value:
     """Lowers ``x * P(x)``, P being the normal distribution function, as ``x * sigmoid(logit)``.
 
     For approximate="tanh" the logit is PyTorch's cubic, doubled. For "none" it is a polynomial
     (:func:`~nnapi_prof.convert.ops.functions.normal_logit`): the error is 3e-7 * max(1, |x|)
     at most, in float32, for all x.
     """
-    x = argument(op, "self")
-    if op.arg("approximate") == "tanh":
+    if x.op.arg("approximate") == "tanh":
         slope = 2 * math.sqrt(2 / math.pi)
         logit = ((x * x) * (slope * 0.044715) + slope) * x
     else:
         logit = normal_logit(x)
-    return x.times(sigmoid(logit), op.fuse()).operand
+    return x.times(sigmoid(logit), x.op.fuse())
 
 
-@lowers(aten.mish.default)
-def mish(op: Lowering) -> OperandId:
+@formula(aten.mish.default)
+def mish(x: Value) -> Value:
     """Lowers ``x * tanh(log(1 + e ** x))``.
 
     With ``s = sigmoid(x)`` and ``q = 1 - s`` the second factor is ``s * (1 + q) / (1 + q * q)``,
     where nothing overflows or cancels.
     """
-    x = argument(op, "self")
     s = sigmoid(x)
     q = 1 - s
-    return x.times((s * (q + 1)) / (q * q + 1), op.fuse()).operand
+    return x.times((s * (q + 1)) / (q * q + 1), x.op.fuse())
 
 
 @lowers(aten.elu.default)

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.element_types import argument, fuse, result_dtype
+from nnapi_prof.convert.ops.element_types import argument, formula, fuse, result_dtype
 from nnapi_prof.convert.ops.formula import (
     FLOATS,
     NONE,
@@ -51,12 +51,11 @@ def _pair(op: Lowering) -> tuple[Value, Value]:
     return argument(op, "self"), argument(op, "other")
 
 
-@lowers(*BINARY)
-def binary(op: Lowering) -> OperandId:
+@formula(*BINARY, of=("self", "other"))
+def binary(x: Value, y: Value) -> Value:
     """Lowers ``f(x, y) -> z`` with PyTorch's broadcasting."""
-    x, y = _pair(op)
-    of_numbers, of_bools = BINARY[op.target]
-    return (x.is_(of_bools, y) if x.dtype == "bool" else x.binary(of_numbers, y)).operand
+    of_numbers, of_bools = BINARY[x.op.target]
+    return x.is_(of_bools, y) if x.dtype == "bool" else x.binary(of_numbers, y)
 
 
 @lowers(aten.add.Tensor)
@@ -69,14 +68,13 @@ def add(op: Lowering) -> OperandId:
     return x.plus(y, fuse(op)).operand
 
 
-@lowers(aten.mul.Tensor)
-def mul(op: Lowering) -> OperandId:
+@formula(aten.mul.Tensor, of=("self", "other"))
+def mul(x: Value, y: Value) -> Value:
     """Lowers ``self * other``; of bools it is ``self and other``."""
-    x, y = _pair(op)
     if x.dtype == "bool":
-        return x.is_(OperationCode.LOGICAL_AND, y).operand
-    _require_small(op, x, y)
-    return x.times(y, fuse(op)).operand
+        return x.is_(OperationCode.LOGICAL_AND, y)
+    _require_small(x.op, x, y)
+    return x.times(y, fuse(x.op))
 
 
 def _require_small(op: Lowering, *factors: Value) -> None:
@@ -147,11 +145,10 @@ def reciprocal(op: Lowering) -> OperandId:
     return number(op, 1, result_dtype(op)).over(argument(op, "self"), op.fuse()).operand
 
 
-@lowers(aten.square.default)
-def square(op: Lowering) -> OperandId:
+@formula(aten.square.default)
+def square(x: Value) -> Value:
     """Lowers ``self * self``."""
-    x = argument(op, "self")
-    return x.times(x, fuse(op)).operand
+    return x.times(x, fuse(x.op))
 
 
 @lowers(aten.pow.Tensor_Scalar)
@@ -212,12 +209,11 @@ def _weighed(op: Lowering, x: Value) -> Value:
     return x if value == 1 else x * value
 
 
-@lowers(aten.lerp.Scalar, aten.lerp.Tensor)
-def lerp(op: Lowering) -> OperandId:
+@formula(aten.lerp.Scalar, aten.lerp.Tensor)
+def lerp(x: Value) -> Value:
     """Lowers ``self + weight * (end - self)``."""
-    x = argument(op, "self")
-    step = (argument(op, "end") - x) * argument(op, "weight")
-    return x.plus(step, fuse(op)).operand
+    step = (argument(x.op, "end") - x) * argument(x.op, "weight")
+    return x.plus(step, fuse(x.op))
 
 
 def _require_no_alpha(op: Lowering) -> None:

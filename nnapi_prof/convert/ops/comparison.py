@@ -12,7 +12,13 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.element_types import argument, common_dtype, device_dtype, result_dtype
+from nnapi_prof.convert.ops.element_types import (
+    argument,
+    common_dtype,
+    device_dtype,
+    formula,
+    result_dtype,
+)
 from nnapi_prof.convert.ops.formula import Value, absolute
 from nnapi_prof.convert.registry import Lowering, lowers
 from nnapi_prof.graph.node import type_of
@@ -117,19 +123,18 @@ def isfinite(op: Lowering) -> OperandId:
     return (absolute(argument(op, "self", "float32")) < math.inf).operand
 
 
-@lowers(aten.nan_to_num.default)
-def nan_to_num(op: Lowering) -> OperandId:
+@formula(aten.nan_to_num.default)
+def nan_to_num(x: Value) -> Value:
     """Lowers NaN to ``nan``, infinities to ``posinf`` and ``neginf`` (the largest numbers where
     they are None) by a SELECT each."""
-    x = argument(op, "self")
     limit = float(np.finfo(x.dtype).max)
     posinf, neginf = (
-        default if op.arg(name) is None else float(op.arg(name))
+        default if x.op.arg(name) is None else float(x.op.arg(name))
         for name, default in (("posinf", limit), ("neginf", -limit))
     )
-    result = x.is_(OperationCode.NOT_EQUAL, x).select(float(op.arg("nan") or 0), x, x.dtype)
+    result = x.is_(OperationCode.NOT_EQUAL, x).select(float(x.op.arg("nan") or 0), x, x.dtype)
     result = x.is_(OperationCode.EQUAL, math.inf).select(posinf, result, x.dtype)
-    return x.is_(OperationCode.EQUAL, -math.inf).select(neginf, result, x.dtype).operand
+    return x.is_(OperationCode.EQUAL, -math.inf).select(neginf, result, x.dtype)
 
 
 @lowers(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
 from torch import fx
+from torch._ops import OpOverload
 
 from nnapi_prof.convert.model import OperandId
 from nnapi_prof.convert.ops.formula import CASTABLE, FLOATS, Value, constant, number, numbers
@@ -21,6 +24,8 @@ from nnapi_prof.graph.quantisation import (
 )
 from nnapi_prof.graph.types import DEVICE_DTYPES, DimOrder
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
+
+Formula = Callable[..., Value]
 
 
 def device_dtype(op: Lowering, dtype: str) -> str:
@@ -77,6 +82,21 @@ def _placed(op: Lowering, array: NDArray[Any]) -> NDArray[Any]:
     if op.out.dim_order is DimOrder.CONTIGUOUS or array.size == 1:
         return array
     return array.reshape((1,) * (4 - array.ndim) + array.shape).transpose(MEMORY_AXES)
+
+
+def formula(*targets: OpOverload, of: Sequence[str] = ("self",)) -> Callable[[Formula], Formula]:
+    """Registers a function of these arguments, as :func:`argument` gives them, as a lowering; it
+    stays a function of values."""
+
+    def register(function: Formula) -> Formula:
+        @lowers(*targets)
+        @functools.wraps(function)
+        def lower(op: Lowering) -> OperandId:
+            return function(*(argument(op, name) for name in of)).operand
+
+        return function
+
+    return register
 
 
 def fuse(op: Lowering) -> int:

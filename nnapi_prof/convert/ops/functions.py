@@ -7,7 +7,7 @@ import math
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.element_types import argument, result_dtype
+from nnapi_prof.convert.ops.element_types import argument, formula, result_dtype
 from nnapi_prof.convert.ops.formula import (
     RELU,
     RELU1,
@@ -48,43 +48,36 @@ def normal_logit(x: Value) -> Value:
     return polynomial(near * near, NORMAL_LOGIT) * near
 
 
-@lowers(aten.erf.default)
-def erf(op: Lowering) -> OperandId:
+@formula(aten.erf.default)
+def erf(x: Value) -> Value:
     """Lowers ``erf(x)`` as ``tanh(logit(P(x * sqrt 2)) / 2)``.
 
     NNAPI has no erf. With :data:`NORMAL_LOGIT` the error is 2.5e-7 at most, in float32, for all x,
     plus that of the device's TANH; near 0 it is relative.
     """
-    logit = normal_logit(argument(op, "self") * math.sqrt(2))
-    return (logit * 0.5).unary(OperationCode.TANH).operand
+    return (normal_logit(x * math.sqrt(2)) * 0.5).unary(OperationCode.TANH)
 
 
-@lowers(aten.erfc.default)
-def erfc(op: Lowering) -> OperandId:
+@formula(aten.erfc.default)
+def erfc(x: Value) -> Value:
     """Lowers ``1 - erf(x)`` as ``2 * sigmoid(-logit(P(x * sqrt 2)))``, with the error of
     :func:`erf`; it does not fall below 3.8e-8."""
-    logit = normal_logit(argument(op, "self") * -math.sqrt(2))
-    return (sigmoid(logit) * 2).operand
+    return sigmoid(normal_logit(x * -math.sqrt(2))) * 2
 
 
-@lowers(aten.exp.default)
-def exp(op: Lowering) -> OperandId:
-    """Lowers ``e ** x``: EXP, or below level 3, which has it, ``sigmoid(x) / sigmoid(-x)``."""
-    return exponential(argument(op, "self")).operand
+formula(aten.exp.default)(exponential)
 
 
-@lowers(aten.exp2.default)
-def exp2(op: Lowering) -> OperandId:
+@formula(aten.exp2.default)
+def exp2(x: Value) -> Value:
     """Lowers ``2 ** x``."""
-    x = argument(op, "self")
-    return number(op, 2, x.dtype).binary(OperationCode.POW, x).operand
+    return number(x.op, 2, x.dtype).binary(OperationCode.POW, x)
 
 
-@lowers(aten.expm1.default)
-def expm1(op: Lowering) -> OperandId:
+@formula(aten.expm1.default)
+def expm1(x: Value) -> Value:
     """Lowers ``e ** x - 1`` as ``tanh(x / 2) * (e ** x + 1)``, which keeps its precision near 0."""
-    x = argument(op, "self")
-    return ((x * 0.5).unary(OperationCode.TANH) * (exponential(x) + 1)).operand
+    return (x * 0.5).unary(OperationCode.TANH) * (exponential(x) + 1)
 
 
 LOGARITHMS = {
@@ -103,17 +96,16 @@ def log(op: Lowering) -> OperandId:
     return (result if factor == 1 else result * factor).operand
 
 
-@lowers(aten.log1p.default)
-def log1p(op: Lowering) -> OperandId:
+@formula(aten.log1p.default)
+def log1p(x: Value) -> Value:
     """Lowers ``log(1 + x)`` as ``log(u) * x / (u - 1)`` with ``u = 1 + x`` rounded, which makes up
     for the rounding as far as the device's LOG is right near 1, and ``x`` itself where u is 1. An
     infinite x gives NaN."""
-    x = argument(op, "self")
     u = x + 1
     rounded = u - 1
     corrected = u.unary(OperationCode.LOG) * (x / rounded)
     tiny = rounded.is_(OperationCode.EQUAL, 0)
-    return tiny.select(x, corrected, x.dtype).operand
+    return tiny.select(x, corrected, x.dtype)
 
 
 @lowers(aten.softplus.default)
@@ -142,29 +134,26 @@ def log_1_plus_exp(z: Value) -> Value:
     return relu(z) + bend
 
 
-@lowers(aten.log_sigmoid.default)
-def log_sigmoid(op: Lowering) -> OperandId:
+@formula(aten.log_sigmoid.default)
+def log_sigmoid(x: Value) -> Value:
     """Lowers ``log(sigmoid(x))`` as ``min(x, 0) - log(1 + e ** -|x|)``."""
-    x = argument(op, "self")
     bend = (exponential(-absolute(x)) + 1).unary(OperationCode.LOG)
-    return (negative_part(x) - bend).operand
+    return negative_part(x) - bend
 
 
-@lowers(aten.logaddexp.default)
-def logaddexp(op: Lowering) -> OperandId:
+@formula(aten.logaddexp.default, of=("self", "other"))
+def logaddexp(x: Value, y: Value) -> Value:
     """Lowers ``log(e ** x + e ** y)`` as ``y + log(1 + e ** (x - y))``."""
-    x, y = argument(op, "self"), argument(op, "other")
-    return (y + log_1_plus_exp(x - y)).operand
+    return y + log_1_plus_exp(x - y)
 
 
-@lowers(aten.logit.default)
-def logit(op: Lowering) -> OperandId:
+@formula(aten.logit.default)
+def logit(x: Value) -> Value:
     """Lowers ``log(x / (1 - x))``, x clamped to [eps, 1 - eps] where there is an eps."""
-    x = argument(op, "self")
-    eps = op.arg("eps")
+    eps = x.op.arg("eps")
     if eps is not None:
         x = x.binary(OperationCode.MAXIMUM, float(eps)).binary(OperationCode.MINIMUM, 1 - eps)
-    return (x / (1 - x)).unary(OperationCode.LOG).operand
+    return (x / (1 - x)).unary(OperationCode.LOG)
 
 
 # Trigonometry and hyperbolic functions beyond SIN and TANH.
@@ -185,58 +174,45 @@ ARCTANGENT = (
 error of atan is 1.1e-8, and 1e-7 where float32 computes it."""
 
 
-@lowers(aten.sin.default)
-def sin(op: Lowering) -> OperandId:
+@formula(aten.sin.default)
+def sin(x: Value) -> Value:
     """Lowers ``sin(x)``: SIN."""
-    return _sin(argument(op, "self")).operand
-
-
-@lowers(aten.cos.default)
-def cos(op: Lowering) -> OperandId:
-    """Lowers ``cos(x)``, see :func:`_cos`."""
-    return _cos(argument(op, "self")).operand
-
-
-@lowers(aten.tan.default)
-def tan(op: Lowering) -> OperandId:
-    """Lowers ``sin(x) / cos(x)``; next to a pole the error of the divisor, 3e-7, is felt."""
-    x = argument(op, "self")
-    return (_sin(x) / _cos(x)).operand
-
-
-def _sin(x: Value) -> Value:
     return x.unary(OperationCode.SIN)
 
 
-def _cos(x: Value) -> Value:
-    """``1 - 2 * sin(x / 2) ** 2``: unlike ``sin(x + pi / 2)`` it does not round a large x; the
-    error is 3e-7 at most where SIN is exact to the last bit."""
-    sine = _sin(x * 0.5)
+@formula(aten.cos.default)
+def cos(x: Value) -> Value:
+    """Lowers ``cos(x)`` as ``1 - 2 * sin(x / 2) ** 2``: unlike ``sin(x + pi / 2)`` it does not
+    round a large x; the error is 3e-7 at most where SIN is exact to the last bit."""
+    sine = sin(x * 0.5)
     return (sine * sine) * -2 + 1
 
 
-@lowers(aten.sinh.default)
-def sinh(op: Lowering) -> OperandId:
+@formula(aten.tan.default)
+def tan(x: Value) -> Value:
+    """Lowers ``sin(x) / cos(x)``; next to a pole the error of the divisor, 3e-7, is felt."""
+    return sin(x) / cos(x)
+
+
+@formula(aten.sinh.default)
+def sinh(x: Value) -> Value:
     """Lowers ``sinh(x)`` as ``tanh(x / 2) * (e ** x + e ** -x + 2) / 2``, the same number without
     the cancellation near 0."""
-    x = argument(op, "self")
     t = (x * 0.5).unary(OperationCode.TANH)
-    return (t * ((exponential(x) + exponential(-x) + 2) * 0.5)).operand
+    return t * ((exponential(x) + exponential(-x) + 2) * 0.5)
 
 
-@lowers(aten.cosh.default)
-def cosh(op: Lowering) -> OperandId:
+@formula(aten.cosh.default)
+def cosh(x: Value) -> Value:
     """Lowers ``(e ** x + e ** -x) / 2``."""
-    x = argument(op, "self")
-    return ((exponential(x) + exponential(-x)) * 0.5).operand
+    return (exponential(x) + exponential(-x)) * 0.5
 
 
-@lowers(aten.atan.default)
-def atan(op: Lowering) -> OperandId:
+@formula(aten.atan.default)
+def atan(x: Value) -> Value:
     """Lowers ``atan(x)`` as the angle of (1, x); the error is 3e-7 at most."""
-    x = argument(op, "self")
-    size = _first_quadrant(absolute(x), number(op, 1, x.dtype))
-    return (x < 0).select(-size, size, x.dtype).operand
+    size = _first_quadrant(absolute(x), number(x.op, 1, x.dtype))
+    return (x < 0).select(-size, size, x.dtype)
 
 
 @lowers(aten.atan2.default)
