@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from nnapi_prof.convert.export.constants import lay_out
 from nnapi_prof.convert.export.cpp import class_name, to_cpp
 from nnapi_prof.convert.export.json import Description, from_json, to_json
-from nnapi_prof.convert.export.weights import lay_out
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.model import (
     BufferSlice,

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from nnapi_prof.convert.export.constants import ELEMENTS, lay_out, operand_bytes
 from nnapi_prof.convert.export.json import (
     SCHEMA,
     Description,
@@ -21,8 +22,6 @@ from nnapi_prof.convert.export.json import (
     to_json,
     weights_name,
 )
-from nnapi_prof.convert.export.values import ELEMENTS, operand_bytes
-from nnapi_prof.convert.export.weights import lay_out
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.model import (
     BufferSlice,

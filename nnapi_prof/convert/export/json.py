@@ -1,7 +1,7 @@
 """A region as JSON and back, for people and for other programs.
 
 ``data/region.schema.json`` says what stands where (JSON Schema, draft 2020-12). Short constants
-stand in the text, long ones in a weights file beside it (:mod:`nnapi_prof.convert.export.weights`).
+stand in the text, long ones in a weights file beside it (:mod:`constants`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.convert.export.values import (
+from nnapi_prof.convert.export.constants import (
+    Weights,
+    check,
     float32,
+    lay_out,
     require_consistent,
     require_inside,
     short_float32,
     value_from_json,
     value_to_json,
 )
-from nnapi_prof.convert.export.weights import Weights, check, lay_out
 from nnapi_prof.convert.model import (
     ChannelScales,
     NnapiModel,

@@ -17,7 +17,6 @@ from torch import fx
 
 from nnapi_prof.convert.dispatch import lower_node, run_lowering
 from nnapi_prof.convert.model import EmissionError, ModelBuilder, Operand, OperandId
-from nnapi_prof.convert.quantize.constants import Constant, Integers, limits
 from nnapi_prof.convert.quantize.rules import (
     CHOOSES,
     FIXED,
@@ -26,6 +25,9 @@ from nnapi_prof.convert.quantize.rules import (
     SAME_AS_INPUT,
     WEIGHTED,
     ZERO_PADS,
+    Constant,
+    Integers,
+    limits,
 )
 from nnapi_prof.convert.region import alike, operand_of, quantised_operand
 from nnapi_prof.convert.registry import Lowering
