@@ -34,6 +34,10 @@ from nnapi_prof.nnapi.facts import level_name
 Lowerer = Callable[["Lowering"], OperandId | tuple[OperandId, ...]]
 """Gives the operand of the node's result; for a node of several values one for each, in order."""
 FloatArray = NDArray[np.float32]
+Tensors = Sequence[OperandId | NDArray[Any]]
+Scalars = Sequence[bool | int | float]
+Dims = Sequence[int] | None
+Types = Sequence[TensorType]
 
 ENTRIES: dict[OpOverload, Lowerer] = {}
 """Operator -> its lowering. Filled by :func:`lowers` when nnapi_prof.convert.ops is imported."""
@@ -249,11 +253,7 @@ class Lowering:
         return self.model.constant(np.atleast_1d(array))
 
     def emit(
-        self,
-        code: OperationCode,
-        tensors: Sequence[OperandId | NDArray[Any]],
-        scalars: Sequence[bool | int | float] = (),
-        dims: Sequence[int] | None = None,
+        self, code: OperationCode, tensors: Tensors, scalars: Scalars = (), dims: Dims = None
     ) -> OperandId:
         """Adds an operation: tensors first, then scalars, as NNAPI's argument lists go.
 
@@ -265,11 +265,7 @@ class Lowering:
         return self.model.add(code, inputs, self.out.memory_shape if dims is None else dims)
 
     def emit_as(
-        self,
-        types: Sequence[TensorType],
-        code: OperationCode,
-        tensors: Sequence[OperandId | NDArray[Any]],
-        scalars: Sequence[bool | int | float] = (),
+        self, types: Types, code: OperationCode, tensors: Tensors, scalars: Scalars = ()
     ) -> tuple[OperandId, ...]:
         """The same for an operation with results of other types than its data's, or several."""
         results = []
@@ -280,9 +276,7 @@ class Lowering:
             results.append(operand)
         return self.model.add_results(code, self._inputs(tensors, scalars), results)
 
-    def _inputs(
-        self, tensors: Sequence[OperandId | NDArray[Any]], scalars: Sequence[bool | int | float]
-    ) -> list[OperandId]:
+    def _inputs(self, tensors: Tensors, scalars: Scalars) -> list[OperandId]:
         inputs = [self.constant(t) if isinstance(t, np.ndarray) else t for t in tensors]
         return [*inputs, *map(self.model.scalar, scalars)]
 

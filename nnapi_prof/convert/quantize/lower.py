@@ -30,7 +30,7 @@ from nnapi_prof.convert.quantize.rules import (
     limits,
 )
 from nnapi_prof.convert.region import alike, operand_of, quantised_operand
-from nnapi_prof.convert.registry import Lowering
+from nnapi_prof.convert.registry import Dims, Lowering, Scalars, Tensors, Types
 from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.node import makes_tensor, op_name, type_of
 from nnapi_prof.graph.quantisation import (
@@ -43,9 +43,13 @@ from nnapi_prof.graph.quantisation import (
     stated_quantisation,
     value_type,
 )
-from nnapi_prof.graph.types import DimOrder, TensorType
+from nnapi_prof.graph.types import DimOrder
 from nnapi_prof.nnapi.codes import FuseCode, OperandCode, OperationCode
 from nnapi_prof.nnapi.facts import level_name
+
+Pads = tuple[int, int, int, int]
+FLOATS = Operand(OperandCode.TENSOR_FLOAT32)
+QUANT8 = (OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED)
 
 
 def lower_quantised(
@@ -63,7 +67,12 @@ def lower_quantised(
     """
     mark = model.mark()
     try:
-        return _in_integers(unit, model, values, activation, pad)
+        if unit.core is unit.dequantize[-1]:
+            raise EmissionError("NNAPI has no requantising")
+        op = QuantisedLowering(unit, model, values, activation, pad)
+        result = run_lowering(op)
+        op.require_target(result)
+        return result
     except (UnsupportedOp, EmissionError) as refusal:
         why = refusal.reason if isinstance(refusal, UnsupportedOp) else str(refusal)
     model.back_to(mark)
@@ -71,25 +80,9 @@ def lower_quantised(
         result = _in_floats(unit, model, values, activation, pad)
     except UnsupportedOp as refusal:
         model.back_to(mark)
-        name, op = unit.core.name, op_name(unit.core.target)
         reason = f"as a quant8 operation: {why}; in float32 between conversions: {refusal.reason}"
-        raise UnsupportedOp(name, op, reason) from refusal
+        raise UnsupportedOp(unit.core.name, op_name(unit.core.target), reason) from refusal
     model.in_floats[unit.quantize.name] = why
-    return result
-
-
-def _in_integers(
-    unit: QuantisedUnit,
-    model: ModelBuilder,
-    values: Mapping[str, OperandId],
-    activation: FuseCode,
-    pad: Pads,
-) -> OperandId:
-    if unit.core is unit.dequantize[-1]:
-        raise UnsupportedOp(unit.core.name, op_name(unit.core.target), "NNAPI has no requantising")
-    op = QuantisedLowering(unit, model, values, activation, pad)
-    result = run_lowering(op)
-    op.require_target(result)
     return result
 
 
@@ -115,29 +108,19 @@ class MovingLowering(Lowering):
     """A Lowering of an operator that moves quantised integers: what would compute is refused."""
 
     def emit(
-        self,
-        code: OperationCode,
-        tensors: Sequence[OperandId | NDArray[Any]],
-        scalars: Sequence[bool | int | float] = (),
-        dims: Sequence[int] | None = None,
+        self, code: OperationCode, tensors: Tensors, scalars: Scalars = (), dims: Dims = None
     ) -> OperandId:
         self._require_move(code, tensors)
         return super().emit(code, tensors, scalars, dims)
 
     def emit_as(
-        self,
-        types: Sequence[TensorType],
-        code: OperationCode,
-        tensors: Sequence[OperandId | NDArray[Any]],
-        scalars: Sequence[bool | int | float] = (),
+        self, types: Types, code: OperationCode, tensors: Tensors, scalars: Scalars = ()
     ) -> tuple[OperandId, ...]:
         self._require_move(code, tensors)
         types = [replace(type_, dtype=self.out.dtype, quant=self.out.quant) for type_ in types]
         return super().emit_as(types, code, tensors, scalars)
 
-    def _require_move(
-        self, code: OperationCode, tensors: Sequence[OperandId | NDArray[Any]]
-    ) -> None:
+    def _require_move(self, code: OperationCode, tensors: Tensors) -> None:
         moves = code in SAME_AS_INPUT - ROUNDS - ZERO_PADS or code is OperationCode.CONCATENATION
         floats = any(isinstance(t, np.ndarray) and t.dtype == np.float32 for t in tensors)
         self.require(moves and not floats, f"{code.name} does more than move quantised integers")
@@ -146,14 +129,6 @@ class MovingLowering(Lowering):
 def moves_integers(node: fx.Node) -> bool:
     """Whether a node is one for :class:`MovingLowering`."""
     return node.target in MOVES and makes_tensor(node) and type_of(node).quant is not None
-
-
-# The lowering of a float operation, run on quantised integers.
-
-
-Pads = tuple[int, int, int, int]
-FLOATS = Operand(OperandCode.TENSOR_FLOAT32)
-QUANT8 = (OperandCode.TENSOR_QUANT8_ASYMM, OperandCode.TENSOR_QUANT8_ASYMM_SIGNED)
 
 
 class QuantisedLowering(Lowering):
@@ -240,21 +215,13 @@ class QuantisedLowering(Lowering):
     # What a lowering writes
 
     def emit(
-        self,
-        code: OperationCode,
-        tensors: Sequence[OperandId | NDArray[Any]],
-        scalars: Sequence[bool | int | float] = (),
-        dims: Sequence[int] | None = None,
+        self, code: OperationCode, tensors: Tensors, scalars: Scalars = (), dims: Dims = None
     ) -> OperandId:
         shape = self.out.memory_shape if dims is None else tuple(dims)
         return self._emit(code, tensors, scalars, [shape])[0]
 
     def emit_as(
-        self,
-        types: Sequence[TensorType],
-        code: OperationCode,
-        tensors: Sequence[OperandId | NDArray[Any]],
-        scalars: Sequence[bool | int | float] = (),
+        self, types: Types, code: OperationCode, tensors: Tensors, scalars: Scalars = ()
     ) -> tuple[OperandId, ...]:
         if any(type_.dtype != "float32" for type_ in types):
             self.refuse(f"{code.name} gives no quantised values")
@@ -263,8 +230,8 @@ class QuantisedLowering(Lowering):
     def _emit(
         self,
         code: OperationCode,
-        tensors: Sequence[OperandId | NDArray[Any]],
-        scalars: Sequence[bool | int | float],
+        tensors: Tensors,
+        scalars: Scalars,
         shapes: Sequence[tuple[int, ...]],
     ) -> tuple[OperandId, ...]:
         tensor_ids = [self.constant(t) if isinstance(t, np.ndarray) else t for t in tensors]
@@ -392,7 +359,7 @@ class QuantisedLowering(Lowering):
     def _by_convolution(
         self,
         tensor_ids: Sequence[OperandId],
-        scalars: Sequence[bool | int | float],
+        scalars: Scalars,
         shape: tuple[int, ...],
     ) -> OperandId:
         """FULLY_CONNECTED takes no scales for channels; a CONV_2D of one pixel does."""
