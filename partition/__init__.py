@@ -95,11 +95,11 @@ def solve(
     options["with_curve"] = False
     answer = plan_graph(graph, costs, **options)
     if solver == "milp":
-        return _judged(make_problem(graph, costs), costs.simulated, answer.best, constraints)
+        return _milp_plan(make_problem(graph, costs), costs.simulated, answer.best, constraints)
     return answer.default
 
 
-def _judged(problem: Problem, simulated: bool, best: Plan, constraints: Constraints) -> Plan:
+def _milp_plan(problem: Problem, simulated: bool, best: Plan, constraints: Constraints) -> Plan:
     """The plan of the mixed-integer programme."""
     from nnapi_prof.partition.milp import solve_milp  # HiGHS takes a while to import
 

@@ -176,7 +176,7 @@ class Budget:
         return self.of(placements) <= self.limit * (1 + 1e-9)
 
 
-def priced(problem: Problem, budgets: Sequence[Budget], rates: Sequence[float]) -> Problem:
+def add_prices(problem: Problem, budgets: Sequence[Budget], rates: Sequence[float]) -> Problem:
     """The problem in which each step of a budget costs its rate, in ns, on top."""
     overhead, unit = problem.overhead_ns, problem.unit_ns
     priced_regions: dict[Region, None] = dict.fromkeys(problem.region_ns)

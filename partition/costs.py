@@ -54,10 +54,10 @@ class Costs(Protocol):
 def arrays_of(graph: UnitGraph, costs: Costs) -> CostArrays:
     """The arrays of a cost model for ``graph``."""
     arrays: Callable[[], CostArrays] | None = getattr(costs, "arrays", None)
-    return asked(graph, costs) if arrays is None else arrays()
+    return arrays_by_asking(graph, costs) if arrays is None else arrays()
 
 
-def asked(graph: UnitGraph, costs: Costs) -> CostArrays:
+def arrays_by_asking(graph: UnitGraph, costs: Costs) -> CostArrays:
     """What the functions of a cost model say of every unit on every target."""
     targets = tuple(costs.targets)
     n = len(graph.units)

@@ -276,21 +276,21 @@ def context(comparison: Compared) -> dict[str, Any]:
         ],
         "notes": [(side, side.data.all_notes) for side in comparison.sides if side.data.all_notes],
         "colour": palette,
-        "figure": dict(_drawn(comparison, palette)),
+        "figure": dict(_figures(comparison, palette)),
         "threshold": f"{100 * THRESHOLD:.0f} %",
         "confidence": f"{100 * CONFIDENCE:.0f} %",
         "units_words": units_words,
     }
 
 
-def _drawn(comparison: Compared, palette: dict[str, str]) -> Iterator[tuple[str, Drawn]]:
+def _figures(comparison: Compared, palette: dict[str, str]) -> Iterator[tuple[str, Drawn]]:
     """Name -> figure; one with nothing to show is absent."""
     sides = comparison.sides
     yield _draw(
         "bars",
         "End-to-end latency of each side",
         "Horizontal bars in groups: the plan, the best single target, all on the CPU; in each a bar"
-        " for every side. " + " ".join(_side_said(side) for side in sides),
+        " for every side. " + " ".join(_side_sentence(side) for side in sides),
         lambda width: latency_bars(sides, width),
     )
     moved = {at for move in comparison.moves for at in move.columns}
@@ -299,7 +299,7 @@ def _drawn(comparison: Compared, palette: dict[str, str]) -> Iterator[tuple[str,
         "Where each plan runs each unit",
         f"A strip for each side over {len(comparison.columns)} units in order, coloured by "
         f"accelerator. {len(moved)} units do not run on the same target everywhere. "
-        + " ".join(_strip_said(side) for side in sides),
+        + " ".join(_strip_sentence(side) for side in sides),
         lambda width: placement_strips(sides, comparison.columns, palette, moved, width),
     )
     for side, latencies in zip(comparison.others, comparison.latencies, strict=True):
@@ -330,7 +330,7 @@ def _draw(name: str, title: str, text: str, figure: Callable[[float], Figure]) -
     return name, Drawn(wide, narrow)
 
 
-def _side_said(side: Side) -> str:
+def _side_sentence(side: Side) -> str:
     how = "measured" if side.measured.ns else "predicted"
     latency = side.measured if side.measured.ns else side.predicted
     words = f", {latency.label}" if latency.label else ""
@@ -338,7 +338,7 @@ def _side_said(side: Side) -> str:
     return f"{side.letter}: {format_ms(ms)} ms {how}{words}."
 
 
-def _strip_said(side: Side) -> str:
+def _strip_sentence(side: Side) -> str:
     parts = [
         f"{units_words(s.units)} on {target_words(s.target.key)}" for s in side.data.plan.segments
     ]

@@ -54,7 +54,7 @@ def draw_all(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> di
                 for size, width in (("wide", WIDE), ("narrow", NARROW))
             )
         )
-        for name, heading, text, figure in _to_draw(data, tables, palette)
+        for name, heading, text, figure in _figures(data, tables, palette)
     }
 
 
@@ -62,14 +62,14 @@ ToDraw = tuple[str, str, str, Callable[[float], Figure]]
 """Name, title, description, and the figure of a width."""
 
 
-def _to_draw(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> Iterator[ToDraw]:
+def _figures(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> Iterator[ToDraw]:
     simulated, ran = data.costs_simulated, data.run_simulated
-    bars = stacked(data)
+    bars = stacked_bars(data)
     yield (
         "baselines",
         "Latency of this plan and of the baselines",
         "Horizontal bars, one a plan, coloured by where its segments run. "
-        + _said(_plan_said(row, place == 0) for place, row in _numbered(tables.baselines)),
+        + _sentence(_plan_sentence(row, place == 0) for place, row in _numbered(tables.baselines)),
         lambda width: figures_run.baseline_bars(
             tables.baselines, bars, palette, simulated, ran, width=width
         ),
@@ -84,7 +84,7 @@ def _to_draw(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> It
         "timeline",
         "The plan's segments in time",
         f"Coloured stretches, a line {' and a line '.join(both['plan'].unique())}. "
-        + _said(_segment_said(row) for _, row in _numbered(tables.own)),
+        + _sentence(_segment_sentence(row) for _, row in _numbered(tables.own)),
         lambda width: figures.timeline(
             both,
             palette,
@@ -99,7 +99,7 @@ def _to_draw(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> It
             "segments",
             "Segments, measured and predicted",
             "Horizontal bars, one a segment: the measured median, with a diamond where it was "
-            "predicted. " + _said(_timed_said(row) for _, row in _numbered(tables.timed)),
+            "predicted. " + _sentence(_timing_sentence(row) for _, row in _numbered(tables.timed)),
             lambda width: figures_run.predicted_against_measured(
                 tables.timed, palette, simulated, ran, width=width
             ),
@@ -122,7 +122,7 @@ def _to_draw(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> It
             "Preferences compared",
             "Horizontal bars, one for each preference of each accelerator: the time of its units "
             "against that under its fastest preference. "
-            + _said(_preference_said(row) for _, row in _numbered(compared)),
+            + _sentence(_preference_sentence(row) for _, row in _numbered(compared)),
             lambda width: figures.preference_bars(compared, palette, simulated, width=width),
         )
     errors = frames.residual_frame(data.cost_model)
@@ -135,7 +135,9 @@ def _to_draw(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> It
             "Errors of the cost model",
             "Dots, one a measurement, for each target: how far the sum of fitted costs is from it. "
             "Median error: "
-            + _said(f"{target_words(str(key))} {format_percent(e)}" for key, e in median.items()),
+            + _sentence(
+                f"{target_words(str(key))} {format_percent(e)}" for key, e in median.items()
+            ),
             lambda width: figures.residuals(errors, palette, simulated, width=width),
         )
     readings = tables.readings
@@ -143,12 +145,13 @@ def _to_draw(data: ReportData, tables: Tables, palette: Mapping[str, str]) -> It
         yield (
             "history",
             "Clock and temperature while it was measured",
-            f"Lines over {readings.measurements} measurements in order: {_reading_said(readings)}",
+            f"Lines over {readings.measurements} measurements in order: "
+            + _reading_sentence(readings),
             lambda width: figures_run.device_history(tables.history, simulated, width=width),
         )
 
 
-def stacked(data: ReportData) -> pd.DataFrame:
+def stacked_bars(data: ReportData) -> pd.DataFrame:
     """``plan, target, ms`` of each segment of each plan: as measured where all of it was, else as
     predicted. Segments on the host, which no run times, are left out of a plan that ran."""
     ran = {run.plan.name: run for run in data.run.runs} if data.run else {}
@@ -185,13 +188,13 @@ def _numbered(frame: pd.DataFrame) -> Iterator[tuple[int, Mapping[Any, Any]]]:
     return enumerate(frame.to_dict("records"))
 
 
-def _said(parts: Iterator[str]) -> str:
+def _sentence(parts: Iterator[str]) -> str:
     every = list(parts)
     rest = len(every) - MOST_SAID
     return "; ".join(every[:MOST_SAID]) + (f"; and {rest} more" if rest > 0 else "") + "."
 
 
-def _plan_said(row: Mapping[Any, Any], is_own: bool) -> str:
+def _plan_sentence(row: Mapping[Any, Any], is_own: bool) -> str:
     name = plan_words(row["plan"], is_own)
     predicted = f"{format_ms(row['predicted_ms'])} ms predicted"
     if not math.isfinite(row["measured_ms"]):
@@ -199,21 +202,21 @@ def _plan_said(row: Mapping[Any, Any], is_own: bool) -> str:
     return f"{name}: {format_ms(row['measured_ms'])} ms measured, {predicted}"
 
 
-def _segment_said(row: Mapping[Any, Any]) -> str:
+def _segment_sentence(row: Mapping[Any, Any]) -> str:
     where = target_words(row["target"])
     return f"segment {row['segment']} on {where}: {format_ms(row['predicted_ms'])} ms predicted"
 
 
-def _timed_said(row: Mapping[Any, Any]) -> str:
+def _timing_sentence(row: Mapping[Any, Any]) -> str:
     measured = f"{format_ms(row['measured_ms'])} ms measured"
     return f"segment {row['segment']}: {measured}, {format_ms(row['predicted_ms'])} ms predicted"
 
 
-def _preference_said(row: Mapping[Any, Any]) -> str:
+def _preference_sentence(row: Mapping[Any, Any]) -> str:
     return f"{target_words(row['target'])} {1 + row['relative']:.2f} ×"
 
 
-def _reading_said(readings: Readings) -> str:
+def _reading_sentence(readings: Readings) -> str:
     parts = []
     for words, unit, spread in (
         ("CPU clock", "MHz", readings.mhz),

@@ -236,7 +236,7 @@ def residuals(
     figure, axes = canvas(width, 0.42 * max(len(targets), 1), bottom=0.52, top=0.38)
     for y, key in enumerate(targets):
         percent = 100 * errors.loc[errors["target"] == key, "relative_error"].to_numpy()
-        dots = _thinned(percent)
+        dots = _evenly_spaced(percent)
         offset = np.linspace(-0.12, 0.12, len(dots)) if len(dots) > 1 else np.zeros(1)
         axes.scatter(dots, y + 0.1 + offset, s=6, color=palette[key], alpha=0.6, linewidth=0)
         axes.plot([np.median(percent)] * 2, [y - 0.1, y + 0.3], color=INK, linewidth=1.4)
@@ -250,7 +250,7 @@ def residuals(
     return figure
 
 
-def _thinned(values: np.ndarray) -> np.ndarray:
+def _evenly_spaced(values: np.ndarray) -> np.ndarray:
     """At most :data:`MOST_DOTS` of the values, in their order: least, greatest, and evenly spaced
     ones by rank between."""
     if len(values) <= MOST_DOTS:

@@ -77,7 +77,7 @@ def context(data: ReportData) -> dict[str, Any]:
         "baselines": tables.baselines.to_dict("records"),
         "targets": [target.key for target in frames.all_targets(data.cost_model)],
         "units": unit_rows(tables.units, tables.chosen),
-        "hosted": hosted(tables.units, tables.chosen),
+        "hosted": host_units(tables.units, tables.chosen),
         "n_estimated": int((tables.units["status"] == "estimated").sum()),
         "n_known": int(tables.units["marginal_ms"].notna().sum()),
         "preferences": tables.preferences.to_dict("records"),
@@ -119,7 +119,7 @@ def _tables(data: ReportData) -> Tables:
     )
 
 
-def hosted(units: pd.DataFrame, chosen: Mapping[int, str]) -> list[dict[Any, Any]]:
+def host_units(units: pd.DataFrame, chosen: Mapping[int, str]) -> list[dict[Any, Any]]:
     """The rows of units that the plan leaves to the host, which nothing measures."""
     mine = units["unit"].map(chosen) == units["target"]
     return units[mine & (units["target"] == HOST.key)].to_dict("records")
@@ -163,7 +163,7 @@ def accelerators(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list(info.get("accelerators") or inner or ())
 
 
-def known(number: float | None) -> bool:
+def is_known(number: float | None) -> bool:
     """Whether a number of a table is there: neither None nor NaN."""
     return number is not None and math.isfinite(number)
 
@@ -184,11 +184,11 @@ def template(name: str) -> Template:
         target=target_words, place=place_words, plan=plan_words, rule=rule_words, by=sort_key,
         time=format_time, difference=format_difference, verdict=verdict, marginal=marginal_cell,
     )  # fmt: skip
-    environment.tests.update(known=known)
+    environment.tests.update(known=is_known)
     environment.globals.update(heat=HEAT, count=count, marginal_marks=MARGINAL_MARKS)
     return environment.get_template(name)
 
 
 def sort_key(number: float | None) -> str:
     """What a table sorts by: a number as short as it can be, empty where it is unknown."""
-    return f"{number:.6g}" if known(number) and number is not None else ""
+    return f"{number:.6g}" if is_known(number) and number is not None else ""

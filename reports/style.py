@@ -179,7 +179,7 @@ def to_svg(figure: Figure, prefix: str, title: str, description: str) -> Markup:
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     root = ET.fromstring(buffer.getvalue())
     used = {name for element in root.iter() for name in _references(element)}
-    drawn = "".join(_written(child, prefix, used) for child in root)
+    drawn = "".join(_element(child, prefix, used) for child in root)
     box = root.attrib["viewBox"]
     wide = float(box.split()[2])
     return Markup(
@@ -198,14 +198,14 @@ def _references(element: ET.Element) -> Iterator[str]:
         yield from _REFERENCE.findall(value)
 
 
-def _written(element: ET.Element, prefix: str, used: set[str]) -> str:
+def _element(element: ET.Element, prefix: str, used: set[str]) -> str:
     """An element with all below it; empty where it shows nothing."""
     tag = _local(element.tag)
     if tag in ("metadata", "style") or element.attrib.get("style", "") == _UNSEEN:
         return ""
     _share_style(element)
     inner = escape(element.text or "", quote=False) if tag == "text" else ""
-    inner += "".join(_written(child, prefix, used) for child in element)
+    inner += "".join(_element(child, prefix, used) for child in element)
     attributes = "".join(_attributes(element, prefix, used))
     if tag in ("g", "defs") and not inner:
         return ""

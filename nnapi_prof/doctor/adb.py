@@ -137,11 +137,11 @@ def adb_server(host: Host) -> Iterator[Finding]:
             "end it (`ss -ltnp` names it), or export ADB_SERVER_SOCKET=tcp:PORT of the right one",
         )
         return
-    yield _judged(version, where)
+    yield _version_finding(version, where)
     yield from _devices(server)
 
 
-def _judged(version: int, where: str) -> Finding:
+def _version_finding(version: int, where: str) -> Finding:
     """A client of another version ends the server when it starts, and with it what runs."""
     client = _client_version()
     owner = f"version {version}, at {where}: it owns the phones on USB, which are reached by it"
@@ -233,7 +233,7 @@ def phones(host: Host) -> Iterator[Finding]:
         yield USB("phone").ok("none is on USB")
     owned = {device.serial for device in host.adb_server.devices()} if connected else set()
     for phone in connected:
-        yield _opened(phone, phone.serial in owned, host)
+        yield _phone_finding(phone, phone.serial in owned, host)
 
 
 def usb_phones(host: Host) -> Iterator[UsbPhone]:
@@ -256,7 +256,7 @@ def usb_phones(host: Host) -> Iterator[UsbPhone]:
         )
 
 
-def _opened(phone: UsbPhone, owned: bool, host: Host) -> Finding:
+def _phone_finding(phone: UsbPhone, owned: bool, host: Host) -> Finding:
     """Whether we or the adb server can use it. Opening disturbs nobody: nothing is claimed."""
     if owned:
         return USB("phone").ok(f"{phone.name}: the adb server owns it and is used")

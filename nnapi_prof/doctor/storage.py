@@ -33,7 +33,7 @@ def folder(_: Host) -> Iterator[Finding]:
     """Writable, and with room."""
     path = cache_dir()
     try:
-        free = shutil.disk_usage(_written(path)).free
+        free = shutil.disk_usage(_try_writing(path)).free
     except OSError as error:
         yield CACHE("cache").problem(
             f"{path} cannot be written to: {error.strerror or error}", _ELSEWHERE
@@ -118,7 +118,7 @@ def _has_older(abi: str, os_name: str) -> bool:
     return any((cache_dir() / "agents").glob(pattern))
 
 
-def _written(path: Path) -> Path:
+def _try_writing(path: Path) -> Path:
     """The folder itself, or the nearest one above it that is there, after a try at writing: quotas
     do not show in what is free. Raises OSError."""
     folder = _existing(path)
@@ -173,7 +173,7 @@ def _file(path: Path) -> Finding:
                 link.execute("ROLLBACK")
     except sqlite3.Error as error:
         return _refused(path, error)
-    return _judged(str(path), version, f"{rows} measurements, writable")
+    return _version_finding(str(path), version, f"{rows} measurements, writable")
 
 
 def _refused(path: Path, error: sqlite3.Error) -> Finding:
@@ -191,7 +191,7 @@ def _refused(path: Path, error: sqlite3.Error) -> Finding:
 
 def _folder(path: Path) -> Finding:
     try:
-        _written(path.parent)
+        _try_writing(path.parent)
     except OSError as error:
         return COSTS(_CHECK).problem(
             f"{path} cannot be made: {_existing(path.parent)}: {error.strerror or error}", _OTHER
@@ -213,7 +213,7 @@ def _rows(link: sqlite3.Connection) -> int:
     return int(n)
 
 
-def _judged(where: str, version: int | str | None, state: str) -> Finding:
+def _version_finding(where: str, version: int | str | None, state: str) -> Finding:
     from nnapi_prof.costs.store.schema import SCHEMA_VERSION
 
     if isinstance(version, str):
@@ -274,7 +274,7 @@ def _server(where: str) -> Finding:
             f"{url}: {url.username or 'this user'} may not add measurements",
             f"GRANT INSERT, SELECT ON ALL TABLES IN SCHEMA public TO {url.username or 'USER'};",
         )
-    return _judged(str(url), version, "reached, writable")
+    return _version_finding(str(url), version, "reached, writable")
 
 
 def _server_version(link: Any) -> tuple[int | None, bool]:

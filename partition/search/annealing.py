@@ -18,7 +18,7 @@ import numpy as np
 from nnapi_prof.partition.arrays import WORD, Bools, Floats, Ints
 from nnapi_prof.partition.problem import Placement, Problem
 from nnapi_prof.partition.search import native
-from nnapi_prof.partition.search.labelling import gathered, spread_out
+from nnapi_prof.partition.search.labelling import labelling_of_plan, plan_of_labelling
 from nnapi_prof.partition.search.result import Watch
 
 MANY_READERS = 24
@@ -92,7 +92,7 @@ class Annealer:
             1 << 40, 1 << WORD, problem.n, dtype=np.int64
         )
         self._penalty = 10.0 * _largest_total(problem)
-        self._unit_ns = _with_regions(problem, self._penalty)
+        self._unit_ns = _unit_costs(problem, self._penalty)
         self._region_key, self._region_ns = self._regions()
         sizes = np.diff(arrays.reader_at)
         self._counted = np.full(len(sizes), -1, dtype=np.int64)
@@ -111,7 +111,7 @@ class Annealer:
         """The best plan met in so many moves from a plan, the temperature falling from ``hot_ns``
         to ``cold_ns``; fewer where the limits end it."""
         a = self._arrays
-        phase, phase_target = spread_out(placements, a.n, self._targets)
+        phase, phase_target = labelling_of_plan(placements, a.n, self._targets)
         n_phases = len(phase_target)
         tables = Tables(
             unit_ns=self._unit_ns,
@@ -123,7 +123,7 @@ class Annealer:
             region_ns=self._region_ns,
         )
         labelling = self._labelling(phase, n_phases)
-        labelling.random[0] = _seeded(seed)
+        labelling.random[0] = _random_state(seed)
         stretches = max(1, moves // STRETCH)
         factor = (cold_ns / hot_ns) ** (1 / stretches)
         left, temperature = moves, hot_ns
@@ -134,7 +134,7 @@ class Annealer:
             temperature *= factor ** (now // STRETCH)
             left -= now
             watch.spend(now)
-        return gathered(labelling.best, phase_target)
+        return plan_of_labelling(labelling.best, phase_target)
 
     def _labelling(self, phase: np.ndarray, n_phases: int) -> Labelling:
         a = self._arrays
@@ -195,7 +195,7 @@ def anneal(tables: Tables, labelling: Labelling, moves: int, hot_ns: float, fact
     )
 
 
-def _seeded(seed: int) -> int:
+def _random_state(seed: int) -> int:
     """A state of the random numbers; never 0."""
     return (0x9E3779B9 * (2 * seed + 1)) & 0xFFFFFFFF
 
@@ -206,7 +206,7 @@ def _largest_total(problem: Problem) -> float:
     return float(finite.max(axis=1).sum() + problem.overhead_ns.max() * problem.n + measured) + 1.0
 
 
-def _with_regions(problem: Problem, penalty_ns: float) -> np.ndarray:
+def _unit_costs(problem: Problem, penalty_ns: float) -> np.ndarray:
     """[n, t] costs of units; what runs only inside regions measured whole has a price that such a
     region gives back."""
     unit_ns = problem.unit_ns.copy()

@@ -27,14 +27,14 @@ from nnapi_prof.partition.baselines import find_baselines, merge_by_target, tota
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.annealing import Annealer
 from nnapi_prof.partition.search.exact import ExactResult, search_ideals
-from nnapi_prof.partition.search.expansion import expanded
-from nnapi_prof.partition.search.labelling import joined
+from nnapi_prof.partition.search.expansion import expand
+from nnapi_prof.partition.search.labelling import join_segments
 from nnapi_prof.partition.search.minimum_cut import minimum_cut
 from nnapi_prof.partition.search.reduce import (
     Reduced,
+    identity_reduction,
     reduce_problem,
-    restricted,
-    unreduced,
+    subproblem,
     windows,
 )
 from nnapi_prof.partition.search.relaxation import (
@@ -100,7 +100,7 @@ def search(
     among the starts where ``with_baselines`` asks for it, and where there are none. A problem that
     ``is_reduced`` needs no first step.
     """
-    run = _Search(problem, watch, costlier, unreduced(problem) if is_reduced else None)
+    run = _Search(problem, watch, costlier, identity_reduction(problem) if is_reduced else None)
     starts = list(starts)
     if with_baselines or not starts:
         for baseline in find_baselines(problem):
@@ -255,7 +255,7 @@ class _Search:
         share = np.where(np.isfinite(self._problem.unit_ns), relaxation.share, -1.0)
         rounded = merge_by_target(self._problem, share.argmax(axis=1).tolist())
         self._offer(rounded, "relaxation")
-        self._offer(joined(self._problem, rounded), "relaxation")
+        self._offer(join_segments(self._problem, rounded), "relaxation")
 
     def _fixed(self) -> Problem:
         """The problem without what no plan better than the best one has, by reduced costs."""
@@ -296,7 +296,7 @@ class _Search:
             if self._ran_into(result):
                 continue
             if result.placements and not result.complete:
-                better |= self._offer(joined(self._problem, result.placements), "exact")
+                better |= self._offer(join_segments(self._problem, result.placements), "exact")
             if not result.complete and self.pool.best is None and self._watch.is_over:
                 return better
             if result.complete and (self.pool.best is not None):
@@ -338,7 +338,7 @@ class _Search:
             self._offer(annealed, "annealing")
             if not self._is_done:
                 self._watch.stage = "expansion"
-                self._offer(expanded(self._problem, annealed, self._watch), "expansion")
+                self._offer(expand(self._problem, annealed, self._watch), "expansion")
             if not self._is_done:
                 self._watch.stage = "windows"
                 self._windows(turn)
@@ -363,7 +363,7 @@ class _Search:
                 continue
             stretch = plan[first:last]
             units = sorted(u for segment, _ in stretch for u in segment)
-            small = restricted(self._problem, units)
+            small = subproblem(self._problem, units)
             place = {u: i for i, u in enumerate(units)}
             now = total_ns(self._problem, stretch)
             relaxation = relax(small, self._watch.seconds_left)

@@ -143,7 +143,7 @@ class _Run:
         self._regions = regions
         paid = tables.rate > 0
         self._priced = float(tables.rate[paid] @ tables.budget[paid])
-        self._search = _begun(tables, upper_ns + self._priced, width)
+        self._search = _initial_search(tables, upper_ns + self._priced, width)
         self._upper_ns = upper_ns
 
     def until(self, watch: Watch, steps: float, memory_bytes: float, least: int) -> ExactResult:
@@ -291,7 +291,7 @@ def _sizes(tables: Tables, search: Search) -> Any:
     )
 
 
-def _begun(tables: Tables, upper_ns: float, width: int) -> Search:
+def _initial_search(tables: Tables, upper_ns: float, width: int) -> Search:
     """Arrays with one label: nothing has run, no segment is open."""
     n, t = tables.unit_ns.shape
     r = len(tables.budget)

@@ -17,7 +17,7 @@ import numpy as np
 from nnapi_prof.partition.arrays import Ints
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.problem import Placement, Problem
-from nnapi_prof.partition.search.labelling import gathered, spread_out
+from nnapi_prof.partition.search.labelling import labelling_of_plan, plan_of_labelling
 from nnapi_prof.partition.search.minimum_cut import Network
 from nnapi_prof.partition.search.result import Watch
 
@@ -29,7 +29,7 @@ STEPS_A_UNIT = 40
 _LEAST_GAIN = 1e-9
 
 
-def expanded(
+def expand(
     problem: Problem, placements: Sequence[Placement], watch: Watch
 ) -> tuple[Placement, ...]:
     """The plan after sweeps of moves over all phases, until one gains nothing."""
@@ -40,15 +40,15 @@ def expanded(
     now = total_ns(problem, plan)
     for sweep in range(MOST_SWEEPS):
         before = now
-        phase, phase_target = spread_out(plan, a.n, targets)
-        for g in _tried(phase, len(phase_target), sweep):
+        phase, phase_target = labelling_of_plan(plan, a.n, targets)
+        for g in _phases_of_sweep(phase, len(phase_target), sweep):
             if watch.is_over:
                 return plan
             watch.spend(STEPS_A_UNIT * a.n)
             moved = _best_move(problem, phase, phase_target, g)
             if moved is None:
                 continue
-            candidate = gathered(moved, phase_target)
+            candidate = plan_of_labelling(moved, phase_target)
             ns = total_ns(problem, candidate)
             if ns < now * (1 - _LEAST_GAIN):
                 plan, now, phase = candidate, ns, moved
@@ -57,7 +57,7 @@ def expanded(
     return plan
 
 
-def _tried(phase: Ints, n_phases: int, seed: int) -> list[int]:
+def _phases_of_sweep(phase: Ints, n_phases: int, seed: int) -> list[int]:
     """The phases of a sweep: all that hold units, and some of the empty ones."""
     used = np.unique(phase)
     empty = np.setdiff1d(np.arange(n_phases), used)

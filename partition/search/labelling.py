@@ -24,7 +24,7 @@ MOST_TO_JOIN = 200
 """Segments. A plan of more has other troubles, and looking at all pairs takes seconds."""
 
 
-def spread_out(
+def labelling_of_plan(
     placements: Sequence[Placement], n_units: int, targets: Sequence[int]
 ) -> tuple[Ints, Ints]:
     """Phase of each unit, and target of each phase, with an empty phase of each of the ``targets``
@@ -37,7 +37,7 @@ def spread_out(
     return phase, np.array(phase_target, dtype=np.int64)
 
 
-def gathered(phase: Ints, phase_target: Ints) -> tuple[Placement, ...]:
+def plan_of_labelling(phase: Ints, phase_target: Ints) -> tuple[Placement, ...]:
     """The plan of a labelling."""
     order = np.argsort(phase, kind="stable")
     used, begin = np.unique(phase[order], return_index=True)
@@ -47,7 +47,7 @@ def gathered(phase: Ints, phase_target: Ints) -> tuple[Placement, ...]:
     )
 
 
-def joined(problem: Problem, placements: Sequence[Placement]) -> tuple[Placement, ...]:
+def join_segments(problem: Problem, placements: Sequence[Placement]) -> tuple[Placement, ...]:
     """The plan with segments of one target joined where nothing between them stands in the way and
     it costs no more."""
     phases = list(placements)
@@ -63,7 +63,7 @@ def joined(problem: Problem, placements: Sequence[Placement]) -> tuple[Placement
                 apart = problem.segment_ns(units, k) + problem.segment_ns(others, k)
                 if problem.segment_ns(whole, k) <= apart:
                     # What stood between and depends on the first goes behind the joined segment.
-                    phases[i : j + 1] = _around(problem, phases[i : j + 1], whole, k)
+                    phases[i : j + 1] = _with_joined(problem, phases[i : j + 1], whole, k)
                     break
         else:
             i += 1
@@ -96,7 +96,7 @@ def _split(
     return before, behind
 
 
-def _around(
+def _with_joined(
     problem: Problem, stretch: Sequence[Placement], whole: tuple[int, ...], k: int
 ) -> list[Placement]:
     split = _split(problem, stretch)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from nnapi_prof.graph.plan import ProofKind
 from nnapi_prof.partition.baselines import find_baselines, total_ns
-from nnapi_prof.partition.constraints import Budget, priced
+from nnapi_prof.partition.constraints import Budget, add_prices
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.anytime import BOUND_MET, search
 from nnapi_prof.partition.search.exact import search_ideals
@@ -142,7 +142,7 @@ def _at(
     problem: Problem, budgets: Sequence[Budget], rates: list[float], watch: Watch, best: _Best
 ) -> bool:
     """Solves at some rates; whether that plan keeps to the budgets."""
-    rival = priced(problem, budgets, rates)
+    rival = add_prices(problem, budgets, rates)
     starts = [("search", best.plan)] if best.plan is not None else []
     result = search(rival, watch, starts=starts, patience=0)
     if result is None:
@@ -163,7 +163,7 @@ def _finish(
     costlier: Collection[Region],
 ) -> set[Region]:
     """The exact programme with budgets; the costlier regions it ran into."""
-    rival = priced(problem, budgets, rates)
+    rival = add_prices(problem, budgets, rates)
     relaxation = relax(rival, watch.seconds_left * 0.5) if any(rates) or problem.n > 12 else None
     prices = relaxation.prices if relaxation is not None else free_prices(rival, unit_shares(rival))
     if relaxation is not None:

@@ -58,7 +58,7 @@ class Reduced:
         return tuple(plan)
 
 
-def unreduced(problem: Problem) -> Reduced:
+def identity_reduction(problem: Problem) -> Reduced:
     """The problem as it is."""
     units = tuple(range(problem.n))
     return Reduced(problem, tuple((u,) for u in units), units)
@@ -257,7 +257,7 @@ def windows(problem: Problem, plan: Sequence[Placement], turn: int) -> Iterator[
         first += max(1, (last - first) // 2)
 
 
-def restricted(problem: Problem, units: Sequence[int]) -> Problem:
+def subproblem(problem: Problem, units: Sequence[int]) -> Problem:
     """The problem of some units alone (ascending): what others make are inputs, what others read
     are outputs. Its best plan, put in the place of these segments, is the best with the others
     held fixed, if the units are those of consecutive segments."""

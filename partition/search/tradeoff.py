@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 from nnapi_prof.graph.plan import Engine, ProofKind
 from nnapi_prof.partition.baselines import Baseline, total_ns
-from nnapi_prof.partition.constraints import Budget, priced
+from nnapi_prof.partition.constraints import Budget, add_prices
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.anytime import BOUND_MET, LONG, search
 from nnapi_prof.partition.search.exact import search_ideals
-from nnapi_prof.partition.search.labelling import MOST_TO_JOIN, joined
-from nnapi_prof.partition.search.reduce import unreduced
+from nnapi_prof.partition.search.labelling import MOST_TO_JOIN, join_segments
+from nnapi_prof.partition.search.reduce import identity_reduction
 from nnapi_prof.partition.search.relaxation import relax
 from nnapi_prof.partition.search.result import Plan, SearchResult, Watch
 from nnapi_prof.partition.search.tables import NEGLIGIBLE, is_underpriced
@@ -74,7 +74,7 @@ class TradeOff:
         self._rivals = [r for r in rivals if all(b.keeps(r.placements) for b in budgets)]
         self._budgets = list(budgets)
         self._watch = watch
-        self._reduced = best.reduced or unreduced(problem)
+        self._reduced = best.reduced or identity_reduction(problem)
         self._plans: dict[Plan, float] = {}
         self._prices: list[tuple[float, float]] = []
         """Price of a segment, and the bound of latency and price together."""
@@ -86,7 +86,7 @@ class TradeOff:
         for plan in (best.placements, *best.plans, *(r.placements for r in self._rivals)):
             self._offer(plan)
         if len(best.placements) > 1:
-            self._offer(joined(problem, best.placements))
+            self._offer(join_segments(problem, best.placements))
 
     def _offer(self, plan: Plan) -> None:
         if plan in self._plans:
@@ -134,7 +134,7 @@ class TradeOff:
                 within = self._fewest_known(close)[0] < segments
                 if self._has_time:
                     self._at(price * MIDDLE if within else price / MIDDLE)
-        self._offer(joined(self._problem, self._fewest_known(close)[-1]))
+        self._offer(join_segments(self._problem, self._fewest_known(close)[-1]))
         if tolerance > 0 and self._problem.region_ns and self._has_time:
             count, unmeasured, *_ = self._fewest_known(close)
             if count > 1 and unmeasured:
@@ -169,7 +169,7 @@ class TradeOff:
                     if other == rare:
                         continue
                     moved = tuple((u, other if k == rare else k) for u, k in plan)
-                    candidate = joined(self._problem, moved)
+                    candidate = join_segments(self._problem, moved)
                     ns = total_ns(self._problem, candidate)
                     if ns <= close and all(b.keeps(candidate) for b in self._budgets):
                         options.append((len(candidate), ns, candidate))
@@ -234,7 +234,7 @@ class TradeOff:
                 in_ns_per_byte=small.in_ns_per_byte * (1 + caution),
                 out_ns_per_byte=small.out_ns_per_byte * (1 + caution),
             )
-        rival = priced(small, [Budget.segments(small)], [price])
+        rival = add_prices(small, [Budget.segments(small)], [price])
         nearest = sorted(self._plans, key=lambda plan: self._plans[plan] + price * len(plan))
         shrunk = [self._reduced.shrunk(plan) for plan in nearest[:MOST_STARTS]]
         starts = [("known", plan) for plan in shrunk if plan is not None]
@@ -270,7 +270,7 @@ class TradeOff:
         programme; whether it came to its end."""
         reduced, relaxation = self._reduced, self._best.relaxation
         if self._budgets:
-            reduced, relaxation = unreduced(self._problem), None
+            reduced, relaxation = identity_reduction(self._problem), None
         if relaxation is None and reduced.problem.n <= LONG:
             relaxation = relax(reduced.problem, self._watch.seconds_left * 0.3)
         if relaxation is None:

@@ -12,7 +12,7 @@ from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.problem import Problem
 from nnapi_prof.partition.search import annealing
 from nnapi_prof.partition.search.annealing import Annealer, Labelling, Tables
-from nnapi_prof.partition.search.labelling import gathered
+from nnapi_prof.partition.search.labelling import plan_of_labelling
 from nnapi_prof.partition.search.result import SearchLimits, Watch
 from tests.partition.pairs import optimum
 from tests.partition.problems import Plan, check_plan, draw_plan, draw_problem, stem_problem
@@ -60,7 +60,7 @@ def test_what_moves_cost_adds_up_to_what_the_plan_costs(monkeypatch: pytest.Monk
         annealed(problem, plan, seed=seed)
         tables, labelling = calls[-1]
         for phase, change in zip((labelling.phase, labelling.best), labelling.cost, strict=True):
-            after = total_ns(problem, gathered(phase, tables.phase_target))
+            after = total_ns(problem, plan_of_labelling(phase, tables.phase_target))
             if math.isfinite(before) and math.isfinite(after):
                 assert before + change == pytest.approx(after, rel=1e-9, abs=1e-6), seed
 

@@ -9,7 +9,7 @@ import pytest
 
 from nnapi_prof.graph.plan import Engine, ProofKind
 from nnapi_prof.partition.baselines import total_ns
-from nnapi_prof.partition.constraints import Budget, CompileTimes, priced
+from nnapi_prof.partition.constraints import Budget, CompileTimes, add_prices
 from nnapi_prof.partition.problem import Problem
 from nnapi_prof.partition.search.lagrangian import search_within
 from nnapi_prof.partition.search.result import SearchLimits, SearchResult, Watch
@@ -75,7 +75,7 @@ def test_a_price_on_a_budget_is_a_problem_of_the_same_kind() -> None:
     for seed in range(20):
         problem = draw_problem(seed, 4)
         budget = compile_times(problem, seed).budget(math.inf)
-        rival = priced(problem, [budget], [2.5])
+        rival = add_prices(problem, [budget], [2.5])
         for plan in every_plan(problem):
             expected = total_ns(problem, plan) + 2.5 * budget.of(plan)
             assert total_ns(rival, plan) == pytest.approx(expected), seed

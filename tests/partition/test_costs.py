@@ -15,7 +15,7 @@ from nnapi_prof.costs.model.views import OptimisticCosts
 from nnapi_prof.graph.plan import CPU, HOST, Plan
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import Costs, baselines, evaluate, make_problem, solve
-from nnapi_prof.partition.costs import arrays_of, asked
+from nnapi_prof.partition.costs import arrays_by_asking, arrays_of
 from nnapi_prof.partition.search.ideals import members
 from tests.partition.pairs import all_ideals
 from tests.reports.sample import NPU, TARGETS, cnn, measure
@@ -69,7 +69,7 @@ def test_what_nobody_runs_goes_to_the_host_alone() -> None:
 
 def check_arrays(graph: UnitGraph, costs: Costs) -> None:
     """The arrays of a cost model say what its functions do."""
-    told, expected = arrays_of(graph, costs), asked(graph, costs)
+    told, expected = arrays_of(graph, costs), arrays_by_asking(graph, costs)
     assert told.targets == expected.targets
     for name in ("unit_ns", "overhead_ns", "in_ns_per_byte", "out_ns_per_byte"):
         assert getattr(told, name) == pytest.approx(getattr(expected, name), rel=1e-9), name

@@ -11,8 +11,8 @@ import pytest
 from nnapi_prof.partition.arrays import Ints
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.search.expansion import _best_move, expanded
-from nnapi_prof.partition.search.labelling import gathered, spread_out
+from nnapi_prof.partition.search.expansion import _best_move, expand
+from nnapi_prof.partition.search.labelling import labelling_of_plan, plan_of_labelling
 from nnapi_prof.partition.search.result import SearchLimits, Watch
 from tests.partition.problems import check_plan, draw_plan, draw_problem, stem_problem
 
@@ -22,7 +22,7 @@ def best_of_all(problem: Problem, phase: Ints, phase_target: Ints, g: int) -> fl
     for moving in range(1 << problem.n):
         moved = [g if moving >> u & 1 else int(phase[u]) for u in range(problem.n)]
         if all(moved[p] <= moved[u] for u in range(problem.n) for p in problem.predecessors[u]):
-            plan = gathered(np.array(moved), phase_target)
+            plan = plan_of_labelling(np.array(moved), phase_target)
             least = min(least, total_ns(problem, plan))
     return least
 
@@ -32,10 +32,10 @@ def test_a_move_is_the_best_of_all_to_that_phase() -> None:
         chance = random.Random(seed)
         problem = draw_problem(seed, 6, regions=False)
         plan = draw_plan(problem, chance)
-        phase, phase_target = spread_out(plan, problem.n, range(len(problem.targets)))
+        phase, phase_target = labelling_of_plan(plan, problem.n, range(len(problem.targets)))
         for g in chance.sample(range(len(phase_target)), min(4, len(phase_target))):
             moved = _best_move(problem, phase, phase_target, g)
-            after = plan if moved is None else gathered(moved, phase_target)
+            after = plan if moved is None else plan_of_labelling(moved, phase_target)
             check_plan(problem, after)
             least = best_of_all(problem, phase, phase_target, g)
             assert total_ns(problem, after) == pytest.approx(least, rel=1e-6), (seed, g)
@@ -48,7 +48,7 @@ def test_sweeps_never_make_a_plan_worse() -> None:
         if not np.isfinite(problem.unit_ns).any(axis=1).all():
             continue
         plan = draw_plan(problem, random.Random(seed))
-        after = expanded(problem, plan, Watch(SearchLimits()))
+        after = expand(problem, plan, Watch(SearchLimits()))
         check_plan(problem, after)
         assert total_ns(problem, after) <= total_ns(problem, plan), seed
         better += total_ns(problem, after) < total_ns(problem, plan)
@@ -58,4 +58,4 @@ def test_sweeps_never_make_a_plan_worse() -> None:
 def test_a_watch_that_is_over_ends_the_sweeps() -> None:
     problem = stem_problem(6)
     plan = draw_plan(problem, random.Random(1))
-    assert expanded(problem, plan, Watch(SearchLimits(seconds=0.0))) == plan
+    assert expand(problem, plan, Watch(SearchLimits(seconds=0.0))) == plan

@@ -9,8 +9,13 @@ import pytest
 
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.search.labelling import gathered, is_plan, joined, spread_out
-from nnapi_prof.partition.search.reduce import restricted, windows
+from nnapi_prof.partition.search.labelling import (
+    is_plan,
+    join_segments,
+    labelling_of_plan,
+    plan_of_labelling,
+)
+from nnapi_prof.partition.search.reduce import subproblem, windows
 from tests.partition.pairs import optimum
 from tests.partition.problems import Plan, check_plan, draw_plan, draw_problem, stem_problem
 
@@ -27,8 +32,8 @@ def drawn(count: int, most_units: int = 9) -> list[tuple[int, Problem, Plan]]:
 
 def test_a_labelling_is_the_plan_again() -> None:
     for _, problem, plan in drawn(40):
-        phase, phase_target = spread_out(plan, problem.n, range(len(problem.targets)))
-        assert gathered(phase, phase_target) == plan
+        phase, phase_target = labelling_of_plan(plan, problem.n, range(len(problem.targets)))
+        assert plan_of_labelling(phase, phase_target) == plan
         assert len(phase_target) == len(plan) * (len(problem.targets) + 1) + len(problem.targets)
         assert all(phase[p] <= phase[u] for u in range(problem.n) for p in problem.predecessors[u])
 
@@ -42,7 +47,7 @@ def test_joined_plans_are_legal_and_no_costlier() -> None:
             for u in units  # units stand in topological order
         )
         for start in (plan, singles):
-            after = joined(problem, start)
+            after = join_segments(problem, start)
             check_plan(problem, after)
             assert len(after) <= len(start)
             assert total_ns(problem, after) <= total_ns(problem, start) * (1 + 1e-9), seed
@@ -53,9 +58,9 @@ def test_joined_plans_are_legal_and_no_costlier() -> None:
 def test_segments_with_others_between_are_joined_around_them() -> None:
     problem = stem_problem(3)  # u0 -> u1, u2, u3 -> u4
     plan = (((0,), 0), ((1,), 1), ((2,), 2), ((3,), 1), ((4,), 0))
-    assert joined(problem, plan) == (((0,), 0), ((2,), 2), ((1, 3), 1), ((4,), 0))
+    assert join_segments(problem, plan) == (((0,), 0), ((2,), 2), ((1, 3), 1), ((4,), 0))
     apart = (((0,), 1), ((1, 2, 3), 0), ((4,), 1))  # what is between needs one and is needed
-    assert joined(problem, apart) == apart
+    assert join_segments(problem, apart) == apart
 
 
 def test_what_is_a_plan() -> None:
@@ -74,7 +79,7 @@ def test_a_part_costs_on_its_own_what_it_costs_in_the_plan() -> None:
         first = chance.randrange(len(plan))
         last = chance.randint(first + 1, len(plan))
         units = sorted(u for segment, _ in plan[first:last] for u in segment)
-        part = restricted(problem, units)
+        part = subproblem(problem, units)
         for own in (draw_plan(part, chance), draw_plan(part, chance)):
             there = tuple((tuple(units[i] for i in segment), k) for segment, k in own)
             check_plan(problem, (*plan[:first], *there, *plan[last:]))

@@ -9,7 +9,7 @@ import pytest
 
 from nnapi_prof.partition import plan_problem
 from nnapi_prof.partition.problem import GRAPH_INPUT, Problem, Value
-from nnapi_prof.partition.search.reduce import reduce_problem, unreduced
+from nnapi_prof.partition.search.reduce import identity_reduction, reduce_problem
 from tests.partition.pairs import optimum
 from tests.partition.problems import TARGETS, draw_problem
 
@@ -32,7 +32,7 @@ def test_the_optimum_stays() -> None:
 
 def test_without_a_reduction_units_stand_for_themselves() -> None:
     problem = draw_problem(1)
-    same = unreduced(problem)
+    same = identity_reduction(problem)
     assert same.problem is problem and same.expand((0,)) == (0,)
 
 

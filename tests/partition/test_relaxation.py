@@ -7,7 +7,7 @@ import math
 import pytest
 
 from nnapi_prof.partition.search.ideals import members
-from nnapi_prof.partition.search.reduce import restricted
+from nnapi_prof.partition.search.reduce import subproblem
 from nnapi_prof.partition.search.relaxation import free_prices, lower_bound, relax
 from tests.partition.pairs import all_ideals, optimum
 from tests.partition.problems import draw_problem
@@ -51,7 +51,7 @@ def test_prices_bound_what_remains_after_any_prefix() -> None:
         for ideal in all_ideals(problem):
             rest = [u for u in range(problem.n) if not ideal >> u & 1]
             if rest:
-                least = optimum(restricted(problem, rest))
+                least = optimum(subproblem(problem, rest))
                 bound = prices.least[rest].sum() + prices.slack
                 assert bound <= least * (1 + 1e-9) + 1e-9, (seed, members(ideal))
 

@@ -18,7 +18,7 @@ from nnapi_prof.graph.plan import CPU, HOST, Plan, Segment, Target
 from nnapi_prof.reports import figures, figures_run, frames
 from nnapi_prof.reports.data import ReportData
 from nnapi_prof.reports.device_frames import history_frame, preference_frame
-from nnapi_prof.reports.drawings import predicted_beside_measured, stacked
+from nnapi_prof.reports.drawings import predicted_beside_measured, stacked_bars
 from nnapi_prof.reports.style import NARROW, WIDE, colours
 from tests.reports.sample import AUTOS, GPU, NPU, hot, run_of, sample
 
@@ -47,7 +47,7 @@ def every_figure(data: ReportData, simulated: bool, width: float = WIDE) -> dict
             timed, palette, simulated, simulated, width=width
         ),
         "baselines": figures_run.baseline_bars(
-            ended, stacked(data), palette, simulated, simulated, width=width
+            ended, stacked_bars(data), palette, simulated, simulated, width=width
         ),
         "preferences": figures.preference_bars(
             preference_frame(data.cost_model), palette, simulated, width=width
@@ -80,9 +80,9 @@ def test_a_plan_that_ran_elsewhere(
     """Planned for a simulated phone and run on a real one, or the other way round."""
     palette = colours(frames.all_targets(data.cost_model))
     ended = frames.baseline_frame(data.plans, data.run)
-    axes = figures_run.baseline_bars(ended, stacked(data), palette, simulated, run_simulated).axes[
-        0
-    ]
+    axes = figures_run.baseline_bars(
+        ended, stacked_bars(data), palette, simulated, run_simulated
+    ).axes[0]
     assert axes.get_xlabel() == axis
     assert ("simulated" in axes.get_title(loc="left")) is (simulated and run_simulated)
 
@@ -104,7 +104,7 @@ def bars(figure: Figure) -> list[Rectangle]:
 def test_bars_show_the_frame_in_the_colours_of_segments(data: ReportData) -> None:
     assert data.run is not None
     shown = bars(every_figure(data, True)["baselines"])
-    segments = stacked(data)
+    segments = stacked_bars(data)
     assert len(shown) == len(segments)
     frame = frames.baseline_frame(data.plans, data.run)
     own = [bar for bar in shown if bar.get_y() < 0]
@@ -163,7 +163,7 @@ def test_without_a_run_only_predictions_are_drawn(data: ReportData) -> None:
     frame = frames.baseline_frame(data.plans, None)
     palette = colours(frames.all_targets(data.cost_model))
     figure = figures_run.baseline_bars(
-        frame, stacked(replace(data, run=None)), palette, True, False
+        frame, stacked_bars(replace(data, run=None)), palette, True, False
     )
     assert len(bars(figure)) == sum(len(plan.segments) for plan in data.plans)
     assert "measured" not in figure.axes[0].get_xlabel() and not figure.axes[0].lines
