@@ -44,7 +44,7 @@ from pathlib import Path
 import nnapi_prof
 from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model
-from nnapi_prof.api.planned import Planned
+from nnapi_prof.api.plan import Planned
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.execution.report import PlanRun
 from nnapi_prof.graph.plan import Plan

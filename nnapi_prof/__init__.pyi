@@ -1,23 +1,23 @@
 """The public names, as type checkers and editors see them; see __init__.py."""
 
-from nnapi_prof.api.comparison import Comparison as Comparison
-from nnapi_prof.api.comparison import compare as compare
+from nnapi_prof.api.compare import Comparison as Comparison
+from nnapi_prof.api.compare import compare as compare
 from nnapi_prof.api.convert import convert_model as convert_model
 from nnapi_prof.api.costs import Costs as Costs
-from nnapi_prof.api.going import go as go
-from nnapi_prof.api.listener import Progress as Progress
-from nnapi_prof.api.measuring import profile as profile
-from nnapi_prof.api.measuring import read_costs as read_costs
+from nnapi_prof.api.costs import profile as profile
+from nnapi_prof.api.costs import read_costs as read_costs
+from nnapi_prof.api.devices import Devices as Devices
+from nnapi_prof.api.devices import devices as devices
+from nnapi_prof.api.end_to_end import go as go
+from nnapi_prof.api.estimate import Phone as Phone
+from nnapi_prof.api.estimate import calibrate as calibrate
+from nnapi_prof.api.estimate import estimate as estimate
+from nnapi_prof.api.events import Progress as Progress
 from nnapi_prof.api.model import Model as Model
 from nnapi_prof.api.model import load as load
-from nnapi_prof.api.phone import Phone as Phone
-from nnapi_prof.api.phone import calibrate as calibrate
-from nnapi_prof.api.phone import estimate as estimate
-from nnapi_prof.api.planned import Planned as Planned
-from nnapi_prof.api.planned import partition as partition
-from nnapi_prof.api.planned import read_plan as read_plan
-from nnapi_prof.api.reachable import Devices as Devices
-from nnapi_prof.api.reachable import devices as devices
+from nnapi_prof.api.plan import Planned as Planned
+from nnapi_prof.api.plan import partition as partition
+from nnapi_prof.api.plan import read_plan as read_plan
 from nnapi_prof.api.result import Result as Result
 from nnapi_prof.api.result import run as run
 from nnapi_prof.errors import NnapiProfError as NnapiProfError

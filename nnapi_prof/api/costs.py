@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.api import html
-from nnapi_prof.api.adjusted import AdjustedCosts, Objective, UnitCost, Weight
-from nnapi_prof.api.model import Model
-from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.api import notebook
+from nnapi_prof.api import options as arguments
+from nnapi_prof.api.devices import reached
+from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
+from nnapi_prof.api.model import Model, loaded
+from nnapi_prof.api.objective import AdjustedCosts, Objective, UnitCost, Weight
+from nnapi_prof.api.program_costs import filled_costs
+from nnapi_prof.costs import default_location
+from nnapi_prof.costs.conditions import Conditions, Mode, Precision, parse_cpus
 from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import left_at_trial, marginal, shown_targets
-from nnapi_prof.device.protocol.results import AgentInfo
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.devices import find_one, measured
+from nnapi_prof.costs.store.selection import Selection, instant
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.protocol.results import AgentInfo, describe
 from nnapi_prof.errors import UsageError
-from nnapi_prof.execution.profile.options import ProfileOutcome
+from nnapi_prof.execution.profile.cached_units import CachedUnits
+from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome
+from nnapi_prof.execution.profile.session import profile as measure_model
+from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition import Costs as PricedUnits
 from nnapi_prof.reports.words import (
     MARGINAL_MARKS,
@@ -27,6 +42,7 @@ from nnapi_prof.reports.words import (
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 MANY_UNITS = 20
 """A notebook's table has the slowest of more."""
@@ -194,7 +210,7 @@ class Costs:
         return measurement_frame(m for m in self.measurements if own.issuperset(m.members))
 
     def __repr__(self) -> str:
-        kind = html.kind_of(self.simulated, self.estimated)
+        kind = notebook.kind_of(self.simulated, self.estimated)
         what = f", adjusted to {self.objective}" if self.objective else ""
         units = count(len(self.model.graph.units), "unit")
         return (
@@ -213,13 +229,13 @@ class Costs:
         }
         slowest = sorted(found, key=lambda u: -max((c.ns if c else 0.0) for c in found[u]))
         rows = [
-            [units[u].label, *(marginal_words(cost, html.ms) for cost in found[u])]
+            [units[u].label, *(marginal_words(cost, notebook.ms) for cost in found[u])]
             for u in slowest[:MANY_UNITS]
         ]
-        kind = html.kind_of(self.simulated, self.estimated)
+        kind = notebook.kind_of(self.simulated, self.estimated)
         left_out = len(units) - len(rows)
         told = [*self.notes, *([f"adjusted to {self.objective}"] if self.objective else [])]
-        return html.table(
+        return notebook.table(
             f"{self.model.name} on {self.device}: marginal latency in {kind}",
             ["unit", *heads],
             rows,
@@ -227,8 +243,253 @@ class Costs:
             rest=f"Slowest units first; {MARGINAL_MARKS}; – cannot run there"
             + f"{trial_words(left_at_trial(self.as_they_are))}."
             + (f" {left_out} more units: frame() has all." if left_out else ""),
-        ) + html.notes(told)
+        ) + notebook.notes(told)
 
 
 def _in_ms(ns: float | None) -> float:
     return float("nan") if ns is None else ns / 1e6
+
+
+def profile(
+    model: Model | str | os.PathLike[str],
+    device: str | None = None,
+    *,
+    costs: str | os.PathLike[str] | None = None,
+    threads: int = 1,
+    cpus: str = "big",
+    mode: str = "sync",
+    relaxed: bool = False,
+    float16: bool = False,
+    accelerators: Sequence[str] | None = None,
+    refine: bool = True,
+    every_preference: bool = False,
+    fresh: bool = False,
+    runs: int | None = None,
+    rounds: int = 5,
+    budget_ms: float = 60.0,
+    warmup_ms: float = 30.0,
+    cooldown_s: float = 60.0,
+    memory_mb: int | None = None,
+    timeout_s: float = 60.0,
+    progress: Callable[[Progress], None] | None = None,
+) -> Costs:
+    """Measures a model's units and regions on a device, as ``nnapi-prof profile`` does.
+
+    ``device`` is a serial, ``HOST:PORT``, ``local`` or ``sim:NAME``; None the only phone, else a
+    simulated one. ``costs`` is the cost table, an SQLite file or a PostgreSQL URL; None
+    ``$NNAPI_PROF_COSTS``, else a file in the user's data folder. What it has for this device and
+    these conditions is not measured again, unless ``fresh``.
+
+    The conditions: ``threads`` of the CPU engine; ``cpus`` is ``big``, ``all`` or a mask in hex;
+    ``mode`` is ``sync``, ``burst`` or ``async``; ``relaxed`` lets NNAPI compute float32 as float16,
+    ``float16`` gives it models in float16.
+
+    ``accelerators`` limits to those names; ``refine`` measures the regions of the plan whole until
+    it stands; ``every_preference`` measures every unit under all three. ``runs`` are recorded of
+    each region at most, in ``rounds`` turns of the alternatives, for ``budget_ms`` ms, after up to
+    ``warmup_ms`` ms. A hot phone is waited for ``cooldown_s`` s; ``memory_mb`` limits the process
+    of a measurement, ``timeout_s`` (s) each of its steps. ``progress`` is called with a
+    :class:`nnapi_prof.Progress` after each.
+
+    Raises NnapiProfError: DeviceError where the device fails (what was measured is kept),
+    UsageError, CostError. Ctrl-C raises KeyboardInterrupt; what was measured is kept, too.
+    """
+    arguments.repeats(runs, cooldown_s, memory_mb)
+    arguments.number("rounds", rounds, 1, arguments.MOST_ROUNDS)
+    arguments.number("warmup_ms", warmup_ms, 0)
+    arguments.number("budget_ms", budget_ms, 0)
+    arguments.number("timeout_s", timeout_s, 0.001)
+    named = None if accelerators is None else arguments.names("accelerators", accelerators)
+    options = ProfileOptions(
+        warmup_ms=warmup_ms,
+        rounds=rounds,
+        max_runs=runs,
+        budget_ms=budget_ms,
+        cooldown_s=cooldown_s,
+        memory_mb=memory_mb,
+        timeout_s=timeout_s,
+        fresh=fresh,
+        conditions=conditions_of(threads, cpus, mode, relaxed, float16),
+        accelerators=named,
+        refine=refine,
+        every_preference=every_preference,
+    )
+    listener = to_log(progress)
+    chosen = loaded(model)
+    with (
+        CostStore(arguments.table(costs)) as store,
+        reached(device, listener) as client,
+    ):
+        return profiled_costs(chosen, device or client.serial, client, store, options, listener)
+
+
+def profiled_costs(
+    model: Model,
+    reach: str,
+    client: AgentClient,
+    store: CostStore,
+    options: ProfileOptions,
+    listener: Listener,
+) -> Costs:
+    """:func:`profile` where device and table are open; ``reach`` is what names the device."""
+    profiled = profile_on(model.outline, client, store, options, listener)
+    outcome = profiled.outcome
+    if outcome.interrupted or outcome.costs is None:
+        kept = f"{outcome.n_measured} measurements are kept in {profiled.location}"
+        listener.note(f"interrupted: {kept}; the same call goes on from there")
+        raise KeyboardInterrupt(kept)
+    return Costs(
+        model=model,
+        device=profiled.device,
+        conditions=options.conditions,
+        priced=outcome.costs,
+        reach=reach,
+        fingerprint=outcome.fingerprint,
+        location=profiled.location,
+        measurements=tuple(store.measurements(outcome.fingerprint, conditions=options.conditions)),
+        device_info=_device_info(store, outcome.fingerprint),
+        agent_info=outcome.info,
+        outcome=outcome,
+        notes=model.notes,
+    )
+
+
+def read_costs(
+    model: Model | str | os.PathLike[str],
+    costs: str | os.PathLike[str] | None = None,
+    device: str | None = None,
+    *,
+    threads: int = 1,
+    cpus: str = "big",
+    mode: str = "sync",
+    relaxed: bool = False,
+    float16: bool = False,
+    fill: bool = False,
+    until: str | None = None,
+) -> Costs:
+    """Reads what was measured of a model's units from a cost table; no device is needed.
+
+    ``costs`` is that of :func:`profile`. ``device`` is a device of the table: its fingerprint, the
+    beginning of it, or its name as `nnapi-prof costs list` shows it, with * and ?; None where there
+    is only one. The conditions ``threads``, ``cpus``, ``mode``, ``relaxed`` and ``float16`` are
+    those that it was measured under. ``fill`` estimates units that were never measured from what
+    else was measured on the device. ``until``, a date or time in UTC, leaves out what was measured
+    later.
+
+    Raises CostError where the model was not measured there, UsageError where the table or the
+    device is not found.
+    """
+    chosen = loaded(model)
+    conditions = conditions_of(threads, cpus, mode, relaxed, float16)
+    where = arguments.table(costs) or default_location()
+    if "://" not in where and not Path(where).expanduser().exists():
+        raise UsageError(f"cost table {where} does not exist: profile() makes one")
+    with CostStore(where) as store:
+        devices = measured(store)
+        found = find_one(devices, device if device is not None else "*")
+        selection = Selection(
+            (found.fingerprint,), conditions=conditions, until=_until(until), newest=True
+        )
+        rows = store.select(selection)
+        notes: tuple[str, ...] = chosen.notes
+        priced: CostModel
+        if fill:
+            priced, note = filled_costs(chosen.program, store, found.fingerprint, conditions)
+            notes = (*notes, note) if note else notes
+        else:
+            priced = fit(chosen.graph, rows)
+        return Costs(
+            model=chosen,
+            device=found.name,
+            conditions=conditions,
+            priced=priced,
+            fingerprint=found.fingerprint,
+            location=str(store.location),
+            measurements=tuple(rows),
+            device_info=_device_info(store, found.fingerprint),
+            notes=notes,
+        )
+
+
+def conditions_of(threads: int, cpus: str, mode: str, relaxed: bool, float16: bool) -> Conditions:
+    """Raises UsageError where one of them is none, or two exclude each other."""
+    if relaxed and float16:
+        raise UsageError("relaxed lets float32 be computed as float16, float16 has no float32")
+    arguments.number("threads", threads, 1, arguments.MOST_THREADS)
+    arguments.one_of("mode", mode, [each.value for each in Mode])
+    try:
+        cores = parse_cpus(cpus)
+    except ValueError as error:
+        raise UsageError(f"cpus: {error}") from error
+    precision = Precision.FLOAT32
+    if relaxed or float16:
+        precision = Precision.RELAXED if relaxed else Precision.FLOAT16
+    return Conditions(precision, Mode(mode), threads, cores)
+
+
+def _until(text: str | None) -> str | None:
+    if text is None:
+        return None
+    try:
+        return instant(text, end=True)
+    except ValueError as error:
+        raise UsageError(
+            f"until {text!r} is no date: write 2026-01-31 or 2026-01-31T12:30"
+        ) from error
+
+
+def _device_info(store: CostStore, fingerprint: str) -> Mapping[str, Any]:
+    known = {row.fingerprint: row.description for row in store.devices()}
+    return known.get(fingerprint, {})
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """What a profile measured, of what, and where it is kept."""
+
+    model: str
+    """Its name, for people."""
+    units: UnitGraph
+    device: str
+    """For people: ``Pixel 6 (...)``."""
+    location: str
+    """The cost table: a file's path, or a URL without its password."""
+    outcome: ProfileOutcome
+
+
+def profile_file(
+    model: Path,
+    inputs: Sequence[str] = (),
+    *,
+    device: str | None = None,
+    costs: str | None = None,
+    options: ProfileOptions | None = None,
+    listener: Listener = SILENT,
+) -> Profiled:
+    """``nnapi-prof profile``: measures a model's units and regions into the cost table.
+
+    ``inputs``, ``device`` and ``costs`` are what ``--input``, ``--device`` and ``--costs`` take.
+    Ctrl-C ends it with an outcome marked ``interrupted``; what was measured is in the table.
+
+    Raises NnapiProfError: of the model, the device or the table.
+    """
+    from nnapi_prof.api.model import outline_of
+
+    known = outline_of(model, inputs, listener)
+    listener.notes(*known.notes)  # of a model that is remembered, too
+    with CostStore(costs) as store, reached(device, listener) as client:
+        return profile_on(known, client, store, options, listener)
+
+
+def profile_on(
+    model: CachedUnits,
+    client: AgentClient,
+    store: CostStore,
+    options: ProfileOptions | None = None,
+    listener: Listener = SILENT,
+) -> Profiled:
+    """:func:`profile_file` where model, device and table are open already."""
+    described = describe(client.info())
+    listener.busy(f"{model.name} on {described}")
+    outcome = measure_model(model, client, store, options, listener.progress)
+    return Profiled(model.name, model.units, described, str(store.location), outcome)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -15,10 +16,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.api import html
-from nnapi_prof.api.steps_profile import outline_of
-from nnapi_prof.errors import InputSpecError
-from nnapi_prof.execution.profile.cached_units import CachedUnits
+from nnapi_prof.api import notebook
+from nnapi_prof.api.events import SILENT, Listener
+from nnapi_prof.errors import FrontendError, InputSpecError
+from nnapi_prof.execution.profile.cached_units import CachedUnits, cached_units
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.words import count
 
@@ -31,6 +32,17 @@ if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
 
     Input = str | Sequence[int] | Tensor
+
+
+def outline_of(model: Path, inputs: Sequence[str], listener: Listener = SILENT) -> CachedUnits:
+    """A model's units, remembered or read from its file now; see
+    :func:`nnapi_prof.execution.profile.cached_units.cached_units`."""
+
+    def load() -> Program:
+        with listener.working(f"reading {model.name}"):
+            return read_model(model, inputs)
+
+    return cached_units(model, inputs, load)
 
 
 class _OwnFolder:
@@ -127,7 +139,7 @@ class Model:
             ("multiply-accumulates", f"{sum(unit.macs for unit in units) / 1e6:,.1f} million"),
             ("weights", f"{sum(unit.constant_bytes for unit in units) / 1e6:,.1f} MB"),
         ]
-        return html.facts(f"Model {self.name}", pairs) + html.notes(self.notes)
+        return notebook.facts(f"Model {self.name}", pairs) + notebook.notes(self.notes)
 
 
 def load(
@@ -214,7 +226,6 @@ def _from_memory(
     import torch
     from torch.export import ExportedProgram
 
-    from nnapi_prof.api.loading import read_model
     from nnapi_prof.frontend.loader import eval_mode
     from nnapi_prof.frontend.torch_logging import quiet_torch
 
@@ -242,7 +253,7 @@ def _from_memory(
 
 
 def _exported(model: torch.nn.Module, inputs: list[str | Tensor], name: str) -> ExportedProgram:
-    from nnapi_prof.api.examples import SIZES, exported_module, find_examples, runner
+    from nnapi_prof.api.convert import SIZES, exported_module, find_examples, runner
 
     if not inputs:
         raise InputSpecError(
@@ -259,3 +270,25 @@ def _name_of(model: Any) -> str:
     if not hasattr(model, "eval"):
         return "model"
     return str(getattr(model, "original_name", None) or type(model).__name__)
+
+
+LOGGER = logging.getLogger(__name__)
+
+
+def read_model(path: Path, inputs: Sequence[str], keep: bool = False) -> Program:
+    """Loads a model; ``keep`` is that of frontend.load.
+
+    Raises what :func:`nnapi_prof.frontend.load` raises, and FrontendError where nothing is left to
+    place on a device.
+    """
+    from nnapi_prof import frontend
+    from nnapi_prof.frontend.inputs import parse_input_specs
+
+    program = frontend.load(path, parse_input_specs(inputs), keep)
+    LOGGER.debug("read %s: %d units", path, len(program.units.units))
+    if not program.units.units:
+        raise FrontendError(
+            f"{path} computes nothing: its outputs are constants or its inputs as they are; give a"
+            " model with operations to measure and to place"
+        )
+    return program

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nnapi_prof.cli.help import Group
+from nnapi_prof.cli.command import Group
 from nnapi_prof.cli.options import HELP, common_options, device, device_option, writing
-from nnapi_prof.cli.output import as_json, print_document, stdout
+from nnapi_prof.cli.output import as_json, boxed, print_document, stdout
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.cli.tables import boxed
 from nnapi_prof.toolchain import ANDROID_ABIS
 
 if TYPE_CHECKING:

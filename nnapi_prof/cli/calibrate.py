@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nnapi_prof.cli.completing import phones
-from nnapi_prof.cli.help import Command
+from nnapi_prof.cli.command import Command
 from nnapi_prof.cli.options import (
     HELP,
     common_options,
     conditions_of,
     conditions_options,
     costs_option,
+    phones,
     writing,
 )
-from nnapi_prof.cli.output import as_json, print_document, say, stdout
+from nnapi_prof.cli.output import as_json, plain, print_document, say, stdout
 from nnapi_prof.cli.progress import working
-from nnapi_prof.cli.tables import plain
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.estimate.calibration import TargetReport
@@ -90,8 +89,8 @@ def command(
     Prints how far predictions are off in cross-validation: each row is predicted by a model that
     was fitted to the other folds. The same table gives the same description every time.
     """
-    from nnapi_prof.api.phone import fitted_phone
-    from nnapi_prof.cli.cost_options import existing
+    from nnapi_prof.api.estimate import fitted_phone
+    from nnapi_prof.cli.costs import existing
     from nnapi_prof.costs.estimate.calibration import calibrate
     from nnapi_prof.costs.store import CostStore
 

@@ -12,9 +12,8 @@ from click.shell_completion import (
     get_completion_class,
 )
 
-from nnapi_prof.cli.completing import IN_BASH
-from nnapi_prof.cli.help import Command
-from nnapi_prof.cli.options import HELP, common_options
+from nnapi_prof.cli.command import Command
+from nnapi_prof.cli.options import HELP, IN_BASH, common_options
 from nnapi_prof.cli.output import as_json, print_document
 
 SHELLS = ("bash", "zsh", "fish")

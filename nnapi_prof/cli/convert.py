@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 from click.core import ParameterSource
 
-from nnapi_prof.cli.help import Command
-from nnapi_prof.cli.levels import Level
+from nnapi_prof.cli.command import Command
 from nnapi_prof.cli.options import (
     HELP,
     MODEL,
@@ -18,16 +19,51 @@ from nnapi_prof.cli.options import (
     common_options,
     input_option,
     load_model,
+    writing,
 )
-from nnapi_prof.cli.output import as_json, print_document
+from nnapi_prof.cli.output import as_json, boxed, print_document, say, stderr, stdout
 from nnapi_prof.cli.progress import working
-from nnapi_prof.cli.written import Written
-from nnapi_prof.errors import NnapiProfError, UnsupportedOp, UsageError
+from nnapi_prof.errors import InputSpecError, NnapiProfError, UnsupportedOp, UsageError
+from nnapi_prof.nnapi.codes import FeatureLevel
 
 if TYPE_CHECKING:
+    import torch
+    from rich.console import Console
+
+    from nnapi_prof.bundle.bundle import Bundle
+    from nnapi_prof.bundle.parts import Parts
     from nnapi_prof.convert.dynamic_shapes import Template
+    from nnapi_prof.convert.dynamic_shapes.template import OpenSize
+    from nnapi_prof.convert.export.json import Description
     from nnapi_prof.convert.region import Region
+    from nnapi_prof.documents.registry import Document
+    from nnapi_prof.execution.report import OutputCheck
+    from nnapi_prof.frontend.structure import Structure
+    from nnapi_prof.graph.plan import Preference
     from nnapi_prof.graph.program import Program
+
+
+class Level(click.ParamType[int]):
+    """A feature level as devices report it: an API level up to 31, then 1000006, 1000007, ...
+
+    Android moved NNAPI into an updatable module after API 31, so that later levels are not tied
+    to an API level: a device says which it has (``nnapi-prof devices`` shows it).
+    """
+
+    name = "level"
+
+    def convert(
+        self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        try:
+            return int(FeatureLevel(int(value)))
+        except ValueError:
+            self.fail(f"{value} is none of {', '.join(map(str, known_levels()))}", param, ctx)
+
+
+def known_levels() -> list[int]:
+    """Every feature level, the oldest first."""
+    return [int(level) for level in FeatureLevel]
 
 
 @click.command(
@@ -136,7 +172,7 @@ def command(
     Sizes may be left open for stock where NNAPI can run the model whole: --input "1x3x?x?". The
     module takes them from its inputs whenever these change, and compiles then.
     """
-    written = Written(model)
+    written = OutputFiles(model)
     with working("converting"):
         if (model / "manifest.json").is_file():
             _convert_bundle(context, written, output, formats)
@@ -164,18 +200,10 @@ class _Wanted(NamedTuple):
 
 
 def _convert_model(
-    written: Written, inputs: Sequence[str], output: Path | None, wanted: _Wanted
+    written: OutputFiles, inputs: Sequence[str], output: Path | None, wanted: _Wanted
 ) -> None:
     """Writes a model in every format that is asked for."""
     from nnapi_prof.bundle.torchscript import why_not_said, why_uncarried
-    from nnapi_prof.cli.regions import base_path, write_region
-    from nnapi_prof.cli.stock import (
-        find_parts,
-        refusal_of_whole,
-        show_in_floats,
-        write_parts,
-        write_stock,
-    )
     from nnapi_prof.convert.dynamic_shapes import flexible_region
     from nnapi_prof.convert.export.json import Description
     from nnapi_prof.convert.float16 import to_float16
@@ -243,7 +271,7 @@ def _convert_model(
         write_region(written, base_path(output or model), described, formats)
 
 
-def _say_precision(written: Written, program: Program, region: Region, float16: bool) -> None:
+def _say_precision(written: OutputFiles, program: Program, region: Region, float16: bool) -> None:
     """How far float16 moves the outputs; only ``float16`` itself must be possible."""
     from nnapi_prof.execution.float16 import float16_checks
 
@@ -263,7 +291,7 @@ def _say_precision(written: Written, program: Program, region: Region, float16: 
     )
 
 
-def _say_sizes(written: Written, template: Template) -> None:
+def _say_sizes(written: OutputFiles, template: Template) -> None:
     written.opens = tuple(template.opens)
     for known in template.opens:
         steps = f" in steps of {known.step}" if known.step > 1 else ""
@@ -274,7 +302,7 @@ def _say_sizes(written: Written, template: Template) -> None:
         )
 
 
-def _say_what_is_beside(written: Written, program: Program, region: Region) -> None:
+def _say_what_is_beside(written: OutputFiles, program: Program, region: Region) -> None:
     """A region has only what is computed: a model may have more outputs and inputs."""
     for kind, names, known in (
         ("outputs", program.units.outputs, region.outputs),
@@ -289,13 +317,10 @@ def _say_what_is_beside(written: Written, program: Program, region: Region) -> N
 
 
 def _convert_bundle(
-    context: click.Context, written: Written, output: Path | None, formats: tuple[str, ...]
+    context: click.Context, written: OutputFiles, output: Path | None, formats: tuple[str, ...]
 ) -> None:
     """Writes what a bundle's plan gives to NNAPI, and the whole plan for stock PyTorch."""
     from nnapi_prof.bundle.storage import read_bundle
-    from nnapi_prof.cli.regions import base_path, bundle_regions, write_region
-    from nnapi_prof.cli.runtime import write_runtime
-    from nnapi_prof.cli.stock import write_plan
 
     refused = ["inputs", "level", "preference", "float16", "whole", "min_region"]
     if "stock" not in formats:
@@ -321,3 +346,340 @@ def _convert_bundle(
         raise UsageError(f"the plan of {written.source} gives NNAPI nothing to run")
     for number, described in regions:
         write_region(written, base.with_name(f"{base.name}_{number}"), described, formats)
+
+
+# Regions as files: JSON descriptions and C++ classes, for ``nnapi-prof convert``.
+
+
+_ENDINGS = (".nnapi.pt", ".pt", ".pt2", ".json", ".h", ".cpp", ".weights", ".nnprof")
+
+
+def base_path(path: Path) -> Path:
+    """``out/net`` for ``out/net.nnapi.pt``, ``out/net.json`` and ``out/net``: files are named
+    after it. Letters that an #include could not say become underscores."""
+    name = next((path.name.removesuffix(e) for e in _ENDINGS if path.name.endswith(e)), path.name)
+    return path.with_name(re.sub(r"[^\w.-]", "_", name, flags=re.ASCII) or "model")
+
+
+def write_region(
+    written: OutputFiles, base: Path, described: Description, formats: Sequence[str]
+) -> None:
+    """Writes a region as ``base``.json, as ``base``.h and .cpp, or both, and its weights to
+    ``base``.weights; says which files there are."""
+    from nnapi_prof.convert.export.cpp import to_cpp
+    from nnapi_prof.convert.export.json import to_json
+
+    weights_file = base.with_name(f"{base.name}.weights")
+    text, weights = to_json(described, weights_file.name)
+    files: dict[Path, str] = {}
+    if "json" in formats:
+        files[base.with_name(f"{base.name}.json")] = text
+    if "cpp" in formats:
+        made = to_cpp(described, base.name, weights)
+        files[base.with_name(made.header_file)] = made.header
+        files[base.with_name(f"{base.name}.cpp")] = made.source
+    for path, content in files.items():
+        with writing(path):
+            path.write_text(content)
+    if described.region.buffers:
+        with writing(weights_file):
+            weights.write(weights_file)
+    written.files += [(path, "json" if path.suffix == ".json" else "cpp") for path in files]
+    if described.region.buffers:
+        written.files.append((weights_file, "weights"))
+    names = [*map(str, files), *([str(weights_file)] if described.region.buffers else [])]
+    say(f"{len(described.region.operations)} NNAPI operations in {', '.join(names)}")
+
+
+def bundle_regions(bundle: Bundle) -> Iterator[tuple[int, Description]]:
+    """The segments of a bundle's plan that NNAPI runs: the number of each and what it is."""
+    from nnapi_prof.convert.export.json import Description
+    from nnapi_prof.costs.conditions import Precision
+    from nnapi_prof.graph.plan import AUTO, Engine
+
+    for number, segment in enumerate(bundle.plan.segments):
+        target = segment.target
+        if target.engine is not Engine.NNAPI or target.preference is None:
+            continue
+        yield (
+            number,
+            Description(
+                bundle.region(segment.units, target),
+                target.preference,
+                device=None if target.accelerator == AUTO else target.accelerator,
+                relaxed=bundle.conditions.precision is Precision.RELAXED,
+            ),
+        )
+
+
+# Bundles as one file for apps, for ``nnapi-prof convert``.
+
+
+ENDING = ".nnprt"
+
+
+def write_runtime(written: OutputFiles, path: Path, bundle: Bundle) -> None:
+    """Writes a bundle for ``libnnapi_prof_runtime`` to ``path``, or to ``path``.nnprt where it has
+    no ending; says what an app will find there."""
+    from nnapi_prof.bundle.runtime import needs_host, runtime_bundle, runtime_plans
+
+    content = runtime_bundle(bundle)
+    plans = runtime_plans(bundle)
+    path = path if path.suffix else path.with_name(f"{path.name}{ENDING}")
+    with writing(path):
+        path.write_bytes(content)
+    written.files.append((path, "runtime"))
+    segments = ", ".join(segment.target.key for segment in plans[0].segments)
+    say(f"{path}: {len(content) / 1e6:.2f} MB, plan {plans[0].name} ({segments})")
+    if len(plans) > 1:
+        say(f"other plans in it: {', '.join(plan.name for plan in plans[1:])}")
+    left_out = [plan.name for plan in bundle.plans if needs_host(plan)]
+    if left_out:
+        written.note(f"left out, for they need PyTorch: {', '.join(left_out)}")
+
+
+# Modules for stock PyTorch as files, for ``nnapi-prof convert``.
+
+
+def write_stock(
+    written: OutputFiles,
+    path: Path,
+    program: Program,
+    found: Region | Template,
+    preference: Preference,
+    relaxed: bool,
+    structure: Structure,
+) -> None:
+    """Writes a model that NNAPI runs whole."""
+    from nnapi_prof.bundle.flexible import flexible_stock_module
+    from nnapi_prof.bundle.torchscript import stock_module
+    from nnapi_prof.convert.dynamic_shapes import Template
+    from nnapi_prof.execution.host import constant_outputs
+
+    rest = (constant_outputs(program), preference, relaxed, structure)
+    if isinstance(found, Template):
+        region = found.region
+        module = flexible_stock_module(program.units, found, *rest)
+    else:
+        region = found
+        module = stock_module(program.units, region, *rest)
+    _save(module, path)
+    written.files.append((path, "stock"))
+    say(f"{len(region.operations)} NNAPI operations in {path}")
+
+
+def find_parts(
+    program: Program, level: int, preference: Preference, least: int, float16: bool
+) -> Parts:
+    """What NNAPI can run of a model, and the rest. Raises NnapiProfError where it is nothing."""
+    from nnapi_prof.bundle.parts import largest_parts
+
+    parts = largest_parts(program, level, preference, least)
+    if not parts.regions:
+        _show_refusals(program, parts.cpu_reasons)
+        raise NnapiProfError(
+            "NNAPI can run nothing of the model in stock PyTorch: see the table, which says why of"
+            " each operation"
+        )
+    return parts.in_float16() if float16 else parts
+
+
+def write_parts(
+    written: OutputFiles,
+    path: Path,
+    program: Program,
+    parts: Parts,
+    relaxed: bool,
+    structure: Structure,
+) -> None:
+    """Writes a model that runs in parts, and says what stays on the CPU."""
+    from nnapi_prof.bundle.mixed import mixed_module
+    from nnapi_prof.execution.host import constant_outputs
+
+    show_kept(program, parts.cpu_reasons)
+    show_in_floats(written, program, parts.regions)
+    _save(mixed_module(program, parts, constant_outputs(program), relaxed, structure), path)
+    on_nnapi = [(p.units, len(p.region.operations)) for p in parts.parts if p.region is not None]
+    written.grow(program, on_nnapi)
+    n_operations = sum(count for _, count in on_nnapi)
+    n_cpu = sum(len(part.units) for part in parts.parts if part.region is None)
+    written.files.append((path, "stock"))
+    written.regions += [len(region.operations) for region in parts.regions]
+    written.cpu_units += n_cpu
+    written.keep(program, parts.cpu_reasons)
+    say(
+        f"{n_operations} NNAPI operations in {_counted(len(parts.regions), 'part')} and"
+        f" {_counted(n_cpu, 'unit')} on the CPU in {path}"
+    )
+
+
+def write_plan(written: OutputFiles, path: Path, bundle: Bundle, relaxed: bool) -> None:
+    """Writes the plan of a bundle that stock PyTorch can follow."""
+    from nnapi_prof.bundle.parts import planned_parts
+    from nnapi_prof.frontend.loader import model_structure
+
+    model = written.source / bundle.model_file
+    program = load_model(model, bundle.inputs)
+    known = [(unit.nodes, unit.inputs, unit.outputs) for unit in bundle.graph.units]
+    if known != [(unit.nodes, unit.inputs, unit.outputs) for unit in program.units.units]:
+        raise InputSpecError(
+            f"{written.source} was made by another version, which cut the model otherwise: make it "
+            "again with `nnapi-prof partition`"
+        )
+    plan, parts = planned_parts(program, bundle)
+    if plan is not bundle.plan:
+        written.note(
+            f"stock PyTorch cannot name the accelerators of the plan {bundle.plan.name};"
+            f" {plan.name} is the fastest of the bundle's plans that names none"
+        )
+    write_parts(
+        written,
+        path,
+        program,
+        parts,
+        relaxed,
+        model_structure(model, program.as_given(program.example_inputs)),
+    )
+
+
+def refusal_of_whole(
+    program: Program, level: int, refusal: UnsupportedOp, formats: Sequence[str], is_open: bool
+) -> NnapiProfError:
+    """The refusal of a model that NNAPI cannot run whole; what stays behind is shown."""
+    from nnapi_prof.convert.lower import why_not
+
+    every = range(len(program.units.units))
+    kept = {u: reason for u in every if (reason := why_not(program, u, level)) is not None}
+    _show_refusals(program, kept)
+    others = [name for name in formats if name != "stock"]
+    if others:
+        hint = (
+            f"--format {others[0]} is for models that NNAPI can run whole: cut the model by"
+            " `nnapi-prof partition` and convert the bundle"
+        )
+    elif is_open:
+        hint = "sizes left open need the model whole on NNAPI: state them instead of ?"
+    else:
+        hint = "without --whole the rest stays on the CPU"
+    return NnapiProfError(f"{refusal}; {hint}")
+
+
+def _show_refusals(program: Program, kept: Mapping[int, str]) -> None:
+    """:func:`show_kept` of a model that is not converted: under --json on standard error."""
+    show_kept(program, kept, stderr() if as_json() else None)
+
+
+def show_kept(program: Program, kept: Mapping[int, str], console: Console | None = None) -> None:
+    """A table of the units that stay on the CPU, those of one reason in one row."""
+    _show_reasons("Stays on the CPU", program, kept, console)
+
+
+def show_in_floats(written: OutputFiles, program: Program, regions: Sequence[Region]) -> None:
+    """A table of the quantised units that NNAPI computes in float32, and the rules that say so."""
+    from nnapi_prof.convert.region import units_in_floats
+
+    found = units_in_floats(program.units, regions)
+    written.compute_in_floats(program, found)
+    if found:
+        _show_reasons("Computed in float32 on NNAPI, not as quant8", program, found)
+
+
+def _show_reasons(
+    title: str, program: Program, reasons: Mapping[int, str], console: Console | None = None
+) -> None:
+    rows: dict[tuple[str, str], list[int]] = {}
+    for u, reason in sorted(reasons.items()):
+        words = program.units.units[u].label.split()
+        operation = " ".join(words[:2]) if words[0] == "quantised" else words[0]
+        _, _, rest = reason.partition(": ")  # without the node's name
+        said = rest if " cannot run on NNAPI: " in rest else reason
+        rows.setdefault((operation, said), []).append(u)
+    table = boxed(title, ["operation"], ["units"], "first", "why")
+    for (operation, reason), units in rows.items():
+        first = program.units.units[units[0]].label
+        table.add_row(operation, str(len(units)), first, reason)
+    (console or stdout()).print(table)
+
+
+def _counted(n: int, word: str) -> str:
+    return f"{n} {word}" if n == 1 else f"{n} {word}s"
+
+
+def _save(module: torch.jit.ScriptModule, path: Path) -> None:
+    import io
+
+    import torch
+
+    from nnapi_prof.frontend.torch_logging import quiet_torch
+
+    content = io.BytesIO()
+    with quiet_torch():
+        torch.jit.save(module, content)
+    with writing(path):
+        path.write_bytes(content.getvalue())
+
+
+# What ``nnapi-prof convert`` wrote: said as it goes, and kept for ``--json``.
+
+
+@dataclass
+class OutputFiles:
+    """The files of one conversion, and what is to be known of them."""
+
+    source: Path
+    files: list[tuple[Path, str]] = field(default_factory=list)
+    """Each with its format."""
+    regions: list[int] = field(default_factory=list)
+    """NNAPI operations of each model in them."""
+    cpu_units: int = 0
+    """Units that stay on the CPU."""
+    kept: list[tuple[str, str, str]] = field(default_factory=list)
+    """Of units that NNAPI cannot run: name, label, and why."""
+    in_floats: list[tuple[str, str, str]] = field(default_factory=list)
+    """Of quantised units that NNAPI computes in float32: name, label, and why."""
+    checks: tuple[OutputCheck, ...] = ()
+    """What less precision costs, where that was asked for and is known."""
+    opens: tuple[OpenSize, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        """What the user should know."""
+        self.notes.append(text)
+        say(f"note: {text}")
+
+    def grow(self, program: Program, converted: Sequence[tuple[Sequence[int], int]]) -> None:
+        """Regions, by units and NNAPI operations; said where they grew a lot."""
+        from nnapi_prof.convert.region import growth_note
+
+        note = growth_note(program.units, converted)
+        if note is not None and note not in self.notes:
+            self.note(note)
+
+    def keep(self, program: Program, kept: Mapping[int, str]) -> None:
+        """Units on the CPU, by index, and why."""
+        self.kept += _named(program, kept)
+
+    def compute_in_floats(self, program: Program, found: Mapping[int, str]) -> None:
+        """Quantised units in float32, by index, and why."""
+        self.in_floats += _named(program, found)
+
+    def document(self, formats: Sequence[str]) -> Document:
+        from nnapi_prof.documents.convert import of_conversion
+
+        return of_conversion(
+            self.source,
+            formats,
+            self.files,
+            self.regions,
+            self.cpu_units,
+            self.kept,
+            self.in_floats,
+            self.checks,
+            self.opens,
+            self.notes,
+        )
+
+
+def _named(program: Program, reasons: Mapping[int, str]) -> list[tuple[str, str, str]]:
+    units = program.units.units
+    return [(units[u].name, units[u].label, reasons[u]) for u in sorted(reasons)]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from nnapi_prof.cli.help import Command
+from nnapi_prof.cli.command import Command
 from nnapi_prof.cli.options import HELP, common_options
-from nnapi_prof.cli.output import as_json, print_document, stdout
-from nnapi_prof.cli.tables import plain
+from nnapi_prof.cli.output import as_json, plain, print_document, stdout
 
 
 @click.command(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nnapi_prof.cli.help import Command
+from nnapi_prof.cli.command import Command
 from nnapi_prof.cli.options import HELP, common_options, device_option
 from nnapi_prof.cli.output import as_json, print_document, say
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnapi_prof.cli.completing import phones
-from nnapi_prof.cli.help import Command
+from nnapi_prof.cli.command import Command
 from nnapi_prof.cli.options import (
     HELP,
     MODEL,
@@ -16,11 +15,19 @@ from nnapi_prof.cli.options import (
     conditions_of,
     input_option,
     load_model,
-    ms,
+    phones,
 )
-from nnapi_prof.cli.output import as_json, print_document, stdout
+from nnapi_prof.cli.output import (
+    as_json,
+    boxed,
+    line,
+    ms,
+    print_document,
+    show_plans,
+    show_segments,
+    stdout,
+)
 from nnapi_prof.cli.progress import working
-from nnapi_prof.cli.tables import boxed, line, show_plans, show_segments
 
 if TYPE_CHECKING:
     from nnapi_prof.costs.estimate.costs import EstimatedCosts
@@ -71,7 +78,7 @@ def command(
     phone's description: this model was not measured, which is what `nnapi-prof profile` does.
     """
     with working("loading PyTorch"):
-        from nnapi_prof.api.estimating import estimated_costs, read_phone
+        from nnapi_prof.api.program_costs import estimated_costs, read_phone
         from nnapi_prof.partition import baselines, solve
 
     conditions_of(threads or 1, "big", "burst" if burst else "sync", relaxed, False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nnapi_prof.cli.help import Command
+from nnapi_prof.cli.command import Command
 from nnapi_prof.cli.options import (
     HELP,
     MODEL,
@@ -24,7 +24,7 @@ from nnapi_prof.cli.output import as_json, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.going import Gone
+    from nnapi_prof.api.end_to_end import PipelineResult
 
 FORMS = ("html", "md")
 """Of reports that are one file to read."""
@@ -93,13 +93,13 @@ def command(
     conditions = conditions_of(threads, cpus, mode, relaxed, float16)
     with listening() as listener:
         with listener.working(f"reading {model.name}"):
-            from nnapi_prof.api.going import go_all, quick
+            from nnapi_prof.api.end_to_end import quick, run_all
             from nnapi_prof.api.model import load
             from nnapi_prof.execution.profile.options import ProfileOptions
 
             known = load(model, inputs)
         listener.notes(*known.notes)
-        gone = go_all(
+        gone = run_all(
             known,
             report=report,
             device=device_spec,
@@ -141,7 +141,7 @@ def _check(report: Path) -> None:
         raise UsageError(f"{bundle} exists and is no bundle: name another -o or remove it")
 
 
-def _show(gone: Gone) -> None:
+def _show(gone: PipelineResult) -> None:
     """The few lines that matter, and where the rest is."""
     console = stdout()
     made = gone.result or gone.planned

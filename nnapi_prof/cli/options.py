@@ -1,24 +1,108 @@
-"""Options and small things that several commands share."""
+"""Options that several commands share, and what the shell's TAB offers for their values.
+
+Completions are asked anew at every TAB, so that none may take long: no torch, and an adb server
+that does not answer at once has no phones.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from nnapi_prof.cli import completing
 from nnapi_prof.cli.output import LOGGER, Output, say
 from nnapi_prof.cli.progress import listening, working
 from nnapi_prof.graph.plan import Preference
 
 if TYPE_CHECKING:
+    Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]
     from nnapi_prof.costs.conditions import Conditions
     from nnapi_prof.device.find import OpenDevice
     from nnapi_prof.graph.program import Program
+
+
+ADB_SERVER_S = 0.3
+MODELS = (".pt", ".pt2")
+BUNDLES = (".nnprof",)
+IN_BASH = "NNAPI_PROF_COMPLETING_IN_BASH"
+"""Set by the script for bash, which marks what are paths."""
+
+
+def devices(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """What ``--device`` takes: simulated phones, this host, phones of a running adb server."""
+    from nnapi_prof.device.find import LOCAL, SIMULATED, list_phones
+    from nnapi_prof.device.transport.adb_server import AdbServer
+    from nnapi_prof.errors import NnapiProfError
+
+    try:
+        phones = [phone.serial for phone in AdbServer().devices(ADB_SERVER_S)]
+    except (NnapiProfError, OSError):
+        phones = []
+    here = [LOCAL, *(f"{SIMULATED}{name}" for name in list_phones())]
+    return _beginning_with(incomplete, [*phones, *here])
+
+
+def phones(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """What ``--phone`` takes: names that come along, and descriptions in files."""
+    from nnapi_prof.costs.estimate.phones import shipped
+    from nnapi_prof.device.find import list_phones
+
+    named = _beginning_with(incomplete, [*list_phones(), *shipped()])
+    return named + files((".json",))(context, parameter, incomplete)
+
+
+def documents(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem[str]]:
+    """Names of documents."""
+    from nnapi_prof.documents import schemas
+
+    return _beginning_with(incomplete, schemas())
+
+
+def files(endings: tuple[str, ...]) -> Complete:
+    """Files with these endings, and the folders on the way; in zsh and fish all files."""
+
+    def complete(
+        _context: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        if IN_BASH not in os.environ:
+            return [CompletionItem(incomplete, type="file")]
+        return [CompletionItem(path, type="path") for path in _paths(incomplete, endings)]
+
+    return complete
+
+
+def _paths(incomplete: str, endings: tuple[str, ...]) -> list[str]:
+    """Bundles are folders, and named like files here."""
+    before, _, begin = incomplete.rpartition("/")
+    folder = f"{before}/" if before or incomplete.startswith("/") else ""
+    try:
+        entries = sorted(os.scandir(Path(folder or ".").expanduser()), key=lambda e: e.name)
+    except OSError:
+        return []
+    return [
+        f"{folder}{entry.name}"
+        for entry in entries
+        if entry.name.startswith(begin)
+        and (begin.startswith(".") or not entry.name.startswith("."))
+        and (entry.is_dir() or entry.name.endswith(endings))
+    ]
+
+
+def _beginning_with(incomplete: str, words: Iterable[str]) -> list[CompletionItem[str]]:
+    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,12 +111,8 @@ PREFERENCES = [preference.short for preference in Preference]
 HELP = {"help_option_names": ["-h", "--help"]}
 """``context_settings`` of every command."""
 
-MODEL = click.argument(
-    "model", type=click.Path(path_type=Path), shell_complete=completing.files(completing.MODELS)
-)
-BUNDLE = click.argument(
-    "bundle", type=click.Path(path_type=Path), shell_complete=completing.files(completing.BUNDLES)
-)
+MODEL = click.argument("model", type=click.Path(path_type=Path), shell_complete=files(MODELS))
+BUNDLE = click.argument("bundle", type=click.Path(path_type=Path), shell_complete=files(BUNDLES))
 
 
 def _output(context: click.Context) -> Output:
@@ -106,7 +186,7 @@ def device_option(function: F) -> F:
         "--device",
         "device_spec",
         metavar="SERIAL",
-        shell_complete=completing.devices,
+        shell_complete=devices,
         help="Serial of a phone, HOST:PORT, `local` or `sim:NAME`. Default: the only connected"
         " phone, else a simulated one.",
     )(function)
@@ -241,10 +321,10 @@ def load_model(
 ) -> Program:
     """Loads a model and, unless ``silent``, says its notes; ``keep`` is that of frontend.load.
 
-    Raises what :func:`nnapi_prof.api.loading.read_model` raises.
+    Raises what :func:`nnapi_prof.api.model.read_model` raises.
     """
     with working(f"reading {path.name}"):
-        from nnapi_prof.api.loading import read_model
+        from nnapi_prof.api.model import read_model
 
         program = read_model(path, inputs, keep)
     if not silent:
@@ -280,18 +360,3 @@ def device(spec: str | None, agent: bool = True) -> Iterator[OpenDevice]:
                 path = opened.client.installed.path  # built and pushed where need be
                 LOGGER.debug("the agent is %s", path)
         yield opened
-
-
-def ms(nanoseconds: float | None) -> str:
-    """``12.345``: milliseconds for a table; a dash where there is none, and never
-    ``0.000``."""
-    if nanoseconds is None:
-        return "–"
-    if nanoseconds == 0:
-        return "0"
-    return "<0.001" if 0 < nanoseconds < 500 else f"{nanoseconds / 1e6:.3f}"
-
-
-def unit_of(simulated: bool) -> str:
-    """The unit in a column's head: simulated latencies are always labelled."""
-    return "ms, simulated" if simulated else "ms"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from nnapi_prof.cli.curve import show_curve
-from nnapi_prof.cli.help import Command
+from nnapi_prof.cli.command import Command
 from nnapi_prof.cli.options import (
     HELP,
     MODEL,
@@ -20,17 +21,105 @@ from nnapi_prof.cli.options import (
     device_option,
     input_option,
     memory_option,
+)
+from nnapi_prof.cli.output import (
+    as_json,
+    boxed,
+    line,
     ms,
+    print_document,
+    say,
+    show_plans,
+    show_segments,
+    stdout,
     unit_of,
 )
-from nnapi_prof.cli.output import as_json, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.cli.tables import line, show_plans, show_segments
-from nnapi_prof.cli.wishes import wishes_options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+    from nnapi_prof.api.plan_search import PlanSet, StartUp
     from nnapi_prof.bundle.bundle import Bundle
     from nnapi_prof.graph.plan import Segment
+    from nnapi_prof.partition import CurvePoint
+
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+SOLVERS = ("search", "milp")
+
+
+def plan_options(function: F) -> F:
+    """``--forbid``, ``--pin``, ``--preference``, ``--max-regions``, ``--max-compile-ms``,
+    ``--max-error``, ``--list``, ``--solver``, ``--best``, ``--seconds``: the fields of
+    :class:`~nnapi_prof.api.options.PlanOptions`."""
+    units = "UNITS is a unit's name, or a pattern of its label, as `softmax*`"
+    options = (
+        click.option(
+            "--forbid",
+            multiple=True,
+            metavar="UNITS[=TARGETS]",
+            help=f"Keep units off targets (patterns; default: all accelerators). {units}.",
+        ),
+        click.option(
+            "--pin",
+            multiple=True,
+            metavar="UNITS=TARGET",
+            help=f"Run units on one target, as `conv2d*=cpu`. {units}.",
+        ),
+        click.option(
+            "--preference",
+            type=click.Choice(["low_power", "fast", "sustained"]),
+            help="Accelerators under this PreferenceCode only.",
+        ),
+        click.option(
+            "--max-regions", type=click.IntRange(0), help="Most segments on accelerators."
+        ),
+        click.option(
+            "--max-compile-ms",
+            type=click.FloatRange(min=0),
+            help="Most that compiling all segments on accelerators may take, measured or summed"
+            " from parts.",
+        ),
+        click.option(
+            "--max-error",
+            type=click.FloatRange(min=0),
+            help="With --relaxed or --float16: keep what differs from float32 by more than this"
+            " (of its largest value, in float16 on this host) off accelerators.",
+        ),
+        click.option(
+            "--list",
+            "listed",
+            multiple=True,
+            metavar="UNITS",
+            help="Show a baseline that keeps these units, and all behind them, off accelerators.",
+        ),
+        click.option(
+            "--solver",
+            type=click.Choice(SOLVERS),
+            default="search",
+            show_default=True,
+            help="`milp` asks HiGHS for the optimum: a second opinion for small models. It keeps to"
+            " all limits but --max-compile-ms.",
+        ),
+        click.option(
+            "--best",
+            is_flag=True,
+            help="The plan of least latency, however many segments it takes. Default: the fewest"
+            " within noise of it.",
+        ),
+        click.option(
+            "--seconds",
+            type=click.FloatRange(0.1, 86_400),
+            help="Most that the search for the plan may take. Default: 10.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 @click.command(
@@ -49,7 +138,7 @@ if TYPE_CHECKING:
 @conditions_options
 @cooldown_option
 @memory_option
-@wishes_options
+@plan_options
 @click.option(
     "-o",
     "--output",
@@ -102,12 +191,12 @@ def command(
     plan and baselines run whole on the device, a few times each: where a baseline is faster end to
     end, it becomes the plan.
     """
-    from nnapi_prof.api.wishes import Wishes
+    from nnapi_prof.api.options import PlanOptions
 
     path = output or model.with_suffix(".nnprof")
     with listening() as listener:
         with listener.working("loading PyTorch"):
-            from nnapi_prof.api.steps_partition import partition_file
+            from nnapi_prof.api.plan_search import partition_file
 
         made = partition_file(
             model,
@@ -116,7 +205,7 @@ def command(
             device=device_spec,
             costs=costs,
             conditions=conditions_of(threads, cpus, mode, relaxed, float16),
-            wishes=Wishes(
+            wishes=PlanOptions(
                 forbid,
                 pin,
                 preference,
@@ -166,3 +255,70 @@ def _show(bundle: Bundle) -> None:
     for note in bundle.plan.notes:
         line(console, f"note: {note}")
     show_plans(console, f"Plan and baselines, predicted latency in {unit}", bundle.plans)
+
+
+MOST_ROWS = 8
+WORTH_A_ROW = 0.01
+"""A latency that falls by less than this is no row of its own."""
+WORTH_A_LINE = 0.001
+"""Of the latency: what the fastest plan saves at least where it is spoken of."""
+
+
+def show_curve(console: Console, found: PlanSet, chosen: bool, unit: str) -> None:
+    """Nothing where plans of fewer segments are as fast, and none of more is faster; ``chosen``
+    says that the fastest was asked for."""
+    few, many = found.default, found.best
+    if not found.curve or few.predicted_ns <= 0:
+        return
+    gain = 1 - many.predicted_ns / few.predicted_ns
+    is_wide = found.curve[0].ns > few.predicted_ns * (1 + WORTH_A_ROW)
+    if not is_wide and gain < WORTH_A_LINE:
+        return
+    title = f"Latency by number of segments, predicted, in {unit}"
+    heads = ["segments", "latency", "against the best", "compile", "first run", "shared MB"]
+    table = boxed(title, [], heads, "")
+    for point in worth_showing(found.curve, len(few.segments)):
+        more = point.ns / many.predicted_ns - 1 if many.predicted_ns > 0 else 0.0
+        cells = (str(point.n_segments), ms(point.ns), f"{more:+.1%}")
+        table.add_row(*cells, *_start_up(found.start_ups.get(point.n_segments)), proven(point))
+    console.print(table)
+    if gain >= WORTH_A_LINE:
+        line(
+            console,
+            f"({len(many.segments)} segments instead of {len(few.segments)} "
+            f"{'save' if chosen else 'would save'} {gain:.1%}: {ms(many.predicted_ns)} instead of "
+            f"{ms(few.predicted_ns)} {unit}{'' if chosen else '; --best chooses them'})",
+        )
+
+
+def _start_up(known: StartUp | None) -> tuple[str, str, str]:
+    if known is None:
+        return "", "", ""
+    compiling = "" if known.compile_ns is None else ms(known.compile_ns)
+    return compiling, ms(known.first_run_ns), f"{known.shared_bytes / 1e6:.2f}"
+
+
+def worth_showing(curve: Sequence[CurvePoint], default: int) -> list[CurvePoint]:
+    """The ends, the default's number, and where latency falls; of many the deepest falls."""
+    ends = {curve[0].n_segments, curve[-1].n_segments, default}
+    falls: dict[int, float] = {}
+    last = curve[0].ns
+    for point in curve:
+        fall = 1 - point.ns / last if last > 0 else 0.0
+        if fall > WORTH_A_ROW:
+            falls[point.n_segments] = fall
+            last = point.ns
+    deepest = sorted(falls.keys() - ends, key=lambda count: -falls[count])
+    shown = ends.union(deepest[: MOST_ROWS - len(ends)])
+    return [point for point in curve if point.n_segments in shown]
+
+
+def proven(point: CurvePoint) -> str:
+    """What is known of a point, in words."""
+    if point.exact:
+        return "optimal for its number"
+    return (
+        f"at most {point.gap:.1%} above the optimum"
+        if math.isfinite(point.gap)
+        else "no bound known"
+    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nnapi_prof.cli.help import Command
+from nnapi_prof.cli.command import Command
 from nnapi_prof.cli.options import (
     HELP,
     MODEL,
@@ -20,12 +20,19 @@ from nnapi_prof.cli.options import (
     device_option,
     input_option,
     memory_option,
+)
+from nnapi_prof.cli.output import (
+    as_json,
+    boxed,
+    line,
     ms,
+    print_document,
+    say,
+    show_plans,
+    stdout,
     unit_of,
 )
-from nnapi_prof.cli.output import as_json, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.cli.tables import boxed, line, show_plans
 
 if TYPE_CHECKING:
     from nnapi_prof.execution.profile.options import ProfileOutcome
@@ -144,7 +151,7 @@ def command(
     The alternatives of a region take turns, so that what disturbs one disturbs the others. What the
     table has for this device is not measured again. Ctrl-C keeps what was measured.
     """
-    from nnapi_prof.api.steps_profile import profile_file
+    from nnapi_prof.api.costs import profile_file
     from nnapi_prof.execution.profile.options import ProfileOptions
     from nnapi_prof.graph.plan import Preference
 

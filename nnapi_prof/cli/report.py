@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nnapi_prof.cli.cost_options import existing
-from nnapi_prof.cli.help import Command
+from nnapi_prof.cli.command import Command
+from nnapi_prof.cli.costs import existing
 from nnapi_prof.cli.options import HELP, common_options, costs_option
 from nnapi_prof.cli.output import as_json, print_document, say
 from nnapi_prof.cli.progress import working
@@ -97,7 +97,7 @@ def command(
     for bundle in bundles:
         check_bundle(bundle)
 
-    from nnapi_prof.api.steps_report import report_sides
+    from nnapi_prof.api.report import report_sides
 
     with working("reading bundles and costs"):
         table = _table(bundles[0], costs)
@@ -119,7 +119,7 @@ def command(
 
 def _table(bundle: Path, costs: str | None) -> str:
     """The cost table that is asked; where there is none, the error names the bundle's."""
-    from nnapi_prof.api.steps_report import naming_table
+    from nnapi_prof.api.report import naming_table
     from nnapi_prof.bundle.storage import read_bundle
     from nnapi_prof.errors import UsageError
 

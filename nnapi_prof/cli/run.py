@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nnapi_prof.cli.help import Command
+from nnapi_prof.cli.command import Command
 from nnapi_prof.cli.options import (
     BUNDLE,
     HELP,
@@ -16,12 +16,20 @@ from nnapi_prof.cli.options import (
     cpus_option,
     device_option,
     memory_option,
+)
+from nnapi_prof.cli.output import (
+    as_json,
+    boxed,
+    is_wide,
+    line,
+    listed,
     ms,
+    print_document,
+    say,
+    stdout,
     unit_of,
 )
-from nnapi_prof.cli.output import as_json, print_document, say, stdout
 from nnapi_prof.cli.progress import listening
-from nnapi_prof.cli.tables import boxed, is_wide, line, listed
 
 if TYPE_CHECKING:
     from nnapi_prof.execution.report import RunReport
@@ -86,7 +94,7 @@ def command(
     baselines are timed in turns; predicted and measured latency stand side by side. The result is
     kept in the bundle, where `nnapi-prof report` finds it.
     """
-    from nnapi_prof.api.steps_run import RunSettings, keep_result, mismatch, run_file
+    from nnapi_prof.api.result import RunSettings, keep_result, mismatch, run_file
 
     settings = RunSettings(
         runs=runs,

@@ -6,11 +6,9 @@ import json
 
 import click
 
-from nnapi_prof.cli.completing import documents
-from nnapi_prof.cli.help import Command
-from nnapi_prof.cli.options import HELP, common_options
-from nnapi_prof.cli.output import as_json, current, print_document, stdout
-from nnapi_prof.cli.tables import plain
+from nnapi_prof.cli.command import Command
+from nnapi_prof.cli.options import HELP, common_options, documents
+from nnapi_prof.cli.output import as_json, current, plain, print_document, stdout
 
 
 @click.command(

@@ -75,7 +75,7 @@ def of_conversion(
     opens: Sequence[OpenSize],
     notes: Sequence[str],
 ) -> Document:
-    """See :class:`nnapi_prof.cli.written.Written`."""
+    """See :class:`nnapi_prof.cli.convert.OutputFiles`."""
     return {
         "source": str(source),
         "formats": list(dict.fromkeys(formats)),

@@ -23,7 +23,7 @@ from nnapi_prof.documents.registry import (
 )
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.going import Gone
+    from nnapi_prof.api.end_to_end import PipelineResult
 
 _RUN = {name: part for name, part in registered()["run"].items() if not name.startswith("$")}
 
@@ -53,7 +53,7 @@ _RUN = {name: part for name, part in registered()["run"].items() if not name.sta
     spent_s=described(mapping(NUMBER), "step -> seconds"),
     notes=NOTES,
 )
-def of_go(gone: Gone) -> Document:
+def of_go(gone: PipelineResult) -> Document:
     costs, planned, ran = gone.costs, gone.planned, gone.result
     outcome = costs.outcome if costs is not None else None
     return {

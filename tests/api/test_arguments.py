@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import nnapi_prof as np_
-from nnapi_prof.api.adjusted import Objective, as_latency
-from nnapi_prof.api.arguments import names, number
-from nnapi_prof.api.going import _together
+from nnapi_prof.api.end_to_end import _together
+from nnapi_prof.api.objective import Objective, as_latency
+from nnapi_prof.api.options import names, number
 from nnapi_prof.errors import InputSpecError, NnapiProfError, UsageError
 from nnapi_prof.partition import is_optimum, solve
 from tests.api.conftest import PHONE, Way
@@ -125,19 +125,14 @@ def _flags_in(node: ast.AST) -> Iterator[str]:
         yield from _flags_in(child)
 
 
-COMMANDS_ONLY = {"steps_report.py", "steps_partition.py"}
-"""Of which no function of the Python interface makes these errors."""
-
-
 def test_no_error_below_the_command_line_spells_a_flag() -> None:
     """``errors.option`` spells it for whoever called."""
     root = Path(np_.__file__).parent
     result = [
         f"{path.relative_to(root)}:{node.lineno}: {flag}"
         for folder in ("api", "bundle", "convert", "costs", "device", "frontend", "graph",
-                       "measure", "partition", "reports", "run")
+                       "execution", "partition", "reports")
         for path in sorted((root / folder).rglob("*.py"))
-        if path.name not in COMMANDS_ONLY
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Raise)
         for flag in _flags_in(node)

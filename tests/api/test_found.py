@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pytest
 
 import nnapi_prof as np_
-from nnapi_prof.api import planning
-from nnapi_prof.api.found import INTERRUPTED
-from nnapi_prof.api.listener import Listener
-from nnapi_prof.api.wishes import Wishes
+from nnapi_prof.api import plan_search
+from nnapi_prof.api.events import Listener
+from nnapi_prof.api.options import PlanOptions
+from nnapi_prof.api.plan_search import INTERRUPTED
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.profile import options
@@ -49,7 +49,7 @@ def costs_of(kind: type[Table] = Compiled) -> Table:
 
 
 def test_the_curve_leads_from_the_default_to_the_best() -> None:
-    found = planning.find_plans(GRAPH, costs_of(), Wishes())
+    found = plan_search.find_plans(GRAPH, costs_of(), PlanOptions())
     assert found.plan == found.default and len(found.default.segments) == 1
     assert len(found.best.segments) == BEST and found.best.proof == found.default.proof
     assert [p.n_segments for p in found.curve] == list(range(1, BEST + 1))
@@ -66,12 +66,12 @@ def test_the_curve_leads_from_the_default_to_the_best() -> None:
 
 
 def test_the_best_is_for_the_asking() -> None:
-    found = planning.find_plans(GRAPH, costs_of(), Wishes(best=True))
+    found = plan_search.find_plans(GRAPH, costs_of(), PlanOptions(best=True))
     assert found.plan == found.best and len(found.default.segments) == 1
 
 
 def test_costs_without_compile_times() -> None:
-    found = planning.find_plans(GRAPH, costs_of(Table), Wishes())
+    found = plan_search.find_plans(GRAPH, costs_of(Table), PlanOptions())
     assert len(found.best.segments) == BEST and found.start_ups[BEST].compile_ns is None
 
 
@@ -82,8 +82,8 @@ def test_ctrl_c_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return report
 
-    monkeypatch.setattr(planning, "tell_planning", at_once)
-    found = planning.find_plans(GRAPH, costs_of(), Wishes())
+    monkeypatch.setattr(plan_search, "tell_planning", at_once)
+    found = plan_search.find_plans(GRAPH, costs_of(), PlanOptions())
     assert found.plan.notes[-1] == found.best.notes[-1] == INTERRUPTED
     assert sorted(u for s in found.plan.segments for u in s.units) == list(range(N))
     assert not any(INTERRUPTED in plan.notes for plan in found.baselines)
@@ -106,19 +106,19 @@ def test_planning_tells_how_far_it_is_after_two_seconds(monkeypatch: pytest.Monk
 
 def test_seconds_are_the_limit_of_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[object] = []
-    known = planning.plan_graph
+    known = plan_search.plan_graph
 
     def plan_graph(*arguments: object, **options: object) -> object:
         given.append(options["limits"])
         return known(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(planning, "plan_graph", plan_graph)
+    monkeypatch.setattr(plan_search, "plan_graph", plan_graph)
     for seconds in (None, 3.0):
-        planning.find_plans(GRAPH, costs_of(), Wishes(seconds=seconds))
+        plan_search.find_plans(GRAPH, costs_of(), PlanOptions(seconds=seconds))
     assert given == [SearchLimits(), SearchLimits(seconds=3.0)]
     for seconds in (0.0, float("inf")):
         with pytest.raises(UsageError, match="seconds is"):
-            Wishes(seconds=seconds)
+            PlanOptions(seconds=seconds)
 
 
 def test_a_plan_keeps_its_curve(way: Way) -> None:

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 import nnapi_prof as np_
-from nnapi_prof.api import html
+from nnapi_prof.api import notebook
 from tests.api.conftest import Way
 
 NASTY = '<script>alert("1")</script>&'
@@ -89,10 +89,10 @@ def test_what_models_and_devices_are_called_is_escaped(way: Way) -> None:
 
 
 def test_a_table() -> None:
-    text = html.table("t", ("a", "b"), [["x", "1"], ["y", "2"]], numbers=(1,), rest="more")
+    text = notebook.table("t", ("a", "b"), [["x", "1"], ["y", "2"]], numbers=(1,), rest="more")
     result = check(text)
     assert result.said["td"] == ["1", "2"] and result.said["p"] == ["more"]
     assert result.said["th"] == ["a", "b", "x", "y"]
     assert "text-align:right" in str(result.tags("td")[0]["style"])
-    assert html.ms(None) == "–" and html.ms(1_234_567) == "1.235"
-    assert html.kind_of(True, True) == "ms, simulated, estimated"
+    assert notebook.ms(None) == "–" and notebook.ms(1_234_567) == "1.235"
+    assert notebook.kind_of(True, True) == "ms, simulated, estimated"

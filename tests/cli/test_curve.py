@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nnapi_prof.api.planning import find_plans
-from nnapi_prof.api.wishes import Wishes
+from nnapi_prof.api.options import PlanOptions
+from nnapi_prof.api.plan_search import find_plans
 from nnapi_prof.bundle.storage import read_bundle
-from nnapi_prof.cli.curve import MOST_ROWS, proven, show_curve, worth_showing
+from nnapi_prof.cli.partition import MOST_ROWS, proven, show_curve, worth_showing
 from nnapi_prof.partition import CurvePoint
 from tests.api.test_found import BEST, GRAPH, costs_of
 from tests.cli.common import INPUT, Profiled, Result
@@ -26,7 +26,9 @@ def points(*latencies: float) -> list[CurvePoint]:
 
 def shown(best: bool) -> str:
     console = Console(file=io.StringIO(), width=200)
-    show_curve(console, find_plans(GRAPH, costs_of(), Wishes(best=best)), best, "ms, simulated")
+    show_curve(
+        console, find_plans(GRAPH, costs_of(), PlanOptions(best=best)), best, "ms, simulated"
+    )
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.api.estimating import estimated_costs, filled_costs, read_phone
+from nnapi_prof.api.program_costs import estimated_costs, filled_costs, read_phone
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.cli.options import load_model
 from nnapi_prof.costs.conditions import Conditions

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from nnapi_prof.cli.output import Output
-from nnapi_prof.cli.progress import BUILDING, Board
-from nnapi_prof.cli.time_left import Durations, TimeLeft, in_words
+from nnapi_prof.cli.progress import BUILDING, Board, Durations, TimeLeft, in_words
 from nnapi_prof.errors import BuildError
 from nnapi_prof.execution.profile.options import Progress
 from nnapi_prof.toolchain import build_steps, build_steps_said, run_tool

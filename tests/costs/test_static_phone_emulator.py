@@ -1,5 +1,6 @@
 """The emulator's simulated latency (device_agent/emulator/latency.c, runtime/graph/work.c) and the
-estimate's (nnapi_prof/costs/estimate/phones.py, nnapi_prof/api/estimating.py) are one formula."""
+estimate's (nnapi_prof/costs/estimate/phones.py, nnapi_prof/api/program_costs.py) are one
+formula."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from nnapi_prof.api.estimating import estimated_costs
+from nnapi_prof.api.program_costs import estimated_costs
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.model.fit import Locator
 from nnapi_prof.costs.store import CostStore

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from nnapi_prof.api.adjusted import AdjustedCosts
+from nnapi_prof.api.objective import AdjustedCosts
 from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts, Price, fill
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.costs.model.fit import fit

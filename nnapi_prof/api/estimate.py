@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.api import html
-from nnapi_prof.api.arguments import table
-from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.estimating import estimated_costs, read_phone
-from nnapi_prof.api.measuring import conditions_of
+from nnapi_prof.api import notebook
+from nnapi_prof.api.costs import Costs, conditions_of
 from nnapi_prof.api.model import Model, loaded
+from nnapi_prof.api.options import table
+from nnapi_prof.api.program_costs import estimated_costs, read_phone
 from nnapi_prof.costs.estimate.calibration import TargetReport
 from nnapi_prof.costs.estimate.calibration import calibrate as fit_description
 from nnapi_prof.costs.estimate.phones import SIMULATED_FORMAT as SIMULATED
@@ -94,9 +93,9 @@ class Phone:
             shares = (f"{value:.1%}" for value in report.summary(report.errors))
             rows.append([report.target.key, str(report.rows), *shares])
         if not rows:
-            return html.facts(f"Phone {self.name}{kind}", [("origin", str(self._origin()))])
+            return notebook.facts(f"Phone {self.name}{kind}", [("origin", str(self._origin()))])
         heads = ("target", "measurements", "median error", "9 of 10 below", "within 10 %")
-        return html.table(
+        return notebook.table(
             f"Phone {self.name}{kind}: cross-validated errors", heads, rows, numbers=(1, 2, 3, 4)
         )
 

@@ -15,14 +15,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.api import arguments
-from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.listener import SILENT, Listener, Progress
-from nnapi_prof.api.logged import to_log
-from nnapi_prof.api.measuring import conditions_of, profiled_costs
+from nnapi_prof.api import options as arguments
+from nnapi_prof.api.costs import Costs, conditions_of, profiled_costs
+from nnapi_prof.api.devices import reached
+from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
 from nnapi_prof.api.model import Model, loaded
-from nnapi_prof.api.steps import reached
-from nnapi_prof.api.steps_run import RunSettings, expected, keep_result, run_on
+from nnapi_prof.api.result import RunSettings, expected, keep_result, run_on
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import NnapiProfError
@@ -30,9 +28,10 @@ from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome
 from nnapi_prof.graph.plan import Engine
 
 if TYPE_CHECKING:
-    from nnapi_prof.api.planned import Planned
+    from nnapi_prof.api.plan import Planned
     from nnapi_prof.api.result import Result
     from nnapi_prof.bundle.bundle import Bundle
+
 
 PLAN_MS = 600
 """Each plan is timed for about this long, in ``runs`` runs at most."""
@@ -56,7 +55,7 @@ def quick(runs: int = 30, *, cooldown_s: float = 60.0, memory_mb: int | None = N
 
 
 @dataclass
-class Gone:
+class PipelineResult:
     """How far it came. What is None was not reached; ``fault`` says what stood in the way."""
 
     model: Model
@@ -84,7 +83,7 @@ class Gone:
             self.spent_s[name] = self.spent_s.get(name, 0.0) + time.monotonic() - began
 
 
-def go_all(
+def run_all(
     model: Model,
     *,
     report: Path,
@@ -93,14 +92,15 @@ def go_all(
     options: ProfileOptions | None = None,
     settings: RunSettings | None = None,
     listener: Listener = SILENT,
-) -> Gone:
+) -> PipelineResult:
     """Profiles, plans, verifies and runs a model, and writes bundle and report.
 
     The bundle stands beside ``report``, under its name with ``.nnprof``. Refinement is left out
     where the cost table has all that a profile measures, and the plan's regions measured whole. A
-    fault ends it with what was reached, in ``Gone.fault``; Ctrl-C raises KeyboardInterrupt.
+    fault ends it with what was reached, in ``PipelineResult.fault``; Ctrl-C raises
+    KeyboardInterrupt.
     """
-    gone = Gone(model, report)
+    gone = PipelineResult(model, report)
     options = options or ProfileOptions()
     settings = settings or quick()
     try:
@@ -164,7 +164,7 @@ def _unheard(_: str) -> None:
     """It was said before."""
 
 
-def _load(gone: Gone, listener: Listener) -> None:
+def _load(gone: PipelineResult, listener: Listener) -> None:
     """The model itself; measuring may have done without."""
     with gone.step("load"):
         with listener.working("loading PyTorch"):
@@ -173,11 +173,13 @@ def _load(gone: Gone, listener: Listener) -> None:
             _ = gone.model.program
 
 
-def _plan(gone: Gone, client: AgentClient, settings: RunSettings, listener: Listener) -> None:
+def _plan(
+    gone: PipelineResult, client: AgentClient, settings: RunSettings, listener: Listener
+) -> None:
     """The plan that the profile ended with, or a baseline that is faster end to end, in its
     folder. Where they ran end to end since the last measurement, they do not again."""
-    from nnapi_prof.api.planned import Planned
-    from nnapi_prof.api.steps_partition import verified
+    from nnapi_prof.api.plan import Planned
+    from nnapi_prof.api.plan_search import verified
     from nnapi_prof.execution.timing import RunOptions
 
     costs, folder = gone.costs, gone.report_path.with_suffix(".nnprof")
@@ -237,7 +239,9 @@ def _verified_before(folder: Path, planned: Planned) -> Bundle | None:
     return known if same and newest < written else None
 
 
-def _run(gone: Gone, client: AgentClient, settings: RunSettings, listener: Listener) -> None:
+def _run(
+    gone: PipelineResult, client: AgentClient, settings: RunSettings, listener: Listener
+) -> None:
     from nnapi_prof.api.result import Result
 
     planned, bundle = gone.planned, gone.bundle
@@ -251,7 +255,7 @@ def _run(gone: Gone, client: AgentClient, settings: RunSettings, listener: Liste
         gone.kept = keep_result(bundle, ran)
 
 
-def _report(gone: Gone, listener: Listener) -> None:
+def _report(gone: PipelineResult, listener: Listener) -> None:
     """The report of what was reached; none without a plan."""
     if gone.planned is None:
         return
@@ -294,7 +298,7 @@ def go(
 
     arguments.repeats(runs, cooldown_s, memory_mb)
     chosen = loaded(model) if inputs is None or isinstance(model, Model) else load(model, inputs)
-    gone = go_all(
+    gone = run_all(
         chosen,
         report=Path(report) if report is not None else chosen.path.with_suffix(".html"),
         device=device,

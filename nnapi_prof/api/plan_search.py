@@ -1,21 +1,24 @@
-"""From a model, a device and a cost table to a bundle: what ``partition`` and ``run`` share."""
+"""From a model and its costs to plans, and from plans to a bundle that a device can run."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
-from nnapi_prof.api.estimating import filled_costs
-from nnapi_prof.api.found import INTERRUPTED, Found
-from nnapi_prof.api.listener import SILENT, Listener, Progress
-from nnapi_prof.api.loading import read_model
-from nnapi_prof.api.start_up import start_ups
-from nnapi_prof.api.wishes import Wishes
+from nnapi_prof.api.devices import reached
+from nnapi_prof.api.events import SILENT, Listener, Progress
+from nnapi_prof.api.model import read_model
+from nnapi_prof.api.options import PlanOptions
+from nnapi_prof.api.program_costs import filled_costs
 from nnapi_prof.bundle.bundle import Bundle, RegionKey, halves, needed_regions
+from nnapi_prof.bundle.storage import write_bundle
 from nnapi_prof.convert.float16 import to_float16
 from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, growth_note, units_in_floats
+from nnapi_prof.costs import absolute
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.region import CostModel
@@ -27,7 +30,8 @@ from nnapi_prof.device.protocol.results import AgentInfo, describe, device_finge
 from nnapi_prof.errors import CostError, InputSpecError, UsageError, option, spelled
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.execution.profile.options import tell_planning
-from nnapi_prof.frontend.inputs import InputSpec, listed, parse_input_spec
+from nnapi_prof.execution.timing import RunOptions, choose_measured
+from nnapi_prof.frontend.inputs import InputSpec, listed, parse_input_spec, parse_input_specs
 from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import UnitGraph
@@ -35,11 +39,14 @@ from nnapi_prof.partition import (
     TOLERANCE,
     Constraints,
     Costs,
+    CurvePoint,
     SearchLimits,
     baselines,
+    make_problem,
     plan_graph,
     solve,
 )
+from nnapi_prof.partition.constraints import CompileCosts, CompileTimes
 
 PLANNING = "finding the best plan"
 """The phase in which the partitioner searches: seconds of those it may take."""
@@ -80,16 +87,16 @@ def make_bundle(
     client: AgentClient,
     store: CostStore,
     conditions: Conditions,
-    wishes: Wishes | None = None,
+    wishes: PlanOptions | None = None,
     estimate: bool = False,
     listener: Listener = SILENT,
-) -> tuple[Bundle, Found]:
+) -> tuple[Bundle, PlanSet]:
     """Partitions a model for a device and converts every region of the plan and its baselines.
 
     ``estimate`` lets the static model price what was never measured. Ctrl-C ends the search for the
     plan, with the best one until then.
     """
-    wishes = wishes or Wishes()
+    wishes = wishes or PlanOptions()
     info = client.info()
     fingerprint = device_fingerprint(info)
     notes = program.notes
@@ -115,7 +122,9 @@ Guard = Callable[[Constraints], Constraints]
 """Adds to constraints what accuracy asks for."""
 
 
-def unit_guard(program: Program, costs: Costs, conditions: Conditions, wishes: Wishes) -> Guard:
+def unit_guard(
+    program: Program, costs: Costs, conditions: Conditions, wishes: PlanOptions
+) -> Guard:
     """:func:`guarded`, where the wishes limit errors."""
     limit = wishes.max_error
     if limit is None:
@@ -126,12 +135,12 @@ def unit_guard(program: Program, costs: Costs, conditions: Conditions, wishes: W
 def find_plans(
     graph: UnitGraph,
     costs: Costs,
-    wishes: Wishes,
+    wishes: PlanOptions,
     *,
     tolerance: float = TOLERANCE,
     guard: Guard | None = None,
     listener: Listener = SILENT,
-) -> Found:
+) -> PlanSet:
     """The plans that keep to the wishes, and their baselines, which need not.
 
     Ctrl-C ends the search: a note of the plans says so. Raises UsageError where a wish names what
@@ -148,7 +157,7 @@ def find_plans(
     limits = SearchLimits() if wishes.seconds is None else SearchLimits(seconds=wishes.seconds)
     if wishes.solver == "milp":
         plan = solve(graph, costs, constraints=constraints, solver="milp", limits=limits)
-        return Found(plan, baselines(graph, rivals, kept_off), plan, plan)
+        return PlanSet(plan, baselines(graph, rivals, kept_off), plan, plan)
     answer = plan_graph(
         graph,
         costs,
@@ -157,7 +166,7 @@ def find_plans(
         limits=limits,
         report=tell_planning(lambda *told: listener.progress(Progress(*told)), PLANNING),
     )
-    found = Found(
+    found = PlanSet(
         plan=answer.best if wishes.best else answer.default,
         baselines=baselines(graph, rivals, kept_off),
         default=answer.default,
@@ -337,3 +346,181 @@ def input_specs(program: Program) -> tuple[str, ...]:
     """The inputs as ``--input`` takes them."""
     given = program.as_given(program.example_inputs)
     return tuple(str(InputSpec.of(value)) for value in given)
+
+
+INTERRUPTED = "planning was interrupted: the best plan until then"
+
+
+@dataclass(frozen=True)
+class PlanSet:
+    """Plans of one model under some costs."""
+
+    plan: Plan
+    """What was asked for: :attr:`default`, or :attr:`best`."""
+    baselines: tuple[Plan, ...]
+    default: Plan
+    """The fewest segments within noise of the best plan."""
+    best: Plan
+    """Of least latency, whatever its segments."""
+    curve: tuple[CurvePoint, ...] = ()
+    """The least latency for each number of segments; empty from HiGHS."""
+    start_ups: Mapping[int, StartUp] = field(default_factory=dict)
+    """Number of segments -> what the plan of that point of the curve takes before it runs at its
+    pace."""
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plan, then its baselines."""
+        return (self.plan, *self.baselines)
+
+    def each(self, changed: Callable[[Plan], Plan]) -> PlanSet:
+        """With every plan changed."""
+        return replace(
+            self,
+            plan=changed(self.plan),
+            baselines=tuple(map(changed, self.baselines)),
+            default=changed(self.default),
+            best=changed(self.best),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StartUp:
+    """Of one plan."""
+
+    compile_ns: float | None
+    """All its segments; None where costs tell no compile times."""
+    first_run_ns: float
+    """Compiling, and the first inference: as measured of segments that were, for the others what
+    an inference takes later on."""
+    shared_bytes: int
+    """Tensors that segments hand over, the model's inputs and outputs among them, each once: memory
+    that drivers share with the application."""
+
+
+def start_ups(graph: UnitGraph, costs: Costs, points: Sequence[CurvePoint]) -> dict[int, StartUp]:
+    """Number of segments -> what that point's plan takes."""
+    problem = make_problem(graph, costs)
+    budget = None
+    if hasattr(costs, "compile_overhead"):
+        try:
+            budget = CompileTimes.read(problem, cast("CompileCosts", costs)).budget(math.inf)
+        except UsageError:  # adjusted costs over others that tell no compile times
+            budget = None
+    found = {}
+    for point in points:
+        compiling = None if budget is None else budget.of(point.placements)
+        first = sum(
+            _first_ns(costs, units, problem.targets[k], problem.segment_ns(units, k))
+            for units, k in point.placements
+        )
+        found[point.n_segments] = StartUp(
+            compiling,
+            (compiling or 0.0) + first,
+            shared_bytes(graph, [units for units, _ in point.placements]),
+        )
+    return found
+
+
+def shared_bytes(graph: UnitGraph, segments: Sequence[Sequence[int]]) -> int:
+    """:attr:`StartUp.shared_bytes` of a plan's segments."""
+    crossing = {name for units in segments for side in graph.boundary(units) for name in side}
+    return sum(graph.values[name].n_bytes for name in crossing)
+
+
+def _first_ns(costs: Costs, units: Sequence[int], target: Target, ns: float) -> float:
+    row = costs.whole(units, target) if isinstance(costs, CostModel) else None
+    return ns if row is None or row.first_ns is None else float(row.first_ns)
+
+
+VERIFYING = "running plan and baselines whole"
+"""The phase in which plans run end to end before one is chosen."""
+KEPT = "the plan keeps to what was asked: no baseline that runs faster replaces it"
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """A bundle, and what planning found beside its plans."""
+
+    bundle: Bundle
+    found: PlanSet
+
+
+def partition_file(
+    model: Path,
+    inputs: Sequence[str] = (),
+    *,
+    output: Path,
+    device: str | None = None,
+    costs: str | None = None,
+    conditions: Conditions | None = None,
+    wishes: PlanOptions | None = None,
+    estimate: bool = False,
+    verify: bool = True,
+    cooldown_s: float = 60.0,
+    memory_mb: int | None = None,
+    listener: Listener = SILENT,
+) -> Partitioned:
+    """``nnapi-prof partition``: plans a model for a device, and writes the bundle to ``output``.
+
+    ``verify`` runs plan and baselines whole first, unless ``wishes`` constrain the plan. Waits
+    ``cooldown_s`` seconds at most for a hot phone; ``memory_mb`` limits each plan's process. Ctrl-C
+    while it searches for the plan keeps the best one until then.
+
+    Raises NnapiProfError: CostError where the table lacks costs, UsageError where ``output`` cannot
+    be written, and what reading the model and reaching the device raise.
+    """
+    conditions = conditions or Conditions()
+    with listener.working(f"reading {model.name}"):
+        program = read_model(model, inputs)
+    listener.notes(*program.notes)
+    options = RunOptions(cooldown_s=cooldown_s, conditions=conditions, memory_mb=memory_mb)
+    with CostStore(costs) as store, reached(device, listener) as client:
+        with listener.working("planning"):
+            bundle, found = make_bundle(
+                program, model, client, store, conditions, wishes, estimate, listener
+            )
+        listener.notes(*(note for note in bundle.notes if note not in program.notes))
+        bundle = replace(with_open_sizes(bundle, inputs), costs=absolute(store.location))
+        if verify:
+            bundle = verified(bundle, program, client, options, wishes, listener)
+    save_bundle(output, bundle, model)
+    return Partitioned(bundle, found)
+
+
+def with_open_sizes(bundle: Bundle, inputs: Sequence[str]) -> Bundle:
+    """The bundle, in which sizes that the stated inputs leave open stay so."""
+    if not inputs:
+        return bundle
+    return replace(bundle, inputs=tuple(map(str, parse_input_specs(inputs))))
+
+
+def verified(
+    bundle: Bundle,
+    program: Program,
+    client: AgentClient,
+    options: RunOptions,
+    wishes: PlanOptions | None = None,
+    listener: Listener = SILENT,
+) -> Bundle:
+    """The bundle with the plan that is fastest end to end (:mod:`nnapi_prof.execution.timing`); the
+    same one where ``wishes`` constrain its plan."""
+    if wishes is not None and wishes.constrain:
+        listener.busy(KEPT)
+        return bundle
+
+    def heard(plan: str, done: int, total: int) -> None:
+        listener.progress(Progress(VERIFYING, done, total, plan))
+
+    listener.progress(Progress(VERIFYING, 0, len(bundle.plans), ""))
+    return choose_measured(bundle, program, client, options, heard)
+
+
+def save_bundle(path: Path, bundle: Bundle, model: Path) -> None:
+    """Writes a bundle and its model. Raises UsageError where ``path`` cannot be written."""
+    try:
+        write_bundle(path, bundle, model)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror or error}: name another {option('output')}"
+        ) from error

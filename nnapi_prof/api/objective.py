@@ -31,6 +31,7 @@ from nnapi_prof.partition.costs import RegionCost as Priced
 if TYPE_CHECKING:
     from nnapi_prof.partition.constraints import CompileCosts
 
+
 UnitCost = Callable[[Unit, Target, float], float | None]
 """Unit, target and what the unit costs there in ns -> what it is to cost; None keeps it off."""
 Weight = Callable[[Target], float] | Mapping[str, float]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnapi_prof.api import html
-from nnapi_prof.api.planned import Planned, read_plan
+from nnapi_prof.api import notebook
+from nnapi_prof.api.plan import Planned, read_plan
 from nnapi_prof.api.result import Result
 from nnapi_prof.errors import UsageError
 
@@ -71,7 +71,7 @@ class Comparison:
 
         Raises UsageError where it cannot be written, or a side was only estimated.
         """
-        from nnapi_prof.api.writing import write
+        from nnapi_prof.api.report import write
 
         return write(Path(path), [(name, _data(side)) for name, side in self.sides.items()])
 
@@ -81,17 +81,18 @@ class Comparison:
     def _repr_html_(self) -> str:
         rows = []
         kinds = {
-            html.kind_of(side.simulated, _planned(side).estimated) for side in self.sides.values()
+            notebook.kind_of(side.simulated, _planned(side).estimated)
+            for side in self.sides.values()
         }
         for row in self.frame().to_dict("records"):
             side = self.sides[str(row["name"])]
-            kind = html.kind_of(side.simulated, _planned(side).estimated)
+            kind = notebook.kind_of(side.simulated, _planned(side).estimated)
             cells = (_number(row[key], kind, len(kinds)) for key in ("predicted_ms", "measured_ms"))
             ratio = f"{row['against_first']:.2f}x"
             rows.append([row["name"], row["device"], str(row["segments"]), *cells, ratio])
         unit = kinds.pop() if len(kinds) == 1 else "ms"
         heads = ("plan", "device", "segments", f"predicted, {unit}", f"measured, {unit}")
-        return html.table(
+        return notebook.table(
             "Plans side by side", [*heads, "against the first"], rows, numbers=(2, 3, 4, 5)
         )
 

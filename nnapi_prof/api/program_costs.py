@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from nnapi_prof.costs.estimate.costs import FilledCosts
     from nnapi_prof.costs.store import CostStore
 
+
 _WRITTEN = "name a JSON file that `nnapi-prof calibrate` wrote"
 _DATA = {
     "TENSOR_FLOAT32": "float32",

@@ -21,6 +21,7 @@ from nnapi_prof.execution.report import RunReport, choose, every, last
 from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.reports.data import ReportData, this_environment
+from nnapi_prof.reports.files import format_of, write_report
 
 
 def report_data(bundle: Path, costs: str | None = None, *, until: str | None = None) -> ReportData:
@@ -55,7 +56,8 @@ def report_sides(
     """
     if bool(runs) + bool(dates) + (len(bundles) > 1) > 1:
         raise UsageError(
-            "several bundles, --run and --at are three comparisons: ask for one at a time"
+            f"several bundles, {option('run')} and {option('at')} are three comparisons: ask"
+            " for one at a time"
         )
     if runs:
         kept = every(bundles[0])
@@ -91,7 +93,7 @@ def _instant(date: str) -> str:
         return instant(date, end=True)
     except ValueError:
         raise UsageError(
-            f"--at {date!r} is no date: write 2026-01-31 or 2026-01-31T12:30"
+            f"{option('at')} {date!r} is no date: write 2026-01-31 or 2026-01-31T12:30"
         ) from None
 
 
@@ -150,7 +152,8 @@ def _nothing_of(bundle: Bundle, store: CostStore, until: str | None) -> str:
     if ever:
         return (
             f"cost table {store.location}: nothing was measured on {_short(bundle)} until {until}"
-            f" (the first is of {min(row.measured_at for row in ever)[:19]}): choose a later --at"
+            f" (the first is of {min(row.measured_at for row in ever)[:19]}): choose a"
+            f" later {option('at')}"
         )
     return (
         f"cost table {store.location} has nothing of {_short(bundle)} ({bundle.fingerprint}), which"
@@ -197,8 +200,8 @@ def _costs(
     if not guessed or model is None:
         return fit(bundle.graph, rows, fits=fits)
 
-    from nnapi_prof.api.estimating import filled_costs
-    from nnapi_prof.api.loading import read_model
+    from nnapi_prof.api.model import read_model
+    from nnapi_prof.api.program_costs import filled_costs
 
     program = read_model(model, bundle.inputs)
     return filled_costs(program, store, bundle.fingerprint, bundle.conditions)[0]
@@ -214,7 +217,7 @@ def _priced(plan: Plan, graph: UnitGraph, costs: CostModel, until: str) -> Plan:
             label = graph.label(segment.units)
             raise CostError(
                 f"until {until} nothing says what {label} takes on {segment.target}, where the plan"
-                " runs it: choose a later --at"
+                f" runs it: choose a later {option('at')}"
             )
         segments.append(
             replace(
@@ -250,3 +253,19 @@ def _predicted_anew(run: RunReport, plans: Sequence[Plan]) -> RunReport:
         )
         rows.append(replace(row, plan=plan, segments=timings))
     return replace(run, runs=tuple(rows))
+
+
+def write(path: Path, sides: Sequence[tuple[str, ReportData]]) -> Path:
+    """Writes a report of one side, or a comparison of several, to ``path``; returns it.
+
+    A path that ends in ``.csv`` becomes a folder of tables. Raises UsageError where the ending is
+    unknown or of a form that several sides do not fit in, or nothing can be written there.
+    """
+    form = format_of(path)
+    if form == "json":
+        raise UsageError(
+            f"{path}: Python has the data already (frame(), segments(), report_data()); as one JSON"
+            " document `nnapi-prof report --format json` writes it"
+        )
+    write_report(path, form, sides)
+    return path

@@ -1,11 +1,16 @@
-"""The devices within reach."""
+"""The devices within reach, and opening one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from nnapi_prof.api import html
-from nnapi_prof.device.find import ListedDevice, list_devices
+from nnapi_prof.api import notebook
+from nnapi_prof.api.events import SILENT, Listener
+from nnapi_prof.api.options import device_name
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.find import ListedDevice, list_devices, open_device
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +32,7 @@ class Devices(tuple[ListedDevice, ...]):
 
     def _repr_html_(self) -> str:
         rows = [[each.serial, each.kind, each.state, each.description] for each in self]
-        return html.table(
+        return notebook.table(
             "Devices within reach", ["device", "reached by", "state", "description"], rows
         )
 
@@ -37,3 +42,17 @@ def devices() -> Devices:
     server and on USB, this machine, simulated phones. A phone on the network is reached as
     ``HOST:PORT``."""
     return Devices(list_devices())
+
+
+@contextmanager
+def reached(device: str | None, listener: Listener = SILENT) -> Iterator[AgentClient]:
+    """Opens what ``--device`` names for the time of a block; ``listener`` hears what takes time,
+    and which device it is where nobody named one.
+
+    Raises what :func:`nnapi_prof.device.find.open_device` raises.
+    """
+    device_name(device)
+    with open_device(device, listener.busy) as opened:
+        if opened.note:
+            listener.note(opened.note)
+        yield opened.client

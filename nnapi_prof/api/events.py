@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -40,3 +41,17 @@ SILENT = Listener()
 """Hears nothing."""
 
 __all__ = ["SILENT", "Listener", "Progress", "ProgressCallback"]
+
+
+LOGGER = logging.getLogger("nnapi_prof")
+
+
+def to_log(progress: ProgressCallback | None) -> Listener:
+    """Notes go to the log as INFO, progress to ``progress`` where there is one."""
+
+    def tell(text: str) -> None:
+        LOGGER.info("%s", text)
+
+    if progress is None:
+        return Listener(note=tell, busy=tell)
+    return Listener(note=tell, busy=tell, progress=progress)

@@ -9,17 +9,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from nnapi_prof.api import arguments, html
-from nnapi_prof.api.adjusted import AdjustedCosts, Objective, as_latency
+from nnapi_prof.api import notebook
+from nnapi_prof.api import options as arguments
 from nnapi_prof.api.costs import Costs
-from nnapi_prof.api.listener import Progress
-from nnapi_prof.api.logged import to_log
+from nnapi_prof.api.devices import reached
+from nnapi_prof.api.events import Progress, to_log
 from nnapi_prof.api.model import Model, load, loaded
-from nnapi_prof.api.planning import bundle_of, find_plans, unit_guard
-from nnapi_prof.api.steps import reached
-from nnapi_prof.api.steps_partition import save_bundle, verified, with_open_sizes
-from nnapi_prof.api.steps_report import data_of, naming_table
-from nnapi_prof.api.wishes import Wishes
+from nnapi_prof.api.objective import AdjustedCosts, Objective, as_latency
+from nnapi_prof.api.options import PlanOptions
+from nnapi_prof.api.plan_search import (
+    bundle_of,
+    find_plans,
+    save_bundle,
+    unit_guard,
+    verified,
+    with_open_sizes,
+)
+from nnapi_prof.api.report import data_of, naming_table
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
 from nnapi_prof.costs import absolute
@@ -181,7 +187,7 @@ class Planned:
 
     def bundle_for(self, info: AgentInfo) -> Bundle:
         """The plan with its regions converted for a device: its own, if it has one already, else
-        that of ``info``. Raises what :func:`nnapi_prof.api.planning.bundle_of` raises."""
+        that of ``info``. Raises what :func:`nnapi_prof.api.plan_search.bundle_of` raises."""
         if self.converted is not None or (self.costs and self.costs.agent_info):
             return self.bundle
         return _bundle(self.model, self.plans, info, self.conditions, self.costs)
@@ -196,7 +202,7 @@ class Planned:
 
         Arguments and errors are those of :meth:`nnapi_prof.Result.report`.
         """
-        from nnapi_prof.api.writing import write
+        from nnapi_prof.api.report import write
 
         return write(Path(path), [(self.model.name, self.report_data(costs=costs))])
 
@@ -240,21 +246,21 @@ class Planned:
         return (
             f"Planned({self.model.name!r} on {self.device!r}, "
             f"{count(len(self.plan.segments), 'segment')},"
-            f" {self.latency_ms:.3f} {html.kind_of(self.simulated, self.estimated)})"
+            f" {self.latency_ms:.3f} {notebook.kind_of(self.simulated, self.estimated)})"
         )
 
     def _repr_html_(self) -> str:
-        kind = html.kind_of(self.simulated, self.estimated)
+        kind = notebook.kind_of(self.simulated, self.estimated)
         segments = []
         for number, segment in enumerate(self.plan.segments):
             label = self.model.graph.label(segment.units)
             if len(segment.units) > 1:
                 label = f"{len(segment.units)} units: {label}"
-            cells = [str(number), segment.target.key, label, html.ms(segment.predicted_ns)]
+            cells = [str(number), segment.target.key, label, notebook.ms(segment.predicted_ns)]
             segments.append([*cells, segment.cause])
         plans = []
         for number, plan in enumerate(self.plans):
-            cells = [plan.name, str(len(plan.segments)), html.ms(plan.predicted_ns)]
+            cells = [plan.name, str(len(plan.segments)), notebook.ms(plan.predicted_ns)]
             cells.append(f"{self._against(plan):.2f}x")
             if self.objective is not None:
                 cells.append(f"{self.objective_values[number]:.4g}")
@@ -263,14 +269,14 @@ class Planned:
         if self.objective is not None:
             heads.append(str(self.objective))
         return (
-            html.table(
+            notebook.table(
                 f"Plan of {self.model.name} on {self.device}, predicted latency in {kind}",
                 ["#", "target", "units", "latency", "why"],
                 segments,
                 numbers=(0, 3),
             )
-            + html.table("Plan and baselines", heads, plans, numbers=range(1, len(heads)))
-            + html.notes(self.plan.notes)
+            + notebook.table("Plan and baselines", heads, plans, numbers=range(1, len(heads)))
+            + notebook.notes(self.plan.notes)
         )
 
 
@@ -322,7 +328,7 @@ def partition(
     known = costs if isinstance(costs, Costs) else None
     priced: PricedUnits = costs.priced if isinstance(costs, Costs) else costs
     conditions = known.conditions if known else Conditions()
-    wishes = Wishes(
+    wishes = PlanOptions(
         arguments.placements("forbid", forbid),
         arguments.placements("pin", pin),
         preference,
