@@ -1,4 +1,4 @@
-"""Draws the pictures of "How it decides" from the code they are about.
+"""Draws the documentation's pictures from the code they are about.
 
     python docs/figures/draw.py
 
@@ -16,6 +16,7 @@ sys.path.insert(0, str(HERE))
 
 from drawing import Drawing  # noqa: E402  (the line above makes it importable)
 from example import CPU, GPU, NPU, Example, tutorials_network  # noqa: E402
+from rooms import rooms  # noqa: E402
 
 from nnapi_prof.graph.plan import Target  # noqa: E402
 from nnapi_prof.partition.search.ideals import all_ideals, convex_sets, mask, members  # noqa: E402
@@ -254,6 +255,7 @@ PICTURES: dict[str, Callable[[Example], Drawing]] = {
     "labels.svg": labels,
     "plans.svg": plans,
     "refinement.svg": refinement,
+    "rooms.svg": lambda _: rooms(),
 }
 
 
