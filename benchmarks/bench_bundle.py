@@ -47,7 +47,7 @@ BAR = 0.03
 
 def cut(n_units: int) -> list[tuple[int, ...]]:
     at = [n_units * i // N_SEGMENTS for i in range(N_SEGMENTS + 1)]
-    return [tuple(range(a, b)) for a, b in zip(at, at[1:], strict=False)]
+    return [tuple(range(a, b)) for a, b in itertools.pairwise(at)]
 
 
 def action(

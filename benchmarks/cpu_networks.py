@@ -140,9 +140,11 @@ class _Walk:
             self.clamp(node, 0.0, 6.0)
         elif isinstance(target, nn.ReLU) or target is torch.relu:
             self.clamp(node, 0.0, math.inf)
-        elif isinstance(target, nn.Dropout | nn.Identity) or target is torch.flatten:
-            self.pass_on(node)
-        elif node.target == "flatten":
+        elif (
+            isinstance(target, nn.Dropout | nn.Identity)
+            or target is torch.flatten
+            or node.target == "flatten"
+        ):
             self.pass_on(node)
         elif node.op != "get_attr":
             raise NotImplementedError(f"{node.op} {node.target} ({type(target).__name__})")

@@ -21,7 +21,7 @@ from typing import Any
 
 import numba  # noqa: F401  (what a solver may need is imported before the clock starts)
 import numpy as np
-import scipy.optimize  # noqa: F401
+import scipy.optimize
 import scipy.sparse.csgraph  # noqa: F401
 
 STATUS = Path("/proc/self/status")

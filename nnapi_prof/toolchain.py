@@ -140,7 +140,9 @@ def find_clang(cache: Path) -> Compiler:
 
 def cross_compiler(abi: str, os_name: str, cache: Path) -> Compiler:
     """The compiler for another machine than this, or for Android. Raises BuildError."""
-    if not (os_name == "android" and abi in ANDROID_ABIS or os_name == "linux" and abi in _LINUX):
+    if not (
+        (os_name == "android" and abi in ANDROID_ABIS) or (os_name == "linux" and abi in _LINUX)
+    ):
         raise BuildError(
             f"the device is {os_name} on {abi}: agents exist for android and linux on "
             f"{', '.join(ANDROID_ABIS)}; choose such a device"

@@ -28,10 +28,10 @@ __all__ = [
     "CostArrays",
     "Costs",
     "CurvePoint",
-    "SearchLimits",
     "Partitioning",
     "Problem",
     "Report",
+    "SearchLimits",
     "WarmStart",
     "Watch",
     "baselines",
@@ -39,8 +39,8 @@ __all__ = [
     "evaluate",
     "is_optimum",
     "make_problem",
-    "plan_problem",
     "plan_graph",
+    "plan_problem",
     "solve",
 ]
 

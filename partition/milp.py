@@ -172,7 +172,7 @@ def _add_transfers(
                     continue
                 cost = value.n_bytes * float(problem.out_ns_per_byte[k])
                 out = model.column(cost, binary=False)
-                minus = {column: -1.0 for column in maker}
+                minus = dict.fromkeys(maker, -1.0)
                 if value.is_output:
                     model.row({out: 1, **minus}, 0, math.inf)
                 for reader in value.readers:
@@ -208,5 +208,5 @@ def _add_measured(
             model.row({whole: -1, **exactly}, -math.inf, len(inside) - 1)
     for (u, s, k), column in here.items():
         if math.isinf(problem.unit_ns[u, k]):
-            allowed = {whole: -1.0 for whole in permits.get((u, s, k), [])}
+            allowed = dict.fromkeys(permits.get((u, s, k), []), -1.0)
             model.row({column: 1, **allowed}, -math.inf, 0)

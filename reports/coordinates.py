@@ -9,6 +9,7 @@ frames close around what they hold.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -44,7 +45,7 @@ def columns(items: Items, rows: Sequence[Sequence[int]], separation: Separation)
 
 
 def _row_width(items: Items, row: Sequence[int], separation: Separation) -> float:
-    gaps = sum(separation[items.kind[a]][items.kind[b]] for a, b in zip(row, row[1:], strict=False))
+    gaps = sum(separation[items.kind[a]][items.kind[b]] for a, b in itertools.pairwise(row))
     return gaps + sum(items.width[item] for item in row)
 
 
@@ -110,7 +111,7 @@ def _conflicts(items: Items, rows: Sequence[Sequence[int]]) -> set[tuple[int, in
     straight = [kind is not Kind.BOX for kind in items.kind]
     place = {item: at for row in rows for at, item in enumerate(row)}
     conflicts: set[tuple[int, int]] = set()
-    for upper, lower in zip(rows, rows[1:], strict=False):
+    for upper, lower in itertools.pairwise(rows):
         left, scanned = 0, 0
         for at, item in enumerate(lower):
             lane = (
@@ -167,7 +168,7 @@ def _pack(
     after: dict[int, dict[int, float]] = defaultdict(dict)
     before: dict[int, int] = defaultdict(int)
     for row in rows:
-        for a, b in zip(row, row[1:], strict=False):
+        for a, b in itertools.pairwise(row):
             gap = (items.width[a] + items.width[b]) / 2 + separation[items.kind[a]][items.kind[b]]
             u, v = root[a], root[b]
             if v not in after[u]:

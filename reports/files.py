@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -107,7 +106,7 @@ def write_whole(path: Path, make: Callable[[], str]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.touch()
         partial.write_text(make(), encoding="utf-8")
-        os.replace(partial, path)
+        partial.replace(path)
     except OSError as error:
         raise UsageError(
             f"cannot write the report {path}: {error.strerror or error}: name another "

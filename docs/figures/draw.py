@@ -7,6 +7,7 @@ writes the SVG files beside this script; tests/docs/test_figures.py says when th
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -102,7 +103,7 @@ def ideals(_: Example) -> Drawing:
                 (x0, y0), (x1, y1) = place[ideal], place[larger]
                 drawing.line(x0, y0, x1, y1, "thin")
     steps = [0, mask([0]), way[1], mask([0, 1, 2]), way[2]]
-    for before, after in zip(steps, steps[1:], strict=False):
+    for before, after in itertools.pairwise(steps):
         drawing.line(*place[before], *place[after], "way")
     for ideal, (x, y) in place.items():
         drawing.box(x - 36, y - 15, 72, 30, "cost" if ideal in way else "box")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, fx
@@ -240,7 +240,7 @@ _PLAIN: dict[Any, Any] = {
 class _Weights:
     """Constants of all parts, equal bytes once."""
 
-    ORDERS = {
+    ORDERS: ClassVar = {
         2: ((0, 1), (1, 0)),
         4: ((0, 1, 2, 3), (0, 2, 3, 1), (1, 2, 3, 0), (2, 3, 0, 1)),
     }

@@ -102,7 +102,7 @@ def planned_parts(program: Program, bundle: Bundle) -> tuple[Plan, Parts]:
     parts: list[Part] = []
     for segment in plan.segments:
         if segment.target.engine is not Engine.NNAPI:
-            reasons |= {u: f"the plan has it on the CPU: {segment.cause}" for u in segment.units}
+            reasons |= dict.fromkeys(segment.units, f"the plan has it on the CPU: {segment.cause}")
             parts.append(Part(tuple(sorted(segment.units))))
             continue
         preference = segment.target.preference

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import struct
 import sys
 import tempfile
@@ -185,7 +184,7 @@ def _built(
             directory.mkdir(exist_ok=True)
             # Renames, so that nobody meets half a file; the agent, which is what is used, last.
             for path, name in reversed(files_by_path.items()):
-                os.replace(Path(work) / name, path)
+                (Path(work) / name).replace(path)
 
 
 def sources_key() -> str:

@@ -118,7 +118,7 @@ def install_agent(
     if _flaw(transport, installed.path, digest, binary) is None:
         _make_folders(transport, installed)
         transport.shell(
-            ["sh", "-c", _STALE_SCRIPT, installed.work, os.path.dirname(installed.path)]
+            ["sh", "-c", _STALE_SCRIPT, installed.work, str(PurePosixPath(installed.path).parent)]
         )
         return installed
 
@@ -152,7 +152,7 @@ def install_agent(
 
 
 def _make_folders(transport: Transport, installed: InstalledAgent) -> None:
-    folders = [os.path.dirname(installed.path), installed.store, installed.work]
+    folders = [str(PurePosixPath(installed.path).parent), installed.store, installed.work]
     _must(transport, ["mkdir", "-p", *folders], installed.store)
 
 

@@ -306,7 +306,7 @@ def _holders(node: Path) -> Iterator[str]:
     """Processes that have a file open, as far as this user may see: ``adb (1234)``."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            links = [os.readlink(link) for link in (process / "fd").iterdir()]
+            links = [str(link.readlink()) for link in (process / "fd").iterdir()]
             if str(node) in links and int(process.name) != os.getpid():
                 yield f"{(process / 'comm').read_text().strip()} ({process.name})"
         except OSError:

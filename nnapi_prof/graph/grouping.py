@@ -132,15 +132,29 @@ def macs(node: fx.Node) -> int:
 
 
 KINDS = {
-    **{"linear": "FULLY_CONNECTED", "addmm": "FULLY_CONNECTED", "cat": "CONCATENATION"},
-    **{"hardswish": "HARD_SWISH", "sigmoid": "LOGISTIC", "_softmax": "SOFTMAX"},
-    **{"avg_pool2d": "AVERAGE_POOL_2D", "max_pool2d": "MAX_POOL_2D"},
-    **{"adaptive_avg_pool2d": "MEAN", "view": "RESHAPE", "flatten": "RESHAPE"},
-    **{"unsqueeze": "RESHAPE", "squeeze": "RESHAPE"},
-    **{"permute": "TRANSPOSE", "transpose": "TRANSPOSE", "slice": "STRIDED_SLICE"},
-    **{"to_channels_last": "TRANSPOSE", "to_contiguous": "TRANSPOSE"},
-    **{"upsample_bilinear2d": "RESIZE_BILINEAR", "upsample_nearest2d": "RESIZE_NEAREST_NEIGHBOR"},
-    **{"bmm": "BATCH_MATMUL", "matmul": "BATCH_MATMUL", "mm": "BATCH_MATMUL"},
+    "linear": "FULLY_CONNECTED",
+    "addmm": "FULLY_CONNECTED",
+    "cat": "CONCATENATION",
+    "hardswish": "HARD_SWISH",
+    "sigmoid": "LOGISTIC",
+    "_softmax": "SOFTMAX",
+    "avg_pool2d": "AVERAGE_POOL_2D",
+    "max_pool2d": "MAX_POOL_2D",
+    "adaptive_avg_pool2d": "MEAN",
+    "view": "RESHAPE",
+    "flatten": "RESHAPE",
+    "unsqueeze": "RESHAPE",
+    "squeeze": "RESHAPE",
+    "permute": "TRANSPOSE",
+    "transpose": "TRANSPOSE",
+    "slice": "STRIDED_SLICE",
+    "to_channels_last": "TRANSPOSE",
+    "to_contiguous": "TRANSPOSE",
+    "upsample_bilinear2d": "RESIZE_BILINEAR",
+    "upsample_nearest2d": "RESIZE_NEAREST_NEIGHBOR",
+    "bmm": "BATCH_MATMUL",
+    "matmul": "BATCH_MATMUL",
+    "mm": "BATCH_MATMUL",
 }
 """First word of a unit -> NNAPI's name; other words stand for themselves in capitals."""
 

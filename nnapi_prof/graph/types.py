@@ -10,9 +10,18 @@ import math
 from dataclasses import dataclass
 
 DTYPE_BYTES = {
-    **{"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2},
-    **{"int64": 8, "int32": 4, "int16": 2, "uint8": 1, "int8": 1, "bool": 1},
-    **{"complex64": 8, "complex128": 16},
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "uint8": 1,
+    "int8": 1,
+    "bool": 1,
+    "complex64": 8,
+    "complex128": 16,
 }
 
 

@@ -106,7 +106,7 @@ def test_non_blocking_output_with_a_slow_reader(agent: Agent) -> None:
     process = subprocess.Popen(agent.command(request.pack()), env=agent.env, stdout=writer)
     os.close(writer)
     time.sleep(0.3)  # the line is longer than the pipe, which is full by now
-    with open(reader, "rb") as stream:
+    with os.fdopen(reader, "rb") as stream:
         lines = [json.loads(line) for line in stream]
     assert process.wait(60) == 0
     assert len(lines[2]["total_ns"]) == 20000

@@ -36,7 +36,8 @@ class AndroidPhone:
                 "-L",
                 str(self.root),
                 str(self.agent),
-            ] + (list(arguments))
+                *list(arguments),
+            ]
         libraries = self.root / machine.libraries
         linker = [str(self.root / machine.linker), "--library-path", str(libraries)]
         return [*linker, str(self.agent), *arguments]

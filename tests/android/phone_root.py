@@ -134,8 +134,10 @@ def _link(machine: Machine, source: Path, library: Path, *needed: Path) -> None:
             str(object_file),
             "-Wl,--no-as-needed",
             *map(str, needed),
-        ]
-        + [f"-Wl,-soname,{library.name}", "-o", str(library)],
+            f"-Wl,-soname,{library.name}",
+            "-o",
+            str(library),
+        ],
         check=True,
         timeout=300,
     )

@@ -55,8 +55,18 @@ def run_the_agents_tests(
     phone.build_folder(folder)
     chosen = " and ".join(f"not ({name})" for name in (*NOT_UNDER_QEMU, *left_out))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--durations=5", "-p", "no:cacheprovider"]
-        + ["-k", chosen, *(f"tests/agent/{name}" for name in files)],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--durations=5",
+            "-p",
+            "no:cacheprovider",
+            "-k",
+            chosen,
+            *(f"tests/agent/{name}" for name in files),
+        ],
         cwd=REPO,
         env={
             **os.environ,

@@ -28,8 +28,17 @@ def build_canary(abi: str, phone: AndroidPhone, folder: Path) -> Path:
     canary = folder / "canary"
     libraries = phone.root / machine.libraries
     subprocess.run(
-        [zig(), "ld.lld", "-pie", f"--dynamic-linker=/{machine.linker}", *objects]
-        + ["--unresolved-symbols=ignore-all", str(libraries / "libc.so"), "-o", str(canary)],
+        [
+            zig(),
+            "ld.lld",
+            "-pie",
+            f"--dynamic-linker=/{machine.linker}",
+            *objects,
+            "--unresolved-symbols=ignore-all",
+            str(libraries / "libc.so"),
+            "-o",
+            str(canary),
+        ],
         check=True,
     )
     return canary

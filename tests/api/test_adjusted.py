@@ -40,7 +40,7 @@ class Fewer:
     def transfer(self, target: Target, in_bytes: int, out_bytes: int) -> float:
         return self.base.transfer(target, in_bytes, out_bytes)
 
-    def region_cost(self, units: Iterable[int], target: Target):  # noqa: ANN201
+    def region_cost(self, units: Iterable[int], target: Target):
         return self.base.region_cost(units, target)
 
     def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]:

@@ -87,9 +87,9 @@ def test_placements_as_a_mapping(way: Way) -> None:
     mapped = np_.partition(way.model, way.costs, pin={"*": "cpu"}, forbid={"conv2d*": "nnapi:*"})
     listed = np_.partition(way.model, way.costs, pin="*=cpu", forbid=["conv2d*=nnapi:*"])
     assert mapped.plan == listed.plan
-    with pytest.raises(UsageError, match="pin is {'a': 3}: units and targets as text are wanted"):
+    with pytest.raises(UsageError, match=r"pin is {'a': 3}: units and targets as text are wanted"):
         np_.partition(way.model, way.costs, pin={"a": 3})  # type: ignore[dict-item]
-    with pytest.raises(UsageError, match="listed is {'a': 'cpu'}: texts are wanted"):
+    with pytest.raises(UsageError, match=r"listed is {'a': 'cpu'}: texts are wanted"):
         np_.partition(way.model, way.costs, listed={"a": "cpu"})  # type: ignore[arg-type]
 
 

@@ -41,7 +41,7 @@ def test_the_snippet_in_a_fresh_process(way: Way, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "simulated" in result.stdout and "outputs agree" in result.stdout
     page = (tmp_path / "out.html").read_text()
-    assert page.startswith("<!DOCTYPE html>") or page.startswith("<!doctype html>")
+    assert page.startswith(("<!DOCTYPE html>", "<!doctype html>"))
     assert (tmp_path / "data" / "nnapi-prof").exists(), "costs go to the user's data folder"
 
 
@@ -114,7 +114,7 @@ def test_a_plan_in_a_folder(way: Way, tmp_path: Path) -> None:
     assert np_.run(folder, device=PHONE, runs=2, baselines=False).agrees
     compared = np_.compare([way.result, folder])
     assert list(compared.frame()["measured_ms"]) == [way.result.latency_ms] * 2
-    with pytest.raises(UsageError, match="is no bundle|does not exist"):
+    with pytest.raises(UsageError, match=r"is no bundle|does not exist"):
         np_.read_plan(tmp_path)
 
 
@@ -170,7 +170,7 @@ def test_estimates(way: Way, tmp_path: Path) -> None:
     planned = np_.partition(way.model, costs)
     assert planned.estimated and "estimated" in planned._repr_html_()
     assert set(planned.segments()["basis"]) == {"estimated"}
-    with pytest.raises(UsageError, match="pixel4, |does not offer|lacks"):
+    with pytest.raises(UsageError, match=r"pixel4, |does not offer|lacks"):
         np_.run(planned, device=PHONE)
     with pytest.raises(UsageError, match="no phone 'nokia'"):
         np_.estimate(way.model, "nokia")

@@ -25,10 +25,7 @@ class Branch(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch.relu(self.conv(x)).mean((2, 3))
-        if bool(y.sum() > 0.9):
-            y = torch.relu(self.left(y))
-        else:
-            y = self.right(y) * 2
+        y = torch.relu(self.left(y)) if bool(y.sum() > 0.9) else self.right(y) * 2
         return torch.tanh(self.last(y))
 
 
@@ -152,10 +149,7 @@ class Nested(nn.Module):
         y = self.layer(x)
         if bool(x[0, 0] > 0):
             for i in range(int(x.abs().max().item()) + 1):
-                if bool(y.min() < 0):
-                    y = torch.relu(self.layer(y)) + i
-                else:
-                    y = y - 1.0
+                y = torch.relu(self.layer(y)) + i if bool(y.min() < 0) else y - 1.0
         return self.last(y.tanh()).softmax(-1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -29,7 +30,7 @@ def test_without_a_phone(cli: Cli) -> None:
     lines = result.out.splitlines()
     assert [line for line in lines[:-1] if not line.startswith(" ")] == FAMILIES
     # A finding is a line, and its fix another.
-    for before, line in zip(lines, lines[1:], strict=False):
+    for before, line in itertools.pairwise(lines):
         if line.startswith("           fix: "):
             assert before.split()[0] in ("warning", "problem")
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import time
 from collections.abc import Callable
@@ -136,7 +137,7 @@ class Convolutions(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         widths = (3, 32, 64, 64, 128, 128)
-        pairs = zip(widths, widths[1:], strict=False)
+        pairs = itertools.pairwise(widths)
         self.layers = nn.Sequential(
             *(m for a, b in pairs for m in (nn.Conv2d(a, b, 3, padding=1), nn.ReLU()))
         )

@@ -186,7 +186,7 @@ def test_examples_parse(words: str, command: click.Command) -> None:
     for line in examples:
         told = line.partition("   #")[0]
         call = told[told.index("nnapi-prof ") :].partition(" > ")[0].rstrip(")")
-        program, *arguments = shlex.split(call)
+        _program, *arguments = shlex.split(call)
         assert arguments[: len(words.split())] == words.split()
         context = click.Context(command, obj=Output(), **HELP)
         with context:

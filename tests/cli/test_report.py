@@ -228,7 +228,7 @@ def test_runs_of_one_bundle_on_two_dates(cli: Cli, bundles: Bundles) -> None:
     assert document["placement"]["units_elsewhere"] == 0
     assert document["latencies"][0]["compared"] == 0
     assert document["latencies"][0]["not_measured_again"] > 0
-    assert any("run at" == each["name"] for each in document["conditions"])
+    assert any(each["name"] == "run at" for each in document["conditions"])
 
 
 def test_runs_of_one_bundle_on_two_devices(cli: Cli, bundles: Bundles) -> None:

@@ -102,7 +102,7 @@ def test_types_shapes_and_numbers(name, way, nnapi_library):
 
 @pytest.mark.parametrize("function", [lambda x: x, lambda x: (x.detach(), torch.ones(2))])
 def test_a_model_that_computes_nothing_is_refused(function):
-    with pytest.raises(NnapiProfError, match="computes nothing: .* NNAPI has nothing to run"):
+    with pytest.raises(NnapiProfError, match=r"computes nothing: .* NNAPI has nothing to run"):
         convert_model(torch.export.export(Function(function), (X,)), (X,))
 
 
@@ -117,7 +117,7 @@ def test_a_model_that_computes_nothing_is_refused(function):
 def test_float16_with_numbers_of_float32_is_refused(function):
     half = numbers(1, 2, 4, 6).half()
     program = prepare(torch.export.export(Function(function), (half,)), (half,), "half")
-    with pytest.raises(NnapiProfError, match="float16.* (is|are) wanted"):
+    with pytest.raises(NnapiProfError, match=r"float16.* (is|are) wanted"):
         convert_region(program, range(len(program.units.units)), 30)
 
 
@@ -142,7 +142,7 @@ def test_a_file_runs_on_the_inputs_of_its_export(tmp_path):
         assert torch.equal(ours, example)
     program.example_inputs = None
     torch.export.save(program, tmp_path / "root.pt2")
-    with pytest.raises(InputSpecError, match="does not run on the input 3x3, 2:int64: .*positive"):
+    with pytest.raises(InputSpecError, match=r"does not run on the input 3x3, 2:int64: .*positive"):
         load(tmp_path / "root.pt2")
 
 
@@ -151,5 +151,5 @@ def test_what_has_no_shape_without_data_is_refused_in_a_sentence():
     inputs = (X, torch.tensor([1, 2]))
     with quiet_torch():
         program = torch.export.export(cut, inputs)
-    with pytest.raises(NnapiProfError, match="cannot become a graph.*tensor_split"):
+    with pytest.raises(NnapiProfError, match=r"cannot become a graph.*tensor_split"):
         prepare(program, inputs, "cut")

@@ -70,7 +70,7 @@ def test_open_sizes(given, function, nnapi_library):
 
 
 def test_two_open_sizes_that_are_one_to_nnapi():
-    with pytest.raises(InputSpecError, match="cannot be left open|first 2 dimensions"):
+    with pytest.raises(InputSpecError, match=r"cannot be left open|first 2 dimensions"):
         converted(Apply(torch.relu), image(*SHAPE), torch.zeros(0, 0, 1, 3, 7))
 
 

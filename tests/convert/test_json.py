@@ -269,7 +269,7 @@ def test_bad_descriptions_are_refused_in_words(written):
     "text", ["", "[]", "null", "{", "[" * 100_000, '{"format": NaN}', '{"scale": Infinity}']
 )
 def test_what_is_no_json_is_refused(text):
-    with pytest.raises(SerializationError, match="no JSON|no description"):
+    with pytest.raises(SerializationError, match=r"no JSON|no description"):
         from_json(text)
 
 

@@ -192,7 +192,7 @@ def test_channel_scales_of_another_type_or_twice_are_refused():
     _, data = with_channels(((2, 3), ChannelScales(0, (0.5, 0.25))))
     other = bytearray(data)
     struct.pack_into("<i", other, 24, OperandCode.TENSOR_QUANT8_SYMM)
-    with pytest.raises(SerializationError, match="operand 0, TENSOR_QUANT8_SYMM$"):
+    with pytest.raises(SerializationError, match=r"operand 0, TENSOR_QUANT8_SYMM$"):
         deserialize(bytes(other))
     twice = bytearray(data) + data[-20:]
     struct.pack_into("<I", twice, len(data) - 24, 2)

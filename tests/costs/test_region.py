@@ -110,7 +110,7 @@ def test_what_no_engine_runs_is_priced_by_the_static_model() -> None:
 def test_units_that_were_never_tried_are_named() -> None:
     graph = chain_graph(SIZES)
     few = [r for r in rows() if r.signature not in ("sig4", "sig5")]
-    with pytest.raises(CostError, match="2 of the model's 6 units were never measured.*u4, op4"):
+    with pytest.raises(CostError, match=r"2 of the model's 6 units were never measured.*u4, op4"):
         fit(graph, few)
 
 

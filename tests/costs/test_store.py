@@ -152,7 +152,7 @@ def test_frame_and_csv(anywhere: str, tmp_path: Path) -> None:
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.sqlite"
     path.write_bytes(b"not a database" * 100)
-    with pytest.raises(CostError, match="not a database.*name another with costs"):
+    with pytest.raises(CostError, match=r"not a database.*name another with costs"):
         CostStore(path)
 
 
@@ -161,7 +161,7 @@ def test_a_foreign_database_is_refused_and_left_alone(tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE photos (id INTEGER)")
     connection.close()
-    with pytest.raises(CostError, match="belongs to something else.*photos"):
+    with pytest.raises(CostError, match=r"belongs to something else.*photos"):
         CostStore(path)
     connection = sqlite3.connect(path)
     tables = connection.execute("SELECT name FROM sqlite_master").fetchall()
@@ -176,7 +176,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     connection.execute("UPDATE nnapi_prof_schema SET version = 99")
     connection.commit()
     connection.close()
-    with pytest.raises(CostError, match="newer nnapi-prof .schema 99.*update nnapi-prof"):
+    with pytest.raises(CostError, match=r"newer nnapi-prof .schema 99.*update nnapi-prof"):
         CostStore(path)
 
 

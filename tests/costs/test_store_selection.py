@@ -111,5 +111,5 @@ def test_devices_and_their_names(anywhere: str) -> None:
     assert find(devices, "*") == devices
     with pytest.raises(UsageError, match=r"called 'x'; there are: tablet \(unknown\), phone"):
         find(devices, "x")
-    with pytest.raises(UsageError, match="may be any of tablet .unknown., phone .*fingerprint"):
+    with pytest.raises(UsageError, match=r"may be any of tablet .unknown., phone .*fingerprint"):
         find_one(devices, "*")

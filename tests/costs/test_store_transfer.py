@@ -316,7 +316,7 @@ def test_parquet_of_other_types_is_refused(exported: Callable[[str], Path], tmp_
     table.to_parquet(file)
     with (
         CostStore(tmp_path / "new.sqlite") as store,
-        pytest.raises(CostError, match="row 2, column threads: 1.5 is no whole number"),
+        pytest.raises(CostError, match=r"row 2, column threads: 1.5 is no whole number"),
     ):
         import_(store, file)
 
@@ -362,10 +362,10 @@ def test_other_files_and_places(tmp_path: Path, exported: Callable[[str], Path])
             export(store, tmp_path / "x.json")
         with pytest.raises(UsageError, match="does not exist"):
             import_(store, tmp_path / "absent.parquet")
-        with pytest.raises(UsageError, match="cannot write .*No such file"):
+        with pytest.raises(UsageError, match=r"cannot write .*No such file"):
             export(store, tmp_path / "no" / "out.csv")
         (tmp_path / "folder.csv").mkdir()
-        with pytest.raises(CostError, match="cannot read .*Is a directory"):
+        with pytest.raises(CostError, match=r"cannot read .*Is a directory"):
             import_(store, tmp_path / "folder.csv")
 
 
@@ -403,6 +403,6 @@ def test_without_a_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_server_that_is_not_there_is_told_of_at_once_without_the_password() -> None:
-    with pytest.raises(CostError, match="cannot open it: .*within reach") as caught:
+    with pytest.raises(CostError, match=r"cannot open it: .*within reach") as caught:
         CostStore("postgresql://someone:secret@localhost:1/costs")
     assert "secret" not in str(caught.value)

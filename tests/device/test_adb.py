@@ -146,23 +146,23 @@ def test_keys_are_made_once_and_private(tmp_path, monkeypatch):
 def test_a_key_that_cannot_be_made_or_read(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("ANDROID_USER_HOME", str(tmp_path / "file"))
-    with pytest.raises(DeviceError, match="the adb key .*/file/adbkey cannot be made"):
+    with pytest.raises(DeviceError, match=r"the adb key .*/file/adbkey cannot be made"):
         adb.key_path()
     broken = tmp_path / "adbkey"
     broken.write_text("no key")
     (tmp_path / "adbkey.pub").write_text("no key")
-    with pytest.raises(DeviceError, match="the adb key .*adbkey cannot be read"):
+    with pytest.raises(DeviceError, match=r"the adb key .*adbkey cannot be read"):
         adb.connect_tcp("127.0.0.1", 1, key=broken)
 
 
 def test_usb_without_libusb_or_without_a_phone(monkeypatch):
     monkeypatch.setattr(adb, "UsbTransport", None)
     assert adb.list_usb() == []
-    with pytest.raises(DeviceError, match="libusb-1.0 is missing.*adb start-server"):
+    with pytest.raises(DeviceError, match=r"libusb-1.0 is missing.*adb start-server"):
         adb.connect_usb("SERIAL")
     monkeypatch.undo()
     if adb.UsbTransport is not None:
-        with pytest.raises(DeviceError, match="no phone NO-SUCH-SERIAL on USB|cannot be opened"):
+        with pytest.raises(DeviceError, match=r"no phone NO-SUCH-SERIAL on USB|cannot be opened"):
             adb.connect_usb("NO-SUCH-SERIAL")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import stat
 import struct
 import time
@@ -287,7 +286,7 @@ def test_read_only_storage(start_daemon, built_host):
     transport = connect_tcp("127.0.0.1", daemon.port)
     with (
         AgentClient(transport) as client,
-        pytest.raises(DeviceStorageError, match="is read-only.*NNAPI_PROF_REMOTE_DIR"),
+        pytest.raises(DeviceStorageError, match=r"is read-only.*NNAPI_PROF_REMOTE_DIR"),
     ):
         client.info()
 
@@ -317,13 +316,13 @@ def test_a_phone_of_another_abi_is_named(start_daemon):
 
 def test_what_the_host_lacks_and_what_nobody_understands(client):
     builder, _ = product(16)
-    with pytest.raises(AgentError, match="blob [0-9a-f]{64}, which the host does not have"):
+    with pytest.raises(AgentError, match=r"blob [0-9a-f]{64}, which the host does not have"):
         list(client.run(replace(builder.request(), blobs={})))
     sections = read_container(builder.build(), 1)
     sections["HEAD"] = struct.pack("<II", 99, 0)
     with pytest.raises(AgentError, match=r"the agent failed \(exit code 1\) before the first act"):
         list(client.run(Request(write_container(1, sections), builder.blobs, 60.0)))
-    with pytest.raises(AgentError, match="left no output '../x'"):
+    with pytest.raises(AgentError, match=r"left no output '../x'"):
         client.pull_output("../x")
 
 
@@ -351,7 +350,7 @@ def fake_agent(folder: Path, script: str) -> AgentClient:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     for name in ("store", "work"):
-        os.mkdir(transport.folder / name)
+        (transport.folder / name).mkdir()
     here = transport.folder
     return AgentClient(
         transport, InstalledAgent(str(path), str(here / "store"), str(here / "work"))

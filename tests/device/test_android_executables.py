@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import struct
 from pathlib import Path
@@ -55,7 +56,7 @@ def test_segments_suit_pages_of_16_kb(agent):
         assert segment["p_vaddr"] % PAGE == segment["p_offset"] % PAGE
         assert segment["p_flags"] & (PF_X | PF_W) != PF_X | PF_W
     pages = [(s["p_vaddr"] // PAGE, (s["p_vaddr"] + s["p_memsz"] - 1) // PAGE) for s in loaded]
-    assert all(one[1] < other[0] for one, other in zip(pages, pages[1:], strict=False)), pages
+    assert all(one[1] < other[0] for one, other in itertools.pairwise(pages)), pages
     relro = next(s for s in elf.iter_segments() if s["p_type"] == "PT_GNU_RELRO")
     assert (relro["p_vaddr"] + relro["p_memsz"]) % PAGE == 0
 

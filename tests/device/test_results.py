@@ -284,5 +284,5 @@ def test_control_characters_become_visible():
 
 @pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":'])
 def test_a_nested_line(opening: str):
-    with pytest.raises(SerializationError, match="nested too deeply|no JSON"):
+    with pytest.raises(SerializationError, match=r"nested too deeply|no JSON"):
         parse_line('{"type":"hello","x":' + opening * 100_000)

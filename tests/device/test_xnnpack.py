@@ -102,14 +102,16 @@ def test_another_content_than_the_pinned_one_is_refused(fetching, archives, tmp_
     folder = archives()
     with (folder / "tree_1.0.orig.tar.xz").open("ab") as file:
         file.write(b"x")
-    with pytest.raises(fetching.FetchError, match="has SHA-256 [0-9a-f]{64}, not [0-9a-f]{64}, wh"):
+    with pytest.raises(
+        fetching.FetchError, match=r"has SHA-256 [0-9a-f]{64}, not [0-9a-f]{64}, wh"
+    ):
         fetching.fetch(tmp_path / "sources", folder)
     assert list((tmp_path / "sources").iterdir()) == []
 
 
 def test_a_missing_archive_is_named(fetching, archives, tmp_path):
     archives()
-    with pytest.raises(fetching.FetchError, match="empty has no tree_1.0.orig.tar.xz"):
+    with pytest.raises(fetching.FetchError, match=r"empty has no tree_1.0.orig.tar.xz"):
         fetching.fetch(tmp_path / "sources", tmp_path / "empty")
 
 
@@ -200,11 +202,13 @@ def test_the_agents_build_depends_on_xnnpack(recipe, tmp_path):
 
 def test_failures_say_what_failed(recipe, tmp_path):
     (recipe / "fetch.py").write_text("import sys; sys.exit('fetch.py: no network')")
-    with pytest.raises(BuildError, match="sources of XNNPACK are not to be had: fetch.py: no netw"):
+    with pytest.raises(
+        BuildError, match=r"sources of XNNPACK are not to be had: fetch.py: no netw"
+    ):
         xnnpack.build_xnnpack(tmp_path / "cache")
     (recipe / "fetch.py").write_text(TINY_FETCH.replace("return 1", "return nothing"))
     with pytest.raises(
-        BuildError, match="(?s)XNNPACK could not be compiled .*kept for the next try.:\n.*nothing"
+        BuildError, match=r"(?s)XNNPACK could not be compiled .*kept for the next try.:\n.*nothing"
     ):
         xnnpack.build_xnnpack(tmp_path / "cache")
     assert xnnpack.built_prefix(tmp_path / "cache") is None

@@ -56,7 +56,7 @@ def test_no_compiler_at_all(tools: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_compiler_without_headers(tools: Path) -> None:
     real = shutil.which("cc", path=os.defpath)
     script(tools / "cc", f'PATH={os.defpath} exec {real} -nostdinc "$@"')
-    words, fix = warning(software.c_compilers(Host()), "cc")
+    words, _fix = warning(software.c_compilers(Host()), "cc")
     assert f"{tools}/cc does not compile a small program: it ended with 1: " in words
     assert "math.h" in words and words.endswith(": zig takes its place")
 

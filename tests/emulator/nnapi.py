@@ -7,6 +7,7 @@ tested. :class:`Model` builds a model in fewer words and does check.
 
 import ctypes as C
 import enum
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -321,7 +322,7 @@ def relu_chain(nn, length, dims=(1, 8), code=RELU):
     """A finished model of `length` element-wise operations in a row."""
     model = Model(nn)
     tensors = [model.tensor(*dims) for _ in range(length + 1)]
-    for before, after in zip(tensors, tensors[1:], strict=False):
+    for before, after in itertools.pairwise(tensors):
         model.operation(code, [before], [after])
     return model.finish(tensors[:1], tensors[-1:])
 

@@ -133,5 +133,5 @@ def test_names_that_would_be_written_into_code(tmp_path: Path) -> None:
 
     path = tmp_path / "named.pt2"
     torch.export.save(torch.export.export(Named().eval(), (torch.rand(1, 4),)), path)
-    with pytest.raises(ModelFileError, match='the name a"b.*, with a quote or line break'):
+    with pytest.raises(ModelFileError, match=r'the name a"b.*, with a quote or line break'):
         frontend.load(path)

@@ -254,5 +254,5 @@ def test_an_average_over_volumes(divisor, left):
 
 
 def test_a_model_that_draws_numbers_is_refused():
-    with pytest.raises(NnapiProfError, match="multinomial.*draws random numbers"):
+    with pytest.raises(NnapiProfError, match=r"multinomial.*draws random numbers"):
         program_of(lambda x: torch.multinomial(x, 2), X[0, 0].abs())

@@ -213,7 +213,7 @@ def test_a_wrong_order_is_found():
     program = program_of(lambda conv, x: F.relu(conv(x)).mean((2, 3)), X)
     (relu,) = (n for n in program.module.graph.nodes if n.name == "relu")
     set_order(relu, DimOrder.CONTIGUOUS)
-    with pytest.raises(FrontendError, match="relu: aten.relu.default reads a value in the wrong"):
+    with pytest.raises(FrontendError, match=r"relu: aten.relu.default reads a value in the wrong"):
         verify(program.module.graph)
 
 

@@ -70,5 +70,5 @@ def test_writing_in_place_is_no_graph_of_ours():
     module = permutes()
     (relu,) = module.graph.find_nodes(op="call_function", target=aten.relu.default)
     relu.target = aten.relu_.default
-    with pytest.raises(FrontendError, match="aten.relu_.default writes to its input"):
+    with pytest.raises(FrontendError, match=r"aten.relu_.default writes to its input"):
         verify(module.graph)

@@ -70,7 +70,7 @@ PART = (-127, 100, torch.int8)
     ],
 )
 def test_a_part_of_a_type_is_the_whole_type_and_a_clamp_where_one_is_needed(function, bounds):
-    program, calls = prepared(lambda _, x: fake(function(10 * x), limits=PART), 1, 3, 4, 4)
+    program, _calls = prepared(lambda _, x: fake(function(10 * x), limits=PART), 1, 3, 4, 4)
     nodes = [node for node in program.module.graph.nodes if node.target is QUANTIZE]
     assert all(node.args[3:] == U8 for node in nodes)
     clamps = [node for node in program.module.graph.nodes if node.name.startswith("clamp")]

@@ -192,14 +192,14 @@ def test_runs_that_are_none(tmp_path: Path, text: str) -> None:
 def test_runs_that_are_too_large_or_elsewhere(tmp_path: Path) -> None:
     run_file = tmp_path / "run.json"
     grow(run_file)
-    with pytest.raises(SerializationError, match="run.json has 1,099,511,627,776 bytes"):
+    with pytest.raises(SerializationError, match=r"run.json has 1,099,511,627,776 bytes"):
         last(tmp_path)
     run_file.unlink()
     run_file.symlink_to("/dev/zero")
     assert last(tmp_path) is None
     run_file.unlink()
     run_file.symlink_to("/etc/passwd")
-    with pytest.raises(SerializationError, match="run.json is no file of its own"):
+    with pytest.raises(SerializationError, match=r"run.json is no file of its own"):
         last(tmp_path)
 
 

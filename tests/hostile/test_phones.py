@@ -185,7 +185,7 @@ def test_packets_longer_than_agreed(phone: Callable[[Any], Any], length: int) ->
 )
 def test_a_greeting_that_is_none(phone: Callable[[Any], Any], hello: bytes) -> None:
     peer = phone(Lie(hello=hello))
-    with pytest.raises(DeviceOffline, match="speaks no plain adb|does not answer"):
+    with pytest.raises(DeviceOffline, match=r"speaks no plain adb|does not answer"):
         adb.connect_tcp("127.0.0.1", peer.port)
 
 

@@ -71,7 +71,7 @@ def test_filters() -> None:
     fast = [Preference.FAST_SINGLE_ANSWER]
     keys = [s.target.key for s in device_targets(info(NPU, GPU), fast, ["npu"])]
     assert keys == ["cpu", "nnapi:npu/fast"]
-    with pytest.raises(UsageError, match="no accelerator 'tpu'.*npu, gpu:0/a, auto"):
+    with pytest.raises(UsageError, match=r"no accelerator 'tpu'.*npu, gpu:0/a, auto"):
         device_targets(info(NPU, GPU), fast, ["tpu"])
 
 

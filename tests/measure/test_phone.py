@@ -150,7 +150,7 @@ def test_an_agent_that_is_killed_loses_nothing_that_was_measured(
             for child in children():
                 os.kill(child, signal.SIGKILL)
 
-    with pytest.raises(AgentError, match="are kept in .* goes on where"):
+    with pytest.raises(AgentError, match=r"are kept in .* goes on where"):
         profile(program, phone, store, FAST, kill)
     rows = len(store.frame())
     assert rows >= 5

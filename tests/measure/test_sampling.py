@@ -24,7 +24,7 @@ SPECS = [TargetSpec(target, 30) for target in (CPU, LOW, FAST, SUSTAINED)]
 
 def test_one_chain_for_each_pair_of_kinds_and_runs_up_to_the_whole() -> None:
     graph = chain("relu", "tanh", "relu", "tanh", "sigmoid", "floor").units
-    result = dict((region, kind) for kind, region in chain_regions(graph))
+    result = {region: kind for kind, region in chain_regions(graph)}
     assert list(result) == sorted(result)
     assert set(result) == {
         (0, 1),  # relu, tanh

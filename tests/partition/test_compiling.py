@@ -52,12 +52,12 @@ def test_the_plan_keeps_to_the_limit_and_says_what_is_proven() -> None:
 def test_a_limit_that_nothing_keeps_is_an_error() -> None:
     problem, times = problem_of(np.inf, 1e6)
     limited = Constraints(max_compile_ns=1e6)
-    with pytest.raises(PartitionError, match="compiles within 1.00 ms"):
+    with pytest.raises(PartitionError, match=r"compiles within 1.00 ms"):
         plan_problem(problem, True, constraints=limited, compiling=times)
 
 
 def test_a_limit_that_a_solver_cannot_keep_is_refused() -> None:
-    problem, times = problem_of(3e6, 1e6)
+    problem, _times = problem_of(3e6, 1e6)
     limited = Constraints(max_compile_ns=1.0)
     with pytest.raises(PartitionError, match="needs costs that tell compile times"):
         plan_problem(problem, True, constraints=limited)

@@ -251,8 +251,8 @@ def random_table(graph: UnitGraph, n_targets: int, seed: int) -> Table:
     return Table(
         (CPU, *named),
         unit,
-        {CPU: 1e3} | {t: 2e5 for t in named},
-        {CPU: (0.0, 0.0)} | {t: (0.3, 0.3) for t in named},
+        {CPU: 1e3} | dict.fromkeys(named, 200000.0),
+        {CPU: (0.0, 0.0)} | dict.fromkeys(named, (0.3, 0.3)),
     )
 
 

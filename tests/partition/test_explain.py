@@ -128,7 +128,7 @@ def test_baselines_are_named_and_take_the_best_preference() -> None:
     unit |= {(u, NPU): 2.0 for u in (0, 2)} | {(u, NPU_LOW): 3.0 for u in (0, 2)}
     unit |= {(u, GPU): 9.0 for u in range(3)} | {(u, auto): 4.0 for u in range(3)}
     targets = (CPU, NPU_LOW, NPU, GPU, auto)
-    free = {t: (0.0, 0.0) for t in targets}
+    free = dict.fromkeys(targets, (0.0, 0.0))
     costs = Table(
         targets, unit, dict.fromkeys(targets, 1.0), free, refusals={(1, NPU): "no RESIZE"}
     )

@@ -278,7 +278,7 @@ def test_a_plan_where_none_exists_is_caught() -> None:
 def test_failures_become_small_and_are_printed_as_python() -> None:
     def first_target_only(case: Case) -> Partitioning:
         banned = frozenset(case.problem.targets[1:])
-        everywhere = {u: banned for u in range(case.problem.n)}
+        everywhere = dict.fromkeys(range(case.problem.n), banned)
         return ask(replace(case, constraints=Constraints(forbidden=everywhere)))
 
     assert judge(heads(), first_target_only).complaints

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -96,5 +97,5 @@ def test_windows_cover_the_plan_and_overlap(turn: int) -> None:
     problem = stem_problem(198)
     stretches = list(windows(problem, plan, turn))
     assert stretches[0][0] == 0 and stretches[-1][1] == len(plan)
-    for (first, last), (following, _) in zip(stretches, stretches[1:], strict=False):
+    for (first, last), (following, _) in itertools.pairwise(stretches):
         assert first < following < last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -76,7 +77,7 @@ def test_a_curve_by_prices_has_valid_bounds() -> None:
     trade, _ = trade_off(problem, 2.0)
     points = trade.curve()
     assert len(points) > 1
-    for one, more in zip(points, points[1:], strict=False):
+    for one, more in itertools.pairwise(points):
         assert more.ns <= one.ns and more.n_segments == one.n_segments + 1
     assert all(0 < p.bound_ns <= p.ns for p in points)
 

@@ -21,8 +21,8 @@ GPU = tuple(Target.nnapi("sim-gpu", p) for p in Preference)
 AUTOS = tuple(Target.nnapi(AUTO, p) for p in Preference)
 TARGETS = (CPU, *NPU, *GPU, *AUTOS)
 
-INVOCATION_NS = {CPU: 4e3} | {t: 3.5e5 for t in NPU} | {t: 1.2e6 for t in GPU}
-MACS_PER_NS = {CPU: 12.0} | {t: 160.0 for t in NPU} | {t: 55.0 for t in GPU}
+INVOCATION_NS = {CPU: 4e3} | dict.fromkeys(NPU, 350000.0) | dict.fromkeys(GPU, 1200000.0)
+MACS_PER_NS = {CPU: 12.0} | dict.fromkeys(NPU, 160.0) | dict.fromkeys(GPU, 55.0)
 REFUSAL = "conv2d: aten.upsample_bilinear2d cannot run on NNAPI: the driver lacks RESIZE_BILINEAR"
 
 

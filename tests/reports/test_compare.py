@@ -165,7 +165,7 @@ def test_conditions_do_not_keep_latencies_apart(plain: ReportData) -> None:
     )
     result = pair(plain, replace(burst, measurements=rows))
     assert by_target(result.latencies[0])[0].faster > 0
-    assert [d for d in result.conditions if d.name == "NNAPI execution"][0].values == (
+    assert next(d for d in result.conditions if d.name == "NNAPI execution").values == (
         "sync",
         "burst",
     )

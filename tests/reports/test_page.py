@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -144,7 +145,7 @@ def test_headings_descend_one_by_one_and_landmarks_are_there(opened: Opened) -> 
         "[...document.querySelectorAll('h1,h2,h3,h4')].map((h) => Number(h.tagName[1]))"
     )
     assert levels[0] == 1 and levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
     for landmark in ("header", "nav[aria-label]", "main", "footer"):
         assert opened.page.locator(landmark).count() == 1, landmark
     opened.page.keyboard.press("Tab")

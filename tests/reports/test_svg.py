@@ -75,7 +75,7 @@ def test_dots_of_one_look_say_so_once(data: ReportData) -> None:
     palette = colours(frames.all_targets(data.cost_model))
     text = str(to_svg(figures.residuals(errors, palette, True), "one", "t", "d"))
     assert text.count("<use") >= len(errors)
-    for colour in set(palette[key] for key in errors["target"]):
+    for colour in {palette[key] for key in errors["target"]}:
         assert 0 < text.count(f"fill:{colour}") <= 2 * errors["target"].nunique()
 
 

@@ -137,7 +137,7 @@ def test_a_baseline_that_fails_is_reported_and_the_rest_kept(
 
 
 def test_a_plan_that_fails_is_an_error(program: Program, client: AgentClient) -> None:
-    with pytest.raises(AgentError, match="the plan failed: .*no-such-device"):
+    with pytest.raises(AgentError, match=r"the plan failed: .*no-such-device"):
         run(bundle_of(program, client, plan_of(program, "dp", ABSENT)), program, client)
 
 

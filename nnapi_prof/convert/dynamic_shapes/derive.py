@@ -187,7 +187,7 @@ class _Search:
     def _checked(self, patches: dict[int, Expression], steps: list[int]) -> Template:
         """The template with the range in which it holds, by conversions it was not fitted to."""
         least = self._smallest(patches, steps)
-        most = self._moved({i: 2 * self.jump for i in range(len(self.example))})
+        most = self._moved(dict.fromkeys(range(len(self.example)), 2 * self.jump))
         spread = [
             tuple(
                 low + step * ((WIDE * size - low) // step * part // CHECKS + part + index)

@@ -83,8 +83,22 @@ _LATER = (
     *("Execution_compute", "Burst_create", "Execution_burstCompute", "Burst_free"),
 )
 _TAKEN = frozenset(
-    ("ChannelQuant", "Channels", "Element", "Impl", "Nnapi", "Operand", "Operation", "Options")
-    + ("Preference", "Source", "Span", "Status", "Tensor", "Value")
+    (
+        "ChannelQuant",
+        "Channels",
+        "Element",
+        "Impl",
+        "Nnapi",
+        "Operand",
+        "Operation",
+        "Options",
+        "Preference",
+        "Source",
+        "Span",
+        "Status",
+        "Tensor",
+        "Value",
+    )
 )
 """Names inside the class or beside it."""
 
@@ -355,7 +369,9 @@ def _int(value: int) -> str:
 def _string(text: str) -> str:
     """A C++ string literal; all but plain ASCII letters in octal, '?' for trigraphs' sake too."""
     plain = "".join(
-        chr(byte) if chr(byte).isalnum() and byte < 128 or chr(byte) in "_.- /" else f"\\{byte:03o}"
+        chr(byte)
+        if (chr(byte).isalnum() and byte < 128) or chr(byte) in "_.- /"
+        else f"\\{byte:03o}"
         for byte in text.encode()
     )
     return f'"{plain}"'

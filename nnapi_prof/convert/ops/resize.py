@@ -284,10 +284,7 @@ def _taps(place: Value, size: int, mode: str, padding: str, align_corners: bool)
     What lies far outside is first brought near: all weights are 0 there as well, and no number is
     too large to be one of a row.
     """
-    if align_corners:
-        at = (place + 1) * ((size - 1) / 2)
-    else:
-        at = (place + 1) * (size / 2) - 0.5
+    at = (place + 1) * ((size - 1) / 2) if align_corners else (place + 1) * (size / 2) - 0.5
     at = _between(at, 0, size - 1) if padding == "border" else _between(at, -2, size + 1)
     if mode == "nearest":
         pixels: list[Tap] = [(rounded(at), None)]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -218,7 +217,7 @@ def _schema(arrow: Any) -> Any:
             ("repeats", arrow.int64()),
         ]
     )
-    special = {name: numbers for name in LISTS} | {
+    special = dict.fromkeys(LISTS, numbers) | {
         "members": arrow.list_(arrow.string()),
         "rounds": arrow.list_(turn),
         "n_samples": arrow.int64(),
@@ -292,7 +291,7 @@ def export(store: CostStore, path: Path, selection: Selection | None = None) -> 
         with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=".nnapi-prof-") as own:
             part = Path(own) / path.name
             write(part, rows)
-            os.replace(part, path)
+            part.replace(path)
     except OSError as error:
         raise UsageError(
             f"cannot write {path}: {error.strerror or error}: name another file"

@@ -280,7 +280,7 @@ class LocalTransport:
                 shutil.copyfile(data, remote)
             else:
                 Path(remote).write_bytes(data)
-            os.chmod(remote, mode)
+            Path(remote).chmod(mode)
         except OSError as error:
             raise refusal(str(error), "write", remote, self._serial) from error
 

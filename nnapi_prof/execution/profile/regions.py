@@ -145,10 +145,7 @@ def behind(leaders: Iterable[Target], rows: Iterable[Measurement]) -> frozenset[
     for target, own in alone.items():
         if target.engine is not Engine.NNAPI or not own:
             continue
-        if target.accelerator == AUTO:
-            is_behind = _follows(own, named)
-        else:
-            is_behind = _is_slow(own, on_cpu)
+        is_behind = _follows(own, named) if target.accelerator == AUTO else _is_slow(own, on_cpu)
         if is_behind:
             targets.add(target)
     return frozenset(targets)

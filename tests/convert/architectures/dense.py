@@ -166,7 +166,7 @@ class Flow(nn.Module):
     def forward(self, first, second):
         a, b = self.features(first), self.features(second)
         padded = F.pad(b, (1, 1, 1, 1))
-        n, _, h, w = a.shape
+        _n, _, h, w = a.shape
         shifts = [
             (a * padded[:, :, dy : dy + h, dx : dx + w]).mean(1, keepdim=True)
             for dy in range(3)

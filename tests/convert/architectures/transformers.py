@@ -212,7 +212,7 @@ class Detr(nn.Module):
 
     def forward(self, x, mask):
         x = self.backbone(x)
-        n, c, h, w = x.shape
+        n, _c, h, w = x.shape
         small = F.interpolate(mask[None].float(), size=(h, w)).to(torch.bool)[0]
         seen = ~small
         ys, xs = seen.cumsum(1, dtype=torch.float32), seen.cumsum(2, dtype=torch.float32)
@@ -262,7 +262,7 @@ class MobileVit(nn.Module):
     def forward(self, x):
         y = self.local(x)
         n, c, h, w = y.shape
-        rows, columns = int(math.ceil(h / 2)), int(math.ceil(w / 2))
+        rows, columns = math.ceil(h / 2), math.ceil(w / 2)
         y = F.interpolate(y, size=(2 * rows, 2 * columns), mode="bilinear", align_corners=False)
         y = y.reshape(n * c * rows, 2, columns, 2).transpose(1, 2)
         y = y.reshape(n, c, rows * columns, 4).transpose(1, 3).reshape(n * 4, rows * columns, c)

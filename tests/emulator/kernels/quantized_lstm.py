@@ -128,7 +128,7 @@ def limit(x, bits):
 
 def away(x):
     """The nearest integer of a fraction, ties away from zero."""
-    return int(math.floor(abs(x) + Fraction(1, 2))) * (1 if x >= 0 else -1)
+    return math.floor(abs(x) + Fraction(1, 2)) * (1 if x >= 0 else -1)
 
 
 def high(a, b, bits):
@@ -240,7 +240,7 @@ def step(cell, x, h, c):
     """One row of the batch: the new output and cell state."""
     f32 = np.float32
     w_scale, x_scale, h_scale = f32(cell.w_scale), f32(cell.x_quant[0]), f32(cell.h_quant[0])
-    bits = int(round(math.log2(cell.c_scale))) + 15
+    bits = round(math.log2(cell.c_scale)) + 15
 
     def gate(g, peephole, state):
         unit = f32(cell.intermediate[g])

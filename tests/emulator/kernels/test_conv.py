@@ -215,7 +215,7 @@ def test_fully_connected(nn, kind, seed):
 def pooled(name, image, window):
     """The operation's windows one by one, over the cells inside the image."""
     pads = window.pads
-    n, height, width, channels = image.shape
+    n, _height, _width, channels = image.shape
     outs = [
         (size + sum(pad) - filter_) // stride + 1
         for size, pad, filter_, stride in zip(

@@ -152,7 +152,7 @@ def test_quantized_16bit_lstm_refuses_other_outputs(nn):
         np.zeros((2, 2)), w, r, np.zeros((4, 4)), np.zeros((2, 4)), np.zeros((2, 4))
     )
     cell, out = outputs16(2, 4)
-    for bad in ([cell[:2] + (1 / 1024, 0), out], [cell, out[:2] + (1 / 128, 127)]):
+    for bad in ([(*cell[:2], 1 / 1024, 0), out], [cell, (*out[:2], 1 / 128, 127)]):
         assert execute(nn, QUANTIZED_16BIT_LSTM, arguments, bad) is None
 
 

@@ -203,7 +203,7 @@ def half_away(value, divisor):
 def scaled(value, factor):
     """value * factor through a multiplier of 31 bits and a shift, as gemmlowp defines it."""
     mantissa, exponent = math.frexp(factor)
-    multiplier = int(math.floor(mantissa * 2**31 + 0.5))
+    multiplier = math.floor(mantissa * 2**31 + 0.5)
     if multiplier == 2**31:
         multiplier, exponent = multiplier // 2, exponent + 1
     value <<= max(exponent, 0)
