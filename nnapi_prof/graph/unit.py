@@ -16,8 +16,16 @@ from nnapi_prof.errors import SerializationError
 from nnapi_prof.graph.types import DimOrder, Quantisation, TensorType
 
 ELEMENT_BYTES = {
-    **{"float32": 4, "relaxed": 4, "float16": 2, "int32": 4, "quant16": 2},
-    **{"quant8": 1, "quant8_signed": 1, "quant8_symm": 1, "per_channel": 1, "bool8": 1},
+    "float32": 4,
+    "relaxed": 4,
+    "float16": 2,
+    "int32": 4,
+    "quant16": 2,
+    "quant8": 1,
+    "quant8_signed": 1,
+    "quant8_symm": 1,
+    "per_channel": 1,
+    "bool8": 1,
 }
 """Kind of data, by the names of the simulated phones' descriptions -> bytes of an element."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -196,7 +197,7 @@ def equal_windows(size: int, out: int) -> tuple[int, int] | None:
     """(length, stride) of the windows where all are alike, as a plain pooling has them."""
     windows = adaptive_windows(size, out)
     lengths = {len(window) for window in windows}
-    steps = {b.start - a.start for a, b in zip(windows, windows[1:], strict=False)}
+    steps = {b.start - a.start for a, b in itertools.pairwise(windows)}
     if len(lengths) > 1 or len(steps) > 1 or 0 in steps:
         return None
     return len(windows[0]), min(steps, default=len(windows[0]))

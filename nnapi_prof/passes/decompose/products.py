@@ -118,7 +118,7 @@ def _distance(site: Site) -> fx.Node | None:
 def _linalg_norm(site: Site) -> fx.Node | None:
     """A norm of vectors: of order 2 over any axes, of another over one."""
     order, dims = site.args["ord"], site.args["dim"]
-    one_axis = dims is not None and len(dims) == 1 or len(type_of(site.input()).shape) == 1
+    one_axis = (dims is not None and len(dims) == 1) or len(type_of(site.input()).shape) == 1
     if order is not None and not one_axis:
         return None
     given = 2.0 if order is None else float(order)
