@@ -40,21 +40,13 @@ def a_database_of_another_program(at: Place) -> Arguments:
     return profile_into(at, change(at.tmp / "songs.sqlite", "create table songs (title)"))
 
 
-@provoked(
-    1,
-    "cost table {tmp}/profiled/costs.sqlite: written by a newer nnapi-prof (schema 5, this one "
-    "reads 4); update nnapi-prof or name another file with --costs",
-)
+@provoked(1, facts=("{tmp}/profiled/costs.sqlite", "newer", "schema 5", "4"))
 def a_newer_cost_table(at: Place) -> Arguments:
     newer = f"update nnapi_prof_schema set version = {SCHEMA_VERSION + 1}"
     return ["costs", "list", "--costs", change(at.profiled.costs, newer)]
 
 
-@provoked(
-    1,
-    "cost table /proc/absent/costs.sqlite: cannot make its folder: No such file or directory; "
-    "name another with --costs or $NNAPI_PROF_COSTS",
-)
+@provoked(1, facts=("/proc/absent/costs.sqlite", "No such file", "--costs"))
 def a_cost_table_in_a_folder_that_cannot_be(at: Place) -> Arguments:
     return profile_into(at, "/proc/absent/costs.sqlite")
 
@@ -68,21 +60,12 @@ def a_server_out_of_reach(at: Place) -> Arguments:
     return profile_into(at, "postgresql://me:secret@127.0.0.1:1/costs")
 
 
-@provoked(
-    1,
-    "cost table mysql://me@host/costs: mysql is neither sqlite nor postgresql; --costs and "
-    "$NNAPI_PROF_COSTS take a file or a database URL of these",
-)
+@provoked(1, facts=("mysql://me@host/costs", "sqlite", "postgresql"))
 def a_database_of_another_kind(at: Place) -> Arguments:
     return profile_into(at, "mysql://me@host/costs")
 
 
-@provoked(
-    1,
-    "the cost table's URL cannot be read: invalid literal for int() with base 10: 'port'; "
-    "--costs and $NNAPI_PROF_COSTS take a file or a database URL like "
-    "postgresql://USER@HOST/DATABASE",
-)
+@provoked(1, facts=("URL", "'port'", "--costs"))
 def a_wrong_url(at: Place) -> Arguments:
     return profile_into(at, "postgresql://me@host:port/costs")
 
@@ -106,16 +89,12 @@ def a_day_that_is_none(at: Place) -> Arguments:
     return ["costs", "show", "--costs", at.profiled.costs, "--since", "yesterday"]
 
 
-@provoked(2, "--input is of a --model, and none was given: give --model, or leave --input out")
+@provoked(2, facts=("--input", "--model"))
 def an_input_without_a_model(at: Place) -> Arguments:
     return ["costs", "show", "--costs", at.profiled.costs, *SHAPE]
 
 
-@provoked(
-    2,
-    "no device of the cost table is called 'apples'; there are: {*} (simulated npu-phone); "
-    "`nnapi-prof costs list` shows them",
-)
+@provoked(2, facts=("'apples'", "(simulated npu-phone)"))
 def sides_that_are_none(at: Place) -> Arguments:
     return ["costs", "diff", "--costs", at.profiled.costs, "apples", "pears"]
 
@@ -130,7 +109,7 @@ def an_export_of_an_unknown_kind(at: Place) -> Arguments:
     return ["costs", "export", "--costs", at.profiled.costs, at.tmp / "costs.xlsx"]
 
 
-@provoked(2, "{tmp}/absent.csv does not exist: give a .csv or .parquet file")
+@provoked(2, facts=("{tmp}/absent.csv", "does not exist"))
 def an_import_that_is_missing(at: Place) -> Arguments:
     return ["costs", "import", "--costs", at.tmp / "new.sqlite", at.tmp / "absent.csv"]
 
@@ -150,11 +129,7 @@ def imported(at: Place, rows: list[list[str]]) -> Arguments:
     return ["costs", "import", "--costs", at.tmp / "new.sqlite", at.tmp / "bad.csv"]
 
 
-@provoked(
-    1,
-    "{tmp}/bad.csv is no export of a cost table: the column samples_ns is missing; write it "
-    "again with `nnapi-prof costs export`",
-)
+@provoked(1, facts=("{tmp}/bad.csv", "column samples_ns", "missing"))
 def an_import_without_a_column(at: Place) -> Arguments:
     rows = exported(at)
     gone = rows[0].index("samples_ns")
@@ -172,29 +147,18 @@ def an_import_with_a_wrong_cell(at: Place) -> Arguments:
     return imported(at, rows)
 
 
-@provoked(
-    1,
-    "{tmp}/bad.csv: row 1 has 56 cells, the header 57; write it again with `nnapi-prof costs "
-    "export`",
-)
+@provoked(1, facts=("{tmp}/bad.csv", "row 1", "56", "57"))
 def an_import_with_a_short_row(at: Place) -> Arguments:
     rows = exported(at)
     return imported(at, [rows[0], rows[1][:-1]])
 
 
-@provoked(
-    1,
-    "{tmp}/bad.csv is no CSV in UTF-8: 'utf-8' codec can't decode byte 0xff in position 0: "
-    "invalid start byte; write it again with `nnapi-prof costs export`",
-)
+@provoked(1, facts=("{tmp}/bad.csv", "UTF-8", "0xff"))
 def an_import_that_is_no_text(at: Place) -> Arguments:
     return ["costs", "import", "--costs", at.tmp / "n.sqlite", at.file("bad.csv", b"\xff\xfe\0")]
 
 
-@provoked(
-    1,
-    "{tmp}/bad.parquet is no Parquet file: {*}; write it again with `nnapi-prof costs export`",
-)
+@provoked(1, facts=("{tmp}/bad.parquet", "Parquet"))
 def an_import_that_is_no_parquet(at: Place) -> Arguments:
     return ["costs", "import", "--costs", at.tmp / "n.sqlite", at.file("bad.parquet", "hello")]
 
@@ -212,40 +176,28 @@ def an_unknown_phone_to_estimate(at: Place) -> Arguments:
     return ["estimate", "--phone", "pixel44", *SHAPE, at.model]
 
 
-@provoked(
-    2,
-    "{tmp}/mine.json is no JSON: Expecting property name enclosed in double quotes: line 1 "
-    "column 2 (char 1); name a JSON file that `nnapi-prof calibrate` wrote",
-)
+@provoked(2, facts=("{tmp}/mine.json", "JSON", "line 1 column 2"))
 def a_damaged_phone_to_estimate(at: Place) -> Arguments:
     return ["estimate", "--phone", at.file("mine.json", "{"), *SHAPE, at.model]
 
 
-@provoked(
-    2,
-    "{tmp}/mine.json is no description of a phone: name a JSON file that `nnapi-prof "
-    "calibrate` wrote",
-)
+@provoked(2, facts=("{tmp}/mine.json", "no description of a phone"))
 def a_phone_that_describes_something_else(at: Place) -> Arguments:
     return ["estimate", "--phone", at.file("mine.json", "{}"), *SHAPE, at.model]
 
 
-@provoked(2, "cost table {tmp}/absent.sqlite does not exist: `nnapi-prof profile` makes one")
+@provoked(2, facts=("{tmp}/absent.sqlite", "does not exist"))
 def calibrating_from_nothing(at: Place) -> Arguments:
     return ["calibrate", "--costs", at.tmp / "absent.sqlite", "-o", at.tmp / "phone.json"]
 
 
-@provoked(2, "the cost table is empty: `nnapi-prof profile` fills it")
+@provoked(2, facts=("cost table", "empty"))
 def calibrating_from_an_empty_table(at: Place) -> Arguments:
     CostStore(at.tmp / "empty.sqlite").close()
     return ["calibrate", "--costs", at.tmp / "empty.sqlite"]
 
 
-@provoked(
-    1,
-    "no unit was measured on the device's CPU under these conditions: run `nnapi-prof profile` "
-    "first, and state the same conditions",
-)
+@provoked(1, facts=("no unit", "CPU", "conditions"))
 def calibrating_under_other_conditions(at: Place) -> Arguments:
     return [
         *("calibrate", "--costs", at.profiled.costs, "--threads", 8, "-o", at.tmp / "phone.json"),
@@ -263,9 +215,6 @@ def calibrating_from_too_few_rows(at: Place) -> Arguments:
     return ["calibrate", "--costs", costs, "-o", at.tmp / "phone.json"]
 
 
-@provoked(
-    2,
-    "cannot write /proc/absent/phone.json: No such file or directory: name another --output",
-)
+@provoked(2, facts=("/proc/absent/phone.json", "No such file", "--output"))
 def a_description_that_cannot_be_written(at: Place) -> Arguments:
     return ["calibrate", "--costs", at.profiled.costs, "-o", "/proc/absent/phone.json"]

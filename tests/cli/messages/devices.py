@@ -32,21 +32,12 @@ def an_unknown_simulated_phone(at: Place) -> Arguments:
     return profile_on(at, "sim:npu-fone")
 
 
-@provoked(
-    1,
-    "no simulated phone 'mine.json': there are dsp-phone, gpu-phone, npu-phone, "
-    "slow-nnapi-phone; sim:PATH.json takes a description of your own",
-)
+@provoked(1, facts=("'mine.json'", "npu-phone", "sim:PATH.json"))
 def a_description_that_is_missing(at: Place) -> Arguments:
     return profile_on(at, "sim:mine.json")
 
 
-@provoked(
-    1,
-    "no phone can be simulated by {tmp}/mine.json: line 1, column 2: found the end of the "
-    "file, wanted a member name in quotes: mend the description, as "
-    "device_agent/emulator/PHONES.md has it",
-)
+@provoked(1, facts=("{tmp}/mine.json", "line 1, column 2"))
 def a_damaged_description(at: Place) -> Arguments:
     return profile_on(at, f"sim:{at.file('mine.json', '{')}")
 
@@ -72,11 +63,7 @@ def a_port_where_nothing_listens(at: Place) -> Arguments:
     return profile_on(at, "127.0.0.1:1")
 
 
-@provoked(
-    1,
-    "no-such.invalid:5555 does not answer as a device does ({*}): check that it is awake and "
-    "in the same network",
-)
+@provoked(1, facts=("no-such.invalid:5555", "does not answer"))
 def a_host_without_an_address(at: Place) -> Arguments:
     return profile_on(at, "no-such.invalid:5555")
 
@@ -92,11 +79,7 @@ def an_unauthorised_phone(at: Place) -> Arguments:
     return profile_on(at, at.fixture("asking_phone")().serial)
 
 
-@provoked(
-    1,
-    "{serial} does not answer as a device does (no answer for 0.3 s): check that it is awake "
-    "and in the same network",
-)
+@provoked(1, facts=("{serial}", "no answer for 0.3 s"))
 def an_offline_phone(at: Place) -> Arguments:
     at.env.setattr(adb, "LINK_TIMEOUT_S", 0.3)
     return ["run", "--device", at.fixture("asking_phone")(silent=True).serial, at.profiled.bundle]
@@ -124,11 +107,7 @@ def an_adb_server_named_wrongly(at: Place) -> Arguments:
     return ["devices"]
 
 
-@provoked(
-    1,
-    "the adb key /proc/absent/adbkey cannot be made: No such file or directory: make the "
-    "folder writable, or name a key in ADB_VENDOR_KEYS",
-)
+@provoked(1, facts=("/proc/absent/adbkey", "No such file", "ADB_VENDOR_KEYS"))
 def an_adb_key_that_cannot_be_made(at: Place) -> Arguments:
     at.env.setenv("ANDROID_USER_HOME", "/proc/absent")
     return ["agent", "info", "--device", "127.0.0.1:1"]
@@ -136,9 +115,7 @@ def an_adb_key_that_cannot_be_made(at: Place) -> Arguments:
 
 @provoked(
     1,
-    "{serial}: the storage that holds /data/local/tmp/nnapi-prof/store is read-only "
-    "({*}Read-only file system): make it writable, or name another folder in "
-    "NNAPI_PROF_REMOTE_DIR",
+    facts=("{serial}", "/data/local/tmp/nnapi-prof/store", "read-only", "NNAPI_PROF_REMOTE_DIR"),
     needs=("adbd",),
 )
 def read_only_storage(at: Place) -> Arguments:
@@ -158,21 +135,19 @@ def full_storage(at: Place) -> Arguments:
 
 @provoked(
     1,
-    "{serial}: the agent was pushed to /data/local/tmp/nnapi-prof/{*} and does not run there "
-    "(`agent version` ended with 126: Permission denied): name a folder that allows execution "
-    "in NNAPI_PROF_REMOTE_DIR",
+    facts=(
+        "{serial}",
+        "/data/local/tmp/nnapi-prof/",
+        "126: Permission denied",
+        "NNAPI_PROF_REMOTE_DIR",
+    ),
     needs=("adbd",),
 )
 def storage_that_forbids_execution(at: Place) -> Arguments:
     return ["agent", "push", "--device", at.fixture("start_adbd")(storage="64m,noexec")]
 
 
-@provoked(
-    1,
-    "the device is linux on mips: agents exist for android and linux on arm64-v8a, "
-    "armeabi-v7a, x86_64; choose such a device",
-    needs=("adbd",),
-)
+@provoked(1, facts=("mips", "arm64-v8a", "armeabi-v7a", "x86_64"), needs=("adbd",))
 def a_device_of_an_unknown_abi(at: Place) -> Arguments:
     properties = {"ro.product.cpu.abi": "mips"}
     return ["agent", "info", "--device", at.fixture("start_adbd")(properties=properties)]
@@ -193,26 +168,18 @@ def a_compiler_that_is_none(at: Place) -> Arguments:
     return profile_on(at, "sim:npu-phone")
 
 
-@provoked(
-    1,
-    "the agent cannot be built in /proc/absent: No such file or directory: name a folder that "
-    "is writable and has room in NNAPI_PROF_CACHE_DIR",
-)
+@provoked(1, facts=("/proc/absent", "No such file", "NNAPI_PROF_CACHE_DIR"))
 def a_cache_that_cannot_be_written(at: Place) -> Arguments:
     at.env.setenv("NNAPI_PROF_CACHE_DIR", "/proc/absent")
     return ["run", *SIM, at.profiled.bundle]
 
 
-@provoked(
-    1,
-    "NNAPI_PROF_XNNPACK is {tmp}, where XNNPACK is not built: unset it, and it is built at "
-    "first use",
-)
+@provoked(1, facts=("NNAPI_PROF_XNNPACK", "{tmp}"))
 def xnnpack_where_it_is_not(at: Place) -> Arguments:
     at.env.setenv("NNAPI_PROF_XNNPACK", str(at.tmp))
     return ["agent", "info", *SIM]
 
 
-@provoked(2, "--all removes everything, --older-than only what is old: choose one")
+@provoked(2, facts=("--all", "--older-than"))
 def two_ways_to_clean(at: Place) -> Arguments:
     return ["agent", "clean", *SIM, "--all", "--older-than", 3]

@@ -34,9 +34,7 @@ def a_model_that_was_never_profiled(at: Place) -> Arguments:
 
 
 @provoked(
-    1,
-    "5 of the model's 5 units were never measured on this device (the first is clone, "
-    "to_channels_last 1x3x16x16); run nnapi-prof profile with the same model, inputs and device",
+    1, facts=("5 of the model's 5 units", "never measured on this device", "nnapi-prof profile")
 )
 def a_model_profiled_on_another_device(at: Place) -> Arguments:
     costs = ("--costs", at.profiled.costs)
@@ -52,25 +50,17 @@ def a_pattern_that_matches_nothing(at: Place) -> Arguments:
     return partition(at, "--pin", "softmax*=cpu")
 
 
-@provoked(2, "--pin conv2d*: say where, as in --pin 'conv2d*=cpu'")
+@provoked(2, facts=("--pin conv2d*", "'conv2d*=cpu'"))
 def a_pin_without_a_target(at: Place) -> Arguments:
     return partition(at, "--pin", "conv2d*")
 
 
-@provoked(
-    2,
-    "--pin conv2d*=tpu: no target 'tpu'; there are cpu, nnapi:nnapi-reference/fast, "
-    "nnapi:sim-gpu/fast, nnapi:sim-npu/fast, nnapi:auto/fast",
-)
+@provoked(2, facts=("--pin conv2d*=tpu", "'tpu'", "nnapi:sim-npu/fast", "nnapi:auto/fast"))
 def a_pin_to_an_unknown_target(at: Place) -> Arguments:
     return partition(at, "--pin", "conv2d*=tpu")
 
 
-@provoked(
-    2,
-    "--pin conv2d*=nnapi:sim-npu/fast: conv2d+relu 3x3 3->8 16x16 is pinned to cpu, too: "
-    "choose one",
-)
+@provoked(2, facts=("--pin conv2d*=nnapi:sim-npu/fast", "conv2d+relu 3x3 3->8 16x16", "cpu"))
 def pins_that_contradict(at: Place) -> Arguments:
     return partition(at, "--pin", "conv2d*=cpu", "--pin", "conv2d*=nnapi:sim-npu/fast")
 
@@ -87,33 +77,24 @@ def a_pin_that_is_forbidden(at: Place) -> Arguments:
     )
 
 
-@provoked(
-    1,
-    "no chain of segments with at most 0 on accelerators runs every unit: allow more segments, "
-    "or more targets",
-)
+@provoked(1, facts=("at most 0", "segments"))
 def limits_that_nothing_keeps(at: Place) -> Arguments:
     return partition(at, "--pin", "conv2d*=nnapi:sim-npu/fast", "--max-regions", 0)
 
 
-@provoked(
-    1,
-    "no chain of segments compiles within 0.00100 ms: allow more time, or the CPU for more units",
-)
+@provoked(1, facts=("compiles", "0.00100 ms"))
 def compile_time_that_nothing_keeps(at: Place) -> Arguments:
     return partition(at, "--pin", "conv2d*=nnapi:sim-npu/fast", "--max-compile-ms", 0.001)
 
 
 @provoked(
-    2,
-    "invalid value for '--preference': 'fastest' is not one of 'low_power', 'fast', "
-    "'sustained': see `nnapi-prof partition --help`",
+    2, facts=("'--preference'", "'fastest'", "'low_power', 'fast', 'sustained'", "partition --help")
 )
 def an_unknown_preference(at: Place) -> Arguments:
     return partition(at, "--preference", "fastest")
 
 
-@provoked(2, "--max-error guards what --relaxed or --float16 allow: add one of them")
+@provoked(2, facts=("--max-error", "--relaxed", "--float16"))
 def a_limit_of_errors_without_halves(at: Place) -> Arguments:
     return partition(at, "--max-error", 0.01)
 
@@ -123,11 +104,7 @@ def two_kinds_of_halves(at: Place) -> Arguments:
     return partition(at, "--relaxed", "--float16")
 
 
-@provoked(
-    2,
-    "invalid value for '--cpus': 'little' is neither big nor all nor a mask like 0xf0: see "
-    "`nnapi-prof partition --help`",
-)
+@provoked(2, facts=("'--cpus'", "'little'", "0xf0", "partition --help"))
 def cores_that_are_none(at: Place) -> Arguments:
     return partition(at, "--cpus", "little")
 
@@ -146,7 +123,7 @@ def a_bundle_that_is_missing(at: Place) -> Arguments:
     return ["run", *SIM, at.tmp / "absent.nnprof"]
 
 
-@provoked(2, "{tmp} is no bundle: `nnapi-prof partition` makes one")
+@provoked(2, facts=("{tmp}", "no bundle", "nnapi-prof partition"))
 def a_folder_that_is_no_bundle(at: Place) -> Arguments:
     return ["report", at.tmp]
 
@@ -172,29 +149,17 @@ def a_bundle_of_a_newer_version(at: Place) -> Arguments:
     return ["run", *SIM, edited(at, version=VERSION + 1)]
 
 
-@provoked(
-    1,
-    "{tmp}/profiled/tiny.nnprof: the bundle was made by an older nnapi-prof (its version is 1, "
-    "3 is read): make it again with `nnapi-prof partition`",
-)
+@provoked(1, facts=("{tmp}/profiled/tiny.nnprof", "older", "its version is 1"))
 def a_bundle_of_an_older_version(at: Place) -> Arguments:
     return ["report", edited(at, version=1)]
 
 
-@provoked(
-    1,
-    "{tmp}/profiled/tiny.nnprof: the bundle is damaged (Unterminated string starting at: line "
-    "6 column 2 (char 95)): make it again with `nnapi-prof partition`",
-)
+@provoked(1, facts=("{tmp}/profiled/tiny.nnprof", "damaged", "line 6 column 2"))
 def a_manifest_that_is_cut_off(at: Place) -> Arguments:
     return ["run", *SIM, damaged(at, "manifest.json", lambda content: content[:100])]
 
 
-@provoked(
-    1,
-    "{tmp}/profiled/tiny.nnprof: the bundle is damaged (manifest.json was changed after it was "
-    "written): make it again with `nnapi-prof partition`",
-)
+@provoked(1, facts=("{tmp}/profiled/tiny.nnprof", "damaged", "manifest.json was changed"))
 def a_manifest_that_was_edited(at: Place) -> Arguments:
     return ["run", *SIM, edited(at, plans=[])]
 
@@ -208,20 +173,12 @@ def weights_that_changed(at: Place) -> Arguments:
     return ["run", *SIM, damaged(at, "blobs/*", lambda b: bytes([b[0] ^ 1]) + b[1:])]
 
 
-@provoked(
-    1,
-    "{tmp}/profiled/tiny.nnprof: the bundle is damaged (section 'MODL' spans bytes 368 to 776, "
-    "88 to 408 are allowed): make it again with `nnapi-prof partition`",
-)
+@provoked(1, facts=("{tmp}/profiled/tiny.nnprof", "damaged", "'MODL'", "368 to 776"))
 def a_region_that_is_cut_off(at: Place) -> Arguments:
     return ["convert", "--format", "json", damaged(at, "regions/*", lambda b: b[: len(b) // 2])]
 
 
-@provoked(
-    1,
-    "{tmp}/profiled/tiny.nnprof: the bundle is damaged (model.pt is missing): make it again "
-    "with `nnapi-prof partition`",
-)
+@provoked(1, facts=("{tmp}/profiled/tiny.nnprof", "damaged", "model.pt is missing"))
 def a_bundle_without_its_model(at: Place) -> Arguments:
     (at.profiled.bundle / "model.pt").unlink()
     return ["run", *SIM, at.profiled.bundle]
@@ -260,19 +217,13 @@ def a_run_that_cannot_be_read(at: Place) -> Arguments:
 
 
 @provoked(
-    2,
-    "invalid value for '--level': 26 is none of 27, 28, 29, 30, 31, 1000006, 1000007, 1000008: "
-    "see `nnapi-prof convert --help`",
+    2, facts=("'--level'", "26", "27, 28, 29, 30, 31, 1000006, 1000007, 1000008", "convert --help")
 )
 def an_unknown_level(at: Place) -> Arguments:
     return ["convert", *SHAPE, "--level", 26, at.model]
 
 
-@provoked(
-    2,
-    "invalid value for '--format': 'onnx' is not one of 'stock', 'json', 'cpp', 'runtime': see "
-    "`nnapi-prof convert --help`",
-)
+@provoked(2, facts=("'--format'", "'onnx'", "'stock', 'json', 'cpp', 'runtime'", "convert --help"))
 def an_unknown_format(at: Place) -> Arguments:
     return ["convert", *SHAPE, "--format", "onnx", at.model]
 
@@ -288,12 +239,12 @@ def a_model_that_nnapi_cannot_run_whole(at: Place) -> Arguments:
     return ["convert", *SHAPE, "--whole", "-o", at.tmp / "out.pt", odd]
 
 
-@provoked(2, "--format runtime is for bundles: `nnapi-prof partition` makes one of {model}")
+@provoked(2, facts=("--format runtime", "bundles", "{model}"))
 def a_format_for_bundles(at: Place) -> Arguments:
     return ["convert", *SHAPE, "--format", "runtime", at.model]
 
 
-@provoked(2, "cannot write /proc/absent/out.pt: No such file or directory: name another --output")
+@provoked(2, facts=("/proc/absent/out.pt", "No such file", "--output"))
 def a_conversion_that_cannot_be_written(at: Place) -> Arguments:
     return ["convert", *SHAPE, "-o", "/proc/absent/out.pt", at.model]
 
@@ -306,20 +257,12 @@ def an_option_that_a_bundle_has(at: Place) -> Arguments:
 # ---- reports -----------------------------------------------------------------------------------
 
 
-@provoked(
-    2,
-    "cannot write the report /proc/absent.html: No such file or directory: name another --output",
-    document="report",
-)
+@provoked(2, facts=("/proc/absent.html", "No such file", "--output"), document="report")
 def a_report_that_cannot_be_written(at: Place) -> Arguments:
     return ["report", "--costs", at.profiled.costs, "-o", "/proc/absent.html", at.profiled.bundle]
 
 
-@provoked(
-    2,
-    "invalid value for '--format': 'pdf' is not one of 'html', 'md', 'csv', 'trace', 'json': "
-    "see `nnapi-prof report --help`",
-)
+@provoked(2, facts=("'--format'", "'pdf'", "'html', 'md', 'csv', 'trace', 'json'", "report --help"))
 def a_report_of_an_unknown_format(at: Place) -> Arguments:
     return ["report", "--costs", at.profiled.costs, "--format", "pdf", at.profiled.bundle]
 
@@ -333,15 +276,11 @@ def a_report_with_an_unknown_ending(at: Place) -> Arguments:
     return ["report", "--costs", at.profiled.costs, "-o", at.tmp / "x.pdf", at.profiled.bundle]
 
 
-@provoked(
-    2,
-    "cost table {tmp}/new.sqlite does not exist: `nnapi-prof profile` makes one; the bundle was "
-    "planned with another table: add --costs {*}/costs.sqlite",
-)
+@provoked(2, facts=("{tmp}/new.sqlite", "does not exist", "--costs"))
 def a_report_without_its_costs(at: Place) -> Arguments:
     return ["report", "--costs", at.tmp / "new.sqlite", at.profiled.bundle]
 
 
-@provoked(2, "--at 'yesterday' is no date: write 2026-01-31 or 2026-01-31T12:30")
+@provoked(2, facts=("--at 'yesterday'", "2026-01-31T12:30"))
 def a_report_of_a_day_that_is_none(at: Place) -> Arguments:
     return ["report", "--costs", at.profiled.costs, "--at", "yesterday", at.profiled.bundle]

@@ -1,4 +1,7 @@
-"""A user's error as a case: how it is provoked, and the very words that the user gets."""
+"""A user's error as a case: how it is provoked, and what the user is told.
+
+One case of each family of errors has its very words; the others have the facts that their words
+must hold: which file, option, number or name it is about."""
 
 from __future__ import annotations
 
@@ -53,7 +56,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Case:
-    """``message`` is exact but for {tmp}, {model}, {serial} and {*}, which is any text.
+    """``message`` is exact but for {tmp}, {model}, {serial} and {*}, any text; without one, the
+    ``facts`` stand in what is told, in this order.
 
     ``prints`` marks the few that have a result all the same, on standard output; ``document`` is
     what ``--json`` prints there. ``needs`` are markers of tests/conftest.py, for what provokes it.
@@ -63,14 +67,16 @@ class Case:
     code: int
     message: str
     provoke: Callable[[Place], Arguments]
+    facts: tuple[str, ...]
     prints: bool
     document: str
     needs: tuple[str, ...]
 
-    def pattern(self) -> re.Pattern[str]:
-        """The message as a regular expression."""
-        parts = re.split(r"\{[a-z*]+\}", self.message)
-        return re.compile(".+".join(map(re.escape, parts)))
+    def matches(self, words: str) -> bool:
+        """Whether a message with placeholders is this case's."""
+        template = self.message or "{*}".join(("", *self.facts, ""))
+        parts = [re.escape(part) for part in re.split(r"\{(?:\*|serial)\}", template)]
+        return re.fullmatch((".+" if self.message else ".*").join(parts), words) is not None
 
 
 CASES: list[Case] = []
@@ -78,7 +84,9 @@ CASES: list[Case] = []
 
 def provoked(
     code: int,
-    message: str,
+    message: str = "",
+    *,
+    facts: tuple[str, ...] = (),
     prints: bool = False,
     document: str = "error",
     needs: tuple[str, ...] = (),
@@ -88,7 +96,8 @@ def provoked(
     def register(provoke: Callable[[Place], Arguments]) -> Callable[[Place], Arguments]:
         name = provoke.__name__
         assert name not in {case.name for case in CASES}, name
-        CASES.append(Case(name, code, message, provoke, prints, document, needs))
+        assert bool(message) != bool(facts), name
+        CASES.append(Case(name, code, message, provoke, facts, prints, document, needs))
         return provoke
 
     return register
