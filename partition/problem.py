@@ -43,7 +43,7 @@ class Problem:
     values: tuple[Value, ...]
     targets: tuple[Target, ...]
     unit_ns: NDArray[np.float64]
-    """[n, t]; inf where the target cannot run the unit, or nobody knows what it costs there."""
+    """[n, t]; inf where the target cannot run the unit, or its cost there is unknown."""
     overhead_ns: NDArray[np.float64]
     in_ns_per_byte: NDArray[np.float64]
     out_ns_per_byte: NDArray[np.float64]

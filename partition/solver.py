@@ -32,17 +32,17 @@ vary by 0.1 to 1 %, and the cheapest of many sums is the luckiest. Of such plans
 
 @dataclass
 class WarmStart:
-    """What solving a graph leaves for solving it again under other costs."""
+    """What is kept of one solution of a graph to solve it again under other costs."""
 
     plans: tuple[tuple[tuple[tuple[int, ...], Target], ...], ...] = ()
     """The last plans, best first."""
     costlier: frozenset[tuple[frozenset[int], Target]] = frozenset()
-    """Regions that cost more whole than by their parts, and that searches ran into."""
+    """Regions that cost more measured whole than by their parts, and that stood in plans found."""
 
 
 @dataclass(frozen=True)
 class Partitioning:
-    """All that one call of the partitioner says."""
+    """The answer of one call of the partitioner."""
 
     best: Plan
     """Of least latency; its proof says how far from the optimum it can be."""

@@ -135,7 +135,7 @@ def latencies(first: Side, other: Side) -> Comparison:
     """What both sides measured, region by region and target by target.
 
     Each side is measured under its plan's own conditions; where these differ, so may the
-    latencies, and a comparison wants to see it.
+    latencies, and the comparison shows it.
     """
     shared = {unit.signature for unit in first.data.graph.units}
     shared &= {unit.signature for unit in other.data.graph.units}

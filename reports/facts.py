@@ -232,8 +232,8 @@ class PlaceFacts:
 
 @dataclass(frozen=True, slots=True)
 class UnitFacts:
-    """Of one unit. ``here_ms`` is its part of what its segment takes, None where that is
-    unknown."""
+    """What is known of one unit. ``here_ms`` is its share of its segment's latency, None where
+    that is unknown."""
 
     unit: int
     here_ms: float | None

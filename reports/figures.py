@@ -46,7 +46,7 @@ MOST_HEIGHT = 15.0
 MOST_CONTRAST = 3000.0
 """Of the greatest latency, what is less than one such part is drawn as the least."""
 MOST_DOTS = 150
-"""Of one target; of more errors than this evenly spaced ones are drawn."""
+"""Most errors drawn for one target; of more, evenly spaced ones."""
 _READABLE = 0.15
 """Inches of a row that has room for a name."""
 

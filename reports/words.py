@@ -214,7 +214,7 @@ def plan_words(name: str, is_own: bool = False, separator: str = ": ") -> str:
 
 
 def rule_words(name: str) -> str:
-    """What a baseline does; empty where it is none of the known ones."""
+    """What a baseline does; empty for an unknown one."""
     rule, _ = baseline_of(name)
     return RULES[rule][1] if rule else ""
 

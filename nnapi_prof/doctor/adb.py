@@ -257,7 +257,7 @@ def usb_phones(host: Host) -> Iterator[UsbPhone]:
 
 
 def _phone_finding(phone: UsbPhone, owned: bool, host: Host) -> Finding:
-    """Whether we or the adb server can use it. Opening disturbs nobody: nothing is claimed."""
+    """Whether we or the adb server can use it. Opening it claims nothing, so it is harmless."""
     if owned:
         return USB("phone").ok(f"{phone.name}: the adb server owns it and is used")
     try:

@@ -148,7 +148,7 @@ def _clashes(names: set[str]) -> Iterator[Finding]:
             try:
                 requirement = Requirement(text)
             except InvalidRequirement:
-                continue  # of a package that is none of ours, and pip did not mind
+                continue  # of another package, and pip accepted it
             if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
                 continue
             try:
@@ -265,7 +265,7 @@ def build_tools(_: Host) -> Iterator[Finding]:
 
 
 def _flaw(compiler: str) -> str | None:
-    """Why a compiler does not do, None where its program runs and says what it should."""
+    """Why a compiler cannot be used; None where its program runs and prints what it should."""
     path = shutil.which(compiler)
     if path is None:
         return f"there is no {compiler} on the PATH"
@@ -282,7 +282,7 @@ def _flaw(compiler: str) -> str | None:
 
 
 def _zig_flaw() -> str | None:
-    """Why zig does not do, None where it compiles for Android, and links a program for here."""
+    """Why zig cannot be used; None where it compiles for Android and links a program for here."""
     try:
         zig, _ = find_zig()
     except (BuildError, OSError) as error:

@@ -57,7 +57,7 @@ LONG_STEPS = 20_000_000
 WHOLE_STEPS = 2_000_000
 """Of the exact programme with the relaxation's prices."""
 MOST_STEPS = 40_000_000
-"""Of the same where what it came to so far says that it would come to its end."""
+"""The same, where its progress so far says that it can be finished."""
 MOVES = 10_000
 """Of the first annealing, for each unit: a tenth of a second for 200."""
 WIDTH = 1_000
@@ -142,10 +142,10 @@ class _Search:
         self._prices: Prices = free_prices(self._problem, unit_shares(self._problem))
         self._raise(float(unit_shares(self._problem).sum()) * (1 - 1e-12), "unit costs")
 
-    # ---- what is known -----------------------------------------------------------------------
+    # ---- the state -----------------------------------------------------------------------
 
     def solution(self) -> SearchResult | None:
-        """What the search came to."""
+        """The result of the search."""
         pool = self.pool
         if pool.best is None:
             return None

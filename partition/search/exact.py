@@ -78,12 +78,12 @@ from nnapi_prof.partition.search.tables import (
 SLICE = 200_000
 """Steps between two looks at the clock: some 20 ms."""
 FEW_STEPS = 100_000
-"""A moment's work."""
+"""A few milliseconds of work."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExactResult:
-    """What a search came to."""
+    """The result of one run of the exact programme."""
 
     fronts: tuple[tuple[float, tuple[float, ...], tuple[Placement, ...]], ...]
     """Cost in ns, use of each budget, and placements: one plan, or, with budgets, all that no other
@@ -91,7 +91,7 @@ class ExactResult:
     bound_ns: float
     """No plan below the upper bound costs less; the upper bound itself where there is none."""
     complete: bool
-    """Nothing was left out for want of room, time or memory."""
+    """Nothing was left out because of limits of width, time or memory."""
     steps: int
     progress: float = 1.0
     """Share of the levels that were searched."""

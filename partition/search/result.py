@@ -1,4 +1,4 @@
-"""What a search may spend, the plans that it meets, and what it comes to."""
+"""The limits of a search, the plans that it has met, and its result."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Report = Callable[["Watch"], None]
 
 @dataclass
 class Watch:
-    """How much of the limits is spent; shared by all steps of a call."""
+    """What has been spent of the limits; shared by all steps of one call."""
 
     limits: SearchLimits
     report: Report | None = None
@@ -46,9 +46,9 @@ class Watch:
     began: float = field(default_factory=time.monotonic)
     steps: float = 0.0
     interrupted: bool = False
-    """By Ctrl-C: what there is then is the answer."""
+    """By Ctrl-C: the best plan so far is the answer."""
     stage: str = ""
-    """What is being done."""
+    """The step that is running."""
     best_ns: float = float("inf")
     bound_ns: float = 0.0
 
@@ -62,7 +62,7 @@ class Watch:
 
     @property
     def is_over(self) -> bool:
-        """Whether time or effort is spent, or the user has had enough."""
+        """Whether time or effort is spent, or the user pressed Ctrl-C."""
         return (
             self.interrupted
             or self.steps >= self.limits.effort
@@ -70,7 +70,7 @@ class Watch:
         )
 
     def spend(self, steps: float) -> None:
-        """Notes steps of work, and tells how far it is."""
+        """Counts steps of work, and reports the progress."""
         self.steps += steps
         if self.report is not None:
             self.report(self)
@@ -81,7 +81,7 @@ Plan = tuple[Placement, ...]
 
 @dataclass
 class Pool:
-    """Plans met, and the best of them."""
+    """All plans that a search has met, and the best of them."""
 
     problem: Problem
     plans: dict[Plan, float] = field(default_factory=dict)
@@ -117,9 +117,9 @@ class SearchResult:
     found_by: str
     bounded_by: str
     plans: dict[Plan, float] = field(default_factory=dict, repr=False)
-    """Plans met, in ns."""
+    """All plans that the search has met, with their latencies in ns."""
     costlier: frozenset[Region] = frozenset()
-    """Regions that cost more whole than by their parts, and that the search ran into."""
+    """Regions that cost more measured whole than by their parts, and that stood in a plan found."""
     steps: float = 0.0
     reduced: Reduced | None = field(default=None, repr=False)
     """The problem that was searched, and ..."""

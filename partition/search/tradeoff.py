@@ -267,7 +267,7 @@ class TradeOff:
 
     def _front(self, upper_ns: float, steps: float) -> bool:
         """All plans below ``upper_ns`` that none betters in latency and segments, by the exact
-        programme; whether it came to its end."""
+        programme; whether it was finished."""
         reduced, relaxation = self._reduced, self._best.relaxation
         if self._budgets:
             reduced, relaxation = identity_reduction(self._problem), None
