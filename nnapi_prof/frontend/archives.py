@@ -47,8 +47,8 @@ class Archive:
         readers differ on where its directory is. Raises RuntimeError where PyTorch cannot read it.
         """
         names = self._reader.get_all_records()
-        found = {name: self._reader.get_record_size(name) for name in names}
-        return len(names) == len(found) and found == self.sizes
+        torch_sizes = {name: self._reader.get_record_size(name) for name in names}
+        return len(names) == len(torch_sizes) and torch_sizes == self.sizes
 
 
 def look_into(path: Path) -> Archive:
@@ -252,11 +252,11 @@ class _Walker(pickle._Unpickler):  # the reference implementation
             raise BadPickle("it has a storage of an unknown type")
         if not isinstance(n_elements, int) or not isinstance(key, str):
             raise BadPickle("it has a storage without name or length")
-        found = self._sizes.get(f"{self._folder}/{key}")
-        if n_elements < 0 or found is None or n_elements * kind.element > found:
+        n_bytes = self._sizes.get(f"{self._folder}/{key}")
+        if n_elements < 0 or n_bytes is None or n_elements * kind.element > n_bytes:
             raise BadPickle(
                 f"its tensor {visible(key, 60)} has {n_elements} elements, and the archive "
-                f"{'no' if found is None else found} bytes for them"
+                f"{'no' if n_bytes is None else n_bytes} bytes for them"
             )
         return _Storage(n_elements)
 

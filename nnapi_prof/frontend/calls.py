@@ -64,12 +64,12 @@ class Numbers:
 
     def __init__(self, mode: FakeTensorMode) -> None:
         self._mode = mode
-        self._known: dict[int, Tensor] = {}
+        self._numbers: dict[int, Tensor] = {}
 
     def note(self, value: Any) -> None:
         """Remembers a TorchScript constant that is a number."""
         if isinstance(value, Tensor) and not value.dim() and not value.is_quantized:
-            self._known[id(value)] = value
+            self._numbers[id(value)] = value
 
     def among(self, step: Step) -> bool:
         """Whether a step is a pointwise one that reads a number held as a tensor."""
@@ -79,24 +79,24 @@ class Numbers:
 
     def read(self, step: Step) -> Step:
         """The step with its numbers as Python's."""
-        given = (step.args, step.kwargs)
-        args, kwargs = pytree.tree_map(lambda v: v.item() if self._is_one(v) else v, given)
+        arguments = (step.args, step.kwargs)
+        args, kwargs = pytree.tree_map(lambda v: v.item() if self._is_one(v) else v, arguments)
         return replace(step, args=args, kwargs=kwargs)
 
     def promoted(self, step: Step) -> Step:
         """The step with its numbers as tensors of a type that gives the result the type it has
         with Python's numbers; itself where it has that already."""
-        wanted, found = (self._result(s) for s in (self.read(step), step))
-        if not isinstance(wanted, Tensor) or wanted.dtype is found.dtype:
+        python_result, tensor_result = (self._result(s) for s in (self.read(step), step))
+        if not isinstance(python_result, Tensor) or python_result.dtype is tensor_result.dtype:
             return step
-        given = (step.args, step.kwargs)
+        arguments = (step.args, step.kwargs)
         args, kwargs = pytree.tree_map(
-            lambda v: v.to(wanted.dtype) if self._is_one(v) else v, given
+            lambda v: v.to(python_result.dtype) if self._is_one(v) else v, arguments
         )
         return replace(step, args=args, kwargs=kwargs)
 
     def _is_one(self, value: Any) -> bool:
-        return self._known.get(id(value)) is value if isinstance(value, Tensor) else False
+        return self._numbers.get(id(value)) is value if isinstance(value, Tensor) else False
 
     def _result(self, step: Step) -> Any:
         args, kwargs = pytree.tree_map_only(TracedValue, lambda v: v.fake, (step.args, step.kwargs))
@@ -130,8 +130,12 @@ def specialize_constant_args(step: Step) -> Step:
     if rule is None:
         return step
     arg = bind(step.target, step.args, step.kwargs)  # type: ignore[arg-type]
-    found = rule(arg)
-    return step if found is None else replace(step, target=found[0], args=found[1], kwargs={})
+    rewritten = rule(arg)
+    return (
+        step
+        if rewritten is None
+        else replace(step, target=rewritten[0], args=rewritten[1], kwargs={})
+    )
 
 
 _Call = tuple[Any, tuple[Any, ...]]
@@ -180,13 +184,13 @@ def _as_numbers(indices: Any) -> list[Any] | None:
     """Constant masks as the indices of what they pick; None where there is none."""
     if not any(isinstance(index, Tensor) and index.dtype in _MASKS for index in indices):
         return None
-    found: list[Any] = []
+    expanded: list[Any] = []
     for index in indices:
         if isinstance(index, Tensor) and index.dtype in _MASKS:
-            found += index.nonzero(as_tuple=True)
+            expanded += index.nonzero(as_tuple=True)
         else:
-            found.append(index)
-    return found
+            expanded.append(index)
+    return expanded
 
 
 def _masked_select(arg: dict[str, Any]) -> _Call | None:

@@ -65,7 +65,7 @@ def settle_views(
     runner = _Runner(module)
     try:
         with torch.no_grad():
-            found = runner.run(*(example.clone() for example in examples))
+            outputs = runner.run(*(example.clone() for example in examples))
     except RuntimeError as error:
         raise FrontendError(
             f"{name}: the normalised graph does not run on the example inputs: "
@@ -83,14 +83,14 @@ def settle_views(
     steps = [_step(node) if isinstance(node, fx.Node) else 0.0 for node in listed]
     engine = str(torch.backends.quantized.engine)
     try:
-        _compare(found, wanted(), steps, name)
+        _compare(outputs, wanted(), steps, name)
     except FrontendError as refusal:
         if engine == "qnnpack" and any(map(is_quantize, module.graph.nodes)):
             others = (e for e in _ENGINES if e in torch.backends.quantized.supported_engines)
             with _engine(next(others)):
-                _compare(found, wanted(), steps, name)
+                _compare(outputs, wanted(), steps, name)
             return len(runner.refused), (_QNNPACK,)
-        return len(runner.refused), _unsteady(found, wanted, name, refusal)
+        return len(runner.refused), _unsteady(outputs, wanted, name, refusal)
     return len(runner.refused), ()
 
 
@@ -108,20 +108,20 @@ def _nudged(example: Tensor, nudge: float) -> Tensor:
 
 
 def _unsteady(
-    found: Sequence[Tensor],
-    wanted: Callable[[float], tuple[Tensor, ...]],
+    outputs: Sequence[Tensor],
+    reference: Callable[[float], tuple[Tensor, ...]],
     name: str,
     refusal: FrontendError,
 ) -> tuple[str, ...]:
     """What to tell of a model whose outputs jump when its inputs barely move, each by as much as
-    ``found`` is off. Raises ``refusal`` for any other."""
-    exact = wanted(0.0)
-    if [ours.shape for ours in found] != [theirs.shape for theirs in exact]:
+    ``outputs`` is off. Raises ``refusal`` for any other."""
+    exact = reference(0.0)
+    if [ours.shape for ours in outputs] != [theirs.shape for theirs in exact]:
         raise refusal
-    moved = [wanted(nudge) for nudge in (NUDGE, -NUDGE, 2 * NUDGE, -2 * NUDGE)]
+    nudged = [reference(nudge) for nudge in (NUDGE, -NUDGE, 2 * NUDGE, -2 * NUDGE)]
     largest = 0.0
-    for index, (ours, theirs) in enumerate(zip(found, exact, strict=True)):
-        jump = max(_apart(outputs[index], theirs) for outputs in moved)
+    for index, (ours, theirs) in enumerate(zip(outputs, exact, strict=True)):
+        jump = max(_apart(other[index], theirs) for other in nudged)
         apart = _apart(ours, theirs)
         if apart == torch.inf or apart > max(TOLERANCE * _scale(theirs), SMALLEST, 2 * jump):
             raise refusal
@@ -164,8 +164,8 @@ def _engine(name: str) -> Iterator[None]:
 
 def _step(output: fx.Node) -> float:
     """The coarsest scale of the quantize nodes nearest to an output; 0 where there are none."""
-    known = output.meta.get(TENSOR)
-    if known is not None and known.quant is not None:
+    output_type = output.meta.get(TENSOR)
+    if output_type is not None and output_type.quant is not None:
         return 1.0
     steps, seen, waiting = [0.0], {output}, [output]
     while waiting:
@@ -180,13 +180,14 @@ def _step(output: fx.Node) -> float:
 
 
 def _compare(
-    found: Sequence[Tensor], wanted: Sequence[Tensor], steps: Sequence[float], name: str
+    outputs: Sequence[Tensor], reference: Sequence[Tensor], steps: Sequence[float], name: str
 ) -> None:
-    if len(found) != len(wanted):
+    if len(outputs) != len(reference):
         raise FrontendError(
-            f"{name}: the graph has {len(found)} outputs, the model {len(wanted)}: please report"
+            f"{name}: the graph has {len(outputs)} outputs, the model {len(reference)}: please "
+            "report"
         )
-    pairs = zip(found, wanted, steps, strict=True)
+    pairs = zip(outputs, reference, steps, strict=True)
     for index, (ours, theirs, step) in enumerate(pairs):
         if ours.shape != theirs.shape:
             raise FrontendError(

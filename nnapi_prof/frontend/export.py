@@ -60,8 +60,8 @@ def _is_counter(program: ExportedProgram, buffer: str | None) -> bool:
     if not isinstance(value, Tensor) or value.is_floating_point():
         return False
     signature = program.graph_signature
-    kept = {s.arg.name for s in signature.output_specs if s.kind is OutputKind.USER_OUTPUT}
-    waiting = [n for n in program.graph.output_node().all_input_nodes if n.name in kept]
+    user_outputs = {s.arg.name for s in signature.output_specs if s.kind is OutputKind.USER_OUTPUT}
+    waiting = [n for n in program.graph.output_node().all_input_nodes if n.name in user_outputs]
     needed: set[str] = set()
     while waiting:
         node = waiting.pop()
@@ -73,29 +73,29 @@ def _is_counter(program: ExportedProgram, buffer: str | None) -> bool:
 
 def _concretised(program: ExportedProgram, examples: Sequence[Tensor], name: str) -> fx.GraphModule:
     maker = GraphTracer(name)
-    given = iter(examples)
+    example_iter = iter(examples)
     inputs: list[Any] = []
     lifted = {**program.state_dict, **program.constants}
     for spec in program.graph_signature.input_specs:
         if spec.kind is InputKind.USER_INPUT:
-            inputs.append(_user_input(maker, spec.arg, given))
+            inputs.append(_user_input(maker, spec.arg, example_iter))
             continue
         value = lifted.get(spec.target or "")
         if isinstance(value, Tensor):
             maker.names.setdefault(value.data_ptr(), spec.target or "constant")
         inputs.append(value)
     returned = maker.run(program.graph, program.graph_module, inputs)
-    kept = [
+    user_outputs = [
         value
         for spec, value in zip(program.graph_signature.output_specs, returned, strict=True)
         if spec.kind is OutputKind.USER_OUTPUT
     ]
-    return maker.finish(kept)
+    return maker.finish(user_outputs)
 
 
-def _user_input(maker: GraphTracer, argument: Any, given: Any) -> Any:
+def _user_input(maker: GraphTracer, argument: Any, example_iter: Any) -> Any:
     if _is_tensor(argument):
-        return maker.placeholder(argument.name, next(given))
+        return maker.placeholder(argument.name, next(example_iter))
     return getattr(argument, "value", None)  # a constant the program was exported with
 
 
@@ -156,8 +156,10 @@ def eager(program: ExportedProgram) -> Callable[..., object]:
     ]
 
     def run(*tensors: Tensor) -> object:
-        given = iter(tensors)
-        leaves = [next(given) if _is_tensor(a) else getattr(a, "value", None) for a in arguments]
+        leaf_iter = iter(tensors)
+        leaves = [
+            next(leaf_iter) if _is_tensor(a) else getattr(a, "value", None) for a in arguments
+        ]
         args, kwargs = pytree.tree_unflatten(leaves, form)
         return module(*args, **kwargs)
 
@@ -166,12 +168,12 @@ def eager(program: ExportedProgram) -> Callable[..., object]:
 
 def tensor_inputs(program: ExportedProgram) -> list[fx.Node]:
     """The placeholders of the inputs that are tensors, in order."""
-    wanted = {
+    names = {
         spec.arg.name
         for spec in program.graph_signature.input_specs
         if spec.kind is InputKind.USER_INPUT and _is_tensor(spec.arg)
     }
-    return [node for node in program.graph.nodes if node.name in wanted]
+    return [node for node in program.graph.nodes if node.name in names]
 
 
 def stored_specs(program: ExportedProgram) -> tuple[InputSpec, ...]:
@@ -189,18 +191,18 @@ def _hint(size: int | torch.SymInt) -> int:
 
 def check_specs(program: ExportedProgram, stated: Sequence[InputSpec], name: str) -> None:
     """Raises InputSpecError where stated shapes differ from those the program was exported for."""
-    wanted = stored_specs(program)
-    check_count(name, len(stated), len(wanted), len(wanted))
-    for node, spec, stored in zip(tensor_inputs(program), stated, wanted, strict=True):
+    exported_for = stored_specs(program)
+    check_count(name, len(stated), len(exported_for), len(exported_for))
+    for node, spec, stored in zip(tensor_inputs(program), stated, exported_for, strict=True):
         sizes = node.meta["val"].shape
         fits = len(sizes) == len(spec.shape) and all(
-            not isinstance(size, int) or size == given
-            for size, given in zip(sizes, spec.shape, strict=True)
+            not isinstance(size, int) or size == size_now
+            for size, size_now in zip(sizes, spec.shape, strict=True)
         )
         if not fits or spec.dtype != stored.dtype:
             raise InputSpecError(
-                f"{name} was exported for the input {listed(wanted)}, {listed(stated)} was stated: "
-                f"leave {option('input')} out or export the model again for other shapes"
+                f"{name} was exported for the input {listed(exported_for)}, {listed(stated)} was "
+                f"stated: leave {option('input')} out or export the model again for other shapes"
             )
 
 
@@ -221,15 +223,17 @@ def check_sizes(program: ExportedProgram, specs: Sequence[InputSpec], name: str)
     exported for: their ranges, multiples, and which must be equal."""
     values: dict[Any, int] = {}
     for node, spec in zip(tensor_inputs(program), specs, strict=True):
-        for size, given in zip(node.meta["val"].shape, spec.shape, strict=True):
+        for size, stated_size in zip(node.meta["val"].shape, spec.shape, strict=True):
             if isinstance(size, int):
                 continue
             expression = size.node.expr
             (symbol,) = expression.free_symbols
             at_0, at_1 = (int(expression.subs(symbol, n)) for n in (0, 1))  # it is linear
-            value, rest = divmod(given - at_0, at_1 - at_0)
+            value, rest = divmod(stated_size - at_0, at_1 - at_0)
             bounds = program.range_constraints.get(symbol)
             if rest or (bounds is not None and not bounds.lower <= value <= bounds.upper):
-                raise InputSpecError(f"{name} was not exported for a size of {given}: {expression}")
+                raise InputSpecError(
+                    f"{name} was not exported for a size of {stated_size}: {expression}"
+                )
             if values.setdefault(symbol, value) != value:
                 raise InputSpecError(f"{name} was exported for equal sizes, {spec} was stated")

@@ -71,11 +71,11 @@ class FlexibleModel:
     @property
     def open_sizes(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """(input, dimension) of every open size, in order; equal ones together."""
-        found: dict[object, list[tuple[int, int]]] = {}
+        groups: dict[object, list[tuple[int, int]]] = {}
         for index, spec in enumerate(self.specs):
             for dim in spec.open_dims:
-                found.setdefault(spec.name_of(dim) or (index, dim), []).append((index, dim))
-        return tuple(map(tuple, found.values()))
+                groups.setdefault(spec.name_of(dim) or (index, dim), []).append((index, dim))
+        return tuple(map(tuple, groups.values()))
 
     @property
     def examples(self) -> tuple[int, ...]:
@@ -111,15 +111,15 @@ class FlexibleModel:
         }
         if not named:
             return None
-        found = copy.copy(self)
-        found.specs = tuple(
+        tied_model = copy.copy(self)
+        tied_model.specs = tuple(
             replace(
                 spec,
                 names=tuple(named.get((i, d), spec.name_of(d)) for d in spec.open_dims),
             )
             for i, spec in enumerate(self.specs)
         )
-        return found
+        return tied_model
 
     def _runs(self, grown: Collection[tuple[int, int]]) -> bool:
         """Whether the model runs with these open sizes, (input, dimension), larger by one."""

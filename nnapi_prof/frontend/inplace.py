@@ -55,15 +55,15 @@ def after_write(
     if len(set(places.reshape(-1).tolist())) != places.numel():
         raise WritesToViews(name)
     whole = result if written.place == base.place else _placed(call, base, written, result)
-    found = []
+    values_after = []
     for value in sharing:
         if value.place == base.place:
-            found.append(whole)
+            values_after.append(whole)
         elif value.place == written.place:
-            found.append(result)
+            values_after.append(result)
         else:
-            found.append(viewed(call, whole, base.fake, value.fake))
-    return found
+            values_after.append(viewed(call, whole, base.fake, value.fake))
+    return values_after
 
 
 def viewed(call: Call, whole: TracedValue, base: Tensor, view: Tensor) -> TracedValue:
@@ -76,8 +76,8 @@ def viewed(call: Call, whole: TracedValue, base: Tensor, view: Tensor) -> Traced
         value = _do(call, aten.index_select.default, value, 0, index)
     for cut in cuts or ():
         value = _do(call, aten.slice.Tensor, value, *cut)
-    found: TracedValue = _do(call, aten.reshape.default, value, list(view.shape))
-    return found
+    part: TracedValue = _do(call, aten.reshape.default, value, list(view.shape))
+    return part
 
 
 def _placed(
@@ -94,8 +94,8 @@ def _placed(
     flat = _do(call, aten.reshape.default, base, [base.fake.numel()])
     values = _do(call, aten.reshape.default, result, [index.numel()])
     flat = _do(call, aten.index_put.default, flat, [index], values)
-    found: TracedValue = _do(call, aten.reshape.default, flat, list(base.fake.shape))
-    return found
+    updated: TracedValue = _do(call, aten.reshape.default, flat, list(base.fake.shape))
+    return updated
 
 
 def _scattered(
@@ -106,8 +106,8 @@ def _scattered(
     first, *rest = cuts
     if rest:
         values = _scattered(call, _do(call, aten.slice.Tensor, base, *first), values, rest)
-    found: TracedValue = _do(call, aten.slice_scatter.default, base, values, *first)
-    return found
+    updated: TracedValue = _do(call, aten.slice_scatter.default, base, values, *first)
+    return updated
 
 
 def _do(call: Call, target: Any, *args: Any) -> Any:

@@ -95,7 +95,10 @@ def parse_input_specs(texts: Sequence[str]) -> list[InputSpec]:
                         f"input {text!r}: the size {name} is {stated} here and {examples[name]} "
                         "elsewhere: sizes of one name are equal"
                     )
-    return [_spec(text, *known, examples) for text, known in zip(texts, words, strict=True)]
+    return [
+        _spec(text, *words_and_type, examples)
+        for text, words_and_type in zip(texts, words, strict=True)
+    ]
 
 
 def _words(text: str) -> tuple[list[str], str]:
@@ -128,20 +131,20 @@ def _spec(text: str, words: Sequence[str], dtype: str, examples: dict[str, int])
     return InputSpec(tuple(sizes), dtype, tuple(open_dims), named, quant)
 
 
-def _element(text: str, said: str) -> tuple[str, tuple[float, int] | None]:
+def _element(text: str, type_text: str) -> tuple[str, tuple[float, int] | None]:
     """The element type that is said, and the scale and zero point of a quantised one."""
-    if said in DTYPES:
-        return said, None
+    if type_text in DTYPES:
+        return type_text, None
     for dtype, name in _QUANTISED.items():
-        numbers = re.fullmatch(rf"{name}@([\d.]+(?:e-?\d+)?)@(-?\d+)", said)
+        numbers = re.fullmatch(rf"{name}@([\d.]+(?:e-?\d+)?)@(-?\d+)", type_text)
         if numbers is not None:
             scale, zero_point = float(numbers[1]), int(numbers[2])
             info = torch.iinfo(torch_dtype(dtype))
             if scale > 0 and info.min <= zero_point <= info.max:
                 return dtype, (scale, zero_point)
     raise InputSpecError(
-        f"input {text!r} has the element type {said!r}: one of {', '.join(DTYPES)}, or quint8 or "
-        "qint8 with scale and zero point as in quint8@0.05@128, is wanted"
+        f"input {text!r} has the element type {type_text!r}: one of {', '.join(DTYPES)}, or quint8 "
+        "or qint8 with scale and zero point as in quint8@0.05@128, is wanted"
     )
 
 
@@ -174,11 +177,11 @@ def check_count(name: str, stated: int, fewest: int, most: int) -> None:
     """Raises InputSpecError unless ``fewest <= stated <= most``."""
     if fewest <= stated <= most:
         return
-    wanted = str(most) if fewest == most else f"{fewest} to {most}"
+    count = str(most) if fewest == most else f"{fewest} to {most}"
     plural = "" if most == 1 else "s"
     verb = "was" if stated == 1 else "were"
     raise InputSpecError(
-        f"{name} takes {wanted} input{plural}, {stated} {verb} stated: "
+        f"{name} takes {count} input{plural}, {stated} {verb} stated: "
         + spelled("give --input SHAPE once for each", "state a shape in inputs for each")
     )
 

@@ -353,7 +353,7 @@ def with_extensions(load: Callable[[], Loaded], path: object) -> Loaded:
 def _unknown_operator(error: Exception) -> tuple[str, str]:
     """Namespace and name of the operator that an error is about, empty where it is not."""
     for pattern in _UNKNOWN:
-        found = pattern.search(str(error))
-        if found:
-            return found[1], found[2]
+        match = pattern.search(str(error))
+        if match:
+            return match[1], match[2]
     return "", ""

@@ -67,11 +67,11 @@ def plain_inputs(model: Callable[..., Any], examples: Sequence[Tensor]) -> Calla
         return model(
             *(
                 torch._make_per_tensor_quantized_tensor(
-                    given, example.q_scale(), example.q_zero_point()
+                    value, example.q_scale(), example.q_zero_point()
                 )
                 if example.is_quantized
-                else given
-                for given, example in zip(inputs, examples, strict=True)
+                else value
+                for value, example in zip(inputs, examples, strict=True)
             )
         )
 
@@ -126,8 +126,8 @@ class QuantisedCalls:
             raise NoFloatForm(f"quantize_per_tensor to {dtype}")
         integers = INTEGERS[dtype]
         numbers = (float(scale), zero_point, *_LIMITS[integers], integers)
-        found = self.step(QUANTIZE, (value, *numbers), where)
-        return Quantised(found, float(scale), zero_point, dtype)
+        rounded = self.step(QUANTIZE, (value, *numbers), where)
+        return Quantised(rounded, float(scale), zero_point, dtype)
 
     def _float(self, value: Any, where: str) -> Any:
         """The numbers of a quantised value or constant; any other value as it is."""
@@ -166,21 +166,21 @@ class QuantisedCalls:
             name: pytree.tree_map(lambda v: self._float(v, where), value)
             for name, value in bound.items()
         }
-        found = form(self, floats, where)
+        result = form(self, floats, where)
         if base != packet:
-            found = self.step(aten.relu.default, (found,), where)
+            result = self.step(aten.relu.default, (result,), where)
         scale = next((bound[n] for n in _SCALES if bound.get(n) is not None), None)
         if scale is None:
-            return self._like_pytorch(found, target, list(bound.values()), {}, where)
+            return self._like_pytorch(result, target, list(bound.values()), {}, where)
         zero_point = next(bound[n] for n in _ZERO_POINTS if bound.get(n) is not None)
         leaves = pytree.tree_leaves(list(bound.values()))
         dtype = next(leaf.dtype for leaf in leaves if isinstance(leaf, Quantised))
-        return self._quantize(found, _number(scale), int(_number(zero_point)), dtype, where)
+        return self._quantize(result, _number(scale), int(_number(zero_point)), dtype, where)
 
     def _like_pytorch(
-        self, found: Any, target: OpOverload, args: Sequence[Any], kwargs: Any, where: str
+        self, results: Any, target: OpOverload, args: Sequence[Any], kwargs: Any, where: str
     ) -> Any:
-        """Quantizes ``found``, a value or several, as PyTorch does the result of this call, which
+        """Quantizes ``results``, a value or several, as PyTorch does the result of this call, which
         it is asked for: scale and zero point follow from those of the arguments, never from their
         elements."""
         real_args, real_kwargs = pytree.tree_map(_sample, (tuple(args), kwargs))
@@ -195,23 +195,23 @@ class QuantisedCalls:
                 return value
             return self._quantize(value, like.q_scale(), like.q_zero_point(), like.dtype, where)
 
-        if isinstance(found, TracedValue):
-            return quantised(found, result)
-        return [quantised(value, like) for value, like in zip(found, result, strict=True)]
+        if isinstance(results, TracedValue):
+            return quantised(results, result)
+        return [quantised(value, like) for value, like in zip(results, result, strict=True)]
 
     def _moved(self, target: OpOverload, args: Any, kwargs: Any, where: str) -> Any:
         """Operators that only move elements, on the integers."""
         source = next(v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, Quantised))
         ints, named = pytree.tree_map(plain, (args, kwargs))
         hint = target._schema.name.partition("::")[2].strip("_")
-        found = self.maker.call(Step(target, ints, named, where, hint))
+        integers = self.maker.call(Step(target, ints, named, where, hint))
 
         def wrapped(value: Any) -> Any:
             if not isinstance(value, TracedValue):
                 return value
             return Quantised(value, source.scale, source.zero_point, source.dtype)
 
-        return pytree.tree_map(wrapped, found)
+        return pytree.tree_map(wrapped, integers)
 
     def _as_float(self, target: OpOverload, packet: str, args: Any, kwargs: Any, where: str) -> Any:
         """Any other operator: on floats, and quantized as PyTorch's own result is."""
@@ -224,12 +224,12 @@ class QuantisedCalls:
         floats, named = pytree.tree_map(lambda v: self._float(v, where), (args, kwargs))
         hint = packet.strip("_")
         result = self.maker.call(Step(functional, floats, named, where, hint))
-        found = self._like_pytorch(result, functional, args, kwargs, where)
+        quantized = self._like_pytorch(result, functional, args, kwargs, where)
         written = args[0] if args else None
         if functional is target or not isinstance(written, Quantised):
-            return found
-        written.value = found.value
-        written.scale, written.zero_point = found.scale, found.zero_point
+            return quantized
+        written.value = quantized.value
+        written.scale, written.zero_point = quantized.scale, quantized.zero_point
         return written
 
 
@@ -274,14 +274,14 @@ Form = Callable[[QuantisedCalls, Bound, str], Any]
 def _convolution(rank: int, transposed: bool) -> Form:
     name = f"conv_transpose{rank}d" if transposed else f"conv{rank}d"
 
-    def form(calls: QuantisedCalls, given: Bound, where: str) -> Any:
-        packed = given.get("packed_weight")
+    def form(calls: QuantisedCalls, args: Bound, where: str) -> Any:
+        packed = args.get("packed_weight")
         if packed is None:
             raise NoFloatForm(f"quantized::{name} in an old form")
         weight, bias = getattr(torch.ops.quantized, f"{name}_unpack")(packed)
         lists = (packed.stride(), packed.padding(), packed.dilation(), packed.output_padding())
         stride, padding, dilation, output_padding = (list(values)[-rank:] for values in lists)
-        x, w = given["qx"], calls.weight(weight, where)
+        x, w = args["qx"], calls.weight(weight, where)
         last: tuple[Any, ...]
         if transposed:
             target = aten.conv_transpose1d.default if rank == 1 else aten.conv_transpose2d.input
@@ -294,36 +294,36 @@ def _convolution(rank: int, transposed: bool) -> Form:
     return form
 
 
-def _linear(calls: QuantisedCalls, given: Bound, where: str) -> Any:
-    weight, bias = torch.ops.quantized.linear_unpack(given["W_prepack"])
+def _linear(calls: QuantisedCalls, args: Bound, where: str) -> Any:
+    weight, bias = torch.ops.quantized.linear_unpack(args["W_prepack"])
     w = calls.weight(weight, where)
-    return calls.step(aten.linear.default, (given["X"], w, bias), where)
+    return calls.step(aten.linear.default, (args["X"], w, bias), where)
 
 
 def _arithmetic(target: OpOverload) -> Form:
-    def form(calls: QuantisedCalls, given: Bound, where: str) -> Any:
-        other = given["qb"] if "qb" in given else _number(given["b"])
-        return calls.step(target, (given["qa"], other), where)
+    def form(calls: QuantisedCalls, args: Bound, where: str) -> Any:
+        other = args["qb"] if "qb" in args else _number(args["b"])
+        return calls.step(target, (args["qa"], other), where)
 
     return form
 
 
-def _batch_norm(calls: QuantisedCalls, given: Bound, where: str) -> Any:
-    numbers = [given[name] for name in ("weight", "bias", "mean", "var")]
-    args = (given["qx"], *numbers, False, 0.0, given["eps"], False)
+def _batch_norm(calls: QuantisedCalls, bound: Bound, where: str) -> Any:
+    numbers = [bound[name] for name in ("weight", "bias", "mean", "var")]
+    args = (bound["qx"], *numbers, False, 0.0, bound["eps"], False)
     return calls.step(aten.batch_norm.default, args, where)
 
 
-def _instance_norm(calls: QuantisedCalls, given: Bound, where: str) -> Any:
-    args = (given["input"], given["weight"], given["bias"], None, None, True, 0.0, given["eps"])
+def _instance_norm(calls: QuantisedCalls, bound: Bound, where: str) -> Any:
+    args = (bound["input"], bound["weight"], bound["bias"], None, None, True, 0.0, bound["eps"])
     return calls.step(aten.instance_norm.default, (*args, False), where)
 
 
 def _named(target: OpOverload, *names: str, **fixed: Any) -> Form:
     """``target`` of these arguments, then of fixed ones."""
 
-    def form(calls: QuantisedCalls, given: Bound, where: str) -> Any:
-        return calls.step(target, [*(given[name] for name in names), *fixed.values()], where)
+    def form(calls: QuantisedCalls, args: Bound, where: str) -> Any:
+        return calls.step(target, [*(args[name] for name in names), *fixed.values()], where)
 
     return form
 
@@ -376,10 +376,10 @@ def float_form(packet: str) -> _WeightForm | None:
     return _FORMS.get(packet)
 
 
-def _dynamic_linear(calls: QuantisedCalls, given: dict[str, Any], where: str) -> Any:
-    packed, x = given["W_prepack"], given["X"]
+def _dynamic_linear(calls: QuantisedCalls, args: dict[str, Any], where: str) -> Any:
+    packed, x = args["W_prepack"], args["X"]
     weight, bias = torch.ops.quantized.linear_unpack(packed)
-    limits = (0, _largest(packed, weight, bias, bool(given["reduce_range"])))
+    limits = (0, _largest(packed, weight, bias, bool(args["reduce_range"])))
     choice = (x, *limits, _SMALLEST_SCALE, torch.uint8)
     scale, zero = calls.step(_decomposed.choose_qparams.tensor, choice, where)
     numbers = (scale, zero, *limits, torch.uint8)
@@ -394,33 +394,33 @@ def _largest(packed: Any, weight: Tensor, bias: Tensor | None, reduce_range: boo
     if not reduce_range:
         return 255
     x = torch.linspace(-1, 2, 4 * weight.shape[1]).reshape(4, -1)
-    wanted = torch.ops.quantized.linear_dynamic(x, packed, reduce_range)
+    reference = torch.ops.quantized.linear_dynamic(x, packed, reduce_range)
 
     def apart(largest: int) -> float:
         scale, zero = _decomposed.choose_qparams.tensor(x, 0, largest, _SMALLEST_SCALE, torch.uint8)
         numbers = (scale, zero, 0, largest, torch.uint8)
         integers = _decomposed.quantize_per_tensor.tensor(x, *numbers)
         rounded = _decomposed.dequantize_per_tensor.tensor(integers, *numbers)
-        found = torch.nn.functional.linear(rounded, weight.dequantize(), bias)
-        return float((found - wanted).abs().mean())
+        approximation = torch.nn.functional.linear(rounded, weight.dequantize(), bias)
+        return float((approximation - reference).abs().mean())
 
     return min((127, 255), key=apart)
 
 
-def _half_linear(calls: QuantisedCalls, given: dict[str, Any], where: str) -> Any:
-    weight, bias = torch.ops.quantized.linear_unpack_fp16(given["W_prepack"])
+def _half_linear(calls: QuantisedCalls, args: dict[str, Any], where: str) -> Any:
+    weight, bias = torch.ops.quantized.linear_unpack_fp16(args["W_prepack"])
     bias = None if bias is None else bias.float()
-    return calls.step(aten.linear.default, (given["X"], weight.float(), bias), where)
+    return calls.step(aten.linear.default, (args["X"], weight.float(), bias), where)
 
 
-def _embedding(calls: QuantisedCalls, given: dict[str, Any], where: str) -> Any:
-    table = torch.ops.quantized.embedding_bag_unpack(given["weight"]).dequantize()
-    return calls.step(aten.embedding.default, (table, given["indices"]), where)
+def _embedding(calls: QuantisedCalls, args: dict[str, Any], where: str) -> Any:
+    table = torch.ops.quantized.embedding_bag_unpack(args["weight"]).dequantize()
+    return calls.step(aten.embedding.default, (table, args["indices"]), where)
 
 
 def _relu(form: _WeightForm) -> _WeightForm:
-    def then_relu(calls: QuantisedCalls, given: dict[str, Any], where: str) -> Any:
-        return calls.step(aten.relu.default, (form(calls, given, where),), where)
+    def then_relu(calls: QuantisedCalls, args: dict[str, Any], where: str) -> Any:
+        return calls.step(aten.relu.default, (form(calls, args, where),), where)
 
     return then_relu
 

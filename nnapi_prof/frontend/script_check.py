@@ -190,12 +190,12 @@ def runs_at_load(text: str) -> bool:
     if "__setstate__" in text or '"""' in text or "'''" in text:
         return True
     headers = []
-    for found in _HEADER.finditer(text):
-        defaults, end = _header(text, found.end())
+    for match in _HEADER.finditer(text):
+        defaults, end = _header(text, match.end())
         if end is None or not all(map(_PLAIN.fullmatch, defaults)):
             return True
-        if not text[text.rfind("\n", 0, found.start()) + 1 : found.start()].strip():
-            headers.append(range(found.start(), end))
+        if not text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip():
+            headers.append(range(match.start(), end))
     return any(
         not _PLAIN.fullmatch(field[1])
         for field in _SET_FIELD.finditer(text)
@@ -232,10 +232,10 @@ def _header(text: str, at: int) -> tuple[list[str], int | None]:
 
 
 def _check_classes(text: str, path: Path) -> None:
-    for found in re.finditer(r"\btorch\s*\.\s*classes\s*\.\s*(\w+)", text):
-        if found[1] not in CLASSES:
+    for match in re.finditer(r"\btorch\s*\.\s*classes\s*\.\s*(\w+)", text):
+        if match[1] not in CLASSES:
             raise ModelFileError(
-                f"{path} uses torch.classes.{visible(found[1], 60)}, which is refused: it is no "
+                f"{path} uses torch.classes.{visible(match[1], 60)}, which is refused: it is no "
                 f"packed weights; {_WITHOUT}"
             )
 
@@ -243,9 +243,9 @@ def _check_classes(text: str, path: Path) -> None:
 def _check_text(text: str, name: str, path: Path) -> None:
     words = set(_IDENTIFIER.findall(text))
     bad = sorted(words & refused_words())
-    for found in re.finditer(r"\bops\b(?:\.(\w+)\b)?", text):
-        if found[1] not in NAMESPACES:
-            bad.append(f"ops.{found[1]}" if found[1] else "ops")
+    for match in re.finditer(r"\bops\b(?:\.(\w+)\b)?", text):
+        if match[1] not in NAMESPACES:
+            bad.append(f"ops.{match[1]}" if match[1] else "ops")
     if "getattr" in words and len(re.findall(r"\bgetattr\b", text)) != len(_GETATTR.findall(text)):
         bad.append("getattr")
     if bad:

@@ -141,12 +141,12 @@ def checks(name: str, tree: Tree) -> Iterator[str]:
         case None:
             yield _assertion(f"{name} is None", name, "None")
         case _:
-            said = expression(tree, ())
-            yield _assertion(f"{name} == {said}", name, str(tree))
+            literal = expression(tree, ())
+            yield _assertion(f"{name} == {literal}", name, str(tree))
 
 
-def _assertion(condition: str, name: str, wanted: str) -> str:
-    reason = f"{name}: the model was exported for {wanted}"
+def _assertion(condition: str, name: str, expected: str) -> str:
+    reason = f"{name}: the model was exported for {expected}"
     return f"assert {condition}, {json.dumps(reason)}"
 
 
@@ -204,11 +204,11 @@ def flat_inputs(model: torch.jit.ScriptModule, name: str) -> torch.jit.ScriptMod
             self.model = model
 
     names = [f"input_{index}" for index in range(sum(map(_n_leaves, trees.values())))]
-    given = ", ".join(expression(tree, names) for tree in trees.values())
+    values = ", ".join(expression(tree, names) for tree in trees.values())
     with quiet_torch():
         flat = torch.jit.script(Flat())
         arguments = ", ".join(f"{name}: Tensor" for name in names)
-        flat.define(f"def forward(self, {arguments}):\n    return self.model({given})\n")
+        flat.define(f"def forward(self, {arguments}):\n    return self.model({values})\n")
         flat.eval()
     example = _bundled(model)
     if example is not None:  # where the front end looks for it
@@ -242,26 +242,26 @@ def _n_leaves(tree: Tree) -> int:
             return 0
 
 
-def _tree(kind: Any, value: Any, said: str, numbers: Iterator[int]) -> Tree:
-    """The tree of a type; ``value`` is what has it in the graph, None inside of others. ``said``
+def _tree(kind: Any, value: Any, prefix: str, numbers: Iterator[int]) -> Tree:
+    """The tree of a type; ``value`` is what has it in the graph, None inside of others. ``prefix``
     begins the refusal."""
     if str(kind) in _PLAIN:
         return Leaf(next(numbers))
     if kind.kind() == "TupleType":
-        return Sequenced(tuple(_tree(item, None, said, numbers) for item in kind.elements()))
+        return Sequenced(tuple(_tree(item, None, prefix, numbers) for item in kind.elements()))
     if kind.kind() == "ListType":
         n = _n_items(value) if value is not None else None
         if n is not None:
             item = kind.getElementType()
-            return Sequenced(tuple(_tree(item, None, said, numbers) for _ in range(n)), True)
+            return Sequenced(tuple(_tree(item, None, prefix, numbers) for _ in range(n)), True)
     if kind.kind() == "DictType" and str(kind.getKeyType()) == "str":
         keys = _keys(value) if value is not None else []
         if keys:
             item = kind.getValueType()
-            return Named(tuple((key, _tree(item, None, said, numbers)) for key in keys))
+            return Named(tuple((key, _tree(item, None, prefix, numbers)) for key in keys))
     raise InputSpecError(
-        f"{said}: only tensors can be given, in tuples, or in lists and dicts whose items the code"
-        " names; wrap the model so that it takes tensors, or bundle an example"
+        f"{prefix}: only tensors can be given, in tuples, or in lists and dicts whose items the"
+        " code names; wrap the model so that it takes tensors, or bundle an example"
         " (torch.utils.bundled_inputs)"
     )
 
@@ -285,7 +285,7 @@ def _n_items(value: Any) -> int | None:
 
 def _keys(value: Any) -> list[str]:
     """Keys of a dict by the nodes that read it; none where they do not tell."""
-    found: dict[str, None] = {}
+    keys: dict[str, None] = {}
     for use in value.uses():
         node = use.user
         if node.kind() not in ("aten::__getitem__", "aten::__contains__"):
@@ -293,8 +293,8 @@ def _keys(value: Any) -> list[str]:
         key = node.inputsAt(1).toIValue()
         if not isinstance(key, str):
             return []
-        found[key] = None
-    return list(found)
+        keys[key] = None
+    return list(keys)
 
 
 # Inputs and outputs of one model

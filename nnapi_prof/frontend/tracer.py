@@ -65,11 +65,11 @@ class GraphTracer:
         self._by_memory: dict[Any, list[TracedValue]] = {}
         self.names: dict[int, str] = {}
         """Data pointer of a parameter -> its name in the model, for readable graphs."""
-        self._kept: list[Tensor] = []  # keeps data pointers that are keys from being reused
+        self._alive: list[Tensor] = []  # keeps data pointers that are keys from being reused
         self._own: dict[int, Tensor] = {}
         """Memory that calls on constants made, and nothing in the graph reads yet: it may be
         written to."""
-        self._made: dict[int, Tensor] = {}
+        self._computed: dict[int, Tensor] = {}
         """All memory that calls on constants made."""
         self._moved: dict[int, tuple[Tensor, TracedValue]] = {}
         """That of them to which values that depend on the inputs were written: constants that are
@@ -116,10 +116,10 @@ class GraphTracer:
     def run(self, graph: fx.Graph, module: torch.nn.Module, inputs: Sequence[Any]) -> Any:
         """Runs ``graph``; ``inputs`` are its placeholders' values. Returns what it returns."""
         values: dict[fx.Node, Any] = {}
-        given = iter(inputs)
+        input_iter = iter(inputs)
         for node in graph.nodes:
             if node.op == "placeholder":
-                values[node] = next(given)
+                values[node] = next(input_iter)
             elif node.op == "get_attr":
                 values[node] = operator.attrgetter(str(node.target))(module)
             elif node.op == "output":
@@ -172,10 +172,10 @@ class GraphTracer:
 
     def own(self, result: Any, inputs: Any) -> Any:
         """The result of a call, whose constants may be written to where no input shares them."""
-        given = {_memory(value) for value in pytree.tree_leaves(inputs)}
+        input_memory = {_memory(value) for value in pytree.tree_leaves(inputs)}
         for value in pytree.tree_leaves(result):
-            if isinstance(value, Tensor) and _memory(value) not in given:
-                self._own[_memory(value)] = self._made[_memory(value)] = value
+            if isinstance(value, Tensor) and _memory(value) not in input_memory:
+                self._own[_memory(value)] = self._computed[_memory(value)] = value
         return result
 
     def _now(self, values: Any) -> Any:
@@ -190,16 +190,16 @@ class GraphTracer:
             place = (value.shape, value.stride(), value.storage_offset())
             if place == moving.place:
                 return moving
-            made = viewed(self.call, moving, base, value)
+            view = viewed(self.call, moving, base, value)
             with self.mode:
                 fake = moving.fake.as_strided(*place)
-            return self._remember(TracedValue(made.node, fake))
+            return self._remember(TracedValue(view.node, fake))
 
         return pytree.tree_map_only(Tensor, now, values)
 
     def _moving(self, value: Any) -> Any:
         """A constant that a call made as a value in the graph, that can be written to."""
-        base = self._made.get(_memory(value)) if isinstance(value, Tensor) else None
+        base = self._computed.get(_memory(value)) if isinstance(value, Tensor) else None
         if base is None or not base.numel() or base.is_quantized or not is_base(base):
             return value
         node = self._constant(base.clone(), "constant")
@@ -243,8 +243,8 @@ class GraphTracer:
             return None
         with self.mode:
             fake = source.fake.as_strided(*place)
-        made = viewed(self.call, base, base.fake, fake)
-        return self._remember(TracedValue(made.node, fake))
+        view = viewed(self.call, base, base.fake, fake)
+        return self._remember(TracedValue(view.node, fake))
 
     def _write_in_place(self, step: Step, target: OpOverload) -> Any:
         """``op_(x)`` becomes ``y = op(x)``, and whoever reads x, or views of its memory, from here
@@ -274,15 +274,15 @@ class GraphTracer:
 
     def _written(self, step: Step, target: OpOverload, result: Any) -> Any:
         args, kwargs = pytree.tree_map(self._argument, (step.args, step.kwargs))
-        made = self.graph.create_node("call_function", target, tuple(args), kwargs, step.hint)
+        call = self.graph.create_node("call_function", target, tuple(args), kwargs, step.hint)
         if isinstance(result, Tensor):
-            made.meta[TENSOR] = describe(result)
-            return self._remember(TracedValue(made, result))
+            call.meta[TENSOR] = describe(result)
+            return self._remember(TracedValue(call, result))
         parts: list[Any] = []
         for index, value in enumerate(result):
             part: Any = value
             if isinstance(value, Tensor):
-                reader = self.graph.call_function(operator.getitem, (made, index))
+                reader = self.graph.call_function(operator.getitem, (call, index))
                 reader.meta[TENSOR] = describe(value)
                 part = self._remember(TracedValue(reader, value))
             parts.append(part)
@@ -292,14 +292,14 @@ class GraphTracer:
         self, target: ScriptCall, inputs: Sequence[TracedValue | Tensor], fakes: Sequence[Tensor]
     ) -> list[TracedValue]:
         """Writes a call of TorchScript that stays so; ``fakes`` stand for what it returns."""
-        made = self.graph.call_function(target, tuple(map(self._argument, inputs)))
-        found = []
+        call = self.graph.call_function(target, tuple(map(self._argument, inputs)))
+        parts = []
         for index, fake in enumerate(fakes):
-            reader = self.graph.call_function(operator.getitem, (made, index))
+            reader = self.graph.call_function(operator.getitem, (call, index))
             reader.meta[TENSOR] = describe(fake)
             with self.mode:
-                found.append(self._remember(TracedValue(reader, torch.empty_like(fake))))
-        return found
+                parts.append(self._remember(TracedValue(reader, torch.empty_like(fake))))
+        return parts
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, TracedValue):
@@ -314,7 +314,7 @@ class GraphTracer:
         """The get_attr node of a constant; tensors that share memory and shape share one."""
         key = (value.data_ptr(), value.dtype, tuple(value.shape), value.stride())
         if key not in self._constants or value.numel() == 0:
-            self._kept.append(value)
+            self._alive.append(value)
             self._own.pop(_memory(value), None)
             self._constants[key] = add_constant(
                 self.graph, value.detach(), self.names.get(value.data_ptr(), hint)

@@ -103,19 +103,19 @@ _RESHAPES = frozenset({aten.view.default, aten.reshape.default})
 _REDUCTIONS = frozenset({aten.mean.dim, aten.sum.dim_IntList, aten.amax.default, aten.amin.default})
 
 
-def can_be_channels_last(known: TensorType) -> bool:
+def can_be_channels_last(value_type: TensorType) -> bool:
     """Whether a value may lie CHANNELS_LAST at all."""
-    return len(known.shape) == 4 and (_holds_numbers(known) or known.dtype == "bool")
+    return len(value_type.shape) == 4 and (_holds_numbers(value_type) or value_type.dtype == "bool")
 
 
-def _holds_numbers(known: TensorType) -> bool:
+def _holds_numbers(value_type: TensorType) -> bool:
     """Whether the elements are real numbers, and no indices or truth values."""
-    return known.dtype in ("float32", "float16") or known.quant is not None
+    return value_type.dtype in ("float32", "float16") or value_type.quant is not None
 
 
-def orders_agree(known: TensorType) -> bool:
+def orders_agree(value_type: TensorType) -> bool:
     """Whether both orders of a rank-4 value are the same memory: one channel, or one pixel."""
-    _, c, h, w = known.shape
+    _, c, h, w = value_type.shape
     return c == 1 or h * w == 1
 
 
@@ -142,7 +142,9 @@ def _inputs_can_follow(node: fx.Node) -> bool:
     """An index that takes part has one order only, and so has what is made with it; a mask of
     lower rank has, as nothing reshapes it to rank 4."""
     moving = [type_of(source) for source in node.all_input_nodes if not is_weight(source)]
-    return all(_holds_numbers(known) or can_be_channels_last(known) for known in moving)
+    return all(
+        _holds_numbers(source_type) or can_be_channels_last(source_type) for source_type in moving
+    )
 
 
 def reads_either(node: fx.Node, source: TensorType) -> bool:
@@ -154,8 +156,8 @@ def reads_either(node: fx.Node, source: TensorType) -> bool:
         return False
     dims = bound_args(node)["dim"]
     reduced = {dim % 4 for dim in ([dims] if isinstance(dims, int) else dims)} or set(range(4))
-    kept = [dim for dim in (0, 2, 3, 1) if dim not in reduced and source.shape[dim] != 1]
-    return kept == sorted(kept)
+    remaining = [dim for dim in (0, 2, 3, 1) if dim not in reduced and source.shape[dim] != 1]
+    return remaining == sorted(remaining)
 
 
 def moves_from_last(node: fx.Node) -> bool:
@@ -201,12 +203,12 @@ def wanted_order(node: fx.Node, source: fx.Node) -> DimOrder | None:
 
 def writes_either(node: fx.Node) -> bool:
     """Whether ``node`` may call its result CHANNELS_LAST at no cost, whatever it reads."""
-    known = type_of(node)
-    free = layout_of(node) is Layout.RESHAPE and can_be_channels_last(known)
-    return free and orders_agree(known)
+    result_type = type_of(node)
+    free = layout_of(node) is Layout.RESHAPE and can_be_channels_last(result_type)
+    return free and orders_agree(result_type)
 
 
-def transposed_bytes(known: TensorType) -> int:
+def transposed_bytes(value_type: TensorType) -> int:
     """What changing the order of a value costs, in bytes moved: each is read and written.
 
     The constant stands for what a transposition costs however small it is; it only decides between
@@ -214,8 +216,8 @@ def transposed_bytes(known: TensorType) -> int:
     CPU (one to two us at some GB/s). Truth values are not transposed by NNAPI: any other way out is
     cheaper.
     """
-    if known.dtype == "bool":
-        return 0 if orders_agree(known) else _FORBIDDEN
-    n_bytes = math.prod(known.shape) * DTYPE_BYTES[known.dtype]
-    moved = 0 if orders_agree(known) else 2 * n_bytes
+    if value_type.dtype == "bool":
+        return 0 if orders_agree(value_type) else _FORBIDDEN
+    n_bytes = math.prod(value_type.shape) * DTYPE_BYTES[value_type.dtype]
+    moved = 0 if orders_agree(value_type) else 2 * n_bytes
     return moved + 16384

@@ -67,9 +67,9 @@ def bound_args(node: fx.Node) -> dict[str, Any]:
 
 def type_of(node: fx.Node) -> TensorType:
     """The type of the tensor that ``node`` makes."""
-    found = node.meta[TENSOR]
-    assert isinstance(found, TensorType)
-    return found
+    value_type = node.meta[TENSOR]
+    assert isinstance(value_type, TensorType)
+    return value_type
 
 
 def set_order(node: fx.Node, order: DimOrder) -> None:
@@ -120,8 +120,10 @@ def infer(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     """Runs ``target`` on meta tensors that stand for the nodes among its arguments."""
 
     def stand_in(node: fx.Node) -> Tensor:
-        known = type_of(node)
-        return torch.empty(known.shape, dtype=torch_dtype(known.dtype), device="meta")
+        stand_in_type = type_of(node)
+        return torch.empty(
+            stand_in_type.shape, dtype=torch_dtype(stand_in_type.dtype), device="meta"
+        )
 
     meta_args = fx.node.map_arg(args, stand_in)
     meta_kwargs = fx.node.map_arg(kwargs, stand_in)

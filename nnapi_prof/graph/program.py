@@ -42,8 +42,8 @@ class Program:
     def as_given(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The program's inputs as the model itself takes them."""
         return tuple(
-            torch._make_per_tensor_quantized_tensor(value, known.scale, known.zero_point)
-            if (known := self.quantised.get(index)) is not None
+            torch._make_per_tensor_quantized_tensor(value, params.scale, params.zero_point)
+            if (params := self.quantised.get(index)) is not None
             else value
             for index, value in enumerate(inputs)
         )

@@ -130,7 +130,7 @@ def stated_quantisation(node: fx.Node) -> Quantisation | None:
 def _reads_alike(node: fx.Node) -> Quantisation | None:
     """The quantisation that all readers of an integer input of the model, and of what it is moved
     to, agree on."""
-    found = {
+    schemes = {
         stated_quantisation(user)
         if is_dequantize(user)
         else _reads_alike(user)
@@ -138,7 +138,7 @@ def _reads_alike(node: fx.Node) -> Quantisation | None:
         else None
         for user in node.users
     }
-    return found.pop() if len(found) == 1 else None
+    return schemes.pop() if len(schemes) == 1 else None
 
 
 def reads_integers(node: fx.Node) -> bool:

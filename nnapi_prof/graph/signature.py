@@ -25,12 +25,12 @@ def digest(description: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def describe_type(known: TensorType) -> list[Any]:
+def describe_type(value_type: TensorType) -> list[Any]:
     """A TensorType as JSON."""
-    plain = [list(known.shape), known.dtype, known.dim_order.value]
-    if known.quant is None:
+    plain = [list(value_type.shape), value_type.dtype, value_type.dim_order.value]
+    if value_type.quant is None:
         return plain
-    return [*plain, repr(known.quant.scale), known.quant.zero_point]
+    return [*plain, repr(value_type.quant.scale), value_type.quant.zero_point]
 
 
 def unit_signature(
@@ -47,8 +47,8 @@ def unit_signature(
         {
             "version": VERSION,
             "nodes": list(nodes),
-            "inputs": [describe_type(known) for known in inputs],
-            "outputs": [describe_type(known) for known in outputs],
+            "inputs": [describe_type(value_type) for value_type in inputs],
+            "outputs": [describe_type(value_type) for value_type in outputs],
         }
     )
 
@@ -91,7 +91,7 @@ def _refine(
             v for u in members for v in (*graph.units[u].inputs, *graph.units[u].outputs)
         }:
             maker = graph.producer.get(value)
-            made = (
+            maker_key = (
                 [colours[maker], graph.units[maker].outputs.index(value)]
                 if maker in inside
                 else describe_type(graph.values[value])
@@ -101,7 +101,7 @@ def _refine(
                 for reader in graph.readers[value]
                 if reader in inside
             )
-            values[value] = digest([made, read, value in leaving])
+            values[value] = digest([maker_key, read, value in leaving])
         colours = {
             u: digest(
                 [
@@ -120,9 +120,9 @@ def _wiring(graph: UnitGraph, ordered: list[int], leaving: set[str]) -> dict[str
     rows = []
     for index in ordered:
         unit = graph.units[index]
-        made = [numbers.setdefault(value, len(numbers)) for value in unit.outputs]
+        output_numbers = [numbers.setdefault(value, len(numbers)) for value in unit.outputs]
         read = [numbers.setdefault(value, len(numbers)) for value in unit.inputs]
-        rows.append([unit.signature, read, made])
+        rows.append([unit.signature, read, output_numbers])
     types = [describe_type(graph.values[value]) for value in numbers]
     out = [numbers[value] for value in numbers if value in leaving]
     return {"version": VERSION, "units": rows, "values": types, "outputs": out}

@@ -127,16 +127,16 @@ class UnitGraph:
     @cached_property
     def readers(self) -> dict[str, tuple[int, ...]]:
         """Value name -> indices of the units that read it."""
-        found: dict[str, list[int]] = {value: [] for value in self.values}
+        indices: dict[str, list[int]] = {value: [] for value in self.values}
         for unit in self.units:
             for value in unit.inputs:
-                found[value].append(unit.index)
-        return {value: tuple(units) for value, units in found.items()}
+                indices[value].append(unit.index)
+        return {value: tuple(units) for value, units in indices.items()}
 
     def predecessors(self, index: int) -> tuple[int, ...]:
         """Indices of the units whose values unit ``index`` reads, ascending."""
-        made = {self.producer[v] for v in self.units[index].inputs if v in self.producer}
-        return tuple(sorted(made))
+        producers = {self.producer[v] for v in self.units[index].inputs if v in self.producer}
+        return tuple(sorted(producers))
 
     def label(self, region: Iterable[int]) -> str:
         """``conv2d 3x3``, or ``conv2d 3x3 … linear`` for the first and last of several units."""
@@ -247,8 +247,8 @@ def draw(graph: UnitGraph) -> str:
 
 
 def _line(graph: UnitGraph, unit: Unit, width: int) -> str:
-    read, made = _values(graph, unit.inputs), _values(graph, unit.outputs)
-    return f"{unit.index:4d}  {unit.label:{width}}  {read} -> {made}"
+    read, written = _values(graph, unit.inputs), _values(graph, unit.outputs)
+    return f"{unit.index:4d}  {unit.label:{width}}  {read} -> {written}"
 
 
 def _values(graph: UnitGraph, names: tuple[str, ...]) -> str:

@@ -114,9 +114,9 @@ def _verify_type(node: fx.Node) -> None:
         inferred = infer(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
     except NotImplementedError:
         return  # an operator that PyTorch runs on data only
-    found = describe(inferred)
-    known = type_of(node)
-    if found != TensorType(known.shape, known.dtype):
+    inferred_type = describe(inferred)
+    node_type = type_of(node)
+    if inferred_type != TensorType(node_type.shape, node_type.dtype):
         raise FrontendError(
-            f"{node.name}: {op_name(node.target)} gives {found}, its type says {known}"
+            f"{node.name}: {op_name(node.target)} gives {inferred_type}, its type says {node_type}"
         )

@@ -6,10 +6,12 @@ leave the node alone. New nodes must already be in normal form: a pass visits ea
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
@@ -20,9 +22,12 @@ from nnapi_prof.graph.node import (
     constant_value,
     insert_call,
     is_constant,
+    positive_dim,
     type_of,
 )
 from nnapi_prof.graph.types import TensorType
+
+aten = torch.ops.aten
 
 
 class Site:
@@ -38,6 +43,12 @@ class Site:
         """The type of what the node makes."""
         return type_of(self.node)
 
+    @property
+    def target(self) -> OpOverload:
+        """The operator that the node calls."""
+        assert isinstance(self.node.target, OpOverload)
+        return self.node.target
+
     def input(self, name: str = "self") -> fx.Node:
         """The node behind a tensor argument."""
         node = self.args[name]
@@ -52,6 +63,36 @@ class Site:
         """Inserts a call before the node."""
         with self.graph.inserting_before(self.node):
             return insert_call(self.graph, target, args, kwargs)
+
+    def reshape(self, node: fx.Node, shape: Sequence[int]) -> fx.Node:
+        """Inserts a reshape, which unlike a view eager PyTorch does on permuted memory too."""
+        return self.call(aten.reshape.default, node, list(shape))
+
+    def view(self, node: fx.Node, shape: Sequence[int]) -> fx.Node:
+        """Inserts a view."""
+        return self.call(aten.view.default, node, list(shape))
+
+    def slices(self, dim: int, sizes: Iterable[int]) -> list[fx.Node]:
+        """Cuts ``self`` along ``dim`` into parts of these sizes."""
+        source, ends = self.input(), list(itertools.accumulate(sizes))
+        dim = positive_dim(dim, len(type_of(source).shape))
+        return [
+            self.call(aten.slice.Tensor, source, dim, start, end, 1)
+            for start, end in zip([0, *ends], ends, strict=False)
+        ]
+
+    def call_on(self, swap: Mapping[fx.Node, fx.Node]) -> fx.Node:
+        """Inserts the node's own call, with other nodes in the place of some that it reads."""
+        args: Any = fx.node.map_arg(self.node.args, lambda node: swap.get(node, node))
+        kwargs: Any = fx.node.map_arg(self.node.kwargs, lambda node: swap.get(node, node))
+        return self.call(self.target, *args, **kwargs)
+
+    def call_with(self, args: Mapping[str, Any]) -> fx.Node:
+        """Inserts the node's own call with some arguments changed, by name."""
+        changed = {**self.args, **args}
+        positional = [a.name for a in self.target._schema.arguments if not a.kwarg_only]
+        kwargs = {name: value for name, value in changed.items() if name not in positional}
+        return self.call(self.target, *(changed[name] for name in positional), **kwargs)
 
     def add_constant(self, value: Tensor, hint: str) -> fx.Node:
         """Inserts a constant before the node."""
@@ -76,15 +117,28 @@ def _alike(a: Any, b: Any) -> bool:
 
 Rule = Callable[[Site], fx.Node | None]
 ManyRule = Callable[[Site], list[fx.Node] | None]
+AnyRule = TypeVar("AnyRule", Rule, ManyRule)
+
+
+def only_first_read(node: fx.Node) -> bool:
+    """Whether of a node's several values nobody reads any but the first."""
+    return all(user.args[1] == 0 for user in node.users if user.users)
+
+
+def first_of(rule: Rule) -> ManyRule:
+    """A rule for a node of several values of which only the first is read."""
+
+    def many(site: Site) -> list[fx.Node] | None:
+        node = rule(site) if only_first_read(site.node) else None
+        return None if node is None else [node]
+
+    return many
 
 
 def apply_rules(graph: fx.Graph, rules: Mapping[OpOverload, Rule]) -> int:
     """Offers every call to the rule for its overload; returns the number of nodes replaced."""
     changed = 0
-    for node in calls(graph):
-        rule = rules.get(node.target) if isinstance(node.target, OpOverload) else None
-        if rule is None or not node.users:
-            continue
+    for node, rule in _rules_of(graph, rules):
         replacement = rule(Site(node))
         if replacement is None or replacement is node:
             continue
@@ -100,10 +154,7 @@ def apply_many_rules(graph: fx.Graph, rules: Mapping[OpOverload, ManyRule]) -> i
     The rule returns one node for each value, in order.
     """
     changed = 0
-    for node in calls(graph):
-        rule = rules.get(node.target) if isinstance(node.target, OpOverload) else None
-        if rule is None or not node.users:
-            continue
+    for node, rule in _rules_of(graph, rules):
         replacements = rule(Site(node))
         if replacements is None:
             continue
@@ -116,6 +167,16 @@ def apply_many_rules(graph: fx.Graph, rules: Mapping[OpOverload, ManyRule]) -> i
         graph.erase_node(node)
         changed += 1
     return changed
+
+
+def _rules_of(
+    graph: fx.Graph, rules: Mapping[OpOverload, AnyRule]
+) -> Iterator[tuple[fx.Node, AnyRule]]:
+    """The calls that are read and have a rule."""
+    for node in calls(graph):
+        rule = rules.get(node.target) if isinstance(node.target, OpOverload) else None
+        if rule is not None and node.users:
+            yield node, rule
 
 
 def erase_unused(graph: fx.Graph) -> int:

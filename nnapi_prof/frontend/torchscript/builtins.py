@@ -151,15 +151,15 @@ def call_on_nested(
     """What an operator makes of a nested tensor, or makes one of; None for any other operator."""
     if target is aten._nested_tensor_from_mask.default:
         return NestedTensor(inputs[0], inputs[1])
-    found = next(value for value in inputs if isinstance(value, NestedTensor))
-    arg = bind(target, [found.value if value is found else value for value in inputs], {})
-    hidden = call(Step(aten.logical_not.default, (found.valid,), {}, where, "padding"))
+    nested = next(value for value in inputs if isinstance(value, NestedTensor))
+    arg = bind(target, [nested.value if value is nested else value for value in inputs], {})
+    hidden = call(Step(aten.logical_not.default, (nested.valid,), {}, where, "padding"))
     if target is aten._transformer_encoder_layer_fwd.default and arg["mask"] is None:
         args = tuple((arg | {"mask": hidden, "mask_type": OVER_KEYS}).values())
-        return NestedTensor(call(Step(target, args, {}, where, "encoder_layer")), found.valid)
-    shape = found.value.fake.shape if isinstance(found.value, TracedValue) else found.value.shape
+        return NestedTensor(call(Step(target, args, {}, where, "encoder_layer")), nested.valid)
+    shape = nested.value.fake.shape if isinstance(nested.value, TracedValue) else nested.value.shape
     if target is aten.to_padded_tensor.default and list(arg["output_size"] or ()) == list(shape):
         places = call(Step(aten.unsqueeze.default, (hidden, -1), {}, where, "padding"))
-        args = found.value, places, arg["padding"]
+        args = nested.value, places, arg["padding"]
         return call(Step(aten.masked_fill.Scalar, args, {}, where, "padded"))
     return None

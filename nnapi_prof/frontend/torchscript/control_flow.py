@@ -60,8 +60,8 @@ class Outliner:
     def _breaks_on_data(self, walker: Any, node: Any, inputs: Sequence[Any]) -> bool:
         (body,) = node.blocks()
         values = dict(zip([v.debugName() for v in body.inputs()], [0, *inputs[2:]], strict=True))
-        found = self._look(walker, body, values)
-        return found is not None and isinstance(found[0], DeferredValue)
+        ends = self._look(walker, body, values)
+        return ends is not None and isinstance(ends[0], DeferredValue)
 
     def _keep(self, walker: Any, node: Any) -> list[Any]:
         where = walker.where(node)
@@ -90,11 +90,11 @@ class Outliner:
         for name in step.writes:
             targets.append(DeferredValue(step, None, name))
             stand_ins.append(step.env[name].fake)
-        found = self.emit(walker, targets, stand_ins)
-        for name, value in zip(step.writes, found[len(sure) :], strict=True):
+        emitted = self.emit(walker, targets, stand_ins)
+        for name, value in zip(step.writes, emitted[len(sure) :], strict=True):
             _replace(walker.values, before[name], value)
-        found = found[: len(sure)]
-        for i, value in zip(sure, found, strict=True):
+        emitted = emitted[: len(sure)]
+        for i, value in zip(sure, emitted, strict=True):
             kind = str(outputs[i].type())
             results[i] = self._number(value, kind, where) if kind in NUMBERS else value
         return results
@@ -102,12 +102,12 @@ class Outliner:
     def _number(self, tensor: TracedValue, kind: str, where: str) -> DeferredValue:
         """The number that a tensor of rank 0 holds."""
         graph = torch._C.Graph()
-        given = graph.addInput()
-        given.setType(torch._C.TensorType.get())
-        node = graph.create(f"aten::{kind.title()}", [given], 1)
+        argument = graph.addInput()
+        argument.setType(torch._C.TensorType.get())
+        node = graph.create(f"aten::{kind.title()}", [argument], 1)
         node.output().setType(_TYPES[kind].get())
         graph.insertNode(node)
-        step = DeferredNode(node, {given.debugName(): tensor}, where, graph=graph)
+        step = DeferredNode(node, {argument.debugName(): tensor}, where, graph=graph)
         self.steps.append(step)
         return DeferredValue(step, 0)
 
@@ -140,10 +140,10 @@ class Outliner:
 
     def _of_branches(self, walker: Any, node: Any) -> list[Tensor | None]:
         ends = [self._look(walker, block, {}) for block in node.blocks() if not _raises(block)]
-        found: list[Tensor | None] = []
+        fakes: list[Tensor | None] = []
         for index in range(node.outputsSize()):
-            found.append(_common([_fake(end[index]) if end else None for end in ends]))
-        return found
+            fakes.append(_common([_fake(end[index]) if end else None for end in ends]))
+        return fakes
 
     def _of_loop(self, walker: Any, node: Any, step: DeferredNode) -> list[Tensor | None]:
         """Of what a loop carries: what comes in and goes out alike, however often it turns."""
@@ -165,25 +165,25 @@ class Outliner:
     def _of_operator(
         self, walker: Any, node: Any, step: DeferredNode
     ) -> list[Tensor | None] | None:
-        found = walker.operator_of(node, node.kind())
-        if found is None:
+        overload = walker.operator_of(node, node.kind())
+        if overload is None:
             return None
-        arguments = found._schema.arguments
-        given: dict[str, Any] = {}
+        arguments = overload._schema.arguments
+        args: dict[str, Any] = {}
         for value, argument in zip(node.inputs(), arguments, strict=False):
-            known = step.env[value.debugName()]
-            if isinstance(known, DeferredValue):
+            argument_value = step.env[value.debugName()]
+            if isinstance(argument_value, DeferredValue):
                 sample = _SAMPLES.get(str(value.type()))
                 if sample is None or argument.name not in _NO_SHAPE:
                     return None
-                known = sample
-            elif has_deferred([known]):
+                argument_value = sample
+            elif has_deferred([argument_value]):
                 return None
-            given[argument.name] = known
-        given = pytree.tree_map_only(TracedValue, lambda v: v.fake, given)
+            args[argument.name] = argument_value
+        args = pytree.tree_map_only(TracedValue, lambda v: v.fake, args)
         try:
             with walker.maker.mode, torch.no_grad():
-                result = found(**given)
+                result = overload(**args)
         except Exception:  # whatever stands in its way: its shape is not certain, so it stays
             return None
         return [result] if isinstance(result, Tensor) else None
@@ -232,8 +232,8 @@ class Outliner:
             for leaf, value in zip(leaves, returned, strict=True)
             if isinstance(leaf, DeferredValue)
         ]
-        found = iter(self.emit(walker, late, fakes))
-        return [next(found) if isinstance(leaf, DeferredValue) else leaf for leaf in leaves]
+        emitted = iter(self.emit(walker, late, fakes))
+        return [next(emitted) if isinstance(leaf, DeferredValue) else leaf for leaf in leaves]
 
     def _checked(self, walker: Any, leaves: list[Any]) -> list[Any]:
         """The leaves, one of them through a function that makes the checks that are left."""
@@ -255,14 +255,14 @@ class Outliner:
             node = walker.maker.graph.placeholder("kept")
             return [TracedValue(node, fake) for fake in fakes]
         steps = self._needed(targets)
-        made, inputs = script_function(steps, targets)
+        function, inputs = script_function(steps, targets)
         construct = next(
             (s.node.kind() for s in reversed(steps) if s.node.kind() in CONTROL), "number"
         )
         self.n_functions += 1
         word = construct.rpartition(":")[2].lower()
-        kept = ScriptCall(made, self.n_functions, f"{word}_on_data", steps[-1].where)
-        return walker.maker.kept(kept, inputs, fakes)  # type: ignore[no-any-return]
+        call = ScriptCall(function, self.n_functions, f"{word}_on_data", steps[-1].where)
+        return walker.maker.kept(call, inputs, fakes)  # type: ignore[no-any-return]
 
     def _needed(self, targets: Sequence[DeferredValue | TracedValue]) -> list[DeferredNode]:
         """The pending nodes that ``targets`` need, in order, checks that wait among them."""
@@ -367,42 +367,42 @@ def script_function(
     """The steps as a TorchScript function of tensors, and what it is to be called with."""
     graph = torch._C.Graph()
     inputs: dict[int, tuple[TracedValue | Tensor, Any]] = {}
-    made: dict[tuple[int, int | None, str], Any] = {}
+    copies: dict[tuple[int, int | None, str], Any] = {}
     rebuilt: dict[int, Any] = {}
 
-    def value_of(known: Any, kind: Any) -> Any:
-        if isinstance(known, DeferredValue):
-            return made[id(known.step), known.index, known.name]
-        if isinstance(known, TracedValue | Tensor):
-            key = known.data_ptr() if isinstance(known, Tensor) else id(known.node)
+    def value_of(content: Any, kind: Any) -> Any:
+        if isinstance(content, DeferredValue):
+            return copies[id(content.step), content.index, content.name]
+        if isinstance(content, TracedValue | Tensor):
+            key = content.data_ptr() if isinstance(content, Tensor) else id(content.node)
             if key not in inputs:
                 value = graph.addInput()
                 value.setType(torch._C.TensorType.get())
-                inputs[key] = known, value
+                inputs[key] = content, value
             return inputs[key][1]
-        if _is_built(known):
-            if id(known) not in rebuilt:
-                rebuilt[id(known)] = _container(graph, known, kind, value_of)
-            return rebuilt[id(known)]
-        return graph.insertConstant(known)  # type: ignore[attr-defined]
+        if _is_built(content):
+            if id(content) not in rebuilt:
+                rebuilt[id(content)] = _container(graph, content, kind, value_of)
+            return rebuilt[id(content)]
+        return graph.insertConstant(content)  # type: ignore[attr-defined]
 
     for step in steps:
 
         def look(value: Any, step: DeferredNode = step) -> Any:
             name = value.debugName()
-            if (id(step), None, name) in made:
-                return made[id(step), None, name]
-            found = value_of(step.env[name], value.type())
+            if (id(step), None, name) in copies:
+                return copies[id(step), None, name]
+            copy = value_of(step.env[name], value.type())
             if name in step.writes:
                 nothing = graph.insertConstant(None)  # type: ignore[attr-defined]
-                found = graph.insertNode(graph.create("aten::clone", [found, nothing], 1)).output()
-            made[id(step), None, name] = found
-            return found
+                copy = graph.insertNode(graph.create("aten::clone", [copy, nothing], 1)).output()
+            copies[id(step), None, name] = copy
+            return copy
 
         clone = graph.createClone(step.node, look)  # type: ignore[attr-defined]
         graph.insertNode(clone)
         for index, output in enumerate(clone.outputs()):
-            made[id(step), index, ""] = output
+            copies[id(step), index, ""] = output
     for target in targets:
         value = value_of(target, None)
         if str(value.type()) in NUMBERS:
@@ -415,32 +415,32 @@ def script_function(
         graph.makeMultiOutputIntoTuple()
     graph.lint()
     script_function = torch._C._create_function_from_graph("kept", graph)
-    return script_function, [known for known, _ in inputs.values()]
+    return script_function, [content for content, _ in inputs.values()]
 
 
-def _is_built(known: Any) -> bool:
+def _is_built(content: Any) -> bool:
     """Whether a value is a container that a function must build: a constant cannot be written to,
     nor hold tensors."""
-    if not isinstance(known, list | tuple | dict):
+    if not isinstance(content, list | tuple | dict):
         return False
-    leaves = pytree.tree_leaves(known)
+    leaves = pytree.tree_leaves(content)
     return not leaves or any(
         isinstance(leaf, TracedValue | Tensor | DeferredValue) for leaf in leaves
     )
 
 
-def _container(graph: Any, known: Any, kind: Any, value_of: Callable[..., Any]) -> Any:
-    if isinstance(known, dict):
+def _container(graph: Any, content: Any, kind: Any, value_of: Callable[..., Any]) -> Any:
+    if isinstance(content, dict):
         kinds, items = [kind.getKeyType(), kind.getValueType()], []
-        for pair in known.items():
+        for pair in content.items():
             items += [value_of(item, of) for item, of in zip(pair, kinds, strict=True)]
         construct = graph.create("prim::DictConstruct", items, 1)
         graph.insertNode(construct)
         construct.output().setType(kind)
         return construct.output()
-    is_list = isinstance(known, list)
-    kinds = [kind.getElementType()] * len(known) if is_list else kind.elements()
-    items = [value_of(item, of) for item, of in zip(known, kinds, strict=True)]
+    is_list = isinstance(content, list)
+    kinds = [kind.getElementType()] * len(content) if is_list else kind.elements()
+    items = [value_of(item, of) for item, of in zip(content, kinds, strict=True)]
     construct = graph.create("prim::ListConstruct" if is_list else "prim::TupleConstruct", items, 1)
     graph.insertNode(construct)
     construct.output().setType(kind)
@@ -495,7 +495,7 @@ def mutated_containers(node: Any) -> list[str]:
 def mutated_tensors(node: Any) -> tuple[str, ...]:
     """Names of the tensors from outside that a node and its blocks write to."""
     outside = set(captured_names(node))
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for inner in (node, *_inner_nodes(node)):
         kind = inner.kind()
         if not (kind.startswith("aten::") and kind.endswith("_") and not kind.endswith("__")):
@@ -504,5 +504,5 @@ def mutated_tensors(node: Any) -> tuple[str, ...]:
         while target.debugName() not in outside and _VIEWS.match(target.node().kind()):
             target = next(target.node().inputs())
         if target.debugName() in outside:
-            found[target.debugName()] = None
-    return tuple(found)
+            names[target.debugName()] = None
+    return tuple(names)

@@ -64,14 +64,14 @@ def walked_graph(
     arguments = forward_arguments(model)
     names = _distinct([argument.name for argument in arguments])
     inputs: list[Any] = [
-        quantised_input(maker, given, example)
-        for given, example in zip(names, examples, strict=False)
+        quantised_input(maker, argument, example)
+        for argument, example in zip(names, examples, strict=False)
     ]
     inputs += [argument.default_value for argument in arguments[len(examples) :]]
     walker = _Walker(maker, name)
     walker.keeper = keeper
-    for parameter, given in zip(graph.inputs(), [model, *inputs], strict=True):
-        walker.values[parameter.debugName()] = given
+    for parameter, argument in zip(graph.inputs(), [model, *inputs], strict=True):
+        walker.values[parameter.debugName()] = argument
     results = walker.block(graph)
     walker.state.check(name)
     leaves = pytree.tree_leaves(results, is_leaf=lambda v: isinstance(v, TracedValue))
@@ -93,11 +93,11 @@ def _inlined(graph: Any) -> Any:
 
 def _distinct(names: Sequence[str]) -> list[str]:
     """Names of inputs made different: a trace may give two the same."""
-    found: list[str] = []
+    distinct: list[str] = []
     for name in names:
-        copies = sum(other == name for other in names[: len(found)])
-        found.append(f"{name}_{copies}" if copies else name)
-    return found
+        copies = sum(other == name for other in names[: len(distinct)])
+        distinct.append(f"{name}_{copies}" if copies else name)
+    return distinct
 
 
 def forward_arguments(model: torch.jit.ScriptModule) -> list[Any]:
@@ -126,8 +126,8 @@ class _State:
 
     def check(self, name: str) -> None:
         """Raises FrontendError where what a run reads is what another run wrote."""
-        for key, found in self.read.items():
-            if key in self.written and not _same(self.written[key], found):
+        for key, value in self.read.items():
+            if key in self.written and not _same(self.written[key], value):
                 raise FrontendError(
                     f"{name} changes its attribute {key[1]} whenever it runs: a model that keeps "
                     "state cannot be converted"
@@ -214,8 +214,8 @@ class _Walker:
         graph = _inlined(owner._c._get_method(node.s("name")).inlined_graph)
         inner = _Walker(self.maker, self.name, self.state)
         inner.keeper = self.keeper
-        for parameter, given in zip(graph.inputs(), inputs, strict=True):
-            inner.values[parameter.debugName()] = given
+        for parameter, value in zip(graph.inputs(), inputs, strict=True):
+            inner.values[parameter.debugName()] = value
         return inner.block(graph)
 
     def _branch(self, node: Any, condition: Any) -> list[Any]:
@@ -259,9 +259,9 @@ class _Walker:
         namespace, _, packet = kind.partition("::")
         if namespace not in ("aten", "quantized"):
             return None
-        found = re.match(r"[\w:]+(?:\.(\w+))?\(", node.schema())
+        match = re.match(r"[\w:]+(?:\.(\w+))?\(", node.schema())
         family = getattr(getattr(torch.ops, namespace), packet, None)
-        return getattr(family, (found.group(1) if found else None) or "default", None)
+        return getattr(family, (match.group(1) if match else None) or "default", None)
 
     def where(self, node: Any) -> str:
         """The source line of a node."""
@@ -310,10 +310,10 @@ class _Walker:
 
 def source(node: Any) -> str:
     """``FILE:LINE`` of a TorchScript node, or what module it stands in."""
-    found = re.findall(r'File "([^"]+)", line (\d+)', node.sourceRange())
-    if not found:
-        found = re.findall(r"^(\S+):(\d+):\d+", node.sourceRange(), re.MULTILINE)
-    return f"{found[-1][0]}:{found[-1][1]}" if found else node.scopeName() or "forward"
+    frames = re.findall(r'File "([^"]+)", line (\d+)', node.sourceRange())
+    if not frames:
+        frames = re.findall(r"^(\S+):(\d+):\d+", node.sourceRange(), re.MULTILINE)
+    return f"{frames[-1][0]}:{frames[-1][1]}" if frames else node.scopeName() or "forward"
 
 
 _MAX_CALLS = 64

@@ -98,10 +98,12 @@ def _norm(site: Site) -> fx.Node | None:
     """A norm with an element type that it has anyhow."""
     if site.type.dtype != type_of(site.input()).dtype:
         return None
-    given = [site.input(), site.args["p"]]
+    norm_args = [site.input(), site.args["p"]]
     if "dim" not in site.args:
-        return site.call(aten.norm.Scalar, site.input(), 2 if given[1] is None else given[1])
-    return site.call(aten.norm.ScalarOpt_dim, *given, site.args["dim"], site.args["keepdim"])
+        return site.call(
+            aten.norm.Scalar, site.input(), 2 if norm_args[1] is None else norm_args[1]
+        )
+    return site.call(aten.norm.ScalarOpt_dim, *norm_args, site.args["dim"], site.args["keepdim"])
 
 
 def _linalg_norm(site: Site) -> fx.Node | None:
@@ -113,12 +115,7 @@ def _linalg_norm(site: Site) -> fx.Node | None:
 
 
 def _split(site: Site) -> list[fx.Node] | None:
-    nodes, start = [], 0
-    for size in site.args["split_sizes"]:
-        dim = site.args["dim"]
-        nodes.append(site.call(aten.slice.Tensor, site.input(), dim, start, start + size, 1))
-        start += size
-    return nodes
+    return site.slices(site.args["dim"], site.args["split_sizes"])
 
 
 _RULES: dict[torch._ops.OpOverload, Rule] = {
@@ -200,8 +197,8 @@ def _full(site: Site) -> fx.Node | None:
 
 def _constant(site: Site, value: float) -> fx.Node:
     """A tensor of the node's type with one value: of what it reads only the shape matters."""
-    known = site.type
-    tensor = torch.full(known.shape, value, dtype=torch_dtype(known.dtype))
+    result_type = site.type
+    tensor = torch.full(result_type.shape, value, dtype=torch_dtype(result_type.dtype))
     return site.add_constant(tensor, site.node.name)
 
 

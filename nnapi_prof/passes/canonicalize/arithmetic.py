@@ -179,10 +179,10 @@ def _sigmoid(site: Site) -> fx.Node | None:
 def _softmax_like(target: torch._ops.OpOverload) -> Rule:
     def rule(site: Site) -> fx.Node | None:
         source = site.input()
-        known = type_of(source)
-        if site.type.dtype != known.dtype:
+        source_type = type_of(source)
+        if site.type.dtype != source_type.dtype:
             return None
-        return site.become(target, source, positive_dim(site.args["dim"], len(known.shape)))
+        return site.become(target, source, positive_dim(site.args["dim"], len(source_type.shape)))
 
     return rule
 
@@ -190,10 +190,10 @@ def _softmax_like(target: torch._ops.OpOverload) -> Rule:
 def _mean(site: Site) -> fx.Node | None:
     """``mean.dim`` with ascending dims; over H and W with keepdim it is an average pool to 1x1."""
     source = site.input()
-    known = type_of(source)
-    if site.type.dtype != known.dtype:
+    source_type = type_of(source)
+    if site.type.dtype != source_type.dtype:
         return None
-    rank = len(known.shape)
+    rank = len(source_type.shape)
     dims = sorted(positive_dim(d, rank) for d in (site.args.get("dim") or range(rank)))
     keepdim = bool(site.args.get("keepdim", False))
     if rank == 4 and dims == [2, 3] and keepdim:

@@ -11,7 +11,7 @@ from torch import fx
 from nnapi_prof.graph.node import bound_args, calls, constant_value, is_constant, type_of
 from nnapi_prof.passes.canonicalize.aliases import resized
 from nnapi_prof.passes.decompose.composites import COMPOSITES, COMPOSITES_OF_SEVERAL
-from nnapi_prof.passes.rewrite import ManyRule, Rule, Site, apply_many_rules, apply_rules
+from nnapi_prof.passes.rewrite import ManyRule, Rule, Site, apply_many_rules, apply_rules, first_of
 
 aten = torch.ops.aten
 
@@ -65,16 +65,18 @@ def fold_batch_norm(graph: fx.Graph) -> int:
 
 
 def _fold(layer: fx.Node, norm: fx.Node) -> None:
-    given, known = bound_args(layer), bound_args(norm)
+    layer_args, norm_args = bound_args(layer), bound_args(norm)
     gamma, beta, mean, var = (
-        constant_value(known[name]).double()
+        constant_value(norm_args[name]).double()
         for name in ("weight", "bias", "running_mean", "running_var")
     )
-    scale = gamma / torch.sqrt(var + known["eps"])
-    weight = constant_value(given["weight"])
-    bias = 0.0 if given["bias"] is None else constant_value(given["bias"]).double()
-    if given.get("transposed"):  # weight is [in, out / groups, ...], groups outermost along "in"
-        groups = given["groups"]
+    scale = gamma / torch.sqrt(var + norm_args["eps"])
+    weight = constant_value(layer_args["weight"])
+    bias = 0.0 if layer_args["bias"] is None else constant_value(layer_args["bias"]).double()
+    if layer_args.get(
+        "transposed"
+    ):  # weight is [in, out / groups, ...], groups outermost along "in"
+        groups = layer_args["groups"]
         per_group = weight.double().view(groups, -1, *weight.shape[1:])
         shaped = scale.view(groups, 1, -1, *[1] * (weight.dim() - 2))
         new_weight = (per_group * shaped).flatten(0, 1)
@@ -82,7 +84,7 @@ def _fold(layer: fx.Node, norm: fx.Node) -> None:
         new_weight = weight.double() * scale.view(-1, *[1] * (weight.dim() - 1))
     new_bias = (bias - mean) * scale + beta
     site = Site(layer)
-    stem = str(given["weight"].target)
+    stem = str(layer_args["weight"].target)
     layer.update_arg(1, site.add_constant(new_weight.to(weight.dtype), f"{stem}_folded"))
     layer.update_arg(2, site.add_constant(new_bias.to(weight.dtype), f"{stem}_folded_bias"))
     norm.replace_all_uses_with(layer)
@@ -108,7 +110,7 @@ def _convolution(site: Site) -> fx.Node | None:
     padding = arg["padding"]
     unbatched = len(type_of(source).shape) == n + 1
     if unbatched:
-        source = site.call(aten.view.default, source, [1, *type_of(source).shape])
+        source = site.view(source, [1, *type_of(source).shape])
     if isinstance(padding, str):
         source, padding = _named_padding(site, source, padding, dilation)
     result = site.become(
@@ -117,7 +119,7 @@ def _convolution(site: Site) -> fx.Node | None:
         *(transposed, output_padding, arg["groups"]),
     )
     if unbatched and result is not None:
-        return site.call(aten.view.default, result, list(site.type.shape))
+        return site.view(result, list(site.type.shape))
     return result
 
 
@@ -161,22 +163,13 @@ def _batch_norm(site: Site) -> fx.Node | None:
     return _batch_norm_parts(site)
 
 
-def _native_batch_norm(site: Site) -> list[fx.Node] | None:
-    node = _batch_norm(site) if _only_first_read(site.node) else None
-    return None if node is None else [node]
-
-
-def _only_first_read(node: fx.Node) -> bool:
-    return all(user.args[1] == 0 for user in node.users if user.users)
-
-
 def _pooled(site: Site, target: torch._ops.OpOverload, *args: Any) -> fx.Node | None:
     """A pool of the node's images; one image alone, ``[C, H, W]``, becomes a batch on the way."""
     source = site.input()
     if len(type_of(source).shape) == 4:
         return site.become(target, source, *args)
-    batch = site.call(aten.view.default, source, [1, *type_of(source).shape])
-    return site.call(aten.view.default, site.call(target, batch, *args), list(site.type.shape))
+    batch = site.view(source, [1, *type_of(source).shape])
+    return site.view(site.call(target, batch, *args), list(site.type.shape))
 
 
 def _max_pool(site: Site) -> fx.Node | None:
@@ -188,11 +181,6 @@ def _max_pool(site: Site) -> fx.Node | None:
         *(kernel, full(arg["stride"] or kernel, 2), full(arg["padding"], 2)),
         *(full(arg["dilation"], 2), bool(arg["ceil_mode"])),
     )
-
-
-def _max_pool_with_indices(site: Site) -> list[fx.Node] | None:
-    node = _max_pool(site) if _only_first_read(site.node) else None
-    return None if node is None else [node]
 
 
 def _avg_pool(site: Site) -> fx.Node | None:
@@ -259,7 +247,7 @@ _RULES: dict[torch._ops.OpOverload, Rule] = {
 
 _MANY_RULES: dict[torch._ops.OpOverload, ManyRule] = {
     **COMPOSITES_OF_SEVERAL,
-    aten._native_batch_norm_legit_no_training.default: _native_batch_norm,
-    aten.native_batch_norm.default: _native_batch_norm,
-    aten.max_pool2d_with_indices.default: _max_pool_with_indices,
+    aten._native_batch_norm_legit_no_training.default: first_of(_batch_norm),
+    aten.native_batch_norm.default: first_of(_batch_norm),
+    aten.max_pool2d_with_indices.default: first_of(_max_pool),
 }

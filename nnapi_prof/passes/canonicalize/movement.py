@@ -21,7 +21,14 @@ from nnapi_prof.graph.node import (
     type_of,
 )
 from nnapi_prof.passes.decompose.scatter import PATCH_RULES
-from nnapi_prof.passes.rewrite import ManyRule, Rule, Site, apply_many_rules, apply_rules
+from nnapi_prof.passes.rewrite import (
+    ManyRule,
+    Rule,
+    Site,
+    apply_many_rules,
+    apply_rules,
+    only_first_read,
+)
 
 aten = torch.ops.aten
 
@@ -87,7 +94,7 @@ def _last_two(site: Site) -> fx.Node | None:
 
 
 def _same_elements(site: Site) -> fx.Node | None:
-    return site.call(aten.reshape.default, site.input(), list(site.type.shape))
+    return site.reshape(site.input(), list(site.type.shape))
 
 
 def _joined(dim: int, rank: int) -> Rule:
@@ -106,14 +113,12 @@ def _at_least(site: Site, node: fx.Node, rank: int) -> fx.Node:
     shape = type_of(node).shape
     if len(shape) >= rank:
         return node
-    return site.call(aten.reshape.default, node, [1] * (rank - len(shape)) + list(shape))
+    return site.reshape(node, [1] * (rank - len(shape)) + list(shape))
 
 
 def _columns(site: Site) -> fx.Node | None:
     tensors = [
-        site.call(aten.reshape.default, t, [type_of(t).n_elements, 1])
-        if len(type_of(t).shape) < 2
-        else t
+        site.reshape(t, [type_of(t).n_elements, 1]) if len(type_of(t).shape) < 2 else t
         for t in site.args["tensors"]
     ]
     return site.call(aten.cat.default, tensors, 1)
@@ -127,8 +132,8 @@ def _take_along_dim(site: Site) -> fx.Node | None:
     """``gather``, which does not broadcast: only where nothing has to."""
     index, dim = site.input("indices"), site.args["dim"]
     if dim is None:
-        flat = site.call(aten.reshape.default, site.input(), [type_of(site.input()).n_elements])
-        along = site.call(aten.reshape.default, index, [type_of(index).n_elements])
+        flat = site.reshape(site.input(), [type_of(site.input()).n_elements])
+        along = site.reshape(index, [type_of(index).n_elements])
         along = _from_the_front(site, along, type_of(flat).n_elements)
         return site.call(aten.gather.default, flat, 0, along)
     have, want = type_of(site.input()).shape, type_of(index).shape
@@ -166,26 +171,18 @@ def _sections(site: Site) -> list[fx.Node] | None:
         sizes = [max(0, b - a) for a, b in zip(starts, ends, strict=True)]
         if sum(sizes) != size:
             return None  # places that go back
-    return _slices(site, dim, sizes)
+    return site.slices(dim, sizes)
 
 
 def _unsafe_split(site: Site) -> list[fx.Node] | None:
     dim = site.args["dim"]
     size = type_of(site.input()).shape[dim]
-    given: Any = site.args.get("split_size", site.args.get("split_sizes"))
+    sizes: Any = site.args.get("split_size", site.args.get("split_sizes"))
     if "chunks" in site.args:
-        given = -(-size // site.args["chunks"])
-    if isinstance(given, int):
-        given = [min(given, size - start) for start in range(0, size, given)]
-    return _slices(site, dim, given)
-
-
-def _slices(site: Site, dim: int, sizes: Sequence[int]) -> list[fx.Node]:
-    nodes, start = [], 0
-    for size in sizes:
-        nodes.append(site.call(aten.slice.Tensor, site.input(), dim, start, start + size))
-        start += size
-    return nodes
+        sizes = -(-size // site.args["chunks"])
+    if isinstance(sizes, int):
+        sizes = [min(sizes, size - start) for start in range(0, size, sizes)]
+    return site.slices(dim, sizes)
 
 
 def adaptive_windows(size: int, out: int) -> list[range]:
@@ -204,15 +201,14 @@ def equal_windows(size: int, out: int) -> tuple[int, int] | None:
 
 
 def _adaptive_max_pool(site: Site) -> list[fx.Node] | None:
-    readers = [user for user in site.node.users if user.users]
-    if any(user.target is not operator.getitem or user.args[1] != 0 for user in readers):
+    if not only_first_read(site.node):
         return None
     source = site.input()
     lines = len(site.args["output_size"]) == 1
     *outer, h, w = type_of(source).shape if not lines else (*_row(type_of(source).shape),)
     out_h, out_w = [1, *site.args["output_size"]][-2:]
     shape = [*outer, out_h, out_w]
-    image = site.call(aten.reshape.default, source, [*outer, h, w]) if lines else source
+    image = site.reshape(source, [*outer, h, w]) if lines else source
     rows, columns = equal_windows(h, out_h), equal_windows(w, out_w)
     if rows is not None and columns is not None:
         kernel, stride = zip(rows, columns, strict=True)
@@ -222,7 +218,7 @@ def _adaptive_max_pool(site: Site) -> list[fx.Node] | None:
     else:
         pooled = _maxima(site, _maxima(site, image, -2, out_h), -1, out_w)
     if lines:
-        pooled = site.call(aten.reshape.default, pooled, [*shape[:-2], out_w])
+        pooled = site.reshape(pooled, [*shape[:-2], out_w])
     return [pooled]
 
 
@@ -250,9 +246,9 @@ def _signed(site: Site) -> fx.Node | None:
             continue
         size: Any = rest.args[0]
         if size.target is aten.abs.default and size.args[0] is sign.args[0]:
-            found: Any = sign.args[0]
-            assert isinstance(found, fx.Node)
-            return found
+            base: Any = sign.args[0]
+            assert isinstance(base, fx.Node)
+            return base
     return None
 
 
@@ -270,7 +266,7 @@ def _select_scatter(site: Site) -> fx.Node | None:
     shape = list(site.type.shape)
     start = site.args["index"] % shape[dim]
     shape[dim] = 1
-    return _replaced(site, site.call(aten.reshape.default, site.input("src"), shape), dim, start)
+    return _replaced(site, site.reshape(site.input("src"), shape), dim, start)
 
 
 def _replaced(site: Site, src: fx.Node, dim: int, start: int) -> fx.Node:
@@ -345,11 +341,11 @@ def drop_expands(graph: fx.Graph) -> int:
         for source in node.all_input_nodes:
             if source.target is not aten.expand.default:
                 continue
-            given: Any = source.args[0]
+            narrow: Any = source.args[0]
             others = [a for a in node.all_input_nodes if a is not source]
-            shapes = [type_of(a).shape for a in (*others, given)]
+            shapes = [type_of(a).shape for a in (*others, narrow)]
             if np.broadcast_shapes(*shapes) == type_of(node).shape:
-                node.replace_input_with(source, given)
+                node.replace_input_with(source, narrow)
                 dropped += 1
     return dropped
 

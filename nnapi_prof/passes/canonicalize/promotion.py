@@ -54,8 +54,7 @@ def _cat(site: Site) -> fx.Node | None:
     if {type_of(t).dtype for t in tensors} == {site.type.dtype}:
         return None
     alike = [_as(site, t, site.type.dtype) for t in tensors]
-    assert isinstance(site.node.target, torch._ops.OpOverload)
-    return site.call(site.node.target, alike, site.args["dim"])
+    return site.call(site.target, alike, site.args["dim"])
 
 
 def _computed_in(*others: str) -> Rule:
@@ -66,9 +65,8 @@ def _computed_in(*others: str) -> Rule:
         source = site.input()
         if site.type.dtype != "float32" or type_of(source).dtype == "float32":
             return None
-        assert isinstance(site.node.target, torch._ops.OpOverload)
-        given = [site.args[name] for name in others]
-        return site.call(site.node.target, _as(site, source, "float32"), *given)
+        other_args = [site.args[name] for name in others]
+        return site.call(site.target, _as(site, source, "float32"), *other_args)
 
     return rule
 
@@ -81,9 +79,8 @@ def _sum(*others: str) -> Rule:
         counts = type_of(source).dtype == "bool" and site.type.dtype in ("int64", "int32")
         if not counts or type_of(source).n_elements > EXACT_FLOAT:
             return plain(site)
-        assert isinstance(site.node.target, torch._ops.OpOverload)
-        given = [site.args[name] for name in others]
-        total = site.call(site.node.target, _as(site, source, "float32"), *given)
+        other_args = [site.args[name] for name in others]
+        total = site.call(site.target, _as(site, source, "float32"), *other_args)
         return _as(site, total, site.type.dtype)
 
     return rule
@@ -94,9 +91,8 @@ def _truth(site: Site) -> fx.Node | None:
     source = site.input()
     if type_of(source).dtype == "bool" or site.type.dtype != "bool":
         return None
-    assert isinstance(site.node.target, torch._ops.OpOverload)
-    given = [value for name, value in site.args.items() if name != "self"]
-    return site.call(site.node.target, site.call(aten.ne.Scalar, source, 0), *given)
+    other_args = [value for name, value in site.args.items() if name != "self"]
+    return site.call(site.target, site.call(aten.ne.Scalar, source, 0), *other_args)
 
 
 def _count_nonzero(site: Site) -> fx.Node | None:
@@ -124,9 +120,7 @@ def _of_bytes(site: Site) -> fx.Node | None:
     if site.type.dtype != "float32" or not bytes_:
         return None
     floats = {node: _floats(site, node) for node in bytes_}
-    args: Any = fx.node.map_arg(site.node.args, lambda node: floats.get(node, node))
-    assert isinstance(site.node.target, torch._ops.OpOverload)
-    return site.call(site.node.target, *args, **site.node.kwargs)
+    return site.call_on(floats)
 
 
 def _floats(site: Site, source: fx.Node) -> fx.Node:

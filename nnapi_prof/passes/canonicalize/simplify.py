@@ -180,9 +180,9 @@ def share_constants(graph: fx.Graph) -> int:
     for node in list(graph.find_nodes(op="get_attr")):
         value = constant_value(node)
         key = (dtype_name(value.dtype), tuple(value.shape), _digest(value))
-        kept = first.setdefault(key, node)
-        if kept is not node:
-            node.replace_all_uses_with(kept)
+        original = first.setdefault(key, node)
+        if original is not node:
+            node.replace_all_uses_with(original)
             graph.erase_node(node)
             replaced += 1
     return replaced
@@ -239,7 +239,7 @@ def _picked(site: Site) -> fx.Node | None:
         return None
     if not _in_order(type_of(source).shape, site.args["indices"]):
         return None
-    return site.call(aten.reshape.default, source, list(site.type.shape))
+    return site.reshape(source, list(site.type.shape))
 
 
 def _in_order(shape: tuple[int, ...], indices: list[fx.Node | None]) -> bool:

@@ -70,7 +70,7 @@ def permute_to(site: Site, dims: Sequence[int]) -> fx.Node | None:
     dims = [positive_dim(d, len(shape)) for d in dims]
     moved = [d for d in dims if shape[d] != 1]
     if moved == sorted(moved):
-        return site.call(aten.view.default, source, [shape[d] for d in dims])
+        return site.view(source, [shape[d] for d in dims])
     return site.become(aten.permute.default, source, list(dims))
 
 
@@ -143,15 +143,7 @@ def _select(site: Site) -> fx.Node | None:
     dim, index = site.args["dim"], site.args["index"]
     index += type_of(site.input()).shape[dim] if index < 0 else 0
     cut = slice_node(site, dim, index, index + 1)
-    return site.call(aten.view.default, cut, list(site.type.shape))
-
-
-def _pieces(site: Site, dim: int, sizes: Sequence[int]) -> list[fx.Node]:
-    nodes, start = [], 0
-    for size in sizes:
-        nodes.append(slice_node(site, dim, start, start + size))
-        start += size
-    return nodes
+    return site.view(cut, list(site.type.shape))
 
 
 def _split(site: Site) -> list[fx.Node] | None:
@@ -159,23 +151,23 @@ def _split(site: Site) -> list[fx.Node] | None:
     size = type_of(site.input()).shape[dim]
     step: Any = site.args.get("split_size", site.args.get("split_sizes"))
     if isinstance(step, int):
-        return _pieces(site, dim, [min(step, size - i) for i in range(0, size, step)] or [0])
-    return _pieces(site, dim, step)
+        return site.slices(dim, [min(step, size - i) for i in range(0, size, step)] or [0])
+    return site.slices(dim, step)
 
 
 def _chunk(site: Site) -> list[fx.Node] | None:
     dim = site.args["dim"]
     size = type_of(site.input()).shape[dim]
     step = max(math.ceil(size / site.args["chunks"]), 1)
-    return _pieces(site, dim, [min(step, size - i) for i in range(0, size, step)] or [0])
+    return site.slices(dim, [min(step, size - i) for i in range(0, size, step)] or [0])
 
 
 def _unbind(site: Site) -> list[fx.Node] | None:
     dim = site.args["dim"]
     shape = list(type_of(site.input()).shape)
-    pieces = _pieces(site, dim, [1] * shape[dim])
+    pieces = site.slices(dim, [1] * shape[dim])
     del shape[dim]
-    return [site.call(aten.view.default, piece, shape) for piece in pieces]
+    return [site.view(piece, shape) for piece in pieces]
 
 
 def _expand(site: Site) -> fx.Node | None:
@@ -186,7 +178,7 @@ def _stack(site: Site) -> fx.Node | None:
     dim = positive_dim(site.args["dim"], len(site.type.shape))
     shape = list(site.type.shape)
     shape[dim] = 1
-    tensors = [site.call(aten.view.default, t, shape) for t in site.args["tensors"]]
+    tensors = [site.view(t, shape) for t in site.args["tensors"]]
     return site.call(aten.cat.default, tensors, dim)
 
 

@@ -14,23 +14,9 @@ from torch import fx
 
 from nnapi_prof.graph.node import constant_value, is_constant, type_of
 from nnapi_prof.passes.decompose.products import ALGEBRA, einsum, tensordot
-from nnapi_prof.passes.rewrite import ManyRule, Rule, Site
+from nnapi_prof.passes.rewrite import ManyRule, Rule, Site, first_of, only_first_read
 
 aten = torch.ops.aten
-
-
-def _only_first_read(node: fx.Node) -> bool:
-    return all(user.args[1] == 0 for user in node.users if user.users)
-
-
-def _first_of(rule: Rule) -> ManyRule:
-    """A rule for a node of several values of which only the first is read."""
-
-    def many(site: Site) -> list[fx.Node] | None:
-        node = rule(site) if _only_first_read(site.node) else None
-        return None if node is None else [node]
-
-    return many
 
 
 def _layer_norm(site: Site) -> fx.Node | None:
@@ -65,18 +51,18 @@ def _instance_norm(site: Site) -> fx.Node | None:
     """With stored statistics an instance norm is a batch norm."""
     arg = site.args
     names = ("weight", "bias", "running_mean", "running_var")
-    known = [arg[name] for name in names]
-    if arg["use_input_stats"] or known[2] is None:
+    stats = [arg[name] for name in names]
+    if arg["use_input_stats"] or stats[2] is None:
         return None
-    if not all(value is None or is_constant(value) for value in known):
+    if not all(value is None or is_constant(value) for value in stats):
         return None
-    like = constant_value(known[2])
-    if known[0] is None:
-        known[0] = site.add_constant(torch.ones_like(like), "instance_norm_ones")
-    if known[1] is None:
-        known[1] = site.add_constant(torch.zeros_like(like), "instance_norm_zeros")
+    like = constant_value(stats[2])
+    if stats[0] is None:
+        stats[0] = site.add_constant(torch.ones_like(like), "instance_norm_ones")
+    if stats[1] is None:
+        stats[1] = site.add_constant(torch.zeros_like(like), "instance_norm_zeros")
     return site.call(
-        aten.batch_norm.default, site.input("input"), *known, False, 0.0, float(arg["eps"]), False
+        aten.batch_norm.default, site.input("input"), *stats, False, 0.0, float(arg["eps"]), False
     )
 
 
@@ -106,7 +92,7 @@ def _multi_head(site: Site) -> list[fx.Node] | None:
         return None
     sources = [site.input(name) for name in ("query", "key", "value")]
     mask = _added_mask(site)
-    if all(reader.args[1] == 0 for reader in site.node.users):
+    if only_first_read(site.node):
         return [_self_attention(site, sources, site.args["num_head"], mask)]
     query, key, value = _heads(site, sources, site.args["num_head"])
     scaled = site.call(aten.mul.Tensor, query, 1 / math.sqrt(type_of(query).shape[-1]))
@@ -133,9 +119,9 @@ def _embedding_bag(site: Site) -> fx.Node | None:
     if not size or bounds != list(range(0, count + 1, size)):
         return None
     rows = site.call(aten.embedding.default, arg["weight"], arg["indices"])
-    bags = site.call(aten.reshape.default, rows, [n_bags, size, type_of(rows).shape[-1]])
+    bags = site.reshape(rows, [n_bags, size, type_of(rows).shape[-1]])
     if arg["per_sample_weights"] is not None:
-        each = site.call(aten.reshape.default, arg["per_sample_weights"], [n_bags, size, 1])
+        each = site.reshape(arg["per_sample_weights"], [n_bags, size, 1])
         bags = site.call(aten.mul.Tensor, bags, each)
     if arg["mode"] == _MEAN:
         return site.call(aten.mean.dim, bags, [1], False)
@@ -158,7 +144,7 @@ def _added_mask(site: Site) -> fx.Node | None:
         zeros = site.add_constant(torch.zeros(shape), "nothing_masked")
         mask = site.call(aten.masked_fill.Scalar, zeros, mask, -math.inf)
     if kind == _OVER_KEYS:
-        return site.call(aten.view.default, mask, [shape[0], 1, 1, shape[1]])
+        return site.view(mask, [shape[0], 1, 1, shape[1]])
     return mask
 
 
@@ -181,7 +167,7 @@ def _heads(site: Site, sources: list[fx.Node], heads: int) -> list[fx.Node]:
         projected = site.call(aten.linear.default, source, matrix, offset)
         batch, length, width = type_of(projected).shape
         split = [batch, length, heads, width // heads]
-        split_up = site.call(aten.view.default, projected, split)
+        split_up = site.view(projected, split)
         parts.append(site.call(aten.permute.default, split_up, [0, 2, 1, 3]))
     return parts
 
@@ -190,7 +176,7 @@ def _joined(site: Site, mixed: fx.Node) -> fx.Node:
     """The last projection, of [B, heads, T, D / heads]."""
     mixed = site.call(aten.permute.default, mixed, [0, 2, 1, 3])
     batch, length, *rest = type_of(mixed).shape
-    joined = site.call(aten.view.default, mixed, [batch, length, math.prod(rest)])
+    joined = site.view(mixed, [batch, length, math.prod(rest)])
     return site.call(aten.linear.default, joined, *(site.args[name] for name in _PROJECTIONS[2:]))
 
 
@@ -255,12 +241,12 @@ def _average_over_channels(site: Site) -> fx.Node | None:
     at = torch.arange(channels)[None, :]
     band = ((at >= first) & (at < first + size)).float() / size
     weight = site.add_constant(band[:, :, None, None], "channel_band")
-    image = site.call(aten.view.default, source, [n, channels, h, w])
+    image = site.view(source, [n, channels, h, w])
     average = site.call(
         aten.convolution.default,
         *(image, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1),
     )
-    return site.call(aten.view.default, average, list(shape))
+    return site.view(average, list(shape))
 
 
 def _listed(value: Any) -> list[int]:
@@ -291,15 +277,15 @@ COMPOSITES: dict[torch._ops.OpOverload, Rule] = {
 """Operators of one value."""
 
 COMPOSITES_OF_SEVERAL: dict[torch._ops.OpOverload, ManyRule] = {
-    aten.max.dim: _first_of(_extreme(aten.amax.default)),
-    aten.min.dim: _first_of(_extreme(aten.amin.default)),
-    aten.native_layer_norm.default: _first_of(_layer_norm),
-    aten.native_group_norm.default: _first_of(_group_norm),
-    aten._native_batch_norm_legit.no_stats: _first_of(_batch_statistics),
-    aten.embedding_bag.default: _first_of(_embedding_bag),
-    aten.embedding_bag.padding_idx: _first_of(_embedding_bag),
+    aten.max.dim: first_of(_extreme(aten.amax.default)),
+    aten.min.dim: first_of(_extreme(aten.amin.default)),
+    aten.native_layer_norm.default: first_of(_layer_norm),
+    aten.native_group_norm.default: first_of(_group_norm),
+    aten._native_batch_norm_legit.no_stats: first_of(_batch_statistics),
+    aten.embedding_bag.default: first_of(_embedding_bag),
+    aten.embedding_bag.padding_idx: first_of(_embedding_bag),
     aten._native_multi_head_attention.default: _multi_head,
-    aten._scaled_dot_product_flash_attention_for_cpu.default: _first_of(_attention),
-    aten._scaled_dot_product_attention_math.default: _first_of(_attention),
+    aten._scaled_dot_product_flash_attention_for_cpu.default: first_of(_attention),
+    aten._scaled_dot_product_attention_math.default: first_of(_attention),
 }
 """Operators of several values, of most of which the first is read."""

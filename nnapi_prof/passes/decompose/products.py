@@ -31,7 +31,7 @@ def _weighted(site: Site, product: fx.Node) -> fx.Node:
 
 
 def _outer_of(site: Site, first: str, second: str) -> fx.Node:
-    column = site.call(aten.view.default, site.input(first), [*type_of(site.input(first)).shape, 1])
+    column = site.view(site.input(first), [*type_of(site.input(first)).shape, 1])
     return site.call(aten.mul.Tensor, column, site.input(second))
 
 
@@ -96,7 +96,7 @@ def _cosine(site: Site) -> fx.Node | None:
         own = type_of(part).shape
         filled = (1,) * (len(shape) - len(own)) + own
         if filled != own:
-            part = site.call(aten.view.default, part, list(filled))
+            part = site.view(part, list(filled))
         if filled[dim] != shape[dim]:
             full = [*filled[:dim], shape[dim], *filled[dim + 1 :]]
             part = site.call(aten.expand.default, part, full)
@@ -121,9 +121,9 @@ def _linalg_norm(site: Site) -> fx.Node | None:
     one_axis = (dims is not None and len(dims) == 1) or len(type_of(site.input()).shape) == 1
     if order is not None and not one_axis:
         return None
-    given = 2.0 if order is None else float(order)
+    exponent = 2.0 if order is None else float(order)
     keep = bool(site.args["keepdim"])
-    return site.call(aten.linalg_vector_norm.default, site.input(), given, dims, keep)
+    return site.call(aten.linalg_vector_norm.default, site.input(), exponent, dims, keep)
 
 
 def _matrix_norm(site: Site) -> fx.Node | None:
@@ -246,12 +246,14 @@ def sum_of_products(
     return _arranged(site, x, have, result)
 
 
-def _summed(site: Site, x: fx.Node, have: list[str], kept: set[str]) -> tuple[fx.Node, list[str]]:
+def _summed(
+    site: Site, x: fx.Node, have: list[str], remaining: set[str]
+) -> tuple[fx.Node, list[str]]:
     """``x`` summed over the letters that nobody wants any more."""
-    gone = [axis for axis, name in enumerate(have) if name not in kept]
+    gone = [axis for axis, name in enumerate(have) if name not in remaining]
     if not gone:
         return x, have
-    left = [name for name in have if name in kept]
+    left = [name for name in have if name in remaining]
     return site.call(aten.sum.dim_IntList, x, gone, False), left
 
 
@@ -290,4 +292,4 @@ def _product(
 
 
 def _viewed(site: Site, x: fx.Node, shape: list[int]) -> fx.Node:
-    return x if list(type_of(x).shape) == shape else site.call(aten.view.default, x, shape)
+    return x if list(type_of(x).shape) == shape else site.view(x, shape)

@@ -126,9 +126,9 @@ def _cut(site: Site, source: fx.Node, dim: int, bounds: Sequence[int]) -> fx.Nod
     """A slice of a value of high rank: before the permutation that makes it, or of a reshape that
     leaves three dimensions."""
     if source.target is aten.permute.default:
-        given: Any = source.args[0]
+        inner: Any = source.args[0]
         order: Any = source.args[1]
-        cut = _cut(site, given, order[dim], bounds)
+        cut = _cut(site, inner, order[dim], bounds)
         return site.call(aten.permute.default, cut, list(order))
     shape = list(type_of(source).shape)
     flat = reshape(site, source, three(shape, dim))
@@ -218,20 +218,20 @@ def _steps(order: tuple[int, ...]) -> tuple[tuple[int, int, int], ...] | None:
     start = tuple(range(len(order)))
     if len(order) > 7:
         return None  # too many orders to try
-    found: dict[tuple[int, ...], tuple[tuple[int, int, int], ...]] = {start: ()}
+    paths: dict[tuple[int, ...], tuple[tuple[int, int, int], ...]] = {start: ()}
     waiting = deque([start])
-    while waiting and order not in found:
+    while waiting and order not in paths:
         now = waiting.popleft()
-        if len(found[now]) == MAX_STEPS:
+        if len(paths[now]) == MAX_STEPS:
             break
         for c in range(2, len(now) + 1):
             for b in range(1, c):
                 for a in range(b):
                     swapped = (*now[:a], *now[b:c], *now[a:b], *now[c:])
-                    if swapped not in found:
-                        found[swapped] = (*found[now], (a, b, c))
+                    if swapped not in paths:
+                        paths[swapped] = (*paths[now], (a, b, c))
                         waiting.append(swapped)
-    return found.get(order)
+    return paths.get(order)
 
 
 _RESHAPES = (aten.view.default, aten.reshape.default)

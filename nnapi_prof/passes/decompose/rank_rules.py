@@ -24,7 +24,7 @@ def reshape(site: Site, source: fx.Node, shape: Sequence[int]) -> fx.Node:
     if is_constant(source):
         value = site.graph.owning_module.get_buffer(str(source.target))  # type: ignore[union-attr]
         return site.add_constant(value.reshape(list(shape)), str(source.target))
-    return site.call(aten.reshape.default, source, list(shape))
+    return site.reshape(source, list(shape))
 
 
 def three(shape: Sequence[int], dim: int) -> list[int]:
@@ -65,13 +65,8 @@ def _listed(dims: int | Sequence[int] | None, rank: int) -> list[int]:
 
 def _with_dims(site: Site, source: fx.Node, dims: int | list[int], shape: Sequence[int]) -> fx.Node:
     """The site's call of another source along other dimensions, as ``shape``."""
-    assert isinstance(site.node.target, torch._ops.OpOverload)
     first = next(iter(site.args))
-    given = {**site.args, first: source, "dim": dims}
-    names = [a.name for a in site.node.target._schema.arguments if not a.kwarg_only]
-    kwargs = {name: value for name, value in given.items() if name not in names}
-    result = site.call(site.node.target, *(given[name] for name in names), **kwargs)
-    return reshape(site, result, shape)
+    return reshape(site, site.call_with({first: source, "dim": dims}), shape)
 
 
 def _along_one(site: Site) -> fx.Node | None:
@@ -252,12 +247,7 @@ def _last_dims(site: Site, name: str, n_last: int) -> fx.Node | None:
 
 def _called_with(site: Site, changed: dict[str, fx.Node]) -> fx.Node:
     """The site's call with other arguments, in the shape that the site's has."""
-    target = site.node.target
-    assert isinstance(target, torch._ops.OpOverload)
-    given = {**site.args, **changed}
-    args = [given[a.name] for a in target._schema.arguments if not a.kwarg_only]
-    kwargs = {a.name: given[a.name] for a in target._schema.arguments if a.kwarg_only}
-    return reshape(site, site.call(target, *args, **kwargs), site.type.shape)
+    return reshape(site, site.call_with(changed), site.type.shape)
 
 
 def _linear(site: Site) -> fx.Node | None:

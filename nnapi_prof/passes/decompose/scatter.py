@@ -52,7 +52,7 @@ def _chosen(site: Site, source: fx.Node, values: fx.Node, dim: int, places: Tens
 
 
 def _flat(site: Site, node: fx.Node) -> fx.Node:
-    return site.call(aten.reshape.default, node, [type_of(node).n_elements])
+    return site.reshape(node, [type_of(node).n_elements])
 
 
 def _spread(site: Site, value: Any, shape: Sequence[int]) -> fx.Node:
@@ -126,15 +126,15 @@ def _index_put(site: Site) -> fx.Node | None:
     indices, shape = list(site.args["indices"]), site.type.shape
     if not all(index is None or is_constant(index) for index in indices):
         return None
-    found: list[Any] = []
+    selection: list[Any] = []
     for node in indices:
         if node is None:
-            found.append(slice(None))
+            selection.append(slice(None))
             continue
         index = constant_value(node)
-        found += index.nonzero(as_tuple=True) if index.dtype in _MASKS else [index]
+        selection += index.nonzero(as_tuple=True) if index.dtype in _MASKS else [index]
     numbers = torch.arange(math.prod(shape)).reshape(shape)
-    places = numbers[tuple(found)]
+    places = numbers[tuple(selection)]
     values = _spread(site, site.input("values"), places.shape)
     return _placed(site, values, places, bool(site.args["accumulate"]))
 
@@ -164,14 +164,14 @@ def _placed(site: Site, values: fx.Node, places: Tensor, adds: bool) -> fx.Node 
         return None
     if not adds:
         flat = _chosen(site, _flat(site, source), _flat(site, values), 0, places.reshape(-1))
-        return site.call(aten.reshape.default, flat, list(site.type.shape))
+        return site.reshape(flat, list(site.type.shape))
     if site.type.dtype != "float32" or size * count > MAX_MATRIX:
         return None
     rows = torch.zeros(count, size)
     rows[torch.arange(count), places.reshape(-1)] = 1
-    row = site.call(aten.reshape.default, values, [1, count])
+    row = site.reshape(values, [1, count])
     added = site.call(aten.matmul.default, row, site.add_constant(rows, "places"))
-    shaped = site.call(aten.reshape.default, added, list(site.type.shape))
+    shaped = site.reshape(added, list(site.type.shape))
     return site.call(aten.add.Tensor, source, shaped)
 
 
@@ -179,7 +179,7 @@ def _taken(site: Site, places: Tensor) -> fx.Node:
     """Elements of the flattened ``self``."""
     index = site.add_constant(places.reshape(-1), "elements")
     flat = site.call(aten.index_select.default, _flat(site, site.input()), 0, index)
-    return site.call(aten.reshape.default, flat, list(site.type.shape))
+    return site.reshape(flat, list(site.type.shape))
 
 
 def _take(site: Site) -> fx.Node | None:
@@ -200,15 +200,15 @@ def _trace(site: Site) -> fx.Node | None:
     rows, columns = type_of(site.input()).shape
     on = torch.eye(rows, columns, dtype=torch.bool)
     zero = site.add_constant(torch.zeros(1, 1), "zero")
-    kept = site.call(aten.where.self, site.add_constant(on, "diagonal"), site.input(), zero)
-    return site.call(aten.sum.default, kept)
+    diagonal = site.call(aten.where.self, site.add_constant(on, "diagonal"), site.input(), zero)
+    return site.call(aten.sum.default, diagonal)
 
 
 def _one_hot(site: Site) -> fx.Node | None:
     classes = site.args["num_classes"]
     if classes <= 0:
         return None
-    column = site.call(aten.reshape.default, site.input(), [*type_of(site.input()).shape, 1])
+    column = site.reshape(site.input(), [*type_of(site.input()).shape, 1])
     numbers = site.add_constant(torch.arange(classes), "classes")
     return site.call(
         aten._to_copy.default, site.call(aten.eq.Tensor, column, numbers), dtype=torch.int64
@@ -227,7 +227,7 @@ def _bucketize(site: Site) -> fx.Node | None:
         return None
     if bounds.dtype != torch.float32 or bounds.isnan().any():
         return None
-    column = site.call(aten.reshape.default, source, [*type_of(source).shape, 1])
+    column = site.reshape(source, [*type_of(source).shape, 1])
     limits = site.add_constant(bounds, "boundaries")
     below = site.call(aten.ge.Tensor if right else aten.gt.Tensor, column, limits)
     floats = site.call(aten._to_copy.default, below, dtype=torch.float32)
@@ -237,8 +237,8 @@ def _bucketize(site: Site) -> fx.Node | None:
 
 def _indices(site: Site, name: str) -> Tensor | None:
     """A constant tensor of indices; None for a computed one."""
-    found = site.constant(name)
-    return None if found is None or found.dtype in _MASKS else found.long()
+    index = site.constant(name)
+    return None if index is None or index.dtype in _MASKS else index.long()
 
 
 _MASKS = (torch.bool, torch.uint8)
@@ -274,10 +274,10 @@ def _unfold(site: Site) -> fx.Node | None:
     places = starts.unsqueeze(1) + torch.arange(site.args["size"])
     index = site.add_constant(places, "unfold_places")
     flat = [math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])]
-    rows = site.call(aten.reshape.default, site.input(), flat)
+    rows = site.reshape(site.input(), flat)
     windows = site.call(aten.index.Tensor, rows, [None, index])
     turned = site.call(aten.permute.default, windows, [0, 1, 3, 2])
-    return site.call(aten.reshape.default, turned, list(site.type.shape))
+    return site.reshape(turned, list(site.type.shape))
 
 
 def _im2col(site: Site) -> fx.Node | None:
@@ -291,7 +291,7 @@ def _im2col(site: Site) -> fx.Node | None:
         *(site.input(), _unit_kernels(site, channels), None, site.args["stride"]),
         *(site.args["padding"], site.args["dilation"], False, [0, 0], channels),
     )
-    return site.call(aten.reshape.default, convolved, list(site.type.shape))
+    return site.reshape(convolved, list(site.type.shape))
 
 
 def _col2im(site: Site) -> fx.Node | None:
@@ -306,7 +306,7 @@ def _col2im(site: Site) -> fx.Node | None:
         size.append(free // arg["stride"][axis] + 1)
         over.append(free % arg["stride"][axis])
     patches = [shape[0], type_of(site.input()).shape[1], *size]
-    image = site.call(aten.reshape.default, site.input(), patches)
+    image = site.reshape(site.input(), patches)
     return site.call(
         aten.convolution.default,
         *(image, _unit_kernels(site, shape[1]), None, arg["stride"], arg["padding"]),

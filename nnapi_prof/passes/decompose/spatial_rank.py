@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import fx
 from nnapi_prof.graph.node import calls, constant_value, is_constant, makes_tensor, type_of
 from nnapi_prof.graph.quantisation import is_weight
 from nnapi_prof.passes.canonicalize.layers import full
-from nnapi_prof.passes.rewrite import ManyRule, Rule, Site, apply_many_rules, apply_rules
+from nnapi_prof.passes.rewrite import ManyRule, Rule, Site, apply_many_rules, apply_rules, first_of
 
 aten = torch.ops.aten
 
@@ -40,11 +40,11 @@ def _raised(site: Site, node: fx.Node) -> fx.Node:
     *batch, channels, length = type_of(node).shape
     if not batch:
         batch = [1]
-    return site.call(aten.reshape.default, node, [*batch, channels, 1, length])
+    return site.reshape(node, [*batch, channels, 1, length])
 
 
 def _lowered(site: Site, node: fx.Node) -> fx.Node:
-    return site.call(aten.reshape.default, node, list(site.type.shape))
+    return site.reshape(node, list(site.type.shape))
 
 
 def _convolution_1d(site: Site) -> fx.Node | None:
@@ -70,7 +70,7 @@ def _raised_weight(site: Site, weight: fx.Node) -> fx.Node:
     if is_constant(weight):
         return site.add_constant(constant_value(weight).unsqueeze(2), f"{weight.target}_image")
     outputs, channels, length = type_of(weight).shape
-    return site.call(aten.reshape.default, weight, [outputs, channels, 1, length])
+    return site.reshape(weight, [outputs, channels, 1, length])
 
 
 def _max_pool_1d(site: Site) -> fx.Node | None:
@@ -82,11 +82,6 @@ def _max_pool_1d(site: Site) -> fx.Node | None:
         *([0, *arg["padding"]], [1, *arg["dilation"]], bool(arg["ceil_mode"])),
     )
     return _lowered(site, result)
-
-
-def _max_pool_1d_with_indices(site: Site) -> list[fx.Node] | None:
-    node = _max_pool_1d(site) if all(user.args[1] == 0 for user in site.node.users) else None
-    return None if node is None else [node]
 
 
 def _avg_pool_1d(site: Site) -> fx.Node | None:
@@ -146,7 +141,7 @@ def _sink_views(graph: fx.Graph) -> int:
             continue
         site = Site(node)
         swap = {line: image for line, image in zip(sources, images, strict=True) if image}
-        line = _lowered(site, _with_inputs(site, swap))
+        line = _lowered(site, site.call_on(swap))
         node.replace_all_uses_with(line)
         graph.erase_node(node)
         moved += 1
@@ -158,15 +153,6 @@ def _sink_views(graph: fx.Graph) -> int:
         if source is not None and type_of(source).shape == type_of(node).shape:
             node.replace_all_uses_with(source)
     return moved
-
-
-def _with_inputs(site: Site, swap: Mapping[fx.Node, fx.Node]) -> fx.Node:
-    """The same call on other nodes."""
-    node = site.node
-    args: Any = fx.node.map_arg(node.args, lambda a: swap.get(a, a))
-    kwargs: Any = fx.node.map_arg(node.kwargs, lambda a: swap.get(a, a))
-    assert isinstance(node.target, torch._ops.OpOverload)
-    return site.call(node.target, *args, **kwargs)
 
 
 def _image_of(line: Any) -> fx.Node | None:
@@ -194,7 +180,7 @@ _RULES_1D: dict[torch._ops.OpOverload, Rule] = {
     aten.upsample_linear1d.default: _upsample(aten.upsample_bilinear2d.vec, "self"),
 }
 _MANY_RULES_1D: dict[torch._ops.OpOverload, ManyRule] = {
-    aten.max_pool1d_with_indices.default: _max_pool_1d_with_indices,
+    aten.max_pool1d_with_indices.default: first_of(_max_pool_1d),
 }
 
 
@@ -216,10 +202,6 @@ def decompose_conv3d(graph: fx.Graph) -> int:
     return apply_many_rules(graph, _MANY_RULES_3D) + apply_rules(graph, _RULES_3D)
 
 
-def _reshape(site: Site, source: fx.Node, *shape: int) -> fx.Node:
-    return site.call(aten.reshape.default, source, list(shape))
-
-
 def _convolution_3d(site: Site) -> fx.Node | None:
     arg = site.args
     source, weight = site.input("input"), site.input("weight")
@@ -232,9 +214,9 @@ def _convolution_3d(site: Site) -> fx.Node | None:
     filters = constant_value(weight)
     out, inner, planes = filters.shape[:3]
     # Depths become images: [N, C, D, H * W] -> [N, D, C * H * W].
-    rows = _reshape(site, source, n, channels, depth, height * width)
+    rows = site.reshape(source, [n, channels, depth, height * width])
     rows = site.call(aten.permute.default, rows, [0, 2, 1, 3])
-    rows = _reshape(site, rows, n, depth, channels * height * width)
+    rows = site.reshape(rows, [n, depth, channels * height * width])
     if pad:
         rows = site.call(aten.constant_pad_nd.default, rows, [0, 0, pad, pad], 0.0)
     deep = site.type.shape[2]
@@ -243,19 +225,19 @@ def _convolution_3d(site: Site) -> fx.Node | None:
     for plane in range(planes):
         first = plane * dilation
         cut = site.call(aten.slice.Tensor, rows, 1, first, first + (deep - 1) * stride + 1, stride)
-        images.append(_reshape(site, cut, n * deep, groups, inner, height * width))
+        images.append(site.reshape(cut, [n * deep, groups, inner, height * width]))
     joined = images[0] if planes == 1 else site.call(aten.cat.default, images, 2)
-    image = _reshape(site, joined, n * deep, groups * planes * inner, height, width)
+    image = site.reshape(joined, [n * deep, groups * planes * inner, height, width])
     flat = filters.transpose(1, 2).reshape(out, planes * inner, *filters.shape[3:])
-    made = site.call(
+    convolved = site.call(
         aten.convolution.default,
         *(image, site.add_constant(flat.contiguous(), f"{weight.target}_planes"), arg["bias"]),
         *(strides, pads, dilations, False, [0, 0], groups),
     )
-    _, _, high, wide = type_of(made).shape
-    rows = _reshape(site, made, n, deep, out, high * wide)
+    _, _, high, wide = type_of(convolved).shape
+    rows = site.reshape(convolved, [n, deep, out, high * wide])
     rows = site.call(aten.permute.default, rows, [0, 2, 1, 3])
-    return _reshape(site, rows, *site.type.shape)
+    return site.reshape(rows, site.type.shape)
 
 
 def _over_image(site: Site) -> tuple[fx.Node, tuple[int, ...]] | None:
@@ -264,13 +246,13 @@ def _over_image(site: Site) -> tuple[fx.Node, tuple[int, ...]] | None:
     if len(shape) not in (4, 5):
         return None
     n, channels, depth, height, width = shape if len(shape) == 5 else (1, *shape)
-    return _reshape(site, site.input(), n * channels, depth, height, width), (n, channels, depth)
+    return site.reshape(site.input(), [n * channels, depth, height, width]), (n, channels, depth)
 
 
 def _over_depth(site: Site, image: fx.Node, sizes: Sequence[int]) -> fx.Node:
     """``[N, C, D, H' * W']``, an image whose rows are the depths."""
     _, _, height, width = type_of(image).shape
-    return _reshape(site, image, *sizes, height * width)
+    return site.reshape(image, [*sizes, height * width])
 
 
 def _max_pool_3d(site: Site) -> fx.Node | None:
@@ -286,10 +268,10 @@ def _max_pool_3d_with_indices(site: Site) -> list[fx.Node] | None:
 
 
 def _maxima(site: Site, shape: Sequence[int]) -> fx.Node | None:
-    arg, found = site.args, _over_image(site)
-    if found is None:
+    arg, volume = site.args, _over_image(site)
+    if volume is None:
         return None
-    image, sizes = found
+    image, sizes = volume
     kernel = full(arg["kernel_size"], 3)
     places = [full(arg["stride"] or kernel, 3), full(arg["padding"], 3), full(arg["dilation"], 3)]
     ceil = bool(arg["ceil_mode"])
@@ -298,16 +280,16 @@ def _maxima(site: Site, shape: Sequence[int]) -> fx.Node | None:
     deep = [[place[0], neutral] for place, neutral in zip(places, (1, 0, 1), strict=True)]
     rows = _over_depth(site, image, sizes)
     rows = site.call(aten.max_pool2d.default, rows, [kernel[0], 1], *deep, ceil)
-    return _reshape(site, rows, *shape)
+    return site.reshape(rows, shape)
 
 
 def _avg_pool_3d(site: Site) -> fx.Node | None:
     """Sides that are averaged one after the other are what they are together: a window's share of
     padding is a product of the sides' own."""
-    arg, found = site.args, _over_image(site)
-    if found is None or arg["divisor_override"] is not None:
+    arg, volume = site.args, _over_image(site)
+    if volume is None or arg["divisor_override"] is not None:
         return None
-    image, sizes = found
+    image, sizes = volume
     kernel = full(arg["kernel_size"], 3)
     stride, pad = full(arg["stride"] or kernel, 3), full(arg["padding"], 3)
     modes = (bool(arg["ceil_mode"]), bool(arg["count_include_pad"]), None)
@@ -315,19 +297,19 @@ def _avg_pool_3d(site: Site) -> fx.Node | None:
     rows = _over_depth(site, image, sizes)
     window = [kernel[0], 1], [stride[0], 1], [pad[0], 0]
     rows = site.call(aten.avg_pool2d.default, rows, *window, *modes)
-    return _reshape(site, rows, *site.type.shape)
+    return site.reshape(rows, site.type.shape)
 
 
 def _adaptive_avg_pool_3d(site: Site) -> fx.Node | None:
-    found = _over_image(site)
-    if found is None:
+    volume = _over_image(site)
+    if volume is None:
         return None
-    image, sizes = found
+    image, sizes = volume
     depth, height, width = site.type.shape[-3:]
     image = site.call(aten.adaptive_avg_pool2d.default, image, [height, width])
     rows = _over_depth(site, image, sizes)
     rows = site.call(aten.adaptive_avg_pool2d.default, rows, [depth, height * width])
-    return _reshape(site, rows, *site.type.shape)
+    return site.reshape(rows, site.type.shape)
 
 
 _RULES_3D: dict[torch._ops.OpOverload, Rule] = {

@@ -102,7 +102,7 @@ def _cuts(site: Site, stack: fx.Node, dim: int) -> Callable[[int], fx.Node]:
 
     def cut(index: int) -> fx.Node:
         one = site.call(aten.slice.Tensor, stack, dim, index, index + 1, 1)
-        return site.call(aten.reshape.default, one, image)
+        return site.reshape(one, image)
 
     return cut
 
@@ -114,7 +114,7 @@ def _viewed(site: Site, node: fx.Node, shape: Sequence[int]) -> fx.Node:
         node = source
     if type_of(node).shape == tuple(shape):
         return node
-    return site.call(aten.reshape.default, node, list(shape))
+    return site.reshape(node, list(shape))
 
 
 _VIEWS = (aten.view.default, aten.reshape.default)
@@ -168,14 +168,16 @@ def _eq(site: Site) -> fx.Node | None:
     if not terms:
         return None
     first, *rest = [site.call(aten.eq.Scalar, term, value) for term in terms]
-    found = functools.reduce(lambda a, b: site.call(aten.logical_or.default, a, b), rest, first)
-    shape, have = site.type.shape, type_of(found).shape
+    is_infinite = functools.reduce(
+        lambda a, b: site.call(aten.logical_or.default, a, b), rest, first
+    )
+    shape, have = site.type.shape, type_of(is_infinite).shape
     if have == shape:
-        return found
+        return is_infinite
     have = (1,) * (len(shape) - len(have)) + have
     wide = [1 if a == b else b for a, b in zip(have, shape, strict=True)]
     nothing = site.add_constant(torch.zeros(wide, dtype=torch.bool), "nothing_else")
-    return site.call(aten.logical_or.default, found, nothing)
+    return site.call(aten.logical_or.default, is_infinite, nothing)
 
 
 _INFINITY_RULES: dict[torch._ops.OpOverload, Rule] = {aten.eq.Scalar: _eq}

@@ -162,8 +162,8 @@ class _Network:
     def edge(self, start: int, end: int, capacity: int) -> None:
         """Cutting ``start`` (channels last) from ``end`` (contiguous) costs ``capacity``."""
         if start != end:
-            known = self._capacity.get((start, end), 0)
-            self._capacity[start, end] = min(known + capacity, _INFINITE)
+            before = self._capacity.get((start, end), 0)
+            self._capacity[start, end] = min(before + capacity, _INFINITE)
 
     def channels_last_side(self) -> set[int]:
         """The vertices of the largest source side among all minimum cuts.

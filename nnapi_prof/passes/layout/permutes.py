@@ -89,7 +89,7 @@ def _from_image(site: Site) -> fx.Node | None:
     if not _is_image(shape) or not _swaps(type_of(view).shape, site.args["dims"], shape):
         return None
     permuted = site.call(aten.permute.default, image, [0, 2, 3, 1])
-    return site.call(aten.view.default, permuted, list(site.type.shape))
+    return site.view(permuted, list(site.type.shape))
 
 
 def _to_image(site: Site) -> fx.Node | None:
@@ -102,7 +102,7 @@ def _to_image(site: Site) -> fx.Node | None:
     if not _swaps(type_of(permute).shape, back, shape):
         return None
     n, c, h, w = shape
-    pixels = site.call(aten.view.default, line, [n, h, w, c])
+    pixels = site.view(line, [n, h, w, c])
     return site.call(aten.permute.default, pixels, [0, 3, 1, 2])
 
 

@@ -57,10 +57,12 @@ def _numbers(target: torch._ops.OpOverload) -> Rule:
     def rule(site: Site) -> fx.Node | None:
         args = site.args
         names = ("scale", "zero_point", "quant_min", "quant_max")
-        given = [constant_value(args[n]).item() if is_constant(args[n]) else args[n] for n in names]
-        if any(isinstance(value, fx.Node) for value in given):
+        numbers = [
+            constant_value(args[n]).item() if is_constant(args[n]) else args[n] for n in names
+        ]
+        if any(isinstance(value, fx.Node) for value in numbers):
             return None
-        scale, *rest = given
+        scale, *rest = numbers
         return site.call(target, site.input("input"), float(scale), *map(int, rest), args["dtype"])
 
     return rule
@@ -274,16 +276,16 @@ def fold_dequantize(graph: fx.Graph) -> int:
 
     Where one does, that constant is its own. Returns the constants folded.
     """
-    kept: set[tuple[fx.Node, fx.Node]] = set()
+    quantised_reads: set[tuple[fx.Node, fx.Node]] = set()
     for node in graph.find_nodes(op="call_function", target=QUANTIZE):
         unit = quantised_unit(node)
         if unit is not None:
-            kept |= {(w, unit.core) for w in unit.weights if scheme_of(w) is not None}
+            quantised_reads |= {(w, unit.core) for w in unit.weights if scheme_of(w) is not None}
     folded = 0
     for node in calls(graph):
         if not is_weight(node):
             continue
-        readers = [user for user in node.users if (node, user) not in kept]
+        readers = [user for user in node.users if (node, user) not in quantised_reads]
         if not readers:
             continue
         with graph.inserting_before(node):

@@ -106,9 +106,9 @@ def _compute(node: fx.Node, readers: list[fx.Node], scale: Number, zero_point: N
         steps = _plus(site, site.call(aten.round.default, steps), zero_point)
     held = site.call(aten.clamp.default, steps, float(low), float(high))
     less = held if zero_point == 0 else site.call(aten.sub.Tensor, held, zero_point)
-    found = site.call(aten.mul.Tensor, less, scale)
+    restored = site.call(aten.mul.Tensor, less, scale)
     for reader in readers:
-        reader.replace_all_uses_with(found)
+        reader.replace_all_uses_with(restored)
         node.graph.erase_node(reader)
     node.graph.erase_node(node)
 
@@ -228,16 +228,16 @@ def widen_quant_ranges(graph: fx.Graph) -> int:
     for node, stated in narrow:
         site = Site(node)
         numbers = (stated.scale, stated.zero_point, *(stated.whole or ()), stated.dtype)
-        found = site.call(node.target, node.args[0], *numbers)  # type: ignore[arg-type]
+        replacement = site.call(node.target, node.args[0], *numbers)  # type: ignore[arg-type]
         low, high = bounds.get(node, (None, None))
         if low is not None or high is not None:
-            floats = site.call(DEQUANTIZE, found, *numbers)
+            floats = site.call(DEQUANTIZE, replacement, *numbers)
             if low == 0 and high is None:
-                kept = site.call(aten.relu.default, floats)
+                clamped = site.call(aten.relu.default, floats)
             else:
-                kept = site.call(aten.clamp.default, floats, low, high)
-            found = site.call(QUANTIZE, kept, *numbers)
-        node.replace_all_uses_with(found)
+                clamped = site.call(aten.clamp.default, floats, low, high)
+            replacement = site.call(QUANTIZE, clamped, *numbers)
+        node.replace_all_uses_with(replacement)
         graph.erase_node(node)
     return len(narrow)
 
@@ -300,5 +300,5 @@ def _value_range(value: Any, depth: int = 3) -> tuple[float, float]:
         return read.real(read.low), read.real(read.high)
     if value.target not in _AMONG_INPUTS:
         return unknown
-    found = [_value_range(source, depth - 1) for source in value.all_input_nodes]
-    return min(least for least, _ in found), max(most for _, most in found)
+    ranges = [_value_range(source, depth - 1) for source in value.all_input_nodes]
+    return min(least for least, _ in ranges), max(most for _, most in ranges)
