@@ -72,30 +72,30 @@ def _is_counter(program: ExportedProgram, buffer: str | None) -> bool:
 
 
 def _concretised(program: ExportedProgram, examples: Sequence[Tensor], name: str) -> fx.GraphModule:
-    maker = GraphTracer(name)
+    tracer = GraphTracer(name)
     example_iter = iter(examples)
     inputs: list[Any] = []
     lifted = {**program.state_dict, **program.constants}
     for spec in program.graph_signature.input_specs:
         if spec.kind is InputKind.USER_INPUT:
-            inputs.append(_user_input(maker, spec.arg, example_iter))
+            inputs.append(_user_input(tracer, spec.arg, example_iter))
             continue
         value = lifted.get(spec.target or "")
         if isinstance(value, Tensor):
-            maker.names.setdefault(value.data_ptr(), spec.target or "constant")
+            tracer.names.setdefault(value.data_ptr(), spec.target or "constant")
         inputs.append(value)
-    returned = maker.run(program.graph, program.graph_module, inputs)
+    returned = tracer.run(program.graph, program.graph_module, inputs)
     user_outputs = [
         value
         for spec, value in zip(program.graph_signature.output_specs, returned, strict=True)
         if spec.kind is OutputKind.USER_OUTPUT
     ]
-    return maker.finish(user_outputs)
+    return tracer.finish(user_outputs)
 
 
-def _user_input(maker: GraphTracer, argument: Any, example_iter: Any) -> Any:
+def _user_input(tracer: GraphTracer, argument: Any, example_iter: Any) -> Any:
     if _is_tensor(argument):
-        return maker.placeholder(argument.name, next(example_iter))
+        return tracer.placeholder(argument.name, next(example_iter))
     return getattr(argument, "value", None)  # a constant the program was exported with
 
 

@@ -78,9 +78,9 @@ def plain_inputs(model: Callable[..., Any], examples: Sequence[Tensor]) -> Calla
     return run
 
 
-def quantised_input(maker: GraphTracer, name: str, example: Tensor) -> TracedValue | Quantised:
+def quantised_input(tracer: GraphTracer, name: str, example: Tensor) -> TracedValue | Quantised:
     """Adds an input of the model; of a quantised one its integers."""
-    value = maker.placeholder(name, plain(example))
+    value = tracer.placeholder(name, plain(example))
     if not example.is_quantized:
         return value
     return Quantised(value, example.q_scale(), example.q_zero_point(), example.dtype)
@@ -93,8 +93,8 @@ def is_quantised(values: Sequence[Any]) -> bool:
 class QuantisedCalls:
     """Carries out calls that take or give quantised tensors."""
 
-    def __init__(self, maker: GraphTracer) -> None:
-        self.maker = maker
+    def __init__(self, tracer: GraphTracer) -> None:
+        self.tracer = tracer
 
     def call(self, target: OpOverload, args: tuple[Any, ...], kwargs: Any, where: str) -> Any:
         """The result of a call; raises NoFloatForm for operators that are not known here."""
@@ -116,7 +116,7 @@ class QuantisedCalls:
     def step(self, target: OpOverload, args: Sequence[Any], where: str) -> Any:
         """Carries out a call of the graph's."""
         hint = target._schema.name.partition("::")[2].strip("_")
-        return self.maker.call(Step(target, tuple(args), {}, where, hint))
+        return self.tracer.call(Step(target, tuple(args), {}, where, hint))
 
     def _quantize(
         self, value: Any, scale: float, zero_point: int, dtype: torch.dtype, where: str
@@ -204,7 +204,7 @@ class QuantisedCalls:
         source = next(v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, Quantised))
         ints, named = pytree.tree_map(plain, (args, kwargs))
         hint = target._schema.name.partition("::")[2].strip("_")
-        integers = self.maker.call(Step(target, ints, named, where, hint))
+        integers = self.tracer.call(Step(target, ints, named, where, hint))
 
         def wrapped(value: Any) -> Any:
             if not isinstance(value, TracedValue):
@@ -223,7 +223,7 @@ class QuantisedCalls:
                 raise NoFloatForm(f"aten::{packet}")
         floats, named = pytree.tree_map(lambda v: self._float(v, where), (args, kwargs))
         hint = packet.strip("_")
-        result = self.maker.call(Step(functional, floats, named, where, hint))
+        result = self.tracer.call(Step(functional, floats, named, where, hint))
         quantized = self._like_pytorch(result, functional, args, kwargs, where)
         written = args[0] if args else None
         if functional is target or not isinstance(written, Quantised):

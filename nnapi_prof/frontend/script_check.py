@@ -6,7 +6,8 @@ list of what models need, which reaches no files, processes, network or memory t
 Loading compiles the file's code and runs parts of it: ``__setstate__`` of its objects, and defaults
 of arguments and fields that are not plain constants. Where there are such parts, the text of the
 code must not contain the name of any refused operator, wherever it stands. The rest is checked
-exactly, in the graphs of all functions, before any of them is called."""
+exactly, in the graphs of all functions, before any of them is called.
+"""
 
 from __future__ import annotations
 

@@ -288,7 +288,7 @@ class GraphTracer:
             parts.append(part)
         return parts
 
-    def kept(
+    def script_call(
         self, target: ScriptCall, inputs: Sequence[TracedValue | Tensor], fakes: Sequence[Tensor]
     ) -> list[TracedValue]:
         """Writes a call of TorchScript that stays so; ``fakes`` stand for what it returns."""

@@ -2,7 +2,8 @@
 
 A :class:`UnitGraph` is the model as every stage after the front end sees it: plain data, no torch.
 Units stand in topological order; an edge is a value that one unit makes and another reads.
-:class:`Work` is what a unit computes and moves, from which the static model tells its time."""
+:class:`Work` is what a unit computes and moves, from which the static model tells its time.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 A pass is a function ``Graph -> int``, the changes it made. Adding one: its file in
 canonicalize/, decompose/, quantize/ or layout/, its line with the reason for its place in
-DEFAULT_PASSES, and a case in tests/graph."""
+DEFAULT_PASSES, and a case in tests/graph.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,3 +165,31 @@ def call_on_nested(
         args = nested.value, places, arg["padding"]
         return call(Step(aten.masked_fill.Scalar, args, {}, where, "padded"))
     return None
+
+
+# Nodes
+
+
+def all_nodes(block: Any) -> Iterator[Any]:
+    """The nodes of a graph or block, each before those of its own blocks."""
+    for node in block.nodes():
+        yield node
+        yield from itertools.chain.from_iterable(map(all_nodes, node.blocks()))
+
+
+def overload_of(node: Any) -> Any:
+    """The overload that a node calls; None where it is none of ATen's or quantised ones."""
+    namespace, _, packet = node.kind().partition("::")
+    if namespace not in ("aten", "quantized"):
+        return None
+    match = re.match(r"[\w:]+(?:\.(\w+))?\(", node.schema())
+    family = getattr(getattr(torch.ops, namespace), packet, None)
+    return getattr(family, (match.group(1) if match else None) or "default", None)
+
+
+def source(node: Any) -> str:
+    """``FILE:LINE`` of a TorchScript node, or what module it stands in."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', node.sourceRange())
+    if not frames:
+        frames = re.findall(r"^(\S+):(\d+):\d+", node.sourceRange(), re.MULTILINE)
+    return f"{frames[-1][0]}:{frames[-1][1]}" if frames else node.scopeName() or "forward"

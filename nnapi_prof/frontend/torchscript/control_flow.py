@@ -3,14 +3,16 @@
 The interpreter carries out a TorchScript graph node by node. A number or a branch that depends on
 the values of a tensor is not known then; here it becomes a :class:`DeferredValue`, and so does what
 is computed from it, until a tensor comes out whose shape does not depend on data. The nodes up to
-there become one TorchScript function, which the graph calls."""
+there become one TorchScript function, which the graph calls.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +20,8 @@ from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError
 from nnapi_prof.frontend.calls import DataDependent, TracedValue
+from nnapi_prof.frontend.torchscript.builtins import all_nodes, overload_of, source
+from nnapi_prof.frontend.tracer import GraphTracer
 from nnapi_prof.graph.node import ScriptCall
 
 CONTROL = ("prim::If", "prim::Loop")
@@ -36,35 +40,53 @@ _TYPES: dict[str, Any] = {
 _SAMPLES = {"int": 0, "float": 1.0, "bool": True, "number": 1.0, "Scalar": 1.0}
 
 
+class Walker(Protocol):
+    """What carries out a TorchScript graph node by node, as an outliner sees it."""
+
+    name: str
+    tracer: GraphTracer
+    values: dict[str, Any]
+    """By their names in the graph."""
+
+    def carry_out(self, node: Any, inputs: Sequence[Any]) -> list[Any]:
+        """What a node makes of its inputs. Raises DataDependent where that depends on data."""
+
+    def block(self, block: Any) -> list[Any]:
+        """Runs the nodes of a block; returns its outputs."""
+
+    def looking(self, outliner: Outliner) -> Walker:
+        """A walker that writes nothing, for a look at the shapes of a block."""
+
+
 @dataclass
 class Outliner:
-    """Of one walk. ``outer`` is None for the walk that writes the graph, else the walk looks at the
-    shapes of a block only."""
+    """Turns what depends on data into calls of TorchScript functions, during one walk of a graph;
+    with ``shapes_only`` nothing is written, for the walk only looks at the shapes of a block."""
 
     shapes_only: bool = False
     steps: list[DeferredNode] = field(default_factory=list)
     checks: list[DeferredNode] = field(default_factory=list)
     n_functions: int = 0
 
-    def node(self, walker: Any, node: Any, inputs: Sequence[Any]) -> list[Any]:
+    def node(self, walker: Walker, node: Any, inputs: Sequence[Any]) -> list[Any]:
         """What a node makes, carried out by the walker or kept."""
         if not (has_deferred(inputs) and _reads_values(node, inputs)):
             if node.kind() == "prim::Loop" and self._breaks_on_data(walker, node, inputs):
                 return self._keep(walker, node)
             try:
-                return walker.carry_out(node, inputs)  # type: ignore[no-any-return]
+                return walker.carry_out(node, inputs)
             except DataDependent:
                 pass
         return self._keep(walker, node)
 
-    def _breaks_on_data(self, walker: Any, node: Any, inputs: Sequence[Any]) -> bool:
+    def _breaks_on_data(self, walker: Walker, node: Any, inputs: Sequence[Any]) -> bool:
         (body,) = node.blocks()
         values = dict(zip([v.debugName() for v in body.inputs()], [0, *inputs[2:]], strict=True))
         ends = self._look(walker, body, values)
         return ends is not None and isinstance(ends[0], DeferredValue)
 
-    def _keep(self, walker: Any, node: Any) -> list[Any]:
-        where = walker.where(node)
+    def _keep(self, walker: Walker, node: Any) -> list[Any]:
+        where = source(node)
         before = {name: walker.values[name] for name in captured_names(node)}
         step = DeferredNode(node, _as_now(before), where)
         step.writes = mutated_tensors(node)
@@ -82,7 +104,7 @@ class Outliner:
         if sure and node.kind() in CONTROL:  # its numbers come with it: it should run once
             for i, output in enumerate(outputs):
                 if str(output.type()) in NUMBERS:
-                    with walker.maker.mode:
+                    with walker.tracer.mode:
                         fakes[i] = torch.empty((), dtype=NUMBERS[str(output.type())])
                     sure.append(i)
         targets = [results[i] for i in sure]
@@ -111,7 +133,7 @@ class Outliner:
         self.steps.append(step)
         return DeferredValue(step, 0)
 
-    def _require_alone(self, walker: Any, target: Any, where: str) -> None:
+    def _require_alone(self, walker: Walker, target: Any, where: str) -> None:
         """That no other value sees what is written to a tensor. Raises FrontendError."""
         others = pytree.tree_leaves(list(walker.values.values()))
         if not isinstance(target, TracedValue) or any(
@@ -125,7 +147,7 @@ class Outliner:
 
     # Shapes that hold whatever the data
 
-    def _certain(self, walker: Any, node: Any, step: DeferredNode) -> list[Tensor | None]:
+    def _certain(self, walker: Walker, node: Any, step: DeferredNode) -> list[Tensor | None]:
         """Stand-ins for the outputs that are tensors of a certain shape; None for others."""
         outputs = list(node.outputs())
         if node.kind() == "prim::If":
@@ -134,18 +156,18 @@ class Outliner:
             return self._of_loop(walker, node, step)
         if node.kind() == "prim::NumToTensor":
             dtype = NUMBERS.get(str(next(node.inputs()).type()))
-            with walker.maker.mode:
+            with walker.tracer.mode:
                 return [None if dtype is None else torch.empty((), dtype=dtype)]
         return self._of_operator(walker, node, step) or [None] * len(outputs)
 
-    def _of_branches(self, walker: Any, node: Any) -> list[Tensor | None]:
+    def _of_branches(self, walker: Walker, node: Any) -> list[Tensor | None]:
         ends = [self._look(walker, block, {}) for block in node.blocks() if not _raises(block)]
         fakes: list[Tensor | None] = []
         for index in range(node.outputsSize()):
             fakes.append(_common([_fake(end[index]) if end else None for end in ends]))
         return fakes
 
-    def _of_loop(self, walker: Any, node: Any, step: DeferredNode) -> list[Tensor | None]:
+    def _of_loop(self, walker: Walker, node: Any, step: DeferredNode) -> list[Tensor | None]:
         """Of what a loop carries: what comes in and goes out alike, however often it turns."""
         (body,) = node.blocks()
         names = [value.debugName() for value in body.inputs()]
@@ -163,9 +185,9 @@ class Outliner:
             fakes = settled
 
     def _of_operator(
-        self, walker: Any, node: Any, step: DeferredNode
+        self, walker: Walker, node: Any, step: DeferredNode
     ) -> list[Tensor | None] | None:
-        overload = walker.operator_of(node, node.kind())
+        overload = overload_of(node)
         if overload is None:
             return None
         arguments = overload._schema.arguments
@@ -182,13 +204,13 @@ class Outliner:
             args[argument.name] = argument_value
         args = pytree.tree_map_only(TracedValue, lambda v: v.fake, args)
         try:
-            with walker.maker.mode, torch.no_grad():
+            with walker.tracer.mode, torch.no_grad():
                 result = overload(**args)
         except Exception:  # whatever stands in its way: its shape is not certain, so it stays
             return None
         return [result] if isinstance(result, Tensor) else None
 
-    def _look(self, walker: Any, block: Any, values: dict[str, Any]) -> list[Any] | None:
+    def _look(self, walker: Walker, block: Any, values: dict[str, Any]) -> list[Any] | None:
         """What a block returns, in stand-ins: nothing is written. None where that fails."""
         inner = walker.looking(Outliner(shapes_only=True))
         copies: dict[int, Any] = {}
@@ -200,18 +222,18 @@ class Outliner:
                 value = value.fake
             if isinstance(value, Tensor) and type(value) is not Tensor:  # a stand-in
                 if id(value) not in copies:
-                    node = inner.maker.graph.placeholder("seen")
+                    node = inner.tracer.graph.placeholder("seen")
                     copies[id(value)] = TracedValue(node, value)
                 return copies[id(value)]
             return value
 
         inner.values = {name: copied(value) for name, value in (walker.values | values).items()}
         try:
-            return inner.block(block)  # type: ignore[no-any-return]
+            return inner.block(block)
         except Exception:  # whatever stands in its way: its shapes are not certain, so it stays
             return None
 
-    def settle(self, walker: Any, leaves: Sequence[Any], run: Callable[[], Any]) -> list[Any]:
+    def settle(self, walker: Walker, leaves: Sequence[Any], run: Callable[[], Any]) -> list[Any]:
         """The leaves of what the model returns, those of no certain shape as it has on the example,
         for which ``run`` runs the model."""
         late = [leaf for leaf in leaves if isinstance(leaf, DeferredValue)]
@@ -228,14 +250,14 @@ class Outliner:
                 f" values of a tensor ({late[0].step.where}): return tensors"
             )
         fakes = [
-            walker.maker.mode.from_tensor(value)
+            walker.tracer.mode.from_tensor(value)
             for leaf, value in zip(leaves, returned, strict=True)
             if isinstance(leaf, DeferredValue)
         ]
         emitted = iter(self.emit(walker, late, fakes))
         return [next(emitted) if isinstance(leaf, DeferredValue) else leaf for leaf in leaves]
 
-    def _checked(self, walker: Any, leaves: list[Any]) -> list[Any]:
+    def _checked(self, walker: Walker, leaves: list[Any]) -> list[Any]:
         """The leaves, one of them through a function that makes the checks that are left."""
         first = next((i for i, leaf in enumerate(leaves) if isinstance(leaf, TracedValue)), None)
         if self.checks and first is not None:
@@ -245,14 +267,17 @@ class Outliner:
     # Functions
 
     def emit(
-        self, walker: Any, targets: Sequence[DeferredValue | TracedValue], fakes: Sequence[Tensor]
+        self,
+        walker: Walker,
+        targets: Sequence[DeferredValue | TracedValue],
+        fakes: Sequence[Tensor],
     ) -> list[TracedValue]:
         """Has the graph call a function that computes ``targets``, of which ``fakes`` are
         stand-ins."""
         if not targets:
             return []
         if self.shapes_only:
-            node = walker.maker.graph.placeholder("kept")
+            node = walker.tracer.graph.placeholder("kept")
             return [TracedValue(node, fake) for fake in fakes]
         steps = self._needed(targets)
         function, inputs = script_function(steps, targets)
@@ -262,7 +287,7 @@ class Outliner:
         self.n_functions += 1
         word = construct.rpartition(":")[2].lower()
         call = ScriptCall(function, self.n_functions, f"{word}_on_data", steps[-1].where)
-        return walker.maker.kept(call, inputs, fakes)  # type: ignore[no-any-return]
+        return walker.tracer.script_call(call, inputs, fakes)
 
     def _needed(self, targets: Sequence[DeferredValue | TracedValue]) -> list[DeferredNode]:
         """The pending nodes that ``targets`` need, in order, checks that wait among them."""
@@ -458,10 +483,7 @@ def deferred_values(values: Any) -> Iterator[DeferredValue]:
 
 
 def _inner_nodes(node: Any) -> Iterator[Any]:
-    for block in node.blocks():
-        for inner in block.nodes():
-            yield inner
-            yield from _inner_nodes(inner)
+    return itertools.chain.from_iterable(map(all_nodes, node.blocks()))
 
 
 def captured_names(node: Any) -> list[str]:

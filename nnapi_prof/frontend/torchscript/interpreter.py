@@ -8,7 +8,6 @@ PyTorch's own converter slow, and what it fails on where sizes are computed as t
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +34,8 @@ from nnapi_prof.frontend.torchscript.builtins import (
     UNPACK,
     NestedTensor,
     call_on_nested,
+    overload_of,
+    source,
 )
 from nnapi_prof.frontend.torchscript.control_flow import DeferredValue, Outliner
 from nnapi_prof.frontend.tracer import GraphTracer, branch_refusal, is_traced
@@ -49,35 +50,35 @@ def walked_graph(
     model: torch.jit.ScriptModule,
     examples: Sequence[Tensor],
     name: str,
-    keeper: Outliner | None = None,
+    outliner: Outliner | None = None,
 ) -> fx.GraphModule:
     """The model's straight graph on the shapes of ``examples``.
 
-    With a ``keeper`` what depends on data stays TorchScript: then the model must be frozen. Raises
-    WalkRefused for constructs it does not know, WritesToViews, DataDependent, and FrontendError for
-    what else has no straight form.
+    With an ``outliner`` what depends on data stays TorchScript: then the model must be frozen.
+    Raises WalkRefused for constructs it does not know, WritesToViews, DataDependent, and
+    FrontendError for what else has no straight form.
     """
-    maker = GraphTracer(name)
+    tracer = GraphTracer(name)
     for path, value in [*model.named_parameters(), *model.named_buffers()]:
-        maker.names.setdefault(value.data_ptr(), path)
+        tracer.names.setdefault(value.data_ptr(), path)
     graph = _inlined(model.inlined_graph)
     arguments = forward_arguments(model)
     names = _distinct([argument.name for argument in arguments])
     inputs: list[Any] = [
-        quantised_input(maker, argument, example)
+        quantised_input(tracer, argument, example)
         for argument, example in zip(names, examples, strict=False)
     ]
     inputs += [argument.default_value for argument in arguments[len(examples) :]]
-    walker = _Walker(maker, name)
-    walker.keeper = keeper
+    walker = _Walker(tracer, name)
+    walker.outliner = outliner
     for parameter, argument in zip(graph.inputs(), [model, *inputs], strict=True):
         walker.values[parameter.debugName()] = argument
     results = walker.block(graph)
     walker.state.check(name)
     leaves = pytree.tree_leaves(results, is_leaf=lambda v: isinstance(v, TracedValue))
-    if keeper is not None:
-        leaves = keeper.settle(walker, leaves, lambda: model(*(e.clone() for e in examples)))
-    return maker.finish([plain(leaf) for leaf in leaves])
+    if outliner is not None:
+        leaves = outliner.settle(walker, leaves, lambda: model(*(e.clone() for e in examples)))
+    return tracer.finish([plain(leaf) for leaf in leaves])
 
 
 def _inlined(graph: Any) -> Any:
@@ -143,20 +144,20 @@ def _same(new: Any, old: Any) -> bool:
 class _Walker:
     """Values by their debug name; blocks run in the one namespace, as names are unique."""
 
-    def __init__(self, maker: GraphTracer, name: str, state: _State | None = None) -> None:
-        self.maker = maker
+    def __init__(self, tracer: GraphTracer, name: str, state: _State | None = None) -> None:
+        self.tracer = tracer
         self.name = name
         self.state = state or _State()
         self.values: dict[str, Any] = {}
-        self.quantised = QuantisedCalls(maker)
-        self.keeper: Outliner | None = None
+        self.quantised = QuantisedCalls(tracer)
+        self.outliner: Outliner | None = None
 
-    def looking(self, keeper: Outliner) -> _Walker:
+    def looking(self, outliner: Outliner) -> _Walker:
         """A walker that writes nothing, for a look at the shapes of a block."""
-        maker = GraphTracer(self.name)
-        maker.mode, maker.numbers = self.maker.mode, self.maker.numbers
-        inner = _Walker(maker, self.name)
-        inner.keeper = keeper
+        tracer = GraphTracer(self.name)
+        tracer.mode, tracer.numbers = self.tracer.mode, self.tracer.numbers
+        inner = _Walker(tracer, self.name)
+        inner.outliner = outliner
         return inner
 
     def block(self, block: Any) -> list[Any]:
@@ -169,8 +170,8 @@ class _Walker:
 
     def _node(self, node: Any) -> list[Any]:
         inputs = [self.values[value.debugName()] for value in node.inputs()]
-        if self.keeper is not None:
-            return self.keeper.node(self, node, inputs)
+        if self.outliner is not None:
+            return self.outliner.node(self, node, inputs)
         return self.carry_out(node, inputs)
 
     def carry_out(self, node: Any, inputs: Sequence[Any]) -> list[Any]:
@@ -178,7 +179,7 @@ class _Walker:
         kind = node.kind()
         if kind == "prim::Constant":
             value = node.output().toIValue()
-            self.maker.numbers.note(value)
+            self.tracer.numbers.note(value)
             return [value]
         if kind == "prim::GetAttr":
             return [self.state.get(inputs[0], node.s("name"))]
@@ -196,13 +197,13 @@ class _Walker:
         if kind in UNPACK:
             return list(inputs[0])
         if kind in PYTHON:
-            return [self.maker.own(PYTHON[kind](*inputs), inputs)]
+            return [self.tracer.own(PYTHON[kind](*inputs), inputs)]
         if kind in ON_ENUMS and isinstance(inputs[0], enum.Enum):
             return [ON_ENUMS[kind](*inputs)]
         if kind in ON_CONTAINERS and isinstance(inputs[0], list | tuple | dict):
             return [ON_CONTAINERS[kind](*inputs)]
         if kind in ON_NUMBERS and not is_traced(inputs):
-            return [self.maker.own(ON_NUMBERS[kind](*inputs), inputs)]
+            return [self.tracer.own(ON_NUMBERS[kind](*inputs), inputs)]
         if kind == "aten::__interpolate":
             return [self._interpolate(node, inputs)]
         return self._operator(node, kind, inputs)
@@ -212,8 +213,8 @@ class _Walker:
         if not isinstance(owner, torch.jit.ScriptModule):
             raise WalkRefused(f"{node.kind()} {source(node)}")
         graph = _inlined(owner._c._get_method(node.s("name")).inlined_graph)
-        inner = _Walker(self.maker, self.name, self.state)
-        inner.keeper = self.keeper
+        inner = _Walker(self.tracer, self.name, self.state)
+        inner.outliner = self.outliner
         for parameter, value in zip(graph.inputs(), inputs, strict=True):
             inner.values[parameter.debugName()] = value
         return inner.block(graph)
@@ -252,24 +253,11 @@ class _Walker:
         if isinstance(x, Quantised):
             return self.quantised.call(target.vec, (x, sizes, *align, factors), {}, source(node))
         step = Step(target.vec, (x, sizes, *align, factors), {}, source(node), f"upsample_{mode}")
-        return self.maker.call(step)
-
-    def operator_of(self, node: Any, kind: str) -> Any:
-        """The overload that a node calls; None where it is none of ATen's or quantised ones."""
-        namespace, _, packet = kind.partition("::")
-        if namespace not in ("aten", "quantized"):
-            return None
-        match = re.match(r"[\w:]+(?:\.(\w+))?\(", node.schema())
-        family = getattr(getattr(torch.ops, namespace), packet, None)
-        return getattr(family, (match.group(1) if match else None) or "default", None)
-
-    def where(self, node: Any) -> str:
-        """The source line of a node."""
-        return source(node)
+        return self.tracer.call(step)
 
     def _operator(self, node: Any, kind: str, inputs: Sequence[Any]) -> list[Any]:
         namespace, _, packet = kind.partition("::")
-        target = self.operator_of(node, kind)
+        target = overload_of(node)
         if target is None:
             raise WalkRefused(f"{kind} {source(node)}")
         form = float_form(packet) if namespace == "quantized" else None
@@ -284,14 +272,14 @@ class _Walker:
         args = tuple(v for v, a in zip(inputs, arguments, strict=True) if not a.kwarg_only)
         kwargs = {a.name: v for v, a in zip(inputs, arguments, strict=True) if a.kwarg_only}
         if packet == "_nested_tensor_from_mask" or any(isinstance(v, NestedTensor) for v in inputs):
-            padded = call_on_nested(self.maker.call, target, inputs, source(node))
+            padded = call_on_nested(self.tracer.call, target, inputs, source(node))
             if padded is None:
                 raise WalkRefused(f"{kind} of nested tensors {source(node)}")
             return [padded]
         quantises = packet == "quantize_per_tensor" and isinstance(inputs[0], TracedValue)
         if quantises or namespace == "quantized" or is_quantised(inputs):
             return self._quantised(node, target, args, kwargs)
-        result = self.maker.call(Step(target, args, kwargs, source(node), packet.strip("_")))
+        result = self.tracer.call(Step(target, args, kwargs, source(node), packet.strip("_")))
         return [result] if node.outputsSize() == 1 else list(result or ())
 
     def _quantised(self, node: Any, target: Any, args: tuple[Any, ...], kwargs: Any) -> list[Any]:
@@ -306,14 +294,6 @@ class _Walker:
                 f"operator between conversions that is known here ({error})"
             ) from error
         return [result] if node.outputsSize() == 1 else list(result or ())
-
-
-def source(node: Any) -> str:
-    """``FILE:LINE`` of a TorchScript node, or what module it stands in."""
-    frames = re.findall(r'File "([^"]+)", line (\d+)', node.sourceRange())
-    if not frames:
-        frames = re.findall(r"^(\S+):(\d+):\d+", node.sourceRange(), re.MULTILINE)
-    return f"{frames[-1][0]}:{frames[-1][1]}" if frames else node.scopeName() or "forward"
 
 
 _MAX_CALLS = 64

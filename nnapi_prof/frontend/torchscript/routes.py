@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,8 +22,9 @@ from nnapi_prof.frontend.inputs import (
     try_model,
 )
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch
+from nnapi_prof.frontend.torchscript.builtins import all_nodes, source
 from nnapi_prof.frontend.torchscript.control_flow import Outliner
-from nnapi_prof.frontend.torchscript.interpreter import forward_arguments, source, walked_graph
+from nnapi_prof.frontend.torchscript.interpreter import forward_arguments, walked_graph
 from nnapi_prof.frontend.tracer import GraphTracer
 
 _INTEGERS = (torch.int64, torch.int32, torch.uint8, torch.int8)
@@ -115,7 +115,7 @@ def _first_weights(model: torch.jit.ScriptModule) -> Iterator[tuple[str, tuple[i
     """Kind and weight shape of each layer in the order of the code, input channels whole."""
     with quiet_torch():
         graph = frozen(model).graph
-        nodes = list(_all_nodes(graph))
+        nodes = list(all_nodes(graph))
     for node in nodes:
         kind = _WEIGHT_KINDS.get(node.kind())
         if kind is None:
@@ -129,12 +129,6 @@ def _first_weights(model: torch.jit.ScriptModule) -> Iterator[tuple[str, tuple[i
             transposed = "_convolution" in node.kind() and node.inputsAt(6).toIValue()
             shape[1] = shape[0] if transposed else shape[1] * int(groups or 1)
         yield kind, tuple(shape)
-
-
-def _all_nodes(block: Any) -> Iterator[Any]:
-    for node in block.nodes():
-        yield node
-        yield from itertools.chain.from_iterable(map(_all_nodes, node.blocks()))
 
 
 def frozen(model: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
@@ -222,10 +216,10 @@ def _traced(model: torch.jit.ScriptModule, examples: Sequence[Tensor], name: str
 
     with torch.no_grad():
         traced = make_fx(torch.func.functionalize(flat))(*examples)
-    maker = GraphTracer(name)
+    tracer = GraphTracer(name)
     names = (f"input_{i}" for i in range(len(examples)))
-    inputs = [maker.placeholder(n, example) for n, example in zip(names, examples, strict=True)]
-    return maker.finish(maker.run(traced.graph, traced, inputs))
+    inputs = [tracer.placeholder(n, example) for n, example in zip(names, examples, strict=True)]
+    return tracer.finish(tracer.run(traced.graph, traced, inputs))
 
 
 def _refusal(model: torch.jit.ScriptModule, refusals: Sequence[Exception], name: str) -> str:
@@ -233,7 +227,7 @@ def _refusal(model: torch.jit.ScriptModule, refusals: Sequence[Exception], name:
     text = "; ".join(str(refusal) for refusal in refusals)
     first = essential_line(refusals[0])
     for construct in re.findall(r"\b(?:aten|prim|quantized|torchvision)::\w+", text):
-        for node in _all_nodes(model.inlined_graph):
+        for node in all_nodes(model.inlined_graph):
             if node.kind() == construct:
                 return (
                     f"{name} cannot become a graph: the TorchScript construct {construct} "

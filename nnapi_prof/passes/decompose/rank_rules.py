@@ -2,7 +2,8 @@
 treat alike.
 
 What is neither normalised, reduced, padded nor multiplied by matrices is dimensions side by side,
-and such are one."""
+and such are one.
+"""
 
 from __future__ import annotations
 

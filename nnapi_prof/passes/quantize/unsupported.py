@@ -1,5 +1,6 @@
 """Quantisation that NNAPI has no type for: scales that are computed when the model runs, integers
-of more than 8 bits, and integers that keep to a part of their type."""
+of more than 8 bits, and integers that keep to a part of their type.
+"""
 
 from __future__ import annotations
 
