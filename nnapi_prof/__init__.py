@@ -91,10 +91,10 @@ class _Package(ModuleType):
 def _function(package: str) -> Callable[..., object]:
     """The public function of a package's name."""
     name = package.rpartition(".")[2]
-    found: Callable[..., object] = getattr(
+    result: Callable[..., object] = getattr(
         importlib.import_module(f"{__name__}.{_WHERE[name]}"), name
     )
-    return found
+    return result
 
 
 def __getattr__(name: str) -> object:
@@ -103,9 +103,9 @@ def __getattr__(name: str) -> object:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
-    globals()[name] = found
-    return found
+    result = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    globals()[name] = result
+    return result
 
 
 def __dir__() -> list[str]:

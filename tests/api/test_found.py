@@ -49,30 +49,30 @@ def costs_of(kind: type[Table] = Compiled) -> Table:
 
 
 def test_the_curve_leads_from_the_default_to_the_best() -> None:
-    found = plan_search.find_plans(GRAPH, costs_of(), PlanOptions())
-    assert found.plan == found.default and len(found.default.segments) == 1
-    assert len(found.best.segments) == BEST and found.best.proof == found.default.proof
-    assert [p.n_segments for p in found.curve] == list(range(1, BEST + 1))
-    assert all(point.exact for point in found.curve)
-    assert found.curve[-1].ns == pytest.approx(found.best.predicted_ns)
-    assert found.start_ups.keys() == {point.n_segments for point in found.curve}
-    simple, fast = found.start_ups[1], found.start_ups[BEST]
+    result = plan_search.find_plans(GRAPH, costs_of(), PlanOptions())
+    assert result.plan == result.default and len(result.default.segments) == 1
+    assert len(result.best.segments) == BEST and result.best.proof == result.default.proof
+    assert [p.n_segments for p in result.curve] == list(range(1, BEST + 1))
+    assert all(point.exact for point in result.curve)
+    assert result.curve[-1].ns == pytest.approx(result.best.predicted_ns)
+    assert result.start_ups.keys() == {point.n_segments for point in result.curve}
+    simple, fast = result.start_ups[1], result.start_ups[BEST]
     assert (simple.compile_ns, fast.compile_ns) == (0.0, 200e6 + 3 * 51e6)
-    assert simple.first_run_ns == pytest.approx(found.default.predicted_ns)
-    assert fast.first_run_ns == pytest.approx(353e6 + found.best.predicted_ns)
+    assert simple.first_run_ns == pytest.approx(result.default.predicted_ns)
+    assert fast.first_run_ns == pytest.approx(353e6 + result.best.predicted_ns)
     ends = sum(GRAPH.values[name].n_bytes for name in (*GRAPH.inputs, *GRAPH.outputs))
     assert simple.shared_bytes == ends < fast.shared_bytes
-    assert found.plans == (found.default, *found.baselines)
+    assert result.plans == (result.default, *result.baselines)
 
 
 def test_the_best_is_for_the_asking() -> None:
-    found = plan_search.find_plans(GRAPH, costs_of(), PlanOptions(best=True))
-    assert found.plan == found.best and len(found.default.segments) == 1
+    result = plan_search.find_plans(GRAPH, costs_of(), PlanOptions(best=True))
+    assert result.plan == result.best and len(result.default.segments) == 1
 
 
 def test_costs_without_compile_times() -> None:
-    found = plan_search.find_plans(GRAPH, costs_of(Table), PlanOptions())
-    assert len(found.best.segments) == BEST and found.start_ups[BEST].compile_ns is None
+    result = plan_search.find_plans(GRAPH, costs_of(Table), PlanOptions())
+    assert len(result.best.segments) == BEST and result.start_ups[BEST].compile_ns is None
 
 
 def test_ctrl_c_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,10 +83,10 @@ def test_ctrl_c_keeps_the_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         return report
 
     monkeypatch.setattr(plan_search, "tell_planning", at_once)
-    found = plan_search.find_plans(GRAPH, costs_of(), PlanOptions())
-    assert found.plan.notes[-1] == found.best.notes[-1] == INTERRUPTED
-    assert sorted(u for s in found.plan.segments for u in s.units) == list(range(N))
-    assert not any(INTERRUPTED in plan.notes for plan in found.baselines)
+    result = plan_search.find_plans(GRAPH, costs_of(), PlanOptions())
+    assert result.plan.notes[-1] == result.best.notes[-1] == INTERRUPTED
+    assert sorted(u for s in result.plan.segments for u in s.units) == list(range(N))
+    assert not any(INTERRUPTED in plan.notes for plan in result.baselines)
 
 
 def test_planning_tells_how_far_it_is_after_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,17 +105,17 @@ def test_planning_tells_how_far_it_is_after_two_seconds(monkeypatch: pytest.Monk
 
 
 def test_seconds_are_the_limit_of_planning(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[object] = []
-    known = plan_search.plan_graph
+    limits: list[object] = []
+    original = plan_search.plan_graph
 
     def plan_graph(*arguments: object, **options: object) -> object:
-        given.append(options["limits"])
-        return known(*arguments, **options)  # type: ignore[arg-type]
+        limits.append(options["limits"])
+        return original(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(plan_search, "plan_graph", plan_graph)
     for seconds in (None, 3.0):
         plan_search.find_plans(GRAPH, costs_of(), PlanOptions(seconds=seconds))
-    assert given == [SearchLimits(), SearchLimits(seconds=3.0)]
+    assert limits == [SearchLimits(), SearchLimits(seconds=3.0)]
     for seconds in (0.0, float("inf")):
         with pytest.raises(UsageError, match="seconds is"):
             PlanOptions(seconds=seconds)

@@ -21,7 +21,7 @@ class Reader(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.said: dict[str, list[str]] = {}
+        self.texts: dict[str, list[str]] = {}
         self.feed(text)
         self.close()
         assert not self.open
@@ -34,7 +34,7 @@ class Reader(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.said.setdefault(self.open[-1], []).append(data)
+        self.texts.setdefault(self.open[-1], []).append(data)
 
     def tags(self, name: str) -> list[dict[str, str | None]]:
         return [attributes for tag, attributes in self.seen if tag == name]
@@ -43,7 +43,7 @@ class Reader(HTMLParser):
 def check(text: str) -> Reader:
     result = Reader(text)
     assert not {"script", "style", "img", "link", "iframe"} & {tag for tag, _ in result.seen}
-    assert len(result.tags("table")) == len(result.said["caption"]) > 0
+    assert len(result.tags("table")) == len(result.texts["caption"]) > 0
     assert all(head.get("scope") in ("col", "row") for head in result.tags("th"))
     regions = [div for div in result.tags("div") if div.get("role") == "region"]
     assert len(regions) == len(result.tags("table"))
@@ -57,23 +57,23 @@ def test_every_step_shows_itself(way: Way, step: str) -> None:
     shown = getattr(way, step)
     result = check(shown._repr_html_())
     if step != "model":
-        assert "simulated" in " ".join(result.said["caption"] + result.said["th"])
+        assert "simulated" in " ".join(result.texts["caption"] + result.texts["th"])
         assert "simulated" in repr(shown)
 
 
 def test_others_show_themselves(way: Way) -> None:
     compared = np_.compare({"a": way.planned, "b": way.result})
-    assert "simulated" in " ".join(check(compared._repr_html_()).said["th"])
+    assert "simulated" in " ".join(check(compared._repr_html_()).texts["th"])
     check(np_.devices()._repr_html_())
-    assert "simulated" in check(np_.calibrate(way.table, folds=2)._repr_html_()).said["caption"][0]
+    assert "simulated" in check(np_.calibrate(way.table, folds=2)._repr_html_()).texts["caption"][0]
     check(np_.Phone.load("pixel4")._repr_html_())
     estimated = np_.estimate(way.model, "pixel4")
-    assert "estimated" in check(estimated._repr_html_()).said["caption"][0]
+    assert "estimated" in check(estimated._repr_html_()).texts["caption"][0]
 
 
 def test_kinds_of_latency_side_by_side_are_labelled_each(way: Way) -> None:
     estimated = np_.partition(way.model, np_.estimate(way.model, "pixel4"))
-    cells = check(np_.compare([way.planned, estimated])._repr_html_()).said["td"]
+    cells = check(np_.compare([way.planned, estimated])._repr_html_()).texts["td"]
     assert any("(ms, simulated)" in cell for cell in cells)
     assert any("(ms, estimated)" in cell for cell in cells)
 
@@ -84,15 +84,15 @@ def test_what_models_and_devices_are_called_is_escaped(way: Way) -> None:
     planned = replace(way.planned, model=model, device=NASTY)
     result = np_.Result(planned, replace(way.result.run, model=NASTY, device=NASTY, notes=(NASTY,)))
     for shown in (model, costs, planned, result):
-        assert NASTY in check(shown._repr_html_()).said["caption"][0]
-    assert NASTY in check(model._repr_html_()).said["li"]
+        assert NASTY in check(shown._repr_html_()).texts["caption"][0]
+    assert NASTY in check(model._repr_html_()).texts["li"]
 
 
 def test_a_table() -> None:
     text = notebook.table("t", ("a", "b"), [["x", "1"], ["y", "2"]], numbers=(1,), rest="more")
     result = check(text)
-    assert result.said["td"] == ["1", "2"] and result.said["p"] == ["more"]
-    assert result.said["th"] == ["a", "b", "x", "y"]
+    assert result.texts["td"] == ["1", "2"] and result.texts["p"] == ["more"]
+    assert result.texts["th"] == ["a", "b", "x", "y"]
     assert "text-align:right" in str(result.tags("td")[0]["style"])
     assert notebook.ms(None) == "–" and notebook.ms(1_234_567) == "1.235"
     assert notebook.kind_of(True, True) == "ms, simulated, estimated"

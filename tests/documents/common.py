@@ -15,10 +15,10 @@ def closed(schema: Any) -> Any:
         return [closed(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {key: closed(value) for key, value in schema.items()}
+    result = {key: closed(value) for key, value in schema.items()}
     if isinstance(schema.get("properties"), dict) and "type" in schema:
-        found.setdefault("additionalProperties", False)
-    return found
+        result.setdefault("additionalProperties", False)
+    return result
 
 
 def check(document: dict[str, Any], name: str) -> None:

@@ -26,14 +26,14 @@ GAP = Proof(ProofKind.GAP, 2.2e6, 2e6, "local", "relaxation", True, "energy in m
 )
 def test_the_proof_of_a_plan(proof: Proof | None, gap: float | None) -> None:
     plan = Plan("dp", (Segment((0,), CPU, 2.2e6, "fastest"),), False, (), proof)
-    found = of_plan(plan)
-    jsonschema.Draft202012Validator(closed(PLAN)).validate(found)
-    json.dumps(found, allow_nan=False)
+    result = of_plan(plan)
+    jsonschema.Draft202012Validator(closed(PLAN)).validate(result)
+    json.dumps(result, allow_nan=False)
     assert Plan.from_json(plan.to_json()) == plan
     if proof is None:
-        assert found["proof"] is None
+        assert result["proof"] is None
         return
-    assert found["proof"]["kind"] == proof.kind.value
-    assert found["proof"]["gap"] == (None if gap is None else pytest.approx(gap))
-    assert found["proof"]["objective"] == (proof.objective or None)
-    assert found["proof"]["least_ns"] == 2.2e6 and found["proof"]["found_by"] == "local"
+    assert result["proof"]["kind"] == proof.kind.value
+    assert result["proof"]["gap"] == (None if gap is None else pytest.approx(gap))
+    assert result["proof"]["objective"] == (proof.objective or None)
+    assert result["proof"]["least_ns"] == 2.2e6 and result["proof"]["found_by"] == "local"

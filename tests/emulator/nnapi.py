@@ -190,12 +190,12 @@ class Nnapi:
         """Handles of all devices by name."""
         count = _U()
         assert self._getDeviceCount(C.byref(count)) == OK
-        found = {}
+        items = {}
         for i in range(count.value):
             device, name = self.new("_getDevice", i), C.c_char_p()
             assert self.Device_getName(device, C.byref(name)) == OK
-            found[name.value.decode()] = device
-        return found
+            items[name.value.decode()] = device
+        return items
 
 
 def u32(values):

@@ -50,14 +50,14 @@ class Frees:
     """Frees in the order of making, backwards."""
 
     def __init__(self):
-        self.made = []
+        self.models = []
 
     def __call__(self, model):
-        self.made.append(model)
+        self.models.append(model)
         return model
 
     def all(self):
-        for model in reversed(self.made):
+        for model in reversed(self.models):
             model.free()
 
 
@@ -88,10 +88,10 @@ def test_if_takes_a_branch(nn, frees, device):
     x, y = model.tensor(1, 4), model.tensor(1, 4)
     model.operation(IF, [condition, referring(model, twice), referring(model, plus), x], [y])
     compilation = model.finish([condition, x], [y]).compile([nn.devices()[device]])
-    for taken, wanted in ((1, DATA * 2), (0, DATA + 10), (255, DATA * 2)):
+    for taken, expected in ((1, DATA * 2), (0, DATA + 10), (255, DATA * 2)):
         result = np.zeros((1, 4), np.float32)
         assert run(nn, compilation, [np.uint8([taken]), DATA], [result]) == OK
-        np.testing.assert_array_equal(result, wanted)
+        np.testing.assert_array_equal(result, expected)
     nn.Compilation_free(compilation)
 
 
@@ -147,10 +147,10 @@ def test_a_loop_of_one_variable(nn, frees):
     x, y = model.tensor(1), model.tensor(1)
     model.operation(WHILE, [referring(model, condition), referring(model, body), x], [y])
     compilation = model.finish([x], [y]).compile()
-    for start, wanted in ((3, 192), (100, 100)):
+    for start, expected in ((3, 192), (100, 100)):
         result = np.zeros(1, np.float32)
         assert run(nn, compilation, [np.float32([start])], [result]) == OK
-        assert result[0] == wanted
+        assert result[0] == expected
     nn.Compilation_free(compilation)
 
 
@@ -190,7 +190,7 @@ def test_a_model_may_be_named_twice_and_nest(nn, frees):
     branches = [referring(model, inner), referring(model, other)]
     model.operation(IF, [outer, *branches, yes, x], [y])
     compilation = model.finish([outer, yes, x], [y]).compile()
-    for first, second, wanted in (
+    for first, second, expected in (
         (1, 1, DATA * 2),
         (1, 0, DATA + 10),
         (0, 1, np.maximum(DATA, 0)),
@@ -198,7 +198,7 @@ def test_a_model_may_be_named_twice_and_nest(nn, frees):
         result = np.zeros((1, 4), np.float32)
         inputs = [np.uint8([first]), np.uint8([second]), DATA]
         assert run(nn, compilation, inputs, [result]) == OK
-        np.testing.assert_array_equal(result, wanted)
+        np.testing.assert_array_equal(result, expected)
     nn.Compilation_free(compilation)
 
 
@@ -288,31 +288,31 @@ def test_quantisation_must_fit(nn, frees):
     a, b = (inner.operand(TENSOR_QUANT8_ASYMM, (1, 4), 0.5, 3) for _ in range(2))
     inner.operation(RELU, [a], [b])
     inner.finish([a], [b])
-    for scale, zero_point, wanted in ((0.5, 3, OK), (0.25, 3, R.BAD_DATA), (0.5, 4, R.BAD_DATA)):
+    for scale, zero_point, expected in ((0.5, 3, OK), (0.25, 3, R.BAD_DATA), (0.5, 4, R.BAD_DATA)):
         model = frees(Model(nn))
         yes = model.operand(TENSOR_BOOL8, (1,))
         x = model.operand(TENSOR_QUANT8_ASYMM, (1, 4), scale, zero_point)
         y = model.operand(TENSOR_QUANT8_ASYMM, (1, 4), 0.5, 3)
         branches = [referring(model, inner), referring(model, inner)]
-        assert model.add_operation(IF, [yes, *branches, x], [y]) == wanted
+        assert model.add_operation(IF, [yes, *branches, x], [y]) == expected
 
 
 def test_models_that_are_not_set(nn, frees):
     good, model = frees(unary(nn, MUL, 2)), frees(Model(nn))
     yes, x, y = model.operand(TENSOR_BOOL8, (1,)), model.tensor(1, 4), model.tensor(1, 4)
-    unset, given = model.operand(MODEL), referring(model, good)
-    assert model.add_operation(IF, [yes, unset, given, x], [y]) == R.BAD_DATA
-    assert model.add_operation(IF, [yes, given, unset, x], [y]) == R.BAD_DATA
-    assert model.add_operation(IF, [yes, given, x, x], [y]) == R.BAD_DATA
-    assert model.add_operation(IF, [yes, given, given, x], []) == R.BAD_DATA
-    assert model.add_operation(IF, [yes, given], [y]) == R.BAD_DATA
-    assert model.add_operation(WHILE, [unset, given, x], [y]) == R.BAD_DATA
-    assert model.add_operation(WHILE, [given, unset, x], [y]) == R.BAD_DATA
-    assert model.add_operation(WHILE, [given, given], [y]) == R.BAD_DATA
-    assert model.add_operation(WHILE, [given, given, x], []) == R.BAD_DATA
-    assert model.add_operation(WHILE, [given, given, x], [y]) == R.BAD_DATA  # no condition
-    assert nn.Model_setOperandValue(model.handle, given, None, 0) == OK  # takes it away again
-    assert model.add_operation(IF, [yes, given, given, x], [y]) == R.BAD_DATA
+    unset, reference = model.operand(MODEL), referring(model, good)
+    assert model.add_operation(IF, [yes, unset, reference, x], [y]) == R.BAD_DATA
+    assert model.add_operation(IF, [yes, reference, unset, x], [y]) == R.BAD_DATA
+    assert model.add_operation(IF, [yes, reference, x, x], [y]) == R.BAD_DATA
+    assert model.add_operation(IF, [yes, reference, reference, x], []) == R.BAD_DATA
+    assert model.add_operation(IF, [yes, reference], [y]) == R.BAD_DATA
+    assert model.add_operation(WHILE, [unset, reference, x], [y]) == R.BAD_DATA
+    assert model.add_operation(WHILE, [reference, unset, x], [y]) == R.BAD_DATA
+    assert model.add_operation(WHILE, [reference, reference], [y]) == R.BAD_DATA
+    assert model.add_operation(WHILE, [reference, reference, x], []) == R.BAD_DATA
+    assert model.add_operation(WHILE, [reference, reference, x], [y]) == R.BAD_DATA  # no condition
+    assert nn.Model_setOperandValue(model.handle, reference, None, 0) == OK  # takes it away again
+    assert model.add_operation(IF, [yes, reference, reference, x], [y]) == R.BAD_DATA
 
 
 def test_what_does_not_fit_a_while(nn, frees):

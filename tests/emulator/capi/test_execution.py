@@ -181,12 +181,12 @@ def test_scalars_are_inputs(nn):
     a, b, act, c = model.tensor(1, 8), model.tensor(1, 8), model.operand(INT32), model.tensor(1, 8)
     model.operation(ADD, [a, b, act], [c])
     compilation = model.finish([a, b, act], [c]).compile()
-    for code, wanted in ((0, DATA - 1), (1, np.maximum(DATA - 1, 0))):
+    for code, expected in ((0, DATA - 1), (1, np.maximum(DATA - 1, 0))):
         result = np.zeros((1, 8), np.float32)
         inputs = [DATA, -np.ones((1, 8), np.float32), np.array(code, np.int32)]
         execution = prepared(nn, compilation, inputs, [result])
         assert nn.Execution_compute(execution) == OK
-        np.testing.assert_array_equal(result, wanted)
+        np.testing.assert_array_equal(result, expected)
         nn.Execution_free(execution)
     nn.Compilation_free(compilation)
     model.free()
@@ -199,7 +199,7 @@ def test_promised_output_shapes_are_kept(nn):
     model.operation(RELU, [a], [b])
     compilation = model.finish([a], [b]).compile()
     data = DATA.reshape(2, 4)
-    for promised, wanted in (
+    for promised, expected in (
         ((2, 4), OK),
         ((2, 0), OK),
         ((4, 2), R.OP_FAILED),
@@ -209,7 +209,7 @@ def test_promised_output_shapes_are_kept(nn):
         execution = nn.new("Execution_create", compilation)
         assert set_input(nn, execution, 0, data, operand_type(3, (2, 4))) == OK
         assert set_output(nn, execution, 0, result, operand_type(3, promised)) == OK
-        assert nn.Execution_compute(execution) == wanted, promised
+        assert nn.Execution_compute(execution) == expected, promised
         nn.Execution_free(execution)
     nn.Compilation_free(compilation)
     model.free()
@@ -291,8 +291,8 @@ def test_each_output_tells_whether_it_was_too_small(nn):
         fits = all(n >= 8 for n in rooms)
         assert nn.Execution_compute(execution) == (OK if fits else small)
         for i, room in enumerate(rooms):
-            wanted = OK if room >= 8 else small
-            assert shape_of(nn, execution, i) == (wanted, [2, 4])
+            expected = OK if room >= 8 else small
+            assert shape_of(nn, execution, i) == (expected, [2, 4])
         nn.Execution_free(execution)
     nn.Compilation_free(compilation)
     model.free()
@@ -304,12 +304,12 @@ def test_tensors_without_elements(nn):
     scores, boxes = model.tensor(3, 2), model.tensor(3, 8)
     batches = model.constant(np.zeros(3, np.int32))
     limits = [model.scalar(v) for v in (0.9, -1, 0, 0.4, 1.0, 0.3)]
-    found = [model.tensor(0), model.tensor(0, 4)]
-    found += [model.operand(TENSOR_INT32, (0,)) for _ in range(2)]
+    outcome = [model.tensor(0), model.tensor(0, 4)]
+    outcome += [model.operand(TENSOR_INT32, (0,)) for _ in range(2)]
     relu = model.tensor(0, 0)
-    model.operation(BOX_WITH_NMS_LIMIT, [scores, boxes, batches, *limits], found)
-    model.operation(RELU, [found[1]], [relu])
-    outputs = [found[0], *found[2:], relu]
+    model.operation(BOX_WITH_NMS_LIMIT, [scores, boxes, batches, *limits], outcome)
+    model.operation(RELU, [outcome[1]], [relu])
+    outputs = [outcome[0], *outcome[2:], relu]
     compilation = model.finish([scores, boxes], outputs).compile()
     inputs = [np.full((3, 2), 0.5, np.float32), np.tile(np.float32([0, 0, 5, 5]), (3, 2))]
     for room in (1, 4):
@@ -331,26 +331,26 @@ def test_tensors_without_elements(nn):
 def test_compilation_deadline(nn, chain):
     model, device = chain[0], next(iter(nn.devices().values()))
     make = nn.Compilation_createForDevices
-    for duration, wanted in ((1, R.MISSED_DEADLINE_PERSISTENT), (0, OK), (2**64 - 1, OK)):
+    for duration, expected in ((1, R.MISSED_DEADLINE_PERSISTENT), (0, OK), (2**64 - 1, OK)):
         compilation = C.c_void_p()
         assert make(model.handle, handles([device]), 1, C.byref(compilation)) == OK
         assert nn.Compilation_setTimeout(compilation, duration) == OK
-        assert nn.Compilation_finish(compilation) == wanted
+        assert nn.Compilation_finish(compilation) == expected
         execution = C.c_void_p()
-        made = nn.Execution_create(compilation, C.byref(execution))
-        assert made == (OK if wanted == OK else R.BAD_STATE)
+        code = nn.Execution_create(compilation, C.byref(execution))
+        assert code == (OK if expected == OK else R.BAD_STATE)
         nn.Execution_free(execution)
         nn.Compilation_free(compilation)
 
 
 def test_execution_deadline(nn, chain):
     missed = (R.MISSED_DEADLINE_PERSISTENT, R.MISSED_DEADLINE_TRANSIENT)
-    for duration, wanted in ((1, missed), (0, (OK,)), (2**64 - 1, (OK,))):
+    for duration, expected in ((1, missed), (0, (OK,)), (2**64 - 1, (OK,))):
         result, rank = np.zeros((1, 8), np.float32), C.c_uint32()
         execution = prepared(nn, chain[1], [DATA], [result])
         assert nn.Execution_setTimeout(execution, duration) == OK
-        assert nn.Execution_compute(execution) in wanted
+        assert nn.Execution_compute(execution) in expected
         shape = nn.Execution_getOutputOperandRank(execution, 0, C.byref(rank))
-        assert shape == (OK if wanted == (OK,) else R.BAD_STATE)
-        assert result.any() == (wanted == (OK,))
+        assert shape == (OK if expected == (OK,) else R.BAD_STATE)
+        assert result.any() == (expected == (OK,))
         nn.Execution_free(execution)

@@ -44,11 +44,11 @@ def chain(nn):
 
 def test_every_function_up_to_api_30_is_exported(nn):
     header = Path(__file__).parents[3] / "device_agent" / "include" / "np_nnapi.h"
-    found = re.findall(r"X\([^,]+, (ANeuralNetworks\w+), \(.*\), (\d+)\)", header.read_text())
-    assert len(found) > 60
-    for name, level in found:
+    result = re.findall(r"X\([^,]+, (ANeuralNetworks\w+), \(.*\), (\d+)\)", header.read_text())
+    assert len(result) > 60
+    for name, level in result:
         assert hasattr(nn.library, name) == (int(level) <= 30), name
-    assert set(function_names()) <= {name for name, _ in found}
+    assert set(function_names()) <= {name for name, _ in result}
 
 
 def test_real_time_offers_a_device_for_each_back_end(nn):
@@ -146,8 +146,8 @@ def test_other_feature_levels_leave_no_device(emulator_library, level):
     environment = dict(os.environ, NNAPI_EMULATOR_FEATURE_LEVEL=level)
     command = [sys.executable, "-c", DEVICES, str(emulator_library)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    wanted = "wanted is 27 to 31, 1000006 to 1000008, or 10000"
-    assert done.stdout.strip() == f'NNAPI_EMULATOR_FEATURE_LEVEL is "{level}", {wanted}'
+    expected = "wanted is 27 to 31, 1000006 to 1000008, or 10000"
+    assert done.stdout.strip() == f'NNAPI_EMULATOR_FEATURE_LEVEL is "{level}", {expected}'
 
 
 def test_real_time_clock_runs(nn):
@@ -169,11 +169,11 @@ def test_convolution_agrees_with_numpy(nn):
     execution = prepared(nn, compilation, [data], [result])
     assert nn.Execution_compute(execution) == OK
     padded = np.pad(data, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    wanted = np.zeros((1, 8, 8, 4), np.float32) + bias
+    expected = np.zeros((1, 8, 8, 4), np.float32) + bias
     for y in range(3):
         for x in range(3):
-            wanted += padded[:, y : y + 8, x : x + 8] @ weights[:, y, x].T
-    np.testing.assert_allclose(result, np.maximum(wanted, 0), rtol=1e-4, atol=1e-4)
+            expected += padded[:, y : y + 8, x : x + 8] @ weights[:, y, x].T
+    np.testing.assert_allclose(result, np.maximum(expected, 0), rtol=1e-4, atol=1e-4)
     nn.Execution_free(execution)
     nn.Compilation_free(compilation)
     model.free()

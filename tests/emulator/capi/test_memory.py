@@ -76,8 +76,8 @@ def test_inputs_outputs_and_constants_from_a_file(nn, shared):
     assert put(execution, 0, None, memory, 64, 32) == OK
     assert get(execution, 0, None, memory, mmap.PAGESIZE, 32) == OK
     assert nn.Execution_compute(execution) == OK
-    found = np.frombuffer(view[mmap.PAGESIZE : mmap.PAGESIZE + 32], np.float32)
-    np.testing.assert_array_equal(found, DATA[0] + 10)
+    result = np.frombuffer(view[mmap.PAGESIZE : mmap.PAGESIZE + 32], np.float32)
+    np.testing.assert_array_equal(result, DATA[0] + 10)
     nn.Execution_free(execution)
     nn.Compilation_free(compilation)
     model.free()
@@ -213,13 +213,13 @@ def test_memory_has_its_dimensions(nn):
     memory = nn.new("Memory_createFromDesc", desc)
     nn.MemoryDesc_free(desc)
     data = np.arange(12, dtype=np.float32)
-    for rows, wanted in ((2, OK), (3, R.OP_FAILED), (1, R.OP_FAILED)):
+    for rows, expected in ((2, OK), (3, R.OP_FAILED), (1, R.OP_FAILED)):
         execution = nn.new("Execution_create", compilation)
         shape, put = operand_type(3, (rows, 4)), nn.Execution_setOutputFromMemory
         assert set_input(nn, execution, 0, data[: 4 * rows].copy(), shape) == OK
         assert put(execution, 0, C.byref(operand_type(3, (3, 4))), memory, 0, 0) == R.BAD_DATA
         assert put(execution, 0, None, memory, 0, 0) == OK
-        assert nn.Execution_compute(execution) == wanted, rows
+        assert nn.Execution_compute(execution) == expected, rows
         nn.Execution_free(execution)
     nn.Memory_free(memory)
     nn.Compilation_free(compilation)

@@ -194,8 +194,10 @@ def lstm_weights(m, cifg, projects):
 
 
 def norms(m, cifg, on):
-    given = [on and not (cifg and gate == 0) for gate in range(4)]
-    return [m.tensor(UNITS, low=0.5, high=1, constant=True) if g else m.left_out(1) for g in given]
+    present = [on and not (cifg and gate == 0) for gate in range(4)]
+    return [
+        m.tensor(UNITS, low=0.5, high=1, constant=True) if g else m.left_out(1) for g in present
+    ]
 
 
 def states(m, outputs):
@@ -229,7 +231,7 @@ for _cifg, _projects, _norms in product((False, True), repeat=3):
         cifg, projects, normalises = how
         forward, outputs = lstm_weights(m, cifg, projects)
         backward, _ = lstm_weights(m, cifg, projects)
-        given = [*forward, *backward, *states(m, outputs), *states(m, outputs)]
+        inputs = [*forward, *backward, *states(m, outputs), *states(m, outputs)]
         auxiliary = [m.left_out(3), *(m.left_out(2) for _ in range(8))]
         if normalises:  # cross-linking, too
             gates = [m.tensor(UNITS, INPUTS, low=-1, high=1, constant=True) for _ in range(8)]
@@ -238,7 +240,7 @@ for _cifg, _projects, _norms in product((False, True), repeat=3):
             auxiliary = [m.tensor(5, 2, INPUTS), *gates]
         last = [normalises, True, *norms(m, cifg, normalises), *norms(m, cifg, normalises)]
         x = m.tensor(5, 2, INPUTS)
-        arguments = [x, *given, *auxiliary, *lstm_scalars(m), *last]
+        arguments = [x, *inputs, *auxiliary, *lstm_scalars(m), *last]
         return arguments, [m.kind] * (1 if normalises else 2)
 
 
@@ -267,8 +269,8 @@ for _linking in ("none", "parallel", "crossed"):
             weights = m.tensor(UNITS, INPUTS, constant=True) if crossed else m.left_out(1)
             auxiliary.append(weights)
         merges = linking == "crossed"
-        given = [m.tensor(2, 5, INPUTS), *rnn_weights(m), *rnn_weights(m), *auxiliary]
-        return [*given, 1, False, merges], [m.kind] * (1 if merges else 2)
+        inputs = [m.tensor(2, 5, INPUTS), *rnn_weights(m), *rnn_weights(m), *auxiliary]
+        return [*inputs, 1, False, merges], [m.kind] * (1 if merges else 2)
 
 
 @case("SVDF", "fh", empty=False)

@@ -59,18 +59,18 @@ class Maker:
         return Tensor(kind, array, constant)
 
     def image(self, *shape, **limits):
-        made = self.tensor(*shape, **limits)
-        return replace(made, array=made.array.transpose(TO_NCHW)) if self.nchw else made
+        tensor = self.tensor(*shape, **limits)
+        return replace(tensor, array=tensor.array.transpose(TO_NCHW)) if self.nchw else tensor
 
     def weights(self, *shape, channel_dim=None):
         """Constant; with a scale for each channel where quantised and channel_dim is given."""
         if not self.quantised:
             return self.tensor(*shape, constant=True)
-        made = self.tensor(*shape, kind=quant8("TENSOR_QUANT8_ASYMM", 0.02, 110), constant=True)
+        tensor = self.tensor(*shape, kind=quant8("TENSOR_QUANT8_ASYMM", 0.02, 110), constant=True)
         if channel_dim is None:
-            return made
+            return tensor
         scales = tuple(np.linspace(0.01, 0.03, shape[channel_dim]).astype(np.float32).tolist())
-        signed = np.maximum(made.array.astype(np.int16) - 128, -127).astype(np.int8)
+        signed = np.maximum(tensor.array.astype(np.int16) - 128, -127).astype(np.int8)
         kind = Kind("TENSOR_QUANT8_SYMM_PER_CHANNEL")
         return Tensor(kind, signed, True, scales, channel_dim)
 

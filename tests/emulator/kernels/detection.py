@@ -103,13 +103,13 @@ def execute(nn, code, inputs, outputs):
     model = Model(nn)
     halves = inputs[0].kind is HALF
     tensors, arguments, targets = [], [], []
-    for given in inputs:
-        if isinstance(given, Tensor):
-            kind = given.kind
-            index = model.operand(kind.code, given.array.shape, kind.scale, kind.zero)
-            tensors.append((index, given.array))
+    for data in inputs:
+        if isinstance(data, Tensor):
+            kind = data.kind
+            index = model.operand(kind.code, data.array.shape, kind.scale, kind.zero)
+            tensors.append((index, data.array))
         else:
-            index = scalar_input(model, given, halves)
+            index = scalar_input(model, data, halves)
         arguments.append(index)
     for kind, dims in outputs:
         targets.append(model.operand(kind.code, dims, kind.scale, kind.zero))
@@ -134,9 +134,9 @@ def compute(nn, compilation, arrays, outputs):
         assert nn.Execution_setOutput(execution, i, None, pointer, buffers[-1].nbytes) == OK
     result = nn.Execution_compute(execution)
     for i, (kind, dims) in enumerate(outputs if result == OK else ()):
-        found = u32([0] * len(dims))
-        assert nn.Execution_getOutputOperandDimensions(execution, i, found) == OK
-        shape = list(found)[: len(dims)]
+        outcome = u32([0] * len(dims))
+        assert nn.Execution_getOutputOperandDimensions(execution, i, outcome) == OK
+        shape = list(outcome)[: len(dims)]
         values.append(kind.real(buffers[i][: int(np.prod(shape))].reshape(shape)))
     nn.Execution_free(execution)
     return result, values
@@ -184,17 +184,17 @@ def soften(kernel, threshold, sigma, overlap):
 
 def suppress(found, kernel, iou_threshold, sigma, minimum, limit):
     """NMS of [score, box, ...] rows, written with lists; no two scores may be equal."""
-    left, kept = list(found), []
-    while left and (limit < 0 or len(kept) < limit):
+    left, survivors = list(found), []
+    while left and (limit < 0 or len(survivors) < limit):
         best = max(left, key=lambda row: row[0])
-        kept.append(best)
+        survivors.append(best)
         others = [row for row in left if row is not best]
         left = []
         for score, box, *rest in others:
             score = score * soften(kernel, iou_threshold, sigma, iou(box, best[1]))
             if score >= minimum:
                 left.append((score, box, *rest))
-    return kept
+    return survivors
 
 
 SCORES = {

@@ -80,8 +80,8 @@ SCALARS = {int: (1, C.c_int32), float: (0, C.c_float), bool: (6, C.c_uint8)}
 class Runner:
     """A model of one operation."""
 
-    def __init__(self, nn, given):
-        self.nn, self.given, self.keep = nn, given, []
+    def __init__(self, nn, is_constant):
+        self.nn, self.is_constant, self.keep = nn, is_constant, []
         self.model = nn.new("Model_create")
         self.n = 0
         self.inputs = []
@@ -106,7 +106,7 @@ class Runner:
         if isinstance(value, Listed):
             array = np.ascontiguousarray(value.values, np.int32)
             index = self.operand(I32.code, array.shape)
-            if not self.given:
+            if not self.is_constant:
                 return self.constant(index, array)
             self.inputs.append((index, array))
             return index
@@ -140,7 +140,7 @@ class Runner:
         ins = [self.add(value) for value in inputs]
         outs = []
         for array, kind in zip(wanted, kinds, strict=True):
-            dims = [0] * array.ndim if self.given or array.size == 0 else array.shape
+            dims = [0] * array.ndim if self.is_constant or array.size == 0 else array.shape
             outs.append(self.operand(kind.code, dims, kind.scale, kind.zero_point))
         added = nn.Model_addOperation(self.model, code, len(ins), u32(ins), len(outs), u32(outs))
         assert added == OK, nn.emulator_error()
@@ -153,45 +153,45 @@ class Runner:
         compilation = nn.new("Compilation_create", self.model)
         self.result = nn.Compilation_finish(compilation)
         if self.result == OK:
-            found = self.execute(compilation, wanted, kinds)
+            result = self.execute(compilation, wanted, kinds)
         nn.Compilation_free(compilation)
         nn.Model_free(self.model)
-        return found if self.result == OK else None
+        return result if self.result == OK else None
 
     def execute(self, compilation, wanted, kinds):
         nn = self.nn
         execution = nn.new("Execution_create", compilation)
         for i, (_, array) in enumerate(self.inputs):
             assert set_input(nn, execution, i, array) == OK
-        found = []
+        items = []
         for i, (array, kind) in enumerate(zip(wanted, kinds, strict=True)):
             room = np.full(max(1, array.size), 77, kind.dtype)  # no length may be 0
             assert set_output(nn, execution, i, room) == OK
-            found.append(room[: array.size].reshape(array.shape))
+            items.append(room[: array.size].reshape(array.shape))
         self.result = nn.Execution_compute(execution)
-        for i, array in enumerate(found):
+        for i, array in enumerate(items):
             rank, dims = C.c_uint32(), (C.c_uint32 * 8)()
             if self.result == OK:
                 assert nn.Execution_getOutputOperandRank(execution, i, C.byref(rank)) == OK
                 assert nn.Execution_getOutputOperandDimensions(execution, i, dims) == OK
                 assert list(dims)[: rank.value] == list(array.shape)
         nn.Execution_free(execution)
-        return found
+        return items
 
 
 def run_both(nn, code, inputs, wanted, kinds):
-    for given in (False, True):
-        runner = Runner(nn, given)
+    for is_constant in (False, True):
+        runner = Runner(nn, is_constant)
         yield runner.run(code, inputs, wanted, kinds)
         assert runner.result == OK
 
 
-def check(nn, code, inputs, wanted, kind, atol=0):
+def check(nn, code, inputs, expected, kind, atol=0):
     """That the operation's one output is `wanted`."""
-    wanted = np.ascontiguousarray(wanted)
-    for (found,) in run_both(nn, code, inputs, [wanted], [kind]):
+    expected = np.ascontiguousarray(expected)
+    for (actual,) in run_both(nn, code, inputs, [expected], [kind]):
         np.testing.assert_allclose(
-            found.astype(np.float64), wanted.astype(np.float64), rtol=0, atol=atol
+            actual.astype(np.float64), expected.astype(np.float64), rtol=0, atol=atol
         )
 
 

@@ -153,23 +153,23 @@ def attempt(nn, name, arguments, kind, shape, device="nnapi-reference"):
     ]
     model.finish([i for i, _ in inputs], [out])
     compilation, result = model.try_compile([nn.devices()[device]])
-    found = np.full(shape, 77, kind.dtype)
+    outcome = np.full(shape, 77, kind.dtype)
     if result == OK:
         execution = nn.new("Execution_create", compilation)
         for i, (_, array) in enumerate(inputs):
             assert set_input(nn, execution, i, np.ascontiguousarray(array)) == OK
-        assert set_output(nn, execution, 0, found) == OK
+        assert set_output(nn, execution, 0, outcome) == OK
         result = nn.Execution_compute(execution)
         nn.Execution_free(execution)
     nn.Compilation_free(compilation)
     model.free()
-    return result, found if result == OK else None
+    return result, outcome if result == OK else None
 
 
 def execute(nn, name, arguments, kind, shape, device="nnapi-reference"):
-    result, found = attempt(nn, name, arguments, kind, shape, device)
+    result, outcome = attempt(nn, name, arguments, kind, shape, device)
     assert result == OK, repr(result)
-    return found
+    return outcome
 
 
 def assert_near(found, wanted, kind):

@@ -96,8 +96,8 @@ def some_cell8(rng, inputs, units, outputs, *, cifg, peephole, projection, norm,
     i8 = (-127, 128)
 
     def gates(limits, *shape, there=True):
-        made = [rng.integers(*limits, shape) for _ in range(4)]
-        return left_out(made, cifg) if there else [None] * 4
+        matrices = [rng.integers(*limits, shape) for _ in range(4)]
+        return left_out(matrices, cifg) if there else [None] * 4
 
     p = gates((-16000, 16000), units, there=peephole)
     bias = (-(10**7), 10**7) if norm else (-5000, 5000)
@@ -228,12 +228,12 @@ def normalised(z, weights, bias, scale):
     mean = toward_zero(sum(z) * 1024, n)
     variance = sum(v * v for v in z) * ((1 << 20) // n) - mean * mean
     inverse = inverse_sqrt(toward_zero(variance, 1 << 20))
-    found = []
+    items = []
     for v, w, b in zip(z, weights, bias, strict=True):
         value = shifted(1024 * v - mean, *inverse) * w + b
         value = toward_zero(value + (512 if value > 0 else -512), 1024)
-        found.append(limit(scaled(value, scale * 4096), INT16))
-    return found
+        items.append(limit(scaled(value, scale * 4096), INT16))
+    return items
 
 
 def step(cell, x, h, c):
@@ -265,8 +265,8 @@ def step(cell, x, h, c):
     i = [(1 << INT16) - 1 - v for v in f] if cell.w[0] is None else gate(0, cell.p[0], c)
     new = []
     for u in range(len(c)):
-        kept = away(Fraction(f[u] * c[u], 1 << 15))
-        new.append(limit(kept + away(Fraction(i[u] * value[u], 1 << (15 + bits))), INT16))
+        memory = away(Fraction(f[u] * c[u], 1 << 15))
+        new.append(limit(memory + away(Fraction(i[u] * value[u], 1 << (15 + bits))), INT16))
     o = gate(3, cell.p[2], new)
     zero, unit = cell.hidden
     factor = float(f32(2.0**-15 / float(f32(unit)) * 2.0**-15))

@@ -105,17 +105,17 @@ def execute(nn, code, inputs, outputs, constants=True):
     outputs, None where any step refuses."""
     model = Model(nn)
     arguments, tensors = [], []
-    for i, given in enumerate(inputs):
-        index, values = add_input(model, given, constants and i > 0)
+    for i, data in enumerate(inputs):
+        index, values = add_input(model, data, constants and i > 0)
         arguments.append(index)
         if values is not None:
             tensors.append((index, values))
     targets = [model.operand(*output) for output in outputs]
-    made = model.add_operation(code, arguments, targets)
-    made = made or model.identify([index for index, _ in tensors], targets)
-    made = made or nn.Model_finish(model.handle)
+    code_of = model.add_operation(code, arguments, targets)
+    code_of = code_of or model.identify([index for index, _ in tensors], targets)
+    code_of = code_of or nn.Model_finish(model.handle)
     results = None
-    if made == OK:
+    if code_of == OK:
         compilation, result = model.try_compile()
         if result == OK:
             results = compute(nn, compilation, [values for _, values in tensors], outputs)
@@ -139,9 +139,9 @@ def compute(nn, compilation, tensors, outputs):
         assert nn.Execution_setOutput(execution, i, None, pointer, results[-1].nbytes) == OK
     result = nn.Execution_compute(execution)
     for i, (_, dims, *_) in enumerate(outputs if result == OK else ()):
-        found = u32([0] * len(dims))
-        assert nn.Execution_getOutputOperandDimensions(execution, i, found) == OK
-        shape = list(found)[: len(dims)]
+        outcome = u32([0] * len(dims))
+        assert nn.Execution_getOutputOperandDimensions(execution, i, outcome) == OK
+        shape = list(outcome)[: len(dims)]
         results[i] = results[i][: int(np.prod(shape))].reshape(shape)
     nn.Execution_free(execution)
     return results if result == OK else None
@@ -159,14 +159,14 @@ def floats(*shapes):
 
 def as_halves(inputs):
     return [
-        given.astype(np.float16)
-        if isinstance(given, np.ndarray)
-        else replace(given, code=TENSOR_FLOAT16)
-        if isinstance(given, Omitted)
-        else Half(given)
-        if type(given) is float
-        else given
-        for given in inputs
+        data.astype(np.float16)
+        if isinstance(data, np.ndarray)
+        else replace(data, code=TENSOR_FLOAT16)
+        if isinstance(data, Omitted)
+        else Half(data)
+        if type(data) is float
+        else data
+        for data in inputs
     ]
 
 
@@ -243,11 +243,11 @@ class Cell:
     def sequence(self, x, h, c, a=None, backward=False):
         """x [steps, batch, inputs] -> outputs of all steps, and the last states."""
         steps = range(len(x))
-        found = np.zeros((*x.shape[:2], self.outputs))
+        result = np.zeros((*x.shape[:2], self.outputs))
         for t in reversed(steps) if backward else steps:
             h, c = self.step(x[t], h, c, None if a is None else a[t])
-            found[t] = h
-        return found, h, c
+            result[t] = h
+        return result, h, c
 
 
 def rounded(rng, *shape, dtype=np.float32):

@@ -26,21 +26,21 @@ def generate_proposals(scores, deltas, anchors, images, options):
     stride_h, stride_w, before, after, threshold, minimum = options
     rows = []
     for b, image in enumerate(images):
-        found = []
+        items = []
         for h, w, a in np.ndindex(*scores.shape[1:]):
             placed = anchors[a] + np.array([w * stride_w, h * stride_h] * 2)
             box = transform(placed, deltas[b, h, w, 4 * a : 4 * a + 4], image)
-            found.append((scores[b, h, w, a], box, b))
-        found = sorted(found, key=lambda row: -row[0])
-        found = found if before < 1 else found[:before]
-        found = [
+            items.append((scores[b, h, w, a], box, b))
+        items = sorted(items, key=lambda row: -row[0])
+        items = items if before < 1 else items[:before]
+        items = [
             row
-            for row in found
+            for row in items
             if min(row[1][2] - row[1][0], row[1][3] - row[1][1]) > minimum
             and (row[1][0] + row[1][2]) / 2 < image[1]
             and (row[1][1] + row[1][3]) / 2 < image[0]
         ]
-        rows += suppress(found, HARD, threshold, 1, 1e-9, after if after > 0 else -1)
+        rows += suppress(items, HARD, threshold, 1, 1e-9, after if after > 0 else -1)
     return [np.array([row[k] for row in rows]) for k in range(3)]
 
 
@@ -59,17 +59,17 @@ def test_generate_proposals(nn, name, limits, nchw):
     images = kinds[1].make([[60, 70], [40, 30]])
     options = (16.0, 8.0, *limits, 0.3125, 6.0)
     reals = [tensor.real for tensor in (scores, deltas, anchors, images)]
-    wanted = generate_proposals(*reals, options)
+    expected = generate_proposals(*reals, options)
     if nchw:
         scores = kinds[0].make(scores.real.transpose(0, 3, 1, 2))
         deltas = delta.make(deltas.real.transpose(0, 3, 1, 2))
     outputs = [(kinds[0], (0,)), (kinds[1], (0, 4)), (INT, (0,))]
     inputs = [scores, deltas, anchors, images, *options, nchw]
-    found = run(nn, GENERATE_PROPOSALS, inputs, outputs)
-    np.testing.assert_allclose(found[0], wanted[0], atol=1e-6)
+    actual = run(nn, GENERATE_PROPOSALS, inputs, outputs)
+    np.testing.assert_allclose(actual[0], expected[0], atol=1e-6)
     atol = {"float": 1e-4, "half": 0.05}.get(name, 0.0626)
-    np.testing.assert_allclose(found[1], wanted[1], atol=atol)
-    assert found[2].tolist() == wanted[2].tolist()
+    np.testing.assert_allclose(actual[1], expected[1], atol=atol)
+    assert actual[2].tolist() == expected[2].tolist()
 
 
 def test_generate_proposals_by_hand(nn):
@@ -82,9 +82,9 @@ def test_generate_proposals_by_hand(nn):
     def proposals(threshold, minimum=4.0, before=-1, after=-1, width=20):
         inputs = [scores, floats(deltas), floats([[0, 0, 16, 16]]), floats([[24, width]])]
         inputs += [8.0, 8.0, before, after, threshold, minimum, False]
-        found = run(nn, GENERATE_PROPOSALS, inputs, outputs)
-        assert all(len(one) == len(found[0]) for one in found)
-        return found[0].round(4).tolist(), found[1].tolist()
+        result = run(nn, GENERATE_PROPOSALS, inputs, outputs)
+        assert all(len(one) == len(result[0]) for one in result)
+        return result[0].round(4).tolist(), result[1].tolist()
 
     assert proposals(0.4) == ([1.0, 0.9], [[8, 8, 20, 24], [8, 0, 20, 16]])  # 0.4 is enough
     assert proposals(0.41)[0] == [1.0, 0.9, 0.8, 0.5]
@@ -103,8 +103,8 @@ def test_proposals_of_equal_scores(nn):
     inputs = [scores, floats(np.zeros((1, 1, 1, 16))), floats(rows), floats([[60, 60]])]
     inputs += [1.0, 1.0, -1, -1, 0.4, 1.0, False]
     outputs = [(FLOAT, (0,)), (FLOAT, (0, 4)), (INT, (0,))]
-    _, found, _ = run(nn, GENERATE_PROPOSALS, inputs, outputs)
-    assert found[:, 0].tolist() == [0, 40, 20]
+    _, result, _ = run(nn, GENERATE_PROPOSALS, inputs, outputs)
+    assert result[:, 0].tolist() == [0, 40, 20]
 
 
 def test_generate_proposals_refuses_anchors_inside_out(nn):
@@ -123,15 +123,15 @@ def detect(scores, deltas, anchors, options):
     rows = []
     if regular:
         for c in range(1, scores.shape[1]):
-            found = [
+            result = [
                 (s, box, c) for s, box in zip(scores[:, c], boxes, strict=True) if s > threshold
             ]
-            rows += suppress(found, HARD, overlap, 1, 1e-9, per_class)
+            rows += suppress(result, HARD, overlap, 1, 1e-9, per_class)
         rows = sorted(rows, key=lambda row: -row[0])[:detections]
     else:
         best = [(s[1:].max(), box, s) for s, box in zip(scores, boxes, strict=True)]
-        found = [row for row in best if row[0] > threshold]
-        for _, box, s in suppress(found, HARD, overlap, 1, 1e-9, detections):
+        result = [row for row in best if row[0] > threshold]
+        for _, box, s in suppress(result, HARD, overlap, 1, 1e-9, detections):
             for c in sorted(range(1, len(s)), key=lambda c: -s[c])[:classes]:
                 rows.append((s[c], box, c))
     return [(score, box, c - shift) for score, box, c in rows]
@@ -152,15 +152,15 @@ def test_detection_postprocessing(nn, kind, regular, background, limits):
     options = (scales, regular, *limits, 0.25, 0.3125, background)
     inputs = [scores, deltas, anchors, *scales, regular, *limits, 0.25, 0.3125, background]
     outputs = [(kind, (2, room)), (kind, (2, room, 4)), (INT, (2, room)), (INT, (2,))]
-    found = run(nn, DETECTION_POSTPROCESSING, inputs, outputs)
+    result = run(nn, DETECTION_POSTPROCESSING, inputs, outputs)
     for b in range(2):
         rows = detect(scores.real[b], deltas.real[b], anchors.real, options)
-        assert found[3][b] == len(rows) > 0
+        assert result[3][b] == len(rows) > 0
         atol = 1e-4 if kind is FLOAT else 0.05
-        np.testing.assert_allclose(found[0][b, : len(rows)], [row[0] for row in rows], atol=1e-6)
-        np.testing.assert_allclose(found[1][b, : len(rows)], [row[1] for row in rows], atol=atol)
-        assert found[2][b, : len(rows)].tolist() == [row[2] for row in rows]
-        assert not any(one[b, len(rows) :].any() for one in found[:3])
+        np.testing.assert_allclose(result[0][b, : len(rows)], [row[0] for row in rows], atol=1e-6)
+        np.testing.assert_allclose(result[1][b, : len(rows)], [row[1] for row in rows], atol=atol)
+        assert result[2][b, : len(rows)].tolist() == [row[2] for row in rows]
+        assert not any(one[b, len(rows) :].any() for one in result[:3])
 
 
 def test_detection_postprocessing_by_hand(nn):
@@ -174,12 +174,12 @@ def test_detection_postprocessing_by_hand(nn):
         inputs = [*tensors, regular, room, per_anchor, per_class, 0.0, overlap, False]
         n = room if regular else room * per_anchor
         outputs = [(FLOAT, (1, n)), (FLOAT, (1, n, 4)), (INT, (1, n)), (INT, (1,))]
-        found = run(nn, DETECTION_POSTPROCESSING, inputs, outputs)
+        result = run(nn, DETECTION_POSTPROCESSING, inputs, outputs)
         return [
-            found[0][0].round(4).tolist(),
-            found[1][0][:, 0].tolist(),
-            found[2][0].tolist(),
-            found[3].tolist(),
+            result[0][0].round(4).tolist(),
+            result[1][0][:, 0].tolist(),
+            result[2][0].tolist(),
+            result[3].tolist(),
         ]
 
     assert detections(True, 3, 1, 1) == [[0.95, 0.93, 0], [4, 4, 0], [1, 0, 0], [2]]

@@ -38,8 +38,8 @@ def test_softmax_float(nn, name, kind):
         arguments = [x, scalar(beta, kind is F16), axis]
         if name == "SOFTMAX" and axis == -1:
             arguments = arguments[:2]
-        wanted = compute(torch.from_numpy(x.real * beta), axis).numpy()
-        assert_near(execute(nn, name, arguments, kind, shape), wanted, kind)
+        expected = compute(torch.from_numpy(x.real * beta), axis).numpy()
+        assert_near(execute(nn, name, arguments, kind, shape), expected, kind)
 
 
 @pytest.mark.parametrize("quant", QUANT8)
@@ -49,9 +49,9 @@ def test_softmax_quantised(nn, quant):
         shape, kind, beta = random_shape(rng), random_quant8(rng, quant), rng.uniform(0.1, 3)
         x, axis = tensor(rng, kind, shape), int(rng.integers(-len(shape), len(shape)))
         out = fixed_output("SOFTMAX", quant)
-        wanted = torch.softmax(torch.from_numpy(x.real * np.float32(beta)), axis).numpy()
-        found = execute(nn, "SOFTMAX", [x, beta, axis], out, shape)
-        assert_rounded(found, wanted, out, 0.95)
+        expected = torch.softmax(torch.from_numpy(x.real * np.float32(beta)), axis).numpy()
+        actual = execute(nn, "SOFTMAX", [x, beta, axis], out, shape)
+        assert_rounded(actual, expected, out, 0.95)
 
 
 REDUCTIONS = {
@@ -76,10 +76,10 @@ def reduction(rng, rank):
 def check_reduction(nn, rng, name, x, compare):
     axes, listed = reduction(rng, x.array.ndim)
     keep = bool(rng.integers(0, 2))
-    wanted = np.asarray(REDUCTIONS[name](x.array.astype(np.float64), axis=axes, keepdims=keep))
-    wanted = wanted.reshape(wanted.shape or (1,))
+    expected = np.asarray(REDUCTIONS[name](x.array.astype(np.float64), axis=axes, keepdims=keep))
+    expected = expected.reshape(expected.shape or (1,))
     arguments = [x, listed, int(keep) if name == "MEAN" else keep]
-    compare(execute(nn, name, arguments, x.kind, wanted.shape), wanted)
+    compare(execute(nn, name, arguments, x.kind, expected.shape), expected)
 
 
 @pytest.mark.parametrize("kind", [F32, F16], ids=lambda k: k.name)
@@ -127,9 +127,9 @@ def test_arg(nn, name, type_):
         if seed % 2:  # many ties
             x = Tensor(kind, np.round(x.array / 2).astype(kind.dtype))
         axis = int(rng.integers(-len(shape), len(shape)))
-        wanted = np.asarray(compute(x.array, axis))
-        wanted = wanted.reshape(wanted.shape or (1,))
-        np.testing.assert_array_equal(execute(nn, name, [x, axis], I32, wanted.shape), wanted)
+        expected = np.asarray(compute(x.array, axis))
+        expected = expected.reshape(expected.shape or (1,))
+        np.testing.assert_array_equal(execute(nn, name, [x, axis], I32, expected.shape), expected)
 
 
 @pytest.mark.parametrize("kind", [F32, F16], ids=lambda k: k.name)
@@ -138,9 +138,9 @@ def test_l2_normalization(nn, kind):
         rng = np.random.default_rng(seed)
         shape = random_shape(rng)
         x, axis = tensor(rng, kind, shape), int(rng.integers(-len(shape), len(shape)))
-        wanted = torch.nn.functional.normalize(torch.from_numpy(x.real), dim=axis).numpy()
+        expected = torch.nn.functional.normalize(torch.from_numpy(x.real), dim=axis).numpy()
         arguments = [x] if axis in (-1, len(shape) - 1) else [x, axis]
-        assert_near(execute(nn, "L2_NORMALIZATION", arguments, kind, shape), wanted, kind)
+        assert_near(execute(nn, "L2_NORMALIZATION", arguments, kind, shape), expected, kind)
     zeros = Tensor(kind, np.zeros((2, 3), kind.dtype))
     assert not execute(nn, "L2_NORMALIZATION", [zeros], kind, (2, 3)).any()
 
@@ -153,9 +153,9 @@ def test_l2_normalization_quantised(nn, quant):
         shape = (40, *random_shape(rng)[:3])
         x = tensor(rng, random_quant8(rng, quant), shape)
         axis = int(rng.integers(-len(shape), len(shape)))
-        wanted = torch.nn.functional.normalize(torch.from_numpy(x.real), dim=axis).numpy()
-        found = execute(nn, "L2_NORMALIZATION", [x, axis], out, shape)
-        assert_rounded(found, wanted, out, 0.9)  # it rounds twice, as Android's reference does
+        expected = torch.nn.functional.normalize(torch.from_numpy(x.real), dim=axis).numpy()
+        actual = execute(nn, "L2_NORMALIZATION", [x, axis], out, shape)
+        assert_rounded(actual, expected, out, 0.9)  # it rounds twice, as Android's reference does
 
 
 @pytest.mark.parametrize("kind", [F32, F16], ids=lambda k: k.name)
@@ -167,11 +167,11 @@ def test_local_response_normalization(nn, kind):
         lines = np.moveaxis(x.real, axis, -1)
         squares = np.pad(lines**2, [(0, 0)] * (len(shape) - 1) + [(radius, radius)])
         windows = np.lib.stride_tricks.sliding_window_view(squares, 2 * radius + 1, -1)
-        wanted = np.moveaxis(lines * (1.5 + 0.75 * windows.sum(-1)) ** -0.5, -1, axis)
+        expected = np.moveaxis(lines * (1.5 + 0.75 * windows.sum(-1)) ** -0.5, -1, axis)
         numbers = [scalar(v, kind is F16) for v in (1.5, 0.75, 0.5)]
         arguments = [x, radius, *numbers] + ([] if axis in (-1, len(shape) - 1) else [axis])
-        found = execute(nn, "LOCAL_RESPONSE_NORMALIZATION", arguments, kind, shape)
-        assert_near(found, wanted, kind)
+        actual = execute(nn, "LOCAL_RESPONSE_NORMALIZATION", arguments, kind, shape)
+        assert_near(actual, expected, kind)
 
 
 @pytest.mark.parametrize("nchw", [False, True])
@@ -179,8 +179,8 @@ def test_local_response_normalization(nn, kind):
 def test_instance_normalization(nn, kind, nchw):
     x = tensor(np.random.default_rng(4), kind, (2, 3, 4, 5))
     image = torch.from_numpy(x.real if nchw else x.real.transpose(0, 3, 1, 2))
-    wanted = torch.nn.functional.instance_norm(image, eps=0.25).numpy() * 1.5 - 0.5
-    wanted = wanted if nchw else wanted.transpose(0, 2, 3, 1)
+    expected = torch.nn.functional.instance_norm(image, eps=0.25).numpy() * 1.5 - 0.5
+    expected = expected if nchw else expected.transpose(0, 2, 3, 1)
     numbers = [scalar(v, kind is F16) for v in (1.5, -0.5, 0.25)]
-    found = execute(nn, "INSTANCE_NORMALIZATION", [x, *numbers, nchw], kind, x.array.shape)
-    np.testing.assert_allclose(found.astype(np.float64), wanted, RTOL[kind.name] * 2, 2e-3)
+    actual = execute(nn, "INSTANCE_NORMALIZATION", [x, *numbers, nchw], kind, x.array.shape)
+    np.testing.assert_allclose(actual.astype(np.float64), expected, RTOL[kind.name] * 2, 2e-3)

@@ -42,13 +42,13 @@ def test_bbox_transform(nn, name):
     rng = np.random.default_rng(4)
     boxes, deltas = kind.make(some_boxes(rng, 6)), delta_kind.make(rng.uniform(-1, 1, (6, 12)))
     images, batches = kind.make([[60, 50], [80, 70]]), [0, 0, 1, 1, 0, 1]
-    wanted = [
+    expected = [
         [transform(boxes.real[i], delta, images.real[batches[i]]) for delta in row.reshape(3, 4)]
         for i, row in enumerate(deltas.real)
     ]
     inputs = [boxes, deltas, ints(batches), images]
-    (found,) = run(nn, AXIS_ALIGNED_BBOX_TRANSFORM, inputs, [(kind, (6, 12))])
-    np.testing.assert_allclose(found, np.reshape(wanted, (6, 12)), atol=atol)
+    (actual,) = run(nn, AXIS_ALIGNED_BBOX_TRANSFORM, inputs, [(kind, (6, 12))])
+    np.testing.assert_allclose(actual, np.reshape(expected, (6, 12)), atol=atol)
 
 
 def test_bbox_transform_by_hand(nn):
@@ -56,8 +56,8 @@ def test_bbox_transform_by_hand(nn):
     -4 to 16 of an image of 15."""
     inputs = [floats([[0, 0, 10, 20]]), floats([[0.1, 0.1, np.log(2), 0, 0, 0, 0, 0]])]
     inputs += [ints([0]), floats([[21, 15]])]
-    (found,) = run(nn, AXIS_ALIGNED_BBOX_TRANSFORM, inputs, [(FLOAT, (1, 8))])
-    np.testing.assert_allclose(found, [[0, 2, 15, 21, 0, 0, 10, 20]], atol=1e-5)
+    (result,) = run(nn, AXIS_ALIGNED_BBOX_TRANSFORM, inputs, [(FLOAT, (1, 8))])
+    np.testing.assert_allclose(result, [[0, 2, 15, 21, 0, 0, 10, 20]], atol=1e-5)
 
 
 def test_bbox_transform_refuses(nn):
@@ -79,12 +79,12 @@ def box_with_nms_limit(scores, boxes, batches, options):
     for b in sorted(set(batches)):
         of_image = []
         for c in range(1, scores.shape[1]):
-            found = [
+            result = [
                 (scores[i, c], boxes[i, 4 * c : 4 * c + 4], c, b)
                 for i in range(len(scores))
                 if batches[i] == b and scores[i, c] > threshold
             ]
-            of_image += suppress(found, kernel, iou_threshold, sigma, minimum, limit)
+            of_image += suppress(result, kernel, iou_threshold, sigma, minimum, limit)
         best = sorted(of_image, key=lambda row: -row[0])
         best = best if limit < 0 else best[:limit]
         rows += sorted(best, key=lambda row: (row[2], -row[0]))
@@ -106,18 +106,18 @@ def test_box_with_nms_limit(nn, name, kernel, limit):
     scores = kinds[0].make(distinct(rng, n, classes))
     boxes = kinds[1].make(np.concatenate([crowded_boxes(rng, n) for _ in range(classes)], 1))
     options = (0.21875, limit, kernel, 0.40625, 0.5, 0.3125)
-    wanted = box_with_nms_limit(scores.real, boxes.real, batches, options)
+    expected = box_with_nms_limit(scores.real, boxes.real, batches, options)
     inputs = [scores, boxes, ints(batches), *options]
-    found = run(nn, BOX_WITH_NMS_LIMIT, inputs, limit_outputs(kinds))
-    assert len(found[0]) == len(wanted[0]) == (0 if limit == 0 else len(wanted[0]))
+    actual = run(nn, BOX_WITH_NMS_LIMIT, inputs, limit_outputs(kinds))
+    assert len(actual[0]) == len(expected[0]) == (0 if limit == 0 else len(expected[0]))
     if limit == 0:
         return
     coarse = kernel != HARD and name != "float"
-    np.testing.assert_allclose(found[0], wanted[0], atol=1 / 500 if coarse else 1e-6)
-    for one, other in zip(found[1:], wanted[1:], strict=True):
+    np.testing.assert_allclose(actual[0], expected[0], atol=1 / 500 if coarse else 1e-6)
+    for one, other in zip(actual[1:], expected[1:], strict=True):
         assert one.tolist() == other.tolist()
-    exact = run(nn, BOX_WITH_NMS_LIMIT, inputs, limit_outputs(kinds, len(wanted[0])))
-    assert all((a == b).all() for a, b in zip(found, exact, strict=True))
+    exact = run(nn, BOX_WITH_NMS_LIMIT, inputs, limit_outputs(kinds, len(expected[0])))
+    assert all((a == b).all() for a, b in zip(actual, exact, strict=True))
 
 
 def test_box_with_nms_limit_by_hand(nn):
@@ -135,10 +135,10 @@ def test_box_with_nms_limit_by_hand(nn):
         (GAUSSIAN, 0.4, [(0.9, 1), (0.75, 20), (0.8 * np.exp(-(overlap**2) / 0.5), 0)]),
     ):
         inputs = [scores, *more, kernel, threshold, 0.5, 0.1]
-        found = run(nn, BOX_WITH_NMS_LIMIT, inputs, limit_outputs((FLOAT, FLOAT)))
-        np.testing.assert_allclose(found[0], [score for score, _ in expected], rtol=1e-6)
-        assert found[1][:, 0].tolist() == [x for _, x in expected]
-        assert set(found[2]) == {1} and set(found[3]) == {0}
+        result = run(nn, BOX_WITH_NMS_LIMIT, inputs, limit_outputs((FLOAT, FLOAT)))
+        np.testing.assert_allclose(result[0], [score for score, _ in expected], rtol=1e-6)
+        assert result[1][:, 0].tolist() == [x for _, x in expected]
+        assert set(result[2]) == {1} and set(result[3]) == {0}
 
 
 def test_nms_of_equal_scores(nn):
@@ -148,15 +148,15 @@ def test_nms_of_equal_scores(nn):
     boxes = floats([[0] * 4 + row for row in rows])
     scores = floats([[0, 0.75], [0, 0.5], [0, 0.5], [0, 0.5]])
     inputs = [scores, boxes, ints([0] * 4), 0.1, -1, HARD, 0.4, 1.0, 0.1]
-    found = run(nn, BOX_WITH_NMS_LIMIT, inputs, limit_outputs((FLOAT, FLOAT)))
-    assert found[1][:, 0].tolist() == [0, 40, 20]
+    result = run(nn, BOX_WITH_NMS_LIMIT, inputs, limit_outputs((FLOAT, FLOAT)))
+    assert result[1][:, 0].tolist() == [0, 40, 20]
 
 
 def test_box_with_nms_limit_of_nothing(nn):
     more = [-1, HARD, 0.4, 1.0, 0.3]
     inputs = [floats([[0.9, 0.1]]), floats([[1, 1, 10, 10, 0, 0, 10, 10]]), ints([0]), 0.3, *more]
-    found = run(nn, BOX_WITH_NMS_LIMIT, inputs, limit_outputs((FLOAT, FLOAT)))
-    assert [one.shape for one in found] == [(0,), (0, 4), (0,), (0,)]
+    result = run(nn, BOX_WITH_NMS_LIMIT, inputs, limit_outputs((FLOAT, FLOAT)))
+    assert [one.shape for one in result] == [(0,), (0, 4), (0,), (0,)]
 
 
 def test_box_with_nms_limit_refuses(nn):

@@ -253,13 +253,13 @@ def test_pool(nn, name, kind, seed):
     data = random_data(rng, kind, (2, *window.sizes, int(rng.integers(1, 9))))
     fuse = int(rng.integers(4))
     if is_float(kind):
-        wanted = float_output(kind, pooled(name, data.values.astype(np.float64), window), fuse)
+        expected = float_output(kind, pooled(name, data.values.astype(np.float64), window), fuse)
     else:
         values = pooled(name, data.values.astype(np.int64), window)
-        wanted = Tensor(data.code, data.values, data.scale, data.zero_point)
-        wanted.values = np.clip(values, *fused_limits(wanted, fuse)).astype(data.values.dtype)
+        expected = Tensor(data.code, data.values, data.scale, data.zero_point)
+        expected.values = np.clip(values, *fused_limits(expected, fuse)).astype(data.values.dtype)
     scalars = [*window.scalars(), window.filters[1], window.filters[0], fuse]
-    check(nn, Case(name, [data], scalars, wanted, dynamic=bool(rng.integers(2))))
+    check(nn, Case(name, [data], scalars, expected, dynamic=bool(rng.integers(2))))
 
 
 def test_long_sums_do_not_overflow(nn):

@@ -173,19 +173,21 @@ def test_no_regions_give_empty_outputs(nn):
     scores, batch = model.tensor(1, 2), model.constant(np.array([0], np.int32))
     boxes = model.constant(np.float32([[1, 1, 10, 10, 0, 0, 10, 10]]))
     numbers = [model.scalar(v) for v in (0.3, -1, HARD, 0.4, 1.0, 0.3)]
-    kept = [model.operand(kind.code, dims) for kind, dims in limit_outputs((FLOAT, FLOAT))]
-    model.operation(BOX_WITH_NMS_LIMIT, [scores, boxes, batch, *numbers], kept)
+    outputs_ = [model.operand(kind.code, dims) for kind, dims in limit_outputs((FLOAT, FLOAT))]
+    model.operation(BOX_WITH_NMS_LIMIT, [scores, boxes, batch, *numbers], outputs_)
     image, size = model.tensor(1, 4, 4, 2), model.constant(np.float32([[9, 9]]))
     nhwc = model.scalar(False)
     aligned, pooled, moved = model.tensor(0, 2, 2, 2), model.tensor(0, 2, 2, 2), model.tensor(0, 4)
     two, ratio = model.scalar(2), model.scalar(4.0)
-    regions = [image, kept[1], kept[3], two, two, ratio, ratio]
+    regions = [image, outputs_[1], outputs_[3], two, two, ratio, ratio]
     model.operation(ROI_ALIGN, [*regions, two, two, nhwc], [aligned])
     model.operation(ROI_POOLING, [*regions, nhwc], [pooled])
-    model.operation(AXIS_ALIGNED_BBOX_TRANSFORM, [kept[1], kept[1], kept[3], size], [moved])
+    model.operation(
+        AXIS_ALIGNED_BBOX_TRANSFORM, [outputs_[1], outputs_[1], outputs_[3], size], [moved]
+    )
     points = [model.tensor(0, 2), model.tensor(0, 2, 2)]
-    model.operation(HEATMAP_MAX_KEYPOINT, [aligned, kept[1], nhwc], points)
-    model.finish([scores, image], [*kept, aligned, pooled, moved, *points])
+    model.operation(HEATMAP_MAX_KEYPOINT, [aligned, outputs_[1], nhwc], points)
+    model.finish([scores, image], [*outputs_, aligned, pooled, moved, *points])
     compilation = model.compile()
     dims = [(0,), (0, 4), (0,), (0,), *[(0, 2, 2, 2)] * 2, (0, 4), (0, 2), (0, 2, 2)]
     outputs = [(FLOAT, one) for one in dims]

@@ -89,10 +89,10 @@ def test_binary_float(nn, name, kind):
         positive = name in ("POW", "DIV")
         a = tensor(rng, kind, shapes[0], 0.5 if name == "POW" else -3)
         b = tensor(rng, kind, shapes[1], 0.5 if positive else -3)
-        wanted = BINARY[name](a.real, b.real)
-        wanted = np.clip(wanted, *fuse_limits(name, fuse))
-        found = execute(nn, name, with_fuse(name, [a, b], fuse), kind, wanted.shape)
-        assert_near(found, wanted, kind)
+        expected = BINARY[name](a.real, b.real)
+        expected = np.clip(expected, *fuse_limits(name, fuse))
+        actual = execute(nn, name, with_fuse(name, [a, b], fuse), kind, expected.shape)
+        assert_near(actual, expected, kind)
 
 
 @pytest.mark.parametrize("quant", QUANT8)
@@ -108,8 +108,8 @@ def test_binary_quantised(nn, name, quant):
         scale = max(least, float(np.abs(real).max()) / rng.uniform(50, 200), 1e-6)
         kind = quant8(quant, float(np.float32(scale)), int(rng.integers(60, 200)))
         real = np.clip(real, *fuse_limits(name, fuse))
-        found = execute(nn, name, with_fuse(name, [a, b], fuse), kind, real.shape)
-        assert_rounded(found, real, kind, 0.8)
+        result = execute(nn, name, with_fuse(name, [a, b], fuse), kind, real.shape)
+        assert_rounded(result, real, kind, 0.8)
         if name in ("MAXIMUM", "MINIMUM"):
             continue
         centred = (t.array.astype(np.int64) - t.kind.zero for t in (a, b))
@@ -117,7 +117,7 @@ def test_binary_quantised(nn, name, quant):
         each = np.nditer(np.broadcast_arrays(*centred))
         exact = [integer_binary(name, int(x), int(y), scales) + kind.zero for x, y in each]
         low, high = kind.nearest(np.array(fuse_limits(name, fuse)))
-        np.testing.assert_array_equal(found.ravel(), np.clip(exact, low, high))
+        np.testing.assert_array_equal(result.ravel(), np.clip(exact, low, high))
 
 
 @pytest.mark.parametrize("name", ["ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM"])
@@ -127,9 +127,9 @@ def test_binary_integers(nn, name):
         a, b = (tensor(rng, I32, s) for s in broadcast_shapes(rng))
         b = Tensor(I32, np.where(b.array == 0, 7, b.array).astype(np.int32))
         compute = np.floor_divide if name == "DIV" else BINARY[name]
-        wanted = compute(a.array, b.array)
-        found = execute(nn, name, with_fuse(name, [a, b], 0), I32, wanted.shape)
-        np.testing.assert_array_equal(found, wanted)
+        expected = compute(a.array, b.array)
+        actual = execute(nn, name, with_fuse(name, [a, b], 0), I32, expected.shape)
+        np.testing.assert_array_equal(actual, expected)
 
 
 UNARY = {
@@ -158,12 +158,12 @@ def test_unary_float(nn, name, kind):
     x = tensor(rng, kind, (3, 2, 70), 0.1 if positive else -7, 7)
     halves = kind is F16
     if name == "ELU":
-        wanted = torch.nn.functional.elu(torch.from_numpy(x.real), 0.75).numpy()
-        found = execute(nn, name, [x, scalar(0.75, halves)], kind, wanted.shape)
+        expected = torch.nn.functional.elu(torch.from_numpy(x.real), 0.75).numpy()
+        actual = execute(nn, name, [x, scalar(0.75, halves)], kind, expected.shape)
     else:
-        wanted = UNARY[name](x.real)
-        found = execute(nn, name, [x], kind, wanted.shape)
-    assert_near(found, wanted, kind)
+        expected = UNARY[name](x.real)
+        actual = execute(nn, name, [x], kind, expected.shape)
+    assert_near(actual, expected, kind)
 
 
 @pytest.mark.parametrize("name", ["ABS", "NEG"])
@@ -180,16 +180,16 @@ def test_unary_quantised(nn, name, quant):
         kind = random_quant8(rng, quant)
         low, high = kind.limits
         x = Tensor(kind, np.arange(low, high + 1).astype(kind.dtype).reshape(4, 64))
-        wanted = UNARY[name](x.real)
+        expected = UNARY[name](x.real)
         if name in ("LOGISTIC", "TANH"):
             out = fixed_output(name, quant)
         elif name == "HARD_SWISH":
-            scale = float(np.ptp(wanted)) / rng.uniform(100, 250)
+            scale = float(np.ptp(expected)) / rng.uniform(100, 250)
             out = quant8(quant, float(np.float32(scale)), int(rng.integers(5, 30)))
         else:
             out = kind
-        found = execute(nn, name, [x], out, (4, 64))
-        assert_rounded(found, wanted, out, 0.9 if name == "HARD_SWISH" else 0.98)
+        actual = execute(nn, name, [x], out, (4, 64))
+        assert_rounded(actual, expected, out, 0.9 if name == "HARD_SWISH" else 0.98)
 
 
 COMPARISONS = {
@@ -214,9 +214,9 @@ def test_comparison(nn, name, type_):
         a, b = (tensor(rng, k, s) for k, s in zip((a, b), shapes, strict=True))
         if type_ in FLOATS:
             a, b = (Tensor(t.kind, np.round(t.array)) for t in (a, b))
-        wanted = COMPARISONS[name](a.real, b.real)
-        found = execute(nn, name, [a, b], BOOL, wanted.shape)
-        np.testing.assert_array_equal(found, wanted)
+        expected = COMPARISONS[name](a.real, b.real)
+        actual = execute(nn, name, [a, b], BOOL, expected.shape)
+        np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("name", ["LOGICAL_AND", "LOGICAL_OR", "LOGICAL_NOT"])
@@ -224,10 +224,10 @@ def test_logical(nn, name):
     compute = getattr(np, name.lower())
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
-        given = [tensor(rng, BOOL, s) for s in broadcast_shapes(rng)]
-        given = given[:1] if name == "LOGICAL_NOT" else given
-        wanted = compute(*(t.array for t in given))
-        np.testing.assert_array_equal(execute(nn, name, given, BOOL, wanted.shape), wanted)
+        tensors = [tensor(rng, BOOL, s) for s in broadcast_shapes(rng)]
+        tensors = tensors[:1] if name == "LOGICAL_NOT" else tensors
+        expected = compute(*(t.array for t in tensors))
+        np.testing.assert_array_equal(execute(nn, name, tensors, BOOL, expected.shape), expected)
 
 
 @pytest.mark.parametrize("type_", [*FLOATS, "TENSOR_INT32", *QUANT8])
@@ -238,9 +238,9 @@ def test_select(nn, type_):
         kinds = [quant8(type_, s, z) for s, z in ((0.5, 100), (0.25, 120), (0.75, 128))]
     condition = tensor(rng, BOOL, (2, 3, 5))
     a, b = (tensor(rng, k, (2, 3, 5)) for k in kinds[:2])
-    wanted = kinds[2].nearest(np.where(condition.array, a.real, b.real))
-    found = execute(nn, "SELECT", [condition, a, b], kinds[2], (2, 3, 5))
-    np.testing.assert_array_equal(found, wanted)
+    expected = kinds[2].nearest(np.where(condition.array, a.real, b.real))
+    actual = execute(nn, "SELECT", [condition, a, b], kinds[2], (2, 3, 5))
+    np.testing.assert_array_equal(actual, expected)
 
 
 NUMBERS = ["TENSOR_FLOAT16", "TENSOR_FLOAT32", "TENSOR_INT32", "TENSOR_QUANT8_ASYMM"]
@@ -265,18 +265,18 @@ def test_cast(nn, source, target):
     if source.dtype.kind in "iu":
         values = np.clip(np.trunc(values), *source.limits)
     values = values.astype(source.dtype)
-    wanted = values.astype(np.float64)
+    expected = values.astype(np.float64)
     if target.dtype.kind in "iu":
-        wanted = np.clip(np.trunc(wanted), *target.limits)
-    found = execute(nn, "CAST", [Tensor(source, values)], target, values.shape)
-    np.testing.assert_array_equal(found, wanted.astype(target.dtype))
+        expected = np.clip(np.trunc(expected), *target.limits)
+    actual = execute(nn, "CAST", [Tensor(source, values)], target, values.shape)
+    np.testing.assert_array_equal(actual, expected.astype(target.dtype))
 
 
 def test_cast_beyond_limits(nn):
     values = np.array([3e9, -3e9, np.inf, -np.inf, np.nan, 2147483520.0], np.float32)
-    found = execute(nn, "CAST", [Tensor(F32, values)], I32, values.shape)
+    result = execute(nn, "CAST", [Tensor(F32, values)], I32, values.shape)
     limits = np.iinfo(np.int32)
-    assert found.tolist() == [limits.max, limits.min, limits.max, limits.min, 0, 2147483520]
+    assert result.tolist() == [limits.max, limits.min, limits.max, limits.min, 0, 2147483520]
 
 
 @pytest.mark.parametrize("type_", COPIED)
@@ -302,8 +302,8 @@ def test_quantize(nn, kind, quant):
 def test_dequantize(nn, type_, out):
     kind = Kind(type_, 0.0625, 0 if type_.endswith("SYMM") and "ASYMM" not in type_ else 30)
     x = tensor(np.random.default_rng(2), kind, (2, 3, 40))
-    found = execute(nn, "DEQUANTIZE", [x], out, x.array.shape)
-    np.testing.assert_array_equal(found, x.real.astype(out.dtype))
+    result = execute(nn, "DEQUANTIZE", [x], out, x.array.shape)
+    np.testing.assert_array_equal(result, x.real.astype(out.dtype))
 
 
 @pytest.mark.parametrize("dim", [0, 1, 2])
@@ -313,8 +313,8 @@ def test_dequantize_channels(nn, dim):
     x = Tensor(x.kind, x.array, False, scales, dim)
     sides = [1, 1, 1]
     sides[dim] = len(scales)
-    wanted = x.array * np.reshape(np.array(scales, np.float32), sides)
-    np.testing.assert_array_equal(execute(nn, "DEQUANTIZE", [x], F32, (3, 4, 5)), wanted)
+    expected = x.array * np.reshape(np.array(scales, np.float32), sides)
+    np.testing.assert_array_equal(execute(nn, "DEQUANTIZE", [x], F32, (3, 4, 5)), expected)
 
 
 @pytest.mark.parametrize("type_", [*DTYPES][:8])
@@ -332,21 +332,24 @@ def test_fill(nn, value, kind, constant):
     anchor = Tensor(I32, np.array([1], np.int32))  # a model needs an input
     if constant:
         model = Model(nn)
-        given, found = model.operand(OperandCode.TENSOR_INT32, (1,)), np.zeros((2, 3), kind.dtype)
+        filling, result = (
+            model.operand(OperandCode.TENSOR_INT32, (1,)),
+            np.zeros((2, 3), kind.dtype),
+        )
         copied = model.operand(OperandCode.TENSOR_INT32, (1,))
         out = model.operand(OperandCode[kind.name], (2, 3))
         arguments = [add_operand(model, a) for a in (dims, value)]
         model.operation(OperationCode.FILL, arguments, [out])
-        model.operation(OperationCode.CAST, [given], [copied])
-        model.finish([given], [out, copied])
+        model.operation(OperationCode.CAST, [filling], [copied])
+        model.finish([filling], [out, copied])
         execution = nn.new("Execution_create", model.compile())
         assert set_input(nn, execution, 0, anchor.array) == OK
-        assert set_output(nn, execution, 0, found) == OK
+        assert set_output(nn, execution, 0, result) == OK
         assert set_output(nn, execution, 1, np.zeros(1, np.int32)) == OK
         assert nn.Execution_compute(execution) == OK
     else:
-        found = execute(nn, "FILL", [dims, value], kind, (2, 3))
-    np.testing.assert_array_equal(found, np.full((2, 3), value, kind.dtype))
+        result = execute(nn, "FILL", [dims, value], kind, (2, 3))
+    np.testing.assert_array_equal(result, np.full((2, 3), value, kind.dtype))
 
 
 U8 = quant8(QUANT8[0], 0.5, 128)
@@ -388,9 +391,9 @@ def test_integers_divided_by_zero_are_zero(nn, numerators):
     """NNAPI leaves the quotient open and wants NO_ERROR; AOSP's CPU path gives 0."""
     x = Tensor(I32, np.array(numerators, np.int32))
     for divisors in ([0, 2, 0], [0, 0, 0]):
-        result, found = attempt(
+        result, actual = attempt(
             nn, "DIV", [x, Tensor(I32, np.array(divisors, np.int32)), 0], I32, (3,)
         )
-        wanted = [a // b if b else 0 for a, b in zip(numerators, divisors, strict=True)]
+        expected = [a // b if b else 0 for a, b in zip(numerators, divisors, strict=True)]
         assert result == OK
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(actual, expected)

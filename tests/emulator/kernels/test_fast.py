@@ -36,8 +36,8 @@ SAME, NONE, RELU6 = 1, 0, 3
 def fast(nn):
     """The device, in a build that has it."""
     device = nn.devices().get("nnapi-fast")
-    wanted = os.environ.get("NNAPI_PROF_REQUIRE_ALL") == "1"
-    if device is None and wanted and os.environ.get("NNAPI_PROF_XNNPACK") != "":
+    expected = os.environ.get("NNAPI_PROF_REQUIRE_ALL") == "1"
+    if device is None and expected and os.environ.get("NNAPI_PROF_XNNPACK") != "":
         pytest.fail("the library has no XNNPACK: python -m nnapi_prof.device.xnnpack")
     if device is None:
         pytest.skip("the library has no XNNPACK")
@@ -70,9 +70,9 @@ def network(nn, weights, nchw):
 
 def random_weights(rng):
     shapes = {"first": (6, 3, 3, 3), "second": (1, 3, 3, 6), "third": (6, 1, 1, 6)}
-    found = {key: rng.standard_normal(shape) for key, shape in shapes.items()}
-    found.update({f"{key}_bias": rng.standard_normal(6) for key in shapes})
-    return {key: value.astype(np.float32) for key, value in found.items()}
+    result = {key: rng.standard_normal(shape) for key, shape in shapes.items()}
+    result.update({f"{key}_bias": rng.standard_normal(6) for key in shapes})
+    return {key: value.astype(np.float32) for key, value in result.items()}
 
 
 def by_torch(image, weights):
@@ -94,26 +94,26 @@ def test_a_network_of_both_back_ends_gives_torchs_results(nn, fast, nchw):
     compilation = model.compile([fast])
     for _ in range(3):
         image = rng.standard_normal((1, 3, 13, 13)).astype(np.float32)
-        wanted = by_torch(torch.from_numpy(image), weights).numpy()
-        given = image if nchw else np.ascontiguousarray(image.transpose(0, 2, 3, 1))
-        found = np.empty((1, 6, 7, 7) if nchw else (1, 7, 7, 6), np.float32)
-        execution = prepared(nn, compilation, [given], [found])
+        expected = by_torch(torch.from_numpy(image), weights).numpy()
+        pixels = image if nchw else np.ascontiguousarray(image.transpose(0, 2, 3, 1))
+        actual = np.empty((1, 6, 7, 7) if nchw else (1, 7, 7, 6), np.float32)
+        execution = prepared(nn, compilation, [pixels], [actual])
         assert nn.Execution_compute(execution) == OK
         nn.Execution_free(execution)
-        found = found if nchw else found.transpose(0, 3, 1, 2)
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+        actual = actual if nchw else actual.transpose(0, 3, 1, 2)
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
     nn.Compilation_free(compilation)
     model.free()
 
 
 def test_roots_of_zero(nn, fast):
-    given = np.array([[0.0, 0.01, 4.0, 0.3], [1e-30, 7.5, 1e30, 2.0]], np.float32)
+    values = np.array([[0.0, 0.01, 4.0, 0.3], [1e-30, 7.5, 1e30, 2.0]], np.float32)
     kind = one.Kind("TENSOR_FLOAT32")
     with np.errstate(divide="ignore"):
-        roots = {"SQRT": np.sqrt(given), "RSQRT": 1 / np.sqrt(given)}
-    for name, wanted in roots.items():
-        found = one.execute(nn, name, [one.Tensor(kind, given)], kind, given.shape, "nnapi-fast")
-        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        roots = {"SQRT": np.sqrt(values), "RSQRT": 1 / np.sqrt(values)}
+    for name, expected in roots.items():
+        actual = one.execute(nn, name, [one.Tensor(kind, values)], kind, values.shape, "nnapi-fast")
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 def test_shapes_known_at_run_time_only(nn, fast):
@@ -123,14 +123,14 @@ def test_shapes_known_at_run_time_only(nn, fast):
     model.operation(OperationCode["TANH"], [source], [result])
     compilation = model.finish([source], [result]).compile([fast])
     for rows in (3, 1, 5):
-        given = np.linspace(-2, 2, rows * 4, dtype=np.float32).reshape(rows, 4)
-        found = np.empty_like(given)
+        values = np.linspace(-2, 2, rows * 4, dtype=np.float32).reshape(rows, 4)
+        outcome = np.empty_like(values)
         execution = nn.new("Execution_create", compilation)
-        assert set_input(nn, execution, 0, given, operand_type(TENSOR_FLOAT32, (rows, 4))) == OK
-        assert set_output(nn, execution, 0, found) == OK
+        assert set_input(nn, execution, 0, values, operand_type(TENSOR_FLOAT32, (rows, 4))) == OK
+        assert set_output(nn, execution, 0, outcome) == OK
         assert nn.Execution_compute(execution) == OK
         nn.Execution_free(execution)
-        np.testing.assert_allclose(found, np.tanh(given), rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(outcome, np.tanh(values), rtol=1e-6, atol=1e-6)
     nn.Compilation_free(compilation)
     model.free()
 
@@ -140,8 +140,8 @@ def test_shapes_known_at_run_time_only(nn, fast):
 def test_scales_for_each_channel(nn, fast, name, depthwise):
     """Both kinds of data, though XNNPACK's kernels know signed ones only."""
     rng = np.random.default_rng(7)
-    given, made = one.quant8(name, 0.02, 131), one.quant8(name, 0.05, 122)
-    data = one.tensor(rng, given, (2, 7, 6, 8))
+    source, target = one.quant8(name, 0.02, 131), one.quant8(name, 0.05, 122)
+    data = one.tensor(rng, source, (2, 7, 6, 8))
     scales = tuple(float(s) for s in rng.uniform(0.002, 0.008, 8).astype(np.float32))
     shape = (1, 3, 3, 8) if depthwise else (8, 3, 3, 8)
     numbers = rng.integers(-127, 128, shape).astype(np.int8)
@@ -151,15 +151,15 @@ def test_scales_for_each_channel(nn, fast, name, depthwise):
     more = [1] if depthwise else []
     arguments = [data, weights, bias, SAME, 1, 1, *more, NONE]
     operation = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D"
-    found = one.execute(nn, operation, arguments, made, (2, 7, 6, 8), "nnapi-fast")
-    images = torch.from_numpy(given.real(data.array)).permute(0, 3, 1, 2).double()
+    result = one.execute(nn, operation, arguments, target, (2, 7, 6, 8), "nnapi-fast")
+    images = torch.from_numpy(source.real(data.array)).permute(0, 3, 1, 2).double()
     order = (3, 0, 1, 2) if depthwise else (0, 3, 1, 2)
     channels = torch.tensor(scales, dtype=torch.float64)
     kernel = torch.from_numpy(numbers).permute(order).double() * channels[:, None, None, None]
-    added = torch.from_numpy(bias.array).double() * channels * given.scale
+    added = torch.from_numpy(bias.array).double() * channels * source.scale
     real = F.conv2d(images, kernel, added, padding=1, groups=8 if depthwise else 1)
-    steps = np.rint(real.permute(0, 2, 3, 1).numpy() / made.scale) + made.zero
-    assert np.abs(found.astype(int) - np.clip(steps, *made.limits)).max() <= 1
+    steps = np.rint(real.permute(0, 2, 3, 1).numpy() / target.scale) + target.zero
+    assert np.abs(result.astype(int) - np.clip(steps, *target.limits)).max() <= 1
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm, of binutils")
@@ -179,8 +179,8 @@ def test_warm_executions_through_the_api_allocate_and_lock_nothing(fast):
     spec = importlib.util.spec_from_file_location("bench_backends", BENCH)
     bench = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(bench)
-    found = bench.measure(rounds=1)
-    assert found["control_allocations"] > 0
-    assert (found["allocations"], found["frees"], found["locks"]) == (0, 0, 0)
-    assert found["fast_difference"] < 1e-5
-    assert found["reference_difference"] < 1e-5
+    result = bench.measure(rounds=1)
+    assert result["control_allocations"] > 0
+    assert (result["allocations"], result["frees"], result["locks"]) == (0, 0, 0)
+    assert result["fast_difference"] < 1e-5
+    assert result["reference_difference"] < 1e-5

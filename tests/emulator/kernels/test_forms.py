@@ -30,7 +30,7 @@ ROOM = 4096
 class Form:
     device: str = REFERENCE
     weights_given: bool = False
-    found: bool = False  # dimensions of outputs are unknown to the model
+    open_outputs: bool = False  # dimensions of outputs are unknown to the model
     sized_by_run: bool = False  # so are those of inputs, which the run tells
     passed_on: bool = False  # inputs go through an ADD of zero first
     left_out_of_run: bool = False  # what is omitted is an input of the model
@@ -40,13 +40,13 @@ class Form:
 FORMS = {
     "constants": Form(),
     "given": Form(weights_given=True),
-    "found": Form(found=True),
-    "given, found": Form(weights_given=True, found=True),
+    "found": Form(open_outputs=True),
+    "given, found": Form(weights_given=True, open_outputs=True),
     "passed on": Form(weights_given=True, passed_on=True),
-    "sized by the run": Form(sized_by_run=True, found=True),
-    "all sized by the run": Form(sized_by_run=True, weights_given=True, found=True),
+    "sized by the run": Form(sized_by_run=True, open_outputs=True),
+    "all sized by the run": Form(sized_by_run=True, weights_given=True, open_outputs=True),
     "left out of the run": Form(left_out_of_run=True),
-    "left out, given, found": Form(left_out_of_run=True, weights_given=True, found=True),
+    "left out, given, found": Form(left_out_of_run=True, weights_given=True, open_outputs=True),
     "left out, passed on": Form(left_out_of_run=True, weights_given=True, passed_on=True),
 }
 
@@ -85,9 +85,9 @@ class Builder:
         self.inputs.append((index, array, sized))
         if form.passed_on and kind.name in ADDABLE and array.ndim <= 4:
             zero = add_operand(self.model, Tensor(kind, np.array([kind.zero], kind.dtype), True))
-            made = self.model.operand(code, array.shape, kind.scale, kind.zero)
-            self.model.operation(OperationCode.ADD, [index, zero, self.model.scalar(0)], [made])
-            return made
+            operand = self.model.operand(code, array.shape, kind.scale, kind.zero)
+            self.model.operation(OperationCode.ADD, [index, zero, self.model.scalar(0)], [operand])
+            return operand
         return index
 
     def cut(self, index, value):
@@ -106,7 +106,13 @@ class Builder:
             indices[0] = self.cut(indices[0], arguments[0])
         outputs = []
         for i, kind in enumerate(kinds):
-            dims = () if shapes is None else [0] * len(shapes[i]) if self.form.found else shapes[i]
+            dims = (
+                ()
+                if shapes is None
+                else [0] * len(shapes[i])
+                if self.form.open_outputs
+                else shapes[i]
+            )
             code = OperandCode[kind.name]
             outputs.append(self.model.operand(code, dims, kind.scale, kind.zero))
         self.model.operation(OperationCode[operation], indices, outputs)
@@ -189,53 +195,53 @@ def devices(nn):
 def test_every_operation_has_a_case():
     """But those whose vectors are tested as they are: two of level 1, and one of integers alone."""
     elsewhere = {"HASHTABLE_LOOKUP", "LSH_PROJECTION", "QUANTIZED_16BIT_LSTM"}
-    known = {code.name for code, op in all_facts().items() if op.since <= 3}
-    assert {case.operation for case in CASES.values()} == known - elsewhere
+    names = {code.name for code, op in all_facts().items() if op.since <= 3}
+    assert {case.operation for case in CASES.values()} == names - elsewhere
 
 
 @each_case()
 def test_forms_give_the_same(nn, case, kind):
-    made = case.make(Maker(kind))
-    wanted = run(nn, Form(), case, made)
-    shapes = [array.shape for array in wanted]
-    omits = any(isinstance(value, Omitted) for value in made[0])
+    network = case.make(Maker(kind))
+    expected = run(nn, Form(), case, network)
+    shapes = [array.shape for array in expected]
+    omits = any(isinstance(value, Omitted) for value in network[0])
     for device in devices(nn):
         for form in FORMS.values():
             if form.left_out_of_run and not omits:
                 continue
-            found = run(nn, replace(form, device=device), case, made, shapes)
-            for i, output_kind in enumerate(made[1]):
+            actual = run(nn, replace(form, device=device), case, network, shapes)
+            for i, output_kind in enumerate(network[1]):
                 if i not in SCRATCH.get(case.operation, ()):
-                    assert_same(found[i], wanted[i], output_kind, device == REFERENCE)
+                    assert_same(actual[i], expected[i], output_kind, device == REFERENCE)
 
 
 @each_case(lambda case, kind: case.images)
 def test_nchw_is_nhwc_transposed(nn, case, kind):
-    made, turned = case.make(Maker(kind)), case.make(Maker(kind, nchw=True))
-    wanted = run(nn, Form(), case, made)
+    nhwc, turned = case.make(Maker(kind)), case.make(Maker(kind, nchw=True))
+    expected = run(nn, Form(), case, nhwc)
     for device in devices(nn):
-        found = run(nn, Form(device), case, turned)
+        actual = run(nn, Form(device), case, turned)
         if case.operation not in FINDINGS:
-            found[0] = found[0].transpose(TO_NHWC)
-        for one, other, output_kind in zip(found, wanted, made[1], strict=True):
+            actual[0] = actual[0].transpose(TO_NHWC)
+        for one, other, output_kind in zip(actual, expected, nhwc[1], strict=True):
             assert_same(one, other, output_kind, device == REFERENCE)
 
 
 @each_case(lambda case, kind: kind is F16)
 def test_float16_is_float32_rounded(nn, case, kind):
-    made = case.make(Maker(kind))
-    found, wanted = run(nn, Form(), case, made), run(nn, Form(), case, widened(made))
-    for one, other, output_kind in zip(found, wanted, made[1], strict=True):
+    form = case.make(Maker(kind))
+    actual, expected = run(nn, Form(), case, form), run(nn, Form(), case, widened(form))
+    for one, other, output_kind in zip(actual, expected, form[1], strict=True):
         assert_same(one, other, output_kind, exact=True)
 
 
 @each_case(lambda case, kind: case.empty)
 def test_batches_of_none(nn, case, kind):
-    made = case.make(Maker(kind))
-    whole = [array.shape for array in run(nn, Form(), case, made)]
+    form = case.make(Maker(kind))
+    whole = [array.shape for array in run(nn, Form(), case, form)]
     for device in devices(nn):
-        found = run(nn, Form(device, empty=True), case, made)
-        for array, shape in zip(found, whole, strict=True):
+        result = run(nn, Form(device, empty=True), case, form)
+        for array, shape in zip(result, whole, strict=True):
             if case.operation == "CONCATENATION":
                 assert array.shape == (shape[0] // 2, *shape[1:])
             else:
@@ -286,13 +292,13 @@ def box_graph(nn, min_size):
     scores, deltas = model.tensor(1, 2, 2, 1), model.tensor(1, 2, 2, 4)
     anchors = model.constant(np.float32([[0, 1, 4, 3]]))
     size, features = model.tensor(1, 2), model.tensor(1, 4, 4, 1)
-    found, rois = model.tensor(0), model.tensor(0, 4)
+    result, rois = model.tensor(0), model.tensor(0, 4)
     batches = model.operand(OperandCode.TENSOR_INT32, (0,))
     limits = number(4.0, 4.0, -1, -1, 0.7, min_size, False)
     model.operation(
         OperationCode.GENERATE_PROPOSALS,
         [scores, deltas, anchors, size, *limits],
-        [found, rois, batches],
+        [result, rois, batches],
     )
     aligned = model.tensor(0, 2, 2, 1)
     how = number(2, 2, 4.0, 4.0, 4, 4, False)
@@ -311,16 +317,16 @@ def box_graph(nn, min_size):
     limits = number(0.1, -1, 0, 0.3, 1.0, 0.3)
     arguments = [shares, moved, batches, *limits]
     model.operation(OperationCode.BOX_WITH_NMS_LIMIT, arguments, results)
-    return model.finish([scores, deltas, size, features], [found, *results])
+    return model.finish([scores, deltas, size, features], [result, *results])
 
 
 @pytest.mark.parametrize(("min_size", "empty"), [(100.0, True), (1.0, False)])
 def test_a_graph_of_boxes(nn, min_size, empty):
     model = box_graph(nn, min_size)
     rng = np.random.default_rng(11)
-    given = [rng.uniform(0.5, 1, (1, 2, 2, 1)), rng.uniform(-0.1, 0.1, (1, 2, 2, 4))]
-    given += [np.array([[16.0, 16.0]]), rng.uniform(0, 1, (1, 4, 4, 1))]
-    inputs = [array.astype(np.float32) for array in given]
+    arrays = [rng.uniform(0.5, 1, (1, 2, 2, 1)), rng.uniform(-0.1, 0.1, (1, 2, 2, 4))]
+    arrays += [np.array([[16.0, 16.0]]), rng.uniform(0, 1, (1, 4, 4, 1))]
+    inputs = [array.astype(np.float32) for array in arrays]
     for device in devices(nn):
         compilation = model.compile([nn.devices()[device]])
         dtypes = (np.float32, np.float32, np.float32, np.int32, np.int32)

@@ -40,10 +40,10 @@ def test_topk(nn, kind, seed):
         places = np.arange(values.shape[-1])  # of equal values the later one comes first
         keys = (np.broadcast_to(places, values.shape), values)
         order = np.lexsort(keys, axis=-1)[..., ::-1][..., :k].astype(np.int32)
-        wanted = [np.take_along_axis(values, order, -1), np.ascontiguousarray(order)]
-        for found in run_both(nn, TOPK_V2, [Data(values, kind), k], wanted, [kind, I32]):
-            np.testing.assert_array_equal(found[0], wanted[0])
-            np.testing.assert_array_equal(found[1], wanted[1])
+        expected = [np.take_along_axis(values, order, -1), np.ascontiguousarray(order)]
+        for actual in run_both(nn, TOPK_V2, [Data(values, kind), k], expected, [kind, I32]):
+            np.testing.assert_array_equal(actual[0], expected[0])
+            np.testing.assert_array_equal(actual[1], expected[1])
 
 
 @WITH_INT32
@@ -59,20 +59,20 @@ def test_embedding_lookup(nn, kind):
 def test_hashtable_lookup(nn, kind):
     keys, rows = [-(2**31), -5, 0, 7, 2**31 - 1], [7, 6, -(2**31), 2**31 - 1, -5, 8]
     values = kind.random(np.random.default_rng(3), 5, 2, 3)
-    wanted = np.stack([values[keys.index(r)] if r in keys else 0 * values[0] for r in rows])
+    expected = np.stack([values[keys.index(r)] if r in keys else 0 * values[0] for r in rows])
     hits = np.array([r in keys for r in rows], np.uint8)
     inputs = [Listed(rows), Listed(keys), Data(values, kind)]
     kinds = [kind, replace(Q8, scale=1.0, zero_point=0)]
-    for found in run_both(nn, HASHTABLE_LOOKUP, inputs, [wanted, hits], kinds):
-        np.testing.assert_array_equal(found[0], wanted)
-        np.testing.assert_array_equal(found[1], hits)
+    for actual in run_both(nn, HASHTABLE_LOOKUP, inputs, [expected, hits], kinds):
+        np.testing.assert_array_equal(actual[0], expected)
+        np.testing.assert_array_equal(actual[1], hits)
 
 
 @WITH_INT32
 def test_topk_of_nothing(nn, kind):
-    wanted = [np.zeros((0, 2), kind.dtype), np.zeros((0, 2), np.int32)]
-    for found in run_both(nn, TOPK_V2, [Empty((0, 5), kind), 2], wanted, [kind, I32]):
-        assert [f.shape for f in found] == [(0, 2)] * 2
+    expected = [np.zeros((0, 2), kind.dtype), np.zeros((0, 2), np.int32)]
+    for actual in run_both(nn, TOPK_V2, [Empty((0, 5), kind), 2], expected, [kind, I32]):
+        assert [f.shape for f in actual] == [(0, 2)] * 2
 
 
 M64 = 2**64 - 1
@@ -116,8 +116,8 @@ def test_lsh_projection(nn, kind, hashed):
     powers = 2 ** np.arange(5)[::-1]
     plain = (bits * powers).sum(1)
     inputs = [Data(seeds, kind), Data(data, hashed), Data(weights, kind)]
-    for code, wanted in ((1, plain), (2, bits.ravel()), (3, plain + 32 * np.arange(3))):
-        check(nn, LSH_PROJECTION, [*inputs, code], wanted.astype(np.int32), I32)
+    for code, expected in ((1, plain), (2, bits.ravel()), (3, plain + 32 * np.arange(3))):
+        check(nn, LSH_PROJECTION, [*inputs, code], expected.astype(np.int32), I32)
     assert 0 < bits.sum() < bits.size
 
 
@@ -155,19 +155,19 @@ def drawn(logits, samples, seeds):
 @pytest.mark.parametrize("seeds", [(37, 42), (-3, 7), (0, 1)])
 def test_random_multinomial(nn, kind, seeds):
     logits = kind.random(np.random.default_rng(8), 3, 6)
-    wanted = drawn(logits.astype(np.float64), 1000, seeds).astype(np.int32)
+    expected = drawn(logits.astype(np.float64), 1000, seeds).astype(np.int32)
     inputs = [Data(logits, kind), 1000, Listed(seeds)]
-    check(nn, RANDOM_MULTINOMIAL, inputs, wanted, I32)
+    check(nn, RANDOM_MULTINOMIAL, inputs, expected, I32)
 
 
 def test_random_multinomial_frequencies(nn):
     logits = np.array([np.log([1, 2, 3, 4]), [-np.inf, 0, -np.inf, 0]], np.float32)
     shape = np.zeros((2, 20000), np.int32)
     for seeds in ((1, 2), (0, 0)):
-        (found,) = Runner(nn, False).run(
+        (result,) = Runner(nn, False).run(
             RANDOM_MULTINOMIAL, [Data(logits, F32), 20000, Listed(seeds)], [shape], [I32]
         )
-        for row, shares in zip(found, ([0.1, 0.2, 0.3, 0.4], [0, 0.5, 0, 0.5]), strict=True):
+        for row, shares in zip(result, ([0.1, 0.2, 0.3, 0.4], [0, 0.5, 0, 0.5]), strict=True):
             counts = np.bincount(row, minlength=4) / row.size
             np.testing.assert_allclose(counts, shares, atol=0.02)
             assert counts[np.array(shares) == 0].sum() == 0

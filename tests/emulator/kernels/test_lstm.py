@@ -166,13 +166,13 @@ def test_unidirectional_sequence_lstm(nn, variant, time_major):
     rng = np.random.default_rng(VARIANTS.index(variant))
     cell = some_cell(rng, 4, 6, 3, cell_clip=0.7, proj_clip=0.6, **variant)
     x, h, c = rounded(rng, 5, 3, 4), rounded(rng, 3, cell.outputs), rounded(rng, 3, 6)
-    wanted, wanted_h, wanted_c = cell.sequence(*(v.astype(np.float64) for v in (x, h, c)))
-    source, wanted = (x, wanted) if time_major else (swap(x), swap(wanted))
+    expected, wanted_h, wanted_c = cell.sequence(*(v.astype(np.float64) for v in (x, h, c)))
+    source, expected = (x, expected) if time_major else (swap(x), swap(expected))
     inputs = given(source, *cell.weights, h, c, *cell.scalars, time_major, *cell.norm)
-    outputs = floats(wanted.shape, h.shape, c.shape)
+    outputs = floats(expected.shape, h.shape, c.shape)
     for constants in (True, False):
         out, state, new_c = run(nn, UNIDIRECTIONAL_SEQUENCE_LSTM, inputs, outputs, constants)
-        exact(out, wanted)
+        exact(out, expected)
         exact(state, wanted_h)
         exact(new_c, wanted_c)
     (alone,) = run(nn, UNIDIRECTIONAL_SEQUENCE_LSTM, inputs, outputs[:1])
@@ -207,14 +207,14 @@ def test_unidirectional_sequence_lstm_is_torchs(nn, proj_size):
     x = torch.randn(2, 7, 9)
     h, c = torch.randn(1, 2, proj_size or 16), torch.randn(1, 2, 16)
     with torch.no_grad():
-        wanted, (wanted_h, wanted_c) = module(x, (h, c))
+        expected, (wanted_h, wanted_c) = module(x, (h, c))
     cell = torch_cell(module.named_parameters(), "")
     inputs = given(
         x.numpy(), *cell.weights, h[0].numpy(), c[0].numpy(), *cell.scalars, False, *cell.norm
     )
-    outputs = floats(wanted.shape, wanted_h[0].shape, wanted_c[0].shape)
+    outputs = floats(expected.shape, wanted_h[0].shape, wanted_c[0].shape)
     out, state, new_c = run(nn, UNIDIRECTIONAL_SEQUENCE_LSTM, inputs, outputs)
-    exact(out, wanted)
+    exact(out, expected)
     exact(state, wanted_h[0])
     exact(new_c, wanted_c[0])
 
@@ -244,16 +244,16 @@ def test_bidirectional_sequence_lstm_is_torchs(nn, merge):
     module = torch.nn.LSTM(5, 8, bidirectional=True)
     x, h, c = torch.randn(6, 3, 5), torch.randn(2, 3, 8), torch.randn(2, 3, 8)
     with torch.no_grad():
-        wanted, (wanted_h, wanted_c) = module(x, (h, c))
+        expected, (wanted_h, wanted_c) = module(x, (h, c))
     cells = [torch_cell(module.named_parameters(), suffix) for suffix in ("", "_reverse")]
     states = [v.numpy() for v in (h[0], c[0], h[1], c[1])]
     inputs = bidirectional_lstm(x.numpy(), cells, states, merge=merge, time_major=True)
     rows = [(6, 3, 16)] if merge else [(6, 3, 8), (6, 3, 8)]
     outputs = floats(*rows, *[(3, 8)] * 4)
     *rows, fw_h, fw_c, bw_h, bw_c = run(nn, BIDIRECTIONAL_SEQUENCE_LSTM, inputs, outputs)
-    exact(np.concatenate(rows, 2), wanted)
-    for found, one in zip((fw_h, bw_h, fw_c, bw_c), (*wanted_h, *wanted_c), strict=True):
-        exact(found, one)
+    exact(np.concatenate(rows, 2), expected)
+    for actual, one in zip((fw_h, bw_h, fw_c, bw_c), (*wanted_h, *wanted_c), strict=True):
+        exact(actual, one)
 
 
 @pytest.mark.parametrize("linking", ["none", "parallel", "crossed"])
@@ -287,11 +287,11 @@ def test_bidirectional_sequence_lstm(nn, linking, merge, time_major, variant):
     )
     outputs = floats(*[v.shape for v in rows], *[v.shape for v in states])
     code = BIDIRECTIONAL_SEQUENCE_LSTM
-    for found, wanted in zip(run(nn, code, inputs, outputs), [*rows, *fw, *bw], strict=True):
-        exact(found, wanted)
+    for actual, expected in zip(run(nn, code, inputs, outputs), [*rows, *fw, *bw], strict=True):
+        exact(actual, expected)
     short = outputs[: len(rows)]
-    for found, wanted in zip(run(nn, code, inputs, short, constants=False), rows, strict=True):
-        exact(found, wanted)
+    for actual, expected in zip(run(nn, code, inputs, short, constants=False), rows, strict=True):
+        exact(actual, expected)
 
 
 BIDIRECTIONAL_REFUSALS = {
@@ -334,5 +334,5 @@ def test_halves(nn):
             for name in ("w", "r", "b", "p", "norm")
         },
     )
-    wanted, _, _ = wide.sequence(*(v.astype(np.float64) for v in (x, h, c)))
-    np.testing.assert_allclose(out, wanted, rtol=5 * 2.0**-10, atol=5 * 2.0**-10)
+    expected, _, _ = wide.sequence(*(v.astype(np.float64) for v in (x, h, c)))
+    np.testing.assert_allclose(out, expected, rtol=5 * 2.0**-10, atol=5 * 2.0**-10)

@@ -68,7 +68,7 @@ AOSP_16_BIAS = np.array(
 def test_quantized_16bit_lstm_is_aosps(nn, constants):
     """Three steps of two rows; the cell states around the second step are known as well."""
     steps = np.array([[[154, 166], [100, 200]], [[166, 179], [50, 150]], [[141, 141], [111, 222]]])
-    wanted = [
+    expected = [
         [[136, 150, 140, 115], [135, 152, 138, 112]],
         [[140, 151, 146, 112], [136, 156, 142, 112]],
         [[139, 153, 146, 114], [141, 154, 146, 108]],
@@ -79,7 +79,7 @@ def test_quantized_16bit_lstm_is_aosps(nn, constants):
         None,
     ]
     h, c = np.full((2, 4), 128), np.zeros((2, 4))
-    for x, out, cell in zip(steps, wanted, wanted_c, strict=True):
+    for x, out, cell in zip(steps, expected, wanted_c, strict=True):
         inputs = plain16(x, AOSP_16[..., 4:], AOSP_16[..., :4], AOSP_16_BIAS, c, h)
         c, h = run(nn, QUANTIZED_16BIT_LSTM, inputs, outputs16(2, 4), constants)
         np.testing.assert_array_equal(h, out)
@@ -215,7 +215,7 @@ def test_quantized_lstm_with_projection_is_aosps(nn, cifg):
         int8s("-38 25 13 -38 102 -10 -25 38 102 -77 -13 25", 4, 3),
         int8s("38 -13 13 -25 -64 -89 -25 -77 -13 -51 -89 -25", 4, 3),
     ]
-    wanted = {
+    expected = {
         True: (
             [127, 127, 127, -128, 127, 127],
             [-11692, 9960, 5491, 8861, -9422, 7726, 2056, 13149],
@@ -228,8 +228,8 @@ def test_quantized_lstm_with_projection_is_aosps(nn, cifg):
     cell = aosp_8(recurrent, cifg=cifg, proj=AOSP_8_PROJECTION, proj_b=np.zeros(3))
     inputs = cell.inputs(AOSP_8_X, np.zeros((2, 3)), np.zeros((2, 4)))
     _, c, out = run(nn, QUANTIZED_LSTM, inputs, cell.outputs(2))
-    np.testing.assert_array_equal(out.ravel(), wanted[0])
-    np.testing.assert_array_equal(c.ravel(), wanted[1])
+    np.testing.assert_array_equal(out.ravel(), expected[0])
+    np.testing.assert_array_equal(c.ravel(), expected[1])
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
@@ -266,9 +266,11 @@ def test_quantized_lstm_bit_for_bit(nn, variant, integer_bits):
     x, h = rng.integers(-128, 128, (6, 11)), rng.integers(-128, 128, (6, outputs))
     c = rng.integers(-32768, 32768, (6, 7))
     state, new_c, out = run(nn, QUANTIZED_LSTM, cell.inputs(x, h, c), cell.outputs(6))
-    wanted = [step(as_ints(cell), *(v.tolist() for v in row)) for row in zip(x, h, c, strict=True)]
-    np.testing.assert_array_equal(new_c, [row[1] for row in wanted])
-    np.testing.assert_array_equal(out, [row[0] for row in wanted])
+    expected = [
+        step(as_ints(cell), *(v.tolist() for v in row)) for row in zip(x, h, c, strict=True)
+    ]
+    np.testing.assert_array_equal(new_c, [row[1] for row in expected])
+    np.testing.assert_array_equal(out, [row[0] for row in expected])
     np.testing.assert_array_equal(state, out)
 
 

@@ -83,10 +83,10 @@ def test_slice(nn, kind, seed):
     x = kind.random(rng, *shape)
     begins = [int(rng.integers(0, d)) for d in shape]
     sizes = [int(rng.integers(1, d - b, endpoint=True)) for d, b in zip(shape, begins, strict=True)]
-    wanted = x[tuple(slice(b, b + s) for b, s in zip(begins, sizes, strict=True))]
-    check(nn, SLICE, [Data(x, kind), Listed(begins), Listed(sizes)], wanted, kind)
-    wanted = x[tuple(slice(b, None) for b in begins)]
-    check(nn, SLICE, [Data(x, kind), Listed(begins), Listed([-1] * x.ndim)], wanted, kind)
+    expected = x[tuple(slice(b, b + s) for b, s in zip(begins, sizes, strict=True))]
+    check(nn, SLICE, [Data(x, kind), Listed(begins), Listed(sizes)], expected, kind)
+    expected = x[tuple(slice(b, None) for b in begins)]
+    check(nn, SLICE, [Data(x, kind), Listed(begins), Listed([-1] * x.ndim)], expected, kind)
 
 
 @MOVED
@@ -105,11 +105,11 @@ def test_strided_slice(nn, kind, seed):
             begin = None if masks[0] >> d & 1 else int(begins[d])
             end = None if masks[1] >> d & 1 else int(ends[d])
             index.append(slice(begin, end, int(strides[d])))
-        wanted = x[tuple(index)]
-        if wanted.size == 0:  # dimensions of 0 cannot be declared: they mean "unknown"
+        expected = x[tuple(index)]
+        if expected.size == 0:  # dimensions of 0 cannot be declared: they mean "unknown"
             continue
         lists = [Listed(begins), Listed(ends), Listed(strides)]
-        check(nn, STRIDED_SLICE, [Data(x, kind), *lists, *masks, 0], wanted, kind)
+        check(nn, STRIDED_SLICE, [Data(x, kind), *lists, *masks, 0], expected, kind)
 
 
 @MOVED
@@ -133,8 +133,8 @@ def test_concatenation(nn, kind, seed):
     for _ in range(int(rng.integers(1, 5))):
         shape[axis] = int(rng.integers(1, 5))
         parts.append(kind.random(rng, *shape))
-    wanted = np.concatenate(parts, axis)
-    check(nn, CONCATENATION, [*(Data(p, kind) for p in parts), axis], wanted, kind)
+    expected = np.concatenate(parts, axis)
+    check(nn, CONCATENATION, [*(Data(p, kind) for p in parts), axis], expected, kind)
 
 
 @QUANT8
@@ -148,12 +148,12 @@ def test_concatenation_requantises(nn, kind, seed):
         x = one.random(rng, 2, 3, 4)
         parts.append(Data(x, one))
         real.append((x.astype(np.float64) - zero_point) * one.scale)
-    wanted = np.round(np.concatenate(real, 1) / kind.scale) + kind.zero_point
-    wanted = wanted.clip(info.min, info.max).astype(kind.dtype)
-    check(nn, CONCATENATION, [*parts, 1], wanted, kind, atol=1)
+    expected = np.round(np.concatenate(real, 1) / kind.scale) + kind.zero_point
+    expected = expected.clip(info.min, info.max).astype(kind.dtype)
+    check(nn, CONCATENATION, [*parts, 1], expected, kind, atol=1)
     same = np.concatenate([parts[0].array] * 2)  # values of the output's own scale do not change
-    kept = [Data(parts[0].array, kind)] * 2
-    check(nn, CONCATENATION, [*kept, 0], same, kind)
+    parts_ = [Data(parts[0].array, kind)] * 2
+    check(nn, CONCATENATION, [*parts_, 0], same, kind)
 
 
 @WITH_INT32
@@ -164,9 +164,9 @@ def test_split(nn, kind, seed):
     axis = int(rng.integers(-len(shape), len(shape)))
     shape[axis] *= parts
     x = kind.random(rng, *shape)
-    wanted = [np.ascontiguousarray(p) for p in np.split(x, parts, axis)]
-    for found in run_both(nn, SPLIT, [Data(x, kind), axis, parts], wanted, [kind] * parts):
-        for a, b in zip(found, wanted, strict=True):
+    expected = [np.ascontiguousarray(p) for p in np.split(x, parts, axis)]
+    for actual in run_both(nn, SPLIT, [Data(x, kind), axis, parts], expected, [kind] * parts):
+        for a, b in zip(actual, expected, strict=True):
             np.testing.assert_array_equal(a, b)
 
 
@@ -200,11 +200,11 @@ def test_gather(nn, kind, seed):
     x = kind.random(rng, *random_shape(rng))
     axis = int(rng.integers(-x.ndim, x.ndim))
     indices = rng.integers(0, x.shape[axis], random_shape(rng, high=3))
-    wanted = np.take(x, indices, axis)
-    check(nn, GATHER, [Data(x, kind), axis, Listed(indices)], wanted, kind)
+    expected = np.take(x, indices, axis)
+    check(nn, GATHER, [Data(x, kind), axis, Listed(indices)], expected, kind)
     for bad in (-1, x.shape[axis]):
         indices.flat[-1] = bad
-        fails(nn, GATHER, [Data(x, kind), axis, Listed(indices)], wanted.shape, kind)
+        fails(nn, GATHER, [Data(x, kind), axis, Listed(indices)], expected.shape, kind)
 
 
 @MOVED
@@ -252,9 +252,9 @@ def test_channel_shuffle(nn, kind, seed):
     shape[axis] = groups * size
     x = kind.random(rng, *shape)
     moved = np.moveaxis(x, axis, -1)
-    wanted = moved.reshape(*moved.shape[:-1], groups, size).swapaxes(-1, -2).reshape(moved.shape)
+    expected = moved.reshape(*moved.shape[:-1], groups, size).swapaxes(-1, -2).reshape(moved.shape)
     inputs = [Data(x, kind), groups, axis]
-    check(nn, CHANNEL_SHUFFLE, inputs, np.moveaxis(wanted, -1, axis), kind)
+    check(nn, CHANNEL_SHUFFLE, inputs, np.moveaxis(expected, -1, axis), kind)
 
 
 EMPTY = (0, 2, 4, 4)
@@ -289,9 +289,9 @@ OF_NOTHING = [
 @MOVED
 @pytest.mark.parametrize(("code", "rest", "shapes"), OF_NOTHING)
 def test_empty_tensors(nn, kind, code, rest, shapes):
-    wanted = [np.full(shape, kind.zero_point, kind.dtype) for shape in shapes]
-    for found in run_both(nn, code, [Empty(EMPTY, kind), *rest], wanted, [kind] * len(wanted)):
-        for a, b in zip(found, wanted, strict=True):
+    expected = [np.full(shape, kind.zero_point, kind.dtype) for shape in shapes]
+    for actual in run_both(nn, code, [Empty(EMPTY, kind), *rest], expected, [kind] * len(expected)):
+        for a, b in zip(actual, expected, strict=True):
             np.testing.assert_array_equal(a, b)
 
 

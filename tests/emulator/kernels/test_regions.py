@@ -66,14 +66,14 @@ def test_roi_align(nn, samples, kind, nchw):
     rng = np.random.default_rng(1)
     image, rois = kind.make(rng.normal(size=(2, 6, 7, 3))), kind.make(some_rois(rng, 7, 12, 28))
     batches = [0, 0, 1, 0, 1, 1, 0]
-    wanted = roi_align(image.real, rois.real, batches, (2, 3), (2, 4), samples)
+    expected = roi_align(image.real, rois.real, batches, (2, 3), (2, 4), samples)
     if nchw:
         image = kind.make(image.real.transpose(0, 3, 1, 2))
     dims = (7, 3, 2, 3) if nchw else (7, 2, 3, 3)
     inputs = [image, rois, ints(batches), 2, 3, 2.0, 4.0, *samples, nchw]
-    (found,) = run(nn, ROI_ALIGN, inputs, [(kind, dims)])
-    found = found.transpose(0, 2, 3, 1) if nchw else found
-    np.testing.assert_allclose(found, wanted, atol=1e-5 if kind is FLOAT else 5e-3)
+    (actual,) = run(nn, ROI_ALIGN, inputs, [(kind, dims)])
+    actual = actual.transpose(0, 2, 3, 1) if nchw else actual
+    np.testing.assert_allclose(actual, expected, atol=1e-5 if kind is FLOAT else 5e-3)
 
 
 def test_roi_align_by_hand(nn):
@@ -82,14 +82,14 @@ def test_roi_align_by_hand(nn):
     image = np.add.outer(np.arange(4) * 10, np.arange(4)).reshape(1, 4, 4, 1)
     rois = [[2, 2, 6, 6], [2, 4, 2, 4]]
     inputs = [floats(image), floats(rois), ints([0, 0]), 2, 2, 2.0, 2.0, 2, 2, False]
-    (found,) = run(nn, ROI_ALIGN, inputs, [(FLOAT, (2, 2, 2, 1))])
-    np.testing.assert_allclose(found[0].ravel(), [16.5, 17.5, 26.5, 27.5], rtol=1e-6)
-    np.testing.assert_allclose(found[1].ravel(), [23.75, 24.25, 28.75, 29.25], rtol=1e-6)
+    (result,) = run(nn, ROI_ALIGN, inputs, [(FLOAT, (2, 2, 2, 1))])
+    np.testing.assert_allclose(result[0].ravel(), [16.5, 17.5, 26.5, 27.5], rtol=1e-6)
+    np.testing.assert_allclose(result[1].ravel(), [23.75, 24.25, 28.75, 29.25], rtol=1e-6)
 
 
 def roi_align_integers(image, rois, batches, size, ratios, samples, out):
     """ROI_ALIGN in integers, as the reference does it: weights of 8 bits, and one rounding."""
-    wanted = np.zeros((len(rois.array), *size, image.array.shape[3]), int)
+    expected = np.zeros((len(rois.array), *size, image.array.shape[3]), int)
     for r, (roi, b) in enumerate(zip(rois.real, batches, strict=True)):
         x1, y1, x2, y2 = roi / [ratios[1], ratios[0], ratios[1], ratios[0]]
         step = (max(y2 - y1, 1) / size[0], max(x2 - x1, 1) / size[1])
@@ -101,9 +101,9 @@ def roi_align_integers(image, rois, batches, size, ratios, samples, out):
             rows, columns = hat(ys, image.array.shape[1]), hat(xs, image.array.shape[2])
             weights = np.floor(np.einsum("ah,bw->abhw", rows, columns) * 255 + 0.5).sum((0, 1))
             sums = np.einsum("hw,hwc->c", weights, image.array[b].astype(int) - image.kind.zero)
-            wanted[r, i, j] = np.floor(sums * scale + 0.5) + out.zero
+            expected[r, i, j] = np.floor(sums * scale + 0.5) + out.zero
     limits = np.iinfo(image.array.dtype)
-    return wanted.clip(limits.min, limits.max)
+    return expected.clip(limits.min, limits.max)
 
 
 @pytest.mark.parametrize("code", QUANT8)
@@ -114,9 +114,9 @@ def test_roi_align_quantised(nn, code, samples):
     image = kind.make(rng.uniform(-4, 4, (2, 6, 7, 3)))
     rois, batches = BOX.make(some_rois(rng, 7, 12, 28)), [0, 0, 1, 0, 1, 1, 0]
     inputs = [image, rois, ints(batches), 2, 3, 2.0, 4.0, *samples, False]
-    (found,) = run(nn, ROI_ALIGN, inputs, [(out, (7, 2, 3, 3))])
-    wanted = roi_align_integers(image, rois, batches, (2, 3), (2, 4), samples, out)
-    off = abs(np.rint(found / out.scale) + out.zero - wanted)
+    (actual,) = run(nn, ROI_ALIGN, inputs, [(out, (7, 2, 3, 3))])
+    expected = roi_align_integers(image, rois, batches, (2, 3), (2, 4), samples, out)
+    off = abs(np.rint(actual / out.scale) + out.zero - expected)
     assert off.max() <= 1  # where float32 finds a weight on the other side of a half
     assert off.mean() < 0.02
 
@@ -149,13 +149,13 @@ def test_roi_pooling(nn, kind, nchw):
     image = kind.make(rng.normal(size=(2, 6, 7, 3)))
     rois = (BOX if kind.scale else kind).make(some_rois(rng, 7, 12, 28))
     batches = [0, 0, 1, 0, 1, 1, 0]
-    wanted = roi_pooling(image.real, rois.real, batches, (2, 3), (2, 4))
-    given = kind.make(image.real.transpose(0, 3, 1, 2)) if nchw else image
+    expected = roi_pooling(image.real, rois.real, batches, (2, 3), (2, 4))
+    pixels = kind.make(image.real.transpose(0, 3, 1, 2)) if nchw else image
     dims = (7, 3, 2, 3) if nchw else (7, 2, 3, 3)
-    inputs = [given, rois, ints(batches), 2, 3, 2.0, 4.0, nchw]
-    (found,) = run(nn, ROI_POOLING, inputs, [(kind, dims)])
-    found = found.transpose(0, 2, 3, 1) if nchw else found
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    inputs = [pixels, rois, ints(batches), 2, 3, 2.0, 4.0, nchw]
+    (actual,) = run(nn, ROI_POOLING, inputs, [(kind, dims)])
+    actual = actual.transpose(0, 2, 3, 1) if nchw else actual
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 def test_roi_pooling_by_hand(nn):
@@ -164,9 +164,9 @@ def test_roi_pooling_by_hand(nn):
     image = np.add.outer(np.arange(4) * 10, np.arange(4)).reshape(1, 4, 4, 1) - 50
     rois = [[2, 2, 6, 6], [8, 8, 8, 8]]
     inputs = [floats(image), floats(rois), ints([0, 0]), 2, 2, 2.0, 2.0, False]
-    (found,) = run(nn, ROI_POOLING, inputs, [(FLOAT, (2, 2, 2, 1))])
-    assert found[0].ravel().tolist() == [-28, -27, -18, -17]
-    assert found[1].ravel().tolist() == [0, 0, 0, 0]
+    (result,) = run(nn, ROI_POOLING, inputs, [(FLOAT, (2, 2, 2, 1))])
+    assert result[0].ravel().tolist() == [-28, -27, -18, -17]
+    assert result[1].ravel().tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("operation", [ROI_ALIGN, ROI_POOLING])
@@ -227,10 +227,10 @@ def test_heatmap_max_keypoint(nn, name, nchw):
     if nchw:
         maps = kind.make(maps.real.transpose(0, 3, 1, 2))
     outputs = [(out, (6, 4)), (box_kind, (6, 4, 2))]
-    found = run(nn, HEATMAP_MAX_KEYPOINT, [maps, boxes, nchw], outputs)
+    result = run(nn, HEATMAP_MAX_KEYPOINT, [maps, boxes, nchw], outputs)
     atol = {"float": 1e-3, "half": 0.06}.get(name, 0.0626)
-    np.testing.assert_allclose(found[0], scores, atol=0.0151 if quantised else atol)
-    np.testing.assert_allclose(found[1], places, atol=atol)
+    np.testing.assert_allclose(result[0], scores, atol=0.0151 if quantised else atol)
+    np.testing.assert_allclose(result[1], places, atol=atol)
 
 
 def test_heatmap_max_keypoint_by_hand(nn):
@@ -242,10 +242,10 @@ def test_heatmap_max_keypoint_by_hand(nn):
     maps[4, 4, 2], maps[3, 4, 2], maps[4, 3, 2] = 3, 1, 1
     outputs = [(FLOAT, (1, 3)), (FLOAT, (1, 3, 2))]
     inputs = [floats(maps[None]), floats([[100, 50, 120, 60]]), False]
-    found = run(nn, HEATMAP_MAX_KEYPOINT, inputs, outputs)
-    np.testing.assert_allclose(found[0], [[5, 2, 3]], atol=1e-5)
-    wanted = [[100 + 2.75 * 4, 50 + 2.25 * 2], [100 + 0.5 * 4, 50 + 0.5 * 2], [118, 59]]
-    np.testing.assert_allclose(found[1][0], wanted, atol=1e-4)
+    actual = run(nn, HEATMAP_MAX_KEYPOINT, inputs, outputs)
+    np.testing.assert_allclose(actual[0], [[5, 2, 3]], atol=1e-5)
+    expected = [[100 + 2.75 * 4, 50 + 2.25 * 2], [100 + 0.5 * 4, 50 + 0.5 * 2], [118, 59]]
+    np.testing.assert_allclose(actual[1][0], expected, atol=1e-4)
 
 
 def test_heatmap_max_keypoint_far_away(nn):
@@ -255,9 +255,9 @@ def test_heatmap_max_keypoint_far_away(nn):
     maps = np.full((1, 5, 5, 1), -9.0)
     maps[0, 1:4, 1:4, 0] = -(x**2) / 2 + x * y / 2 - 0.12 * y**2 + (x + y) / 20
     outputs = [(FLOAT, (1, 1)), (FLOAT, (1, 1, 2))]
-    found = run(nn, HEATMAP_MAX_KEYPOINT, [floats(maps), floats([[0, 0, 5, 5]]), False], outputs)
-    np.testing.assert_allclose(found[0], [[-0.1008]], atol=1e-3)
-    np.testing.assert_allclose(found[1], [[[2.5 - 0.74, 2.5 - 1.5]]], atol=1e-3)
+    result = run(nn, HEATMAP_MAX_KEYPOINT, [floats(maps), floats([[0, 0, 5, 5]]), False], outputs)
+    np.testing.assert_allclose(result[0], [[-0.1008]], atol=1e-3)
+    np.testing.assert_allclose(result[1], [[[2.5 - 0.74, 2.5 - 1.5]]], atol=1e-3)
 
 
 def test_heatmap_max_keypoint_nearly_flat(nn):
@@ -268,8 +268,8 @@ def test_heatmap_max_keypoint_nearly_flat(nn):
     for kind, at in ((FLOAT, 1.8), (HALF, 1.5)):
         inputs = [kind.make(maps), kind.make([[0, 0, 3, 3]]), False]
         outputs = [(kind, (1, 1)), (kind, (1, 1, 2))]
-        _, found = run(nn, HEATMAP_MAX_KEYPOINT, inputs, outputs)
-        np.testing.assert_allclose(found, [[[at, at]]], atol=1e-3)
+        _, result = run(nn, HEATMAP_MAX_KEYPOINT, inputs, outputs)
+        np.testing.assert_allclose(result, [[[at, at]]], atol=1e-3)
 
 
 @pytest.mark.parametrize("code", QUANT8)
@@ -277,8 +277,8 @@ def test_quantised_results_saturate(nn, code):
     kind, out = quant8(code, 0.5, 128), quant8(code, 0.01, 128)
     maps = kind.make(np.broadcast_to([-9.0, 9.0], (1, 2, 2, 2)))
     inputs = [maps, BOX.make([[0, 0, 4, 4]]), False]
-    found, _ = run(nn, HEATMAP_MAX_KEYPOINT, inputs, [(out, (1, 2)), (BOX, (1, 2, 2))])
-    np.testing.assert_allclose(found, [[-1.28, 1.27]])
+    result, _ = run(nn, HEATMAP_MAX_KEYPOINT, inputs, [(out, (1, 2)), (BOX, (1, 2, 2))])
+    np.testing.assert_allclose(result, [[-1.28, 1.27]])
 
 
 def test_heatmap_refuses_boxes_inside_out(nn):

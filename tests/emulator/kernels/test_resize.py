@@ -31,10 +31,10 @@ def test_resize_bilinear(nn, kind, seed, mode):
     rng = np.random.default_rng(seed)
     h, w, out_h, out_w = (int(d) for d in rng.integers(1, 9, 4))
     x = kind.random(rng, 2, h, w, 3)
-    wanted = resized(x, (out_h, out_w), mode="bilinear", align_corners=mode == "align")
+    expected = resized(x, (out_h, out_w), mode="bilinear", align_corners=mode == "align")
     flags = [False, mode == "align", mode == "half"]
     atol = {F32: 1e-5, F16: 1e-2}[kind] if kind in (F32, F16) else 1
-    shaped = wanted.astype(kind.dtype)
+    shaped = expected.astype(kind.dtype)
     check(nn, RESIZE_BILINEAR, [Data(x, kind), out_w, out_h, *flags], shaped, kind, atol)
     nchw = Data(x.transpose(0, 3, 1, 2), kind)
     flags[0] = True
@@ -59,9 +59,9 @@ def test_resize_bilinear_of_level_1(nn, kind, seed):
     rng = np.random.default_rng(seed)
     h, w, out_h, out_w = (int(d) for d in rng.integers(1, 9, 4))
     x = kind.random(rng, 2, h, w, 3)
-    wanted = plain_bilinear(x.astype(np.float64), out_h, out_w).astype(kind.dtype)
+    expected = plain_bilinear(x.astype(np.float64), out_h, out_w).astype(kind.dtype)
     atol = {F32: 1e-5, F16: 1e-2}[kind] if kind in (F32, F16) else 1
-    check(nn, RESIZE_BILINEAR, [Data(x, kind), out_w, out_h], wanted, kind, atol)
+    check(nn, RESIZE_BILINEAR, [Data(x, kind), out_w, out_h], expected, kind, atol)
 
 
 @MOVED
@@ -72,11 +72,11 @@ def test_resize_by_scale(nn, kind, code):
     number = np.float16 if kind is F16 else float
     inputs = [Data(x, kind), number(1.5), number(0.75), False]  # 5 * 1.5 wide, 3 * 0.75 high
     if code == RESIZE_BILINEAR:
-        wanted = plain_bilinear(x.astype(np.float64), 2, 7).astype(kind.dtype)
-        check(nn, code, inputs, wanted, kind, 1e-2 if kind in (F32, F16) else 1)
+        expected = plain_bilinear(x.astype(np.float64), 2, 7).astype(kind.dtype)
+        check(nn, code, inputs, expected, kind, 1e-2 if kind in (F32, F16) else 1)
     else:
-        wanted = resized(x, (2, 7), mode="nearest").astype(kind.dtype)
-        check(nn, code, inputs, wanted, kind)
+        expected = resized(x, (2, 7), mode="nearest").astype(kind.dtype)
+        check(nn, code, inputs, expected, kind)
     fails(nn, code, [inputs[0], number(0.1), number(1), False], (1, 3, 1, 2), kind)
 
 
@@ -94,8 +94,8 @@ def test_resize_nearest(nn, kind, seed):
     if out_h > 1 and out_w > 1:  # corners onto corners, halves away from zero
         rows = np.floor(np.arange(out_h) * (h - 1) / (out_h - 1) + 0.5).astype(int)
         columns = np.floor(np.arange(out_w) * (w - 1) / (out_w - 1) + 0.5).astype(int)
-        wanted = x[:, rows][:, :, columns]
-        check(nn, RESIZE_NEAREST_NEIGHBOR, [*inputs, True, False], wanted, kind)
+        expected = x[:, rows][:, :, columns]
+        check(nn, RESIZE_NEAREST_NEIGHBOR, [*inputs, True, False], expected, kind)
 
 
 def test_resize_flags_exclude_each_other(nn):

@@ -41,11 +41,11 @@ class Simple:
 
     def sequence(self, x, h, act, a=None, backward=False):
         steps = range(len(x))
-        found = np.zeros((*x.shape[:2], len(self.b)))
+        result = np.zeros((*x.shape[:2], len(self.b)))
         for t in reversed(steps) if backward else steps:
             z = x[t] @ self.w.T.astype(np.float64) + h @ self.r.T + self.b
-            h = found[t] = activate(act, z if a is None else z + a[t] @ self.aux.T)
-        return found, h
+            h = result[t] = activate(act, z if a is None else z + a[t] @ self.aux.T)
+        return result, h
 
 
 def some_rnn(rng, inputs, units, aux=0):
@@ -65,9 +65,9 @@ def test_rnn(nn, act, constants):
     x, h = 4 * rounded(rng, 3, 9), rounded(rng, 3, 5)
     outputs = floats(h.shape, h.shape)
     state, out = run(nn, RNN, [x, cell.w, cell.r, cell.b, h, act], outputs, constants)
-    _, wanted = cell.sequence(x[None], h, act)
-    exact(out, wanted)
-    exact(state, wanted)
+    _, expected = cell.sequence(x[None], h, act)
+    exact(out, expected)
+    exact(state, expected)
 
 
 @pytest.mark.parametrize("time_major", [0, 1])
@@ -77,13 +77,13 @@ def test_unidirectional_sequence_rnn_is_torchs(nn, time_major, kind):
     module = torch.nn.RNN(4, 6, nonlinearity=kind, batch_first=not time_major)
     x, h = torch.randn(5, 3, 4), torch.randn(1, 3 if time_major else 5, 6)
     with torch.no_grad():
-        wanted, wanted_h = module(x, h)
+        expected, wanted_h = module(x, h)
     w, r, b, b2 = (value.detach().numpy() for value in module.parameters())
     code = {"tanh": TANH, "relu": RELU}[kind]
     inputs = [x.numpy(), w, r, b + b2, h[0].numpy(), code, time_major]
-    outputs = floats(wanted.shape, wanted_h[0].shape)
+    outputs = floats(expected.shape, wanted_h[0].shape)
     out, state = run(nn, UNIDIRECTIONAL_SEQUENCE_RNN, inputs, outputs)
-    exact(out, wanted)
+    exact(out, expected)
     exact(state, wanted_h[0])
     (alone,) = run(nn, UNIDIRECTIONAL_SEQUENCE_RNN, inputs, outputs[:1], constants=False)
     np.testing.assert_array_equal(alone, out)
@@ -117,11 +117,11 @@ def test_bidirectional_sequence_rnn(nn, linking, merge, time_major, act):
     )
     outputs = floats(*[v.shape for v in rows], *[v.shape for v in states])
     code = BIDIRECTIONAL_SEQUENCE_RNN
-    for found, wanted in zip(run(nn, code, inputs, outputs), [*rows, fw, bw], strict=True):
-        exact(found, wanted)
+    for actual, expected in zip(run(nn, code, inputs, outputs), [*rows, fw, bw], strict=True):
+        exact(actual, expected)
     short = outputs[: len(rows)]
-    for found, wanted in zip(run(nn, code, inputs, short, constants=False), rows, strict=True):
-        exact(found, wanted)
+    for actual, expected in zip(run(nn, code, inputs, short, constants=False), rows, strict=True):
+        exact(actual, expected)
     inputs[14] = not merge
     assert execute(nn, code, inputs, short) is None
 

@@ -115,26 +115,26 @@ def run(nn, case):
     execution = nn.new("Execution_create", compilation)
     for i, tensor in enumerate(arrays):
         shape = operand_type(tensor.code, tensor.values.shape, tensor.scale, tensor.zero_point)
-        given = shape if case.dynamic and i == 0 else None
-        assert set_input(nn, execution, i, tensor.values, given) == OK
-    found = np.zeros_like(case.output.values)
-    assert set_output(nn, execution, 0, found) == OK
+        dims = shape if case.dynamic and i == 0 else None
+        assert set_input(nn, execution, i, tensor.values, dims) == OK
+    result = np.zeros_like(case.output.values)
+    assert set_output(nn, execution, 0, result) == OK
     assert nn.Execution_compute(execution) == OK, nn.emulator_error()
     nn.Execution_free(execution)
     nn.Compilation_free(compilation)
     model.free()
-    return found
+    return result
 
 
 def check(nn, case):
-    found = run(nn, case)
-    wanted = case.output.values
+    actual = run(nn, case)
+    expected = case.output.values
     if case.output.code == TENSOR_FLOAT32:
-        np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=2e-6)
+        np.testing.assert_allclose(actual, expected, atol=1e-5, rtol=2e-6)
     elif case.output.code == TENSOR_FLOAT16:
-        np.testing.assert_allclose(found, wanted, atol=5e-3, rtol=5 * 2.0**-10)
+        np.testing.assert_allclose(actual, expected, atol=5e-3, rtol=5 * 2.0**-10)
     else:
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(actual, expected)
 
 
 # ---- operands ----------------------------------------------------------------------------------
@@ -239,8 +239,8 @@ def quantised_output(rng, kind, data, weights, sums, fuse):
     for index in np.ndindex(sums.shape):
         factor = float(products[index[-1]]) / scale
         values[index] = scaled(int(sums[index]), factor) + output.zero_point
-    kept = np.clip(values, least, most)
-    output.values = kept.astype(np.uint8 if low == 0 else np.int8)
+    clipped = np.clip(values, least, most)
+    output.values = clipped.astype(np.uint8 if low == 0 else np.int8)
     return output
 
 

@@ -12,13 +12,13 @@ N = 4096
 
 def phone(*edits, accelerators=1):
     """The flagship without noise and heat, and with its first accelerators; `edits` change it."""
-    made = load("npu-phone")
-    made["noise"]["spread"]["value"] = 0
-    del made["thermal"], made["cpu"]["heat"]
-    made["accelerators"] = made["accelerators"][:accelerators]
+    description = load("npu-phone")
+    description["noise"]["spread"]["value"] = 0
+    del description["thermal"], description["cpu"]["heat"]
+    description["accelerators"] = description["accelerators"][:accelerators]
     for edit in edits:
-        edit(made)
-    return made
+        edit(description)
+    return description
 
 
 def npu(**members):

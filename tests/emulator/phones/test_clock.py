@@ -199,9 +199,9 @@ def test_convolution_counts_macs_and_weights(runs):
     work = CONVOLUTION["macs"], CONVOLUTION["bytes"]
     assert runs[6]["hardware"] == [whole_us(operation_ns(npu, "CONV_2D", *work))]
     compilation = npu["compilation"]
-    wanted = compilation["fixed"]["value"] * 1e6 + compilation["per_operation"]["value"] * 1e6
-    wanted += compilation["per_megabyte"]["value"] * 4 * (16 * 72 + 16)
-    assert runs[6]["compile"] == pytest.approx(wanted, abs=1)
+    expected = compilation["fixed"]["value"] * 1e6 + compilation["per_operation"]["value"] * 1e6
+    expected += compilation["per_megabyte"]["value"] * 4 * (16 * 72 + 16)
+    assert runs[6]["compile"] == pytest.approx(expected, abs=1)
 
 
 def test_unsupported_operation_is_refused_when_the_device_is_named(runs):
@@ -238,8 +238,8 @@ def test_auto_falls_back_to_the_cpu_engine_where_no_cpu_is_described(answers):
     phone, answer = quiet("npu-phone"), answers["no_cpu"]
     npu, (run,) = accelerator(phone, "sim-npu"), answer["runs"]
     assert answer["devices"] == ["sim-npu"]
-    wanted = steps_ns((npu, [RELU, RELU]), (npu, [RELU])) + chain_ns(phone["cpu"], [TANH])
-    assert run["wall"] == pytest.approx([wanted], abs=1)
+    expected = steps_ns((npu, [RELU, RELU]), (npu, [RELU])) + chain_ns(phone["cpu"], [TANH])
+    assert run["wall"] == pytest.approx([expected], abs=1)
 
 
 def test_nnapi_cpu_is_slower_than_the_cpu_engine(runs, answers):
@@ -256,12 +256,12 @@ def test_gpu_phone_has_a_floor_of_milliseconds(answers):
 def test_cpu_engine_and_its_threads(answers):
     cpu = quiet("npu-phone")["cpu"]
     scaling = cpu["thread_scaling"]["value"]
-    for found, threads in zip(answers["quiet"]["cpu"], (1, 1, 2, 4), strict=True):
+    for actual, threads in zip(answers["quiet"]["cpu"], (1, 1, 2, 4), strict=True):
         speed_up = sum(scaling**i for i in range(threads))
         conv = CONVOLUTION["macs"], CONVOLUTION["bytes"]
-        wanted = operation_ns(cpu, "CONV_2D", *conv, speed_up=speed_up)
-        wanted += operation_ns(cpu, "default", WIDTH, 8 * WIDTH, speed_up=speed_up)
-        assert found == pytest.approx(wanted, abs=1)
+        expected = operation_ns(cpu, "CONV_2D", *conv, speed_up=speed_up)
+        expected += operation_ns(cpu, "default", WIDTH, 8 * WIDTH, speed_up=speed_up)
+        assert actual == pytest.approx(expected, abs=1)
 
 
 def test_results_are_computed_for_real_and_repeat_exactly(runs):
@@ -326,8 +326,8 @@ def constant(value, unit, origin="assumed: a test"):
 
 FIRST = ("accelerators", 0)
 BAD = {  # name: (what the message must contain, file)
-    key: (wanted, text, None)
-    for key, wanted, text in [
+    key: (expected, text, None)
+    for key, expected, text in [
         ("empty", "line 1, column 1: found the end of the file, wanted a value", ""),
         ("truncated", "found the end of the file", json.dumps(load("npu-phone"))[:-2]),
         ("trailing", "wanted the end of the file", json.dumps(load("npu-phone")) + "x"),

@@ -41,10 +41,10 @@ for kind in ("refuse", "fail"):
     for stage in ("compile", "execute"):
         inject(f"{kind} {stage}", f"{kind}:{stage}:RELU:2", NAMED, CHOSEN)
 for stage in ("compile", "execute"):
-    made = phone(accelerators=3)
-    made["accelerators"][2]["operations"]["except"] = ["RELU"]
+    description = phone(accelerators=3)
+    description["accelerators"][2]["operations"]["except"] = ["RELU"]
     faults = f"fail:{stage}:RELU:2"
-    jobs(f"no way out of {stage}", made, CHOSEN, env={"NNAPI_EMULATOR_FAULTS": faults})
+    jobs(f"no way out of {stage}", description, CHOSEN, env={"NNAPI_EMULATOR_FAULTS": faults})
 inject("from the third run", "fail:execute:RELU:1:3", NAMED, CHOSEN)
 inject("fourth of three", "fail:execute:RELU:4,refuse:compile:RELU:4", NAMED)
 inject("the CPU path", "fail:execute:RELU@nnapi-reference", CPU)
@@ -212,7 +212,7 @@ FATES = {
 def untimed(result):
     """A result line without what this host decides."""
     return {k: v for k, v in result.items() if k not in ("rss_peak_kb", "outputs")} | {
-        "outputs": [kept["sha256"] for kept in result["outputs"]]
+        "outputs": [outputs["sha256"] for outputs in result["outputs"]]
     }
 
 

@@ -166,8 +166,8 @@ def test_whole_models_take_what_was_published(milliseconds, index):
 
 
 def test_slow_nnapi_is_slower_than_the_cpu_and_the_dsp_is_not(milliseconds):
-    found = {row[:4]: ms for row, ms in zip(FIGURES, milliseconds, strict=True)}
+    result = {row[:4]: ms for row, ms in zip(FIGURES, milliseconds, strict=True)}
     for quantised in (False, True):
-        cpu = found["slow-nnapi-phone", None, "v1", quantised]
-        assert found["slow-nnapi-phone", "sim-driver", "v1", quantised] > 2 * cpu
-    assert found["dsp-phone", "sim-dsp", "v1", True] < found["dsp-phone", None, "v1", True] / 5
+        cpu = result["slow-nnapi-phone", None, "v1", quantised]
+        assert result["slow-nnapi-phone", "sim-driver", "v1", quantised] > 2 * cpu
+    assert result["dsp-phone", "sim-dsp", "v1", True] < result["dsp-phone", None, "v1", True] / 5

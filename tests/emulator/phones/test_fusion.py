@@ -40,10 +40,10 @@ def convolution(before=None, after=(), read_twice=False, output_too=False):
     steps.append([CONV_2D, inputs, [at]])
     convolved = at
     for code in after:
-        made = new(TENSOR_FLOAT32, [1, 16, 16, 16])
+        operand = new(TENSOR_FLOAT32, [1, 16, 16, 16])
         other = [at if read_twice else new(TENSOR_FLOAT32, [16], 0), new(INT32, [], NONE)]
-        steps.append([code, [at, *(other if code == ADD else [])], [made]])
-        at = made
+        steps.append([code, [at, *(other if code == ADD else [])], [operand]])
+        at = operand
     outputs = [at, convolved] if output_too else [at]
     return {"tensors": tensors, "steps": steps, "inputs": [0], "outputs": outputs}
 
@@ -114,17 +114,17 @@ def traffic(code, name):
 def test_fused_operations_pay_once_and_hand_nothing_over(answers, name):
     unit = phone(MEMORY)["accelerators"][0]
     names = {**NAMES, PAD: "PAD", ADD: "ADD"}
-    wanted = 0
+    expected = 0
     for group in FUSED[name][2]:
         work = [traffic(code, name) for code in group]
         handed = sum(PADDED if code == PAD else OUT for code in group[:-1])
         n_bytes = 4 * (sum(moved + weights for _, moved, weights in work) - 2 * handed)
-        wanted += max(
+        expected += max(
             operation_ns(unit, names[code], macs, n_bytes)
             for code, (macs, _, _) in zip(group, work, strict=True)
         )
     (run,) = answers[f"fusion {name}"]["runs"]
-    assert run["hardware"] == [whole_us(wanted)]
+    assert run["hardware"] == [whole_us(expected)]
 
 
 def test_nothing_is_fused_across_steps(answers):

@@ -93,9 +93,9 @@ for name, case in SUPPORT.items():
 @pytest.mark.parametrize("name", SUPPORT)
 def test_operations_by_data_rank_and_level(answers, name):
     (run,) = answers[f"support {name}"]["runs"]
-    wanted = SUPPORT[name].supported
-    assert all(run["supported"]) == wanted
-    assert run["finish"] == ("NO_ERROR" if wanted else "BAD_DATA")
+    expected = SUPPORT[name].supported
+    assert all(run["supported"]) == expected
+    assert run["finish"] == ("NO_ERROR" if expected else "BAD_DATA")
 
 
 # ---- rates --------------------------------------------------------------------------------------
@@ -116,9 +116,9 @@ for kind, (code, relaxed) in KINDS.items():
     model = unary(LOGICAL_NOT if code == BOOL8 else RELU, [1, N], code)
     for left_out in (None, kind):
         peaks = {key: value for key, value in PEAKS.items() if key != left_out}
-        made = phone(ALL, npu(peak=peaks, **SLOW, transfer_bandwidth=constant(1e6, "GB/s")))
-        made["accelerators"][0]["invocation"] = us(0)
-        jobs(f"rate {kind} {left_out}", made, on(model, relaxed=relaxed))
+        description = phone(ALL, npu(peak=peaks, **SLOW, transfer_bandwidth=constant(1e6, "GB/s")))
+        description["accelerators"][0]["invocation"] = us(0)
+        jobs(f"rate {kind} {left_out}", description, on(model, relaxed=relaxed))
 works = [[10**9, 0, 0, 0, code] for code in (TENSOR_FLOAT32, TENSOR_QUANT8_ASYMM, BOOL8)]
 jobs(
     "cpu rates",
@@ -141,8 +141,8 @@ def test_peak_by_data(answers, kind):
 
 def test_peak_of_the_cpu_engine_by_data(answers):
     efficiency = load("npu-phone")["cpu"]["efficiency"]["CONV_2D"]["value"]
-    wanted = [1e9 / (RATES[kind] * efficiency) for kind in ("float32", "quant8", "default")]
-    assert answers["cpu rates"]["cpu"] == pytest.approx(wanted, rel=1e-6)
+    expected = [1e9 / (RATES[kind] * efficiency) for kind in ("float32", "quant8", "default")]
+    assert answers["cpu rates"]["cpu"] == pytest.approx(expected, rel=1e-6)
 
 
 # ---- what NNAPI's runtime chooses by ------------------------------------------------------------

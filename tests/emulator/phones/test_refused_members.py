@@ -77,8 +77,8 @@ REFUSED = {
     "faults": refused("a phone has at most 32 faults", npu(faults=[FAULT] * 33)),
     "fault origin": refused("faults[0].origin", npu(faults=[{**FAULT, "origin": ""}])),
 }
-for name, (_, made) in REFUSED.items():
-    jobs(f"refused {name}", made)
+for name, (_, description) in REFUSED.items():
+    jobs(f"refused {name}", description)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -130,24 +130,24 @@ class VectorRunner:
         return outputs, shapes
 
     def check(self, test, example, outputs, shapes):
-        for index, wanted, buffer, shape in zip(
+        for index, expected, buffer, shape in zip(
             test["outputs"], example["outputs"], outputs, shapes, strict=True
         ):
             dtype = np.dtype(DTYPES[test["operands"][index]["type"]])
-            assert shape == wanted["dims"]
+            assert shape == expected["dims"]
             if test["operands"][index].get("ignored"):
                 continue  # scratch, whose content the spec leaves open
-            found = buffer.inside.view(dtype)
-            golden = np.frombuffer(self.bytes_of(wanted["data"]), dtype)
+            actual = buffer.inside.view(dtype)
+            golden = np.frombuffer(self.bytes_of(expected["data"]), dtype)
             if dtype.kind == "f":
                 tolerance = example["tol"]
                 rtol, atol = tolerance["rtol"], tolerance["atol"]
-                np.testing.assert_allclose(found, golden, rtol=rtol, atol=atol)
+                np.testing.assert_allclose(actual, golden, rtol=rtol, atol=atol)
             elif dtype.itemsize == 1:
-                off = np.abs(found.astype(int) - golden.astype(int))
+                off = np.abs(actual.astype(int) - golden.astype(int))
                 assert off.max() <= example["tol"]["quant8"]
             else:
-                np.testing.assert_array_equal(found, golden)
+                np.testing.assert_array_equal(actual, golden)
 
 
 @pytest.mark.parametrize("device", ["nnapi-fast", "nnapi-reference"])
