@@ -68,10 +68,10 @@ def mixed_module(
     for name, part in zip(names, parts.parts, strict=True):
         if part.region is None:
             members[name] = _cpu_module(program, part, examples, weights)
-            called, outputs = _cpu_lines(program, part, name, places)
+            part_lines, outputs = _cpu_lines(program, part, name, places)
         else:
-            called, outputs = call_lines(name, part.region, places, f"out_{name}")
-        lines += called
+            part_lines, outputs = call_lines(name, part.region, places, f"out_{name}")
+        lines += part_lines
         places |= outputs
     returned = [
         carried(places[name], graph.values[name])
@@ -100,15 +100,15 @@ def _cpu_lines(
 ) -> tuple[list[str], dict[str, str]]:
     """TorchScript that calls a CPU part, and the expressions of what it makes."""
     entering, leaving = program.units.boundary(part.units)
-    read = []
+    arguments = []
     for name in entering:
         place, type_ = places[name], program.units.values[name]
         if type_.quant is not None or type_.dtype == "uint8":
             place = f"{place}.int_repr() if {place}.is_quantized else {place}"
-        read.append(place)
+        arguments.append(place)
     variable = f"out_{member}"
     outputs = {name: f"{variable}[{index}]" for index, name in enumerate(leaving)}
-    return [f"{variable} = self.{member}({', '.join(read)})"], outputs
+    return [f"{variable} = self.{member}({', '.join(arguments)})"], outputs
 
 
 def _examples(program: Program, parts: Parts) -> dict[str, Tensor]:
@@ -276,8 +276,8 @@ class _Weights:
         for order in self.ORDERS.get(rank, (tuple(range(rank)),)):
             lying = value.permute(order).contiguous()
             data = lying.reshape(-1).view(torch.uint8).numpy().data
-            held = self._held.get(hashlib.sha256(data).digest())
-            if held is not None:
+            held_tensor = self._held.get(hashlib.sha256(data).digest())
+            if held_tensor is not None:
                 back = [order.index(dim) for dim in range(rank)]
-                return held.view(value.dtype).view(lying.shape).permute(back)
+                return held_tensor.view(value.dtype).view(lying.shape).permute(back)
         return value

@@ -157,12 +157,12 @@ def _region(
     except UnsupportedOp as refusal:
         unit_of = {name: u for u in units for name in program.units.units[u].nodes}
         readers = program.units.readers.get(refusal.node, ())
-        blamed = (
+        culprits = (
             [unit_of[refusal.node]]
             if refusal.node in unit_of
             else [u for u in readers if u in units]
         )
-        reasons |= {u: str(refusal) for u in blamed or units}
+        reasons |= {u: str(refusal) for u in culprits or units}
         return None
 
 

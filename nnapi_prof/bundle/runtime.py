@@ -68,11 +68,11 @@ class _Writer:
 
     def write(self) -> bytes:
         graph, conditions = self.bundle.graph, self.bundle.conditions
-        computed = {
+        outputs_computed = {
             name for segment in self.plans[0].segments for name in graph.boundary(segment.units)[1]
         }
         outputs = list(dict.fromkeys(graph.outputs))
-        beside = [name for name in outputs if name not in computed]
+        beside = [name for name in outputs if name not in outputs_computed]
         if beside:
             raise UsageError(
                 f"outputs that no segment computes (constants, or inputs as they are): "
@@ -111,13 +111,13 @@ class _Writer:
         for segment in plan.segments:
             target = segment.target
             region = self.bundle.region(segment.units, target)
-            named = target.accelerator is not None and target.accelerator != AUTO
+            has_name = target.accelerator is not None and target.accelerator != AUTO
             code = TARGET_KINDS[target.engine].code
             assert code is not None, f"{target} is no part of a device's plan"
             rows.append(
                 _words(
                     code,
-                    self._string(target.accelerator or "") if named else NONE,
+                    self._string(target.accelerator or "") if has_name else NONE,
                     NONE if target.preference is None else target.preference.value,
                     int(conditions.on(target.engine).precision is Precision.RELAXED),
                     self._model(region.serialized, region.buffers),

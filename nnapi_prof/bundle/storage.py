@@ -189,10 +189,10 @@ def check_bundle(path: Path) -> Path:
         raise UsageError(f"{path} is no bundle: `nnapi-prof partition` makes one")
     version = _version(manifest_file)
     if version is not None and version != VERSION:
-        again = "make it again with `nnapi-prof partition`"
-        who, remedy = ("an older", again)
+        remedy_text = "make it again with `nnapi-prof partition`"
+        who, remedy = ("an older", remedy_text)
         if version > VERSION:
-            who, remedy = ("a newer", f"update nnapi-prof, or {again}")
+            who, remedy = ("a newer", f"update nnapi-prof, or {remedy_text}")
         raise SerializationError(
             f"{path}: the bundle was made by {who} nnapi-prof (its version is {version}, {VERSION}"
             f" is read): {remedy}"

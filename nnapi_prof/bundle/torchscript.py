@@ -100,12 +100,12 @@ def refuse_uncarried(region: Region) -> None:
 
 def why_uncarried(region: Region) -> str | None:
     """Why PyTorch's runtime cannot carry a region, in a sentence; None where it can."""
-    taken = next((t for t in region.input_types if not takes(t)), None)
+    input_type = next((t for t in region.input_types if not takes(t)), None)
     output_type = next((t for t in region.output_types if not gives(t)), None)
-    if taken is not None:
+    if input_type is not None:
         return (
             "a stock PyTorch module carries float32, int32, int64, bool and quantised uint8 "
-            f"inputs to NNAPI, found {taken}"
+            f"inputs to NNAPI, found {input_type}"
         )
     if output_type is not None:
         return f"a stock PyTorch module carries no {output_type} from NNAPI"
@@ -218,8 +218,8 @@ def forward_text(
         **outputs,
     }
     returned = expression(structure.outputs, [expressions[name] for name in graph.outputs])
-    called = "".join(f"    {line}\n" for line in lines)
-    return f"{head_text(structure)}{first}{called}    return {returned}\n"
+    call_text = "".join(f"    {line}\n" for line in lines)
+    return f"{head_text(structure)}{first}{call_text}    return {returned}\n"
 
 
 def head_text(structure: Structure) -> str:
@@ -247,7 +247,7 @@ def call_lines(
     ``said`` has the expressions of the values that the region reads, ``leading`` is a Template's.
     """
     leading = leading or {}
-    lines, read = [], []
+    lines, arguments = [], []
     for index, (name, type_) in enumerate(zip(region.inputs, region.input_types, strict=True)):
         place = expressions[name]
         if type_.dtype == "int64":
@@ -265,8 +265,8 @@ def call_lines(
             place = f"({place}).reshape([1])"
         elif len(type_.shape) > MAX_RANK:
             place = f"({place}).flatten(0, {len(type_.shape) - MAX_RANK})"
-        read.append(place)
-    lines.append(f"{variable} = self.{module}([{', '.join(read)}])")
+        arguments.append(place)
+    lines.append(f"{variable} = self.{module}([{', '.join(arguments)}])")
     outputs = {}
     for index, (name, type_) in enumerate(zip(region.outputs, region.output_types, strict=True)):
         outputs[name] = f"{variable}[{index}]"
@@ -334,12 +334,12 @@ def bools_as_integers(region: Region) -> Region:
         return region
     zero = OperandId(len(model.operands))
     integers = {index: OperandId(zero + 1 + i) for i, index in enumerate(entering)}
-    added = [replace(model.operands[i], type=OperandCode.TENSOR_INT32) for i in entering]
+    new_inputs = [replace(model.operands[i], type=OperandCode.TENSOR_INT32) for i in entering]
     compared = [
         Operation(OperationCode.NOT_EQUAL, (integers[index], zero), (index,)) for index in entering
     ]
     changed = NnapiModel(
-        operands=(*model.operands, Operand(OperandCode.TENSOR_INT32, (1,)), *added),
+        operands=(*model.operands, Operand(OperandCode.TENSOR_INT32, (1,)), *new_inputs),
         values=(*model.values, Value(zero, struct.pack("<i", 0))),
         operations=(*compared, *model.operations),
         inputs=tuple(integers.get(index, index) for index in model.inputs),

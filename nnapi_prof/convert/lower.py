@@ -121,9 +121,9 @@ def _lower_unit(
             result = lower_quantised(quantised, builder, values, fused, sides)
             values[quantised.quantize.name] = result
             return
-    done: set[fx.Node] = set()
+    fused_nodes: set[fx.Node] = set()
     for node in members:
-        if node in done or _folded_pad(_only_reader(node, inside)) is node:
+        if node in fused_nodes or _folded_pad(_only_reader(node, inside)) is node:
             continue
         lowerer_of(node)
         pad_node = _folded_pad(node)
@@ -140,7 +140,7 @@ def _lower_unit(
         values[node.name] = lower_node(op)
         if reader is not None and activation:
             values[reader.name] = values[node.name]
-            done.add(reader)
+            fused_nodes.add(reader)
 
 
 def _computes(node: fx.Node) -> bool:

@@ -129,13 +129,13 @@ class Permutes:
 def permutes(region: Region) -> Permutes:
     """The permutes of a region, the model's own and those that its dim orders need."""
     model = region.model
-    moved = [
+    results = [
         model.operands[operation.outputs[0]]
         for operation in model.operations
         if operation.code is OperationCode.TRANSPOSE
     ]
-    n_bytes = sum(math.prod(o.dims) * ELEMENT_BYTES.get(o.type, 1) for o in moved)
-    return Permutes(len(moved), n_bytes)
+    n_bytes = sum(math.prod(o.dims) * ELEMENT_BYTES.get(o.type, 1) for o in results)
+    return Permutes(len(results), n_bytes)
 
 
 # Models that grow when they are converted: a recurrence that is written out step by step, rows of

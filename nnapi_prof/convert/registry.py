@@ -195,8 +195,8 @@ class Lowering:
         order = order or type_.dim_order
         if is_weight(node):
             array = self.any_array(node)
-            moved = array.transpose(logical_axes(order, array.ndim))
-            return self.constant(moved.reshape(operand_shape(moved.shape)))
+            in_memory = array.transpose(logical_axes(order, array.ndim))
+            return self.constant(in_memory.reshape(operand_shape(in_memory.shape)))
         self.operand_code(node)
         return self.reorder(self._values[node.name], type_.shape, type_.dim_order, order)
 
@@ -224,8 +224,8 @@ class Lowering:
         order = self.out.dim_order
         if order is DimOrder.CONTIGUOUS or len(shape) == 4:
             return self.tensor(node, order)
-        filled = (1,) * (4 - len(shape)) + shape
-        return self.reorder(self.tensor(node), filled, DimOrder.CONTIGUOUS, order)
+        full_shape = (1,) * (4 - len(shape)) + shape
+        return self.reorder(self.tensor(node), full_shape, DimOrder.CONTIGUOUS, order)
 
     def broadcast_array(self, name: str) -> NDArray[Any] | None:
         """The same for a number or a constant, as an array; None for what the model computes. A

@@ -36,7 +36,7 @@ class Made:
 
     def stays(self) -> set[str]:
         """The first words of the labels of what stays on the CPU."""
-        return {self.program.units.units[u].label.split()[0] for u in self.parts.kept}
+        return {self.program.units.units[u].label.split()[0] for u in self.parts.cpu_reasons}
 
 
 def make(

@@ -81,13 +81,13 @@ def _leading(model: FlexibleModel, template: Template) -> dict[str, int]:
     merged_dims: dict[str, int] = {}
     for name, shape in high.items():
         pairs = zip(shape, other.units.values[name].shape, strict=False)
-        differ = [dim for dim, (here, there) in enumerate(pairs) if here != there]
-        if len(differ) > 1:
+        open_dims = [dim for dim, (here, there) in enumerate(pairs) if here != there]
+        if len(open_dims) > 1:
             raise InputSpecError(
-                f"{name} has {len(differ)} open sizes among its first {len(shape)} dimensions, "
+                f"{name} has {len(open_dims)} open sizes among its first {len(shape)} dimensions, "
                 f"which NNAPI has as one: one can be open; state fixed sizes"
             )
-        merged_dims.update((name, dim) for dim in differ)
+        merged_dims.update((name, dim) for dim in open_dims)
     return merged_dims
 
 

@@ -150,8 +150,8 @@ class _Search:
             self._see_a_period(steps)
         columns = self._columns()
         expressions = [Expression.of(c[0]) if c else None for c in map(self._candidates, columns)]
-        solved = solve_columns(columns, expressions, self.seen, self.prober)
-        return self._checked(solved, steps)
+        patches = solve_columns(columns, expressions, self.seen, self.prober)
+        return self._checked(patches, steps)
 
     def _see_a_period(self, steps: list[int]) -> None:
         """Sums of quotients are not told apart by :meth:`_next`: every remainder is looked at."""
@@ -165,13 +165,13 @@ class _Search:
         if column.slope is None:
             return []
         index, slope = column.slope
-        sizes = [seen[index] for seen in self.seen]
+        sizes = [sample[index] for sample in self.seen]
         return floors_through(index, sizes, column.values, slope, self.periods[index])
 
     def _next(self, steps: list[int], candidates: list[list[Floor]]) -> list[int] | None:
         """For each size the distance from the example at which candidates differ most; None where
         they nowhere do."""
-        offsets, told = [], False
+        offsets, is_ambiguous = [], False
         for index, (step, period) in enumerate(zip(steps, self.periods, strict=True)):
             mine = [floors for floors in candidates if floors and floors[0].index == index]
             best, most = step, 0
@@ -181,8 +181,8 @@ class _Search:
                 if kinds > most:
                     best, most = offset, kinds
             offsets.append(best)
-            told = told or most > 0
-        return offsets if told else None
+            is_ambiguous = is_ambiguous or most > 0
+        return offsets if is_ambiguous else None
 
     def _checked(self, patches: dict[int, Expression], steps: list[int]) -> Template:
         """The template with the range in which it holds, by conversions it was not fitted to."""
@@ -281,7 +281,7 @@ class Column:
 def solve_columns(
     columns: Sequence[Column],
     solved_before: Sequence[Expression | None],
-    seen: Sequence[Sequence[int]],
+    samples: Sequence[Sequence[int]],
     prober: Prober,
 ) -> dict[int, Expression]:
     """The expression of every word. ``known`` has those of some columns already.
@@ -289,22 +289,22 @@ def solve_columns(
     Raises Unfit naming a word that has none.
     """
     expressions = list(solved_before)
-    sizes = [Floor(index, 1, 0, 1, 0) for index in range(len(seen[0]))]
+    sizes = [Floor(index, 1, 0, 1, 0) for index in range(len(samples[0]))]
     floors = list(
         dict.fromkeys([*(e.terms[0][1][0] for e in expressions if e is not None), *sizes])
     )
     for number, column in enumerate(columns):
         if expressions[number] is None:
-            expressions[number] = _product(column, floors, seen) or _sum(column, floors, seen)
+            expressions[number] = _product(column, floors, samples) or _sum(column, floors, samples)
     where = {word: number for number, column in enumerate(columns) for word in column.words}
     waiting = [number for number, expression in enumerate(expressions) if expression is None]
     while waiting:
         for number in waiting:
-            expressions[number] = _joined(columns[number], where, expressions, seen, prober)
-        left = [number for number in waiting if expressions[number] is None]
-        if len(left) == len(waiting):
-            raise NoTemplate(_refusal(columns[left[0]], seen, prober))
-        waiting = left
+            expressions[number] = _joined(columns[number], where, expressions, samples, prober)
+        unsolved = [number for number in waiting if expressions[number] is None]
+        if len(unsolved) == len(waiting):
+            raise NoTemplate(_refusal(columns[unsolved[0]], samples, prober))
+        waiting = unsolved
     return {
         word: expression
         for column, expression in zip(columns, expressions, strict=True)
@@ -314,14 +314,14 @@ def solve_columns(
 
 
 def _product(
-    column: Column, floors: Sequence[Floor], seen: Sequence[Sequence[int]]
+    column: Column, floors: Sequence[Floor], samples: Sequence[Sequence[int]]
 ) -> Expression | None:
     """``k * f * g + d`` with one known quotient of each size that the column depends on."""
     of_sizes = [[floor for floor in floors if floor.index == index] for index in column.depends]
     if len(column.depends) < 2:
         return None
-    for chosen in itertools.product(*of_sizes):
-        products = [Expression(0, ((1, chosen),)).at(sizes) for sizes in seen]
+    for floor_set in itertools.product(*of_sizes):
+        products = [Expression(0, ((1, floor_set),)).at(sizes) for sizes in samples]
         other = 1 + 2 * column.depends[0]
         rise, per = column.values[other] - column.values[0], products[other] - products[0]
         if per == 0 or rise % per:
@@ -329,12 +329,12 @@ def _product(
         factor = rise // per
         rest = column.values[0] - factor * products[0]
         if all(factor * p + rest == v for p, v in zip(products, column.values, strict=True)):
-            return Expression(rest, ((factor, chosen),))
+            return Expression(rest, ((factor, floor_set),))
     return None
 
 
 def _sum(
-    column: Column, floors: Sequence[Floor], seen: Sequence[Sequence[int]]
+    column: Column, floors: Sequence[Floor], samples: Sequence[Sequence[int]]
 ) -> Expression | None:
     """``j * f + k * g + d`` with two known quotients of one size: what a window that hangs over the
     edge lacks, for one."""
@@ -344,10 +344,10 @@ def _sum(
     for f, g in itertools.combinations(floors, 2):
         if f.index != g.index or column.depends not in ((), (f.index,)):
             continue
-        rows = np.array([[f.at(sizes), g.at(sizes), 1] for sizes in seen])
-        solved = np.rint(np.linalg.lstsq(rows, targets, rcond=None)[0]).astype(int)
-        if (rows @ solved == targets).all():
-            j, k, rest = map(int, solved)
+        rows = np.array([[f.at(sizes), g.at(sizes), 1] for sizes in samples])
+        coefficients = np.rint(np.linalg.lstsq(rows, targets, rcond=None)[0]).astype(int)
+        if (rows @ coefficients == targets).all():
+            j, k, rest = map(int, coefficients)
             return Expression(rest, ((j, (f,)), (k, (g,))))
     return None
 
@@ -356,7 +356,7 @@ def _joined(
     column: Column,
     where: dict[int, int],
     expressions: Sequence[Expression | None],
-    seen: Sequence[Sequence[int]],
+    samples: Sequence[Sequence[int]],
     prober: Prober,
 ) -> Expression | None:
     """The sum of the inputs' sizes, where a word of the column is the joined dimension of a
@@ -378,21 +378,21 @@ def _joined(
                 if part is None:
                     break
                 total = total.plus(part)
-            if all(total.at(s) == v for s, v in zip(seen, column.values, strict=True)):
+            if all(total.at(s) == v for s, v in zip(samples, column.values, strict=True)):
                 return total
     return None
 
 
-def _refusal(column: Column, seen: Sequence[Sequence[int]], prober: Prober) -> str:
+def _refusal(column: Column, samples: Sequence[Sequence[int]], prober: Prober) -> str:
     operand, kind, place = prober.map.free[column.words[0]]
     operations = enumerate(prober.model.operations)
     index = next(i for i, o in operations if operand in (*o.inputs, *o.outputs))
     role = "result" if operand in prober.model.operations[index].outputs else "argument"
-    taken = ", ".join(
+    examples = ", ".join(
         f"{value} with {prober.sizes_text(sizes)}"
-        for sizes, value in zip(seen[:3], column.values, strict=False)
+        for sizes, value in zip(samples[:3], column.values, strict=False)
     )
     return (
         f"{kind} {place} of operand {operand}, {role} of {prober.operation(index)}, is no sum or"
-        f" product of divided sizes ({taken})"
+        f" product of divided sizes ({examples})"
     )

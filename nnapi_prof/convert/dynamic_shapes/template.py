@@ -98,9 +98,9 @@ class Template:
             if type_.dim_order is DimOrder.CHANNELS_LAST:
                 n, h, w, c = dims
                 dims = (n, c, h, w)
-            merged = len(type_.shape) - MAX_RANK + 1
-            if merged > 1:
-                first = list(type_.shape[:merged])
+            n_merged = len(type_.shape) - MAX_RANK + 1
+            if n_merged > 1:
+                first = list(type_.shape[:n_merged])
                 if name in self.leading:
                     first[self.leading[name]] = 1
                     first[self.leading[name]] = dims[0] // math.prod(first)

@@ -97,8 +97,8 @@ def weights_name(text: str) -> str | None:
 
     Raises SerializationError as :func:`from_json` does.
     """
-    named = _validated(text)["weights"]
-    return None if named is None else str(named["file"])
+    file_row = _validated(text)["weights"]
+    return None if file_row is None else str(file_row["file"])
 
 
 def from_json(text: str, weights: bytes = b"") -> Description:
@@ -110,9 +110,9 @@ def from_json(text: str, weights: bytes = b"") -> Description:
     """
     data = _validated(text)
     model = model_from_json(data)
-    named = data["weights"]
-    if named is not None:
-        check(weights, named["sha256"], named["bytes"])
+    file_row = data["weights"]
+    if file_row is not None:
+        check(weights, file_row["sha256"], file_row["bytes"])
     elif data["buffers"]:
         raise SerializationError("buffers are listed but there is no weights file")
     buffers = tuple(_buffer(weights, i, row) for i, row in enumerate(data["buffers"]))

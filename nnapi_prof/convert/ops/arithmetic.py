@@ -271,8 +271,8 @@ def remainder(op: Lowering) -> OperandId:
         return (x - floor(_over(x, y)) * y).operand
     parts = _division(x, y)
     # |rest| counted from the other side where the signs differ
-    turned = parts.differ.select(parts.size - parts.rest, parts.rest, x.dtype)
-    rest = (parts.rest > 0).select(turned, parts.rest, x.dtype)
+    complement = parts.differ.select(parts.size - parts.rest, parts.rest, x.dtype)
+    rest = (parts.rest > 0).select(complement, parts.rest, x.dtype)
     return _with_sign_of(y, rest).operand
 
 
@@ -367,11 +367,11 @@ def _division(x: Value, y: Value) -> _Division:
     op.require_level(3, "an exact division (ABS, LESS, SELECT) by what is no constant power of two")
     size = absolute(y) if y.array is None else constant(op, np.abs(y.array))
     high, low = _halves(size)
-    left = absolute(x)
-    guess = floor(left / size)
+    dividend = absolute(x)
+    guess = floor(dividend / size)
     top = floor(guess * (1 / HALF_BITS)) * HALF_BITS
     bottom = guess - top
-    rest = left - top * high - bottom * high
+    rest = dividend - top * high - bottom * high
     if low is not None:
         rest = rest - top * low - bottom * low
     over = rest < 0

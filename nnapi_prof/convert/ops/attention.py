@@ -117,18 +117,18 @@ def _weights(op: Lowering, scores: Value, shape: tuple[int, ...]) -> Value:
     elif is_constant(op.arg("attn_mask")):
         mask = op.any_array("attn_mask")
     else:
-        computed, shows = _computed_mask(op)
-        return softmax_of(scores.reshaped(shape) + computed, len(shape) - 1) * shows
+        mask_summand, shows = _computed_mask(op)
+        return softmax_of(scores.reshaped(shape) + mask_summand, len(shape) - 1) * shows
 
     if mask is None:
         return softmax_of(scores.reshaped((math.prod(shape[:-1]), keys)), 1)
     if mask.dtype == np.bool_:
         mask = np.where(mask, 0, -np.inf)
-    added = np.atleast_1d(mask).astype(np.float32)
-    if math.prod(added.shape[:-2]) == 1:  # one mask for all: any rank will do
-        shape, added = (math.prod(shape[:-2]), length, keys), added.reshape(added.shape[-2:])
-    hides = np.isneginf(added).all(axis=-1, keepdims=True)
-    masked = scores.reshaped(shape) + constant(op, np.where(hides, 0, added))
+    summand = np.atleast_1d(mask).astype(np.float32)
+    if math.prod(summand.shape[:-2]) == 1:  # one mask for all: any rank will do
+        shape, summand = (math.prod(shape[:-2]), length, keys), summand.reshape(summand.shape[-2:])
+    hides = np.isneginf(summand).all(axis=-1, keepdims=True)
+    masked = scores.reshaped(shape) + constant(op, np.where(hides, 0, summand))
     weights = softmax_of(masked, len(shape) - 1)
     return weights * constant(op, np.asarray(~hides, np.float32)) if hides.any() else weights
 
@@ -143,7 +143,7 @@ def _computed_mask(op: Lowering) -> tuple[Value, Value]:
     hides = hidden.reduced(OperationCode.REDUCE_ALL, [len(mask.dims) - 1])
     shows = hides.unary(_NOT)
     if truth:
-        added = hidden.is_(OperationCode.LOGICAL_AND, shows).select(-math.inf, 0, "float32")
+        summand = hidden.is_(OperationCode.LOGICAL_AND, shows).select(-math.inf, 0, "float32")
     else:
-        added = hidden.is_(OperationCode.LOGICAL_AND, hides).select(0, mask, "float32")
-    return added, shows.select(1, 0, "float32")
+        summand = hidden.is_(OperationCode.LOGICAL_AND, hides).select(0, mask, "float32")
+    return summand, shows.select(1, 0, "float32")

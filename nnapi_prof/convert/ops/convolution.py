@@ -253,11 +253,11 @@ def transposed(
 def _transpose_conv(op: Lowering, x: OperandId, weight: FloatArray, bias: FloatArray) -> OperandId:
     """TRANSPOSE_CONV_2D crops ``padding`` before and ``padding - output_padding`` after; where
     that is negative, zeros at the end of the kernel make the result longer."""
-    pads, grown = [], []
+    pads, extras = [], []
     for padding, extra in zip(op.pair("padding"), op.pair("output_padding"), strict=True):
-        grown.append(max(0, extra - padding))
-        pads.append((padding, padding - extra + grown[-1]))
-    weight = np.pad(weight, ((0, 0), (0, 0), (0, grown[0]), (0, grown[1])))
+        extras.append(max(0, extra - padding))
+        pads.append((padding, padding - extra + extras[-1]))
+    weight = np.pad(weight, ((0, 0), (0, 0), (0, extras[0]), (0, extras[1])))
     (top, bottom), (left, right) = pads
     stride_h, stride_w = op.pair("stride")
     return op.emit(
@@ -274,8 +274,8 @@ def _spread_and_convolve(
     the kernel reaches over beyond the padding as padding."""
     groups = op.arg("groups")
     channels, out, *kernel = weight.shape
-    turned = weight.reshape(groups, channels // groups, out, *kernel).swapaxes(1, 2)
-    turned = turned.reshape(groups * out, channels // groups, *kernel)[:, :, ::-1, ::-1]
+    kernels = weight.reshape(groups, channels // groups, out, *kernel).swapaxes(1, 2)
+    kernels = kernels.reshape(groups * out, channels // groups, *kernel)[:, :, ::-1, ::-1]
     dilation, stride = op.pair("dilation"), op.pair("stride")
     pads = []
     for axis in (0, 1):
@@ -283,7 +283,7 @@ def _spread_and_convolve(
         # the zeros behind the last pixel are there already
         after = before + op.pair("output_padding")[axis] - (stride[axis] - 1)
         pads.append((before, after))
-    filters = Filters(turned, bias, (pads[0], pads[1]), dilation=dilation, groups=groups)
+    filters = Filters(kernels, bias, (pads[0], pads[1]), dilation=dilation, groups=groups)
     return convolve(op, _spread(op, x, stride), filters, op.fuse())
 
 

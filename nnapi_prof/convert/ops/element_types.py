@@ -142,9 +142,9 @@ def quantize(op: Lowering) -> OperandId:
 def dequantize(op: Lowering) -> OperandId:
     """Lowers ``dequantize_per_tensor(integers) -> x`` of the same shape and dim order."""
     _require_whole_range(op)
-    type_, stated = op.type("input"), stated_quantisation(op.node)
-    if type_.quant is None or stated is None or not same_quantisation(type_.quant, stated):
-        op.refuse(f"reads {type_} as {stated}")
+    type_, quant = op.type("input"), stated_quantisation(op.node)
+    if type_.quant is None or quant is None or not same_quantisation(type_.quant, quant):
+        op.refuse(f"reads {type_} as {quant}")
     x = op.tensor("input", op.out.dim_order)
     return op.emit_as([op.out], OperationCode.DEQUANTIZE, [x])[0]
 

@@ -102,10 +102,10 @@ def log1p(x: Value) -> Value:
     for the rounding as far as the device's LOG is right near 1, and ``x`` itself where u is 1. An
     infinite x gives NaN."""
     u = x + 1
-    rounded = u - 1
-    corrected = u.unary(OperationCode.LOG) * (x / rounded)
-    tiny = rounded.is_(OperationCode.EQUAL, 0)
-    return tiny.select(x, corrected, x.dtype)
+    difference = u - 1
+    logarithm = u.unary(OperationCode.LOG) * (x / difference)
+    tiny = difference.is_(OperationCode.EQUAL, 0)
+    return tiny.select(x, logarithm, x.dtype)
 
 
 @lowers(aten.softplus.default)

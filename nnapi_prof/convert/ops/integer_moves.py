@@ -53,8 +53,8 @@ class _AsFloats(Lowering):
         order = order or type_.dim_order
         if node.name not in self._values:
             array = self.any_array(node).transpose(logical_axes(order, len(type_.shape)))
-            moved = self.constant(array.reshape(operand_shape(array.shape)))
-            return self._part(Value(self, moved)).operand
+            constant = self.constant(array.reshape(operand_shape(array.shape)))
+            return self._part(Value(self, constant)).operand
         floats = self._part(Value(self, self._values[node.name])).operand
         return self.reorder(floats, type_.shape, type_.dim_order, order)
 
@@ -89,8 +89,8 @@ def _carrying(lowerer: Lowerer, integers: bool) -> Lowerer:
     @functools.wraps(lowerer)
     def carry(op: Lowering) -> OperandId | tuple[OperandId, ...]:
         if op.out.dtype == "bool":
-            moved = _moved(lowerer, _bools_as_floats(op))
-            return moved.is_(OperationCode.NOT_EQUAL, 0).operand
+            result_part = _moved(lowerer, _bools_as_floats(op))
+            return result_part.is_(OperationCode.NOT_EQUAL, 0).operand
         # Products and quotients of integers came with level 4.
         if not integers or op.out.device_dtype != "int32" or op.level < 4 or _fits(lowerer, op):
             return lowerer(op)
@@ -107,8 +107,8 @@ def _carrying(lowerer: Lowerer, integers: bool) -> Lowerer:
             return lowerer(op)  # nothing can be an integer and carried as a float
         result: Value | None = None
         for part in (_high, _middle, _low):
-            moved = _moved(lowerer, _AsFloats(op, "int32", part, indices)).cast("int32")
-            result = moved if result is None else result * PART + moved
+            result_part = _moved(lowerer, _AsFloats(op, "int32", part, indices)).cast("int32")
+            result = result_part if result is None else result * PART + result_part
         assert result is not None
         return result.operand
 
@@ -140,9 +140,9 @@ def _rest(x: Value) -> Value:
 
 
 def _moved(lowerer: Lowerer, op: Lowering) -> Value:
-    moved = lowerer(op)
-    assert not isinstance(moved, tuple), f"{op.target} makes one tensor"
-    return Value(op, moved)
+    result = lowerer(op)
+    assert not isinstance(result, tuple), f"{op.target} makes one tensor"
+    return Value(op, result)
 
 
 def _fits(lowerer: Lowerer, op: Lowering) -> bool:

@@ -90,9 +90,9 @@ def product(x: Value, y: Value, transposed: bool = False) -> Value:
     if math.prod(x_batch) == 1:
         right = _as_weights(y.reshaped((math.prod(y_batch), rows, columns)), transposed)
         right = right.reshaped((math.prod(y_batch) * n, k))
-        swapped = _fully_connected(right, x.reshaped((m, k)))
-        swapped = swapped.reshaped((math.prod(y_batch), n, m))
-        return swapped.transposed((0, 2, 1)).reshaped((*batch, m, n))
+        transpose = _fully_connected(right, x.reshaped((m, k)))
+        transpose = transpose.reshaped((math.prod(y_batch), n, m))
+        return transpose.transposed((0, 2, 1)).reshaped((*batch, m, n))
     if op.level < 6:
         pairs = _pair_by_pair(x, _as_weights(y, transposed), batch)
         return pairs.reshaped((*batch, m, n))

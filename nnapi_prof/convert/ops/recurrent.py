@@ -350,8 +350,10 @@ def unrolled(steps: Steps) -> Layer:
             states.append(outputs[-1])
             cells += last
             columns.append(concatenate(op, outputs[::-1] if one.backward else outputs, 0))
-        merged = concatenate(op, columns, 1)
-        return Run(op.reshape(merged, (length, batch, op.dims(merged)[1])), states, cells)
+        outputs_of_all = concatenate(op, columns, 1)
+        return Run(
+            op.reshape(outputs_of_all, (length, batch, op.dims(outputs_of_all)[1])), states, cells
+        )
 
     return run
 
@@ -448,9 +450,9 @@ def tanh_steps(
     """``h' = tanh(W x + b + R h + c)`` for each step."""
     state, outputs = Value(op, one.state), []
     for x in inputs:
-        seen = _linear(Value(op, x), one.w_input, one.b_input)
+        from_input = _linear(Value(op, x), one.w_input, one.b_input)
         hidden = _linear(state, one.w_hidden, one.b_hidden)
-        state = (seen + hidden).unary(OperationCode.TANH)
+        state = (from_input + hidden).unary(OperationCode.TANH)
         outputs.append(state.operand)
     return outputs, []
 
@@ -465,10 +467,10 @@ def gru_steps(
         one.gates(array, 3) for array in (one.w_input, one.w_hidden, one.b_input, one.b_hidden)
     )
     for x in inputs:
-        seen = [_linear(Value(op, x), w, b) for w, b in zip(w_input, b_input, strict=True)]
+        from_input = [_linear(Value(op, x), w, b) for w, b in zip(w_input, b_input, strict=True)]
         hidden = [_linear(state, w, b) for w, b in zip(w_hidden, b_hidden, strict=True)]
-        reset, update = ((seen[i] + hidden[i]).unary(OperationCode.LOGISTIC) for i in (0, 1))
-        new = (seen[2] + reset * hidden[2]).unary(OperationCode.TANH)
+        reset, update = ((from_input[i] + hidden[i]).unary(OperationCode.LOGISTIC) for i in (0, 1))
+        new = (from_input[2] + reset * hidden[2]).unary(OperationCode.TANH)
         state = new + update * (state - new)
         outputs.append(state.operand)
     return outputs, []

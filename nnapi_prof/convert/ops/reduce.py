@@ -122,8 +122,8 @@ def _variance(op: Lowering) -> tuple[Value, Value]:
         f"correction {correction:g} with {count} elements: there is no such variance",
     )
     average = x.mean(axes)
-    centred = x - average
-    return (centred * centred).summed(axes, 1 / (count - correction)), average
+    deviations = x - average
+    return (deviations * deviations).summed(axes, 1 / (count - correction)), average
 
 
 def _root(x: Value) -> Value:
@@ -189,9 +189,9 @@ def _axes(op: Lowering) -> list[int]:
     """The logical axes to reduce, ascending; none stated means all."""
     rank = len(op.type("self").shape)
     argument = _argument(op, "dim")
-    stated = [argument] if isinstance(argument, int) else argument
-    listed: Sequence[int] = stated if isinstance(stated, list | tuple) and stated else range(rank)
-    return sorted({axis % max(rank, 1) for axis in listed})
+    dims = [argument] if isinstance(argument, int) else argument
+    axes: Sequence[int] = dims if isinstance(dims, list | tuple) and dims else range(rank)
+    return sorted({axis % max(rank, 1) for axis in axes})
 
 
 def _source(op: Lowering) -> tuple[Value, list[int]]:

@@ -108,8 +108,8 @@ def _nearest_pixels(op: Lowering, axis: int) -> list[int]:
     size, target_size = op.type("input").shape[2 + axis], op.out.shape[2 + axis]
     numbers = torch.arange(size, dtype=torch.float32)
     image = numbers.reshape((1, 1, size, 1) if axis == 0 else (1, 1, 1, size))
-    picked = _by_torch(op, image, [target_size, 1] if axis == 0 else [1, target_size])
-    return [int(pixel) for pixel in picked.flatten()]
+    pixels = _by_torch(op, image, [target_size, 1] if axis == 0 else [1, target_size])
+    return [int(pixel) for pixel in pixels.flatten()]
 
 
 def _nnapi_pixels(size: int, target_size: int, centre: float) -> list[int]:

@@ -90,13 +90,13 @@ def raised(op: Lowering) -> OperandId:
     if missing <= 0:
         return op.reorder(x, type_.shape, type_.dim_order, order)
     x = op.reorder(x, type_.shape, type_.dim_order, DimOrder.CONTIGUOUS)
-    filled = (1,) * missing + type_.shape
+    shape = (1,) * missing + type_.shape
     if op.operand(x).type is OperandCode.TENSOR_INT32:  # RESHAPE takes none before level 6
-        while len(op.dims(x)) < len(filled):
+        while len(op.dims(x)) < len(shape):
             x = op.emit(OperationCode.EXPAND_DIMS, [x], [0], dims=(1, *op.dims(x)))
     else:
-        x = op.reshape(x, filled)
-    return op.reorder(x, filled, DimOrder.CONTIGUOUS, order)
+        x = op.reshape(x, shape)
+    return op.reorder(x, shape, DimOrder.CONTIGUOUS, order)
 
 
 def tile(op: Lowering, x: OperandId, copies: Sequence[int]) -> OperandId:

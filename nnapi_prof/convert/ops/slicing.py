@@ -73,29 +73,29 @@ def pad_constant(
     cut = [(max(0, -before), max(0, -after)) for before, after in pads]
     last = [size - after for size, (_, after) in zip(op.dims(x), cut, strict=True)]
     x = strided_slice(op, x, [before for before, _ in cut], last)
-    added = np.maximum(np.array(pads, np.int32), 0)
-    if not added.any():
+    sizes = np.maximum(np.array(pads, np.int32), 0)
+    if not sizes.any():
         return x
     type_ = op.operand(x).type
     if type_ is OperandCode.TENSOR_FLOAT32 and op.level < (2 if value == 0 else 3):
-        for axis, (before, after) in enumerate(added.tolist()):
+        for axis, (before, after) in enumerate(sizes.tolist()):
             x = _surround(op, x, axis, (before, after), value)
         return x
-    padded = [size + int(sum(pair)) for size, pair in zip(op.dims(x), added, strict=True)]
-    if value == 0 and op.level == 2 and len(padded) < MAX_RANK and type_ is not _INTEGER:
-        missing = MAX_RANK - len(padded)
+    dims = [size + int(sum(pair)) for size, pair in zip(op.dims(x), sizes, strict=True)]
+    if value == 0 and op.level == 2 and len(dims) < MAX_RANK and type_ is not _INTEGER:
+        missing = MAX_RANK - len(dims)
         x = op.reshape(x, [1] * missing + list(op.dims(x)))
-        wide = np.concatenate([np.zeros((missing, 2), np.int32), added])
-        result = op.emit(OperationCode.PAD, [x, wide], dims=[1] * missing + padded)
-        return op.reshape(result, padded)
+        wide = np.concatenate([np.zeros((missing, 2), np.int32), sizes])
+        result = op.emit(OperationCode.PAD, [x, wide], dims=[1] * missing + dims)
+        return op.reshape(result, dims)
     if value == 0:
-        return op.emit(OperationCode.PAD, [x, added], dims=padded)
+        return op.emit(OperationCode.PAD, [x, sizes], dims=dims)
     op.require(
         type_ is not OperandCode.TENSOR_FLOAT16,
         f"a pad of float16 by {value:g}, which PAD_V2 would take as a float16 scalar: zeros or "
         "float32 are wanted",
     )
-    return op.emit(OperationCode.PAD_V2, [x, added], [value], dims=padded)
+    return op.emit(OperationCode.PAD_V2, [x, sizes], [value], dims=dims)
 
 
 def _surround(
@@ -181,10 +181,10 @@ def take(op: Lowering, x: OperandId, axis: int, indices: Sequence[int]) -> Opera
     One slice, a few slices and a concatenation, a GATHER (from level 3 on), or many slices.
     """
     size = op.dims(x)[axis]
-    listed = [int(index) for index in indices]
-    if listed == list(range(size)):
+    positions = [int(index) for index in indices]
+    if positions == list(range(size)):
         return x
-    runs = _runs(listed)
+    runs = _runs(positions)
     forward = all(run.step > 0 for run in runs)
     is_integer = op.operand(x).type is OperandCode.TENSOR_INT32
     sliced = op.level >= 2 and not (is_integer and len(runs) > 1)
@@ -192,10 +192,10 @@ def take(op: Lowering, x: OperandId, axis: int, indices: Sequence[int]) -> Opera
         return _pieces(op, x, axis, runs)
     if op.level >= 3:
         dims = list(op.dims(x))
-        dims[axis] = len(listed)
-        tensors = [x, op.model.scalar(axis), op.constant(np.array(listed, np.int32))]
+        dims[axis] = len(positions)
+        tensors = [x, op.model.scalar(axis), op.constant(np.array(positions, np.int32))]
         return op.emit(OperationCode.GATHER, tensors, dims=dims)
-    op.require_level(2, f"taking {len(listed)} of {size} elements (by STRIDED_SLICE)")
+    op.require_level(2, f"taking {len(positions)} of {size} elements (by STRIDED_SLICE)")
     op.require(
         len(runs) <= MAX_PIECES,
         f"{len(runs)} slices in place of GATHER (level 3), at most {MAX_PIECES} are made",
@@ -250,10 +250,8 @@ def pad(op: Lowering) -> OperandId:
     mode = MODES.get(op.target) or op.arg("mode")
     order, shape = op.out.dim_order, op.type("self").shape
     name = "padding" if op.target in MODES and op.target is not CIRCULAR else "pad"
-    listed = [int(size) for size in op.arg(name)]
-    pairs = {
-        len(shape) - 1 - i: (listed[2 * i], listed[2 * i + 1]) for i in range(len(listed) // 2)
-    }
+    sizes = [int(size) for size in op.arg(name)]
+    pairs = {len(shape) - 1 - i: (sizes[2 * i], sizes[2 * i + 1]) for i in range(len(sizes) // 2)}
     x = op.tensor("self", order)
     pads = [pairs.get(axis, (0, 0)) for axis in logical_axes(order, len(shape))]
     if not any(map(any, pads)):

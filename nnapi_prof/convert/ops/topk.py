@@ -99,8 +99,8 @@ def topk(op: Lowering) -> tuple[OperandId, ...]:
 def sort(op: Lowering) -> tuple[OperandId, ...]:
     """Lowers ``sort(x, dim, descending) -> (values, positions)``: topk of all. Equal elements keep
     their order: where positions are read, the axis is searched backwards."""
-    read = {reader.args[1] for reader in results_of(op.node)}
-    return _placed(op, *_largest(op, None, bool(op.arg("descending")), stable=1 in read))
+    results = {reader.args[1] for reader in results_of(op.node)}
+    return _placed(op, *_largest(op, None, bool(op.arg("descending")), stable=1 in results))
 
 
 @lowers(aten.argsort.default, aten.argsort.stable)

@@ -180,11 +180,11 @@ class QuantisedLowering(Lowering):
             return super().operand_code(node)
         type_ = value_type(node)
         operand = operand_of(type_)
-        stated = stated_quantisation(node)
+        quant = stated_quantisation(node)
         if operand is None or type_.quant is None:
             self.refuse(f"reads {type_}, whose integers are no quantised numbers to NNAPI")
-        if stated is None or not same_quantisation(type_.quant, stated):
-            self.refuse(f"reads {type_} as {stated or _narrow(node)}")
+        if quant is None or not same_quantisation(type_.quant, quant):
+            self.refuse(f"reads {type_} as {quant or _narrow(node)}")
         return operand.type
 
     def tensor(self, value: str | fx.Node, order: DimOrder | None = None) -> OperandId:
@@ -252,9 +252,9 @@ class QuantisedLowering(Lowering):
         ]
         result = self._result(code, tensor_ids, like)
         rounds = code in ROUNDS and not self._chooses(code, tensor_ids, result)
-        again = [t for t in tensor_ids if t in self.rounded]
-        keeps_elements = code in SAME_AS_INPUT or self._chooses(code, again, result)
-        if rounds and again and not keeps_elements:
+        rounded_before = [t for t in tensor_ids if t in self.rounded]
+        keeps_elements = code in SAME_AS_INPUT or self._chooses(code, rounded_before, result)
+        if rounds and rounded_before and not keeps_elements:
             self.refuse(f"{code.name} would round what was rounded before it in this operation")
         if (
             code is OperationCode.ADD
@@ -267,7 +267,7 @@ class QuantisedLowering(Lowering):
         results = self.model.add_results(
             code, [*tensor_ids, *numbers], [replace(result, dims=shape) for shape in shapes]
         )
-        if rounds or again:
+        if rounds or rounded_before:
             self.rounded.update(results)
         return results
 

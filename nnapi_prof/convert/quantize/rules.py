@@ -135,8 +135,8 @@ class Integers:
                 own = Quantisation(like.scale, like.zero_point)
                 return self._integers(like.type, own, np.full(numbers.shape, round(whole)))
             quant = Quantisation(abs(number) / 255 or 1.0, high if number < 0 else low)
-            filled = np.full(numbers.shape, low if number <= 0 else high)
-            return self._integers(like.type, quant, filled)
+            extremes = np.full(numbers.shape, low if number <= 0 else high)
+            return self._integers(like.type, quant, extremes)
         if scheme is None:  # a lowering may have taken its array apart
             scheme = next((s for s in self._schemes if s.axis is None), None)
         if scheme is None or scheme.axis is not None:
