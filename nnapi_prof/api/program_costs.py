@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts, Price
+from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts
 from nnapi_prof.costs.estimate.phones import (
     SIMULATED_FORMAT,
     Description,
@@ -21,7 +21,7 @@ from nnapi_prof.costs.estimate.phones import (
 )
 from nnapi_prof.costs.estimate.phones import shipped_text as _shipped_text
 from nnapi_prof.costs.estimate.work import Work
-from nnapi_prof.costs.model.region import PHONE_CPU
+from nnapi_prof.costs.model.region import PHONE_CPU, Price
 from nnapi_prof.device.find import SIMULATED, list_phones, phone_file
 from nnapi_prof.errors import UnsupportedOp, UsageError, did_you_mean, option
 from nnapi_prof.graph.plan import CPU, HOST, Target

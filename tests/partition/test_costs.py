@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from nnapi_prof.api.objective import AdjustedCosts
-from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts, Price, fill
+from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts, fill
 from nnapi_prof.costs.measurement import Status
 from nnapi_prof.costs.model.fit import fit
+from nnapi_prof.costs.model.region import Price
 from nnapi_prof.costs.model.views import OptimisticCosts
 from nnapi_prof.graph.plan import CPU, HOST, Plan
 from nnapi_prof.graph.unit import UnitGraph

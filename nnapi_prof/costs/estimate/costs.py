@@ -15,18 +15,9 @@ import numpy as np
 from nnapi_prof.costs.estimate.model import TargetModel
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.model.fit import fit
-from nnapi_prof.costs.model.region import CostArrays, CostModel, RegionCost
+from nnapi_prof.costs.model.region import CostArrays, CostModel, Price, PricedTargets, RegionCost
 from nnapi_prof.graph.plan import AUTO, CPU, HOST, Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph, Work
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """What a target charges beside its operations, in ns."""
-
-    invocation_ns: float = 0.0
-    ns_per_in_byte: float = 0.0
-    ns_per_out_byte: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +33,7 @@ class Estimate:
 
 
 @dataclass
-class EstimatedCosts:
+class EstimatedCosts(PricedTargets):
     """A :class:`nnapi_prof.partition.Costs`: CPU first, HOST last where it is needed."""
 
     graph: UnitGraph
@@ -56,60 +47,36 @@ class EstimatedCosts:
     works: Sequence[Work] = field(default=(), repr=False)
     """Of each unit, where there are :attr:`models`."""
 
-    @property
-    def targets(self) -> tuple[Target, ...]:
-        named = sorted(self.prices, key=lambda t: (t != CPU, t == HOST, t.key))
-        return tuple(named)
+    def __post_init__(self) -> None:
+        self.targets = tuple(sorted(self.prices, key=lambda t: (t != CPU, t == HOST, t.key)))
 
     def unit_cost(self, unit_index: int, target: Target) -> float | None:
         """Marginal cost in ns; None where it cannot run there."""
         estimate = self.estimates.get((unit_index, target))
         return None if estimate is None else estimate.ns
 
-    def overhead(self, target: Target) -> float:
-        """Of one invocation, in ns."""
-        return self.prices[target].invocation_ns
-
-    def transfer(self, target: Target, in_bytes: int, out_bytes: int) -> float:
-        """Of a region's inputs and outputs, in ns."""
-        price = self.prices[target]
-        return in_bytes * price.ns_per_in_byte + out_bytes * price.ns_per_out_byte
+    def price(self, target: Target) -> Price:
+        return self.prices[target]
 
     def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
         """The sum of what the region's units, its invocation and its transfers are estimated at."""
         region = frozenset(units)
         if any((unit, target) not in self.estimates for unit in region):
             return None
-        entering, leaving = self.graph.boundary(region)
-        size = self.graph.values
         if target.engine is Engine.HOST:
             return RegionCost(sum(self.estimates[u, target].ns for u in region), estimated=True)
-        moved = self.transfer(
-            target,
-            sum(size[name].n_bytes for name in entering),
-            sum(size[name].n_bytes for name in leaving),
-        )
+        moved = self.boundary_ns(region, target)
         own = sum(self.estimates[unit, target].ns for unit in region)
         return RegionCost(own + moved + self.overhead(target), estimated=True)
 
     def arrays(self) -> CostArrays:
         """All of it as arrays."""
-        targets = self.targets
-        index = {target: k for k, target in enumerate(targets)}
-        unit_ns = np.full((len(self.graph.units), len(targets)), np.inf)
+        index = {target: k for k, target in enumerate(self.targets)}
+        unit_ns = np.full((len(self.graph.units), len(index)), np.inf)
         for (unit, target), estimate in self.estimates.items():
             if target in index:
                 unit_ns[unit, index[target]] = estimate.ns
-        prices = [self.prices[target] for target in targets]
-        return CostArrays(
-            targets=targets,
-            unit_ns=unit_ns,
-            overhead_ns=np.array([price.invocation_ns for price in prices], dtype=np.float64),
-            in_ns_per_byte=np.array([price.ns_per_in_byte for price in prices], dtype=np.float64),
-            out_ns_per_byte=np.array([price.ns_per_out_byte for price in prices], dtype=np.float64),
-            region_ns=self.measured,
-            estimated=np.isfinite(unit_ns),
-        )
+        return self.with_prices(unit_ns, self.measured, np.isfinite(unit_ns))
 
     def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]:
         """None: nothing was measured."""
@@ -177,15 +144,8 @@ class FilledCosts(CostModel):
         estimate = self.filled.get((unit_index, target))
         return super().unit_cost(unit_index, target) if estimate is None else estimate.ns
 
-    def overhead(self, target: Target) -> float:
-        price = self.prices.get(target)
-        return super().overhead(target) if price is None else price.invocation_ns
-
-    def transfer(self, target: Target, in_bytes: int, out_bytes: int) -> float:
-        price = self.prices.get(target)
-        if price is None:
-            return super().transfer(target, in_bytes, out_bytes)
-        return in_bytes * price.ns_per_in_byte + out_bytes * price.ns_per_out_byte
+    def price(self, target: Target) -> Price:
+        return self.prices.get(target) or super().price(target)
 
     def arrays(self) -> CostArrays:
         """What is estimated in the place of what nobody measured."""
@@ -195,12 +155,6 @@ class FilledCosts(CostModel):
             if target in index:
                 arrays.unit_ns[unit, index[target]] = estimate.ns
                 arrays.estimated[unit, index[target]] = True
-        for target, price in self.prices.items():
-            if target in index:
-                k = index[target]
-                arrays.overhead_ns[k] = price.invocation_ns
-                arrays.in_ns_per_byte[k] = price.ns_per_in_byte
-                arrays.out_ns_per_byte[k] = price.ns_per_out_byte
         return arrays
 
     def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:

@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 
-from nnapi_prof.costs.estimate.costs import Price
 from nnapi_prof.costs.estimate.model import (
     Correction,
     ErrorBounds,
@@ -39,6 +38,7 @@ from nnapi_prof.costs.estimate.model import (
     check_forest,
 )
 from nnapi_prof.costs.estimate.work import FEATURES, Work
+from nnapi_prof.costs.model.region import Price
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU, Preference, Target
 

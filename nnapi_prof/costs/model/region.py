@@ -140,8 +140,67 @@ class RegionCost:
     """Standard deviation; of an estimate unknown, and 0."""
 
 
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a target charges beside its operations, in ns."""
+
+    invocation_ns: float = 0.0
+    ns_per_in_byte: float = 0.0
+    ns_per_out_byte: float = 0.0
+
+
+FREE = Price()
+
+
+class PricedTargets:
+    """What cost models of regions have in common: a price for each target."""
+
+    graph: UnitGraph
+    targets: tuple[Target, ...]
+
+    def price(self, target: Target) -> Price:
+        raise NotImplementedError
+
+    def overhead(self, target: Target) -> float:
+        """What one invocation costs in ns, whatever it computes."""
+        return self.price(target).invocation_ns
+
+    def transfer(self, target: Target, in_bytes: int, out_bytes: int) -> float:
+        """What moving a region's inputs and outputs costs in ns."""
+        price = self.price(target)
+        return in_bytes * price.ns_per_in_byte + out_bytes * price.ns_per_out_byte
+
+    def boundary_ns(self, region: frozenset[int], target: Target) -> float:
+        """:meth:`transfer` of a region."""
+        entering, leaving = self.graph.boundary(region)
+        size = self.graph.values
+        return self.transfer(
+            target,
+            sum(size[name].n_bytes for name in entering),
+            sum(size[name].n_bytes for name in leaving),
+        )
+
+    def with_prices(
+        self,
+        unit_ns: NDArray[np.float64],
+        region_ns: Mapping[tuple[frozenset[int], Target], float],
+        estimated: NDArray[np.bool_],
+    ) -> CostArrays:
+        """All of it as arrays: what the partitioner asks for."""
+        prices = [self.price(target) for target in self.targets]
+        return CostArrays(
+            targets=self.targets,
+            unit_ns=unit_ns,
+            overhead_ns=np.array([price.invocation_ns for price in prices], dtype=np.float64),
+            in_ns_per_byte=np.array([price.ns_per_in_byte for price in prices], dtype=np.float64),
+            out_ns_per_byte=np.array([price.ns_per_out_byte for price in prices], dtype=np.float64),
+            region_ns=region_ns,
+            estimated=estimated,
+        )
+
+
 @dataclass
-class CostModel:
+class CostModel(PricedTargets):
     """Answers what regions of ``graph`` cost; made by :func:`nnapi_prof.costs.model.fit.fit`."""
 
     graph: UnitGraph
@@ -200,17 +259,11 @@ class CostModel:
             return None
         return own + fitted.ns_per_cold_byte * self._cold_bytes[unit_index]
 
-    def overhead(self, target: Target) -> float:
-        """What one invocation costs in ns, whatever it computes."""
-        fitted = self.fits.get(target)
-        return fitted.overhead_ns if fitted is not None else 0.0
-
-    def transfer(self, target: Target, in_bytes: int, out_bytes: int) -> float:
-        """What moving a region's inputs and outputs costs in ns."""
+    def price(self, target: Target) -> Price:
         fitted = self.fits.get(target)
         if fitted is None:
-            return 0.0
-        return in_bytes * fitted.ns_per_in_byte + out_bytes * fitted.ns_per_out_byte
+            return FREE
+        return Price(fitted.overhead_ns, fitted.ns_per_in_byte, fitted.ns_per_out_byte)
 
     def region_cost(self, units: Iterable[int], target: Target) -> RegionCost | None:
         """Latency of a region run as one on ``target``; None where it cannot run there.
@@ -229,13 +282,7 @@ class CostModel:
             of_median = self._whole[region, target].summary.sigma_of_median_ns
             sigma = math.hypot(of_median, self.noise * whole_ns)
             return RegionCost(whole_ns, measured=True, sigma_ns=sigma)
-        entering, leaving = self.graph.boundary(region)
-        size = self.graph.values
-        total = self.overhead(target) + self.transfer(
-            target,
-            sum(size[name].n_bytes for name in entering),
-            sum(size[name].n_bytes for name in leaving),
-        )
+        total = self.overhead(target) + self.boundary_ns(region, target)
         for unit in region:
             cost = self.unit_cost(unit, target)
             if cost is None:
@@ -264,18 +311,7 @@ class CostModel:
             for unit, ns in self._host_ns.items():
                 unit_ns[unit, index[HOST]] = ns
                 estimated[unit, index[HOST]] = True
-        fits = [self.fits.get(target) for target in self.targets]
-        return CostArrays(
-            targets=self.targets,
-            unit_ns=unit_ns,
-            overhead_ns=np.array(
-                [0.0 if fitted is None else fitted.overhead_ns for fitted in fits]
-            ),
-            in_ns_per_byte=np.array([0.0 if f is None else f.ns_per_in_byte for f in fits]),
-            out_ns_per_byte=np.array([0.0 if f is None else f.ns_per_out_byte for f in fits]),
-            region_ns=self._whole_ns,
-            estimated=estimated,
-        )
+        return self.with_prices(unit_ns, self._whole_ns, estimated)
 
     def compile_overhead(self, target: Target) -> float:
         """What compiling any region for ``target`` takes, in ns, beside its units' parts."""
