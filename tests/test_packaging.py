@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nnapi_prof.device import build, shipped
+from nnapi_prof.device import build
 from nnapi_prof.errors import BuildError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -113,12 +113,12 @@ def test_a_wheel_has_the_agents_of_every_device_and_all_sources(checkout, tmp_pa
     without = wheel_names(checkout, tmp_path / "without")
     assert not any(name.startswith("nnapi_prof/device/agents/") for name in without)
     folder = checkout / "nnapi_prof" / "device" / "agents"
-    for os_name, abi in shipped.SHIPPED:
+    for os_name, abi in build.SHIPPED:
         (folder / f"{os_name}-{abi}").mkdir(parents=True)
         (folder / f"{os_name}-{abi}" / "agent").write_bytes(b"\x7fELF")
     (folder / "sources").write_text("key\n")
     brought = {"nnapi_prof/device/agents/sources"} | {
-        f"nnapi_prof/device/agents/{os_name}-{abi}/agent" for os_name, abi in shipped.SHIPPED
+        f"nnapi_prof/device/agents/{os_name}-{abi}/agent" for os_name, abi in build.SHIPPED
     }
     assert wheel_names(checkout, tmp_path / "with") - without == brought
     assert {f"android-{abi}" for abi in ("arm64-v8a", "armeabi-v7a", "x86_64")} <= {
@@ -133,13 +133,13 @@ def test_a_wheel_has_the_agents_of_every_device_and_all_sources(checkout, tmp_pa
 def test_agents_of_other_sources_are_left_aside(tmp_path):
     folder = tmp_path / "android-arm64-v8a"
     folder.mkdir()
-    assert shipped.find("arm64-v8a", "android", "key", tmp_path) is None
+    assert build.shipped_agent("arm64-v8a", "android", "key", tmp_path) is None
     (folder / "agent").write_bytes(b"")
-    assert shipped.find("arm64-v8a", "android", "key", tmp_path) is None
+    assert build.shipped_agent("arm64-v8a", "android", "key", tmp_path) is None
     (tmp_path / "sources").write_text("key\n")
-    assert shipped.find("arm64-v8a", "android", "key", tmp_path) == folder / "agent"
-    assert shipped.find("arm64-v8a", "android", "other", tmp_path) is None
-    assert shipped.find("x86_64", "android", "key", tmp_path) is None
+    assert build.shipped_agent("arm64-v8a", "android", "key", tmp_path) == folder / "agent"
+    assert build.shipped_agent("arm64-v8a", "android", "other", tmp_path) is None
+    assert build.shipped_agent("x86_64", "android", "key", tmp_path) is None
 
 
 def test_a_shipped_agent_is_taken_and_nothing_built(tmp_path, monkeypatch):
@@ -147,7 +147,7 @@ def test_a_shipped_agent_is_taken_and_nothing_built(tmp_path, monkeypatch):
     agent.parent.mkdir()
     agent.write_bytes(b"")
     (tmp_path / "sources").write_text(build.sources_key())
-    monkeypatch.setattr(shipped.find, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(build.shipped_agent, "__defaults__", (tmp_path,))
     heard: list[str] = []
     assert build.agent_binary("x86_64", "android", heard.append) == agent
     assert heard == []
@@ -155,7 +155,7 @@ def test_a_shipped_agent_is_taken_and_nothing_built(tmp_path, monkeypatch):
 
 def test_without_shipped_agents_the_build_is_announced(tmp_path, monkeypatch):
     """As after `pip install` of an sdist; here the build fails as soon as it has spoken."""
-    monkeypatch.setattr(shipped.find, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(build.shipped_agent, "__defaults__", (tmp_path,))
     monkeypatch.setenv("NNAPI_PROF_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("NNAPI_PROF_XNNPACK", "")
     monkeypatch.setattr(build, "SOURCE_DIR", tmp_path)

@@ -20,10 +20,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnapi_prof.device import shipped, xnnpack
+from nnapi_prof.device import xnnpack
 from nnapi_prof.device_agent import SOURCE_DIR
 from nnapi_prof.errors import BuildError
 from nnapi_prof.toolchain import (
+    ANDROID_ABIS,
     Compiler,
     Progress,
     build_steps_said,
@@ -53,6 +54,15 @@ _PARTS = {
 ANDROID_SOURCES = ("android/CMakeLists.txt", "android/*.c", "android/*.cmake", "android/*.txt")
 
 
+AGENTS_DIR = Path(__file__).resolve().parent / "agents"
+"""Of a wheel: see :mod:`nnapi_prof.device.shipped`."""
+SHIPPED = (
+    *(("android", abi) for abi in ANDROID_ABIS),
+    ("linux", "x86_64"),
+    ("linux", "arm64-v8a"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class HostBuild:
     """What was built for this host."""
@@ -70,7 +80,18 @@ def agent_binary(abi: str, os_name: str, progress: Progress | None = None) -> Pa
     """
     if (abi, os_name) == (host_abi(), "linux"):
         return build_host(progress=progress).agent
-    return shipped.find(abi, os_name, sources_key()) or build_agent(abi, os_name, progress=progress)
+    return shipped_agent(abi, os_name, sources_key()) or build_agent(
+        abi, os_name, progress=progress
+    )
+
+
+def shipped_agent(abi: str, os_name: str, key: str, folder: Path = AGENTS_DIR) -> Path | None:
+    """The shipped agent for a device, where there is one that was built of the sources ``key``."""
+    agent = folder / f"{os_name}-{abi}" / "agent"
+    sources = folder / "sources"
+    if not agent.is_file() or not sources.is_file():
+        return None
+    return agent if sources.read_text().strip() == key else None
 
 
 def build_agent(
@@ -104,7 +125,7 @@ def find_agent(abi: str, os_name: str, cache: Path | None = None) -> Path | None
     if (abi, os_name) == (host_abi(), "linux"):
         agent = base / "agents" / _key(find_compiler(base), xnnpack.built_prefix(base)) / "agent"
         return agent if agent.is_file() else None
-    if (brought := shipped.find(abi, os_name, sources_key())) is not None:
+    if (brought := shipped_agent(abi, os_name, sources_key())) is not None:
         return brought
     compiler = cross_compiler(abi, os_name, base)
     device = f"{os_name}-{abi}"

@@ -14,32 +14,12 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from pathlib import Path
 
+from nnapi_prof.device.build import AGENTS_DIR, SHIPPED, build_agent, sources_key
 from nnapi_prof.errors import BuildError
-from nnapi_prof.toolchain import ANDROID_ABIS
-
-AGENTS_DIR = Path(__file__).resolve().parent / "agents"
-SHIPPED = (
-    *(("android", abi) for abi in ANDROID_ABIS),
-    ("linux", "x86_64"),
-    ("linux", "arm64-v8a"),
-)
-
-
-def find(abi: str, os_name: str, key: str, folder: Path = AGENTS_DIR) -> Path | None:
-    """The shipped agent for a device, where there is one that was built of the sources ``key``."""
-    agent = folder / f"{os_name}-{abi}" / "agent"
-    sources = folder / "sources"
-    if not agent.is_file() or not sources.is_file():
-        return None
-    return agent if sources.read_text().strip() == key else None
 
 
 def _main() -> int:
-    # Here, for build.py imports this module.
-    from nnapi_prof.device.build import build_agent, sources_key
-
     parser = argparse.ArgumentParser(prog="python -m nnapi_prof.device.shipped")
     parser.add_argument("--clean", action="store_true", help="remove them")
     if parser.parse_args().clean:

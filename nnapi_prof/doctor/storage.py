@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nnapi_prof.costs import VARIABLE, default_location
-from nnapi_prof.device import shipped, xnnpack
+from nnapi_prof.device import build, xnnpack
 from nnapi_prof.device.build import find_agent, sources_key
 from nnapi_prof.doctor.checks import Family, Finding, Host
 from nnapi_prof.errors import BuildError
@@ -89,10 +89,10 @@ def agents(_: Host) -> Iterator[Finding]:
 @AGENTS.on_host
 def brought_along(_: Host) -> Iterator[Finding]:
     """Agents of a wheel are of no use where the sources beside them were changed."""
-    sources = shipped.AGENTS_DIR / "sources"
+    sources = build.AGENTS_DIR / "sources"
     if sources.is_file() and sources.read_text().strip() != sources_key():
         yield AGENTS("wheel").warning(
-            f"the agents in {shipped.AGENTS_DIR} were built of other sources and are not used",
+            f"the agents in {build.AGENTS_DIR} were built of other sources and are not used",
             "python -m nnapi_prof.device.shipped --clean",
         )
 

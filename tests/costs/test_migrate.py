@@ -16,6 +16,7 @@ from sqlalchemy import Connection, create_engine, inspect, text
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Status, work_columns
 from nnapi_prof.costs.store import CostStore, migrate
+from nnapi_prof.costs.store.files import frame as table_frame
 from nnapi_prof.costs.store.migrate import unit_work
 from nnapi_prof.costs.store.schema import MEASUREMENTS, SCHEMA_VERSION
 from nnapi_prof.errors import CostError
@@ -131,7 +132,7 @@ def test_rows_keep_what_they_said(old: str) -> None:
         ]
         assert Key("sig", CPU.key, "float32", "sync", 4, "all", "7", "0.1") in store.have("phone")
         assert [device.fingerprint for device in store.devices()] == ["phone"]
-        assert store.frame()["median_ns"].tolist() == [2.0] * 4
+        assert table_frame(store)["median_ns"].tolist() == [2.0] * 4
 
 
 def test_it_is_done_once_and_new_rows_go_beside(old: str) -> None:

@@ -14,6 +14,9 @@ from nnapi_prof.costs import default_location
 from nnapi_prof.costs.conditions import Conditions, Mode, Precision
 from nnapi_prof.costs.measurement import Key, Kind, Measurement, Round, Status
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.files import export
+from nnapi_prof.costs.store.files import frame as table_frame
+from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.errors import CostError, UsageError
 from nnapi_prof.graph.plan import CPU, Preference, Target
 
@@ -77,7 +80,7 @@ def test_the_latest_row_of_a_key_wins_and_nothing_is_lost(anywhere: str) -> None
         store.add(measurement(samples_ns=(2,), driver_version="8"))
         result = {(m.burst, m.samples_ns) for m in store.measurements("phone")}
         assert result == {(True, (5,)), (False, (2,))}
-        assert len(store.frame("phone")) == 3
+        assert len(table_frame(store, Selection(("phone",)))) == 3
 
 
 @pytest.mark.parametrize("status", list(Status))
@@ -134,14 +137,14 @@ def test_a_device_is_remembered_once(anywhere: str) -> None:
 
 def test_frame_and_csv(anywhere: str, tmp_path: Path) -> None:
     with CostStore(anywhere) as store:
-        assert list(store.frame()["median_ns"]) == []
+        assert list(table_frame(store)["median_ns"]) == []
         store.add(measurement(), measurement("t", status=Status.TIMEOUT, samples_ns=()))
-        frame = store.frame()
+        frame = table_frame(store)
         assert frame["median_ns"].tolist()[0] == 15  # without the throttled round
         assert frame["median_ns"].isna().tolist() == [False, True]
-        assert store.export_csv(tmp_path / "out.csv") == 2
+        assert export(store, tmp_path / "out.csv") == 2
         with pytest.raises(UsageError, match="cannot write"):
-            store.export_csv(tmp_path / "no" / "out.csv")
+            export(store, tmp_path / "no" / "out.csv")
     with (tmp_path / "out.csv").open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     assert json.loads(rows[0]["samples_ns"]) == [30, 10, 20]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nnapi_prof.device import shipped, xnnpack
+from nnapi_prof.device import build, xnnpack
 from nnapi_prof.device.build import HostBuild
 from nnapi_prof.doctor import storage
 from nnapi_prof.doctor.checks import Host
@@ -108,7 +108,7 @@ def test_agents(built_host: HostBuild, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_agents_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipped, "AGENTS_DIR", tmp_path)
+    monkeypatch.setattr(build, "AGENTS_DIR", tmp_path)
     assert list(storage.brought_along(Host())) == []
     (tmp_path / "sources").write_text("0" * 16)
     words, fix = warning(storage.brought_along(Host()))

@@ -14,6 +14,7 @@ import pytest
 from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Kind, Measurement, Status
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.files import frame as table_frame
 from nnapi_prof.costs.store.selection import Selection
 from nnapi_prof.errors import CostError
 from nnapi_prof.graph.plan import CPU
@@ -84,7 +85,7 @@ def test_a_poisoned_row_is_left_out_and_named(
             ("a", "10:00"),  # the one before it holds
             ("b", "12:00"),
         ]
-        assert len(store.frame()) == 2
+        assert len(table_frame(store)) == 2
         assert len(store.have(FINGERPRINT)) == 2
     (text,) = [r.getMessage() for r in caplog.records if "left out" in r.getMessage()]
     assert "left out as impossible: row 2 (" in text and words in text

@@ -15,6 +15,7 @@ from torch import nn
 
 from nnapi_prof.costs.measurement import Kind, Status
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.files import frame as table_frame
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.build import HostBuild
 from nnapi_prof.device.find import open_device, phone_file
@@ -84,7 +85,7 @@ def test_profile_resume_and_profile_again(
             raise KeyboardInterrupt
 
     stopped = profile(program, phone, store, FAST, interrupt)
-    assert stopped.interrupted and len(store.frame()) == stopped.n_measured == 7
+    assert stopped.interrupted and len(table_frame(store)) == stopped.n_measured == 7
     outcome = profile(program, phone, store, FAST)
     assert outcome.n_reused >= 7
     check(outcome, program, store)
@@ -152,11 +153,11 @@ def test_an_agent_that_is_killed_loses_nothing_that_was_measured(
 
     with pytest.raises(AgentError, match=r"are kept in .* goes on where"):
         profile(program, phone, store, FAST, kill)
-    rows = len(store.frame())
+    rows = len(table_frame(store))
     assert rows >= 5
     outcome = profile(program, phone, store, FAST)
     check(outcome, program, store)
-    assert len(store.frame()) == rows + outcome.n_measured + outcome.n_refused
+    assert len(table_frame(store)) == rows + outcome.n_measured + outcome.n_refused
 
 
 def children() -> list[int]:

@@ -9,6 +9,7 @@ import pytest
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.measurement import Kind, Status
 from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.files import frame as table_frame
 from nnapi_prof.errors import AgentError
 from nnapi_prof.execution.profile import measurer as requests_module
 from nnapi_prof.execution.profile.cached_units import CachedUnits
@@ -85,7 +86,7 @@ def test_fresh_measures_again(store: CostStore) -> None:
     fresh = ProfileOptions(preferences=FAST.preferences, accelerators=FAST.accelerators, fresh=True)
     again = profile(program, ScriptedClient(), store, fresh)
     assert again.n_measured == first.n_measured
-    assert len(store.frame()) == 2 * first.n_measured
+    assert len(table_frame(store)) == 2 * first.n_measured
 
 
 def test_a_new_driver_or_agent_is_measured_anew(store: CostStore) -> None:
@@ -114,11 +115,11 @@ def test_the_death_of_the_agent_keeps_what_was_measured(store: CostStore, after:
     hint = rf"; the {after} measurements.*goes on where this one stopped$" if after else "$"
     with pytest.raises(AgentError, match=rf"killed by signal 9{hint}"):
         profile(program, ScriptedClient(dies_after=after), store, FAST)
-    assert len(store.frame()) == after
+    assert len(table_frame(store)) == after
     client = ScriptedClient()
     outcome = profile(program, client, store, FAST)
     assert outcome.stable
-    frame = store.frame()
+    frame = table_frame(store)
     assert len(frame) == after + client.n_results
     assert not frame.duplicated(["signature", "target"]).any()
 
@@ -134,7 +135,7 @@ def test_an_interrupt_keeps_what_was_measured_and_stops_the_agent(store: CostSto
     outcome = profile(program, client, store, FAST, interrupt)
     assert outcome.interrupted and outcome.plan is None and outcome.n_measured == 4
     assert client.closed_early == 1
-    assert len(store.frame()) == 4
+    assert len(table_frame(store)) == 4
     resumed = profile(program, ScriptedClient(), store, FAST)
     assert not resumed.interrupted and resumed.stable
 

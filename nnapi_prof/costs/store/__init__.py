@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from sqlalchemy import Connection, Insert, Table, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -19,10 +19,6 @@ from nnapi_prof.costs.store.rows import DeviceRow, from_row, impossible, shown, 
 from nnapi_prof.costs.store.schema import DEVICES, MEASUREMENTS
 from nnapi_prof.costs.store.selection import Selection, superseded_ids
 from nnapi_prof.errors import UsageError
-
-if TYPE_CHECKING:
-    import pandas
-
 
 LOGGER = logging.getLogger(__name__)
 _MOST_SHOWN = 5
@@ -200,18 +196,6 @@ class CostStore:
     def select(self, selection: Selection) -> list[Measurement]:
         """What fits, in order of arrival."""
         return [shown(from_row(row)) for row in self.rows(selection)]
-
-    def frame(self, fingerprint: str | None = None) -> pandas.DataFrame:
-        """:func:`nnapi_prof.costs.store.files.frame` of every row ever added (of one device)."""
-        from nnapi_prof.costs.store.files import frame
-
-        return frame(self, Selection(None if fingerprint is None else (fingerprint,)))
-
-    def export_csv(self, path: Path, fingerprint: str | None = None) -> int:
-        """:func:`nnapi_prof.costs.store.files.export` of every row ever added (of one device)."""
-        from nnapi_prof.costs.store.files import export
-
-        return export(self, path, Selection(None if fingerprint is None else (fingerprint,)))
 
 
 _IDS_PER_QUERY = 500
