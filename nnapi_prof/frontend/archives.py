@@ -169,6 +169,10 @@ _ITEM_BYTES = {
 }  # fmt: skip
 
 
+CLASSES = frozenset("quantized rnn sparse xnnpack mkldnn".split())
+"""Namespaces of ``torch.classes`` whose objects hold packed weights."""
+
+
 class BadPickle(ValueError):
     """What is wrong with a pickle, as the end of a sentence."""
 
@@ -230,8 +234,6 @@ class _Walker(pickle._Unpickler):  # the reference implementation
         shown = visible(full, 100)
         custom = _TORCH_CLASS.match(full)
         if custom:
-            from nnapi_prof.frontend.script_check import CLASSES
-
             if custom[1] not in CLASSES:
                 raise BadPickle(f"it holds an object of {shown}, which is no packed weights")
         if _CLASS.fullmatch(module):

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from nnapi_prof.errors import ModelFileError, visible
-from nnapi_prof.frontend.archives import BadPickle, check_script_pickle, look_into
+from nnapi_prof.frontend.archives import CLASSES, BadPickle, check_script_pickle, look_into
 
 NAMESPACES = frozenset(
     (
@@ -83,9 +83,6 @@ HIGHER_ORDER = frozenset(
     ).split()
 )
 """Operators whose arguments are graphs, which are checked as any other."""
-
-CLASSES = frozenset("quantized rnn sparse xnnpack mkldnn".split())
-"""Namespaces of ``torch.classes`` whose objects hold packed weights."""
 
 
 def refusal(name: str) -> str | None:
