@@ -114,7 +114,7 @@ def compare(
         named = {}
         for side in map(_read, sides):
             name = f"{_planned(side).model.name} on {side.device.partition(' (')[0]}"
-            alike = sum(known.partition(", no. ")[0] == name for known in named)
+            alike = sum(earlier_name.partition(", no. ")[0] == name for earlier_name in named)
             named[f"{name}, no. {alike + 1}" if alike else name] = side
     if len(named) < 2:
         raise UsageError(f"a comparison takes two or more, {len(named)} given")
@@ -141,9 +141,9 @@ def _data(side: Planned | Result) -> ReportData:
 def _row(name: str, side: Planned | Result) -> dict[str, object]:
     planned = _planned(side)
     ran = isinstance(side, Result)
-    found = side.frame()
+    latencies = side.frame()
     column = "measured_ms" if ran else "predicted_ms"
-    on_cpu = found.loc[found["plan"] == "all-cpu", column]
+    on_cpu = latencies.loc[latencies["plan"] == "all-cpu", column]
     return {
         "name": name,
         "model": planned.model.name,

@@ -60,10 +60,12 @@ def convert_model(
     """
     chosen = next((p for p in Preference if p.short == preference), None)
     if chosen is None:
-        known = ", ".join(p.short for p in Preference)
-        raise InputSpecError(f"the preference is {preference!r}: one of {known} is wanted")
+        names_of_preferences = ", ".join(p.short for p in Preference)
+        raise InputSpecError(
+            f"the preference is {preference!r}: one of {names_of_preferences} is wanted"
+        )
     if level not in list(FeatureLevel):
-        levels = ", ".join(str(int(known)) for known in FeatureLevel)
+        levels = ", ".join(str(int(names_of_preferences)) for names_of_preferences in FeatureLevel)
         raise InputSpecError(f"the level is {level}: one of {levels} is wanted")
     args = (inputs,) if isinstance(inputs, Tensor | str) else tuple(inputs)
     leaves = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor | str)]
@@ -140,8 +142,8 @@ def runner(
 def with_tensors(args: tuple[Any, ...], tensors: Sequence[Any]) -> tuple[Any, ...]:
     """The arguments with these in the places of tensors and texts."""
     leaves, form = pytree.tree_flatten(args)
-    given = iter(tensors)
-    filled = [next(given) if isinstance(leaf, Tensor | str) else leaf for leaf in leaves]
+    values = iter(tensors)
+    filled = [next(values) if isinstance(leaf, Tensor | str) else leaf for leaf in leaves]
     nested: tuple[Any, ...] = pytree.tree_unflatten(filled, form)
     return nested
 
@@ -163,8 +165,8 @@ def find_examples(
             next(stated) if isinstance(leaf, str) else _spec(leaf, first, other) for leaf in leaves
         ]
         examples = tuple(
-            leaf.detach() if isinstance(leaf, Tensor) and not spec.open_dims else made
-            for leaf, spec, made in zip(leaves, specs, example_tensors(specs), strict=True)
+            leaf.detach() if isinstance(leaf, Tensor) and not spec.open_dims else random
+            for leaf, spec, random in zip(leaves, specs, example_tensors(specs), strict=True)
         )
         try:
             with run_once():
@@ -172,8 +174,8 @@ def find_examples(
         except Exception as error:
             failed = failed or error
         else:
-            given = [value for value in pytree.tree_leaves(returned) if isinstance(value, Tensor)]
-            if all(value.numel() for value in given):
+            results = [value for value in pytree.tree_leaves(returned) if isinstance(value, Tensor)]
+            if all(value.numel() for value in results):
                 return specs, examples
         if not any(isinstance(leaf, Tensor) and 0 in leaf.shape for leaf in leaves):
             break

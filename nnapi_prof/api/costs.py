@@ -65,7 +65,7 @@ class Costs:
     """What the partitioner asks: times in ns."""
     estimated: bool = False
     """Nothing of them was measured."""
-    reach: str | None = None
+    device_spec: str | None = None
     """What ``device=`` takes for this device; None where none was asked."""
     fingerprint: str | None = None
     """The device in cost tables."""
@@ -101,8 +101,8 @@ class Costs:
     @property
     def measured(self) -> CostModel | None:
         """The fitted cost model; None where they are estimated, or of one's own making."""
-        found = self.as_they_are
-        return found if isinstance(found, CostModel) else None
+        priced = self.as_they_are
+        return priced if isinstance(priced, CostModel) else None
 
     def adjusted(
         self,
@@ -149,11 +149,11 @@ class Costs:
         """
         import pandas as pd
 
-        found, rows = self.as_they_are, []
+        priced, rows = self.as_they_are, []
         for unit in self.model.graph.units:
-            for target in found.targets:
-                alone = found.region_cost((unit.index,), target)
-                cost = marginal(found, self.model.graph, unit.index, target)
+            for target in priced.targets:
+                alone = priced.region_cost((unit.index,), target)
+                cost = marginal(priced, self.model.graph, unit.index, target)
                 row = {
                     "unit": unit.index,
                     "name": unit.name,
@@ -164,7 +164,7 @@ class Costs:
                     "sigma_ms": _in_ms(cost.sigma_ns if cost else None),
                     "inferred": cost is not None and cost.inferred,
                     "alone_ms": _in_ms(alone.ns if alone and alone.measured else None),
-                    "reason": found.refusals.get((unit.index, target), ""),
+                    "reason": priced.refusals.get((unit.index, target), ""),
                 }
                 if self.objective is not None:
                     row["objective"] = _in_ms(self.priced.unit_cost(unit.index, target))
@@ -223,13 +223,13 @@ class Costs:
         units = graph.units
         shown = shown_targets(self.as_they_are, graph).values()
         heads = target_heads(shown)
-        found = {
+        by_unit = {
             unit.index: [marginal(self.as_they_are, graph, unit.index, t) for t in shown]
             for unit in units
         }
-        slowest = sorted(found, key=lambda u: -max((c.ns if c else 0.0) for c in found[u]))
+        slowest = sorted(by_unit, key=lambda u: -max((c.ns if c else 0.0) for c in by_unit[u]))
         rows = [
-            [units[u].label, *(marginal_words(cost, notebook.ms) for cost in found[u])]
+            [units[u].label, *(marginal_words(cost, notebook.ms) for cost in by_unit[u])]
             for u in slowest[:MANY_UNITS]
         ]
         kind = notebook.kind_of(self.simulated, self.estimated)
@@ -325,25 +325,25 @@ def profile(
 
 def profiled_costs(
     model: Model,
-    reach: str,
+    device_spec: str,
     client: AgentClient,
     store: CostStore,
     options: ProfileOptions,
     listener: Listener,
 ) -> Costs:
-    """:func:`profile` where device and table are open; ``reach`` is what names the device."""
+    """:func:`profile` where device and table are open; ``device_spec`` is what names the device."""
     profiled = profile_on(model.outline, client, store, options, listener)
     outcome = profiled.outcome
     if outcome.interrupted or outcome.costs is None:
-        kept = f"{outcome.n_measured} measurements are kept in {profiled.location}"
-        listener.note(f"interrupted: {kept}; the same call goes on from there")
-        raise KeyboardInterrupt(kept)
+        rows_kept = f"{outcome.n_measured} measurements are kept in {profiled.location}"
+        listener.note(f"interrupted: {rows_kept}; the same call goes on from there")
+        raise KeyboardInterrupt(rows_kept)
     return Costs(
         model=model,
         device=profiled.device,
         conditions=options.conditions,
         priced=outcome.costs,
-        reach=reach,
+        device_spec=device_spec,
         fingerprint=outcome.fingerprint,
         location=profiled.location,
         measurements=tuple(store.measurements(outcome.fingerprint, conditions=options.conditions)),
@@ -386,27 +386,27 @@ def read_costs(
         raise UsageError(f"cost table {where} does not exist: profile() makes one")
     with CostStore(where) as store:
         devices = measured(store)
-        found = find_one(devices, device if device is not None else "*")
+        row = find_one(devices, device if device is not None else "*")
         selection = Selection(
-            (found.fingerprint,), conditions=conditions, until=_until(until), newest=True
+            (row.fingerprint,), conditions=conditions, until=_until(until), newest=True
         )
         rows = store.select(selection)
         notes: tuple[str, ...] = chosen.notes
         priced: CostModel
         if fill:
-            priced, note = filled_costs(chosen.program, store, found.fingerprint, conditions)
+            priced, note = filled_costs(chosen.program, store, row.fingerprint, conditions)
             notes = (*notes, note) if note else notes
         else:
             priced = fit(chosen.graph, rows)
         return Costs(
             model=chosen,
-            device=found.name,
+            device=row.name,
             conditions=conditions,
             priced=priced,
-            fingerprint=found.fingerprint,
+            fingerprint=row.fingerprint,
             location=str(store.location),
             measurements=tuple(rows),
-            device_info=_device_info(store, found.fingerprint),
+            device_info=_device_info(store, row.fingerprint),
             notes=notes,
         )
 
@@ -439,8 +439,8 @@ def _until(text: str | None) -> str | None:
 
 
 def _device_info(store: CostStore, fingerprint: str) -> Mapping[str, Any]:
-    known = {row.fingerprint: row.description for row in store.devices()}
-    return known.get(fingerprint, {})
+    descriptions = {row.fingerprint: row.description for row in store.devices()}
+    return descriptions.get(fingerprint, {})
 
 
 @dataclass(frozen=True)
@@ -475,10 +475,10 @@ def profile_file(
     """
     from nnapi_prof.api.model import outline_of
 
-    known = outline_of(model, inputs, listener)
-    listener.notes(*known.notes)  # of a model that is remembered, too
+    units = outline_of(model, inputs, listener)
+    listener.notes(*units.notes)  # of a model that is remembered, too
     with CostStore(costs) as store, reached(device, listener) as client:
-        return profile_on(known, client, store, options, listener)
+        return profile_on(units, client, store, options, listener)
 
 
 def profile_on(

@@ -65,7 +65,7 @@ class PipelineResult:
     bundle: Path | None = None
     """The folder of the plan, once it is written."""
     result: Result | None = None
-    kept: Path | None = None
+    run_file: Path | None = None
     """The file in the bundle that keeps the run."""
     report: Path | None = None
     """The report's file, once it is written; with predictions only where the run failed."""
@@ -100,29 +100,29 @@ def run_all(
     fault ends it with what was reached, in ``PipelineResult.fault``; Ctrl-C raises
     KeyboardInterrupt.
     """
-    gone = PipelineResult(model, report)
+    pipeline = PipelineResult(model, report)
     options = options or ProfileOptions()
     settings = settings or quick()
     try:
         with CostStore(costs) as store, reached(device, listener) as client:
-            with gone.step("profile"):
-                reach = device or client.serial
-                gone.costs = _measured(model, reach, client, store, options, listener)
-            _load(gone, listener)
-            _plan(gone, client, settings, listener)
-            _run(gone, client, settings, listener)
+            with pipeline.step("profile"):
+                device_spec = device or client.serial
+                pipeline.costs = _measured(model, device_spec, client, store, options, listener)
+            _load(pipeline, listener)
+            _plan(pipeline, client, settings, listener)
+            _run(pipeline, client, settings, listener)
     except NnapiProfError as error:
-        gone.fault = error
+        pipeline.fault = error
     try:
-        _report(gone, listener)
+        _report(pipeline, listener)
     except NnapiProfError as error:
-        gone.fault = gone.fault or error
-    return gone
+        pipeline.fault = pipeline.fault or error
+    return pipeline
 
 
 def _measured(
     model: Model,
-    reach: str,
+    device_spec: str,
     client: AgentClient,
     store: CostStore,
     options: ProfileOptions,
@@ -130,12 +130,16 @@ def _measured(
 ) -> Costs:
     """The costs. Refines them unless a profile before has: then all was known, and the plan that
     follows from it is of regions that were measured whole."""
-    found = profiled_costs(model, reach, client, store, replace(options, refine=False), listener)
-    outcome = found.outcome
-    if not options.refine or (outcome and not outcome.n_measured and _stands(found)):
-        return found
+    unit_costs = profiled_costs(
+        model, device_spec, client, store, replace(options, refine=False), listener
+    )
+    outcome = unit_costs.outcome
+    if not options.refine or (outcome and not outcome.n_measured and _stands(unit_costs)):
+        return unit_costs
     again = replace(options, fresh=False)
-    final = profiled_costs(model, reach, client, store, again, replace(listener, busy=_unheard))
+    final = profiled_costs(
+        model, device_spec, client, store, again, replace(listener, busy=_unheard)
+    )
     return replace(final, outcome=_together(outcome, final.outcome))
 
 
@@ -164,17 +168,17 @@ def _unheard(_: str) -> None:
     """It was said before."""
 
 
-def _load(gone: PipelineResult, listener: Listener) -> None:
+def _load(pipeline: PipelineResult, listener: Listener) -> None:
     """The model itself; measuring may have done without."""
-    with gone.step("load"):
+    with pipeline.step("load"):
         with listener.working("loading PyTorch"):
             import torch  # noqa: F401  # everything behind this needs it
-        with listener.working(f"reading {gone.model.path.name}"):
-            _ = gone.model.program
+        with listener.working(f"reading {pipeline.model.path.name}"):
+            _ = pipeline.model.program
 
 
 def _plan(
-    gone: PipelineResult, client: AgentClient, settings: RunSettings, listener: Listener
+    pipeline: PipelineResult, client: AgentClient, settings: RunSettings, listener: Listener
 ) -> None:
     """The plan that the profile ended with, or a baseline that is faster end to end, in its
     folder. Where they ran end to end since the last measurement, they do not again."""
@@ -182,22 +186,25 @@ def _plan(
     from nnapi_prof.api.plan_search import verified
     from nnapi_prof.execution.timing import RunOptions
 
-    costs, folder = gone.costs, gone.report_path.with_suffix(".nnprof")
+    costs, folder = pipeline.costs, pipeline.report_path.with_suffix(".nnprof")
     assert costs is not None and costs.outcome is not None and costs.outcome.plan is not None
     planned = Planned(
-        model=gone.model,
+        model=pipeline.model,
         plans=(costs.outcome.plan, *costs.outcome.baselines),
         device=costs.device,
         conditions=costs.conditions,
-        reach=costs.reach,
+        device_spec=costs.device_spec,
         costs=costs,
     )
-    with gone.step("partition"):
-        known = _verified_before(folder, planned)
-        if known is not None:
-            gone.planned, gone.bundle = replace(planned, plans=known.plans, converted=known), folder
+    with pipeline.step("partition"):
+        earlier = _verified_before(folder, planned)
+        if earlier is not None:
+            pipeline.planned, pipeline.bundle = (
+                replace(planned, plans=earlier.plans, converted=earlier),
+                folder,
+            )
             return
-        gone.planned = replace(planned, converted=planned.bundle)
+        pipeline.planned = replace(planned, converted=planned.bundle)
         options = RunOptions(
             runs=max(VERIFYING_RUNS, settings.runs),
             cooldown_s=settings.cooldown_s,
@@ -205,10 +212,12 @@ def _plan(
             memory_mb=settings.memory_mb,
         )
         try:
-            bundle = verified(planned.bundle, gone.model.program, client, options, None, listener)
-            gone.planned = replace(planned, plans=bundle.plans, converted=bundle)
+            bundle = verified(
+                planned.bundle, pipeline.model.program, client, options, None, listener
+            )
+            pipeline.planned = replace(planned, plans=bundle.plans, converted=bundle)
         finally:  # a plan that was not run whole is a plan
-            gone.bundle = gone.planned.save(folder)
+            pipeline.bundle = pipeline.planned.save(folder)
 
 
 def _verified_before(folder: Path, planned: Planned) -> Bundle | None:
@@ -219,49 +228,49 @@ def _verified_before(folder: Path, planned: Planned) -> Bundle | None:
 
     costs = planned.costs
     try:
-        known = read_bundle(folder)
+        bundle = read_bundle(folder)
         written = (folder / "manifest.json").stat().st_mtime
     except (NnapiProfError, OSError):
         return None
-    if costs is None or known.fingerprint != costs.fingerprint:
+    if costs is None or bundle.fingerprint != costs.fingerprint:
         return None
     ours = [plan_key(plan) for plan in planned.plans]
-    theirs = [plan_key(plan) for plan in known.plans]
+    theirs = [plan_key(plan) for plan in bundle.plans]
     same = (
-        known.graph == planned.model.graph
-        and known.conditions == planned.conditions
+        bundle.graph == planned.model.graph
+        and bundle.conditions == planned.conditions
         and theirs[1:] == ours[1:]
         and theirs[0] in ours
     )
     own = {unit.signature for unit in planned.model.graph.units}
     measured = (m.measured_at for m in costs.measurements if own.issuperset(m.members))
     newest = max((datetime.fromisoformat(at).timestamp() for at in measured if at), default=0.0)
-    return known if same and newest < written else None
+    return bundle if same and newest < written else None
 
 
 def _run(
-    gone: PipelineResult, client: AgentClient, settings: RunSettings, listener: Listener
+    pipeline: PipelineResult, client: AgentClient, settings: RunSettings, listener: Listener
 ) -> None:
     from nnapi_prof.api.result import Result
 
-    planned, bundle = gone.planned, gone.bundle
+    planned, bundle = pipeline.planned, pipeline.bundle
     assert planned is not None and bundle is not None
-    with listener.working("running eager PyTorch"), gone.step("eager"):
-        inputs, wanted = expected(planned.model.program, planned.model.eager, settings)
-    with gone.step("run"):
+    with listener.working("running eager PyTorch"), pipeline.step("eager"):
+        inputs, references = expected(planned.model.program, planned.model.eager, settings)
+    with pipeline.step("run"):
         program = planned.model.program
-        ran = run_on(planned.bundle, program, inputs, wanted, client, settings, listener)
-        gone.result = Result(planned, ran)
-        gone.kept = keep_result(bundle, ran)
+        ran = run_on(planned.bundle, program, inputs, references, client, settings, listener)
+        pipeline.result = Result(planned, ran)
+        pipeline.run_file = keep_result(bundle, ran)
 
 
-def _report(gone: PipelineResult, listener: Listener) -> None:
+def _report(pipeline: PipelineResult, listener: Listener) -> None:
     """The report of what was reached; none without a plan."""
-    if gone.planned is None:
+    if pipeline.planned is None:
         return
-    with listener.working("writing the report"), gone.step("report"):
-        made = gone.planned if gone.result is None else gone.result
-        gone.report = made.report(gone.report_path)
+    with listener.working("writing the report"), pipeline.step("report"):
+        subject = pipeline.planned if pipeline.result is None else pipeline.result
+        pipeline.report = subject.report(pipeline.report_path)
 
 
 def go(
@@ -298,7 +307,7 @@ def go(
 
     arguments.repeats(runs, cooldown_s, memory_mb)
     chosen = loaded(model) if inputs is None or isinstance(model, Model) else load(model, inputs)
-    gone = run_all(
+    pipeline = run_all(
         chosen,
         report=Path(report) if report is not None else chosen.path.with_suffix(".html"),
         device=device,
@@ -312,6 +321,6 @@ def go(
         settings=quick(runs, cooldown_s=cooldown_s, memory_mb=memory_mb),
         listener=to_log(progress),
     )
-    if gone.fault is not None or gone.result is None:
-        raise gone.fault or NnapiProfError(f"{chosen.name}: the plan was not run")
-    return gone.result
+    if pipeline.fault is not None or pipeline.result is None:
+        raise pipeline.fault or NnapiProfError(f"{chosen.name}: the plan was not run")
+    return pipeline.result

@@ -165,12 +165,12 @@ def calibrate(
     """
     conditions = conditions_of(threads, cpus, mode, relaxed, float16)
     with CostStore(table(costs)) as store:
-        found = find_one(measured(store), device if device is not None else "*")
-        rows = store.measurements(found.fingerprint, conditions=conditions)
+        phone = find_one(measured(store), device if device is not None else "*")
+        rows = store.measurements(phone.fingerprint, conditions=conditions)
     described, reports = fit_description(
         rows,
-        name or found.name,
-        f"cost table, device {found.fingerprint}",
+        name or phone.name,
+        f"cost table, device {phone.fingerprint}",
         folds=folds,
         seed=seed,
         sister=None if sister is None else fitted_phone(sister),

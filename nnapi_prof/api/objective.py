@@ -102,32 +102,32 @@ class AdjustedCosts:
             return 1.0
         if isinstance(self.weight, Mapping):
             fitting = (w for name, w in self.weight.items() if fnmatchcase(target.key, name))
-            found = next(fitting, 1.0)
+            factor = next(fitting, 1.0)
         else:
-            found = self.weight(target)
-        if not (math.isfinite(found) and found >= 0):
-            raise UsageError(f"the weight of {target} is {found!r}: a number from 0 on is wanted")
-        return float(found)
+            factor = self.weight(target)
+        if not (math.isfinite(factor) and factor >= 0):
+            raise UsageError(f"the weight of {target} is {factor!r}: a number from 0 on is wanted")
+        return float(factor)
 
     @cached_property
     def _own(self) -> dict[tuple[int, Target], float | None]:
         """What the function says of every unit on every target that runs it, asked once each."""
-        found: dict[tuple[int, Target], float | None] = {}
+        values: dict[tuple[int, Target], float | None] = {}
         for target in self.base.targets:
             for unit in self.graph.units:
                 ns = self.base.unit_cost(unit.index, target)
                 if ns is not None:
-                    found[unit.index, target] = self._asked(unit, target, ns)
-        return found
+                    values[unit.index, target] = self._asked(unit, target, ns)
+        return values
 
     def _asked(self, unit: Unit, target: Target, ns: float) -> float | None:
         if self.cost is None:
             return ns
-        said = self.cost(unit, target, ns)
-        if said is None or (math.isfinite(said) and said >= 0):
-            return said
+        value = self.cost(unit, target, ns)
+        if value is None or (math.isfinite(value) and value >= 0):
+            return value
         raise UsageError(
-            f"the cost function says {said!r} for {unit.label} on {target}: a number from 0 on is"
+            f"the cost function says {value!r} for {unit.label} on {target}: a number from 0 on is"
             " wanted, or None where it must not run there"
         )
 
@@ -143,11 +143,11 @@ class AdjustedCosts:
 
     def region_cost(self, units: Iterable[int], target: Target) -> Priced | None:
         region = frozenset(units)
-        known = self.base.region_cost(region, target)
-        if known is None:
+        cost = self.base.region_cost(region, target)
+        if cost is None:
             return None
-        ns = self._changed(region, target, known.ns)
-        return None if ns is None else _RegionCost(ns, known.measured, known.estimated)
+        ns = self._changed(region, target, cost.ns)
+        return None if ns is None else _RegionCost(ns, cost.measured, cost.estimated)
 
     def arrays(self) -> CostArrays:
         """Those of the base, as the function and the weights change them."""
@@ -169,11 +169,11 @@ class AdjustedCosts:
         )
 
     def measured_regions(self) -> Mapping[tuple[frozenset[int], Target], float]:
-        found = {}
+        regions = {}
         for (units, target), ns in self.base.measured_regions().items():
             changed = self._changed(units, target, ns)
-            found[units, target] = math.inf if changed is None else changed
-        return found
+            regions[units, target] = math.inf if changed is None else changed
+        return regions
 
     def _changed(self, units: frozenset[int], target: Target, ns: float) -> float | None:
         """A region's cost with what the function changes of its units'; None where one of them is
@@ -222,9 +222,9 @@ def as_latency(plan: Plan, base: PricedUnits, objective: Objective) -> Plan:
 
 
 def _as_latency(segment: Segment, base: PricedUnits, objective: Objective) -> Segment:
-    known = base.region_cost(segment.units, segment.target)
+    cost = base.region_cost(segment.units, segment.target)
     why = segment.why
     if isinstance(why, Cause):
         why = replace(why, unit=objective.unit)
-    ns = segment.predicted_ns if known is None else known.ns
+    ns = segment.predicted_ns if cost is None else cost.ns
     return replace(segment, why=why, predicted_ns=ns)

@@ -27,16 +27,16 @@ def number(name: str, value: object, least: float, most: float | None = None) ->
     what the function says it does, is let through."""
     if value is None:
         return
-    wanted = f"at least {least:g}" if most is None else f"from {least:g} to {most:g}"
-    known = isinstance(value, Real) and not isinstance(value, bool)
-    if not known or not least <= float(value) <= (float("inf") if most is None else most):  # type: ignore[arg-type]
-        raise UsageError(f"{name} is {value!r}: a number {wanted} is wanted")
+    limits = f"at least {least:g}" if most is None else f"from {least:g} to {most:g}"
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not least <= float(value) <= (float("inf") if most is None else most):  # type: ignore[arg-type]
+        raise UsageError(f"{name} is {value!r}: a number {limits} is wanted")
 
 
-def one_of(name: str, value: object, known: Sequence[str]) -> None:
+def one_of(name: str, value: object, choices: Sequence[str]) -> None:
     """Raises UsageError where ``value`` is none of ``known``; None is let through."""
-    if value is not None and value not in known:
-        raise UsageError(f"{name} is {value!r}: one of {', '.join(known)} is wanted")
+    if value is not None and value not in choices:
+        raise UsageError(f"{name} is {value!r}: one of {', '.join(choices)} is wanted")
 
 
 def names(name: str, value: Sequence[str]) -> tuple[str, ...]:
@@ -126,9 +126,9 @@ class PlanOptions:
         forbidden: dict[int, frozenset[Target]] = {}
         for text in self.forbid:
             pattern, where = _halves(text)
-            found = _matching_targets(targets, where or "nnapi:*", option("forbid", text))
+            matches = _matching_targets(targets, where or "nnapi:*", option("forbid", text))
             for unit in units_like(graph, pattern, option("forbid", text)):
-                forbidden[unit] = forbidden.get(unit, frozenset()) | frozenset(found)
+                forbidden[unit] = forbidden.get(unit, frozenset()) | frozenset(matches)
         pinned: dict[int, Target] = {}
         for text in self.pin:
             pattern, where = _halves(text)
@@ -137,14 +137,14 @@ class PlanOptions:
                     f"{option('pin', text)}: say where, as in "
                     + spelled(f"--pin '{text}=cpu'", f"pin={{{text!r}: 'cpu'}}")
                 )
-            found = _matching_targets(targets, where, option("pin", text))
-            if len(found) > 1:
-                names = ", ".join(target.key for target in found)
+            matches = _matching_targets(targets, where, option("pin", text))
+            if len(matches) > 1:
+                names = ", ".join(target.key for target in matches)
                 raise UsageError(
                     f"{option('pin', text)}: one target wanted, {where!r} matches {names}"
                 )
             for unit in units_like(graph, pattern, option("pin", text)):
-                if pinned.setdefault(unit, found[0]) != found[0]:
+                if pinned.setdefault(unit, matches[0]) != matches[0]:
                     raise UsageError(
                         f"{option('pin', text)}: {graph.units[unit].label} is pinned to"
                         f" {pinned[unit]}, too: choose one"
@@ -166,28 +166,28 @@ class PlanOptions:
 
     def listed_units(self, graph: UnitGraph) -> tuple[int, ...]:
         """The units of ``listed``, ascending. Raises UsageError where a pattern matches nothing."""
-        found = {
+        units = {
             u
             for pattern in self.listed
             for u in units_like(graph, pattern, option("list", pattern))
         }
-        return tuple(sorted(found))
+        return tuple(sorted(units))
 
 
 def units_like(graph: UnitGraph, pattern: str, asked: str) -> list[int]:
     """Units whose name or label a pattern matches. Raises UsageError where there are none, which
     says what ``asked`` for them."""
-    found = [
+    units = [
         unit.index
         for unit in graph.units
         if fnmatchcase(unit.name, pattern) or fnmatchcase(unit.label, pattern)
     ]
-    if not found:
+    if not units:
         some = ", ".join(unit.label.split()[0] for unit in graph.units[:3])
         raise UsageError(
             f"{asked}: no unit is called so: name some of the model's, which begins with {some}"
         )
-    return found
+    return units
 
 
 def _halves(text: str) -> tuple[str, str | None]:
@@ -196,8 +196,8 @@ def _halves(text: str) -> tuple[str, str | None]:
 
 
 def _matching_targets(targets: Sequence[Target], pattern: str, asked: str) -> list[Target]:
-    found = [target for target in targets if fnmatchcase(target.key, pattern)]
-    if not found:
+    matches = [target for target in targets if fnmatchcase(target.key, pattern)]
+    if not matches:
         there = ", ".join(target.key for target in targets)
         raise UsageError(f"{asked}: no target {pattern!r}; there are {there}")
-    return found
+    return matches

@@ -65,7 +65,7 @@ class Planned:
     """Under which it is to run."""
     estimated: bool = False
     """Nothing of its costs was measured."""
-    reach: str | None = None
+    device_spec: str | None = None
     """What ``device=`` takes for its device; None where none was asked."""
     costs: Costs | None = field(default=None, repr=False)
     """What it was made from; None where it was read from a folder."""
@@ -325,10 +325,10 @@ def partition(
     to what is asked, DeviceError where the device fails.
     """
     chosen = loaded(model)
-    known = costs if isinstance(costs, Costs) else None
+    own_costs = costs if isinstance(costs, Costs) else None
     priced: PricedUnits = costs.priced if isinstance(costs, Costs) else costs
-    conditions = known.conditions if known else Conditions()
-    wishes = PlanOptions(
+    conditions = own_costs.conditions if own_costs else Conditions()
+    plan_options = PlanOptions(
         arguments.placements("forbid", forbid),
         arguments.placements("pin", pin),
         preference,
@@ -342,42 +342,46 @@ def partition(
     )
     if not hasattr(priced, "unit_cost"):
         raise UsageError(f"costs are a {type(costs).__name__}: those of profile() are wanted")
-    if known is not None and known.model.graph != chosen.graph:
-        raise UsageError(f"these costs are of {known.model!r}, not of {chosen!r}: profile it")
-    measured = known.measured if known else None
+    if own_costs is not None and own_costs.model.graph != chosen.graph:
+        raise UsageError(f"these costs are of {own_costs.model!r}, not of {chosen!r}: profile it")
+    measured = own_costs.measured if own_costs else None
     guard = None
     if max_error is not None:
-        guard = unit_guard(chosen.program, priced, conditions, wishes)
-    found = find_plans(
+        guard = unit_guard(chosen.program, priced, conditions, plan_options)
+    plan_set = find_plans(
         chosen.graph,
         priced,
-        wishes,
+        plan_options,
         guard=guard,
         listener=to_log(progress),
     )
     values: tuple[float, ...] = ()
-    if known is not None and known.objective is not None and isinstance(priced, AdjustedCosts):
-        base, objective = priced.base, known.objective
-        values = tuple(plan.predicted_ns / 1e6 for plan in found.plans)
-        found = found.each(lambda plan: as_latency(plan, base, objective))
+    if (
+        own_costs is not None
+        and own_costs.objective is not None
+        and isinstance(priced, AdjustedCosts)
+    ):
+        base, objective = priced.base, own_costs.objective
+        values = tuple(plan.predicted_ns / 1e6 for plan in plan_set.plans)
+        plan_set = plan_set.each(lambda plan: as_latency(plan, base, objective))
     if measured is not None:
         known_costs = measured
-        found = found.each(lambda plan: with_intervals(plan, known_costs))
+        plan_set = plan_set.each(lambda plan: with_intervals(plan, known_costs))
     planned = Planned(
         model=chosen,
-        plans=found.plans,
-        device=known.device if known else "costs of one's own",
+        plans=plan_set.plans,
+        device=own_costs.device if own_costs else "costs of one's own",
         conditions=conditions,
-        estimated=known is not None and known.estimated,
-        reach=device or (known.reach if known else None),
-        costs=known,
-        objective=known.objective if known else None,
+        estimated=own_costs is not None and own_costs.estimated,
+        device_spec=device or (own_costs.device_spec if own_costs else None),
+        costs=own_costs,
+        objective=own_costs.objective if own_costs else None,
         objective_values=values,
-        best=found.best,
-        curve=found.curve,
+        best=plan_set.best,
+        curve=plan_set.curve,
     )
-    plain = measured is not None and not values and not wishes.constrain
-    if verify or (verify is None and plain and planned.reach is not None):
+    plain = measured is not None and not values and not plan_options.constrain
+    if verify or (verify is None and plain and planned.device_spec is not None):
         if not plain:
             raise UsageError(
                 "verify picks the fastest plan as it runs: it is for measured costs, without"
@@ -395,7 +399,7 @@ def _verified(
 ) -> Planned:
     listener = to_log(progress)
     options = RunOptions(cooldown_s=cooldown_s, conditions=planned.conditions, memory_mb=memory_mb)
-    with reached(planned.reach, listener) as client:
+    with reached(planned.device_spec, listener) as client:
         bundle = _bundle(
             planned.model, planned.plans, client.info(), planned.conditions, planned.costs
         )

@@ -87,7 +87,7 @@ def make_bundle(
     client: AgentClient,
     store: CostStore,
     conditions: Conditions,
-    wishes: PlanOptions | None = None,
+    plan_options: PlanOptions | None = None,
     estimate: bool = False,
     listener: Listener = SILENT,
 ) -> tuple[Bundle, PlanSet]:
@@ -96,7 +96,7 @@ def make_bundle(
     ``estimate`` lets the static model price what was never measured. Ctrl-C ends the search for the
     plan, with the best one until then.
     """
-    wishes = wishes or PlanOptions()
+    plan_options = plan_options or PlanOptions()
     info = client.info()
     fingerprint = device_fingerprint(info)
     notes = program.notes
@@ -106,16 +106,16 @@ def make_bundle(
         notes = (*notes, note) if note else notes
     else:
         costs = fitted_costs(program.units, store, fingerprint, conditions)
-    guard = unit_guard(program, costs, conditions, wishes)
-    found = find_plans(
+    guard = unit_guard(program, costs, conditions, plan_options)
+    plan_set = find_plans(
         program.units,
         costs,
-        wishes,
+        plan_options,
         guard=guard,
         listener=listener,
     ).each(lambda plan: with_intervals(plan, costs))
     file, fits = f"model{model.suffix}", None if estimate else costs.fits
-    return bundle_of(program, file, info, found.plans, conditions, notes, fits), found
+    return bundle_of(program, file, info, plan_set.plans, conditions, notes, fits), plan_set
 
 
 Guard = Callable[[Constraints], Constraints]
@@ -123,10 +123,10 @@ Guard = Callable[[Constraints], Constraints]
 
 
 def unit_guard(
-    program: Program, costs: Costs, conditions: Conditions, wishes: PlanOptions
+    program: Program, costs: Costs, conditions: Conditions, plan_options: PlanOptions
 ) -> Guard:
-    """:func:`guarded`, where the wishes limit errors."""
-    limit = wishes.max_error
+    """:func:`guarded`, where the options limit errors."""
+    limit = plan_options.max_error
     if limit is None:
         return lambda constraints: constraints
     return lambda constraints: guarded(program, costs, constraints, conditions, limit)
@@ -135,27 +135,31 @@ def unit_guard(
 def find_plans(
     graph: UnitGraph,
     costs: Costs,
-    wishes: PlanOptions,
+    plan_options: PlanOptions,
     *,
     tolerance: float = TOLERANCE,
     guard: Guard | None = None,
     listener: Listener = SILENT,
 ) -> PlanSet:
-    """The plans that keep to the wishes, and their baselines, which need not.
+    """The plans that keep to the options, and their baselines, which need not.
 
     Ctrl-C ends the search: a note of the plans says so. Raises UsageError where a wish names what
     is not there, PartitionError where no plan exists.
     """
-    constraints = wishes.constraints(graph, costs.targets)
+    constraints = plan_options.constraints(graph, costs.targets)
     if guard is not None:
         constraints = guard(constraints)
-    kept_off = wishes.listed_units(graph)
+    kept_off = plan_options.listed_units(graph)
     rivals = costs
     named = constraints.forbidden or constraints.pinned or constraints.preference
     if isinstance(costs, CostModel) and not named:
         costs, rivals = drop_dominated_targets(costs), drop_dominated_targets(costs, auto=True)
-    limits = SearchLimits() if wishes.seconds is None else SearchLimits(seconds=wishes.seconds)
-    if wishes.solver == "milp":
+    limits = (
+        SearchLimits()
+        if plan_options.seconds is None
+        else SearchLimits(seconds=plan_options.seconds)
+    )
+    if plan_options.solver == "milp":
         plan = solve(graph, costs, constraints=constraints, solver="milp", limits=limits)
         return PlanSet(plan, baselines(graph, rivals, kept_off), plan, plan)
     answer = plan_graph(
@@ -166,8 +170,8 @@ def find_plans(
         limits=limits,
         report=tell_planning(lambda *told: listener.progress(Progress(*told)), PLANNING),
     )
-    found = PlanSet(
-        plan=answer.best if wishes.best else answer.default,
+    plan_set = PlanSet(
+        plan=answer.best if plan_options.best else answer.default,
         baselines=baselines(graph, rivals, kept_off),
         default=answer.default,
         best=answer.best,
@@ -175,8 +179,8 @@ def find_plans(
         start_ups=start_ups(graph, costs, answer.curve),
     )
     if not answer.interrupted:
-        return found
-    return found.each(lambda plan: plan if plan.proof is None else plan.with_note(INTERRUPTED))
+        return plan_set
+    return plan_set.each(lambda plan: plan if plan.proof is None else plan.with_note(INTERRUPTED))
 
 
 def bundle_of(
@@ -197,8 +201,8 @@ def bundle_of(
     levels = {spec.target.key: spec.level for spec in device_targets(info)}
     half = [engine for engine in (Engine.CPU, Engine.NNAPI) if halves(conditions, engine)]
     full = [engine for engine in (Engine.CPU, Engine.NNAPI) if engine not in half]
-    wanted = {s.target for plan in plans for s in plan.segments if s.target.engine != Engine.HOST}
-    for target in sorted(wanted):
+    targets = {s.target for plan in plans for s in plan.segments if s.target.engine != Engine.HOST}
+    for target in sorted(targets):
         if target.key not in levels:
             raise UsageError(
                 f"the plan needs {target}, which {describe(info)} does not offer: make one for this"
@@ -238,12 +242,12 @@ def _grown(
     regions: Mapping[RegionKey, Region],
 ) -> list[str]:
     """What to tell of a plan's regions on NNAPI that became far larger."""
-    found = [
+    sizes = [
         (s.units, len(regions[tuple(sorted(s.units)), levels[s.target.key]].operations))
         for s in plan.segments
         if s.target.engine is Engine.NNAPI
     ]
-    note = growth_note(program.units, found, "what the plan gives to NNAPI")
+    note = growth_note(program.units, sizes, "what the plan gives to NNAPI")
     return [] if note is None else [note]
 
 
@@ -253,9 +257,9 @@ def _floats(program: Program, regions: Iterable[Region]) -> list[str]:
     for unit, rule in units_in_floats(program.units, regions).items():
         broken.setdefault(rule, []).append(unit)
     return [
-        f"{len(found)} quantised {'unit is' if len(found) == 1 else 'units are'} computed in "
-        f"float32 between conversions, {program.units.units[min(found)].label} first: {rule}"
-        for rule, found in broken.items()
+        f"{len(units)} quantised {'unit is' if len(units) == 1 else 'units are'} computed in "
+        f"float32 between conversions, {program.units.units[min(units)].label} first: {rule}"
+        for rule, units in broken.items()
     ]
 
 
@@ -299,33 +303,33 @@ def at_sizes(bundle: Bundle, model: Path, stated: Sequence[str]) -> tuple[Bundle
     The plan stays, its regions are converted for the sizes. Raises InputSpecError where the bundle
     does not leave them open, or the model has other units with them.
     """
-    given = [parse_input_spec(text) for text in stated]
+    specs = [parse_input_spec(text) for text in stated]
     made_for = [parse_input_spec(text) for text in bundle.inputs]
-    if len(given) != len(made_for) or not all(map(_fills, made_for, given)):
+    if len(specs) != len(made_for) or not all(map(_fills, made_for, specs)):
         raise InputSpecError(
-            f"the bundle is for the input {listed(made_for)}, {listed(given)} was stated: sizes"
+            f"the bundle is for the input {listed(made_for)}, {listed(specs)} was stated: sizes"
             ' that may change must be left open in `nnapi-prof partition --input "1x3x?x?"`'
         )
     program = read_model(model, stated)
-    for known, found in zip(bundle.graph.units, program.units.units, strict=False):
-        if (known.nodes, known.inputs, known.outputs) != (found.nodes, found.inputs, found.outputs):
+    for before, now in zip(bundle.graph.units, program.units.units, strict=False):
+        if (before.nodes, before.inputs, before.outputs) != (now.nodes, now.inputs, now.outputs):
             break
     else:
         if len(bundle.graph.units) == len(program.units.units):
-            return _converted_again(bundle, program, listed(given)), program
+            return _converted_again(bundle, program, listed(specs)), program
     raise InputSpecError(
-        f"with the input {listed(given)} the model has other units than with that which the bundle"
+        f"with the input {listed(specs)} the model has other units than with that which the bundle"
         f" was made for: make one for these sizes with `nnapi-prof partition`"
     )
 
 
-def _fills(made_for: InputSpec, given: InputSpec) -> bool:
+def _fills(made_for: InputSpec, spec: InputSpec) -> bool:
     """Whether ``given`` is ``made_for`` with numbers in place of its open sizes."""
-    if made_for.dtype != given.dtype or given.open_dims:
+    if made_for.dtype != spec.dtype or spec.open_dims:
         return False
-    return len(made_for.shape) == len(given.shape) and all(
-        dim in made_for.open_dims or wanted == size
-        for dim, (wanted, size) in enumerate(zip(made_for.shape, given.shape, strict=True))
+    return len(made_for.shape) == len(spec.shape) and all(
+        dim in made_for.open_dims or planned_size == size
+        for dim, (planned_size, size) in enumerate(zip(made_for.shape, spec.shape, strict=True))
     )
 
 
@@ -344,8 +348,8 @@ def _converted_again(bundle: Bundle, program: Program, stated: str) -> Bundle:
 
 def input_specs(program: Program) -> tuple[str, ...]:
     """The inputs as ``--input`` takes them."""
-    given = program.as_given(program.example_inputs)
-    return tuple(str(InputSpec.of(value)) for value in given)
+    examples = program.as_given(program.example_inputs)
+    return tuple(str(InputSpec.of(value)) for value in examples)
 
 
 INTERRUPTED = "planning was interrupted: the best plan until then"
@@ -407,19 +411,19 @@ def start_ups(graph: UnitGraph, costs: Costs, points: Sequence[CurvePoint]) -> d
             budget = CompileTimes.read(problem, cast("CompileCosts", costs)).budget(math.inf)
         except UsageError:  # adjusted costs over others that tell no compile times
             budget = None
-    found = {}
+    by_number = {}
     for point in points:
         compiling = None if budget is None else budget.of(point.placements)
         first = sum(
             _first_ns(costs, units, problem.targets[k], problem.segment_ns(units, k))
             for units, k in point.placements
         )
-        found[point.n_segments] = StartUp(
+        by_number[point.n_segments] = StartUp(
             compiling,
             (compiling or 0.0) + first,
             shared_bytes(graph, [units for units, _ in point.placements]),
         )
-    return found
+    return by_number
 
 
 def shared_bytes(graph: UnitGraph, segments: Sequence[Sequence[int]]) -> int:
@@ -443,7 +447,7 @@ class Partitioned:
     """A bundle, and what planning found beside its plans."""
 
     bundle: Bundle
-    found: PlanSet
+    plan_set: PlanSet
 
 
 def partition_file(
@@ -454,7 +458,7 @@ def partition_file(
     device: str | None = None,
     costs: str | None = None,
     conditions: Conditions | None = None,
-    wishes: PlanOptions | None = None,
+    plan_options: PlanOptions | None = None,
     estimate: bool = False,
     verify: bool = True,
     cooldown_s: float = 60.0,
@@ -463,9 +467,9 @@ def partition_file(
 ) -> Partitioned:
     """``nnapi-prof partition``: plans a model for a device, and writes the bundle to ``output``.
 
-    ``verify`` runs plan and baselines whole first, unless ``wishes`` constrain the plan. Waits
-    ``cooldown_s`` seconds at most for a hot phone; ``memory_mb`` limits each plan's process. Ctrl-C
-    while it searches for the plan keeps the best one until then.
+    ``verify`` runs plan and baselines whole first, unless ``plan_options`` constrain the plan.
+    Waits ``cooldown_s`` seconds at most for a hot phone; ``memory_mb`` limits each plan's process.
+    Ctrl-C while it searches for the plan keeps the best one until then.
 
     Raises NnapiProfError: CostError where the table lacks costs, UsageError where ``output`` cannot
     be written, and what reading the model and reaching the device raise.
@@ -477,15 +481,15 @@ def partition_file(
     options = RunOptions(cooldown_s=cooldown_s, conditions=conditions, memory_mb=memory_mb)
     with CostStore(costs) as store, reached(device, listener) as client:
         with listener.working("planning"):
-            bundle, found = make_bundle(
-                program, model, client, store, conditions, wishes, estimate, listener
+            bundle, plan_set = make_bundle(
+                program, model, client, store, conditions, plan_options, estimate, listener
             )
         listener.notes(*(note for note in bundle.notes if note not in program.notes))
         bundle = replace(with_open_sizes(bundle, inputs), costs=absolute(store.location))
         if verify:
-            bundle = verified(bundle, program, client, options, wishes, listener)
+            bundle = verified(bundle, program, client, options, plan_options, listener)
     save_bundle(output, bundle, model)
-    return Partitioned(bundle, found)
+    return Partitioned(bundle, plan_set)
 
 
 def with_open_sizes(bundle: Bundle, inputs: Sequence[str]) -> Bundle:
@@ -500,12 +504,12 @@ def verified(
     program: Program,
     client: AgentClient,
     options: RunOptions,
-    wishes: PlanOptions | None = None,
+    plan_options: PlanOptions | None = None,
     listener: Listener = SILENT,
 ) -> Bundle:
     """The bundle with the plan that is fastest end to end (:mod:`nnapi_prof.execution.timing`); the
-    same one where ``wishes`` constrain its plan."""
-    if wishes is not None and wishes.constrain:
+    same one where ``plan_options`` constrain its plan."""
+    if plan_options is not None and plan_options.constrain:
         listener.busy(KEPT)
         return bundle
 

@@ -156,13 +156,13 @@ def _simulated(
     refusals: dict[tuple[int, Target], str] = {}
     for processor in units:
         table = converted if processor.target == CPU else eased
-        known = None if processor.fuses else error
+        spread = None if processor.fuses else error
         for index, works in enumerate(table[processor.level]):
             reason = works if isinstance(works, str) else processor.why_not(works)
             if reason is not None:
                 refusals[index, processor.target] = reason
             elif not isinstance(works, str):
-                estimates[index, processor.target] = Estimate(processor.ns(works), known)
+                estimates[index, processor.target] = Estimate(processor.ns(works), spread)
     prices = {processor.target: processor.price for processor in units}
     return _with_host(graph, prices, estimates, refusals, simulated=True)
 
@@ -188,16 +188,16 @@ def unit_works(program: Program, level: int) -> list[tuple[Work, ...] | str]:
     """Of each unit, its NNAPI operations at a feature level, or why it has none."""
     from nnapi_prof.convert.lower import convert_region
 
-    known: dict[str, tuple[Work, ...] | str] = {}
+    by_signature: dict[str, tuple[Work, ...] | str] = {}
     for unit in program.units.units:
-        if unit.signature in known:
+        if unit.signature in by_signature:
             continue
         try:
             model = convert_region(program, [unit.index], level).model
-            known[unit.signature] = operation_works(model)
+            by_signature[unit.signature] = operation_works(model)
         except UnsupportedOp as refusal:
-            known[unit.signature] = str(refusal)
-    return [known[unit.signature] for unit in program.units.units]
+            by_signature[unit.signature] = str(refusal)
+    return [by_signature[unit.signature] for unit in program.units.units]
 
 
 def operation_works(model: NnapiModel) -> tuple[Work, ...]:
@@ -262,10 +262,10 @@ def _bytes(operand: Operand) -> int:
 def _eased(works: list[tuple[Work, ...] | str]) -> list[tuple[Work, ...] | str]:
     """float32 that may be computed as float16."""
     return [
-        found
-        if isinstance(found, str)
-        else tuple(replace(w, data="relaxed") if w.data == "float32" else w for w in found)
-        for found in works
+        work
+        if isinstance(work, str)
+        else tuple(replace(w, data="relaxed") if w.data == "float32" else w for w in work)
+        for work in works
     ]
 
 

@@ -60,8 +60,8 @@ def report_sides(
             " for one at a time"
         )
     if runs:
-        kept = every(bundles[0])
-        chosen = [choose(kept, words) for words in runs]
+        history = every(bundles[0])
+        chosen = [choose(history, words) for words in runs]
         data = report_data(bundles[0], costs)
         return [(_name_of(run), _with_run(data, run, bundles[0])) for run in chosen]
     if dates:
@@ -121,7 +121,7 @@ def data_of(
     if not rows:
         raise CostError(_nothing_of(bundle, store, until))
     costs = _costs(bundle, store, rows, model, None if until else bundle.fits)
-    known = {row.fingerprint: row.description for row in store.devices()}
+    descriptions = {row.fingerprint: row.description for row in store.devices()}
     plans = bundle.plans
     if until is not None:
         plans = tuple(_priced(plan, bundle.graph, costs, until) for plan in plans[:1])
@@ -138,7 +138,7 @@ def data_of(
         plan=plans[0],
         baselines=plans[1:],
         run=_predicted_anew(run, plans) if run is not None and until is not None else run,
-        device_info=known.get(bundle.fingerprint, {}),
+        device_info=descriptions.get(bundle.fingerprint, {}),
         notes=bundle.notes,
         permutes={plan.name: bundle.permutes(plan) for plan in bundle.plans},
         segment_permutes=bundle.segment_permutes(plans[0]),

@@ -274,13 +274,13 @@ def run(
     listener = to_log(progress)
     program = planned.model.program
     if inputs is None:
-        given, wanted = expected(program, planned.model.eager, settings)
+        examples, references = expected(program, planned.model.eager, settings)
     else:
-        given, wanted = _checked(planned, inputs)
-    with reached(device or planned.reach, listener) as client:
+        examples, references = _checked(planned, inputs)
+    with reached(device or planned.device_spec, listener) as client:
         check_device(planned.plan, planned.device, client, "the plan")
         bundle = planned.bundle_for(client.info())
-        report = run_on(bundle, program, given, wanted, client, settings, listener)
+        report = run_on(bundle, program, examples, references, client, settings, listener)
     return Result(replace(planned, converted=bundle), report)
 
 
@@ -290,15 +290,19 @@ def _checked(
     """The inputs, and eager PyTorch's outputs for them."""
     examples = planned.model.program.example_inputs
     fit = len(inputs) == len(examples) and all(
-        given.shape == known.shape and given.dtype == known.dtype
-        for given, known in zip(inputs, examples, strict=True)
+        tensors.shape == example.shape and tensors.dtype == example.dtype
+        for tensors, example in zip(inputs, examples, strict=True)
     )
     if not fit:
-        wanted = ", ".join(f"{list(known.shape)} {known.dtype}" for known in examples)
-        found = ", ".join(f"{list(given.shape)} {given.dtype}" for given in inputs) or "none"
-        raise InputSpecError(f"the plan was made for the inputs {wanted}; given were {found}")
-    given = tuple(inputs)
-    return given, planned.model.eager(*(value.clone() for value in given))
+        planned_inputs = ", ".join(f"{list(example.shape)} {example.dtype}" for example in examples)
+        these_inputs = (
+            ", ".join(f"{list(tensors.shape)} {tensors.dtype}" for tensors in inputs) or "none"
+        )
+        raise InputSpecError(
+            f"the plan was made for the inputs {planned_inputs}; given were {these_inputs}"
+        )
+    tensors = tuple(inputs)
+    return tensors, planned.model.eager(*(value.clone() for value in tensors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,8 +398,8 @@ def _run_loaded(
             program = read_model(model, loaded.inputs)
             listener.notes(*program.notes)
     with listener.working("running eager PyTorch"):
-        examples, wanted = expected(program, reference(model), settings)
-    return run_on(loaded, program, examples, wanted, client, settings, listener)
+        examples, references = expected(program, reference(model), settings)
+    return run_on(loaded, program, examples, references, client, settings, listener)
 
 
 def expected(
@@ -414,7 +418,7 @@ def run_on(
     bundle: Bundle,
     program: Program,
     inputs: Sequence[Tensor],
-    wanted: Sequence[Tensor],
+    references: Sequence[Tensor],
     client: AgentClient,
     settings: RunSettings | None = None,
     listener: Listener = SILENT,
@@ -445,7 +449,7 @@ def run_on(
         listener.progress(Progress("running", done, total, plan))
 
     listener.progress(Progress("running", 0, len(bundle.plans) if settings.baselines else 1, ""))
-    return run_bundle(bundle, program, inputs, wanted, client, options, heard)
+    return run_bundle(bundle, program, inputs, references, client, options, heard)
 
 
 def keep_result(bundle: Path, report: RunReport) -> Path:

@@ -96,7 +96,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, asked: bo
         output.print_document(of_version(__version__, python, system, packages))
     else:
         click.echo(f"nnapi-prof {__version__}")
-        there = [f"{name} {found}" for name, found in packages.items() if found is not None]
+        there = [f"{name} {version}" for name, version in packages.items() if version is not None]
         click.echo(", ".join([f"Python {python}", *there, system]))
     context.exit()
 

@@ -104,21 +104,21 @@ def info(device_spec: str | None) -> None:
     from rich.table import Table
 
     with device(device_spec) as opened:
-        found = opened.client.info()
+        device_info = opened.client.info()
         path = opened.client.installed.path
     if as_json():
         from nnapi_prof.documents.agent import of_info
 
-        print_document(of_info(opened.serial, path, found))
+        print_document(of_info(opened.serial, path, device_info))
         return
     facts = Table(box=None, show_header=False, pad_edge=False)
-    for name, value in _facts(found, path):
+    for name, value in _facts(device_info, path):
         facts.add_row(name, value)
     stdout().print(facts)
     accelerators = boxed("", ["accelerator", "kind", "driver", "API level"])
-    for row in found.nnapi.accelerators:
+    for row in device_info.nnapi.accelerators:
         accelerators.add_row(row.name, row.type, row.version, str(row.feature_level))
-    if found.nnapi.accelerators:
+    if device_info.nnapi.accelerators:
         stdout().print(accelerators)
 
 
@@ -126,8 +126,8 @@ def _facts(info: AgentInfo, path: str) -> list[tuple[str, str]]:
     from nnapi_prof.device.protocol.results import describe, device_fingerprint
 
     clocks = ["?" if khz is None else f"{khz / 1e6:.2f}" for khz in info.cpu_max_khz]
-    known = any(khz is not None for khz in info.cpu_max_khz)
-    cores = f"{info.cpus}, at most {' '.join(clocks)} GHz" if known else str(info.cpus)
+    has_clocks = any(khz is not None for khz in info.cpu_max_khz)
+    cores = f"{info.cpus}, at most {' '.join(clocks)} GHz" if has_clocks else str(info.cpus)
     if info.big_cores is not None:
         cores += f"; big ones: mask {info.big_cores}"
     engines = [f"{name} ({', then '.join(kernels)})" for name, kernels in info.engines.items()]

@@ -99,8 +99,8 @@ def command(
         devices = {row.fingerprint: row for row in store.devices()}
         chosen = _device(store, fingerprint)
         rows = store.measurements(chosen, conditions=conditions)
-    known = devices[chosen].description
-    label = name or str(known.get("model") or known.get("product") or chosen)
+    description = devices[chosen].description
+    label = name or str(description.get("model") or description.get("product") or chosen)
     with working("fitting"):
         described, reports = calibrate(
             rows,

@@ -78,10 +78,10 @@ def command(shell: str) -> None:
     """
     from nnapi_prof.cli import cli
 
-    known = get_completion_class(shell)
-    if known is None:
+    completion = get_completion_class(shell)
+    if completion is None:
         raise click.UsageError(f"this click has no completion for {shell}")
-    script = known(cli, {}, PROGRAM, VARIABLE).source().strip()
+    script = completion(cli, {}, PROGRAM, VARIABLE).source().strip()
     if as_json():
         from nnapi_prof.documents.about import of_completion
 

@@ -181,13 +181,15 @@ def command(
                 f"--format runtime is for bundles: `nnapi-prof partition` makes one of {model}"
             )
         else:
-            chosen = _Wanted(level, preference, relaxed, float16, whole, min_region, formats)
+            chosen = _ConvertOptions(
+                level, preference, relaxed, float16, whole, min_region, formats
+            )
             _convert_model(written, inputs, output, chosen)
     if as_json():
         print_document(written.document(formats))
 
 
-class _Wanted(NamedTuple):
+class _ConvertOptions(NamedTuple):
     """What the options ask of a model's conversion."""
 
     level: int
@@ -200,7 +202,7 @@ class _Wanted(NamedTuple):
 
 
 def _convert_model(
-    written: OutputFiles, inputs: Sequence[str], output: Path | None, wanted: _Wanted
+    written: OutputFiles, inputs: Sequence[str], output: Path | None, options: _ConvertOptions
 ) -> None:
     """Writes a model in every format that is asked for."""
     from nnapi_prof.bundle.torchscript import why_not_said, why_uncarried
@@ -214,7 +216,7 @@ def _convert_model(
     from nnapi_prof.graph.plan import Preference
 
     model = written.source
-    level, preference, relaxed, float16, whole, min_region, formats = wanted
+    level, preference, relaxed, float16, whole, min_region, formats = options
     specs = parse_input_specs(inputs)
     is_open = any(spec.open_dims for spec in specs)
     if is_open and float16:
@@ -293,22 +295,22 @@ def _say_precision(written: OutputFiles, program: Program, region: Region, float
 
 def _say_sizes(written: OutputFiles, template: Template) -> None:
     written.opens = tuple(template.opens)
-    for known in template.opens:
-        steps = f" in steps of {known.step}" if known.step > 1 else ""
-        equal = "".join(f", equal to dimension {dim} of input {i}" for i, dim in known.equal)
+    for size in template.opens:
+        steps = f" in steps of {size.step}" if size.step > 1 else ""
+        equal = "".join(f", equal to dimension {dim} of input {i}" for i, dim in size.equal)
         written.note(
-            f"dimension {known.dim} of input {known.input} may be {known.least} to"
-            f" {known.most}{steps}{equal}"
+            f"dimension {size.dim} of input {size.input} may be {size.least} to"
+            f" {size.most}{steps}{equal}"
         )
 
 
 def _say_what_is_beside(written: OutputFiles, program: Program, region: Region) -> None:
     """A region has only what is computed: a model may have more outputs and inputs."""
-    for kind, names, known in (
+    for kind, names, own_names in (
         ("outputs", program.units.outputs, region.outputs),
         ("inputs", program.units.inputs, region.inputs),
     ):
-        beside = [name for name in dict.fromkeys(names) if name not in known]
+        beside = [name for name in dict.fromkeys(names) if name not in own_names]
         if beside:
             written.note(
                 f"{kind} of the model that NNAPI has nothing to do with (constants, inputs as"
@@ -375,9 +377,9 @@ def write_region(
     if "json" in formats:
         files[base.with_name(f"{base.name}.json")] = text
     if "cpp" in formats:
-        made = to_cpp(described, base.name, weights)
-        files[base.with_name(made.header_file)] = made.header
-        files[base.with_name(f"{base.name}.cpp")] = made.source
+        code = to_cpp(described, base.name, weights)
+        files[base.with_name(code.header_file)] = code.header
+        files[base.with_name(f"{base.name}.cpp")] = code.source
     for path, content in files.items():
         with writing(path):
             path.write_text(content)
@@ -445,7 +447,7 @@ def write_stock(
     written: OutputFiles,
     path: Path,
     program: Program,
-    found: Region | Template,
+    source: Region | Template,
     preference: Preference,
     relaxed: bool,
     structure: Structure,
@@ -457,11 +459,11 @@ def write_stock(
     from nnapi_prof.execution.host import constant_outputs
 
     rest = (constant_outputs(program), preference, relaxed, structure)
-    if isinstance(found, Template):
-        region = found.region
-        module = flexible_stock_module(program.units, found, *rest)
+    if isinstance(source, Template):
+        region = source.region
+        module = flexible_stock_module(program.units, source, *rest)
     else:
-        region = found
+        region = source
         module = stock_module(program.units, region, *rest)
     _save(module, path)
     written.files.append((path, "stock"))
@@ -520,8 +522,8 @@ def write_plan(written: OutputFiles, path: Path, bundle: Bundle, relaxed: bool) 
 
     model = written.source / bundle.model_file
     program = load_model(model, bundle.inputs)
-    known = [(unit.nodes, unit.inputs, unit.outputs) for unit in bundle.graph.units]
-    if known != [(unit.nodes, unit.inputs, unit.outputs) for unit in program.units.units]:
+    planned_units = [(unit.nodes, unit.inputs, unit.outputs) for unit in bundle.graph.units]
+    if planned_units != [(unit.nodes, unit.inputs, unit.outputs) for unit in program.units.units]:
         raise InputSpecError(
             f"{written.source} was made by another version, which cut the model otherwise: make it "
             "again with `nnapi-prof partition`"
@@ -549,8 +551,8 @@ def refusal_of_whole(
     from nnapi_prof.convert.lower import why_not
 
     every = range(len(program.units.units))
-    kept = {u: reason for u in every if (reason := why_not(program, u, level)) is not None}
-    _show_refusals(program, kept)
+    cpu_reasons = {u: reason for u in every if (reason := why_not(program, u, level)) is not None}
+    _show_refusals(program, cpu_reasons)
     others = [name for name in formats if name != "stock"]
     if others:
         hint = (
@@ -564,24 +566,26 @@ def refusal_of_whole(
     return NnapiProfError(f"{refusal}; {hint}")
 
 
-def _show_refusals(program: Program, kept: Mapping[int, str]) -> None:
+def _show_refusals(program: Program, cpu_reasons: Mapping[int, str]) -> None:
     """:func:`show_kept` of a model that is not converted: under --json on standard error."""
-    show_kept(program, kept, stderr() if as_json() else None)
+    show_kept(program, cpu_reasons, stderr() if as_json() else None)
 
 
-def show_kept(program: Program, kept: Mapping[int, str], console: Console | None = None) -> None:
+def show_kept(
+    program: Program, cpu_reasons: Mapping[int, str], console: Console | None = None
+) -> None:
     """A table of the units that stay on the CPU, those of one reason in one row."""
-    _show_reasons("Stays on the CPU", program, kept, console)
+    _show_reasons("Stays on the CPU", program, cpu_reasons, console)
 
 
 def show_in_floats(written: OutputFiles, program: Program, regions: Sequence[Region]) -> None:
     """A table of the quantised units that NNAPI computes in float32, and the rules that say so."""
     from nnapi_prof.convert.region import units_in_floats
 
-    found = units_in_floats(program.units, regions)
-    written.compute_in_floats(program, found)
-    if found:
-        _show_reasons("Computed in float32 on NNAPI, not as quant8", program, found)
+    rules = units_in_floats(program.units, regions)
+    written.compute_in_floats(program, rules)
+    if rules:
+        _show_reasons("Computed in float32 on NNAPI, not as quant8", program, rules)
 
 
 def _show_reasons(
@@ -592,8 +596,8 @@ def _show_reasons(
         words = program.units.units[u].label.split()
         operation = " ".join(words[:2]) if words[0] == "quantised" else words[0]
         _, _, rest = reason.partition(": ")  # without the node's name
-        said = rest if " cannot run on NNAPI: " in rest else reason
-        rows.setdefault((operation, said), []).append(u)
+        sentence = rest if " cannot run on NNAPI: " in rest else reason
+        rows.setdefault((operation, sentence), []).append(u)
     table = boxed(title, ["operation"], ["units"], "first", "why")
     for (operation, reason), units in rows.items():
         first = program.units.units[units[0]].label
@@ -633,7 +637,7 @@ class OutputFiles:
     """NNAPI operations of each model in them."""
     cpu_units: int = 0
     """Units that stay on the CPU."""
-    kept: list[tuple[str, str, str]] = field(default_factory=list)
+    cpu_reasons: list[tuple[str, str, str]] = field(default_factory=list)
     """Of units that NNAPI cannot run: name, label, and why."""
     in_floats: list[tuple[str, str, str]] = field(default_factory=list)
     """Of quantised units that NNAPI computes in float32: name, label, and why."""
@@ -655,13 +659,13 @@ class OutputFiles:
         if note is not None and note not in self.notes:
             self.note(note)
 
-    def keep(self, program: Program, kept: Mapping[int, str]) -> None:
+    def keep(self, program: Program, cpu_reasons: Mapping[int, str]) -> None:
         """Units on the CPU, by index, and why."""
-        self.kept += _named(program, kept)
+        self.cpu_reasons += _named(program, cpu_reasons)
 
-    def compute_in_floats(self, program: Program, found: Mapping[int, str]) -> None:
+    def compute_in_floats(self, program: Program, rules: Mapping[int, str]) -> None:
         """Quantised units in float32, by index, and why."""
-        self.in_floats += _named(program, found)
+        self.in_floats += _named(program, rules)
 
     def document(self, formats: Sequence[str]) -> Document:
         from nnapi_prof.documents.convert import of_conversion
@@ -672,7 +676,7 @@ class OutputFiles:
             self.files,
             self.regions,
             self.cpu_units,
-            self.kept,
+            self.cpu_reasons,
             self.in_floats,
             self.checks,
             self.opens,

@@ -148,10 +148,10 @@ def time_of(text: str, end: bool) -> str | None:
 def _instant(option: str, text: str, end: bool) -> str:
     from nnapi_prof.errors import UsageError
 
-    found = time_of(text, end)
-    if found is None:
+    time = time_of(text, end)
+    if time is None:
         raise UsageError(f"{option} {text!r} is no date: write 2026-01-31 or 2026-01-31T12:30")
-    return found
+    return time
 
 
 def _signatures(
@@ -192,28 +192,28 @@ def prune(costs: str | None, superseded: bool, yes: bool, **filters: Any) -> Non
 
     with CostStore(existing(costs)) as store:
         selection, _ = selection_of(store, **filters)
-        found = pruning.prune(store, selection, superseded=superseded, deleting=yes)
+        pruned = pruning.prune(store, selection, superseded=superseded, deleting=yes)
     if as_json():
         from nnapi_prof.documents.costs import of_prune
 
-        print_document(of_prune(store.location, found))
+        print_document(of_prune(store.location, pruned))
         return
-    click.echo(_pruned_words(found))
-    if found.rows and not yes:
+    click.echo(_pruned_words(pruned))
+    if pruned.rows and not yes:
         say("note: nothing was deleted: --yes does it")
-    if found.deleted and found.rows:
+    if pruned.deleted and pruned.rows:
         say("note: the file of an SQLite table does not shrink: what comes next is written there")
 
 
-def _pruned_words(found: Pruned) -> str:
+def _pruned_words(pruned: Pruned) -> str:
     """``412 of 1,203 rows deleted, of 2 devices; 1 device is forgotten``."""
-    verb = "deleted" if found.deleted else "would go"
-    words = f"{found.rows:,} of {found.rows + found.kept:,} rows {verb}"
-    if found.rows:
-        words += f", of {_devices(len(found.devices))}"
-    if found.forgotten:
-        one = len(found.forgotten) == 1
-        words += f"; {_devices(len(found.forgotten))} {'has' if one else 'have'} none left"
+    verb = "deleted" if pruned.deleted else "would go"
+    words = f"{pruned.rows:,} of {pruned.rows + pruned.kept:,} rows {verb}"
+    if pruned.rows:
+        words += f", of {_devices(len(pruned.devices))}"
+    if pruned.forgotten:
+        one = len(pruned.forgotten) == 1
+        words += f"; {_devices(len(pruned.forgotten))} {'has' if one else 'have'} none left"
     return words
 
 
@@ -246,23 +246,23 @@ def list_(costs: str | None) -> None:
     from nnapi_prof.costs.store.devices import measured
 
     with CostStore(existing(costs)) as store:
-        found = measured(store)
+        devices = measured(store)
     if as_json():
         from nnapi_prof.documents.costs import of_devices
 
-        print_document(of_devices(store.location, found))
+        print_document(of_devices(store.location, devices))
         return
     console = stdout()
     wide = is_wide(console)
     last = ["kinds", "targets", "first measured", "last measured"] if wide else ["last measured"]
     table = plain(["device", "name"], ["rows", "ok"], *last)
-    for each in found:
+    for each in devices:
         kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(each.kinds.items()))
         cells = [each.fingerprint, each.name, str(each.rows), str(each.statuses.get("ok", 0))]
         cells += [kinds, str(len(each.targets)), _short(each.first)] if wide else []
         table.add_row(*cells, _short(each.last))
     console.print(table)
-    if not found:
+    if not devices:
         say("note: the cost table is empty: `nnapi-prof profile` fills it")
 
 
@@ -398,15 +398,15 @@ def diff(
     with CostStore(existing(costs)) as store:
         selection, devices = selection_of(store, **filters)
         one, two = (_side(store, selection, devices, words) for words in (first, second))
-    found = compare(one, two, threshold / 100)
+    comparison = compare(one, two, threshold / 100)
     if as_json():
         from nnapi_prof.documents.costs import of_comparison
 
-        print_document(of_comparison(store.location, found, first, second))
+        print_document(of_comparison(store.location, comparison, first, second))
         return
     heads = (f"{first} ({_unit(one)})", f"{second} ({_unit(two)})")
-    _diff_table(found.differences if every else found.changed, heads)
-    click.echo(_in_words(found))
+    _diff_table(comparison.differences if every else comparison.changed, heads)
+    click.echo(_in_words(comparison))
 
 
 def _side(
@@ -443,21 +443,23 @@ def _diff_table(shown: tuple[Difference, ...], heads: tuple[str, str]) -> None:
         cells += [] if usual else [one.conditions.options or "–"]
         cells += [ms(m.summary.median_ns) if m.usable else m.status.value for m in (one, two)]
         cells.append("–" if each.ratio is None else f"{each.ratio:.3f}")
-        known = each.low is not None and each.high is not None
-        cells.append(f"{each.low:.3f} to {each.high:.3f}" if known else "–")
+        has_interval = each.low is not None and each.high is not None
+        cells.append(f"{each.low:.3f} to {each.high:.3f}" if has_interval else "–")
         table.add_row(*cells, each.verdict.value)
     stdout().print(table)
 
 
-def _in_words(found: Comparison) -> str:
-    n, changed = len(found.differences), len(found.changed)
+def _in_words(comparison: Comparison) -> str:
+    n, changed = len(comparison.differences), len(comparison.changed)
     words = f"{changed} of {n} changed beyond noise" if n else "nothing was measured on both sides"
-    ratio = found.median_ratio
+    ratio = comparison.median_ratio
     parts = [words if ratio is None else f"{words}, median ratio {ratio:.3f}"]
-    if found.same_row:
-        parts.append(f"{found.same_row} not measured again in between")
-    if found.only_first or found.only_second:
-        parts.append(f"{found.only_first} only in the first, {found.only_second} in the second")
+    if comparison.same_row:
+        parts.append(f"{comparison.same_row} not measured again in between")
+    if comparison.only_first or comparison.only_second:
+        parts.append(
+            f"{comparison.only_first} only in the first, {comparison.only_second} in the second"
+        )
     return "; ".join(parts)
 
 
@@ -513,11 +515,11 @@ def import_command(costs: str | None, files: tuple[Path, ...]) -> None:
     done = []
     with CostStore(costs) as store:
         for file in files:
-            found = import_(store, file)
-            done.append({"file": str(file), **dataclasses.asdict(found)})
+            counts = import_(store, file)
+            done.append({"file": str(file), **dataclasses.asdict(counts)})
             if not as_json():
-                of = f"of {_count(found.rows, 'row')} of {_count(found.devices, 'device')}"
-                click.echo(f"{file}: {found.added} new {of}")
+                of = f"of {_count(counts.rows, 'row')} of {_count(counts.devices, 'device')}"
+                click.echo(f"{file}: {counts.added} new {of}")
     if as_json():
         from nnapi_prof.documents.costs import of_import
 

@@ -27,13 +27,13 @@ def command() -> None:
     """
     from nnapi_prof.device.find import list_devices
 
-    found = list_devices()
+    rows = list_devices()
     if as_json():
         from nnapi_prof.documents.devices import of_devices
 
-        print_document(of_devices(found))
+        print_document(of_devices(rows))
         return
     table = plain(["device", "reached by", "state", "description"])
-    for row in found:
+    for row in rows:
         table.add_row(row.serial, row.kind, row.state, row.description)
     stdout().print(table)

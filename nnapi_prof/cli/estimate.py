@@ -137,9 +137,9 @@ def _show(described: Any, costs: EstimatedCosts, plans: tuple[Plan, ...]) -> Non
 
 def _cell(costs: EstimatedCosts, unit: int, target: Target) -> str:
     """Milliseconds, with a question mark where no such operation was ever measured there."""
-    found = costs.estimates.get((unit, target))
-    return ms(None if found is None else found.ns) + (
-        " ?" if found and found.never_measured else ""
+    estimate = costs.estimates.get((unit, target))
+    return ms(None if estimate is None else estimate.ns) + (
+        " ?" if estimate and estimate.never_measured else ""
     )
 
 

@@ -97,10 +97,10 @@ def command(
             from nnapi_prof.api.model import load
             from nnapi_prof.execution.profile.options import ProfileOptions
 
-            known = load(model, inputs)
-        listener.notes(*known.notes)
-        gone = run_all(
-            known,
+            loaded = load(model, inputs)
+        listener.notes(*loaded.notes)
+        result = run_all(
+            loaded,
             report=report,
             device=device_spec,
             costs=costs,
@@ -113,15 +113,15 @@ def command(
     if as_json():
         from nnapi_prof.documents.go import of_go
 
-        print_document(of_go(gone))
+        print_document(of_go(result))
     else:
-        _show(gone)
-    if open_it and gone.report is not None and not click.launch(str(gone.report.resolve())):
+        _show(result)
+    if open_it and result.report is not None and not click.launch(str(result.report.resolve())):
         say("note: no browser was opened: there is none here that the system knows of")
-    if gone.fault is not None:
-        raise gone.fault
-    if gone.result is not None:
-        gone.result.raise_for_mismatch()
+    if result.fault is not None:
+        raise result.fault
+    if result.result is not None:
+        result.result.raise_for_mismatch()
 
 
 def _check(report: Path) -> None:
@@ -141,28 +141,28 @@ def _check(report: Path) -> None:
         raise UsageError(f"{bundle} exists and is no bundle: name another -o or remove it")
 
 
-def _show(gone: PipelineResult) -> None:
+def _show(result: PipelineResult) -> None:
     """The few lines that matter, and where the rest is."""
     console = stdout()
-    made = gone.result or gone.planned
-    if made is not None:
+    subject = result.result or result.planned
+    if subject is not None:
         from nnapi_prof.reports.frames import baseline_frame
         from nnapi_prof.reports.headline import headline
 
-        data = made.report_data()
-        said = headline(data, baseline_frame(data.plans, data.run, data.permutes))
-        conditions = f", {made.conditions.options}" if made.conditions.options else ""
-        console.print(f"{data.model} on {made.device}{conditions}", soft_wrap=True)
-        console.print(said.sentence, soft_wrap=True)
-        for card in said.cards:
+        data = subject.report_data()
+        summary = headline(data, baseline_frame(data.plans, data.run, data.permutes))
+        conditions = f", {subject.conditions.options}" if subject.conditions.options else ""
+        console.print(f"{data.model} on {subject.device}{conditions}", soft_wrap=True)
+        console.print(summary.sentence, soft_wrap=True)
+        for card in summary.cards:
             detail = f" ({card.detail})" if card.detail else ""
             console.print(f"{card.about}: {card.value}{detail}", soft_wrap=True)
-    outcome = gone.costs.outcome if gone.costs else None
-    if gone.costs is not None and outcome is not None:
+    outcome = result.costs.outcome if result.costs else None
+    if result.costs is not None and outcome is not None:
         measured = f"{outcome.n_measured} measured, {outcome.n_reused} known before"
-        console.print(f"costs:  {gone.costs.location} ({measured})", soft_wrap=True)
-    if gone.bundle is not None:
-        console.print(f"bundle: {gone.bundle}", soft_wrap=True)
-    if gone.report is not None:
-        only = "" if gone.result else " (predictions only: the plan was not run)"
-        console.print(f"report: {gone.report}{only}", soft_wrap=True)
+        console.print(f"costs:  {result.costs.location} ({measured})", soft_wrap=True)
+    if result.bundle is not None:
+        console.print(f"bundle: {result.bundle}", soft_wrap=True)
+    if result.report is not None:
+        only = "" if result.result else " (predictions only: the plan was not run)"
+        console.print(f"report: {result.report}{only}", soft_wrap=True)

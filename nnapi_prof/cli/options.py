@@ -234,14 +234,15 @@ def _cpus(_context: click.Context, _parameter: click.Parameter, value: str | Non
 
 def cpus_option(default: str | None) -> Callable[[F], F]:
     """``--cpus``; without a default it is the bundle's."""
-    said = "" if default else " Default: as the bundle was planned for."
+    default_words = "" if default else " Default: as the bundle was planned for."
     return click.option(
         "--cpus",
         metavar="big|all|MASK",
         default=default,
         show_default=default is not None,
         callback=_cpus,
-        help="Cores to keep to: those of the highest clock rate, all, or a mask like 0xf0." + said,
+        help="Cores to keep to: those of the highest clock rate, all, or a mask like 0xf0."
+        + default_words,
     )
 
 

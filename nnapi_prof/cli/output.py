@@ -104,8 +104,8 @@ def asks_for_json(arguments: Sequence[str]) -> bool:
 def current() -> Output:
     """The output of the command that runs."""
     context = click.get_current_context(silent=True)
-    found = None if context is None else context.find_object(Output)
-    return Output() if found is None else found
+    output = None if context is None else context.find_object(Output)
+    return Output() if output is None else output
 
 
 def as_json() -> bool:

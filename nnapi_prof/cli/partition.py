@@ -198,14 +198,14 @@ def command(
         with listener.working("loading PyTorch"):
             from nnapi_prof.api.plan_search import partition_file
 
-        made = partition_file(
+        partitioned = partition_file(
             model,
             inputs,
             output=path,
             device=device_spec,
             costs=costs,
             conditions=conditions_of(threads, cpus, mode, relaxed, float16),
-            wishes=PlanOptions(
+            plan_options=PlanOptions(
                 forbid,
                 pin,
                 preference,
@@ -226,10 +226,10 @@ def command(
     if as_json():
         from nnapi_prof.documents.bundle import of_partition
 
-        print_document(of_partition(path, made.bundle, made.found.curve))
+        print_document(of_partition(path, partitioned.bundle, partitioned.plan_set.curve))
     else:
-        _show(made.bundle)
-        show_curve(stdout(), made.found, best, unit_of(made.bundle.simulated))
+        _show(partitioned.bundle)
+        show_curve(stdout(), partitioned.plan_set, best, unit_of(partitioned.bundle.simulated))
     say(f"bundle in {path}")
 
 
@@ -264,23 +264,23 @@ WORTH_A_LINE = 0.001
 """Of the latency: what the fastest plan saves at least where it is spoken of."""
 
 
-def show_curve(console: Console, found: PlanSet, chosen: bool, unit: str) -> None:
+def show_curve(console: Console, plan_set: PlanSet, chosen: bool, unit: str) -> None:
     """Nothing where plans of fewer segments are as fast, and none of more is faster; ``chosen``
     says that the fastest was asked for."""
-    few, many = found.default, found.best
-    if not found.curve or few.predicted_ns <= 0:
+    few, many = plan_set.default, plan_set.best
+    if not plan_set.curve or few.predicted_ns <= 0:
         return
     gain = 1 - many.predicted_ns / few.predicted_ns
-    is_wide = found.curve[0].ns > few.predicted_ns * (1 + WORTH_A_ROW)
+    is_wide = plan_set.curve[0].ns > few.predicted_ns * (1 + WORTH_A_ROW)
     if not is_wide and gain < WORTH_A_LINE:
         return
     title = f"Latency by number of segments, predicted, in {unit}"
     heads = ["segments", "latency", "against the best", "compile", "first run", "shared MB"]
     table = boxed(title, [], heads, "")
-    for point in worth_showing(found.curve, len(few.segments)):
+    for point in worth_showing(plan_set.curve, len(few.segments)):
         more = point.ns / many.predicted_ns - 1 if many.predicted_ns > 0 else 0.0
         cells = (str(point.n_segments), ms(point.ns), f"{more:+.1%}")
-        table.add_row(*cells, *_start_up(found.start_ups.get(point.n_segments)), proven(point))
+        table.add_row(*cells, *_start_up(plan_set.start_ups.get(point.n_segments)), proven(point))
     console.print(table)
     if gain >= WORTH_A_LINE:
         line(
@@ -291,11 +291,11 @@ def show_curve(console: Console, found: PlanSet, chosen: bool, unit: str) -> Non
         )
 
 
-def _start_up(known: StartUp | None) -> tuple[str, str, str]:
-    if known is None:
+def _start_up(start_up: StartUp | None) -> tuple[str, str, str]:
+    if start_up is None:
         return "", "", ""
-    compiling = "" if known.compile_ns is None else ms(known.compile_ns)
-    return compiling, ms(known.first_run_ns), f"{known.shared_bytes / 1e6:.2f}"
+    compiling = "" if start_up.compile_ns is None else ms(start_up.compile_ns)
+    return compiling, ms(start_up.first_run_ns), f"{start_up.shared_bytes / 1e6:.2f}"
 
 
 def worth_showing(curve: Sequence[CurvePoint], default: int) -> list[CurvePoint]:

@@ -178,8 +178,8 @@ def command(
     if as_json():
         from nnapi_prof.documents.profile import of_profile
 
-        known = (profiled.model, profiled.device, profiled.location)
-        print_document(of_profile(*known, profiled.units, outcome))
+        names = (profiled.model, profiled.device, profiled.location)
+        print_document(of_profile(*names, profiled.units, outcome))
     else:
         _summarise(profiled.units, outcome, profiled.location)
     _say_doubts(outcome, refine)

@@ -86,7 +86,7 @@ class Board:
         self.durations = durations
         self.now = now
         self._phase: Progress | None = None
-        self._began = self._said = 0.0
+        self._began = self._last_line = 0.0
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -100,20 +100,20 @@ class Board:
         """A phase began or went on."""
         if self._phase is None or self._phase.phase != progress.phase:
             self._ended()
-            self._began = self._said = self.now()
+            self._began = self._last_line = self.now()
         self._phase = progress
-        if progress.phase == BUILDING and self.now() - self._said >= BUILD_LINE_S:
-            self._said = self.now()
+        if progress.phase == BUILDING and self.now() - self._last_line >= BUILD_LINE_S:
+            self._last_line = self.now()
             say(f"{BUILDING}: {progress.done} of {progress.total} files")
         if progress.done >= progress.total:
             self._ended()
 
     def _ended(self) -> None:
-        found, self._phase = self._phase, None
-        if found is None or (took := self.now() - self._began) < WORTH_A_LINE_S:
+        phase, self._phase = self._phase, None
+        if phase is None or (took := self.now() - self._began) < WORTH_A_LINE_S:
             return
-        of = "" if found.done >= found.total else f" of {found.total}"
-        say(f"{found.phase}: {found.done}{of} in {took:.0f} s")
+        of = "" if phase.done >= phase.total else f" of {phase.total}"
+        say(f"{phase.phase}: {phase.done}{of} in {took:.0f} s")
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
@@ -269,17 +269,17 @@ class Durations:
 
     def expected(self, what: str) -> float | None:
         """Seconds that ``what`` took last time."""
-        found = self._read().get(what)
-        return None if found is None else float(found)
+        seconds = self._read().get(what)
+        return None if seconds is None else float(seconds)
 
     def remember(self, what: str, seconds: float) -> None:
         """A file that cannot be written forgets."""
         if seconds < _WORTH_REMEMBERING_S:
             return
-        known = self._read()
-        known.pop(what, None)
-        known[what] = round(seconds, 2)
-        newest = dict(list(known.items())[-_REMEMBERED:])
+        durations = self._read()
+        durations.pop(what, None)
+        durations[what] = round(seconds, 2)
+        newest = dict(list(durations.items())[-_REMEMBERED:])
         with contextlib.suppress(OSError):  # next time there is an estimate less, and nothing else
             self._path.parent.mkdir(parents=True, exist_ok=True)
             draft = self._path.with_suffix(f".{os.getpid()}")
@@ -288,12 +288,12 @@ class Durations:
 
     def _read(self) -> dict[str, float]:
         try:
-            found = json.loads(self._path.read_text())
+            content = json.loads(self._path.read_text())
         except (OSError, ValueError):
             return {}
-        if not isinstance(found, dict):
+        if not isinstance(content, dict):
             return {}
-        return {k: v for k, v in found.items() if isinstance(v, int | float)}
+        return {k: v for k, v in content.items() if isinstance(v, int | float)}
 
 
 def in_words(seconds: float) -> str:

@@ -141,8 +141,8 @@ def _show(report: RunReport) -> None:
     table = boxed(f"Plan, latency in {unit}", words, times)
     for each in segments:
         cells = [str(each.segment), each.target, each.label]
-        found = (each.predicted_ns, each.median_ns, each.first_ns, each.compile_ns)
-        table.add_row(*cells[: len(words)], *map(ms, found))
+        latencies = (each.predicted_ns, each.median_ns, each.first_ns, each.compile_ns)
+        table.add_row(*cells[: len(words)], *map(ms, latencies))
     console.print(table)
     if not wide:
         listed(console, "Units", ((str(each.segment), each.label) for each in segments))

@@ -30,18 +30,18 @@ def command(name: tuple[str, ...]) -> None:
     from nnapi_prof.documents.about import of_schemas
     from nnapi_prof.errors import UsageError
 
-    known = schemas()
+    by_name = schemas()
     if name:
         asked = "-".join(name)
-        if asked not in known:
-            raise UsageError(f"no document {asked!r}: there are {', '.join(known)}")
+        if asked not in by_name:
+            raise UsageError(f"no document {asked!r}: there are {', '.join(by_name)}")
         current().printed = True  # the schema is the one document, with --json and without
-        click.echo(json.dumps(known[asked], indent=1))
+        click.echo(json.dumps(by_name[asked], indent=1))
         return
     if as_json():
-        print_document(of_schemas(known))
+        print_document(of_schemas(by_name))
         return
     table = plain(["document", "schema", "of what"])
-    for each, schema in known.items():
+    for each, schema in by_name.items():
         table.add_row(each, schema["$id"], schema["title"])
     stdout().print(table)

@@ -49,11 +49,11 @@ def of_version(
         )
     ),
 )
-def of_schemas(known: Mapping[str, Schema]) -> Document:
+def of_schemas(by_name: Mapping[str, Schema]) -> Document:
     return {
         "documents": [
             {"name": name, "id": schema["$id"], "title": schema["title"]}
-            for name, schema in known.items()
+            for name, schema in by_name.items()
         ]
     }
 

@@ -69,7 +69,7 @@ def of_conversion(
     files: Sequence[tuple[Path, str]],
     regions: Sequence[int],
     cpu_units: int,
-    kept: Sequence[tuple[str, str, str]],
+    cpu_reasons: Sequence[tuple[str, str, str]],
     in_floats: Sequence[tuple[str, str, str]],
     checks: Sequence[OutputCheck],
     opens: Sequence[OpenSize],
@@ -85,7 +85,7 @@ def of_conversion(
         ],
         "regions": [{"n_operations": n} for n in regions],
         "cpu_units": cpu_units,
-        "kept": _reasons(kept),
+        "kept": _reasons(cpu_reasons),
         "in_floats": _reasons(in_floats),
         "precision": [of_check(check) for check in checks],
         "open_sizes": [
@@ -103,5 +103,5 @@ def of_conversion(
     }
 
 
-def _reasons(found: Sequence[tuple[str, str, str]]) -> list[dict[str, str]]:
-    return [{"name": name, "label": label, "reason": reason} for name, label, reason in found]
+def _reasons(rows: Sequence[tuple[str, str, str]]) -> list[dict[str, str]]:
+    return [{"name": name, "label": label, "reason": reason} for name, label, reason in rows]

@@ -173,19 +173,19 @@ def _measurement(m: Measurement, name: str) -> Document:
         )
     ),
 )
-def of_comparison(costs: str, found: Comparison, first: str, second: str) -> Document:
-    differences = [_difference(each) for each in found.differences]
+def of_comparison(costs: str, comparison: Comparison, first: str, second: str) -> Document:
+    differences = [_difference(each) for each in comparison.differences]
     return {
         "costs": costs,
         "first": first,
         "second": second,
         "simulated": any(each["simulated"] for each in differences),
         "confidence": CONFIDENCE,
-        "changed": len(found.changed),
-        "median_ratio": found.median_ratio,
-        "only_first": found.only_first,
-        "only_second": found.only_second,
-        "same_row": found.same_row,
+        "changed": len(comparison.changed),
+        "median_ratio": comparison.median_ratio,
+        "only_first": comparison.only_first,
+        "only_second": comparison.only_second,
+        "same_row": comparison.same_row,
         "differences": differences,
     }
 
@@ -251,12 +251,12 @@ def of_import(costs: str, files: Sequence[Document]) -> Document:
     devices=described(mapping(COUNT), "fingerprint -> its rows that go"),
     forgotten=described(array(TEXT), "fingerprints of devices that no row is left of"),
 )
-def of_prune(costs: str, found: Pruned) -> Document:
+def of_prune(costs: str, pruned: Pruned) -> Document:
     return {
         "costs": costs,
-        "deleted": found.deleted,
-        "rows": found.rows,
-        "kept": found.kept,
-        "devices": dict(found.devices),
-        "forgotten": list(found.forgotten),
+        "deleted": pruned.deleted,
+        "rows": pruned.rows,
+        "kept": pruned.kept,
+        "devices": dict(pruned.devices),
+        "forgotten": list(pruned.forgotten),
     }

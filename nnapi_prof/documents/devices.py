@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     ),
 )
 def of_devices(rows: Iterable[ListedDevice]) -> Document:
-    found = [
+    devices = [
         {**dataclasses.asdict(row), "simulated": row.serial.startswith("sim:")} for row in rows
     ]
-    return {"devices": found}
+    return {"devices": devices}

@@ -76,12 +76,12 @@ def of_estimate(
     def of_unit(unit: Unit) -> Document:
         estimates = {
             target.key: {
-                "ns": found.ns,
-                "error": found.error,
-                "never_measured": found.never_measured,
+                "ns": estimate.ns,
+                "error": estimate.error,
+                "never_measured": estimate.never_measured,
             }
             for target in costs.targets
-            if (found := costs.estimates.get((unit.index, target))) is not None
+            if (estimate := costs.estimates.get((unit.index, target))) is not None
         }
         refusals = {
             target.key: costs.refusals[unit.index, target]

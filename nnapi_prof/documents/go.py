@@ -53,11 +53,11 @@ _RUN = {name: part for name, part in registered()["run"].items() if not name.sta
     spent_s=described(mapping(NUMBER), "step -> seconds"),
     notes=NOTES,
 )
-def of_go(gone: PipelineResult) -> Document:
-    costs, planned, ran = gone.costs, gone.planned, gone.result
+def of_go(result: PipelineResult) -> Document:
+    costs, planned, ran = result.costs, result.planned, result.result
     outcome = costs.outcome if costs is not None else None
     return {
-        "model": gone.model.name,
+        "model": result.model.name,
         "device": None if costs is None else costs.device,
         "simulated": costs is not None and costs.simulated,
         "conditions": None if costs is None else costs.conditions.to_json(),
@@ -69,14 +69,14 @@ def of_go(gone: PipelineResult) -> Document:
             "n_reused": outcome.n_reused,
             "rounds": outcome.rounds,
         },
-        "bundle": None if gone.bundle is None else str(gone.bundle),
-        "report": None if gone.report is None else str(gone.report),
+        "bundle": None if result.bundle is None else str(result.bundle),
+        "report": None if result.report is None else str(result.report),
         "plan": None if planned is None else of_plan(planned.plan),
         "baselines": [] if planned is None else of_plans(planned.baselines),
         "run": None
-        if ran is None or gone.bundle is None or gone.kept is None
-        else of_run(gone.bundle, gone.kept, ran.run),
-        "fault": None if gone.fault is None else str(gone.fault),
-        "spent_s": dict(gone.spent_s),
-        "notes": list(gone.model.notes),
+        if ran is None or result.bundle is None or result.run_file is None
+        else of_run(result.bundle, result.run_file, ran.run),
+        "fault": None if result.fault is None else str(result.fault),
+        "spent_s": dict(result.spent_s),
+        "notes": list(result.model.notes),
     }

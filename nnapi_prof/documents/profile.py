@@ -71,11 +71,13 @@ def of_profile(
     model: str, device: str, costs: str, graph: UnitGraph, outcome: ProfileOutcome
 ) -> Document:
     """``device``: for people; ``costs``: the cost table, without a password."""
-    known = outcome.costs
+    fitted = outcome.costs
 
     def of_unit(unit: Unit) -> Document:
-        found = {} if known is None else {t: known.unit_cost(unit.index, t) for t in known.targets}
-        return {"costs_ns": {t.key: ns for t, ns in found.items() if ns is not None}}
+        by_target = (
+            {} if fitted is None else {t: fitted.unit_cost(unit.index, t) for t in fitted.targets}
+        )
+        return {"costs_ns": {t.key: ns for t, ns in by_target.items() if ns is not None}}
 
     return {
         "model": model,
@@ -99,7 +101,7 @@ def of_profile(
             "n_exhaustive": outcome.n_exhaustive,
             "potential": outcome.potential,
         },
-        "units": of_units(graph, of_unit) if known is not None else [],
+        "units": of_units(graph, of_unit) if fitted is not None else [],
         "plan": None if outcome.plan is None else of_plan(outcome.plan),
         "baselines": of_plans(outcome.baselines),
     }

@@ -188,7 +188,7 @@ def test_a_phone_fitted_to_a_table(way: Way, tmp_path: Path) -> None:
     assert np_.partition(way.model, costs).plan.segments
 
 
-def test_wishes(way: Way) -> None:
+def test_plan_options(way: Way) -> None:
     pinned = np_.partition(way.model, way.costs, pin=[f"*={SLOW}"])
     assert {s.target.key for s in pinned.plan.segments} == {SLOW}
     on_cpu = np_.partition(way.model, way.costs, forbid=["*"])

@@ -14,9 +14,9 @@ from tests.cli.common import INPUT, Profiled, Result
 Cli = Callable[..., Result]
 
 
-def partition(cli: Cli, profiled: Profiled, output: Path, *wishes: str) -> Result:
+def partition(cli: Cli, profiled: Profiled, output: Path, *options: str) -> Result:
     named = ("--device", "sim:npu-phone", "--input", INPUT, "--costs", profiled.costs)
-    return cli("partition", *named, "--output", output, *wishes, profiled.model)
+    return cli("partition", *named, "--output", output, *options, profiled.model)
 
 
 def test_units_are_pinned_and_forbidden(cli: Cli, profiled: Profiled, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_the_guard_of_accuracy_needs_less_than_float32(
 
 
 @pytest.mark.parametrize(
-    ("wishes", "words"),
+    ("options", "words"),
     [
         (("--forbid", "lstm*"), "no unit is called so"),
         (("--forbid", "conv2d*=tpu"), "no target 'tpu'; there are cpu, nnapi:"),
@@ -77,9 +77,9 @@ def test_the_guard_of_accuracy_needs_less_than_float32(
     ],
 )
 def test_wishes_that_mean_nothing(
-    cli: Cli, profiled: Profiled, tmp_path: Path, wishes: tuple[str, ...], words: str
+    cli: Cli, profiled: Profiled, tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
-    done = partition(cli, profiled, tmp_path / "x.nnprof", *wishes)
+    done = partition(cli, profiled, tmp_path / "x.nnprof", *options)
     assert done.code == 2 and words in done.error
     assert not (tmp_path / "x.nnprof").exists()
 
