@@ -24,9 +24,11 @@ A message says what failed, on which thing, what was found and what to do.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 
 
 class NnapiProfError(Exception):
@@ -157,6 +159,21 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     near = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {near[0]}?)" if near else ""
+
+
+def irregular(path: Path) -> str | None:
+    """What stands at ``path`` in the place of a file: ``a folder``, ``a pipe`` or ``a device``;
+    None of a file, of a link to one, and where there is nothing.
+
+    Whoever reads a file that a user named asks first: opening a pipe waits for a writer, and a
+    device may never end.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return None
+    kinds = {stat.S_IFREG: None, stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def visible(text: str, limit: int = 500) -> str:

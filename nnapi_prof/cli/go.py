@@ -20,7 +20,7 @@ from nnapi_prof.cli.options import (
     input_option,
     memory_option,
 )
-from nnapi_prof.cli.output import as_json, print_document, say, stdout
+from nnapi_prof.cli.output import as_json, current, print_document, say, stderr, stdout
 from nnapi_prof.cli.progress import listening
 
 if TYPE_CHECKING:
@@ -151,8 +151,10 @@ def _show(result: PipelineResult) -> None:
 
         data = subject.report_data()
         summary = headline(data, baseline_frame(data.plans, data.run, data.permutes))
+        is_told = console.is_terminal and stderr().is_terminal and not current().quiet
         conditions = f", {subject.conditions.options}" if subject.conditions.options else ""
-        console.print(f"{data.model} on {subject.device}{conditions}", soft_wrap=True)
+        if not is_told:  # by the profile, to the same reader
+            console.print(f"{data.model} on {subject.device}{conditions}", soft_wrap=True)
         console.print(summary.sentence, soft_wrap=True)
         for card in summary.cards:
             detail = f" ({card.detail})" if card.detail else ""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from nnapi_prof.api.plan_search import PlanSet, StartUp
     from nnapi_prof.bundle.bundle import Bundle
-    from nnapi_prof.graph.plan import Segment
+    from nnapi_prof.graph.plan import Plan, Segment, Target
     from nnapi_prof.partition import CurvePoint
 
 
@@ -229,7 +229,8 @@ def command(
         print_document(of_partition(path, partitioned.bundle, partitioned.plan_set.curve))
     else:
         _show(partitioned.bundle)
-        show_curve(stdout(), partitioned.plan_set, best, unit_of(partitioned.bundle.simulated))
+        unit = unit_of(partitioned.bundle.simulated)
+        show_curve(stdout(), partitioned.plan_set, partitioned.bundle.plan, best, unit)
     say(f"bundle in {path}")
 
 
@@ -264,9 +265,12 @@ WORTH_A_LINE = 0.001
 """Of the latency: what the fastest plan saves at least where it is spoken of."""
 
 
-def show_curve(console: Console, plan_set: PlanSet, chosen: bool, unit: str) -> None:
-    """Nothing where plans of fewer segments are as fast, and none of more is faster; ``chosen``
-    says that the fastest was asked for."""
+def show_curve(console: Console, plan_set: PlanSet, plan: Plan, best: bool, unit: str) -> None:
+    """Nothing where plans of fewer segments are as fast, and none of more is faster.
+
+    ``plan`` is the bundle's: chosen as it ran whole, it need not be the one that ``best`` asked
+    for.
+    """
     few, many = plan_set.default, plan_set.best
     if not plan_set.curve or few.predicted_ns <= 0:
         return
@@ -282,13 +286,22 @@ def show_curve(console: Console, plan_set: PlanSet, chosen: bool, unit: str) -> 
         cells = (str(point.n_segments), ms(point.ns), f"{more:+.1%}")
         table.add_row(*cells, *_start_up(plan_set.start_ups.get(point.n_segments)), proven(point))
     console.print(table)
-    if gain >= WORTH_A_LINE:
-        line(
-            console,
-            f"({len(many.segments)} segments instead of {len(few.segments)} "
-            f"{'save' if chosen else 'would save'} {gain:.1%}: {ms(many.predicted_ns)} instead of "
-            f"{ms(few.predicted_ns)} {unit}{'' if chosen else '; --best chooses them'})",
-        )
+    if gain < WORTH_A_LINE:
+        return
+    is_chosen = _placement(plan) == _placement(many)
+    hint = "" if is_chosen else "; --best chooses them"
+    if best and not is_chosen:
+        hint = f" by prediction; {plan.name} was faster when both ran whole"
+    line(
+        console,
+        f"({len(many.segments)} segments instead of {len(few.segments)} "
+        f"{'save' if is_chosen else 'would save'} {gain:.1%}: {ms(many.predicted_ns)} instead of "
+        f"{ms(few.predicted_ns)} {unit}{hint})",
+    )
+
+
+def _placement(plan: Plan) -> list[tuple[tuple[int, ...], Target]]:
+    return [(segment.units, segment.target) for segment in plan.segments]
 
 
 def _start_up(start_up: StartUp | None) -> tuple[str, str, str]:

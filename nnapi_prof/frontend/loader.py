@@ -17,7 +17,7 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from nnapi_prof.errors import FrontendError, ModelFileError
+from nnapi_prof.errors import FrontendError, ModelFileError, irregular
 from nnapi_prof.frontend import export
 from nnapi_prof.frontend.eager import settle_views
 from nnapi_prof.frontend.export_check import check_export
@@ -51,8 +51,8 @@ def model_kind(path: Path) -> ModelKind:
     """Looks into the file, whatever its name. Raises ModelFileError saying what else it is."""
     if not path.exists():
         raise ModelFileError(f"{path} does not exist: give the path of a .pt or .pt2 file")
-    if path.is_dir():
-        raise ModelFileError(f"{path} is a folder: give the path of a .pt or .pt2 file")
+    if what := irregular(path):
+        raise ModelFileError(f"{path} is {what}: give the path of a .pt or .pt2 file")
     try:
         with path.open("rb") as file:
             head = file.read(4)

@@ -24,13 +24,20 @@ def points(*latencies: float) -> list[CurvePoint]:
     return [CurvePoint(count + 1, ns, ns, ()) for count, ns in enumerate(latencies)]
 
 
-def shown(best: bool) -> str:
+def shown(best: bool, baseline: bool = False) -> str:
     console = Console(file=io.StringIO(), width=200)
-    show_curve(
-        console, find_plans(GRAPH, costs_of(), PlanOptions(best=best)), best, "ms, simulated"
-    )
+    plan_set = find_plans(GRAPH, costs_of(), PlanOptions(best=best))
+    plan = plan_set.baselines[0] if baseline else plan_set.plan
+    show_curve(console, plan_set, plan, best, "ms, simulated")
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
+
+
+def test_a_baseline_that_ran_faster_saves_nothing() -> None:
+    """``--best`` asked for the fastest, and running them whole chose another."""
+    text = shown(best=True, baseline=True)
+    assert "would save" in text and "all-cpu was faster when both ran whole)" in text
+    assert "--best" not in text
 
 
 def test_the_fastest_against_the_default() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +30,22 @@ def go(cli: Cli, tiny: Path, tmp_path: Path) -> Callable[..., Result]:
         return cli("go", *where, "-o", output, *more, tiny)
 
     return call
+
+
+def test_a_terminal_shows_the_device_once(tiny: Path, tmp_path: Path) -> None:
+    """What the profile says on standard error need not stand again above the result."""
+    where = ["--device", "sim:npu-phone", "--input", INPUT, "--costs", tmp_path / "c.sqlite"]
+    words = ["go", *where, "-o", tmp_path / "out.html", tiny]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-m", "nnapi_prof", *map(str, words)])
+    text = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while part := os.read(terminal, 4096):
+            text += part
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    assert b"the model takes" in text and text.count(b"tiny on simulated npu-phone") == 1
 
 
 def test_everything_in_one(go: Callable[..., Result], tmp_path: Path) -> None:

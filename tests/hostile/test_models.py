@@ -15,11 +15,14 @@ import pytest
 import torch
 from torch import nn
 
+import nnapi_prof as np_
 from nnapi_prof import frontend
-from nnapi_prof.errors import ModelFileError
+from nnapi_prof.costs.store import CostStore
+from nnapi_prof.costs.store.files import import_
+from nnapi_prof.errors import ModelFileError, NnapiProfError
 from nnapi_prof.frontend import archives
 from nnapi_prof.frontend.inputs import InputSpec
-from nnapi_prof.frontend.loader import model_structure
+from nnapi_prof.frontend.loader import ModelKind, model_kind, model_structure
 from nnapi_prof.frontend.script_check import refusal, runs_at_load
 
 pytestmark = [
@@ -474,3 +477,30 @@ def test_operators_by_name() -> None:
     for refused in ("aten::save", "aten::from_file", "image::read_file", "c10d::send",
                     "prim::rpc_sync", "nobody::knows", "debugprims::load_tensor"):  # fmt: skip
         assert refusal(refused) is not None
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        model_kind,
+        lambda path: np_.load(path),
+        lambda path: CostStore(path),
+        lambda path: import_(CostStore(path.with_name("own.sqlite")), path.with_suffix(".csv")),
+        lambda path: np_.Phone.load(path.with_suffix(".json")),
+        lambda path: np_.read_plan(path),
+    ],
+    ids=["model", "its units", "cost table", "import", "phone", "bundle"],
+)
+def test_a_pipe_is_no_file(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    """Opening one would wait for a writer for ever."""
+    for ending in ("pt", "csv", "json"):
+        os.mkfifo(tmp_path / f"x.{ending}")
+    with pytest.raises(NnapiProfError):
+        read(tmp_path / "x.pt")
+
+
+def test_a_link_to_a_model_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "model.pt"
+    torch.jit.script(nn.ReLU()).save(str(file))
+    (tmp_path / "link.pt").symlink_to(file)
+    assert model_kind(tmp_path / "link.pt") is ModelKind.TORCHSCRIPT

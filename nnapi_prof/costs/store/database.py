@@ -33,7 +33,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from nnapi_prof.costs import VARIABLE, default_location
 from nnapi_prof.costs.store.migrate import migrate
 from nnapi_prof.costs.store.schema import DEVICES, MEASUREMENTS, METADATA, SCHEMA, SCHEMA_VERSION
-from nnapi_prof.errors import CostError, option, visible
+from nnapi_prof.errors import CostError, irregular, option, visible
 
 BUSY_TIMEOUT_MS = 30_000
 """How long a writer waits for another one; a commit takes well under a millisecond."""
@@ -70,6 +70,9 @@ class Database:
         self.is_sqlite = url.get_backend_name() == "sqlite"
         self.location = url.database or str(url) if self.is_sqlite else str(url)
         self._open = False
+        what = irregular(Path(self.location)) if self.is_sqlite else None
+        if what not in (None, "a folder"):  # which SQLite refuses
+            raise CostError(f"cost table {url}: it is {what}: name a file, or a PostgreSQL URL")
         try:
             # A server may have ended connections that lay idle for a night.
             self._engine: Engine = create_engine(

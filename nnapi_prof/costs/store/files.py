@@ -37,7 +37,7 @@ from nnapi_prof.costs.store.rows import (
 )
 from nnapi_prof.costs.store.schema import MEASUREMENTS
 from nnapi_prof.costs.store.selection import Selection
-from nnapi_prof.errors import CostError, UsageError
+from nnapi_prof.errors import CostError, UsageError, irregular
 
 DERIVED = ("n_samples", "median_ns", "spread_ns", "minimum_ns")
 """Of ``samples_ns``, without those of throttled rounds where there are others (:mod:`.summary`):
@@ -305,6 +305,8 @@ def import_(store: CostStore, path: Path) -> Imported:
     All or nothing: CostError names the row (the first after the header is 1) and the column of what
     cannot be, before anything is written. UsageError where the file is absent.
     """
+    if what := irregular(path):
+        raise UsageError(f"{path} is {what}: name a file that `nnapi-prof costs export` wrote")
     rows, devices = _read(path)
     added = store.add(*rows, devices=devices.values())
     return Imported(len(rows), added, len({row.fingerprint for row in rows}))

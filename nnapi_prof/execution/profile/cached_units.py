@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nnapi_prof
-from nnapi_prof.errors import FrontendError, SerializationError
+from nnapi_prof.errors import FrontendError, SerializationError, irregular
 from nnapi_prof.graph.unit import UnitGraph, graph_from_json, graph_to_json
 from nnapi_prof.toolchain import cache_dir
 
@@ -54,8 +54,10 @@ def cached_units(
     only.
     """
     try:
-        content = path.read_bytes()
+        content = None if irregular(path) else path.read_bytes()
     except OSError:
+        content = None
+    if content is None:
         return CachedUnits.of(load())  # which says what is wrong with the path
     entry = (cache or cache_dir()) / "graphs" / f"{_key(path, content, inputs)}.json"
     stored = _read(entry, load)
