@@ -101,8 +101,8 @@ _ANY_RANK = frozenset(
 
 def _require_ranks(op: Lowering) -> None:
     """Refuses more dimensions than MAX_RANK, which an operand holds as fewer (operand_shape): the
-    pass ``lower_ranks`` takes apart what it can. It leaves changes of shape, and of quantisation,
-    to which shapes are nothing."""
+    pass ``decompose_high_rank`` takes apart what it can. It leaves changes of shape, and of
+    quantisation, to which shapes are nothing."""
     if op.target in _ANY_RANK:
         return
     nodes = [a for a in op.node.all_input_nodes if makes_tensor(a)]

@@ -42,13 +42,17 @@ class Archive:
         data: bytes = self._reader.get_record(name)
         return data
 
-    def same_to_torch(self) -> bool:
-        """Whether PyTorch's own reader finds these names and sizes, too: a file may be made so that
-        readers differ on where its directory is. Raises RuntimeError where PyTorch cannot read it.
-        """
+    def require_same_to_torch(self) -> None:
+        """Raises ModelFileError where PyTorch's own reader finds other names and sizes: a file may
+        be made so that readers differ on where its directory is. Raises RuntimeError where PyTorch
+        cannot read it."""
         names = self._reader.get_all_records()
         torch_sizes = {name: self._reader.get_record_size(name) for name in names}
-        return len(names) == len(torch_sizes) and torch_sizes == self.sizes
+        if len(names) != len(torch_sizes) or torch_sizes != self.sizes:
+            raise ModelFileError(
+                f"{self.path} is truncated or damaged (readers differ on what it holds): save or "
+                "copy the file again"
+            )
 
 
 def look_into(path: Path) -> Archive:

@@ -27,7 +27,7 @@ def straight_graph(
     """The program's graph on the shapes of ``examples``: placeholders, constants, ATen calls.
 
     Writing in place is made functional by PyTorch. Raises FrontendError where the program keeps
-    state between runs or has no straight form (see Concretiser).
+    state between runs or has no straight form (see GraphTracer).
     """
     with quiet_torch():
         _refuse_state(program, name)

@@ -20,7 +20,7 @@ aten = torch.ops.aten
 Cut = tuple[int, int, int, int]
 """Dimension, start, stop and step of a slice."""
 Call = Callable[[Step], Any]
-"""Carries out a call of ATen on at least one Moving value."""
+"""Carries out a call of ATen on at least one TracedValue."""
 
 
 class WritesToViews(Exception):

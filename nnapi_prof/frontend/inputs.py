@@ -201,15 +201,22 @@ def try_model(name: str, model: torch.jit.ScriptModule, examples: Sequence[Tenso
         ) from error
 
 
-def bundled_inputs(model: torch.jit.ScriptModule) -> tuple[Tensor, ...] | None:
-    """The first example that torch.utils.bundled_inputs stored with the model, if it is tensors."""
+def first_bundled(model: torch.jit.ScriptModule) -> Sequence[object] | None:
+    """The first example that torch.utils.bundled_inputs stored with the model."""
     if not hasattr(model, "get_all_bundled_inputs"):
         return None
     with quiet_torch():
         examples = model.get_all_bundled_inputs()
-    if not examples or not all(isinstance(value, Tensor) for value in examples[0]):
+    return examples[0] if examples else None
+
+
+def bundled_inputs(model: torch.jit.ScriptModule) -> tuple[Tensor, ...] | None:
+    """The first bundled example, if it is tensors."""
+    example = first_bundled(model)
+    tensors = [value for value in example or () if isinstance(value, Tensor)]
+    if example is None or len(tensors) < len(example):
         return None
-    return tuple(value.contiguous().clone() for value in examples[0])
+    return tuple(value.contiguous().clone() for value in tensors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,11 +156,7 @@ def load_script(path: Path) -> Any:
 def check_before_loading(path: Path) -> None:
     """Looks into a TorchScript file. Raises ModelFileError."""
     archive = look_into(path)
-    if not archive.same_to_torch():
-        raise ModelFileError(
-            f"{path} is truncated or damaged (readers differ on what it holds): save or copy the "
-            "file again"
-        )
+    archive.require_same_to_torch()
     if "model.json" in archive.sizes:
         raise ModelFileError(f"{path} is of PyTorch 1.0 to 1.3: load and save it with PyTorch 1.4")
     for name in archive.sizes:

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import InputSpecError, NnapiProfError
 from nnapi_prof.frontend import export
+from nnapi_prof.frontend.inputs import first_bundled
 from nnapi_prof.frontend.torch_logging import quiet_torch, run_once
 
 Constant = None | bool | int | float | str
@@ -172,7 +173,7 @@ def input_trees(model: torch.jit.ScriptModule, name: str) -> dict[str, Tree]:
     if all(str(a.type) in _PLAIN for a in arguments):
         return {}
     numbers = itertools.count()
-    example = _bundled(model)
+    example = first_bundled(model)
     if example is not None and len(example) >= len(arguments):
         flat = tree_of(tuple(example[: len(arguments)]))
         assert isinstance(flat, Sequenced)
@@ -210,7 +211,7 @@ def flat_inputs(model: torch.jit.ScriptModule, name: str) -> torch.jit.ScriptMod
         arguments = ", ".join(f"{name}: Tensor" for name in names)
         flat.define(f"def forward(self, {arguments}):\n    return self.model({values})\n")
         flat.eval()
-    example = _bundled(model)
+    example = first_bundled(model)
     if example is not None:  # where the front end looks for it
         leaves = [leaf for leaf in pytree.tree_leaves(example) if isinstance(leaf, Tensor)]
         object.__setattr__(flat, "get_all_bundled_inputs", lambda: [tuple(leaves)])
@@ -220,14 +221,6 @@ def flat_inputs(model: torch.jit.ScriptModule, name: str) -> torch.jit.ScriptMod
 
 def _left_out(argument: Any) -> bool:
     return bool(argument.has_default_value()) and str(argument.type) not in _PLAIN
-
-
-def _bundled(model: torch.jit.ScriptModule) -> Sequence[object] | None:
-    if not hasattr(model, "get_all_bundled_inputs"):
-        return None
-    with quiet_torch():
-        examples = model.get_all_bundled_inputs()
-    return examples[0] if examples else None
 
 
 def _n_leaves(tree: Tree) -> int:

@@ -78,30 +78,30 @@ DEFAULT_PASSES: tuple[Pass, ...] = (
     drop_unread_getitems,  # first: rules ask which of several values are read
     drop_noops,  # before any matching: a clone between two nodes hides one from the other
     canonicalize_overloads,  # before the passes that ask for one overload
-    check_terms_for_infinity,  # before fold_constants and normalise_movement, for what it writes
-    insert_type_promotion,  # before normalise_movement, which cuts and joins values of one type
-    decompose_scatter,  # before normalise_movement, whose spelling it ends in
+    check_terms_for_infinity,  # before fold_constants and canonicalize_movement, for what it writes
+    insert_type_promotion,  # before canonicalize_movement, which cuts and joins values of one type
+    decompose_scatter,  # before canonicalize_movement, whose spelling it ends in
     canonicalize_qdq,  # before fold_constants: weights stay integers and a scale
     fold_constants,  # a transposed weight must be a constant before anything looks at it
-    qdq_to_uint8,  # before move_integers: asks for numbers
-    decompose_dynamic_quant,  # after normalise_quantisation: tells numbers from computed scales
-    canonicalize_movement,  # before normalise_views and normalise_layers, whose spelling it ends in
+    qdq_to_uint8,  # before propagate_qdq: asks for numbers
+    decompose_dynamic_quant,  # after qdq_to_uint8: tells numbers from computed scales
+    canonicalize_movement,  # before canonicalize_views and _layers, whose spelling it ends in
     canonicalize_views,
     canonicalize_layers,
     canonicalize_arithmetic,
     fold_constants,  # views and products of constants that the three above wrote
     simplify_constant_gather,  # after folding: asks for constant places
-    propagate_qdq,  # a transposed weight of integers is a weight to normalise_matmul
+    propagate_qdq,  # a transposed weight of integers is a weight to matmul_to_linear
     matmul_to_linear,  # after folding: asks for constant matrices
     drop_noops,  # what only the normal spelling shows: mul by 1, view to the same shape
     fold_batch_norm,  # after drop_noops: a dropout between layer and norm is gone
-    decompose_conv3d,  # after fold_batch_norm, as raise_lines
+    decompose_conv3d,  # after fold_batch_norm, as conv1d_to_conv2d
     conv1d_to_conv2d,  # after fold_batch_norm, which wants the norm to read the layer itself
     propagate_qdq,  # after the normal spelling of views, before they are merged
-    widen_quant_ranges,  # after move_integers, which drops conversions of the same integers
+    widen_quant_ranges,  # after propagate_qdq, which drops conversions of the same integers
     merge_views,
     drop_expands,  # after the normal spelling of expand
-    sum_of_stack_to_adds,  # before lower_ranks, which would merge the dimension of the stack
+    sum_of_stack_to_adds,  # before decompose_high_rank, which merges the dimension of the stack
     decompose_high_rank,  # after merge_views: a permutation must be seen between its two views
     drop_noops,  # a view of a view that ends where it began hides one permute from another
     lift_permutes,  # after merge_views; before cancel_permutes, which may cancel what it writes

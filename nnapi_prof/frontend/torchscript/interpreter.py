@@ -1,7 +1,7 @@
 """TorchScript walked once on known shapes: the first and fastest of the four routes.
 
 The graph is interpreted: arithmetic on sizes, branches, loops and lists are carried out in
-Python, calls on tensors go to the Concretiser. No symbolic shapes arise, which is what makes
+Python, calls on tensors go to the GraphTracer. No symbolic shapes arise, which is what makes
 PyTorch's own converter slow, and what it fails on where sizes are computed as tensors.
 """
 

@@ -1,7 +1,8 @@
 """Overloads of operators that other passes and the converter know by another overload.
 
 A module loaded from a file names operators as PyTorch's Python layer called them, an exported one
-as its dispatcher did: ``subtract.Scalar`` is ``sub.Scalar``. Resizing's are for normalise_layers.
+as its dispatcher did: ``subtract.Scalar`` is ``sub.Scalar``. Resizing's are for
+canonicalize_layers.
 """
 
 from __future__ import annotations

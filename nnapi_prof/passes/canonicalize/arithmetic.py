@@ -228,7 +228,7 @@ def _product(site: Site) -> fx.Node | None:
 
 
 def _transposed(site: Site, matrix: fx.Node) -> fx.Node:
-    """A constant matrix, transposed now; a quantised one by a node (see move_integers)."""
+    """A constant matrix, transposed now; a quantised one by a node (see propagate_qdq)."""
     if not is_constant(matrix):
         return site.call(aten.permute.default, matrix, [1, 0])
     return site.add_constant(constant_value(matrix).t().contiguous(), f"{matrix.target}_t")

@@ -10,7 +10,11 @@ from torch import fx
 
 from nnapi_prof.graph.node import bound_args, calls, constant_value, is_constant, type_of
 from nnapi_prof.passes.canonicalize.aliases import resized
-from nnapi_prof.passes.decompose.composites import COMPOSITES, COMPOSITES_OF_SEVERAL
+from nnapi_prof.passes.decompose.composites import (
+    COMPOSITES,
+    COMPOSITES_OF_SEVERAL,
+    stored_statistics,
+)
 from nnapi_prof.passes.rewrite import ManyRule, Rule, Site, apply_many_rules, apply_rules, first_of
 
 aten = torch.ops.aten
@@ -137,30 +141,15 @@ def _named_padding(
     return site.call(aten.constant_pad_nd.default, source, pads, 0.0), [0] * len(kernel)
 
 
-def _batch_norm_parts(site: Site) -> fx.Node | None:
+def _batch_norm(site: Site) -> fx.Node | None:
     """``batch_norm`` in eval mode with weight and bias filled in; None where it is training."""
     arg = site.args
-    if arg.get("training", arg.get("train", False)) or arg["running_mean"] is None:
+    is_training = arg.get("training", arg.get("train", False))
+    stats = None if is_training else stored_statistics(site, "batch_norm")
+    if stats is None:
         return None
-    channels = type_of(arg["running_mean"]).shape[0]
-    like = constant_value(arg["running_mean"])
-    weight, bias = arg["weight"], arg["bias"]
-    if weight is None:
-        weight = site.add_constant(torch.ones(channels, dtype=like.dtype), "batch_norm_ones")
-    if bias is None:
-        bias = site.add_constant(torch.zeros(channels, dtype=like.dtype), "batch_norm_zeros")
-    return site.become(
-        aten.batch_norm.default,
-        *(site.input("input"), weight, bias, arg["running_mean"], arg["running_var"]),
-        *(False, 0.0, float(arg["eps"]), False),
-    )
-
-
-def _batch_norm(site: Site) -> fx.Node | None:
-    names = ("weight", "bias", "running_mean", "running_var")
-    if not all(site.args[name] is None or is_constant(site.args[name]) for name in names):
-        return None
-    return _batch_norm_parts(site)
+    eps = float(arg["eps"])
+    return site.become(aten.batch_norm.default, site.input("input"), *stats, False, 0.0, eps, False)
 
 
 def _pooled(site: Site, target: torch._ops.OpOverload, *args: Any) -> fx.Node | None:

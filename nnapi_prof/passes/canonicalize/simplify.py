@@ -139,7 +139,7 @@ def fold_constants(graph: fx.Graph) -> int:
         %y [1, 10] = linear(%x, %t, None)
 
     Returns the calls replaced. Random numbers and nodes that make several values are left alone,
-    and so are quantised constants behind their dequantize nodes (see fold_weights).
+    and so are quantised constants behind their dequantize nodes (see fold_dequantize).
     """
     folded = 0
     for node in calls(graph):

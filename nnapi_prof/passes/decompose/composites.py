@@ -47,23 +47,28 @@ def _batch_statistics(site: Site) -> fx.Node | None:
     )
 
 
+def stored_statistics(site: Site, norm: str) -> list[fx.Node] | None:
+    """Weight, bias, mean and variance of a norm, weight and bias filled in; None where it stores no
+    statistics, or computes what should be constants. ``norm`` begins the names of new constants."""
+    names = ("weight", "bias", "running_mean", "running_var")
+    weight, bias, mean, variance = (site.args[name] for name in names)
+    if mean is None or not all(v is None or is_constant(v) for v in (weight, bias, mean, variance)):
+        return None
+    like = constant_value(mean)
+    if weight is None:
+        weight = site.add_constant(torch.ones_like(like), f"{norm}_ones")
+    if bias is None:
+        bias = site.add_constant(torch.zeros_like(like), f"{norm}_zeros")
+    return [weight, bias, mean, variance]
+
+
 def _instance_norm(site: Site) -> fx.Node | None:
     """With stored statistics an instance norm is a batch norm."""
-    arg = site.args
-    names = ("weight", "bias", "running_mean", "running_var")
-    stats = [arg[name] for name in names]
-    if arg["use_input_stats"] or stats[2] is None:
+    stats = None if site.args["use_input_stats"] else stored_statistics(site, "instance_norm")
+    if stats is None:
         return None
-    if not all(value is None or is_constant(value) for value in stats):
-        return None
-    like = constant_value(stats[2])
-    if stats[0] is None:
-        stats[0] = site.add_constant(torch.ones_like(like), "instance_norm_ones")
-    if stats[1] is None:
-        stats[1] = site.add_constant(torch.zeros_like(like), "instance_norm_zeros")
-    return site.call(
-        aten.batch_norm.default, site.input("input"), *stats, False, 0.0, float(arg["eps"]), False
-    )
+    eps = float(site.args["eps"])
+    return site.call(aten.batch_norm.default, site.input("input"), *stats, False, 0.0, eps, False)
 
 
 def _attention(site: Site) -> fx.Node | None:

@@ -64,7 +64,7 @@ def _spread(site: Site, value: Any, shape: Sequence[int]) -> fx.Node:
 
 
 def _slice_scatter(site: Site) -> fx.Node | None:
-    """``x[start:end:step] = src`` with a step; without one see normalise_movement."""
+    """``x[start:end:step] = src`` with a step; without one see canonicalize_movement."""
     arg = site.args
     dim = positive_dim(arg["dim"], len(site.type.shape))
     start, end, step = slice(arg["start"], arg["end"], arg["step"]).indices(site.type.shape[dim])

@@ -66,7 +66,7 @@ def _convolution_1d(site: Site) -> fx.Node | None:
 
 
 def _raised_weight(site: Site, weight: fx.Node) -> fx.Node:
-    """``[O, C, k]`` as ``[O, C, 1, k]``, a quantised one by a node (see move_integers)."""
+    """``[O, C, k]`` as ``[O, C, 1, k]``, a quantised one by a node (see propagate_qdq)."""
     if is_constant(weight):
         return site.add_constant(constant_value(weight).unsqueeze(2), f"{weight.target}_image")
     outputs, channels, length = type_of(weight).shape
