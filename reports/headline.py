@@ -256,7 +256,7 @@ def _refused(data: ReportData) -> list[str]:
     refusals = data.cost_model.refusals
     numbers: dict[str, dict[str, None]] = {}
     for unit, target in sorted(refusals, key=lambda place: place[0]):
-        operation = data.graph.units[unit].label.partition(" ")[0]
+        operation = data.graph.units[unit].operation
         numbers.setdefault(place_words(target.key), {})[operation] = None
     return [f"{place} refuses {_some(list(operations))}" for place, operations in numbers.items()]
 

@@ -145,7 +145,7 @@ def model_svg(data: ReportData, palette: Mapping[str, str], prefix: str = "pictu
             unit_ms=ms_unit(data.costs_simulated),
             simulated=data.costs_simulated,
             graph=data.graph,
-            depthwise=any(unit.label.startswith("depthwise_") for unit in data.graph.units),
+            depthwise=any(unit.operation.startswith("depthwise_") for unit in data.graph.units),
             model=data.model,
         )
     )
@@ -232,9 +232,10 @@ def _units(
     rows = []
     for unit, each in zip(data.graph.units, facts, strict=True):
         segment = of_unit[unit.index]
-        operation, _, rest = unit.label.partition(" ")
-        operation = operation.replace("depthwise_", "dw_")
-        rest = rest or " ".join(_shape(data.graph.values[value]) for value in unit.outputs[:1])
+        operation = unit.operation.replace("depthwise_", "dw_")
+        rest = unit.sizes or " ".join(
+            _shape(data.graph.values[value]) for value in unit.outputs[:1]
+        )
         lines = [
             f"unit {unit.index}: {unit.label}",
             f"segment {segment.number}, {segment.target}: {segment.segment.cause}",

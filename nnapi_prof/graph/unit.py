@@ -110,6 +110,16 @@ class Unit:
     work: Work | None = None
     """What it computes and moves; None where the graph was stored without."""
 
+    @property
+    def operation(self) -> str:
+        """What the label begins with: ``conv2d+relu6``."""
+        return self.label.partition(" ")[0]
+
+    @property
+    def sizes(self) -> str:
+        """The rest of the label: ``3x3/2 32x112x112``; may be empty."""
+        return self.label.partition(" ")[2]
+
 
 @dataclass(frozen=True)
 class UnitGraph:

@@ -73,7 +73,7 @@ def chain_regions(graph: UnitGraph) -> Iterator[tuple[Kind, UnitSet]]:
     units, from the graph's begin and its end in turn, up to all of it; by their first unit."""
     heaviest: dict[tuple[str, ...], UnitSet] = {}
     for chain in chains(graph, 2):
-        kinds = tuple(graph.units[u].label.partition(" ")[0] for u in chain)
+        kinds = tuple(graph.units[u].operation for u in chain)
         if kinds not in heaviest or _macs(graph, chain) > _macs(graph, heaviest[kinds]):
             heaviest[kinds] = chain
     n = len(graph.units)
@@ -108,7 +108,7 @@ def trial_units(graph: UnitGraph) -> tuple[int, ...]:
     chosen = list(sample_units(graph))
     kinds: dict[str, list[int]] = defaultdict(list)
     for unit in graph.units:
-        kinds[unit.label.partition(" ")[0]].append(unit.index)
+        kinds[unit.operation].append(unit.index)
     weight = [(unit.macs, _moved(graph, unit.index), -unit.index) for unit in graph.units]
     working = [kind for kind, units in kinds.items() if any(weight[u][0] for u in units)]
     working.sort(key=lambda kind: -sum(weight[u][0] for u in kinds[kind]))
