@@ -18,7 +18,7 @@ SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 
 @dataclass
 class Visit:
-    """A page that was opened. ``said`` is its console and its errors, ``asked`` what it fetched
+    """A page that was opened. ``text`` is its console and its errors, ``asked`` what it fetched
     beside itself."""
 
     page: Page
@@ -51,8 +51,8 @@ def visit(
     """Opens a file at a width in pixels, in a light or dark theme."""
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     seen = Visit(page)
-    page.on("console", lambda message: seen.said.append(message.text))
-    page.on("pageerror", lambda error: seen.said.append(str(error)))
+    page.on("console", lambda message: seen.text.append(message.text))
+    page.on("pageerror", lambda error: seen.text.append(str(error)))
     page.on("request", lambda request: seen.asked.append(request.url))
     page.goto(file.as_uri())
     seen.asked = [url for url in seen.asked if not url.startswith(("file:", "data:"))]

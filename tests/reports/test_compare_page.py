@@ -101,7 +101,7 @@ def test_everything_is_escaped(sides: list[tuple[str, ReportData]]) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_in_a_browser(browser: Browser, file: Path, width: int, scheme: Scheme) -> None:
     with visit(browser, file, width, scheme) as seen:
-        assert seen.said == [] and seen.asked == []
+        assert seen.text == [] and seen.asked == []
         assert not seen.overflows
         assert seen.violations() == []
         shown = seen.page.locator("figure svg:visible").count()
@@ -130,7 +130,7 @@ def test_what_the_browser_is_asked_can_fail(browser: Browser, tmp_path: Path) ->
         "<p style='color:#ccc;width:3000px'>pale</p></body></html>"
     )
     with visit(browser, path) as seen:
-        assert any("boom" in words for words in seen.said)
+        assert any("boom" in words for words in seen.text)
         assert seen.asked == ["http://127.0.0.1:9/x.png"]
         assert seen.overflows
         result = " ".join(seen.violations())

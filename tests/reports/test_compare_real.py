@@ -66,7 +66,7 @@ def test_the_page_says_what_the_runs_were(folder: Path) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_in_a_browser(browser: Browser, folder: Path, width: int, scheme: Scheme) -> None:
     with visit(browser, folder / "page.html", width, scheme) as seen:
-        assert seen.said == [] and seen.asked == []
+        assert seen.text == [] and seen.asked == []
         assert not seen.overflows
         assert seen.violations() == []
         for section in ("changed", "numbers", "placement", "latencies", "conditions"):

@@ -45,10 +45,10 @@ class Opened:
 
     def __init__(self, page: Page, file: Path) -> None:
         self.page = page
-        self.said: list[str] = []
+        self.text: list[str] = []
         self.asked: list[str] = []
-        page.on("console", lambda message: self.said.append(message.text))
-        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("console", lambda message: self.text.append(message.text))
+        page.on("pageerror", lambda error: self.text.append(str(error)))
         page.on("request", lambda request: self.asked.append(request.url))
         page.goto(file.as_uri())
 
@@ -77,7 +77,7 @@ on_a_desk = pytest.mark.parametrize("opened", [("desk", "light")], indirect=True
 @everywhere
 def test_silent_self_contained_and_as_wide_as_the_screen(opened: Opened, file: Path) -> None:
     opened.page.wait_for_timeout(50)
-    assert opened.said == []
+    assert opened.text == []
     assert [url for url in opened.asked if not url.startswith("data:")] == [file.as_uri()]
     wide, screen = opened.script("[document.documentElement.scrollWidth, innerWidth]")
     assert wide <= screen
