@@ -47,10 +47,11 @@ class _FixedShapes(torch.nn.Module):
         super().__init__()
         self.templates = templates
 
+    # The names of locals stand in the files that are written, which are to stay as they are.
     @torch.jit.export
     def prepare(self, ser_model: torch.Tensor, args: list[torch.Tensor]) -> list[torch.Tensor]:
         form = torch.contiguous_format
-        return [torch.empty_like(template, memory_format=form) for template in self.templates]
+        return [torch.empty_like(given, memory_format=form) for given in self.templates]
 
     def forward(self, args: list[torch.Tensor]) -> list[torch.Tensor]:
         return args
