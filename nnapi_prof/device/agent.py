@@ -152,7 +152,7 @@ class AgentClient:
         return data
 
     def close(self) -> None:
-        """Removes this client's files from the device (blobs stay) and lets go of it."""
+        """Removes this client's files from the device (blobs stay) and closes the connection."""
         if self._work is not None:
             # A device that is gone keeps its files: the next host to come removes them.
             with contextlib.suppress(DeviceError):

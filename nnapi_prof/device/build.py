@@ -307,7 +307,7 @@ def clear_pie_mark(path: Path) -> bool:
     The mark means nothing to Android: an executable is position-independent by its type. Before
     Android 10 the dynamic linker does not know it, though, and says so on standard error at each
     start, before anything that the executable has to say. Neither lld nor an option of it leaves
-    the mark out. Raises ValueError for what is no little-endian ELF file with a dynamic section.
+    the mark out. Raises ValueError for what is not a little-endian ELF file with a dynamic section.
     """
     data = bytearray(path.read_bytes())
     if data[:4] != b"\x7fELF" or data[5] != 1:

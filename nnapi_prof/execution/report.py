@@ -133,7 +133,7 @@ class RunReport:
 
     @classmethod
     def from_json(cls, text: str) -> RunReport:
-        """Raises SerializationError where ``text`` is no run report."""
+        """Raises SerializationError where ``text`` is not a run report."""
         try:
             data: dict[str, Any] = json.loads(text)
             runs = tuple(

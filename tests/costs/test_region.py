@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -167,3 +168,12 @@ def test_a_target_that_some_units_were_never_tried_on_has_its_measured_regions_a
     assert whole is not None and whole.measured and whole.ns == 9e6
     tried = [row(graph, (u,), other, None, status=Status.REFUSED) for u in range(1, 6)]
     assert fit(graph, rows(*few, *tried)).partial == frozenset()
+
+
+def test_a_fit_that_was_kept_is_taken_as_it_is() -> None:
+    graph = chain_graph(SIZES)
+    before = fit(graph, rows())
+    slower = [replace(row, samples_ns=tuple(2 * ns for ns in row.samples_ns)) for row in rows()]
+    again = fit(graph, slower, fits=before.fits)
+    assert again.fits == before.fits and again.unit_cost(1, NPU) == before.unit_cost(1, NPU)
+    assert fit(graph, slower).unit_cost(1, NPU) != before.unit_cost(1, NPU)

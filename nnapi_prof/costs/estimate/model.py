@@ -373,7 +373,7 @@ class Forest:
 
 
 def check_forest(forest: Forest, n_features: int) -> None:
-    """Raises ValueError where its arrays are no trees: a walk could leave them, or never end."""
+    """Raises ValueError where its arrays are not trees: a walk could leave them, or never end."""
     n = len(forest.feature)
     places = np.arange(n)
     inner = forest.feature != NO_FEATURE

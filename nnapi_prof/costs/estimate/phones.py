@@ -103,7 +103,7 @@ def shipped_text(name: str) -> str:
 
 
 def parse_description(data: Mapping[str, Any]) -> Description:
-    """Raises CostError where it is no description, or not one of this version."""
+    """Raises CostError where it is not a description, or not one of this version."""
     if data.get("format") != FORMAT or data.get("version") not in READABLE:
         version = f"{data.get('format')} {data.get('version')}"
         raise CostError(

@@ -287,7 +287,7 @@ def _spread(errors: np.ndarray) -> float:
     """Relative standard deviation of regions' errors, drawn towards what was assumed before.
 
     Of a robust and of the plain estimate the larger: one driver that joins two of a hundred pairs
-    is no outlier for who has not seen the others.
+    is not an outlier where the others were not seen.
     """
     if not len(errors):
         return UNKNOWN_SPREAD
@@ -301,7 +301,7 @@ def _gain(errors: np.ndarray, n_units: np.ndarray) -> float:
     of what the sum was too high by, where it was, each region counting by its units.
 
     What pairs of units differ by averages out over many of them, in one region as in a plan of
-    pairs; and where costs rest on caches, regions are far dearer than the sum, never far cheaper.
+    pairs; and where costs rest on caches, regions are far costlier than the sum, never far cheaper.
     """
     if not len(errors):
         return UNKNOWN_SPREAD

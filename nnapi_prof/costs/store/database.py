@@ -273,7 +273,7 @@ def _is_operational(error: DBAPIError) -> bool:
 
 
 def _lenient_json(text: str | bytes) -> Any:
-    """What a cell holds; where that is no JSON, text that says so, which no row can have there."""
+    """What a cell holds; where that is not JSON, text that says so, which no row can have there."""
     try:
         return json.loads(text)
     except (ValueError, TypeError, RecursionError):

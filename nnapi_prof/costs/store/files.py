@@ -90,7 +90,7 @@ def _summary(row: Mapping[str, Any]) -> tuple[float, ...]:
 
 
 AGAIN = "write it again with `nnapi-prof costs export`"
-"""What to do about a file that is no export."""
+"""What to do about a file that is not an export."""
 DEVICE = "device_info"
 FILE_COLUMNS = (*CONTENT, *DERIVED, DEVICE)
 IGNORED = frozenset({"id", "digest", *DERIVED})

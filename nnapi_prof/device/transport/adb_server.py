@@ -79,7 +79,7 @@ class AdbServer:
     def version(self, timeout_s: float = SERVER_TIMEOUT_S) -> int:
         """The server's version, 41 of adb 1.0.41.
 
-        Raises DeviceOffline where nothing listens, DeviceError where it is no adb server.
+        Raises DeviceOffline where nothing listens, DeviceError where it is not an adb server.
         """
         with self.connect(timeout_s) as link:
             try:
