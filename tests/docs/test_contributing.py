@@ -1,0 +1,59 @@
+"""What CONTRIBUTING.md says one adds is added to a copy of the tree, and its cases are run."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.docs.blocks import DOCS
+
+ROOT = DOCS.parent
+ADDED = re.findall(
+    r"^### (.+?)\n.*?^```diff\n(.*?)^```\n\n^`pytest (.+?)`$",
+    (ROOT / "CONTRIBUTING.md").read_text(),
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """The files of the repository, its links as links, with everything added."""
+    copy = tmp_path_factory.mktemp("tree")
+    files = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
+    for name in filter(None, files.split("\0")):
+        if (ROOT / name).exists():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name, follow_symlinks=False)
+    for what, diff, _ in ADDED:
+        applied = subprocess.run(
+            ["git", "apply", "--unidiff-zero", "-"],
+            input=diff,
+            cwd=copy,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "GIT_CEILING_DIRECTORIES": str(copy.parent)},
+        )
+        assert applied.returncode == 0, f"{what}: {applied.stderr}"
+    return copy
+
+
+def test_each_is_short():
+    assert len(ADDED) == 5
+    for what, diff, _ in ADDED:
+        assert len(diff.splitlines()) < 30, what
+
+
+@pytest.mark.parametrize("case", [case for *_, case in ADDED], ids=[what for what, *_ in ADDED])
+def test_its_case_passes(tree, case):
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *case.split()],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(r"\b[1-9]\d* passed", result.stdout)
