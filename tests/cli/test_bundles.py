@@ -179,3 +179,8 @@ def test_commands_inside_the_bundle(
     assert cli("run", *SIM, "--runs", 2, ".").code == 0
     result = cli("report", "--costs", profiled.costs, ".")
     assert (result.code, result.out.strip()) == (0, str(profiled.bundle.with_suffix(".html")))
+
+
+def test_outputs_that_differ_are_marked(cli: Cli, profiled: Profiled) -> None:
+    result = cli("run", *SIM, "--runs", 2, "--tolerance", 0, profiled.bundle)
+    assert result.code == 1 and "DIFFERS from eager PyTorch" in result.out

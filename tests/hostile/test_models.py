@@ -210,7 +210,7 @@ def pickle_of_name(module: str, name: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("elements", "offset", "size", "said"),
+    ("elements", "offset", "size", "words"),
     [
         (1 << 40, 0, 4, "has 1099511627776 elements, and the archive 16 bytes for them"),
         (4, 0, 1 << 40, "reaches to element 1099511627775 of 4"),
@@ -219,7 +219,7 @@ def pickle_of_name(module: str, name: str) -> bytes:
     ],
 )
 def test_tensors_beyond_their_bytes(
-    tmp_path: Path, elements: int, offset: int, size: int, said: str
+    tmp_path: Path, elements: int, offset: int, size: int, words: str
 ) -> None:
     path = scripted(tmp_path, "return x")
 
@@ -230,7 +230,7 @@ def test_tensors_beyond_their_bytes(
     storage += number(elements) + b"tQ"
     data = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n(" + storage + number(offset)
     data += b"(" + number(size) + b"t(" + number(1) + b"t\x89}tR."
-    assert said in refuse(rewrite(path, {"data.pkl": data, "data/0": bytes(16)}))
+    assert words in refuse(rewrite(path, {"data.pkl": data, "data/0": bytes(16)}))
 
 
 # ---- exported programs -----------------------------------------------------------------------
@@ -372,7 +372,7 @@ def test_a_guard(exported: Path, tmp_path: Path, guard: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "words"),
     [
         ("torch.os.mkdir", "no operator that models need"),
         ("torch.hub.load", "no operator that models need"),
@@ -383,9 +383,9 @@ def test_a_guard(exported: Path, tmp_path: Path, guard: str) -> None:
         ("torch.ops.higher_order.print", "runs other code"),
     ],
 )
-def test_a_target(exported: Path, target: str, said: str) -> None:
+def test_a_target(exported: Path, target: str, words: str) -> None:
     edit(exported, lambda p: graph(p)["nodes"][0].update(target=target))
-    assert said in refuse(exported)
+    assert words in refuse(exported)
 
 
 def test_names_that_are_code(exported: Path, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def run(peer: Any) -> tuple[list[ActionResult], str]:
     began = time.monotonic()
     try:
         with pytest.raises(DeviceError) as caught:
-            for event in client.run(RequestBuilder().build(), {}):
+            for event in client.run(RequestBuilder().request()):
                 if isinstance(event, ActionResult):
                     items.append(event)
     finally:
@@ -195,8 +195,8 @@ def test_a_slow_link_is_no_dead_one(phone: Callable[[Any], Any]) -> None:
     lie = answering(answer)
     lie.bytes_per_s = 4000
     peer = phone(lie)
-    found, _ = run(peer)
-    assert len(found) == 2
+    measurements, _ = run(peer)
+    assert len(measurements) == 2
     way = adb.connect_tcp("127.0.0.1", peer.port)
     way.push(bytes(12_000), "/a/blob")
     assert lie.files[b"/a/blob,33188"] == 12_000

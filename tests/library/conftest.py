@@ -89,7 +89,7 @@ def _built(root: Path) -> runtime_embedding.Built:
 
 
 @pytest.fixture(scope="session")
-def made() -> runtime_embedding.Made:
+def sample() -> runtime_embedding.Sample:
     """Four plans: three segments that change between NNAPI and CPU, NNAPI's own choice for all, the
     CPU for all, and an accelerator that no test machine has."""
     torch.manual_seed(5)
@@ -126,6 +126,6 @@ def made() -> runtime_embedding.Made:
     )
     with torch.inference_mode():
         expected = model(image)
-    return runtime_embedding.Made(
+    return runtime_embedding.Sample(
         runtime_embedding.make_bundle(program, plans), program, image, expected
     )

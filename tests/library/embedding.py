@@ -35,13 +35,13 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Made:
+class Sample:
     """A bundle, and what eager PyTorch says."""
 
     bundle: Bundle
     program: Program
     image: torch.Tensor
-    wanted: torch.Tensor
+    expected: torch.Tensor
 
 
 def make_bundle(program: Program, plans: tuple[Plan, ...]) -> Bundle:

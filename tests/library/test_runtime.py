@@ -18,7 +18,7 @@ from runtime_embedding import (
     POINTERS,
     UNKNOWN_NS,
     Built,
-    Made,
+    Sample,
     Runtime,
     RuntimeFailure,
     make_bundle,
@@ -36,8 +36,8 @@ BAD_ARGUMENT, BAD_BUNDLE, MISSING = 1, 2, 6
 
 
 @pytest.fixture(scope="session")
-def content(made: Made) -> bytes:
-    return runtime_bundle(made.bundle)
+def content(sample: Sample) -> bytes:
+    return runtime_bundle(sample.bundle)
 
 
 @pytest.fixture(scope="session")
@@ -45,9 +45,9 @@ def runtime(built: Built, content: bytes, emulator_library: Path) -> Runtime:
     return Runtime(built.shared, content, emulator_library)
 
 
-def close(found: bytes, wanted: torch.Tensor) -> bool:
-    values = np.frombuffer(found, np.float32)
-    return bool(np.allclose(values, wanted.numpy().ravel(), rtol=1e-5, atol=1e-6))
+def close(result: bytes, expected: torch.Tensor) -> bool:
+    values = np.frombuffer(result, np.float32)
+    return bool(np.allclose(values, expected.numpy().ravel(), rtol=1e-5, atol=1e-6))
 
 
 def test_what_is_in_it(runtime: Runtime) -> None:
@@ -63,13 +63,13 @@ def test_what_is_in_it(runtime: Runtime) -> None:
 @pytest.mark.parametrize("flags", [0, BURST, ASYNC, POINTERS, POINTERS | ASYNC, DURATIONS])
 @pytest.mark.parametrize("plan", [0, 1, 2])
 def test_outputs_are_those_of_eager_pytorch(
-    runtime: Runtime, made: Made, plan: int, flags: int
+    runtime: Runtime, sample: Sample, plan: int, flags: int
 ) -> None:
     model = runtime.model(plan, flags)
     for turn in range(3):
-        image = made.image.numpy() if turn != 1 else np.zeros((1, 3, 12, 10), np.float32)
+        image = sample.image.numpy() if turn != 1 else np.zeros((1, 3, 12, 10), np.float32)
         (result,) = model.run([image], [40])
-        assert close(result, made.wanted) == (turn != 1)
+        assert close(result, sample.expected) == (turn != 1)
     on_nnapi = [s.engine == b"nnapi" for s in model.segments()]
     assert on_nnapi == [[True, False, True], [True], [False]][plan]
     for segment in model.segments():
@@ -83,21 +83,21 @@ def test_outputs_are_those_of_eager_pytorch(
     model.free()
 
 
-def test_its_own_buffers_and_the_callers_in_turn(runtime: Runtime, made: Made) -> None:
+def test_its_own_buffers_and_the_callers_in_turn(runtime: Runtime, sample: Sample) -> None:
     model = runtime.model()
     assert model.last_ns() == UNKNOWN_NS
-    model.write_input(0, made.image.numpy().tobytes())
+    model.write_input(0, sample.image.numpy().tobytes())
     model.run(None)
-    assert close(model.read_output(0, 40), made.wanted)
-    (other,) = model.run([made.image.numpy() * 2], [40])
-    assert not close(other, made.wanted)
-    model.write_input(0, made.image.numpy().tobytes())
+    assert close(model.read_output(0, 40), sample.expected)
+    (other,) = model.run([sample.image.numpy() * 2], [40])
+    assert not close(other, sample.expected)
+    model.write_input(0, sample.image.numpy().tobytes())
     for _ in range(2):
-        assert close(model.run(None, [40])[0], made.wanted)
+        assert close(model.run(None, [40])[0], sample.expected)
     model.free()
 
 
-def test_an_accelerator_that_is_not_there(runtime: Runtime, made: Made) -> None:
+def test_an_accelerator_that_is_not_there(runtime: Runtime, sample: Sample) -> None:
     with pytest.raises(
         RuntimeFailure, match='no accelerator is called "some-other-npu"'
     ) as failure:
@@ -107,28 +107,28 @@ def test_an_accelerator_that_is_not_there(runtime: Runtime, made: Made) -> None:
     (segment,) = model.segments()
     assert (segment.engine, segment.fell_back) == (b"cpu", 1)
     assert b"some-other-npu" in segment.why
-    assert close(model.run([made.image.numpy()], [40])[0], made.wanted)
+    assert close(model.run([sample.image.numpy()], [40])[0], sample.expected)
     model.free()
 
 
-def test_a_phone_without_nnapi(runtime: Runtime, made: Made) -> None:
+def test_a_phone_without_nnapi(runtime: Runtime, sample: Sample) -> None:
     with pytest.raises(RuntimeFailure, match="no NNAPI library") as failure:
         runtime.model(0, 0, library="libno-such-library.so")
     assert failure.value.status == MISSING
     model = runtime.model(0, CPU_FALLBACK, library="libno-such-library.so")
     assert [s.fell_back for s in model.segments()] == [1, 0, 1]
-    assert close(model.run([made.image.numpy()], [40])[0], made.wanted)
+    assert close(model.run([sample.image.numpy()], [40])[0], sample.expected)
     model.free()
     runtime.model(2, 0, library="libno-such-library.so").free()  # the CPU's plan asks for none
 
 
-def test_misuse_is_told(runtime: Runtime, made: Made) -> None:
+def test_misuse_is_told(runtime: Runtime, sample: Sample) -> None:
     for arguments in ((9, 0), (0, 64), (0, BURST | ASYNC)):
         with pytest.raises(RuntimeFailure) as failure:
             runtime.model(*arguments)
         assert failure.value.status == BAD_ARGUMENT
     model = runtime.model(2)
-    image = made.image.numpy()
+    image = sample.image.numpy()
     with pytest.raises(RuntimeFailure, match="multiple of 4 bytes"):
         model.run_addresses([image.ctypes.data + 1], [0])
     model.free()
@@ -137,17 +137,17 @@ def test_misuse_is_told(runtime: Runtime, made: Made) -> None:
     assert runtime.library.nnp_version() == b"0.1.0"
 
 
-def test_threads_and_cpus(runtime: Runtime, made: Made) -> None:
+def test_threads_and_cpus(runtime: Runtime, sample: Sample) -> None:
     model = runtime.model(2, threads=2, cpu_mask=1)
-    assert close(model.run([made.image.numpy()], [40])[0], made.wanted)
+    assert close(model.run([sample.image.numpy()], [40])[0], sample.expected)
     model.free()
 
 
-def test_bundles_share_nothing_with_each_other(runtime: Runtime, made: Made) -> None:
+def test_bundles_share_nothing_with_each_other(runtime: Runtime, sample: Sample) -> None:
     models = [runtime.model(plan) for plan in (0, 1, 2, 0)]
-    images = [made.image.numpy() * factor for factor in (1, -1, 3, 1)]
+    images = [sample.image.numpy() * factor for factor in (1, -1, 3, 1)]
     result = [model.run([image], [40])[0] for model, image in zip(models, images, strict=True)]
-    assert close(result[0], made.wanted) and close(result[3], made.wanted)
+    assert close(result[0], sample.expected) and close(result[3], sample.expected)
     assert len({result[0], result[1], result[2]}) == 3
     for model in models:
         model.free()
@@ -175,9 +175,9 @@ def test_files_that_are_not_there(runtime: Runtime, tmp_path: Path) -> None:
             runtime.check("nnp_bundle_open", str(path).encode(), ctypes.byref(bundle))
 
 
-def test_weights_are_there_once(made: Made, content: bytes) -> None:
+def test_weights_are_there_once(sample: Sample, content: bytes) -> None:
     """Four plans share them; the rest is small."""
-    weights = {b for region in made.bundle.regions.values() for b in region.buffers}
+    weights = {b for region in sample.bundle.regions.values() for b in region.buffers}
     assert len(content) < sum(map(len, weights)) + 64 * len(weights) + 12_000
     assert all(content.count(weight) == 1 for weight in weights)
 
@@ -198,11 +198,11 @@ def test_channels_last_inputs_say_so(built: Built, emulator_library: Path) -> No
 
 
 def test_the_command(
-    made: Made, content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    sample: Sample, content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "nnapi_prof")
     (tmp_path / "small.pt").write_bytes(b"the model")
-    write_bundle(tmp_path / "small.nnprof", made.bundle, tmp_path / "small.pt")
+    write_bundle(tmp_path / "small.nnprof", sample.bundle, tmp_path / "small.pt")
 
     def convert(*arguments: str) -> Result:
         return CliRunner().invoke(command, [*arguments, str(tmp_path / "small.nnprof")])
@@ -220,26 +220,26 @@ def test_the_command(
     assert "is for bundles" in str(asked.exception)
 
 
-def test_segments_that_need_pytorch_are_refused(made: Made) -> None:
-    units = made.bundle.plan.segments[0].units + made.bundle.plan.segments[1].units
+def test_segments_that_need_pytorch_are_refused(sample: Sample) -> None:
+    units = sample.bundle.plan.segments[0].units + sample.bundle.plan.segments[1].units
     host = Plan("dp", (Segment(units, HOST, 1.0, "no engine runs it", estimated=True),), False)
     with pytest.raises(UsageError, match=r"conv.*no engine runs it"):
-        runtime_bundle(make_bundle(made.program, (host, *made.bundle.plans)))
-    refused = make_bundle(made.program, (*made.bundle.plans, host))
+        runtime_bundle(make_bundle(sample.program, (host, *sample.bundle.plans)))
+    refused = make_bundle(sample.program, (*sample.bundle.plans, host))
     assert b"elsewhere" in runtime_bundle(refused)
 
 
 @pytest.mark.parametrize("which", ["classify", "classify_static", "classify_installed"])
 def test_the_example(
     built: Built,
-    made: Made,
+    sample: Sample,
     content: bytes,
     emulator_library: Path,
     tmp_path: Path,
     which: str,
 ) -> None:
     (tmp_path / "small.nnprt").write_bytes(content)
-    (tmp_path / "image.raw").write_bytes(made.image.numpy().tobytes())
+    (tmp_path / "image.raw").write_bytes(sample.image.numpy().tobytes())
     program = getattr(built, which)
     ran = subprocess.run(
         [
@@ -251,8 +251,8 @@ def test_the_example(
         text=True,
         check=True,
     )
-    assert close((tmp_path / "scores.raw").read_bytes(), made.wanted)
-    assert f"top 1: class {int(made.wanted.argmax())}," in ran.stdout
+    assert close((tmp_path / "scores.raw").read_bytes(), sample.expected)
+    assert f"top 1: class {int(sample.expected.argmax())}," in ran.stdout
     assert ran.stdout.startswith("plan mixed\n")
     assert "segment 0: nnapi nnapi-reference, compiled in " in ran.stdout
     assert "segment 1: cpu, compiled in " in ran.stdout

@@ -66,8 +66,8 @@ CONV = [T, T, T] + [I] * 7
 )
 def test_argument_forms_by_level(code, types, level, reason):
     ranks = [4 if t in (T, OperandCode.TENSOR_INT32) else 0 for t in types]
-    found = why_not_at(OperationCode[code], types, ranks, level)
+    result = why_not_at(OperationCode[code], types, ranks, level)
     if reason is None:
-        assert found is None
+        assert result is None
     else:
-        assert found is not None and reason in found
+        assert result is not None and reason in result
