@@ -18,9 +18,9 @@ from runtime_embedding import (
     POINTERS,
     UNKNOWN_NS,
     Built,
-    Sample,
     Runtime,
     RuntimeFailure,
+    Sample,
     make_bundle,
 )
 from torch import nn
