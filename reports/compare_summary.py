@@ -1,7 +1,7 @@
 """A comparison as data: the sides, and everything that differs, with a sentence for each change.
 
 It is the content of the document ``nnapi-prof/compare`` as well (its schema stands in
-:mod:`nnapi_prof.documents.compare`), in ns, null where unknown.
+:mod:`nnapi_prof.documents.report`), in ns, null where unknown.
 """
 
 from __future__ import annotations

@@ -12,34 +12,40 @@ import difflib
 import gc
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from nnapi_prof import __version__
 from nnapi_prof.cli.options import HELP, common_options
 from nnapi_prof.cli.output import Output, asks_for_json
-from nnapi_prof.documents.error import error_document
+from nnapi_prof.documents.schema import error_document
 from nnapi_prof.errors import NnapiProfError, command_line, visible
 
-COMMANDS = {
-    "go": "Profile, partition, run and report a model in one go.",
-    "devices": "List the devices within reach: phones on ADB, this machine, simulated phones.",
-    "profile": "Measure a model's units and regions on a device into the cost table.",
-    "partition": "Choose what runs where from measured costs, and write a bundle.",
-    "run": "Run a bundle on a device and compare its outputs with eager PyTorch.",
-    "estimate": "Estimate latency and plan on a phone that is not there; needs no device.",
-    "calibrate": "Fit a phone's description for `estimate` to what a cost table has of it.",
-    "costs": "Look into the cost table: list, show, diff, export, import, prune.",
-    "report": "Write a report of a bundle, or of several bundles, runs or dates side by side.",
-    "agent": "Build, push, ask or clean up the executable that measures on a device.",
-    "doctor": "Look for what stands in the way of measuring, and say how to mend it.",
-    "convert": "Convert a whole model for stock PyTorch's NNAPI runtime, to JSON or to C++.",
-    "schema": "Print the JSON Schema of what a command prints with --json.",
-    "completion": "Print the script that lets a shell complete commands and values.",
-}
-"""Command -> its line in ``--help``; the module of the same name defines ``command``."""
+_ORDER = ("go", "devices", "profile", "partition", "run", "estimate", "calibrate", "costs",
+          "report", "agent", "doctor", "convert", "schema", "completion")  # fmt: skip
+"""Of commands in ``--help``, as a model goes; others follow by name."""
+_HEAD = re.compile(r'"""``nnapi-prof (\w+)``: ([^"]+)"""')
+
+
+def _commands() -> dict[str, str]:
+    """Command -> its line in ``--help``: those modules here whose docstring begins with the
+    command. Each defines ``command``, and none is imported for this."""
+    lines = {}
+    for path in Path(__file__).parent.glob("*.py"):
+        with path.open(encoding="utf-8") as file:
+            head = _HEAD.match(file.read(400))
+        if head is not None and head[1] == path.stem:
+            lines[path.stem] = " ".join(head[2].split())
+    last = len(_ORDER)
+    rank = {name: number for number, name in enumerate(_ORDER)}
+    return dict(sorted(lines.items(), key=lambda item: (rank.get(item[0], last), item[0])))
+
+
+COMMANDS = _commands()
 PACKAGES = ("torch", "numpy", "scipy", "ziglang")
 """Whose versions ``--version`` tells: models, costs, plans and builds hang on them."""
 COLLECT_AFTER = 20_000
@@ -91,7 +97,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, asked: bo
     python, system = platform.python_version(), f"{platform.system()} {platform.machine()}"
     output = context.ensure_object(Output)
     if output.as_json:
-        from nnapi_prof.documents.about import of_version
+        from nnapi_prof.documents.tool import of_version
 
         output.print_document(of_version(__version__, python, system, packages))
     else:

@@ -1,4 +1,4 @@
-"""``nnapi-prof agent``: build, push, info, clean."""
+"""``nnapi-prof agent``: Build, push, ask or clean up the executable that measures on a device."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def build(abis: tuple[str, ...], output: Path | None) -> None:
         if not as_json():
             click.echo(f"{abi}\t{path.stat().st_size}\t{path}")
     if as_json():
-        from nnapi_prof.documents.agent import of_build
+        from nnapi_prof.documents.tool import of_build
 
         print_document(of_build(built))
 
@@ -87,7 +87,7 @@ def push(device_spec: str | None) -> None:
     with device(device_spec) as opened:
         path = opened.client.installed.path
         if as_json():
-            from nnapi_prof.documents.agent import of_push
+            from nnapi_prof.documents.tool import of_push
 
             print_document(of_push(opened.serial, path))
         else:
@@ -107,7 +107,7 @@ def info(device_spec: str | None) -> None:
         device_info = opened.client.info()
         path = opened.client.installed.path
     if as_json():
-        from nnapi_prof.documents.agent import of_info
+        from nnapi_prof.documents.tool import of_info
 
         print_document(of_info(opened.serial, path, device_info))
         return
@@ -174,7 +174,7 @@ def clean(device_spec: str | None, older_than_days: int | None, everything: bool
         client = opened.client
         gone = cleaning.clean_all(client) if everything else cleaning.clean(client, older_than_days)
         if as_json():
-            from nnapi_prof.documents.agent import of_clean
+            from nnapi_prof.documents.tool import of_clean
 
             print_document(of_clean(opened.serial, gone))
             return

@@ -1,4 +1,5 @@
-"""``nnapi-prof calibrate``."""
+"""``nnapi-prof calibrate``: Fit a phone's description for `estimate` to what a cost table has of
+it."""
 
 from __future__ import annotations
 
@@ -114,7 +115,7 @@ def command(
         with writing(output):
             output.write_text(described.to_json(), encoding="utf-8")
     if as_json():
-        from nnapi_prof.documents.estimate import of_calibration
+        from nnapi_prof.documents.model_costs import of_calibration
 
         print_document(
             of_calibration(label, chosen, described.simulated, reports, folds, seed, output)

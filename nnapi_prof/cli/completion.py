@@ -1,4 +1,4 @@
-"""``nnapi-prof completion``."""
+"""``nnapi-prof completion``: Print the script that lets a shell complete commands and values."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def command(shell: str) -> None:
         raise click.UsageError(f"this click has no completion for {shell}")
     script = completion(cli, {}, PROGRAM, VARIABLE).source().strip()
     if as_json():
-        from nnapi_prof.documents.about import of_completion
+        from nnapi_prof.documents.tool import of_completion
 
         print_document(of_completion(shell, script))
     else:

@@ -1,4 +1,5 @@
-"""``nnapi-prof convert``."""
+"""``nnapi-prof convert``: Convert a whole model for stock PyTorch's NNAPI runtime, to JSON or to
+C++."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from nnapi_prof.convert.dynamic_shapes.template import OpenSize
     from nnapi_prof.convert.export.json import Description
     from nnapi_prof.convert.region import Region
-    from nnapi_prof.documents.registry import Document
+    from nnapi_prof.documents.schema import Document
     from nnapi_prof.execution.report import OutputCheck
     from nnapi_prof.frontend.structure import Structure
     from nnapi_prof.graph.plan import Preference
@@ -668,7 +669,7 @@ class OutputFiles:
         self.in_floats += _named(program, rules)
 
     def document(self, formats: Sequence[str]) -> Document:
-        from nnapi_prof.documents.convert import of_conversion
+        from nnapi_prof.documents.tool import of_conversion
 
         return of_conversion(
             self.source,

@@ -1,4 +1,4 @@
-"""``nnapi-prof costs``: list, show, diff, export, import, prune."""
+"""``nnapi-prof costs``: Look into the cost table: list, show, diff, export, import, prune."""
 
 from __future__ import annotations
 

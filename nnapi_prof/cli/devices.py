@@ -1,4 +1,5 @@
-"""``nnapi-prof devices``."""
+"""``nnapi-prof devices``: List the devices within reach: phones on ADB, this machine, simulated
+phones."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def command() -> None:
 
     rows = list_devices()
     if as_json():
-        from nnapi_prof.documents.devices import of_devices
+        from nnapi_prof.documents.tool import of_devices
 
         print_document(of_devices(rows))
         return

@@ -1,4 +1,4 @@
-"""``nnapi-prof doctor``."""
+"""``nnapi-prof doctor``: Look for what stands in the way of measuring, and say how to mend it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def command(device_spec: str | None) -> int:
     findings = examine(device_spec, progress=say)
     n_problems, n_warnings = count(findings, Level.PROBLEM), count(findings, Level.WARNING)
     if as_json():
-        from nnapi_prof.documents.doctor import of_findings
+        from nnapi_prof.documents.tool import of_findings
 
         print_document(of_findings(findings))
         return 1 if n_problems else 0

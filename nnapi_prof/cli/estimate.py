@@ -1,4 +1,5 @@
-"""``nnapi-prof estimate``."""
+"""``nnapi-prof estimate``: Estimate latency and plan on a phone that is not there; needs no
+device."""
 
 from __future__ import annotations
 
@@ -88,7 +89,7 @@ def command(
         costs = estimated_costs(program, described, threads=threads, burst=burst, relaxed=relaxed)
         plans = (solve(program.units, costs), *baselines(program.units, costs))
     if as_json():
-        from nnapi_prof.documents.estimate import of_estimate
+        from nnapi_prof.documents.model_costs import of_estimate
 
         origin = str(described.get("origin") or "simulated")
         print_document(of_estimate(program.name, described["name"], origin, costs, plans))

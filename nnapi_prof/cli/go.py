@@ -1,4 +1,4 @@
-"""``nnapi-prof go``."""
+"""``nnapi-prof go``: Profile, partition, run and report a model in one go."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def command(
             listener=listener,
         )
     if as_json():
-        from nnapi_prof.documents.go import of_go
+        from nnapi_prof.documents.plans import of_go
 
         print_document(of_go(result))
     else:

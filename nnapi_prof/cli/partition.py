@@ -1,4 +1,4 @@
-"""``nnapi-prof partition``."""
+"""``nnapi-prof partition``: Choose what runs where from measured costs, and write a bundle."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def command(
             listener=listener,
         )
     if as_json():
-        from nnapi_prof.documents.bundle import of_partition
+        from nnapi_prof.documents.plans import of_partition
 
         print_document(of_partition(path, partitioned.bundle, partitioned.plan_set.curve))
     else:

@@ -1,4 +1,4 @@
-"""``nnapi-prof profile``."""
+"""``nnapi-prof profile``: Measure a model's units and regions on a device into the cost table."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def command(
         )
     outcome = profiled.outcome
     if as_json():
-        from nnapi_prof.documents.profile import of_profile
+        from nnapi_prof.documents.model_costs import of_profile
 
         names = (profiled.model, profiled.device, profiled.location)
         print_document(of_profile(*names, profiled.units, outcome))

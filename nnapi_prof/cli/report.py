@@ -1,4 +1,5 @@
-"""``nnapi-prof report``."""
+"""``nnapi-prof report``: Write a report of a bundle, or of several bundles, runs or dates side by
+side."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from nnapi_prof.cli.output import as_json, print_document, say
 from nnapi_prof.cli.progress import working
 
 if TYPE_CHECKING:
-    from nnapi_prof.documents.registry import Document
+    from nnapi_prof.documents.schema import Document
     from nnapi_prof.reports.data import ReportData
 
     Sides = list[tuple[str, ReportData]]
@@ -166,7 +167,7 @@ def _write(path: Path, form: str, sides: Sides) -> None:
 
 def _document(sides: Sides) -> Document:
     if len(sides) > 1:
-        from nnapi_prof.documents.compare import of_comparison
+        from nnapi_prof.documents.report import of_comparison
 
         return of_comparison(sides)
     from nnapi_prof.documents.report import of_report

@@ -1,4 +1,4 @@
-"""``nnapi-prof run``."""
+"""``nnapi-prof run``: Run a bundle on a device and compare its outputs with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def command(
             bundle, device=device_spec, inputs=stated, settings=settings, listener=listener
         )
     if as_json():
-        from nnapi_prof.documents.bundle import of_run
+        from nnapi_prof.documents.plans import of_run
         from nnapi_prof.execution.report import RESULT_FILE
 
         print_document(of_run(bundle, bundle / RESULT_FILE, report))

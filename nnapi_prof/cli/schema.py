@@ -1,4 +1,4 @@
-"""``nnapi-prof schema``."""
+"""``nnapi-prof schema``: Print the JSON Schema of what a command prints with --json."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def command(name: tuple[str, ...]) -> None:
     version: properties may be added to a version, none is taken away or changes its meaning.
     """
     from nnapi_prof.documents import schemas
-    from nnapi_prof.documents.about import of_schemas
+    from nnapi_prof.documents.tool import of_schemas
     from nnapi_prof.errors import UsageError
 
     by_name = schemas()

@@ -12,7 +12,7 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 
-from nnapi_prof.documents.registry import Schema, registered
+from nnapi_prof.documents.schema import Schema, registered
 
 
 def schemas() -> Mapping[str, Schema]:

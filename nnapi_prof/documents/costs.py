@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from nnapi_prof.costs.diff import CONFIDENCE, Verdict
 from nnapi_prof.costs.measurement import Kind, Status
 from nnapi_prof.documents.plans import CONDITIONS, TARGET
-from nnapi_prof.documents.registry import (
+from nnapi_prof.documents.schema import (
     COUNT,
     COUNT_OR_NULL,
     NUMBER,

@@ -191,3 +191,14 @@ def test_examples_parse(words: str, command: click.Command) -> None:
         context = click.Context(command, obj=Output(), **HELP)
         with context:
             command.make_context(words, arguments[len(words.split()) :], parent=context)
+
+
+def test_every_module_with_a_command_is_found() -> None:
+    """One file makes a command: nothing else lists it."""
+    modules = sorted((ROOT / "nnapi_prof" / "cli").glob("[a-z]*.py"))
+    commands = {
+        path.stem
+        for path in modules
+        if hasattr(importlib.import_module(f"nnapi_prof.cli.{path.stem}"), "command")
+    }
+    assert commands == set(COMMANDS) and all(line.endswith(".") for line in COMMANDS.values())

@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import replace
 
-from nnapi_prof.documents.bundle import of_check
+from nnapi_prof.documents.plans import of_check
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.reports.compare_summary import content
 from tests.reports.sample import sample

@@ -11,7 +11,7 @@ import pytest
 
 from nnapi_prof.costs.measurement import Measurement
 from nnapi_prof.costs.model.fit import fit
-from nnapi_prof.documents.compare import of_comparison
+from nnapi_prof.documents.report import of_comparison
 from nnapi_prof.errors import UsageError
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.graph.plan import CPU

@@ -1,4 +1,4 @@
-"""The schemas by name, and the words they are written with."""
+"""The schemas by name, the words they are written with, and the document of an error."""
 
 from __future__ import annotations
 
@@ -90,3 +90,19 @@ def registered() -> Mapping[str, Schema]:
     """Name -> JSON Schema, of the modules that were imported; :func:`nnapi_prof.documents.schemas`
     imports all."""
     return dict(sorted(_schemas.items()))
+
+
+@document(
+    "error",
+    1,
+    "A command failed before it had a result",
+    kind=described(TEXT, "class of the error, as UsageError, DeviceNotFound, ModelFileError"),
+    message=described(TEXT, "what was wrong, where, and what to do"),
+    exit_code=described(
+        {"enum": [1, 2, 130]}, "of the process: 1 failure, 2 usage, 130 interrupted"
+    ),
+)
+def error_document(kind: str, message: str, exit_code: int) -> Document:
+    """``kind`` is the name of a class in :mod:`nnapi_prof.errors`, OSError, Interrupted, or
+    InternalError for a mistake of ours."""
+    return {"kind": kind, "message": message, "exit_code": exit_code}
