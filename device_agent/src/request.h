@@ -109,10 +109,11 @@ struct np_request {
 /* Reads a request from bytes[size], which must be aligned to 8 and outlive it.
  *
  * Everything section 3 says is checked, so that whoever runs an action may index without looking:
- * also that segments' tensors have the types and shapes of their models' operands, that each tensor is written by one segment at most and before it is read, that
- * constants fit their blobs, and that actions of a group may run in rounds together. The caller
- * frees *request with np_request_free also after a failure. NP_BAD_REQUEST with section, item and
- * field in *why; NP_BAD_ARGUMENT, NP_NO_MEMORY. */
+ * also that segments' tensors have the types and shapes of their models' operands, that each tensor
+ * is written by one segment at most and before it is read, that constants fit their blobs, and that
+ * actions of a group may run in rounds together. The caller frees *request with np_request_free
+ * also after a failure. NP_BAD_REQUEST with section, item and field in *why; NP_BAD_ARGUMENT,
+ * NP_NO_MEMORY. */
 enum np_status np_request_open(const void *bytes, size_t size, struct np_request *request,
                                struct np_message *why);
 
