@@ -15,9 +15,8 @@ from nnapi_prof.graph.plan import Plan, Proof, ProofKind
 from nnapi_prof.graph.unit import UnitGraph
 from nnapi_prof.partition.baselines import find_baselines
 from nnapi_prof.partition.constraints import CompileCosts, CompileTimes, Constraints, constrain
-from nnapi_prof.partition.costs import Costs
 from nnapi_prof.partition.explain import cause_of_baseline, cause_of_optimum
-from nnapi_prof.partition.problem import Problem, check_runnable, evaluate, make_problem
+from nnapi_prof.partition.problem import Costs, Problem, check_runnable, evaluate, make_problem
 from nnapi_prof.partition.search.result import Report, SearchLimits, Watch
 from nnapi_prof.partition.search.tradeoff import CurvePoint
 from nnapi_prof.partition.solver import TOLERANCE, Partitioning, WarmStart, plan_problem, segment_of

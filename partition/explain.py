@@ -10,8 +10,7 @@ import numpy as np
 from nnapi_prof.graph.causes import Cause, CauseKind, Reason, detail
 from nnapi_prof.graph.plan import AUTO, CPU, Engine, Rule, Target
 from nnapi_prof.partition.baselines import Baseline
-from nnapi_prof.partition.costs import KEPT_OFF
-from nnapi_prof.partition.problem import Placement, Problem
+from nnapi_prof.partition.problem import KEPT_OFF, Placement, Problem
 
 _MANY = 3
 """Rivals that are named."""

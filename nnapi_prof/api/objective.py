@@ -25,8 +25,8 @@ from nnapi_prof.graph.causes import Cause
 from nnapi_prof.graph.plan import Plan, Segment, Target
 from nnapi_prof.graph.unit import Unit, UnitGraph
 from nnapi_prof.partition import Costs as PricedUnits
-from nnapi_prof.partition.costs import KEPT_OFF, arrays_of
-from nnapi_prof.partition.costs import RegionCost as Priced
+from nnapi_prof.partition.problem import KEPT_OFF, arrays_of
+from nnapi_prof.partition.problem import RegionCost as Priced
 
 if TYPE_CHECKING:
     from nnapi_prof.partition.constraints import CompileCosts

@@ -12,7 +12,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from nnapi_prof.errors import FrontendError, InputSpecError, option
-from nnapi_prof.frontend.inplace import WritesToViews
+from nnapi_prof.frontend.calls import WritesToViews
 from nnapi_prof.frontend.inputs import InputSpec, check_count, example_tensors, listed
 from nnapi_prof.frontend.torch_logging import essential_line, quiet_torch, run_once
 from nnapi_prof.frontend.tracer import GraphTracer

@@ -28,9 +28,12 @@ from nnapi_prof.frontend.calls import (
     Numbers,
     Step,
     TracedValue,
+    WritesToViews,
+    after_write,
+    is_base,
     specialize_constant_args,
+    viewed,
 )
-from nnapi_prof.frontend.inplace import WritesToViews, after_write, is_base, viewed
 from nnapi_prof.graph.node import TENSOR, ScriptCall, add_constant, bind, describe, op_name
 from nnapi_prof.graph.quantisation import DEQUANTIZE, DEQUANTIZE_CHANNELS
 

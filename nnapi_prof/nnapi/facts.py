@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -192,3 +192,33 @@ def why_not_at(
     if facts.max_rank is not None and rank > facts.max_rank:
         return f"{code.name} takes rank {facts.max_rank} at most, found {rank}"
     return None
+
+
+# NNAPI's C API: which of its functions came with which API level.
+#
+# Read once, on first use, from ``data/nnapi_api.json``.
+
+
+API_DATA = Path(__file__).resolve().parent / "data" / "nnapi_api.json"
+FIRST_API = 27
+
+
+@functools.cache
+def functions_by_api() -> dict[int, frozenset[str]]:
+    """API level -> the functions that it brought, of those that are open to all."""
+    levels: dict[int, set[str]] = {}
+    for function in json.loads(API_DATA.read_text())["functions"]:
+        if not function.get("platform_only"):
+            levels.setdefault(function["api_level"], set()).add(function["name"])
+    return {level: frozenset(levels[level]) for level in sorted(levels)}
+
+
+def api_of(missing: Collection[str]) -> int:
+    """The API level of a libneuralnetworks.so that lacks these functions: the newest all of whose
+    functions it has, and all of those before; 27 at least."""
+    highest = FIRST_API
+    for level, names in functions_by_api().items():
+        if not names.isdisjoint(missing):
+            return highest
+        highest = level
+    return highest

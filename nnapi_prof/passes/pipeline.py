@@ -35,8 +35,7 @@ from nnapi_prof.passes.decompose.scatter import decompose_scatter
 from nnapi_prof.passes.decompose.spatial_rank import conv1d_to_conv2d, decompose_conv3d
 from nnapi_prof.passes.decompose.sums import check_terms_for_infinity, sum_of_stack_to_adds
 from nnapi_prof.passes.fusion import fuse_activations
-from nnapi_prof.passes.layout.dim_order import assign_dim_order
-from nnapi_prof.passes.layout.permutes import cancel_permutes, lift_permutes
+from nnapi_prof.passes.layout.dim_order import assign_dim_order, cancel_permutes, lift_permutes
 from nnapi_prof.passes.quantize.qdq import (
     canonicalize_qdq,
     duplicate_dequantize,

@@ -10,7 +10,7 @@ from nnapi_prof.errors import FrontendError
 from nnapi_prof.graph.node import TENSOR, describe, insert_call
 from nnapi_prof.graph.types import TensorType
 from nnapi_prof.graph.verify import verify
-from nnapi_prof.passes.layout.permutes import cancel_permutes
+from nnapi_prof.passes.layout.dim_order import cancel_permutes
 from nnapi_prof.passes.pipeline import DEFAULT_PASSES, run_passes
 
 aten = torch.ops.aten

@@ -14,8 +14,7 @@ from nnapi_prof.device.protocol.results import ActionResult, AgentInfo, SegmentS
 from nnapi_prof.errors import ConversionError, UnsupportedOp, UsageError
 from nnapi_prof.graph.plan import AUTO, CPU, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
-from nnapi_prof.nnapi.api import api_of
-from nnapi_prof.nnapi.facts import is_level
+from nnapi_prof.nnapi.facts import api_of, is_level
 
 if TYPE_CHECKING:
     from nnapi_prof.graph.program import Program
