@@ -24,10 +24,11 @@ check: $(READY)  ## the quick tests: no adbd, Android, browser, PostgreSQL or do
 test: $(READY)  ## every test; the slowest are listed at the end
 	$(PYTEST)
 
-lint: $(READY)  ## ruff, mypy --strict, import layers, generated files, clang-format
+lint: $(READY)  ## ruff, mypy --strict, names, import layers, generated files, clang-format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p nnapi_prof
+	$(BIN)/python .ci/names.py
 	$(BIN)/lint-imports
 	$(BIN)/python -m nnapi_prof.nnapi.generate --check
 	find device_agent partition -name '*.[ch]' | xargs $(BIN)/clang-format --dry-run --Werror
