@@ -19,7 +19,7 @@ from nnapi_prof.partition.constraints import (
 )
 from nnapi_prof.partition.explain import cause_of_optimum
 from nnapi_prof.partition.problem import Placement, Problem, check_runnable
-from nnapi_prof.partition.search.labelling import is_plan
+from nnapi_prof.partition.search.expansion import is_plan
 from nnapi_prof.partition.search.lagrangian import search_within
 from nnapi_prof.partition.search.result import Report, SearchLimits, SearchResult, Watch
 from nnapi_prof.partition.search.tradeoff import CurvePoint, TradeOff

@@ -272,7 +272,7 @@ def guarded(
 ) -> Constraints:
     """The constraints, and no accelerator for units that less than float32 moves by more than
     ``max_error``; computed on this host. Raises UsageError where NNAPI is to compute in float32."""
-    from nnapi_prof.execution.float16 import unit_errors
+    from nnapi_prof.execution.host import unit_errors
 
     if conditions.precision is Precision.FLOAT32:
         raise UsageError(

@@ -1,25 +1,188 @@
-"""What a bundle holds, as data.
+"""What a bundle holds, as data: plans, the rule that selects one, and what they need to run.
 
-On disk a bundle is a folder::
-
-    manifest.json         everything but weights and models, and its own SHA-256
-    model.pt | model.pt2  the original, for the comparison with eager PyTorch
-    regions/ID.nnpf       one NNAPI model each (container kind 2: INFO, MODL, BUFS)
-    blobs/SHA256          weights, shared by all regions that use them
-    run.json, runs/       its last run, and those before (nnapi_prof.execution.report)
+A bundle's plans are a list: the partitioner's own, and baselines. A set says that several of them
+are the partitioner's own, and when each is meant: along a front of two criteria, as the shares of a
+mixture (or of a schedule, over many runs), or one for each of several phones.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
 
-from nnapi_prof.bundle.plan_set import PlanSet
 from nnapi_prof.convert.region import Permutes, Region, permutes
 from nnapi_prof.costs.conditions import Conditions, Precision
 from nnapi_prof.costs.model.regression import TargetFit
+from nnapi_prof.errors import SerializationError, UsageError, visible
 from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.graph.unit import UnitGraph
+
+VERSION = 1
+"""Of the rules: what a selection gives never changes under one version."""
+
+GOLDEN = (math.sqrt(5) - 1) / 2
+"""Multiples of it, less their whole part, fill [0, 1) more evenly than any others."""
+
+
+class SelectionRule(StrEnum):
+    """How a set selects among its choices."""
+
+    FRONT = "front"
+    """The first criterion's best of what keeps the limits that are asked for."""
+    MIXTURE = "mixture"
+    """By the number of the run, so that each plan gets its share of any stretch of runs."""
+    PHONES = "phones"
+    """By the phone's fingerprint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One plan of a set; beside ``plan`` it has what the set's rule looks at."""
+
+    plan: int
+    """Index among the bundle's plans."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """Of a front: criterion -> what the plan costs by it, the first one the most important."""
+    share: float = 1.0
+    """Of a mixture: above 0, 1 in all."""
+    phone: str = ""
+    """Of a set for phones: the fingerprint."""
+
+
+@dataclass(frozen=True)
+class PlanSet:
+    """The choices and their rule. SerializationError where they do not fit each other."""
+
+    rule: SelectionRule
+    choices: tuple[Choice, ...]
+
+    def __post_init__(self) -> None:
+        choices = self.choices
+        _require(bool(choices), "it has no plan")
+        _require(len({c.plan for c in choices}) == len(choices), "a plan stands in it twice")
+        if self.rule is SelectionRule.FRONT:
+            criteria = list(choices[0].figures)
+            alike = all(list(c.figures) == criteria for c in choices)
+            _require(bool(criteria) and alike, "the plans of a front have the same criteria")
+            finite = all(math.isfinite(n) for c in choices for n in c.figures.values())
+            _require(finite, "the figures of a front are finite")
+        if self.rule is SelectionRule.MIXTURE:
+            _require(all(0 < c.share <= 1 for c in choices), "shares are above 0, and 1 at most")
+            total = math.fsum(c.share for c in choices)
+            _require(abs(total - 1) < 1e-6, f"the shares of a mixture are 1 in all, not {total:g}")
+        if self.rule is SelectionRule.PHONES:
+            phones = {c.phone for c in choices}
+            _require(
+                len(phones) == len(choices) and "" not in phones, "each plan has its own phone"
+            )
+
+    def select(
+        self, run: int = 0, phone: str = "", limits: Mapping[str, float] | None = None
+    ) -> int:
+        """Index of the plan for the run of this number (from 0), on this phone, within ``limits``
+        (criterion -> the most it may be). UsageError where the set has none."""
+        if self.rule is SelectionRule.MIXTURE:
+            return self._of_mixture(run)
+        if self.rule is SelectionRule.PHONES:
+            plans = {c.phone: c.plan for c in self.choices}
+            if phone not in plans:
+                names = ", ".join(visible(name, 100) for name in plans)
+                raise UsageError(f"the bundle has plans for {names}, not for {phone}")
+            return plans[phone]
+        return self._of_front(limits or {})
+
+    def _of_mixture(self, run: int) -> int:
+        place = (run + 0.5) * GOLDEN % 1
+        for choice in self.choices:
+            place -= choice.share
+            if place < 0:
+                return choice.plan
+        return self.choices[-1].plan
+
+    def _of_front(self, limits: Mapping[str, float]) -> int:
+        criteria = list(self.choices[0].figures)
+        for name in limits:
+            if name not in criteria:
+                names = ", ".join(visible(criterion, 100) for criterion in criteria)
+                raise UsageError(f"the bundle's plans know nothing of {name}, only of {names}")
+        within = [
+            c for c in self.choices if all(c.figures[name] <= most for name, most in limits.items())
+        ]
+        if not within:
+            terms = ", ".join(f"{name} of {most:g} at most" for name, most in limits.items())
+            raise UsageError(f"no plan of the bundle keeps {terms}")
+        return min(within, key=lambda c: c.figures[criteria[0]]).plan
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "rule": self.rule.value,
+            "choices": [_FIELDS[self.rule](choice) for choice in self.choices],
+        }
+
+    @classmethod
+    def from_json(cls, data: Any, n_plans: int) -> PlanSet:
+        """The inverse of :meth:`to_json`, for a bundle of so many plans.
+
+        SerializationError where it is of another version, or not a set of these plans.
+        """
+        _require(isinstance(data, dict), "it is not an object")
+        if data.get("version") != VERSION:
+            raise SerializationError(
+                f"the set of plans is of version {visible(repr(data.get('version')), 100)}, "
+                f"{VERSION} is read"
+            )
+        rule = data.get("rule")
+        _require(rule in list(SelectionRule), f"its rule is {visible(repr(rule), 100)}")
+        rows = data.get("choices")
+        _require(isinstance(rows, list), "its choices are not a list")
+        return cls(SelectionRule(rule), tuple(_choice(row, n_plans) for row in rows))
+
+
+_FIELDS = {
+    SelectionRule.FRONT: lambda c: {"plan": c.plan, "figures": dict(c.figures)},
+    SelectionRule.MIXTURE: lambda c: {"plan": c.plan, "share": c.share},
+    SelectionRule.PHONES: lambda c: {"plan": c.plan, "phone": c.phone},
+}
+
+
+def _choice(row: Any, n_plans: int) -> Choice:
+    _require(isinstance(row, dict), "a choice is not an object")
+    plan, figures = row.get("plan"), row.get("figures", {})
+    _require(
+        type(plan) is int and 0 <= plan < n_plans,
+        f"it names plan {visible(repr(plan), 100)} of {n_plans}",
+    )
+    _require(isinstance(figures, dict), "the figures of a plan are not an object")
+    numbers = [*figures.values(), row.get("share", 1.0)]
+    _require(all(type(n) in (int, float) for n in numbers), "a figure or share is not a number")
+    _require(isinstance(row.get("phone", ""), str), "a phone is not a name")
+    return Choice(
+        plan,
+        {name: float(number) for name, number in figures.items()},
+        float(row.get("share", 1.0)),
+        row.get("phone", ""),
+    )
+
+
+def _require(condition: bool, reason: str) -> None:
+    if not condition:
+        raise SerializationError(f"the set of plans: {reason}")
+
+
+# What a bundle holds, as data.
+#
+# On disk a bundle is a folder::
+#
+# manifest.json         everything but weights and models, and its own SHA-256
+# model.pt | model.pt2  the original, for the comparison with eager PyTorch
+# regions/ID.nnpf       one NNAPI model each (container kind 2: INFO, MODL, BUFS)
+# blobs/SHA256          weights, shared by all regions that use them
+# run.json, runs/       its last run, and those before (nnapi_prof.execution.report)
+
 
 RegionKey = tuple[tuple[int, ...], int]
 """Units of a region, ascending, and the feature level it was lowered for."""

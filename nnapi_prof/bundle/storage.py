@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nnapi_prof.bundle.bundle import Bundle, RegionKey
-from nnapi_prof.bundle.plan_set import PlanSet
+from nnapi_prof.bundle.bundle import Bundle, PlanSet, RegionKey
 from nnapi_prof.convert.deserialize import deserialize
 from nnapi_prof.convert.pool import Blob
 from nnapi_prof.convert.region import Region

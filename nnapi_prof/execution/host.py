@@ -1,16 +1,34 @@
-"""Eager PyTorch on this host: reference outputs, units that no engine of the agent can run."""
+"""This host: eager PyTorch's outputs, units no engine of the agent runs, what float16 costs."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import fx
 
-from nnapi_prof.errors import NnapiProfError
+from nnapi_prof.bundle.torchscript import stock_module
+from nnapi_prof.convert.float16 import to_float16
+from nnapi_prof.convert.lower import convert_region
+from nnapi_prof.convert.region import Region
+from nnapi_prof.costs.conditions import ALL, Conditions
+from nnapi_prof.device.agent import AgentClient
+from nnapi_prof.device.build import build_host
+from nnapi_prof.device.find import open_device
+from nnapi_prof.device.protocol.actions import Source, Timing
+from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.device.protocol.results import ActionResult
+from nnapi_prof.errors import ConversionError, NnapiProfError, UnsupportedOp
+from nnapi_prof.execution.actions import ActionOptions, build_action
+from nnapi_prof.execution.compare import compare
 from nnapi_prof.execution.report import OutputCheck
+from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.node import constant_value, is_constant, torch_dtype
+from nnapi_prof.graph.plan import Preference, Target
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.types import DimOrder, TensorType
 
@@ -148,3 +166,134 @@ def _relative(moved: torch.Tensor, exact: torch.Tensor) -> float:
     largest = exact.double().abs().max().item() if exact.numel() else 0.0
     apart = (moved.double() - exact.double()).abs()
     return apart.max().item() / largest if largest > 0 else 0.0
+
+
+# What float16 costs in accuracy: regions in halves, run on this host against float32.
+#
+# For a plan every unit runs alone, in float16 and in float32, on the emulator's reference kernels
+# and
+# on the values that eager PyTorch computes for it from the model's example inputs, so that one
+# unit's
+# error is not the next one's. The emulator's float16 rounds after every operation: what a driver
+# does
+# with relaxed float32 is as good or better.
+
+
+def float16_checks(program: Program, region: Region) -> tuple[OutputCheck, ...]:
+    """Each output of ``region`` (all of ``program``) in float16, against float32 in eager PyTorch.
+
+    It runs on the program's example inputs, in stock PyTorch on the emulator, whose float16
+    rounds after every operation: a driver may be better, and hardly worse. Raises ConversionError
+    where float16 cannot hold the region, NnapiProfError where stock PyTorch cannot carry it, and
+    BuildError where the emulator cannot be built.
+    """
+    halved = to_float16(region)
+    module = stock_module(program.units, halved, constant_outputs(program))
+    ctypes.CDLL(str(build_host().library), mode=ctypes.RTLD_GLOBAL)
+    with torch.inference_mode(), quiet_torch():
+        actual = module(*program.example_inputs)
+        expected = program.module(*program.example_inputs)
+    actual = actual if isinstance(actual, tuple) else (actual,)
+    expected = expected if isinstance(expected, tuple | list) else (expected,)
+    return compare(
+        program.units.outputs,
+        [value.detach().numpy() for value in actual],
+        [value.detach().numpy() for value in expected],
+    )
+
+
+REFERENCE = Target.nnapi("nnapi-reference", Preference.FAST_SINGLE_ANSWER)
+LEVEL = 30
+MAX_BYTES = 256 << 20
+"""Of values in one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitError:
+    """How far a unit's outputs move in float16, relative to the largest of their values."""
+
+    relative: float
+    message: str | None = None
+    """Why ``relative`` is infinite, where it is."""
+
+
+def unit_errors(program: Program, units: Iterable[int]) -> dict[int, UnitError]:
+    """The error of each unit that NNAPI can have; units that no lowering takes are left out.
+
+    Raises BuildError where the emulator cannot be built, DeviceError where it cannot run.
+    """
+    values = all_values(program, program.example_inputs)
+    errors: dict[int, UnitError] = {}
+    with open_device("local") as opened:
+        batch: list[tuple[int, Region]] = []
+        n_bytes = 0
+        for unit in units:
+            try:
+                region = to_float16(convert_region(program, (unit,), LEVEL))
+            except UnsupportedOp:
+                continue
+            except ConversionError as error:
+                errors[unit] = UnitError(float("inf"), str(error))
+                continue
+            batch.append((unit, region))
+            n_bytes += sum(map(len, region.buffers))
+            n_bytes += sum(values[name].nbytes for name in (*region.inputs, *region.outputs))
+            if n_bytes > MAX_BYTES:
+                errors |= _run(program, batch, values, opened.client)
+                batch, n_bytes = [], 0
+        if batch:
+            errors |= _run(program, batch, values, opened.client)
+    return errors
+
+
+def _run(
+    program: Program,
+    batch: list[tuple[int, Region]],
+    values: Mapping[str, torch.Tensor],
+    client: AgentClient,
+) -> dict[int, UnitError]:
+    request = RequestBuilder()
+    for number, (_, region) in enumerate(batch):
+        action = build_action(
+            number,
+            [(REFERENCE, region)],
+            lambda name: (
+                Source.BLOB,
+                request.add_blob(to_memory(values[name], program.units.values[name])),
+            ),
+            request,
+            Timing.once(),
+            ActionOptions(Conditions(cpus=ALL), untimed=True),
+            region.outputs,
+        )
+        request.add_action(action.spec)
+    errors: dict[int, UnitError] = {}
+    with contextlib.closing(client.run(request.request())) as events:
+        for event in events:
+            if isinstance(event, ActionResult):
+                unit, region = batch[event.action]
+                errors[unit] = _error(program, region, values, event, client)
+    return errors
+
+
+def _error(
+    program: Program,
+    region: Region,
+    values: Mapping[str, torch.Tensor],
+    result: ActionResult,
+    client: AgentClient,
+) -> UnitError:
+    if not result.ok:
+        return UnitError(float("inf"), f"in float16 it {result.status.value}: {result.message}")
+    outputs = {output.tensor - len(region.inputs): output for output in result.outputs}
+    checks = compare(
+        region.outputs,
+        [
+            from_memory(client.pull_output(outputs[i]), program.units.values[name]).numpy()
+            for i, name in enumerate(region.outputs)
+        ],
+        [values[name].detach().numpy() for name in region.outputs],
+    )
+    worst = max((check.relative for check in checks), default=0.0)
+    beyond = "its result is beyond what float16 holds" if math.isinf(worst) else None
+    return UnitError(worst, beyond)

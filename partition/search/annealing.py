@@ -18,7 +18,7 @@ import numpy as np
 from nnapi_prof.partition.arrays import WORD, Bools, Floats, Ints
 from nnapi_prof.partition.problem import Placement, Problem
 from nnapi_prof.partition.search import native
-from nnapi_prof.partition.search.labelling import labelling_of_plan, plan_of_labelling
+from nnapi_prof.partition.search.expansion import labelling_of_plan, plan_of_labelling
 from nnapi_prof.partition.search.result import Watch
 
 MANY_READERS = 24

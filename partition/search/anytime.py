@@ -27,8 +27,7 @@ from nnapi_prof.partition.baselines import find_baselines, merge_by_target, tota
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.annealing import Annealer
 from nnapi_prof.partition.search.exact import ExactResult, search_ideals
-from nnapi_prof.partition.search.expansion import expand
-from nnapi_prof.partition.search.labelling import join_segments
+from nnapi_prof.partition.search.expansion import expand, join_segments
 from nnapi_prof.partition.search.minimum_cut import minimum_cut
 from nnapi_prof.partition.search.reduce import (
     Reduced,

@@ -17,7 +17,7 @@ from nnapi_prof.partition.constraints import Budget, add_prices
 from nnapi_prof.partition.problem import Problem, Region
 from nnapi_prof.partition.search.anytime import BOUND_MET, LONG, search
 from nnapi_prof.partition.search.exact import search_ideals
-from nnapi_prof.partition.search.labelling import MOST_TO_JOIN, join_segments
+from nnapi_prof.partition.search.expansion import MOST_TO_JOIN, join_segments
 from nnapi_prof.partition.search.reduce import identity_reduction
 from nnapi_prof.partition.search.relaxation import relax
 from nnapi_prof.partition.search.result import Plan, SearchResult, Watch

@@ -10,7 +10,7 @@ import pytest
 
 from nnapi_prof.partition.baselines import total_ns
 from nnapi_prof.partition.problem import Problem
-from nnapi_prof.partition.search.labelling import (
+from nnapi_prof.partition.search.expansion import (
     is_plan,
     join_segments,
     labelling_of_plan,

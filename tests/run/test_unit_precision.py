@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from nnapi_prof.execution.float16 import unit_errors
+from nnapi_prof.execution.host import unit_errors
 from nnapi_prof.frontend import prepare
 
 

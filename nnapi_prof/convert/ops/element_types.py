@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import fx
 from torch._ops import OpOverload
 
-from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert.model import EmissionError, ModelBuilder, OperandId
 from nnapi_prof.convert.ops.formula import CASTABLE, FLOATS, Value, constant, number, numbers
-from nnapi_prof.convert.ops.integer_moves import broadcast_bools
-from nnapi_prof.convert.registry import MEMORY_AXES, Lowering, lowers
+from nnapi_prof.convert.registry import MEMORY_AXES, Lowerer, Lowering, logical_axes, lowers
+from nnapi_prof.errors import UnsupportedOp
 from nnapi_prof.graph.node import constant_value, dtype_name, is_constant, torch_dtype, type_of
 from nnapi_prof.graph.quantisation import (
     DEQUANTIZE,
@@ -22,7 +22,7 @@ from nnapi_prof.graph.quantisation import (
     same_quantisation,
     stated_quantisation,
 )
-from nnapi_prof.graph.types import DEVICE_DTYPES, DimOrder
+from nnapi_prof.graph.types import DEVICE_DTYPES, DimOrder, operand_shape
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode
 
 Formula = Callable[..., Value]
@@ -155,3 +155,148 @@ def _require_whole_range(op: Lowering) -> None:
         f"integers of {op.arg('dtype')} from {op.arg('quant_min')} to {op.arg('quant_max')}, "
         "NNAPI's quantised types are uint8 and int8 over their whole range",
     )
+
+
+# Moves of bools and integers, which NNAPI reshapes, transposes, slices and joins hardly or not at
+# all: they are carried as floats, and no bit is lost.
+
+
+PICKS = (aten.gather.default, aten.index.Tensor)
+"""Operators that copy elements of ``self`` which other arguments, integers, name."""
+SUMS = (aten.sum.default, aten.sum.dim_IntList)
+MAX_SUMMED = 8192
+"""Parts of integers, each below 2048, that a float32 adds up exactly."""
+PART = 2048
+"""An int32 is ``(high * 2048 + middle) * 2048 + low``, each of them below 2048 in size: a float16
+holds it without rounding, should the model be made or run so."""
+
+
+class _AsFloats(Lowering):
+    """A lowering's surroundings in which every tensor of one element type is float32 instead, but
+    for the ``indices``."""
+
+    def __init__(
+        self,
+        op: Lowering,
+        dtype: str,
+        part: Callable[[Value], Value],
+        indices: Collection[fx.Node] = (),
+    ) -> None:
+        super().__init__(op.node, op.model, op._values)
+        self._dtype = dtype
+        self._part = part
+        self._indices = indices
+
+    def tensor(self, value: str | fx.Node, order: DimOrder | None = None) -> OperandId:
+        node = self._node(value)
+        type_ = type_of(node)
+        if type_.device_dtype != self._dtype or node in self._indices:
+            return super().tensor(value, order)
+        order = order or type_.dim_order
+        if node.name not in self._values:
+            array = self.any_array(node).transpose(logical_axes(order, len(type_.shape)))
+            constant = self.constant(array.reshape(operand_shape(array.shape)))
+            return self._part(Value(self, constant)).operand
+        floats = self._part(Value(self, self._values[node.name])).operand
+        return self.reorder(floats, type_.shape, type_.dim_order, order)
+
+
+def _bools_as_floats(op: Lowering) -> Lowering:
+    return _AsFloats(op, "bool", lambda x: x.cast("float32"))
+
+
+def broadcast_bools(op: Lowering, name: str) -> Value:
+    """A computed bool tensor that is to broadcast against the result. Where it has to be moved to
+    the result's dim order, it goes there as floats."""
+    type_ = op.type(name)
+    stays = op.out.dim_order is DimOrder.CONTIGUOUS or len(type_.shape) == 4
+    if stays and (len(type_.shape) != 4 or type_.dim_order is op.out.dim_order):
+        return Value(op, op.broadcast(name))
+    return Value(op, _bools_as_floats(op).broadcast(name)).cast("bool")
+
+
+def moves_elements(lowerer: Lowerer) -> Lowerer:
+    """Lets a lowering of float tensors take bools and integers too: one of an operator that copies
+    elements to other places, or adds them up, and reads nothing else but indices (a pad of
+    integers is of zeros)."""
+    return _carrying(lowerer, integers=True)
+
+
+def moves_bools(lowerer: Lowerer) -> Lowerer:
+    """The same for bools alone, where NNAPI moves integers itself."""
+    return _carrying(lowerer, integers=False)
+
+
+def _carrying(lowerer: Lowerer, integers: bool) -> Lowerer:
+    @functools.wraps(lowerer)
+    def carry(op: Lowering) -> OperandId | tuple[OperandId, ...]:
+        if op.out.dtype == "bool":
+            result_part = _moved(lowerer, _bools_as_floats(op))
+            return result_part.is_(OperationCode.NOT_EQUAL, 0).operand
+        # Products and quotients of integers came with level 4.
+        if not integers or op.out.device_dtype != "int32" or op.level < 4 or _fits(lowerer, op):
+            return lowerer(op)
+        if op.target is aten.constant_pad_nd.default:
+            op.require(op.arg("value") == 0, f"pads integers with {op.arg('value')}, 0 is carried")
+        if op.target in SUMS:
+            count = op.type("self").n_elements // op.out.n_elements
+            op.require(
+                count <= MAX_SUMMED,
+                f"sums {count} integers, up to {MAX_SUMMED} are exact as floats",
+            )
+        indices = _indices(op)
+        if op.target in PICKS and op.arg("self") in indices:
+            return lowerer(op)  # nothing can be an integer and carried as a float
+        result: Value | None = None
+        for part in (_high, _middle, _low):
+            result_part = _moved(lowerer, _AsFloats(op, "int32", part, indices)).cast("int32")
+            result = result_part if result is None else result * PART + result_part
+        assert result is not None
+        return result.operand
+
+    return carry
+
+
+def _indices(op: Lowering) -> list[fx.Node]:
+    if op.target is aten.gather.default:
+        return [op.arg("index")]
+    return [node for node in op.arg("indices") if node] if op.target is aten.index.Tensor else []
+
+
+def _high(x: Value) -> Value:
+    return (x / PART**2).cast("float32")
+
+
+def _middle(x: Value) -> Value:
+    return (_rest(x) / PART).cast("float32")
+
+
+def _low(x: Value) -> Value:
+    rest = _rest(x)
+    return (rest - rest / PART * PART).cast("float32")
+
+
+def _rest(x: Value) -> Value:
+    """What division by 2048 ** 2 leaves over; whichever way it rounds, less than that in size."""
+    return x - x / PART**2 * PART**2
+
+
+def _moved(lowerer: Lowerer, op: Lowering) -> Value:
+    result = lowerer(op)
+    assert not isinstance(result, tuple), f"{op.target} makes one tensor"
+    return Value(op, result)
+
+
+def _fits(lowerer: Lowerer, op: Lowering) -> bool:
+    """Whether NNAPI can do it as it is: a dry run on a scratch model."""
+    scratch = ModelBuilder(op.model.level, pool=op.model.pool)
+    values = {
+        source.name: scratch.input(op.operand(op._values[source.name]))
+        for source in op.node.all_input_nodes
+        if source.name in op._values
+    }
+    try:
+        lowerer(Lowering(op.node, scratch, values))
+    except (EmissionError, UnsupportedOp):
+        return False
+    return True

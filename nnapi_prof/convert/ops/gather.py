@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import fx
 
 from nnapi_prof.convert.model import OperandId
+from nnapi_prof.convert.ops.element_types import moves_bools, moves_elements
 from nnapi_prof.convert.ops.formula import NONE, PLAIN, Value, constant, tensor
-from nnapi_prof.convert.ops.integer_moves import moves_bools, moves_elements
 from nnapi_prof.convert.ops.slicing import take
 from nnapi_prof.convert.registry import Lowering, lowers, memory_axis
 from nnapi_prof.graph.node import is_constant, type_of

@@ -9,7 +9,12 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.element_types import argument, device_dtype, result_dtype
+from nnapi_prof.convert.ops.element_types import (
+    argument,
+    device_dtype,
+    moves_elements,
+    result_dtype,
+)
 from nnapi_prof.convert.ops.formula import (
     FLOATS,
     LARGEST,
@@ -20,7 +25,6 @@ from nnapi_prof.convert.ops.formula import (
     tensor,
     with_ones,
 )
-from nnapi_prof.convert.ops.integer_moves import moves_elements
 from nnapi_prof.convert.registry import Lowering, lies_as_it_reads, lowers, memory_axis
 from nnapi_prof.graph.types import DimOrder, TensorType
 from nnapi_prof.nnapi.codes import FuseCode, OperationCode

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from nnapi_prof.convert.model import OperandId
-from nnapi_prof.convert.ops.integer_moves import moves_bools, moves_elements
+from nnapi_prof.convert.ops.element_types import moves_bools, moves_elements
 from nnapi_prof.convert.ops.slicing import concatenate, take
 from nnapi_prof.convert.registry import Lowering, logical_axes, lowers, memory_axis
 from nnapi_prof.graph.types import MAX_RANK, DimOrder
