@@ -3,6 +3,14 @@
 A bundle's plans are a list: the partitioner's own, and baselines. A set says that several of them
 are the partitioner's own, and when each is meant: along a front of two criteria, as the shares of a
 mixture (or of a schedule, over many runs), or one for each of several phones.
+
+On disk a bundle is a folder::
+
+    manifest.json         everything but weights and models, and its own SHA-256
+    model.pt | model.pt2  the original, for the comparison with eager PyTorch
+    regions/ID.nnpf       one NNAPI model each (container kind 2: INFO, MODL, BUFS)
+    blobs/SHA256          weights, shared by all regions that use them
+    run.json, runs/       its last run, and those before (nnapi_prof.execution.report)
 """
 
 from __future__ import annotations
@@ -171,17 +179,6 @@ def _choice(row: Any, n_plans: int) -> Choice:
 def _require(condition: bool, reason: str) -> None:
     if not condition:
         raise SerializationError(f"the set of plans: {reason}")
-
-
-# What a bundle holds, as data.
-#
-# On disk a bundle is a folder::
-#
-# manifest.json         everything but weights and models, and its own SHA-256
-# model.pt | model.pt2  the original, for the comparison with eager PyTorch
-# regions/ID.nnpf       one NNAPI model each (container kind 2: INFO, MODL, BUFS)
-# blobs/SHA256          weights, shared by all regions that use them
-# run.json, runs/       its last run, and those before (nnapi_prof.execution.report)
 
 
 RegionKey = tuple[tuple[int, ...], int]

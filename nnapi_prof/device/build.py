@@ -291,10 +291,6 @@ def _main() -> int:
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(_main())
-
-
 _PT_DYNAMIC = 2
 _DT_NULL = 0
 _DT_FLAGS_1 = 0x6FFFFFFB
@@ -332,3 +328,7 @@ def clear_pie_mark(path: Path) -> bool:
                 return True
             place += entry.size
     raise ValueError(f"{path} has no dynamic section")
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
