@@ -28,9 +28,10 @@ from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.find import open_device
+from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.session import profile
-from nnapi_prof.execution.timing import RunOptions, plan_key, time_plans
+from nnapi_prof.execution.timing import plan_key, time_plans
 from nnapi_prof.frontend import load
 from nnapi_prof.frontend.inputs import parse_input_specs
 from nnapi_prof.graph.plan import Plan

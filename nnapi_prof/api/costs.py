@@ -14,11 +14,10 @@ from nnapi_prof.api.devices import reached
 from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
 from nnapi_prof.api.model import Model, loaded
 from nnapi_prof.api.objective import AdjustedCosts, Objective, UnitCost, Weight
-from nnapi_prof.api.program_costs import filled_costs
+from nnapi_prof.api.program_costs import filled_costs, fitted_costs
 from nnapi_prof.costs import default_location
-from nnapi_prof.costs.conditions import Conditions, Mode, Precision, parse_cpus
+from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import Measurement
-from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.views import left_at_trial, marginal, shown_targets
 from nnapi_prof.costs.store import CostStore
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+USUAL = ProfileOptions()
 MANY_UNITS = 20
 """A notebook's table has the slowest of more."""
 
@@ -261,16 +261,16 @@ def profile(
     relaxed: bool = False,
     float16: bool = False,
     accelerators: Sequence[str] | None = None,
-    refine: bool = True,
+    refine: bool = USUAL.refine,
     every_preference: bool = False,
     fresh: bool = False,
     runs: int | None = None,
-    rounds: int = 5,
-    budget_ms: float = 60.0,
-    warmup_ms: float = 30.0,
-    cooldown_s: float = 60.0,
+    rounds: int = USUAL.rounds,
+    budget_ms: float = USUAL.budget_ms,
+    warmup_ms: float = USUAL.warmup_ms,
+    cooldown_s: float = USUAL.cooldown_s,
     memory_mb: int | None = None,
-    timeout_s: float = 60.0,
+    timeout_s: float = USUAL.timeout_s,
     progress: Callable[[Progress], None] | None = None,
 ) -> Costs:
     """Measures a model's units and regions on a device, as ``nnapi-prof profile`` does.
@@ -309,7 +309,7 @@ def profile(
         memory_mb=memory_mb,
         timeout_s=timeout_s,
         fresh=fresh,
-        conditions=conditions_of(threads, cpus, mode, relaxed, float16),
+        conditions=arguments.conditions_of(threads, cpus, mode, relaxed, float16),
         accelerators=named,
         refine=refine,
         every_preference=every_preference,
@@ -380,7 +380,7 @@ def read_costs(
     device is not found.
     """
     chosen = loaded(model)
-    conditions = conditions_of(threads, cpus, mode, relaxed, float16)
+    conditions = arguments.conditions_of(threads, cpus, mode, relaxed, float16)
     where = arguments.table(costs) or default_location()
     if "://" not in where and not Path(where).expanduser().exists():
         raise UsageError(f"cost table {where} does not exist: profile() makes one")
@@ -397,7 +397,7 @@ def read_costs(
             priced, note = filled_costs(chosen.program, store, row.fingerprint, conditions)
             notes = (*notes, note) if note else notes
         else:
-            priced = fit(chosen.graph, rows)
+            priced = fitted_costs(chosen.graph, rows, conditions)
         return Costs(
             model=chosen,
             device=row.name,
@@ -409,22 +409,6 @@ def read_costs(
             device_info=_device_info(store, row.fingerprint),
             notes=notes,
         )
-
-
-def conditions_of(threads: int, cpus: str, mode: str, relaxed: bool, float16: bool) -> Conditions:
-    """Raises UsageError where one of them is none, or two exclude each other."""
-    if relaxed and float16:
-        raise UsageError("relaxed lets float32 be computed as float16, float16 has no float32")
-    arguments.number("threads", threads, 1, arguments.MOST_THREADS)
-    arguments.one_of("mode", mode, [each.value for each in Mode])
-    try:
-        cores = parse_cpus(cpus)
-    except ValueError as error:
-        raise UsageError(f"cpus: {error}") from error
-    precision = Precision.FLOAT32
-    if relaxed or float16:
-        precision = Precision.RELAXED if relaxed else Precision.FLOAT16
-    return Conditions(precision, Mode(mode), threads, cores)
 
 
 def _until(text: str | None) -> str | None:

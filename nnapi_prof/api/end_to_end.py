@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnapi_prof.api import options as arguments
-from nnapi_prof.api.costs import Costs, conditions_of, profiled_costs
+from nnapi_prof.api.costs import Costs, profiled_costs
 from nnapi_prof.api.devices import reached
 from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
 from nnapi_prof.api.model import Model, loaded
-from nnapi_prof.api.result import RunSettings, expected, keep_result, run_on
+from nnapi_prof.api.result import expected, keep_result, run_on
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.errors import NnapiProfError
+from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.profile.options import ProfileOptions, ProfileOutcome
 from nnapi_prof.graph.plan import Engine
 
@@ -42,9 +43,11 @@ VERIFYING_RUNS = 30
 """Of each plan before one is chosen, which happens once."""
 
 
-def quick(runs: int = 30, *, cooldown_s: float = 60.0, memory_mb: int | None = None) -> RunSettings:
+def quick(
+    runs: int, *, cooldown_s: float = RunOptions().cooldown_s, memory_mb: int | None = None
+) -> RunOptions:
     """How plans run: shorter than in ``nnapi-prof run``, and in one process each."""
-    return RunSettings(
+    return RunOptions(
         runs=runs,
         repeats=1,
         warmup_ms=WARMUP_MS,
@@ -90,7 +93,7 @@ def run_all(
     device: str | None = None,
     costs: str | None = None,
     options: ProfileOptions | None = None,
-    settings: RunSettings | None = None,
+    settings: RunOptions | None = None,
     listener: Listener = SILENT,
 ) -> PipelineResult:
     """Profiles, plans, verifies and runs a model, and writes bundle and report.
@@ -102,7 +105,7 @@ def run_all(
     """
     pipeline = PipelineResult(model, report)
     options = options or ProfileOptions()
-    settings = settings or quick()
+    settings = settings or quick(RUNS)
     try:
         with CostStore(costs) as store, reached(device, listener) as client:
             with pipeline.step("profile"):
@@ -178,13 +181,12 @@ def _load(pipeline: PipelineResult, listener: Listener) -> None:
 
 
 def _plan(
-    pipeline: PipelineResult, client: AgentClient, settings: RunSettings, listener: Listener
+    pipeline: PipelineResult, client: AgentClient, settings: RunOptions, listener: Listener
 ) -> None:
     """The plan that the profile ended with, or a baseline that is faster end to end, in its
     folder. Where they ran end to end since the last measurement, they do not again."""
     from nnapi_prof.api.plan import Planned
     from nnapi_prof.api.plan_search import verified
-    from nnapi_prof.execution.timing import RunOptions
 
     costs, folder = pipeline.costs, pipeline.report_path.with_suffix(".nnprof")
     assert costs is not None and costs.outcome is not None and costs.outcome.plan is not None
@@ -249,7 +251,7 @@ def _verified_before(folder: Path, planned: Planned) -> Bundle | None:
 
 
 def _run(
-    pipeline: PipelineResult, client: AgentClient, settings: RunSettings, listener: Listener
+    pipeline: PipelineResult, client: AgentClient, settings: RunOptions, listener: Listener
 ) -> None:
     from nnapi_prof.api.result import Result
 
@@ -287,7 +289,7 @@ def go(
     float16: bool = False,
     fresh: bool = False,
     runs: int = RUNS,
-    cooldown_s: float = 60.0,
+    cooldown_s: float = RunOptions().cooldown_s,
     memory_mb: int | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Result:
@@ -313,7 +315,7 @@ def go(
         device=device,
         costs=arguments.table(costs),
         options=ProfileOptions(
-            conditions=conditions_of(threads, cpus, mode, relaxed, float16),
+            conditions=arguments.conditions_of(threads, cpus, mode, relaxed, float16),
             fresh=fresh,
             cooldown_s=cooldown_s,
             memory_mb=memory_mb,

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nnapi_prof.api import notebook
-from nnapi_prof.api.costs import Costs, conditions_of
+from nnapi_prof.api.costs import Costs
 from nnapi_prof.api.model import Model, loaded
-from nnapi_prof.api.options import table
+from nnapi_prof.api.options import conditions_of, table
 from nnapi_prof.api.program_costs import estimated_costs, read_phone
 from nnapi_prof.costs.estimate.calibration import TargetReport
 from nnapi_prof.costs.estimate.calibration import calibrate as fit_description

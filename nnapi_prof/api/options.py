@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from numbers import Real
 from typing import Literal
 
+from nnapi_prof.costs.conditions import Conditions, Mode, Precision, parse_cpus
 from nnapi_prof.errors import UsageError, option, spelled
 from nnapi_prof.graph.plan import Engine, Preference, Target
 from nnapi_prof.graph.unit import UnitGraph
@@ -81,6 +82,28 @@ def repeats(runs: int | None, cooldown_s: float, memory_mb: int | None) -> None:
     number("runs", runs, 1, MOST_RUNS)
     number("cooldown_s", cooldown_s, 0, MOST_WAIT_S)
     number("memory_mb", memory_mb, 1, MOST_MEMORY_MB)
+
+
+def conditions_of(threads: int, cpus: str, mode: str, relaxed: bool, float16: bool) -> Conditions:
+    """Raises UsageError where one of them is none, or two exclude each other."""
+    if relaxed and float16:
+        raise UsageError(
+            spelled(
+                "--relaxed lets float32 be computed as float16, --float16 has no float32: choose"
+                " one",
+                "relaxed lets float32 be computed as float16, float16 has no float32",
+            )
+        )
+    number("threads", threads, 1, MOST_THREADS)
+    one_of("mode", mode, [each.value for each in Mode])
+    try:
+        cores = parse_cpus(cpus)
+    except ValueError as error:
+        raise UsageError(f"cpus: {error}") from error
+    precision = Precision.FLOAT32
+    if relaxed or float16:
+        precision = Precision.RELAXED if relaxed else Precision.FLOAT16
+    return Conditions(precision, Mode(mode), threads, cores)
 
 
 LEAST_SECONDS, MOST_SECONDS = 0.1, 86_400

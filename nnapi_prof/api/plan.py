@@ -35,7 +35,7 @@ from nnapi_prof.costs.model.views import with_intervals
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.errors import UsageError
-from nnapi_prof.execution.timing import RunOptions
+from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.graph.plan import Plan
 from nnapi_prof.partition import Costs as PricedUnits
 from nnapi_prof.partition import CurvePoint
@@ -296,7 +296,7 @@ def partition(
     seconds: float | None = None,
     device: str | None = None,
     verify: bool | None = None,
-    cooldown_s: float = 60.0,
+    cooldown_s: float = RunOptions().cooldown_s,
     memory_mb: int | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Planned:

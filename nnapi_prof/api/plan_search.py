@@ -12,7 +12,7 @@ from nnapi_prof.api.devices import reached
 from nnapi_prof.api.events import SILENT, Listener, Progress
 from nnapi_prof.api.model import read_model
 from nnapi_prof.api.options import PlanOptions
-from nnapi_prof.api.program_costs import filled_costs
+from nnapi_prof.api.program_costs import filled_costs, fitted_costs
 from nnapi_prof.bundle.bundle import Bundle, RegionKey, halves, needed_regions
 from nnapi_prof.bundle.storage import write_bundle
 from nnapi_prof.convert.float16 import to_float16
@@ -20,17 +20,17 @@ from nnapi_prof.convert.lower import convert_region
 from nnapi_prof.convert.region import Region, growth_note, units_in_floats
 from nnapi_prof.costs import absolute
 from nnapi_prof.costs.conditions import Conditions, Precision
-from nnapi_prof.costs.model.fit import fit
 from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.costs.model.regression import TargetFit
 from nnapi_prof.costs.model.views import drop_dominated_targets, with_intervals
 from nnapi_prof.costs.store import CostStore
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.results import AgentInfo, describe, device_fingerprint
-from nnapi_prof.errors import CostError, InputSpecError, UsageError, option, spelled
+from nnapi_prof.errors import InputSpecError, UsageError, option, spelled
+from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.profile.jobs import device_targets
 from nnapi_prof.execution.profile.options import tell_planning
-from nnapi_prof.execution.timing import RunOptions, choose_measured
+from nnapi_prof.execution.timing import choose_measured
 from nnapi_prof.frontend.inputs import InputSpec, listed, parse_input_spec, parse_input_specs
 from nnapi_prof.graph.plan import Engine, Plan, Target
 from nnapi_prof.graph.program import Program
@@ -50,35 +50,6 @@ from nnapi_prof.partition.constraints import CompileCosts, CompileTimes
 
 PLANNING = "finding the best plan"
 """The phase in which the partitioner searches: seconds of those it may take."""
-
-
-def fitted_costs(
-    graph: UnitGraph, store: CostStore, fingerprint: str, conditions: Conditions
-) -> CostModel:
-    """The cost model of a graph on a device.
-
-    CostError where a unit was never measured there under these conditions, or not on the CPU.
-    """
-    rows = store.measurements(fingerprint, conditions=conditions)
-    costs = fit(graph, rows)
-    on_cpu = {row.signature for row in rows if row.target.engine is Engine.CPU}
-    missing = [unit for unit in graph.units if unit.signature not in on_cpu]
-    if missing:
-        plural = "" if conditions.threads == 1 else "s"
-        asked = f"nnapi-prof profile {conditions.options}".rstrip()
-        raise CostError(
-            f"{len(missing)} of the model's {len(graph.units)} units were never measured on this"
-            f" device's CPU with {conditions.threads} thread{plural} on cores {conditions.cpus}"
-            f" (the first is {missing[0].label}): run `{asked}` with the same model, inputs and"
-            " device"
-        )
-    for_nnapi = Conditions(conditions.precision, conditions.mode).options
-    if for_nnapi and all(row.target.engine is Engine.CPU for row in rows):
-        raise CostError(
-            f"nothing was measured on this device's NNAPI with {for_nnapi}: run `nnapi-prof profile"
-            f" {conditions.options}` with the same model, inputs and device"
-        )
-    return costs
 
 
 def make_bundle(
@@ -105,7 +76,8 @@ def make_bundle(
         costs, note = filled_costs(program, store, fingerprint, conditions)
         notes = (*notes, note) if note else notes
     else:
-        costs = fitted_costs(program.units, store, fingerprint, conditions)
+        rows = store.measurements(fingerprint, conditions=conditions)
+        costs = fitted_costs(program.units, rows, conditions)
     guard = unit_guard(program, costs, conditions, plan_options)
     plan_set = find_plans(
         program.units,
@@ -461,7 +433,7 @@ def partition_file(
     plan_options: PlanOptions | None = None,
     estimate: bool = False,
     verify: bool = True,
-    cooldown_s: float = 60.0,
+    cooldown_s: float = RunOptions().cooldown_s,
     memory_mb: int | None = None,
     listener: Listener = SILENT,
 ) -> Partitioned:

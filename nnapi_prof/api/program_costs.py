@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.estimate.costs import Estimate, EstimatedCosts
 from nnapi_prof.costs.estimate.phones import (
     SIMULATED_FORMAT,
@@ -21,16 +22,17 @@ from nnapi_prof.costs.estimate.phones import (
 )
 from nnapi_prof.costs.estimate.phones import shipped_text as _shipped_text
 from nnapi_prof.costs.estimate.work import Work
-from nnapi_prof.costs.model.region import PHONE_CPU, Price
+from nnapi_prof.costs.measurement import Measurement
+from nnapi_prof.costs.model.fit import fit
+from nnapi_prof.costs.model.region import PHONE_CPU, CostModel, Price
 from nnapi_prof.device.find import SIMULATED, list_phones, phone_file
-from nnapi_prof.errors import UnsupportedOp, UsageError, did_you_mean, option
-from nnapi_prof.graph.plan import CPU, HOST, Target
+from nnapi_prof.errors import CostError, UnsupportedOp, UsageError, did_you_mean, option
+from nnapi_prof.graph.plan import CPU, HOST, Engine, Target
 from nnapi_prof.graph.program import Program
 from nnapi_prof.graph.unit import Unit, UnitGraph
 
 if TYPE_CHECKING:
     from nnapi_prof.convert.model import NnapiModel, Operand
-    from nnapi_prof.costs.conditions import Conditions
     from nnapi_prof.costs.estimate.costs import FilledCosts
     from nnapi_prof.costs.store import CostStore
 
@@ -53,6 +55,35 @@ NINE_TENTHS = 1.645
 """Normal quantile: nine of ten simulated runs stay within this many of the noise's spreads."""
 _READERS = ("ARGMAX", "ARGMIN", "REDUCE_", "TOPK_V2")
 """Beginnings of the operations whose work follows what they read (``runtime/graph/work.c``)."""
+
+
+def fitted_costs(
+    graph: UnitGraph, rows: Sequence[Measurement], conditions: Conditions
+) -> CostModel:
+    """The cost model of a graph, from what was measured of it on a device.
+
+    Raises CostError where a unit was never measured there under these conditions, or not on the
+    CPU.
+    """
+    costs = fit(graph, rows)
+    on_cpu = {row.signature for row in rows if row.target.engine is Engine.CPU}
+    missing = [unit for unit in graph.units if unit.signature not in on_cpu]
+    if missing:
+        plural = "" if conditions.threads == 1 else "s"
+        asked = f"nnapi-prof profile {conditions.options}".rstrip()
+        raise CostError(
+            f"{len(missing)} of the model's {len(graph.units)} units were never measured on this"
+            f" device's CPU with {conditions.threads} thread{plural} on cores {conditions.cpus}"
+            f" (the first is {missing[0].label}): run `{asked}` with the same model, inputs and"
+            " device"
+        )
+    for_nnapi = Conditions(conditions.precision, conditions.mode).options
+    if for_nnapi and all(row.target.engine is Engine.CPU for row in rows):
+        raise CostError(
+            f"nothing was measured on this device's NNAPI with {for_nnapi}: run `nnapi-prof profile"
+            f" {conditions.options}` with the same model, inputs and device"
+        )
+    return costs
 
 
 def read_phone(name: str) -> dict[str, Any]:

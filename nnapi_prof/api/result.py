@@ -15,10 +15,11 @@ from nnapi_prof.api.events import SILENT, Listener, Progress, to_log
 from nnapi_prof.api.plan import Planned
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.bundle.storage import read_bundle
-from nnapi_prof.costs.conditions import Conditions, Precision
+from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.results import describe, device_fingerprint
 from nnapi_prof.errors import InputSpecError, MismatchError, SerializationError, UsageError, option
+from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.report import RunReport
 from nnapi_prof.graph.plan import AUTO, Plan
 from nnapi_prof.reports.data import ReportData
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from nnapi_prof.graph.program import Program
+
+
+USUAL = RunOptions()
 
 
 @dataclass(frozen=True)
@@ -236,11 +240,11 @@ def run(
     device: str | None = None,
     *,
     inputs: Sequence[Tensor] | None = None,
-    runs: int = 30,
-    baselines: bool = True,
+    runs: int = USUAL.runs,
+    baselines: bool = USUAL.baselines,
     tolerance: float | None = None,
     cpus: str | None = None,
-    cooldown_s: float = 60.0,
+    cooldown_s: float = USUAL.cooldown_s,
     memory_mb: int | None = None,
     seed: int | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -262,7 +266,7 @@ def run(
     arguments.repeats(runs, cooldown_s, memory_mb)
     arguments.number("tolerance", tolerance, 0)
     planned = plan if isinstance(plan, Planned) else read_plan(plan)
-    settings = RunSettings(
+    options = RunOptions(
         runs=runs,
         baselines=baselines,
         tolerance=tolerance,
@@ -274,13 +278,13 @@ def run(
     listener = to_log(progress)
     program = planned.model.program
     if inputs is None:
-        examples, references = expected(program, planned.model.eager, settings)
+        examples, references = expected(program, planned.model.eager, options)
     else:
         examples, references = _checked(planned, inputs)
     with reached(device or planned.device_spec, listener) as client:
         check_device(planned.plan, planned.device, client, "the plan")
         bundle = planned.bundle_for(client.info())
-        report = run_on(bundle, program, examples, references, client, settings, listener)
+        report = run_on(bundle, program, examples, references, client, options, listener)
     return Result(replace(planned, converted=bundle), report)
 
 
@@ -305,39 +309,12 @@ def _checked(
     return tensors, planned.model.eager(*(value.clone() for value in tensors))
 
 
-@dataclass(frozen=True, slots=True)
-class RunSettings:
-    """How a bundle is run; the default is that of ``nnapi-prof run``."""
-
-    runs: int = 30
-    """Recorded runs of each plan."""
-    baselines: bool = True
-    """Times the baselines, too."""
-    tolerance: float | None = None
-    """Largest difference of an output, relative to its largest value; None: 1e-4, in less than
-    float32 2e-2."""
-    cpus: str | None = None
-    """Cores to keep to; None: those that the bundle was planned for."""
-    repeats: int = 3
-    """Times that all plans run in new processes, each for its share of the runs."""
-    warmup_ms: int = 200
-    """Of each process of a plan, at most."""
-    budget_ms: int = 10_000
-    """A plan that takes longer stops early, after at least two runs a round."""
-    cooldown_s: float = 60.0
-    """Waits at most this long for a phone that is too hot."""
-    memory_mb: int | None = None
-    """Limits the process of each plan."""
-    seed: int | None = None
-    """Of random inputs; None: the model's bundled inputs, else always the same."""
-
-
 def run_file(
     bundle: Path,
     *,
     device: str | None = None,
     inputs: Sequence[str] = (),
-    settings: RunSettings | None = None,
+    options: RunOptions | None = None,
     listener: Listener = SILENT,
 ) -> RunReport:
     """``nnapi-prof run``: runs a bundle. :func:`keep_result` keeps what it returns in the bundle.
@@ -360,7 +337,7 @@ def run_file(
         check_device(loaded.plan, loaded.device, client, str(bundle))  # as a wrong device should
         if device_fingerprint(client.info()) != loaded.fingerprint:
             listener.note(f"{bundle} was made for {loaded.device}, and this is another device")
-        return _run_loaded(loaded, model, client, inputs, settings, listener)
+        return _run_loaded(loaded, model, client, inputs, options, listener)
 
 
 def check_device(plan: Plan, made_for: str, client: AgentClient, name: str) -> None:
@@ -384,7 +361,7 @@ def _run_loaded(
     model: Path,
     client: AgentClient,
     inputs: Sequence[str],
-    settings: RunSettings | None,
+    options: RunOptions | None,
     listener: Listener,
 ) -> RunReport:
     with listener.working(f"reading {model.name}"):
@@ -398,19 +375,19 @@ def _run_loaded(
             program = read_model(model, loaded.inputs)
             listener.notes(*program.notes)
     with listener.working("running eager PyTorch"):
-        examples, references = expected(program, reference(model), settings)
-    return run_on(loaded, program, examples, references, client, settings, listener)
+        examples, references = expected(program, reference(model), options)
+    return run_on(loaded, program, examples, references, client, options, listener)
 
 
 def expected(
     program: Program,
     eager: Callable[..., tuple[Tensor, ...]],
-    settings: RunSettings | None = None,
+    options: RunOptions | None = None,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """The inputs to run with, and the outputs that eager PyTorch gives for them."""
     from nnapi_prof.execution.host import choose_inputs
 
-    inputs = choose_inputs(program, (settings or RunSettings()).seed)
+    inputs = choose_inputs(program, (options or RunOptions()).seed)
     return inputs, eager(*(value.clone() for value in program.as_given(inputs)))
 
 
@@ -420,35 +397,19 @@ def run_on(
     inputs: Sequence[Tensor],
     references: Sequence[Tensor],
     client: AgentClient,
-    settings: RunSettings | None = None,
+    options: RunOptions | None = None,
     listener: Listener = SILENT,
 ) -> RunReport:
     """:func:`run_file` where all is open already: runs a bundle under the conditions it was planned
     for, and compares its outputs with ``wanted``. Raises AgentError where the plan does not run."""
-    from nnapi_prof.execution.compare import HALF_TOLERANCE, TOLERANCE
     from nnapi_prof.execution.run import run_bundle
-    from nnapi_prof.execution.timing import RunOptions
 
-    settings = settings or RunSettings()
-    conditions = replace(bundle.conditions, cpus=settings.cpus or bundle.conditions.cpus)
-    exact = conditions.precision is Precision.FLOAT32
-    usual = TOLERANCE if exact else HALF_TOLERANCE
-    options = RunOptions(
-        runs=settings.runs,
-        repeats=settings.repeats,
-        warmup_ms=settings.warmup_ms,
-        budget_ms=settings.budget_ms,
-        cooldown_s=settings.cooldown_s,
-        conditions=conditions,
-        memory_mb=settings.memory_mb,
-        baselines=settings.baselines,
-        tolerance=usual if settings.tolerance is None else settings.tolerance,
-    )
+    options = (options or RunOptions()).under(bundle.conditions)
 
     def heard(plan: str, done: int, total: int) -> None:
         listener.progress(Progress("running", done, total, plan))
 
-    listener.progress(Progress("running", 0, len(bundle.plans) if settings.baselines else 1, ""))
+    listener.progress(Progress("running", 0, len(bundle.plans) if options.baselines else 1, ""))
     return run_bundle(bundle, program, inputs, references, client, options, heard)
 
 

@@ -13,7 +13,6 @@ from nnapi_prof.cli.command import Command
 from nnapi_prof.cli.options import (
     HELP,
     common_options,
-    conditions_of,
     conditions_options,
     costs_option,
     phones,
@@ -23,6 +22,7 @@ from nnapi_prof.cli.output import as_json, plain, print_document, say, stdout
 from nnapi_prof.cli.progress import working
 
 if TYPE_CHECKING:
+    from nnapi_prof.costs.conditions import Conditions
     from nnapi_prof.costs.estimate.calibration import TargetReport
     from nnapi_prof.costs.store import CostStore
 
@@ -74,11 +74,7 @@ if TYPE_CHECKING:
 def command(
     costs: str | None,
     fingerprint: str | None,
-    threads: int,
-    cpus: str,
-    mode: str,
-    relaxed: bool,
-    float16: bool,
+    conditions: Conditions,
     name: str | None,
     folds: int,
     seed: int,
@@ -95,7 +91,6 @@ def command(
     from nnapi_prof.costs.estimate.calibration import calibrate
     from nnapi_prof.costs.store import CostStore
 
-    conditions = conditions_of(threads, cpus, mode, relaxed, float16)
     with CostStore(existing(costs)) as store:
         devices = {row.fingerprint: row for row in store.devices()}
         chosen = _device(store, fingerprint)

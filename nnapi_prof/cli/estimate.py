@@ -13,7 +13,6 @@ from nnapi_prof.cli.options import (
     HELP,
     MODEL,
     common_options,
-    conditions_of,
     input_option,
     load_model,
     phones,
@@ -82,7 +81,6 @@ def command(
         from nnapi_prof.api.program_costs import estimated_costs, read_phone
         from nnapi_prof.partition import baselines, solve
 
-    conditions_of(threads or 1, "big", "burst" if burst else "sync", relaxed, False)
     described = read_phone(phone)
     program = load_model(model, inputs)
     with working("planning"):

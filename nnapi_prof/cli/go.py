@@ -12,7 +12,6 @@ from nnapi_prof.cli.options import (
     HELP,
     MODEL,
     common_options,
-    conditions_of,
     conditions_options,
     cooldown_option,
     costs_option,
@@ -25,6 +24,7 @@ from nnapi_prof.cli.progress import listening
 
 if TYPE_CHECKING:
     from nnapi_prof.api.end_to_end import PipelineResult
+    from nnapi_prof.costs.conditions import Conditions
 
 FORMS = ("html", "md")
 """Of reports that are one file to read."""
@@ -68,11 +68,7 @@ def command(
     device_spec: str | None,
     inputs: tuple[str, ...],
     costs: str | None,
-    threads: int,
-    cpus: str,
-    mode: str,
-    relaxed: bool,
-    float16: bool,
+    conditions: Conditions,
     output: Path | None,
     open_it: bool,
     fresh: bool,
@@ -90,7 +86,6 @@ def command(
     """
     report = output or model.with_suffix(".html")
     _check(report)
-    conditions = conditions_of(threads, cpus, mode, relaxed, float16)
     with listening() as listener:
         with listener.working(f"reading {model.name}"):
             from nnapi_prof.api.end_to_end import quick, run_all

@@ -6,23 +6,25 @@ that does not answer at once has no phones.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
 
 from nnapi_prof.cli.output import LOGGER, Output, say
 from nnapi_prof.cli.progress import listening, working
+from nnapi_prof.costs.conditions import Conditions, Mode, parse_cpus
+from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.graph.plan import Preference
 
 if TYPE_CHECKING:
     Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]
-    from nnapi_prof.costs.conditions import Conditions
     from nnapi_prof.device.find import OpenDevice
     from nnapi_prof.graph.program import Program
 
@@ -213,19 +215,7 @@ def input_option(function: F) -> F:
     )(function)
 
 
-def threads_option(function: F) -> F:
-    return click.option(
-        "--threads",
-        type=click.IntRange(1, 64),
-        default=1,
-        show_default=True,
-        help="Threads of the device's CPU engine.",
-    )(function)
-
-
 def _cpus(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    from nnapi_prof.costs.conditions import parse_cpus
-
     try:
         return None if value is None else parse_cpus(value)
     except ValueError as error:
@@ -247,15 +237,22 @@ def cpus_option(default: str | None) -> Callable[[F], F]:
 
 
 def conditions_options(function: F) -> F:
-    """``--threads``, ``--cpus``, ``--mode``, ``--relaxed``, ``--float16``: what
-    :func:`conditions_of` takes."""
+    """``--threads``, ``--cpus``, ``--mode``, ``--relaxed``, ``--float16``: the command's
+    ``conditions``. Raises UsageError where they exclude each other."""
+    usual = Conditions()
     options = (
-        threads_option,
-        cpus_option("big"),
+        click.option(
+            "--threads",
+            type=click.IntRange(1, 64),
+            default=usual.threads,
+            show_default=True,
+            help="Threads of the device's CPU engine.",
+        ),
+        cpus_option(usual.cpus),
         click.option(
             "--mode",
-            type=click.Choice(["sync", "burst", "async"]),
-            default="sync",
+            type=click.Choice([mode.value for mode in Mode]),
+            default=usual.mode.value,
             show_default=True,
             help="How NNAPI is asked to compute.",
         ),
@@ -271,31 +268,26 @@ def conditions_options(function: F) -> F:
             " CPU's stay in float32.",
         ),
     )
+
+    @functools.wraps(function)
+    def with_conditions(
+        threads: int, cpus: str, mode: str, relaxed: bool, float16: bool, **others: Any
+    ) -> Any:
+        from nnapi_prof.api.options import conditions_of
+
+        conditions = conditions_of(threads, cpus, mode, relaxed, float16)
+        return function(conditions=conditions, **others)
+
     for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def conditions_of(threads: int, cpus: str, mode: str, relaxed: bool, float16: bool) -> Conditions:
-    """Raises UsageError where the options exclude each other."""
-    from nnapi_prof.costs.conditions import Conditions, Mode, Precision
-    from nnapi_prof.errors import UsageError
-
-    if relaxed and float16:
-        raise UsageError(
-            "--relaxed lets float32 be computed as float16, --float16 has no float32: choose one"
-        )
-    precision = Precision.FLOAT32
-    if relaxed or float16:
-        precision = Precision.RELAXED if relaxed else Precision.FLOAT16
-    return Conditions(precision, Mode(mode), threads, cpus)
+        with_conditions = option(with_conditions)
+    return cast("F", with_conditions)
 
 
 def cooldown_option(function: F) -> F:
     return click.option(
         "--cooldown-s",
         type=click.FloatRange(0, 3600),
-        default=60.0,
+        default=RunOptions().cooldown_s,
         show_default=True,
         help="Wait this long at most for a phone that is too hot, and measure again what was"
         " measured hot; 0 does not.",

@@ -14,7 +14,6 @@ from nnapi_prof.cli.options import (
     HELP,
     MODEL,
     common_options,
-    conditions_of,
     conditions_options,
     cooldown_option,
     costs_option,
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 
     from nnapi_prof.api.plan_search import PlanSet, StartUp
     from nnapi_prof.bundle.bundle import Bundle
+    from nnapi_prof.costs.conditions import Conditions
     from nnapi_prof.graph.plan import Plan, Segment, Target
     from nnapi_prof.partition import CurvePoint
 
@@ -160,11 +160,7 @@ def command(
     device_spec: str | None,
     inputs: tuple[str, ...],
     costs: str | None,
-    threads: int,
-    cpus: str,
-    mode: str,
-    relaxed: bool,
-    float16: bool,
+    conditions: Conditions,
     cooldown_s: float,
     memory_mb: int | None,
     forbid: tuple[str, ...],
@@ -204,7 +200,7 @@ def command(
             output=path,
             device=device_spec,
             costs=costs,
-            conditions=conditions_of(threads, cpus, mode, relaxed, float16),
+            conditions=conditions,
             plan_options=PlanOptions(
                 forbid,
                 pin,

@@ -13,7 +13,6 @@ from nnapi_prof.cli.options import (
     MODEL,
     PREFERENCES,
     common_options,
-    conditions_of,
     conditions_options,
     cooldown_option,
     costs_option,
@@ -33,12 +32,15 @@ from nnapi_prof.cli.output import (
     unit_of,
 )
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.execution.profile.options import ProfileOptions
 
 if TYPE_CHECKING:
+    from nnapi_prof.costs.conditions import Conditions
     from nnapi_prof.execution.profile.options import ProfileOutcome
     from nnapi_prof.graph.unit import UnitGraph
 
 INTERRUPTED = 130
+USUAL = ProfileOptions()
 
 
 @click.command(
@@ -79,7 +81,7 @@ INTERRUPTED = 130
 )
 @click.option(
     "--refine/--no-refine",
-    default=True,
+    default=USUAL.refine,
     show_default=True,
     help="Measure the regions of the plan whole, and plan again, until the plan stands.",
 )
@@ -91,21 +93,21 @@ INTERRUPTED = 130
 @click.option(
     "--rounds",
     type=click.IntRange(1, 1000),
-    default=5,
+    default=USUAL.rounds,
     show_default=True,
     help="Turns that a region's alternatives take; the runs are spread over them.",
 )
 @click.option(
     "--budget-ms",
     type=click.FloatRange(min=0),
-    default=60.0,
+    default=USUAL.budget_ms,
     show_default=True,
     help="Recorded runs of one region stop after this long (at least 5 are made).",
 )
 @click.option(
     "--warmup-ms",
     type=click.FloatRange(min=0),
-    default=30.0,
+    default=USUAL.warmup_ms,
     show_default=True,
     help="Runs before these warm up until their times are stable, at most this long (at least 2"
     " are made).",
@@ -115,7 +117,7 @@ INTERRUPTED = 130
 @click.option(
     "--timeout-s",
     type=click.FloatRange(min=0.001),
-    default=60.0,
+    default=USUAL.timeout_s,
     show_default=True,
     help="Watchdog over a region's compilation and warm-up, and over each of its rounds.",
 )
@@ -124,11 +126,7 @@ def command(
     device_spec: str | None,
     inputs: tuple[str, ...],
     costs: str | None,
-    threads: int,
-    cpus: str,
-    mode: str,
-    relaxed: bool,
-    float16: bool,
+    conditions: Conditions,
     fresh: bool,
     accelerators: tuple[str, ...],
     preferences: tuple[str, ...],
@@ -152,7 +150,6 @@ def command(
     table has for this device is not measured again. Ctrl-C keeps what was measured.
     """
     from nnapi_prof.api.costs import profile_file
-    from nnapi_prof.execution.profile.options import ProfileOptions
     from nnapi_prof.graph.plan import Preference
 
     options = ProfileOptions(
@@ -164,7 +161,7 @@ def command(
         memory_mb=memory_mb,
         timeout_s=timeout_s,
         fresh=fresh,
-        conditions=conditions_of(threads, cpus, mode, relaxed, float16),
+        conditions=conditions,
         preferences=tuple(p for p in Preference if p.short in preferences) or tuple(Preference),
         accelerators=accelerators or None,
         refine=refine,

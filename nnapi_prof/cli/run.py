@@ -30,6 +30,7 @@ from nnapi_prof.cli.output import (
     unit_of,
 )
 from nnapi_prof.cli.progress import listening
+from nnapi_prof.execution.options import RunOptions
 
 if TYPE_CHECKING:
     from nnapi_prof.execution.report import RunReport
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 @click.option(
     "--runs",
     type=click.IntRange(1, 100_000),
-    default=30,
+    default=RunOptions().runs,
     show_default=True,
     help="Recorded runs of each plan.",
 )
@@ -94,9 +95,9 @@ def command(
     baselines are timed in turns; predicted and measured latency stand side by side. The result is
     kept in the bundle, where `nnapi-prof report` finds it.
     """
-    from nnapi_prof.api.result import RunSettings, keep_result, mismatch, run_file
+    from nnapi_prof.api.result import keep_result, mismatch, run_file
 
-    settings = RunSettings(
+    options = RunOptions(
         runs=runs,
         baselines=not no_baselines,
         tolerance=tolerance,
@@ -107,7 +108,7 @@ def command(
     )
     with listening() as listener:
         report = run_file(
-            bundle, device=device_spec, inputs=stated, settings=settings, listener=listener
+            bundle, device=device_spec, inputs=stated, options=options, listener=listener
         )
     if as_json():
         from nnapi_prof.documents.plans import of_run

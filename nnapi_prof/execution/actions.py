@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.convert.region import Region, operand_of
-from nnapi_prof.costs.conditions import Conditions, Precision
+from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.device.protocol.actions import (
     MODE_FLAGS,
     ActionFlag,
@@ -19,6 +19,7 @@ from nnapi_prof.device.protocol.actions import (
     cpu_mask,
 )
 from nnapi_prof.device.protocol.request import RequestBuilder
+from nnapi_prof.execution.options import ActionOptions
 from nnapi_prof.graph.plan import Engine, Plan, Segment, Target
 from nnapi_prof.graph.types import TensorType
 
@@ -45,17 +46,6 @@ class PreparedAction:
     spec: ActionSpec
     tensors: dict[str, int]
     """Value name -> tensor index."""
-
-
-@dataclass(frozen=True, slots=True)
-class ActionOptions:
-    """How an action runs, beside its timing."""
-
-    conditions: Conditions
-    memory_kb: int = 0
-    group: int = 0
-    untimed: bool = False
-    """Run for the outputs only."""
 
 
 def stages_of(plan: Plan) -> tuple[PlanStage, ...]:

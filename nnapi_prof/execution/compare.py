@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from nnapi_prof.costs.conditions import Precision
 from nnapi_prof.execution.report import Evidence, OutputCheck
 from nnapi_prof.graph.unit import UnitGraph
 
@@ -24,6 +25,11 @@ what many layers round adds up."""
 QUANTISED_TOLERANCE = 0.1
 """The same of an output that quantised values lead to: a device may round a tie the other way, and
 what moves by one step can move steps behind it. Two steps of the last scale are always allowed."""
+
+
+def usual_tolerance(precision: Precision) -> float:
+    """Where none was asked for."""
+    return TOLERANCE if precision is Precision.FLOAT32 else HALF_TOLERANCE
 
 
 def last_step(graph: UnitGraph, output: str) -> float:

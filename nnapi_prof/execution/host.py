@@ -23,8 +23,9 @@ from nnapi_prof.device.protocol.actions import Source, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
 from nnapi_prof.errors import ConversionError, NnapiProfError, UnsupportedOp
-from nnapi_prof.execution.actions import ActionOptions, build_action
+from nnapi_prof.execution.actions import build_action
 from nnapi_prof.execution.compare import compare
+from nnapi_prof.execution.options import ActionOptions
 from nnapi_prof.execution.report import OutputCheck
 from nnapi_prof.frontend.torch_logging import quiet_torch
 from nnapi_prof.graph.node import constant_value, is_constant, torch_dtype

@@ -19,18 +19,24 @@ from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult, describe, device_fingerprint
 from nnapi_prof.errors import AgentError
 from nnapi_prof.execution.actions import PreparedAction, build_action, read_later, stages_of
-from nnapi_prof.execution.compare import compare, last_step, limit_notes, notes_on
+from nnapi_prof.execution.compare import (
+    compare,
+    last_step,
+    limit_notes,
+    notes_on,
+    usual_tolerance,
+)
 from nnapi_prof.execution.host import (
     allow_unsteady,
     constant_outputs,
     from_memory,
     run_units,
 )
+from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.report import OutputCheck, PlanRun, RunReport, SegmentTiming
 from nnapi_prof.execution.timing import (
     NOISE,
     Progress,
-    RunOptions,
     feed_of,
     plan_key,
     time_plans,
@@ -75,7 +81,10 @@ def run_bundle(
     names = bundle.graph.outputs
     mine = [outputs[name].numpy() for name in names]
     theirs = [value.detach().numpy() for value in expected]
-    checks = compare(names, mine, theirs, options.tolerance, steps)
+    tolerance = options.tolerance
+    if tolerance is None:
+        tolerance = usual_tolerance(options.conditions.precision)
+    checks = compare(names, mine, theirs, tolerance, steps)
     notes += limit_notes(names, mine, theirs)
     checks, unsteady = allow_unsteady(checks, program, inputs, steps)
     notes += [*unsteady, *notes_on(checks)]

@@ -18,7 +18,6 @@ the runs choose, and others, in processes of their own, predict.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -27,15 +26,14 @@ from dataclasses import dataclass, field
 import torch
 
 from nnapi_prof.bundle.bundle import Bundle
-from nnapi_prof.costs.conditions import Conditions
 from nnapi_prof.costs.measurement import quality_flags, steady
 from nnapi_prof.device.agent import AgentClient
 from nnapi_prof.device.protocol.actions import Groups, Source, Timing
 from nnapi_prof.device.protocol.request import RequestBuilder
 from nnapi_prof.device.protocol.results import ActionResult
-from nnapi_prof.execution.actions import ActionOptions, Feed, PlanStage, build_action, stages_of
-from nnapi_prof.execution.compare import TOLERANCE
+from nnapi_prof.execution.actions import Feed, PlanStage, build_action, stages_of
 from nnapi_prof.execution.host import all_values, to_memory
+from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.graph.plan import Engine, Plan
 from nnapi_prof.graph.program import Program
 
@@ -45,56 +43,6 @@ cores vary by up to 1 %, and two plans vary each."""
 PlanKey = tuple[tuple[tuple[int, ...], str], ...]
 Progress = Callable[[str, int, int], None]
 """Called with what runs, how many actions are done, and of how many."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How often plans run: ``runs`` recorded runs in all, spread over ``repeats`` processes."""
-
-    runs: int = 30
-    repeats: int = 3
-    """One on a simulated phone, which repeats itself exactly."""
-    rounds: int = 5
-    """Of one process, at most; one on a simulated phone, which does not drift."""
-    warmup_min: int = 2
-    warmup_max: int = 50
-    warmup_ms: int = 200
-    budget_ms: int = 10_000
-    """Per plan, over all repeats: a slow plan stops early, after at least two runs a round."""
-    cooldown_s: float = 60.0
-    """How long all of it may wait for a hot device before rounds measured while it was throttled
-    are repeated; 0 repeats none."""
-    timeout_s: int = 120
-    conditions: Conditions = Conditions()
-    memory_mb: int | None = None
-    """What one plan's process may use; None leaves it to the agent."""
-    baselines: bool = True
-    tolerance: float = TOLERANCE
-
-    def timings(self, simulated: bool) -> list[Timing]:
-        """One of each repeat."""
-        repeats = 1 if simulated else max(1, min(self.repeats, self.runs))
-        ends = [self.runs * n // repeats for n in range(repeats + 1)]
-        return [
-            self._timing(simulated, end - begin, repeats) for begin, end in itertools.pairwise(ends)
-        ]
-
-    def _timing(self, simulated: bool, runs: int, repeats: int) -> Timing:
-        rounds = 1 if simulated else min(self.rounds, runs)
-        return Timing(
-            warmup_min=self.warmup_min,
-            warmup_max=self.warmup_min if simulated else self.warmup_max,
-            warmup_ns=self.warmup_ms * 1_000_000,
-            rounds=rounds,
-            min_runs=runs if simulated else min(2 * rounds, runs),
-            max_runs=runs,
-            budget_ns=self.budget_ms * 1_000_000 // repeats,
-            cooldown_ms=round(self.cooldown_s * 1000),
-            timeout_ms=self.timeout_s * 1000,
-        )
-
-    def action(self, group: int = 0) -> ActionOptions:
-        return ActionOptions(self.conditions, (self.memory_mb or 0) << 10, group)
 
 
 @dataclass

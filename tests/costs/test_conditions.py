@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnapi_prof.cli.options import conditions_of
+from nnapi_prof.api.options import conditions_of
 from nnapi_prof.costs.conditions import ALL, BIG, Conditions, Mode, Precision, parse_cpus
 from nnapi_prof.errors import UsageError
 from nnapi_prof.graph.plan import Engine
@@ -60,7 +60,7 @@ def test_what_is_no_mask(text: str) -> None:
 
 
 def test_relaxed_and_float16_exclude_each_other() -> None:
-    with pytest.raises(UsageError, match="--float16 has no float32"):
+    with pytest.raises(UsageError, match="float16 has no float32"):
         conditions_of(1, BIG, "sync", True, True)
 
 

@@ -15,9 +15,10 @@ from nnapi_prof.device.find import open_device
 from nnapi_prof.device.protocol.results import describe, device_fingerprint
 from nnapi_prof.errors import AgentError, SerializationError
 from nnapi_prof.execution.actions import stages_of
+from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.report import RunReport
 from nnapi_prof.execution.run import run_bundle
-from nnapi_prof.execution.timing import RunOptions, choose_measured
+from nnapi_prof.execution.timing import choose_measured
 from nnapi_prof.frontend import prepare
 from nnapi_prof.graph.plan import CPU, HOST, Engine, Plan, Preference, Segment, Target
 from nnapi_prof.graph.program import Program

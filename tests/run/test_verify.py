@@ -10,9 +10,9 @@ import pytest
 
 from nnapi_prof.bundle.bundle import Bundle
 from nnapi_prof.execution import timing
+from nnapi_prof.execution.options import RunOptions
 from nnapi_prof.execution.timing import (
     PlanKey,
-    RunOptions,
     TimedPlan,
     choose,
     choose_measured,

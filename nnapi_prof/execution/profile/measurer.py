@@ -26,7 +26,8 @@ from nnapi_prof.device.protocol.results import (
     Start,
     device_fingerprint,
 )
-from nnapi_prof.execution.actions import ActionOptions, build_action
+from nnapi_prof.execution.actions import build_action
+from nnapi_prof.execution.options import ActionOptions
 from nnapi_prof.execution.profile.cached_units import CachedUnits
 from nnapi_prof.execution.profile.jobs import (
     Converter,

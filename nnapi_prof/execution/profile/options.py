@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nnapi_prof.costs.conditions import Conditions
-from nnapi_prof.costs.model.region import CostModel
 from nnapi_prof.device.protocol.actions import Timing
-from nnapi_prof.device.protocol.results import AgentInfo
 from nnapi_prof.graph.plan import Plan, Preference
 
 if TYPE_CHECKING:
+    from nnapi_prof.costs.model.region import CostModel
+    from nnapi_prof.device.protocol.results import AgentInfo
     from nnapi_prof.partition import Report, Watch
 
 

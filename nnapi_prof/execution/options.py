@@ -1,0 +1,86 @@
+"""How plans run, and how one action does. The command line's defaults are these, too."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+from nnapi_prof.costs.conditions import Conditions
+from nnapi_prof.device.protocol.actions import Timing
+
+
+@dataclass(frozen=True, slots=True)
+class ActionOptions:
+    """How an action runs, beside its timing."""
+
+    conditions: Conditions
+    memory_kb: int = 0
+    group: int = 0
+    untimed: bool = False
+    """Run for the outputs only."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a bundle's plans run, and how often: ``runs`` recorded runs in all, spread over
+    ``repeats`` processes."""
+
+    runs: int = 30
+    """Recorded runs of each plan."""
+    baselines: bool = True
+    """Times the baselines, too."""
+    tolerance: float | None = None
+    """Largest difference of an output, relative to its largest value; None: 1e-4, in less than
+    float32 2e-2."""
+    cpus: str | None = None
+    """Cores to keep to; None: those that the bundle was planned for."""
+    repeats: int = 3
+    """Times that all plans run in new processes, each for its share of the runs; one on a simulated
+    phone, which repeats itself exactly."""
+    rounds: int = 5
+    """Of one process, at most; one on a simulated phone, which does not drift."""
+    warmup_min: int = 2
+    warmup_max: int = 50
+    warmup_ms: int = 200
+    """Of each process of a plan, at most."""
+    budget_ms: int = 10_000
+    """Per plan, over all repeats: a slow plan stops early, after at least two runs a round."""
+    cooldown_s: float = 60.0
+    """How long all of it may wait for a hot device before rounds measured while it was throttled
+    are repeated; 0 repeats none."""
+    timeout_s: int = 120
+    conditions: Conditions = Conditions()
+    memory_mb: int | None = None
+    """What one plan's process may use; None leaves it to the agent."""
+    seed: int | None = None
+    """Of random inputs; None: the model's bundled inputs, else always the same."""
+
+    def under(self, conditions: Conditions) -> RunOptions:
+        """The same under the conditions that a bundle was planned for, but on the cores that were
+        asked for."""
+        return replace(self, conditions=replace(conditions, cpus=self.cpus or conditions.cpus))
+
+    def timings(self, simulated: bool) -> list[Timing]:
+        """One of each repeat."""
+        repeats = 1 if simulated else max(1, min(self.repeats, self.runs))
+        ends = [self.runs * n // repeats for n in range(repeats + 1)]
+        return [
+            self._timing(simulated, end - begin, repeats) for begin, end in itertools.pairwise(ends)
+        ]
+
+    def _timing(self, simulated: bool, runs: int, repeats: int) -> Timing:
+        rounds = 1 if simulated else min(self.rounds, runs)
+        return Timing(
+            warmup_min=self.warmup_min,
+            warmup_max=self.warmup_min if simulated else self.warmup_max,
+            warmup_ns=self.warmup_ms * 1_000_000,
+            rounds=rounds,
+            min_runs=runs if simulated else min(2 * rounds, runs),
+            max_runs=runs,
+            budget_ns=self.budget_ms * 1_000_000 // repeats,
+            cooldown_ms=round(self.cooldown_s * 1000),
+            timeout_ms=self.timeout_s * 1000,
+        )
+
+    def action(self, group: int = 0) -> ActionOptions:
+        return ActionOptions(self.conditions, (self.memory_mb or 0) << 10, group)
