@@ -55,7 +55,7 @@ def test_what_a_model_shows(way: Way) -> None:
 
 def test_what_costs_show(way: Way) -> None:
     costs, n = way.costs, len(way.model.graph.units)
-    assert costs.simulated and not costs.estimated and costs.reach == PHONE
+    assert costs.simulated and not costs.estimated and costs.device_spec == PHONE
     table = costs.frame()
     assert len(table) == n * len(costs.targets)
     lacking = table[(table["accelerator"] == "sim-npu") & table["label"].str.contains("sigmoid")]
